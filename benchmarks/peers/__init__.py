@@ -1,0 +1,1 @@
+"""The programs graphgen is measured against, as their users would write them."""

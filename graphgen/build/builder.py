@@ -1,0 +1,229 @@
+"""The builder: appends ops to a function, inferring every type and recording every line.
+
+It is the one way ops are made: models use it directly, composites and passes use it with an
+insertion point.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from types import TracebackType
+from typing import ClassVar
+
+from graphgen.build.frames import user_loc
+from graphgen.build.vocabulary import Vocabulary
+from graphgen.errors import GraphgenError
+from graphgen.ir import (
+    AttrValue,
+    Dim,
+    DType,
+    Function,
+    Literal,
+    Loc,
+    Module,
+    Op,
+    Role,
+    TensorType,
+    Value,
+    entry,
+    tensor,
+)
+from graphgen.ir.graph import install_operators
+from graphgen.ops import InferError, infer, make_attrs, op_def
+
+
+class Builder(Vocabulary):
+    """Builds one function.
+
+    Args:
+        function: the function to append to.
+        module: where declared inputs, weights, states and outputs are entered; leave it out when
+            the function is no entry program.
+        before: insert before this op instead of at the end.
+        loc: provenance for every op made, instead of the caller's line; passes use it.
+
+    Use it as a context manager to make Python operators on values (``x * y + 1.0``) append here.
+    """
+
+    _active: ClassVar[list[Builder]] = []
+
+    def __init__(
+        self,
+        function: Function,
+        module: Module | None = None,
+        *,
+        before: Op | None = None,
+        loc: Loc | None = None,
+    ) -> None:
+        self.function = function
+        self.module = module
+        self.before = before
+        self.loc = loc
+        self.made: list[Op] | None = None
+        self._scopes: list[str] = [""]
+
+    def __enter__(self) -> Builder:
+        Builder._active.append(self)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        Builder._active.pop()
+
+    @staticmethod
+    def current() -> Builder:
+        """The builder of the innermost ``with`` (GG0705 outside of any)."""
+        if not Builder._active:
+            raise GraphgenError(
+                "GG0705",
+                "operators on values work inside `with Builder(...)` only",
+                help="open the builder, or call its methods: b.add(x, y)",
+            )
+        return Builder._active[-1]
+
+    @contextmanager
+    def scope(self, name: str) -> Generator[str]:
+        """Everything made inside belongs to the module scope ``name``, nested with dots."""
+        outer = self._scopes[-1]
+        self._scopes.append(f"{outer}.{name}" if outer else name)
+        try:
+            yield self._scopes[-1]
+        finally:
+            self._scopes.pop()
+
+    @property
+    def scope_name(self) -> str:
+        """The current module scope, e.g. ``model.layers.0``; empty at the top."""
+        return self._scopes[-1]
+
+    def emit(
+        self, name: str, operands: Sequence[Value], attrs: dict[str, AttrValue] | None = None
+    ) -> Op:
+        """Append the op ``name`` with inferred result types.
+
+        Raises:
+            GraphgenError: GG0103, GG0104, or GG0105 when the operands do not fit, naming the
+                caller's line.
+        """
+        where = self.loc or user_loc(self._scopes[-1])
+        try:
+            checked = make_attrs(name, attrs or {})
+            types = infer(name, tuple([value.type for value in operands]), checked)
+        except InferError as error:
+            raise _located(name, operands, error, where) from error
+        except GraphgenError as error:
+            error.where = error.where or repr(where)
+            raise
+        op = Op(name, tuple(operands), types, checked, where)
+        if self.before is None:
+            self.function.block.append(op)
+        else:
+            self.function.block.insert_before(op, self.before)
+        if self.made is not None:
+            self.made.append(op)
+        return op
+
+    def op(self, name: str, *operands: Value, **attrs: AttrValue) -> Value:
+        """Append any op of the table that has one result, and return the result."""
+        return self.emit(name, operands, attrs).result
+
+    def literal(self, value: object, dtype: DType) -> Value:
+        """A constant from a number or nested lists of numbers."""
+        return self.emit("constant", (), {"value": Literal.of(dtype, value)}).result
+
+    def full(self, value: float, type: TensorType) -> Value:
+        """``value`` in every element of a tensor of this type; shape may hold symbols."""
+        number = value if type.dtype.is_float else int(value)
+        scalar = self.literal(number, type.dtype)
+        return scalar if not type.shape else self.broadcast_in_dim(scalar, type.shape, ())
+
+    def binary(self, name: str, lhs: Value | float, rhs: Value | float) -> Value:
+        """An elementwise op; a Python number takes the type of the other operand."""
+        if not isinstance(lhs, Value):
+            assert isinstance(rhs, Value)
+            lhs = self.full(lhs, rhs.type)
+        if not isinstance(rhs, Value):
+            rhs = self.full(rhs, lhs.type)
+        return self.emit(name, (lhs, rhs)).result
+
+    def unary(self, name: str, operand: Value) -> Value:
+        """An elementwise op of one operand."""
+        return self.emit(name, (operand,)).result
+
+    def input(self, name: str, dtype: DType, shape: Sequence[Dim]) -> Value:
+        """Declare an input of the program, given at every call."""
+        return self._declare(Role.INPUT, name, tensor(dtype, shape))
+
+    def weight(self, name: str, dtype: DType, shape: Sequence[Dim]) -> Value:
+        """Declare a tensor of the checkpoint, named inside the current scope."""
+        scope = self._scopes[-1]
+        return self._declare(
+            Role.WEIGHT, f"{scope}.{name}" if scope else name, tensor(dtype, shape)
+        )
+
+    def state(self, name: str, dtype: DType, shape: Sequence[Dim]) -> Value:
+        """Declare a state, kept from call to call; give its new value to :meth:`set_state`."""
+        scope = self._scopes[-1]
+        return self._declare(Role.STATE, f"{scope}.{name}" if scope else name, tensor(dtype, shape))
+
+    def set_state(self, state: Value, value: Value) -> None:
+        """What ``state`` holds after this call."""
+        assert state.name
+        self.function.outputs.append((state.name, value))
+
+    def output(self, name: str, value: Value, logical: TensorType | None = None) -> None:
+        """Hand ``value`` back to the caller as ``name``.
+
+        Args:
+            name: the output's name.
+            value: what to return.
+            logical: its type in terms of the module's symbols, where this program binds some.
+        """
+        if self.module is not None and name not in self.module.interface:
+            self.module.interface[name] = entry(Role.OUTPUT, name, logical or value.type)
+        self.function.outputs.append((name, value))
+
+    def _declare(self, role: Role, name: str, type: TensorType) -> Value:
+        assert self.module is not None, "only an entry program declares an interface"
+        known = self.module.interface.get(name)
+        if known is None:
+            self.module.interface[name] = entry(role, name, type)
+        elif (known.role, known.logical) != (role, type):
+            raise GraphgenError(
+                "GG0107",
+                f"{name} is {role.value} {type.text} here and {known.role.value} "
+                f"{known.logical.text} elsewhere",
+                where=repr(user_loc(self._scopes[-1])),
+            )
+        declared = self.function.arg(name) if known else None
+        return declared or self.function.block.add_arg(type.bind(self.function.dims), name)
+
+
+def _located(name: str, operands: Sequence[Value], error: InferError, where: Loc) -> GraphgenError:
+    """The error of an op whose operands do not fit, with a caret under the guilty one."""
+    texts = [f"%{v.name or i} : {v.type.text}" for i, v in enumerate(operands)]
+    head = f"{name}("
+    note = head + ", ".join(texts) + ")"
+    if error.operand is not None and error.operand < len(texts):
+        start = len(head) + sum(len(text) + 2 for text in texts[: error.operand])
+        note += "\n" + " " * start + "^" * len(texts[error.operand])
+    doc = op_def(name).doc.splitlines()[0]
+    return GraphgenError("GG0105", f"{name}: {error}", where=repr(where), note=note, help=doc)
+
+
+class _CurrentBuilder:
+    """Sends Python operators on values to the current builder."""
+
+    def binary(self, name: str, lhs: Value | float, rhs: Value | float) -> Value:
+        return Builder.current().binary(name, lhs, rhs)
+
+    def unary(self, name: str, operand: Value) -> Value:
+        return Builder.current().unary(name, operand)
+
+
+install_operators(_CurrentBuilder())

@@ -1,0 +1,45 @@
+"""Finding the user's line: the nearest frame outside the machinery that builds graphs."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from graphgen.ir import Loc, loc
+
+_ROOT = Path(__file__).resolve().parents[2]
+_BUILDING = ("graphgen/build/", "graphgen/composites/", "graphgen/ir/")
+_short: dict[str, tuple[str, bool]] = {}
+_locs: dict[tuple[str, int, str], Loc] = {}
+
+
+def _describe(filename: str) -> tuple[str, bool]:
+    """The name to show for a source file, and whether it is part of the machinery."""
+    path = Path(filename)
+    try:
+        name = path.resolve().relative_to(_ROOT).as_posix()
+    except (ValueError, OSError):
+        return path.name or filename, False
+    return name, name.startswith(_BUILDING)
+
+
+def user_loc(scope: str) -> Loc:
+    """The place in the user's code that is building an op right now.
+
+    ``sys._getframe`` is some hundred times cheaper than ``traceback`` or ``inspect``, and this runs
+    for each op.
+    """
+    frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
+    while True:
+        filename = frame.f_code.co_filename
+        known = _short.get(filename)
+        if known is None:
+            known = _short[filename] = _describe(filename)
+        if not known[1] or frame.f_back is None:
+            break
+        frame = frame.f_back
+    key = (known[0].replace(" ", "_"), frame.f_lineno, scope)
+    found = _locs.get(key)
+    if found is None:
+        found = _locs[key] = loc(*key)
+    return found

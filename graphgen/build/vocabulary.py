@@ -1,0 +1,157 @@
+"""The builder's words: one method for each op people write by hand, with defaults that fit."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+from graphgen.ir import AttrValue, Dim, DType, Literal, Op, Value
+
+
+class Vocabulary(ABC):
+    """Named ways to append ops; :class:`~graphgen.build.Builder` says where they go."""
+
+    @abstractmethod
+    def emit(
+        self, name: str, operands: Sequence[Value], attrs: dict[str, AttrValue] | None = None
+    ) -> Op:
+        """Append the op ``name`` with inferred result types."""
+
+    def _one(self, name: str, *operands: Value, **attrs: AttrValue) -> Value:
+        return self.emit(name, operands, attrs).result
+
+    def convert(self, x: Value, dtype: DType) -> Value:
+        """``x`` as another element type; ``x`` itself when it has that type already."""
+        return x if x.dtype is dtype else self._one("convert", x, dtype=dtype)
+
+    def bitcast_convert(self, x: Value, dtype: DType) -> Value:
+        """The same bits read as another element type of the same width."""
+        return self._one("bitcast_convert", x, dtype=dtype)
+
+    def reshape(self, x: Value, shape: Sequence[Dim]) -> Value:
+        """The same elements under another shape; ``x`` itself when the shape is the same."""
+        return x if x.shape == tuple(shape) else self._one("reshape", x, shape=tuple(shape))
+
+    def transpose(self, x: Value, permutation: Sequence[int]) -> Value:
+        """Result dimension i is operand dimension ``permutation[i]``."""
+        return self._one("transpose", x, permutation=tuple(permutation))
+
+    def broadcast_in_dim(self, x: Value, shape: Sequence[Dim], dimensions: Sequence[int]) -> Value:
+        """Operand dimension i becomes result dimension ``dimensions[i]``."""
+        return self._one("broadcast_in_dim", x, shape=tuple(shape), dimensions=tuple(dimensions))
+
+    def slice(self, x: Value, starts: Sequence[Dim], limits: Sequence[Dim]) -> Value:
+        """Elements ``start <= i < limit`` of each dimension."""
+        return self._one("slice", x, start_indices=tuple(starts), limit_indices=tuple(limits))
+
+    def slice_dim(self, x: Value, dimension: int, start: Dim, limit: Dim) -> Value:
+        """Elements ``start <= i < limit`` of one dimension, all of the others."""
+        starts: list[Dim] = [0] * len(x.shape)
+        limits = list(x.shape)
+        starts[dimension], limits[dimension] = start, limit
+        return self.slice(x, starts, limits)
+
+    def concatenate(self, values: Sequence[Value], dimension: int) -> Value:
+        """The values one after the other along ``dimension``."""
+        return self._one("concatenate", *values, dimension=dimension)
+
+    def pad(self, x: Value, value: Value, low: Sequence[int], high: Sequence[int]) -> Value:
+        """The scalar ``value`` before and after each dimension."""
+        return self._one("pad", x, value, low=tuple(low), high=tuple(high))
+
+    def iota(self, dtype: DType, shape: Sequence[Dim], dimension: int) -> Value:
+        """Counts 0, 1, 2, ... along ``dimension``."""
+        return self._one("iota", dtype=dtype, shape=tuple(shape), dimension=dimension)
+
+    def compare(self, lhs: Value, rhs: Value, direction: str) -> Value:
+        """``direction`` is one of EQ NE LT LE GT GE."""
+        return self._one("compare", lhs, rhs, direction=direction)
+
+    def select(self, pred: Value, on_true: Value, on_false: Value) -> Value:
+        """``on_true`` where ``pred`` holds, else ``on_false``."""
+        return self._one("select", pred, on_true, on_false)
+
+    def reduce(self, x: Value, dimensions: Sequence[int], kind: str) -> Value:
+        """Combine along ``dimensions``; ``kind`` is add, maximum or minimum."""
+        return self._one("reduce", x, dimensions=tuple(dimensions), kind=kind)
+
+    def dot_general(
+        self,
+        lhs: Value,
+        rhs: Value,
+        contracting: tuple[Sequence[int], Sequence[int]],
+        batch: tuple[Sequence[int], Sequence[int]] = ((), ()),
+        dtype: DType | None = None,
+    ) -> Value:
+        """Sum of products; ``dtype`` is the result's element type, by default that of ``lhs``."""
+        return self._one(
+            "dot_general",
+            lhs,
+            rhs,
+            lhs_contracting_dims=tuple(contracting[0]),
+            rhs_contracting_dims=tuple(contracting[1]),
+            lhs_batch_dims=tuple(batch[0]),
+            rhs_batch_dims=tuple(batch[1]),
+            dtype=dtype or lhs.dtype,
+        )
+
+    def dot(self, x: Value, weight: Value, dtype: DType | None = None) -> Value:
+        """``x`` [..., K] times ``weight`` [N, K], the checkpoint's own layout: [..., N]."""
+        return self.dot_general(x, weight, ([len(x.shape) - 1], [1]), dtype=dtype)
+
+    def dynamic_slice(self, x: Value, starts: Sequence[Value], sizes: Sequence[Dim]) -> Value:
+        """The slice of these sizes at computed scalar starts."""
+        return self._one("dynamic_slice", x, *starts, slice_sizes=tuple(sizes))
+
+    def dynamic_update_slice(self, x: Value, update: Value, starts: Sequence[Value]) -> Value:
+        """``x`` with ``update`` written at computed scalar starts."""
+        return self._one("dynamic_update_slice", x, update, *starts)
+
+    def all_reduce(self, x: Value, groups: Sequence[Sequence[int]], kind: str = "add") -> Value:
+        """Combine over the ranks of each group."""
+        replica_groups = tuple(tuple(group) for group in groups)
+        return self._one("all_reduce", x, kind=kind, replica_groups=replica_groups)
+
+    def embedding(self, table: Value, ids: Value) -> Value:
+        """Rows ``ids`` of ``table`` [V,E]."""
+        return self._one("embedding", table, ids)
+
+    def rms_norm(self, x: Value, weight: Value, epsilon: float) -> Value:
+        """Root-mean-square norm over the last dimension."""
+        return self._one("rms_norm", x, weight, epsilon=epsilon)
+
+    def silu(self, x: Value) -> Value:
+        """``x * logistic(x)``."""
+        return self._one("silu", x)
+
+    def rope_table(
+        self, positions: Value, inv_freq: Literal, scale: float = 1.0
+    ) -> tuple[Value, Value]:
+        """Cosine and sine of ``positions * inv_freq``."""
+        attrs: dict[str, AttrValue] = {"inv_freq": inv_freq, "scale": scale}
+        cos, sin = list(self.emit("rope_table", (positions,), attrs).results)
+        return cos, sin
+
+    def rope(self, x: Value, cos: Value, sin: Value) -> Value:
+        """Rotate x [B,S,H,D] by the table."""
+        return self._one("rope", x, cos, sin)
+
+    def attention_mask(self, positions: Value, lengths: Value, attended: Dim) -> Value:
+        """Causal mask over the first ``attended`` cache slots."""
+        return self._one("attention_mask", positions, lengths, attended=attended)
+
+    def kv_update(self, cache: Value, new: Value, seq_ids: Value, positions: Value) -> Value:
+        """``cache`` [R,M,K,D] with ``new`` [B,S,K,D] written."""
+        return self._one("kv_update", cache, new, seq_ids, positions)
+
+    def cache_read(self, cache: Value, seq_ids: Value, attended: Dim) -> Value:
+        """The first ``attended`` slots of the rows ``seq_ids``."""
+        return self._one("cache_read", cache, seq_ids, attended=attended)
+
+    def attention(self, q: Value, k: Value, v: Value, mask: Value, scale: float) -> Value:
+        """Softmax attention of q [B,S,H,D] over k and v [B,C,K,D]."""
+        return self._one("attention", q, k, v, mask, scale=scale)
+
+    def last_token(self, x: Value, positions: Value, lengths: Value) -> Value:
+        """Each row's token at position ``lengths - 1``."""
+        return self._one("last_token", x, positions, lengths)

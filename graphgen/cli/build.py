@@ -1,0 +1,84 @@
+"""``graphgen build``: a model's graph as IR text."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import typer
+
+from graphgen.cli.files import STANDARD, check_output
+from graphgen.cli.module_file import write_module
+from graphgen.ir import Module
+
+
+def build(
+    model: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODEL",
+            help="A checkpoint folder, a config.json, a .gguf file, a known shape such as "
+            "llama-3.1-8b, or smollm2.",
+        ),
+    ],
+    output: Annotated[
+        str, typer.Option("-o", "--output", metavar="FILE.gg", help="Where to write; - is stdout.")
+    ] = STANDARD,
+    phase: Annotated[
+        Literal["prefill", "decode"] | None,
+        typer.Option("--phase", help="Build this program only; by default both."),
+    ] = None,
+    mini: Annotated[
+        bool, typer.Option("--mini", help="The tiny twin that takes the same decisions.")
+    ] = False,
+    tp: Annotated[
+        int, typer.Option("--tp", metavar="N", min=1, help="Split the model over N ranks.")
+    ] = 1,
+    dtype: Annotated[
+        Literal["f32", "bf16", "f16"],
+        typer.Option("--dtype", help="Element type of weights, activations and caches."),
+    ] = "bf16",
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print what was written as JSON; needs -o FILE.gg.")
+    ] = False,
+) -> None:
+    """Write a model's graph as IR text.
+
+    The graph is logical: batch, tokens and cache sizes are the symbols B, S, C, R and M. With
+    --tp it is partitioned: the program of one rank, with explicit collectives, and the functions
+    that prepare each rank's weights.
+
+    \b
+    Examples:
+      graphgen build llama-3.1-8b -o llama.gg
+      graphgen build smollm2 --mini --phase decode
+      graphgen build ./checkpoint --tp 2 --dtype f32 -o two.gg
+    """
+    if as_json and output == STANDARD:
+        raise typer.BadParameter(
+            "needs -o FILE.gg: standard output is the module", param_hint="'--json'"
+        )
+    check_output(output)
+    module = _module(model, dtype, phase, mini)
+    if tp > 1:
+        _split(module, tp)
+    write_module(module, output, as_json=as_json)
+
+
+def _module(model: str, dtype: str, phase: str | None, mini: bool) -> Module:
+    from graphgen.cli.model_source import read_config_of
+    from graphgen.ir import dtype as element
+    from graphgen.models import PHASES
+    from graphgen.models import build as build_model
+
+    phases = (phase,) if phase else PHASES
+    return build_model(read_config_of(model), element(dtype), phases=phases, mini=mini)
+
+
+def _split(module: Module, tp: int) -> None:
+    from graphgen.cli.pipeline import run_passes
+    from passes.canonical.canonicalize import Canonicalize
+    from passes.sharding.annotate import Shard
+    from passes.sharding.partition import Partition
+    from passes.weights.lift import LiftWeights
+
+    run_passes(module, [Canonicalize(), Shard(tp=tp), Partition(), LiftWeights()])

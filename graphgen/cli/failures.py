@@ -1,0 +1,79 @@
+"""How a command ends: errors without a traceback, defects with one, and the exit status of each."""
+
+from __future__ import annotations
+
+import traceback
+from typing import cast
+
+import typer
+from typer.core import TyperCommand
+
+from graphgen.cli.console import Json, abandon_stdout, note, write_error, write_json
+from graphgen.errors import GraphgenError
+from graphgen.version import __version__
+
+USER_ERROR, DEFECT, BROKEN_PIPE = 1, 70, 141
+
+
+class GuardedCommand(TyperCommand):
+    """A command whose errors reach the user in the form asked for.
+
+    A :class:`GraphgenError` is printed on stderr, or with ``--json`` as one JSON object on stdout.
+    A reader of standard output that leaves early (``| head``) is no error worth a word. Anything
+    else is a defect of graphgen and keeps its traceback.
+    """
+
+    def invoke(self, ctx: object) -> object:
+        """Run the command."""
+        context = cast(typer.Context, ctx)
+        try:
+            return super().invoke(context)
+        except (typer.Exit, typer.Abort, typer.BadParameter):
+            raise
+        except GraphgenError as error:
+            raise typer.Exit(_report(error, as_json=self._as_json(context))) from None
+        except BrokenPipeError:
+            abandon_stdout()
+            raise typer.Exit(BROKEN_PIPE) from None
+        except MemoryError as error:
+            small = GraphgenError(
+                "GG0705", f"not enough memory: {error}", help="use smaller sizes, or --mini"
+            )
+            raise typer.Exit(_report(small, as_json=self._as_json(context))) from None
+        except Exception as error:
+            raise typer.Exit(report_defect(error)) from None
+
+    def _as_json(self, context: typer.Context) -> bool:
+        """Whether the command has an option ``--json``, and it was given."""
+        given = context.params
+        return any("--json" in param.opts and given.get(param.name) for param in self.params)
+
+
+def _report(error: GraphgenError, *, as_json: bool) -> int:
+    if as_json:
+        facts: dict[str, Json] = {**error.to_json()}
+        try:
+            write_json({"error": facts})
+        except (BrokenPipeError, GraphgenError):
+            # The error is about standard output itself, or nobody reads it any more.
+            abandon_stdout()
+            write_error(error)
+    else:
+        write_error(error)
+    return USER_ERROR
+
+
+def report_defect(error: Exception) -> int:
+    """Print the traceback and ask for a report.
+
+    Returns:
+        The exit status.
+    """
+    traceback.print_exception(error)
+    note(f"this is a defect of graphgen {__version__}: please report it with the lines above")
+    return DEFECT
+
+
+def show_version() -> None:
+    """Print ``graphgen`` and the version."""
+    typer.echo(f"graphgen {__version__}")

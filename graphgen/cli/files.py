@@ -1,0 +1,113 @@
+"""Reading what the user names and writing files whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import BinaryIO
+
+from graphgen.cli.console import write_stdout
+from graphgen.errors import GraphgenError
+
+STANDARD = "-"
+
+
+def read_text(name: str, *, help: str = "") -> str:
+    """The UTF-8 text of a file, or of standard input for ``-``.
+
+    Args:
+        name: the file.
+        help: what to do if it cannot be read.
+
+    Raises:
+        GraphgenError: GG0705 when it cannot be opened, GG0201 when it is no text.
+    """
+    try:
+        data = sys.stdin.buffer.read() if name == STANDARD else Path(name).read_bytes()
+    except (OSError, ValueError) as error:
+        raise unreadable(name, error, help) from error
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise GraphgenError(
+            "GG0201", "this is not text", where=f"{name}, byte {error.start}", help=help
+        ) from error
+
+
+def unreadable(name: str, error: Exception, help: str = "") -> GraphgenError:
+    """The error (GG0705) of an input file that cannot be read."""
+    reason = (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
+    return GraphgenError("GG0705", f"cannot read '{name}': {reason}", help=help)
+
+
+def check_output(name: str) -> None:
+    """Refuse an output that cannot be written before any work is done for it (GG0704)."""
+    path = Path(name)
+    if name == STANDARD:
+        return
+    if path.is_dir():
+        raise _unwritable(name, "it is a folder", "name a file")
+    if not path.parent.is_dir():
+        raise _unwritable(name, f"there is no folder '{path.parent}'", "create the folder first")
+
+
+def write_text(name: str, text: str) -> None:
+    """Write UTF-8 text to a file, whole or not at all, or to standard output for ``-`` (GG0704)."""
+    if name == STANDARD:
+        write_stdout(text)
+    else:
+        write_file(name, lambda file: file.write(text.encode("utf-8")))
+
+
+def write_file(name: str, write: Callable[[BinaryIO], object]) -> None:
+    """Let ``write`` fill a file that takes the place of ``name`` when it is complete.
+
+    What is no regular file (a device, a pipe) is written in place.
+
+    Raises:
+        GraphgenError: GG0704 when it cannot be written; ``name`` is as it was before.
+    """
+    check_output(name)
+    try:
+        path = Path(name).resolve()
+        if path.exists() and not path.is_file():
+            with path.open("wb") as file:
+                write(file)
+        else:
+            _replace(path, write)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise _unwritable(name, error.strerror or str(error)) from error
+
+
+def _replace(path: Path, write: Callable[[BinaryIO], object]) -> None:
+    part = path.with_name(f".graphgen-{secrets.token_hex(6)}.part")
+    try:
+        with part.open("xb") as file:
+            write(file)
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
+
+
+def make_folder(name: str) -> Path:
+    """The folder ``name``, created if it is not there (GG0704)."""
+    path = Path(name)
+    if path.exists() and not path.is_dir():
+        raise _unwritable(name, "it is a file", "name a folder")
+    try:
+        path.mkdir(exist_ok=True)
+    except OSError as error:
+        raise _unwritable(name, error.strerror or str(error)) from error
+    return path
+
+
+def _unwritable(name: str, reason: str, help: str = "") -> GraphgenError:
+    return GraphgenError("GG0704", f"cannot write '{name}': {reason}", help=help)

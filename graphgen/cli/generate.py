@@ -1,0 +1,154 @@
+"""``graphgen generate``: answer prompts with a model, on this machine's CPU."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from graphgen.cli.console import Json, write_json, write_stdout
+from graphgen.errors import GraphgenError
+
+if TYPE_CHECKING:
+    from runtime.engine import Engine, Result
+    from runtime.tokenizer import TextStream, Tokenizer
+
+DTYPES = ("f32", "bf16", "f16")
+
+
+Model = Annotated[
+    str, typer.Argument(help="A checkpoint folder, a GGUF file, an artifact folder, or smollm2.")
+]
+Prompts = Annotated[
+    list[str] | None, typer.Option("--prompt", help="What to answer; give it several times.")
+]
+Chat = Annotated[bool, typer.Option("--chat", help="Put each prompt into the chat template.")]
+NewTokens = Annotated[
+    int, typer.Option("--max-new-tokens", min=1, help="Most tokens an answer gets.")
+]
+DType = Annotated[str | None, typer.Option("--dtype", help="f32 (default), bf16 or f16.")]
+MaxLen = Annotated[
+    int | None,
+    typer.Option("--max-len", min=1, help="Longest sequence to compile for; default: enough."),
+]
+Ranks = Annotated[
+    int, typer.Option("--tp", min=1, help="Ranks to split the model over (virtual devices).")
+]
+ArtifactFolder = Annotated[
+    Path | None,
+    typer.Option("--artifact", help="Start from this folder; make it when it is not there."),
+]
+IgnoreEos = Annotated[bool, typer.Option("--ignore-eos", help="Go on after the end token.")]
+Summary = Annotated[bool, typer.Option("--summary", help="Tell on stderr what each step took.")]
+AsJson = Annotated[bool, typer.Option("--json", help="One JSON object instead of text.")]
+
+
+def generate(
+    model: Model,
+    prompt: Prompts = None,
+    chat: Chat = False,
+    max_new_tokens: NewTokens = 128,
+    dtype: DType = None,
+    max_len: MaxLen = None,
+    tp: Ranks = 1,
+    artifact: ArtifactFolder = None,
+    ignore_eos: IgnoreEos = False,
+    summary: Summary = False,
+    as_json: AsJson = False,
+) -> None:
+    """Answer prompts with a model.
+
+    A single answer is streamed to standard output; several are written when all are done.
+
+    \b
+    Examples:
+      graphgen generate smollm2 --chat --prompt "What is gravity?"
+      graphgen generate model.gguf --prompt "1, 2, 3," --prompt "a, b, c," --json
+      graphgen generate smollm2 --dtype bf16 --artifact smollm2.art --prompt "Hello"
+    """
+    from graphgen.cli.progress import TerminalProgress
+    from runtime.engine import Options, open_engine
+    from runtime.generate import Request
+
+    if dtype is not None and dtype not in DTYPES:
+        raise GraphgenError(
+            "GG0705", f"--dtype {dtype} is unknown", help=f"one of {', '.join(DTYPES)}"
+        )
+    texts = prompt or []
+    progress = TerminalProgress()
+    options = Options(dtype, None, max_len, tp, artifact)
+    engine, prompts = open_engine(
+        model, options, lambda tokenizer: _encode(tokenizer, texts, chat), max_new_tokens, progress
+    )
+    ends = frozenset[int]() if ignore_eos else engine.tokenizer.eos_ids
+    printer = None if as_json or len(prompts) > 1 else _Printer(engine.tokenizer.stream())
+    request = Request(max_new_tokens, ends)
+    result = engine.generate(prompts, request, printer.token if printer else None)
+    if printer:
+        printer.finish()
+    elif as_json:
+        write_json(describe(engine, prompts, result))
+    else:
+        _write_answers(engine, texts, result)
+    if summary:
+        from graphgen.cli.generate_summary import write_summary
+
+        write_summary(engine, result, progress)
+
+
+def _encode(tokenizer: Tokenizer, texts: list[str], chat: bool) -> list[list[int]]:
+    """Token prompts; an empty text is refused before anything is built (GG0702)."""
+    for index, text in enumerate(texts):
+        if not text.strip():
+            raise GraphgenError(
+                "GG0702", f"prompt {index + 1} is empty", help="a prompt needs at least one token"
+            )
+    if chat:
+        return [tokenizer.encode_chat([{"role": "user", "content": text}]) for text in texts]
+    return [tokenizer.encode(text) for text in texts]
+
+
+class _Printer:
+    """Writes one answer to standard output as it grows."""
+
+    def __init__(self, stream: TextStream) -> None:
+        self.stream = stream
+
+    def token(self, row: int, token: int) -> None:
+        """The next token of the only row."""
+        text = self.stream.push(token)
+        if text:
+            write_stdout(text)
+
+    def finish(self) -> None:
+        """The rest, and the end of the line."""
+        write_stdout(self.stream.flush() + "\n")
+
+
+def _write_answers(engine: Engine, texts: list[str], result: Result) -> None:
+    for text, completion in zip(texts, result.completions, strict=True):
+        write_stdout(f"> {text}\n{engine.tokenizer.decode(completion.tokens)}\n\n")
+
+
+def describe(engine: Engine, prompts: list[list[int]], result: Result) -> Json:
+    """The result as JSON: ``outputs`` and ``timings``."""
+    outputs: list[Json] = [
+        {
+            "prompt_tokens": list(tokens),
+            "tokens": list(completion.tokens),
+            "text": engine.tokenizer.decode(completion.tokens),
+            "finish_reason": completion.finish_reason,
+        }
+        for tokens, completion in zip(prompts, result.completions, strict=True)
+    ]
+    return {
+        "outputs": outputs,
+        "timings": {
+            "load_s": round(result.load_s, 4),
+            "compile_s": round(result.compile_s, 4),
+            "ttft_ms": round(result.timings.first_token * 1e3, 3),
+            "ms_per_token": round(result.timings.per_step * 1e3, 3),
+            "tokens_per_s": round(result.tokens_per_s, 3),
+        },
+    }

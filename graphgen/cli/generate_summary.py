@@ -1,0 +1,67 @@
+"""What ``graphgen generate --summary`` tells: passes, programs, times, and the floor."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from graphgen.cli.console import table
+
+if TYPE_CHECKING:
+    from runtime.engine import Engine, Result
+    from runtime.progress import Progress
+
+
+def write_summary(engine: Engine, result: Result, progress: Progress) -> None:
+    """Write the tables to stderr, so that standard output stays the answer alone."""
+    out = ["", _passes(engine), _programs(engine), _times(engine, result, progress)]
+    print("\n".join(out), file=sys.stderr, flush=True)
+
+
+def _passes(engine: Engine) -> str:
+    rows = [
+        (r.name, str(r.ops_before), str(r.ops_after), str(r.applications), f"{r.seconds * 1e3:.1f}")
+        for r in engine.model.reports
+    ]
+    return table(
+        ("pass", "ops before", "ops after", "rewrites", "ms"), rows, numeric=4, stream=sys.stderr
+    )
+
+
+def _programs(engine: Engine) -> str:
+
+    def warm(name: str) -> str:
+        return f"{warm_ups[name]:.2f}" if name in warm_ups else "-"
+
+    warm_ups = engine.programs.warm_ups
+    rows = [
+        (r.name, str(r.ops), "loaded" if r.loaded else "compiled", f"{r.seconds:.2f}", warm(r.name))
+        for r in engine.programs.reports
+    ]
+    return table(("program", "ops", "", "s", "first launch s"), rows, numeric=4, stream=sys.stderr)
+
+
+def _times(engine: Engine, result: Result, progress: Progress) -> str:
+    from runtime.bandwidth import GIB, read_bandwidth
+    from runtime.weights import weight_bytes
+
+    size = weight_bytes(engine.model.module)
+    with progress.task("measuring memory bandwidth"):
+        speed = read_bandwidth(2 * GIB)
+    steps = result.timings.steps
+    per_token = f"{result.timings.per_step * 1e3:.2f} ms" if steps else "-"
+    best = f"{min(steps) * 1e3:.2f} ms" if steps else "-"
+    floor = size / speed * 1e3
+    rows = [
+        ("loading", f"{result.load_s:.2f} s", "from an artifact" if engine.from_artifact else ""),
+        ("compiling", f"{result.compile_s:.2f} s", ""),
+        ("time to first token", f"{result.timings.first_token * 1e3:.1f} ms", ""),
+        ("per token", per_token, f"best {best}, {len(steps)} steps"),
+        ("tokens per second", f"{result.tokens_per_s:.1f}", ""),
+        ("floor per token", f"{floor:.2f} ms", _floor_note(size, speed)),
+    ]
+    return table(("", "", ""), rows, numeric=1, stream=sys.stderr)
+
+
+def _floor_note(size: int, speed: float) -> str:
+    return f"{size / 1e6:.0f} MB of weights at {speed / 1e9:.1f} GB/s, read just now"

@@ -1,0 +1,155 @@
+"""Inputs to run a program with: from a file, or random but the same for the same seed and name."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+import zlib
+from collections.abc import Mapping
+from typing import BinaryIO, cast
+
+import numpy as np
+
+from graphgen.cli.files import unreadable
+from graphgen.errors import GraphgenError
+from graphgen.eval import Array, numpy_dtype
+from graphgen.ir import Entry, Function, Module, Role, TensorType
+from graphgen.ir.dtype import pred
+
+# Standard deviation of random weights: what Llama's own initialization uses.
+WEIGHT_SCALE = 0.02
+
+
+def read_arrays(name: str) -> dict[str, Array]:
+    """The arrays of an ``.npz`` file (GG0705 when it is none)."""
+    help = "an .npz file is what --save or numpy.savez writes"
+    try:
+        with open(name, "rb") as file:
+            if not zipfile.is_zipfile(file):
+                raise unreadable(name, ValueError("it is no .npz file"), help)
+        with np.load(name, allow_pickle=False) as arrays:
+            return {key: cast(Array, arrays[key]) for key in arrays.files}
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise unreadable(name, error, help) from error
+
+
+def write_arrays(file: BinaryIO, arrays: Mapping[str, Array]) -> None:
+    """Write an ``.npz`` file; bf16, which NumPy's files do not know, as f32.
+
+    Not by ``numpy.savez``, which has parameter names that an array cannot have.
+    """
+    with zipfile.ZipFile(file, "w") as archive:
+        for name, array in arrays.items():
+            known = array if array.dtype.kind in "biuf" else array.astype(np.float32)
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as entry:
+                np.lib.format.write_array(entry, known, allow_pickle=False)
+
+
+def given_array(array: Array, type_: TensorType, name: str) -> Array:
+    """An array from a file as the program takes it.
+
+    A file written with ``numpy.savez`` says of bf16 only that it is two bytes (``V2``).
+
+    Raises:
+        GraphgenError: GG0402 for another shape, an element type of another kind, or values that do
+            not fit the program's.
+    """
+    wanted = numpy_dtype(type_.dtype)
+    if array.dtype.kind == "V" and array.dtype.itemsize == wanted.itemsize:
+        array = array.view(wanted)
+    floats = array.dtype.kind == "f" or array.dtype == wanted
+    fits = floats if type_.dtype.is_float else np.can_cast(array.dtype, wanted, "same_kind")
+    if array.shape != type_.dims or not fits:
+        has = f"{array.dtype}{list(array.shape)}"
+        raise GraphgenError("GG0402", f"input %{name} must be {type_.text}, given {has}")
+    with np.errstate(over="ignore"):
+        out = array.astype(wanted)
+    if type_.dtype.is_float:
+        kept = np.array_equal(np.isfinite(array), np.isfinite(out))
+    else:
+        kept = np.array_equal(array, out)
+    if not kept:
+        raise GraphgenError("GG0402", f"input %{name}: a value does not fit {type_.dtype}")
+    return out
+
+
+class RandomInputs:
+    """Inputs that make sense to a language model, the same for the same seed and name.
+
+    Token ids are in range, positions 0 to S-1, lengths S, row b is cache row b, weights are small
+    normal numbers and states are zero.
+
+    Args:
+        module: with the interface table and the configuration.
+        function: the program; sizes the vocabulary where the module has no configuration.
+        seed: any whole number.
+    """
+
+    def __init__(self, module: Module, function: Function, seed: int) -> None:
+        self.seed = seed
+        self.vocabulary = vocabulary(module, function)
+        tokens = function.arg("tokens") or function.arg("positions")
+        self.per_row = tokens.type.dims[-1] if tokens is not None else 1
+
+    def make(self, row: Entry, type_: TensorType) -> Array:
+        """One array of the logical type ``type_``."""
+        kind = numpy_dtype(type_.dtype)
+        if row.role is Role.STATE:
+            return np.zeros(type_.dims, kind)
+        if row.role is Role.INPUT and row.name in _INPUTS:
+            return np.asarray(_INPUTS[row.name](self, row.name, type_.dims)).astype(kind)
+        return self._any(row.name, type_)
+
+    def tokens(self, name: str, dims: tuple[int, ...]) -> Array:
+        """Token ids."""
+        return self._generator(name).integers(0, self.vocabulary, dims)
+
+    def positions(self, name: str, dims: tuple[int, ...]) -> Array:
+        """0 to S-1 in each row."""
+        return np.broadcast_to(np.arange(dims[-1]), dims)
+
+    def lengths(self, name: str, dims: tuple[int, ...]) -> Array:
+        """S for each row: nothing in the caches but this call's tokens."""
+        return np.full(dims, self.per_row)
+
+    def rows(self, name: str, dims: tuple[int, ...]) -> Array:
+        """0 to B-1."""
+        return np.arange(dims[0])
+
+    def _generator(self, name: str) -> np.random.Generator:
+        # The name is part of the seed: an array does not depend on which others are made.
+        return np.random.default_rng([self.seed, zlib.crc32(name.encode())])
+
+    def _any(self, name: str, type_: TensorType) -> Array:
+        generator = self._generator(name)
+        if type_.dtype.is_float:
+            wide = generator.standard_normal(type_.dims, np.float32)
+            return (wide * WEIGHT_SCALE).astype(numpy_dtype(type_.dtype))
+        if type_.dtype is pred:
+            return generator.integers(0, 2, type_.dims).astype(np.bool_)
+        return np.zeros(type_.dims, numpy_dtype(type_.dtype))
+
+
+_INPUTS = {
+    "tokens": RandomInputs.tokens,
+    "positions": RandomInputs.positions,
+    "lengths": RandomInputs.lengths,
+    "seq_ids": RandomInputs.rows,
+}
+
+
+def vocabulary(module: Module, function: Function) -> int:
+    """Number of token ids: the configuration's, else the rows of the embedding; 2 if unknown."""
+    try:
+        config: object = json.loads(module.meta.get("config", "{}"))
+    except ValueError:
+        config = None
+    size = (
+        cast(Mapping[str, object], config).get("vocab_size") if isinstance(config, dict) else None
+    )
+    if isinstance(size, int) and size > 0:
+        return size
+    for op in function.ops:
+        if op.name == "embedding" and op.operands[1].name == "tokens":
+            return op.operands[0].type.dims[0]
+    return 2

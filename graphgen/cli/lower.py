@@ -1,0 +1,136 @@
+"""``graphgen lower``: a module's programs as StableHLO text."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from graphgen.cli.console import Json, note, write_json
+from graphgen.cli.files import STANDARD, check_output, make_folder, write_text
+from graphgen.cli.module_file import choose_program, read_module
+from graphgen.cli.sizes import alone
+from graphgen.errors import GraphgenError
+from graphgen.ir import Function, Module
+
+if TYPE_CHECKING:
+    from passes.core import Pass
+
+
+def lower(
+    file: Annotated[
+        str, typer.Argument(metavar="FILE.gg", help="The module's IR text; - is standard input.")
+    ],
+    to: Annotated[Literal["stablehlo"], typer.Option("--to", help="What to write.")] = "stablehlo",
+    output: Annotated[
+        str,
+        typer.Option(
+            "-o",
+            "--output",
+            metavar="FILE",
+            help="A file, or a folder for several programs; - is stdout.",
+        ),
+    ] = STANDARD,
+    pipeline: Annotated[
+        str | None,
+        typer.Option(
+            "-p",
+            "--pipeline",
+            metavar="PIPELINE",
+            help="Passes to run first, instead of what is left of the default pipeline.",
+        ),
+    ] = None,
+    program: Annotated[
+        str | None, typer.Option("--program", metavar="NAME", help="Lower this program only.")
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print what was written as JSON; needs -o.")
+    ] = False,
+) -> None:
+    """Turn a module's programs into StableHLO.
+
+    A module that is not at level 'target' first goes through what is left of the default pipeline;
+    stderr says which passes. Symbols without a size get the sizes specialize has by default. With
+    several programs, -o names a folder, which gets one file a program.
+
+    \b
+    Examples:
+      graphgen lower m.gg --to stablehlo --program prefill -o prefill.mlir
+      graphgen lower m.gg --to stablehlo -o programs/
+      graphgen lower m.gg -p 'specialize{batch=[1],context=[64],tokens=[64]},legalize' -o programs/
+    """
+    assert to == "stablehlo"
+    if as_json and output == STANDARD:
+        raise typer.BadParameter("needs -o: standard output is the program", param_hint="'--json'")
+    module = read_module(file)
+    function = choose_program(module, program) if program else None
+    if function is not None:
+        module = alone(module, function)
+    _prepare(module, pipeline)
+    # A program may have become one a bucket; a function that is no program keeps its name.
+    chosen = module.programs()
+    if function is not None and not function.phase:
+        chosen = [module.function(function.name)]
+    _write(module, chosen, output, as_json=as_json)
+
+
+def _prepare(module: Module, pipeline: str | None) -> None:
+    """Bring the module to level target, in place."""
+    from graphgen.cli.pass_list import load_passes
+    from graphgen.cli.pipeline import remaining, run_passes
+    from passes.core import parse_pipeline
+
+    if pipeline is not None:
+        load_passes()
+        run_passes(module, parse_pipeline(pipeline))
+        return
+    passes = remaining(module)
+    if passes:
+        note(f"running {','.join(map(str, passes))}")
+        _tell_sizes(passes)
+        run_passes(module, passes)
+
+
+def _tell_sizes(passes: list[Pass]) -> None:
+    """Say what sizes the symbols get, unless there are none."""
+    from passes.specialize.specialize import Specialize
+
+    for item in passes:
+        if isinstance(item, Specialize):
+            sizes = f"batch={[*item.batch]} context={[*item.context]} tokens={[*item.tokens]}"
+            note(f"sizes by default: {sizes}; -p 'specialize{{...}},legalize' sets others")
+
+
+def _write(module: Module, chosen: list[Function], output: str, *, as_json: bool) -> None:
+    from lowering.stablehlo import emit_stablehlo
+
+    targets = _targets([function.name for function in chosen], output)
+    for function, target in zip(chosen, targets, strict=True):
+        write_text(target, emit_stablehlo(module, function))
+    if as_json:
+        facts: list[Json] = [
+            {"program": function.name, "file": target, "ops": function.block.size}
+            for function, target in zip(chosen, targets, strict=True)
+        ]
+        write_json({"module": module.name, "ranks": module.ranks, "programs": facts})
+    elif output != STANDARD:
+        note(f"wrote {', '.join(targets)}")
+
+
+def _targets(names: list[str], output: str) -> list[str]:
+    """The file of each program."""
+    if not names:
+        raise GraphgenError("GG0705", "the module has no program to lower")
+    folder = output.endswith("/") or Path(output).is_dir()
+    if output == STANDARD or (len(names) == 1 and not folder):
+        if len(names) > 1:
+            raise GraphgenError(
+                "GG0705",
+                f"standard output holds one program, the module has {', '.join(names)}",
+                help=f"choose one, --program {names[0]}, or name a folder: -o FOLDER",
+            )
+        check_output(output)
+        return [output]
+    home = make_folder(output)
+    return [str(home / f"{name}.mlir") for name in names]

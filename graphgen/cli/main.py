@@ -1,0 +1,151 @@
+"""The command ``graphgen``: which subcommands there are, each imported when it is invoked."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Annotated, Any, Final, Protocol, cast
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from graphgen.cli.failures import GuardedCommand, report_defect, show_version
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """Where a command lives, and what ``graphgen --help`` says about it.
+
+    Attributes:
+        module: imported when the command is invoked, never for ``graphgen --help``.
+        function: the function in it; its parameters are the command's, its docstring the help.
+        help: one line.
+    """
+
+    module: str
+    function: str
+    help: str
+
+
+COMMANDS: Final[Mapping[str, Entry]] = {
+    "generate": Entry("graphgen.cli.generate", "generate", "Answer prompts with a model."),
+    "build": Entry("graphgen.cli.build", "build", "Write a model's graph as IR text."),
+    "opt": Entry("graphgen.cli.opt", "opt", "Run passes over a module."),
+    "lower": Entry("graphgen.cli.lower", "lower", "Turn a module's programs into StableHLO."),
+    "run": Entry("graphgen.cli.run", "run", "Run a program and describe what it gives."),
+    "passes": Entry("graphgen.cli.passes", "passes", "List the passes, or explain one."),
+    "ops": Entry("graphgen.cli.ops", "ops", "List the ops, or explain one."),
+}
+
+
+class _Formatter(Protocol):
+    """What we use of typer's help formatter."""
+
+    def section(self, name: str) -> Any:
+        """A context manager; what is written inside stands under ``name``."""
+        ...
+
+    def write_dl(self, rows: list[tuple[str, str]]) -> None:
+        """Two aligned columns."""
+        ...
+
+
+class LazyCommands(MutableMapping[str, TyperCommand]):
+    """Commands by name; looking one up imports its module and makes it a typer command.
+
+    Args:
+        entries: what there is.
+    """
+
+    def __init__(self, entries: Mapping[str, Entry]) -> None:
+        self._entries = dict(entries)
+        self._loaded: dict[str, TyperCommand] = {}
+
+    def __getitem__(self, name: str) -> TyperCommand:
+        found = self._loaded.get(name)
+        if found is None:
+            entry = self._entries[name]
+            function = getattr(import_module(entry.module), entry.function)
+            found = self._loaded[name] = _compile(name, function)
+        return found
+
+    def __setitem__(self, name: str, command: TyperCommand) -> None:
+        self._loaded[name] = command
+
+    def __delitem__(self, name: str) -> None:
+        del self._entries[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+
+def _compile(name: str, function: Callable[..., None]) -> TyperCommand:
+    """A function with annotated parameters as a command, by typer."""
+    single = typer.Typer(rich_markup_mode=None, add_completion=False)
+    single.command(name, cls=GuardedCommand)(function)
+    return cast(TyperCommand, typer.main.get_command(single))
+
+
+class LazyGroup(TyperGroup):
+    """The group of all commands, none of them imported before it is needed."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.commands = cast(Any, LazyCommands(COMMANDS))
+
+    def list_commands(self, ctx: object) -> list[str]:
+        """The names, in the order of :data:`COMMANDS`."""
+        return list(COMMANDS)
+
+    def format_commands(self, ctx: object, formatter: _Formatter) -> None:
+        """The names with their one-line helps; typer would import every command for them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, entry.help) for name, entry in COMMANDS.items()])
+
+
+app = typer.Typer(cls=LazyGroup, rich_markup_mode=None, add_completion=False)
+
+
+@app.callback(invoke_without_command=True)
+def graphgen(
+    context: typer.Context,
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Compile language models for AWS Trainium and Inferentia, and for this CPU.
+
+    \b
+    Examples:
+      graphgen build llama-3.1-8b --mini -o mini.gg
+      graphgen opt mini.gg -p canonicalize --stats -o canonical.gg
+      graphgen run mini.gg --program prefill
+      graphgen lower mini.gg --to stablehlo --program prefill
+
+    'graphgen COMMAND --help' explains a command.
+    """
+    if version:
+        show_version()
+        raise typer.Exit
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+        raise typer.Exit
+
+
+def main() -> None:
+    """Run the command line and exit with its status.
+
+    0 is success, 1 a mistake of the user (with an error code), 2 a usage error, 70 a defect of
+    graphgen, 130 an interruption from the keyboard, 141 a reader of standard output that left.
+    """
+    try:
+        typer.main.get_command(app)(prog_name="graphgen")
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except Exception as error:
+        sys.exit(report_defect(error))

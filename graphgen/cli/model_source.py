@@ -1,0 +1,45 @@
+"""The configuration of a model the user names: a path, a packaged checkpoint or a known shape."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from graphgen.errors import GraphgenError
+
+_FORMS = "(or smollm2, or a path: a checkpoint folder, a config.json, a .gguf file)"
+
+
+def read_config_of(model: str) -> Mapping[str, object]:
+    """The configuration under Hugging Face's names; no weights are read.
+
+    Args:
+        model: in this order, an existing path (a checkpoint folder, a bare ``config.json``, a GGUF
+            file), a packaged checkpoint (``smollm2``), a known shape (``llama-3.1-8b``).
+
+    Raises:
+        GraphgenError: GG0504 unknown name, GG0601 a path without a readable configuration, and
+            GG0501 to GG0503 for a GGUF file whose model cannot be translated.
+    """
+    from graphgen.models import known_shape
+    from runtime.checkpoint.known import locate
+    from runtime.checkpoint.open import open_checkpoint, read_config
+
+    path = Path(model)
+    if _is_path(model):
+        bare = path.suffix == ".json" or (path / "config.json").exists()
+        return read_config(path) if bare else open_checkpoint(path).config
+    packaged = locate(model)
+    if packaged is not None:
+        return open_checkpoint(packaged).config
+    try:
+        return known_shape(model)
+    except GraphgenError as error:
+        error.help = f"{error.help} {_FORMS}".strip()
+        raise
+
+
+def _is_path(model: str) -> bool:
+    """Whether the user means a path: it exists, or no name looks like it."""
+    looks = "/" in model or Path(model).suffix in (".json", ".gguf", ".safetensors")
+    return looks or Path(model).exists()

@@ -1,0 +1,81 @@
+"""Modules as files of IR text: reading, writing, and choosing a program."""
+
+from __future__ import annotations
+
+from graphgen.cli.console import Json, note, write_json
+from graphgen.cli.files import STANDARD, read_text, write_text
+from graphgen.errors import GraphgenError
+from graphgen.ir import Function, Module
+from graphgen.ops import verify
+from graphgen.text import parse, print_module
+
+_HELP = "graphgen build MODEL -o FILE.gg writes one"
+
+
+def read_module(name: str) -> Module:
+    """The verified module in a ``.gg`` file, or on standard input for ``-``.
+
+    Raises:
+        GraphgenError: GG0705 the file cannot be read, GG0201 it is no IR text, and what the parser
+            and the verifier raise, naming the file.
+    """
+    text = read_text(name, help=_HELP)
+    shown = "<stdin>" if name == STANDARD else name
+    if not text.strip():
+        raise GraphgenError("GG0201", "the file is empty", where=shown, help=_HELP)
+    module = parse(text, shown)
+    try:
+        verify(module)
+    except GraphgenError as error:
+        error.where = f"{shown}: {error.where}" if error.where else shown
+        raise
+    return module
+
+
+def choose_program(module: Module, name: str | None) -> Function:
+    """The function to work on: the one named, else the only program.
+
+    Raises:
+        GraphgenError: GG0202 no such function, GG0705 there are several programs, or none.
+    """
+    if name is not None:
+        return module.function(name.removeprefix("@"))
+    programs = module.programs()
+    if not programs:
+        names = ", ".join(module.functions) or "nothing"
+        raise GraphgenError("GG0705", "the module has no program", help=f"it has {names}")
+    if len(programs) > 1:
+        names = ", ".join(function.name for function in programs)
+        raise GraphgenError(
+            "GG0705",
+            f"the module has {len(programs)} programs: {names}",
+            help=f"choose one: --program {programs[0].name}",
+        )
+    return programs[0]
+
+
+def write_module(
+    module: Module, output: str, *, as_json: bool, more: dict[str, Json] | None = None
+) -> None:
+    """Write a module's IR text, and say what was written: on stderr, or as JSON on stdout.
+
+    Args:
+        module: what to write.
+        output: a file, or ``-`` for standard output.
+        as_json: the facts as JSON; ``output`` is a file then.
+        more: further facts for the JSON.
+
+    Raises:
+        GraphgenError: GG0704 when it cannot be written.
+    """
+    write_text(output, print_module(module))
+    if as_json:
+        functions: list[Json] = [
+            {"name": function.name, "phase": function.phase, "ops": function.block.size}
+            for function in module.functions.values()
+        ]
+        facts: dict[str, Json] = {"file": output, "module": module.name, "level": module.level}
+        write_json({**facts, "mesh": {**module.mesh}, "functions": functions, **(more or {})})
+    elif output != STANDARD:
+        names = ", ".join(f"@{function.name}" for function in module.programs())
+        note(f"wrote {output}: {names}, {module.op_count()} ops, level {module.level}")

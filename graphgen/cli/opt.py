@@ -1,0 +1,93 @@
+"""``graphgen opt``: passes over a module."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from graphgen.cli.console import Json, table
+from graphgen.cli.files import STANDARD, check_output
+from graphgen.cli.module_file import read_module, write_module
+from graphgen.cli.pass_list import load_passes
+
+if TYPE_CHECKING:
+    from passes.core import PassReport
+
+
+def opt(
+    file: Annotated[
+        str, typer.Argument(metavar="FILE.gg", help="The module's IR text; - is standard input.")
+    ],
+    pipeline: Annotated[
+        str,
+        typer.Option(
+            "-p", "--pipeline", metavar="PIPELINE", help="Passes: name,name{option=value}."
+        ),
+    ],
+    output: Annotated[
+        str, typer.Option("-o", "--output", metavar="OUT.gg", help="Where to write; - is stdout.")
+    ] = STANDARD,
+    stats: Annotated[
+        bool, typer.Option("--stats", help="Show on stderr what each pass did.")
+    ] = False,
+    time: Annotated[bool, typer.Option("--time", help="The same, with the time it took.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print what each pass did as JSON; needs -o OUT.gg.")
+    ] = False,
+) -> None:
+    """Run passes over a module and write the module that results.
+
+    The module is checked after every pass. 'graphgen passes' lists the passes and their options.
+
+    \b
+    Examples:
+      graphgen opt m.gg -p canonicalize,dce --stats -o out.gg
+      graphgen opt m.gg -p 'specialize{batch=[1,4],context=[128],tokens=[128]}' --time
+      graphgen build llama-3.1-8b --mini | graphgen opt - -p 'shard{tp=2},partition'
+    """
+    if as_json and output == STANDARD:
+        raise typer.BadParameter(
+            "needs -o OUT.gg: standard output is the module", param_hint="'--json'"
+        )
+    from graphgen.cli.pipeline import run_passes
+    from passes.core import parse_pipeline
+
+    check_output(output)
+    load_passes()
+    passes = parse_pipeline(pipeline)
+    module = read_module(file)
+    reports = run_passes(module, passes)
+    write_module(module, output, as_json=as_json, more={"passes": _facts(reports)})
+    if (stats or time) and not as_json:
+        sys.stderr.write(_table(reports, time=time))
+
+
+def _facts(reports: Sequence[PassReport]) -> list[Json]:
+    return [
+        {
+            "pass": report.name,
+            "ops_before": report.ops_before,
+            "ops_after": report.ops_after,
+            "applications": report.applications,
+            "seconds": report.seconds,
+        }
+        for report in reports
+    ]
+
+
+def _table(reports: Sequence[PassReport], *, time: bool) -> str:
+    headers = ["pass", "ops before", "ops after", "rewrites", *(["ms"] if time else [])]
+    rows = [
+        [
+            report.name,
+            str(report.ops_before),
+            str(report.ops_after),
+            str(report.applications),
+            *([f"{report.seconds * 1000:.1f}"] if time else []),
+        ]
+        for report in reports
+    ]
+    return table(headers, rows, sys.stderr, numeric=4)

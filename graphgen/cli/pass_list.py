@@ -1,0 +1,62 @@
+"""Every pass there is, with its options and its page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import MISSING, fields
+from difflib import get_close_matches
+from importlib import import_module
+from inspect import getdoc
+from pkgutil import walk_packages
+from typing import TYPE_CHECKING
+
+from graphgen.errors import GraphgenError
+
+if TYPE_CHECKING:
+    from passes.core import Pass
+
+
+def load_passes() -> Mapping[str, type[Pass]]:
+    """Import every module under ``passes``, so that every pass is registered, and give them all."""
+    import passes
+    from passes.core import PASSES
+
+    for found in walk_packages(passes.__path__, "passes."):
+        import_module(found.name)
+    return PASSES
+
+
+def find_pass(name: str) -> type[Pass]:
+    """The pass called ``name`` (GG0301 with the nearest names)."""
+    known = load_passes()
+    if name not in known:
+        near = get_close_matches(name, known, n=2)
+        raise GraphgenError(
+            "GG0301",
+            f"unknown pass '{name}'",
+            help=f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(known)}",
+        )
+    return known[name]
+
+
+def options_of(item: type[Pass]) -> dict[str, tuple[str, str]]:
+    """Type and default of each option, as pipelines write them; no default is ``""``."""
+    from passes.core.pass_ import format_option
+
+    return {
+        field.name: (
+            str(field.type),
+            "" if field.default is MISSING else format_option(field.default),
+        )
+        for field in fields(item)
+    }
+
+
+def page_of(item: type[Pass]) -> str:
+    """The pass's docstring."""
+    return getdoc(item) or ""
+
+
+def summary_of(item: type[Pass]) -> str:
+    """The first line of the page."""
+    return page_of(item).partition("\n")[0]

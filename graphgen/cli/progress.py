@@ -1,0 +1,42 @@
+"""Progress on stderr: a moving line on a terminal, one line a finished task elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+
+
+class TerminalProgress:
+    """Shows what takes longer than a moment, and how far it is."""
+
+    # Tasks shorter than this are not worth a line in a log.
+    SILENT_SECONDS = 0.5
+
+    def __init__(self) -> None:
+        self.terminal = sys.stderr.isatty()
+
+    @contextmanager
+    def task(self, title: str) -> Generator[Callable[[float], None]]:
+        """Around a piece of work; the callable takes the fraction done."""
+        start = time.perf_counter()
+        if self.terminal:
+            with self._line(title) as report:
+                yield report
+        else:
+            yield lambda _: None
+        seconds = time.perf_counter() - start
+        if seconds >= self.SILENT_SECONDS:
+            print(f"{title} ... {seconds:.1f} s", file=sys.stderr, flush=True)
+
+    @contextmanager
+    def _line(self, title: str) -> Generator[Callable[[float], None]]:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+        columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn())
+        bar = Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True), transient=True)
+        with bar:
+            task = bar.add_task(title, total=None)
+            yield lambda done: bar.update(task, completed=done, total=1.0)

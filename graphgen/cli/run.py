@@ -1,0 +1,225 @@
+"""``graphgen run``: a program on random or given inputs, and what it gives."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from graphgen.cli.console import note, table, write_json, write_stdout
+from graphgen.cli.files import check_output, write_file
+from graphgen.cli.module_file import choose_program, read_module
+from graphgen.errors import GraphgenError
+from graphgen.ir import Function, Module
+
+if TYPE_CHECKING:
+    from graphgen.cli.execute import Output
+    from graphgen.eval import Array
+
+_COLUMNS = ["output", "type", "min", "max", "mean", "std", "nan", "first values"]
+
+
+def run(
+    file: Annotated[
+        str, typer.Argument(metavar="FILE.gg", help="The module's IR text; - is standard input.")
+    ],
+    program: Annotated[
+        str | None,
+        typer.Option("--program", metavar="NAME", help="Which program, if there are several."),
+    ] = None,
+    dims: Annotated[
+        str, typer.Option("--dims", metavar="B=1,S=8", help="Sizes of the program's symbols.")
+    ] = "",
+    inputs: Annotated[
+        str | None,
+        typer.Option(
+            "--inputs", metavar="FILE.npz", help="Arrays by name; what is missing is random."
+        ),
+    ] = None,
+    seed: Annotated[
+        int, typer.Option("--seed", metavar="N", min=0, help="Of the random inputs.")
+    ] = 0,
+    on: Annotated[
+        Literal["numpy", "cpu"],
+        typer.Option("--on", help="NumPy evaluates op by op; cpu compiles with XLA."),
+    ] = "numpy",
+    save: Annotated[
+        str | None,
+        typer.Option("--save", metavar="FILE.npz", help="Write the outputs (bf16 as f32)."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Run a program and describe what it gives.
+
+    Without --inputs they are random and depend on --seed and their names only: token ids in range,
+    positions 0 to S-1, lengths S, row b in cache row b, small normal weights, empty caches. Inputs
+    and outputs are whole tensors, as the checkpoint and the caller have them; a partitioned module
+    is run on all its ranks.
+
+    \b
+    Examples:
+      graphgen run m.gg --program prefill
+      graphgen run m.gg --program decode --dims B=2,R=4,C=64,M=64 --on cpu --json
+      graphgen run m.gg --program prefill --save prefill.npz
+      graphgen run m.gg --program decode --inputs prefill.npz
+    """
+    if save is not None:
+        check_output(save)
+    module, function = _bound(read_module(file), program, dims)
+    if on == "cpu":
+        module, function = _for_cpu(module, function)
+    given = _inputs(module, function, inputs, seed)
+    outputs = _execute(module, function, given, on)
+    if save is not None:
+        _save(save, outputs)
+    for output in outputs:
+        if output.ranks_differ and function.phase:
+            note(f"output {output.entry.name} is not the same on all ranks; shown is rank 0")
+    if as_json:
+        _print_json(module, function, outputs, on=on, seed=seed)
+    else:
+        _print_table(outputs)
+
+
+def _bound(module: Module, name: str | None, dims: str) -> tuple[Module, Function]:
+    """The module with one program and every symbol bound, and that program."""
+    from graphgen.cli.sizes import (
+        alone,
+        bind_symbols,
+        check_sizes,
+        check_slots,
+        default_sizes,
+        free_symbols,
+        parse_sizes,
+    )
+
+    function = choose_program(module, name)
+    sizes = parse_sizes(dims)
+    check_sizes(module, function, sizes)
+    single = alone(module, function)
+    free = free_symbols(single.functions.values())
+    if module.level == "logical" and free - sizes.keys():
+        chosen = {k: v for k, v in default_sizes(sizes).items() if k in free and k not in sizes}
+        sizes |= chosen
+        if chosen:
+            shown = ", ".join(f"{key}={size}" for key, size in chosen.items())
+            note(f"{shown} by default; --dims sets other sizes")
+    check_slots({**sizes, **function.dims})
+    bound = bind_symbols(single, sizes)
+    _verify(bound, sizes)
+    return bound, bound.function(function.name)
+
+
+def _verify(module: Module, sizes: Mapping[str, int]) -> None:
+    """Sizes may contradict each other: more slots read than there are."""
+    from graphgen.ops import verify
+
+    try:
+        verify(module)
+    except GraphgenError as error:
+        shown = ",".join(f"{key}={size}" for key, size in sizes.items())
+        error.help = error.help or f"the sizes do not go together: {shown}"
+        raise
+
+
+def _for_cpu(module: Module, function: Function) -> tuple[Module, Function]:
+    from graphgen.cli.pipeline import remaining, run_passes
+
+    run_passes(module, remaining(module))
+    return module, module.function(function.name)
+
+
+def _inputs(module: Module, function: Function, file: str | None, seed: int) -> dict[str, Array]:
+    """An array for every logical input: from the file, else random."""
+    from graphgen.cli.execute import needed
+    from graphgen.cli.inputs import RandomInputs, given_array, read_arrays
+
+    rows = needed(module, function)
+    arrays = read_arrays(file) if file is not None else {}
+    _check_names(arrays, module, [row.name for row in rows], function)
+    maker = RandomInputs(module, function, seed)
+    made = {
+        row.name: given_array(arrays[row.name], row.logical, row.name)
+        if row.name in arrays
+        else maker.make(row, row.logical)
+        for row in rows
+    }
+    if file is not None:
+        count = sum(row.name in arrays for row in rows)
+        note(f"{count} of {len(rows)} inputs from {file}, the others random (seed {seed})")
+    return made
+
+
+def _check_names(
+    arrays: Mapping[str, Array], module: Module, wanted: Sequence[str], function: Function
+) -> None:
+    """An array nobody takes is a mistake, unless the module knows it, such as another's output."""
+    unknown = sorted(arrays.keys() - set(wanted) - module.interface.keys())
+    if unknown:
+        from difflib import get_close_matches
+
+        near = get_close_matches(unknown[0], wanted, n=2)
+        raise GraphgenError(
+            "GG0402",
+            f"@{function.name} has no input called {', '.join(unknown)}",
+            help=f"did you mean {' or '.join(near)}?" if near else f"it has {', '.join(wanted)}",
+        )
+    idle = sorted(arrays.keys() - set(wanted))
+    if idle:
+        note(f"@{function.name} does not take {', '.join(idle)}")
+
+
+def _execute(
+    module: Module, function: Function, given: Mapping[str, Array], on: str
+) -> list[Output]:
+    from graphgen.cli.execute import on_cpu, on_numpy, run_program
+
+    return run_program(module, function, given, on_cpu if on == "cpu" else on_numpy)
+
+
+def _save(name: str, outputs: Sequence[Output]) -> None:
+    from graphgen.cli.inputs import write_arrays
+
+    arrays = {output.entry.name: output.array for output in outputs}
+    write_file(name, lambda file: write_arrays(file, arrays))
+
+
+def _print_table(outputs: Sequence[Output]) -> None:
+    from graphgen.cli.summary import summarize
+
+    rows = [
+        [output.entry.name, output.type.text, *summarize(output.array).cells()]
+        for output in outputs
+    ]
+    write_stdout(table(_COLUMNS, rows, sys.stdout))
+
+
+def _print_json(
+    module: Module, function: Function, outputs: Sequence[Output], *, on: str, seed: int
+) -> None:
+    from graphgen.cli.execute import ranks_of
+    from graphgen.cli.summary import summarize
+
+    write_json(
+        {
+            "module": module.name,
+            "program": function.name,
+            "level": module.level,
+            "ranks": ranks_of(module),
+            "on": on,
+            "seed": seed,
+            "dims": {k: v for k, v in function.dims.items() if isinstance(v, int)},
+            "outputs": [
+                {
+                    "name": output.entry.name,
+                    "role": output.entry.role.value,
+                    "type": output.type.text,
+                    "ranks_differ": output.ranks_differ,
+                    **summarize(output.array).to_json(),
+                }
+                for output in outputs
+            ],
+        }
+    )

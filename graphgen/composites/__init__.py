@@ -1,0 +1,15 @@
+"""What each composite op is made of, as shape-polymorphic builders.
+
+A decomposition is instanced from the operand types when a composite is inlined, so it can never go
+stale in a file. ``DECOMPOSITIONS`` maps each composite's name to its builder.
+"""
+
+from __future__ import annotations
+
+from graphgen.composites.attention import ATTENTION
+from graphgen.composites.basics import BASICS
+from graphgen.composites.registry import Decomposition, decompose
+
+DECOMPOSITIONS: dict[str, Decomposition] = {**BASICS, **ATTENTION}
+
+__all__ = ["DECOMPOSITIONS", "Decomposition", "decompose"]

@@ -1,0 +1,95 @@
+"""Attention, its mask, and reading and writing the KV cache."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from graphgen.build import Builder
+from graphgen.composites.registry import Decomposition
+from graphgen.ir import Attrs, Value
+from graphgen.ir.dtype import f32, lowest, s32
+
+
+def attention_mask(b: Builder, operands: Sequence[Value], attrs: Attrs) -> Sequence[Value]:
+    """``c <= position`` and ``c < length``."""
+    positions, lengths = operands
+    shape = (*positions.shape, attrs.dim("attended"))
+    slots = b.iota(s32, shape, 2)
+    causal = b.compare(slots, b.broadcast_in_dim(positions, shape, [0, 1]), "LE")
+    filled = b.compare(slots, b.broadcast_in_dim(lengths, shape, [0]), "LT")
+    return [b.binary("and", causal, filled)]
+
+
+def cache_read(b: Builder, operands: Sequence[Value], attrs: Attrs) -> Sequence[Value]:
+    """A slice of the slots, then a gather of the rows, unless row b is known to be row b."""
+    cache, seq_ids = operands
+    attended = attrs.dim("attended")
+    front = cache if cache.shape[1] == attended else b.slice_dim(cache, 1, 0, attended)
+    if attrs.text("rows") == "in_place":
+        return [front]
+    return [
+        b.op(
+            "gather",
+            front,
+            seq_ids,
+            offset_dims=(1, 2, 3),
+            collapsed_slice_dims=(0,),
+            start_index_map=(0,),
+            index_vector_dim=1,
+            slice_sizes=(1, *front.shape[1:]),
+        )
+    ]
+
+
+def kv_update(b: Builder, operands: Sequence[Value], attrs: Attrs) -> Sequence[Value]:
+    """A scatter of [K,D] windows at (row, slot); windows outside are dropped by its definition."""
+    cache, new, seq_ids, positions = operands
+    batch, active = positions.shape
+    rows = b.broadcast_in_dim(seq_ids, (batch, active, 1), [0])
+    slots = b.reshape(positions, (batch, active, 1))
+    return [
+        b.op(
+            "scatter",
+            cache,
+            b.concatenate([rows, slots], 2),
+            new,
+            update_window_dims=(2, 3),
+            inserted_window_dims=(0, 1),
+            scatter_dims_to_operand_dims=(0, 1),
+            index_vector_dim=2,
+        )
+    ]
+
+
+def attention(b: Builder, operands: Sequence[Value], attrs: Attrs) -> Sequence[Value]:
+    """Scores in f32, masked, softmax with the maximum taken off, then the weighted sum."""
+    query, key, value, mask = operands
+    batch, active, heads, size = query.shape
+    attended, kv_heads = key.shape[1], key.shape[2]
+    assert isinstance(heads, int)
+    assert isinstance(kv_heads, int)
+    grouped = b.reshape(query, (batch, active, kv_heads, heads // kv_heads, size))
+    # [B,S,K,G,D] x [B,C,K,D] -> [B,K,S,G,C]
+    scores = b.dot_general(grouped, key, ([4], [3]), ([0, 2], [0, 2]), f32) * attrs.number("scale")
+    allowed = b.broadcast_in_dim(mask, scores.shape, [0, 2, 4])
+    scores = b.select(allowed, scores, b.full(lowest(f32), scores.type))
+    outer = [0, 1, 2, 3]
+    top = b.reduce(scores, [4], "maximum")
+    weights = b.unary("exponential", scores - b.broadcast_in_dim(top, scores.shape, outer))
+    total = b.reduce(weights, [4], "add")
+    weights = weights / b.broadcast_in_dim(total, scores.shape, outer)
+    # [B,K,S,G,C] x [B,C,K,D] -> [B,K,S,G,D]
+    context = b.dot_general(
+        b.convert(weights, value.dtype), value, ([4], [1]), ([0, 1], [0, 2]), query.dtype
+    )
+    ordered = b.transpose(context, [0, 2, 1, 3, 4])
+    assert attended == value.shape[1]
+    return [b.reshape(ordered, query.shape)]
+
+
+ATTENTION: dict[str, Decomposition] = {
+    "attention_mask": attention_mask,
+    "cache_read": cache_read,
+    "kv_update": kv_update,
+    "attention": attention,
+}

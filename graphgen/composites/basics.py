@@ -1,0 +1,104 @@
+"""Embedding, norms, activations and the choice of the last token."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from graphgen.build import Builder
+from graphgen.composites.registry import Decomposition
+from graphgen.ir import Attrs, Value
+from graphgen.ir.dtype import f32
+
+
+def embedding(b: Builder, operands: Sequence[Value], attrs: Attrs) -> Sequence[Value]:
+    """One gather of whole rows."""
+    table, ids = operands
+    rank = len(ids.shape)
+    return [
+        b.op(
+            "gather",
+            table,
+            ids,
+            offset_dims=(rank,),
+            collapsed_slice_dims=(0,),
+            start_index_map=(0,),
+            index_vector_dim=rank,
+            slice_sizes=(1, table.shape[1]),
+        )
+    ]
+
+
+def rms_norm(b: Builder, operands: Sequence[Value], attrs: Attrs) -> Sequence[Value]:
+    """Mean square in f32; the quotient is rounded to x's type before the weight."""
+    x, weight = operands
+    last = len(x.shape) - 1
+    outer = list(range(last))
+    wide = b.convert(x, f32)
+    total = b.reduce(wide * wide, [last], "add")
+    # The count of elements is written as a reduction of ones when it is symbolic.
+    size = x.shape[last]
+    if isinstance(size, int):
+        mean = total * (1.0 / size) if size & (size - 1) == 0 else total / float(size)
+    else:
+        mean = total / b.reduce(b.full(1.0, wide.type), [last], "add")
+    scale = b.unary("rsqrt", mean + attrs.number("epsilon"))
+    normal = b.convert(wide * b.broadcast_in_dim(scale, x.shape, outer), x.dtype)
+    return [normal * b.broadcast_in_dim(weight, x.shape, [last])]
+
+
+def silu(b: Builder, operands: Sequence[Value], attrs: Attrs) -> Sequence[Value]:
+    """``x * logistic(x)`` in f32."""
+    wide = b.convert(operands[0], f32)
+    return [b.convert(wide * b.unary("logistic", wide), operands[0].dtype)]
+
+
+def last_token(b: Builder, operands: Sequence[Value], attrs: Attrs) -> Sequence[Value]:
+    """A masked sum: one addend is the token, all others are zero, so no rounding happens."""
+    x, positions, lengths = operands
+    batch, active, _ = x.shape
+    if active == 1:
+        # A step of one token has nothing to choose from, except for an idle row.
+        return [b.reshape(x, (batch, x.shape[2]))]
+    last = b.broadcast_in_dim(lengths - 1.0, (batch, active), [0])
+    chosen = b.compare(positions, last, "EQ")
+    zero = b.full(0.0, x.type)
+    kept = b.select(b.broadcast_in_dim(chosen, x.shape, [0, 1]), x, zero)
+    return [b.reduce(kept, [1], "add")]
+
+
+def rope_table(b: Builder, operands: Sequence[Value], attrs: Attrs) -> Sequence[Value]:
+    """``cos(p * f) * scale`` and ``sin(p * f) * scale`` in f32."""
+    (positions,) = operands
+    literal = attrs.literal("inv_freq")
+    rank = len(positions.shape)
+    shape = (*positions.shape, literal.shape[0])
+    frequencies = b.op("constant", value=literal)
+    angle = b.broadcast_in_dim(b.convert(positions, f32), shape, list(range(rank)))
+    angle = angle * b.broadcast_in_dim(frequencies, shape, [rank])
+    scale = attrs.number("scale")
+    tables = [b.unary("cosine", angle), b.unary("sine", angle)]
+    return tables if scale == 1.0 else [table * scale for table in tables]
+
+
+def rope(b: Builder, operands: Sequence[Value], attrs: Attrs) -> Sequence[Value]:
+    """``[x1*cos - x2*sin, x2*cos + x1*sin]`` with x1, x2 the halves of the last dimension."""
+    x, cos, sin = operands
+    size = x.shape[3]
+    assert isinstance(size, int)
+    wide = b.convert(x, f32)
+    first = b.slice_dim(wide, 3, 0, size // 2)
+    second = b.slice_dim(wide, 3, size // 2, size)
+    cos = b.broadcast_in_dim(cos, first.shape, [0, 1, 3])
+    sin = b.broadcast_in_dim(sin, first.shape, [0, 1, 3])
+    turned = b.concatenate([first * cos - second * sin, second * cos + first * sin], 3)
+    return [b.convert(turned, x.dtype)]
+
+
+BASICS: dict[str, Decomposition] = {
+    "embedding": embedding,
+    "rms_norm": rms_norm,
+    "silu": silu,
+    "last_token": last_token,
+    "rope_table": rope_table,
+    "rope": rope,
+}

@@ -1,0 +1,92 @@
+"""Errors a user can act on: a stable code, what is wrong, where, and what to do next.
+
+Every mistake a user can make raises :class:`GraphgenError`; the command line prints it without a
+traceback and exits with status 1. A traceback therefore always means a defect of graphgen itself.
+"""
+
+from __future__ import annotations
+
+CODES: dict[str, str] = {
+    # 01xx: dims, types, ops and the builder
+    "GG0101": "unknown dtype",
+    "GG0102": "bad dimension expression",
+    "GG0103": "unknown op",
+    "GG0104": "bad op attribute",
+    "GG0105": "operands do not fit the op",
+    "GG0106": "a symbol has no value",
+    "GG0107": "name defined twice",
+    # 02xx: IR text and the verifier
+    "GG0201": "syntax error in IR text",
+    "GG0202": "undefined value",
+    "GG0203": "stated type differs from the inferred type",
+    "GG0204": "module is not well formed",
+    "GG0205": "interface and function disagree",
+    "GG0206": "op is not legal at this level",
+    # 03xx: passes and pipelines
+    "GG0301": "unknown pass",
+    "GG0302": "bad pass option",
+    "GG0303": "pass order",
+    "GG0304": "pass cannot be applied",
+    # 04xx: lowering and execution
+    "GG0401": "op has no lowering for this target",
+    "GG0402": "inputs do not fit the program",
+    "GG0403": "op cannot be evaluated",
+    # 05xx: models and configurations
+    "GG0501": "unknown architecture",
+    "GG0502": "unsupported configuration value",
+    "GG0503": "bad configuration value",
+    "GG0504": "unknown model",
+    # 06xx: checkpoints and tokenizers
+    "GG0601": "cannot read checkpoint file",
+    "GG0602": "checkpoint does not match the model",
+    "GG0603": "cannot read tokenizer",
+    # 07xx: generation and artifacts
+    "GG0701": "prompt longer than the largest bucket",
+    "GG0702": "empty prompt",
+    "GG0703": "artifact cannot be used",
+    "GG0704": "cannot write file",
+    "GG0705": "bad argument",
+}
+
+
+class GraphgenError(Exception):
+    """A mistake of the user, not of graphgen.
+
+    Args:
+        code: a key of :data:`CODES`; stable, so that scripts and documentation can refer to it.
+        what: what is wrong, naming the op, tensor or file, with the actual and the wanted value.
+        where: where in the user's world it is: ``file:line``, an IR value, a file path.
+        note: more lines to print below, such as the program text with a caret under the operand.
+        help: what to do next.
+    """
+
+    def __init__(
+        self, code: str, what: str, *, where: str = "", note: str = "", help: str = ""
+    ) -> None:
+        assert code in CODES, f"undeclared error code {code}"
+        self.code = code
+        self.what = what
+        self.where = where
+        self.note = note
+        self.help = help
+        super().__init__(what)
+
+    def __str__(self) -> str:
+        lines = [f"error[{self.code}]: {self.what}"]
+        if self.where:
+            lines.append(f"  --> {self.where}")
+        if self.note:
+            lines.extend(f"   |  {line}" for line in self.note.splitlines())
+        if self.help:
+            lines.append(f"  help: {self.help}")
+        return "\n".join(lines)
+
+    def to_json(self) -> dict[str, str]:
+        """The same error as one flat JSON object (keys ``code what where note help``)."""
+        return {
+            "code": self.code,
+            "what": self.what,
+            "where": self.where,
+            "note": self.note,
+            "help": self.help,
+        }

@@ -1,0 +1,21 @@
+"""The NumPy reference: what a program computes, slowly and plainly."""
+
+from __future__ import annotations
+
+from graphgen.eval.arithmetic import MEANING, NATIVE, Arithmetic, Array, numpy_dtype
+from graphgen.eval.composites import COMPOSITES
+from graphgen.eval.evaluate import checked, evaluate, evaluate_ranks
+from graphgen.eval.rules import RULES
+
+__all__ = [
+    "COMPOSITES",
+    "MEANING",
+    "NATIVE",
+    "RULES",
+    "Arithmetic",
+    "Array",
+    "checked",
+    "evaluate",
+    "evaluate_ranks",
+    "numpy_dtype",
+]

@@ -1,0 +1,72 @@
+"""In which NumPy types a program is evaluated: its own, or all floats in one wide type."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, cast
+
+import ml_dtypes
+import numpy as np
+import numpy.typing as npt
+
+from graphgen.ir import DType, Literal
+
+# The element type is known only from the program, so NumPy's static element type says nothing.
+Array = npt.NDArray[Any]
+
+NUMPY: dict[str, np.dtype[Any]] = {
+    "pred": np.dtype(np.bool_),
+    "s8": np.dtype(np.int8),
+    "s16": np.dtype(np.int16),
+    "s32": np.dtype(np.int32),
+    "s64": np.dtype(np.int64),
+    "u8": np.dtype(np.uint8),
+    "u16": np.dtype(np.uint16),
+    "u32": np.dtype(np.uint32),
+    "u64": np.dtype(np.uint64),
+    "f16": np.dtype(np.float16),
+    "bf16": np.dtype(ml_dtypes.bfloat16),
+    "f32": np.dtype(np.float32),
+    "f64": np.dtype(np.float64),
+}
+
+
+def numpy_dtype(dtype: DType) -> np.dtype[Any]:
+    """The NumPy type with the same elements."""
+    return NUMPY[dtype.name]
+
+
+@dataclass(frozen=True, slots=True)
+class Arithmetic:
+    """How floats are computed.
+
+    Attributes:
+        wide: ``None`` to round as the program says; ``float64`` to compute every float in double
+            precision with float-to-float converts as identity, which shows what a program *means*.
+    """
+
+    wide: np.dtype[Any] | None = None
+
+    def dtype(self, dtype: DType) -> np.dtype[Any]:
+        """The NumPy type values of ``dtype`` are held in."""
+        if self.wide is not None and dtype.is_float:
+            return self.wide
+        return NUMPY[dtype.name]
+
+    def literal(self, literal: Literal) -> Array:
+        """A literal as an array."""
+        data = np.frombuffer(literal.data, NUMPY[literal.dtype.name]).reshape(literal.shape)
+        return cast(Array, data.astype(self.dtype(literal.dtype)))
+
+    def round(self, x: Array, dtype: DType) -> Array:
+        """``x`` in the type that holds ``dtype``."""
+        return x.astype(self.dtype(dtype))
+
+    def accumulator(self, *operands: Array) -> np.dtype[Any]:
+        """The type sums are taken in: f32 for 16-bit floats, else the operands' own."""
+        kind = operands[0].dtype
+        return np.dtype(np.float32) if kind.itemsize == 2 and kind.kind in "fV" else kind
+
+
+NATIVE = Arithmetic()
+MEANING = Arithmetic(np.dtype(np.float64))

@@ -1,0 +1,112 @@
+"""What each composite op computes, said directly in NumPy.
+
+Written from the op's documentation and not from its decomposition, so that comparing the two checks
+both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import cast
+
+import numpy as np
+
+from graphgen.eval.arithmetic import Arithmetic, Array
+from graphgen.eval.rules import logistic
+from graphgen.ir import Attrs
+from graphgen.ir.dtype import f32, lowest
+
+Composite = Callable[[Arithmetic, Attrs, Sequence[Array]], Sequence[Array]]
+
+
+def _embedding(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Sequence[Array]:
+    table, ids = x
+    return [table[np.clip(ids.astype(np.int64), 0, table.shape[0] - 1)]]
+
+
+def _rms_norm(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Sequence[Array]:
+    wide = x[0].astype(how.dtype(f32))
+    mean = np.mean(wide * wide, axis=-1, keepdims=True, dtype=wide.dtype)
+    normal = wide / np.sqrt(mean + np.asarray(attrs.number("epsilon"), wide.dtype))
+    return [(normal.astype(x[0].dtype) * x[1]).astype(x[0].dtype)]
+
+
+def _silu(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Sequence[Array]:
+    wide = x[0].astype(how.dtype(f32))
+    return [(wide * logistic(wide)).astype(x[0].dtype)]
+
+
+def _rope_table(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Sequence[Array]:
+    angle = x[0].astype(how.dtype(f32))[..., None] * how.literal(attrs.literal("inv_freq"))
+    scale = np.asarray(attrs.number("scale"), angle.dtype)
+    return [np.cos(angle) * scale, np.sin(angle) * scale]
+
+
+def _rope(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Sequence[Array]:
+    wide, cos, sin = x[0].astype(how.dtype(f32)), x[1][:, :, None], x[2][:, :, None]
+    # A rotation in the complex plane of each pair (i, i + D/2).
+    first, second = np.split(wide, 2, axis=-1)
+    turned = (first + 1j * second) * (cos + 1j * sin)
+    return [np.concatenate([turned.real, turned.imag], -1).astype(x[0].dtype)]
+
+
+def _attention_mask(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Sequence[Array]:
+    slots = np.arange(cast(int, attrs.dim("attended")))
+    positions, lengths = x[0][:, :, None], x[1][:, None, None]
+    return [(slots <= positions) & (slots < lengths)]
+
+
+def _cache_read(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Sequence[Array]:
+    attended = cast(int, attrs.dim("attended"))
+    if attrs.text("rows") == "in_place":
+        return [x[0][:, :attended]]
+    return [x[0][np.clip(x[1], 0, x[0].shape[0] - 1)][:, :attended]]
+
+
+def _kv_update(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Sequence[Array]:
+    cache, new, seq_ids, positions = x
+    out = cache.copy()
+    for row in range(new.shape[0]):
+        for step in range(new.shape[1]):
+            target, slot = int(seq_ids[row]), int(positions[row, step])
+            if 0 <= target < cache.shape[0] and 0 <= slot < cache.shape[1]:
+                out[target, slot] = new[row, step]
+    return [out]
+
+
+def _attention(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Sequence[Array]:
+    query, key, value, mask = x
+    wide = how.dtype(f32)
+    group = query.shape[2] // key.shape[2]
+    keys = np.repeat(key.astype(wide), group, axis=2)
+    scores = np.einsum("bshd,bchd->bhsc", query.astype(wide), keys)
+    scores = scores * np.asarray(attrs.number("scale"), wide)
+    scores = np.where(mask[:, None], scores, np.asarray(lowest(f32), wide))
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    weights = (weights / weights.sum(-1, keepdims=True)).astype(value.dtype).astype(wide)
+    values = np.repeat(value.astype(wide), group, axis=2)
+    return [np.einsum("bhsc,bchd->bshd", weights, values).astype(query.dtype)]
+
+
+def _last_token(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Sequence[Array]:
+    operand, positions, lengths = x
+    if operand.shape[1] == 1:
+        return [operand[:, 0]]
+    out = np.zeros((operand.shape[0], operand.shape[2]), operand.dtype)
+    rows, steps = np.nonzero(positions == (lengths - 1)[:, None])
+    out[rows] = operand[rows, steps]
+    return [out]
+
+
+COMPOSITES: dict[str, Composite] = {
+    "embedding": _embedding,
+    "rms_norm": _rms_norm,
+    "silu": _silu,
+    "rope_table": _rope_table,
+    "rope": _rope,
+    "attention_mask": _attention_mask,
+    "cache_read": _cache_read,
+    "kv_update": _kv_update,
+    "attention": _attention,
+    "last_token": _last_token,
+}

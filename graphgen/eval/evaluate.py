@@ -1,0 +1,124 @@
+"""Running a function in NumPy, all ranks in step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from graphgen.errors import GraphgenError
+from graphgen.eval.arithmetic import NATIVE, Arithmetic, Array
+from graphgen.eval.composites import COMPOSITES
+from graphgen.eval.rules import RULES
+from graphgen.ir import Function, Op, TensorType, Value
+
+_COMBINE: dict[str, Callable[[Array, Array], Array]] = {
+    "add": np.add,
+    "maximum": np.maximum,
+    "minimum": np.minimum,
+}
+# Called with each op and its results, one list of arrays a rank.
+Probe = Callable[[Op, Sequence[Sequence[Array]]], None]
+
+
+def evaluate(
+    function: Function,
+    inputs: Mapping[str, Array],
+    arithmetic: Arithmetic = NATIVE,
+    probe: Probe | None = None,
+) -> dict[str, Array]:
+    """Run a function of one rank.
+
+    Args:
+        function: static shapes; composites are evaluated as what they mean.
+        inputs: an array for each argument, by name.
+        arithmetic: in which floats to compute.
+        probe: sees every op's results as they are made.
+
+    Returns:
+        The outputs by name.
+
+    Raises:
+        GraphgenError: GG0402 inputs that do not fit, GG0403 an op without an evaluation rule.
+    """
+    return evaluate_ranks(function, [inputs], arithmetic, probe)[0]
+
+
+def evaluate_ranks(
+    function: Function,
+    inputs: Sequence[Mapping[str, Array]],
+    arithmetic: Arithmetic = NATIVE,
+    probe: Probe | None = None,
+) -> list[dict[str, Array]]:
+    """Run a function on every rank, op by op, so that collectives see all ranks' operands.
+
+    Args:
+        function: the program all ranks run.
+        inputs: per rank, an array for each argument by name.
+        arithmetic: in which floats to compute.
+        probe: sees every op's results as they are made.
+
+    Returns:
+        Per rank, the outputs by name.
+    """
+    env: dict[Value, list[Array]] = {}
+    for value in function.args:
+        env[value] = [_input(function, given, value, arithmetic) for given in inputs]
+    with np.errstate(all="ignore"):
+        for op in function.block:
+            results = _step(op, [env[v] for v in op.operands], len(inputs), arithmetic)
+            env.update(zip(op.results, results, strict=True))
+            if probe is not None:
+                probe(op, results)
+    return [{name: env[v][rank] for name, v in function.outputs} for rank in range(len(inputs))]
+
+
+def _input(
+    function: Function, given: Mapping[str, Array], value: Value, arithmetic: Arithmetic
+) -> Array:
+    name = value.name or ""
+    if name not in given:
+        raise GraphgenError("GG0402", f"@{function.name} needs the input %{name} {value.type.text}")
+    return checked(given[name], value.type, name, function).astype(arithmetic.dtype(value.dtype))
+
+
+def checked(array: Array, type_: TensorType, name: str, function: Function) -> Array:
+    """``array``, whose shape must be that of ``type_`` (GG0402)."""
+    if array.shape != type_.dims:
+        raise GraphgenError(
+            "GG0402",
+            f"@{function.name}: input %{name} is {list(array.shape)}, not {type_.text}",
+        )
+    return array
+
+
+def _step(
+    op: Op, operands: Sequence[list[Array]], ranks: int, arithmetic: Arithmetic
+) -> list[list[Array]]:
+    """The results of one op: per result, per rank."""
+    if op.name == "all_reduce":
+        return [_all_reduce(op, operands[0])]
+    composite = COMPOSITES.get(op.name)
+    rule = RULES.get(op.name)
+    per_rank: list[Sequence[Array]] = []
+    for rank in range(ranks):
+        arrays = [operand[rank] for operand in operands]
+        if composite is not None:
+            per_rank.append(composite(arithmetic, op.attrs, arrays))
+        elif rule is not None:
+            per_rank.append([rule(arithmetic, op.attrs, arrays)])
+        else:
+            raise GraphgenError("GG0403", f"{op.name} has no evaluation rule", where=repr(op.loc))
+    return [[results[i] for results in per_rank] for i in range(len(op.results))]
+
+
+def _all_reduce(op: Op, operands: list[Array]) -> list[Array]:
+    combine = _COMBINE[op.attrs.text("kind")]
+    out = list(operands)
+    for group in op.attrs.groups("replica_groups"):
+        total = operands[group[0]]
+        for rank in group[1:]:
+            total = np.asarray(combine(total, operands[rank])).astype(total.dtype)
+        for rank in group:
+            out[rank] = total
+    return out

@@ -1,0 +1,57 @@
+"""The intermediate representation.
+
+Glossary, one word for each thing everywhere:
+
+* **Module**: a whole program set, with its interface table and functions.
+* **Function**: one program: arguments, a block, outputs.
+* **Block**: the op list; its order is the program order.
+* **Op**: one operation; its kind is a key of the op table (``graphgen.ops``).
+* **Value**: a tensor: an op's result or a function's argument.
+* **operands / results**: what an op reads and makes. **attrs**: its static data.
+* **Loc**: where an op comes from: source line, scope, passes.
+* **Entry**: a row of the interface table: input, weight, param, state or output.
+"""
+
+from __future__ import annotations
+
+from graphgen.ir.attrs import Attrs, AttrValue, Literal, attrs_of
+from graphgen.ir.dims import Dim, Poly, bind, parse_dim, symbol
+from graphgen.ir.dtype import DType, dtype
+from graphgen.ir.graph import Block, Op, Value
+from graphgen.ir.interface import Entry, Role, entry
+from graphgen.ir.loc import Loc, loc
+from graphgen.ir.module import RANK, WEIGHTS_GLOBAL, WEIGHTS_RANK, Function, Module
+from graphgen.ir.sharding import Sharding, replicated, sharding
+from graphgen.ir.types import TensorType, tensor
+
+__all__ = [
+    "RANK",
+    "WEIGHTS_GLOBAL",
+    "WEIGHTS_RANK",
+    "AttrValue",
+    "Attrs",
+    "Block",
+    "DType",
+    "Dim",
+    "Entry",
+    "Function",
+    "Literal",
+    "Loc",
+    "Module",
+    "Op",
+    "Poly",
+    "Role",
+    "Sharding",
+    "TensorType",
+    "Value",
+    "attrs_of",
+    "bind",
+    "dtype",
+    "entry",
+    "loc",
+    "parse_dim",
+    "replicated",
+    "sharding",
+    "symbol",
+    "tensor",
+]

@@ -1,0 +1,278 @@
+"""The graph: values, ops and the block that lists the ops in program order.
+
+The order of the list *is* the order of the program; there is no topological sort anywhere. A block
+is an intrusive doubly linked list, so inserting and erasing are O(1), and iterating a block while
+it is edited is well defined: the op after the current one is looked up when the loop gets there, an
+op inserted before the current one is not visited, one inserted after it is, and erasing the current
+op is allowed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+from graphgen.errors import GraphgenError
+from graphgen.ir.attrs import EMPTY, Attrs
+from graphgen.ir.dims import Dim
+from graphgen.ir.dtype import DType
+from graphgen.ir.loc import UNKNOWN, Loc
+from graphgen.ir.sharding import Sharding
+from graphgen.ir.types import TensorType
+
+
+class Operators(Protocol):
+    """What gives values their Python operators; installed by ``graphgen.build``."""
+
+    def binary(self, name: str, lhs: Value | float, rhs: Value | float) -> Value:
+        """Append the elementwise op ``name`` and return its result."""
+        ...
+
+    def unary(self, name: str, operand: Value) -> Value:
+        """Append the elementwise op ``name`` and return its result."""
+        ...
+
+
+class _Installed:
+    """Holder of the installed operators (a module global cannot be typed as late-bound)."""
+
+    operators: Operators | None = None
+
+
+def install_operators(operators: Operators) -> None:
+    """Give :class:`Value` its Python operators; called once by ``graphgen.build``."""
+    _Installed.operators = operators
+
+
+def _operators() -> Operators:
+    if _Installed.operators is None:
+        raise GraphgenError(
+            "GG0705", "operators on values need a builder", help="import graphgen.build"
+        )
+    return _Installed.operators
+
+
+class Value:
+    """One tensor of the program: a result of an op, or an argument of a block.
+
+    Attributes:
+        type: shape and element type.
+        op: the op that makes it, ``None`` for a block argument.
+        index: position among the results of ``op`` or the arguments of the block.
+        users: per op that reads it, how many of its operand slots do; in order of first use.
+        name: the user's name for it; the printer makes names unique.
+        sharding: its layout over the mesh, ``None`` where nobody has said.
+    """
+
+    __slots__ = ("index", "name", "op", "sharding", "type", "users")
+
+    def __init__(self, type: TensorType, op: Op | None, index: int, name: str | None) -> None:
+        self.type = type
+        self.op = op
+        self.index = index
+        self.users: dict[Op, int] = {}
+        self.name = name
+        self.sharding: Sharding | None = None
+
+    def __repr__(self) -> str:
+        made = f" = {self.op.name}(...)" if self.op else ""
+        return f"%{self.name or '?'}{made} : {self.type.text}"
+
+    @property
+    def shape(self) -> tuple[Dim, ...]:
+        """The dimensions."""
+        return self.type.shape
+
+    @property
+    def dtype(self) -> DType:
+        """The element type."""
+        return self.type.dtype
+
+    def producer(self, name: str) -> Op | None:
+        """The op that makes this value if it is a ``name``, else ``None``."""
+        return self.op if self.op is not None and self.op.name == name else None
+
+    def __add__(self, other: Value | float) -> Value:
+        return _operators().binary("add", self, other)
+
+    def __radd__(self, other: float) -> Value:
+        return _operators().binary("add", other, self)
+
+    def __sub__(self, other: Value | float) -> Value:
+        return _operators().binary("subtract", self, other)
+
+    def __rsub__(self, other: float) -> Value:
+        return _operators().binary("subtract", other, self)
+
+    def __mul__(self, other: Value | float) -> Value:
+        return _operators().binary("multiply", self, other)
+
+    def __rmul__(self, other: float) -> Value:
+        return _operators().binary("multiply", other, self)
+
+    def __truediv__(self, other: Value | float) -> Value:
+        return _operators().binary("divide", self, other)
+
+    def __rtruediv__(self, other: float) -> Value:
+        return _operators().binary("divide", other, self)
+
+    def __neg__(self) -> Value:
+        return _operators().unary("negate", self)
+
+
+class Op:
+    """One operation.
+
+    Attributes:
+        name: a key of the op table.
+        operands: the values it reads.
+        results: the values it makes.
+        attrs: its static data.
+        loc: where it comes from.
+        block: the block it is listed in, ``None`` once erased.
+        prev, next: its neighbors in that block.
+    """
+
+    __slots__ = ("attrs", "block", "loc", "name", "next", "operands", "prev", "results")
+
+    def __init__(
+        self,
+        name: str,
+        operands: tuple[Value, ...],
+        types: Sequence[TensorType],
+        attrs: Attrs = EMPTY,
+        loc: Loc = UNKNOWN,
+        names: Sequence[str | None] = (),
+    ) -> None:
+        self.name = name
+        self.operands = operands
+        self.attrs = attrs
+        self.loc = loc
+        self.block: Block | None = None
+        self.prev: Op | None = None
+        self.next: Op | None = None
+        self.results: tuple[Value, ...]
+        if len(types) == 1:
+            self.results = (Value(types[0], self, 0, names[0] if names else None),)
+        else:
+            padded = list(names) or [None] * len(types)
+            self.results = tuple(Value(t, self, i, padded[i]) for i, t in enumerate(types))
+        for operand in operands:
+            users = operand.users
+            users[self] = users.get(self, 0) + 1
+
+    def __repr__(self) -> str:
+        return f"<{self.name} {', '.join(r.type.text for r in self.results)} at {self.loc!r}>"
+
+    @property
+    def result(self) -> Value:
+        """The only result."""
+        assert len(self.results) == 1, f"{self.name} has {len(self.results)} results"
+        return self.results[0]
+
+    def set_operands(self, operands: tuple[Value, ...]) -> None:
+        """Read other values from now on, keeping the users of all of them right."""
+        for operand in self.operands:
+            _forget(operand, self)
+        self.operands = operands
+        for operand in operands:
+            operand.users[self] = operand.users.get(self, 0) + 1
+
+
+def _forget(value: Value, op: Op) -> None:
+    left = value.users[op] - 1
+    if left:
+        value.users[op] = left
+    else:
+        del value.users[op]
+
+
+class Block:
+    """Arguments and the list of ops.
+
+    Attributes:
+        args: the values that come from outside, in order.
+        first, last: ends of the list, ``None`` when empty.
+        size: number of ops.
+    """
+
+    __slots__ = ("_by_name", "args", "first", "last", "size")
+
+    def __init__(self) -> None:
+        self.args: list[Value] = []
+        self._by_name: dict[str, Value] = {}
+        self.first: Op | None = None
+        self.last: Op | None = None
+        self.size = 0
+
+    def __iter__(self) -> Iterator[Op]:
+        op = self.first
+        while op is not None:
+            # An op erased by the loop body still knows its old successor.
+            yield op
+            op = op.next
+
+    def __reversed__(self) -> Iterator[Op]:
+        op = self.last
+        while op is not None:
+            before = op.prev
+            yield op
+            op = before
+
+    def __len__(self) -> int:
+        return self.size
+
+    def add_arg(self, type: TensorType, name: str) -> Value:
+        """Append an argument."""
+        value = Value(type, None, len(self.args), name)
+        self.args.append(value)
+        self._by_name.setdefault(name, value)
+        return value
+
+    def arg(self, name: str) -> Value | None:
+        """The argument called ``name``, if there is one."""
+        return self._by_name.get(name)
+
+    def keep_args(self, kept: list[Value]) -> None:
+        """Drop every argument that is not in ``kept``; none of those may still be read."""
+        self.args = kept
+        self._by_name = {value.name or "": value for value in kept}
+        for index, value in enumerate(kept):
+            value.index = index
+
+    def append(self, op: Op) -> None:
+        """Put ``op`` at the end."""
+        op.block = self
+        op.prev = self.last
+        if self.last is None:
+            self.first = op
+        else:
+            self.last.next = op
+        self.last = op
+        self.size += 1
+
+    def insert_before(self, op: Op, anchor: Op) -> None:
+        """Put ``op`` just before ``anchor``."""
+        op.block = self
+        op.prev, op.next = anchor.prev, anchor
+        if anchor.prev is None:
+            self.first = op
+        else:
+            anchor.prev.next = op
+        anchor.prev = op
+        self.size += 1
+
+    def erase(self, op: Op) -> None:
+        """Take ``op`` out for good; none of its results may still be read."""
+        assert not any(result.users for result in op.results), f"{op!r} still has users"
+        op.set_operands(())
+        if op.prev is None:
+            self.first = op.next
+        else:
+            op.prev.next = op.next
+        if op.next is None:
+            self.last = op.prev
+        else:
+            op.next.prev = op.prev
+        op.block = None
+        self.size -= 1

@@ -1,0 +1,57 @@
+"""The interface table: what a module takes and gives, told once for all its entry programs.
+
+Each entry has a *logical* type, which the user of the module sees, and a *physical* type, which the
+programs see. A pass that changes the representation (partition, padding, quantisation) changes the
+physical type and names functions of the module, ``pack`` and ``unpack``, that go between the two.
+Comparing two modules therefore never needs to know which passes ran.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from graphgen.ir.sharding import Sharding
+from graphgen.ir.types import TensorType
+
+
+class Role(Enum):
+    """What an interface entry is."""
+
+    INPUT = "input"  # given at every call
+    WEIGHT = "weight"  # a tensor of the checkpoint
+    PARAM = "param"  # a prepared tensor: made by @weights.rank, read by the programs
+    STATE = "state"  # kept between calls: read, and replaced by the output of the same name
+    OUTPUT = "output"  # handed back at every call
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One row of the interface table.
+
+    Attributes:
+        role: what it is.
+        name: the checkpoint's name for a weight, else the builder's.
+        logical: type before any pass changed the representation; may hold symbols.
+        physical: type the programs see on one rank.
+        pack: function ``(logical, rank s32[1]) -> physical``; empty when they are the same.
+        unpack: function ``(stacked physical [ranks, ...]) -> logical``; empty when the same.
+        sharding: layout asked for by the user or a rule, ``None`` where nobody has said.
+    """
+
+    role: Role
+    name: str
+    logical: TensorType
+    physical: TensorType
+    pack: str = ""
+    unpack: str = ""
+    sharding: Sharding | None = None
+
+    def with_physical(self, physical: TensorType, pack: str = "", unpack: str = "") -> Entry:
+        """The entry after a pass changed its representation."""
+        return replace(self, physical=physical, pack=pack, unpack=unpack)
+
+
+def entry(role: Role, name: str, type: TensorType) -> Entry:
+    """An entry whose representation nobody has changed yet."""
+    return Entry(role, name, type, type)

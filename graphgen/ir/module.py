@@ -1,0 +1,174 @@
+"""Functions, and the module that holds them with its interface table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import overload
+
+from graphgen.errors import GraphgenError
+from graphgen.ir.dims import Dim
+from graphgen.ir.graph import Block, Op, Value
+from graphgen.ir.interface import Entry, Role
+
+WEIGHTS_GLOBAL = "weights.global"
+WEIGHTS_RANK = "weights.rank"
+RANK = "rank"
+
+
+class Outputs(Sequence[tuple[str, Value]]):
+    """The ``(name, value)`` pairs a function hands back; knows at once whether a value is one."""
+
+    __slots__ = ("_counts", "_pairs")
+
+    def __init__(self, pairs: Iterable[tuple[str, Value]] = ()) -> None:
+        self._pairs: list[tuple[str, Value]] = []
+        self._counts: dict[Value, int] = {}
+        for pair in pairs:
+            self.append(pair)
+
+    @overload
+    def __getitem__(self, index: int) -> tuple[str, Value]: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[tuple[str, Value]]: ...
+    def __getitem__(self, index: int | slice) -> tuple[str, Value] | Sequence[tuple[str, Value]]:
+        return self._pairs[index]
+
+    def __len__(self) -> int:
+        return len(self._pairs)
+
+    def __iter__(self) -> Iterator[tuple[str, Value]]:
+        return iter(self._pairs)
+
+    def append(self, pair: tuple[str, Value]) -> None:
+        """Hand back one more value."""
+        self._pairs.append(pair)
+        self._counts[pair[1]] = self._counts.get(pair[1], 0) + 1
+
+    def returns(self, value: Value) -> bool:
+        """Whether ``value`` leaves the function."""
+        return value in self._counts
+
+    def replace(self, old: Value, new: Value) -> None:
+        """Hand back ``new`` wherever ``old`` was."""
+        count = self._counts.pop(old, 0)
+        if count:
+            self._pairs = [(name, new if v is old else v) for name, v in self._pairs]
+            self._counts[new] = self._counts.get(new, 0) + count
+
+
+class Function:
+    """A program: named arguments, ops, named outputs.
+
+    Attributes:
+        name: unique in the module; ``weights.global`` and ``weights.rank`` prepare weights.
+        block: arguments and ops.
+        phase: ``prefill`` or ``decode`` for an entry program, empty for any other function.
+        dims: what the symbols of the interface are in this program.
+    """
+
+    __slots__ = ("_outputs", "block", "dims", "name", "phase")
+
+    def __init__(self, name: str, phase: str = "", dims: dict[str, Dim] | None = None) -> None:
+        self.name = name
+        self.block = Block()
+        self.phase = phase
+        self.dims: dict[str, Dim] = dims if dims is not None else {}
+        self._outputs = Outputs()
+
+    def __repr__(self) -> str:
+        return f"<func @{self.name}: {len(self.args)} args, {self.block.size} ops>"
+
+    @property
+    def outputs(self) -> Outputs:
+        """``(name, value)`` in order; one named like a state is that state's new value."""
+        return self._outputs
+
+    @outputs.setter
+    def outputs(self, pairs: Iterable[tuple[str, Value]]) -> None:
+        self._outputs = Outputs(pairs)
+
+    @property
+    def args(self) -> list[Value]:
+        """The arguments, in order."""
+        return self.block.args
+
+    @property
+    def ops(self) -> Iterator[Op]:
+        """The ops in program order; safe against erasing the current one."""
+        return iter(self.block)
+
+    def arg(self, name: str) -> Value | None:
+        """The argument called ``name``, if there is one."""
+        return self.block.arg(name)
+
+    def returns(self, value: Value) -> bool:
+        """Whether ``value`` leaves the function."""
+        return self._outputs.returns(value)
+
+    def replace_uses(self, old: Value, new: Value) -> None:
+        """Let every reader of ``old``, and every output, read ``new``; the name moves along."""
+        if new.name is None:
+            new.name = old.name
+        for op in list(old.users):
+            op.set_operands(tuple([new if v is old else v for v in op.operands]))
+        self._outputs.replace(old, new)
+
+
+@dataclass(eq=False, slots=True, repr=False)
+class Module:
+    """A set of functions over one interface.
+
+    Attributes:
+        name: what the user calls it.
+        level: which ops are legal now, a key of ``graphgen.ops.levels.LEVELS``.
+        mesh: sizes of the device mesh's named axes, empty before partitioning.
+        functions: by name, in order.
+        interface: by name, in the order of the programs' arguments.
+        meta: free text that travels with the module, such as the model's configuration as JSON.
+    """
+
+    name: str
+    level: str = "logical"
+    mesh: dict[str, int] = field(default_factory=dict[str, int])
+    functions: dict[str, Function] = field(default_factory=dict[str, Function])
+    interface: dict[str, Entry] = field(default_factory=dict[str, Entry])
+    meta: dict[str, str] = field(default_factory=dict[str, str])
+
+    def __repr__(self) -> str:
+        return f"<module @{self.name} level={self.level}: {', '.join(map(repr, self.functions))}>"
+
+    @property
+    def ranks(self) -> int:
+        """Number of devices one program runs on."""
+        total = 1
+        for size in self.mesh.values():
+            total *= size
+        return total
+
+    def add(self, function: Function) -> Function:
+        """Put a function into the module (GG0107 if its name is taken)."""
+        if function.name in self.functions:
+            raise GraphgenError("GG0107", f"function @{function.name} is defined twice")
+        self.functions[function.name] = function
+        return function
+
+    def function(self, name: str) -> Function:
+        """The function called ``name`` (GG0202 naming those there are)."""
+        found = self.functions.get(name)
+        if found is None:
+            known = ", ".join(f"@{known}" for known in self.functions)
+            raise GraphgenError("GG0202", f"no function @{name}", help=f"the module has {known}")
+        return found
+
+    def programs(self) -> list[Function]:
+        """The entry programs, in order."""
+        return [function for function in self.functions.values() if function.phase]
+
+    def entries(self, role: Role) -> list[Entry]:
+        """The interface rows of one role, in order."""
+        return [entry for entry in self.interface.values() if entry.role is role]
+
+    def op_count(self) -> int:
+        """Number of ops in all functions."""
+        return sum(function.block.size for function in self.functions.values())

@@ -1,0 +1,19 @@
+"""Model families: their mathematics and the names of their checkpoints' tensors."""
+
+from __future__ import annotations
+
+from graphgen.models.family import PHASES, Family, build_module
+from graphgen.models.llama import LlamaConfig
+from graphgen.models.registry import build, known_shape, read_model_config
+from graphgen.models.shapes import SHAPES
+
+__all__ = [
+    "PHASES",
+    "SHAPES",
+    "Family",
+    "LlamaConfig",
+    "build",
+    "build_module",
+    "known_shape",
+    "read_model_config",
+]

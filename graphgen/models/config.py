@@ -1,0 +1,148 @@
+"""Reading a Hugging Face ``config.json``: each key is used, known to be neutral, or refused."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from graphgen.errors import GraphgenError
+
+# Keys that do not change what the forward pass computes at inference.
+NEUTRAL = frozenset(
+    [
+        "architectures",
+        "model_type",
+        "torch_dtype",
+        "dtype",
+        "transformers_version",
+        "use_cache",
+        "bos_token_id",
+        "eos_token_id",
+        "pad_token_id",
+        "unk_token_id",
+        "sep_token_id",
+        "initializer_range",
+        "attention_dropout",
+        "hidden_dropout",
+        "resid_pdrop",
+        "embd_pdrop",
+        "attn_pdrop",
+        "max_position_embeddings",
+        "pretraining_tp",
+        "return_dict",
+        "output_attentions",
+        "output_hidden_states",
+        "torchscript",
+        "is_encoder_decoder",
+        "is_decoder",
+        "add_cross_attention",
+        "chunk_size_feed_forward",
+        "finetuning_task",
+        "id2label",
+        "label2id",
+        "num_labels",
+        "problem_type",
+        "task_specific_params",
+        "tokenizer_class",
+        "prefix",
+        "tie_encoder_decoder",
+        "cross_attention_hidden_size",
+        "decoder_start_token_id",
+        "max_length",
+        "min_length",
+        "do_sample",
+        "early_stopping",
+        "num_beams",
+        "temperature",
+        "top_k",
+        "top_p",
+        "repetition_penalty",
+        "length_penalty",
+        "no_repeat_ngram_size",
+        "attn_implementation",
+        "is_llama_config",
+    ]
+)
+
+
+class ConfigReader:
+    """Typed access to a config that remembers which keys were used.
+
+    Args:
+        config: the parsed ``config.json``.
+    """
+
+    def __init__(self, config: Mapping[str, object]) -> None:
+        self.config = config
+        self.used: set[str] = set()
+
+    def integer(self, key: str, default: int | None = None) -> int:
+        """A positive whole number (GG0503)."""
+        value = self._get(key, default)
+        if not isinstance(value, int) or isinstance(value, bool) or value <= 0:
+            raise _bad(key, value, "a positive whole number")
+        return value
+
+    def number(self, key: str, default: float | None = None) -> float:
+        """A positive number (GG0503)."""
+        value = self._get(key, default)
+        if not isinstance(value, int | float) or isinstance(value, bool) or value <= 0:
+            raise _bad(key, value, "a positive number")
+        return float(value)
+
+    def boolean(self, key: str, default: bool) -> bool:
+        """True or false (GG0503)."""
+        value = self._get(key, default)
+        if not isinstance(value, bool):
+            raise _bad(key, value, "true or false")
+        return value
+
+    def mapping(self, key: str) -> Mapping[str, object] | None:
+        """A JSON object, or ``None`` when absent or null (GG0503)."""
+        self.used.add(key)
+        value = self.config.get(key)
+        if value is not None and not isinstance(value, Mapping):
+            raise _bad(key, value, "an object")
+        return value  # pyright: ignore[reportUnknownVariableType]
+
+    def only(self, key: str, supported: Collection[object], default: object) -> object:
+        """A value that must be one of ``supported`` (GG0502)."""
+        value = self._get(key, default)
+        if value not in supported:
+            names = " or ".join(repr(item) for item in supported)
+            raise GraphgenError(
+                "GG0502",
+                f"config: {key} = {value!r} changes the mathematics and is not supported",
+                help=f"supported: {names}",
+            )
+        return value
+
+    def finish(self) -> None:
+        """Refuse every key nobody asked for, unless it is neutral or switched off (GG0502)."""
+        left = {
+            key: value
+            for key, value in self.config.items()
+            if key not in self.used
+            and key not in NEUTRAL
+            and not key.startswith(("_", "transformers"))
+            and value not in (None, False, 0, "", {}, [])
+        }
+        if left:
+            shown = ", ".join(f"{key} = {value!r}" for key, value in sorted(left.items()))
+            raise GraphgenError(
+                "GG0502",
+                f"config: not understood and possibly part of the mathematics: {shown}",
+                help="remove keys that do not matter for inference from config.json",
+            )
+
+    def _get(self, key: str, default: object) -> object:
+        self.used.add(key)
+        value = self.config.get(key)
+        if value is None:
+            value = default
+        if value is None:
+            raise GraphgenError("GG0503", f"config: '{key}' is missing")
+        return value
+
+
+def _bad(key: str, value: object, wanted: str) -> GraphgenError:
+    return GraphgenError("GG0503", f"config: {key} = {value!r} is not {wanted}")

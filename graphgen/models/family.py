@@ -1,0 +1,105 @@
+"""What a model family is to the rest of the system, and how a module is built from one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+
+from graphgen.build import Builder
+from graphgen.ir import DType, Function, Literal, Module, TensorType, Value, symbol, tensor
+from graphgen.ir.dtype import f32, s32
+from graphgen.nn import Call
+
+PHASES = ("prefill", "decode")
+B, R, S, C, M = (symbol(name) for name in "BRSCM")
+
+
+class ModelConfig(Protocol):
+    """What every family's configuration can say about itself."""
+
+    @property
+    def vocab_size(self) -> int:
+        """Rows of the embedding."""
+        ...
+
+    def mini(self) -> ModelConfig:
+        """A tiny twin that takes the same decisions in every pass."""
+        ...
+
+    def to_hf(self) -> dict[str, object]:
+        """The configuration under Hugging Face's names."""
+        ...
+
+    def rope_frequencies(self) -> Literal:
+        """f32 [D/2]: the inverse frequencies of the rotary embedding."""
+        ...
+
+
+Config = TypeVar("Config", bound=ModelConfig)
+
+
+@dataclass(frozen=True, slots=True)
+class Family(Generic[Config]):
+    """One model family.
+
+    Attributes:
+        model_type: Hugging Face's ``model_type``.
+        architectures: Hugging Face's class names it covers.
+        read: config.json to a configuration; refuses what it does not support.
+        body: appends the model: (builder, configuration, tokens s32 [B,S], what a call shares,
+            element type of weights) -> hidden states [B,S,E] after the last norm.
+        head: hidden states of the chosen tokens [B,E] -> logits f32 [B,V].
+    """
+
+    model_type: str
+    architectures: tuple[str, ...]
+    read: Callable[[Mapping[str, object]], Config]
+    body: Callable[[Builder, Config, Value, Call, DType], Value]
+    head: Callable[[Builder, Config, Value], Value]
+
+
+def build_module(
+    family: Family[Config], config: Config, dtype: DType, phases: tuple[str, ...] = PHASES
+) -> Module:
+    """The logical module of a model: one program a phase, from one and the same body.
+
+    Args:
+        family: the model family.
+        config: its configuration.
+        dtype: element type of weights, activations and caches.
+        phases: ``prefill`` (S tokens a row) and ``decode`` (one token a row).
+
+    The programs take ``tokens`` and ``positions`` s32 [B,S], ``lengths`` and ``seq_ids`` s32 [B],
+    the weights and the KV states, and give ``logits`` f32 [B,V] of each row's last token. B, R, S,
+    C and M are symbols until ``specialize`` binds them.
+    """
+    module = Module(family.model_type)
+    module.meta["config"] = json.dumps(config.to_hf())
+    module.meta["dtype"] = dtype.name
+    for phase in phases:
+        function = module.add(Function(phase, phase=phase))
+        if phase == "decode":
+            function.dims["S"] = 1
+        with Builder(function, module) as b:
+            _program(b, family, config, dtype)
+    return module
+
+
+def _program(b: Builder, family: Family[Config], config: Config, dtype: DType) -> None:
+    tokens = b.input("tokens", s32, (B, S))
+    positions = b.input("positions", s32, (B, S))
+    lengths = b.input("lengths", s32, (B,))
+    seq_ids = b.input("seq_ids", s32, (B,))
+    cos, sin = b.rope_table(positions, config.rope_frequencies())
+    mask = b.attention_mask(positions, lengths, C)
+    call = Call(positions, seq_ids, mask, cos, sin, rows=R, allocated=M, attended=C)
+    hidden = family.body(b, config, tokens, call, dtype)
+    logits = family.head(b, config, b.last_token(hidden, positions, lengths))
+    b.output("logits", logits, logits_type(config))
+
+
+def logits_type(config: ModelConfig) -> TensorType:
+    """f32 [B,V]."""
+    return tensor(f32, (B, config.vocab_size))

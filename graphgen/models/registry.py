@@ -1,0 +1,68 @@
+"""Which families there are, and a module from any ``config.json``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from difflib import get_close_matches
+
+from graphgen.errors import GraphgenError
+from graphgen.ir import DType, Module
+from graphgen.models.family import PHASES, build_module
+from graphgen.models.llama import LLAMA, LlamaConfig
+from graphgen.models.shapes import SHAPES
+
+FAMILIES = {family.model_type: family for family in (LLAMA,)}
+
+
+def read_model_config(config: Mapping[str, object]) -> LlamaConfig:
+    """The typed configuration of a ``config.json``.
+
+    Raises:
+        GraphgenError: GG0501 unknown architecture, GG0502 a value that changes the mathematics and
+            is not supported, GG0503 a value that makes no sense.
+    """
+    kind = config.get("model_type")
+    family = FAMILIES.get(kind) if isinstance(kind, str) else None
+    if family is None:
+        raise GraphgenError(
+            "GG0501",
+            f"unknown architecture: model_type = {kind!r}, architectures = "
+            f"{config.get('architectures')!r}",
+            help=f"supported model types: {', '.join(FAMILIES)}",
+        )
+    return family.read(config)
+
+
+def build(
+    config: Mapping[str, object],
+    dtype: DType,
+    *,
+    phases: tuple[str, ...] = PHASES,
+    mini: bool = False,
+) -> Module:
+    """The logical module of a model.
+
+    Args:
+        config: a ``config.json``; Hugging Face's names.
+        dtype: element type of weights, activations and caches.
+        phases: which programs to build.
+        mini: build the tiny twin instead.
+
+    Raises:
+        GraphgenError: GG0501, GG0502, GG0503.
+    """
+    read = read_model_config(config)
+    return build_module(LLAMA, read.mini() if mini else read, dtype, phases)
+
+
+def known_shape(name: str) -> Mapping[str, object]:
+    """The configuration known as ``name``, e.g. ``llama-3.1-8b`` (GG0504 with near names)."""
+    found = SHAPES.get(name.lower())
+    if found is None:
+        near = get_close_matches(name.lower(), SHAPES, n=2)
+        raise GraphgenError(
+            "GG0504",
+            f"unknown model '{name}'",
+            help=f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(SHAPES)}",
+        )
+    return found

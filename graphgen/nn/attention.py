@@ -1,0 +1,82 @@
+"""Self-attention over a KV cache, for any number of rows and tokens a call."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from graphgen.build import Builder
+from graphgen.ir import Dim, Value
+from graphgen.nn.layers import linear
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What every layer of one call shares.
+
+    Attributes:
+        positions: s32 [B,S], the cache slot of each token; -1 for padding.
+        seq_ids: s32 [B], the cache row of each row; R for an idle row.
+        mask: pred [B,S,C], which slots each token reads.
+        cos, sin: f32 [B,S,D/2], the rotary tables.
+        rows: R, rows of the cache.
+        allocated: M, slots of a cache row.
+        attended: C, slots that are read.
+    """
+
+    positions: Value
+    seq_ids: Value
+    mask: Value
+    cos: Value
+    sin: Value
+    rows: Dim
+    allocated: Dim
+    attended: Dim
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionConfig:
+    """Sizes of one attention layer.
+
+    Attributes:
+        heads: query heads.
+        kv_heads: key and value heads; divides ``heads``.
+        head_dim: size of a head.
+        qkv_bias: whether q, k and v have a bias.
+        out_bias: whether o has a bias.
+    """
+
+    heads: int
+    kv_heads: int
+    head_dim: int
+    qkv_bias: bool = False
+    out_bias: bool = False
+
+
+def self_attention(b: Builder, x: Value, config: AttentionConfig, call: Call) -> Value:
+    """Attention of x [B,S,E] with rotary positions; keys and values are kept in the cache."""
+    batch, active, size = x.shape
+    assert isinstance(size, int)
+    with b.scope("self_attn"):
+        q = _heads(b, "q_proj", x, config.heads, config)
+        k = _heads(b, "k_proj", x, config.kv_heads, config)
+        v = _heads(b, "v_proj", x, config.kv_heads, config)
+        q, k = b.rope(q, call.cos, call.sin), b.rope(k, call.cos, call.sin)
+        keys = _remember(b, "k_cache", k, call)
+        values = _remember(b, "v_cache", v, call)
+        out = b.attention(q, keys, values, call.mask, config.head_dim**-0.5)
+        flat = b.reshape(out, (batch, active, config.heads * config.head_dim))
+        return linear(b, "o_proj", flat, size, bias=config.out_bias)
+
+
+def _heads(b: Builder, name: str, x: Value, heads: int, config: AttentionConfig) -> Value:
+    """A projection split into heads: [B,S,heads,D]."""
+    flat = linear(b, name, x, heads * config.head_dim, bias=config.qkv_bias)
+    return b.reshape(flat, (*x.shape[:2], heads, config.head_dim))
+
+
+def _remember(b: Builder, name: str, new: Value, call: Call) -> Value:
+    """Write ``new`` [B,S,K,D] into the cache ``name`` and read what is attended: [B,C,K,D]."""
+    cache = b.state(name, new.dtype, (call.rows, call.allocated, *new.shape[2:]))
+    updated = b.kv_update(cache, new, call.seq_ids, call.positions)
+    b.set_state(cache, updated)
+    return b.cache_read(updated, call.seq_ids, call.attended)

@@ -1,0 +1,51 @@
+"""Rotary position embedding: the frequencies, with the scalings checkpoints ask for."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from graphgen.ir import Literal
+from graphgen.ir.dtype import f32
+
+
+@dataclass(frozen=True, slots=True)
+class RopeConfig:
+    """How positions become angles.
+
+    Attributes:
+        theta: the base.
+        kind: ``default``, ``linear`` or ``llama3``, as in ``rope_scaling.rope_type``.
+        factor: the stretch of ``linear`` and ``llama3``.
+        low_freq_factor, high_freq_factor: the band ``llama3`` blends over.
+        original_positions: the context length before the stretch (``llama3``).
+    """
+
+    theta: float = 10000.0
+    kind: str = "default"
+    factor: float = 1.0
+    low_freq_factor: float = 1.0
+    high_freq_factor: float = 4.0
+    original_positions: int = 8192
+
+
+def inverse_frequencies(config: RopeConfig, head_dim: int) -> Literal:
+    """f32 [head_dim / 2]: ``theta ** (-2i / head_dim)``, scaled as the config says.
+
+    ``llama3`` keeps wavelengths shorter than original/high, divides those longer than original/low
+    by ``factor``, and blends linearly in between (Llama 3.1 model card; transformers'
+    ``_compute_llama3_parameters``).
+    """
+    plain = [config.theta ** (-2.0 * i / head_dim) for i in range(head_dim // 2)]
+    return Literal.of(f32, [_scaled(config, frequency) for frequency in plain])
+
+
+def _scaled(config: RopeConfig, frequency: float) -> float:
+    if config.kind == "default":
+        return frequency
+    if config.kind == "linear":
+        return frequency / config.factor
+    turns = config.original_positions * frequency / (2 * math.pi)
+    low, high = config.low_freq_factor, config.high_freq_factor
+    blend = min(max((turns - low) / (high - low), 0.0), 1.0)
+    return (1 - blend) * frequency / config.factor + blend * frequency

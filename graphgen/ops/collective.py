@@ -1,0 +1,31 @@
+"""Ops that talk to the other ranks of the program."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from graphgen.ir import Attrs, TensorType
+from graphgen.ir.dtype import pred
+from graphgen.ops.linalg import REDUCERS
+from graphgen.ops.opdef import Attr, define, require
+
+
+@define(
+    "all_reduce",
+    "operand",
+    Attr("kind", "text", choices=REDUCERS),
+    Attr("replica_groups", "groups"),
+    collective=True,
+)
+def _all_reduce(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
+    """Combine the operands of the ranks of each group; all of them get the result.
+
+    Example:
+        %y = all_reduce(%x) kind=add replica_groups=[[0,1]] : f32[B,4]
+    """
+    groups = attrs.groups("replica_groups")
+    ranks = [rank for group in groups for rank in group]
+    require(bool(ranks), "needs at least one replica group")
+    require(sorted(ranks) == list(range(len(ranks))), f"{groups} do not cover ranks 0..n-1 once")
+    require(types[0].dtype is not pred, f"has no meaning for {types[0].text}", 0)
+    return (types[0],)

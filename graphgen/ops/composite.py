@@ -1,0 +1,194 @@
+"""Composite ops: ideas of a language model that passes want to see whole.
+
+How each is made of simple ops is said once, in ``graphgen.composites``. The letters in the
+documentation are B rows of a call, R rows of the cache, S active tokens, C attended length,
+M allocated length, H query heads, K key-value heads, D head size, E model width, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from graphgen.ir import Attrs, TensorType, tensor
+from graphgen.ir.dtype import f32, pred, s32
+from graphgen.ops.opdef import Attr, define, float_operand, rank_of, require
+
+ROWS = Attr("rows", "text", "any", choices=("any", "in_place"))
+
+
+def _like(types: Sequence[TensorType], index: int, wanted: TensorType) -> None:
+    require(types[index] is wanted, f"needs {wanted.text}, got {types[index].text}", index)
+
+
+@define("embedding", "table ids", composite=True)
+def _embedding(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
+    """Row ``ids[...]`` of ``table`` [V,E]; an id outside 0..V-1 is clamped.
+
+    Example:
+        %x = embedding(%table, %tokens) : f32[B,S,4]
+    """
+    rank_of(types, 0, 2, "the table")
+    require(types[1].dtype is s32, f"ids must be s32, got {types[1].text}", 1)
+    return (tensor(types[0].dtype, (*types[1].shape, types[0].shape[1])),)
+
+
+@define("rms_norm", "operand weight", Attr("epsilon", "number"), composite=True)
+def _rms_norm(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
+    """``x / sqrt(mean(x^2) + epsilon) * weight`` over the last dimension.
+
+    The mean and the quotient are taken in f32 and rounded to x's type before ``weight`` is applied,
+    as transformers does.
+
+    Example:
+        %h = rms_norm(%x, %w) epsilon=1e-05 : f32[B,S,4]
+    """
+    float_operand(types)
+    require(types[0].rank >= 1, f"needs a dimension to normalize, got {types[0].text}", 0)
+    _like(types, 1, tensor(types[0].dtype, types[0].shape[-1:]))
+    return (types[0],)
+
+
+@define("silu", "operand", composite=True)
+def _silu(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
+    """``x * logistic(x)``, computed in f32.
+
+    Example:
+        %g = silu(%x) : f32[B,S,4]
+    """
+    float_operand(types)
+    return (types[0],)
+
+
+@define(
+    "rope_table",
+    "positions",
+    Attr("inv_freq", "literal"),
+    Attr("scale", "number", 1.0),
+    composite=True,
+)
+def _rope_table(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
+    """Cosine and sine of ``positions * inv_freq``, times ``scale``; f32 [..., D/2] each.
+
+    Example:
+        %cos, %sin = rope_table(%positions) inv_freq=f32 [1.0,0.1] : f32[B,S,2], f32[B,S,2]
+    """
+    frequencies = attrs.literal("inv_freq")
+    require(types[0].dtype is s32, f"positions must be s32, got {types[0].text}", 0)
+    require(
+        frequencies.dtype is f32 and len(frequencies.shape) == 1, "inv_freq must be an f32 vector"
+    )
+    result = tensor(f32, (*types[0].shape, frequencies.shape[0]))
+    return (result, result)
+
+
+@define("rope", "operand cos sin", composite=True)
+def _rope(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
+    """Rotate the pairs (i, i + D/2) of the last dimension of x [B,S,H,D], in f32.
+
+    Example:
+        %q = rope(%x, %cos, %sin) : f32[B,S,2,4]
+    """
+    float_operand(types)
+    rank_of(types, 0, 4, "x")
+    b, s, _, d = types[0].shape
+    require(isinstance(d, int) and d % 2 == 0, f"the head size {d} must be even", 0)
+    assert isinstance(d, int)
+    table = tensor(f32, (b, s, d // 2))
+    _like(types, 1, table)
+    _like(types, 2, table)
+    return (types[0],)
+
+
+@define("attention_mask", "positions lengths", Attr("attended", "dim"), composite=True)
+def _attention_mask(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
+    """Which cache slots each token may read: ``c <= positions[b,s]`` and ``c < lengths[b]``.
+
+    A padding token has position -1 and so reads nothing.
+
+    Example:
+        %m = attention_mask(%positions, %lengths) attended=C : pred[B,S,C]
+    """
+    rank_of(types, 0, 2, "positions")
+    _like(types, 0, tensor(s32, types[0].shape))
+    _like(types, 1, tensor(s32, types[0].shape[:1]))
+    return (tensor(pred, (*types[0].shape, attrs.dim("attended"))),)
+
+
+@define("cache_read", "cache seq_ids", Attr("attended", "dim"), ROWS, composite=True)
+def _cache_read(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
+    """The first C slots of the cache rows ``seq_ids``: [R,M,K,D] -> [B,C,K,D].
+
+    ``rows=in_place`` is the caller's promise that row b is ``b`` or idle. What an idle row
+    (``seq_ids[b] == R``) reads is not defined.
+
+    Example:
+        %k = cache_read(%cache, %seq_ids) attended=C : f32[B,C,2,4]
+    """
+    rank_of(types, 0, 4, "the cache")
+    rank_of(types, 1, 1, "seq_ids")
+    _like(types, 1, tensor(s32, types[1].shape))
+    rows, _, heads, size = types[0].shape
+    if attrs.text("rows") == "in_place":
+        require(types[1].shape[0] == rows, f"in place needs B = R, got {types[1].shape[0]}", 1)
+    shape = (types[1].shape[0], attrs.dim("attended"), heads, size)
+    return (tensor(types[0].dtype, shape),)
+
+
+@define("kv_update", "cache new seq_ids positions", ROWS, composite=True)
+def _kv_update(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
+    """The cache [R,M,K,D] with ``new`` [B,S,K,D] written at rows ``seq_ids``, slots ``positions``.
+
+    A write outside the cache (position -1 of a padding token, row R of an idle row) is dropped;
+    nothing is ever clamped.
+
+    Example:
+        %c = kv_update(%cache, %new, %seq_ids, %positions) : f32[R,M,2,4]
+    """
+    cache, new = types[0], types[1]
+    rank_of(types, 0, 4, "the cache")
+    rank_of(types, 1, 4, "new")
+    _like(types, 1, tensor(cache.dtype, (*new.shape[:2], *cache.shape[2:])))
+    _like(types, 2, tensor(s32, new.shape[:1]))
+    _like(types, 3, tensor(s32, new.shape[:2]))
+    if attrs.text("rows") == "in_place":
+        require(new.shape[0] == cache.shape[0], f"in place needs B = R, got {new.shape[0]}", 1)
+    return (cache,)
+
+
+@define("attention", "query key value mask", Attr("scale", "number"), composite=True)
+def _attention(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
+    """Softmax attention of q [B,S,H,D] over keys and values [B,C,K,D]; H a multiple of K.
+
+    Query head h reads key-value head ``h // (H/K)``. Scores and softmax are f32; a masked score is
+    the lowest finite f32, so a row with no allowed slot stays finite.
+
+    Example:
+        %o = attention(%q, %k, %v, %m) scale=0.125 : f32[B,S,4,8]
+    """
+    q, k = types[0], types[1]
+    float_operand(types)
+    rank_of(types, 0, 4, "query")
+    rank_of(types, 1, 4, "key")
+    b, s, h, d = q.shape
+    c, heads = k.shape[1], k.shape[2]
+    _like(types, 1, tensor(q.dtype, (b, c, heads, d)))
+    _like(types, 2, tensor(q.dtype, (b, c, heads, d)))
+    _like(types, 3, tensor(pred, (b, s, c)))
+    grouped = isinstance(h, int) and isinstance(heads, int) and heads > 0 and h % heads == 0
+    require(grouped, f"{h} query heads are not a multiple of {heads} key-value heads", 1)
+    return (q,)
+
+
+@define("last_token", "operand positions lengths", composite=True)
+def _last_token(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
+    """Of x [B,S,E], each row's token at position ``lengths - 1``: [B,E]; 0 where there is none.
+
+    Example:
+        %y = last_token(%x, %positions, %lengths) : f32[B,4]
+    """
+    float_operand(types)
+    rank_of(types, 0, 3, "x")
+    b, s, e = types[0].shape
+    _like(types, 1, tensor(s32, (b, s)))
+    _like(types, 2, tensor(s32, (b,)))
+    return (tensor(types[0].dtype, (b, e)),)

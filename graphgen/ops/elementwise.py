@@ -1,0 +1,139 @@
+"""Elementwise ops: one result element from the operand elements at the same place."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from graphgen.ir import Attrs, TensorType, tensor
+from graphgen.ir.dtype import pred
+from graphgen.ops.opdef import Attr, define, float_operand, require, same_type
+
+UNARY_FLOAT = {
+    "exponential": "e to the power of each element.",
+    "rsqrt": "1 / sqrt(x) for each element.",
+    "logistic": "1 / (1 + exp(-x)) for each element.",
+    "cosine": "The cosine of each element, in radians.",
+    "sine": "The sine of each element, in radians.",
+}
+BINARY = {
+    "add": "The sum; integers wrap around.",
+    "subtract": "The difference; integers wrap around.",
+    "multiply": "The product; integers wrap around.",
+    "maximum": "The greater one; NaN if either is NaN.",
+    "minimum": "The lesser one; NaN if either is NaN.",
+}
+COMPARISONS = ("EQ", "NE", "LT", "LE", "GT", "GE")
+
+
+def _define_unary(name: str, doc: str) -> None:
+    def infer(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
+        float_operand(types)
+        return (types[0],)
+
+    infer.__doc__ = f"{doc}\n\nExample:\n    %y = {name}(%x) : f32[B,4]"
+    define(name, "operand")(infer)
+
+
+def _define_binary(name: str, doc: str) -> None:
+    def infer(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
+        same_type(types)
+        require(types[0].dtype is not pred, f"has no meaning for {types[0].text}", 0)
+        return (types[0],)
+
+    infer.__doc__ = f"{doc}\n\nExample:\n    %y = {name}(%a, %b) : f32[B,4]"
+    define(name, "lhs rhs")(infer)
+
+
+for _name, _doc in UNARY_FLOAT.items():
+    _define_unary(_name, _doc)
+for _name, _doc in BINARY.items():
+    _define_binary(_name, _doc)
+
+
+@define("negate", "operand")
+def _negate(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
+    """-x for each element; integers wrap around.
+
+    Example:
+        %y = negate(%x) : f32[B,4]
+    """
+    require(types[0].dtype is not pred, f"has no meaning for {types[0].text}", 0)
+    return (types[0],)
+
+
+@define("divide", "lhs rhs")
+def _divide(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
+    """The quotient; integers truncate toward zero, and x/0 is -1 (all ones) as in XLA.
+
+    Example:
+        %y = divide(%a, %b) : f32[B,4]
+    """
+    same_type(types)
+    require(types[0].dtype is not pred, f"has no meaning for {types[0].text}", 0)
+    return (types[0],)
+
+
+@define("and", "lhs rhs")
+def _and(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
+    """Logical and of pred, bitwise and of integers.
+
+    Example:
+        %y = and(%p, %q) : pred[B]
+    """
+    same_type(types)
+    require(not types[0].dtype.is_float, f"has no meaning for {types[0].text}", 0)
+    return (types[0],)
+
+
+@define("compare", "lhs rhs", Attr("direction", "text", choices=COMPARISONS))
+def _compare(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
+    """Compare elements; a comparison with NaN is false except for NE.
+
+    Example:
+        %p = compare(%a, %b) direction=LE : pred[B,4]
+    """
+    same_type(types)
+    return (tensor(pred, types[0].shape),)
+
+
+@define("select", "pred on_true on_false")
+def _select(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
+    """``on_true`` where ``pred`` holds, else ``on_false``.
+
+    Example:
+        %y = select(%p, %a, %b) : f32[B,4]
+    """
+    require(types[0].dtype is pred, f"the condition must be pred, got {types[0].text}", 0)
+    same_type(types[1:])
+    require(
+        types[0].shape == types[1].shape,
+        f"condition {types[0].text} and branches {types[1].text} differ in shape",
+        0,
+    )
+    return (types[1],)
+
+
+@define("convert", "operand", Attr("dtype", "element"))
+def _convert(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
+    """Change the element type; floats round to nearest even, float to integer truncates.
+
+    Example:
+        %y = convert(%x) dtype=bf16 : bf16[B,4]
+    """
+    return (tensor(attrs.element("dtype"), types[0].shape),)
+
+
+@define("bitcast_convert", "operand", Attr("dtype", "element"))
+def _bitcast_convert(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
+    """The same bits read as another element type of the same width.
+
+    Example:
+        %y = bitcast_convert(%x) dtype=u16 : u16[B,4]
+    """
+    dtype = attrs.element("dtype")
+    require(
+        dtype.bits == types[0].dtype.bits and pred not in (dtype, types[0].dtype),
+        f"{types[0].text} has no reading as {dtype.name}",
+        0,
+    )
+    return (tensor(dtype, types[0].shape),)

@@ -1,0 +1,144 @@
+"""Ops that read or write at computed places."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from graphgen.ir import Attrs, Dim, TensorType, tensor
+from graphgen.ops.opdef import Attr, define, require
+
+
+def _indices(types: Sequence[TensorType], vector_dim: int) -> tuple[list[Dim], Dim]:
+    """Batch shape and index-vector length of the index operand (number 1)."""
+    indices = types[1]
+    require(indices.dtype.is_integer, f"indices must be integers, got {indices.text}", 1)
+    require(0 <= vector_dim <= indices.rank, f"index_vector_dim {vector_dim} of {indices.text}", 1)
+    if vector_dim == indices.rank:
+        return list(indices.shape), 1
+    batch = [size for i, size in enumerate(indices.shape) if i != vector_dim]
+    return batch, indices.shape[vector_dim]
+
+
+@define(
+    "gather",
+    "operand indices",
+    Attr("offset_dims", "integers"),
+    Attr("collapsed_slice_dims", "integers"),
+    Attr("start_index_map", "integers"),
+    Attr("index_vector_dim", "integer"),
+    Attr("slice_sizes", "dims"),
+)
+def _gather(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
+    """For each index vector the slice of ``operand`` that starts there.
+
+    A start is clamped so that its slice lies inside the operand, as in HLO.
+
+    Example:
+        %y = gather(%table, %ids) offset_dims=[1] collapsed_slice_dims=[0] start_index_map=[0] \
+index_vector_dim=1 slice_sizes=[1,4] : f32[B,4]
+    """
+    operand, sizes = types[0], attrs.dims("slice_sizes")
+    offset, collapsed = attrs.integers("offset_dims"), attrs.integers("collapsed_slice_dims")
+    batch, length = _indices(types, attrs.integer("index_vector_dim"))
+    index_map = attrs.integers("start_index_map")
+    require(length == len(index_map), f"index vectors of {length} for {len(index_map)} dims", 1)
+    require(len(sizes) == operand.rank, f"needs {operand.rank} slice_sizes", 0)
+    for dim in (*collapsed, *index_map):
+        require(0 <= dim < operand.rank, f"dim {dim} of {operand.text} does not exist", 0)
+    for dim in collapsed:
+        require(sizes[dim] == 1, f"collapsed dim {dim} has slice size {sizes[dim]}, not 1", 0)
+    for size, limit in zip(sizes, operand.shape, strict=True):
+        inside = not isinstance(size, int) or not isinstance(limit, int) or size <= limit
+        require(inside, f"slice size {size} of a dimension of {limit}", 0)
+    window = [size for i, size in enumerate(sizes) if i not in collapsed]
+    require(len(window) == len(offset), f"{len(window)} window dims, {len(offset)} offset_dims")
+    rank = len(batch) + len(offset)
+    require(all(0 <= dim < rank for dim in offset), f"offset_dims {list(offset)} of {rank} dims")
+    rest = iter(batch)
+    kept = iter(window)
+    shape = [next(kept) if i in offset else next(rest) for i in range(rank)]
+    return (tensor(operand.dtype, shape),)
+
+
+@define(
+    "scatter",
+    "operand indices updates",
+    Attr("update_window_dims", "integers"),
+    Attr("inserted_window_dims", "integers"),
+    Attr("scatter_dims_to_operand_dims", "integers"),
+    Attr("index_vector_dim", "integer"),
+    Attr("kind", "text", "assign", choices=("assign", "add")),
+)
+def _scatter(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
+    """``operand`` with each window of ``updates`` written (or added) at its index vector.
+
+    A window that does not lie wholly inside the operand is dropped, never clamped. Where windows
+    overlap under ``assign``, which one stays is not defined.
+
+    Example:
+        %y = scatter(%cache, %at, %rows) update_window_dims=[1] inserted_window_dims=[0] \
+scatter_dims_to_operand_dims=[0] index_vector_dim=1 : f32[8,4]
+    """
+    operand, updates = types[0], types[2]
+    window_dims = attrs.integers("update_window_dims")
+    inserted = attrs.integers("inserted_window_dims")
+    batch, length = _indices(types, attrs.integer("index_vector_dim"))
+    target = attrs.integers("scatter_dims_to_operand_dims")
+    require(length == len(target), f"index vectors of {length} for {len(target)} dims", 1)
+    require(updates.dtype is operand.dtype, f"{operand.text} and {updates.text} differ", 2)
+    for dim in (*inserted, *target):
+        require(0 <= dim < operand.rank, f"dim {dim} of {operand.text} does not exist", 0)
+    require(
+        len(window_dims) + len(inserted) == operand.rank,
+        f"{len(window_dims)} window and {len(inserted)} inserted dims for {operand.text}",
+        2,
+    )
+    rest = [size for i, size in enumerate(updates.shape) if i not in window_dims]
+    require(rest == batch, f"updates {updates.text} do not match indices {types[1].text}", 2)
+    return (operand,)
+
+
+def _check_starts(types: Sequence[TensorType], first: int) -> None:
+    starts = types[first:]
+    require(len(starts) == types[0].rank, f"needs {types[0].rank} starts, got {len(starts)}")
+    for index, start in enumerate(starts, first):
+        ok = start.rank == 0 and start.dtype.is_integer
+        require(ok, f"a start must be an integer scalar, got {start.text}", index)
+
+
+@define("dynamic_slice", "operand *starts", Attr("slice_sizes", "dims"))
+def _dynamic_slice(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
+    """The slice of these sizes at computed starts, clamped so that it lies inside.
+
+    Example:
+        %y = dynamic_slice(%x, %i, %zero) slice_sizes=[1,4] : f32[1,4]
+    """
+    _check_starts(types, 1)
+    sizes = attrs.dims("slice_sizes")
+    require(len(sizes) == types[0].rank, f"needs {types[0].rank} slice_sizes", 0)
+    for size, limit in zip(sizes, types[0].shape, strict=True):
+        inside = not isinstance(size, int) or not isinstance(limit, int) or size <= limit
+        require(inside, f"slice size {size} of a dimension of {limit}", 0)
+    return (tensor(types[0].dtype, sizes),)
+
+
+@define("dynamic_update_slice", "operand update *starts")
+def _dynamic_update_slice(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
+    """``operand`` with ``update`` written at computed starts, clamped so that it lies inside.
+
+    Never used on a KV cache at the logical level: clamping would overwrite a live position.
+
+    Example:
+        %y = dynamic_update_slice(%x, %row, %i, %zero) : f32[8,4]
+    """
+    operand, update = types[0], types[1]
+    _check_starts((operand, *types[2:]), 1)
+    require(
+        update.dtype is operand.dtype and update.rank == operand.rank,
+        f"update {update.text} does not fit {operand.text}",
+        1,
+    )
+    for size, limit in zip(update.shape, operand.shape, strict=True):
+        inside = not isinstance(size, int) or not isinstance(limit, int) or size <= limit
+        require(inside, f"update size {size} of a dimension of {limit}", 1)
+    return (operand,)

@@ -1,0 +1,244 @@
+"""The op table: one entry an op, with its operands, typed attributes, inference and documentation.
+
+Evaluation, lowering and sharding rules live in their own layer's table, keyed by the same names; a
+test asserts that none is missing. The docstring of an inference function is the op's page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, cast
+
+from graphgen.errors import GraphgenError
+from graphgen.ir import Attrs, AttrValue, DType, Literal, TensorType, attrs_of
+from graphgen.ir.dims import Poly
+
+
+class InferError(Exception):
+    """Operands that do not fit; the builder and the verifier add where it happened.
+
+    Attributes:
+        operand: index of the operand at fault, ``None`` where it is an attribute.
+    """
+
+    def __init__(self, what: str, operand: int | None = None) -> None:
+        super().__init__(what)
+        self.operand = operand
+
+
+class _Required:
+    """The default of an attribute that has none."""
+
+
+REQUIRED: Final = _Required()
+
+
+@dataclass(frozen=True, slots=True)
+class Attr:
+    """One attribute of an op.
+
+    Attributes:
+        name: HLO's spelling.
+        kind: ``integer integers number text dim dims element literal groups boolean``.
+        default: value when left out; :data:`REQUIRED` when it must be given.
+        choices: the allowed strings of a ``text`` attribute, empty for any.
+    """
+
+    name: str
+    kind: str
+    default: AttrValue | _Required = REQUIRED
+    choices: tuple[str, ...] = ()
+
+
+Infer = Callable[[Sequence[TensorType], Attrs], tuple[TensorType, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class OpDef:
+    """One entry of the op table.
+
+    Attributes:
+        name: HLO's spelling where it is the HLO op.
+        operands: names in order; a last one that starts with ``*`` takes any number.
+        attrs: the attributes it has.
+        infer: result types from operand types, as strict as XLA's verifier.
+        doc: what it computes, with an example in IR text.
+        composite: made of other ops; ``graphgen.composites`` says how.
+        effects: set when the op talks to other ranks, so it may not be moved or dropped freely.
+    """
+
+    name: str
+    operands: tuple[str, ...]
+    attrs: tuple[Attr, ...]
+    infer: Infer
+    doc: str
+    composite: bool = False
+    collective: bool = False
+
+
+OPS: dict[str, OpDef] = {}
+
+
+def define(
+    name: str,
+    operands: str,
+    *attrs: Attr,
+    composite: bool = False,
+    collective: bool = False,
+) -> Callable[[Infer], Infer]:
+    """Register the decorated inference function as the op ``name``.
+
+    Args:
+        name: the op.
+        operands: operand names separated by spaces.
+        attrs: its attributes.
+        composite: see :class:`OpDef`.
+        collective: see :class:`OpDef`.
+    """
+
+    def register(infer: Infer) -> Infer:
+        assert name not in OPS, name
+        doc = (infer.__doc__ or "").strip()
+        assert doc, f"op {name} has no documentation"
+        OPS[name] = OpDef(name, tuple(operands.split()), attrs, infer, doc, composite, collective)
+        return infer
+
+    return register
+
+
+def op_def(name: str) -> OpDef:
+    """The entry of an op (GG0103 with the nearest names when unknown)."""
+    found = OPS.get(name)
+    if found is None:
+        from difflib import get_close_matches
+
+        near = get_close_matches(name, OPS, n=3)
+        raise GraphgenError(
+            "GG0103",
+            f"unknown op '{name}'",
+            help=f"did you mean {' or '.join(near)}?" if near else "see `graphgen ops`",
+        )
+    return found
+
+
+_checked_attrs: dict[tuple[str, Attrs], Attrs] = {}
+
+
+def make_attrs(name: str, given: Mapping[str, AttrValue]) -> Attrs:
+    """Check attributes against the op's entry and fill in the defaults.
+
+    Raises:
+        GraphgenError: GG0104 naming the op and the attribute.
+    """
+    raw = attrs_of(given)
+    done = _checked_attrs.get((name, raw))
+    if done is None:
+        done = _checked_attrs[name, raw] = _check_attrs(op_def(name), given)
+    return done
+
+
+def _check_attrs(definition: OpDef, given: Mapping[str, AttrValue]) -> Attrs:
+    known = {attr.name for attr in definition.attrs}
+    for key in given:
+        if key not in known:
+            raise GraphgenError(
+                "GG0104",
+                f"{definition.name} has no attribute '{key}'",
+                help=f"it has {', '.join(sorted(known)) or 'none'}",
+            )
+    out: dict[str, AttrValue] = {}
+    for attr in definition.attrs:
+        value = given.get(attr.name, attr.default)
+        if isinstance(value, _Required):
+            raise GraphgenError("GG0104", f"{definition.name} needs the attribute '{attr.name}'")
+        if not _KINDS[attr.kind](value) or (attr.choices and value not in attr.choices):
+            wanted = " | ".join(attr.choices) if attr.choices else attr.kind
+            raise GraphgenError(
+                "GG0104", f"{definition.name}: attribute '{attr.name}' is {value!r}, not {wanted}"
+            )
+        out[attr.name] = value
+    return attrs_of(out)
+
+
+def _is_int(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_ints(value: object) -> bool:
+    return isinstance(value, tuple) and all(map(_is_int, cast(tuple[object, ...], value)))
+
+
+def _is_dim(value: object) -> bool:
+    return _is_int(value) or isinstance(value, Poly)
+
+
+def _is_dims(value: object) -> bool:
+    return isinstance(value, tuple) and all(map(_is_dim, cast(tuple[object, ...], value)))
+
+
+def _is_groups(value: object) -> bool:
+    return isinstance(value, tuple) and all(map(_is_ints, cast(tuple[object, ...], value)))
+
+
+_KINDS: dict[str, Callable[[object], bool]] = {
+    "integer": _is_int,
+    "integers": _is_ints,
+    "number": lambda value: isinstance(value, float),
+    "text": lambda value: isinstance(value, str),
+    "dim": _is_dim,
+    "dims": _is_dims,
+    "element": lambda value: isinstance(value, DType),
+    "literal": lambda value: isinstance(value, Literal),
+    "groups": _is_groups,
+    "boolean": lambda value: isinstance(value, bool),
+}
+
+_inferred: dict[tuple[str, Attrs, tuple[TensorType, ...]], tuple[TensorType, ...]] = {}
+
+
+def infer(name: str, types: tuple[TensorType, ...], attrs: Attrs) -> tuple[TensorType, ...]:
+    """The result types of an op; remembered, because layers repeat.
+
+    Raises:
+        InferError: the operands do not fit.
+    """
+    key = (name, attrs, types)
+    found = _inferred.get(key)
+    if found is None:
+        definition = op_def(name)
+        _check_arity(definition, len(types))
+        found = _inferred[key] = definition.infer(types, attrs)
+    return found
+
+
+def _check_arity(definition: OpDef, count: int) -> None:
+    variadic = bool(definition.operands) and definition.operands[-1].startswith("*")
+    least = len(definition.operands) - (1 if variadic else 0)
+    if count < least or (count > least and not variadic):
+        takes = f"at least {least}" if variadic else str(least)
+        raise InferError(f"takes {takes} operands ({', '.join(definition.operands)}), got {count}")
+
+
+def require(condition: bool, what: str, operand: int | None = None) -> None:
+    """Raise :class:`InferError` unless ``condition`` holds."""
+    if not condition:
+        raise InferError(what, operand)
+
+
+def same_type(types: Sequence[TensorType]) -> None:
+    """All operands have one type."""
+    for index, other in enumerate(types):
+        require(other is types[0], f"operand types differ: {types[0].text} and {other.text}", index)
+
+
+def float_operand(types: Sequence[TensorType], index: int = 0) -> None:
+    """The operand is of a floating-point type."""
+    require(types[index].dtype.is_float, f"needs floating point, got {types[index].text}", index)
+
+
+def rank_of(types: Sequence[TensorType], index: int, rank: int, what: str) -> None:
+    """The operand has ``rank`` dimensions."""
+    require(
+        types[index].rank == rank, f"{what} needs {rank} dimensions, got {types[index].text}", index
+    )

@@ -1,0 +1,155 @@
+"""How attribute values, literals and types look in IR text, both ways."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from functools import lru_cache
+
+from graphgen.errors import GraphgenError
+from graphgen.ir import AttrValue, Dim, DType, Literal, TensorType, dtype, parse_dim, tensor
+from graphgen.ir.dtype import DTYPES, encode
+from graphgen.ops import Attr
+
+NAME = r"[\w.\-][\w.$\-]*"
+# Beyond this many elements a literal is printed as hexadecimal bytes.
+MOST_ELEMENTS = 64
+
+
+def format_number(value: bool | int | float, kind: DType) -> str:
+    """A number in the fewest digits that read back as the same bits."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int):
+        return str(value)
+    wanted = encode(kind, value)
+    # 9 digits name every f32; most constants need fewer.
+    tries = (f"{value:.{digits}g}" for digits in (6, 7, 8, 9))
+    short = next((t for t in tries if encode(kind, float(t)) == wanted), repr(value))
+    return short if any(c in short for c in ".ein") else f"{short}.0"
+
+
+def format_literal(literal: Literal) -> str:
+    """``f32[](0.5)``, ``f32[2](1.0,0.1)``, or hexadecimal bytes where digits would not do."""
+    values = literal.values()
+    head = f"{literal.dtype.name}[{','.join(map(str, literal.shape))}]"
+    exact = not any(isinstance(v, float) and math.isnan(v) for v in values)
+    if exact and len(values) <= MOST_ELEMENTS:
+        return f"{head}({','.join(format_number(v, literal.dtype) for v in values)})"
+    return f"{head}(0x{literal.data.hex()})"
+
+
+def parse_literal(text: str) -> Literal:
+    """Read what :func:`format_literal` wrote (GG0201 otherwise)."""
+    match = re.fullmatch(r"(\w+)\[([\d,]*)\]\((.*)\)", text)
+    if not match:
+        raise GraphgenError("GG0201", f"'{text}' is not a literal", help="write e.g. f32[](0.5)")
+    kind = dtype(match[1])
+    shape = tuple(int(size) for size in match[2].split(",") if size)
+    body = match[3]
+    if body.startswith("0x"):
+        data = _from_hex(body[2:])
+    else:
+        items = body.split(",") if body else []
+        data = b"".join(Literal.of(kind, _number(item, kind)).data for item in items)
+    if len(data) != math.prod(shape) * kind.bytes:
+        raise GraphgenError("GG0201", f"literal {match[1]}{list(shape)} has {len(data)} bytes")
+    return Literal(kind, shape, data)
+
+
+def _from_hex(text: str) -> bytes:
+    try:
+        return bytes.fromhex(text)
+    except ValueError as error:
+        raise GraphgenError("GG0201", "bad hexadecimal digits in a literal") from error
+
+
+def _number(text: str, kind: DType) -> bool | int | float:
+    if kind.name == "pred" and text in ("true", "false"):
+        return text == "true"
+    try:
+        return float(text) if kind.is_float else int(text)
+    except ValueError as error:
+        raise GraphgenError("GG0201", f"'{text}' is not a {kind.name}") from error
+
+
+def format_attr(value: AttrValue) -> str:
+    """One attribute value as text; the attribute's kind tells the parser how to read it."""
+    if isinstance(value, Literal):
+        return format_literal(value)
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        return repr(value)
+    if isinstance(value, tuple):
+        return "[" + ",".join(format_attr(item) for item in value) + "]"
+    return str(value)
+
+
+def _parse_dims(text: str) -> tuple[Dim, ...]:
+    if not (text.startswith("[") and text.endswith("]")):
+        raise GraphgenError("GG0201", f"'{text}' is not a list", help="write e.g. [0,1]")
+    return tuple(parse_dim(item) for item in text[1:-1].split(",") if item)
+
+
+def _parse_integers(text: str) -> tuple[Dim, ...]:
+    values = _parse_dims(text)
+    if not all(isinstance(value, int) for value in values):
+        raise GraphgenError("GG0201", f"'{text}' is not a list of integers")
+    return values
+
+
+def _parse_integer(text: str) -> int:
+    if not re.fullmatch(r"-?\d+", text):
+        raise GraphgenError("GG0201", f"'{text}' is not an integer")
+    return int(text)
+
+
+def _parse_float(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError as error:
+        raise GraphgenError("GG0201", f"'{text}' is not a number") from error
+
+
+def _parse_boolean(text: str) -> bool:
+    if text not in ("true", "false"):
+        raise GraphgenError("GG0201", f"'{text}' is neither true nor false")
+    return text == "true"
+
+
+def _parse_groups(text: str) -> tuple[tuple[int, ...], ...]:
+    if not re.fullmatch(r"\[(\[[\d,]*\],?)*\]", text):
+        raise GraphgenError("GG0201", f"'{text}' is not a list of groups, e.g. [[0,1]]")
+    groups = re.findall(r"\[([\d,]*)\]", text[1:-1])
+    return tuple(tuple(int(rank) for rank in group.split(",") if rank) for group in groups)
+
+
+_PARSERS: dict[str, Callable[[str], AttrValue]] = {
+    "integer": _parse_integer,
+    "integers": _parse_integers,
+    "number": _parse_float,
+    "text": str,
+    "dim": parse_dim,
+    "dims": _parse_dims,
+    "element": dtype,
+    "literal": parse_literal,
+    "groups": _parse_groups,
+    "boolean": _parse_boolean,
+}
+
+
+def parse_attr(attr: Attr, text: str) -> AttrValue:
+    """Read one attribute value of the given kind (GG0101, GG0102, GG0201)."""
+    return _PARSERS[attr.kind](text)
+
+
+@lru_cache(maxsize=4096)
+def parse_type(text: str) -> TensorType:
+    """Read ``bf16[B,S,576]`` (GG0101, GG0102, GG0201)."""
+    match = re.fullmatch(r"(\w+)\[([^\[\]]*)\]", text)
+    if not match:
+        known = ", ".join(list(DTYPES)[-4:])
+        raise GraphgenError("GG0201", f"'{text}' is not a type", help=f"e.g. f32[B,4]; {known}")
+    return tensor(dtype(match[1]), [parse_dim(item) for item in match[2].split(",") if item])

@@ -1,0 +1,128 @@
+"""Module to text: one op a line, the user's names kept, provenance behind a ``#``.
+
+The text is the IR's file format (``.gg``): ``parse(print_module(m))`` prints the same text again.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+
+from graphgen.ir import Attrs, Entry, Function, Module, Op, Value
+from graphgen.ir.loc import UNKNOWN, Loc
+from graphgen.ops import op_def
+from graphgen.text.grammar import NAME, format_attr
+
+_attr_text: dict[tuple[str, Attrs], str] = {}
+
+
+def print_module(module: Module, *, locs: bool = True) -> str:
+    """The text of a module.
+
+    Args:
+        module: what to print.
+        locs: with the provenance comment behind each op.
+    """
+    mesh = ",".join(f"{axis}:{size}" for axis, size in module.mesh.items())
+    head = f"module @{module.name} level={module.level}" + (f" mesh={mesh}" if mesh else "")
+    lines = [f"{head} {{"]
+    lines += [f"  meta {key} = {json.dumps(text)}" for key, text in module.meta.items()]
+    lines += [f"  {_entry(row)}" for row in module.interface.values()]
+    lines.append("}")
+    for function in module.functions.values():
+        lines.append("")
+        lines += _function(function, locs)
+    return "\n".join(lines) + "\n"
+
+
+def print_function(function: Function, *, locs: bool = True) -> str:
+    """The text of one function, as it stands inside its module."""
+    return "\n".join(_function(function, locs)) + "\n"
+
+
+def _entry(row: Entry) -> str:
+    text = f"{row.role.value} %{row.name} : {row.logical.text}"
+    if row.physical is not row.logical:
+        text += f" as {row.physical.text}"
+    if row.pack:
+        text += f" pack=@{row.pack}"
+    if row.unpack:
+        text += f" unpack=@{row.unpack}"
+    if row.sharding:
+        text += f" sharding={row.sharding.text}"
+    return text
+
+
+def _function(function: Function, locs: bool) -> list[str]:
+    names = value_names(function)
+    head = f"func @{function.name}"
+    if function.phase:
+        head += f" phase={function.phase}"
+    if function.dims:
+        head += " dims={" + ",".join(f"{k}={v}" for k, v in function.dims.items()) + "}"
+    lines = [f"{head} {{"]
+    lines += [f"  arg {names[value]} : {_type(value)}" for value in function.args]
+    lines += [_op(op, names, locs) for op in function.block]
+    lines += [f"  return {name} = {names[value]}" for name, value in function.outputs]
+    lines.append("}")
+    return lines
+
+
+def value_names(function: Function) -> dict[Value, str]:
+    """A unique ``%name`` for every value: its own name where that is free, else a number."""
+    names: dict[Value, str] = {}
+    taken: set[str] = set()
+    unnamed: list[Value] = []
+    values = list(function.args)
+    for op in function.block:
+        values.extend(op.results)
+    for value in values:
+        name = value.name
+        if name is None or name in taken or not re.fullmatch(NAME, name) or name.isdigit():
+            unnamed.append(value)
+            continue
+        taken.add(name)
+        names[value] = f"%{name}"
+    order = {value: index for index, value in enumerate(values)}
+    for number, value in enumerate(sorted(unnamed, key=order.__getitem__)):
+        names[value] = f"%{number}"
+    return names
+
+
+def _type(value: Value) -> str:
+    return value.type.text + (value.sharding.text if value.sharding else "")
+
+
+def attr_text(op: Op) -> str:
+    """The attributes that differ from their defaults, each preceded by a space."""
+    key = (op.name, op.attrs)
+    found = _attr_text.get(key)
+    if found is None:
+        parts = [
+            f" {attr.name}={format_attr(op.attrs[attr.name])}"
+            for attr in op_def(op.name).attrs
+            if op.attrs[attr.name] != attr.default
+        ]
+        found = _attr_text[key] = "".join(parts)
+    return found
+
+
+def _op(op: Op, names: dict[Value, str], locs: bool) -> str:
+    if len(op.results) == 1:
+        result = op.results[0]
+        left, types = names[result], _type(result)
+    else:
+        left = ", ".join([names[result] for result in op.results])
+        types = ", ".join([_type(result) for result in op.results])
+    operands = ", ".join([names[value] for value in op.operands])
+    line = f"  {left} = {op.name}({operands}){attr_text(op)} : {types}"
+    return f"{line}  # {_loc(op.loc)}" if locs and op.loc is not UNKNOWN else line
+
+
+def _loc(where: Loc) -> str:
+    text = f"{where.file}:{where.line}"
+    if where.scope:
+        text += f" {where.scope}"
+    if where.via:
+        text += f" via {','.join(where.via)}"
+    return text

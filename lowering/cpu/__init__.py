@@ -1,0 +1,15 @@
+"""Running programs on the CPU through PJRT."""
+
+from __future__ import annotations
+
+from lowering.cpu.pjrt import configure, cpu_key
+from lowering.cpu.program import CpuProgram, DeviceValue, compile_program, load_program
+
+__all__ = [
+    "CpuProgram",
+    "DeviceValue",
+    "compile_program",
+    "configure",
+    "cpu_key",
+    "load_program",
+]

@@ -1,0 +1,169 @@
+"""The one file that touches jaxlib's private side: compile, serialize, load and launch.
+
+``jax.jit`` neither takes StableHLO text nor gives executables that can be kept in a file, so this
+goes to PJRT itself; it is written for the pinned jaxlib and everything else of it stays out of the
+project.
+"""
+
+# jaxlib and jax.extend carry no types; this file is where that ends.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false, reportPrivateImportUsage=false
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Protocol, cast
+
+import numpy as np
+
+from graphgen.errors import GraphgenError
+
+
+class Executable(Protocol):
+    """What we use of jaxlib's loaded executable."""
+
+    def execute_sharded(self, arguments: Sequence[Any]) -> Any:
+        """Launch; one argument holds the buffers of all devices."""
+        ...
+
+
+def configure(devices: int) -> None:
+    """Have at least ``devices`` virtual CPU devices; works once, before the first launch.
+
+    Raises:
+        GraphgenError: GG0705 when JAX has started with fewer.
+    """
+    import jax
+
+    jax.config.update("jax_platforms", "cpu")
+    if cast(Any, jax.config).jax_num_cpu_devices >= devices:
+        return
+    try:
+        jax.config.update("jax_num_cpu_devices", devices)
+    except RuntimeError as error:
+        # JAX refuses to change the count once a backend exists; having enough is good enough.
+        if len(jax.devices()) < devices:
+            raise GraphgenError(
+                "GG0705",
+                f"{devices} CPU devices are needed, but JAX has started with {len(jax.devices())}",
+                help="set the number of ranks before anything runs on the CPU",
+            ) from error
+
+
+def devices(count: int) -> list[Any]:
+    """The first ``count`` CPU devices (GG0705 when there are fewer)."""
+    import jax
+
+    found = jax.devices("cpu")
+    if len(found) < count:
+        configure(count)
+        found = jax.devices("cpu")
+    return list(found[:count])
+
+
+def _options(ranks: int) -> Any:
+    from jaxlib import xla_client
+
+    options = cast(Any, xla_client.CompileOptions())
+    options.num_replicas = ranks
+    options.num_partitions = 1
+    build = options.executable_build_options
+    build.num_replicas = ranks
+    build.num_partitions = 1
+    ids = np.asarray([device.id for device in devices(ranks)], np.int64).reshape(ranks, 1)
+    options.device_assignment = cast(Any, xla_client).DeviceAssignment.create(ids)
+    return options
+
+
+def _client() -> Any:
+    from jax.extend.backend import get_backend
+
+    return get_backend("cpu")
+
+
+def _device_list(ranks: int) -> Any:
+    from jaxlib import xla_client
+
+    return cast(Any, xla_client).DeviceList(tuple(devices(ranks)))
+
+
+def compile_text(text: str, ranks: int) -> Executable:
+    """Compile StableHLO text for ``ranks`` replicas (GG0401 with the compiler's message)."""
+    try:
+        return cast(
+            Executable, _client().compile_and_load(text, _device_list(ranks), _options(ranks))
+        )
+    except Exception as error:
+        raise GraphgenError(
+            "GG0401", f"XLA refuses the program: {error}", help="a defect; please report it"
+        ) from error
+
+
+def serialize(executable: Executable) -> bytes:
+    """The compiled program as bytes, good only for :func:`cpu_key`'s machine and version."""
+    return bytes(_client().serialize_executable(executable))
+
+
+def deserialize(data: bytes, ranks: int) -> Executable:
+    """Load what :func:`serialize` gave.
+
+    jaxlib checks neither version nor CPU, so the caller must have compared :func:`cpu_key`.
+    """
+    return cast(
+        Executable, _client().deserialize_executable(data, _device_list(ranks), _options(ranks))
+    )
+
+
+def put(arrays: Sequence[Any]) -> Any:
+    """One array a rank, on the devices: what one argument of a launch is."""
+    import jax
+
+    homes = devices(len(arrays))
+    placed = [jax.device_put(array, home) for array, home in zip(arrays, homes, strict=True)]
+    return placed[0] if len(placed) == 1 else join(placed)
+
+
+def join(placed: Sequence[Any]) -> Any:
+    """Per-device buffers as the one array that a launch takes."""
+    import jax
+    from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+    if len(placed) == 1:
+        return placed[0]
+    mesh = Mesh(np.array([next(iter(array.devices())) for array in placed]), ("rank",))
+    # Only the buffers matter to a launch; the global shape stacks the ranks along dimension 0.
+    shape = (placed[0].shape[0] * len(placed), *placed[0].shape[1:])
+    layout = NamedSharding(mesh, PartitionSpec("rank"))
+    return jax.make_array_from_single_device_arrays(shape, layout, list(placed))
+
+
+def launch(executable: Executable, arguments: Sequence[Any]) -> list[list[Any]]:
+    """Run once: per output, one array a rank."""
+    results = executable.execute_sharded(arguments)
+    return results.disassemble_into_single_device_arrays()
+
+
+def cpu_key() -> str:
+    """What a compiled program depends on: jaxlib's version, the CPU's features, XLA's flags."""
+    import jaxlib
+
+    info = Path("/proc/cpuinfo")
+    features = platform.processor()
+    if info.exists():
+        lines = info.read_text().splitlines()
+        features = next(
+            (line for line in lines if line.startswith(("flags", "Features"))), features
+        )
+    flags = os.environ.get("XLA_FLAGS", "")
+    text = "\n".join((jaxlib.__version__, platform.machine(), features, flags))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def has_matrix_unit() -> bool:
+    """Whether the CPU multiplies bf16 in matrix tiles (AMX)."""
+    info = Path("/proc/cpuinfo")
+    return info.exists() and "amx_bf16" in info.read_text()

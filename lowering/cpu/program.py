@@ -1,0 +1,112 @@
+"""A compiled program with its calling convention: named arguments, donated states."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from graphgen.errors import GraphgenError
+from graphgen.eval import Array, numpy_dtype
+from graphgen.ir import Function, Module, TensorType
+from lowering.cpu import pjrt
+from lowering.stablehlo import donated, emit_stablehlo
+
+# A tensor on the devices: one buffer, or one a rank; only jaxlib looks inside.
+DeviceValue = Any
+
+
+@dataclass(frozen=True, slots=True)
+class CpuProgram:
+    """One entry program, compiled.
+
+    Attributes:
+        name: the function's name.
+        arguments: name and type of each argument, in order.
+        outputs: name of each output, in order.
+        states: arguments whose buffers are donated to the output of the same name.
+        ranks: devices it runs on.
+        executable: jaxlib's.
+    """
+
+    name: str
+    arguments: tuple[tuple[str, TensorType], ...]
+    outputs: tuple[str, ...]
+    states: frozenset[str]
+    ranks: int
+    executable: pjrt.Executable
+
+    def launch(self, values: Mapping[str, DeviceValue]) -> dict[str, list[DeviceValue]]:
+        """Run on device values by name; donated states are gone afterwards.
+
+        Returns:
+            Per output, one array a rank.
+        """
+        results = pjrt.launch(self.executable, [values[name] for name, _ in self.arguments])
+        return dict(zip(self.outputs, results, strict=True))
+
+    def run_numpy(self, inputs: Sequence[Mapping[str, Array]]) -> list[dict[str, Array]]:
+        """Run on NumPy arrays, one mapping a rank; nothing of the caller's is donated.
+
+        Raises:
+            GraphgenError: GG0402 for a missing argument or another shape.
+        """
+        if len(inputs) != self.ranks:
+            raise GraphgenError(
+                "GG0402", f"@{self.name} runs on {self.ranks} ranks, given {len(inputs)}"
+            )
+        values = {name: pjrt.put(self._arrays(name, t, inputs)) for name, t in self.arguments}
+        results = self.launch(values)
+        return [
+            {name: np.array(per_rank[rank]) for name, per_rank in results.items()}
+            for rank in range(self.ranks)
+        ]
+
+    def _arrays(
+        self, name: str, type_: TensorType, inputs: Sequence[Mapping[str, Array]]
+    ) -> list[Array]:
+        arrays: list[Array] = []
+        for given in inputs:
+            if name not in given or given[name].shape != type_.dims:
+                has = list(given[name].shape) if name in given else "nothing"
+                raise GraphgenError(
+                    "GG0402", f"@{self.name}: %{name} must be {type_.text}, given {has}"
+                )
+            arrays.append(np.array(given[name], dtype=numpy_dtype(type_.dtype)))
+        return arrays
+
+
+def compile_program(module: Module, function: Function) -> CpuProgram:
+    """Compile one function of a module at level ``target``."""
+    text = emit_stablehlo(module, function)
+    return _describe(module, function, pjrt.compile_text(text, module.ranks))
+
+
+def load_program(module: Module, function: Function, data: bytes) -> CpuProgram:
+    """The program of ``function`` from bytes that :func:`serialize_program` gave here before."""
+    return _describe(module, function, pjrt.deserialize(data, module.ranks))
+
+
+def serialize_program(program: CpuProgram) -> bytes:
+    """The compiled program as bytes; see :func:`program_key` for when they may be used."""
+    return pjrt.serialize(program.executable)
+
+
+def program_key(text: str) -> str:
+    """Names a compiled program: its StableHLO text without locations, and the machine."""
+    return hashlib.sha256(f"{pjrt.cpu_key()}\n{text}".encode()).hexdigest()[:24]
+
+
+def _describe(module: Module, function: Function, executable: pjrt.Executable) -> CpuProgram:
+    arguments = tuple((value.name or "", value.type) for value in function.args)
+    return CpuProgram(
+        function.name,
+        arguments,
+        tuple(name for name, _ in function.outputs),
+        frozenset(arguments[index][0] for index in donated(module, function)),
+        module.ranks,
+        executable,
+    )

@@ -1,0 +1,113 @@
+"""A program as StableHLO text, with a location behind every op."""
+
+from __future__ import annotations
+
+import json
+
+from graphgen.errors import GraphgenError
+from graphgen.ir import Function, Loc, Module, Op, Role, Value
+from graphgen.text.printer import value_names
+from lowering.stablehlo.table import TABLE
+from lowering.stablehlo.types import type_text
+
+
+def emit_stablehlo(module: Module, function: Function, *, locs: bool = True) -> str:
+    """The StableHLO module of one program.
+
+    States are donated: the output of a state's name aliases its argument. Each op's location is
+    fused from its scope and its source line, which is the form that reaches HLO's metadata.
+
+    Args:
+        module: at level ``target``.
+        function: one of its functions.
+        locs: with locations.
+
+    Raises:
+        GraphgenError: GG0401 for an op StableHLO has no form of, GG0106 for unbound symbols.
+    """
+    names = value_names(function)
+    table = _Locations() if locs else None
+    lines = [_op(op, names, table) for op in function.block]
+    results = ", ".join([names[value] for _, value in function.outputs])
+    types = ", ".join([type_text(value.type) for _, value in function.outputs])
+    arguments = ",\n    ".join(_arguments(module, function, names))
+    outputs = ", ".join(
+        f"{type_text(value.type)} {{jax.result_info = {json.dumps(name)}}}"
+        for name, value in function.outputs
+    )
+    head = f"module @{_symbol(module.name)} attributes {{mhlo.num_replicas = {module.ranks} : i32}}"
+    return "\n".join(
+        [
+            f"{head} {{",
+            f"  func.func public @main(\n    {arguments}) -> ({outputs}) {{",
+            *lines,
+            f"    return {results} : {types}",
+            "  }",
+            "}",
+            *(table.definitions() if table else []),
+            "",
+        ]
+    )
+
+
+def _symbol(name: str) -> str:
+    return "".join(c if c.isalnum() or c == "_" else "_" for c in name)
+
+
+def donated(module: Module, function: Function) -> dict[int, int]:
+    """Argument index to the output index that takes over its buffer, for every state."""
+    outputs = {name: index for index, (name, _) in enumerate(function.outputs)}
+    found: dict[int, int] = {}
+    for index, value in enumerate(function.args):
+        row = module.interface.get(value.name or "")
+        if row is not None and row.role is Role.STATE and row.name in outputs:
+            found[index] = outputs[row.name]
+    return found
+
+
+def _arguments(module: Module, function: Function, names: dict[Value, str]) -> list[str]:
+    alias = donated(module, function)
+    out: list[str] = []
+    for index, value in enumerate(function.args):
+        attrs = f" {{tf.aliasing_output = {alias[index]} : i32}}" if index in alias else ""
+        out.append(f"{names[value]}: {type_text(value.type)}{attrs}")
+    return out
+
+
+def _op(op: Op, names: dict[Value, str], locs: _Locations | None) -> str:
+    emit = TABLE.get(op.name)
+    if emit is None:
+        raise GraphgenError(
+            "GG0401",
+            f"{op.name} has no StableHLO form",
+            where=repr(op.loc),
+            help="run the pass legalize{target=cpu} first",
+        )
+    text = emit(op, names[op.results[0]], [names[value] for value in op.operands])
+    return f"    {text} loc({locs.name(op.loc)})" if locs else f"    {text}"
+
+
+class _Locations:
+    """Numbers each distinct location and defines them at the end of the text."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[Loc, str] = {}
+
+    def name(self, where: Loc) -> str:
+        found = self.numbers.get(where)
+        if found is None:
+            found = self.numbers[where] = f"#loc{len(self.numbers) + 1}"
+        return found
+
+    def definitions(self) -> list[str]:
+        return [
+            f"{name} = loc(fused[{json.dumps(_operation(where))}, "
+            f"{json.dumps(where.file)}:{where.line}:0])"
+            for where, name in self.numbers.items()
+        ]
+
+
+def _operation(where: Loc) -> str:
+    """Scope and passes, as the op_name of HLO's metadata."""
+    scope = where.scope.replace(".", "/") or "main"
+    return f"{scope} via {','.join(where.via)}" if where.via else scope

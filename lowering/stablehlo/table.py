@@ -1,0 +1,211 @@
+"""How each simple op is written in StableHLO: one function an op, text out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from graphgen.ir import Attrs, DType, Literal, Op, tensor
+from lowering.stablehlo.types import dense_text, element_text, type_text
+
+# (op, result names, operand names) -> the op's text without location, perhaps of several lines.
+Emit = Callable[[Op, str, Sequence[str]], str]
+
+UNARY = ("exponential", "rsqrt", "logistic", "cosine", "sine", "negate")
+BINARY = ("add", "subtract", "multiply", "divide", "maximum", "minimum", "and")
+
+
+def _signature(op: Op) -> str:
+    operands = ", ".join([type_text(value.type) for value in op.operands])
+    return f"({operands}) -> {type_text(op.results[0].type)}"
+
+
+def _list(values: Sequence[object]) -> str:
+    return "[" + ", ".join(map(str, values)) + "]"
+
+
+def _elementwise(op: Op, out: str, x: Sequence[str]) -> str:
+    return f"{out} = stablehlo.{op.name} {', '.join(x)} : {type_text(op.results[0].type)}"
+
+
+def _compare(op: Op, out: str, x: Sequence[str]) -> str:
+    dtype = op.operands[0].dtype
+    kind = "FLOAT" if dtype.is_float else "SIGNED" if dtype.name[0] == "s" else "UNSIGNED"
+    direction = op.attrs.text("direction")
+    return f"{out} = stablehlo.compare {direction}, {x[0]}, {x[1]}, {kind} : {_signature(op)}"
+
+
+def _select(op: Op, out: str, x: Sequence[str]) -> str:
+    types = f"{type_text(op.operands[0].type)}, {type_text(op.results[0].type)}"
+    return f"{out} = stablehlo.select {', '.join(x)} : {types}"
+
+
+def _plain(op: Op, out: str, x: Sequence[str]) -> str:
+    return f"{out} = stablehlo.{op.name} {', '.join(x)} : {_signature(op)}"
+
+
+def _constant(op: Op, out: str, x: Sequence[str]) -> str:
+    value = dense_text(op.attrs.literal("value"))
+    return f"{out} = stablehlo.constant {value} : {type_text(op.results[0].type)}"
+
+
+def _iota(op: Op, out: str, x: Sequence[str]) -> str:
+    dimension = op.attrs.integer("dimension")
+    return f"{out} = stablehlo.iota dim = {dimension} : {type_text(op.results[0].type)}"
+
+
+def _broadcast_in_dim(op: Op, out: str, x: Sequence[str]) -> str:
+    dims = _list(op.attrs.integers("dimensions"))
+    return f"{out} = stablehlo.broadcast_in_dim {x[0]}, dims = {dims} : {_signature(op)}"
+
+
+def _transpose(op: Op, out: str, x: Sequence[str]) -> str:
+    dims = _list(op.attrs.integers("permutation"))
+    return f"{out} = stablehlo.transpose {x[0]}, dims = {dims} : {_signature(op)}"
+
+
+def _slice(op: Op, out: str, x: Sequence[str]) -> str:
+    starts, limits = op.attrs.dims("start_indices"), op.attrs.dims("limit_indices")
+    strides = op.attrs.integers("strides") or (1,) * len(starts)
+    ranges = [
+        f"{start}:{limit}" + (f":{stride}" if stride != 1 else "")
+        for start, limit, stride in zip(starts, limits, strides, strict=True)
+    ]
+    return f"{out} = stablehlo.slice {x[0]} {_list(ranges)} : {_signature(op)}"
+
+
+def _concatenate(op: Op, out: str, x: Sequence[str]) -> str:
+    dim = op.attrs.integer("dimension")
+    return f"{out} = stablehlo.concatenate {', '.join(x)}, dim = {dim} : {_signature(op)}"
+
+
+def _pad(op: Op, out: str, x: Sequence[str]) -> str:
+    low, high = op.attrs.integers("low"), op.attrs.integers("high")
+    widths = f"low = {_list(low)}, high = {_list(high)}, interior = {_list([0] * len(low))}"
+    return f"{out} = stablehlo.pad {x[0]}, {x[1]}, {widths} : {_signature(op)}"
+
+
+def _dot_general(op: Op, out: str, x: Sequence[str]) -> str:
+    a = op.attrs
+    batch = ""
+    if a.integers("lhs_batch_dims"):
+        left, right = a.integers("lhs_batch_dims"), a.integers("rhs_batch_dims")
+        batch = f", batching_dims = {_list(left)} x {_list(right)}"
+    left, right = a.integers("lhs_contracting_dims"), a.integers("rhs_contracting_dims")
+    dims = f"{batch}, contracting_dims = {_list(left)} x {_list(right)}"
+    return f"{out} = stablehlo.dot_general {x[0]}, {x[1]}{dims} : {_signature(op)}"
+
+
+def _local(out: str, what: str) -> str:
+    """A name beside ``out`` that no value of the program can have: ours never start with $."""
+    return f"%${what}.{out[1:]}"
+
+
+def neutral(kind: str, dtype: DType) -> Literal:
+    """The value that changes nothing under a reduction of this kind."""
+    if kind == "add":
+        return Literal.of(dtype, 0.0 if dtype.is_float else 0)
+    sign = -1 if kind == "maximum" else 1
+    if dtype.is_float:
+        return Literal.of(dtype, sign * math.inf)
+    if dtype.name[0] == "u":
+        return Literal.of(dtype, 0 if sign < 0 else (1 << dtype.bits) - 1)
+    half = 1 << (dtype.bits - 1)
+    return Literal.of(dtype, -half if sign < 0 else half - 1)
+
+
+def _reduce(op: Op, out: str, x: Sequence[str]) -> str:
+    kind, dtype = op.attrs.text("kind"), op.operands[0].dtype
+    scalar = type_text(tensor(dtype))
+    init = _local(out, "init")
+    first = f"{init} = stablehlo.constant {dense_text(neutral(kind, dtype))} : {scalar}"
+    dims = _list(op.attrs.integers("dimensions"))
+    types = f"({type_text(op.operands[0].type)}, {scalar}) -> {type_text(op.results[0].type)}"
+    second = (
+        f"{out} = stablehlo.reduce({x[0]} init: {init}) applies stablehlo.{kind} "
+        f"across dimensions = {dims} : {types}"
+    )
+    return f"{first}\n    {second}"
+
+
+def _gather(op: Op, out: str, x: Sequence[str]) -> str:
+    a = op.attrs
+    numbers = (
+        f"#stablehlo.gather<offset_dims = {_list(a.integers('offset_dims'))}, "
+        f"collapsed_slice_dims = {_list(a.integers('collapsed_slice_dims'))}, "
+        f"start_index_map = {_list(a.integers('start_index_map'))}, "
+        f"index_vector_dim = {a.integer('index_vector_dim')}>"
+    )
+    sizes = _array(a, "slice_sizes")
+    attrs = f"<{{dimension_numbers = {numbers}, slice_sizes = {sizes}}}>"
+    return f'{out} = "stablehlo.gather"({x[0]}, {x[1]}) {attrs} : {_signature(op)}'
+
+
+def _array(attrs: Attrs, key: str) -> str:
+    values = attrs.integers(key)
+    return f"array<i64: {', '.join(map(str, values))}>" if values else "array<i64>"
+
+
+def _region(out: str, body: str, dtype: DType) -> str:
+    """The region of a reducer: ``add``, ``maximum``, ``minimum``, or ``assign`` for the second."""
+    scalar = f"tensor<{element_text(dtype)}>"
+    a, b = _local(out, "a"), _local(out, "b")
+    lines = [f"({{\n      ^bb0({a}: {scalar}, {b}: {scalar}):"]
+    result = b
+    if body != "assign":
+        result = _local(out, "r")
+        lines.append(f"        {result} = stablehlo.{body} {a}, {b} : {scalar}")
+    lines.append(f"        stablehlo.return {result} : {scalar}\n    }})")
+    return "\n".join(lines)
+
+
+def _scatter(op: Op, out: str, x: Sequence[str]) -> str:
+    a = op.attrs
+    numbers = (
+        f"#stablehlo.scatter<update_window_dims = {_list(a.integers('update_window_dims'))}, "
+        f"inserted_window_dims = {_list(a.integers('inserted_window_dims'))}, "
+        "scatter_dims_to_operand_dims = "
+        f"{_list(a.integers('scatter_dims_to_operand_dims'))}, "
+        f"index_vector_dim = {a.integer('index_vector_dim')}>"
+    )
+    attrs = f"<{{scatter_dimension_numbers = {numbers}}}>"
+    region = _region(out, a.text("kind"), op.operands[0].dtype)
+    return f'{out} = "stablehlo.scatter"({", ".join(x)}) {attrs} {region} : {_signature(op)}'
+
+
+def _dynamic_slice(op: Op, out: str, x: Sequence[str]) -> str:
+    sizes = _list(op.attrs.integers("slice_sizes"))
+    return f"{out} = stablehlo.dynamic_slice {', '.join(x)}, sizes = {sizes} : {_signature(op)}"
+
+
+def _all_reduce(op: Op, out: str, x: Sequence[str]) -> str:
+    groups = op.attrs.groups("replica_groups")
+    rows = ", ".join(_list(group) for group in groups)
+    shape = f"tensor<{len(groups)}x{len(groups[0])}xi64>"
+    attrs = f"<{{replica_groups = dense<[{rows}]> : {shape}}}>"
+    region = _region(out, op.attrs.text("kind"), op.operands[0].dtype)
+    return f'{out} = "stablehlo.all_reduce"({x[0]}) {attrs} {region} : {_signature(op)}'
+
+
+TABLE: dict[str, Emit] = {
+    **dict.fromkeys((*UNARY, *BINARY), _elementwise),
+    "compare": _compare,
+    "select": _select,
+    "convert": _plain,
+    "bitcast_convert": _plain,
+    "reshape": _plain,
+    "constant": _constant,
+    "iota": _iota,
+    "broadcast_in_dim": _broadcast_in_dim,
+    "transpose": _transpose,
+    "slice": _slice,
+    "concatenate": _concatenate,
+    "pad": _pad,
+    "dot_general": _dot_general,
+    "reduce": _reduce,
+    "gather": _gather,
+    "scatter": _scatter,
+    "dynamic_slice": _dynamic_slice,
+    "dynamic_update_slice": _plain,
+    "all_reduce": _all_reduce,
+}

@@ -1,0 +1,62 @@
+"""Element types, tensor types and literals in MLIR's spelling."""
+
+from __future__ import annotations
+
+import math
+import struct
+
+from graphgen.ir import DType, Literal, TensorType
+
+_ELEMENT = {
+    "pred": "i1",
+    "s8": "i8",
+    "s16": "i16",
+    "s32": "i32",
+    "s64": "i64",
+    "u8": "ui8",
+    "u16": "ui16",
+    "u32": "ui32",
+    "u64": "ui64",
+}
+_text: dict[TensorType, str] = {}
+
+
+def element_text(dtype: DType) -> str:
+    """``i32`` for s32, ``i1`` for pred, floats as they are."""
+    return _ELEMENT.get(dtype.name, dtype.name)
+
+
+def type_text(type_: TensorType) -> str:
+    """``tensor<2x4xf32>``."""
+    found = _text.get(type_)
+    if found is None:
+        sizes = "".join(f"{size}x" for size in type_.dims)
+        found = _text[type_] = f"tensor<{sizes}{element_text(type_.dtype)}>"
+    return found
+
+
+def dense_text(literal: Literal) -> str:
+    """``dense<0.5>`` for a scalar, the raw bytes in hexadecimal for anything longer."""
+    values = literal.values()
+    if len(values) == 1:
+        return f"dense<{_number(values[0], literal.dtype)}>"
+    if not values:
+        return "dense<>"
+    if literal.dtype.name == "pred":
+        return f"dense<[{', '.join(_number(v, literal.dtype) for v in values)}]>"
+    return f'dense<"0x{literal.data.hex().upper()}">'
+
+
+def _number(value: bool | int | float, dtype: DType) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int):
+        return str(value)
+    if math.isfinite(value):
+        return f"{value:.17e}"
+    # Infinities and NaN have no decimal form in MLIR.
+    formats = {"f16": ("<e", 2), "f32": ("<f", 4), "f64": ("<d", 8)}
+    if dtype.name == "bf16":
+        return "0x" + struct.pack("<f", value)[2:][::-1].hex().upper()
+    code, _ = formats[dtype.name]
+    return "0x" + struct.pack(code, value)[::-1].hex().upper()

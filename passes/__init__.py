@@ -1,0 +1,1 @@
+"""Graph to graph: the rewrites, and what runs and checks them."""

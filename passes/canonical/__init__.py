@@ -1,0 +1,1 @@
+"""Bringing every idea into its one form."""

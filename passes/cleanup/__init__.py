@@ -1,0 +1,1 @@
+"""Removing what is not needed."""

@@ -1,0 +1,39 @@
+"""Dead code elimination."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from graphgen.ir import Module
+from passes.core import Pass, Rewriter, register
+
+
+@register
+@dataclass(frozen=True)
+class DeadCodeElimination(Pass):
+    """Remove ops whose results nobody reads. Arguments stay: they are the program's interface.
+
+    Given:
+        func @f {
+          arg %x : f32[4]
+          %a = negate(%x) : f32[4]
+          %b = negate(%a) : f32[4]
+          return y = %x
+        }
+
+    Result:
+        func @f {
+          arg %x : f32[4]
+          return y = %x
+        }
+    """
+
+    name: ClassVar[str] = "dce"
+
+    def run(self, module: Module, rewriter: Rewriter) -> None:
+        """Walk backward once: an op is dead when none of its results is read or returned."""
+        for function in module.functions.values():
+            for op in reversed(function.block):
+                if not any(result.users or function.returns(result) for result in op.results):
+                    rewriter.erase(function, op)

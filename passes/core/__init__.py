@@ -1,0 +1,24 @@
+"""What passes are made of: rules, the rewriter, the pass class, pipelines."""
+
+from __future__ import annotations
+
+from passes.core.pass_ import Pass
+from passes.core.pipeline import PassReport, paused_gc, run_pipeline
+from passes.core.registry import PASSES, parse_pipeline, register
+from passes.core.rewriter import Rewriter
+from passes.core.rule import No, Rule, no, rule
+
+__all__ = [
+    "PASSES",
+    "No",
+    "Pass",
+    "PassReport",
+    "Rewriter",
+    "Rule",
+    "no",
+    "parse_pipeline",
+    "paused_gc",
+    "register",
+    "rule",
+    "run_pipeline",
+]

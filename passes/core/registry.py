@@ -1,0 +1,72 @@
+"""Passes by name, and passes from text such as ``specialize{context=[128],tokens=[256]}``."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields
+from difflib import get_close_matches
+from typing import TypeVar
+
+from graphgen.errors import GraphgenError
+from passes.core.pass_ import Pass
+
+P = TypeVar("P", bound=Pass)
+PASSES: dict[str, type[Pass]] = {}
+
+
+def register(cls: type[P]) -> type[P]:
+    """Enter a pass under its name."""
+    assert cls.name not in PASSES, cls.name
+    PASSES[cls.name] = cls
+    return cls
+
+
+def parse_pipeline(text: str) -> list[Pass]:
+    """Passes from ``name,name{option=value,option=[1,2]}``.
+
+    Raises:
+        GraphgenError: GG0301 unknown pass, GG0302 unknown option or bad value; both with the
+            nearest names.
+    """
+    passes: list[Pass] = []
+    rest = text.strip()
+    while rest:
+        match = re.match(r"\s*([\w-]+)(?:\{([^{}]*)\})?\s*(?:,|$)", rest)
+        if not match:
+            raise GraphgenError(
+                "GG0302", f"cannot read the pipeline at '{rest}'", help="write name,name{key=value}"
+            )
+        passes.append(_make(match[1], match[2] or ""))
+        rest = rest[match.end() :]
+    return passes
+
+
+def _make(name: str, options: str) -> Pass:
+    cls = PASSES.get(name)
+    if cls is None:
+        near = get_close_matches(name, PASSES, n=2)
+        known = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(PASSES)}"
+        raise GraphgenError("GG0301", f"unknown pass '{name}'", help=known)
+    known_fields = {field.name: field for field in fields(cls)}
+    values: dict[str, object] = {}
+    for key, value in re.findall(r"([\w-]+)=(\[[^\]]*\]|[^,]*)", options):
+        field = known_fields.get(key.replace("-", "_"))
+        if field is None:
+            names = ", ".join(known_fields) or "none"
+            raise GraphgenError("GG0302", f"{name} has no option '{key}'", help=f"it has {names}")
+        values[field.name] = _value(name, field.name, str(field.type), value)
+    return cls(**values)
+
+
+def _value(owner: str, key: str, kind: str, text: str) -> object:
+    """An option's value, read as its field's type says."""
+    try:
+        if kind.startswith("tuple[int"):
+            return tuple(int(item) for item in text.strip("[]").split(",") if item)
+        if kind == "int":
+            return int(text)
+        if kind == "bool":
+            return {"true": True, "false": False}[text]
+    except (ValueError, KeyError) as error:
+        raise GraphgenError("GG0302", f"{owner}: {key}={text} is not {kind}") from error
+    return text

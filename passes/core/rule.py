@@ -1,0 +1,55 @@
+"""A rewrite rule: a function indexed by its root op that either rewrites or says why not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from graphgen.build import Builder
+from graphgen.ir import Op, Value
+
+
+@dataclass(frozen=True, slots=True)
+class No:
+    """Why a rule does not apply.
+
+    Attributes:
+        reason: what was looked for and not found.
+        at: the value it was looked for at.
+    """
+
+    reason: str
+    at: Value | None = None
+
+
+def no(reason: str, at: Value | None = None) -> No:
+    """The rule does not apply, because of ``reason`` at ``at``."""
+    return No(reason, at)
+
+
+# Gets the root op and a builder that inserts before it; gives the values that replace the results.
+Apply = Callable[[Op, Builder], Sequence[Value] | No]
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One rewrite.
+
+    Attributes:
+        name: as shown to people.
+        roots: names of the ops it starts from.
+        apply: the rewrite.
+    """
+
+    name: str
+    roots: tuple[str, ...]
+    apply: Apply
+
+
+def rule(*roots: str) -> Callable[[Apply], Rule]:
+    """Make a :class:`Rule` of the decorated function, named like it."""
+
+    def wrap(apply: Apply) -> Rule:
+        return Rule(apply.__name__.strip("_").replace("_", "-"), roots, apply)
+
+    return wrap

@@ -1,0 +1,1 @@
+"""Making a program fit a target."""

@@ -1,0 +1,133 @@
+"""Keeping 16-bit float caches as integers: XLA's CPU backend updates only those in place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from graphgen.build import Builder
+from graphgen.errors import GraphgenError
+from graphgen.ir import RANK, DType, Entry, Function, Module, Op, Role, Value, tensor
+from graphgen.ir.dtype import bf16, f16, s32, u16
+from passes.core import Pass, Rewriter, register
+
+
+@register
+@dataclass(frozen=True)
+class CacheAsBits(Pass):
+    """A state of 16-bit floats becomes u16: written and read through ``bitcast_convert``.
+
+    XLA turns a scatter into a bf16 buffer into one over an f32 copy of the whole buffer, on every
+    call; integers are updated in place.
+
+    Given:
+        module @m level=logical {
+          state %k : bf16[2,8,1,4]
+        }
+        func @f phase=decode {
+          arg %k : bf16[2,8,1,4]
+          %c = kv_update(%k, %new, %ids, %at) : bf16[2,8,1,4]
+          %r = cache_read(%c, %ids) attended=4 : bf16[2,4,1,4]
+          return k = %c
+        }
+
+    Result:
+        module @m level=logical {
+          state %k : bf16[2,8,1,4] as u16[2,8,1,4] pack=@to-bits unpack=@from-bits
+        }
+        func @f phase=decode {
+          arg %k : u16[2,8,1,4]
+          %0 = bitcast_convert(%new) dtype=u16 : u16[2,1,1,4]
+          %c = kv_update(%k, %0, %ids, %at) : u16[2,8,1,4]
+          %1 = cache_read(%c, %ids) attended=4 : u16[2,4,1,4]
+          %r = bitcast_convert(%1) dtype=bf16 : bf16[2,4,1,4]
+          return k = %c
+        }
+    """
+
+    name: ClassVar[str] = "cache-as-bits"
+    takes: ClassVar[tuple[str, ...]] = ("logical", "canonical", "sharded")
+
+    def run(self, module: Module, rewriter: Rewriter) -> None:
+        """Change the programs, then the interface."""
+        rows = [row for row in module.entries(Role.STATE) if row.physical.dtype in (bf16, f16)]
+        for function in module.programs():
+            for row in rows:
+                cache = function.arg(row.name)
+                if cache is not None:
+                    _retype(function, cache, row.physical.dtype, rewriter)
+        for row in rows:
+            _repack(module, row)
+
+
+def _retype(function: Function, cache: Value, dtype: DType, rewriter: Rewriter) -> None:
+    """Follow the cache through updates to the reads, which give floats again."""
+    cache.type = tensor(u16, cache.shape)
+    work = [cache]
+    while work:
+        value = work.pop()
+        for op in list(value.users):
+            if op.name == "kv_update" and op.operands[0] is value:
+                b = rewriter.before(function, op)
+                bits = b.bitcast_convert(op.operands[1], u16)
+                op.set_operands((value, bits, *op.operands[2:]))
+                op.result.type = value.type
+                work.append(op.result)
+            elif op.name == "cache_read":
+                _read(function, op, dtype, rewriter)
+            else:
+                raise GraphgenError(
+                    "GG0304",
+                    f"cache-as-bits: %{cache.name} is read by {op.name}",
+                    where=repr(op.loc),
+                )
+            rewriter.applications += 1
+
+
+def _read(function: Function, op: Op, dtype: DType, rewriter: Rewriter) -> None:
+    b = rewriter.before(function, op)
+    bits = b.emit("cache_read", op.operands, dict(op.attrs)).result
+    rewriter.replace(function, op, [b.bitcast_convert(bits, dtype)])
+
+
+def _repack(module: Module, row: Entry) -> None:
+    """Compose the entry's pack and unpack functions with the change of reading."""
+    pack = f"{row.pack or f'pack.{row.logical.text_name}'}.bits"
+    unpack = f"{row.unpack or f'unpack.{row.logical.text_name}'}.bits"
+    if pack not in module.functions:
+        _pack_function(module, row, module.add(Function(pack)))
+        _unpack_function(module, row, module.add(Function(unpack)))
+    physical = tensor(u16, row.physical.shape)
+    module.interface[row.name] = row.with_physical(physical, pack, unpack)
+
+
+def _pack_function(module: Module, row: Entry, function: Function) -> None:
+    whole = function.block.add_arg(row.logical, "whole")
+    rank = function.block.add_arg(tensor(s32, (1,)), RANK)
+    with Builder(function) as b:
+        part = _call(b, module, row.pack, [whole, rank]) if row.pack else whole
+        function.outputs = [("part", b.bitcast_convert(part, u16))]
+
+
+def _unpack_function(module: Module, row: Entry, function: Function) -> None:
+    shape = (module.ranks, *row.physical.shape)
+    parts = function.block.add_arg(tensor(u16, shape), "parts")
+    with Builder(function) as b:
+        floats = b.bitcast_convert(parts, row.physical.dtype)
+        if row.unpack:
+            whole = _call(b, module, row.unpack, [floats])
+        else:
+            # Every rank holds the same: take the first.
+            first = b.slice_dim(floats, 0, 0, 1)
+            whole = b.reshape(first, row.logical.shape)
+        function.outputs = [("whole", whole)]
+
+
+def _call(b: Builder, module: Module, name: str, operands: list[Value]) -> Value:
+    """What the function ``name`` gives for these operands, inlined."""
+    function = module.function(name)
+    mapping = dict(zip(function.args, operands, strict=True))
+    for op in function.block:
+        made = b.emit(op.name, [mapping[value] for value in op.operands], dict(op.attrs))
+        mapping.update(zip(op.results, made.results, strict=True))
+    return mapping[function.outputs[0][1]]

@@ -1,0 +1,56 @@
+"""The forms XLA's CPU backend runs fast, measured; see ``benchmarks/README.md``.
+
+* Weights stay [N, K], as checkpoints store them: contracting the last dimensions of both sides.
+* A bf16 dot gives f32 and is converted after. Asked for bf16, XLA copies the whole weight to f32
+  first, on every call.
+* A bf16 dot of one row is padded to eight: XLA's library kernel starts at two rows, eight suits
+  matrix units as well and costs next to nothing without them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from graphgen.build import Builder
+from graphgen.ir import Op, Value
+from graphgen.ir.dtype import bf16, f16, f32
+from passes.core import No, Rule, no, rule
+
+
+@rule("dot_general")
+def wide_dot(op: Op, b: Builder) -> Sequence[Value] | No:
+    """A dot of 16-bit floats accumulates and leaves in f32, then is rounded."""
+    lhs, rhs = op.operands
+    if lhs.dtype not in (bf16, f16):
+        return no(f"the operands are {lhs.dtype}, which is fast as it is", lhs)
+    if op.result.dtype is f32:
+        return no("the result is f32 already", op.result)
+    attrs = {**op.attrs, "dtype": f32}
+    return [b.convert(b.emit("dot_general", (lhs, rhs), attrs).result, op.result.dtype)]
+
+
+def padded_rows(rows: int) -> Rule:
+    """The rule that brings a 16-bit dot with fewer than ``rows`` rows to ``rows``."""
+
+    @rule("dot_general")
+    def pad_rows(op: Op, b: Builder) -> Sequence[Value] | No:
+        lhs, rhs = op.operands
+        if lhs.dtype not in (bf16, f16):
+            return no(f"the operands are {lhs.dtype}", lhs)
+        if op.attrs.integers("lhs_batch_dims") or len(rhs.shape) != 2:
+            return no("not a product with a weight matrix", rhs)
+        if op.attrs.integers("lhs_contracting_dims") != (len(lhs.shape) - 1,):
+            return no("the left side does not contract its last dimension", lhs)
+        *outer, depth = lhs.type.dims
+        count = 1
+        for size in outer:
+            count *= size
+        if not 0 < count < rows:
+            return no(f"{count} rows are enough", lhs)
+        flat = b.reshape(lhs, (count, depth))
+        tall = b.pad(flat, b.literal(0.0, lhs.dtype), (0, 0), (rows - count, 0))
+        (axis,) = op.attrs.integers("rhs_contracting_dims")
+        out = b.dot_general(tall, rhs, ([1], [axis]), dtype=op.result.dtype)
+        return [b.reshape(b.slice_dim(out, 0, 0, count), op.result.shape)]
+
+    return pad_rows

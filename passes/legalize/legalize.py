@@ -1,0 +1,65 @@
+"""Legalization: nothing but simple ops on static shapes, in the forms the target likes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from graphgen.errors import GraphgenError
+from graphgen.ir import Module
+from passes.core import Pass, Rewriter, register
+from passes.legalize.cpu import padded_rows, wide_dot
+from passes.legalize.inline import Inliner
+
+TARGETS = ("cpu",)
+
+
+@register
+@dataclass(frozen=True)
+class Legalize(Pass):
+    """Inline composites and rewrite ops into the forms the target runs fast.
+
+    Options:
+        target: ``cpu``.
+        min_rows: rows a 16-bit product with a weight is padded to.
+
+    Given:
+        func @f {
+          arg %x : bf16[1,4]
+          arg %w : bf16[8,4]
+          %y = dot_general(%x, %w) lhs_contracting_dims=[1] rhs_contracting_dims=[1] dtype=bf16 \
+: bf16[1,8]
+          return y = %y
+        }
+
+    Result (``legalize{target=cpu,min_rows=2}``):
+        func @f {
+          arg %x : bf16[1,4]
+          arg %w : bf16[8,4]
+          %0 = constant() value=bf16[](0.0) : bf16[]
+          %1 = pad(%x, %0) low=[0,0] high=[1,0] : bf16[2,4]
+          %2 = dot_general(%1, %w) lhs_contracting_dims=[1] rhs_contracting_dims=[1] dtype=f32 \
+: f32[2,8]
+          %3 = slice(%2) start_indices=[0,0] limit_indices=[1,8] : f32[1,8]
+          %y = convert(%3) dtype=bf16 : bf16[1,8]
+          return y = %y
+        }
+    """
+
+    name: ClassVar[str] = "legalize"
+    takes: ClassVar[tuple[str, ...]] = ("logical", "canonical", "sharded")
+    gives: ClassVar[str] = "target"
+    target: str = "cpu"
+    min_rows: int = 8
+
+    def run(self, module: Module, rewriter: Rewriter) -> None:
+        """Inline, then rewrite dots."""
+        if self.target not in TARGETS:
+            raise GraphgenError(
+                "GG0302",
+                f"legalize: unknown target '{self.target}'",
+                help=f"targets: {', '.join(TARGETS)}",
+            )
+        inliner = Inliner(rewriter, {}, (wide_dot, padded_rows(self.min_rows)))
+        for function in module.functions.values():
+            inliner.run(function)

@@ -1,0 +1,1 @@
+"""From one logical graph to the program of one rank."""

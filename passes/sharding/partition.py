@@ -1,0 +1,233 @@
+"""Partition: the logical program becomes the program of one rank, with explicit collectives."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from graphgen.build import Builder
+from graphgen.errors import GraphgenError
+from graphgen.ir import (
+    RANK,
+    AttrValue,
+    Dim,
+    Entry,
+    Function,
+    Loc,
+    Module,
+    Op,
+    Role,
+    Sharding,
+    TensorType,
+    Value,
+    loc,
+    replicated,
+    sharding,
+    tensor,
+)
+from graphgen.ir.dtype import s32
+from passes.core import Pass, Rewriter, register
+from passes.sharding.rules import CarryError, carry
+
+# Attributes that hold a result's shape, so that they shrink with it.
+_SHAPE_ATTRS = {"reshape": "shape", "broadcast_in_dim": "shape", "iota": "shape"}
+
+
+@register
+@dataclass(frozen=True)
+class Partition(Pass):
+    """Per-rank shapes: split weights are cut by rank, sums over a split dimension all-reduced.
+
+    Shardings are carried forward from the annotated weights and states; an op that cannot go on is
+    refused by name. Every program takes ``%rank : s32[1]``. States keep their logical type in the
+    interface, with functions that cut and join them.
+
+    Given:
+        module @m level=logical mesh=tp:2 {
+          input %x : f32[1,4]
+          weight %w : f32[2,4] sharding={-,tp}
+        }
+        func @f phase=decode {
+          %y = dot_general(%x, %w) lhs_contracting_dims=[1] rhs_contracting_dims=[1] dtype=f32 \
+: f32[1,2]
+        }
+
+    is refused, because ``%x`` is whole where ``%w`` is split: the producer of ``%x`` must be split
+    by features, as the up projection before a down projection is.
+    """
+
+    name: ClassVar[str] = "partition"
+    takes: ClassVar[tuple[str, ...]] = ("logical", "canonical")
+    gives: ClassVar[str] = "sharded"
+
+    def run(self, module: Module, rewriter: Rewriter) -> None:
+        """Partition every program, then the interface."""
+        for row in module.interface.values():
+            _check_divides(module, row)
+        for function in module.programs():
+            made = Function(function.name, phase=function.phase, dims=function.dims)
+            _Partitioner(module, function, made, rewriter).run()
+            module.functions[function.name] = made
+        for row in module.entries(Role.STATE):
+            if row.sharding and not row.sharding.replicated:
+                _pack_state(module, row)
+
+
+def _check_divides(module: Module, row: Entry) -> None:
+    for size, axis in zip(
+        row.logical.shape, row.sharding.dims if row.sharding else (), strict=False
+    ):
+        if axis is None:
+            continue
+        if axis not in module.mesh:
+            raise GraphgenError("GG0304", f"{row.name}: the mesh has no axis '{axis}'")
+        if not isinstance(size, int) or size % module.mesh[axis]:
+            raise GraphgenError(
+                "GG0304",
+                f"{row.name} {row.logical.text}: {size} does not divide over {axis} = "
+                f"{module.mesh[axis]}",
+                help="choose a degree that divides the heads and the intermediate size",
+            )
+
+
+def local_shape(module: Module, type_: TensorType, layout: Sharding) -> tuple[Dim, ...]:
+    """The shape one rank holds; split dimensions are known to divide."""
+    return tuple(
+        size // module.mesh[axis] if axis and isinstance(size, int) else size
+        for size, axis in zip(type_.shape, layout.dims, strict=True)
+    )
+
+
+@dataclass(slots=True)
+class _Partitioner:
+    module: Module
+    source: Function
+    target: Function
+    rewriter: Rewriter
+    values: dict[Value, Value] = field(default_factory=dict[Value, Value])
+    layouts: dict[Value, Sharding] = field(default_factory=dict[Value, Sharding])
+
+    def run(self) -> None:
+        """Arguments, ops, outputs."""
+        rank = self.target.block.add_arg(tensor(s32, (1,)), RANK)
+        for value in self.source.args:
+            self.argument(value)
+        for value in self.source.args:
+            self.cut_weight(value, rank)
+        for op in self.source.block:
+            self.op(op)
+        for name, value in self.source.outputs:
+            self.output(name, value)
+
+    def argument(self, value: Value) -> None:
+        """Weights come whole and are cut; states and inputs come as the rank holds them."""
+        row = self.module.interface[value.name or ""]
+        layout = row.sharding or replicated(value.type.rank)
+        self.layouts[value] = layout
+        shape = value.type.shape
+        if row.role is Role.STATE:
+            shape = local_shape(self.module, value.type, layout)
+        self.values[value] = self.target.block.add_arg(tensor(value.dtype, shape), value.name or "")
+
+    def cut_weight(self, value: Value, rank: Value) -> None:
+        """This rank's part of a split weight, as IR; lift-weights moves it out."""
+        row = self.module.interface[value.name or ""]
+        split = self.layouts[value].split
+        if row.role is not Role.WEIGHT or split is None:
+            return
+        b = Builder(self.target, loc=_first_use(value).through(self.rewriter.pass_name))
+        whole = self.values[value]
+        shape = local_shape(self.module, whole.type, self.layouts[value])
+        self.values[value] = cut(b, whole, rank, split[0], shape)
+        self.rewriter.applications += 1
+
+    def op(self, op: Op) -> None:
+        """One op on local shapes, and the all-reduce it owes."""
+        operands = [self.layouts[value] for value in op.operands]
+        try:
+            results = carry(op, operands, self.module.mesh)
+        except CarryError as error:
+            raise GraphgenError(
+                "GG0304", f"partition: {op.name}: {error}", where=repr(op.loc)
+            ) from error
+        b = Builder(self.target, loc=op.loc)
+        attrs = self._local_attrs(op, results)
+        made = b.emit(op.name, [self.values[value] for value in op.operands], attrs)
+        for old, new, layout in zip(op.results, made.results, results, strict=True):
+            new.name = old.name
+            self.values[old], self.layouts[old] = self._settle(b, new, layout)
+
+    def _local_attrs(self, op: Op, results: Sequence[Sharding]) -> dict[str, AttrValue]:
+        attrs = dict(op.attrs)
+        key = _SHAPE_ATTRS.get(op.name)
+        if key and not results[0].replicated:
+            attrs[key] = local_shape(self.module, op.result.type, results[0])
+        return attrs
+
+    def _settle(self, b: Builder, value: Value, layout: Sharding) -> tuple[Value, Sharding]:
+        """Take the sum a partial value owes, at once."""
+        if not layout.partial:
+            return value, layout
+        groups = (tuple(range(self.module.ranks)),)
+        b.loc = value.op.loc.through(self.rewriter.pass_name) if value.op else None
+        self.rewriter.applications += 1
+        return b.all_reduce(value, groups), sharding(layout.dims)
+
+    def output(self, name: str, value: Value) -> None:
+        """States leave as the rank holds them; any other output must be whole."""
+        row = self.module.interface[name]
+        layout = self.layouts[value]
+        wanted = row.sharding or replicated(value.type.rank)
+        if layout is not (wanted if row.role is Role.STATE else replicated(value.type.rank)):
+            raise GraphgenError("GG0304", f"partition: output {name} lies {layout.text}")
+        self.target.outputs.append((name, self.values[value]))
+
+
+def _first_use(value: Value) -> Loc:
+    return next(iter(value.users)).loc if value.users else loc("?")
+
+
+def cut(b: Builder, whole: Value, rank: Value, dim: int, shape: Sequence[Dim]) -> Value:
+    """The part of ``whole`` of this shape that belongs to the rank (s32[1]), along ``dim``."""
+    size = shape[dim]
+    assert isinstance(size, int)
+    zero = b.literal(0, s32)
+    start = b.reshape(rank, ()) if size == 1 else b.binary("multiply", b.reshape(rank, ()), size)
+    starts = [start if index == dim else zero for index in range(len(shape))]
+    return b.dynamic_slice(whole, starts, shape)
+
+
+def _pack_state(module: Module, row: Entry) -> None:
+    """Give a split state its physical type, and functions that cut it and join it again."""
+    assert row.sharding is not None
+    split = row.sharding.split
+    assert split is not None
+    dim, axis = split
+    physical = tensor(row.logical.dtype, local_shape(module, row.logical, row.sharding))
+    label = f"{row.logical.text_name}.dim{dim}"
+    pack, unpack = f"pack.{label}", f"unpack.{label}"
+    if pack not in module.functions:
+        _pack_function(module.add(Function(pack)), row.logical, physical, dim)
+        _unpack_function(
+            module.add(Function(unpack)), row.logical, physical, dim, module.mesh[axis]
+        )
+    module.interface[row.name] = row.with_physical(physical, pack, unpack)
+
+
+def _pack_function(function: Function, logical: TensorType, physical: TensorType, dim: int) -> None:
+    whole = function.block.add_arg(logical, "whole")
+    rank = function.block.add_arg(tensor(s32, (1,)), RANK)
+    with Builder(function) as b:
+        function.outputs = [("part", cut(b, whole, rank, dim, physical.shape))]
+
+
+def _unpack_function(
+    function: Function, logical: TensorType, physical: TensorType, dim: int, ranks: int
+) -> None:
+    """Stacked parts [ranks, ...] to the whole: the rank moves in front of the split dimension."""
+    parts = function.block.add_arg(tensor(physical.dtype, (ranks, *physical.shape)), "parts")
+    order = list(range(1, physical.rank + 1))
+    order.insert(dim, 0)
+    with Builder(function) as b:
+        function.outputs = [("whole", b.reshape(b.transpose(parts, order), logical.shape))]

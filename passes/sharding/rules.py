@@ -1,0 +1,141 @@
+"""How each op carries a sharding from its operands to its results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from graphgen.ir import Op, Sharding, TensorType, replicated, sharding
+from graphgen.ops.elementwise import BINARY, UNARY_FLOAT
+
+# Gives the sharding of each result. A sum over a split dimension is returned as partial.
+Carry = Callable[[Op, Sequence[Sharding], "Sizes"], Sequence[Sharding]]
+Sizes = dict[str, int]
+
+
+class CarryError(Exception):
+    """The op has no form for these shardings."""
+
+
+def carry(op: Op, operands: Sequence[Sharding], sizes: Sizes) -> Sequence[Sharding]:
+    """The shardings of the results of ``op``.
+
+    Args:
+        op: the op, with logical types.
+        operands: the operands' shardings, none partial.
+        sizes: mesh axis sizes.
+
+    Raises:
+        CarryError: saying what does not fit.
+    """
+    if all(layout.replicated for layout in operands):
+        return [replicated(result.type.rank) for result in op.results]
+    rule = CARRY.get(op.name)
+    if rule is None:
+        raise CarryError(f"{op.name} has no sharding rule for {[s.text for s in operands]}")
+    return rule(op, operands, sizes)
+
+
+def _elementwise(op: Op, operands: Sequence[Sharding], sizes: Sizes) -> Sequence[Sharding]:
+    first = operands[0]
+    if any(layout is not first for layout in operands):
+        raise CarryError(f"operands lie differently: {[s.text for s in operands]}")
+    return [first]
+
+
+def _dot_general(op: Op, operands: Sequence[Sharding], sizes: Sizes) -> Sequence[Sharding]:
+    lhs, rhs = (layout.dims for layout in operands)
+    batch = _paired(op, "batch", operands)
+    contracted = _paired(op, "contracting", operands)
+    free: list[str | None] = []
+    for side, dims in (("lhs", lhs), ("rhs", rhs)):
+        used = {*op.attrs.integers(f"{side}_batch_dims")}
+        used |= {*op.attrs.integers(f"{side}_contracting_dims")}
+        free += [axis for i, axis in enumerate(dims) if i not in used]
+    return [sharding([*batch, *free], [axis for axis in contracted if axis])]
+
+
+def _paired(op: Op, kind: str, operands: Sequence[Sharding]) -> list[str | None]:
+    """The axes of the batch or contracting dims, which must be the same on both sides."""
+    left = [operands[0].dims[i] for i in op.attrs.integers(f"lhs_{kind}_dims")]
+    right = [operands[1].dims[i] for i in op.attrs.integers(f"rhs_{kind}_dims")]
+    if left != right:
+        raise CarryError(f"{kind} dims lie differently: {left} and {right}")
+    return left
+
+
+def _reshape(op: Op, operands: Sequence[Sharding], sizes: Sizes) -> Sequence[Sharding]:
+    return [reshaped(op.operands[0].type, op.result.type, operands[0], sizes)]
+
+
+def reshaped(old: TensorType, new: TensorType, layout: Sharding, sizes: Sizes) -> Sharding:
+    """A split dimension may become the outermost of the dimensions it is split into, or back."""
+    out: list[str | None] = [None] * new.rank
+    for index, axis in enumerate(layout.dims):
+        if axis is None:
+            continue
+        before = tensor_size(old, index)
+        target = next((j for j in range(new.rank) if tensor_size(new, j) == before), None)
+        while target is not None and target < new.rank - 1 and new.shape[target] == 1:
+            target += 1
+        size = new.shape[target] if target is not None else 1
+        if target is None or not isinstance(size, int) or size % sizes[axis]:
+            raise CarryError(f"{old.text}{layout.text} cannot become {new.text}")
+        out[target] = axis
+    return sharding(out)
+
+
+def tensor_size(type_: TensorType, end: int) -> object:
+    """Number of elements of the dimensions before ``end``."""
+    total: object = 1
+    for dim in type_.shape[:end]:
+        total = dim if total == 1 else total * dim  # pyright: ignore[reportOperatorIssue]
+    return total
+
+
+def _broadcast(op: Op, operands: Sequence[Sharding], sizes: Sizes) -> Sequence[Sharding]:
+    out: list[str | None] = [None] * op.result.type.rank
+    for axis, target in zip(operands[0].dims, op.attrs.integers("dimensions"), strict=True):
+        out[target] = axis
+    return [sharding(out)]
+
+
+def _transpose(op: Op, operands: Sequence[Sharding], sizes: Sizes) -> Sequence[Sharding]:
+    return [sharding([operands[0].dims[i] for i in op.attrs.integers("permutation")])]
+
+
+def _heads(op: Op, operands: Sequence[Sharding], sizes: Sizes) -> Sequence[Sharding]:
+    """Ops over [.., .., heads, D] where each head is its own: the head dimension may be split.
+
+    Operands of four dimensions must agree; the others (tables, masks, positions) must be whole.
+    """
+    axis = operands[0].dims[2]
+    for value, layout in zip(op.operands, operands, strict=True):
+        wanted = sharding((None, None, axis, None)) if value.type.rank == 4 else None
+        if layout is not (wanted or replicated(value.type.rank)):
+            raise CarryError(f"{op.name}: %{value.name} lies {layout.text}")
+    return [operands[0]]
+
+
+ELEMENTWISE = (
+    *UNARY_FLOAT,
+    *BINARY,
+    "negate",
+    "divide",
+    "and",
+    "convert",
+    "bitcast_convert",
+    "compare",
+    "select",
+    "silu",
+)
+CARRY: dict[str, Carry] = {
+    **dict.fromkeys(ELEMENTWISE, _elementwise),
+    "dot_general": _dot_general,
+    "reshape": _reshape,
+    "broadcast_in_dim": _broadcast,
+    "transpose": _transpose,
+    "rope": _heads,
+    "kv_update": _heads,
+    "cache_read": _heads,
+    "attention": _heads,
+}

@@ -1,0 +1,1 @@
+"""Weight preparation as programs."""

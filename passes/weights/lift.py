@@ -1,0 +1,232 @@
+"""Moving everything that depends on checkpoint tensors alone out of the programs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from graphgen.ir import (
+    RANK,
+    WEIGHTS_GLOBAL,
+    WEIGHTS_RANK,
+    Function,
+    Module,
+    Op,
+    Role,
+    Value,
+    entry,
+    tensor,
+)
+from graphgen.ir.dtype import s32
+from passes.core import Pass, Rewriter, register
+
+# What a value is computed from: nothing but constants, checkpoint tensors, tensors and the rank.
+_CONSTANT, _GLOBAL, _RANK = 0, 1, 2
+# A value by what it is rather than where: the same preparation in two programs is one.
+_Key = tuple[object, ...]
+
+
+@register
+@dataclass(frozen=True)
+class LiftWeights(Pass):
+    """Weight preparation leaves the programs: ``@weights.global`` and ``@weights.rank``.
+
+    What depends on checkpoint tensors only runs once, in ``@weights.global``; what also depends on
+    the rank runs in ``@weights.rank``. Programs read the results as params. The same preparation in
+    several programs is lifted once.
+
+    Given:
+        func @f phase=decode {
+          arg %x : f32[4]
+          arg %w : f32[2,4]
+          %t = transpose(%w) permutation=[1,0] : f32[4,2]
+          %y = dot_general(%x, %t) lhs_contracting_dims=[0] rhs_contracting_dims=[0] dtype=f32 \
+: f32[2]
+          return y = %y
+        }
+
+    Result:
+        func @weights.global {
+          arg %w : f32[2,4]
+          %t = transpose(%w) permutation=[1,0] : f32[4,2]
+          return w.prepared = %t
+        }
+
+        func @f phase=decode {
+          arg %x : f32[4]
+          arg %w.prepared : f32[4,2]
+          %y = dot_general(%x, %w.prepared) lhs_contracting_dims=[0] rhs_contracting_dims=[0] \
+dtype=f32 : f32[2]
+          return y = %y
+        }
+    """
+
+    name: ClassVar[str] = "lift-weights"
+
+    def run(self, module: Module, rewriter: Rewriter) -> None:
+        """Lift from every program, then put the new functions first."""
+        lift = _Lift(module, rewriter)
+        for function in module.programs():
+            lift.program(function)
+        made = {f.name: f for f in (lift.shared, lift.ranked) if f.outputs or f.block.size}
+        rest = {k: f for k, f in module.functions.items() if k not in made}
+        module.functions = {**made, **rest}
+
+
+@dataclass(slots=True)
+class _Lift:
+    module: Module
+    rewriter: Rewriter
+    shared: Function = field(default_factory=lambda: Function(WEIGHTS_GLOBAL))
+    ranked: Function = field(default_factory=lambda: Function(WEIGHTS_RANK))
+    # Copies already made, by (function, key), and the names of params, by key.
+    copies: dict[tuple[str, _Key], Value] = field(default_factory=dict[tuple[str, _Key], Value])
+    params: dict[_Key, str] = field(default_factory=dict[_Key, str])
+
+    def program(self, function: Function) -> None:
+        """Lift what one program prepares, and make it read params instead."""
+        classes, keys = self._classify(function)
+        for op in list(function.block):
+            for result in op.results:
+                if classes.get(result, _CONSTANT) == _CONSTANT:
+                    continue
+                stays = function.returns(result) or any(
+                    user.results[0] not in classes for user in result.users
+                )
+                if stays:
+                    self._to_param(function, result, classes, keys)
+        for op in reversed(function.block):
+            if op.results[0] in classes and not any(_needed(function, r) for r in op.results):
+                function.block.erase(op)
+        function.block.keep_args(
+            [v for v in function.args if _needed(function, v) or not self._prepared_away(v)]
+        )
+
+    def _prepared_away(self, value: Value) -> bool:
+        row = self.module.interface.get(value.name or "")
+        return row is not None and row.role is Role.WEIGHT
+
+    def _classify(self, function: Function) -> tuple[dict[Value, int], dict[Value, _Key]]:
+        """Values computed from weights, rank and constants only, each with its key."""
+        classes: dict[Value, int] = {}
+        keys: dict[Value, _Key] = {}
+        for value in function.args:
+            row = self.module.interface.get(value.name or "")
+            if value.name == RANK:
+                classes[value] = _RANK
+            elif row is not None and row.role is Role.WEIGHT:
+                classes[value] = _GLOBAL
+            keys[value] = (value.name,)
+        for op in function.block:
+            if all(v in classes for v in op.operands):
+                kind = max((classes[v] for v in op.operands), default=_CONSTANT)
+                base: _Key = (op.name, op.attrs, *[keys[v] for v in op.operands])
+                for result in op.results:
+                    # The rank alone is no weight: a program may still compute with it.
+                    classes[result] = kind
+                    keys[result] = (*base, result.index)
+        only_rank = _only_rank(function, classes)
+        found = {v: k for v, k in classes.items() if v not in only_rank}
+        _leave_broadcasts(function, found)
+        return found, keys
+
+    def _to_param(
+        self,
+        function: Function,
+        value: Value,
+        classes: dict[Value, int],
+        keys: dict[Value, _Key],
+    ) -> None:
+        name = self.params.get(keys[value])
+        if name is None:
+            name = self._param_name(value)
+            self.params[keys[value]] = name
+            self.module.interface[name] = entry(Role.PARAM, name, value.type)
+            home = self.ranked if classes[value] == _RANK else self.shared
+            home.outputs.append((name, self._copy(home, value, classes, keys)))
+        param = function.arg(name) or function.block.add_arg(value.type, name)
+        function.replace_uses(value, param)
+        self.rewriter.applications += 1
+
+    def _copy(
+        self, home: Function, value: Value, classes: dict[Value, int], keys: dict[Value, _Key]
+    ) -> Value:
+        """The value inside ``home``, copying what it is computed from as far as needed."""
+        found = self.copies.get((home.name, keys[value]))
+        if found is not None:
+            return found
+        if value.op is None:
+            type_ = tensor(s32, (1,)) if value.name == RANK else value.type
+            made = home.block.add_arg(type_, value.name or "")
+        elif home is self.ranked and classes.get(value) == _GLOBAL:
+            made = self._through(value, classes, keys)
+        else:
+            operands = tuple([self._copy(home, v, classes, keys) for v in value.op.operands])
+            op = Op(
+                value.op.name,
+                operands,
+                [r.type for r in value.op.results],
+                value.op.attrs,
+                value.op.loc.through(self.rewriter.pass_name),
+                [r.name for r in value.op.results],
+            )
+            home.block.append(op)
+            made = op.results[value.index]
+        self.copies[home.name, keys[value]] = made
+        return made
+
+    def _through(self, value: Value, classes: dict[Value, int], keys: dict[Value, _Key]) -> Value:
+        """A whole-tensor fact that a rank needs: an output of global, an argument of rank."""
+        name = f"{self._param_name(value)}.global"
+        self.shared.outputs.append((name, self._copy(self.shared, value, classes, keys)))
+        return self.ranked.block.add_arg(value.type, name)
+
+    def _param_name(self, value: Value) -> str:
+        """Named after the checkpoint tensors it is made of."""
+        sources = sorted(_sources(value))
+        base = sources[0] if len(sources) == 1 else "+".join(sources)
+        base = base.replace("+", ".and.") if len(sources) <= 2 else f"{sources[0]}.packed"
+        name, number = f"{base}.prepared", 1
+        while name in self.module.interface:
+            number += 1
+            name = f"{base}.prepared.{number}"
+        return name
+
+
+def _needed(function: Function, value: Value) -> bool:
+    return bool(value.users) or function.returns(value)
+
+
+def _sources(value: Value) -> set[str]:
+    """Names of the arguments a value is computed from, without the rank."""
+    found: set[str] = set()
+    work, seen = [value], {value}
+    while work:
+        current = work.pop()
+        if current.op is None:
+            if current.name and current.name != RANK:
+                found.add(current.name)
+            continue
+        fresh = [v for v in current.op.operands if v not in seen]
+        seen.update(fresh)
+        work.extend(fresh)
+    return found
+
+
+def _leave_broadcasts(function: Function, classes: dict[Value, int]) -> None:
+    """A program spreads a weight itself: a param would hold the same numbers many times."""
+    for op in reversed(function.block):
+        value = op.results[0]
+        if op.name == "broadcast_in_dim" and value in classes:
+            read_outside = any(user.results[0] not in classes for user in value.users)
+            if read_outside or function.returns(value):
+                del classes[value]
+
+
+def _only_rank(function: Function, classes: dict[Value, int]) -> set[Value]:
+    """Values that depend on the rank or on constants but on no weight."""
+    out = {v for v in function.args if v.name == RANK}
+    for op in function.block:
+        if op.results[0] in classes and all(v in out for v in op.operands):
+            out.update(op.results)
+    return out

@@ -1,0 +1,1 @@
+"""Runs compiled programs: checkpoints, weights, KV state, sampling, generation."""

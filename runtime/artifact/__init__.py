@@ -1,0 +1,7 @@
+"""Artifacts: a compiled model as a folder, ready to run."""
+
+from __future__ import annotations
+
+from runtime.artifact.folder import MANIFEST, Artifact, is_artifact, open_artifact, save_artifact
+
+__all__ = ["MANIFEST", "Artifact", "is_artifact", "open_artifact", "save_artifact"]

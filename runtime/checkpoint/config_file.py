@@ -1,0 +1,41 @@
+"""Read a Hugging Face ``config.json``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import cast
+
+from runtime.checkpoint.mapped import unreadable
+
+
+def read_config(path: str | Path) -> Mapping[str, object]:
+    """The configuration in a ``config.json``.
+
+    Args:
+        path: the file, or the folder it lies in.
+
+    Raises:
+        GraphgenError: GG0601 if it is missing or is not a JSON object.
+    """
+    file = Path(path)
+    if file.is_dir():
+        file = file / "config.json"
+    return read_json_object(file)
+
+
+def read_json_object(path: Path) -> dict[str, object]:
+    """The JSON object in the file ``path``; GG0601 with line and column if it is not one."""
+    try:
+        value: object = json.loads(path.read_bytes().decode("utf-8"))
+    except OSError as error:
+        raise unreadable(path, f"cannot open the file: {error.strerror}") from error
+    except json.JSONDecodeError as error:
+        where = path.with_name(f"{path.name}:{error.lineno}:{error.colno}")
+        raise unreadable(where, f"{path.name} is not valid JSON: {error.msg}") from error
+    except (ValueError, RecursionError) as error:
+        raise unreadable(path, f"{path.name} is not valid JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise unreadable(path, f"{path.name} holds no JSON object")
+    return cast("dict[str, object]", value)

@@ -1,0 +1,62 @@
+"""Compare the tensors of a checkpoint with those a model wants, before any of them is read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from graphgen.errors import GraphgenError
+from runtime.checkpoint.source import Checkpoint
+
+_SHOWN: Final = 20
+
+
+def check_tensors(
+    checkpoint: Checkpoint,
+    expected: Mapping[str, tuple[int, ...]],
+    ignore: Callable[[str], bool],
+) -> None:
+    """Require that the checkpoint has exactly the tensors of the model, in the model's shapes.
+
+    Args:
+        checkpoint: the open checkpoint.
+        expected: the shape of every tensor the model reads, by its Hugging Face name.
+        ignore: true for the name of a tensor that may be in the checkpoint without being wanted,
+            such as a stored copy of a tied ``lm_head.weight``.
+
+    Raises:
+        GraphgenError: one GG0602 that lists all missing, unexpected and misshapen tensors.
+    """
+    found = checkpoint.tensors()
+    missing = [f"'{name}' {_shape(shape)}" for name, shape in expected.items() if name not in found]
+    extra = [
+        f"'{name}' {_shape(info.shape)}"
+        for name, info in found.items()
+        if name not in expected and not ignore(name)
+    ]
+    misshapen = [
+        f"'{name}' is {_shape(found[name].shape)}, the model wants {_shape(shape)}"
+        for name, shape in expected.items()
+        if name in found and found[name].shape != tuple(shape)
+    ]
+    kinds = [("missing", missing), ("unexpected", extra), ("wrong shape", misshapen)]
+    if not any(lines for _, lines in kinds):
+        return
+    counts = ", ".join(f"{len(lines)} {kind}" for kind, lines in kinds if lines)
+    raise GraphgenError(
+        "GG0602",
+        f"the checkpoint's tensors do not fit the model: {counts}",
+        where=str(checkpoint.path),
+        note="\n".join(line for kind, lines in kinds for line in _listing(kind, lines)),
+    )
+
+
+def _shape(shape: Sequence[int]) -> str:
+    return "[" + ",".join(str(size) for size in shape) + "]"
+
+
+def _listing(kind: str, lines: Sequence[str]) -> list[str]:
+    shown = [f"{kind}: {line}" for line in lines[:_SHOWN]]
+    if len(lines) > _SHOWN:
+        shown.append(f"{kind}: and {len(lines) - _SHOWN} more")
+    return shown

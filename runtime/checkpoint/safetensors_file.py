@@ -1,0 +1,200 @@
+"""Read a model from a Hugging Face folder with one ``model.safetensors``, memory-mapped.
+
+The file format: https://huggingface.co/docs/safetensors. Its header is parsed here, not by the
+``safetensors`` package, to say which tensor is damaged and to hand out bf16 without PyTorch.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import Final, cast
+
+from graphgen.errors import GraphgenError
+from runtime.checkpoint.config_file import read_config
+from runtime.checkpoint.mapped import MappedFile, unreadable
+from runtime.checkpoint.source import NUMPY_DTYPES, Array, TensorInfo
+
+_DTYPES: Final[Mapping[str, str]] = {
+    "F64": "f64",
+    "F32": "f32",
+    "F16": "f16",
+    "BF16": "bf16",
+    "I64": "s64",
+    "I32": "s32",
+    "I16": "s16",
+    "I8": "s8",
+    "U8": "u8",
+    "BOOL": "pred",
+}
+_MAX_DIMS: Final = 32
+# The format's own limit.
+_MAX_HEADER_BYTES: Final = 100_000_000
+
+
+@dataclass(frozen=True)
+class _Entry:
+    info: TensorInfo
+    offset: int
+    nbytes: int
+
+
+class SafetensorsCheckpoint:
+    """The weights and the configuration of a folder with ``config.json`` and ``model.safetensors``.
+
+    Args:
+        path: the folder.
+
+    Raises:
+        GraphgenError: GG0601 for a missing or damaged file, naming the tensor at fault.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path: Final = path
+        self.config: Final[Mapping[str, object]] = read_config(path)
+        self._file: Final = MappedFile(path / "model.safetensors", "safetensors")
+        self._data_offset, header = _read_header(self._file)
+        self._entries: Final = _read_entries(self._file, self._data_offset, header)
+
+    def tensors(self) -> Mapping[str, TensorInfo]:
+        """Every tensor by its Hugging Face name, in file order; reads no tensor data."""
+        return {name: entry.info for name, entry in self._entries.items()}
+
+    def read(self, name: str) -> Array:
+        """The tensor ``name``: a read-only view of the file.
+
+        Raises:
+            GraphgenError: GG0602 if there is no such tensor.
+        """
+        entry = self._entries.get(name)
+        if entry is None:
+            raise GraphgenError("GG0602", f"there is no tensor '{name}'", where=str(self.path))
+        what = f"the data of tensor '{name}'"
+        if entry.info.dtype == "pred":
+            # NumPy takes a byte for a truth value as it is, and 2 is neither True nor False.
+            raw = self._file.array(entry.offset, entry.nbytes, NUMPY_DTYPES["u8"], what)
+            return (raw != 0).reshape(entry.info.shape)
+        dtype = NUMPY_DTYPES[entry.info.dtype]
+        count = entry.nbytes // dtype.itemsize
+        return self._file.array(entry.offset, count, dtype, what).reshape(entry.info.shape)
+
+    def fingerprint(self) -> str:
+        """Identity of the contents as 64 hexadecimal digits; see :class:`Checkpoint`."""
+        spans = ((entry.offset, entry.nbytes) for entry in self._entries.values())
+        config = json.dumps(self.config, sort_keys=True).encode()
+        return self._file.digest(self._data_offset, spans, config)
+
+
+def _read_header(file: MappedFile) -> tuple[int, dict[str, object]]:
+    """The offset of the data and the header's JSON object."""
+    length = int.from_bytes(file.take(0, 8, "the length of the header"), "little")
+    if length > _MAX_HEADER_BYTES:
+        raise unreadable(
+            file.path,
+            f"the header's length is {length} bytes; the format allows {_MAX_HEADER_BYTES}",
+            offset=0,
+        )
+    text = file.take(8, length, "the header")
+    try:
+        header: object = json.loads(text.decode("utf-8"), object_pairs_hook=_unique)
+    except (ValueError, RecursionError) as error:
+        # UnicodeDecodeError is a ValueError too.
+        raise unreadable(
+            file.path, f"the header is not valid JSON: {_reason(error)}", offset=8
+        ) from error
+    if not isinstance(header, dict):
+        raise unreadable(file.path, "the header is not a JSON object", offset=8)
+    return 8 + length, cast("dict[str, object]", header)
+
+
+def _reason(error: ValueError | RecursionError) -> str:
+    if isinstance(error, RecursionError):
+        return "it is nested too deeply"
+    return str(error)
+
+
+def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    result: dict[str, object] = {}
+    for name, value in pairs:
+        if name in result:
+            raise ValueError(f"'{name}' is there twice")
+        result[name] = value
+    return result
+
+
+def _read_entries(
+    file: MappedFile, data_offset: int, header: Mapping[str, object]
+) -> dict[str, _Entry]:
+    entries = {
+        name: _read_entry(file, data_offset, name, value)
+        for name, value in header.items()
+        if name != "__metadata__"
+    }
+    _require_packed(file, data_offset, entries)
+    return entries
+
+
+def _read_entry(file: MappedFile, data_offset: int, name: str, value: object) -> _Entry:
+    def bad(what: str) -> GraphgenError:
+        return unreadable(file.path, f"tensor '{name}' {what}")
+
+    if not isinstance(value, dict):
+        raise bad("is not described by a JSON object")
+    fields = cast("dict[str, object]", value)
+    stored = fields.get("dtype")
+    dtype = _DTYPES.get(stored) if isinstance(stored, str) else None
+    if dtype is None:
+        raise bad(f"has dtype {stored!r}; supported: {', '.join(_DTYPES)}")
+    shape = _sizes(fields.get("shape"))
+    if shape is None or len(shape) > _MAX_DIMS or prod(max(size, 1) for size in shape) > 2**60:
+        raise bad(f"has shape {fields.get('shape')!r}, which is no list of sizes")
+    span = _sizes(fields.get("data_offsets"))
+    if span is None or len(span) != 2:
+        raise bad(f"has data_offsets {fields.get('data_offsets')!r}, which are not two offsets")
+    begin, end = span
+    nbytes = prod(shape) * NUMPY_DTYPES[dtype].itemsize
+    if end - begin != nbytes:
+        raise bad(f"needs {nbytes} bytes, but its data_offsets [{begin}, {end}] hold {end - begin}")
+    if data_offset + end > file.size:
+        raise unreadable(
+            file.path,
+            f"the safetensors file is cut off: the data of tensor '{name}' needs {nbytes} bytes "
+            f"here, the file ends at byte {file.size}",
+            offset=data_offset + begin,
+        )
+    return _Entry(TensorInfo(name, shape, dtype), data_offset + begin, nbytes)
+
+
+def _sizes(value: object) -> tuple[int, ...] | None:
+    if not isinstance(value, list):
+        return None
+    items = cast("list[object]", value)
+    sizes = tuple(item for item in items if isinstance(item, int) and not isinstance(item, bool))
+    return sizes if len(sizes) == len(items) and all(size >= 0 for size in sizes) else None
+
+
+def _require_packed(file: MappedFile, data_offset: int, entries: Mapping[str, _Entry]) -> None:
+    """The format's own rule: the tensors fill the data without overlap, gap or rest."""
+    end, last = data_offset, ""
+    for name, entry in sorted(entries.items(), key=lambda item: (item[1].offset, item[1].nbytes)):
+        if entry.offset < end:
+            raise unreadable(
+                file.path, f"the data of tensors '{last}' and '{name}' overlap", offset=entry.offset
+            )
+        if entry.offset > end:
+            raise unreadable(
+                file.path,
+                f"{entry.offset - end} bytes before the data of tensor '{name}' "
+                f"belong to no tensor",
+                offset=end,
+            )
+        end, last = entry.offset + entry.nbytes, name
+    if end != file.size:
+        raise unreadable(
+            file.path,
+            f"the last {file.size - end} bytes of the file belong to no tensor",
+            offset=end,
+        )

@@ -1,0 +1,82 @@
+"""What every checkpoint offers, whatever file format it is stored in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Protocol, TypeAlias
+
+import ml_dtypes
+import numpy as np
+import numpy.typing as npt
+
+Array: TypeAlias = npt.NDArray[np.generic]
+"""A NumPy array of any element type a checkpoint can hold."""
+
+NUMPY_DTYPES: Final[Mapping[str, np.dtype[np.generic]]] = {
+    "f32": np.dtype("<f4"),
+    "bf16": np.dtype(ml_dtypes.bfloat16),
+    "f16": np.dtype("<f2"),
+    "f64": np.dtype("<f8"),
+    "s8": np.dtype("i1"),
+    "s16": np.dtype("<i2"),
+    "s32": np.dtype("<i4"),
+    "s64": np.dtype("<i8"),
+    "u8": np.dtype("u1"),
+    "pred": np.dtype("?"),
+}
+"""The element types a checkpoint can hold, by their graphgen names, and how NumPy holds them."""
+
+
+@dataclass(frozen=True)
+class TensorInfo:
+    """One tensor of a checkpoint, known without reading its data.
+
+    Attributes:
+        name: the Hugging Face name, such as ``model.layers.0.self_attn.q_proj.weight``.
+        shape: the sizes, outermost first (a weight is ``(out, in)``).
+        dtype: a key of :data:`NUMPY_DTYPES`; the type :meth:`Checkpoint.read` returns.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+
+
+class Checkpoint(Protocol):
+    """The weights and the configuration of one model, on disk."""
+
+    @property
+    def path(self) -> Path:
+        """The file or the folder that was opened."""
+        ...
+
+    @property
+    def config(self) -> Mapping[str, object]:
+        """The configuration under the names of a Hugging Face ``config.json``."""
+        ...
+
+    def tensors(self) -> Mapping[str, TensorInfo]:
+        """Every tensor by its Hugging Face name, in file order; reads no tensor data."""
+        ...
+
+    def read(self, name: str) -> Array:
+        """The tensor ``name`` in its declared shape and dtype.
+
+        The result may be a read-only view of the memory-mapped file. A tensor stored quantised
+        comes dequantised, and is declared, as f32.
+
+        Raises:
+            GraphgenError: GG0602 if there is no such tensor, GG0601 if it cannot be decoded.
+        """
+        ...
+
+    def fingerprint(self) -> str:
+        """Identity of the contents as 64 hexadecimal digits, cheap to compute.
+
+        SHA-256 of the headers and configuration, the file size, and the first and last 64 KiB of
+        every tensor. It does not depend on the path or the modification time. A change confined to
+        the inside of a tensor larger than 128 KiB is not seen.
+        """
+        ...

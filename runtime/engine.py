@@ -1,0 +1,217 @@
+"""The front door of the runtime: open whatever the user has, and generate."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from graphgen.errors import GraphgenError
+from lowering.cpu.pjrt import configure
+from runtime.artifact import Artifact, is_artifact, open_artifact, save_artifact
+from runtime.buckets import choose, up_to
+from runtime.checkpoint.known import locate
+from runtime.checkpoint.open import open_checkpoint
+from runtime.checkpoint.source import Checkpoint
+from runtime.generate import Completion, OnToken, Request, Timings, check_prompts, generate
+from runtime.model import BuiltModel, Settings, build_model
+from runtime.programs import ProgramStore
+from runtime.progress import Progress
+from runtime.session import Session
+from runtime.tokenizer import Tokenizer, load_tokenizer
+from runtime.weights import RankWeights, check_checkpoint, put_weights, read_weight
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How to open a model.
+
+    Attributes:
+        dtype: ``f32``, ``bf16`` or ``f16``; ``None`` for f32, or an artifact's own.
+        batch: rows; ``None`` for as many as there are prompts.
+        max_len: slots of a cache row; ``None`` for what prompts and new tokens need.
+        tp: ranks.
+        artifact: folder to start from, or to make when it is not there.
+    """
+
+    dtype: str | None = None
+    batch: int | None = None
+    max_len: int | None = None
+    tp: int = 1
+    artifact: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """Answers and how long they took.
+
+    Attributes:
+        completions: one a prompt.
+        timings: of generation.
+        load_s: weights, tokenizer, graph.
+        compile_s: compiling and loading programs.
+    """
+
+    completions: list[Completion]
+    timings: Timings
+    load_s: float
+    compile_s: float
+
+    @property
+    def tokens_per_s(self) -> float:
+        """New tokens of all prompts per second, prompt processing included."""
+        total = sum(len(completion.tokens) for completion in self.completions)
+        return total / (self.timings.first_token + sum(self.timings.steps))
+
+
+class Engine:
+    """An opened model.
+
+    Attributes:
+        model: module, settings and pass reports.
+        tokenizer: of the checkpoint.
+        session: programs, weights and cache.
+        programs: the compiled programs.
+        load_s: seconds it took to open.
+        from_artifact: whether it started from an artifact.
+    """
+
+    def __init__(
+        self,
+        model: BuiltModel,
+        tokenizer: Tokenizer,
+        programs: ProgramStore,
+        weights: Mapping[str, object],
+        load_s: float,
+        from_artifact: bool,
+    ) -> None:
+        self.model = model
+        self.tokenizer = tokenizer
+        self.programs = programs
+        self.session = Session(programs, weights)
+        self.load_s = load_s
+        self.from_artifact = from_artifact
+
+    def generate(
+        self,
+        prompts: Sequence[Sequence[int]],
+        request: Request,
+        on_token: OnToken | None = None,
+    ) -> Result:
+        """Answer token prompts; programs that are missing are compiled first.
+
+        Raises:
+            GraphgenError: GG0701, GG0702, GG0705.
+        """
+        check_prompts(prompts, self.session.rows)
+        self._prepare(prompts, request)
+        done, timings = generate(self.session, prompts, request, on_token)
+        return Result(done, timings, self.load_s, self.programs.seconds)
+
+    def _prepare(self, prompts: Sequence[Sequence[int]], request: Request) -> None:
+        """Compile what this request will use, so that timings are of running."""
+        longest = max(len(prompt) for prompt in prompts)
+        buckets = self.session.buckets
+        self.programs.get(buckets["prefill"][choose(list(buckets["prefill"]), longest, "a prompt")])
+        # Decode steps attend to longest + 1 up to last slots.
+        last = min(longest + request.max_new_tokens - 1, self.session.slots)
+        below = 0
+        for bucket, name in sorted(buckets["decode"].items()):
+            if below < last and longest < bucket and last > longest:
+                self.programs.get(name)
+            below = bucket
+
+
+# Encodes the user's prompts once the tokenizer is known.
+Encode = Callable[[Tokenizer], list[list[int]]]
+
+
+def open_engine(
+    model: str, options: Options, encode: Encode, new_tokens: int, progress: Progress
+) -> tuple[Engine, list[list[int]]]:
+    """Open MODEL for a set of prompts.
+
+    Args:
+        model: an artifact folder, a checkpoint folder, a GGUF file, or a known name (``smollm2``).
+        options: how to open it.
+        encode: gives the token prompts.
+        new_tokens: tokens each prompt will get, to size the cache by default.
+        progress: told about long work.
+
+    Returns:
+        The engine and the encoded prompts.
+
+    Raises:
+        GraphgenError: GG05xx for the configuration, GG06xx for the files, GG0703 for an artifact
+            that does not fit, GG0701 and GG0702 for the prompts.
+    """
+    start = time.perf_counter()
+    path = locate(model) or Path(model)
+    if is_artifact(path):
+        return _from_artifact(open_artifact(path), options, encode, start, progress)
+    checkpoint = open_checkpoint(path)
+    kept = options.artifact
+    if kept is not None and is_artifact(kept):
+        artifact = open_artifact(kept)
+        asked = _asked(artifact.model.settings, options)
+        artifact.check_request(checkpoint.fingerprint(), asked)
+        return _from_artifact(artifact, options, encode, start, progress)
+    with progress.task("reading the tokenizer"):
+        tokenizer = load_tokenizer(checkpoint.path)
+    prompts = encode(tokenizer)
+    settings = _settings(checkpoint, options, prompts, new_tokens)
+    configure(settings.tp)
+    with progress.task("building the graph"):
+        built = build_model(checkpoint.config, settings)
+    check_checkpoint(checkpoint, built.module)
+    if kept is not None:
+        artifact = save_artifact(kept, built, checkpoint, tokenizer, progress)
+        artifact = replace(artifact, model=built)
+        weights, programs = artifact.weights(progress), artifact.programs(progress)
+    else:
+        source = RankWeights(built.module, lambda row: read_weight(checkpoint, row))
+        weights, programs = put_weights(source, progress), ProgramStore(built.module, progress)
+    seconds = time.perf_counter() - start
+    return Engine(built, tokenizer, programs, weights, seconds, False), prompts
+
+
+def _asked(mine: Settings, options: Options) -> Settings:
+    """What the user asked for, where he asked; the artifact's own elsewhere."""
+    return Settings(
+        dtype=options.dtype or mine.dtype,
+        batch=options.batch or mine.batch,
+        max_len=options.max_len or mine.max_len,
+        tp=options.tp,
+    )
+
+
+def _from_artifact(
+    artifact: Artifact, options: Options, encode: Encode, start: float, progress: Progress
+) -> tuple[Engine, list[list[int]]]:
+    settings = artifact.model.settings
+    artifact.check_request(artifact.source, _asked(settings, options))
+    configure(settings.tp)
+    tokenizer = load_tokenizer(artifact.path / "tokenizer")
+    prompts = encode(tokenizer)
+    weights, programs = artifact.weights(progress), artifact.programs(progress)
+    seconds = time.perf_counter() - start
+    return Engine(artifact.model, tokenizer, programs, weights, seconds, True), prompts
+
+
+def _settings(
+    checkpoint: Checkpoint, options: Options, prompts: list[list[int]], new_tokens: int
+) -> Settings:
+    """Sizes that fit the prompts, unless the user says them."""
+    limit = checkpoint.config.get("max_position_embeddings")
+    most = limit if isinstance(limit, int) else 1 << 20
+    batch = options.batch or max(len(prompts), 1)
+    check_prompts(prompts, batch)
+    longest = max(len(prompt) for prompt in prompts)
+    if options.max_len is not None and options.max_len > most:
+        raise GraphgenError(
+            "GG0705", f"--max-len {options.max_len} is more than the model's {most} positions"
+        )
+    max_len = options.max_len or up_to(longest + new_tokens, most)
+    choose([max_len], longest, "a prompt")
+    return Settings(options.dtype or "f32", batch, max_len, options.tp)

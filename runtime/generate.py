@@ -1,0 +1,172 @@
+"""Greedy generation: prompts in, tokens out, one callback a token."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+
+from graphgen.errors import GraphgenError
+from runtime.session import Logits, Session
+
+# Called with (row, token) as soon as a token is chosen.
+OnToken = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """How to generate.
+
+    Attributes:
+        max_new_tokens: most tokens a prompt gets.
+        eos_ids: tokens that end a sequence; the ending token is part of the output.
+        padding: side on which shorter prompts are padded; the tokens are the same.
+    """
+
+    max_new_tokens: int = 128
+    eos_ids: Collection[int] = ()
+    padding: str = "right"
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """What one prompt got.
+
+    Attributes:
+        tokens: the new tokens.
+        finish_reason: ``eos``, or ``length`` when ``max_new_tokens`` or the cache ran out.
+    """
+
+    tokens: list[int]
+    finish_reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Timings:
+    """Seconds of the two phases.
+
+    Attributes:
+        first_token: from the call to the first tokens.
+        steps: one for each decode step. Neither holds compiling and warming up.
+    """
+
+    first_token: float
+    steps: list[float]
+
+    @property
+    def per_step(self) -> float:
+        """Mean seconds of a decode step, 0 where there was none."""
+        return sum(self.steps) / len(self.steps) if self.steps else 0.0
+
+
+@dataclass(slots=True)
+class Row:
+    """One sequence being generated."""
+
+    tokens: list[int]
+    finish: str = ""
+
+
+def generate(
+    session: Session,
+    prompts: Sequence[Sequence[int]],
+    request: Request,
+    on_token: OnToken | None = None,
+) -> tuple[list[Completion], Timings]:
+    """Answer ``prompts`` together, greedily; ties go to the lowest token id.
+
+    Args:
+        session: its rows are emptied first.
+        prompts: token ids, at most one prompt a row.
+        request: how to generate.
+        on_token: called with row and token as soon as a token is chosen.
+
+    Raises:
+        GraphgenError: GG0702 for an empty prompt, GG0701 for one longer than the largest bucket,
+            GG0705 for more prompts than rows.
+    """
+    check_prompts(prompts, session.rows)
+    padded: list[Sequence[int]] = [*prompts, *([()] * (session.rows - len(prompts)))]
+    rows = [Row([]) for _ in prompts]
+    session.reset()
+    with _Clock(session) as clock:
+        logits = session.prefill(padded, request.padding)
+        for row, token in enumerate(_greedy(logits, len(rows))):
+            _take(session, rows, row, token, request, on_token)
+    first = clock.seconds
+    steps = list(_decode(session, rows, request, on_token))
+    return [Completion(row.tokens, row.finish) for row in rows], Timings(first, steps)
+
+
+def check_prompts(prompts: Sequence[Sequence[int]], rows: int) -> None:
+    """Refuse what no program can answer (GG0702, GG0705)."""
+    for index, prompt in enumerate(prompts):
+        if not prompt:
+            raise GraphgenError(
+                "GG0702", f"prompt {index + 1} is empty", help="a prompt needs at least one token"
+            )
+    if not prompts:
+        raise GraphgenError("GG0702", "there is no prompt", help="give at least one --prompt")
+    if len(prompts) > rows:
+        raise GraphgenError(
+            "GG0705", f"{len(prompts)} prompts, but the programs were compiled for {rows} rows"
+        )
+
+
+def _decode(
+    session: Session, rows: list[Row], request: Request, on_token: OnToken | None
+) -> Iterator[float]:
+    """Step until every row is done; seconds of each step."""
+    while any(not row.finish for row in rows):
+        with _Clock(session) as clock:
+            _step(session, rows, request, on_token)
+        yield clock.seconds
+
+
+def _step(session: Session, rows: list[Row], request: Request, on_token: OnToken | None) -> None:
+    """One token for each row that is not done."""
+    idle = [False] * (session.rows - len(rows))
+    active = [not row.finish for row in rows] + idle
+    last = [row.tokens[-1] for row in rows] + [0] * len(idle)
+    logits = session.decode(last, active)
+    for row, token in enumerate(_greedy(logits, len(rows))):
+        if active[row]:
+            _take(session, rows, row, token, request, on_token)
+
+
+class _Clock:
+    """Seconds of a block, without what was spent compiling and warming up inside."""
+
+    def __init__(self, session: Session) -> None:
+        self.programs = session.programs
+        self.seconds = 0.0
+
+    def __enter__(self) -> _Clock:
+        self._start = time.perf_counter() - self.programs.seconds
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.seconds = time.perf_counter() - self.programs.seconds - self._start
+
+
+def _greedy(logits: Logits, count: int) -> list[int]:
+    return [int(token) for token in logits[:count].argmax(-1)]
+
+
+def _take(
+    session: Session,
+    rows: list[Row],
+    row: int,
+    token: int,
+    request: Request,
+    on_token: OnToken | None,
+) -> None:
+    """Append a chosen token and decide whether the sequence ends with it."""
+    state = rows[row]
+    state.tokens.append(token)
+    if on_token is not None:
+        on_token(row, token)
+    if token in request.eos_ids:
+        state.finish = "eos"
+    elif len(state.tokens) >= request.max_new_tokens or session.lengths[row] >= session.slots:
+        state.finish = "length"

@@ -1,0 +1,99 @@
+"""Compiling a model: from a configuration to a module ready to be lowered."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+
+from graphgen.ir import Module, Role, dtype
+from graphgen.models import build, read_model_config
+from lowering.cpu.pjrt import has_matrix_unit
+from runtime.buckets import ladder
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a model is compiled for.
+
+    Attributes:
+        dtype: ``f32``, ``bf16`` or ``f16`` for weights, activations and caches.
+        batch: rows of a call and of the cache.
+        max_len: slots of a cache row, and the largest bucket.
+        tp: ranks the model is split over.
+    """
+
+    dtype: str = "f32"
+    batch: int = 1
+    max_len: int = 256
+    tp: int = 1
+
+    @property
+    def buckets(self) -> tuple[int, ...]:
+        """Bucket sizes of both phases."""
+        return ladder(self.max_len)
+
+
+@dataclass(frozen=True, slots=True)
+class PassStep:
+    """What one pass did; an artifact holds it too, so it is known where no pass is installed.
+
+    Attributes:
+        name: the pass with its options.
+        ops_before, ops_after: ops in all functions.
+        applications: rewrites made.
+        seconds: wall time, verification excluded.
+    """
+
+    name: str
+    ops_before: int
+    ops_after: int
+    applications: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltModel:
+    """A module at level ``target`` and how it came about.
+
+    Attributes:
+        config: the configuration it was built from, Hugging Face's names.
+        settings: what it was compiled for.
+        module: with one program a phase and bucket.
+        reports: one a pass.
+    """
+
+    config: Mapping[str, object]
+    settings: Settings
+    module: Module
+    reports: list[PassStep] = field(default_factory=list[PassStep])
+
+    @property
+    def weights(self) -> dict[str, tuple[int, ...]]:
+        """Shape of every checkpoint tensor, by name."""
+        return {row.name: row.logical.dims for row in self.module.entries(Role.WEIGHT)}
+
+    @property
+    def vocab_size(self) -> int:
+        """Number of logits."""
+        return read_model_config(self.config).vocab_size
+
+
+def build_model(config: Mapping[str, object], settings: Settings) -> BuiltModel:
+    """Build, specialize for every bucket, and legalize for the CPU.
+
+    Raises:
+        GraphgenError: GG0501, GG0502, GG0503 for the configuration, GG0304 when it cannot be split
+            over ``tp`` ranks.
+    """
+    # Only here: an artifact runs without any pass.
+    from passes.core import run_pipeline
+    from passes.pipelines import Buckets, default
+
+    module = build(config, dtype(settings.dtype))
+    buckets = Buckets((settings.batch,), settings.buckets, settings.buckets, slots=settings.max_len)
+    # Matrix units want eight rows; without them two are as fast as one and eight cost a little.
+    rows = 8 if has_matrix_unit() else 2
+    reports = run_pipeline(module, default(buckets, tp=settings.tp, min_rows=rows))
+    steps = [PassStep(**asdict(report)) for report in reports]
+    return BuiltModel(json.loads(json.dumps(dict(config))), settings, module, steps)

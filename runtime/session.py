@@ -1,0 +1,161 @@
+"""A session: programs, weights and one KV cache, stepped call by call."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from graphgen.errors import GraphgenError
+from graphgen.eval import numpy_dtype
+from graphgen.ir import Module, Role, TensorType
+from lowering.cpu import DeviceValue
+from lowering.cpu.pjrt import join, put
+from runtime.buckets import choose
+from runtime.programs import ProgramStore
+
+Ints = npt.NDArray[np.int32]
+Logits = npt.NDArray[np.float32]
+
+
+class Session:
+    """Runs the entry programs of a module over one cache of R rows.
+
+    Args:
+        programs: the compiled programs.
+        weights: device values by name.
+
+    Attributes:
+        rows: R, which is also the batch of every call.
+        slots: M, positions a row has.
+        lengths: tokens in each row so far.
+    """
+
+    def __init__(self, programs: ProgramStore, weights: Mapping[str, DeviceValue]) -> None:
+        self.programs = programs
+        self.module: Module = programs.module
+        self._values: dict[str, DeviceValue] = dict(weights)
+        self._states = [row.name for row in self.module.entries(Role.STATE)]
+        self._warm: set[str] = set()
+        self.buckets: dict[str, dict[int, str]] = {"prefill": {}, "decode": {}}
+        for function in self.module.programs():
+            dims = function.dims
+            self.rows = _int(dims["R"])
+            self.slots = _int(dims["M"])
+            self.buckets[function.phase][_int(dims["C"])] = function.name
+        self.lengths: Ints = np.zeros(self.rows, np.int32)
+        self.reset()
+
+    def reset(self) -> None:
+        """Empty all rows."""
+        self.lengths = np.zeros(self.rows, np.int32)
+        for name in self._states:
+            zeros = _zeros(self.module.interface[name].physical)
+            self._values[name] = put([zeros] * self.module.ranks)
+
+    def prefill(self, prompts: Sequence[Sequence[int]], padding: str = "right") -> Logits:
+        """Put a prompt into each row that has one, replacing what the row held.
+
+        Args:
+            prompts: token ids a row; an empty one leaves its row alone.
+            padding: on which side shorter prompts are padded, ``left`` or ``right``; the result is
+                the same.
+
+        Returns:
+            f32 [R,V]: the logits of each prompt's last token; rows without a prompt are undefined.
+
+        Raises:
+            GraphgenError: GG0701 when a prompt is longer than the largest bucket.
+        """
+        longest = max((len(prompt) for prompt in prompts), default=0)
+        bucket = choose(list(self.buckets["prefill"]), longest, "a prompt")
+        tokens = np.zeros((self.rows, bucket), np.int32)
+        positions = np.full((self.rows, bucket), -1, np.int32)
+        lengths = np.zeros(self.rows, np.int32)
+        for row, prompt in enumerate(prompts):
+            size = len(prompt)
+            start = bucket - size if padding == "left" else 0
+            tokens[row, start : start + size] = prompt
+            positions[row, start : start + size] = np.arange(size, dtype=np.int32)
+            lengths[row] = size
+        active = lengths > 0
+        self.lengths = np.where(active, lengths, self.lengths)
+        return self._call(self.buckets["prefill"][bucket], tokens, positions, active)
+
+    def decode(self, tokens: Sequence[int], active: Sequence[bool] | None = None) -> Logits:
+        """Append one token to each active row.
+
+        Args:
+            tokens: one token a row; ignored where the row is idle.
+            active: which rows take part, all by default. The cache of an idle row does not change.
+
+        Returns:
+            f32 [R,V]: the logits after that token; idle rows are undefined.
+
+        Raises:
+            GraphgenError: GG0701 when a row has no slot left.
+        """
+        mask = np.ones(self.rows, np.bool_) if active is None else np.asarray(active, np.bool_)
+        positions = np.where(mask, self.lengths, -1).astype(np.int32)[:, None]
+        needed = int(np.max(np.where(mask, self.lengths + 1, 1)))
+        bucket = choose(list(self.buckets["decode"]), needed, "a sequence")
+        self.lengths = np.where(mask, self.lengths + 1, self.lengths).astype(np.int32)
+        column = np.where(mask, np.asarray(tokens, np.int32), 0).astype(np.int32)[:, None]
+        return self._call(self.buckets["decode"][bucket], column, positions, mask)
+
+    def state(self, name: str) -> DeviceValue:
+        """The device value of a state (GG0705 for a name that is none)."""
+        if name not in self._states:
+            raise GraphgenError("GG0705", f"no state is called {name}")
+        return self._values[name]
+
+    def _call(
+        self, name: str, tokens: Ints, positions: Ints, active: npt.NDArray[np.bool_]
+    ) -> Logits:
+        if name not in self._warm:
+            self._warm_up(name, tokens.shape)
+        return self._launch(name, tokens, positions, active)
+
+    def _warm_up(self, name: str, shape: tuple[int, ...]) -> None:
+        """Launch once with all rows idle, which changes no state.
+
+        XLA plans its matrix kernels during a program's first launch, half a second of work that
+        belongs to compiling and not to the first token.
+        """
+        self.programs.get(name)
+        start = time.perf_counter()
+        idle = np.zeros(self.rows, np.bool_)
+        self._launch(name, np.zeros(shape, np.int32), np.full(shape, -1, np.int32), idle)
+        self.programs.charge(name, time.perf_counter() - start)
+        self._warm.add(name)
+
+    def _launch(
+        self, name: str, tokens: Ints, positions: Ints, active: npt.NDArray[np.bool_]
+    ) -> Logits:
+        program = self.programs.get(name)
+        rows = np.arange(self.rows, dtype=np.int32)
+        inputs = {
+            "tokens": tokens,
+            "positions": positions,
+            "lengths": np.where(active, self.lengths, 0).astype(np.int32),
+            # Row R does not exist: what an idle row writes is dropped.
+            "seq_ids": np.where(active, rows, self.rows).astype(np.int32),
+        }
+        ranks = self.module.ranks
+        values = {key: put([array] * ranks) for key, array in inputs.items()}
+        results = program.launch({**self._values, **values})
+        for state in self._states:
+            self._values[state] = join(results[state])
+        # Reading the logits waits for the launch, which keeps at most one in flight.
+        return np.asarray(results["logits"][0])
+
+
+def _int(value: object) -> int:
+    assert isinstance(value, int), value
+    return value
+
+
+def _zeros(type_: TensorType) -> npt.NDArray[np.generic]:
+    return np.zeros(type_.dims, numpy_dtype(type_.dtype))

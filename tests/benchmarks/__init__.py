@@ -1,0 +1,1 @@
+"""Tests of the benchmark scripts: that they compare like with like."""

@@ -1,0 +1,52 @@
+"""What every test runs under: JAX on the CPU, no network, reproducible examples."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+# Before any test imports jax or transformers: both read these once, at import.
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+# Programs of several ranks run beside those of one; JAX fixes the number when it starts.
+os.environ.setdefault("JAX_NUM_CPU_DEVICES", "8")
+os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ["TOKENIZERS_PARALLELISM"] = "false"
+
+# No deadline: a slow machine is not a failing test. Under CI the same examples are tried each time.
+settings.register_profile("graphgen", deadline=None)
+settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
+settings.load_profile("ci" if os.environ.get("CI") else "graphgen")
+
+
+@pytest.fixture(scope="session")
+def hlo_corpus() -> Path:
+    """The folder of compiled HLO modules that GRAPHGEN_HLO_CORPUS names; without it, a skip."""
+    folder = os.environ.get("GRAPHGEN_HLO_CORPUS")
+    if not folder:
+        pytest.skip("GRAPHGEN_HLO_CORPUS names no folder of HLO modules")
+    path = Path(folder)
+    assert path.is_dir(), f"GRAPHGEN_HLO_CORPUS={folder} is not a folder"
+    return path
+
+
+GOLDEN = Path(__file__).resolve().parent / "golden"
+
+
+@pytest.fixture(scope="session")
+def golden() -> Callable[[str, str], None]:
+    """Compare a text with ``tests/golden/<name>``; GRAPHGEN_UPDATE_GOLDEN=1 writes it instead."""
+
+    def compare(name: str, text: str) -> None:
+        path = GOLDEN / name
+        text = text.rstrip("\n") + "\n"
+        if os.environ.get("GRAPHGEN_UPDATE_GOLDEN"):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        assert path.exists(), f"no {path.name}: run once with GRAPHGEN_UPDATE_GOLDEN=1 and read it"
+        assert text == path.read_text(encoding="utf-8")
+
+    return compare

@@ -1,0 +1,129 @@
+"""Element types: their bytes are NumPy's and ml_dtypes' bytes."""
+
+from __future__ import annotations
+
+import math
+import struct
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from graphgen.errors import GraphgenError
+from graphgen.eval import numpy_dtype
+from graphgen.ir import DType, Literal, dtype
+from graphgen.ir.dtype import DTYPES, bf16, decode, encode, f32, lowest
+
+FLOATS = [kind for kind in DTYPES.values() if kind.is_float]
+INTEGERS = [kind for kind in DTYPES.values() if kind.is_integer]
+
+
+def from_bits(bits: int) -> float:
+    return struct.unpack("<f", struct.pack("<I", bits))[0]
+
+
+@pytest.mark.parametrize("kind", DTYPES.values(), ids=str)
+def test_size_and_kind_are_those_of_numpy(kind: DType):
+    theirs = numpy_dtype(kind)
+    assert theirs.itemsize == kind.bytes
+    is_float = theirs.kind == "f" or theirs == ml_dtypes.bfloat16
+    assert kind.is_float == is_float
+    assert kind.is_integer == (theirs.kind in "iu")
+
+
+@given(st.integers(0, 2**32 - 1))
+def test_bf16_rounds_to_nearest_even_for_any_f32(bits: int):
+    value = from_bits(bits)
+    theirs = np.float32(value).astype(ml_dtypes.bfloat16)
+    if math.isnan(value):
+        (ours,) = decode(bf16, encode(bf16, value))
+        assert math.isnan(ours)
+    else:
+        assert encode(bf16, value) == theirs.tobytes()
+
+
+@pytest.mark.parametrize(
+    "bits",
+    # A tie to even below, a tie to even above, just over a tie, overflow to infinity, subnormals.
+    [0x3F808000, 0x3F818000, 0x3F808001, 0x7F7FFFFF, 0x00000001, 0x00008000, 0x80018000, 0xFF800000],
+)
+def test_bf16_ties_and_ends(bits: int):
+    value = from_bits(bits)
+    assert encode(bf16, value) == np.float32(value).astype(ml_dtypes.bfloat16).tobytes()
+
+
+@pytest.mark.parametrize("kind", FLOATS, ids=str)
+@given(value=st.floats(allow_nan=False, width=16))
+def test_floats_have_numpy_bytes_and_come_back(kind: DType, value: float):
+    data = encode(kind, value)
+    assert data == np.asarray(value, numpy_dtype(kind)).tobytes()
+    (back,) = decode(kind, data)
+    assert encode(kind, back) == data
+
+
+@pytest.mark.parametrize("kind", INTEGERS, ids=str)
+def test_integers_hold_their_ends_and_nothing_beyond(kind: DType):
+    info = np.iinfo(numpy_dtype(kind))
+    ends = [int(info.min), 0, int(info.max)]
+    data = b"".join(encode(kind, value) for value in ends)
+    assert data == np.asarray(ends, numpy_dtype(kind)).tobytes()
+    assert decode(kind, data) == ends
+    for beyond in (int(info.min) - 1, int(info.max) + 1, 0.5):
+        with pytest.raises(GraphgenError, match=f"is not a value of {kind.name}") as caught:
+            encode(kind, beyond)
+        assert caught.value.code == "GG0104"
+
+
+def test_pred_is_one_byte():
+    dtype_ = dtype("pred")
+    assert encode(dtype_, True) + encode(dtype_, False) == b"\1\0"
+    assert decode(dtype_, b"\1\0") == [True, False]
+
+
+@pytest.mark.parametrize(("name", "value"), [("f16", 70000.0), ("f32", 1e39), ("bf16", 1e39)])
+def test_a_float_out_of_range_is_refused(name: str, value: float):
+    with pytest.raises(GraphgenError, match=f"is not a value of {name}"):
+        encode(dtype(name), value)
+
+
+@pytest.mark.parametrize("kind", FLOATS, ids=str)
+def test_lowest_float_is_the_most_negative_finite_one(kind: DType):
+    theirs = ml_dtypes.finfo(numpy_dtype(kind)).min
+    (ours,) = decode(kind, encode(kind, lowest(kind)))
+    assert ours == float(theirs)
+    assert math.isfinite(ours)
+
+
+@pytest.mark.parametrize("kind", INTEGERS, ids=str)
+def test_lowest_integer(kind: DType):
+    assert lowest(kind) == np.iinfo(numpy_dtype(kind)).min
+
+
+def test_lookup_by_name():
+    assert dtype("f32") is f32
+    assert dtype(f32) is f32
+    with pytest.raises(GraphgenError) as caught:
+        dtype("float32")
+    assert caught.value.code == "GG0101"
+    assert str(caught.value) == (
+        "error[GG0101]: unknown dtype 'float32'\n"
+        "  help: known: pred, s8, s16, s32, s64, u8, u16, u32, u64, f16, bf16, f32, f64"
+    )
+
+
+def test_literals_are_row_major():
+    literal = Literal.of(dtype("s16"), [[1, 2, 3], [4, 5, 6]])
+    assert literal.shape == (2, 3)
+    assert literal.data == np.asarray([[1, 2, 3], [4, 5, 6]], np.int16).tobytes()
+    assert literal.values() == [1, 2, 3, 4, 5, 6]
+    assert Literal.of(f32, 0.5).shape == ()
+    assert Literal.of(f32, []).shape == (0,)
+
+
+@pytest.mark.parametrize("value", [[[1], [1, 2]], [1, [2]], [[1], 2], "x", [None]])
+def test_a_literal_that_is_no_array_of_numbers_is_refused(value: object):
+    with pytest.raises(GraphgenError) as caught:
+        Literal.of(f32, value)
+    assert caught.value.code == "GG0104"

@@ -1,0 +1,33 @@
+"""Our own stack from a checkpoint to a session, without engine and tokenizer in between."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from graphgen.eval import Array
+from graphgen.ir import Entry
+from runtime.checkpoint.open import open_checkpoint
+from runtime.checkpoint.source import Checkpoint
+from runtime.model import Settings, build_model
+from runtime.programs import ProgramStore
+from runtime.progress import Silent
+from runtime.session import Session
+from runtime.weights import RankWeights, check_checkpoint, put_weights, read_weight
+
+
+def open_session(
+    path: Path, settings: Settings, read: Callable[[Checkpoint, Entry], Array] = read_weight
+) -> Session:
+    """A session on the checkpoint at ``path``.
+
+    Args:
+        path: of the checkpoint.
+        settings: what to compile for.
+        read: gives a tensor in the module's element type; to change weights on their way.
+    """
+    checkpoint = open_checkpoint(path)
+    built = build_model(checkpoint.config, settings)
+    check_checkpoint(checkpoint, built.module)
+    source = RankWeights(built.module, lambda row: read(checkpoint, row))
+    return Session(ProgramStore(built.module, Silent()), put_weights(source, Silent()))
