@@ -46,9 +46,17 @@ def test_ops_are_counted_in_either_spelling():
         stablehlo.return %b : tensor<f32>
     }) : (tensor<4xf32>) -> tensor<4xf32>
     %2 = call @silu(%1) : (tensor<4xf32>) -> tensor<4xf32>
-    return %2 : tensor<4xf32>
+    %3 = call @silu(%2) : (tensor<4xf32>) -> tensor<4xf32>
+    return %3 : tensor<4xf32>
+ }
+ func.func private @silu(%arg0: tensor<4xf32>) -> tensor<4xf32> {
+    %0 = stablehlo.logistic %arg0 : tensor<4xf32>
+    %1 = stablehlo.multiply %arg0, %0 : tensor<4xf32>
+    return %1 : tensor<4xf32>
+ }
+}
 """
-    assert count_ops(text) == 3
+    assert count_ops(text) == 3 + 2 * 2
 
 
 @pytest.fixture(scope="module")
