@@ -6,8 +6,9 @@ import os
 import secrets
 import sys
 from collections.abc import Callable
+from io import BufferedReader
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, cast
 
 from graphgen.cli.console import write_stdout
 from graphgen.errors import GraphgenError
@@ -26,7 +27,7 @@ def read_text(name: str, *, help: str = "") -> str:
         GraphgenError: GG0705 when it cannot be opened, GG0201 when it is no text.
     """
     try:
-        data = sys.stdin.buffer.read() if name == STANDARD else Path(name).read_bytes()
+        data = _standard_input() if name == STANDARD else Path(name).read_bytes()
     except (OSError, ValueError) as error:
         raise unreadable(name, error, help) from error
     try:
@@ -35,6 +36,12 @@ def read_text(name: str, *, help: str = "") -> str:
         raise GraphgenError(
             "GG0201", "this is not text", where=f"{name}, byte {error.start}", help=help
         ) from error
+
+
+def _standard_input() -> bytes:
+    # Not in one read(): between two system calls of that, an interruption would be lost.
+    stream = cast(BufferedReader, sys.stdin.buffer)
+    return b"".join(iter(lambda: stream.read1(1 << 16), b""))
 
 
 def unreadable(name: str, error: Exception, help: str = "") -> GraphgenError:

@@ -61,7 +61,11 @@ def given_array(array: Array, type_: TensorType, name: str) -> Array:
     fits = floats if type_.dtype.is_float else np.can_cast(array.dtype, wanted, "same_kind")
     if array.shape != type_.dims or not fits:
         has = f"{array.dtype}{list(array.shape)}"
-        raise GraphgenError("GG0402", f"input %{name} must be {type_.text}, given {has}")
+        raise GraphgenError(
+            "GG0402",
+            f"input %{name} must be {type_.text}, given {has}",
+            help="--dims sets the sizes of the program's symbols",
+        )
     with np.errstate(over="ignore"):
         out = array.astype(wanted)
     if type_.dtype.is_float:

@@ -1,0 +1,88 @@
+"""``graphgen`` itself: help, version, unknown commands, and how little it imports."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from graphgen.cli.main import COMMANDS
+from graphgen.version import __version__
+from tests.cli.conftest import ROOT, done, graphgen, process
+
+# What a help text must not wait for. pydantic is what typer reads arguments with.
+SLOW = ("rich", "numpy", "jax", "jaxlib", "torch", "pydantic", "graphgen.ir", "passes", "runtime")
+
+
+def test_help_lists_every_command_with_its_one_line_help():
+    lines = [line.split(None, 1) for line in done("--help").stdout.splitlines()]
+    assert [[name, entry.help] for name, entry in COMMANDS.items()] == lines[-len(COMMANDS) :]
+
+
+def test_generate_is_the_first_command():
+    assert COMMANDS["generate"].help == "Answer prompts with a model."
+
+
+def test_no_arguments_is_help():
+    assert done().stdout == done("--help").stdout
+
+
+def test_help_imports_no_command_and_nothing_slow():
+    program = (
+        "import sys; sys.argv = ['graphgen', '--help']\n"
+        "from graphgen.cli.main import COMMANDS, main\n"
+        "try: main()\n"
+        "except SystemExit as end: assert not end.code\n"
+        f"slow = {{*{SLOW!r}, *(entry.module for entry in COMMANDS.values())}}\n"
+        "print('imported:', *sorted(slow & sys.modules.keys()), file=sys.stderr)\n"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert ran.stdout.startswith("Usage: graphgen ")
+    assert ran.stderr == "imported:\n"
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_shows_an_example_and_has_json(name: str):
+    text = done(name, "--help").stdout
+    assert f"  graphgen {name}" in text
+    assert "--json" in text
+
+
+def test_version():
+    assert done("--version").stdout == f"graphgen {__version__}\n"
+
+
+def test_unknown_command_is_a_usage_error_with_a_suggestion():
+    result = graphgen("buld")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "No such command 'buld'. Did you mean 'build'?" in result.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["build"],
+        ["build", "llama-3.1-8b", "--dtype", "int3"],
+        ["build", "llama-3.1-8b", "--tp", "0"],
+        ["build", "llama-3.1-8b", "--json"],
+        ["opt", "m.gg"],
+        ["opt", "m.gg", "-p", "dce", "--json"],
+        ["lower", "m.gg", "--json"],
+        ["lower", "m.gg", "--to", "cobol"],
+        ["run", "m.gg", "--seed", "-1"],
+        ["run", "m.gg", "--no-such-option"],
+    ],
+)
+def test_usage_errors_end_with_2(arguments: list[str]):
+    result = graphgen(*arguments)
+    assert (result.exit_code, result.stdout) == (2, ""), result.output
+    assert f"Try 'root {arguments[0]} --help'" in result.stderr
+
+
+def test_runs_as_a_python_module():
+    ran = process("ops", "silu")
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert ran.stdout.startswith("silu(operand)")
