@@ -55,7 +55,7 @@ class TensorType:
             raise GraphgenError(
                 "GG0106",
                 f"{self.text} has unbound symbols",
-                help="bind them first, e.g. with the pass specialize{B=1,S=128}",
+                help="bind them first, e.g. with the pass specialize{context=[128]}",
             )
         return tuple(dim for dim in self.shape if isinstance(dim, int))
 

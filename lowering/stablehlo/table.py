@@ -180,8 +180,10 @@ def _dynamic_slice(op: Op, out: str, x: Sequence[str]) -> str:
 
 def _all_reduce(op: Op, out: str, x: Sequence[str]) -> str:
     groups = op.attrs.groups("replica_groups")
-    rows = ", ".join(_list(group) for group in groups)
-    shape = f"tensor<{len(groups)}x{len(groups[0])}xi64>"
+    most = max(map(len, groups))
+    # Groups of different sizes are filled up with -1.
+    rows = ", ".join(_list((*group, *[-1] * (most - len(group)))) for group in groups)
+    shape = f"tensor<{len(groups)}x{most}xi64>"
     attrs = f"<{{replica_groups = dense<[{rows}]> : {shape}}}>"
     region = _region(out, op.attrs.text("kind"), op.operands[0].dtype)
     return f'{out} = "stablehlo.all_reduce"({x[0]}) {attrs} {region} : {_signature(op)}'

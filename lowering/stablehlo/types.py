@@ -43,8 +43,18 @@ def dense_text(literal: Literal) -> str:
     if not values:
         return "dense<>"
     if literal.dtype.name == "pred":
-        return f"dense<[{', '.join(_number(v, literal.dtype) for v in values)}]>"
+        # MLIR packs i1 into bits where hexadecimal is concerned: write them out.
+        return f"dense<{_nested([_number(v, literal.dtype) for v in values], literal.shape)}>"
     return f'dense<"0x{literal.data.hex().upper()}">'
+
+
+def _nested(items: list[str], shape: tuple[int, ...]) -> str:
+    """Row-major items in brackets, one pair for each dimension."""
+    if not shape:
+        return items[0]
+    step = len(items) // shape[0]
+    rows = [_nested(items[i * step : (i + 1) * step], shape[1:]) for i in range(shape[0])]
+    return f"[{', '.join(rows)}]"
 
 
 def _number(value: bool | int | float, dtype: DType) -> str:

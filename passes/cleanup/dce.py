@@ -35,5 +35,7 @@ class DeadCodeElimination(Pass):
         """Walk backward once: an op is dead when none of its results is read or returned."""
         for function in module.functions.values():
             for op in reversed(function.block):
+                if rewriter.exhausted:
+                    return
                 if not any(result.users or function.returns(result) for result in op.results):
                     rewriter.erase(function, op)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from graphgen.errors import GraphgenError
 from graphgen.ir import Module
 from graphgen.ops import verify
+from passes.core.journal import Journal
 from passes.core.pass_ import Pass
 from passes.core.rewriter import Rewriter
 
@@ -51,6 +52,7 @@ def run_pipeline(
     *,
     verify_each: bool = True,
     after: Callable[[Pass, Module], None] | None = None,
+    journal: Journal | None = None,
 ) -> list[PassReport]:
     """Run ``passes`` on ``module`` in place.
 
@@ -59,6 +61,7 @@ def run_pipeline(
         passes: in order.
         verify_each: check the module after each pass.
         after: called after each pass, e.g. to print.
+        journal: where every rewrite is recorded.
 
     Raises:
         GraphgenError: GG0303 when a pass does not take the module's level; what a pass or the
@@ -67,7 +70,7 @@ def run_pipeline(
     reports: list[PassReport] = []
     with paused_gc():
         for item in passes:
-            reports.append(_run_one(module, item))
+            reports.append(_run_one(module, item, journal))
             if verify_each:
                 try:
                     verify(module)
@@ -79,7 +82,7 @@ def run_pipeline(
     return reports
 
 
-def _run_one(module: Module, item: Pass) -> PassReport:
+def _run_one(module: Module, item: Pass, journal: Journal | None) -> PassReport:
     if module.level not in item.takes:
         raise GraphgenError(
             "GG0303",
@@ -88,7 +91,7 @@ def _run_one(module: Module, item: Pass) -> PassReport:
         )
     before = module.op_count()
     start = time.perf_counter()
-    rewriter = Rewriter(item.name)
+    rewriter = Rewriter(item.name, journal)
     item.run(module, rewriter)
     if item.gives:
         module.level = item.gives

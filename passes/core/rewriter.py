@@ -7,28 +7,50 @@ from collections.abc import Iterable, Sequence
 from graphgen.build import Builder
 from graphgen.errors import GraphgenError
 from graphgen.ir import Function, Op, Value
+from graphgen.ir.loc import UNKNOWN
+from passes.core.journal import Application, Journal, Miss, describe
+from passes.core.relation import EQUAL, Relation
 from passes.core.rule import No, Rule
 
 
 class Rewriter:
-    """Edits functions on behalf of one pass, and counts what it does.
+    """Edits functions on behalf of one pass: counts, limits and records what it does.
 
     Args:
         pass_name: goes into the provenance of every op made.
+        journal: where applications and misses are written, ``None`` for nowhere.
+        fuel: how many applications are allowed; what comes after is left undone.
 
     Attributes:
         applications: how many rewrites have been made.
     """
 
-    def __init__(self, pass_name: str) -> None:
+    def __init__(
+        self, pass_name: str, journal: Journal | None = None, fuel: int | None = None
+    ) -> None:
         self.pass_name = pass_name
+        self.journal = journal
+        self.fuel = fuel
         self.applications = 0
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether the fuel is used up; a pass asks before each rewrite it makes by hand."""
+        return self.fuel is not None and self.applications >= self.fuel
 
     def before(self, function: Function, op: Op) -> Builder:
         """A builder that inserts before ``op`` and gives what it makes ``op``'s provenance."""
         return Builder(function, before=op, loc=op.loc.through(self.pass_name))
 
-    def replace(self, function: Function, op: Op, values: Sequence[Value]) -> None:
+    def replace(
+        self,
+        function: Function,
+        op: Op,
+        values: Sequence[Value],
+        rule: str = "",
+        relation: Relation = EQUAL,
+        created: Sequence[Op] = (),
+    ) -> None:
         """Let every reader of ``op``'s results read ``values`` instead, and erase ``op``.
 
         Raises:
@@ -41,13 +63,25 @@ class Rewriter:
                     f"{self.pass_name}: {op.name} {old.type.text} cannot become {new.type.text}",
                     where=repr(op.loc),
                 )
+        if self.journal is not None:
+            pairs = tuple((old, new, relation) for old, new in zip(op.results, values, strict=True))
+            self._record(function, op, rule, tuple(created), pairs)
+        for old, new in zip(op.results, values, strict=True):
             function.replace_uses(old, new)
         function.block.erase(op)
         self.applications += 1
 
     def erase(self, function: Function, op: Op) -> None:
         """Remove an op nobody reads."""
+        if self.journal is not None:
+            self._record(function, op, "erase", (), ())
         function.block.erase(op)
+        self.applications += 1
+
+    def note(self, function: Function, rule: str, op: Op | None = None) -> None:
+        """Count, and record, a rewrite that is no replacement of one op by values."""
+        if self.journal is not None:
+            self._record(function, op or function.block.first, rule, (), ())
         self.applications += 1
 
     def apply_rules(self, function: Function, rules: Iterable[Rule]) -> None:
@@ -58,7 +92,7 @@ class Rewriter:
                 by_root.setdefault(root, []).append(rule)
         work = [op for op in function.block if op.name in by_root]
         work.reverse()
-        while work:
+        while work and not self.exhausted:
             op = work.pop()
             if op.block is None:
                 continue
@@ -67,15 +101,37 @@ class Rewriter:
 
     def _try_rules(self, function: Function, op: Op, rules: list[Rule]) -> list[Op]:
         """Apply the first rule that matches; the ops to look at because of it."""
+        builder = self.before(function, op)
+        made = builder.made = list[Op]()
         for rule in rules:
-            builder = self.before(function, op)
-            builder.made = []
             with builder:
                 found = rule.apply(op, builder)
             if isinstance(found, No):
-                assert not builder.made, f"{rule.name} made ops and then declined"
+                assert not made, f"{rule.name} made ops and then declined"
+                if self.journal is not None:
+                    miss = Miss(
+                        self.pass_name, rule.name, function.name, describe(op), op.loc, found
+                    )
+                    self.journal.misses.append(miss)
                 continue
-            self.replace(function, op, found)
+            self.replace(function, op, found, rule.name, created=made)
             readers = [user for value in found for user in value.users]
-            return [*builder.made, *readers]
+            return [*made, *readers]
         return []
+
+    def _record(
+        self,
+        function: Function,
+        op: Op | None,
+        rule: str,
+        created: tuple[Op, ...],
+        replaced: tuple[tuple[Value, Value, Relation], ...],
+    ) -> None:
+        assert self.journal is not None
+        root = describe(op) if op is not None else f"@{function.name}"
+        where = op.loc if op is not None else UNKNOWN
+        number = self.applications + 1
+        entry = Application(
+            number, self.pass_name, rule, function.name, root, where, created, replaced
+        )
+        self.journal.applications.append(entry)

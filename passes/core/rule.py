@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -16,15 +17,20 @@ class No:
     Attributes:
         reason: what was looked for and not found.
         at: the value it was looked for at.
+        depth: how far the rule got before it gave up; orders near misses.
     """
 
     reason: str
     at: Value | None = None
+    depth: int = 0
 
 
 def no(reason: str, at: Value | None = None) -> No:
-    """The rule does not apply, because of ``reason`` at ``at``."""
-    return No(reason, at)
+    """The rule does not apply, because of ``reason`` at ``at``.
+
+    A rule tests its predicates from top to bottom, so the line of this call tells how many held.
+    """
+    return No(reason, at, sys._getframe(1).f_lineno)  # pyright: ignore[reportPrivateUsage]
 
 
 # Gets the root op and a builder that inserts before it; gives the values that replace the results.

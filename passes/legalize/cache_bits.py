@@ -73,6 +73,7 @@ def _retype(function: Function, cache: Value, dtype: DType, rewriter: Rewriter) 
                 op.set_operands((value, bits, *op.operands[2:]))
                 op.result.type = value.type
                 work.append(op.result)
+                rewriter.note(function, "update-as-bits", op)
             elif op.name == "cache_read":
                 _read(function, op, dtype, rewriter)
             else:
@@ -81,13 +82,12 @@ def _retype(function: Function, cache: Value, dtype: DType, rewriter: Rewriter) 
                     f"cache-as-bits: %{cache.name} is read by {op.name}",
                     where=repr(op.loc),
                 )
-            rewriter.applications += 1
 
 
 def _read(function: Function, op: Op, dtype: DType, rewriter: Rewriter) -> None:
     b = rewriter.before(function, op)
     bits = b.emit("cache_read", op.operands, dict(op.attrs)).result
-    rewriter.replace(function, op, [b.bitcast_convert(bits, dtype)])
+    rewriter.replace(function, op, [b.bitcast_convert(bits, dtype)], "read-as-bits")
 
 
 def _repack(module: Module, row: Entry) -> None:

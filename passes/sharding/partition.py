@@ -140,7 +140,7 @@ class _Partitioner:
         whole = self.values[value]
         shape = local_shape(self.module, whole.type, self.layouts[value])
         self.values[value] = cut(b, whole, rank, split[0], shape)
-        self.rewriter.applications += 1
+        self.rewriter.note(self.target, f"cut {value.name}")
 
     def op(self, op: Op) -> None:
         """One op on local shapes, and the all-reduce it owes."""
@@ -171,7 +171,7 @@ class _Partitioner:
             return value, layout
         groups = (tuple(range(self.module.ranks)),)
         b.loc = value.op.loc.through(self.rewriter.pass_name) if value.op else None
-        self.rewriter.applications += 1
+        self.rewriter.note(self.target, "all-reduce", value.op)
         return b.all_reduce(value, groups), sharding(layout.dims)
 
     def output(self, name: str, value: Value) -> None:

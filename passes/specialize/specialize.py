@@ -61,7 +61,9 @@ class Specialize(Pass):
         functions: dict[str, Function] = {}
         for function in module.functions.values():
             if not function.phase:
-                functions[function.name] = function
+                # What packs a state knows its rows and slots by the same symbols.
+                made = functions[function.name] = Function(function.name, dims=function.dims)
+                Binder(shared).clone(function, made, self.name)
                 continue
             for name, dims in self._buckets(function.phase):
                 made = Function(f"{function.name}.{name}", phase=function.phase)
@@ -69,7 +71,7 @@ class Specialize(Pass):
                 override = {"rows": "in_place"} if self.in_place and dims["B"] == rows else {}
                 Binder(made.dims, override).clone(function, made, self.name)
                 functions[made.name] = made
-                rewriter.applications += 1
+                rewriter.note(made, f"bucket {name}")
         module.functions = functions
         for row in module.entries(Role.STATE):
             module.interface[row.name] = replace(

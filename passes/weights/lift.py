@@ -146,7 +146,7 @@ class _Lift:
             home.outputs.append((name, self._copy(home, value, classes, keys)))
         param = function.arg(name) or function.block.add_arg(value.type, name)
         function.replace_uses(value, param)
-        self.rewriter.applications += 1
+        self.rewriter.note(function, f"lift {name}", value.op)
 
     def _copy(
         self, home: Function, value: Value, classes: dict[Value, int], keys: dict[Value, _Key]

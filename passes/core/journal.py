@@ -1,0 +1,96 @@
+"""The journal: what every pass did, in order, and what its rules declined to do.
+
+Validation, blame and explanation are readers of this one record. When nobody asks for it there is
+no journal, and it costs one ``is None``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from graphgen.ir import Loc, Op, Value
+from passes.core.relation import Relation
+from passes.core.rule import No
+
+
+@dataclass(frozen=True, slots=True)
+class Application:
+    """One rewrite.
+
+    Attributes:
+        number: 1-based within its pass; what fuel counts.
+        pass_name: the pass.
+        rule: the rule, or what the pass calls what it did.
+        function: the function it was made in.
+        root: the op it started from, as text.
+        loc: where that op comes from.
+        created: ops it made.
+        replaced: values before, values after, and how they relate.
+    """
+
+    number: int
+    pass_name: str
+    rule: str
+    function: str
+    root: str
+    loc: Loc
+    created: tuple[Op, ...] = ()
+    replaced: tuple[tuple[Value, Value, Relation], ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.pass_name} #{self.number}: {self.rule} at {self.root} ({self.loc!r})"
+
+
+@dataclass(frozen=True, slots=True)
+class Miss:
+    """A rule that looked at an op and declined.
+
+    Attributes:
+        pass_name, rule: who.
+        function: where.
+        root: the op, as text.
+        loc: where the op comes from.
+        no: the reason, and the value it was found at.
+    """
+
+    pass_name: str
+    rule: str
+    function: str
+    root: str
+    loc: Loc
+    no: No
+
+
+@dataclass(slots=True)
+class Journal:
+    """The record of one pipeline run.
+
+    Attributes:
+        applications: in order.
+        misses: in order.
+    """
+
+    applications: list[Application] = field(default_factory=list[Application])
+    misses: list[Miss] = field(default_factory=list[Miss])
+
+    def of_pass(self, name: str) -> list[Application]:
+        """The applications of one pass."""
+        return [item for item in self.applications if item.pass_name == name]
+
+    def nearest(self, rule: str, scope: str = "") -> Miss | None:
+        """The miss of ``rule`` that got furthest, among ops of a module scope and below it."""
+        return max(self._near(rule, scope), key=lambda miss: miss.no.depth, default=None)
+
+    def _near(self, rule: str, scope: str) -> Iterator[Miss]:
+        for miss in self.misses:
+            inside = not scope or miss.loc.scope == scope or miss.loc.scope.startswith(f"{scope}.")
+            if miss.rule == rule and inside:
+                yield miss
+
+
+def describe(op: Op) -> str:
+    """An op in a few words: ``%y = dot_general(%x, %w)``."""
+    results = ", ".join(f"%{value.name or '?'}" for value in op.results)
+    operands = ", ".join(f"%{value.name or '?'}" for value in op.operands)
+    return f"{results} = {op.name}({operands})"
