@@ -47,23 +47,21 @@ class Llama:
 
 
 def rms_norm(x: jax.Array, weight: jax.Array, epsilon: float) -> jax.Array:
-    """Root-mean-square norm over the last dimension, in f32, rounded before the weight."""
-    wide = x.astype(jnp.float32)
-    scale = jax.lax.rsqrt(jnp.mean(wide * wide, axis=-1, keepdims=True) + epsilon)
-    return (wide * scale).astype(x.dtype) * weight
+    """Root-mean-square norm of f32 x over the last dimension, rounded before the weight."""
+    scale = jax.lax.rsqrt(jnp.mean(x * x, axis=-1, keepdims=True) + epsilon)
+    return (x * scale).astype(weight.dtype) * weight
 
 
 def rope(x: jax.Array, cos: jax.Array, sin: jax.Array) -> jax.Array:
-    """Rotate the halves of the last dimension of x [B,S,heads,D]; cos and sin are [B,S,1,D/2]."""
-    first, second = jnp.split(x.astype(jnp.float32), 2, axis=-1)
+    """Rotate the halves of the last dimension of f32 x [B,S,heads,D]; cos, sin are [B,S,1,D/2]."""
+    first, second = jnp.split(x, 2, axis=-1)
     turned = (first * cos - second * sin, second * cos + first * sin)
-    return jnp.concatenate(turned, axis=-1).astype(x.dtype)
+    return jnp.concatenate(turned, axis=-1)
 
 
 def linear(x: jax.Array, weight: jax.Array) -> jax.Array:
-    """x [B,S,K] through weight [N,K], accumulated in f32."""
-    wide = jnp.einsum("bsk,nk->bsn", x, weight, preferred_element_type=jnp.float32)
-    return wide.astype(x.dtype)
+    """x [B,S,K] through weight [N,K]: f32 [B,S,N]."""
+    return jnp.einsum("bsk,nk->bsn", x, weight, preferred_element_type=jnp.float32)
 
 
 def attend(q: jax.Array, k: jax.Array, v: jax.Array, mask: jax.Array) -> jax.Array:
@@ -108,18 +106,20 @@ def attention(
         linear(x, params[f"{name}.{part}_proj.weight"]).reshape(*x.shape[:2], -1, model.head_dim)
         for part in "qkv"
     )
-    q, k = rope(q, call.cos, call.sin), rope(k, call.cos, call.sin)
+    q = rope(q, call.cos, call.sin).astype(x.dtype)
+    k = rope(k, call.cos, call.sin).astype(x.dtype)
     keys = cache[0].at[call.rows, call.positions].set(k, **DROP)
-    values = cache[1].at[call.rows, call.positions].set(v, **DROP)
+    values = cache[1].at[call.rows, call.positions].set(v.astype(x.dtype), **DROP)
     out = attend(q, keys[:, : call.attended], values[:, : call.attended], call.mask)
     return linear(out, params[f"{name}.o_proj.weight"]), (keys, values)
 
 
 def mlp(params: Params, name: str, x: jax.Array) -> jax.Array:
-    """The gated MLP ``name`` of a layer on x [B,S,E]; SiLU in f32."""
-    gate = linear(x, params[f"{name}.gate_proj.weight"]).astype(jnp.float32)
+    """The gated MLP ``name`` of a layer on x [B,S,E]: f32, rounded before the last product."""
+    gate = linear(x, params[f"{name}.gate_proj.weight"])
     up = linear(x, params[f"{name}.up_proj.weight"])
-    return linear(jax.nn.silu(gate).astype(x.dtype) * up, params[f"{name}.down_proj.weight"])
+    hidden = (jax.nn.silu(gate) * up).astype(x.dtype)
+    return linear(hidden, params[f"{name}.down_proj.weight"])
 
 
 def forward(
@@ -147,7 +147,7 @@ def forward(
     slots = jnp.arange(attended)
     mask = (slots <= positions[..., None]) & (slots < lengths[:, None, None])
     call = Call(seq_ids[:, None], positions, jnp.cos(angle), jnp.sin(angle), mask)
-    x = params["model.embed_tokens.weight"].at[tokens].get(**CLIP)
+    x = params["model.embed_tokens.weight"].at[tokens].get(**CLIP).astype(jnp.float32)
     after: list[Cache] = []
     for index, cache in enumerate(caches):
         layer = f"model.layers.{index}"

@@ -29,7 +29,7 @@ def embedding(b: Builder, operands: Sequence[Value], attrs: Attrs) -> Sequence[V
 
 
 def rms_norm(b: Builder, operands: Sequence[Value], attrs: Attrs) -> Sequence[Value]:
-    """Mean square in f32; the quotient is rounded to x's type before the weight."""
+    """Mean square in f32; the quotient is rounded to the weight's type before the weight."""
     x, weight = operands
     last = len(x.shape) - 1
     outer = list(range(last))
@@ -42,7 +42,7 @@ def rms_norm(b: Builder, operands: Sequence[Value], attrs: Attrs) -> Sequence[Va
     else:
         mean = total / b.reduce(b.full(1.0, wide.type), [last], "add")
     scale = b.unary("rsqrt", mean + attrs.number("epsilon"))
-    normal = b.convert(wide * b.broadcast_in_dim(scale, x.shape, outer), x.dtype)
+    normal = b.convert(wide * b.broadcast_in_dim(scale, x.shape, outer), weight.dtype)
     return [normal * b.broadcast_in_dim(weight, x.shape, [last])]
 
 

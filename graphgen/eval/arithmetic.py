@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from graphgen.ir import DType, Literal
+from graphgen.ir.dtype import f32
 
 # The element type is known only from the program, so NumPy's static element type says nothing.
 Array = npt.NDArray[Any]
@@ -57,6 +58,10 @@ class Arithmetic:
         """A literal as an array."""
         data = np.frombuffer(literal.data, NUMPY[literal.dtype.name]).reshape(literal.shape)
         return cast(Array, data.astype(self.dtype(literal.dtype)))
+
+    def scalar(self, value: float) -> Array:
+        """A float attribute: an f32, as the constant is that a decomposition makes of it."""
+        return np.asarray(np.float32(value), self.dtype(f32))
 
     def round(self, x: Array, dtype: DType) -> Array:
         """``x`` in the type that holds ``dtype``."""

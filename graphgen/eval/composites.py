@@ -27,8 +27,8 @@ def _embedding(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Sequence[Ar
 def _rms_norm(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Sequence[Array]:
     wide = x[0].astype(how.dtype(f32))
     mean = np.mean(wide * wide, axis=-1, keepdims=True, dtype=wide.dtype)
-    normal = wide / np.sqrt(mean + np.asarray(attrs.number("epsilon"), wide.dtype))
-    return [(normal.astype(x[0].dtype) * x[1]).astype(x[0].dtype)]
+    normal = wide / np.sqrt(mean + how.scalar(attrs.number("epsilon")))
+    return [(normal.astype(x[1].dtype) * x[1]).astype(x[1].dtype)]
 
 
 def _silu(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Sequence[Array]:
@@ -38,7 +38,7 @@ def _silu(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Sequence[Array]:
 
 def _rope_table(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Sequence[Array]:
     angle = x[0].astype(how.dtype(f32))[..., None] * how.literal(attrs.literal("inv_freq"))
-    scale = np.asarray(attrs.number("scale"), angle.dtype)
+    scale = how.scalar(attrs.number("scale"))
     return [np.cos(angle) * scale, np.sin(angle) * scale]
 
 
@@ -80,7 +80,7 @@ def _attention(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Sequence[Ar
     group = query.shape[2] // key.shape[2]
     keys = np.repeat(key.astype(wide), group, axis=2)
     scores = np.einsum("bshd,bchd->bhsc", query.astype(wide), keys)
-    scores = scores * np.asarray(attrs.number("scale"), wide)
+    scores = scores * how.scalar(attrs.number("scale"))
     scores = np.where(mask[:, None], scores, np.asarray(lowest(f32), wide))
     weights = np.exp(scores - scores.max(-1, keepdims=True))
     weights = (weights / weights.sum(-1, keepdims=True)).astype(value.dtype).astype(wide)

@@ -79,7 +79,11 @@ def _input(
     name = value.name or ""
     if name not in given:
         raise GraphgenError("GG0402", f"@{function.name} needs the input %{name} {value.type.text}")
-    return checked(given[name], value.type, name, function).astype(arithmetic.dtype(value.dtype))
+    array = checked(given[name], value.type, name, function)
+    if arithmetic.wide is not None and array.dtype == arithmetic.wide:
+        # A wide float stays one, also where the program carries its bits as an integer.
+        return array
+    return array.astype(arithmetic.dtype(value.dtype))
 
 
 def checked(array: Array, type_: TensorType, name: str, function: Function) -> Array:

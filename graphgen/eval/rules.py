@@ -38,8 +38,10 @@ def _divide(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Array:
     a, b = x
     if a.dtype.kind not in "iu":
         return np.asarray(a / b).astype(a.dtype)
-    safe = np.where(b == 0, 1, b)
-    quotient = np.abs(a) // np.abs(safe) * (np.sign(a) * np.sign(safe))
+    safe = np.where(b == 0, 1, b).astype(b.dtype)
+    floor = a // safe
+    # Rounded down, but toward zero is wanted; no abs, since that of the lowest integer overflows.
+    quotient = floor + ((floor * safe != a) & ((a < 0) != (safe < 0)))
     return np.where(b == 0, np.asarray(-1).astype(a.dtype), quotient).astype(a.dtype)
 
 
@@ -58,7 +60,18 @@ def _compare(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Array:
 
 
 def _convert(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Array:
-    return how.round(x[0], attrs.element("dtype"))
+    dtype = attrs.element("dtype")
+    if dtype.is_integer and x[0].dtype.kind not in "iub":
+        return _saturated(x[0].astype(np.float64), how.dtype(dtype))
+    return how.round(x[0], dtype)
+
+
+def _saturated(x: Array, dtype: np.dtype[Any]) -> Array:
+    """Floats as integers: toward zero, beyond the range its nearest end, NaN as 0."""
+    low, high = _extreme(dtype, -1), _extreme(dtype, 1)
+    inside = (x > float(low)) & (x < float(high))
+    out = np.where(inside, x, 0.0).astype(dtype)
+    return np.where(x >= float(high), high, np.where(x <= float(low), low, out)).astype(dtype)
 
 
 def _bitcast_convert(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Array:

@@ -144,7 +144,11 @@ def _read_rope(reader: ConfigReader) -> RopeConfig:
 
 
 def body(b: Builder, config: LlamaConfig, tokens: Value, call: Call, dtype: DType) -> Value:
-    """Embedding, layers and last norm: hidden states [B,S,E]."""
+    """Embedding, layers and last norm: hidden states [B,S,E].
+
+    The residual stream is f32 whatever ``dtype`` is: it sums up two addends a layer, some of them
+    hundreds of times larger than the rest, and 8 bits of mantissa lose the small ones.
+    """
     attention = AttentionConfig(
         config.num_attention_heads,
         config.num_key_value_heads,
@@ -153,14 +157,14 @@ def body(b: Builder, config: LlamaConfig, tokens: Value, call: Call, dtype: DTyp
         out_bias=config.attention_bias,
     )
     with b.scope("model"):
-        x = b.embedding(_embedding(b, config, dtype), tokens)
+        x = b.convert(b.embedding(_embedding(b, config, dtype), tokens), f32)
         for layer in range(config.num_hidden_layers):
             with b.scope(f"layers.{layer}"):
-                h = rms_norm(b, "input_layernorm", x, config.rms_norm_eps)
-                x = x + self_attention(b, h, attention, call)
-                h = rms_norm(b, "post_attention_layernorm", x, config.rms_norm_eps)
-                x = x + gated_mlp(b, h, config.intermediate_size, bias=config.mlp_bias)
-        return rms_norm(b, "norm", x, config.rms_norm_eps)
+                h = rms_norm(b, "input_layernorm", x, config.rms_norm_eps, dtype)
+                x = x + self_attention(b, h, attention, call, f32)
+                h = rms_norm(b, "post_attention_layernorm", x, config.rms_norm_eps, dtype)
+                x = x + gated_mlp(b, h, config.intermediate_size, bias=config.mlp_bias, dtype=f32)
+        return rms_norm(b, "norm", x, config.rms_norm_eps, dtype)
 
 
 def head(b: Builder, config: LlamaConfig, x: Value) -> Value:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from graphgen.build import Builder
-from graphgen.ir import Dim, Value
+from graphgen.ir import Dim, DType, Value
+from graphgen.ir.dtype import f32
 from graphgen.nn.layers import linear
 
 
@@ -52,25 +53,34 @@ class AttentionConfig:
     out_bias: bool = False
 
 
-def self_attention(b: Builder, x: Value, config: AttentionConfig, call: Call) -> Value:
-    """Attention of x [B,S,E] with rotary positions; keys and values are kept in the cache."""
+def self_attention(
+    b: Builder, x: Value, config: AttentionConfig, call: Call, dtype: DType | None = None
+) -> Value:
+    """Attention of x [B,S,E] with rotary positions; keys and values are kept in the cache.
+
+    The result is of type ``dtype``, by default that of ``x``.
+    """
     batch, active, size = x.shape
     assert isinstance(size, int)
     with b.scope("self_attn"):
-        q = _heads(b, "q_proj", x, config.heads, config)
-        k = _heads(b, "k_proj", x, config.kv_heads, config)
-        v = _heads(b, "v_proj", x, config.kv_heads, config)
-        q, k = b.rope(q, call.cos, call.sin), b.rope(k, call.cos, call.sin)
+        # Rotated in f32 and rounded once.
+        q = _heads(b, "q_proj", x, config.heads, config, f32)
+        k = _heads(b, "k_proj", x, config.kv_heads, config, f32)
+        v = _heads(b, "v_proj", x, config.kv_heads, config, x.dtype)
+        q = b.convert(b.rope(q, call.cos, call.sin), x.dtype)
+        k = b.convert(b.rope(k, call.cos, call.sin), x.dtype)
         keys = _remember(b, "k_cache", k, call)
         values = _remember(b, "v_cache", v, call)
         out = b.attention(q, keys, values, call.mask, config.head_dim**-0.5)
         flat = b.reshape(out, (batch, active, config.heads * config.head_dim))
-        return linear(b, "o_proj", flat, size, bias=config.out_bias)
+        return linear(b, "o_proj", flat, size, bias=config.out_bias, dtype=dtype)
 
 
-def _heads(b: Builder, name: str, x: Value, heads: int, config: AttentionConfig) -> Value:
-    """A projection split into heads: [B,S,heads,D]."""
-    flat = linear(b, name, x, heads * config.head_dim, bias=config.qkv_bias)
+def _heads(
+    b: Builder, name: str, x: Value, heads: int, config: AttentionConfig, dtype: DType
+) -> Value:
+    """A projection split into heads: ``dtype`` [B,S,heads,D]."""
+    flat = linear(b, name, x, heads * config.head_dim, bias=config.qkv_bias, dtype=dtype)
     return b.reshape(flat, (*x.shape[:2], heads, config.head_dim))
 
 

@@ -3,31 +3,53 @@
 from __future__ import annotations
 
 from graphgen.build import Builder
-from graphgen.ir import Value
+from graphgen.ir import DType, Value
+from graphgen.ir.dtype import f32
 
 
-def linear(b: Builder, name: str, x: Value, features: int, *, bias: bool = False) -> Value:
-    """``x`` [..., K] through the layer ``name``: weight [features, K], bias [features]."""
+def linear(
+    b: Builder,
+    name: str,
+    x: Value,
+    features: int,
+    *,
+    bias: bool = False,
+    dtype: DType | None = None,
+) -> Value:
+    """``x`` [..., K] through the layer ``name``: weight [features, K], bias [features].
+
+    The result is of type ``dtype``, by default that of ``x``; the parameters are of ``x``'s.
+    """
     size = x.shape[-1]
     with b.scope(name):
-        y = b.dot(x, b.weight("weight", x.dtype, (features, size)))
+        y = b.dot(x, b.weight("weight", x.dtype, (features, size)), dtype)
         if not bias:
             return y
-        offset = b.weight("bias", x.dtype, (features,))
+        offset = b.convert(b.weight("bias", x.dtype, (features,)), y.dtype)
         return y + b.broadcast_in_dim(offset, y.shape, [len(y.shape) - 1])
 
 
-def rms_norm(b: Builder, name: str, x: Value, epsilon: float) -> Value:
-    """Root-mean-square norm of the last dimension with the weight ``name``."""
+def rms_norm(b: Builder, name: str, x: Value, epsilon: float, dtype: DType | None = None) -> Value:
+    """Root-mean-square norm of the last dimension with the weight ``name``.
+
+    Weight and result are of type ``dtype``, by default that of ``x``.
+    """
     with b.scope(name):
-        return b.rms_norm(x, b.weight("weight", x.dtype, x.shape[-1:]), epsilon)
+        return b.rms_norm(x, b.weight("weight", dtype or x.dtype, x.shape[-1:]), epsilon)
 
 
-def gated_mlp(b: Builder, x: Value, intermediate: int, *, bias: bool = False) -> Value:
-    """``down(silu(gate(x)) * up(x))`` of x [..., E]; gate and up have ``intermediate`` features."""
+def gated_mlp(
+    b: Builder, x: Value, intermediate: int, *, bias: bool = False, dtype: DType | None = None
+) -> Value:
+    """``down(silu(gate(x)) * up(x))`` of x [..., E]; gate and up have ``intermediate`` features.
+
+    What lies between the products is f32 and rounded once. The result is of type ``dtype``, by
+    default that of ``x``.
+    """
     size = x.shape[-1]
     assert isinstance(size, int)
     with b.scope("mlp"):
-        gate = b.silu(linear(b, "gate_proj", x, intermediate, bias=bias))
-        up = linear(b, "up_proj", x, intermediate, bias=bias)
-        return linear(b, "down_proj", gate * up, size, bias=bias)
+        gate = b.silu(linear(b, "gate_proj", x, intermediate, bias=bias, dtype=f32))
+        up = linear(b, "up_proj", x, intermediate, bias=bias, dtype=f32)
+        hidden = b.convert(gate * up, x.dtype)
+        return linear(b, "down_proj", hidden, size, bias=bias, dtype=dtype)

@@ -25,7 +25,7 @@ def _all_reduce(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, 
     """
     groups = attrs.groups("replica_groups")
     ranks = [rank for group in groups for rank in group]
-    require(bool(ranks), "needs at least one replica group")
+    require(bool(groups) and all(groups), f"needs replica groups that are not empty, got {groups}")
     require(sorted(ranks) == list(range(len(ranks))), f"{groups} do not cover ranks 0..n-1 once")
     require(types[0].dtype is not pred, f"has no meaning for {types[0].text}", 0)
     return (types[0],)

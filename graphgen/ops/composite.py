@@ -36,16 +36,17 @@ def _embedding(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, .
 def _rms_norm(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
     """``x / sqrt(mean(x^2) + epsilon) * weight`` over the last dimension.
 
-    The mean and the quotient are taken in f32 and rounded to x's type before ``weight`` is applied,
-    as transformers does.
+    The mean and the quotient are taken in f32 and rounded to the type of ``weight``, which is the
+    result's, before ``weight`` is applied, as transformers does. x may be wider than ``weight``.
 
     Example:
         %h = rms_norm(%x, %w) epsilon=1e-05 : f32[B,S,4]
     """
     float_operand(types)
     require(types[0].rank >= 1, f"needs a dimension to normalize, got {types[0].text}", 0)
-    _like(types, 1, tensor(types[0].dtype, types[0].shape[-1:]))
-    return (types[0],)
+    float_operand(types, 1)
+    _like(types, 1, tensor(types[1].dtype, types[0].shape[-1:]))
+    return (tensor(types[1].dtype, types[0].shape),)
 
 
 @define("silu", "operand", composite=True)
@@ -70,7 +71,7 @@ def _rope_table(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, 
     """Cosine and sine of ``positions * inv_freq``, times ``scale``; f32 [..., D/2] each.
 
     Example:
-        %cos, %sin = rope_table(%positions) inv_freq=f32 [1.0,0.1] : f32[B,S,2], f32[B,S,2]
+        %cos, %sin = rope_table(%positions) inv_freq=f32[2](1.0,0.1) : f32[B,S,2], f32[B,S,2]
     """
     frequencies = attrs.literal("inv_freq")
     require(types[0].dtype is s32, f"positions must be s32, got {types[0].text}", 0)
@@ -127,10 +128,13 @@ def _cache_read(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, 
     rank_of(types, 0, 4, "the cache")
     rank_of(types, 1, 1, "seq_ids")
     _like(types, 1, tensor(s32, types[1].shape))
-    rows, _, heads, size = types[0].shape
+    rows, slots, heads, size = types[0].shape
     if attrs.text("rows") == "in_place":
         require(types[1].shape[0] == rows, f"in place needs B = R, got {types[1].shape[0]}", 1)
-    shape = (types[1].shape[0], attrs.dim("attended"), heads, size)
+    attended = attrs.dim("attended")
+    if isinstance(attended, int) and isinstance(slots, int):
+        require(0 <= attended <= slots, f"attends to {attended} slots of {slots}", 0)
+    shape = (types[1].shape[0], attended, heads, size)
     return (tensor(types[0].dtype, shape),)
 
 

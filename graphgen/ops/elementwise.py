@@ -117,6 +117,8 @@ def _select(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]
 def _convert(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
     """Change the element type; floats round to nearest even, float to integer truncates.
 
+    A float beyond an integer type's range gives the nearest end of it, and NaN gives 0, as in XLA.
+
     Example:
         %y = convert(%x) dtype=bf16 : bf16[B,4]
     """

@@ -19,6 +19,22 @@ def _indices(types: Sequence[TensorType], vector_dim: int) -> tuple[list[Dim], D
     return batch, indices.shape[vector_dim]
 
 
+def _inside(what: str, size: Dim, limit: Dim, operand: int) -> None:
+    """A slice or window of ``size`` has room in ``limit``, as far as both are known."""
+    inside = not isinstance(size, int) or not isinstance(limit, int) or size <= limit
+    require(inside, f"{what} size {size} of a dimension of {limit}", operand)
+
+
+def _increasing(what: str, dims: Sequence[int], rank: int) -> None:
+    """XLA wants these lists of dimensions sorted, without repeats."""
+    require(list(dims) == sorted(set(dims)), f"{what} {list(dims)} are not in increasing order")
+    require(all(0 <= dim < rank for dim in dims), f"{what} {list(dims)} of {rank} dims")
+
+
+def _distinct(what: str, dims: Sequence[int]) -> None:
+    require(len(set(dims)) == len(dims), f"{what} {list(dims)} repeat")
+
+
 @define(
     "gather",
     "operand indices",
@@ -45,15 +61,16 @@ index_vector_dim=1 slice_sizes=[1,4] : f32[B,4]
     require(len(sizes) == operand.rank, f"needs {operand.rank} slice_sizes", 0)
     for dim in (*collapsed, *index_map):
         require(0 <= dim < operand.rank, f"dim {dim} of {operand.text} does not exist", 0)
+    _increasing("collapsed_slice_dims", collapsed, operand.rank)
+    _distinct("start_index_map", index_map)
     for dim in collapsed:
         require(sizes[dim] == 1, f"collapsed dim {dim} has slice size {sizes[dim]}, not 1", 0)
     for size, limit in zip(sizes, operand.shape, strict=True):
-        inside = not isinstance(size, int) or not isinstance(limit, int) or size <= limit
-        require(inside, f"slice size {size} of a dimension of {limit}", 0)
+        _inside("slice", size, limit, 0)
     window = [size for i, size in enumerate(sizes) if i not in collapsed]
     require(len(window) == len(offset), f"{len(window)} window dims, {len(offset)} offset_dims")
     rank = len(batch) + len(offset)
-    require(all(0 <= dim < rank for dim in offset), f"offset_dims {list(offset)} of {rank} dims")
+    _increasing("offset_dims", offset, rank)
     rest = iter(batch)
     kept = iter(window)
     shape = [next(kept) if i in offset else next(rest) for i in range(rank)]
@@ -88,6 +105,9 @@ scatter_dims_to_operand_dims=[0] index_vector_dim=1 : f32[8,4]
     require(updates.dtype is operand.dtype, f"{operand.text} and {updates.text} differ", 2)
     for dim in (*inserted, *target):
         require(0 <= dim < operand.rank, f"dim {dim} of {operand.text} does not exist", 0)
+    _increasing("update_window_dims", window_dims, updates.rank)
+    _increasing("inserted_window_dims", inserted, operand.rank)
+    _distinct("scatter_dims_to_operand_dims", target)
     require(
         len(window_dims) + len(inserted) == operand.rank,
         f"{len(window_dims)} window and {len(inserted)} inserted dims for {operand.text}",
@@ -95,6 +115,9 @@ scatter_dims_to_operand_dims=[0] index_vector_dim=1 : f32[8,4]
     )
     rest = [size for i, size in enumerate(updates.shape) if i not in window_dims]
     require(rest == batch, f"updates {updates.text} do not match indices {types[1].text}", 2)
+    limits = [size for i, size in enumerate(operand.shape) if i not in inserted]
+    for dim, limit in zip(window_dims, limits, strict=True):
+        _inside("window", updates.shape[dim], limit, 2)
     return (operand,)
 
 
@@ -104,6 +127,7 @@ def _check_starts(types: Sequence[TensorType], first: int) -> None:
     for index, start in enumerate(starts, first):
         ok = start.rank == 0 and start.dtype.is_integer
         require(ok, f"a start must be an integer scalar, got {start.text}", index)
+        require(start is starts[0], f"starts differ: {starts[0].text} and {start.text}", index)
 
 
 @define("dynamic_slice", "operand *starts", Attr("slice_sizes", "dims"))
@@ -117,8 +141,7 @@ def _dynamic_slice(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorTyp
     sizes = attrs.dims("slice_sizes")
     require(len(sizes) == types[0].rank, f"needs {types[0].rank} slice_sizes", 0)
     for size, limit in zip(sizes, types[0].shape, strict=True):
-        inside = not isinstance(size, int) or not isinstance(limit, int) or size <= limit
-        require(inside, f"slice size {size} of a dimension of {limit}", 0)
+        _inside("slice", size, limit, 0)
     return (tensor(types[0].dtype, sizes),)
 
 
@@ -139,6 +162,5 @@ def _dynamic_update_slice(types: Sequence[TensorType], attrs: Attrs) -> tuple[Te
         1,
     )
     for size, limit in zip(update.shape, operand.shape, strict=True):
-        inside = not isinstance(size, int) or not isinstance(limit, int) or size <= limit
-        require(inside, f"update size {size} of a dimension of {limit}", 1)
+        _inside("update", size, limit, 1)
     return (operand,)

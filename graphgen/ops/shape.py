@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from graphgen.ir import Attrs, Dim, TensorType, tensor
+from graphgen.ir.dtype import pred
 from graphgen.ops.opdef import Attr, define, require
 
 
@@ -13,7 +14,7 @@ def _constant(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ..
     """A literal written into the program.
 
     Example:
-        %c = constant() value=f32 0.5 : f32[]
+        %c = constant() value=f32[](0.5) : f32[]
     """
     literal = attrs.literal("value")
     return (tensor(literal.dtype, literal.shape),)
@@ -28,6 +29,7 @@ def _iota(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
     """
     shape, dimension = attrs.dims("shape"), attrs.integer("dimension")
     require(0 <= dimension < len(shape), f"dimension {dimension} of {list(shape)}")
+    require(attrs.element("dtype") is not pred, "counts have no meaning in pred")
     return (tensor(attrs.element("dtype"), shape),)
 
 

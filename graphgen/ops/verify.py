@@ -40,7 +40,7 @@ def _verify_ops(function: Function, level: Level) -> None:
     count = 0
     for op in function.block:
         count += 1
-        types: list[object] = [op.name, op.attrs]
+        types: list[object] = [op.name, op.attrs, len(op.operands)]
         for operand in op.operands:
             if operand not in seen:
                 raise _error("GG0202", op, function, f"reads %{operand.name} before it is made")
@@ -65,6 +65,9 @@ def _verify_op(op: Op, function: Function, level: Level) -> None:
         wanted = infer(op.name, tuple([v.type for v in op.operands]), op.attrs)
     except InferError as error:
         raise _error("GG0105", op, function, str(error)) from error
+    if len(op.results) != len(wanted):
+        what = f"has {len(op.results)} results, but the op gives {len(wanted)}"
+        raise _error("GG0203", op, function, what)
     for result, type_ in zip(op.results, wanted, strict=True):
         if result.type is not type_:
             what = f"states {result.type.text}, but the op gives {type_.text}"

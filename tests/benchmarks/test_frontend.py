@@ -26,13 +26,13 @@ IDLE = 2
 
 @pytest.mark.parametrize("phase", ["decode", "prefill"])
 def test_both_programs_have_about_as_many_ops(phase: str):
-    ours, peer = (Work(side, MODEL, phase, layers=2) for side in ("graphgen", "jax"))
-    row = compare(Case("two layers", ours, peer, "jax"), best_of=1)
+    ours, peer = (Work(side, MODEL, phase, layers=8) for side in ("graphgen", "jax"))
+    row = compare(Case("eight layers", ours, peer, "jax"), best_of=1)
     mine, theirs = row.extra["ours_ops"], row.extra["peer_ops"]
     assert isinstance(mine, int)
     assert isinstance(theirs, int)
-    # Two layers of norms, projections, rotations and attention are far more than a hundred ops.
-    assert mine > 200
+    # Eight layers of norms, projections, rotations and attention; masks and tables weigh little.
+    assert mine > 800
     assert abs(theirs - mine) <= 0.2 * mine, f"ours {mine} ops, jax {theirs}"
 
 

@@ -49,4 +49,4 @@ def all_logits(model: PreTrainedModel, tokens: Sequence[int]) -> npt.NDArray[np.
     import torch
 
     with torch.no_grad():
-        return model(torch.tensor([list(tokens)]), use_cache=False).logits[0].numpy()
+        return model(torch.tensor([list(tokens)]), use_cache=False).logits[0].float().numpy()

@@ -97,7 +97,7 @@ def arrays_model() -> PreTrainedModel:
 
     checkpoint = open_checkpoint(smollm2_path())
     with torch.device("meta"):
-        model = LlamaForCausalLM(LlamaConfig(**checkpoint.config))
+        model = LlamaForCausalLM(LlamaConfig.from_dict(dict(checkpoint.config)))
     arrays = {name: np.array(checkpoint.read(name), np.float32) for name in checkpoint.tensors()}
     arrays["lm_head.weight"] = arrays["model.embed_tokens.weight"]
     tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}

@@ -81,7 +81,7 @@ def test_f32_greedy_tokens_are_those_of_transformers_own_gguf_loading(name: str)
     import torch
 
     given = torch.tensor([prompt(name)])
-    out = reference_model().generate(
+    out = reference_model().generate(  # pyright: ignore[reportCallIssue]
         given,
         attention_mask=torch.ones_like(given),
         max_new_tokens=NEW,
@@ -104,26 +104,28 @@ def forced(session: Session, rows: Sequence[Sequence[int]], start: int) -> Array
     return np.stack([*logits, *(session.decode(column) for column in columns)])
 
 
+@cache
+def rounded_session() -> Session:
+    """f32 arithmetic on weights that bf16 can hold."""
+    return open_session(smollm2_path(), Settings("f32", 8, 256), rounded)
+
+
+def gaps(logits: Array) -> Array:
+    """How far the best logit is above the second."""
+    best = np.partition(logits, -2, axis=-1)
+    return best[..., -1] - best[..., -2]
+
+
 @pytest.mark.slow
 def test_bf16_chooses_the_tokens_of_f32_with_the_same_weights():
+    # Teacher-forced on a text the model did not write, so that both see the same past.
     ids = tokenizer().encode(TEXT)
     size = len(ids) // 8
     rows = [ids[start:end] for start, end in pairwise(range(0, 8 * size + 1, size))]
-    settings = Settings("f32", 8, 256)
-    exact = forced(open_session(smollm2_path(), settings, rounded), rows, 8)
-    ours = forced(smollm2_session("bf16", 8, 256), rows, 8)
-    same = exact.argmax(-1) == ours.argmax(-1)
-    assert same.size >= 1000
-    assert same.mean() >= 0.99, report_forks(exact, ours)
-    # Where they differ, the two best are near each other: nothing but rounding.
-    best = np.sort(exact, -1)
-    gap = (best[..., -1] - best[..., -2])[~same]
-    assert (gap < 0.25).all(), report_forks(exact, ours)
-
-
-def report_forks(exact: Array, ours: Array) -> str:
-    """What to know about the positions where bf16 chose another token."""
-    differs = exact.argmax(-1) != ours.argmax(-1)
-    best = np.sort(exact, -1)
-    gaps = np.sort((best[..., -1] - best[..., -2])[differs])
-    return f"{differs.sum()} of {differs.size} differ; gaps of the two best there: {gaps.tolist()}"
+    exact = forced(rounded_session(), rows, 8)
+    differs = forced(smollm2_session("bf16", 8, 256), rows, 8).argmax(-1) != exact.argmax(-1)
+    forks = np.sort(gaps(exact)[differs])
+    assert differs.size >= 1000
+    assert differs.mean() <= 0.01, f"{differs.sum()} of {differs.size}: gaps {forks}"
+    # What rounding turns are near-ties; a clear choice is never lost.
+    assert (forks < 0.25).all(), f"gaps {forks}"
