@@ -147,6 +147,7 @@ def _write(
         "config": dict(model.config),
         "source": checkpoint.fingerprint(),
         "passes": [asdict(report) for report in model.reports],
+        "module": fingerprint(folder / "module.gg"),
         "weights": [fingerprint(_weights_path(folder, r)) for r in range(model.module.ranks)],
         "programs": {f.name: store.text_hash(f.name) for f in model.module.programs()},
     }
@@ -197,6 +198,8 @@ def open_artifact(path: Path) -> Artifact:
                 f"(format {FORMAT})",
             )
         settings = Settings(**cast(Mapping[str, int], manifest["settings"]))  # pyright: ignore[reportArgumentType]
+        if fingerprint(path / "module.gg") != manifest["module"]:
+            raise _unusable(path, "is damaged: module.gg was changed")
         module = parse((path / "module.gg").read_text(), str(path / "module.gg"))
         for rank, wanted in enumerate(cast(list[str], manifest["weights"])):
             file = _weights_path(path, rank)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import numpy.typing as npt
@@ -23,18 +25,23 @@ LENGTHS = (1, 5, 130, 127)
 
 
 @cache
-def mini_session(dtype: str, folder: pytest.TempPathFactory) -> Session:
-    path = folder.mktemp("mini")
-    write_llama(path, vocab_size=49152, num_hidden_layers=1)
-    return open_session(path, Settings(dtype, ROWS, 256))
+def mini_session(dtype: str) -> Session:
+    with TemporaryDirectory() as folder:
+        write_llama(Path(folder), vocab_size=49152, num_hidden_layers=1)
+        return open_session(Path(folder), Settings(dtype, ROWS, 256))
 
 
-@pytest.fixture(params=["mini-f32", "mini-bf16", "smollm2-f32", "smollm2-bf16"])
-def session(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Session:
+@pytest.fixture(
+    params=[
+        "mini-f32",
+        "mini-bf16",
+        "smollm2-f32",
+        pytest.param("smollm2-bf16", marks=pytest.mark.slow),
+    ]
+)
+def session(request: pytest.FixtureRequest) -> Session:
     model, dtype = request.param.split("-")
-    if model == "mini":
-        return mini_session(dtype, tmp_path_factory)
-    return smollm2_session(dtype, ROWS, 256)
+    return mini_session(dtype) if model == "mini" else smollm2_session(dtype, ROWS, 256)
 
 
 def some_tokens(seed: int, size: int) -> list[int]:
@@ -76,8 +83,8 @@ def test_an_idle_row_keeps_its_cache_bit_by_bit(session: Session):
     session.decode(some_tokens(8, ROWS), [True, False, True, True])
     session.prefill([some_tokens(9, 20), [], [], some_tokens(10, 3)])
     after = [row_of_caches(session, row) for row in (1, 2)]
-    for name, cache in before[0].items():
-        np.testing.assert_array_equal(after[0][name], cache)
+    for name, held in before[0].items():
+        np.testing.assert_array_equal(after[0][name], held)
     # Row 2 took part in the decode step: the comparison sees a change of one slot.
     assert all((after[1][name] != cache).any() for name, cache in before[1].items())
     assert session.lengths.tolist() == [20, 10, 12, 3]
@@ -135,25 +142,23 @@ def test_padding_side_and_bucket_do_not_change_the_caches(session: Session):
         session.reset()
         prefill_one(session, 2, prompt, padding)
         caches.append(row_of_caches(session, 2))
-    for name, cache in caches[0].items():
-        np.testing.assert_array_equal(caches[1][name], cache)
-        assert not cache[100:].any()
+    for name, held in caches[0].items():
+        np.testing.assert_array_equal(caches[1][name], held)
+        assert not held[100:].any()
 
 
 @pytest.mark.parametrize(("size", "bucket"), [(1, 128), (128, 128), (129, 256), (256, 256)])
-def test_a_prompt_runs_in_the_smallest_bucket_that_holds_it(
-    size: int, bucket: int, tmp_path_factory: pytest.TempPathFactory
-):
-    session = mini_session("f32", tmp_path_factory)
+def test_a_prompt_runs_in_the_smallest_bucket_that_holds_it(size: int, bucket: int):
+    session = mini_session("f32")
     session.reset()
     session.programs.reports.clear()
-    session.programs._programs.clear()  # noqa: SLF001
+    session.programs._programs.clear()
     session.prefill([some_tokens(1, size)])
     assert [report.name for report in session.programs.reports] == [f"prefill.b4.s{bucket}"]
 
 
-def test_no_slot_is_left_and_no_bucket_is_large_enough(tmp_path_factory: pytest.TempPathFactory):
-    session = mini_session("f32", tmp_path_factory)
+def test_no_slot_is_left_and_no_bucket_is_large_enough():
+    session = mini_session("f32")
     session.reset()
     with pytest.raises(GraphgenError) as caught:
         session.prefill([some_tokens(1, 257)])
@@ -172,6 +177,6 @@ def test_no_slot_is_left_and_no_bucket_is_large_enough(tmp_path_factory: pytest.
     assert session.lengths.tolist() == [256, 2, 0, 0]
 
 
-def test_a_state_that_does_not_exist(tmp_path_factory: pytest.TempPathFactory):
+def test_a_state_that_does_not_exist():
     with pytest.raises(GraphgenError, match="no state is called nope"):
-        mini_session("f32", tmp_path_factory).state("nope")
+        mini_session("f32").state("nope")

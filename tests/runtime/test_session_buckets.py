@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,7 +19,7 @@ sizes = st.integers(1, 1 << 20)
 def test_a_ladder_climbs_by_doubling_and_ends_at_the_largest(largest: int, smallest: int):
     steps = ladder(largest, smallest)
     assert steps[-1] == largest
-    assert all(low < high <= 2 * low for low, high in zip(steps, steps[1:], strict=False))
+    assert all(low < high <= 2 * low for low, high in pairwise(steps))
     assert all(step == smallest << index for index, step in enumerate(steps[:-1]))
 
 

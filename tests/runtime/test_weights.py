@@ -1,0 +1,175 @@
+"""What opening a model says about files that do not fit it; and weights split over ranks."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from graphgen.errors import GraphgenError
+from runtime.checkpoint.open import open_checkpoint
+from runtime.engine import Options, open_engine
+from runtime.model import Settings, build_model
+from runtime.progress import Silent
+from runtime.weights import RankWeights, read_weight
+from tests.oracles.small_gguf import write_small_model
+from tests.oracles.smollm2 import reference_tokenizer
+from tests.runtime.test_tp import write_mini
+
+
+@pytest.fixture(scope="session")
+def tokenizer_json(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = tmp_path_factory.mktemp("tokenizer")
+    reference_tokenizer(folder)
+    return (folder / "tokenizer.json").read_text()
+
+
+@pytest.fixture
+def folder(tmp_path: Path, tokenizer_json: str) -> Path:
+    write_mini(tmp_path)
+    (tmp_path / "tokenizer.json").write_text(tokenizer_json)
+    return tmp_path
+
+
+def refused(path: Path) -> str:
+    with pytest.raises(GraphgenError) as caught:
+        open_engine(str(path), Options(max_len=64), lambda _: [[1, 2]], 4, Silent())
+    return str(caught.value).replace(str(path), "DIR")
+
+
+def change_config(folder: Path, **changes: Any) -> None:
+    file = folder / "config.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), **changes}))
+
+
+def test_a_model_that_fits_opens(folder: Path):
+    engine, prompts = open_engine(str(folder), Options(max_len=64), lambda _: [[1, 2]], 4, Silent())
+    assert prompts == [[1, 2]]
+    assert engine.model.vocab_size == 258
+    assert not engine.from_artifact
+
+
+def test_an_unknown_architecture(folder: Path):
+    change_config(folder, model_type="mamba", architectures=["MambaForCausalLM"])
+    assert refused(folder) == (
+        "error[GG0501]: unknown architecture: model_type = 'mamba', "
+        "architectures = ['MambaForCausalLM']\n  help: supported model types: llama"
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        (
+            {"hidden_act": "gelu"},
+            "error[GG0502]: config: hidden_act = 'gelu' changes the mathematics and is not "
+            "supported\n  help: supported: 'silu' or 'swish'",
+        ),
+        (
+            {"logit_scale": 2.0},
+            "error[GG0502]: config: not understood and possibly part of the mathematics: "
+            "logit_scale = 2.0\n"
+            "  help: remove keys that do not matter for inference from config.json",
+        ),
+    ],
+)
+def test_a_value_that_changes_the_mathematics(folder: Path, changes: dict[str, Any], text: str):
+    change_config(folder, **changes)
+    assert refused(folder) == text
+
+
+def test_a_truncated_safetensors_file(folder: Path):
+    file = folder / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:-1000])
+    assert re.fullmatch(
+        r"error\[GG0601\]: the safetensors file is cut off: the data of tensor '[a-z0-9_.]+' needs "
+        r"\d+ bytes here, the file ends at byte \d+\n  --> DIR/model.safetensors, byte \d+",
+        refused(folder),
+    ), refused(folder)
+
+
+def test_a_corrupt_gguf_file(tmp_path: Path):
+    file = tmp_path / "small.gguf"
+    write_small_model(file)
+    file.write_bytes(b"GGML" + file.read_bytes()[4:])
+    assert refused(file) == (
+        "error[GG0601]: not a GGUF file: it starts with b'GGML', not b'GGUF'\n  --> DIR, byte 0"
+    )
+
+
+def test_tensors_missing_extra_and_misshapen_are_one_error(folder: Path):
+    weights = load_file(folder / "model.safetensors")
+    del weights["model.norm.weight"]
+    del weights["model.layers.1.mlp.up_proj.weight"]
+    weights["model.layers.0.self_attn.q_proj.bias"] = np.zeros(3, np.float32)
+    weights["lm_head.weight"] = weights["lm_head.weight"][:100]
+    save_file(weights, folder / "model.safetensors")
+    size, inner = (
+        weights["lm_head.weight"].shape[1],
+        weights["model.layers.0.mlp.up_proj.weight"].shape[0],
+    )
+    assert refused(folder) == (
+        "error[GG0602]: the checkpoint's tensors do not fit the model: "
+        "2 missing, 1 unexpected, 1 wrong shape\n"
+        "  --> DIR\n"
+        f"   |  missing: 'model.layers.1.mlp.up_proj.weight' [{inner},{size}]\n"
+        f"   |  missing: 'model.norm.weight' [{size}]\n"
+        "   |  unexpected: 'model.layers.0.self_attn.q_proj.bias' [3]\n"
+        f"   |  wrong shape: 'lm_head.weight' is [100,{size}], the model wants [258,{size}]"
+    )
+
+
+def test_a_stored_copy_of_a_tied_head_is_no_mistake(folder: Path):
+    write_mini(folder, tie_word_embeddings=True)
+    weights = load_file(folder / "model.safetensors")
+    weights["lm_head.weight"] = weights["model.embed_tokens.weight"].copy()
+    save_file(weights, folder / "model.safetensors")
+    open_engine(str(folder), Options(max_len=64), lambda _: [[1, 2]], 4, Silent())
+
+
+@pytest.mark.parametrize(
+    ("prompts", "options", "text"),
+    [
+        (
+            [[]],
+            Options(),
+            "error[GG0702]: prompt 1 is empty\n  help: a prompt needs at least one token",
+        ),
+        (
+            [[1] * 65],
+            Options(max_len=64),
+            "error[GG0701]: a prompt of 65 tokens is longer than the largest bucket, 64\n"
+            "  help: compile for longer sequences, e.g. --max-len 128",
+        ),
+        (
+            [[1]],
+            Options(max_len=513),
+            "error[GG0705]: --max-len 513 is more than the model's 512 positions",
+        ),
+    ],
+)
+def test_prompts_that_do_not_fit(
+    folder: Path, prompts: list[list[int]], options: Options, text: str
+):
+    with pytest.raises(GraphgenError) as caught:
+        open_engine(str(folder), options, lambda _: prompts, 4, Silent())
+    assert str(caught.value) == text
+
+
+def test_the_ranks_together_hold_each_split_tensor_once(folder: Path):
+    checkpoint = open_checkpoint(folder)
+    built = build_model(checkpoint.config, Settings("f32", 1, 64, 2))
+    weights = RankWeights(built.module, lambda row: read_weight(checkpoint, row))
+    ranks = weights.prepared()
+    assert [rank.pop("rank").tolist() for rank in ranks] == [[0], [1]]
+    parts = np.concatenate([array.ravel() for rank in ranks for array in rank.values()])
+    shared = {name for name, _ in weights.direct()}
+    split = [name for name in checkpoint.tensors() if name not in shared]
+    whole = np.concatenate([checkpoint.read(name).ravel() for name in split])
+    assert len(split) > 7
+    np.testing.assert_array_equal(np.sort(parts), np.sort(whole))
