@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from graphgen.ir import Attrs, AttrValue, Dim, Function, Loc, Op, TensorType, Value, attrs_of, bind
+from graphgen.ir import (
+    Attrs,
+    AttrValue,
+    Dim,
+    Function,
+    Loc,
+    Module,
+    Op,
+    TensorType,
+    Value,
+    attrs_of,
+    bind,
+)
 from graphgen.ir.dims import Poly
 
 
@@ -76,3 +88,13 @@ class Binder:
                 mapping[old] = new
                 new.sharding = old.sharding
         target.outputs = [(name, mapping[value]) for name, value in source.outputs]
+
+
+def clone_module(module: Module) -> Module:
+    """A copy that shares nothing that can change."""
+    copy = Module(module.name, module.level, dict(module.mesh), {}, {}, dict(module.meta))
+    copy.interface.update(module.interface)
+    for function in module.functions.values():
+        made = copy.add(Function(function.name, function.phase, dict(function.dims)))
+        Binder({}).clone(function, made, "")
+    return copy

@@ -21,11 +21,14 @@ class Pass(ABC):
         name: as written in pipelines, e.g. ``lift-weights``.
         takes: levels the module may be at.
         gives: the level it is at afterwards, empty when the pass does not change it.
+        rounding: largest difference, relative to the largest value, that the pass may cause when
+            everything is computed in the program's own types; 0 for bit for bit.
     """
 
     name: ClassVar[str]
     takes: ClassVar[tuple[str, ...]] = ("logical", "canonical", "sharded", "target")
     gives: ClassVar[str] = ""
+    rounding: ClassVar[float] = 0.0
 
     @abstractmethod
     def run(self, module: Module, rewriter: Rewriter) -> None:

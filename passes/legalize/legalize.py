@@ -49,6 +49,8 @@ class Legalize(Pass):
     name: ClassVar[str] = "legalize"
     takes: ClassVar[tuple[str, ...]] = ("logical", "canonical", "sharded")
     gives: ClassVar[str] = "target"
+    # Sums are taken in another order than the reference's, and 16-bit floats round differently.
+    rounding: ClassVar[float] = 2e-2
     target: str = "cpu"
     min_rows: int = 8
 

@@ -1,0 +1,76 @@
+"""How far two sets of outcomes are apart."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from graphgen.eval import Array
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """The worst difference of two runs of one script.
+
+    Attributes:
+        name: the output or state it was found in.
+        call: number of the call, from 0.
+        max_abs: largest absolute difference, ``inf`` where one is NaN and the other is not.
+        relative: ``max_abs`` over the largest absolute value of the reference.
+        ulp: largest difference in units of the last place of f32.
+        cosine: of the flattened values, 1 where both are zero.
+    """
+
+    name: str
+    call: int
+    max_abs: float
+    relative: float
+    ulp: float
+    cosine: float
+
+
+NONE = Difference("", 0, 0.0, 0.0, 0.0, 1.0)
+
+
+def compare(reference: Sequence[dict[str, Array]], other: Sequence[dict[str, Array]]) -> Difference:
+    """The worst difference over all calls, outputs and states."""
+    worst = NONE
+    for call, (left, right) in enumerate(zip(reference, other, strict=True)):
+        for name, array in left.items():
+            found = _difference(name, call, array, right[name])
+            if found.relative > worst.relative or found.max_abs == np.inf:
+                worst = found
+    return worst
+
+
+def _difference(name: str, call: int, reference: Array, other: Array) -> Difference:
+    if reference.shape != other.shape:
+        return Difference(name, call, np.inf, np.inf, np.inf, 0.0)
+    a, b = reference.astype(np.float64).ravel(), other.astype(np.float64).ravel()
+    if a.size == 0:
+        return NONE
+    same = (a == b) | (np.isnan(a) & np.isnan(b))
+    gap = np.where(same, 0.0, np.abs(a - b))
+    gap = np.where(np.isnan(gap), np.inf, gap)
+    largest = float(gap.max())
+    finite = a[np.isfinite(a)]
+    scale = float(np.abs(finite).max()) if finite.size else 0.0
+    relative = 0.0 if largest == 0 else largest / scale if scale else np.inf
+    return Difference(name, call, largest, relative, _ulp(a, b, gap), _cosine(a, b))
+
+
+def _ulp(a: Array, b: Array, gap: Array) -> float:
+    with np.errstate(over="ignore", invalid="ignore"):
+        unit = np.spacing(np.maximum(np.abs(a), np.abs(b)).astype(np.float32)).astype(np.float64)
+        steps = np.where(gap == 0, 0.0, gap / unit)
+    return float(np.nan_to_num(steps, nan=np.inf).max())
+
+
+def _cosine(a: Array, b: Array) -> float:
+    with np.errstate(invalid="ignore", over="ignore"):
+        size = float(np.linalg.norm(a) * np.linalg.norm(b))
+        if not np.isfinite(size):
+            return float("nan")
+        return float(a @ b) / size if size else 1.0

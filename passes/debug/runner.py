@@ -1,0 +1,146 @@
+"""Running a script on a module at any level, through its interface table.
+
+Weights go through ``@weights.global`` and ``@weights.rank``, states through their pack and unpack
+functions, so what comes out is in logical types whatever passes have run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from graphgen.errors import GraphgenError
+from graphgen.eval import MEANING, Arithmetic, Array, evaluate, evaluate_ranks
+from graphgen.ir import RANK, WEIGHTS_GLOBAL, WEIGHTS_RANK, Function, Module, Role
+from passes.core.clone import Binder
+from passes.debug.script import Call, Script
+
+# Runs a program on all ranks: one mapping of arrays by name a rank, in and out.
+Evaluate = Callable[[Module, Function, Sequence[Mapping[str, Array]]], list[dict[str, Array]]]
+# Outputs and states after one call, by name, in logical types.
+Outcome = dict[str, Array]
+
+
+def numpy_evaluator(arithmetic: Arithmetic) -> Evaluate:
+    """All ranks in step in NumPy."""
+
+    def run(
+        module: Module, function: Function, inputs: Sequence[Mapping[str, Array]]
+    ) -> list[dict[str, Array]]:
+        return evaluate_ranks(function, inputs, arithmetic)
+
+    return run
+
+
+class Runner:
+    """Runs scripts on one module.
+
+    Args:
+        module: any level, any number of ranks.
+        script: what to run.
+        run: how programs are run; NumPy in float64 by default.
+        arithmetic: in which weights are prepared and states packed.
+    """
+
+    def __init__(
+        self,
+        module: Module,
+        script: Script,
+        run: Evaluate | None = None,
+        arithmetic: Arithmetic = MEANING,
+    ) -> None:
+        self.module = module
+        self.script = script
+        self.arithmetic = arithmetic
+        self._run = run or numpy_evaluator(arithmetic)
+        self._bound: dict[tuple[str, tuple[tuple[str, object], ...]], Function] = {}
+        self._weights = self._prepare_weights()
+        self._states = self._zero_states()
+
+    def outcomes(self) -> list[Outcome]:
+        """Outputs and states after each call."""
+        return [self._call(call) for call in self.script.calls]
+
+    def _prepare_weights(self) -> list[dict[str, Array]]:
+        """Per rank, every array the programs may read besides inputs and states."""
+        shared = {**self.script.weights, **self._weight_program(WEIGHTS_GLOBAL, {})}
+        ranks: list[dict[str, Array]] = []
+        for rank in range(self.module.ranks):
+            index: dict[str, Array] = {RANK: np.asarray([rank], np.int32)}
+            made = self._weight_program(WEIGHTS_RANK, {**shared, **index})
+            ranks.append({**shared, **made, **index})
+        return ranks
+
+    def _weight_program(self, name: str, given: Mapping[str, Array]) -> dict[str, Array]:
+        function = self.module.functions.get(name)
+        if function is None:
+            return {}
+        return evaluate(function, {**self.script.weights, **given}, self.arithmetic)
+
+    def _zero_states(self) -> list[dict[str, Array]]:
+        ranks: list[dict[str, Array]] = [{} for _ in range(self.module.ranks)]
+        for row in self.module.entries(Role.STATE):
+            logical = row.logical.bind(self.script.dims)
+            zeros = np.zeros(logical.dims, self.arithmetic.dtype(logical.dtype))
+            for rank, states in enumerate(ranks):
+                states[row.name] = self._pack(row.pack, zeros, rank) if row.pack else zeros
+        return ranks
+
+    def _pack(self, name: str, whole: Array, rank: int) -> Array:
+        function = self._bind(self.module.function(name), self.script.dims)
+        index = np.asarray([rank], np.int32)
+        return evaluate(function, {"whole": whole, RANK: index}, self.arithmetic)["part"]
+
+    def _call(self, call: Call) -> Outcome:
+        function = self._bind(self._program(call), call.dims)
+        inputs = [
+            {**weights, **states, **call.inputs}
+            for weights, states in zip(self._weights, self._states, strict=True)
+        ]
+        needed = {value.name for value in function.args}
+        given = [{k: v for k, v in one.items() if k in needed} for one in inputs]
+        results = self._run(self.module, function, given)
+        outcome: Outcome = {}
+        for name, _ in function.outputs:
+            parts = [result[name] for result in results]
+            if self.module.interface[name].role is Role.STATE:
+                for states, part in zip(self._states, parts, strict=True):
+                    states[name] = part
+                outcome[name] = self._unpack(name, parts)
+            else:
+                whole = parts[0]
+                outcome[name] = whole if call.active is None else whole[list(call.active)]
+        return outcome
+
+    def _unpack(self, name: str, parts: list[Array]) -> Array:
+        row = self.module.interface[name]
+        if not row.unpack:
+            return parts[0]
+        function = self._bind(self.module.function(row.unpack), self.script.dims)
+        return evaluate(function, {"parts": np.stack(parts)}, self.arithmetic)["whole"]
+
+    def _program(self, call: Call) -> Function:
+        """The program of the call's phase and sizes."""
+        for function in self.module.programs():
+            fits = all(call.dims.get(key) == value for key, value in function.dims.items())
+            if function.phase == call.phase and fits:
+                return function
+        sizes = ", ".join(f"{key}={value}" for key, value in call.dims.items())
+        raise GraphgenError(
+            "GG0402",
+            f"no {call.phase} program for {sizes}",
+            help="specialize for the sizes of the script, or let the module keep its symbols",
+        )
+
+    def _bind(self, function: Function, dims: Mapping[str, object]) -> Function:
+        """The function with its symbols replaced by the call's sizes."""
+        if all(value.type.static for value in function.args):
+            return function
+        key = (function.name, tuple(dims.items()))
+        found = self._bound.get(key)
+        if found is None:
+            values = {name: size for name, size in dims.items() if isinstance(size, int)}
+            found = self._bound[key] = Function(function.name, function.phase)
+            Binder(values).clone(function, found, "")
+        return found

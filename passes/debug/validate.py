@@ -1,0 +1,143 @@
+"""Numeric validation: every pass against the module it was given, down to the rewrite at fault.
+
+Two checks. *Meaning* computes both sides in float64 with float-to-float converts as identity, so a
+wrong rewrite cannot hide in a tolerance. *Rounding* computes in the program's own types and holds
+the difference against the budget the pass declares.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from graphgen.errors import GraphgenError
+from graphgen.eval import MEANING, NATIVE
+from graphgen.ir import Module
+from graphgen.ops import verify
+from passes.core import Pass
+from passes.core.clone import clone_module
+from passes.core.journal import Application, Journal
+from passes.core.rewriter import Rewriter
+from passes.debug.compare import Difference, compare
+from passes.debug.runner import Outcome, Runner
+from passes.debug.script import Script
+
+MEANING_BUDGET = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What was found about one pass.
+
+    Attributes:
+        pass_text: the pass with its options.
+        meaning: the difference in float64.
+        rounding: the difference in the program's own types.
+        budget: largest relative rounding difference the pass declares.
+        guilty: the first application after which the meaning differs, where one can be named.
+    """
+
+    pass_text: str
+    meaning: Difference
+    rounding: Difference
+    budget: float
+    guilty: Application | None = None
+
+    @property
+    def means_the_same(self) -> bool:
+        """Whether the pass kept the meaning."""
+        return self.meaning.relative <= MEANING_BUDGET
+
+    @property
+    def ok(self) -> bool:
+        """Whether both checks hold."""
+        return self.means_the_same and self.rounding.relative <= self.budget
+
+
+def validate(
+    module: Module,
+    passes: Sequence[Pass],
+    script: Script,
+    on_verdict: Callable[[Verdict], None] | None = None,
+) -> list[Verdict]:
+    """Run a pipeline on a copy of ``module`` and check each pass.
+
+    Args:
+        module: where to start; unchanged.
+        passes: the pipeline.
+        script: what to compare over.
+        on_verdict: called after each pass.
+
+    Raises:
+        GraphgenError: what a pass or the verifier raises.
+    """
+    current = clone_module(module)
+    meaning, native = _outcomes(current, script)
+    verdicts: list[Verdict] = []
+    for item in passes:
+        before = clone_module(current)
+        apply_pass(current, item)
+        meant, computed = _outcomes(current, script)
+        difference = compare(meaning, meant)
+        guilty = None
+        if difference.relative > MEANING_BUDGET:
+            guilty = blame(before, item, script, meaning)
+        verdict = Verdict(str(item), difference, compare(native, computed), item.rounding, guilty)
+        verdicts.append(verdict)
+        if on_verdict is not None:
+            on_verdict(verdict)
+        meaning, native = meant, computed
+    return verdicts
+
+
+def _outcomes(module: Module, script: Script) -> tuple[list[Outcome], list[Outcome]]:
+    meant = Runner(module, script, arithmetic=MEANING).outcomes()
+    return meant, Runner(module, script, arithmetic=NATIVE).outcomes()
+
+
+def apply_pass(
+    module: Module, item: Pass, journal: Journal | None = None, fuel: int | None = None
+) -> Rewriter:
+    """Run one pass in place and verify, with a journal and limited fuel where asked for."""
+    rewriter = Rewriter(item.name, journal, fuel)
+    item.run(module, rewriter)
+    if item.gives:
+        module.level = item.gives
+    verify(module)
+    return rewriter
+
+
+def blame(
+    before: Module, item: Pass, script: Script, reference: Sequence[Outcome]
+) -> Application | None:
+    """The application of ``item`` that first makes a difference, by bisecting over fuel.
+
+    ``None`` where the pass cannot stop half-way: then the pass as a whole is to blame.
+    """
+    journal = Journal()
+    try:
+        apply_pass(clone_module(before), item, journal)
+        total = len(journal.applications)
+        good, bad = 0, total
+        if not total or _differs(before, item, script, reference, total) is not True:
+            return None
+        while bad - good > 1:
+            middle = (good + bad) // 2
+            if _differs(before, item, script, reference, middle):
+                bad = middle
+            else:
+                good = middle
+    except GraphgenError:
+        return None
+    return journal.applications[bad - 1]
+
+
+def _differs(
+    before: Module, item: Pass, script: Script, reference: Sequence[Outcome], fuel: int
+) -> bool:
+    module = clone_module(before)
+    rewriter = apply_pass(module, item, fuel=fuel)
+    if rewriter.applications != fuel:
+        raise GraphgenError("GG0304", f"{item.name} does not stop when its fuel is used up")
+    meant = Runner(module, script, arithmetic=MEANING).outcomes()
+    return compare(reference, meant).relative > MEANING_BUDGET
