@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from passes.canonical.canonicalize import Canonicalize
 from passes.cleanup.dce import DeadCodeElimination
-from passes.core import Pass
+from passes.core import Pass, parse_pipeline
 from passes.legalize.cache_bits import CacheAsBits
 from passes.legalize.legalize import Legalize
 from passes.sharding.annotate import Shard
@@ -23,6 +24,20 @@ class Buckets:
     context: tuple[int, ...] = (128,)
     tokens: tuple[int, ...] = (128,)
     slots: int = 0
+
+
+def parse(text: str, buckets: Buckets | None = None) -> list[Pass]:
+    """Passes from text, where ``default`` or ``default{tp=2}`` stands for the default pipeline.
+
+    Raises:
+        GraphgenError: GG0301, GG0302.
+    """
+
+    def expand(match: re.Match[str]) -> str:
+        passes = default(buckets or Buckets(), tp=int(match[1] or 1))
+        return ",".join(map(str, passes))
+
+    return parse_pipeline(re.sub(r"(?<![\w-])default(?:\{tp=(\d+)\})?(?![\w-])", expand, text))
 
 
 def default(buckets: Buckets, *, tp: int = 1, target: str = "cpu", min_rows: int = 8) -> list[Pass]:

@@ -75,10 +75,10 @@ def _module(model: str, dtype: str, phase: str | None, mini: bool) -> Module:
 
 
 def _split(module: Module, tp: int) -> None:
-    from graphgen.cli.pipeline import run_passes
     from passes.canonical.canonicalize import Canonicalize
+    from passes.core import run_pipeline
     from passes.sharding.annotate import Shard
     from passes.sharding.partition import Partition
     from passes.weights.lift import LiftWeights
 
-    run_passes(module, [Canonicalize(), Shard(tp=tp), Partition(), LiftWeights()])
+    run_pipeline(module, [Canonicalize(), Shard(tp=tp), Partition(), LiftWeights()])

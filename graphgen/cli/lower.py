@@ -78,18 +78,19 @@ def lower(
 def _prepare(module: Module, pipeline: str | None) -> None:
     """Bring the module to level target, in place."""
     from graphgen.cli.pass_list import load_passes
-    from graphgen.cli.pipeline import remaining, run_passes
-    from passes.core import parse_pipeline
+    from graphgen.cli.pipeline import remaining
+    from passes.core import run_pipeline
+    from passes.pipelines import parse
 
     if pipeline is not None:
         load_passes()
-        run_passes(module, parse_pipeline(pipeline))
+        run_pipeline(module, parse(pipeline))
         return
     passes = remaining(module)
     if passes:
         note(f"running {','.join(map(str, passes))}")
         _tell_sizes(passes)
-        run_passes(module, passes)
+        run_pipeline(module, passes)
 
 
 def _tell_sizes(passes: list[Pass]) -> None:

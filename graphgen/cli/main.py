@@ -33,6 +33,9 @@ COMMANDS: Final[Mapping[str, Entry]] = {
     "generate": Entry("graphgen.cli.generate", "generate", "Answer prompts with a model."),
     "build": Entry("graphgen.cli.build", "build", "Write a model's graph as IR text."),
     "opt": Entry("graphgen.cli.opt", "opt", "Run passes over a module."),
+    "validate": Entry(
+        "graphgen.cli.validate", "validate", "Check passes by numbers; name the wrong rewrite."
+    ),
     "lower": Entry("graphgen.cli.lower", "lower", "Turn a module's programs into StableHLO."),
     "run": Entry("graphgen.cli.run", "run", "Run a program and describe what it gives."),
     "passes": Entry("graphgen.cli.passes", "passes", "List the passes, or explain one."),

@@ -30,6 +30,9 @@ def opt(
     output: Annotated[
         str, typer.Option("-o", "--output", metavar="OUT.gg", help="Where to write; - is stdout.")
     ] = STANDARD,
+    plugin: Annotated[
+        list[str] | None, typer.Option("--plugin", metavar="FILE.py", help="A file with passes.")
+    ] = None,
     stats: Annotated[
         bool, typer.Option("--stats", help="Show on stderr what each pass did.")
     ] = False,
@@ -52,14 +55,17 @@ def opt(
         raise typer.BadParameter(
             "needs -o OUT.gg: standard output is the module", param_hint="'--json'"
         )
-    from graphgen.cli.pipeline import run_passes
-    from passes.core import parse_pipeline
+    from passes.core import run_pipeline
+    from passes.core.plugins import load_file
+    from passes.pipelines import parse
 
     check_output(output)
     load_passes()
-    passes = parse_pipeline(pipeline)
+    for path in plugin or []:
+        load_file(path)
+    passes = parse(pipeline)
     module = read_module(file)
-    reports = run_passes(module, passes)
+    reports = run_pipeline(module, passes)
     write_module(module, output, as_json=as_json, more={"passes": _facts(reports)})
     if (stats or time) and not as_json:
         sys.stderr.write(_table(reports, time=time))

@@ -1,10 +1,10 @@
-"""Running passes on a module, and what is left of the default pipeline for it."""
+"""What is left of the default pipeline for a module."""
 
 from __future__ import annotations
 
-from graphgen.cli.sizes import bind_functions, free_symbols
-from graphgen.ir import Function, Module
-from passes.core import Pass, PassReport, run_pipeline
+from graphgen.cli.sizes import free_symbols
+from graphgen.ir import Module
+from passes.core import Pass
 from passes.pipelines import Buckets, default
 from passes.sharding.partition import Partition
 from passes.specialize.specialize import Specialize
@@ -29,26 +29,5 @@ def remaining(module: Module) -> list[Pass]:
     return passes
 
 
-def run_passes(module: Module, passes: list[Pass]) -> list[PassReport]:
-    """Run passes in order, in place, checking the module after each.
-
-    ``specialize`` binds programs; the functions that cut and join states of a module partitioned
-    before are bound here, to the sizes that all programs share.
-    """
-    reports: list[PassReport] = []
-    for item in passes:
-        reports += run_pipeline(module, [item])
-        if isinstance(item, Specialize):
-            bind_functions(module, _shared(module.programs()))
-    return reports
-
-
 def _lifted(module: Module) -> bool:
     return any(name.startswith("weights.") for name in module.functions)
-
-
-def _shared(programs: list[Function]) -> dict[str, int]:
-    """R and M, which are the same in every program."""
-
-    sizes = [(name, f.dims.get(name)) for f in programs for name in ("R", "M")]
-    return {name: size for name, size in sizes if isinstance(size, int)}

@@ -125,9 +125,10 @@ def _verify(module: Module, sizes: Mapping[str, int]) -> None:
 
 
 def _for_cpu(module: Module, function: Function) -> tuple[Module, Function]:
-    from graphgen.cli.pipeline import remaining, run_passes
+    from graphgen.cli.pipeline import remaining
+    from passes.core import run_pipeline
 
-    run_passes(module, remaining(module))
+    run_pipeline(module, remaining(module))
     return module, module.function(function.name)
 
 

@@ -129,13 +129,6 @@ def bind_symbols(module: Module, sizes: Mapping[str, int]) -> Module:
     return made
 
 
-def bind_functions(module: Module, sizes: Mapping[str, int]) -> None:
-    """Bind the symbols of all functions that are no programs, in place."""
-    for name, function in module.functions.items():
-        if not function.phase and free_symbols([function]):
-            module.functions[name] = _bound(function, sizes)
-
-
 def _bound(function: Function, sizes: Mapping[str, int]) -> Function:
     from passes.core.clone import Binder
 

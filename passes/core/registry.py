@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from graphgen.errors import GraphgenError
 from passes.core.pass_ import Pass
+from passes.core.plugins import load_installed
 
 P = TypeVar("P", bound=Pass)
 PASSES: dict[str, type[Pass]] = {}
@@ -42,6 +43,8 @@ def parse_pipeline(text: str) -> list[Pass]:
 
 
 def _make(name: str, options: str) -> Pass:
+    if name not in PASSES:
+        load_installed()
     cls = PASSES.get(name)
     if cls is None:
         near = get_close_matches(name, PASSES, n=2)

@@ -1,0 +1,106 @@
+"""``graphgen validate``: are the passes right by numbers, and if not, which rewrite is not?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from graphgen.cli.console import Json, number, table, write_json, write_stdout
+from graphgen.cli.module_file import read_module
+from graphgen.cli.pass_list import load_passes
+
+if TYPE_CHECKING:
+    from passes.debug import Verdict
+
+File = Annotated[
+    str, typer.Argument(metavar="FILE.gg", help="The module's IR text; - is standard input.")
+]
+Pipeline = Annotated[
+    str,
+    typer.Option("-p", "--pipeline", metavar="PIPELINE", help="Passes; 'default' is allowed."),
+]
+Plugin = Annotated[
+    list[str] | None, typer.Option("--plugin", metavar="FILE.py", help="A file with passes.")
+]
+Seed = Annotated[int, typer.Option("--seed", help="Of the random weights and inputs.")]
+AsJson = Annotated[bool, typer.Option("--json", help="The verdicts as JSON.")]
+
+
+def validate(
+    file: File,
+    pipeline: Pipeline = "default",
+    plugin: Plugin = None,
+    seed: Seed = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Run passes over a module and compare the numbers before and after each.
+
+    A language model is taken through a ragged prefill with both paddings, three decode steps of
+    which one leaves a row idle, and a change of bucket; any other module is called once. 'meaning'
+    is computed in float64 without rounding, 'rounding' in the module's own types. Exit status 1
+    when a pass fails; the rewrite at fault is named.
+
+    \b
+    Examples:
+      graphgen build llama-3.1-8b --mini -o mini.gg && graphgen validate mini.gg
+      graphgen validate mini.gg -p 'canonicalize,my-pass' --plugin my_pass.py
+    """
+    from passes.core.plugins import load_file
+    from passes.debug import script_for
+    from passes.debug import validate as run
+    from passes.pipelines import Buckets, parse
+
+    load_passes()
+    for path in plugin or []:
+        load_file(path)
+    passes = parse(pipeline, Buckets((3,), (8,), (8, 16)))
+    module = read_module(file)
+    verdicts = run(module, passes, script_for(module, seed))
+    if as_json:
+        write_json({"passes": [_facts(verdict) for verdict in verdicts]})
+    else:
+        write_stdout(_table(verdicts))
+    if not all(verdict.ok for verdict in verdicts):
+        raise typer.Exit(1)
+
+
+def _facts(verdict: Verdict) -> dict[str, Json]:
+    return {
+        "pass": verdict.pass_text,
+        "ok": verdict.ok,
+        "meaning": number(verdict.meaning.relative),
+        "max_abs": number(verdict.rounding.max_abs),
+        "ulp": number(verdict.rounding.ulp),
+        "cosine": number(verdict.rounding.cosine),
+        "rounding": number(verdict.rounding.relative),
+        "budget": verdict.budget,
+        "where": verdict.meaning.name,
+        "guilty": str(verdict.guilty) if verdict.guilty else None,
+    }
+
+
+def _table(verdicts: list[Verdict]) -> str:
+    import sys
+
+    headers = ("pass", "meaning", "max abs", "ulp", "cosine", "rounding", "budget", "verdict")
+    rows = [
+        (
+            verdict.pass_text,
+            f"{verdict.meaning.relative:.1e}",
+            f"{verdict.rounding.max_abs:.1e}",
+            f"{verdict.rounding.ulp:.3g}",
+            f"{verdict.rounding.cosine:.6f}",
+            f"{verdict.rounding.relative:.1e}",
+            f"{verdict.budget:.0e}",
+            "ok" if verdict.ok else "WRONG" if not verdict.means_the_same else "over budget",
+        )
+        for verdict in verdicts
+    ]
+    text = table(headers, rows, sys.stdout, numeric=6)
+    for verdict in verdicts:
+        if not verdict.means_the_same:
+            where = f"{verdict.meaning.name} of call {verdict.meaning.call}"
+            fault = verdict.guilty or f"{verdict.pass_text}, as a whole"
+            text += f"\nfirst wrong rewrite: {fault}\n  seen at: {where}\n"
+    return text

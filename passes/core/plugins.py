@@ -1,0 +1,40 @@
+"""Passes from outside the tree: a Python file, or an installed package's entry point."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from importlib.metadata import entry_points
+from pathlib import Path
+
+from graphgen.errors import GraphgenError
+
+GROUP = "graphgen.passes"
+
+
+def load_file(path: str) -> None:
+    """Run a Python file that registers passes.
+
+    Raises:
+        GraphgenError: GG0705 when the file is not there or fails, with its own error.
+    """
+    file = Path(path)
+    name = f"graphgen_plugin_{file.stem}"
+    spec = importlib.util.spec_from_file_location(name, file) if file.is_file() else None
+    if spec is None or spec.loader is None:
+        raise GraphgenError("GG0705", f"the plugin '{path}' is no Python file")
+    module = importlib.util.module_from_spec(spec)
+    # Dataclasses look their module up by name.
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise GraphgenError(
+            "GG0705", f"the plugin '{path}' fails: {type(error).__name__}: {error}"
+        ) from error
+
+
+def load_installed() -> None:
+    """Import what installed packages declare under ``graphgen.passes``."""
+    for point in entry_points(group=GROUP):
+        point.load()
