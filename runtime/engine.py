@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from graphgen.errors import GraphgenError
+from graphgen.models import SHAPES
 from lowering.cpu.pjrt import configure
 from runtime.artifact import Artifact, is_artifact, open_artifact, save_artifact
 from runtime.buckets import choose, up_to
@@ -110,7 +111,10 @@ class Engine:
         return Result(done, timings, self.load_s, self.programs.seconds)
 
     def _prepare(self, prompts: Sequence[Sequence[int]], request: Request) -> None:
-        """Compile what this request will use, so that timings are of running."""
+        """Compile what this request will use, while progress can be shown.
+
+        Programs that only have to be loaded wait until they are used: the first token comes first.
+        """
         longest = max(len(prompt) for prompt in prompts)
         buckets = self.session.buckets
         self.programs.get(buckets["prefill"][choose(list(buckets["prefill"]), longest, "a prompt")])
@@ -118,7 +122,8 @@ class Engine:
         last = min(longest + request.max_new_tokens - 1, self.session.slots)
         below = 0
         for bucket, name in sorted(buckets["decode"].items()):
-            if below < last and longest < bucket and last > longest:
+            used = below < last and longest < bucket and last > longest
+            if used and not self.programs.compiled(name):
                 self.programs.get(name)
             below = bucket
 
@@ -147,7 +152,7 @@ def open_engine(
             that does not fit, GG0701 and GG0702 for the prompts.
     """
     start = time.perf_counter()
-    path = locate(model) or Path(model)
+    path = _resolve(model)
     if is_artifact(path):
         return _from_artifact(open_artifact(path), options, encode, start, progress)
     checkpoint = open_checkpoint(path)
@@ -174,6 +179,22 @@ def open_engine(
         weights, programs = put_weights(source, progress), ProgramStore(built.module, progress)
     seconds = time.perf_counter() - start
     return Engine(built, tokenizer, programs, weights, seconds, False), prompts
+
+
+def _resolve(model: str) -> Path:
+    """Where MODEL is; what has a shape but no weights is refused (GG0705)."""
+    path = locate(model) or Path(model)
+    if not path.exists() and model.lower() in SHAPES:
+        raise GraphgenError(
+            "GG0705",
+            f"'{model}' is a shape without weights",
+            help="give a checkpoint; build, lower and run work on shapes",
+        )
+    if path.name == "config.json" and path.is_file():
+        raise GraphgenError(
+            "GG0705", f"{path} has no weights", help="give the folder with model.safetensors in it"
+        )
+    return path
 
 
 def _asked(mine: Settings, options: Options) -> Settings:

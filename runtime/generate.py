@@ -109,7 +109,10 @@ def check_prompts(prompts: Sequence[Sequence[int]], rows: int) -> None:
         raise GraphgenError("GG0702", "there is no prompt", help="give at least one --prompt")
     if len(prompts) > rows:
         raise GraphgenError(
-            "GG0705", f"{len(prompts)} prompts, but the programs were compiled for {rows} rows"
+            "GG0705",
+            f"{len(prompts)} prompts, but the programs were compiled for {rows} "
+            f"row{'s' if rows > 1 else ''}",
+            help="give fewer prompts, or make another artifact",
         )
 
 

@@ -62,6 +62,11 @@ class ProgramStore:
             found = self._programs[name] = self._make(name)
         return found
 
+    def compiled(self, name: str) -> bool:
+        """Whether getting the program takes no compilation."""
+        path = self._path(name)
+        return name in self._programs or (path is not None and path.is_file())
+
     def _make(self, name: str) -> CpuProgram:
         function = self.module.function(name)
         start = time.perf_counter()
