@@ -137,8 +137,13 @@ class Builder(Vocabulary):
         return self.emit("constant", (), {"value": Literal.of(dtype, value)}).result
 
     def full(self, value: float, type: TensorType) -> Value:
-        """``value`` in every element of a tensor of this type; shape may hold symbols."""
-        number = value if type.dtype.is_float else int(value)
+        """``value`` in every element of a tensor of this type; shape may hold symbols.
+
+        Raises:
+            GraphgenError: GG0104 for a value the type cannot hold, such as 0.5 in s32.
+        """
+        whole = isinstance(value, int) or value.is_integer()
+        number = int(value) if whole and not type.dtype.is_float else value
         scalar = self.literal(number, type.dtype)
         return scalar if not type.shape else self.broadcast_in_dim(scalar, type.shape, ())
 

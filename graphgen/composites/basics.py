@@ -60,7 +60,9 @@ def last_token(b: Builder, operands: Sequence[Value], attrs: Attrs) -> Sequence[
         # A step of one token has nothing to choose from, except for an idle row.
         return [b.reshape(x, (batch, x.shape[2]))]
     last = b.broadcast_in_dim(lengths - 1.0, (batch, active), [0])
-    chosen = b.compare(positions, last, "EQ")
+    # An idle row has length 0, and its padding is at -1 as well.
+    real = b.compare(positions, b.full(0, positions.type), "GE")
+    chosen = b.binary("and", b.compare(positions, last, "EQ"), real)
     zero = b.full(0.0, x.type)
     kept = b.select(b.broadcast_in_dim(chosen, x.shape, [0, 1]), x, zero)
     return [b.reduce(kept, [1], "add")]

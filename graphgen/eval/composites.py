@@ -93,7 +93,7 @@ def _last_token(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Sequence[A
     if operand.shape[1] == 1:
         return [operand[:, 0]]
     out = np.zeros((operand.shape[0], operand.shape[2]), operand.dtype)
-    rows, steps = np.nonzero(positions == (lengths - 1)[:, None])
+    rows, steps = np.nonzero((positions == (lengths - 1)[:, None]) & (positions >= 0))
     out[rows] = operand[rows, steps]
     return [out]
 

@@ -112,6 +112,8 @@ def encode(kind: DType, value: bool | int | float) -> bytes:
     Raises:
         GraphgenError: GG0104 for a value the type cannot hold.
     """
+    if kind is pred and value not in (0, 1):
+        raise GraphgenError("GG0104", f"{value!r} is not a value of pred")
     try:
         if kind is bf16:
             return _round_to_bf16(float(value))

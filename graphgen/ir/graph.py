@@ -208,9 +208,11 @@ class Block:
     def __iter__(self) -> Iterator[Op]:
         op = self.first
         while op is not None:
-            # An op erased by the loop body still knows its old successor.
             yield op
+            # An op erased by the loop body still knows its old successor, which may be gone too.
             op = op.next
+            while op is not None and op.block is None:
+                op = op.next
 
     def __reversed__(self) -> Iterator[Op]:
         op = self.last

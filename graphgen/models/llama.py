@@ -95,6 +95,10 @@ def read_config(config: Mapping[str, object]) -> LlamaConfig:
         raise GraphgenError(
             "GG0503", f"config: num_attention_heads = {heads} is no multiple of {kv_heads} KV heads"
         )
+    if reader.config.get("head_dim") is None and hidden % heads:
+        raise GraphgenError(
+            "GG0503", f"config: hidden_size = {hidden} does not divide into {heads} heads"
+        )
     if head_dim % 2:
         raise GraphgenError("GG0503", f"config: head_dim = {head_dim} is odd")
     reader.only("hidden_act", ["silu", "swish"], "silu")
@@ -120,14 +124,17 @@ def read_config(config: Mapping[str, object]) -> LlamaConfig:
 
 def _read_rope(reader: ConfigReader) -> RopeConfig:
     """``rope_theta`` and ``rope_scaling``, or transformers 5's ``rope_parameters``."""
-    given = reader.mapping("rope_parameters") or reader.mapping("rope_scaling") or {}
-    reader.used |= {"rope_parameters", "rope_scaling"}
+    given, older = reader.mapping("rope_parameters") or {}, reader.mapping("rope_scaling") or {}
+    if given and older and given != older:
+        raise GraphgenError("GG0503", "config: rope_parameters and rope_scaling disagree")
+    given = given or older
     scaling = ConfigReader({"rope_type": given.get("type"), **given})
     scaling.used |= {"type", "partial_rotary_factor"}
     theta = scaling.number("rope_theta", reader.number("rope_theta", 10000.0))
     kind = scaling.only("rope_type", ["default", "linear", "llama3"], "default")
     scaling.only("partial_rotary_factor", [1.0], 1.0)
     if kind == "default":
+        scaling.finish()
         return RopeConfig(theta)
     factor = scaling.number("factor")
     if kind == "linear":

@@ -187,6 +187,8 @@ def _attention(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, .
 def _last_token(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
     """Of x [B,S,E], each row's token at position ``lengths - 1``: [B,E]; 0 where there is none.
 
+    A call of one token a row (S = 1) gives that token, also of an idle row.
+
     Example:
         %y = last_token(%x, %positions, %lengths) : f32[B,4]
     """

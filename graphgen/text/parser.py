@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from graphgen.errors import GraphgenError
 from graphgen.ir import (
     Attrs,
     AttrValue,
+    Dim,
     Entry,
     Function,
     Loc,
@@ -44,6 +46,19 @@ _OP = re.compile(
 _RETURN = re.compile(rf"  return ({NAME}) = %({NAME})$")
 _LOC = re.compile(r"(\S+):(\d+)(?: (?!via )(\S+))?(?: via (\S+))?$")
 _TYPED = re.compile(r"(\w+\[[^\]]*\])(\{\S*\})?$")
+_ITEM = re.compile(r"[^,\s](?:[^,]*[^,\s])?")
+_WORD = re.compile(r"\S+")
+
+
+def _refuse_again(key: str, given: Mapping[str, AttrValue]) -> None:
+    if key in given:
+        raise GraphgenError("GG0104", f"attribute '{key}' is given twice")
+
+
+def _column(line: str, at: str, start: int) -> int:
+    """Where ``at`` stands in the line as a whole word, from ``start`` on; 0 when nowhere."""
+    found = re.compile(re.escape(at) + r"(?![\w.$\-])").search(line, start)
+    return found.start() if found else max(line.find(at), 0)
 
 
 def parse(text: str, filename: str = "<text>") -> Module:
@@ -72,10 +87,12 @@ class _Parser:
     )
     locs: dict[str, Loc] = field(default_factory=dict[str, Loc])
 
-    def fail(self, code: str, what: str, at: str = "", help: str = "") -> GraphgenError:
-        """An error at the current line, with a caret under ``at``."""
+    def fail(
+        self, code: str, what: str, at: str = "", help: str = "", start: int = 0
+    ) -> GraphgenError:
+        """An error at the current line, with a caret under ``at``, looked for from ``start`` on."""
         line = self.lines[self.number - 1] if self.number <= len(self.lines) else ""
-        column = max(line.find(at), 0) if at else len(line) - len(line.lstrip())
+        column = _column(line, at, start) if at else len(line) - len(line.lstrip())
         caret = " " * column + "^" * max(len(at), 1)
         where = f"{self.filename}:{self.number}:{column + 1}"
         return GraphgenError(code, what, where=where, note=f"{line}\n{caret}", help=help)
@@ -104,7 +121,13 @@ class _Parser:
                 module.mesh[name] = int(size)
         self.header(module)
         while (line := self.next_line()) is not None:
-            module.add(self.function(line))
+            at = self.number
+            function = self.function(line)
+            if function.name in module.functions:
+                self.number = at
+                what = f"function @{function.name} is defined twice"
+                raise self.fail("GG0107", what, f"@{function.name}")
+            module.add(function)
         return module
 
     def header(self, module: Module) -> None:
@@ -113,7 +136,7 @@ class _Parser:
             if line == "}":
                 return
             if match := _META.match(line):
-                module.meta[match[1]] = str(json.loads(match[2]))
+                module.meta[match[1]] = self.string(match[2])
             elif match := _ENTRY.match(line):
                 if match[2] in module.interface:
                     raise self.fail("GG0107", f"%{match[2]} is declared twice", f"%{match[2]}")
@@ -126,10 +149,31 @@ class _Parser:
         """One interface row."""
         logical = self.type(match[3])
         physical = self.type(match[4]) if match[4] else logical
-        layout = parse_sharding(match[7]) if match[7] else None
+        layout = self.sharding(match[7])
         return Entry(
             Role(match[1]), match[2], logical, physical, match[5] or "", match[6] or "", layout
         )
+
+    def string(self, text: str) -> str:
+        """A quoted text."""
+        try:
+            return str(json.loads(text))
+        except ValueError as error:
+            raise self.fail("GG0201", "this is no JSON string", text) from error
+
+    def sharding(self, text: str | None) -> Sharding | None:
+        """A sharding, with the place in the error if it is none."""
+        try:
+            return parse_sharding(text) if text else None
+        except GraphgenError as error:
+            raise self.fail(error.code, error.what, text or "", error.help) from error
+
+    def dim(self, text: str) -> Dim:
+        """A dimension, with the place in the error if it is none."""
+        try:
+            return parse_dim(text)
+        except GraphgenError as error:
+            raise self.fail(error.code, error.what, text, error.help) from error
 
     def type(self, text: str) -> TensorType:
         """A type, with the place in the error if it is none."""
@@ -147,7 +191,7 @@ class _Parser:
         for pair in (match[3] or "").split(","):
             if pair:
                 key, _, value = pair.partition("=")
-                function.dims[key] = parse_dim(value)
+                function.dims[key] = self.dim(value)
         values: dict[str, Value] = {}
         while (line_ := self.next_line()) is not None:
             if line_ == "}":
@@ -156,10 +200,11 @@ class _Parser:
                 self.op(function, found, values)
             elif found := _ARG.match(line_):
                 value = function.block.add_arg(self.type(found[2]), found[1])
-                value.sharding = parse_sharding(found[3]) if found[3] else None
+                value.sharding = self.sharding(found[3])
                 self.bind(values, found[1], value)
             elif found := _RETURN.match(line_):
-                function.outputs.append((found[1], self.read(values, f"%{found[2]}")))
+                value = self.read(values, f"%{found[2]}", found.start(2) - 1)
+                function.outputs.append((found[1], value))
             else:
                 raise self.fail("GG0201", "expected: %result = op(%operand) attr=value : type")
         raise self.fail("GG0201", f"function @{function.name} is not closed with }}")
@@ -170,33 +215,31 @@ class _Parser:
             raise self.fail("GG0107", f"%{name} is defined twice", f"%{name}")
         values[name] = value
 
-    def read(self, values: dict[str, Value], name: str) -> Value:
-        """Look ``%name`` up."""
+    def read(self, values: dict[str, Value], name: str, start: int) -> Value:
+        """Look ``%name`` up, which stands at column ``start``."""
         found = values.get(name[1:])
         if found is None:
-            raise self.fail("GG0202", f"{name} is not defined before this line", name)
+            what = f"{name} is not defined before this line"
+            raise self.fail("GG0202", what, name, start=start)
         return found
 
     def op(self, function: Function, match: re.Match[str], values: dict[str, Value]) -> None:
         """One op line, checked against inference."""
         results, name, operand_text, attr_text, type_text, loc_text = match.groups()
-        operands = tuple(
-            [self.read(values, item.strip()) for item in operand_text.split(",") if item.strip()]
-        )
-        attrs = self.op_attrs(name, attr_text)
-        types, shardings = self.op_types(type_text)
+        places = [(item[0], match.start(3) + item.start()) for item in _ITEM.finditer(operand_text)]
+        operands = tuple([self.read(values, item, start) for item, start in places])
+        attrs = self.op_attrs(name, attr_text, match)
+        types, shardings = self.op_types(type_text, match.start(5))
         try:
             wanted = infer(name, tuple([v.type for v in operands]), attrs)
         except InferError as error:
-            at = (
-                operand_text.split(",")[error.operand].strip()
-                if error.operand is not None
-                else name
-            )
-            raise self.fail("GG0105", f"{name}: {error}", at) from error
+            found = error.operand is not None and error.operand < len(places)
+            at, start = places[error.operand or 0] if found else (name, match.start(2))
+            raise self.fail("GG0105", f"{name}: {error}", at, start=start) from error
         if types != wanted:
             gives = ", ".join(type_.text for type_ in wanted)
-            raise self.fail("GG0203", f"{name} gives {gives}, the text says {type_text}", type_text)
+            what = f"{name} gives {gives}, the text says {type_text}"
+            raise self.fail("GG0203", what, type_text, start=match.start(5))
         names = [None if item[1:].isdigit() else item[1:] for item in results.split(", ")]
         if len(names) != len(types):
             raise self.fail("GG0201", f"{name} has {len(types)} results, {len(names)} named")
@@ -206,28 +249,31 @@ class _Parser:
             value.sharding = layout
             self.bind(values, text[1:], value)
 
-    def op_attrs(self, name: str, text: str) -> Attrs:
+    def op_attrs(self, name: str, text: str, line: re.Match[str]) -> Attrs:
         """The attributes of an op line; remembered by their text."""
         found = self.attrs.get((name, text))
         if found is not None:
             return found
         given: dict[str, AttrValue] = {}
-        at = name
+        at, start = name, line.start(2)
         try:
             known = {attr.name: attr for attr in op_def(name).attrs}
-            for item in text.split():
-                at = item
-                key, _, value = item.partition("=")
+            for match in _WORD.finditer(text):
+                at, start = match[0], line.start(4) + match.start()
+                key, _, value = at.partition("=")
                 if key not in known:
                     make_attrs(name, {key: value})
+                _refuse_again(key, given)
                 given[key] = parse_attr(known[key], value)
-            at = name
+            at, start = name, line.start(2)
             found = self.attrs[name, text] = make_attrs(name, given)
         except GraphgenError as error:
-            raise self.fail(error.code, error.what, at, error.help) from error
+            raise self.fail(error.code, error.what, at, error.help, start) from error
         return found
 
-    def op_types(self, text: str) -> tuple[tuple[TensorType, ...], tuple[Sharding | None, ...]]:
+    def op_types(
+        self, text: str, start: int
+    ) -> tuple[tuple[TensorType, ...], tuple[Sharding | None, ...]]:
         """The stated result types and shardings; remembered by their text."""
         found = self.types.get(text)
         if found is None:
@@ -237,9 +283,10 @@ class _Parser:
             for part in parts:
                 match = _TYPED.match(part.strip())
                 if not match:
-                    raise self.fail("GG0201", f"'{part.strip()}' is not a type", part.strip())
+                    what = f"'{part.strip()}' is not a type"
+                    raise self.fail("GG0201", what, part.strip(), start=start)
                 types.append(self.type(match[1]))
-                layouts.append(parse_sharding(match[2]) if match[2] else None)
+                layouts.append(self.sharding(match[2]))
             found = self.types[text] = (tuple(types), tuple(layouts))
         return found
 

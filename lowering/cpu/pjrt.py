@@ -133,9 +133,11 @@ def join(placed: Sequence[Any]) -> Any:
     if len(placed) == 1:
         return placed[0]
     mesh = Mesh(np.array([next(iter(array.devices())) for array in placed]), ("rank",))
-    # Only the buffers matter to a launch; the global shape stacks the ranks along dimension 0.
-    shape = (placed[0].shape[0] * len(placed), *placed[0].shape[1:])
-    layout = NamedSharding(mesh, PartitionSpec("rank"))
+    # Only the buffers matter to a launch; the global shape stacks the ranks along dimension 0, and
+    # scalars, which have none, pass for copies of one.
+    first = placed[0].shape
+    shape = (first[0] * len(placed), *first[1:]) if first else ()
+    layout = NamedSharding(mesh, PartitionSpec("rank") if first else PartitionSpec())
     return jax.make_array_from_single_device_arrays(shape, layout, list(placed))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import re
 
 from graphgen.errors import GraphgenError
 from graphgen.ir import Function, Loc, Module, Op, Role, Value
@@ -25,14 +25,15 @@ def emit_stablehlo(module: Module, function: Function, *, locs: bool = True) -> 
     Raises:
         GraphgenError: GG0401 for an op StableHLO has no form of, GG0106 for unbound symbols.
     """
-    names = value_names(function)
+    names = _names(function)
     table = _Locations() if locs else None
     lines = [_op(op, names, table) for op in function.block]
     results = ", ".join([names[value] for _, value in function.outputs])
     types = ", ".join([type_text(value.type) for _, value in function.outputs])
+    returned = f" {results} : {types}" if results else ""
     arguments = ",\n    ".join(_arguments(module, function, names))
     outputs = ", ".join(
-        f"{type_text(value.type)} {{jax.result_info = {json.dumps(name)}}}"
+        f"{type_text(value.type)} {{jax.result_info = {_quoted(name)}}}"
         for name, value in function.outputs
     )
     head = f"module @{_symbol(module.name)} attributes {{mhlo.num_replicas = {module.ranks} : i32}}"
@@ -41,7 +42,7 @@ def emit_stablehlo(module: Module, function: Function, *, locs: bool = True) -> 
             f"{head} {{",
             f"  func.func public @main(\n    {arguments}) -> ({outputs}) {{",
             *lines,
-            f"    return {results} : {types}",
+            f"    return{returned}",
             "  }",
             "}",
             *(table.definitions() if table else []),
@@ -50,8 +51,28 @@ def emit_stablehlo(module: Module, function: Function, *, locs: bool = True) -> 
     )
 
 
+# What MLIR takes as the name of a value; ours may be in any alphabet, or begin with a digit.
+_NAME = re.compile(r"%(?:\d+|[A-Za-z_.\-][\w.$\-]*)", re.ASCII)
+
+
+def _names(function: Function) -> dict[Value, str]:
+    """A name for each value that MLIR can read; ours never start with $."""
+    names = value_names(function)
+    return {
+        value: name if _NAME.fullmatch(name) else f"%$value.{index}"
+        for index, (value, name) in enumerate(names.items())
+    }
+
+
 def _symbol(name: str) -> str:
-    return "".join(c if c.isalnum() or c == "_" else "_" for c in name)
+    safe = re.sub(r"\W", "_", name, flags=re.ASCII)
+    return safe if re.match(r"[A-Za-z_]", safe) else f"_{safe}"
+
+
+def _quoted(text: str) -> str:
+    """A string in MLIR's spelling: bytes that are not plain are written in hexadecimal."""
+    plain = (chr(b) if 32 <= b < 127 and b not in b'"\\' else f"\\{b:02X}" for b in text.encode())
+    return f'"{"".join(plain)}"'
 
 
 def donated(module: Module, function: Function) -> dict[int, int]:
@@ -101,8 +122,8 @@ class _Locations:
 
     def definitions(self) -> list[str]:
         return [
-            f"{name} = loc(fused[{json.dumps(_operation(where))}, "
-            f"{json.dumps(where.file)}:{where.line}:0])"
+            f"{name} = loc(fused[{_quoted(_operation(where))}, "
+            f"{_quoted(where.file)}:{where.line}:0])"
             for where, name in self.numbers.items()
         ]
 

@@ -100,7 +100,9 @@ def test_product_and_symbols():
     assert symbols(shape) == {"B", "S"}
 
 
-@pytest.mark.parametrize("text", ["", "B+", "*B", "B**2", "2B", "B S", "B/2", "-", "1.5", "²", "+B"])
+@pytest.mark.parametrize(
+    "text", ["", "B+", "*B", "B**2", "2B", "B S", "B/2", "-", "1.5", "²", "+B"]
+)
 def test_what_is_no_dimension_is_refused(text: str):
     with pytest.raises(GraphgenError) as caught:
         parse_dim(text)

@@ -47,7 +47,16 @@ def test_bf16_rounds_to_nearest_even_for_any_f32(bits: int):
 @pytest.mark.parametrize(
     "bits",
     # A tie to even below, a tie to even above, just over a tie, overflow to infinity, subnormals.
-    [0x3F808000, 0x3F818000, 0x3F808001, 0x7F7FFFFF, 0x00000001, 0x00008000, 0x80018000, 0xFF800000],
+    [
+        0x3F808000,
+        0x3F818000,
+        0x3F808001,
+        0x7F7FFFFF,
+        0x00000001,
+        0x00008000,
+        0x80018000,
+        0xFF800000,
+    ],
 )
 def test_bf16_ties_and_ends(bits: int):
     value = from_bits(bits)
@@ -80,6 +89,8 @@ def test_pred_is_one_byte():
     dtype_ = dtype("pred")
     assert encode(dtype_, True) + encode(dtype_, False) == b"\1\0"
     assert decode(dtype_, b"\1\0") == [True, False]
+    with pytest.raises(GraphgenError, match=r"2 is not a value of pred"):
+        encode(dtype_, 2)
 
 
 @pytest.mark.parametrize(("name", "value"), [("f16", 70000.0), ("f32", 1e39), ("bf16", 1e39)])

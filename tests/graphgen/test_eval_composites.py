@@ -1,0 +1,314 @@
+"""Composites: what the documentation says, what the NumPy rule does and what the parts make."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import jax
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from graphgen.build import Builder
+from graphgen.composites import DECOMPOSITIONS, decompose
+from graphgen.eval import COMPOSITES, MEANING, NATIVE, Array, evaluate, numpy_dtype
+from graphgen.ir import AttrValue, DType, Function, Literal, Op, TensorType, dtype, symbol, tensor
+from graphgen.ir.dtype import bf16, f32, pred, s32
+from graphgen.ops import OPS
+
+FLOATS = [f32, bf16, dtype("f16")]
+# Errors of one rounding to the type, on values of about one.
+ROUNDING = {"f32": 2e-6, "bf16": 2**-7, "f16": 2**-10}
+
+
+class Case:
+    """One use of a composite with arrays for its operands."""
+
+    def __init__(
+        self, name: str, types: list[TensorType], attrs: dict[str, AttrValue], arrays: list[Array]
+    ) -> None:
+        self.function = Function("f")
+        args = [self.function.block.add_arg(t, f"a{i}") for i, t in enumerate(types)]
+        self.op: Op = Builder(self.function).emit(name, args, attrs)
+        self.function.outputs = [(f"r{i}", value) for i, value in enumerate(self.op.results)]
+        self.given = {f"a{i}": array for i, array in enumerate(arrays)}
+
+    def whole(self, wide: bool) -> dict[str, Array]:
+        return evaluate(self.function, self.given, MEANING if wide else NATIVE)
+
+    def parts(self, wide: bool) -> dict[str, Array]:
+        """By the decomposition, which is all simple ops."""
+        body = decompose(self.op, DECOMPOSITIONS[self.op.name])
+        assert not any(OPS[op.name].composite for op in body.ops)
+        return evaluate(body, self.given, MEANING if wide else NATIVE)
+
+
+def normal(random: np.random.Generator, kind: DType, *shape: int) -> Array:
+    return random.standard_normal(shape).astype(numpy_dtype(kind))
+
+
+class Sizes:
+    """Random sizes and numbers for one case."""
+
+    def __init__(self, seed: int, kind: DType) -> None:
+        self.random = np.random.default_rng(seed)
+        self.kind = kind
+
+    def size(self, low: int = 1, high: int = 5) -> int:
+        return int(self.random.integers(low, high + 1))
+
+    def floats(self, *shape: int) -> Array:
+        return normal(self.random, self.kind, *shape)
+
+    def integers(self, low: int, high: int, *shape: int) -> Array:
+        return self.random.integers(low, high, shape).astype(np.int32)
+
+    def case(self, name: str, attrs: dict[str, AttrValue], *arrays: Array) -> Case:
+        kinds = {np.dtype(np.int32): s32, np.dtype(np.bool_): pred, np.dtype(np.float32): f32}
+        types = [tensor(kinds.get(array.dtype, self.kind), array.shape) for array in arrays]
+        return Case(name, types, attrs, list(arrays))
+
+
+def embedding(s: Sizes) -> Case:
+    rows = s.size()
+    # Ids outside the table are clamped.
+    return s.case("embedding", {}, s.floats(rows, s.size()), s.integers(-2, rows + 2, 2, s.size()))
+
+
+def rms_norm(s: Sizes) -> Case:
+    size = s.size(1, 9)
+    x = s.floats(s.size(), s.size(), size)
+    # The residual stream may be wider than the weights.
+    x = x.astype(np.float32) if s.size(0, 1) else x
+    return s.case("rms_norm", {"epsilon": 1e-5}, x, s.floats(size))
+
+
+def silu(s: Sizes) -> Case:
+    return s.case("silu", {}, s.floats(s.size(), s.size()) * np.asarray(8, numpy_dtype(s.kind)))
+
+
+def rope_table(s: Sizes) -> Case:
+    inv_freq = Literal.of(f32, [float(x) for x in s.random.uniform(0.01, 1, s.size())])
+    attrs: dict[str, AttrValue] = {"inv_freq": inv_freq, "scale": [1.0, 0.5][s.size(0, 1)]}
+    return s.case("rope_table", attrs, s.integers(-1, 30, s.size(), s.size()))
+
+
+def rope(s: Sizes) -> Case:
+    b, t, half = s.size(), s.size(), s.size()
+    angle = s.random.uniform(-3, 3, (b, t, half))
+    tables = [np.cos(angle).astype(np.float32), np.sin(angle).astype(np.float32)]
+    return s.case("rope", {}, s.floats(b, t, s.size(), 2 * half), *tables)
+
+
+def attention_mask(s: Sizes) -> Case:
+    b, t = s.size(), s.size()
+    attrs: dict[str, AttrValue] = {"attended": s.size(0, 8)}
+    return s.case("attention_mask", attrs, s.integers(-1, 8, b, t), s.integers(0, 9, b))
+
+
+def cache_read(s: Sizes) -> Case:
+    rows, slots = s.size(), s.size(2, 6)
+    in_place = bool(s.size(0, 1))
+    b = rows if in_place else s.size()
+    ids = np.arange(b, dtype=np.int32) if in_place else s.integers(0, rows + 1, b)
+    attrs: dict[str, AttrValue] = {"attended": s.size(1, slots)}
+    attrs["rows"] = "in_place" if in_place else "any"
+    return s.case("cache_read", attrs, s.floats(rows, slots, 2, 3), ids)
+
+
+def kv_update(s: Sizes) -> Case:
+    rows, slots, t = s.size(2, 4), s.size(3, 6), s.size(1, 3)
+    b = s.size(1, rows)
+    # Each row once, one of them idle; positions in order, padding before or after them.
+    ids = s.random.permutation(rows)[:b].astype(np.int32)
+    ids[s.size(0, b - 1)] = rows
+    first = s.integers(-1, slots + 1, b)[:, None]
+    at = np.where(first < 0, -1, first + np.arange(t)).astype(np.int32)
+    return s.case("kv_update", {}, s.floats(rows, slots, 2, 3), s.floats(b, t, 2, 3), ids, at)
+
+
+def attention(s: Sizes) -> Case:
+    b, t, c, kv_heads, group, d = (s.size(1, 4) for _ in range(6))
+    mask = s.random.random((b, t, c)) < 0.6
+    mask[0, 0] = False  # a row that may read nothing
+    keys = (b, c, kv_heads, d)
+    query = s.floats(b, t, kv_heads * group, d)
+    return s.case("attention", {"scale": d**-0.5}, query, s.floats(*keys), s.floats(*keys), mask)
+
+
+def last_token(s: Sizes) -> Case:
+    b, t = s.size(), s.size()
+    lengths = s.integers(0, t + 2, b)
+    left = s.random.random(b) < 0.5
+    steps = np.arange(t)
+    right_padded = np.where(steps < lengths[:, None], steps, -1)
+    left_padded = np.where(steps >= t - lengths[:, None], steps - t + lengths[:, None], -1)
+    at = np.where(left[:, None], left_padded, right_padded).astype(np.int32)
+    return s.case("last_token", {}, s.floats(b, t, s.size()), at, lengths)
+
+
+CASES: Mapping[str, Callable[[Sizes], Case]] = {
+    make.__name__: make
+    for make in (
+        embedding,
+        rms_norm,
+        silu,
+        rope_table,
+        rope,
+        attention_mask,
+        cache_read,
+        kv_update,
+        attention,
+        last_token,
+    )
+}
+
+
+def test_every_composite_is_tried():
+    assert set(CASES) == set(COMPOSITES)
+
+
+@pytest.mark.parametrize("kind", FLOATS, ids=str)
+@pytest.mark.parametrize("name", CASES)
+@settings(max_examples=25, derandomize=True)
+@given(seed=st.integers(0, 10**6))
+def test_the_parts_make_the_whole(name: str, kind: DType, seed: int):
+    case = CASES[name](Sizes(seed, kind))
+    whole, parts = case.whole(wide=True), case.parts(wide=True)
+    assert list(whole) == list(parts)
+    for key, array in whole.items():
+        np.testing.assert_allclose(parts[key], array, rtol=1e-9, atol=1e-9, err_msg=key)
+    whole, parts = case.whole(wide=False), case.parts(wide=False)
+    tolerance = ROUNDING[kind.name]
+    for (key, array), result in zip(whole.items(), case.op.results, strict=True):
+        assert parts[key].dtype == array.dtype == numpy_dtype(result.dtype)
+        ours, theirs = (np.asarray(x).astype(np.float64) for x in (parts[key], array))
+        np.testing.assert_allclose(ours, theirs, rtol=4 * tolerance, atol=4 * tolerance)
+
+
+EXACT = ("embedding", "attention_mask", "cache_read", "kv_update", "last_token")
+
+
+@pytest.mark.parametrize("kind", FLOATS, ids=str)
+@pytest.mark.parametrize("name", EXACT)
+def test_moving_rounds_nothing(name: str, kind: DType):
+    for seed in range(10):
+        case = CASES[name](Sizes(seed, kind))
+        for key, array in case.whole(wide=False).items():
+            np.testing.assert_array_equal(case.parts(wide=False)[key], array)
+
+
+def run(name: str, attrs: dict[str, AttrValue], *arrays: Array, kind: DType = f32) -> Array:
+    return Sizes(0, kind).case(name, attrs, *arrays).whole(wide=False)["r0"]
+
+
+def test_attention_against_jax():
+    random = np.random.default_rng(1)
+    q = normal(random, f32, 2, 3, 6, 8)
+    k, v = (normal(random, f32, 2, 5, 2, 8) for _ in range(2))
+    mask = random.random((2, 3, 5)) < 0.7
+    mask[..., 0] = True
+    theirs = jax.nn.dot_product_attention(q, k, v, mask=mask[:, None], scale=0.3)
+    ours = run("attention", {"scale": 0.3}, q, k, v, mask)
+    np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
+
+
+def test_a_row_that_reads_nothing_stays_finite():
+    random = np.random.default_rng(1)
+    q, k = normal(random, f32, 1, 2, 2, 4), normal(random, f32, 1, 3, 2, 4)
+    mask = np.zeros((1, 2, 3), np.bool_)
+    mask[0, 1] = True
+    case = Sizes(0, f32).case("attention", {"scale": 0.5}, q, k, k, mask)
+    for out in (case.whole(wide=False)["r0"], case.parts(wide=False)["r0"]):
+        assert np.isfinite(out).all()
+
+
+def test_silu_against_jax():
+    x = np.array([-100.0, -5.0, -0.5, 0.0, 0.5, 5.0, 100.0], np.float32)
+    np.testing.assert_allclose(run("silu", {}, x), jax.nn.silu(x), rtol=1e-6, atol=1e-30)
+
+
+def test_rms_norm_by_hand():
+    x = np.array([[3.0, 4.0]], np.float32)
+    weight = np.array([1.0, 2.0], np.float32)
+    out = run("rms_norm", {"epsilon": 0.0}, x, weight)
+    np.testing.assert_allclose(out, [[3 / 12.5**0.5, 2 * 4 / 12.5**0.5]], rtol=1e-6)
+
+
+def test_rms_norm_rounds_before_the_weight():
+    # As transformers does: weight * normal.to(bf16), not (weight * normal).to(bf16).
+    random = np.random.default_rng(3)
+    x, weight = normal(random, bf16, 64, 33), normal(random, bf16, 33)
+    wide = x.astype(np.float32)
+    scale = 1 / np.sqrt((wide * wide).mean(-1, keepdims=True) + np.float32(1e-5))
+    wanted = (wide * scale).astype(ml_dtypes.bfloat16) * weight
+    ours = run("rms_norm", {"epsilon": 1e-5}, x, weight, kind=bf16)
+    different = ours.astype(np.float32) != wanted.astype(np.float32)
+    late = (wide * scale * weight.astype(np.float32)).astype(ml_dtypes.bfloat16)
+    assert different.mean() < 0.01
+    assert (late.astype(np.float32) != wanted.astype(np.float32)).mean() > 0.1
+
+
+def test_rope_turns_halves():
+    # transformers: x * cos + rotate_half(x) * sin, with tables repeated over both halves.
+    random = np.random.default_rng(4)
+    x = normal(random, f32, 2, 3, 2, 8)
+    angle = random.uniform(-3, 3, (2, 3, 4)).astype(np.float32)
+    cos, sin = (np.tile(f(angle), 2)[:, :, None] for f in (np.cos, np.sin))
+    rotated = np.concatenate([-x[..., 4:], x[..., :4]], -1)
+    ours = run("rope", {}, x, np.cos(angle), np.sin(angle))
+    np.testing.assert_allclose(ours, x * cos + rotated * sin, rtol=1e-5, atol=1e-6)
+
+
+def test_rope_table_by_hand():
+    inv_freq = Literal.of(f32, [1.0, 0.1])
+    case = Sizes(0, f32).case(
+        "rope_table", {"inv_freq": inv_freq, "scale": 2.0}, np.array([[0, 3]], np.int32)
+    )
+    out = case.whole(wide=True)
+    angle = np.array([[[0, 0], [3, 3 * float(np.float32(0.1))]]])
+    np.testing.assert_allclose(out["r0"], 2 * np.cos(angle), rtol=1e-12)
+    np.testing.assert_allclose(out["r1"], 2 * np.sin(angle), rtol=1e-12)
+
+
+def test_a_mask_by_hand():
+    at = np.array([[-1, 0, 1], [2, 3, -1]], np.int32)
+    out = run("attention_mask", {"attended": 4}, at, np.array([2, 3], np.int32))
+    wanted = [["....", "x...", "xx.."], ["xxx.", "xxx.", "...."]]
+    assert [["".join(".x"[int(c)] for c in row) for row in rows] for rows in out] == wanted
+
+
+def test_kv_update_never_clamps():
+    cache = np.zeros((2, 3, 1, 1), np.float32)
+    new = np.arange(1, 9, dtype=np.float32).reshape(4, 2, 1, 1)
+    ids = np.array([0, 1, 2, -1], np.int32)
+    at = np.array([[1, 2], [2, 3], [0, 1], [0, 1]], np.int32)
+    out = run("kv_update", {}, cache, new, ids, at)
+    np.testing.assert_array_equal(out[..., 0, 0], [[0, 1, 2], [0, 0, 3]])
+
+
+def test_last_token_by_hand():
+    x = np.arange(12, dtype=np.float32).reshape(3, 4, 1)
+    at = np.array([[0, 1, 2, -1], [-1, -1, 0, 1], [-1, -1, -1, -1]], np.int32)
+    out = run("last_token", {}, x, at, np.array([3, 2, 0], np.int32))
+    # Right padding, left padding, and an idle row: its padding is no token.
+    np.testing.assert_array_equal(out[:, 0], [2, 7, 0])
+
+
+def test_last_token_of_one():
+    x = np.array([[[5.0]], [[6.0]]], np.float32)
+    out = run("last_token", {}, x, np.array([[3], [-1]], np.int32), np.array([4, 0], np.int32))
+    np.testing.assert_array_equal(out[:, 0], [5, 6])
+
+
+def test_decompositions_keep_symbols():
+    b, s = symbol("B"), symbol("S")
+    function = Function("f")
+    x = function.block.add_arg(tensor(f32, (b, s, 6)), "x")
+    weight = function.block.add_arg(tensor(f32, (6,)), "w")
+    op = Builder(function).emit("rms_norm", [x, weight], {"epsilon": 1e-5})
+    body = decompose(op, DECOMPOSITIONS["rms_norm"])
+    assert body.outputs[0][1].type is op.result.type
+    assert all(op.loc is other.loc for other in body.ops)

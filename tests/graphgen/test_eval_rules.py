@@ -1,0 +1,278 @@
+"""The NumPy rule of every simple op against jax.lax, ends and odd sizes included."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import ml_dtypes
+import numpy as np
+import pytest
+from jax import lax
+
+from graphgen.errors import GraphgenError
+from graphgen.eval import MEANING, RULES, Array, evaluate, evaluate_ranks
+from graphgen.ir import Attrs, Function, Op
+from graphgen.text import parse
+from tests.oracles.op_samples import BY_OP, Sample, inputs, program
+
+Reference = Callable[..., Any]
+
+
+# NumPy's names, written out apart from graphgen's own table.
+NUMPY_NAMES = {
+    "pred": "bool", "s8": "int8", "s16": "int16", "s32": "int32", "u8": "uint8", "u16": "uint16",
+    "f16": "float16", "bf16": "bfloat16", "f32": "float32",
+}  # fmt: skip
+
+
+def jax_dtype(attrs: Attrs) -> Any:
+    return np.dtype(NUMPY_NAMES[attrs.element("dtype").name])
+
+
+def constant(attrs: Attrs) -> Any:
+    literal = attrs.literal("value")
+    flat = np.array(literal.values()).reshape(literal.shape)
+    return flat.astype(NUMPY_NAMES[literal.dtype.name])
+
+
+def last(indices: Any, attrs: Attrs) -> Any:
+    """jax wants the index vectors in the last dimension."""
+    at = attrs.integer("index_vector_dim")
+    return indices[..., None] if at == indices.ndim else np.moveaxis(indices, at, -1)
+
+
+def from_the_front(starts: Sequence[Any]) -> list[Any]:
+    """jax counts a negative start from the end; HLO clamps it."""
+    return [lax.max(start, np.zeros((), start.dtype)) for start in starts]
+
+
+def gather(attrs: Attrs, operand: Any, indices: Any) -> Any:
+    numbers = lax.GatherDimensionNumbers(
+        attrs.integers("offset_dims"),
+        attrs.integers("collapsed_slice_dims"),
+        attrs.integers("start_index_map"),
+    )
+    sizes = attrs.integers("slice_sizes")
+    return lax.gather(operand, last(indices, attrs), numbers, sizes, mode="clip")
+
+
+def scatter(attrs: Attrs, operand: Any, indices: Any, updates: Any) -> Any:
+    numbers = lax.ScatterDimensionNumbers(
+        attrs.integers("update_window_dims"),
+        attrs.integers("inserted_window_dims"),
+        attrs.integers("scatter_dims_to_operand_dims"),
+    )
+    write = lax.scatter if attrs.text("kind") == "assign" else lax.scatter_add
+    return write(operand, last(indices, attrs), updates, numbers, mode="drop")
+
+
+def reduce(attrs: Attrs, x: Any) -> Any:
+    kind, dims = attrs.text("kind"), attrs.integers("dimensions")
+    is_float = jax.numpy.issubdtype(x.dtype, np.floating)
+    low = -np.inf if is_float else jax.numpy.iinfo(x.dtype).min
+    high = np.inf if is_float else jax.numpy.iinfo(x.dtype).max
+    start, combine = {
+        "add": (0, lax.add),
+        "maximum": (low, lax.max),
+        "minimum": (high, lax.min),
+    }[kind]
+    # Sums of 16-bit floats are taken in f32.
+    wide = x.astype(np.float32) if is_float else x
+    return lax.reduce(wide, np.array(start).astype(wide.dtype), combine, dims).astype(x.dtype)
+
+
+def dot_general(attrs: Attrs, lhs: Any, rhs: Any) -> Any:
+    contracting = attrs.integers("lhs_contracting_dims"), attrs.integers("rhs_contracting_dims")
+    batch = attrs.integers("lhs_batch_dims"), attrs.integers("rhs_batch_dims")
+    return lax.dot_general(
+        lhs, rhs, (contracting, batch), preferred_element_type=jax_dtype(attrs), precision="highest"
+    )
+
+
+COMPARE = {"EQ": lax.eq, "NE": lax.ne, "LT": lax.lt, "LE": lax.le, "GT": lax.gt, "GE": lax.ge}
+
+REFERENCE: dict[str, Reference] = {
+    "exponential": lambda a, x: lax.exp(x),
+    "rsqrt": lambda a, x: lax.rsqrt(x),
+    "logistic": lambda a, x: lax.logistic(x),
+    "cosine": lambda a, x: lax.cos(x),
+    "sine": lambda a, x: lax.sin(x),
+    "negate": lambda a, x: lax.neg(x),
+    "add": lambda a, x, y: lax.add(x, y),
+    "subtract": lambda a, x, y: lax.sub(x, y),
+    "multiply": lambda a, x, y: lax.mul(x, y),
+    "divide": lambda a, x, y: lax.div(x, y),
+    "maximum": lambda a, x, y: lax.max(x, y),
+    "minimum": lambda a, x, y: lax.min(x, y),
+    "and": lambda a, x, y: lax.bitwise_and(x, y),
+    "compare": lambda a, x, y: COMPARE[a.text("direction")](x, y),
+    "select": lambda a, p, x, y: lax.select(p, x, y),
+    "convert": lambda a, x: lax.convert_element_type(x, jax_dtype(a)),
+    "bitcast_convert": lambda a, x: lax.bitcast_convert_type(x, jax_dtype(a)),
+    "constant": constant,
+    "iota": lambda a: lax.broadcasted_iota(
+        jax_dtype(a), a.integers("shape"), a.integer("dimension")
+    ),
+    "broadcast_in_dim": lambda a, x: lax.broadcast_in_dim(
+        x, a.integers("shape"), a.integers("dimensions")
+    ),
+    "reshape": lambda a, x: lax.reshape(x, a.integers("shape")),
+    "transpose": lambda a, x: lax.transpose(x, a.integers("permutation")),
+    "slice": lambda a, x: lax.slice(
+        x, a.integers("start_indices"), a.integers("limit_indices"), a.integers("strides") or None
+    ),
+    "concatenate": lambda a, *x: lax.concatenate(x, a.integer("dimension")),
+    "pad": lambda a, x, v: lax.pad(
+        x, v, [(lo, hi, 0) for lo, hi in zip(a.integers("low"), a.integers("high"), strict=True)]
+    ),
+    "reduce": reduce,
+    "dot_general": dot_general,
+    "gather": gather,
+    "scatter": scatter,
+    "dynamic_slice": lambda a, x, *at: lax.dynamic_slice(
+        x, from_the_front(at), a.integers("slice_sizes")
+    ),
+    "dynamic_update_slice": lambda a, x, u, *at: lax.dynamic_update_slice(x, u, from_the_front(at)),
+}
+
+
+def test_every_rule_has_a_reference_and_samples():
+    assert set(REFERENCE) == set(RULES) == set(BY_OP)
+
+
+def by_jax(samples: Sequence[Sample], ops: Sequence[Op]) -> list[Array]:
+    """All samples of an op in one compilation."""
+    apply = REFERENCE[ops[0].name]
+
+    def run(arrays: list[list[Array]]) -> list[Any]:
+        return [apply(op.attrs, *given) for op, given in zip(ops, arrays, strict=True)]
+
+    return [np.asarray(out) for out in jax.jit(run)([item.arrays() for item in samples])]
+
+
+def difference(sample: Sample, ours: Array, theirs: Array) -> str:
+    """What is different, empty when nothing that matters."""
+    if (ours.dtype, ours.shape) != (theirs.dtype, theirs.shape):
+        return f"{sample.name}: {ours.dtype}{ours.shape} and {theirs.dtype}{theirs.shape}"
+    ulps = {"f32": 3e-6, "bf16": 2**-8, "f16": 2**-10}
+    tolerance = 0.0 if sample.exact else ulps[sample.result.split("[")[0]]
+    wide = [np.asarray(x).astype(np.float64) for x in (ours, theirs)]
+    if np.allclose(*wide, rtol=tolerance, atol=tolerance, equal_nan=True):
+        return ""
+    return f"{sample.name}: {ours} and {theirs}"
+
+
+@pytest.mark.parametrize("name", REFERENCE)
+def test_numpy_agrees_with_jax(name: str):
+    samples = BY_OP[name]
+    function = program(samples).function("f")
+    ours = evaluate(function, inputs(samples))
+    theirs = by_jax(samples, list(function.ops))
+    pairs = zip(samples, ours.values(), theirs, strict=True)
+    assert list(filter(None, (difference(item, a, b) for item, a, b in pairs))) == []
+
+
+@pytest.mark.parametrize("name", [n for n in REFERENCE if n != "bitcast_convert"])
+def test_meaning_is_double_precision(name: str):
+    samples = BY_OP[name]
+    function = program(samples).function("f")
+    given = inputs(samples)
+    native, wide = evaluate(function, given), evaluate(function, given, MEANING)
+    for item, key in zip(samples, native, strict=True):
+        is_float = item.result.split("[")[0] in ("f32", "bf16", "f16")
+        wanted = np.dtype(np.float64) if is_float else native[key].dtype
+        assert wide[key].dtype == wanted, item.name
+        assert wide[key].shape == native[key].shape, item.name
+        if name in ("convert", "constant", "iota") and is_float:
+            # Nothing is rounded: the operand itself, in double precision.
+            assert np.all(np.isnan(wide[key]) == np.isnan(native[key].astype(np.float64)))
+
+
+def test_a_convert_between_floats_means_nothing():
+    text = "module @m level=logical {\n}\nfunc @f {\n  arg %x : f32[2]\n"
+    text += "  %h = convert(%x) dtype=bf16 : bf16[2]\n  %y = convert(%h) dtype=f32 : f32[2]\n"
+    function = parse(text + "  return y = %y\n}\n").function("f")
+    x = np.array([1 / 3, 1e-9])
+    np.testing.assert_array_equal(evaluate(function, {"x": x}, MEANING)["y"], x)
+    native = evaluate(function, {"x": x})["y"]
+    assert native.dtype == np.float32
+    assert not np.array_equal(native, x.astype(np.float32))
+
+
+def test_a_float_kept_as_bits_means_the_float():
+    # Under MEANING a cache of bits holds the floats themselves, also between two calls.
+    text = "module @m level=logical {\n}\nfunc @f {\n  arg %k : u16[2]\n"
+    text += "  %y = bitcast_convert(%k) dtype=bf16 : bf16[2]\n  return y = %y\n  return k = %k\n}\n"
+    function = parse(text).function("f")
+    x = np.array([1 / 3, -2.5])
+    out = evaluate(function, {"k": x}, MEANING)
+    np.testing.assert_array_equal(out["y"], x)
+    np.testing.assert_array_equal(out["k"], x)
+    bits = np.array([0.5, -2.0]).astype(ml_dtypes.bfloat16)
+    np.testing.assert_array_equal(evaluate(function, {"k": bits.view(np.uint16)})["y"], bits)
+
+
+def one(line: str, *args: str) -> Function:
+    arg_lines = "".join(f"  arg {arg}\n" for arg in args)
+    text = f"module @m level=sharded {{\n}}\nfunc @f {{\n{arg_lines}  {line}\n  return y = %y\n}}\n"
+    return parse(text).function("f")
+
+
+@pytest.mark.parametrize(
+    ("kind", "groups", "wanted"),
+    [
+        ("add", "[[0,1,2]]", [[7.0, 7.0], [7.0, 7.0], [7.0, 7.0]]),
+        ("maximum", "[[0,1,2]]", [[4.0, 4.0], [4.0, 4.0], [4.0, 4.0]]),
+        ("minimum", "[[2,0],[1]]", [[1.0, 1.0], [2.0, 2.0], [1.0, 1.0]]),
+        ("add", "[[0],[1,2]]", [[1.0, 1.0], [6.0, 6.0], [6.0, 6.0]]),
+    ],
+)
+def test_all_reduce_combines_within_groups(kind: str, groups: str, wanted: list[list[float]]):
+    function = one(
+        f"%y = all_reduce(%x) kind={kind} replica_groups={groups} : f32[2]", "%x : f32[2]"
+    )
+    ranks = [{"x": np.full(2, value, np.float32)} for value in (1.0, 2.0, 4.0)]
+    out = evaluate_ranks(function, ranks)
+    np.testing.assert_array_equal([o["y"] for o in out], wanted)
+
+
+def test_inputs_that_do_not_fit_are_named():
+    function = one("%y = negate(%x) : f32[2]", "%x : f32[2]")
+    with pytest.raises(GraphgenError) as caught:
+        evaluate(function, {})
+    assert (caught.value.code, caught.value.what) == ("GG0402", "@f needs the input %x f32[2]")
+    with pytest.raises(GraphgenError) as caught:
+        evaluate(function, {"x": np.zeros((3,), np.float32)})
+    assert (caught.value.code, caught.value.what) == ("GG0402", "@f: input %x is [3], not f32[2]")
+
+
+def test_an_op_without_a_rule_is_refused():
+    function = one("%y = negate(%x) : f32[2]", "%x : f32[2]")
+    next(function.ops).name = "hlo.opaque"
+    with pytest.raises(GraphgenError, match=r"hlo.opaque has no evaluation rule") as caught:
+        evaluate(function, {"x": np.zeros(2, np.float32)})
+    assert caught.value.code == "GG0403"
+
+
+def test_the_probe_sees_every_op():
+    function = one("%y = negate(%x) : f32[2]", "%x : f32[2]")
+    seen: list[tuple[str, int]] = []
+    evaluate_ranks(
+        function,
+        [{"x": np.ones(2, np.float32)}] * 2,
+        probe=lambda op, results: seen.append((op.name, len(results[0]))),
+    )
+    assert seen == [("negate", 2)]
+
+
+def test_inputs_are_not_changed():
+    function = one(
+        "%y = dynamic_update_slice(%x, %u, %i) : f32[3]", "%x : f32[3]", "%u : f32[1]", "%i : s32[]"
+    )
+    x = np.zeros(3, np.float32)
+    given = {"x": x, "u": np.ones(1, np.float32), "i": np.array(1, np.int32)}
+    out = evaluate(function, given)["y"]
+    np.testing.assert_array_equal(out, [0, 1, 0])
+    np.testing.assert_array_equal(x, [0, 0, 0])

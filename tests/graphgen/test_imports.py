@@ -1,0 +1,58 @@
+"""What importing loads: the core stands on the standard library alone."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+# Prints every loaded module whose top package neither Python nor this project brings along.
+PROGRAM = """
+import sys
+before = set(sys.modules)
+import {module}
+tops = {{name.partition(".")[0] for name in set(sys.modules) - before}}
+ours = {{"graphgen", "passes", "lowering", "runtime"}}
+print(*sorted(tops - ours - set(sys.stdlib_module_names)))
+print(*sorted(tops & ours))
+"""
+
+
+def loaded(module: str) -> tuple[list[str], list[str]]:
+    """Third-party and own top packages that importing ``module`` loads."""
+    command = [sys.executable, "-c", PROGRAM.format(module=module)]
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    foreign, own = ran.stdout.split("\n")[:2]
+    return foreign.split(), own.split()
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        "graphgen",
+        "graphgen.ir",
+        "graphgen.ops",
+        "graphgen.text",
+        "graphgen.build",
+        "graphgen.composites",
+        "graphgen.nn",
+        "graphgen.models",
+    ],
+)
+def test_graphs_are_built_with_the_standard_library_alone(module: str):
+    assert loaded(module) == ([], ["graphgen"])
+
+
+def test_passes_need_no_numbers():
+    foreign, own = loaded("passes.pipelines")
+    assert foreign == []
+    assert own == ["graphgen", "passes"]
+
+
+def test_text_is_emitted_without_jax():
+    foreign, own = loaded("lowering.stablehlo")
+    assert foreign == []
+    assert own == ["graphgen", "lowering"]

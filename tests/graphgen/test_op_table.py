@@ -1,0 +1,360 @@
+"""The op table: every op is documented, evaluated, lowered and laid out; misuse is named."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pytest
+
+from graphgen.composites import DECOMPOSITIONS
+from graphgen.errors import GraphgenError
+from graphgen.eval import COMPOSITES, RULES
+from graphgen.ir import Literal, attrs_of, dtype
+from graphgen.ops import LEVELS, OPS, InferError, infer, make_attrs, op_def, verify
+from graphgen.text import parse, print_module
+from graphgen.text.grammar import parse_attr, parse_type
+from lowering.stablehlo import TABLE
+from passes.sharding.rules import CARRY
+
+SIMPLE = [name for name, op in OPS.items() if not op.composite]
+
+# Ops whose operands must be whole on every rank: partition refuses a split one by name.
+NEVER_SPLIT = {
+    # Rows are chosen, joined or cut by place: a split operand would need communication.
+    "attention_mask",
+    "concatenate",
+    "dynamic_slice",
+    "dynamic_update_slice",
+    "embedding",
+    "gather",
+    "last_token",
+    "pad",
+    "reduce",
+    "rms_norm",
+    "rope_table",
+    "scatter",
+    "slice",
+    # No operands, so there is nothing to carry.
+    "constant",
+    "iota",
+    # Made by partition itself.
+    "all_reduce",
+}
+
+
+def test_every_simple_op_is_evaluated_and_lowered():
+    # A collective is evaluated over all ranks at once, by evaluate_ranks itself.
+    assert set(RULES) | {"all_reduce"} == set(SIMPLE)
+    assert set(TABLE) == set(SIMPLE)
+
+
+def test_every_composite_has_a_meaning_and_a_decomposition():
+    composites = {name for name, op in OPS.items() if op.composite}
+    assert set(COMPOSITES) == composites
+    assert set(DECOMPOSITIONS) == composites
+
+
+def test_every_op_carries_a_sharding_or_is_known_not_to():
+    assert set(CARRY) | NEVER_SPLIT == set(OPS)
+    assert set(CARRY) & NEVER_SPLIT == set()
+
+
+def test_only_collectives_are_illegal_before_partition():
+    assert [name for name, op in OPS.items() if op.collective] == ["all_reduce"]
+    assert list(LEVELS) == ["logical", "canonical", "sharded", "target"]
+
+
+# Types of the operands in each op's example, in order.
+EXAMPLE_OPERANDS = {
+    "exponential rsqrt logistic cosine sine negate convert silu": "f32[B,4]",
+    "silu": "f32[B,S,4]",
+    "add subtract multiply divide maximum minimum compare": "f32[B,4] f32[B,4]",
+    "and": "pred[B] pred[B]",
+    "select": "pred[B,4] f32[B,4] f32[B,4]",
+    "bitcast_convert": "bf16[B,4]",
+    "constant iota": "",
+    "broadcast_in_dim": "f32[4]",
+    "reshape": "f32[B,S,576]",
+    "transpose": "f32[B,S,9,64]",
+    "slice": "f32[B,4]",
+    "concatenate": "f32[B,4] f32[B,4]",
+    "pad": "f32[1,4] f32[]",
+    "dot_general": "f32[B,S,8] f32[16,8]",
+    "reduce": "f32[B,4]",
+    "gather": "f32[8,4] s32[B]",
+    "scatter": "f32[8,4] s32[B,1] f32[B,4]",
+    "dynamic_slice": "f32[8,4] s32[] s32[]",
+    "dynamic_update_slice": "f32[8,4] f32[1,4] s32[] s32[]",
+    "all_reduce": "f32[B,4]",
+    "embedding": "f32[16,4] s32[B,S]",
+    "rms_norm": "f32[B,S,4] f32[4]",
+    "rope_table": "s32[B,S]",
+    "rope": "f32[B,S,2,4] f32[B,S,2] f32[B,S,2]",
+    "attention_mask": "s32[B,S] s32[B]",
+    "cache_read": "f32[R,M,2,4] s32[B]",
+    "kv_update": "f32[R,M,2,4] f32[B,S,2,4] s32[B] s32[B,S]",
+    "attention": "f32[B,S,4,8] f32[B,C,2,8] f32[B,C,2,8] pred[B,S,C]",
+    "last_token": "f32[B,S,4] s32[B,S] s32[B]",
+}
+
+
+def operand_types(name: str) -> list[str]:
+    found = [types for names, types in EXAMPLE_OPERANDS.items() if name in names.split()]
+    return found[-1].split()
+
+
+def example(name: str) -> str:
+    """The line behind ``Example:`` in an op's documentation."""
+    _, _, text = OPS[name].doc.partition("Example:")
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    assert len(lines) == 1, f"{name}: one example line, found {lines}"
+    return lines[0]
+
+
+@pytest.mark.parametrize("name", OPS)
+def test_the_example_is_a_program(name: str):
+    line = example(name)
+    match = re.match(rf"(%[\w, %]+) = {name}\(([^)]*)\)", line)
+    assert match, f"{line} is no use of {name}"
+    names = list(filter(None, match[2].split(", ")))
+    types = operand_types(name)
+    args = [f"  arg {operand} : {type_}" for operand, type_ in zip(names, types, strict=True)]
+    results = match[1].split(", ")
+    returns = [f"  return r{index} = {result}" for index, result in enumerate(results)]
+    body = [*args, f"  {line}", *returns]
+    text = "\n".join(["module @m level=sharded {", "}", "", "func @f {", *body, "}", ""])
+    module = parse(text)
+    verify(module)
+    assert print_module(module) == text
+
+
+@pytest.mark.parametrize("name", OPS)
+def test_the_page_of_an_op_says_what_it_does(name: str):
+    head = OPS[name].doc.splitlines()[0]
+    assert head.endswith((".", ":", ";", ","))
+    assert len(head) > 10
+
+
+def wrong(use: str) -> str:
+    """The message for a use such as ``add f32[2] s32[2] direction=EQ``."""
+    name, *words = use.split()
+    definition = op_def(name)
+    known = {attr.name: attr for attr in definition.attrs}
+    given = dict(word.partition("=")[::2] for word in words if "=" in word)
+    types = tuple(parse_type(word) for word in words if "=" not in word)
+    attrs = make_attrs(name, {key: parse_attr(known[key], text) for key, text in given.items()})
+    with pytest.raises(InferError) as caught:
+        infer(name, types, attrs)
+    at = "" if caught.value.operand is None else f" (operand {caught.value.operand})"
+    return f"{name}: {caught.value}{at}"
+
+
+DOT = "lhs_contracting_dims=[1] rhs_contracting_dims=[1] dtype=f32"
+GATHER = "offset_dims=[1] collapsed_slice_dims=[0] start_index_map=[0]"
+SCATTER = "update_window_dims=[1] inserted_window_dims=[0] scatter_dims_to_operand_dims=[0]"
+
+# One line a mistake; every op has at least one.
+WRONG = f"""
+exponential s32[2]
+rsqrt pred[2]
+logistic s32[2]
+cosine u8[2]
+sine s32[B]
+negate pred[2]
+add f32[2] f32[3]
+add f32[B] f32[S]
+add f32[2]
+add pred[2] pred[2]
+subtract f32[2] bf16[2]
+multiply f32[2] f32[2,1]
+maximum pred[2] pred[2]
+minimum f32[2] s32[2]
+divide pred[2] pred[2]
+divide f32[2] f32[3]
+and f32[2] f32[2]
+and pred[2] s32[2]
+compare f32[2] f32[3] direction=EQ
+select f32[2] f32[2] f32[2]
+select pred[2] f32[2] f32[3]
+select pred[3] f32[2] f32[2]
+select pred[] f32[2] f32[2]
+convert f32[2] f32[2] dtype=bf16
+bitcast_convert f32[2] dtype=u16
+bitcast_convert pred[2] dtype=u8
+constant f32[2] value=f32[](1.0)
+iota dtype=s32 shape=[2,3] dimension=2
+iota dtype=s32 shape=[] dimension=0
+iota dtype=pred shape=[2] dimension=0
+broadcast_in_dim f32[4] shape=[2,4]
+broadcast_in_dim f32[4] shape=[2,3] dimensions=[1]
+broadcast_in_dim f32[4] shape=[2,4] dimensions=[2]
+broadcast_in_dim f32[4,4] shape=[4,4] dimensions=[0,0]
+broadcast_in_dim f32[B] shape=[2,S] dimensions=[1]
+reshape f32[2,3] shape=[5]
+reshape f32[B,4] shape=[4,S]
+transpose f32[2,3] permutation=[0]
+transpose f32[2,3] permutation=[0,0]
+slice f32[4] start_indices=[0,0] limit_indices=[1,1]
+slice f32[4] start_indices=[3] limit_indices=[2]
+slice f32[4] start_indices=[0] limit_indices=[5]
+slice f32[4] start_indices=[-1] limit_indices=[2]
+slice f32[4] start_indices=[0] limit_indices=[2] strides=[0]
+slice f32[B] start_indices=[0] limit_indices=[S] strides=[2]
+concatenate dimension=0
+concatenate f32[2] f32[2] dimension=1
+concatenate f32[2,3] f32[2,4] dimension=0
+concatenate f32[2] s32[2] dimension=0
+concatenate f32[2] f32[2,1] dimension=0
+pad f32[2] f32[] low=[0,0] high=[0,0]
+pad f32[2] f32[] low=[-1] high=[0]
+pad f32[2] s32[] low=[1] high=[0]
+pad f32[2] f32[1] low=[1] high=[0]
+dot_general f32[2,3] bf16[4,3] {DOT}
+dot_general f32[2,3] f32[4,5] {DOT}
+dot_general f32[2,B] f32[4,S] {DOT}
+dot_general pred[2,3] pred[4,3] {DOT}
+dot_general f32[2,3] f32[3] {DOT}
+dot_general f32[2,3] f32[4,3] lhs_contracting_dims=[1] rhs_contracting_dims=[0,1] dtype=f32
+dot_general f32[2,3] f32[4,3] lhs_contracting_dims=[1,1] rhs_contracting_dims=[0,1] dtype=f32
+dot_general f32[2,3] f32[4,3] {DOT} lhs_batch_dims=[0] rhs_batch_dims=[0]
+dot_general f32[2,3] f32[2,3] {DOT} lhs_batch_dims=[1] rhs_batch_dims=[1]
+reduce f32[2] dimensions=[1] kind=add
+reduce f32[2,3] dimensions=[0,0] kind=maximum
+reduce pred[2] dimensions=[0] kind=add
+gather f32[8,4] f32[3] {GATHER} index_vector_dim=1 slice_sizes=[1,4]
+gather f32[8,4] s32[3] {GATHER} index_vector_dim=2 slice_sizes=[1,4]
+gather f32[8,4] s32[3,2] {GATHER} index_vector_dim=1 slice_sizes=[1,4]
+gather f32[8,4] s32[3] {GATHER} index_vector_dim=1 slice_sizes=[1]
+gather f32[8,4] s32[3] {GATHER} index_vector_dim=1 slice_sizes=[2,4]
+gather f32[8,4] s32[3] {GATHER} index_vector_dim=1 slice_sizes=[1,5]
+scatter f32[8,4] f32[3] f32[3,4] {SCATTER} index_vector_dim=1
+scatter f32[8,4] s32[3] s32[3,4] {SCATTER} index_vector_dim=1
+scatter f32[8,4] s32[3] f32[2,4] {SCATTER} index_vector_dim=1
+scatter f32[8,4] s32[3] f32[3,5] {SCATTER} index_vector_dim=1
+scatter f32[8,4] s32[3,2] f32[3,4] {SCATTER} index_vector_dim=1
+scatter f32[8,4,2] s32[3] f32[3,4] {SCATTER} index_vector_dim=1
+dynamic_slice f32[8,4] s32[] slice_sizes=[1,4]
+dynamic_slice f32[8,4] s32[] f32[] slice_sizes=[1,4]
+dynamic_slice f32[8,4] s32[] s32[1] slice_sizes=[1,4]
+dynamic_slice f32[8,4] s32[] s32[] slice_sizes=[1,5]
+dynamic_slice f32[8,4] s32[] s32[] slice_sizes=[1]
+dynamic_update_slice f32[8,4] f32[1,4] s32[]
+dynamic_update_slice f32[8,4] f32[4] s32[] s32[]
+dynamic_update_slice f32[8,4] s32[1,4] s32[] s32[]
+dynamic_update_slice f32[8,4] f32[9,4] s32[] s32[]
+dynamic_update_slice f32[8,4] f32[1,4] s32[] f32[]
+all_reduce f32[2] kind=add replica_groups=[]
+all_reduce f32[2] kind=add replica_groups=[[0,2]]
+all_reduce f32[2] kind=add replica_groups=[[0,1],[1,2]]
+all_reduce pred[2] kind=maximum replica_groups=[[0,1]]
+embedding f32[16] s32[2]
+embedding f32[16,4] f32[2]
+rms_norm s32[2,4] s32[4] epsilon=1e-05
+rms_norm f32[] f32[] epsilon=1e-05
+rms_norm bf16[2,4] s32[4] epsilon=1e-05
+rms_norm f32[2,4] f32[2] epsilon=1e-05
+silu s32[2]
+rope_table f32[2,3] inv_freq=f32[2](1.0,0.1)
+rope_table s32[2,3] inv_freq=f32[](1.0)
+rope_table s32[2,3] inv_freq=bf16[2](1.0,0.1)
+rope f32[2,3,2,5] f32[2,3,2] f32[2,3,2]
+rope f32[2,3,2] f32[2,3,2] f32[2,3,2]
+rope f32[2,3,2,4] f32[2,3,4] f32[2,3,4]
+rope bf16[2,3,2,4] bf16[2,3,2] f32[2,3,2]
+rope f32[2,3,2,4] f32[2,3,2] f32[3,3,2]
+rope s32[2,3,2,4] f32[2,3,2] f32[2,3,2]
+attention_mask f32[2,3] s32[2] attended=8
+attention_mask s32[2] s32[2] attended=8
+attention_mask s32[2,3] s32[3] attended=8
+cache_read f32[2,8,2] s32[2] attended=4
+cache_read f32[2,8,2,4] s32[2,1] attended=4
+cache_read f32[2,8,2,4] f32[2] attended=4
+cache_read f32[4,8,2,4] s32[2] attended=4 rows=in_place
+cache_read f32[4,8,2,4] s32[2] attended=9
+kv_update f32[4,8,2,4] f32[2,1,2,5] s32[2] s32[2,1]
+kv_update f32[4,8,2,4] bf16[2,1,2,4] s32[2] s32[2,1]
+kv_update f32[4,8,2,4] f32[2,1,2,4] s32[3] s32[2,1]
+kv_update f32[4,8,2,4] f32[2,1,2,4] s32[2] s32[2,2]
+kv_update f32[4,8,2,4] f32[2,1,2,4] s32[2] s32[2,1] rows=in_place
+attention f32[2,1,4,8] f32[2,6,3,8] f32[2,6,3,8] pred[2,1,6] scale=0.125
+attention f32[2,1,4,8] f32[2,6,2,8] f32[2,6,2,4] pred[2,1,6] scale=0.125
+attention f32[2,1,4,8] bf16[2,6,2,8] bf16[2,6,2,8] pred[2,1,6] scale=0.125
+attention f32[2,1,4,8] f32[2,6,2,8] f32[2,6,2,8] pred[2,6,1] scale=0.125
+attention f32[2,1,4,8] f32[2,6,2,8] f32[2,6,2,8] f32[2,1,6] scale=0.125
+attention s32[2,1,4,8] s32[2,6,2,8] s32[2,6,2,8] pred[2,1,6] scale=0.125
+last_token f32[2,3] s32[2,3] s32[2]
+last_token s32[2,3,4] s32[2,3] s32[2]
+last_token f32[2,3,4] s32[2,4] s32[2]
+last_token f32[2,3,4] s32[2,3] s32[3]
+"""
+
+
+def test_wrong_operands_are_named(golden: Callable[[str, str], None]):
+    uses = WRONG.strip().splitlines()
+    assert {use.split()[0] for use in uses} == set(OPS)
+    golden("graphgen/infer_errors.txt", "\n\n".join(f"{use}\n    {wrong(use)}" for use in uses))
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "message"),
+    [
+        ("add", {"kind": "x"}, "add has no attribute 'kind'"),
+        ("reduce", {"kind": "add"}, "reduce needs the attribute 'dimensions'"),
+        (
+            "reduce",
+            {"kind": "mean", "dimensions": (0,)},
+            "reduce: attribute 'kind' is 'mean', not add | maximum | minimum",
+        ),
+        (
+            "reduce",
+            {"kind": "add", "dimensions": 0},
+            "reduce: attribute 'dimensions' is 0, not integers",
+        ),
+        (
+            "reduce",
+            {"kind": "add", "dimensions": (True,)},
+            "reduce: attribute 'dimensions' is (True,), not integers",
+        ),
+        (
+            "rms_norm",
+            {"epsilon": 1},
+            "rms_norm: attribute 'epsilon' is 1, not number",
+        ),
+        (
+            "convert",
+            {"dtype": "f32"},
+            "convert: attribute 'dtype' is 'f32', not element",
+        ),
+        (
+            "all_reduce",
+            {"kind": "add", "replica_groups": (0, 1)},
+            "all_reduce: attribute 'replica_groups' is (0, 1), not groups",
+        ),
+    ],
+)
+def test_wrong_attributes_are_named(name: str, given: dict[str, object], message: str):
+    with pytest.raises(GraphgenError) as caught:
+        make_attrs(name, given)  # pyright: ignore[reportArgumentType]
+    assert caught.value.code == "GG0104"
+    assert caught.value.what == message
+
+
+def test_defaults_are_filled_in():
+    assert dict(make_attrs("broadcast_in_dim", {"shape": (2,)})) == {
+        "shape": (2,),
+        "dimensions": (),
+    }
+    inv_freq = Literal.of(dtype("f32"), [1.0])
+    made = make_attrs("rope_table", {"inv_freq": inv_freq})
+    assert made is attrs_of({"inv_freq": inv_freq, "scale": 1.0})
+
+
+def test_unknown_ops_are_met_with_the_nearest_names():
+    with pytest.raises(GraphgenError) as caught:
+        op_def("exponentail")
+    assert caught.value.code == "GG0103"
+    assert caught.value.help == "did you mean exponential?"
+    with pytest.raises(GraphgenError) as caught:
+        op_def("qqq")
+    assert caught.value.help == "see `graphgen ops`"
