@@ -36,6 +36,7 @@ COMMANDS: Final[Mapping[str, Entry]] = {
     "validate": Entry(
         "graphgen.cli.validate", "validate", "Check passes by numbers; name the wrong rewrite."
     ),
+    "equiv": Entry("graphgen.cli.equiv", "equiv", "Compare two modules by numbers."),
     "lower": Entry("graphgen.cli.lower", "lower", "Turn a module's programs into StableHLO."),
     "run": Entry("graphgen.cli.run", "run", "Run a program and describe what it gives."),
     "passes": Entry("graphgen.cli.passes", "passes", "List the passes, or explain one."),
