@@ -19,6 +19,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,7 +28,7 @@ from benchmarks.rows import Row, table, write_json
 from graphgen.ir import dtype
 from graphgen.models import LlamaConfig, build, known_shape, read_model_config
 from lowering.stablehlo import emit_stablehlo
-from passes.core import run_pipeline
+from passes.core import Pass, run_pipeline
 from passes.pipelines import Buckets, default
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ ROOT = Path(__file__).resolve().parent.parent
 # Tokens of a prefill call, and slots either phase attends to.
 BUCKET = 2048
 # An op with a result, on whatever line; the `stablehlo.return` of a region has none.
+SHRINKING = ("cse", "fuse-projections")
 FUNCTION = re.compile(r"func\.func \w+ @(\w+)(.*?)(?=func\.func |\Z)", re.DOTALL)
 CALL = re.compile(r"= call @(\w+)\(")
 OP = re.compile(r'^\s*%\S+ = "?stablehlo\.', re.MULTILINE)
@@ -48,7 +50,8 @@ class Work:
     """What one process measures.
 
     Attributes:
-        side: ``graphgen`` or ``jax``.
+        side: ``graphgen``, ``jax``, or ``default`` for graphgen with every pass of the default
+            pipeline.
         model: a name :func:`graphgen.models.known_shape` knows.
         phase: ``decode`` (one token) or ``prefill`` (2048 tokens), both of one row.
         layers: how many; 0 for as many as the model has.
@@ -118,14 +121,35 @@ def cases() -> list[Case]:
         for phase in ("decode", "prefill")
     ]
     half, whole = (Work("graphgen", "llama-3.1-405b", "decode", layers) for layers in (63, 126))
-    return [*out, Case("llama-3.1-405b.decode.63-layers", half, whole, "ours, 126 layers")]
+    full = [
+        Case(
+            f"llama-3.1-405b.{phase}.all-passes",
+            Work("default", "llama-3.1-405b", phase),
+            Work("jax", "llama-3.1-405b", phase),
+            peer,
+        )
+        for phase in ("decode", "prefill")
+    ]
+    return [*out, *full, Case("llama-3.1-405b.decode.63-layers", half, whole, "ours, 126 layers")]
 
 
-def graphgen_text(config: Config, phase: str, lap: Callable[[str], None]) -> str:
-    """StableHLO of one program, through every pass, with a location behind each op."""
+def passes_of(side: str) -> list[Pass]:
+    """The pipeline of a side of ours; ``graphgen`` leaves out what makes programs smaller.
+
+    The plain JAX program is written out as the model is, with three dots for q, k and v: beside it
+    goes a program with as many ops.
+    """
+    passes = default(Buckets(context=(BUCKET,), tokens=(BUCKET,)))
+    return passes if side == "default" else [p for p in passes if p.name not in SHRINKING]
+
+
+def graphgen_text(
+    config: Config, phase: str, lap: Callable[[str], None], side: str = "graphgen"
+) -> str:
+    """StableHLO of one program, through the passes, with a location behind each op."""
     module = build(config, dtype("bf16"), phases=(phase,))
     lap("build")
-    run_pipeline(module, default(Buckets(context=(BUCKET,), tokens=(BUCKET,))))
+    run_pipeline(module, passes_of(side))
     lap("passes")
     (program,) = module.programs()
     text = emit_stablehlo(module, program)
@@ -188,7 +212,7 @@ def measure(work: Work) -> Measured:
     """Run once in this process, which has to be a fresh one."""
     if work.side == "jax":
         _start_jax()
-    run = jax_text if work.side == "jax" else graphgen_text
+    run = jax_text if work.side == "jax" else partial(graphgen_text, side=work.side)
     gc.collect()
     wall, cpu, laps = time.perf_counter(), time.process_time(), Laps()
     text = run(work.config(), work.phase, laps)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from graphgen.eval import Array, evaluate, numpy_dtype
+from graphgen.eval import Array, arguments_of, evaluate_output, numpy_dtype
 from graphgen.ir import RANK, WEIGHTS_GLOBAL, WEIGHTS_RANK, Entry, Module, Role
 from lowering.cpu import DeviceValue
 from lowering.cpu.pjrt import put
@@ -52,7 +52,10 @@ def weight_bytes(module: Module) -> int:
 
 
 class RankWeights:
-    """The prepared weights of every rank, made one tensor or one weight program at a time.
+    """The prepared weights of every rank, one tensor at a time.
+
+    Only what one tensor is made of is ever held: a model larger than the memory left over by its
+    own weights can be loaded.
 
     Args:
         module: at level ``target``.
@@ -63,31 +66,42 @@ class RankWeights:
         self.module = module
         self.read = read
 
-    def direct(self) -> Iterator[tuple[str, Array]]:
-        """Checkpoint tensors that the programs read as they are, the same on all ranks."""
-        for row in program_weights(self.module):
-            if row.role is Role.WEIGHT:
-                yield row.name, self.read(row)
+    def on_rank(self, row: Entry, rank: int) -> Array:
+        """What the programs of one rank see as the weight or param ``row``."""
+        return self._made(row, rank, self.read)
 
-    def prepared(self) -> list[dict[str, Array]]:
-        """Per rank, what ``@weights.global`` and ``@weights.rank`` make."""
-        shared = self._run(WEIGHTS_GLOBAL, {})
-        ranks: list[dict[str, Array]] = []
-        for rank in range(self.module.ranks):
-            index = rank_index(rank)
-            made = self._run(WEIGHTS_RANK, {**shared, RANK: index})
-            ranks.append({**shared, **made, RANK: index})
-        return ranks
+    def on_ranks(self, row: Entry) -> list[Array]:
+        """The same for all ranks, reading each checkpoint tensor once."""
+        seen: dict[str, Array] = {}
 
-    def _run(self, name: str, given: Mapping[str, Array]) -> dict[str, Array]:
-        function = self.module.functions.get(name)
-        if function is None:
-            return {}
-        inputs = dict(given)
-        for value in function.args:
-            if value.name and value.name not in inputs:
-                inputs[value.name] = self.read(self.module.interface[value.name])
-        return evaluate(function, inputs)
+        def read(weight: Entry) -> Array:
+            if weight.name not in seen:
+                seen[weight.name] = self.read(weight)
+            return seen[weight.name]
+
+        return [self._made(row, rank, read) for rank in range(self.module.ranks)]
+
+    def _made(self, row: Entry, rank: int, read: Callable[[Entry], Array]) -> Array:
+        return read(row) if row.role is Role.WEIGHT else self._output(row.name, rank, read)
+
+    def _output(self, name: str, rank: int, read: Callable[[Entry], Array]) -> Array:
+        """One output of ``@weights.rank``, or of ``@weights.global``, by what it is made of."""
+        function = next(
+            found
+            for home in (WEIGHTS_RANK, WEIGHTS_GLOBAL)
+            if (found := self.module.functions.get(home))
+            and any(output == name for output, _ in found.outputs)
+        )
+        inputs: dict[str, Array] = {}
+        for argument in arguments_of(function, name):
+            weight = self.module.interface.get(argument)
+            if argument == RANK:
+                inputs[argument] = rank_index(rank)
+            elif weight is not None and weight.role is Role.WEIGHT:
+                inputs[argument] = read(weight)
+            else:
+                inputs[argument] = self._output(argument, rank, read)
+        return evaluate_output(function, name, inputs)
 
 
 def rank_index(rank: int) -> Array:
@@ -101,13 +115,10 @@ def put_weights(weights: RankWeights, progress: Progress) -> dict[str, DeviceVal
     count = max(len(program_weights(module)), 1)
     placed: dict[str, DeviceValue] = {}
     with progress.task("loading weights") as report:
-        for done, (name, array) in enumerate(weights.direct()):
-            placed[name] = put([array] * module.ranks)
-            report(done / count)
-        ranks = weights.prepared()
-        for name in ranks[0]:
-            placed[name] = put([arrays[name] for arrays in ranks])
-        report(1.0)
+        for done, row in enumerate(program_weights(module)):
+            placed[row.name] = put(weights.on_ranks(row))
+            report((done + 1) / count)
+    placed[RANK] = put([rank_index(rank) for rank in range(module.ranks)])
     return placed
 
 

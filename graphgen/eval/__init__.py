@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from graphgen.eval.arithmetic import MEANING, NATIVE, Arithmetic, Array, numpy_dtype
 from graphgen.eval.composites import COMPOSITES
-from graphgen.eval.evaluate import checked, evaluate, evaluate_ranks
+from graphgen.eval.evaluate import (
+    arguments_of,
+    checked,
+    evaluate,
+    evaluate_output,
+    evaluate_ranks,
+)
 from graphgen.eval.rules import RULES
 
 __all__ = [
@@ -14,8 +20,10 @@ __all__ = [
     "RULES",
     "Arithmetic",
     "Array",
+    "arguments_of",
     "checked",
     "evaluate",
+    "evaluate_output",
     "evaluate_ranks",
     "numpy_dtype",
 ]

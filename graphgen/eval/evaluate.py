@@ -27,7 +27,7 @@ def evaluate(
     arithmetic: Arithmetic = NATIVE,
     probe: Probe | None = None,
 ) -> dict[str, Array]:
-    """Run a function of one rank.
+    """Run a function of one rank; :func:`evaluate_output` runs a part of it.
 
     Args:
         function: static shapes; composites are evaluated as what they mean.
@@ -71,6 +71,57 @@ def evaluate_ranks(
             if probe is not None:
                 probe(op, results)
     return [{name: env[v][rank] for name, v in function.outputs} for rank in range(len(inputs))]
+
+
+def arguments_of(function: Function, output: str) -> list[str]:
+    """The arguments that one output is computed from, in order (GG0202 for no such output)."""
+    _, needed = _behind(function, output)
+    return [value.name or "" for value in function.args if value in needed]
+
+
+def evaluate_output(
+    function: Function,
+    output: str,
+    inputs: Mapping[str, Array],
+    arithmetic: Arithmetic = NATIVE,
+) -> Array:
+    """One output of a function of one rank, computing nothing else.
+
+    Args:
+        function: static shapes.
+        output: its name.
+        inputs: at least the arguments that :func:`arguments_of` names.
+        arithmetic: in which floats to compute.
+    """
+    wanted, needed = _behind(function, output)
+    env: dict[Value, list[Array]] = {}
+    for value in function.args:
+        if value in needed:
+            env[value] = [_input(function, inputs, value, arithmetic)]
+    with np.errstate(all="ignore"):
+        for op in function.block:
+            if op.results[0] in needed:
+                results = _step(op, [env[v] for v in op.operands], 1, arithmetic)
+                env.update(zip(op.results, results, strict=True))
+    return env[wanted][0]
+
+
+def _behind(function: Function, output: str) -> tuple[Value, set[Value]]:
+    """The value of an output, and every value it is computed from, itself included."""
+    found = next((value for name, value in function.outputs if name == output), None)
+    if found is None:
+        raise GraphgenError("GG0202", f"@{function.name} has no output {output}")
+    needed: set[Value] = set()
+    work = [found]
+    while work:
+        value = work.pop()
+        if value in needed:
+            continue
+        needed.add(value)
+        if value.op is not None:
+            needed.update(value.op.results)
+            work.extend(value.op.operands)
+    return found, needed
 
 
 def _input(

@@ -52,13 +52,32 @@ def _make(name: str, options: str) -> Pass:
         raise GraphgenError("GG0301", f"unknown pass '{name}'", help=known)
     known_fields = {field.name: field for field in fields(cls)}
     values: dict[str, object] = {}
-    for key, value in re.findall(r"([\w-]+)=(\[[^\]]*\]|[^,]*)", options):
+    for key, value in _pairs(name, options):
         field = known_fields.get(key.replace("-", "_"))
         if field is None:
             names = ", ".join(known_fields) or "none"
             raise GraphgenError("GG0302", f"{name} has no option '{key}'", help=f"it has {names}")
+        if field.name in values:
+            raise GraphgenError("GG0302", f"{name}: option '{key}' is given twice")
         values[field.name] = _value(name, field.name, str(field.type), value)
     return cls(**values)
+
+
+_OPTION = re.compile(r"\s*([\w-]+)\s*=\s*(\[[^\]]*\]|[^,\[\]]*?)\s*(?:,|$)")
+
+
+def _pairs(owner: str, text: str) -> list[tuple[str, str]]:
+    """Keys and values of ``key=value,key=[1,2]``; all of the text must be understood."""
+    pairs: list[tuple[str, str]] = []
+    at = 0
+    while at < len(text):
+        match = _OPTION.match(text, at)
+        if not match:
+            what = f"{owner}: cannot read the options at '{text[at:]}'"
+            raise GraphgenError("GG0302", what, help="write key=value,key=[1,2]")
+        pairs.append((match[1], match[2]))
+        at = match.end()
+    return pairs
 
 
 def _value(owner: str, key: str, kind: str, text: str) -> object:

@@ -67,6 +67,7 @@ class Rewriter:
             pairs = tuple((old, new, relation) for old, new in zip(op.results, values, strict=True))
             self._record(function, op, rule, tuple(created), pairs)
         for old, new in zip(op.results, values, strict=True):
+            new.sharding = new.sharding or old.sharding
             function.replace_uses(old, new)
         function.block.erase(op)
         self.applications += 1
@@ -92,12 +93,17 @@ class Rewriter:
                 by_root.setdefault(root, []).append(rule)
         work = [op for op in function.block if op.name in by_root]
         work.reverse()
+        waiting = set(work)
         while work and not self.exhausted:
             op = work.pop()
+            waiting.discard(op)
             if op.block is None:
                 continue
             again = self._try_rules(function, op, by_root[op.name])
-            work.extend(found for found in reversed(again) if found.name in by_root)
+            for found in reversed(again):
+                if found.name in by_root and found not in waiting:
+                    work.append(found)
+                    waiting.add(found)
 
     def _try_rules(self, function: Function, op: Op, rules: list[Rule]) -> list[Op]:
         """Apply the first rule that matches; the ops to look at because of it."""
@@ -114,8 +120,9 @@ class Rewriter:
                     )
                     self.journal.misses.append(miss)
                 continue
+            # Those who read the old values; the new ones may have readers that saw nothing change.
+            readers = [user for value in op.results for user in value.users]
             self.replace(function, op, found, rule.name, created=made)
-            readers = [user for value in found for user in value.users]
             return [*made, *readers]
         return []
 

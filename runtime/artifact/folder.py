@@ -162,15 +162,13 @@ def _write_weights(
 ) -> None:
     weights = RankWeights(module, lambda row: read_weight(checkpoint, row))
     rows = program_weights(module)
-    ranks = weights.prepared()
     for rank in range(module.ranks):
         shapes = {row.name: _like(row) for row in rows}
         with progress.task(f"writing weights of rank {rank}") as report:
 
             def arrays(rank: int = rank) -> Iterator[Array]:
                 for done, row in enumerate(rows):
-                    prepared = ranks[rank].get(row.name)
-                    yield read_weight(checkpoint, row) if prepared is None else prepared
+                    yield weights.on_rank(row, rank)
                     report((done + 1) / len(rows))
 
             write_aligned(_weights_path(folder, rank), shapes, arrays())

@@ -12,11 +12,12 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from graphgen.errors import GraphgenError
+from graphgen.ir import Role
 from runtime.checkpoint.open import open_checkpoint
 from runtime.engine import Options, open_engine
 from runtime.model import Settings, build_model
 from runtime.progress import Silent
-from runtime.weights import RankWeights, read_weight
+from runtime.weights import RankWeights, program_weights, read_weight
 from tests.oracles.small_gguf import write_small_model
 from tests.oracles.smollm2 import reference_tokenizer
 from tests.runtime.test_tp import write_mini
@@ -165,10 +166,12 @@ def test_the_ranks_together_hold_each_split_tensor_once(folder: Path):
     checkpoint = open_checkpoint(folder)
     built = build_model(checkpoint.config, Settings("f32", 1, 64, 2))
     weights = RankWeights(built.module, lambda row: read_weight(checkpoint, row))
-    ranks = weights.prepared()
-    assert [rank.pop("rank").tolist() for rank in ranks] == [[0], [1]]
-    parts = np.concatenate([array.ravel() for rank in ranks for array in rank.values()])
-    shared = {name for name, _ in weights.direct()}
+    params = [row for row in program_weights(built.module) if row.role is Role.PARAM]
+    parts = np.concatenate([part.ravel() for row in params for part in weights.on_ranks(row)])
+    for row in params:
+        for rank, part in enumerate(weights.on_ranks(row)):
+            np.testing.assert_array_equal(weights.on_rank(row, rank), part)
+    shared = {row.name for row in program_weights(built.module) if row.role is Role.WEIGHT}
     split = [name for name in checkpoint.tensors() if name not in shared]
     whole = np.concatenate([checkpoint.read(name).ravel() for name in split])
     assert len(split) > 7
