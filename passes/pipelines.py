@@ -6,8 +6,10 @@ import re
 from dataclasses import dataclass
 
 from passes.canonical.canonicalize import Canonicalize
+from passes.cleanup.cse import CommonSubexpressions
 from passes.cleanup.dce import DeadCodeElimination
 from passes.core import Pass, parse_pipeline
+from passes.fusion.fuse_projections import FuseProjections
 from passes.legalize.cache_bits import CacheAsBits
 from passes.legalize.legalize import Legalize
 from passes.sharding.annotate import Shard
@@ -65,7 +67,10 @@ def default(buckets: Buckets, *, tp: int = 1, target: str = "cpu", min_rows: int
         passes.append(CacheAsBits())
     return [
         *passes,
+        CommonSubexpressions(),
+        FuseProjections(),
         LiftWeights(),
         Legalize(target=target, min_rows=min_rows),
+        CommonSubexpressions(),
         DeadCodeElimination(),
     ]

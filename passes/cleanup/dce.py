@@ -15,6 +15,9 @@ class DeadCodeElimination(Pass):
     """Remove ops whose results nobody reads. Arguments stay: they are the program's interface.
 
     Given:
+        module @m level=logical {
+        }
+
         func @f {
           arg %x : f32[4]
           %a = negate(%x) : f32[4]
@@ -23,6 +26,9 @@ class DeadCodeElimination(Pass):
         }
 
     Result:
+        module @m level=logical {
+        }
+
         func @f {
           arg %x : f32[4]
           return y = %x

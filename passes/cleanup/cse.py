@@ -1,0 +1,67 @@
+"""Common subexpressions: what a function computes twice, it computes once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from graphgen.ir import Attrs, Function, Module, Op, Sharding, Value
+from passes.core import Pass, Rewriter, register
+
+# An op by what it computes, and where its results were asked to lie.
+_Key = tuple[str, Attrs, tuple[Value, ...], tuple[Sharding | None, ...]]
+
+
+@register
+@dataclass(frozen=True)
+class CommonSubexpressions(Pass):
+    """Of ops with the same name, attributes and operands the first stays, with its provenance.
+
+    An op has no effect but its results, collectives included: all ranks run the same program, so
+    merging two equal all-reduces merges them on every rank. Results that were given different
+    shardings are kept apart.
+
+    Given:
+        module @m level=logical {
+        }
+
+        func @f {
+          arg %x : f32[4]
+          %a = negate(%x) : f32[4]
+          %b = negate(%x) : f32[4]
+          %c = exponential(%a) : f32[4]
+          %d = exponential(%b) : f32[4]
+          %y = add(%c, %d) : f32[4]
+          return y = %y
+        }
+
+    Result:
+        module @m level=logical {
+        }
+
+        func @f {
+          arg %x : f32[4]
+          %a = negate(%x) : f32[4]
+          %c = exponential(%a) : f32[4]
+          %y = add(%c, %c) : f32[4]
+          return y = %y
+        }
+    """
+
+    name: ClassVar[str] = "cse"
+
+    def run(self, module: Module, rewriter: Rewriter) -> None:
+        """Walk each function once, in program order: operands are merged before their readers."""
+        for function in module.functions.values():
+            _merge(function, rewriter)
+
+
+def _merge(function: Function, rewriter: Rewriter) -> None:
+    kept: dict[_Key, Op] = {}
+    for op in function.block:
+        if rewriter.exhausted:
+            return
+        layouts = tuple([result.sharding for result in op.results])
+        first = kept.setdefault((op.name, op.attrs, op.operands, layouts), op)
+        if first is not op:
+            rewriter.replace(function, op, first.results, "cse")

@@ -1,0 +1,131 @@
+"""Constant folding: what is known when compiling is not computed when running."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from graphgen.build import Builder
+from graphgen.errors import GraphgenError
+from graphgen.ir import Literal, Module, Op, Value
+from graphgen.ops import OPS
+from passes.core import No, Pass, Rewriter, Rule, no, register, rule
+
+# Every op but the constant itself: one that must not be folded is told why.
+_ROOTS = tuple(name for name in OPS if name != "constant")
+
+
+@register
+@dataclass(frozen=True)
+class FoldConstants(Pass):
+    """An op of constants becomes the literal that the NumPy rule of the op gives.
+
+    The op is computed in the program's own element types, rounding included. No algebra is done:
+    ``x + 0`` stays, because it is not ``x`` where ``x`` is -0. Composites stay, for the passes that
+    look for them, and so do collectives.
+
+    Options:
+        max_elements: most elements a literal may have.
+        exact: fold only what needs no rounding: then the program computes the same in double
+            precision too, and a comparison of what two programs mean sees no difference.
+
+    Given:
+        module @m level=logical {
+        }
+
+        func @f {
+          arg %x : f32[2]
+          %a = constant() value=f32[2](1.0,2.0) : f32[2]
+          %b = negate(%a) : f32[2]
+          %y = add(%x, %b) : f32[2]
+          return y = %y
+        }
+
+    Result:
+        module @m level=logical {
+        }
+
+        func @f {
+          arg %x : f32[2]
+          %a = constant() value=f32[2](1.0,2.0) : f32[2]
+          %b = constant() value=f32[2](-1.0,-2.0) : f32[2]
+          %y = add(%x, %b) : f32[2]
+          return y = %y
+        }
+    """
+
+    name: ClassVar[str] = "fold-constants"
+    max_elements: int = 64
+    exact: bool = False
+
+    def run(self, module: Module, rewriter: Rewriter) -> None:
+        """Fold in every function until nothing is left to fold."""
+        if self.max_elements < 1:
+            raise GraphgenError(
+                "GG0302", f"fold-constants: max_elements={self.max_elements} must be at least 1"
+            )
+        rules = (folding(self.max_elements, self.exact),)
+        for function in module.functions.values():
+            rewriter.apply_rules(function, rules)
+
+
+def folding(max_elements: int, exact: bool = False) -> Rule:
+    """The rule that folds results of up to ``max_elements`` elements."""
+
+    @rule(*_ROOTS)
+    def fold(op: Op, b: Builder) -> Sequence[Value] | No:
+        """An op whose operands are all constants is a constant."""
+        for operand in op.operands:
+            if operand.producer("constant") is None:
+                return no("an operand is not constant", operand)
+        if OPS[op.name].composite:
+            return no(f"{op.name} is a composite, which other passes want to see whole")
+        if OPS[op.name].collective:
+            return no(f"{op.name} talks to the other ranks")
+        (result,) = op.results
+        if not result.type.static:
+            return no("its size is not known yet", result)
+        elements = result.type.size
+        if not isinstance(elements, int) or elements > max_elements:
+            return no(f"it has {elements} elements, more than {max_elements}", result)
+        literal = _computed(op, exact)
+        if literal is None:
+            why = "it is rounded" if _evaluable(op) else f"{op.name} has no evaluation rule"
+            return no(why, result)
+        return [b.op("constant", value=literal)]
+
+    return fold
+
+
+def _evaluable(op: Op) -> bool:
+    from graphgen.eval import RULES
+
+    return op.name in RULES
+
+
+def _computed(op: Op, exact: bool) -> Literal | None:
+    """What ``op`` makes of its constants; ``None`` where nobody knows, or where it is rounded."""
+    import numpy as np
+
+    from graphgen.eval import MEANING, NATIVE, RULES, Arithmetic, Array
+
+    function = RULES.get(op.name)
+    if function is None:
+        return None
+    literals = [v.op.attrs.literal("value") for v in op.operands if v.op is not None]
+
+    def compute(arithmetic: Arithmetic) -> Array:
+        return function(arithmetic, op.attrs, [arithmetic.literal(item) for item in literals])
+
+    kind = op.result.dtype
+    with np.errstate(all="ignore"):
+        array = compute(NATIVE)
+        if exact:
+            wide, meant = array.astype(MEANING.dtype(kind)), compute(MEANING)
+            signs = np.signbit(wide) == np.signbit(meant) if kind.is_float else True
+            if not np.array_equal(wide, meant, equal_nan=kind.is_float) or not np.all(signs):
+                return None
+    assert array.dtype == NATIVE.dtype(kind), f"{op.name} gives {array.dtype} for {kind}"
+    assert array.shape == op.result.type.dims, f"{op.name} gives {array.shape} for {op.result!r}"
+    return Literal(kind, array.shape, np.ascontiguousarray(array).tobytes())

@@ -1,0 +1,1 @@
+"""Making one op of several."""

@@ -1,0 +1,377 @@
+"""Projections of one value become one product with the weights side by side: QKV, gate and up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import ClassVar
+
+from graphgen.build import Builder
+from graphgen.errors import GraphgenError
+from graphgen.ir import Attrs, Dim, DType, Function, Loc, Module, Op, Value, attrs_of, loc
+from graphgen.ir.dtype import bf16, f16, f32
+from passes.core import No, Pass, Rewriter, Rule, no, register, rule
+from passes.fusion.prepared import PreparedValues, WeightNumbers
+
+# What follows each sibling and can follow the fused product just as well.
+_SCALES = ("add", "multiply")
+
+
+@register
+@dataclass(frozen=True)
+class FuseProjections(Pass):
+    """Sibling products of one value with a weight each become one product, followed by slices.
+
+    Biases and per-channel scales directly behind the products are fused with them where all
+    siblings have them; elsewhere they stay behind the slices. Products of 16-bit floats of which
+    only some are rounded to 16 bits are fused in f32, in which all are summed, and rounded after;
+    what follows them stays behind the slices. The joined weight is IR like any
+    other, and ``lift-weights`` moves it out: so this runs before it, and after ``partition``, which
+    gives each rank its parts side by side. A weight that is read elsewhere too, such as a tied
+    embedding, is left alone, and so is one that some program of the module could not fuse alike: a
+    weight is kept in one form.
+
+    Options:
+        min_siblings: fewest products that are worth fusing.
+
+    Given:
+        module @m level=canonical {
+          input %x : f32[2,4]
+          weight %q : f32[6,4]
+          weight %k : f32[3,4]
+          output %y : f32[2,6]
+          output %z : f32[2,3]
+        }
+
+        func @f phase=decode {
+          arg %x : f32[2,4]
+          arg %q : f32[6,4]
+          arg %k : f32[3,4]
+          %a = dot_general(%x, %q) lhs_contracting_dims=[1] rhs_contracting_dims=[1] dtype=f32 \
+: f32[2,6]
+          %b = dot_general(%x, %k) lhs_contracting_dims=[1] rhs_contracting_dims=[1] dtype=f32 \
+: f32[2,3]
+          return y = %a
+          return z = %b
+        }
+
+    Result:
+        module @m level=canonical {
+          input %x : f32[2,4]
+          weight %q : f32[6,4]
+          weight %k : f32[3,4]
+          output %y : f32[2,6]
+          output %z : f32[2,3]
+        }
+
+        func @f phase=decode {
+          arg %x : f32[2,4]
+          arg %q : f32[6,4]
+          arg %k : f32[3,4]
+          %0 = concatenate(%q, %k) dimension=0 : f32[9,4]
+          %1 = dot_general(%x, %0) lhs_contracting_dims=[1] rhs_contracting_dims=[1] dtype=f32 \
+: f32[2,9]
+          %a = slice(%1) start_indices=[0,0] limit_indices=[2,6] : f32[2,6]
+          %b = slice(%1) start_indices=[0,6] limit_indices=[2,9] : f32[2,3]
+          return y = %a
+          return z = %b
+        }
+    """
+
+    name: ClassVar[str] = "fuse-projections"
+    takes: ClassVar[tuple[str, ...]] = ("logical", "canonical", "sharded")
+    # A matrix library may sum a wider product in another order, which 16-bit floats then magnify.
+    rounding: ClassVar[float] = 2e-2
+    min_siblings: int = 2
+
+    def run(self, module: Module, rewriter: Rewriter) -> None:
+        """Plan every program, keep what all programs agree on, then rewrite."""
+        if self.min_siblings < 2:
+            raise GraphgenError(
+                "GG0302", f"fuse-projections: min_siblings={self.min_siblings} must be at least 2"
+            )
+        numbers: WeightNumbers = {}
+        plans = [
+            _Plan(PreparedValues(module, function, numbers), self.min_siblings)
+            for function in module.programs()
+        ]
+        _keep_agreed(plans)
+        for plan in plans:
+            rewriter.apply_rules(plan.function, (fusing(plan, rewriter),))
+            for group in plan.groups:
+                for sibling in group.siblings:
+                    _erase_replaced(plan.function, sibling, rewriter)
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """One op behind a product: with what spreads its [N] bias or scale, or a conversion.
+
+    Attributes:
+        op: ``add``, ``multiply`` or ``convert``.
+        spread: the broadcast of the bias or scale, ``None`` for a conversion.
+        side: which operand of ``op`` the product is.
+    """
+
+    op: Op
+    spread: Op | None
+    side: int
+
+    @property
+    def kind(self) -> tuple[object, ...]:
+        """What must be the same in all siblings for the step to be fused."""
+        return self.op.name, self.op.attrs, self.side
+
+
+@dataclass(slots=True)
+class _Sibling:
+    """One product and the steps that directly follow it, each the only reader of the one before."""
+
+    dot: Op
+    steps: list[_Step] = field(default_factory=list[_Step])
+
+    @property
+    def end(self) -> Op:
+        """The op whose readers will read a slice instead."""
+        return self.steps[-1].op if self.steps else self.dot
+
+    @property
+    def weights(self) -> list[Value]:
+        """The weight, then every bias and scale."""
+        spreads = [step.spread for step in self.steps if step.spread is not None]
+        return [self.dot.operands[1], *[spread.operands[0] for spread in spreads]]
+
+
+@dataclass(slots=True)
+class _Group:
+    """Siblings that become one product.
+
+    Attributes:
+        siblings: in program order; what they share is put where the first product stands.
+        key: the weights by what they are, the same in all programs that fuse alike.
+        starts: where each sibling's features start, and where the last one's end.
+        fused: the value that holds all of them, once made.
+    """
+
+    siblings: list[_Sibling]
+    key: tuple[tuple[int, ...], ...]
+    starts: list[Dim]
+    fused: Value | None = None
+
+
+def _why_not(op: Op, prepared: PreparedValues) -> No | None:
+    """Why a product cannot be a sibling, ``None`` where it can."""
+    lhs, rhs = op.operands
+    if op.attrs.integers("lhs_batch_dims"):
+        return no("it has batch dimensions", lhs)
+    if not prepared.of_weights(rhs):
+        return no("its right operand is not made of weights alone", rhs)
+    if lhs in prepared:
+        return no("its left operand is made of weights itself", lhs)
+    outputs = rhs.type.rank - len(op.attrs.integers("rhs_contracting_dims"))
+    if outputs != 1:
+        return no(f"the weight has {outputs} output dimensions, not 1", rhs)
+    if prepared.readers(rhs) != 1:
+        return no("the weight is read elsewhere too, and would be kept twice", rhs)
+    return None
+
+
+_SiblingKey = tuple[Value, Attrs, DType]
+
+
+def _sibling_key(op: Op) -> _SiblingKey:
+    """What siblings have in common; 16-bit products may differ in whether they are rounded."""
+    lhs, rhs = op.operands
+    attrs = op.attrs
+    if _summed_in_f32(rhs.dtype) and op.result.dtype is rhs.dtype:
+        attrs = attrs_of({**attrs, "dtype": f32})
+    return lhs, attrs, rhs.dtype
+
+
+def _summed_in_f32(dtype: DType) -> bool:
+    """Whether a product of this type is summed in f32 and rounded to its result's type after."""
+    return dtype in (bf16, f16)
+
+
+class _Plan:
+    """What will be fused in one program, and why the other products will not.
+
+    Args:
+        prepared: the values of the program that are made of weights alone.
+        least: fewest siblings of a group.
+    """
+
+    def __init__(self, prepared: PreparedValues, least: int) -> None:
+        self.prepared = prepared
+        self.function: Function = prepared.function
+        self.groups: list[_Group] = []
+        self.misses: dict[Op, No] = {}
+        self.members: dict[Op, tuple[_Group, int]] = {}
+        found: dict[_SiblingKey, list[_Sibling]] = {}
+        for op in self.function.block:
+            if op.name != "dot_general":
+                continue
+            why = _why_not(op, prepared)
+            if why is not None:
+                self.misses[op] = why
+                continue
+            found.setdefault(_sibling_key(op), []).append(_Sibling(op))
+        for (value, _, _), siblings in found.items():
+            if len(siblings) < least:
+                what = f"{len(siblings)} product{'s' if len(siblings) > 1 else ''} of this value"
+                why = no(f"{what} with a weight, and {least} are worth fusing", value)
+                self.misses.update((sibling.dot, why) for sibling in siblings)
+            else:
+                self._add(siblings)
+
+    def _add(self, siblings: list[_Sibling]) -> None:
+        _add_steps(siblings, self.prepared)
+        starts: list[Dim] = [0]
+        for sibling in siblings:
+            starts.append(starts[-1] + sibling.dot.result.shape[-1])
+        number = self.prepared.number
+        group = _Group(siblings, tuple([tuple(map(number, s.weights)) for s in siblings]), starts)
+        self.groups.append(group)
+        for index, sibling in enumerate(siblings):
+            self.members[sibling.end] = (group, index)
+
+    def drop(self, group: _Group, why: No) -> None:
+        """Leave a group as it is."""
+        for sibling in group.siblings:
+            self.members.pop(sibling.end, None)
+            self.misses[sibling.dot] = why
+
+
+def _add_steps(siblings: Sequence[_Sibling], prepared: PreparedValues) -> None:
+    """Give the siblings the biases, scales and conversions that all of them have."""
+    if len({sibling.dot.attrs for sibling in siblings}) > 1:
+        # Some are rounded before what follows them, some are not.
+        return
+    # zip ends with the shortest, so a bias that one of them lacks stays behind the slices.
+    for steps in zip(*[_steps(sibling.dot, prepared) for sibling in siblings], strict=False):
+        if len({step.kind for step in steps}) > 1:
+            break
+        for sibling, step in zip(siblings, steps, strict=True):
+            sibling.steps.append(step)
+    for sibling in siblings:
+        while sibling.steps and sibling.steps[-1].spread is None:
+            sibling.steps.pop()
+
+
+def _steps(dot: Op, prepared: PreparedValues) -> Iterator[_Step]:
+    """The ops behind ``dot`` that work channel by channel."""
+    value = dot.result
+    while (op := prepared.only_reader(value)) is not None:
+        side = 0 if op.operands[0] is value else 1
+        if op.name == "convert":
+            yield _Step(op, None, side)
+        elif op.name in _SCALES and (spread := _spread(op.operands[1 - side], value, prepared)):
+            yield _Step(op, spread, side)
+        else:
+            return
+        value = op.result
+
+
+def _spread(other: Value, value: Value, prepared: PreparedValues) -> Op | None:
+    """The broadcast that brings a weight [N] to every row of ``value`` [..., N]."""
+    spread = other.producer("broadcast_in_dim")
+    if spread is None or prepared.only_reader(other) is None:
+        return None
+    (vector,) = spread.operands
+    along = spread.attrs.integers("dimensions") == (value.type.rank - 1,)
+    alone = prepared.of_weights(vector) and prepared.readers(vector) == 1
+    return spread if along and alone and vector.shape == value.shape[-1:] else None
+
+
+def _keep_agreed(plans: Sequence[_Plan]) -> None:
+    """Drop every group with a weight that another program of the module uses otherwise."""
+    uses: dict[int, tuple[tuple[int, ...], ...]] = {}
+    groups: dict[int, list[tuple[_Plan, _Group]]] = {}
+    work: list[int] = []
+    for plan in plans:
+        fused: dict[int, tuple[tuple[int, ...], ...]] = {}
+        for group in plan.groups:
+            for number in chain.from_iterable(group.key):
+                fused[number] = group.key
+                groups.setdefault(number, []).append((plan, group))
+        for number in plan.prepared.read:
+            use = fused.get(number, ())
+            if uses.setdefault(number, use) != use:
+                work.append(number)
+    # A group that is dropped leaves all of its weights alone, in every program.
+    while work:
+        for plan, group in groups.pop(work.pop(), []):
+            dot = group.siblings[0].dot
+            why = no("another program of the module reads these weights otherwise", dot.operands[1])
+            plan.drop(group, why)
+            work.extend(chain.from_iterable(group.key))
+
+
+def fusing(plan: _Plan, rewriter: Rewriter) -> Rule:
+    """The rule that carries out a plan: each sibling becomes a slice of what is made once."""
+    ends = {end.name for end in plan.members}
+
+    @rule(*sorted({"dot_general", *ends}))
+    def fuse_siblings(op: Op, b: Builder) -> Sequence[Value] | No:
+        """A product with one weight is a slice of the product with all weights."""
+        member = plan.members.get(op)
+        if member is None:
+            # Not a near miss: by its depth, every other reason is nearer.
+            return plan.misses.get(op) or No("it is no product, or goes with what follows it", None)
+        group, index = member
+        if group.fused is None:
+            group.fused = _fuse(plan, group, rewriter, b)
+        start, limit = group.starts[index : index + 2]
+        part = b.slice_dim(group.fused, op.result.type.rank - 1, start, limit)
+        return [b.convert(part, op.result.dtype)]
+
+    return fuse_siblings
+
+
+def _fuse(plan: _Plan, group: _Group, rewriter: Rewriter, b: Builder) -> Value:
+    """The joined product and the steps behind it, where the first product stands."""
+    dot, siblings = group.siblings[0].dot, group.siblings
+    weights = [weight for sibling in siblings for weight in sibling.weights]
+    plan.prepared.move_before(dot, weights, rewriter)
+    here = rewriter.before(plan.function, dot)
+    here.made, here.loc = b.made, _shared_loc(siblings, rewriter.pass_name)
+    lhs, rhs = dot.operands
+    contracted = dot.attrs.integers("rhs_contracting_dims")
+    (axis,) = [i for i in range(rhs.type.rank) if i not in contracted]
+    joined = here.concatenate([sibling.dot.operands[1] for sibling in siblings], axis)
+    one_type = len({sibling.dot.attrs for sibling in siblings}) == 1
+    attrs = dot.attrs if one_type else {**dot.attrs, "dtype": f32}
+    fused = here.emit("dot_general", (lhs, joined), dict(attrs)).result
+    for index, step in enumerate(siblings[0].steps):
+        operands = [fused]
+        spreads = [s for sibling in siblings if (s := sibling.steps[index].spread) is not None]
+        if spreads:
+            vector = here.concatenate([spread.operands[0] for spread in spreads], 0)
+            rank = fused.type.rank
+            spread = here.broadcast_in_dim(vector, fused.shape, [rank - 1])
+            operands.insert(1 - step.side, spread)
+        fused = here.emit(step.op.name, operands, dict(step.op.attrs)).result
+    return fused
+
+
+def _shared_loc(siblings: Sequence[_Sibling], pass_name: str) -> Loc:
+    """The first sibling's line, in the innermost scope that holds all siblings."""
+    first = siblings[0].dot.loc
+    shared: list[str] = []
+    for parts in zip(*[sibling.dot.loc.scope.split(".") for sibling in siblings], strict=False):
+        if len(set(parts)) > 1:
+            break
+        shared.append(parts[0])
+    return loc(first.file, first.line, ".".join(shared), first.via).through(pass_name)
+
+
+def _erase_replaced(function: Function, sibling: _Sibling, rewriter: Rewriter) -> None:
+    """Take away what a replaced sibling was made of, or its weights would still be read."""
+    if sibling.end.block is not None:
+        return
+    ops = [sibling.dot, *[step.op for step in sibling.steps]]
+    spreads = [step.spread for step in sibling.steps if step.spread is not None]
+    for op in [*reversed(ops), *spreads]:
+        if op.block is not None:
+            rewriter.erase(function, op)

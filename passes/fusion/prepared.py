@@ -1,0 +1,115 @@
+"""Which values of a program are made of checkpoint tensors alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from graphgen.ir import RANK, Function, Module, Op, Role, Value
+from graphgen.ops import OPS
+from passes.core import Rewriter
+
+# Numbers for what a value is computed from, shared by the programs of a module.
+WeightNumbers = dict[tuple[object, ...], int]
+
+
+class PreparedValues:
+    """The values ``lift-weights`` moves out: made of weights, the rank and constants.
+
+    Args:
+        module: gives the roles of the arguments.
+        function: one of its programs.
+        numbers: shared by all programs, so that equal preparations have equal numbers.
+
+    Attributes:
+        read: numbers of the weights that the rest of the program reads, and in how many places.
+    """
+
+    def __init__(self, module: Module, function: Function, numbers: WeightNumbers) -> None:
+        self.function = function
+        self._numbers: dict[Value, int] = {}
+        self._heavy: set[Value] = set()
+        self._positions: dict[Op, float] = {}
+        for value in function.args:
+            row = module.interface.get(value.name or "")
+            weight = row is not None and row.role is Role.WEIGHT
+            if weight or value.name == RANK:
+                self._numbers[value] = numbers.setdefault((value.name,), len(numbers))
+            if weight:
+                self._heavy.add(value)
+        for position, op in enumerate(function.block):
+            self._positions[op] = position
+            self._classify(op, numbers)
+        self._leave_broadcasts()
+        self.read: Mapping[int, int] = self._count_readers()
+
+    def _classify(self, op: Op, numbers: WeightNumbers) -> None:
+        known = [self._numbers.get(value, -1) for value in op.operands]
+        if -1 in known or OPS[op.name].collective:
+            return
+        heavy = any(value in self._heavy for value in op.operands)
+        for result in op.results:
+            key = (op.name, op.attrs, result.index, *known)
+            self._numbers[result] = numbers.setdefault(key, len(numbers))
+            if heavy:
+                self._heavy.add(result)
+
+    def _leave_broadcasts(self) -> None:
+        """A program spreads a weight itself, as ``lift-weights`` leaves it to."""
+        for op in reversed(self.function.block):
+            value = op.results[0]
+            if op.name == "broadcast_in_dim" and value in self._heavy:
+                outside = any(user.results[0] not in self._numbers for user in value.users)
+                if outside or self.function.returns(value):
+                    del self._numbers[value]
+                    self._heavy.discard(value)
+
+    def _count_readers(self) -> dict[int, int]:
+        values = [value for _, value in self.function.outputs]
+        for op in self.function.block:
+            if op.results[0] not in self._numbers:
+                values += op.operands
+        out: dict[int, int] = {}
+        for value in values:
+            if value in self._heavy:
+                number = self._numbers[value]
+                out[number] = out.get(number, 0) + 1
+        return out
+
+    def __contains__(self, value: Value) -> bool:
+        return value in self._numbers
+
+    def number(self, value: Value) -> int:
+        """What a prepared value is, as a number."""
+        return self._numbers[value]
+
+    def of_weights(self, value: Value) -> bool:
+        """Whether a value is made of weights, and of nothing a call brings."""
+        return value in self._heavy
+
+    def readers(self, value: Value) -> int:
+        """In how many places the rest of the program reads this value of weights, or an equal."""
+        return self.read.get(self._numbers[value], 0)
+
+    def only_reader(self, value: Value) -> Op | None:
+        """The op that alone reads ``value``, and once; ``None`` where there is no such op."""
+        if len(value.users) != 1 or self.function.returns(value):
+            return None
+        ((op, slots),) = value.users.items()
+        return op if slots == 1 else None
+
+    def move_before(self, anchor: Op, values: Sequence[Value], rewriter: Rewriter) -> None:
+        """Have ``values`` made before ``anchor``: prepared ops that come later are moved there."""
+        limit = self._positions[anchor]
+        late: set[Op] = set()
+        work = [value.op for value in values]
+        while work:
+            op = work.pop()
+            if op is not None and op not in late and self._positions[op] > limit:
+                late.add(op)
+                work.extend(value.op for value in op.operands)
+        b = rewriter.before(self.function, anchor)
+        for index, op in enumerate(sorted(late, key=self._positions.__getitem__), 1):
+            b.loc = op.loc.through(rewriter.pass_name)
+            made = b.emit(op.name, op.operands, dict(op.attrs))
+            self._positions[made] = limit - 1 + index / (len(late) + 1)
+            rewriter.replace(self.function, op, made.results, "move-weight", created=(made,))
