@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import MISSING, fields
 from difflib import get_close_matches
-from importlib import import_module
 from inspect import getdoc
-from pkgutil import walk_packages
 from typing import TYPE_CHECKING
 
 from graphgen.errors import GraphgenError
@@ -17,12 +15,11 @@ if TYPE_CHECKING:
 
 
 def load_passes() -> Mapping[str, type[Pass]]:
-    """Import every module under ``passes``, so that every pass is registered, and give them all."""
-    import passes
+    """Every pass there is, ours and those of installed packages, by name."""
     from passes.core import PASSES
+    from passes.core.plugins import load_all
 
-    for found in walk_packages(passes.__path__, "passes."):
-        import_module(found.name)
+    load_all()
     return PASSES
 
 

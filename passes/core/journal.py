@@ -90,7 +90,11 @@ class Journal:
 
 
 def describe(op: Op) -> str:
-    """An op in a few words: ``%y = dot_general(%x, %w)``."""
-    results = ", ".join(f"%{value.name or '?'}" for value in op.results)
-    operands = ", ".join(f"%{value.name or '?'}" for value in op.operands)
+    """An op in a few words, ``%y = dot_general(%rms_norm, %w)``: unnamed values go by their op."""
+    results = ", ".join(_short(value) for value in op.results)
+    operands = ", ".join(_short(value) for value in op.operands)
     return f"{results} = {op.name}({operands})"
+
+
+def _short(value: Value) -> str:
+    return f"%{value.name or (value.op.name if value.op else '?')}"

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from importlib import import_module
 from importlib.metadata import entry_points
 from pathlib import Path
+from pkgutil import walk_packages
 
 from graphgen.errors import GraphgenError
 
@@ -34,7 +36,11 @@ def load_file(path: str) -> None:
         ) from error
 
 
-def load_installed() -> None:
-    """Import what installed packages declare under ``graphgen.passes``."""
+def load_all() -> None:
+    """Import every pass of ours, and what installed packages declare under ``graphgen.passes``."""
+    import passes
+
+    for found in walk_packages(passes.__path__, "passes."):
+        import_module(found.name)
     for point in entry_points(group=GROUP):
         point.load()

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from graphgen.errors import GraphgenError
 from passes.core.pass_ import Pass
-from passes.core.plugins import load_installed
+from passes.core.plugins import load_all
 
 P = TypeVar("P", bound=Pass)
 PASSES: dict[str, type[Pass]] = {}
@@ -44,7 +44,7 @@ def parse_pipeline(text: str) -> list[Pass]:
 
 def _make(name: str, options: str) -> Pass:
     if name not in PASSES:
-        load_installed()
+        load_all()
     cls = PASSES.get(name)
     if cls is None:
         near = get_close_matches(name, PASSES, n=2)

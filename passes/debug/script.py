@@ -60,20 +60,25 @@ class Sizes:
     second: int = 16
 
 
-def script_for(module: Module, seed: int = 0, sizes: Sizes | None = None) -> Script:
+def script_for(
+    module: Module, seed: int = 0, sizes: Sizes | None = None, *, shuffled: bool = False
+) -> Script:
     """The script that fits a module.
 
     Args:
         module: its interface says what the inputs and weights are; any level.
         seed: of weights and inputs.
         sizes: for a language model; by default small ones, or those of the module's programs.
+        shuffled: whether the rows of a call are other rows of the cache. Only then does it show
+            when row ids are ignored; programs specialized with ``in_place`` may ignore them.
     """
     rng = np.random.default_rng(seed)
     names = {row.name for row in module.entries(Role.INPUT)}
     if names >= _LANGUAGE_MODEL:
         chosen = sizes or _program_sizes(module) or Sizes()
         dims: dict[str, Dim] = {"R": chosen.rows, "M": chosen.second}
-        calls = _language_model(module, rng, chosen, dims)
+        rows = np.arange(chosen.rows, dtype=np.int32)
+        calls = _language_model(module, rng, chosen, dims, rows[::-1] if shuffled else rows)
     else:
         dims = {}
         calls = tuple(_random_call(module, f, rng) for f in module.programs())
@@ -115,21 +120,26 @@ def _random_call(module: Module, function: Function, rng: np.random.Generator) -
 
 
 def _language_model(
-    module: Module, rng: np.random.Generator, sizes: Sizes, shared: Mapping[str, Dim]
+    module: Module,
+    rng: np.random.Generator,
+    sizes: Sizes,
+    shared: Mapping[str, Dim],
+    seq_ids: Array,
 ) -> tuple[Call, ...]:
     vocabulary = _vocabulary(module)
     rows = sizes.rows
     # Lengths such that two steps stay in the first bucket and the third leaves it.
     lengths = np.array([max(sizes.first - 2 - 3 * row, 1) for row in range(rows)], np.int32)
     lengths = np.minimum(lengths, sizes.active)
-    calls = [_prefill(rng, vocabulary, sizes, lengths, shared)]
+    calls = [_prefill(rng, vocabulary, sizes, lengths, seq_ids, shared)]
     phases = {function.phase for function in module.programs()}
     for step in range(3):
         active = [row for row in range(rows) if not (step == 1 and row == rows - 1 and rows > 1)]
         lengths = lengths.copy()
         lengths[active] += 1
         bucket = sizes.first if int(lengths.max()) <= sizes.first else sizes.second
-        calls.append(_decode(rng, vocabulary, rows, active, lengths, {**shared, "C": bucket}))
+        dims = {**shared, "C": bucket}
+        calls.append(_decode(rng, vocabulary, active, lengths, seq_ids, dims))
     return tuple(call for call in calls if call.phase in phases)
 
 
@@ -143,6 +153,7 @@ def _prefill(
     vocabulary: int,
     sizes: Sizes,
     lengths: Array,
+    seq_ids: Array,
     shared: Mapping[str, Dim],
 ) -> Call:
     rows, width = sizes.rows, sizes.active
@@ -155,7 +166,7 @@ def _prefill(
         "tokens": rng.integers(0, vocabulary, (rows, width)).astype(np.int32),
         "positions": positions,
         "lengths": lengths.astype(np.int32),
-        "seq_ids": np.arange(rows, dtype=np.int32),
+        "seq_ids": seq_ids,
     }
     return Call("prefill", {**shared, "B": rows, "S": width, "C": sizes.first}, inputs)
 
@@ -163,17 +174,18 @@ def _prefill(
 def _decode(
     rng: np.random.Generator,
     vocabulary: int,
-    rows: int,
     active: list[int],
     lengths: Array,
+    seq_ids: Array,
     dims: Mapping[str, Dim],
 ) -> Call:
+    rows = len(seq_ids)
     on = np.zeros(rows, np.bool_)
     on[active] = True
     inputs: dict[str, Array] = {
         "tokens": rng.integers(0, vocabulary, (rows, 1)).astype(np.int32),
         "positions": np.where(on, lengths - 1, -1).astype(np.int32)[:, None],
         "lengths": np.where(on, lengths, 0).astype(np.int32),
-        "seq_ids": np.where(on, np.arange(rows), rows).astype(np.int32),
+        "seq_ids": np.where(on, seq_ids, rows).astype(np.int32),
     }
     return Call("decode", {**dims, "B": rows, "S": 1}, inputs, tuple(active))

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from graphgen.errors import GraphgenError
-from graphgen.eval import MEANING, NATIVE
+from graphgen.eval import MEANING, NATIVE, Arithmetic
 from graphgen.ir import Module
 from graphgen.ops import verify
 from passes.core import Pass
@@ -34,7 +34,8 @@ class Verdict:
         meaning: the difference in float64.
         rounding: the difference in the program's own types.
         budget: largest relative rounding difference the pass declares.
-        guilty: the first application after which the meaning differs, where one can be named.
+        guilty: the application after which the meaning differs, where one can be named; where the
+            meaning is kept, the one that takes the rounding over the budget.
     """
 
     pass_text: str
@@ -79,10 +80,13 @@ def validate(
         apply_pass(current, item)
         meant, computed = _outcomes(current, script)
         difference = compare(meaning, meant)
+        rounded = compare(native, computed)
         guilty = None
         if difference.relative > MEANING_BUDGET:
             guilty = blame(before, item, script, meaning)
-        verdict = Verdict(str(item), difference, compare(native, computed), item.rounding, guilty)
+        elif rounded.relative > item.rounding:
+            guilty = blame(before, item, script, native, NATIVE, item.rounding)
+        verdict = Verdict(str(item), difference, rounded, item.rounding, guilty)
         verdicts.append(verdict)
         if on_verdict is not None:
             on_verdict(verdict)
@@ -101,43 +105,49 @@ def apply_pass(
     """Run one pass in place and verify, with a journal and limited fuel where asked for."""
     rewriter = Rewriter(item.name, journal, fuel)
     item.run(module, rewriter)
-    if item.gives:
+    # A pass that was stopped has not brought the module where it would.
+    if item.gives and not rewriter.exhausted:
         module.level = item.gives
     verify(module)
     return rewriter
 
 
 def blame(
-    before: Module, item: Pass, script: Script, reference: Sequence[Outcome]
+    before: Module,
+    item: Pass,
+    script: Script,
+    reference: Sequence[Outcome],
+    arithmetic: Arithmetic = MEANING,
+    budget: float = MEANING_BUDGET,
 ) -> Application | None:
-    """The application of ``item`` that first makes a difference, by bisecting over fuel.
+    """The application of ``item`` that makes the difference, by bisecting over fuel.
+
+    With one application fewer the outcomes are within ``budget`` of ``reference``, with it they are
+    not. Outcomes are computed in ``arithmetic``.
 
     ``None`` where the pass cannot stop half-way: then the pass as a whole is to blame.
     """
     journal = Journal()
+
+    def differs(fuel: int) -> bool:
+        module = clone_module(before)
+        rewriter = apply_pass(module, item, fuel=fuel)
+        if rewriter.applications != fuel:
+            raise GraphgenError("GG0304", f"{item.name} does not stop when its fuel is used up")
+        outcomes = Runner(module, script, arithmetic=arithmetic).outcomes()
+        return compare(reference, outcomes).relative > budget
+
     try:
         apply_pass(clone_module(before), item, journal)
-        total = len(journal.applications)
-        good, bad = 0, total
-        if not total or _differs(before, item, script, reference, total) is not True:
+        good, bad = 0, len(journal.applications)
+        if not bad or differs(0) or not differs(bad):
             return None
         while bad - good > 1:
             middle = (good + bad) // 2
-            if _differs(before, item, script, reference, middle):
+            if differs(middle):
                 bad = middle
             else:
                 good = middle
     except GraphgenError:
         return None
     return journal.applications[bad - 1]
-
-
-def _differs(
-    before: Module, item: Pass, script: Script, reference: Sequence[Outcome], fuel: int
-) -> bool:
-    module = clone_module(before)
-    rewriter = apply_pass(module, item, fuel=fuel)
-    if rewriter.applications != fuel:
-        raise GraphgenError("GG0304", f"{item.name} does not stop when its fuel is used up")
-    meant = Runner(module, script, arithmetic=MEANING).outcomes()
-    return compare(reference, meant).relative > MEANING_BUDGET

@@ -1,0 +1,115 @@
+"""The documentation is true: its files are written, its commands run, its outputs compared."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+GUIDE = ROOT / "docs" / "writing-a-pass.md"
+FENCE = re.compile(r"^```(\w+)\n(.*?)^```\n", re.MULTILINE | re.DOTALL)
+# What may differ from machine to machine or with every edit: measured numbers, lines of a file.
+MEASURED = re.compile(r"\b\d+(\.\d+)?e[+-]\d+\b|\b\d+\.\d+s?\b")
+LINE = re.compile(r"\.py:\d+")
+
+
+def blocks(path: Path) -> list[tuple[str, str]]:
+    """Language and text of each fenced block."""
+    return [(found[1], found[2]) for found in FENCE.finditer(path.read_text(encoding="utf-8"))]
+
+
+def run(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run as a reader would, in a folder that is not the checkout."""
+    scripts = str(Path(sys.executable).parent)
+    environment = {
+        **os.environ,
+        "PATH": scripts + os.pathsep + os.environ["PATH"],
+        "JAX_PLATFORMS": "cpu",
+        "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+        "PIP_NO_INDEX": "1",
+        "PIP_ROOT_USER_ACTION": "ignore",
+        "PYTEST_ADDOPTS": "-p no:cacheprovider",
+    }
+    environment.pop("PYTHONPATH", None)
+    return subprocess.run(
+        command,
+        cwd=folder,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+
+
+def session(commands: str, folder: Path) -> str:
+    """What a terminal shows: each command behind ``$``, and what it prints."""
+    shown: list[str] = []
+    for line in commands.splitlines():
+        if line.startswith("$ "):
+            ran = run(["bash", "-c", line[2:]], folder)
+            assert ran.returncode == 0, f"{line}\n{ran.stdout}"
+            shown.append(f"{line}\n{ran.stdout}")
+    return "".join(shown)
+
+
+def comparable(text: str) -> str:
+    """The text without what is measured, and without the width of columns that follows from it."""
+    lines: list[str] = []
+    for line in text.splitlines():
+        # The row of a verdict has units in the last place, which may be a whole number.
+        row = MEASURED.search(line) and re.search(r" (ok|WRONG|over budget)$", line)
+        plain = re.sub(r"\b\d+\b", "N", MEASURED.sub("N", line)) if row else line
+        plain = LINE.sub(".py:N", MEASURED.sub("N", plain))
+        lines.append(re.sub(r"  +", "  ", plain).rstrip())
+    return "\n".join(lines)
+
+
+def test_the_guide_to_writing_a_pass(tmp_path: Path):
+    text = GUIDE.read_text(encoding="utf-8")
+    commands = 0
+    for language, block in blocks(GUIDE):
+        if language == "console":
+            commands += block.count("$ ")
+            actual = session(block, tmp_path)
+            if os.environ.get("GRAPHGEN_UPDATE_GOLDEN"):
+                text = text.replace(block, actual)
+            else:
+                assert comparable(actual) == comparable(block)
+        else:
+            name = re.match(r"# ([\w.]+)\n", block)
+            assert name, f"a {language} block that names no file"
+            (tmp_path / name[1]).write_text(block, encoding="utf-8")
+    if os.environ.get("GRAPHGEN_UPDATE_GOLDEN"):
+        GUIDE.write_text(text, encoding="utf-8")
+    assert commands >= 8
+
+
+def test_wrong_numbers_and_words_in_the_guide_would_show():
+    assert comparable("dce  0.0e+00  12  1.000000  ok") == comparable("dce   1.5e-16   3  0.9  ok")
+    assert comparable("dce  0.0e+00  ok") != comparable("dce  0.0e+00  WRONG")
+    assert comparable("dce   678  666  12") != comparable("dce   678  666  13")
+
+
+@pytest.fixture(scope="module")
+def readme() -> str:
+    """The only Python program of the README."""
+    (program,) = [text for language, text in blocks(ROOT / "README.md") if language == "python"]
+    return program
+
+
+def test_the_program_of_the_readme_runs(readme: str, tmp_path: Path):
+    ran = run([sys.executable, "-c", readme], tmp_path)
+    assert ran.returncode == 0, ran.stdout
+    before, ours, lowered = re.split(r"^(?=module @)", ran.stdout, flags=re.MULTILINE)
+    assert before == ""
+    assert ours.startswith("module @block level=logical {\n")
+    assert " = rms_norm(" in ours
+    assert "bf16[B,S,64]" in ours
+    assert "func.func public @main" in lowered
+    assert "stablehlo.dot_general" in lowered
