@@ -6,6 +6,7 @@ insertion point.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from types import TracebackType
@@ -31,6 +32,7 @@ from graphgen.ir import (
 )
 from graphgen.ir.graph import install_operators
 from graphgen.ops import InferError, infer, make_attrs, op_def
+from graphgen.text.grammar import NAME
 
 
 class Builder(Vocabulary):
@@ -189,12 +191,14 @@ class Builder(Vocabulary):
             value: what to return.
             logical: its type in terms of the module's symbols, where this program binds some.
         """
+        _check_name(name)
         if self.module is not None and name not in self.module.interface:
             self.module.interface[name] = entry(Role.OUTPUT, name, logical or value.type)
         self.function.outputs.append((name, value))
 
     def _declare(self, role: Role, name: str, type: TensorType) -> Value:
         assert self.module is not None, "only an entry program declares an interface"
+        _check_name(name)
         known = self.module.interface.get(name)
         if known is None:
             self.module.interface[name] = entry(role, name, type)
@@ -207,6 +211,14 @@ class Builder(Vocabulary):
             )
         declared = self.function.arg(name) if known else None
         return declared or self.function.block.add_arg(type.bind(self.function.dims), name)
+
+
+def _check_name(name: str) -> None:
+    """A name of the interface has to come back from IR text (GG0705)."""
+    if name.isdigit() or not re.fullmatch(NAME, name):
+        raise GraphgenError(
+            "GG0705", f"'{name}' is no name", help="use letters, digits, '_', '.' and '-'"
+        )
 
 
 def _located(name: str, operands: Sequence[Value], error: InferError, where: Loc) -> GraphgenError:

@@ -90,6 +90,9 @@ class Canonicalize(Pass):
     """Drop ops that change nothing, merge chains of reshapes and transposes, order operands.
 
     Given:
+        module @m level=logical {
+        }
+
         func @f {
           arg %x : f32[2,6]
           %c = constant() value=f32[](2.0) : f32[]
@@ -101,6 +104,9 @@ class Canonicalize(Pass):
         }
 
     Result:
+        module @m level=canonical {
+        }
+
         func @f {
           arg %x : f32[2,6]
           %c = constant() value=f32[](2.0) : f32[]

@@ -21,27 +21,61 @@ class CacheAsBits(Pass):
     call; integers are updated in place.
 
     Given:
-        module @m level=logical {
+        module @m level=canonical {
+          input %new : bf16[2,1,1,4]
+          input %ids : s32[2]
+          input %at : s32[2,1]
           state %k : bf16[2,8,1,4]
+          output %r : bf16[2,4,1,4]
         }
+
         func @f phase=decode {
           arg %k : bf16[2,8,1,4]
+          arg %new : bf16[2,1,1,4]
+          arg %ids : s32[2]
+          arg %at : s32[2,1]
           %c = kv_update(%k, %new, %ids, %at) : bf16[2,8,1,4]
           %r = cache_read(%c, %ids) attended=4 : bf16[2,4,1,4]
           return k = %c
+          return r = %r
         }
 
     Result:
-        module @m level=logical {
-          state %k : bf16[2,8,1,4] as u16[2,8,1,4] pack=@to-bits unpack=@from-bits
+        module @m level=canonical {
+          input %new : bf16[2,1,1,4]
+          input %ids : s32[2]
+          input %at : s32[2,1]
+          state %k : bf16[2,8,1,4] as u16[2,8,1,4] pack=@pack.bf16.2x8x1x4.bits \
+unpack=@unpack.bf16.2x8x1x4.bits
+          output %r : bf16[2,4,1,4]
         }
+
         func @f phase=decode {
           arg %k : u16[2,8,1,4]
+          arg %new : bf16[2,1,1,4]
+          arg %ids : s32[2]
+          arg %at : s32[2,1]
           %0 = bitcast_convert(%new) dtype=u16 : u16[2,1,1,4]
           %c = kv_update(%k, %0, %ids, %at) : u16[2,8,1,4]
           %1 = cache_read(%c, %ids) attended=4 : u16[2,4,1,4]
           %r = bitcast_convert(%1) dtype=bf16 : bf16[2,4,1,4]
           return k = %c
+          return r = %r
+        }
+
+        func @pack.bf16.2x8x1x4.bits {
+          arg %whole : bf16[2,8,1,4]
+          arg %rank : s32[1]
+          %0 = bitcast_convert(%whole) dtype=u16 : u16[2,8,1,4]
+          return part = %0
+        }
+
+        func @unpack.bf16.2x8x1x4.bits {
+          arg %parts : u16[1,2,8,1,4]
+          %0 = bitcast_convert(%parts) dtype=bf16 : bf16[1,2,8,1,4]
+          %1 = slice(%0) start_indices=[0,0,0,0,0] limit_indices=[1,2,8,1,4] : bf16[1,2,8,1,4]
+          %2 = reshape(%1) shape=[2,8,1,4] : bf16[2,8,1,4]
+          return whole = %2
         }
     """
 

@@ -24,22 +24,28 @@ class Legalize(Pass):
         min_rows: rows a 16-bit product with a weight is padded to.
 
     Given:
+        module @m level=logical {
+        }
+
         func @f {
           arg %x : bf16[1,4]
           arg %w : bf16[8,4]
-          %y = dot_general(%x, %w) lhs_contracting_dims=[1] rhs_contracting_dims=[1] dtype=bf16 \
-: bf16[1,8]
+          %y = dot_general(%x, %w) lhs_contracting_dims=[1] rhs_contracting_dims=[1] dtype=bf16 : \
+bf16[1,8]
           return y = %y
         }
 
-    Result (``legalize{target=cpu,min_rows=2}``):
+    Result (``legalize{min_rows=2}``):
+        module @m level=target {
+        }
+
         func @f {
           arg %x : bf16[1,4]
           arg %w : bf16[8,4]
           %0 = constant() value=bf16[](0.0) : bf16[]
           %1 = pad(%x, %0) low=[0,0] high=[1,0] : bf16[2,4]
-          %2 = dot_general(%1, %w) lhs_contracting_dims=[1] rhs_contracting_dims=[1] dtype=f32 \
-: f32[2,8]
+          %2 = dot_general(%1, %w) lhs_contracting_dims=[1] rhs_contracting_dims=[1] dtype=f32 : \
+f32[2,8]
           %3 = slice(%2) start_indices=[0,0] limit_indices=[1,8] : f32[1,8]
           %y = convert(%3) dtype=bf16 : bf16[1,8]
           return y = %y

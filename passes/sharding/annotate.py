@@ -77,13 +77,15 @@ class Shard(Pass):
         tp: number of ranks.
 
     Given:
-        module @m level=logical {
+        module @m level=canonical {
           weight %l.q_proj.weight : f32[8,4]
+          weight %l.o_proj.weight : f32[4,8]
         }
 
     Result (``shard{tp=2}``):
-        module @m level=logical mesh=tp:2 {
+        module @m level=canonical mesh=tp:2 {
           weight %l.q_proj.weight : f32[8,4] sharding={tp,-}
+          weight %l.o_proj.weight : f32[4,8] sharding={-,tp}
         }
     """
 

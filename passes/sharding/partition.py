@@ -44,17 +44,54 @@ class Partition(Pass):
     interface, with functions that cut and join them.
 
     Given:
-        module @m level=logical mesh=tp:2 {
+        module @m level=canonical mesh=tp:2 {
           input %x : f32[1,4]
-          weight %w : f32[2,4] sharding={-,tp}
-        }
-        func @f phase=decode {
-          %y = dot_general(%x, %w) lhs_contracting_dims=[1] rhs_contracting_dims=[1] dtype=f32 \
-: f32[1,2]
+          weight %up : f32[6,4] sharding={tp,-}
+          weight %down : f32[4,6] sharding={-,tp}
+          output %y : f32[1,4]
         }
 
-    is refused, because ``%x`` is whole where ``%w`` is split: the producer of ``%x`` must be split
-    by features, as the up projection before a down projection is.
+        func @f phase=decode {
+          arg %x : f32[1,4]
+          arg %up : f32[6,4]
+          arg %down : f32[4,6]
+          %h = dot_general(%x, %up) lhs_contracting_dims=[1] rhs_contracting_dims=[1] dtype=f32 : \
+f32[1,6]
+          %y = dot_general(%h, %down) lhs_contracting_dims=[1] rhs_contracting_dims=[1] dtype=f32 \
+: f32[1,4]
+          return y = %y
+        }
+
+    Result:
+        module @m level=sharded mesh=tp:2 {
+          input %x : f32[1,4]
+          weight %up : f32[6,4] sharding={tp,-}
+          weight %down : f32[4,6] sharding={-,tp}
+          output %y : f32[1,4]
+        }
+
+        func @f phase=decode {
+          arg %rank : s32[1]
+          arg %x : f32[1,4]
+          arg %up : f32[6,4]
+          arg %down : f32[4,6]
+          %0 = constant() value=s32[](0) : s32[]
+          %1 = reshape(%rank) shape=[] : s32[]
+          %2 = constant() value=s32[](3) : s32[]
+          %3 = multiply(%1, %2) : s32[]
+          %4 = dynamic_slice(%up, %3, %0) slice_sizes=[3,4] : f32[3,4]
+          %5 = constant() value=s32[](0) : s32[]
+          %6 = reshape(%rank) shape=[] : s32[]
+          %7 = constant() value=s32[](3) : s32[]
+          %8 = multiply(%6, %7) : s32[]
+          %9 = dynamic_slice(%down, %5, %8) slice_sizes=[4,3] : f32[4,3]
+          %h = dot_general(%x, %4) lhs_contracting_dims=[1] rhs_contracting_dims=[1] dtype=f32 : \
+f32[1,3]
+          %y = dot_general(%h, %9) lhs_contracting_dims=[1] rhs_contracting_dims=[1] dtype=f32 : \
+f32[1,4]
+          %10 = all_reduce(%y) kind=add replica_groups=[[0,1]] : f32[1,4]
+          return y = %10
+        }
     """
 
     name: ClassVar[str] = "partition"

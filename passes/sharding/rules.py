@@ -51,6 +51,9 @@ def _dot_general(op: Op, operands: Sequence[Sharding], sizes: Sizes) -> Sequence
         used = {*op.attrs.integers(f"{side}_batch_dims")}
         used |= {*op.attrs.integers(f"{side}_contracting_dims")}
         free += [axis for i, axis in enumerate(dims) if i not in used]
+    axes = [axis for axis in (*batch, *free, *contracted) if axis]
+    if len(set(axes)) < len(axes):
+        raise CarryError(f"{axes} would split the result more than once")
     return [sharding([*batch, *free], [axis for axis in contracted if axis])]
 
 

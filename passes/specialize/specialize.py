@@ -30,17 +30,38 @@ class Specialize(Pass):
         in_place: promise that row b of a call is cache row b or idle, where B = R.
 
     Given:
+        module @m level=logical {
+          input %positions : s32[B,S]
+          input %lengths : s32[B]
+          output %m : pred[B,S,C]
+        }
+
         func @decode phase=decode dims={S=1} {
           arg %positions : s32[B,1]
           arg %lengths : s32[B]
           %m = attention_mask(%positions, %lengths) attended=C : pred[B,1,C]
+          return m = %m
         }
 
-    Result (``specialize{batch=[2],tokens=[128]}``):
-        func @decode.b2.c128 phase=decode dims={S=1,B=2,R=2,C=128,M=128} {
+    Result (``specialize{batch=[2],tokens=[64,128]}``):
+        module @m level=logical {
+          input %positions : s32[B,S]
+          input %lengths : s32[B]
+          output %m : pred[B,S,C]
+        }
+
+        func @decode.b2.c64 phase=decode dims={S=1,B=2,C=64,R=2,M=128} {
+          arg %positions : s32[2,1]
+          arg %lengths : s32[2]
+          %m = attention_mask(%positions, %lengths) attended=64 : pred[2,1,64]
+          return m = %m
+        }
+
+        func @decode.b2.c128 phase=decode dims={S=1,B=2,C=128,R=2,M=128} {
           arg %positions : s32[2,1]
           arg %lengths : s32[2]
           %m = attention_mask(%positions, %lengths) attended=128 : pred[2,1,128]
+          return m = %m
         }
     """
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, cast
 
 from graphgen.ir import (
     RANK,
@@ -36,16 +36,29 @@ class LiftWeights(Pass):
     several programs is lifted once.
 
     Given:
+        module @m level=canonical {
+          input %x : f32[4]
+          weight %w : f32[2,4]
+          output %y : f32[2]
+        }
+
         func @f phase=decode {
           arg %x : f32[4]
           arg %w : f32[2,4]
           %t = transpose(%w) permutation=[1,0] : f32[4,2]
-          %y = dot_general(%x, %t) lhs_contracting_dims=[0] rhs_contracting_dims=[0] dtype=f32 \
-: f32[2]
+          %y = dot_general(%x, %t) lhs_contracting_dims=[0] rhs_contracting_dims=[0] dtype=f32 : \
+f32[2]
           return y = %y
         }
 
     Result:
+        module @m level=canonical {
+          input %x : f32[4]
+          weight %w : f32[2,4]
+          output %y : f32[2]
+          param %w.prepared : f32[4,2]
+        }
+
         func @weights.global {
           arg %w : f32[2,4]
           %t = transpose(%w) permutation=[1,0] : f32[4,2]
@@ -82,6 +95,8 @@ class _Lift:
     # Copies already made, by (function, key), and the names of params, by key.
     copies: dict[tuple[str, _Key], Value] = field(default_factory=dict[tuple[str, _Key], Value])
     params: dict[_Key, str] = field(default_factory=dict[_Key, str])
+    # Names of what @weights.global hands to @weights.rank.
+    facts: set[str] = field(default_factory=set[str])
 
     def program(self, function: Function) -> None:
         """Lift what one program prepares, and make it read params instead."""
@@ -139,12 +154,14 @@ class _Lift:
     ) -> None:
         name = self.params.get(keys[value])
         if name is None:
-            name = self._param_name(value)
+            name = self._param_name(keys[value])
             self.params[keys[value]] = name
             self.module.interface[name] = entry(Role.PARAM, name, value.type)
             home = self.ranked if classes[value] == _RANK else self.shared
             home.outputs.append((name, self._copy(home, value, classes, keys)))
         param = function.arg(name) or function.block.add_arg(value.type, name)
+        # What else is prepared from this value now reads the param.
+        classes[param], keys[param] = classes[value], keys[value]
         function.replace_uses(value, param)
         self.rewriter.note(function, f"lift {name}", value.op)
 
@@ -177,17 +194,16 @@ class _Lift:
 
     def _through(self, value: Value, classes: dict[Value, int], keys: dict[Value, _Key]) -> Value:
         """A whole-tensor fact that a rank needs: an output of global, an argument of rank."""
-        name = f"{self._param_name(value)}.global"
+        name = f"{self._param_name(keys[value])}.global"
+        self.facts.add(name)
         self.shared.outputs.append((name, self._copy(self.shared, value, classes, keys)))
         return self.ranked.block.add_arg(value.type, name)
 
-    def _param_name(self, value: Value) -> str:
+    def _param_name(self, key: _Key) -> str:
         """Named after the checkpoint tensors it is made of."""
-        sources = sorted(_sources(value))
-        base = sources[0] if len(sources) == 1 else "+".join(sources)
-        base = base.replace("+", ".and.") if len(sources) <= 2 else f"{sources[0]}.packed"
+        base = joined(_sources(key))
         name, number = f"{base}.prepared", 1
-        while name in self.module.interface:
+        while name in self.module.interface or f"{name}.global" in self.facts:
             number += 1
             name = f"{base}.prepared.{number}"
         return name
@@ -197,20 +213,38 @@ def _needed(function: Function, value: Value) -> bool:
     return bool(value.users) or function.returns(value)
 
 
-def _sources(value: Value) -> set[str]:
-    """Names of the arguments a value is computed from, without the rank."""
-    found: set[str] = set()
-    work, seen = [value], {value}
+def joined(names: list[str]) -> str:
+    """One name for several tensors: ``l.q.weight`` and ``l.k.weight`` are ``l.q-k.weight``."""
+    first, *rest = parts = [name.split(".") for name in names]
+    if not rest:
+        return names[0]
+    shortest = min(map(len, parts)) - 1
+    head = 0
+    while head < shortest and all(other[head] == first[head] for other in rest):
+        head += 1
+    tail = 0
+    while tail < shortest - head and all(other[-1 - tail] == first[-1 - tail] for other in rest):
+        tail += 1
+    middles = [".".join(part[head : len(part) - tail]) for part in parts]
+    shown = middles if len(middles) <= 4 else [middles[0], "etc", middles[-1]]
+    return ".".join([*first[:head], "-".join(shown), *(first[len(first) - tail :] if tail else [])])
+
+
+def _sources(key: _Key) -> list[str]:
+    """Names of the checkpoint tensors a value is computed from, in operand order."""
+    found: dict[str, None] = {}
+    work, seen = [key], {id(key)}
     while work:
         current = work.pop()
-        if current.op is None:
-            if current.name and current.name != RANK:
-                found.add(current.name)
+        if len(current) == 1:
+            found[str(current[0])] = None
             continue
-        fresh = [v for v in current.op.operands if v not in seen]
-        seen.update(fresh)
-        work.extend(fresh)
-    return found
+        # An op's name, its attributes, a key for each operand, the number of the result.
+        operands = [cast(_Key, part) for part in current[2:-1]]
+        fresh = [part for part in operands if id(part) not in seen]
+        seen.update(map(id, fresh))
+        work.extend(reversed(fresh))
+    return [name for name in found if name != RANK]
 
 
 def _leave_broadcasts(function: Function, classes: dict[Value, int]) -> None:

@@ -27,7 +27,8 @@ def test_one_program_goes_to_standard_output(mini: Path):
     assert results_of(result.stdout)[-1] == "tensor<1x257xf32>"
     assert result.stderr == (
         "note: running canonicalize,specialize{in_place=true},cache-as-bits,cse,fuse-projections,"
-        "lift-weights,legalize,cse,dce\nnote: sizes by default: batch=[1] context=[128] tokens=[128]; "
+        "lift-weights,legalize,cse,dce\nnote: sizes by default: batch=[1] context=[128] "
+        "tokens=[128]; "
         "-p 'specialize{...},legalize' sets others\n"
     )
 

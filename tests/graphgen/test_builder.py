@@ -68,8 +68,8 @@ def test_numbers_stand_on_either_side(use: Callable[[Value], Value], names: list
     with Builder(function):
         out = use(x)
     assert [op.name for op in function.ops] == names
-    spread = out.op.operands if out.op else ()
-    assert (spread[0] is x) == (names[-1] == "multiply")
+    assert out.op is not None
+    assert (out.op.operands[0] is x) == (names[-1] == "multiply")
 
 
 @pytest.mark.parametrize("kind", [f32, bf16, s32, dtype("u8"), dtype("f16")], ids=str)
@@ -104,7 +104,7 @@ def test_a_number_spreads_over_symbols():
 def test_a_number_the_type_cannot_hold_is_refused(kind: DType, number: float):
     function, (x,) = function_of("2", kind=kind)
     with Builder(function), pytest.raises(GraphgenError) as caught:
-        x + number
+        _ = x + number
     assert caught.value.code == "GG0104"
     assert caught.value.what == f"{number!r} is not a value of {kind.name}"
 
@@ -112,7 +112,7 @@ def test_a_number_the_type_cannot_hold_is_refused(kind: DType, number: float):
 def test_operators_outside_a_builder():
     _, (x, y) = function_of("2", "2")
     with pytest.raises(GraphgenError) as caught:
-        x + y
+        _ = x + y
     assert str(caught.value) == (
         "error[GG0705]: operators on values work inside `with Builder(...)` only\n"
         "  help: open the builder, or call its methods: b.add(x, y)"
@@ -124,8 +124,8 @@ def test_the_innermost_builder_gets_the_operators():
     inner, (y,) = function_of("2")
     with Builder(outer):
         with Builder(inner):
-            y + y
-        x + x
+            _ = y + y
+        _ = x + x
     assert [len(function.block) for function in (outer, inner)] == [1, 1]
     with pytest.raises(GraphgenError):
         Builder.current()
@@ -222,7 +222,7 @@ def test_the_error_names_the_line_of_the_call():
     function, (x, y) = function_of("2", "3")
     at = line() + 1
     with Builder(function) as b, b.scope("attn"), pytest.raises(GraphgenError) as caught:
-        x + y
+        _ = x + y
     assert caught.value.where == f"{HERE}:{at + 1} attn"
     at = line() + 1
     with Builder(function) as b, pytest.raises(GraphgenError) as caught:
@@ -233,7 +233,7 @@ def test_the_error_names_the_line_of_the_call():
 def test_nothing_is_appended_by_a_failing_call():
     function, (x, y) = function_of("2", "3")
     with Builder(function), pytest.raises(GraphgenError):
-        x + y
+        _ = x + y
     assert len(function.block) == 0
     assert x.users == {}
 
@@ -319,3 +319,15 @@ def test_words_make_the_ops_they_name():
     assert [value.type.text for value in out] == [
         "f32[2,4]", "bf16[2,4]", "f32[2,2]", "s32[2,3]", "pred[2,3]", "f32[1,3]", "pred[2]",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["", "my input", "a/b", "7", "$x", "a:b", "a\nb"])
+def test_a_name_that_text_cannot_hold_is_refused(name: str):
+    module = Module("m")
+    with Builder(Function("f", phase="prefill"), module) as b:
+        x = b.input("x", f32, (4,))
+        for declare in (lambda: b.input(name, f32, (4,)), lambda: b.output(name, x)):
+            with pytest.raises(GraphgenError) as caught:
+                declare()
+            assert (caught.value.code, caught.value.what) == ("GG0705", f"'{name}' is no name")
+    assert list(module.interface) == ["x"]

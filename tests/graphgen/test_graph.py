@@ -131,7 +131,7 @@ def test_a_backward_loop_may_erase_the_current_op():
     seen = ""
     for op in reversed(block):
         seen += op.result.name or "?"
-        if op.result.name in "bd":
+        if op.result.name in ("b", "d"):
             block.erase(op)
     assert seen == "dcba"
     assert names(block) == "ac"

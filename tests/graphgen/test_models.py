@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Callable, Mapping
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,7 +22,7 @@ from graphgen.models import SHAPES, LlamaConfig, build, known_shape, read_model_
 from graphgen.nn import RopeConfig, inverse_frequencies
 from graphgen.ops import verify
 
-SMALL: dict[str, object] = {
+SMALL: dict[str, Any] = {
     "model_type": "llama",
     "hidden_size": 32,
     "intermediate_size": 48,
@@ -39,7 +40,7 @@ LLAMA3 = {
 }
 
 
-def with_(**changes: object) -> dict[str, object]:
+def with_(**changes: object) -> dict[str, Any]:
     """The small configuration with some keys changed; ``...`` takes one out."""
     return {key: value for key, value in {**SMALL, **changes}.items() if value is not ...}
 
@@ -112,22 +113,22 @@ def test_what_changes_nothing_is_read_past(harmless: dict[str, object]):
 def test_defaults_are_those_of_transformers():
     ours = read_model_config({key: SMALL[key] for key in SMALL if key != "num_key_value_heads"})
     sizes = {key: SMALL[key] for key in SMALL if key not in ("num_key_value_heads", "model_type")}
-    theirs = TheirConfig(**sizes)  # pyright: ignore[reportArgumentType]
+    theirs = TheirConfig(**sizes)
     assert ours.num_key_value_heads == theirs.num_key_value_heads == 4
     assert ours.head_dim == theirs.head_dim == 8
     assert ours.rms_norm_eps == theirs.rms_norm_eps
     assert ours.max_position_embeddings == theirs.max_position_embeddings
-    assert ours.rope.theta == theirs.rope_parameters["rope_theta"]
+    assert ours.rope.theta == theirs.to_dict()["rope_parameters"]["rope_theta"]
     assert [ours.tie_word_embeddings, ours.attention_bias, ours.mlp_bias] == [False] * 3
 
 
 @pytest.mark.parametrize("rope", [None, {"rope_type": "linear", "factor": 4.0}, LLAMA3], ids=str)
-def test_a_config_that_transformers_writes_is_read(rope: dict[str, object] | None):
+def test_a_config_that_transformers_writes_is_read(rope: dict[str, Any] | None):
     sizes = {key: value for key, value in SMALL.items() if key != "model_type"}
-    parameters = {"rope_theta": 500000.0, **(rope or {"rope_type": "default"})}
+    parameters: Any = {"rope_theta": 500000.0, **(rope or {"rope_type": "default"})}
     theirs = TheirConfig(
         **sizes, rope_parameters=parameters, attention_bias=True, max_position_embeddings=65536
-    )  # pyright: ignore[reportArgumentType]
+    )
     ours = read_model_config(json.loads(theirs.to_json_string(use_diff=False)))
     older = with_(
         rope_theta=500000.0, rope_scaling=rope, attention_bias=True, max_position_embeddings=65536
@@ -179,7 +180,7 @@ def test_names_of_known_models():
     ids=str,
 )
 def test_llama3_frequencies_are_those_of_transformers(head_dim: int, changes: dict[str, float]):
-    rope = {**LLAMA3, "rope_theta": 500000.0, **changes}
+    rope: Any = {**LLAMA3, "rope_theta": 500000.0, **changes}
     theirs = TheirConfig(
         hidden_size=4 * head_dim,
         num_attention_heads=4,

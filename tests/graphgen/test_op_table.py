@@ -141,7 +141,8 @@ def wrong(use: str) -> str:
     name, *words = use.split()
     definition = op_def(name)
     known = {attr.name: attr for attr in definition.attrs}
-    given = dict(word.partition("=")[::2] for word in words if "=" in word)
+    pairs = (word.partition("=") for word in words if "=" in word)
+    given = {key: value for key, _, value in pairs}
     types = tuple(parse_type(word) for word in words if "=" not in word)
     attrs = make_attrs(name, {key: parse_attr(known[key], text) for key, text in given.items()})
     with pytest.raises(InferError) as caught:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from jax._src.interpreters import mlir as jax_mlir
-from jax._src.lib.mlir import ir as mlir
+from jax._src.lib.mlir import ir as mlir  # pyright: ignore[reportPrivateImportUsage]
 
 from graphgen.ir import Module, dtype
 from graphgen.models import SHAPES, build, known_shape

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from jax._src.interpreters import mlir as jax_mlir
-from jax._src.lib.mlir import ir as mlir
+from jax._src.lib.mlir import ir as mlir  # pyright: ignore[reportPrivateImportUsage]
 
 from graphgen.build import Builder
 from graphgen.errors import GraphgenError

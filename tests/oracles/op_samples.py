@@ -90,12 +90,19 @@ def any_array(random: np.random.Generator, type_: TensorType) -> Array:
     return random.integers(low, 10, type_.dims).astype(kind)
 
 
-def sample(name: str, use: str, result: str, exact: bool = True, **given: object) -> Sample:
+def sample(
+    name: str,
+    use: str,
+    result: str,
+    exact: bool = True,
+    given: Mapping[str, object] | None = None,
+    **operands: object,
+) -> Sample:
     """``use`` is ``op type... attr=value...``; operands are called x0, x1, ..."""
     op, *words = use.split()
     types = tuple(word for word in words if "=" not in word)
     attrs = "".join(f" {word}" for word in words if "=" in word)
-    return Sample(name, op, types, attrs, result, given, exact)
+    return Sample(name, op, types, attrs, result, {**(given or {}), **operands}, exact)
 
 
 def elementwise() -> list[Sample]:
@@ -114,18 +121,18 @@ def elementwise() -> list[Sample]:
             }
             if op in ("maximum", "minimum"):
                 pairs["x1"][1] = 0.5  # which zero is greater is nobody's promise
-            out.append(sample(f"{op}-{kind}", f"{op} {type_} {type_}", type_, **pairs))
+            out.append(sample(f"{op}-{kind}", f"{op} {type_} {type_}", type_, given=pairs))
         out.append(sample(f"negate-{kind}", f"negate {type_}", type_, x0=AWKWARD))
     ends = [LOWEST, LOWEST, LOWEST, HIGHEST, HIGHEST, -7, 7, -7, 5, 0, LOWEST, 1]
     by = [2, -1, 3, 2, HIGHEST, 2, -2, -2, 0, 0, LOWEST, LOWEST]
     for op in ("add", "subtract", "multiply", "divide", "maximum", "minimum", "and"):
         out.append(sample(f"{op}-s32", f"{op} s32[12] s32[12]", "s32[12]", x0=ends, x1=by))
         small = {"x0": [255, 200, 7, 0, 1], "x1": [255, 100, 2, 0, 0]}
-        out.append(sample(f"{op}-u8", f"{op} u8[5] u8[5]", "u8[5]", **small))
+        out.append(sample(f"{op}-u8", f"{op} u8[5] u8[5]", "u8[5]", given=small))
         signed = {"x0": [-128, -128, 127, -7, 5], "x1": [-1, 2, 127, 2, 0]}
-        out.append(sample(f"{op}-s8", f"{op} s8[5] s8[5]", "s8[5]", **signed))
+        out.append(sample(f"{op}-s8", f"{op} s8[5] s8[5]", "s8[5]", given=signed))
     truth = {"x0": [True, True, False, False], "x1": [True, False, True, False]}
-    out.append(sample("and-pred", "and pred[4] pred[4]", "pred[4]", **truth))
+    out.append(sample("and-pred", "and pred[4] pred[4]", "pred[4]", given=truth))
     out.append(sample("negate-s32", "negate s32[4]", "s32[4]", x0=[LOWEST, HIGHEST, 0, 3]))
     out.append(sample("negate-u8", "negate u8[3]", "u8[3]", x0=[0, 1, 255]))
     for size in ("0", "1", "2,0,3", "", "1,1"):
@@ -250,10 +257,12 @@ def places() -> list[Sample]:
             ("clamped-high", {"x1": HIGHEST, "x2": LOWEST}),
         ):
             use = f"dynamic_slice {kind}[5,4] s32[] s32[] slice_sizes=[2,3]"
-            out.append(sample(f"dynamic_slice-{kind}-{name}", use, f"{kind}[2,3]", **given))
+            out.append(sample(f"dynamic_slice-{kind}-{name}", use, f"{kind}[2,3]", given=given))
             use = f"dynamic_update_slice {kind}[5,4] {kind}[2,3] s32[] s32[]"
             given = {f"x{int(key[1:]) + 1}": value for key, value in given.items()}
-            out.append(sample(f"dynamic_update_slice-{kind}-{name}", use, f"{kind}[5,4]", **given))
+            out.append(
+                sample(f"dynamic_update_slice-{kind}-{name}", use, f"{kind}[5,4]", given=given)
+            )
     out.append(
         sample(
             "dynamic_slice-u8-start",

@@ -117,7 +117,8 @@ def test_a_second_call_starts_anew():
         ([], "error[GG0702]: there is no prompt\n  help: give at least one --prompt"),
         (
             [[1]] * 4,
-            "error[GG0705]: 4 prompts, but the programs were compiled for 3 rows",
+            "error[GG0705]: 4 prompts, but the programs were compiled for 3 rows\n"
+            "  help: give fewer prompts, or make another artifact",
         ),
         (
             [[1], [2] * 65],

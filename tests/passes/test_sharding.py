@@ -1,0 +1,407 @@
+"""Sharding: what is annotated, how each op carries a layout, and the program of one rank."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+import passes.pipelines  # noqa: F401
+from graphgen.build import Builder
+from graphgen.errors import GraphgenError
+from graphgen.eval import Array, evaluate, evaluate_ranks
+from graphgen.ir import RANK, WEIGHTS_RANK, Function, Module, Role, Sharding
+from graphgen.ir.dtype import f32
+from graphgen.ir.sharding import parse_sharding
+from graphgen.models import build, known_shape
+from graphgen.ops import op_def
+from graphgen.text import parse
+from graphgen.text.grammar import parse_attr
+from passes.core import parse_pipeline, run_pipeline
+from passes.sharding.annotate import DECODER_RULES, annotate
+from passes.sharding.rules import CarryError, carry
+from tests.passes import programs
+
+SPECIALIZE = "canonicalize,specialize{batch=[2],context=[8],tokens=[8]}"
+
+
+def mini(**changes: object) -> Module:
+    return build({**known_shape("llama-3.1-8b"), **changes}, f32, mini=True)
+
+
+def partitioned(tp: int = 2, **changes: object) -> Module:
+    module = mini(**changes)
+    run_pipeline(module, parse_pipeline(f"{SPECIALIZE},shard{{tp={tp}}},partition"))
+    return module
+
+
+def test_the_usual_layout_of_a_decoder():
+    module = mini(attention_bias=True, mlp_bias=True)
+    run_pipeline(module, parse_pipeline("shard{tp=2}"))
+    assert module.mesh == {"tp": 2}
+    layouts = {
+        row.name.removeprefix("model.layers.0."): row.sharding.text
+        for row in module.interface.values()
+        if row.sharding and "layers.0" in row.name
+    }
+    assert layouts == {
+        "self_attn.q_proj.weight": "{tp,-}",
+        "self_attn.q_proj.bias": "{tp}",
+        "self_attn.k_proj.weight": "{tp,-}",
+        "self_attn.k_proj.bias": "{tp}",
+        "self_attn.v_proj.weight": "{tp,-}",
+        "self_attn.v_proj.bias": "{tp}",
+        "self_attn.k_cache": "{-,-,tp,-}",
+        "self_attn.v_cache": "{-,-,tp,-}",
+        "self_attn.o_proj.weight": "{-,tp}",
+        "mlp.gate_proj.weight": "{tp,-}",
+        "mlp.gate_proj.bias": "{tp}",
+        "mlp.up_proj.weight": "{tp,-}",
+        "mlp.up_proj.bias": "{tp}",
+        "mlp.down_proj.weight": "{-,tp}",
+    }
+    rows = module.interface.values()
+    assert [row.name for row in rows if row.sharding and "layers" not in row.name] == []
+
+
+def test_the_last_matching_rule_wins():
+    module = mini()
+    count = annotate(module, {"*.q_proj.weight": "{tp,-}", "*.0.*.q_proj.weight": "{-,-}"})
+    assert count == 3
+    rows = [row for row in module.interface.values() if "q_proj" in row.name]
+    assert [row.sharding.text for row in rows if row.sharding] == ["{-,-}", "{tp,-}"]
+
+
+@pytest.mark.parametrize(
+    ("rules", "message"),
+    [
+        ({"*.no_such.weight": "{tp,-}"}, "no weight or state is called '*.no_such.weight'"),
+        (
+            {"model.norm.weight": "{tp,-}"},
+            "'model.norm.weight': {tp,-} does not fit model.norm.weight f32[64]",
+        ),
+        ({"tokens": "{-,-}"}, "no weight or state is called 'tokens'"),
+    ],
+)
+def test_rules_that_fit_nothing_are_refused(rules: dict[str, str], message: str):
+    with pytest.raises(GraphgenError) as caught:
+        annotate(mini(), rules)
+    assert (caught.value.code, caught.value.what) == ("GG0304", message)
+
+
+def test_rules_of_the_decoder_may_match_nothing():
+    # A model without biases has none to annotate.
+    assert annotate(mini(), DECODER_RULES) == 2 * 9
+
+
+def test_no_ranks_are_refused():
+    with pytest.raises(GraphgenError) as caught:
+        run_pipeline(mini(), parse_pipeline("shard{tp=0}"))
+    assert (caught.value.code, caught.value.what) == ("GG0302", "shard: tp=0 must be at least 1")
+
+
+DOT = "dot_general(%x, %w)"
+# Operand types, the op, layouts of the operands, layout of the result.
+CARRIED = [
+    ("f32[8,4]", "exponential(%x)", "{tp,-}", "{tp,-}"),
+    ("f32[8,4] f32[8,4]", "add(%x, %w)", "{-,tp} {-,tp}", "{-,tp}"),
+    ("f32[8,4] f32[8,4]", "compare(%x, %w) direction=LT", "{tp,-} {tp,-}", "{tp,-}"),
+    ("f32[8,4] f32[8,4]", "add(%x, %w)", "{-,-} {-,-}", "{-,-}"),
+    ("f32[8,4]", "convert(%x) dtype=bf16", "{-,tp}", "{-,tp}"),
+    ("f32[8,4]", "silu(%x)", "{-,tp}", "{-,tp}"),
+    ("f32[8,4]", "transpose(%x) permutation=[1,0]", "{tp,-}", "{-,tp}"),
+    ("f32[8]", "broadcast_in_dim(%x) shape=[2,8] dimensions=[1]", "{tp}", "{-,tp}"),
+    # Columns of the weight split: columns of the result are.
+    (
+        "f32[2,4] f32[8,4]",
+        f"{DOT} lhs_contracting_dims=[1] rhs_contracting_dims=[1] dtype=f32",
+        "{-,-} {tp,-}",
+        "{-,tp}",
+    ),
+    # The contraction split: a sum is owed.
+    (
+        "f32[2,4] f32[8,4]",
+        f"{DOT} lhs_contracting_dims=[1] rhs_contracting_dims=[1] dtype=f32",
+        "{-,tp} {-,tp}",
+        "{-,-+tp}",
+    ),
+    # Batch dimensions split alike.
+    (
+        "f32[2,3,4] f32[2,5,4]",
+        f"{DOT} lhs_contracting_dims=[2] rhs_contracting_dims=[2] lhs_batch_dims=[0] "
+        "rhs_batch_dims=[0] dtype=f32",
+        "{tp,-,-} {tp,-,-}",
+        "{tp,-,-}",
+    ),
+    ("f32[B,S,8]", "reshape(%x) shape=[B,S,2,4]", "{-,-,tp}", "{-,-,tp,-}"),
+    ("f32[B,S,2,4]", "reshape(%x) shape=[B,S,8]", "{-,-,tp,-}", "{-,-,tp}"),
+    ("f32[1,1,8]", "reshape(%x) shape=[1,1,2,4]", "{-,-,tp}", "{-,-,tp,-}"),
+    ("f32[1,2,4]", "reshape(%x) shape=[8]", "{-,tp,-}", "{tp}"),
+    ("f32[3,8]", "reshape(%x) shape=[3,1,8]", "{-,tp}", "{-,-,tp}"),
+    (
+        "f32[2,3,4,8] f32[2,3,4] f32[2,3,4]",
+        "rope(%x, %w, %v)",
+        "{-,-,tp,-} {-,-,-} {-,-,-}",
+        "{-,-,tp,-}",
+    ),
+    ("f32[2,6,4,8] s32[2]", "cache_read(%x, %w) attended=3", "{-,-,tp,-} {-}", "{-,-,tp,-}"),
+    (
+        "f32[2,6,4,8] f32[2,3,4,8] s32[2] s32[2,3]",
+        "kv_update(%x, %w, %v, %u)",
+        "{-,-,tp,-} {-,-,tp,-} {-} {-,-}",
+        "{-,-,tp,-}",
+    ),
+    (
+        "f32[2,3,4,8] f32[2,6,2,8] f32[2,6,2,8] pred[2,3,6]",
+        "attention(%x, %w, %v, %u) scale=0.5",
+        "{-,-,tp,-} {-,-,tp,-} {-,-,tp,-} {-,-,-}",
+        "{-,-,tp,-}",
+    ),
+]  # fmt: skip
+REFUSED = [
+    ("f32[8,4] f32[8,4]", "add(%x, %w)", "{-,tp} {tp,-}"),
+    ("f32[8,4] f32[8,4]", "add(%x, %w)", "{-,tp} {-,-}"),
+    ("pred[8] f32[8] f32[8]", "select(%x, %w, %v)", "{-} {tp} {tp}"),
+    (
+        "f32[2,4] f32[8,4]",
+        f"{DOT} lhs_contracting_dims=[1] rhs_contracting_dims=[1] dtype=f32",
+        "{-,-} {-,tp}",
+    ),
+    (
+        "f32[2,3,4] f32[2,5,4]",
+        f"{DOT} lhs_contracting_dims=[2] rhs_contracting_dims=[2] lhs_batch_dims=[0] "
+        "rhs_batch_dims=[0] dtype=f32",
+        "{tp,-,-} {-,-,-}",
+    ),
+    ("f32[B,S,6]", "reshape(%x) shape=[B,S,3,2]", "{-,-,tp}"),
+    ("f32[4,6]", "reshape(%x) shape=[3,8]", "{-,tp}"),
+    ("f32[3,4]", "reshape(%x) shape=[12]", "{-,tp}"),
+    ("f32[2,3,4,8] f32[2,3,4] f32[2,3,4]", "rope(%x, %w, %v)", "{-,-,-,tp} {-,-,-} {-,-,-}"),
+    ("f32[2,3,4,8] f32[2,3,4] f32[2,3,4]", "rope(%x, %w, %v)", "{-,-,tp,-} {-,-,tp} {-,-,tp}"),
+    ("f32[2,6,4,8] s32[2]", "cache_read(%x, %w) attended=3", "{tp,-,-,-} {tp}"),
+    (
+        "f32[2,3,4,8] f32[2,6,2,8] f32[2,6,2,8] pred[2,3,6]",
+        "attention(%x, %w, %v, %u) scale=0.5",
+        "{-,-,tp,-} {-,-,-,-} {-,-,-,-} {-,-,-}",
+    ),
+    ("f32[8,4]", "reduce(%x) dimensions=[1] kind=add", "{tp,-}"),
+    ("f32[8,4] f32[4]", "rms_norm(%x, %w) epsilon=1e-05", "{tp,-} {-}"),
+    ("f32[8,4]", "slice(%x) start_indices=[0,0] limit_indices=[8,2]", "{tp,-}"),
+]  # fmt: skip
+
+
+def layouts_of(types: str, use: str, layouts: str) -> list[Sharding]:
+    """What the op's rule gives, over a mesh of two ranks."""
+    names = ["%x", "%w", "%v", "%u"]
+    args = [f"arg {name} : {type_}" for name, type_ in zip(names, types.split(), strict=False)]
+    module = parse(programs.function(*args))
+    made = module.function("f")
+    name, _, rest = use.partition("(")
+    words = rest.partition(")")[2].split()
+    known = {attr.name: attr for attr in op_def(name).attrs}
+    pairs = [word.partition("=")[::2] for word in words]
+    attrs = {key: parse_attr(known[key], value) for key, value in pairs}
+    op = Builder(made).emit(name, made.args, attrs)
+    return list(carry(op, [parse_sharding(text) for text in layouts.split()], {"tp": 2}))
+
+
+@pytest.mark.parametrize(("types", "use", "given", "wanted"), CARRIED)
+def test_layouts_are_carried(types: str, use: str, given: str, wanted: str):
+    assert [layout.text for layout in layouts_of(types, use, given)] == [wanted]
+
+
+@pytest.mark.parametrize(("types", "use", "given"), REFUSED)
+def test_layouts_that_do_not_fit_are_refused(types: str, use: str, given: str):
+    with pytest.raises(CarryError):
+        layouts_of(types, use, given)
+
+
+def test_two_sums_a_layer_and_every_shape_divided():
+    whole, parts = mini(), partitioned()
+    run_pipeline(whole, parse_pipeline(SPECIALIZE))
+    for function in parts.programs():
+        reduces = [op for op in function.ops if op.name == "all_reduce"]
+        assert len(reduces) == 2 * 2
+        assert {op.attrs["replica_groups"] for op in reduces} == {((0, 1),)}
+        assert [op.loc.scope for op in reduces] == [
+            f"model.layers.{layer}.{part}"
+            for layer in range(2)
+            for part in ("self_attn.o_proj", "mlp.down_proj")
+        ]
+        assert all("partition" in op.loc.via for op in reduces)
+        sizes = shapes(function, "rope", "attention", "kv_update", "cache_read", "silu")
+        before = shapes(whole.function(function.name), *sizes)
+        for name in sizes:
+            halved = [halve(shape, -1 if name == "silu" else 2) for shape in before[name]]
+            assert sizes[name] == halved, name
+    caches = {row.physical.text for row in parts.entries(Role.STATE)}
+    assert caches == {"f32[2,8,1,8]"}
+    assert {row.logical.text for row in parts.entries(Role.STATE)} == {"f32[2,8,2,8]"}
+
+
+def shapes(function: Function, *names: str) -> dict[str, list[tuple[object, ...]]]:
+    return {name: [op.results[0].shape for op in function.ops if op.name == name] for name in names}
+
+
+def halve(shape: tuple[object, ...], dim: int) -> tuple[object, ...]:
+    out = list(shape)
+    size = out[dim]
+    assert isinstance(size, int)
+    out[dim] = size // 2
+    return tuple(out)
+
+
+def test_every_program_knows_its_rank():
+    for function in partitioned().programs():
+        assert function.args[0].name == RANK
+        assert function.args[0].type.text == "s32[1]"
+
+
+def test_layouts_of_weights_stay_in_the_interface():
+    row = partitioned().interface["model.layers.0.mlp.down_proj.weight"]
+    assert row.sharding is not None
+    assert row.sharding.text == "{-,tp}"
+    assert row.logical is row.physical
+
+
+def test_states_are_cut_and_joined_by_functions_of_the_module():
+    module = partitioned()
+    row = module.entries(Role.STATE)[0]
+    assert (row.pack, row.unpack) == ("pack.f32.2x8x2x8.dim2", "unpack.f32.2x8x2x8.dim2")
+    whole = np.arange(2 * 8 * 2 * 8, dtype=np.float32).reshape(2, 8, 2, 8)
+    parts: list[Array] = []
+    for rank in range(2):
+        given = {"whole": whole, "rank": np.array([rank], np.int32)}
+        (part,) = evaluate(module.function(row.pack), given).values()
+        np.testing.assert_array_equal(part, whole[:, :, rank : rank + 1])
+        parts.append(part)
+    back = evaluate(module.function(row.unpack), {"parts": np.stack(parts)})["whole"]
+    np.testing.assert_array_equal(back, whole)
+    # All caches have one shape, so there is one pair of functions.
+    assert len({row.pack for row in module.entries(Role.STATE)}) == 1
+
+
+def test_each_rank_gets_its_own_rows_of_a_weight():
+    module = partitioned()
+    run_pipeline(module, parse_pipeline("lift-weights"))
+    prepare = module.function(WEIGHTS_RANK)
+    random = np.random.default_rng(0)
+    given = {
+        value.name or "": random.standard_normal(value.type.dims).astype(np.float32)
+        for value in prepare.args
+    }
+    for rank in range(2):
+        out = evaluate(prepare, {**given, RANK: np.array([rank], np.int32)})
+        layer = "model.layers.1"
+        up = given[f"{layer}.mlp.up_proj.weight"]
+        down = given[f"{layer}.mlp.down_proj.weight"]
+        half = up.shape[0] // 2
+        mine = slice(rank * half, (rank + 1) * half)
+        np.testing.assert_array_equal(out[f"{layer}.mlp.up_proj.weight.prepared"], up[mine])
+        np.testing.assert_array_equal(out[f"{layer}.mlp.down_proj.weight.prepared"], down[:, mine])
+
+
+@pytest.mark.parametrize(
+    ("tp", "changes"),
+    [(3, {}), (4, {}), (16, {}), (5, {"num_key_value_heads": 32})],
+)
+def test_a_degree_that_does_not_divide_is_refused(
+    tp: int, changes: dict[str, object], golden: Callable[[str, str], None]
+):
+    with pytest.raises(GraphgenError) as caught:
+        partitioned(tp, **changes)
+    assert caught.value.code == "GG0304"
+    golden(f"passes/partition_tp{tp}.txt", str(caught.value))
+
+
+LAYERS = """\
+module @m level=canonical mesh=tp:2 {{
+  input %x : f32[2,4]
+  weight %up : f32[8,4] sharding={up}
+  weight %down : f32[4,8] sharding={down}
+  output %y : f32[2,{size}]
+}}
+
+func @f phase=decode {{
+  arg %x : f32[2,4]
+  arg %up : f32[8,4]
+  arg %down : f32[4,8]
+{body}
+}}
+"""
+DIMS = "lhs_contracting_dims=[1] rhs_contracting_dims=[1] dtype=f32"
+UP = f"  %h = dot_general(%x, %up) {DIMS} : f32[2,8]  # m.py:3 up"
+DOWN = f"  %y = dot_general(%h, %down) {DIMS} : f32[2,4]  # m.py:4 down"
+CUT = "  %y = slice(%h) start_indices=[0,0] limit_indices=[2,2] : f32[2,2]  # m.py:4 down"
+SQUARE = f"  %z = dot_general(%up, %up) {DIMS} : f32[8,8]  # m.py:5"
+BROKEN = {
+    "a sum over what is whole on one side": LAYERS.format(
+        up="{-,-}", down="{-,tp}", size=4, body=f"{UP}\n{DOWN}\n  return y = %y"
+    ),
+    "an op without a rule": LAYERS.format(
+        up="{tp,-}",
+        down="{-,tp}",
+        size=2,
+        body=f"{UP}\n{CUT}\n  return y = %y",
+    ),
+    "an output that is split": LAYERS.format(
+        up="{tp,-}", down="{-,-}", size=8, body=f"{UP}\n  return y = %h"
+    ),
+    "an axis the mesh does not have": LAYERS.format(
+        up="{ep,-}", down="{-,-}", size=8, body=f"{UP}\n  return y = %h"
+    ),
+    "a size that does not divide": LAYERS.format(
+        up="{tp,-}", down="{-,-}", size=8, body=f"{UP}\n  return y = %h"
+    ).replace("tp:2", "tp:3"),
+    "a dimension split by the axis of another": LAYERS.format(
+        up="{tp,-}",
+        down="{-,-}",
+        size=8,
+        body=f"{UP}\n{SQUARE}\n  return y = %h",
+    ),
+}  # fmt: skip
+
+
+def test_what_cannot_be_split_is_refused_by_name(golden: Callable[[str, str], None]):
+    shown: list[str] = []
+    for name, text in BROKEN.items():
+        with pytest.raises(GraphgenError) as caught:
+            run_pipeline(parse(text), parse_pipeline("partition"))
+        shown.append(f"## {name}\n{caught.value}")
+    golden("passes/partition_errors.txt", "\n\n".join(shown))
+
+
+def test_biases_are_added_once():
+    # The bias of a row-split layer belongs behind the sum; that of a column-split one is cut.
+    text = LAYERS.format(
+        up="{tp,-}",
+        down="{-,tp}",
+        size=4,
+        body="\n".join(
+            [
+                "  arg %b : f32[8]",
+                "  arg %c : f32[4]",
+                UP,
+                "  %bs = broadcast_in_dim(%b) shape=[2,8] dimensions=[1] : f32[2,8]",
+                "  %hb = add(%h, %bs) : f32[2,8]",
+                DOWN.replace("(%h,", "(%hb,").replace("%y =", "%z ="),
+                "  %cs = broadcast_in_dim(%c) shape=[2,4] dimensions=[1] : f32[2,4]",
+                "  %y = add(%z, %cs) : f32[2,4]",
+                "  return y = %y",
+            ]
+        ),
+    ).replace("  output", "  weight %b : f32[8] sharding={tp}\n  weight %c : f32[4]\n  output")
+    module, whole = parse(text), parse(text)
+    run_pipeline(module, parse_pipeline("partition"))
+    assert Counter(op.name for op in module.function("f").ops)["all_reduce"] == 1
+    random = np.random.default_rng(0)
+    given = {
+        v.name or "": random.standard_normal(v.type.dims).astype(np.float32)
+        for v in whole.function("f").args
+    }
+    (wanted,) = evaluate(whole.function("f"), given).values()
+    ranks = [{**given, RANK: np.array([rank], np.int32)} for rank in range(2)]
+    for out in evaluate_ranks(module.function("f"), ranks):
+        np.testing.assert_allclose(out["y"], wanted, rtol=1e-5)
