@@ -99,6 +99,10 @@ def _verify_outputs(function: Function) -> None:
 
 def _verify_program(module: Module, function: Function) -> None:
     """Arguments and outputs of an entry program against the interface table."""
+    names = [value.name for value in function.args]
+    if len(set(names)) != len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise GraphgenError("GG0107", f"@{function.name} has two arguments called {twice}")
     for value in function.args:
         name = value.name or ""
         if name == RANK and name not in module.interface:

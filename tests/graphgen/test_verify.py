@@ -113,6 +113,10 @@ def output_twice(m: Module) -> None:
     m.function("decode").outputs.append(("y", arg(m, "x")))
 
 
+def argument_twice(m: Module) -> None:
+    m.function("decode").block.add_arg(tensor(f32, (2, 4)), "x")
+
+
 def argument_without_a_row(m: Module) -> None:
     m.function("decode").block.add_arg(tensor(f32), "z")
 
@@ -181,6 +185,7 @@ BREAKS: list[tuple[str, Callable[[Module], None]]] = [
     ("GG0204", unknown_level),
     ("GG0103", unknown_op),
     ("GG0107", output_twice),
+    ("GG0107", argument_twice),
     ("GG0205", argument_without_a_row),
     ("GG0205", argument_of_another_type),
     ("GG0205", argument_with_the_name_of_an_output),
