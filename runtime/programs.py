@@ -6,6 +6,7 @@ import hashlib
 import os
 import tempfile
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -78,7 +79,9 @@ class ProgramStore:
             with self.progress.task(f"compiling {name}"):
                 program = compile_program(self.module, function)
             if path:
-                _write_checked(path, serialize_program(program))
+                # Keeping it only saves time: an artifact that cannot be written to still runs.
+                with suppress(GraphgenError):
+                    _write_checked(path, serialize_program(program))
         seconds = time.perf_counter() - start
         report = ProgramReport(name, function.block.size, seconds, data is not None)
         self.reports.append(report)

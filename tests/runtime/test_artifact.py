@@ -285,6 +285,16 @@ def test_a_damaged_program_is_compiled_again(place: Path, damage: Callable[[Path
         assert [report.loaded for report in engine.programs.reports] == [loaded] * 2
 
 
+def test_an_artifact_that_cannot_be_written_to_still_runs(place: Path):
+    # A file where the folder of compiled programs belongs: also root cannot write there.
+    folder = place / "artifact" / "compiled"
+    shutil.rmtree(folder)
+    folder.write_text("in the way")
+    engine = start(place / "artifact", None)
+    assert answer(engine) == made()[1]
+    assert not any(report.loaded for report in engine.programs.reports)
+
+
 def test_a_destination_that_is_no_artifact_is_left_alone(tmp_path: Path):
     write_small_model(tmp_path / "small.gguf")
     (tmp_path / "folder").mkdir()
