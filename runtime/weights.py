@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-import numpy as np
-
-from graphgen.eval import Array, arguments_of, evaluate_output, numpy_dtype
+from graphgen.eval import Array, arguments_of, evaluate_output, numpy_dtype, rank_index
 from graphgen.ir import RANK, WEIGHTS_GLOBAL, WEIGHTS_RANK, Entry, Module, Role
 from lowering.cpu import DeviceValue
 from lowering.cpu.pjrt import put
@@ -102,11 +100,6 @@ class RankWeights:
             else:
                 inputs[argument] = self._output(argument, rank, read)
         return evaluate_output(function, name, inputs)
-
-
-def rank_index(rank: int) -> Array:
-    """The rank as the programs take it: s32[1]."""
-    return np.asarray([rank], np.int32)
 
 
 def put_weights(weights: RankWeights, progress: Progress) -> dict[str, DeviceValue]:

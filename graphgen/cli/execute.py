@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from graphgen.errors import GraphgenError
-from graphgen.eval import Array, evaluate, evaluate_ranks
+from graphgen.eval import Array, evaluate, evaluate_ranks, rank_index
 from graphgen.ir import (
     RANK,
     WEIGHTS_GLOBAL,
@@ -129,11 +129,9 @@ def _prepare(
     if not _has(module, WEIGHTS_RANK):
         return [whole for _ in range(ranks)]
     per_rank = module.functions[WEIGHTS_RANK]
-    return [whole | evaluate(per_rank, {**logical, **whole, RANK: _rank(r)}) for r in range(ranks)]
-
-
-def _rank(rank: int) -> Array:
-    return np.asarray([rank], np.int32)
+    return [
+        whole | evaluate(per_rank, {**logical, **whole, RANK: rank_index(r)}) for r in range(ranks)
+    ]
 
 
 def _arguments(
@@ -146,7 +144,7 @@ def _arguments(
         if name in prepared:
             out[name] = prepared[name]
         elif name == RANK and row is None:
-            out[name] = _rank(rank)
+            out[name] = rank_index(rank)
         elif row is not None and row.pack:
             out[name] = _pack(module.function(row.pack), logical[name], rank)
         else:
@@ -156,7 +154,7 @@ def _arguments(
 
 def _pack(function: Function, whole: Array, rank: int) -> Array:
     names = [value.name or "" for value in function.args]
-    given = {name: _rank(rank) if name == RANK else whole for name in names}
+    given = {name: rank_index(rank) if name == RANK else whole for name in names}
     (part,) = evaluate(function, given).values()
     return part
 

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import MISSING, fields
-from difflib import get_close_matches
 from inspect import getdoc
 from typing import TYPE_CHECKING
-
-from graphgen.errors import GraphgenError
 
 if TYPE_CHECKING:
     from passes.core import Pass
@@ -21,19 +18,6 @@ def load_passes() -> Mapping[str, type[Pass]]:
 
     load_all()
     return PASSES
-
-
-def find_pass(name: str) -> type[Pass]:
-    """The pass called ``name`` (GG0301 with the nearest names)."""
-    known = load_passes()
-    if name not in known:
-        near = get_close_matches(name, known, n=2)
-        raise GraphgenError(
-            "GG0301",
-            f"unknown pass '{name}'",
-            help=f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(known)}",
-        )
-    return known[name]
 
 
 def options_of(item: type[Pass]) -> dict[str, tuple[str, str]]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from graphgen.cli.console import Json, table, write_json, write_stdout
-from graphgen.cli.pass_list import find_pass, load_passes, options_of, page_of, summary_of
+from graphgen.cli.pass_list import load_passes, options_of, page_of, summary_of
 
 if TYPE_CHECKING:
     from passes.core import Pass
@@ -29,6 +29,8 @@ def passes(
       graphgen passes --json
     """
     if name is not None:
+        from passes.core import find_pass
+
         item = find_pass(name)
         if as_json:
             write_json(_facts(item))

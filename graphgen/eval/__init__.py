@@ -10,6 +10,7 @@ from graphgen.eval.evaluate import (
     evaluate,
     evaluate_output,
     evaluate_ranks,
+    rank_index,
 )
 from graphgen.eval.rules import RULES
 
@@ -26,4 +27,5 @@ __all__ = [
     "evaluate_output",
     "evaluate_ranks",
     "numpy_dtype",
+    "rank_index",
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 
 import numpy as np
 
@@ -61,15 +61,7 @@ def evaluate_ranks(
     Returns:
         Per rank, the outputs by name.
     """
-    env: dict[Value, list[Array]] = {}
-    for value in function.args:
-        env[value] = [_input(function, given, value, arithmetic) for given in inputs]
-    with np.errstate(all="ignore"):
-        for op in function.block:
-            results = _step(op, [env[v] for v in op.operands], len(inputs), arithmetic)
-            env.update(zip(op.results, results, strict=True))
-            if probe is not None:
-                probe(op, results)
+    env = _run(function, inputs, arithmetic, probe)
     return [{name: env[v][rank] for name, v in function.outputs} for rank in range(len(inputs))]
 
 
@@ -94,16 +86,35 @@ def evaluate_output(
         arithmetic: in which floats to compute.
     """
     wanted, needed = _behind(function, output)
+    return _run(function, [inputs], arithmetic, None, needed)[wanted][0]
+
+
+def rank_index(rank: int) -> Array:
+    """The rank as programs take it: s32[1]."""
+    return np.asarray([rank], np.int32)
+
+
+def _run(
+    function: Function,
+    inputs: Sequence[Mapping[str, Array]],
+    arithmetic: Arithmetic,
+    probe: Probe | None,
+    needed: Container[Value] | None = None,
+) -> dict[Value, list[Array]]:
+    """Every value, or every needed one, with one array a rank."""
     env: dict[Value, list[Array]] = {}
     for value in function.args:
-        if value in needed:
-            env[value] = [_input(function, inputs, value, arithmetic)]
+        if needed is None or value in needed:
+            env[value] = [_input(function, given, value, arithmetic) for given in inputs]
     with np.errstate(all="ignore"):
         for op in function.block:
-            if op.results[0] in needed:
-                results = _step(op, [env[v] for v in op.operands], 1, arithmetic)
-                env.update(zip(op.results, results, strict=True))
-    return env[wanted][0]
+            if needed is not None and op.results[0] not in needed:
+                continue
+            results = _step(op, [env[v] for v in op.operands], len(inputs), arithmetic)
+            env.update(zip(op.results, results, strict=True))
+            if probe is not None:
+                probe(op, results)
+    return env
 
 
 def _behind(function: Function, output: str) -> tuple[Value, set[Value]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from passes.core.pass_ import Pass
 from passes.core.pipeline import PassReport, paused_gc, run_pipeline
-from passes.core.registry import PASSES, parse_pipeline, register
+from passes.core.registry import PASSES, find_pass, parse_pipeline, register
 from passes.core.rewriter import Rewriter
 from passes.core.rule import No, Rule, no, rule
 
@@ -15,6 +15,7 @@ __all__ = [
     "PassReport",
     "Rewriter",
     "Rule",
+    "find_pass",
     "no",
     "parse_pipeline",
     "paused_gc",

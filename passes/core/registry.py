@@ -42,14 +42,20 @@ def parse_pipeline(text: str) -> list[Pass]:
     return passes
 
 
-def _make(name: str, options: str) -> Pass:
+def find_pass(name: str) -> type[Pass]:
+    """The pass called ``name``, ours or an installed package's (GG0301 with the nearest names)."""
     if name not in PASSES:
         load_all()
-    cls = PASSES.get(name)
-    if cls is None:
+    found = PASSES.get(name)
+    if found is None:
         near = get_close_matches(name, PASSES, n=2)
         known = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(PASSES)}"
         raise GraphgenError("GG0301", f"unknown pass '{name}'", help=known)
+    return found
+
+
+def _make(name: str, options: str) -> Pass:
+    cls = find_pass(name)
     known_fields = {field.name: field for field in fields(cls)}
     values: dict[str, object] = {}
     for key, value in _pairs(name, options):

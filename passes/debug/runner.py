@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from graphgen.errors import GraphgenError
-from graphgen.eval import MEANING, Arithmetic, Array, evaluate, evaluate_ranks
+from graphgen.eval import MEANING, Arithmetic, Array, evaluate, evaluate_ranks, rank_index
 from graphgen.ir import RANK, WEIGHTS_GLOBAL, WEIGHTS_RANK, Function, Module, Role
 from passes.core.clone import Binder
 from passes.debug.script import Call, Script
@@ -67,7 +67,7 @@ class Runner:
         shared = {**self.script.weights, **self._weight_program(WEIGHTS_GLOBAL, {})}
         ranks: list[dict[str, Array]] = []
         for rank in range(self.module.ranks):
-            index: dict[str, Array] = {RANK: np.asarray([rank], np.int32)}
+            index: dict[str, Array] = {RANK: rank_index(rank)}
             made = self._weight_program(WEIGHTS_RANK, {**shared, **index})
             ranks.append({**shared, **made, **index})
         return ranks
@@ -89,8 +89,8 @@ class Runner:
 
     def _pack(self, name: str, whole: Array, rank: int) -> Array:
         function = self._bind(self.module.function(name), self.script.dims)
-        index = np.asarray([rank], np.int32)
-        return evaluate(function, {"whole": whole, RANK: index}, self.arithmetic)["part"]
+        given = {"whole": whole, RANK: rank_index(rank)}
+        return evaluate(function, given, self.arithmetic)["part"]
 
     def _call(self, call: Call) -> Outcome:
         function = self._bind(self._program(call), call.dims)

@@ -49,7 +49,7 @@ class Inliner:
         """Inline every composite of ``function``, and rewrite the roots of the rules."""
         for op in function.block:
             if OPS[op.name].composite or op.name in self._roots:
-                self._inline(function, op)
+                self._inline(function, op, self.rewriter)
 
     def _template(self, op: Op) -> Function | None:
         """What ``op`` becomes; ``None`` where it stays as it is."""
@@ -61,20 +61,19 @@ class Inliner:
     def _make(self, op: Op) -> Function | None:
         """Decompose a composite, or take the op alone; then let the rules at it."""
         made = decompose(op, self.forms.get(op.name, _itself(op)))
+        # What happens inside a template is no rewrite of the module: neither counted nor recorded.
+        rewriter = Rewriter(self.rewriter.pass_name)
         for inner in made.block:
             if OPS[inner.name].composite:
-                self._inline(made, inner)
-        before = self.rewriter.applications
-        self.rewriter.apply_rules(made, self.rules)
-        changed = self.rewriter.applications > before
-        self.rewriter.applications = before
-        return made if changed or OPS[op.name].composite else None
+                self._inline(made, inner, rewriter)
+        rewriter.apply_rules(made, self.rules)
+        return made if rewriter.applications or OPS[op.name].composite else None
 
-    def _inline(self, function: Function, op: Op) -> None:
+    def _inline(self, function: Function, op: Op, rewriter: Rewriter) -> None:
         template = self._template(op)
         if template is None:
             return
-        where: Loc = op.loc.through(self.rewriter.pass_name)
+        where: Loc = op.loc.through(rewriter.pass_name)
         mapping: dict[Value, Value] = dict(zip(template.args, op.operands, strict=True))
         for inner in template.block:
             operands = tuple([mapping[value] for value in inner.operands])
@@ -82,4 +81,4 @@ class Inliner:
             copy = Op(inner.name, operands, types, inner.attrs, where)
             function.block.insert_before(copy, op)
             mapping.update(zip(inner.results, copy.results, strict=True))
-        self.rewriter.replace(function, op, [mapping[value] for _, value in template.outputs])
+        rewriter.replace(function, op, [mapping[value] for _, value in template.outputs])

@@ -19,8 +19,8 @@ from typing import Any, cast
 import numpy as np
 
 from graphgen.errors import GraphgenError
-from graphgen.eval import Array, numpy_dtype
-from graphgen.ir import Entry, Module
+from graphgen.eval import Array, numpy_dtype, rank_index
+from graphgen.ir import RANK, Entry, Module
 from graphgen.text import parse, print_module
 from graphgen.version import __version__
 from runtime.artifact.aligned import fingerprint, read_aligned, write_aligned
@@ -74,7 +74,7 @@ class Artifact:
             ranks = [
                 {
                     **read_aligned(_weights_path(self.path, rank)),
-                    "rank": np.asarray([rank], np.int32),
+                    RANK: rank_index(rank),
                 }
                 for rank in range(self.model.module.ranks)
             ]
