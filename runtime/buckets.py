@@ -9,22 +9,6 @@ from graphgen.errors import GraphgenError
 SMALLEST = 128
 
 
-def ladder(largest: int, smallest: int = SMALLEST) -> tuple[int, ...]:
-    """Powers of two from ``smallest``, and ``largest`` itself: ladder(1000) = 128 256 512 1000.
-
-    Raises:
-        GraphgenError: GG0705 for a size below 1.
-    """
-    if largest < 1:
-        raise GraphgenError("GG0705", f"the largest bucket must be at least 1, not {largest}")
-    sizes: list[int] = []
-    size = smallest
-    while size < largest:
-        sizes.append(size)
-        size *= 2
-    return (*sizes, largest)
-
-
 def up_to(size: int, limit: int) -> int:
     """A largest bucket for ``size``: the next power of two from 128, at most ``limit``."""
     bucket = SMALLEST

@@ -89,9 +89,9 @@ def _pairs(owner: str, text: str) -> list[tuple[str, str]]:
 def _value(owner: str, key: str, kind: str, text: str) -> object:
     """An option's value, read as its field's type says."""
     try:
-        if kind.startswith("tuple[int"):
+        if kind.startswith("tuple[int") or (kind.startswith("Sizes") and text.startswith("[")):
             return tuple(int(item) for item in text.strip("[]").split(",") if item)
-        if kind == "int":
+        if kind == "int" or kind.startswith("Sizes"):
             return int(text)
         if kind == "bool":
             return {"true": True, "false": False}[text]

@@ -10,6 +10,7 @@ from graphgen.errors import GraphgenError
 from graphgen.ir import Dim, Function, Module, Role
 from passes.core import Pass, Rewriter, register
 from passes.core.clone import Binder
+from passes.specialize.ladders import Sizes, context_sizes, powers, token_sizes
 
 
 @register
@@ -25,6 +26,13 @@ class Specialize(Pass):
         batch: sizes of B.
         context: buckets of the prefill programs.
         tokens: buckets of the decode programs.
+        max_batch_size: instead of ``batch``: powers of two from 1, and this size.
+        max_context_length: instead of ``context``: powers of two from 128, and this size.
+        seq_len: instead of ``tokens``: powers of two from 128, and this size.
+        n_positions: instead of ``tokens``, as in transformers-neuronx: a list of buckets, or the
+            largest of a ladder; without ``context_length_estimate``, prefill buckets are halves.
+        context_length_estimate: instead of ``context``, as in transformers-neuronx: a list of
+            buckets, the only bucket, or 0 for no prefill program.
         rows: R; by default the largest batch.
         slots: M; by default the largest bucket.
         in_place: promise that row b of a call is cache row b or idle, where B = R.
@@ -69,15 +77,65 @@ class Specialize(Pass):
     batch: tuple[int, ...] = (1,)
     context: tuple[int, ...] = (128,)
     tokens: tuple[int, ...] = (128,)
+    max_batch_size: int = 0
+    max_context_length: int = 0
+    seq_len: int = 0
+    n_positions: Sizes | None = None
+    context_length_estimate: Sizes | None = None
     rows: int = 0
     slots: int = 0
     in_place: bool = False
 
+    def ladders(self) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+        """Sizes of B, of the prefill buckets and of the decode buckets, each in order.
+
+        Raises:
+            GraphgenError: GG0302 for sizes below 1 or said twice.
+        """
+        self._said_once("batch", "max_batch_size")
+        self._said_once("context", "max_context_length", "context_length_estimate")
+        self._said_once("tokens", "seq_len", "n_positions")
+        batch = powers(self.max_batch_size, 1) if self.max_batch_size else self.batch
+        context, tokens = self.context, self.tokens
+        if self.seq_len:
+            tokens = powers(self.seq_len)
+        elif self.n_positions is not None:
+            tokens = token_sizes(self.n_positions)
+        if self.max_context_length:
+            context = powers(self.max_context_length)
+        elif self.context_length_estimate is not None or (
+            self.n_positions is not None and not self._said("context")
+        ):
+            context = context_sizes(self.context_length_estimate, tokens)
+        for key, sizes in (("batch", batch), ("tokens", tokens), ("context", context)):
+            none_wanted = key == "context" and self.context_length_estimate == 0
+            if any(size < 1 for size in sizes) or not (sizes or none_wanted):
+                raise GraphgenError(
+                    "GG0302", f"specialize: {key}={list(sizes)} needs sizes above 0"
+                )
+        return tuple(sorted(set(batch))), tuple(sorted(set(context))), tuple(sorted(set(tokens)))
+
+    def _said(self, key: str) -> bool:
+        return getattr(self, key) != type(self).__dataclass_fields__[key].default
+
+    def _said_once(self, *keys: str) -> None:
+        """At most one of several options for the same sizes (GG0302)."""
+        said = [key for key in keys if self._said(key)]
+        if len(said) > 1:
+            raise GraphgenError(
+                "GG0302", f"specialize: {' and '.join(said)} say the same sizes; give one of them"
+            )
+
     def run(self, module: Module, rewriter: Rewriter) -> None:
         """Clone every program once a bucket with its sizes bound."""
-        self._check()
-        rows = self.rows or max(self.batch)
-        slots = self.slots or max((*self.context, *self.tokens))
+        batch, context, tokens = self.ladders()
+        rows = self.rows or max(batch)
+        slots = self.slots or max((*context, *tokens))
+        if slots < max((*context, *tokens)):
+            raise GraphgenError("GG0302", f"specialize: slots={slots} is less than a bucket")
+        if rows < max(batch):
+            raise GraphgenError("GG0302", f"specialize: rows={rows} is less than a batch")
+        sizes = {"decode": tokens, "prefill": context}
         shared: dict[str, Dim] = {"R": rows, "M": slots}
         functions: dict[str, Function] = {}
         for function in module.functions.values():
@@ -86,7 +144,7 @@ class Specialize(Pass):
                 made = functions[function.name] = Function(function.name, dims=function.dims)
                 Binder(shared).clone(function, made, self.name)
                 continue
-            for name, dims in self._buckets(function.phase):
+            for name, dims in _buckets(function.phase, batch, sizes.get(function.phase, context)):
                 made = Function(f"{function.name}.{name}", phase=function.phase)
                 made.dims = {**function.dims, **dims, **shared}
                 override = {"rows": "in_place"} if self.in_place and dims["B"] == rows else {}
@@ -99,24 +157,14 @@ class Specialize(Pass):
                 row, logical=row.logical.bind(shared), physical=row.physical.bind(shared)
             )
 
-    def _check(self) -> None:
-        for key in ("batch", "context", "tokens"):
-            sizes: tuple[int, ...] = getattr(self, key)
-            if not sizes or any(size <= 0 for size in sizes):
-                raise GraphgenError(
-                    "GG0302", f"specialize: {key}={list(sizes)} needs sizes above 0"
-                )
-        if self.slots and self.slots < max((*self.context, *self.tokens)):
-            raise GraphgenError("GG0302", f"specialize: slots={self.slots} is less than a bucket")
-        if self.rows and self.rows < max(self.batch):
-            raise GraphgenError("GG0302", f"specialize: rows={self.rows} is less than a batch")
 
-    def _buckets(self, phase: str) -> Iterator[tuple[str, dict[str, Dim]]]:
-        """Name and sizes of each program of a phase."""
-        for batch in sorted(set(self.batch)):
+def _buckets(
+    phase: str, batches: tuple[int, ...], sizes: tuple[int, ...]
+) -> Iterator[tuple[str, dict[str, Dim]]]:
+    """Name and sizes of each program of a phase."""
+    for batch in batches:
+        for size in sizes:
             if phase == "decode":
-                for size in sorted(set(self.tokens)):
-                    yield f"b{batch}.c{size}", {"B": batch, "C": size}
+                yield f"b{batch}.c{size}", {"B": batch, "C": size}
             else:
-                for size in sorted(set(self.context)):
-                    yield f"b{batch}.s{size}", {"B": batch, "S": size, "C": size}
+                yield f"b{batch}.s{size}", {"B": batch, "S": size, "C": size}

@@ -99,3 +99,8 @@ def test_sizes_that_make_no_sense_are_refused(options: str, message: str, model:
     with pytest.raises(GraphgenError) as caught:
         run_pipeline(model, parse_pipeline(f"specialize{{{options}}}"))
     assert (caught.value.code, caught.value.what) == ("GG0302", message)
+
+
+def test_without_prefill_buckets_prompts_go_through_decode(model: Module):
+    run_pipeline(model, parse_pipeline("specialize{n_positions=[8,16],context_length_estimate=0}"))
+    assert [f.name for f in model.programs()] == ["decode.b1.c8", "decode.b1.c16"]

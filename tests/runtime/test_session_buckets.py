@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphgen.errors import GraphgenError
-from runtime.buckets import choose, ladder, up_to
+from passes.specialize.ladders import powers
+from runtime.buckets import choose, up_to
 from runtime.model import Settings
 
 sizes = st.integers(1, 1 << 20)
@@ -17,7 +18,7 @@ sizes = st.integers(1, 1 << 20)
 
 @given(sizes, sizes)
 def test_a_ladder_climbs_by_doubling_and_ends_at_the_largest(largest: int, smallest: int):
-    steps = ladder(largest, smallest)
+    steps = powers(largest, smallest)
     assert steps[-1] == largest
     assert all(low < high <= 2 * low for low, high in pairwise(steps))
     assert all(step == smallest << index for index, step in enumerate(steps[:-1]))
@@ -25,7 +26,7 @@ def test_a_ladder_climbs_by_doubling_and_ends_at_the_largest(largest: int, small
 
 @given(sizes, st.data())
 def test_choose_takes_the_smallest_that_is_not_too_small(largest: int, data: st.DataObject):
-    steps = ladder(largest)
+    steps = powers(largest)
     size = data.draw(st.integers(0, largest))
     bucket = choose(data.draw(st.permutations(steps)), size, "a prompt")
     assert bucket in steps
@@ -38,11 +39,11 @@ def test_choose_takes_the_smallest_that_is_not_too_small(largest: int, data: st.
 @given(sizes, st.integers(1, 1 << 20))
 def test_choose_never_cuts_off(largest: int, more: int):
     with pytest.raises(GraphgenError) as caught:
-        choose(ladder(largest), largest + more, "a prompt")
+        choose(powers(largest), largest + more, "a prompt")
     assert caught.value.code == "GG0701"
     # What the help names would have been enough.
     wanted = int(caught.value.help.rsplit(" ", 1)[1])
-    assert choose(ladder(wanted), largest + more, "a prompt") <= wanted
+    assert choose(powers(wanted), largest + more, "a prompt") <= wanted
 
 
 @given(sizes, sizes)
@@ -54,10 +55,10 @@ def test_up_to_is_a_power_of_two_or_the_limit(size: int, limit: int):
 
 
 def test_examples():
-    assert ladder(1000) == (128, 256, 512, 1000)
-    assert ladder(128) == (128,)
-    assert ladder(129) == (128, 129)
-    assert ladder(5) == (5,)
+    assert powers(1000) == (128, 256, 512, 1000)
+    assert powers(128) == (128,)
+    assert powers(129) == (128, 129)
+    assert powers(5) == (5,)
     assert Settings(max_len=512).buckets == (128, 256, 512)
     assert [choose((128, 256), size, "a prompt") for size in (0, 128, 129, 256)] == [
         128,
@@ -66,5 +67,5 @@ def test_examples():
         256,
     ]
     with pytest.raises(GraphgenError) as caught:
-        ladder(0)
+        powers(0)
     assert str(caught.value) == "error[GG0705]: the largest bucket must be at least 1, not 0"
