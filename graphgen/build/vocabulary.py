@@ -71,6 +71,18 @@ class Vocabulary(ABC):
         """``on_true`` where ``pred`` holds, else ``on_false``."""
         return self._one("select", pred, on_true, on_false)
 
+    def abs(self, x: Value) -> Value:
+        """The absolute value of each element."""
+        return self._one("abs", x)
+
+    def round_nearest_even(self, x: Value) -> Value:
+        """The nearest integer of each element; of two as near, the even one."""
+        return self._one("round_nearest_even", x)
+
+    def clamp(self, low: Value, x: Value, high: Value) -> Value:
+        """``x`` brought between the bounds, which are scalars or of its type."""
+        return self._one("clamp", low, x, high)
+
     def reduce(self, x: Value, dimensions: Sequence[int], kind: str) -> Value:
         """Combine along ``dimensions``; ``kind`` is add, maximum or minimum."""
         return self._one("reduce", x, dimensions=tuple(dimensions), kind=kind)

@@ -45,6 +45,10 @@ def _divide(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Array:
     return np.where(b == 0, np.asarray(-1).astype(a.dtype), quotient).astype(a.dtype)
 
 
+def _clamp(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Array:
+    return np.asarray(np.minimum(np.maximum(x[1], x[0]), x[2])).astype(x[1].dtype)
+
+
 _COMPARE: dict[str, Callable[[Array, Array], Array]] = {
     "EQ": np.equal,
     "NE": np.not_equal,
@@ -279,6 +283,9 @@ RULES: dict[str, Rule] = {
     "cosine": _unary(np.cos),
     "sine": _unary(np.sin),
     "negate": _unary(np.negative),
+    "abs": _unary(np.abs),
+    "round_nearest_even": _unary(np.rint),
+    "clamp": _clamp,
     "add": _binary(np.add),
     "subtract": _binary(np.subtract),
     "multiply": _binary(np.multiply),

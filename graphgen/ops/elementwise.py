@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from graphgen.ir import Attrs, TensorType, tensor
-from graphgen.ir.dtype import pred
+from graphgen.ir.dtype import Kind, pred
 from graphgen.ops.opdef import Attr, define, float_operand, require, same_type
 
 UNARY_FLOAT = {
@@ -14,6 +14,7 @@ UNARY_FLOAT = {
     "logistic": "1 / (1 + exp(-x)) for each element.",
     "cosine": "The cosine of each element, in radians.",
     "sine": "The sine of each element, in radians.",
+    "round_nearest_even": "The nearest integer of each element; of two as near, the even one.",
 }
 BINARY = {
     "add": "The sum; integers wrap around.",
@@ -59,6 +60,35 @@ def _negate(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]
     """
     require(types[0].dtype is not pred, f"has no meaning for {types[0].text}", 0)
     return (types[0],)
+
+
+@define("abs", "operand")
+def _abs(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
+    """The absolute value; that of the lowest integer wraps around to itself.
+
+    Example:
+        %y = abs(%x) : f32[B,4]
+    """
+    kind = types[0].dtype
+    require(kind.is_float or kind.kind is Kind.SIGNED, f"has no signs: {types[0].text}", 0)
+    return (types[0],)
+
+
+@define("clamp", "min operand max")
+def _clamp(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
+    """``minimum(maximum(operand, min), max)``: the bounds are scalars or as large as the operand.
+
+    Where ``min`` is greater than ``max`` the result is ``max``; NaN in any of the three gives NaN.
+
+    Example:
+        %y = clamp(%low, %x, %high) : f32[B,4]
+    """
+    low, operand, high = types
+    require(operand.dtype is not pred, f"has no meaning for {operand.text}", 1)
+    for index, bound in ((0, low), (2, high)):
+        fits = bound in (operand, tensor(operand.dtype))
+        require(fits, f"the bound {bound.text} does not fit {operand.text}", index)
+    return (operand,)
 
 
 @define("divide", "lhs rhs")

@@ -11,7 +11,9 @@ from lowering.stablehlo.types import dense_text, element_text, type_text
 # (op, result names, operand names) -> the op's text without location, perhaps of several lines.
 Emit = Callable[[Op, str, Sequence[str]], str]
 
-UNARY = ("exponential", "rsqrt", "logistic", "cosine", "sine", "negate")
+UNARY = (
+    "exponential", "rsqrt", "logistic", "cosine", "sine", "negate", "abs", "round_nearest_even",
+)  # fmt: skip
 BINARY = ("add", "subtract", "multiply", "divide", "maximum", "minimum", "and")
 
 
@@ -194,6 +196,7 @@ TABLE: dict[str, Emit] = {
     "compare": _compare,
     "select": _select,
     "convert": _plain,
+    "clamp": _plain,
     "bitcast_convert": _plain,
     "reshape": _plain,
     "constant": _constant,

@@ -42,6 +42,12 @@ def _elementwise(op: Op, operands: Sequence[Sharding], sizes: Sizes) -> Sequence
     return [first]
 
 
+def _clamp(op: Op, operands: Sequence[Sharding], sizes: Sizes) -> Sequence[Sharding]:
+    """Scalar bounds are whole on every rank; others lie like the operand."""
+    pairs = zip(op.operands, operands, strict=True)
+    return _elementwise(op, [s for v, s in pairs if v.shape or v is op.operands[1]], sizes)
+
+
 def _dot_general(op: Op, operands: Sequence[Sharding], sizes: Sizes) -> Sequence[Sharding]:
     lhs, rhs = (layout.dims for layout in operands)
     batch = _paired(op, "batch", operands)
@@ -123,6 +129,7 @@ ELEMENTWISE = (
     *UNARY_FLOAT,
     *BINARY,
     "negate",
+    "abs",
     "divide",
     "and",
     "convert",
@@ -133,6 +140,7 @@ ELEMENTWISE = (
 )
 CARRY: dict[str, Carry] = {
     **dict.fromkeys(ELEMENTWISE, _elementwise),
+    "clamp": _clamp,
     "dot_general": _dot_general,
     "reshape": _reshape,
     "broadcast_in_dim": _broadcast,

@@ -67,7 +67,9 @@ def test_only_collectives_are_illegal_before_partition():
 
 # Types of the operands in each op's example, in order.
 EXAMPLE_OPERANDS = {
-    "exponential rsqrt logistic cosine sine negate convert silu": "f32[B,4]",
+    "exponential rsqrt logistic cosine sine negate convert": "f32[B,4]",
+    "abs round_nearest_even": "f32[B,4]",
+    "clamp": "f32[] f32[B,4] f32[]",
     "silu": "f32[B,S,4]",
     "add subtract multiply divide maximum minimum compare": "f32[B,4] f32[B,4]",
     "and": "pred[B] pred[B]",
@@ -173,6 +175,12 @@ maximum pred[2] pred[2]
 minimum f32[2] s32[2]
 divide pred[2] pred[2]
 divide f32[2] f32[3]
+round_nearest_even s32[2]
+abs u8[2]
+abs pred[2]
+clamp f32[3] f32[2] f32[]
+clamp f32[] f32[2] bf16[]
+clamp pred[] pred[2] pred[]
 and f32[2] f32[2]
 and pred[2] s32[2]
 compare f32[2] f32[3] direction=EQ

@@ -50,6 +50,11 @@ def pair(**attrs: object) -> st.SearchStrategy[Use]:
 USES: dict[str, st.SearchStrategy[Use]] = {
     **{name: use([TYPES]) for name in ("exponential", "rsqrt", "negate", "logistic", "cosine")},
     **{name: pair() for name in ("add", "subtract", "multiply", "maximum", "divide", "and")},
+    "abs": use([TYPES]),
+    "round_nearest_even": use([TYPES]),
+    "clamp": TYPES.flatmap(
+        lambda t: use([near(tensor(t.dtype)), st.just(t), near(t) | near(tensor(t.dtype))])
+    ),
     "compare": pair(direction=st.sampled_from(["EQ", "LT"])),
     "select": TYPES.flatmap(
         lambda t: use([near(tensor(DTYPES["pred"], t.shape)), st.just(t), near(t)])

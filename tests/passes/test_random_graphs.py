@@ -90,10 +90,20 @@ def unary(g: Grower) -> Value | None:
     x = g.of(f32)
     if x is None:
         return None
-    name = g.random.choice(["negate", "logistic", "exponential", "rsqrt", "cosine", "sine"])
-    if name in ("negate", "logistic"):
+    name = g.random.choice(["negate", "abs", "logistic", "exponential", "rsqrt", "cosine", "sine"])
+    if name in ("negate", "logistic", "abs"):
         return g.b.unary(name, x)
     return g.b.unary(name, g.b.binary("add", g.b.unary("logistic", x), 0.5))
+
+
+def clamp(g: Grower) -> Value | None:
+    x = g.of(f32, s32)
+    if x is None:
+        return None
+    low, high = (
+        g.b.literal(number, x.dtype) for number in ([-1, 2] if x.dtype is s32 else [-1.5, 2.5])
+    )
+    return g.b.clamp(low, x, g.like(x) if g.random.random() < 0.5 else high)
 
 
 def compare(g: Grower) -> Value | None:
@@ -228,6 +238,7 @@ MAKERS: list[Callable[[Grower], Value | None]] = [
     binary,
     with_constant,
     unary,
+    clamp,
     compare,
     convert,
     select,
