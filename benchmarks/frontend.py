@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks.rows import Row, table, write_json
 from graphgen.ir import dtype
-from graphgen.models import LlamaConfig, build, known_shape, read_model_config
+from graphgen.models import LlamaConfig, build, known_shape, read_llama
 from lowering.stablehlo import emit_stablehlo
 from passes.core import Pass, run_pipeline
 from passes.pipelines import Buckets, default
@@ -162,7 +162,7 @@ def jax_text(config: Config, phase: str, lap: Callable[[str], None]) -> str:
     from benchmarks.peers.jax_llama import lowerable
 
     call, arguments = lowerable(
-        jax_model(read_model_config(config)),
+        jax_model(read_llama(config)),
         batch=1,
         active=1 if phase == "decode" else BUCKET,
         attended=BUCKET,

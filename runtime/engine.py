@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from graphgen.errors import GraphgenError
-from graphgen.models import SHAPES
+from graphgen.models import SHAPES, read_model_config
 from lowering.cpu.pjrt import configure
 from runtime.artifact import Artifact, is_artifact, open_artifact, save_artifact
 from runtime.buckets import choose, up_to
@@ -224,8 +224,7 @@ def _settings(
     checkpoint: Checkpoint, options: Options, prompts: list[list[int]], new_tokens: int
 ) -> Settings:
     """Sizes that fit the prompts, unless the user says them."""
-    limit = checkpoint.config.get("max_position_embeddings")
-    most = limit if isinstance(limit, int) else 1 << 20
+    most = read_model_config(checkpoint.config).max_position_embeddings or 1 << 20
     batch = options.batch or max(len(prompts), 1)
     check_prompts(prompts, batch)
     longest = max(len(prompt) for prompt in prompts)

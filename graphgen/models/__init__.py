@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from graphgen.models.family import PHASES, Family, build_module
-from graphgen.models.llama import LlamaConfig
+from graphgen.models.family import PHASES, Family, ModelConfig, build_module
+from graphgen.models.llama import LlamaConfig, read_llama
 from graphgen.models.registry import build, known_shape, read_model_config
 from graphgen.models.shapes import SHAPES
 
@@ -12,8 +12,10 @@ __all__ = [
     "SHAPES",
     "Family",
     "LlamaConfig",
+    "ModelConfig",
     "build",
     "build_module",
     "known_shape",
+    "read_llama",
     "read_model_config",
 ]

@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 from graphgen.build import Builder
-from graphgen.ir import DType, Function, Literal, Module, TensorType, Value, symbol, tensor
+from graphgen.ir import DType, Function, Module, TensorType, Value, symbol, tensor
 from graphgen.ir.dtype import f32, s32
 from graphgen.nn import Call
 
 PHASES = ("prefill", "decode")
 B, R, S, C, M = (symbol(name) for name in "BRSCM")
+
+Config = TypeVar("Config", bound="ModelConfig")
 
 
 class ModelConfig(Protocol):
@@ -24,20 +26,18 @@ class ModelConfig(Protocol):
         """Rows of the embedding."""
         ...
 
-    def mini(self) -> ModelConfig:
+    @property
+    def max_position_embeddings(self) -> int | None:
+        """Tokens a sequence may have; ``None`` where nothing in the model sets a limit."""
+        ...
+
+    def mini(self: Config) -> Config:
         """A tiny twin that takes the same decisions in every pass."""
         ...
 
     def to_hf(self) -> dict[str, object]:
         """The configuration under Hugging Face's names."""
         ...
-
-    def rope_frequencies(self) -> Literal:
-        """f32 [D/2]: the inverse frequencies of the rotary embedding."""
-        ...
-
-
-Config = TypeVar("Config", bound=ModelConfig)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +58,33 @@ class Family(Generic[Config]):
     read: Callable[[Mapping[str, object]], Config]
     body: Callable[[Builder, Config, Value, Call, DType], Value]
     head: Callable[[Builder, Config, Value], Value]
+
+    def module(
+        self, config: Mapping[str, object], dtype: DType, phases: tuple[str, ...], *, mini: bool
+    ) -> Module:
+        """The logical module of a ``config.json``, or of its mini twin (GG0502, GG0503)."""
+        read = self.read(config)
+        return build_module(self, read.mini() if mini else read, dtype, phases)
+
+
+class AnyFamily(Protocol):
+    """A family whatever its configuration is."""
+
+    @property
+    def model_type(self) -> str:
+        """Hugging Face's ``model_type``."""
+        ...
+
+    @property
+    def read(self) -> Callable[[Mapping[str, object]], ModelConfig]:
+        """See :class:`Family`."""
+        ...
+
+    def module(
+        self, config: Mapping[str, object], dtype: DType, phases: tuple[str, ...], *, mini: bool
+    ) -> Module:
+        """See :meth:`Family.module`."""
+        ...
 
 
 def build_module(
@@ -92,9 +119,7 @@ def _program(b: Builder, family: Family[Config], config: Config, dtype: DType) -
     positions = b.input("positions", s32, (B, S))
     lengths = b.input("lengths", s32, (B,))
     seq_ids = b.input("seq_ids", s32, (B,))
-    cos, sin = b.rope_table(positions, config.rope_frequencies())
-    mask = b.attention_mask(positions, lengths, C)
-    call = Call(positions, seq_ids, mask, cos, sin, rows=R, allocated=M, attended=C)
+    call = Call(positions, lengths, seq_ids, rows=R, allocated=M, attended=C)
     hidden = family.body(b, config, tokens, call, dtype)
     logits = family.head(b, config, b.last_token(hidden, positions, lengths))
     b.output("logits", logits, logits_type(config))

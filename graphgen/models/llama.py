@@ -18,9 +18,11 @@ from graphgen.nn import (
     AttentionConfig,
     Call,
     RopeConfig,
+    causal_mask,
     gated_mlp,
     inverse_frequencies,
     rms_norm,
+    rotary,
     self_attention,
 )
 
@@ -84,7 +86,7 @@ class LlamaConfig:
         return inverse_frequencies(self.rope, self.head_dim)
 
 
-def read_config(config: Mapping[str, object]) -> LlamaConfig:
+def read_llama(config: Mapping[str, object]) -> LlamaConfig:
     """A ``config.json`` of ``model_type: llama`` (GG0502, GG0503)."""
     reader = ConfigReader(config)
     heads = reader.integer("num_attention_heads")
@@ -163,12 +165,14 @@ def body(b: Builder, config: LlamaConfig, tokens: Value, call: Call, dtype: DTyp
         qkv_bias=config.attention_bias,
         out_bias=config.attention_bias,
     )
+    turns = rotary(b, call, config.rope_frequencies())
+    mask = causal_mask(b, call)
     with b.scope("model"):
         x = b.convert(b.embedding(_embedding(b, config, dtype), tokens), f32)
         for layer in range(config.num_hidden_layers):
             with b.scope(f"layers.{layer}"):
                 h = rms_norm(b, "input_layernorm", x, config.rms_norm_eps, dtype)
-                x = x + self_attention(b, h, attention, call, f32)
+                x = x + self_attention(b, h, attention, call, mask, turns, dtype=f32)
                 h = rms_norm(b, "post_attention_layernorm", x, config.rms_norm_eps, dtype)
                 x = x + gated_mlp(b, h, config.intermediate_size, bias=config.mlp_bias, dtype=f32)
         return rms_norm(b, "norm", x, config.rms_norm_eps, dtype)
@@ -191,4 +195,4 @@ def _embedding(b: Builder, config: LlamaConfig, dtype: DType) -> Value:
         return b.weight("weight", dtype, (config.vocab_size, config.hidden_size))
 
 
-LLAMA = Family("llama", ("LlamaForCausalLM",), read_config, body, head)
+LLAMA = Family("llama", ("LlamaForCausalLM",), read_llama, body, head)

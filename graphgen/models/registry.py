@@ -7,20 +7,16 @@ from difflib import get_close_matches
 
 from graphgen.errors import GraphgenError
 from graphgen.ir import DType, Module
-from graphgen.models.family import PHASES, build_module
-from graphgen.models.llama import LLAMA, LlamaConfig
+from graphgen.models.family import PHASES, AnyFamily, ModelConfig
+from graphgen.models.llama import LLAMA
 from graphgen.models.shapes import SHAPES
 
-FAMILIES = {family.model_type: family for family in (LLAMA,)}
+_ALL: tuple[AnyFamily, ...] = (LLAMA,)
+FAMILIES: Mapping[str, AnyFamily] = {family.model_type: family for family in _ALL}
 
 
-def read_model_config(config: Mapping[str, object]) -> LlamaConfig:
-    """The typed configuration of a ``config.json``.
-
-    Raises:
-        GraphgenError: GG0501 unknown architecture, GG0502 a value that changes the mathematics and
-            is not supported, GG0503 a value that makes no sense.
-    """
+def family_of(config: Mapping[str, object]) -> AnyFamily:
+    """The family of a ``config.json`` (GG0501 unknown architecture)."""
     kind = config.get("model_type")
     family = FAMILIES.get(kind) if isinstance(kind, str) else None
     if family is None:
@@ -30,7 +26,17 @@ def read_model_config(config: Mapping[str, object]) -> LlamaConfig:
             f"{config.get('architectures')!r}",
             help=f"supported model types: {', '.join(FAMILIES)}",
         )
-    return family.read(config)
+    return family
+
+
+def read_model_config(config: Mapping[str, object]) -> ModelConfig:
+    """The typed configuration of a ``config.json``.
+
+    Raises:
+        GraphgenError: GG0501 unknown architecture, GG0502 a value that changes the mathematics and
+            is not supported, GG0503 a value that makes no sense.
+    """
+    return family_of(config).read(config)
 
 
 def build(
@@ -51,8 +57,7 @@ def build(
     Raises:
         GraphgenError: GG0501, GG0502, GG0503.
     """
-    read = read_model_config(config)
-    return build_module(LLAMA, read.mini() if mini else read, dtype, phases)
+    return family_of(config).module(config, dtype, phases, mini=mini)
 
 
 def known_shape(name: str) -> Mapping[str, object]:

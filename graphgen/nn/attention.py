@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from graphgen.build import Builder
-from graphgen.ir import Dim, DType, Value
+from graphgen.ir import Dim, DType, Literal, Value
 from graphgen.ir.dtype import f32
 from graphgen.nn.layers import linear
 
@@ -16,22 +16,31 @@ class Call:
 
     Attributes:
         positions: s32 [B,S], the cache slot of each token; -1 for padding.
+        lengths: s32 [B], tokens of each row so far, those of this call included.
         seq_ids: s32 [B], the cache row of each row; R for an idle row.
-        mask: pred [B,S,C], which slots each token reads.
-        cos, sin: f32 [B,S,D/2], the rotary tables.
         rows: R, rows of the cache.
         allocated: M, slots of a cache row.
         attended: C, slots that are read.
     """
 
     positions: Value
+    lengths: Value
     seq_ids: Value
-    mask: Value
-    cos: Value
-    sin: Value
     rows: Dim
     allocated: Dim
     attended: Dim
+
+
+@dataclass(frozen=True, slots=True)
+class Rotary:
+    """The angles of a call's positions.
+
+    Attributes:
+        cos, sin: f32 [B,S,D/2].
+    """
+
+    cos: Value
+    sin: Value
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,27 +62,52 @@ class AttentionConfig:
     out_bias: bool = False
 
 
+def rotary(b: Builder, call: Call, inv_freq: Literal) -> Rotary:
+    """The rotary tables of a call, from the inverse frequencies f32 [D/2]."""
+    return Rotary(*b.rope_table(call.positions, inv_freq))
+
+
+def causal_mask(b: Builder, call: Call) -> Value:
+    """pred [B,S,C]: a token reads its own slot and those before it."""
+    return b.attention_mask(call.positions, call.lengths, call.attended)
+
+
 def self_attention(
-    b: Builder, x: Value, config: AttentionConfig, call: Call, dtype: DType | None = None
+    b: Builder,
+    x: Value,
+    config: AttentionConfig,
+    call: Call,
+    mask: Value,
+    turns: Rotary,
+    *,
+    dtype: DType | None = None,
 ) -> Value:
     """Attention of x [B,S,E] with rotary positions; keys and values are kept in the cache.
 
     The result is of type ``dtype``, by default that of ``x``.
     """
-    batch, active, size = x.shape
+    size = x.shape[-1]
     assert isinstance(size, int)
     with b.scope("self_attn"):
         # Rotated in f32 and rounded once.
         q = _heads(b, "q_proj", x, config.heads, config, f32)
         k = _heads(b, "k_proj", x, config.kv_heads, config, f32)
         v = _heads(b, "v_proj", x, config.kv_heads, config, x.dtype)
-        q = b.convert(b.rope(q, call.cos, call.sin), x.dtype)
-        k = b.convert(b.rope(k, call.cos, call.sin), x.dtype)
-        keys = _remember(b, "k_cache", k, call)
-        values = _remember(b, "v_cache", v, call)
-        out = b.attention(q, keys, values, call.mask, config.head_dim**-0.5)
-        flat = b.reshape(out, (batch, active, config.heads * config.head_dim))
-        return linear(b, "o_proj", flat, size, bias=config.out_bias, dtype=dtype)
+        q = b.convert(b.rope(q, turns.cos, turns.sin), x.dtype)
+        k = b.convert(b.rope(k, turns.cos, turns.sin), x.dtype)
+        out = attend(b, q, k, v, call, mask, config.head_dim**-0.5)
+        return linear(b, "o_proj", out, size, bias=config.out_bias, dtype=dtype)
+
+
+def attend(
+    b: Builder, q: Value, k: Value, v: Value, call: Call, mask: Value, scale: float
+) -> Value:
+    """What q [B,S,H,D] reads once k and v [B,S,K,D] are in the cache: [B,S,H*D]."""
+    batch, active, heads, size = q.shape
+    keys = _remember(b, "k_cache", k, call)
+    values = _remember(b, "v_cache", v, call)
+    out = b.attention(q, keys, values, mask, scale)
+    return b.reshape(out, (batch, active, heads * size))
 
 
 def _heads(

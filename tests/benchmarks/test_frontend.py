@@ -15,7 +15,7 @@ from benchmarks.peers.jax_llama import abstract_params, forward
 from benchmarks.rows import Row, table, write_json
 from graphgen.eval import Array, evaluate
 from graphgen.ir import Module, dtype
-from graphgen.models import build, known_shape, read_model_config
+from graphgen.models import build, known_shape, read_llama
 from passes.core import run_pipeline
 from passes.pipelines import Buckets, default
 
@@ -71,7 +71,7 @@ def module() -> Module:
 def both(module: Module, phase: str, inputs: dict[str, Array]) -> list[dict[str, Array]]:
     """Logits and caches by graphgen's NumPy reference and by the plain JAX program."""
     (program,) = (f for f in module.programs() if f.phase == phase)
-    model = jax_model(read_model_config(known_shape(MODEL)).mini())
+    model = jax_model(read_llama(known_shape(MODEL)).mini())
     names = [[f"model.layers.{i}.self_attn.{x}_cache" for x in "kv"] for i in range(model.layers)]
     logits, caches = jax.jit(partial(forward, model, SLOTS))(
         {name: inputs[name] for name in abstract_params(model)},

@@ -18,7 +18,7 @@ from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from graphgen.errors import GraphgenError
 from graphgen.ir import Module, Role, bind, dtype, symbol, tensor
 from graphgen.ir.dtype import bf16, f32, s32
-from graphgen.models import SHAPES, LlamaConfig, build, known_shape, read_model_config
+from graphgen.models import SHAPES, build, known_shape, read_llama, read_model_config
 from graphgen.nn import RopeConfig, inverse_frequencies
 from graphgen.ops import verify
 
@@ -111,7 +111,7 @@ def test_what_changes_nothing_is_read_past(harmless: dict[str, object]):
 
 
 def test_defaults_are_those_of_transformers():
-    ours = read_model_config({key: SMALL[key] for key in SMALL if key != "num_key_value_heads"})
+    ours = read_llama({key: SMALL[key] for key in SMALL if key != "num_key_value_heads"})
     sizes = {key: SMALL[key] for key in SMALL if key not in ("num_key_value_heads", "model_type")}
     theirs = TheirConfig(**sizes)
     assert ours.num_key_value_heads == theirs.num_key_value_heads == 4
@@ -188,9 +188,7 @@ def test_llama3_frequencies_are_those_of_transformers(head_dim: int, changes: di
         max_position_embeddings=131072,
     )
     wanted, scale = ROPE_INIT_FUNCTIONS["llama3"](theirs, torch.device("cpu"))
-    ours = read_model_config(
-        with_(hidden_size=4 * head_dim, rope_parameters=rope)
-    ).rope_frequencies()
+    ours = read_llama(with_(hidden_size=4 * head_dim, rope_parameters=rope)).rope_frequencies()
     assert scale == 1.0
     np.testing.assert_allclose(ours.values(), wanted.numpy(), rtol=1e-6)
 
@@ -279,9 +277,8 @@ def test_ops_know_their_layer_and_line():
 
 @pytest.mark.parametrize("name", SHAPES)
 def test_the_mini_twin_decides_like_the_model(name: str):
-    full = read_model_config(known_shape(name))
+    full = read_llama(known_shape(name))
     mini = full.mini()
-    assert isinstance(mini, LlamaConfig)
     group = full.num_attention_heads // full.num_key_value_heads
     assert mini.num_attention_heads // mini.num_key_value_heads == group
     assert mini.num_key_value_heads == mini.num_hidden_layers == 2
@@ -294,7 +291,7 @@ def test_the_mini_twin_decides_like_the_model(name: str):
 
 
 def test_the_mini_twin_of_a_model_with_its_own_head_size():
-    mini = read_model_config(with_(head_dim=12)).mini()
+    mini = read_llama(with_(head_dim=12)).mini()
     assert mini.head_dim * mini.num_attention_heads != mini.hidden_size
 
 
