@@ -1,0 +1,1 @@
+"""What can be said about a graph without running it: work, memory, structure."""

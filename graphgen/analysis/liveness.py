@@ -1,0 +1,69 @@
+"""How much memory a program holds at its worst moment, and what is in it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import accumulate
+
+from graphgen.ir import Function, Module, Op, Role, Value
+
+# A result that is its operand under another shape: no new memory.
+_VIEWS = frozenset(("reshape", "bitcast_convert"))
+# Ops that write into their first operand where nobody needs the old value any more.
+_IN_PLACE = frozenset(("dynamic_update_slice", "scatter", "kv_update"))
+
+
+@dataclass(slots=True)
+class Peak:
+    """The worst moment of a program on one rank.
+
+    Attributes:
+        bytes: intermediate values alive then; arguments (weights, states, inputs) are not counted.
+        op: the op that is running; ``None`` for an empty program.
+        alive: those values, largest first.
+    """
+
+    bytes: int = 0
+    op: Op | None = None
+    alive: list[Value] = field(default_factory=list[Value])
+
+
+def peak_memory(module: Module, function: Function) -> Peak:
+    """The peak of a program run op by op in order, with states updated in place.
+
+    A reshape is a view; an update of a state writes into it; nothing else is fused or reused, so a
+    compiler that fuses stays below. Needs static shapes (GG0106).
+    """
+    home = _homes(module, function)
+    born: dict[Value, int] = {}
+    last: dict[Value, int] = {}
+    for place, op in enumerate(function.block):
+        born.update((result, place) for result in op.results if home[result] is result)
+        last.update((home[value], place) for value in (*op.operands, *op.results))
+    last.update((home[value], function.block.size) for _, value in function.outputs)
+    change = [0] * (function.block.size + 2)
+    for value, place in born.items():
+        change[place] += value.type.nbytes
+        change[last[value] + 1] -= value.type.nbytes
+    running = list(accumulate(change[: function.block.size]))
+    if not running:
+        return Peak()
+    worst = max(range(len(running)), key=running.__getitem__)
+    alive = [value for value, place in born.items() if place <= worst <= last[value]]
+    alive.sort(key=lambda value: -value.type.nbytes)
+    return Peak(running[worst], list(function.block)[worst], alive)
+
+
+def _homes(module: Module, function: Function) -> dict[Value, Value]:
+    """For each value the one whose memory it lives in."""
+    home: dict[Value, Value] = {value: value for value in function.args}
+    states = {row.name for row in module.entries(Role.STATE)}
+    for op in function.block:
+        home.update((result, result) for result in op.results)
+        if op.name in _VIEWS:
+            home[op.result] = home[op.operands[0]]
+        elif op.name in _IN_PLACE:
+            base = home[op.operands[0]]
+            if base.op is not None or base.name in states:
+                home[op.result] = base
+    return home
