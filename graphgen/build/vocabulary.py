@@ -152,6 +152,10 @@ class Vocabulary(ABC):
         """Causal mask over the first ``attended`` cache slots."""
         return self._one("attention_mask", positions, lengths, attended=attended)
 
+    def key_distance(self, positions: Value, attended: Dim) -> Value:
+        """How far each of the first ``attended`` cache slots lies from each token: f32 [B,S,C]."""
+        return self._one("key_distance", positions, attended=attended)
+
     def kv_update(self, cache: Value, new: Value, seq_ids: Value, positions: Value) -> Value:
         """``cache`` [R,M,K,D] with ``new`` [B,S,K,D] written."""
         return self._one("kv_update", cache, new, seq_ids, positions)
@@ -160,9 +164,14 @@ class Vocabulary(ABC):
         """The first ``attended`` slots of the rows ``seq_ids``."""
         return self._one("cache_read", cache, seq_ids, attended=attended)
 
-    def attention(self, q: Value, k: Value, v: Value, mask: Value, scale: float) -> Value:
-        """Softmax attention of q [B,S,H,D] over k and v [B,C,K,D]."""
-        return self._one("attention", q, k, v, mask, scale=scale)
+    def attention(
+        self, q: Value, k: Value, v: Value, mask: Value, scale: float, *bias: Value
+    ) -> Value:
+        """Softmax attention of q [B,S,H,D] over k and v [B,C,K,D].
+
+        ``bias`` is nothing, or slopes f32 [H] and distances f32 [B,S,C].
+        """
+        return self._one("attention", q, k, v, mask, *bias, scale=scale)
 
     def last_token(self, x: Value, positions: Value, lengths: Value) -> Value:
         """Each row's token at position ``lengths - 1``."""

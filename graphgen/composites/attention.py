@@ -20,6 +20,14 @@ def attention_mask(b: Builder, operands: Sequence[Value], attrs: Attrs) -> Seque
     return [b.binary("and", causal, filled)]
 
 
+def key_distance(b: Builder, operands: Sequence[Value], attrs: Attrs) -> Sequence[Value]:
+    """An exact difference of integers."""
+    (positions,) = operands
+    shape = (*positions.shape, attrs.dim("attended"))
+    slots = b.iota(s32, shape, 2)
+    return [b.convert(slots - b.broadcast_in_dim(positions, shape, [0, 1]), f32)]
+
+
 def cache_read(b: Builder, operands: Sequence[Value], attrs: Attrs) -> Sequence[Value]:
     """A slice of the slots, then a gather of the rows, unless row b is known to be row b."""
     cache, seq_ids = operands
@@ -63,7 +71,7 @@ def kv_update(b: Builder, operands: Sequence[Value], attrs: Attrs) -> Sequence[V
 
 def attention(b: Builder, operands: Sequence[Value], attrs: Attrs) -> Sequence[Value]:
     """Scores in f32, masked, softmax with the maximum taken off, then the weighted sum."""
-    query, key, value, mask = operands
+    query, key, value, mask, *bias = operands
     batch, active, heads, size = query.shape
     attended, kv_heads = key.shape[1], key.shape[2]
     assert isinstance(heads, int)
@@ -71,6 +79,10 @@ def attention(b: Builder, operands: Sequence[Value], attrs: Attrs) -> Sequence[V
     grouped = b.reshape(query, (batch, active, kv_heads, heads // kv_heads, size))
     # [B,S,K,G,D] x [B,C,K,D] -> [B,K,S,G,C]
     scores = b.dot_general(grouped, key, ([4], [3]), ([0, 2], [0, 2]), f32) * attrs.number("scale")
+    if bias:
+        slopes = b.reshape(bias[0], (kv_heads, heads // kv_heads))
+        slopes = b.broadcast_in_dim(slopes, scores.shape, [1, 3])
+        scores = scores + slopes * b.broadcast_in_dim(bias[1], scores.shape, [0, 2, 4])
     allowed = b.broadcast_in_dim(mask, scores.shape, [0, 2, 4])
     scores = b.select(allowed, scores, b.full(lowest(f32), scores.type))
     outer = [0, 1, 2, 3]
@@ -89,6 +101,7 @@ def attention(b: Builder, operands: Sequence[Value], attrs: Attrs) -> Sequence[V
 
 ATTENTION: dict[str, Decomposition] = {
     "attention_mask": attention_mask,
+    "key_distance": key_distance,
     "cache_read": cache_read,
     "kv_update": kv_update,
     "attention": attention,

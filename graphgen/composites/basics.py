@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from graphgen.build import Builder
 from graphgen.composites.registry import Decomposition
-from graphgen.ir import Attrs, Value
+from graphgen.ir import Attrs, Dim, Value
 from graphgen.ir.dtype import f32
 
 
@@ -31,19 +31,40 @@ def embedding(b: Builder, operands: Sequence[Value], attrs: Attrs) -> Sequence[V
 def rms_norm(b: Builder, operands: Sequence[Value], attrs: Attrs) -> Sequence[Value]:
     """Mean square in f32; the quotient is rounded to the weight's type before the weight."""
     x, weight = operands
-    last = len(x.shape) - 1
-    outer = list(range(last))
     wide = b.convert(x, f32)
-    total = b.reduce(wide * wide, [last], "add")
-    # The count of elements is written as a reduction of ones when it is symbolic.
+    scale = b.unary("rsqrt", _mean(b, wide * wide) + attrs.number("epsilon"))
+    normal = b.convert(wide * _to_rows(b, scale, x.shape), weight.dtype)
+    return [normal * b.broadcast_in_dim(weight, x.shape, [len(x.shape) - 1])]
+
+
+def layer_norm(b: Builder, operands: Sequence[Value], attrs: Attrs) -> Sequence[Value]:
+    """Mean, then the mean square of what is left, in f32; rounded once at the end."""
+    x, weight, bias = operands
+    wide = b.convert(x, f32)
+    centered = wide - _to_rows(b, _mean(b, wide), x.shape)
+    scale = b.unary("rsqrt", _mean(b, centered * centered) + attrs.number("epsilon"))
+    normal = centered * _to_rows(b, scale, x.shape)
+    factor, offset = [
+        b.broadcast_in_dim(b.convert(vector, f32), x.shape, [len(x.shape) - 1])
+        for vector in (weight, bias)
+    ]
+    return [b.convert(normal * factor + offset, weight.dtype)]
+
+
+def _mean(b: Builder, x: Value) -> Value:
+    """The mean of the last dimension, which disappears."""
+    last = len(x.shape) - 1
+    total = b.reduce(x, [last], "add")
     size = x.shape[last]
     if isinstance(size, int):
-        mean = total * (1.0 / size) if size & (size - 1) == 0 else total / float(size)
-    else:
-        mean = total / b.reduce(b.full(1.0, wide.type), [last], "add")
-    scale = b.unary("rsqrt", mean + attrs.number("epsilon"))
-    normal = b.convert(wide * b.broadcast_in_dim(scale, x.shape, outer), weight.dtype)
-    return [normal * b.broadcast_in_dim(weight, x.shape, [last])]
+        return total * (1.0 / size) if size & (size - 1) == 0 else total / float(size)
+    # The count of elements is written as a reduction of ones when it is symbolic.
+    return total / b.reduce(b.full(1.0, x.type), [last], "add")
+
+
+def _to_rows(b: Builder, x: Value, shape: Sequence[Dim]) -> Value:
+    """One number for each row, in every element of the row."""
+    return b.broadcast_in_dim(x, shape, list(range(len(shape) - 1)))
 
 
 def silu(b: Builder, operands: Sequence[Value], attrs: Attrs) -> Sequence[Value]:
@@ -99,6 +120,7 @@ def rope(b: Builder, operands: Sequence[Value], attrs: Attrs) -> Sequence[Value]
 BASICS: dict[str, Decomposition] = {
     "embedding": embedding,
     "rms_norm": rms_norm,
+    "layer_norm": layer_norm,
     "silu": silu,
     "last_token": last_token,
     "rope_table": rope_table,

@@ -31,6 +31,14 @@ def _rms_norm(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Sequence[Arr
     return [(normal.astype(x[1].dtype) * x[1]).astype(x[1].dtype)]
 
 
+def _layer_norm(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Sequence[Array]:
+    wide = x[0].astype(how.dtype(f32))
+    mean, variance = wide.mean(-1, keepdims=True), wide.var(-1, keepdims=True)
+    normal = (wide - mean) / np.sqrt(variance + how.scalar(attrs.number("epsilon")))
+    weight, bias = x[1].astype(wide.dtype), x[2].astype(wide.dtype)
+    return [(normal * weight + bias).astype(x[1].dtype)]
+
+
 def _silu(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Sequence[Array]:
     wide = x[0].astype(how.dtype(f32))
     return [(wide * logistic(wide)).astype(x[0].dtype)]
@@ -56,6 +64,11 @@ def _attention_mask(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Sequen
     return [(slots <= positions) & (slots < lengths)]
 
 
+def _key_distance(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Sequence[Array]:
+    slots = np.arange(cast(int, attrs.dim("attended")))
+    return [(slots - x[0][:, :, None]).astype(how.dtype(f32))]
+
+
 def _cache_read(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Sequence[Array]:
     attended = cast(int, attrs.dim("attended"))
     if attrs.text("rows") == "in_place":
@@ -75,12 +88,14 @@ def _kv_update(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Sequence[Ar
 
 
 def _attention(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Sequence[Array]:
-    query, key, value, mask = x
+    query, key, value, mask, *bias = x
     wide = how.dtype(f32)
     group = query.shape[2] // key.shape[2]
     keys = np.repeat(key.astype(wide), group, axis=2)
     scores = np.einsum("bshd,bchd->bhsc", query.astype(wide), keys)
     scores = scores * how.scalar(attrs.number("scale"))
+    if bias:
+        scores = scores + np.einsum("h,bsc->bhsc", *bias)
     scores = np.where(mask[:, None], scores, np.asarray(lowest(f32), wide))
     weights = np.exp(scores - scores.max(-1, keepdims=True))
     weights = (weights / weights.sum(-1, keepdims=True)).astype(value.dtype).astype(wide)
@@ -101,10 +116,12 @@ def _last_token(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Sequence[A
 COMPOSITES: dict[str, Composite] = {
     "embedding": _embedding,
     "rms_norm": _rms_norm,
+    "layer_norm": _layer_norm,
     "silu": _silu,
     "rope_table": _rope_table,
     "rope": _rope,
     "attention_mask": _attention_mask,
+    "key_distance": _key_distance,
     "cache_read": _cache_read,
     "kv_update": _kv_update,
     "attention": _attention,

@@ -49,6 +49,25 @@ def _rms_norm(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ..
     return (tensor(types[1].dtype, types[0].shape),)
 
 
+@define("layer_norm", "operand weight bias", Attr("epsilon", "number"), composite=True)
+def _layer_norm(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
+    """``(x - mean(x)) / sqrt(variance(x) + epsilon) * weight + bias`` over the last dimension.
+
+    Everything is computed in f32 and rounded once to the type of ``weight``, which is the result's.
+    The variance is that of the elements themselves (divided by their count). x may be wider than
+    ``weight``.
+
+    Example:
+        %h = layer_norm(%x, %w, %c) epsilon=1e-05 : f32[B,S,4]
+    """
+    float_operand(types)
+    require(types[0].rank >= 1, f"needs a dimension to normalize, got {types[0].text}", 0)
+    float_operand(types, 1)
+    _like(types, 1, tensor(types[1].dtype, types[0].shape[-1:]))
+    _like(types, 2, types[1])
+    return (tensor(types[1].dtype, types[0].shape),)
+
+
 @define("silu", "operand", composite=True)
 def _silu(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
     """``x * logistic(x)``, computed in f32.
@@ -115,6 +134,18 @@ def _attention_mask(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorTy
     return (tensor(pred, (*types[0].shape, attrs.dim("attended"))),)
 
 
+@define("key_distance", "positions", Attr("attended", "dim"), composite=True)
+def _key_distance(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
+    """How far each cache slot lies from each token: ``c - positions[b,s]`` as f32, 0 for its own.
+
+    Example:
+        %d = key_distance(%positions) attended=C : f32[B,S,C]
+    """
+    rank_of(types, 0, 2, "positions")
+    _like(types, 0, tensor(s32, types[0].shape))
+    return (tensor(f32, (*types[0].shape, attrs.dim("attended"))),)
+
+
 @define("cache_read", "cache seq_ids", Attr("attended", "dim"), ROWS, composite=True)
 def _cache_read(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
     """The first C slots of the cache rows ``seq_ids``: [R,M,K,D] -> [B,C,K,D].
@@ -159,12 +190,20 @@ def _kv_update(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, .
     return (cache,)
 
 
-@define("attention", "query key value mask", Attr("scale", "number"), composite=True)
+@define(
+    "attention",
+    "query key value mask slopes? distance?",
+    Attr("scale", "number"),
+    composite=True,
+)
 def _attention(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
     """Softmax attention of q [B,S,H,D] over keys and values [B,C,K,D]; H a multiple of K.
 
     Query head h reads key-value head ``h // (H/K)``. Scores and softmax are f32; a masked score is
     the lowest finite f32, so a row with no allowed slot stays finite.
+
+    With ``slopes`` f32 [H] and ``distance`` f32 [B,S,C], ``slopes[h] * distance[b,s,c]`` is added to
+    each scaled score (attention with linear biases, arXiv 2108.12409).
 
     Example:
         %o = attention(%q, %k, %v, %m) scale=0.125 : f32[B,S,4,8]
@@ -180,6 +219,10 @@ def _attention(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, .
     _like(types, 3, tensor(pred, (b, s, c)))
     grouped = isinstance(h, int) and isinstance(heads, int) and heads > 0 and h % heads == 0
     require(grouped, f"{h} query heads are not a multiple of {heads} key-value heads", 1)
+    require(len(types) != 5, "slopes need distances", 4)
+    if len(types) == 6:
+        _like(types, 4, tensor(f32, (h,)))
+        _like(types, 5, tensor(f32, (b, s, c)))
     return (q,)
 
 

@@ -60,7 +60,8 @@ class OpDef:
 
     Attributes:
         name: HLO's spelling where it is the HLO op.
-        operands: names in order; a last one that starts with ``*`` takes any number.
+        operands: names in order; a last one that starts with ``*`` takes any number, and those that
+            end with ``?`` come last and may be left out.
         attrs: the attributes it has.
         infer: result types from operand types, as strict as XLA's verifier.
         doc: what it computes, with an example in IR text.
@@ -91,7 +92,7 @@ def define(
 
     Args:
         name: the op.
-        operands: operand names separated by spaces.
+        operands: operand names separated by spaces, as in :class:`OpDef`.
         attrs: its attributes.
         composite: see :class:`OpDef`.
         collective: see :class:`OpDef`.
@@ -213,11 +214,13 @@ def infer(name: str, types: tuple[TensorType, ...], attrs: Attrs) -> tuple[Tenso
 
 
 def _check_arity(definition: OpDef, count: int) -> None:
-    variadic = bool(definition.operands) and definition.operands[-1].startswith("*")
-    least = len(definition.operands) - (1 if variadic else 0)
-    if count < least or (count > least and not variadic):
-        takes = f"at least {least}" if variadic else str(least)
-        raise InferError(f"takes {takes} operands ({', '.join(definition.operands)}), got {count}")
+    names = definition.operands
+    variadic = bool(names) and names[-1].startswith("*")
+    least = sum(1 for name in names if not name.startswith("*") and not name.endswith("?"))
+    if count < least or (count > len(names) and not variadic):
+        open_ended = variadic or least < len(names)
+        takes = f"at least {least}" if open_ended and count < least else str(len(names))
+        raise InferError(f"takes {takes} operands ({', '.join(names)}), got {count}")
 
 
 def require(condition: bool, what: str, operand: int | None = None) -> None:

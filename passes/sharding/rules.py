@@ -125,6 +125,14 @@ def _heads(op: Op, operands: Sequence[Sharding], sizes: Sizes) -> Sequence[Shard
     return [operands[0]]
 
 
+def _attention(op: Op, operands: Sequence[Sharding], sizes: Sizes) -> Sequence[Sharding]:
+    """As :func:`_heads`; the slopes lie like the query heads."""
+    slopes = operands[4:5]
+    if any(layout is not sharding((operands[0].dims[2],)) for layout in slopes):
+        raise CarryError(f"the heads lie {operands[0].text} and their slopes {slopes[0].text}")
+    return _heads(op, [*operands[:4], *[replicated(1) for _ in slopes], *operands[5:]], sizes)
+
+
 ELEMENTWISE = (
     *UNARY_FLOAT,
     *BINARY,
@@ -148,5 +156,5 @@ CARRY: dict[str, Carry] = {
     "rope": _heads,
     "kv_update": _heads,
     "cache_read": _heads,
-    "attention": _heads,
+    "attention": _attention,
 }

@@ -8,6 +8,7 @@ import jax
 import ml_dtypes
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -85,6 +86,13 @@ def rms_norm(s: Sizes) -> Case:
     return s.case("rms_norm", {"epsilon": 1e-5}, x, s.floats(size))
 
 
+def layer_norm(s: Sizes) -> Case:
+    size = s.size(1, 9)
+    x = s.floats(s.size(), s.size(), size) + np.asarray(3, numpy_dtype(s.kind))
+    x = x.astype(np.float32) if s.size(0, 1) else x
+    return s.case("layer_norm", {"epsilon": 1e-5}, x, s.floats(size), s.floats(size))
+
+
 def silu(s: Sizes) -> Case:
     return s.case("silu", {}, s.floats(s.size(), s.size()) * np.asarray(8, numpy_dtype(s.kind)))
 
@@ -106,6 +114,11 @@ def attention_mask(s: Sizes) -> Case:
     b, t = s.size(), s.size()
     attrs: dict[str, AttrValue] = {"attended": s.size(0, 8)}
     return s.case("attention_mask", attrs, s.integers(-1, 8, b, t), s.integers(0, 9, b))
+
+
+def key_distance(s: Sizes) -> Case:
+    attrs: dict[str, AttrValue] = {"attended": s.size(0, 8)}
+    return s.case("key_distance", attrs, s.integers(-1, 8, s.size(), s.size()))
 
 
 def cache_read(s: Sizes) -> Case:
@@ -135,7 +148,13 @@ def attention(s: Sizes) -> Case:
     mask[0, 0] = False  # a row that may read nothing
     keys = (b, c, kv_heads, d)
     query = s.floats(b, t, kv_heads * group, d)
-    return s.case("attention", {"scale": d**-0.5}, query, s.floats(*keys), s.floats(*keys), mask)
+    bias: list[Array] = []
+    if s.size(0, 1):
+        slopes = s.random.uniform(0, 1, kv_heads * group)
+        distance = np.arange(c) - s.integers(0, c, b, t)[:, :, None]
+        bias = [slopes.astype(np.float32), distance.astype(np.float32)]
+    values = s.floats(*keys), s.floats(*keys)
+    return s.case("attention", {"scale": d**-0.5}, query, *values, mask, *bias)
 
 
 def last_token(s: Sizes) -> Case:
@@ -154,10 +173,12 @@ CASES: Mapping[str, Callable[[Sizes], Case]] = {
     for make in (
         embedding,
         rms_norm,
+        layer_norm,
         silu,
         rope_table,
         rope,
         attention_mask,
+        key_distance,
         cache_read,
         kv_update,
         attention,
@@ -215,6 +236,20 @@ def test_attention_against_jax():
     np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
 
 
+def test_linear_biases_against_jax():
+    random = np.random.default_rng(2)
+    q = normal(random, f32, 2, 3, 6, 8)
+    k, v = (normal(random, f32, 2, 5, 2, 8) for _ in range(2))
+    mask = np.ones((2, 3, 5), np.bool_)
+    slopes = np.array([0.5, 0.25, 0.125, 1.0, 2.0, 0.0], np.float32)
+    distance = run("key_distance", {"attended": 5}, np.array([[2, 3, 4], [0, 1, 4]], np.int32))
+    assert distance[1].tolist() == [[0, 1, 2, 3, 4], [-1, 0, 1, 2, 3], [-4, -3, -2, -1, 0]]
+    bias = np.stack([slope * distance for slope in slopes], 1)
+    theirs = jax.nn.dot_product_attention(q, k, v, bias, scale=0.3)
+    ours = run("attention", {"scale": 0.3}, q, k, v, mask, slopes, distance)
+    np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
+
+
 def test_a_row_that_reads_nothing_stays_finite():
     random = np.random.default_rng(1)
     q, k = normal(random, f32, 1, 2, 2, 4), normal(random, f32, 1, 3, 2, 4)
@@ -235,6 +270,22 @@ def test_rms_norm_by_hand():
     weight = np.array([1.0, 2.0], np.float32)
     out = run("rms_norm", {"epsilon": 0.0}, x, weight)
     np.testing.assert_allclose(out, [[3 / 12.5**0.5, 2 * 4 / 12.5**0.5]], rtol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["float32", "bfloat16"])
+def test_layer_norm_against_torch(kind: str):
+    random = np.random.default_rng(6)
+    arrays = [random.standard_normal(shape) + 2 for shape in ((5, 33), (33,), (33,))]
+    x, weight, bias = (torch.tensor(array).to(getattr(torch, kind)) for array in arrays)
+    theirs = torch.nn.functional.layer_norm(x, (33,), weight, bias, 1e-5).float().numpy()
+    element = {"float32": f32, "bfloat16": bf16}[kind]
+    given = [array.float().numpy().astype(numpy_dtype(element)) for array in (x, weight, bias)]
+    ours = run("layer_norm", {"epsilon": 1e-5}, *given, kind=element).astype(np.float32)
+    if kind == "float32":
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-5)
+    else:
+        # Rounded once, as theirs is: no more than near-ties differ.
+        assert (ours != theirs).mean() < 0.02
 
 
 def test_rms_norm_rounds_before_the_weight():

@@ -24,6 +24,8 @@ NEVER_SPLIT = {
     # Rows are chosen, joined or cut by place: a split operand would need communication.
     "attention_mask",
     "concatenate",
+    "key_distance",
+    "layer_norm",
     "dynamic_slice",
     "dynamic_update_slice",
     "embedding",
@@ -91,7 +93,8 @@ EXAMPLE_OPERANDS = {
     "all_reduce": "f32[B,4]",
     "embedding": "f32[16,4] s32[B,S]",
     "rms_norm": "f32[B,S,4] f32[4]",
-    "rope_table": "s32[B,S]",
+    "layer_norm": "f32[B,S,4] f32[4] f32[4]",
+    "rope_table key_distance": "s32[B,S]",
     "rope": "f32[B,S,2,4] f32[B,S,2] f32[B,S,2]",
     "attention_mask": "s32[B,S] s32[B]",
     "cache_read": "f32[R,M,2,4] s32[B]",
@@ -263,6 +266,9 @@ rms_norm s32[2,4] s32[4] epsilon=1e-05
 rms_norm f32[] f32[] epsilon=1e-05
 rms_norm bf16[2,4] s32[4] epsilon=1e-05
 rms_norm f32[2,4] f32[2] epsilon=1e-05
+layer_norm s32[2,4] f32[4] f32[4] epsilon=1e-05
+layer_norm f32[2,4] f32[2] f32[2] epsilon=1e-05
+layer_norm f32[2,4] bf16[4] f32[4] epsilon=1e-05
 silu s32[2]
 rope_table f32[2,3] inv_freq=f32[2](1.0,0.1)
 rope_table s32[2,3] inv_freq=f32[](1.0)
@@ -276,6 +282,8 @@ rope s32[2,3,2,4] f32[2,3,2] f32[2,3,2]
 attention_mask f32[2,3] s32[2] attended=8
 attention_mask s32[2] s32[2] attended=8
 attention_mask s32[2,3] s32[3] attended=8
+key_distance f32[2,3] attended=8
+key_distance s32[2] attended=8
 cache_read f32[2,8,2] s32[2] attended=4
 cache_read f32[2,8,2,4] s32[2,1] attended=4
 cache_read f32[2,8,2,4] f32[2] attended=4
@@ -292,6 +300,12 @@ attention f32[2,1,4,8] bf16[2,6,2,8] bf16[2,6,2,8] pred[2,1,6] scale=0.125
 attention f32[2,1,4,8] f32[2,6,2,8] f32[2,6,2,8] pred[2,6,1] scale=0.125
 attention f32[2,1,4,8] f32[2,6,2,8] f32[2,6,2,8] f32[2,1,6] scale=0.125
 attention s32[2,1,4,8] s32[2,6,2,8] s32[2,6,2,8] pred[2,1,6] scale=0.125
+attention f32[2,1,4,8] f32[2,6,2,8] f32[2,6,2,8] pred[2,1,6] f32[4] scale=0.125
+attention f32[2,1,4,8] f32[2,6,2,8] f32[2,6,2,8] pred[2,1,6] f32[2] f32[2,1,6] scale=0.125
+attention f32[2,1,4,8] f32[2,6,2,8] f32[2,6,2,8] pred[2,1,6] f32[4] f32[1,1,6] scale=0.125
+attention f32[2,1,4,8] f32[2,6,2,8] f32[2,6,2,8] pred[2,1,6] f32[4] s32[2,1,6] scale=0.125
+attention f32[2,1,4,8] f32[2,6,2,8] f32[2,6,2,8] pred[2,1,6] f32[4] f32[2,1,6] f32[4] scale=0.125
+attention f32[2,1,4,8] f32[2,6,2,8] f32[2,6,2,8] scale=0.125
 last_token f32[2,3] s32[2,3] s32[2]
 last_token s32[2,3,4] s32[2,3] s32[2]
 last_token f32[2,3,4] s32[2,4] s32[2]
