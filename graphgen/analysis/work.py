@@ -121,12 +121,20 @@ def _attention(op: Op) -> tuple[Dim, Dim]:
     """Scores and their sum over values: 2·B·S·H·C·D each; one exponential a score."""
     rows, active, heads, size = op.operands[0].shape
     scores = rows * active * heads * op.operands[1].shape[1]
-    return 4 * scores * size + 3 * scores, scores
+    # A linear bias is a product and a sum more.
+    biased = 2 if len(op.operands) > 4 else 0
+    return 4 * scores * size + (3 + biased) * scores, scores
 
 
 def _rms_norm(op: Op) -> tuple[Dim, Dim]:
     rows = product(op.operands[0].shape[:-1])
     return 4 * op.operands[0].type.size, rows
+
+
+def _layer_norm(op: Op) -> tuple[Dim, Dim]:
+    """Two sums, a difference, a square, the quotient, weight and bias."""
+    rows = product(op.operands[0].shape[:-1])
+    return 7 * op.operands[0].type.size, rows
 
 
 def _silu(op: Op) -> tuple[Dim, Dim]:
@@ -147,6 +155,7 @@ _COUNTS: dict[str, _Count] = {
     "reduce": _reduce,
     "attention": _attention,
     "rms_norm": _rms_norm,
+    "layer_norm": _layer_norm,
     "silu": _silu,
     "rope": _rope,
     "rope_table": _rope_table,

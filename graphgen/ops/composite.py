@@ -202,8 +202,8 @@ def _attention(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, .
     Query head h reads key-value head ``h // (H/K)``. Scores and softmax are f32; a masked score is
     the lowest finite f32, so a row with no allowed slot stays finite.
 
-    With ``slopes`` f32 [H] and ``distance`` f32 [B,S,C], ``slopes[h] * distance[b,s,c]`` is added to
-    each scaled score (attention with linear biases, arXiv 2108.12409).
+    With ``slopes`` f32 [H] and ``distance`` f32 [B,S,C], ``slopes[h] * distance[b,s,c]`` is added
+    to each scaled score (attention with linear biases, arXiv 2108.12409).
 
     Example:
         %o = attention(%q, %k, %v, %m) scale=0.125 : f32[B,S,4,8]
