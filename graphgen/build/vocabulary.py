@@ -83,6 +83,10 @@ class Vocabulary(ABC):
         """``x`` brought between the bounds, which are scalars or of its type."""
         return self._one("clamp", low, x, high)
 
+    def take(self, x: Value, indices: Value, dimension: int, block: int = 1) -> Value:
+        """Blocks ``indices`` of ``dimension``, zeros where an index lies outside."""
+        return self._one("take", x, indices, dimension=dimension, block=block)
+
     def reduce(self, x: Value, dimensions: Sequence[int], kind: str) -> Value:
         """Combine along ``dimensions``; ``kind`` is add, maximum or minimum."""
         return self._one("reduce", x, dimensions=tuple(dimensions), kind=kind)

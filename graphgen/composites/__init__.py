@@ -9,7 +9,8 @@ from __future__ import annotations
 from graphgen.composites.attention import ATTENTION
 from graphgen.composites.basics import BASICS
 from graphgen.composites.registry import Decomposition, decompose
+from graphgen.composites.take import take_by_gather
 
 DECOMPOSITIONS: dict[str, Decomposition] = {**BASICS, **ATTENTION}
 
-__all__ = ["DECOMPOSITIONS", "Decomposition", "decompose"]
+__all__ = ["DECOMPOSITIONS", "Decomposition", "decompose", "take_by_gather"]

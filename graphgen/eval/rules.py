@@ -252,6 +252,20 @@ def _gather(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Array:
     return found.transpose([next(window) if i in offset else next(rest) for i in range(found.ndim)])
 
 
+def _take(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Array:
+    operand, indices = x
+    axis, block = attrs.integer("dimension"), attrs.integer("block")
+    before, after = operand.shape[:axis], operand.shape[axis + 1 :]
+    count = operand.shape[axis] // block
+    inside = (indices >= 0) & (indices < count)
+    out = np.zeros((*before, len(indices), block, *after), operand.dtype)
+    lead = (slice(None),) * axis
+    blocks = operand.reshape(*before, count, block, *after)
+    # Only what is taken is read; a checkpoint tensor may be a file.
+    out[(*lead, inside)] = blocks[(*lead, indices[inside])]
+    return out.reshape(*before, len(indices) * block, *after)
+
+
 def _scatter(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Array:
     operand, indices, updates = x
     window, inserted = attrs.integers("update_window_dims"), attrs.integers("inserted_window_dims")
@@ -308,6 +322,7 @@ RULES: dict[str, Rule] = {
     "reduce": _reduce,
     "dot_general": _dot_general,
     "gather": _gather,
+    "take": _take,
     "scatter": _scatter,
     "dynamic_slice": _dynamic_slice,
     "dynamic_update_slice": _dynamic_update_slice,

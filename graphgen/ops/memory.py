@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from graphgen.ir import Attrs, Dim, TensorType, tensor
+from graphgen.ir.dtype import s32
 from graphgen.ops.opdef import Attr, define, require
 
 
@@ -74,6 +75,29 @@ index_vector_dim=1 slice_sizes=[1,4] : f32[B,4]
     rest = iter(batch)
     kept = iter(window)
     shape = [next(kept) if i in offset else next(rest) for i in range(rank)]
+    return (tensor(operand.dtype, shape),)
+
+
+@define("take", "operand indices", Attr("dimension", "integer"), Attr("block", "integer", 1))
+def _take(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
+    """Blocks of ``operand`` in another order: block i of the result is block ``indices[i]``.
+
+    ``dimension`` is seen as blocks of ``block`` elements. An index outside of them, such as -1,
+    gives a block of zeros. A block may be there several times, or not at all.
+
+    Example:
+        %y = take(%x, %i) dimension=1 block=2 : f32[B,6]
+    """
+    operand, indices = types
+    axis, block = attrs.integer("dimension"), attrs.integer("block")
+    require(0 <= axis < operand.rank, f"dimension {axis} of {operand.text}", 0)
+    size = operand.shape[axis]
+    fits = isinstance(size, int) and 0 < block <= size and size % block == 0
+    require(fits, f"{operand.text} has no blocks of {block} along dimension {axis}", 0)
+    ok = indices.dtype is s32 and indices.rank == 1
+    require(ok, f"indices must be an s32 vector, got {indices.text}", 1)
+    shape = list(operand.shape)
+    shape[axis] = indices.shape[0] * block
     return (tensor(operand.dtype, shape),)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
+from graphgen.composites import decompose, take_by_gather
 from graphgen.ir import Attrs, DType, Literal, Op, tensor
 from lowering.stablehlo.types import dense_text, element_text, type_text
 
@@ -143,6 +144,18 @@ def _gather(op: Op, out: str, x: Sequence[str]) -> str:
     return f'{out} = "stablehlo.gather"({x[0]}, {x[1]}) {attrs} : {_signature(op)}'
 
 
+def _take(op: Op, out: str, x: Sequence[str]) -> str:
+    """The ops that say the same."""
+    body = decompose(op, take_by_gather)
+    names = dict(zip(body.args, x, strict=True))
+    lines: list[str] = []
+    for number, inner in enumerate(body.block):
+        made = out if body.returns(inner.result) else _local(out, f"take{number}")
+        names[inner.result] = made
+        lines.append(TABLE[inner.name](inner, made, [names[value] for value in inner.operands]))
+    return "\n    ".join(lines)
+
+
 def _array(attrs: Attrs, key: str) -> str:
     values = attrs.integers(key)
     return f"array<i64: {', '.join(map(str, values))}>" if values else "array<i64>"
@@ -209,6 +222,7 @@ TABLE: dict[str, Emit] = {
     "dot_general": _dot_general,
     "reduce": _reduce,
     "gather": _gather,
+    "take": _take,
     "scatter": _scatter,
     "dynamic_slice": _dynamic_slice,
     "dynamic_update_slice": _plain,

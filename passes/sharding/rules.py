@@ -112,6 +112,14 @@ def _transpose(op: Op, operands: Sequence[Sharding], sizes: Sizes) -> Sequence[S
     return [sharding([operands[0].dims[i] for i in op.attrs.integers("permutation")])]
 
 
+def _take(op: Op, operands: Sequence[Sharding], sizes: Sizes) -> Sequence[Sharding]:
+    """Blocks are taken out of the whole dimension; the others may be split."""
+    axis = op.attrs.integer("dimension")
+    if operands[0].dims[axis] or not operands[1].replicated:
+        raise CarryError(f"take along dimension {axis} needs it whole, it lies {operands[0].text}")
+    return [operands[0]]
+
+
 def _heads(op: Op, operands: Sequence[Sharding], sizes: Sizes) -> Sequence[Sharding]:
     """Ops over [.., .., heads, D] where each head is its own: the head dimension may be split.
 
@@ -153,6 +161,7 @@ CARRY: dict[str, Carry] = {
     "reshape": _reshape,
     "broadcast_in_dim": _broadcast,
     "transpose": _transpose,
+    "take": _take,
     "rope": _heads,
     "kv_update": _heads,
     "cache_read": _heads,

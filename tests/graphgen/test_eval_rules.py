@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 import pytest
@@ -46,6 +47,16 @@ def last(indices: Any, attrs: Attrs) -> Any:
 def from_the_front(starts: Sequence[Any]) -> list[Any]:
     """jax counts a negative start from the end; HLO clamps it."""
     return [lax.max(start, np.zeros((), start.dtype)) for start in starts]
+
+
+def take(attrs: Attrs, operand: Any, indices: Any) -> Any:
+    """Element by element, with a block of zeros in front for what lies outside."""
+    axis, block = attrs.integer("dimension"), attrs.integer("block")
+    count = operand.shape[axis] // block
+    place = lax.select((indices >= 0) & (indices < count), indices + 1, 0 * indices)
+    places = jnp.repeat(place, block) * block + jnp.tile(jnp.arange(block), len(indices))
+    widths = [(block if dim == axis else 0, 0) for dim in range(operand.ndim)]
+    return jnp.take(jnp.pad(operand, widths), places, axis)
 
 
 def gather(attrs: Attrs, operand: Any, indices: Any) -> Any:
@@ -133,6 +144,7 @@ REFERENCE: dict[str, Reference] = {
     "reduce": reduce,
     "dot_general": dot_general,
     "gather": gather,
+    "take": take,
     "scatter": scatter,
     "dynamic_slice": lambda a, x, *at: lax.dynamic_slice(
         x, from_the_front(at), a.integers("slice_sizes")

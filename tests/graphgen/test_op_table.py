@@ -87,6 +87,7 @@ EXAMPLE_OPERANDS = {
     "dot_general": "f32[B,S,8] f32[16,8]",
     "reduce": "f32[B,4]",
     "gather": "f32[8,4] s32[B]",
+    "take": "f32[B,8] s32[3]",
     "scatter": "f32[8,4] s32[B,1] f32[B,4]",
     "dynamic_slice": "f32[8,4] s32[] s32[]",
     "dynamic_update_slice": "f32[8,4] f32[1,4] s32[] s32[]",
@@ -240,6 +241,12 @@ gather f32[8,4] s32[3,2] {GATHER} index_vector_dim=1 slice_sizes=[1,4]
 gather f32[8,4] s32[3] {GATHER} index_vector_dim=1 slice_sizes=[1]
 gather f32[8,4] s32[3] {GATHER} index_vector_dim=1 slice_sizes=[2,4]
 gather f32[8,4] s32[3] {GATHER} index_vector_dim=1 slice_sizes=[1,5]
+take f32[8,4] f32[3] dimension=0
+take f32[8,4] s32[3,1] dimension=0
+take f32[8,4] s32[3] dimension=2
+take f32[8,4] s32[3] dimension=1 block=3
+take f32[8,4] s32[3] dimension=1 block=0
+take f32[8,B] s32[3] dimension=1
 scatter f32[8,4] f32[3] f32[3,4] {SCATTER} index_vector_dim=1
 scatter f32[8,4] s32[3] s32[3,4] {SCATTER} index_vector_dim=1
 scatter f32[8,4] s32[3] f32[2,4] {SCATTER} index_vector_dim=1

@@ -100,6 +100,11 @@ USES: dict[str, st.SearchStrategy[Use]] = {
             [st.just(t), *[INDICES.map(lambda i: tensor(i.dtype))] * t.rank], slice_sizes=SOME
         )
     ),
+    "take": use(
+        [TYPES, SIZES.flatmap(lambda size: near(tensor(s32, (size,))))],
+        dimension=NUMBER,
+        block=st.sampled_from([1, 1, 1, 0, 2]),
+    ),
     "dynamic_update_slice": TYPES.flatmap(
         lambda t: use([st.just(t), TYPES, *[INDICES.map(lambda i: tensor(i.dtype))] * t.rank])
     ),

@@ -290,7 +290,7 @@ def places() -> list[Sample]:
         sample("dynamic_slice-empty", "dynamic_slice f32[3] s32[] slice_sizes=[0]", "f32[0]", x1=2)
     )
     for kind in ("f32", "bf16", "s32", "pred"):
-        out += gathers(kind) + scatters(kind)
+        out += gathers(kind) + scatters(kind) + takes(kind)
     return out
 
 
@@ -337,6 +337,21 @@ def gathers(kind: str) -> list[Sample]:
             ),
         )
     ]  # fmt: skip
+
+
+def takes(kind: str) -> list[Sample]:
+    return [
+        sample(f"take-{kind}-{name}", f"take {kind}{use}", f"{kind}{result}", x1=indices)
+        for name, use, result, indices in (
+            ("rows", "[5,4] s32[3] dimension=0", "[3,4]", [4, 0, 2]),
+            ("columns", "[5,4] s32[3] dimension=1", "[5,3]", [3, 3, 0]),
+            ("zeros", "[5,4] s32[5] dimension=0", "[5,4]", [-1, 5, 2, LOWEST, HIGHEST]),
+            ("blocks", "[6,4] s32[4] dimension=0 block=2", "[8,4]", [2, -1, 0, 3]),
+            ("inner", "[2,6,3] s32[3] dimension=1 block=3", "[2,9,3]", [1, 2, 0]),
+            ("none", "[5,4] s32[0] dimension=1", "[5,0]", []),
+            ("of-nothing", "[4,0] s32[2] dimension=0 block=2", "[4,0]", [0, -1]),
+        )
+    ]
 
 
 def scatters(kind: str) -> list[Sample]:

@@ -224,6 +224,12 @@ def rows(g: Grower) -> Value | None:
     )
 
 
+def take(g: Grower) -> Value | None:
+    x = g.any(lambda value: value.type.rank > 0 and value.shape[0] != 0)
+    at = g.any(lambda value: value.dtype is s32 and value.type.rank == 1)
+    return None if x is None or at is None else g.b.take(x, at, 0)
+
+
 def dynamic_slice(g: Grower) -> Value | None:
     x = g.any(lambda value: value.type.rank > 0)
     at = g.any(lambda value: value.dtype is s32 and value.type.rank == 0)
@@ -253,6 +259,7 @@ MAKERS: list[Callable[[Grower], Value | None]] = [
     dot,
     iota,
     rows,
+    take,
     dynamic_slice,
 ]
 

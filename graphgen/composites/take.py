@@ -1,0 +1,41 @@
+"""How ``take`` is said with the ops that devices have; it is simple all the same.
+
+Where a checkpoint tensor is prepared, a take is a copy of blocks and stays what it is; only a
+program that is compiled needs this form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from graphgen.build import Builder
+from graphgen.ir import Attrs, Value, tensor
+
+
+def take_by_gather(b: Builder, operands: Sequence[Value], attrs: Attrs) -> Sequence[Value]:
+    """A gather of blocks, then zeros for those whose index lies outside."""
+    operand, indices = operands
+    axis, block = attrs.integer("dimension"), attrs.integer("block")
+    before, after = operand.shape[:axis], operand.shape[axis + 1 :]
+    size = operand.shape[axis]
+    assert isinstance(size, int)
+    count = size // block
+    found = b.op(
+        "gather",
+        b.reshape(operand, (*before, count, block, *after)),
+        indices,
+        offset_dims=tuple(dim for dim in range(operand.type.rank + 1) if dim != axis),
+        collapsed_slice_dims=(axis,),
+        start_index_map=(axis,),
+        index_vector_dim=1,
+        slice_sizes=(*before, 1, block, *after),
+    )
+    first = b.full(0, indices.type)
+    inside = b.binary(
+        "and",
+        b.compare(indices, first, "GE"),
+        b.compare(indices, b.full(count, indices.type), "LT"),
+    )
+    zeros = b.full(0, tensor(operand.dtype, found.shape))
+    chosen = b.select(b.broadcast_in_dim(inside, found.shape, [axis]), found, zeros)
+    return [b.reshape(chosen, (*before, indices.shape[0] * block, *after))]
