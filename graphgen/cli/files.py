@@ -16,29 +16,8 @@ from graphgen.errors import GraphgenError
 STANDARD = "-"
 
 
-def read_text(name: str, *, help: str = "") -> str:
-    """The UTF-8 text of a file, or of standard input for ``-``.
-
-    Args:
-        name: the file.
-        help: what to do if it cannot be read.
-
-    Raises:
-        GraphgenError: GG0705 when it cannot be opened, GG0201 when it is no text.
-    """
-    try:
-        data = _standard_input() if name == STANDARD else Path(name).read_bytes()
-    except (OSError, ValueError) as error:
-        raise unreadable(name, error, help) from error
-    try:
-        return data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise GraphgenError(
-            "GG0201", "this is not text", where=f"{name}, byte {error.start}", help=help
-        ) from error
-
-
-def _standard_input() -> bytes:
+def standard_input() -> bytes:
+    """All of standard input."""
     # Not in one read(): between two system calls of that, an interruption would be lost.
     stream = cast(BufferedReader, sys.stdin.buffer)
     return b"".join(iter(lambda: stream.read1(1 << 16), b""))

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def lower(
     file: Annotated[
-        str, typer.Argument(metavar="FILE.gg", help="The module's IR text; - is standard input.")
+        str, typer.Argument(metavar="FILE", help="IR text or StableHLO; - is standard input.")
     ],
     to: Annotated[Literal["stablehlo"], typer.Option("--to", help="What to write.")] = "stablehlo",
     output: Annotated[

@@ -3,33 +3,24 @@
 from __future__ import annotations
 
 from graphgen.cli.console import Json, note, write_json
-from graphgen.cli.files import STANDARD, read_text, write_text
+from graphgen.cli.files import STANDARD, standard_input, write_text
 from graphgen.errors import GraphgenError
 from graphgen.ir import Function, Module
-from graphgen.ops import verify
-from graphgen.text import parse, print_module
-
-_HELP = "graphgen build MODEL -o FILE.gg writes one"
+from graphgen.text import print_module
 
 
 def read_module(name: str) -> Module:
-    """The verified module in a ``.gg`` file, or on standard input for ``-``.
+    """The verified module in a file of any known form, or on standard input for ``-``.
 
     Raises:
-        GraphgenError: GG0705 the file cannot be read, GG0201 it is no IR text, and what the parser
+        GraphgenError: GG0705 the file cannot be read, GG0201 it is no module, and what the readers
             and the verifier raise, naming the file.
     """
-    text = read_text(name, help=_HELP)
-    shown = "<stdin>" if name == STANDARD else name
-    if not text.strip():
-        raise GraphgenError("GG0201", "the file is empty", where=shown, help=_HELP)
-    module = parse(text, shown)
-    try:
-        verify(module)
-    except GraphgenError as error:
-        error.where = f"{shown}: {error.where}" if error.where else shown
-        raise
-    return module
+    from lowering.open import Source, open_module, open_source
+
+    if name == STANDARD:
+        return open_source(Source("<stdin>", standard_input()))
+    return open_module(name)
 
 
 def choose_program(module: Module, name: str | None) -> Function:

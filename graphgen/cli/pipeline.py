@@ -12,8 +12,11 @@ from passes.weights.lift import LiftWeights
 
 
 def remaining(module: Module) -> list[Pass]:
-    """The passes of the default pipeline that bring ``module`` to level ``target``."""
-    if module.level == "target":
+    """The passes of the default pipeline that bring ``module`` to level ``target``.
+
+    A program read from a form that compilers exchange runs as it stands.
+    """
+    if module.level == "target" or "format" in module.meta:
         return []
     passes: list[Pass] = []
     for item in default(Buckets()):

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from passes.debug import Verdict
 
 File = Annotated[
-    str, typer.Argument(metavar="FILE.gg", help="The module's IR text; - is standard input.")
+    str, typer.Argument(metavar="FILE", help="IR text or StableHLO; - is standard input.")
 ]
 Pipeline = Annotated[
     str,

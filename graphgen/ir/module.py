@@ -63,7 +63,8 @@ class Function:
     Attributes:
         name: unique in the module; ``weights.global`` and ``weights.rank`` prepare weights.
         block: arguments and ops.
-        phase: ``prefill`` or ``decode`` for an entry program, empty for any other function.
+        phase: ``prefill`` or ``decode`` for an entry program of a language model, ``main`` for one
+            that was read from elsewhere, empty for any other function.
         dims: what the symbols of the interface are in this program.
     """
 

@@ -1,8 +1,9 @@
-"""StableHLO text."""
+"""StableHLO: text out, text and bytecode in."""
 
 from __future__ import annotations
 
 from lowering.stablehlo.emit import donated, emit_stablehlo
+from lowering.stablehlo.read import looks_like_stablehlo, read_stablehlo
 from lowering.stablehlo.table import TABLE
 
-__all__ = ["TABLE", "donated", "emit_stablehlo"]
+__all__ = ["TABLE", "donated", "emit_stablehlo", "looks_like_stablehlo", "read_stablehlo"]

@@ -1,0 +1,142 @@
+"""Opening a module in whatever form a file has it: the one seam for all readers.
+
+A reader is an entry of :data:`FORMATS`, which tells by the first bytes whether a file is its own.
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from graphgen.errors import GraphgenError
+from graphgen.ir import Module
+
+# How many bytes a format may look at to know its files.
+HEAD = 4096
+_HELP = "graphgen build MODEL -o FILE.gg writes one"
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A file to read.
+
+    Attributes:
+        name: as the user gave it, for error messages.
+        data: its bytes; mapped, so looking at the head of a large file reads no more.
+        path: where it is, ``None`` for standard input.
+    """
+
+    name: str
+    data: bytes | mmap.mmap
+    path: Path | None = None
+
+    @property
+    def head(self) -> bytes:
+        """The first bytes."""
+        return self.data[:HEAD]
+
+    def text(self) -> str:
+        """The whole as UTF-8 (GG0201)."""
+        try:
+            return self.data[:].decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise GraphgenError(
+                "GG0201",
+                "this is not text",
+                where=f"{self.name}, byte {error.start}",
+                help=f"known: {', '.join(form.name for form in FORMATS)}",
+            ) from error
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """A form modules come in.
+
+    Attributes:
+        name: as people call it.
+        fits: whether a file that begins like this is one.
+        read: the module; it need not be verified.
+    """
+
+    name: str
+    fits: Callable[[bytes], bool]
+    read: Callable[[Source], Module]
+
+
+def _is_ir_text(head: bytes) -> bool:
+    """Whether the first line that says something is the head of a module of ours."""
+    lines = (line for line in head.splitlines() if line.strip() and not line.startswith(b"#"))
+    first = next(lines, b"")
+    return first.startswith(b"module @") and b" level=" in first
+
+
+def _is_stablehlo(head: bytes) -> bool:
+    from lowering.stablehlo import looks_like_stablehlo
+
+    return looks_like_stablehlo(head)
+
+
+def _read_stablehlo(source: Source) -> Module:
+    from lowering.stablehlo import read_stablehlo
+
+    return read_stablehlo(source.data[:], source.name)
+
+
+def _read_ir_text(source: Source) -> Module:
+    from graphgen.text import parse
+
+    return parse(source.text(), source.name)
+
+
+_IR_TEXT = Format("IR text", _is_ir_text, _read_ir_text)
+# In the order they are asked.
+FORMATS: tuple[Format, ...] = (
+    _IR_TEXT,
+    Format("StableHLO", _is_stablehlo, _read_stablehlo),
+)
+
+
+def open_module(path: str | Path, name: str | None = None) -> Module:
+    """The module in a file of any known form.
+
+    Args:
+        path: the file.
+        name: what error messages call it; the path by default.
+
+    Raises:
+        GraphgenError: GG0705 the file cannot be read, GG0201 it is empty or damaged, and what its
+            reader raises, naming the file.
+    """
+    file = Path(path)
+    shown = name or str(path)
+    try:
+        with file.open("rb") as opened:
+            # An empty file cannot be mapped, nor can what is no regular file.
+            data = (
+                mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ)
+                if file.is_file() and file.stat().st_size
+                else opened.read()
+            )
+    except (OSError, ValueError) as error:
+        reason = (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
+        raise GraphgenError("GG0705", f"cannot read '{shown}': {reason}", help=_HELP) from error
+    return open_source(Source(shown, data, file))
+
+
+def open_source(source: Source) -> Module:
+    """The verified module of a source; see :func:`open_module`."""
+    from graphgen.ops import verify
+
+    if not source.head.strip():
+        raise GraphgenError("GG0201", "the file is empty", where=source.name, help=_HELP)
+    # What nobody knows is taken for IR text, whose reader says what is wrong with it.
+    form = next((form for form in FORMATS if form.fits(source.head)), _IR_TEXT)
+    module = form.read(source)
+    try:
+        verify(module)
+    except GraphgenError as error:
+        error.where = f"{source.name}: {error.where}" if error.where else source.name
+        raise
+    return module

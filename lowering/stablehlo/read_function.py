@@ -1,0 +1,173 @@
+"""The ops of a StableHLO function as a function of ours; calls are written out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from graphgen.build import Builder
+from graphgen.errors import GraphgenError
+from graphgen.ir import AttrValue, Function, Loc, Value
+from lowering.stablehlo.read_locs import Locations
+from lowering.stablehlo.read_ops import Unmodelled, convert
+from lowering.stablehlo.read_tokens import Tokens
+from lowering.stablehlo.read_tree import Node, Symbol
+from lowering.stablehlo.read_types import read_tensor_type
+
+# What printers call values that nobody has named.
+_GENERATED = ("arg", "c", "cst", "iterArg", "values", "indices")
+
+
+@dataclass(slots=True)
+class Source:
+    """The text being read, and what its names stand for.
+
+    Attributes:
+        tokens: for places.
+        locations: reads locations.
+        callees: the functions by name.
+        dropped: how often what was left out because it means nothing here, such as a precision.
+    """
+
+    tokens: Tokens
+    locations: Locations
+    callees: Mapping[str, Node]
+    dropped: dict[str, int] = field(default_factory=dict[str, int])
+
+    def loc(self, node: Node, call: Loc | None) -> Loc:
+        """Where an op comes from; ``call`` is the place of the call it stands in."""
+        return self.locations.read(node.loc, self.tokens.line_of(node.at), call)
+
+    def fail(self, node: Node, error: GraphgenError) -> GraphgenError:
+        """``error`` with the place of ``node`` in the text."""
+        where = self.tokens.error("", node.at)
+        error.where, error.note = where.where, error.note or where.note
+        return error
+
+
+class FunctionReader:
+    """Reads ops into one function.
+
+    Args:
+        source: the text.
+        function: where ops are appended; its arguments are there already.
+        values: the value behind each name.
+    """
+
+    def __init__(self, source: Source, function: Function, values: dict[str, Value]) -> None:
+        self.source = source
+        self.builder = Builder(function)
+        self.values = values
+        self._call_site: Loc | None = None
+        self._idle: dict[Value, None] = {}
+
+    def body(self, nodes: Sequence[Node]) -> list[Value]:
+        """Append the ops; the values returned by the last one.
+
+        Raises:
+            GraphgenError: GG0103 an op that is not modelled, GG0202 an undefined value, and what
+                the op table raises, each with its place in the text.
+        """
+        for node in nodes:
+            if node.name in ("func.return", "stablehlo.return"):
+                return [self._value(name, node) for name in node.operands]
+            self.op(node)
+        return []
+
+    def emit(self, name: str, operands: Sequence[Value], **attrs: AttrValue) -> Value:
+        """Append an op of one result; see :class:`~lowering.stablehlo.read_ops.Emit`."""
+        return self.builder.emit(name, operands, attrs).result
+
+    def dropped(self, what: str) -> None:
+        """Count something left out."""
+        self.source.dropped[what] = self.source.dropped.get(what, 0) + 1
+
+    def idle(self, value: Value) -> None:
+        """Remember a value that goes if nobody reads it."""
+        self._idle[value] = None
+
+    def op(self, node: Node) -> None:
+        """Append what one op stands for, and bind the names of its results."""
+        self.builder.loc = self.source.loc(node, self._call_site)
+        operands = [self._value(name, node) for name in node.operands]
+        if node.name in ("func.call", "stablehlo.composite"):
+            results = self._call(node, operands)
+        else:
+            results = self._convert(node, operands)
+        for name, value, text in zip(node.results, results, node.types, strict=True):
+            self._bind(node, name, value, text)
+
+    def sweep(self) -> None:
+        """Erase the constants that only reductions had started from."""
+        function = self.builder.function
+        for value in self._idle:
+            op = value.op
+            if op is not None and op.block and not value.users and not function.returns(value):
+                function.block.erase(op)
+
+    def _convert(self, node: Node, operands: Sequence[Value]) -> list[Value]:
+        reason = ""
+        found: list[Value] | None = None
+        try:
+            found = convert(self, node, operands)
+        except Unmodelled as no:
+            reason = f"{node.name}: {no} is not modelled"
+        except GraphgenError as error:
+            raise self.source.fail(node, error) from error
+        if found is None:
+            error = GraphgenError("GG0103", reason or f"{node.name} is not modelled")
+            raise self.source.fail(node, error)
+        return found
+
+    def _call(self, node: Node, operands: Sequence[Value]) -> list[Value]:
+        """The ops of the callee, written out here."""
+        key = "callee" if node.name == "func.call" else "decomposition"
+        symbol = node.attrs.get(key)
+        callee = self.source.callees.get(symbol.name) if isinstance(symbol, Symbol) else None
+        if callee is None or not callee.regions:
+            what = f"no function @{symbol.name if isinstance(symbol, Symbol) else '?'}"
+            raise self.source.fail(node, GraphgenError("GG0202", what))
+        region = callee.regions[0]
+        if len(region.args) != len(operands):
+            what = f"@{callee.attrs['sym_name']} takes {len(region.args)} operands"
+            raise self.source.fail(node, GraphgenError("GG0105", f"{what}, got {len(operands)}"))
+        outer, site = self.values, self._call_site
+        names = [argument.name for argument in region.args]
+        self.values = dict(zip(names, operands, strict=True))
+        self._call_site = self.builder.loc
+        self.source.tokens.deeper()
+        results = self.body(region.body)
+        self.source.tokens.shallower()
+        self.values, self._call_site = outer, site
+        return results
+
+    def _value(self, name: str, node: Node) -> Value:
+        # "%0#0" is also a way to write the only result of %0.
+        found = self.values.get(name) or self.values.get(name.removesuffix("#0"))
+        if found is None:
+            what = f"{name} is not defined before this op"
+            raise self.source.fail(node, GraphgenError("GG0202", what))
+        return found
+
+    def _bind(self, node: Node, name: str, value: Value, text: str) -> None:
+        # An op made for "applies" has no types of its own.
+        if text and value.type is not read_tensor_type(text):
+            what = f"{node.name} states {text}, but the op gives {value.type.text}"
+            raise self.source.fail(node, GraphgenError("GG0203", what))
+        if name in self.values:
+            what = f"{name} is defined twice"
+            raise self.source.fail(node, GraphgenError("GG0107", what))
+        self.values[name] = value
+        if value.name is None and value.op is not None:
+            value.name = given_name(name)
+
+
+def given_name(name: str) -> str | None:
+    """The name of ``%name`` if somebody chose it, ``None`` where a printer did."""
+    plain = name[1:]
+    if plain.startswith("$") or "#" in plain or plain.isdigit():
+        return None
+    stem, _, number = plain.partition("_")
+    if stem.rstrip("0123456789") in _GENERATED and (not number or number.isdigit()):
+        return None
+    return plain

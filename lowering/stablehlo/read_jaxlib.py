@@ -1,0 +1,51 @@
+"""StableHLO through jaxlib's MLIR: bytecode and every short form, printed in the generic form."""
+
+# jaxlib's bindings carry no types.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false, reportPrivateImportUsage=false
+# pyright: reportMissingTypeStubs=false
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from graphgen.errors import GraphgenError
+
+# A portable artifact says which StableHLO wrote it, right behind MLIR's magic number.
+_PRODUCER = b"StableHLO_v"
+
+
+def generic_text(data: str | bytes, filename: str) -> str:
+    """The module in MLIR's generic form, with locations.
+
+    Raises:
+        GraphgenError: GG0201 with MLIR's message.
+        ModuleNotFoundError: there is no jaxlib.
+    """
+    from jax.interpreters.mlir import make_ir_context
+
+    context = cast(Any, make_ir_context())
+    with context:
+        try:
+            module = _parse(data, context)
+        except (_mlir_error(), RuntimeError, ValueError) as error:
+            message = " ".join(str(error).split()).replace('"-":', "")
+            what = f"MLIR cannot read it: {message}"
+            raise GraphgenError("GG0201", what, where=filename) from error
+        return str(module.operation.get_asm(print_generic_op_form=True, enable_debug_info=True))
+
+
+def _mlir_error() -> type[Exception]:
+    from jax.extend.mlir import ir
+
+    return cast("type[Exception]", cast(Any, ir).MLIRError)
+
+
+def _parse(data: str | bytes, context: object) -> Any:
+    """The module; a portable artifact is brought to the dialect of this jaxlib."""
+    from jax.extend import mlir
+    from jax.extend.mlir import ir  # a submodule, which importing the package does not bring
+
+    if isinstance(data, bytes) and _PRODUCER in data[:32]:
+        return mlir.deserialize_portable_artifact(data, context)
+    return cast(Any, ir).Module.parse(data, context)

@@ -1,0 +1,77 @@
+"""Files of other compilers on the command line: every command reads them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import done, error, facts
+
+JITTED = """\
+module @jit_f attributes {mhlo.num_replicas = 1 : i32} {
+  func.func public @main(%x: tensor<4x8xf32>, %w: tensor<8x2xf32>, %cache: tensor<4x2xf32> {tf.aliasing_output = 1 : i32}) -> (tensor<4x2xf32>, tensor<4x2xf32>) {
+    %0 = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0] : (tensor<4x8xf32>, tensor<8x2xf32>) -> tensor<4x2xf32>
+    %1 = stablehlo.add %0, %cache : tensor<4x2xf32>
+    %2 = call @scaled(%1) : (tensor<4x2xf32>) -> tensor<4x2xf32>
+    return %2, %1 : tensor<4x2xf32>, tensor<4x2xf32>
+  }
+  func.func private @scaled(%arg0: tensor<4x2xf32>) -> tensor<4x2xf32> {
+    %cst = stablehlo.constant dense<3.0> : tensor<4x2xf32>
+    %0 = stablehlo.multiply %arg0, %cst : tensor<4x2xf32>
+    return %0 : tensor<4x2xf32>
+  }
+}
+"""  # noqa: E501
+
+
+@pytest.fixture
+def jitted(tmp_path: Path) -> Path:
+    path = tmp_path / "f.mlir"
+    path.write_text(JITTED)
+    return path
+
+
+def test_a_program_runs_as_it_stands_on_both(jitted: Path):
+    ours, theirs = (facts("run", jitted, "--on", on) for on in ("numpy", "cpu"))
+    assert [output["name"] for output in ours["outputs"]] == ["result.0", "cache"]
+    assert [output["role"] for output in ours["outputs"]] == ["output", "state"]
+    for one, other in zip(ours["outputs"], theirs["outputs"], strict=True):
+        assert one["mean"] == pytest.approx(other["mean"], rel=1e-5)
+        assert one["std"] > 0
+    first, state = (output["mean"] for output in ours["outputs"])
+    assert first == pytest.approx(3 * state)
+
+
+def test_passes_go_over_it_and_their_result_is_a_module(jitted: Path, tmp_path: Path):
+    out = tmp_path / "f.gg"
+    done("opt", jitted, "-p", "canonicalize,cse,dce", "-o", out)
+    assert "%0 = dot_general(%x, %w)" in out.read_text()
+    assert done("equiv", jitted, out).stdout.startswith("equal: ")
+
+
+def test_lowering_it_gives_it_back(jitted: Path, tmp_path: Path):
+    first, second = tmp_path / "a.mlir", tmp_path / "b.mlir"
+    assert done("lower", jitted, "-o", first).stderr == f"note: wrote {first}\n"
+    done("lower", first, "-o", second)
+    assert second.read_text() == first.read_text()
+    assert "tf.aliasing_output = 1" in second.read_text()
+
+
+def test_a_lowered_model_runs_as_before(mini: Path, tmp_path: Path):
+    lowered, text = tmp_path / "lowered.gg", tmp_path / "prefill.mlir"
+    done("opt", mini, "-p", "specialize{batch=[1],context=[8],tokens=[8]},legalize", "-o", lowered)
+    done("lower", lowered, "--program", "prefill.b1.s8", "-o", text)
+    before = facts("run", lowered, "--program", "prefill.b1.s8")
+    after = facts("run", text)
+    assert [o["name"] for o in after["outputs"]] == [o["name"] for o in before["outputs"]]
+    assert [o["type"] for o in after["outputs"]] == [o["type"] for o in before["outputs"]]
+
+
+def test_a_mistake_in_it_is_told_with_its_place(tmp_path: Path):
+    path = tmp_path / "f.mlir"
+    path.write_text(JITTED.replace("stablehlo.add %0, %cache", "stablehlo.add %0, %x"))
+    assert error("run", path).startswith(
+        "error[GG0105]: add: operand types differ: f32[4,2] and f32[4,8]\n"
+        f"  --> {path}:4:5\n"
+    )  # fmt: skip
