@@ -37,6 +37,7 @@ COMMANDS: Final[Mapping[str, Entry]] = {
         "graphgen.cli.validate", "validate", "Check passes by numbers; name the wrong rewrite."
     ),
     "equiv": Entry("graphgen.cli.equiv", "equiv", "Compare two modules by numbers."),
+    "plan": Entry("graphgen.cli.plan", "plan", "Say what a model needs and where it fits."),
     "lower": Entry("graphgen.cli.lower", "lower", "Turn a module's programs into StableHLO."),
     "run": Entry("graphgen.cli.run", "run", "Run a program and describe what it gives."),
     "passes": Entry("graphgen.cli.passes", "passes", "List the passes, or explain one."),

@@ -1,0 +1,162 @@
+"""``graphgen plan``: what a model needs, and on which instance it runs."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from graphgen.cli.console import Json, table, write_json, write_stdout
+
+if TYPE_CHECKING:
+    from lowering.plan.measure import CoreUse
+    from lowering.plan.plan import Degree, Plan
+
+
+def plan(
+    model: Annotated[
+        str, typer.Argument(metavar="MODEL", help="A checkpoint, a config.json, or a known shape.")
+    ],
+    target: Annotated[
+        str, typer.Option("--target", metavar="TARGET", help="inf2, trn1, trn2 or trn3.")
+    ] = "trn2",
+    batch: Annotated[int, typer.Option("--batch", min=1, help="Rows of a call.")] = 1,
+    seq: Annotated[int, typer.Option("--seq", min=1, help="Positions of a sequence.")] = 2048,
+    context: Annotated[
+        int, typer.Option("--context", min=0, help="Tokens of a prompt; 0 for as many as --seq.")
+    ] = 0,
+    dtype: Annotated[
+        Literal["f32", "bf16", "f16"], typer.Option("--dtype", help="Element type.")
+    ] = "bf16",
+    tp: Annotated[
+        int, typer.Option("--tp", min=0, help="This degree; 0 for the smallest that serves.")
+    ] = 0,
+    lnc: Annotated[
+        int, typer.Option("--lnc", min=0, help="Cores to a logical core; 0 for the default.")
+    ] = 0,
+    rules: Annotated[
+        Literal["graphgen", "aws"],
+        typer.Option("--rules", help="What this compiler can do, or what AWS's guides ask."),
+    ] = "graphgen",
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Say how much memory a model takes on each core, and the smallest instance that serves it.
+
+    Everything is read off the compiled programs, so no weights are needed; 1 GB is 1e9 bytes.
+
+    \b
+    Examples:
+      graphgen plan llama-3.1-70b --target trn1 --batch 1 --seq 2048
+      graphgen plan llama-3.1-405b --target trn2 --seq 12288 --tp 64
+      graphgen plan llama-3.1-8b --target inf2 --rules aws --json
+    """
+    from graphgen.cli.model_source import read_config_of
+    from lowering.plan.measure import Demand
+    from lowering.plan.plan import make_plan
+    from lowering.targets.hardware import target as find_target
+
+    where = find_target(target, lnc)
+    demand = Demand(batch, seq, context or seq, dtype)
+    made = make_plan(read_config_of(model), where, demand, rules, tp)
+    if as_json:
+        write_json(_json(model, made))
+    else:
+        write_stdout(_text(model, made))
+
+
+def _text(model: str, made: Plan) -> str:
+    where, demand = made.target, made.demand
+    lines = [
+        f"{model}, {demand.dtype}, batch {demand.batch}, {demand.seq} positions on {where.name} "
+        f"({where.core}, {_gb(where.hbm_bytes)} a core), rules {made.rules}",
+        "",
+        _degrees(made),
+    ]
+    if made.chosen is None:
+        lines.append(f"no degree of {where.name} serves it")
+    else:
+        lines.append(_chosen(made, made.chosen))
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _degrees(made: Plan) -> str:
+    headers = ["tp", "weights", "kv", "activations", "a core", "copies", "serves", ""]
+    rows = [
+        [str(item.tp), *_cells(item), "yes" if item.serves else "no", item.why_not]
+        for item in made.degrees
+    ]
+    return table(headers, rows, sys.stdout, numeric=5)
+
+
+def _cells(item: Degree) -> list[str]:
+    use = item.use
+    if use is None:
+        return ["-", "-", "-", _gb(item.needs) if item.needs else "-", "-"]
+    parts = [_gb(use.weights), _gb(use.kv), _gb(use.activations), _gb(item.needs)]
+    return [*parts, f"{100 * use.replicated(item.tp):+.1f} %"]
+
+
+def _chosen(made: Plan, chosen: Degree) -> str:
+    cores = made.target.cores(made.instance) if made.instance else 0
+    where = f"{made.instance} ({cores} cores)" if made.instance else "no single instance"
+    text = f"tp {chosen.tp}: {where}\n"
+    if chosen.use is None:
+        return text
+    if chosen.use.heads:
+        text += f"heads: {chosen.use.heads}\n"
+    rows = [[item.kind, str(item.count), str(item.bytes)] for item in chosen.use.collectives]
+    if not rows:
+        return text
+    shown = table(
+        ["collective of a decode step", "count", "bytes each"], rows, sys.stdout, numeric=2
+    )
+    return f"{text}\n{shown}"
+
+
+def _gb(size: int) -> str:
+    return f"{size / 1e9:.2f} GB"
+
+
+def _json(model: str, made: Plan) -> Json:
+    return {
+        "model": model,
+        "target": made.target.name,
+        "lnc": made.target.lnc,
+        "core_bytes": made.target.hbm_bytes,
+        "batch": made.demand.batch,
+        "seq": made.demand.seq,
+        "context": made.demand.context,
+        "dtype": made.demand.dtype,
+        "rules": made.rules,
+        "degrees": [_degree_json(item) for item in made.degrees],
+        "chosen": _degree_json(made.chosen) if made.chosen else None,
+        "instance": made.instance or None,
+        "sources": dict(made.target.sources),
+    }
+
+
+def _degree_json(item: Degree) -> dict[str, Json]:
+    return {
+        "tp": item.tp,
+        "serves": item.serves,
+        "why_not": item.why_not or None,
+        "core_bytes": item.needs,
+        "use": _use_json(item.use, item.tp) if item.use else None,
+    }
+
+
+def _use_json(use: CoreUse, tp: int) -> dict[str, Json]:
+    return {
+        "weights": use.weights,
+        "kv": use.kv,
+        "activations": use.activations,
+        "weights_once": use.weights_once,
+        "kv_once": use.kv_once,
+        "replicated": use.replicated(tp),
+        "heads": use.heads or None,
+        "collectives": [
+            {"kind": item.kind, "count": item.count, "bytes": item.bytes}
+            for item in use.collectives
+        ],
+    }

@@ -1,0 +1,158 @@
+"""What one core holds and exchanges, read off the model compiled for it; no weights are needed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from graphgen.analysis.liveness import peak_memory
+from graphgen.ir import Function, Module, Op, Role, dtype
+from graphgen.models import build
+from graphgen.ops import OPS
+from passes.core import Pass, run_pipeline
+from passes.pipelines import Buckets, default
+
+# How configurations call the number of layers.
+_LAYERS = ("num_hidden_layers", "n_layer", "n_layers")
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """What the model is to be compiled for.
+
+    Attributes:
+        batch: rows of a call and of the cache.
+        seq: positions of a cache row.
+        context: tokens of the largest prefill program.
+        dtype: ``f32``, ``bf16`` or ``f16`` for weights, activations and caches.
+    """
+
+    batch: int = 1
+    seq: int = 2048
+    context: int = 2048
+    dtype: str = "bf16"
+
+
+@dataclass(frozen=True, slots=True)
+class Collective:
+    """Collectives of one kind and size in a decode step.
+
+    Attributes:
+        kind: the op.
+        count: how many.
+        bytes: what each of them gives to every rank.
+    """
+
+    kind: str
+    count: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class CoreUse:
+    """Bytes on one core.
+
+    Attributes:
+        weights: prepared tensors, and checkpoint tensors the programs read as they are.
+        kv: the caches.
+        activations: intermediate values at the worst moment of any program, op by op: an upper
+            bound, since a compiler that fuses writes fewer of them.
+        weights_once, kv_once: of the whole model, each tensor counted once.
+        collectives: of a decode step.
+        heads: how the attention heads were laid out, in words; empty where they just divide.
+    """
+
+    weights: int
+    kv: int
+    activations: int
+    weights_once: int
+    kv_once: int
+    collectives: tuple[Collective, ...]
+    heads: str = ""
+
+    @property
+    def total(self) -> int:
+        """All of it."""
+        return self.weights + self.kv + self.activations
+
+    def replicated(self, tp: int) -> float:
+        """Bytes over all cores beyond one copy of everything, as a share of that copy."""
+        once = self.weights_once + self.kv_once
+        return tp * (self.weights + self.kv) / once - 1
+
+
+def measure(config: Mapping[str, object], demand: Demand, tp: int) -> CoreUse:
+    """Compile for ``tp`` ranks and count.
+
+    Raises:
+        GraphgenError: GG0304 where the model cannot be split over ``tp`` ranks; GG0501 to GG0503
+            for the configuration.
+    """
+    module = build(config, dtype(demand.dtype))
+    weights_once = sum(row.logical.nbytes for row in module.entries(Role.WEIGHT))
+    run_pipeline(module, _passes(demand, tp))
+    return CoreUse(
+        weights=sum(_bytes_read(module, (Role.PARAM, Role.WEIGHT))),
+        kv=sum(_bytes_read(module, (Role.STATE,))),
+        activations=max(peak_memory(module, f).bytes for f in module.programs()),
+        weights_once=weights_once,
+        kv_once=sum(row.logical.nbytes for row in module.entries(Role.STATE)),
+        collectives=tuple(_collectives(module)),
+    )
+
+
+def estimate(config: Mapping[str, object], demand: Demand, tp: int) -> CoreUse:
+    """The same as :func:`measure` from a model of two and one of three layers.
+
+    Layers are alike, so bytes and collectives grow by the same number with each of them; several
+    degrees are then compared in the time of one.
+    """
+    key = next((key for key in _LAYERS if key in config), None)
+    layers = config[key] if key is not None else None
+    if key is None or not isinstance(layers, int) or layers <= 3:
+        return measure(config, demand, tp)
+    two = measure({**config, key: 2}, demand, tp)
+    three = measure({**config, key: 3}, demand, tp)
+    more = layers - 3
+    counts = {(item.kind, item.bytes): item.count for item in two.collectives}
+    return replace(
+        three,
+        weights=three.weights + more * (three.weights - two.weights),
+        kv=three.kv + more * (three.kv - two.kv),
+        activations=three.activations + more * (three.activations - two.activations),
+        weights_once=three.weights_once + more * (three.weights_once - two.weights_once),
+        kv_once=three.kv_once + more * (three.kv_once - two.kv_once),
+        collectives=tuple(
+            replace(item, count=item.count + more * (item.count - counts[item.kind, item.bytes]))
+            for item in three.collectives
+        ),
+    )
+
+
+def _passes(demand: Demand, tp: int) -> list[Pass]:
+    """The default pipeline, without what only the CPU wants of a cache or of a product's rows."""
+    buckets = Buckets((demand.batch,), (demand.context,), (demand.seq,), slots=demand.seq)
+    passes = default(buckets, tp=tp, min_rows=1)
+    return [item for item in passes if item.name != "cache-as-bits"]
+
+
+def _bytes_read(module: Module, roles: tuple[Role, ...]) -> list[int]:
+    """Sizes of what the programs read in these roles, each once."""
+    read = {value.name for function in module.programs() for value in function.args}
+    rows = [row for row in module.interface.values() if row.role in roles and row.name in read]
+    return [row.physical.nbytes for row in rows]
+
+
+def _collectives(module: Module) -> list[Collective]:
+    found: dict[tuple[str, int], int] = {}
+    for op in _one_step(module):
+        if OPS[op.name].collective:
+            size = sum(result.type.nbytes for result in op.results)
+            found[op.name, size] = found.get((op.name, size), 0) + 1
+    return [Collective(kind, count, size) for (kind, size), count in found.items()]
+
+
+def _one_step(module: Module) -> list[Op]:
+    """The ops of a decode step."""
+    decode: list[Function] = [f for f in module.programs() if f.phase == "decode"]
+    return list(decode[-1].block) if decode else []

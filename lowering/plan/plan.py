@@ -1,0 +1,153 @@
+"""Which degrees of tensor parallelism serve a model on an accelerator, and which suffices."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from graphgen.errors import GraphgenError
+from graphgen.models.config import ConfigReader
+from lowering.plan.measure import CoreUse, Demand, estimate, measure
+from lowering.targets.hardware import Target
+
+RULES = ("graphgen", "aws")
+
+
+@dataclass(frozen=True, slots=True)
+class Degree:
+    """One degree of tensor parallelism.
+
+    Attributes:
+        tp: ranks, each on a core.
+        use: what a core holds; ``None`` where the model cannot be split like that.
+        needs: bytes of a core, as the rules count them.
+        why_not: why this degree does not serve; empty where it does.
+    """
+
+    tp: int
+    use: CoreUse | None
+    needs: int
+    why_not: str = ""
+
+    @property
+    def serves(self) -> bool:
+        """Whether the model can be split like that and fits."""
+        return not self.why_not
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The answer.
+
+    Attributes:
+        target: the accelerator.
+        demand: what for.
+        rules: ``graphgen``: what this compiler can do, and all that a core holds; ``aws``: what the
+            guides of AWS's libraries ask, which is that the heads divide, that weights and caches
+            are smaller than the memory of the cores, and that the degree is on their list.
+        degrees: every degree looked at.
+        chosen: the smallest that serves, or the one asked for; measured in full.
+        instance: the smallest instance with as many cores; empty where none has.
+    """
+
+    target: Target
+    demand: Demand
+    rules: str
+    degrees: tuple[Degree, ...]
+    chosen: Degree | None
+    instance: str
+
+
+def make_plan(
+    config: Mapping[str, object],
+    target: Target,
+    demand: Demand,
+    rules: str = "graphgen",
+    tp: int = 0,
+) -> Plan:
+    """Look at every degree of the target, and choose.
+
+    Args:
+        config: a ``config.json``; Hugging Face's names.
+        target: the accelerator.
+        demand: what to compile for.
+        rules: see :class:`Plan`.
+        tp: the degree to choose; 0 for the smallest that serves.
+
+    Raises:
+        GraphgenError: GG0302 unknown rules, or a configuration that is not supported.
+    """
+    if rules not in RULES:
+        raise GraphgenError("GG0302", f"unknown rules '{rules}'", help=f"there are {RULES}")
+    # A configuration nobody can read is no matter of degrees.
+    one = estimate(config, demand, 1)
+    looked = sorted({*_candidates(target), tp} - {0})
+    degrees = tuple(_degree(config, target, demand, rules, one, n) for n in looked)
+    serving = [item for item in degrees if item.serves]
+    wanted = [item for item in degrees if item.tp == tp] if tp else serving
+    chosen = wanted[0] if wanted else None
+    if chosen is not None and chosen.use is not None:
+        use = measure(config, demand, chosen.tp)
+        chosen = Degree(chosen.tp, use, _needs(use, target, rules, chosen.tp), chosen.why_not)
+    return Plan(target, demand, rules, degrees, chosen, _instance(target, chosen))
+
+
+def _candidates(target: Target) -> tuple[int, ...]:
+    """The degrees of the target: AWS's list, or powers of two up to its largest instance."""
+    if target.tp_degrees:
+        return target.tp_degrees
+    most = max(target.cores(name) for name in target.instances)
+    return tuple(1 << n for n in range(most.bit_length()) if 1 << n <= most)
+
+
+def _degree(
+    config: Mapping[str, object],
+    target: Target,
+    demand: Demand,
+    rules: str,
+    one: CoreUse,
+    tp: int,
+) -> Degree:
+    try:
+        use = one if tp == 1 else estimate(config, demand, tp)
+    except GraphgenError as error:
+        use, refusal = None, error.what
+    else:
+        refusal = ""
+    needs = _needs(use or one, target, rules, tp) if use or rules == "aws" else 0
+    if rules == "aws":
+        refusal = _aws_refusal(config, target, tp)
+    if not refusal and needs > target.hbm_bytes:
+        refusal = f"needs {needs / 1e9:.1f} GB of {target.hbm_bytes / 1e9:.1f} GB a core"
+    return Degree(tp, use, needs, refusal)
+
+
+def _needs(use: CoreUse, target: Target, rules: str, tp: int) -> int:
+    if rules == "aws":
+        return (use.weights_once + use.kv_once) // tp
+    return use.total + target.code_bytes
+
+
+def _aws_refusal(config: Mapping[str, object], target: Target, tp: int) -> str:
+    heads = attention_heads(config)
+    if heads % tp:
+        return f"{heads} attention heads do not divide by {tp}"
+    if target.tp_degrees and tp not in target.tp_degrees:
+        return f"{target.name} has the degrees {', '.join(map(str, target.tp_degrees))}"
+    return ""
+
+
+def attention_heads(config: Mapping[str, object]) -> int:
+    """Query heads, however the configuration calls them."""
+    reader = ConfigReader(config)
+    for key in ("num_attention_heads", "n_head"):
+        if key in config:
+            return reader.integer(key)
+    raise GraphgenError("GG0503", "the configuration says nothing of attention heads")
+
+
+def _instance(target: Target, chosen: Degree | None) -> str:
+    if chosen is None or not chosen.serves:
+        return ""
+    enough = [name for name in target.instances if target.cores(name) >= chosen.tp]
+    return min(enough, key=target.cores, default="")

@@ -1,0 +1,74 @@
+"""Plans: bytes against the model's own dimensions, and the worked examples of AWS's guides."""
+
+from __future__ import annotations
+
+import pytest
+
+from graphgen.errors import GraphgenError
+from graphgen.models import known_shape
+from lowering.plan.measure import Demand, estimate, measure
+from lowering.plan.plan import make_plan
+from lowering.targets.hardware import target
+
+SMOLLM2, LLAMA_8B = known_shape("smollm2-135m"), known_shape("llama-3.1-8b")
+
+
+@pytest.mark.parametrize(
+    ("name", "tp"), [("smollm2-135m", 1), ("smollm2-135m", 3), ("llama-3.1-8b", 8)]
+)
+def test_two_layers_and_three_tell_of_all_of_them(name: str, tp: int):
+    demand = Demand(batch=2, seq=256, context=128)
+    assert estimate(known_shape(name), demand, tp) == measure(known_shape(name), demand, tp)
+
+
+def test_one_core_holds_the_model_once():
+    use = measure(SMOLLM2, Demand(batch=4, seq=512, context=128, dtype="bf16"), 1)
+    assert use.weights == use.weights_once == 2 * 134_515_008
+    # Keys and values of 30 layers, 4 rows, 512 positions, 3 heads of 64.
+    assert use.kv == use.kv_once == 2 * 30 * 4 * 512 * 3 * 64 * 2
+    assert use.replicated(1) == 0
+    assert use.collectives == ()
+
+
+def test_two_sums_a_layer_of_a_token_s_hidden_state():
+    use = measure(LLAMA_8B, Demand(batch=2, seq=256, context=128), 8)
+    sums = [item for item in use.collectives if item.kind == "all_reduce" and item.count >= 64]
+    (layers,) = sums
+    assert layers.count == 2 * 32
+    assert layers.bytes in (2 * 4096 * 2, 2 * 4096 * 4)
+    assert use.kv * 8 == use.kv_once
+
+
+@pytest.mark.parametrize(
+    ("model", "heads", "gigabytes", "tp", "instance"),
+    [("llama-3.1-8b", 32, 16, 1, "trn1.2xlarge"), ("llama-3.1-70b", 64, 148, 16, "trn1.32xlarge")],
+)
+def test_the_guides_examples(model: str, heads: int, gigabytes: int, tp: int, instance: str):
+    plan = make_plan(known_shape(model), target("trn1"), Demand(seq=2048), "aws")
+    one = plan.degrees[0]
+    # The guides say "about"; what they count besides weights and caches they do not say.
+    assert one.needs / 1e9 == pytest.approx(gigabytes, rel=0.06)
+    assert plan.chosen is not None
+    assert (plan.chosen.tp, plan.instance) == (tp, instance)
+    assert heads % plan.chosen.tp == 0
+
+
+def test_aws_wants_the_heads_to_divide():
+    plan = make_plan(SMOLLM2, target("inf2"), Demand(seq=256, context=128), "aws")
+    assert {item.tp: item.why_not for item in plan.degrees if not item.serves} == {
+        2: "9 attention heads do not divide by 2",
+        4: "9 attention heads do not divide by 4",
+        8: "9 attention heads do not divide by 8",
+        24: "9 attention heads do not divide by 24",
+    }
+
+
+def test_a_core_that_is_too_small_is_named_with_both_sizes():
+    plan = make_plan(known_shape("llama-3.1-70b"), target("trn1"), Demand(seq=256, context=128))
+    assert plan.degrees[0].why_not.endswith("of 17.2 GB a core")
+    assert not plan.degrees[0].serves
+
+
+def test_unknown_rules():
+    with pytest.raises(GraphgenError, match="unknown rules 'gcp'"):
+        make_plan(SMOLLM2, target("inf2"), Demand(), "gcp")
