@@ -21,12 +21,12 @@ class Literal:
     Attributes:
         dtype: element type.
         shape: static sizes.
-        data: ``product(shape) * dtype.bytes`` bytes.
+        data: ``product(shape) * dtype.bytes`` bytes; a read-only view where they lie in a file.
     """
 
     dtype: DType
     shape: tuple[int, ...]
-    data: bytes
+    data: bytes | memoryview
 
     @staticmethod
     def of(dtype: DType, value: object) -> Literal:
@@ -37,7 +37,7 @@ class Literal:
 
     def values(self) -> list[bool | int | float]:
         """The elements in row-major order as Python values."""
-        return decode(self.dtype, self.data)
+        return decode(self.dtype, bytes(self.data))
 
 
 def _shape_of(value: object) -> Iterator[int]:

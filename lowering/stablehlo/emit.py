@@ -122,13 +122,13 @@ class _Locations:
 
     def definitions(self) -> list[str]:
         return [
-            f"{name} = loc(fused[{_quoted(_operation(where))}, "
+            f"{name} = loc(fused[{_quoted(operation_name(where))}, "
             f"{_quoted(where.file)}:{where.line}:0])"
             for where, name in self.numbers.items()
         ]
 
 
-def _operation(where: Loc) -> str:
+def operation_name(where: Loc) -> str:
     """Scope and passes, as the op_name of HLO's metadata."""
     scope = where.scope.replace(".", "/") or "main"
     return f"{scope} via {','.join(where.via)}" if where.via else scope

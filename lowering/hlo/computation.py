@@ -1,0 +1,308 @@
+"""The computations of an HLO module: functions and shared reducers, callees before callers."""
+
+from __future__ import annotations
+
+import re
+
+from graphgen.errors import GraphgenError
+from graphgen.ir import Function, Literal, Loc, Module, Op, TensorType, Value, tensor
+from graphgen.ir.loc import UNKNOWN
+from graphgen.text.printer import value_names
+from lowering.hlo import wire
+from lowering.hlo.emit_ops import TABLE, opcode
+from lowering.hlo.fields import ComputationField, InstructionField
+from lowering.hlo.instruction import (
+    Chunk,
+    frontend_attributes,
+    head_of,
+    instruction,
+    metadata_of,
+    program_shape,
+)
+from lowering.hlo.literal import write_literal
+from lowering.hlo.recipe import Before, Callee, Recipe, Reducer
+from lowering.hlo.shape import shape_of, tuple_of
+from lowering.stablehlo.emit import donated
+
+ALIASED = ".must_alias_input"
+INPUT_NAMES, OUTPUT_NAMES = "neff_input_names", "neff_output_names"
+
+# XLA replaces any other letter, and may then have two instructions of one name.
+LEGAL_NAME = re.compile(r"[A-Za-z_][\w.\-]*", re.ASCII)
+
+_Signature = tuple[object, ...]
+
+
+class ModuleEmitter:
+    """What the computations of one module share: ids, names, and each other.
+
+    Attributes:
+        computations: the finished ones, callees first, each in pieces.
+    """
+
+    def __init__(self, module: Module) -> None:
+        self.module = module
+        self.computations: list[list[Chunk]] = []
+        self.done: dict[Reducer | Callee, int] = {}
+        self.last_id = 0
+        self.taken: set[str] = set()
+
+    def next_id(self) -> int:
+        """An id no instruction of the module has yet."""
+        self.last_id += 1
+        return self.last_id
+
+    def fresh(self, name: str) -> str:
+        """A name of this kind that no instruction of the module has yet."""
+        if not LEGAL_NAME.fullmatch(name):
+            name = re.sub(r"[^\w.\-]", "_", name, flags=re.ASCII)
+            name = name if LEGAL_NAME.fullmatch(name) else f"_{name}"
+        found, count = name, 0
+        while found in self.taken:
+            count += 1
+            found = f"{name}.{count}"
+        self.taken.add(found)
+        return found
+
+    def callee(self, called: Reducer | Callee) -> int:
+        """The id of a computation, which is written first if it is not there yet."""
+        found = self.done.get(called)
+        if found is None:
+            if isinstance(called, Reducer):
+                found = self.reducer(called)
+            else:
+                found = self.function(self.module.function(called.function))
+            self.done[called] = found
+        return found
+
+    def finish(self, name: str, body: list[Chunk], shape: bytes, root: int) -> int:
+        """Put a computation behind the others; its id."""
+        number = len(self.computations) + 1
+        tail = [
+            wire.delimited(ComputationField.PROGRAM_SHAPE, shape),
+            wire.integer(ComputationField.ID, number),
+            wire.integer(ComputationField.ROOT_ID, root),
+        ]
+        self.computations.append([wire.text(ComputationField.NAME, name), *body, *tail])
+        return number
+
+    def function(self, function: Function, *, entry: bool = False) -> int:
+        """Write a function as a computation; its id."""
+        return _Computation(self, function, entry=entry).write()
+
+    def reducer(self, called: Reducer) -> int:
+        """Write the sub-computation of a reduction, of two scalars."""
+        scalar = tensor(called.dtype)
+        names = [self.fresh(f"{called.name}.{side}") for side in ("lhs", "rhs")]
+        body: list[Chunk] = []
+        ids: list[int] = []
+        for index, name in enumerate(names):
+            number = wire.integer(InstructionField.PARAMETER_NUMBER, index)
+            ids.append(self.next_id())
+            head = head_of("parameter", shape_of(scalar))
+            body += instruction(
+                name, head, metadata_of(UNKNOWN, "parameter", name), [number], ids[-1]
+            )
+        root = ids[1]
+        if called.opcode != "assign":
+            root = self.next_id()
+            name = self.fresh(f"{called.name}.root")
+            head = head_of(opcode(called.opcode), shape_of(scalar))
+            body += instruction(
+                name, head, metadata_of(UNKNOWN, opcode(called.opcode), called.name), [], root, ids
+            )
+        shape = program_shape([scalar, scalar], [scalar], names)
+        return self.finish(called.name, body, shape, root)
+
+
+_recipes: dict[_Signature, Recipe] = {}
+
+
+def recipe_of(op: Op) -> Recipe:
+    """The instructions an op becomes (GG0401 if it has no form); made once for equal ops."""
+    key: _Signature = (
+        op.name, op.attrs, *[v.type for v in op.operands], *[v.type for v in op.results],
+    )  # fmt: skip
+    found = _recipes.get(key)
+    if found is None:
+        emit = TABLE.get(op.name)
+        if emit is None:
+            raise GraphgenError(
+                "GG0401",
+                f"{op.name} has no HLO form",
+                where=repr(op.loc),
+                help="run the pass legalize{target=cpu} first",
+            )
+        found = _recipes[key] = emit(op)
+    return found
+
+
+class _Computation:
+    """One function being written."""
+
+    def __init__(self, owner: ModuleEmitter, function: Function, *, entry: bool) -> None:
+        self.owner = owner
+        self.function = function
+        self.entry = entry
+        self.body: list[Chunk] = []
+        self.ids: dict[Value, int] = {}
+        self.constants: dict[tuple[TensorType, Chunk], int] = {}
+        self.values = value_names(function)
+        if entry:
+            # The program's own names come before those that are made up for anything else.
+            names = [name[1:] for name in self.values.values()]
+            self.owner.taken.update([name for name in names if LEGAL_NAME.fullmatch(name)])
+        outputs = [value for _, value in function.outputs]
+        # A single output is the root itself, unless it is a parameter.
+        self.root = outputs[0] if len(outputs) == 1 and outputs[0].op is not None else None
+        self.aliased = donated(owner.module, function) if entry else {}
+
+    def write(self) -> int:
+        """Write it all; the computation's id."""
+        function = self.function
+        self.callees_first()
+        names = [self.parameter(index, value) for index, value in enumerate(function.args)]
+        for op in function.block:
+            if op.name == "constant":
+                self.constant(op)
+            else:
+                self.op(op)
+        root = self.finish_root()
+        shape = program_shape(
+            [v.type for v in function.args], [v.type for _, v in function.outputs], names
+        )
+        return self.owner.finish(function.name, self.body, shape, root)
+
+    def callees_first(self) -> None:
+        """Computations come before those that call them, and so do their ids."""
+        for op in self.function.block:
+            if op.name != "constant":
+                for step in recipe_of(op).steps:
+                    for called in step.calls:
+                        self.owner.callee(called)
+
+    def name(self, value: Value, code: str) -> str:
+        """The value's own name in letters XLA takes, or the opcode and its number."""
+        text = self.values[value][1:]
+        if text.isdigit():
+            return self.owner.fresh(f"{code}.{text}")
+        if self.entry and LEGAL_NAME.fullmatch(text):
+            return text
+        return self.owner.fresh(text)
+
+    def add(
+        self,
+        name: str,
+        head: bytes,
+        metadata: bytes,
+        fields: list[Chunk],
+        operands: list[int] | None = None,
+        called: list[int] | None = None,
+        more: bytes = b"",
+    ) -> int:
+        """Append an instruction; its id."""
+        number = self.owner.next_id()
+        self.body += instruction(name, head, metadata, fields, number, operands, called, more)
+        return number
+
+    def parameter(self, index: int, value: Value) -> str:
+        """Append a parameter; its name."""
+        name = self.name(value, "parameter")
+        more = b""
+        if self.entry:
+            shown = (value.name or name) + (ALIASED if index in self.aliased else "")
+            more = frontend_attributes({INPUT_NAMES: shown})
+        self.ids[value] = self.add(
+            name,
+            head_of("parameter", shape_of(value.type)),
+            metadata_of(UNKNOWN, "parameter", name),
+            [wire.integer(InstructionField.PARAMETER_NUMBER, index)],
+            more=more,
+        )
+        return name
+
+    def constant(self, op: Op) -> None:
+        """Append a constant."""
+        value = op.results[0]
+        self.ids[value] = self.literal(
+            op.attrs.literal("value"), self.name(value, "constant"), op.loc, self.named(value)
+        )
+
+    def literal(self, value: Literal, name: str, where: Loc, more: bytes = b"") -> int:
+        """Append a constant; its id."""
+        pieces = write_literal(value)
+        shape = shape_of(tensor(value.dtype, value.shape))
+        front = wire.head(InstructionField.LITERAL, sum(map(len, pieces)))
+        head = head_of("constant", shape)
+        return self.add(name, head, metadata_of(where, "constant"), [front, *pieces], more=more)
+
+    def shared(self, value: Literal, beside: Value, where: Loc) -> int:
+        """A constant that the recipe of ``beside`` needs; equal ones are one instruction."""
+        key = (tensor(value.dtype, value.shape), value.data)
+        found = self.constants.get(key)
+        if found is None:
+            found = self.literal(value, self.inner(beside, "init"), where)
+            self.constants[key] = found
+        return found
+
+    def named(self, value: Value) -> bytes:
+        """The names of the program's outputs, if this value is its root."""
+        return self.output_names() if self.entry and value is self.root else b""
+
+    def output_names(self) -> bytes:
+        """The frontend attribute of the root."""
+        names = ",".join([name for name, _ in self.function.outputs])
+        return frontend_attributes({OUTPUT_NAMES: names})
+
+    def op(self, op: Op) -> None:
+        """Append the instructions of an op."""
+        recipe = recipe_of(op)
+        made: list[int] = []
+        for index, step in enumerate(recipe.steps):
+            which = recipe.result_of(index)
+            base = op.results[which or 0]
+            name = (self.inner if which is None else self.name)(base, step.opcode)
+            operands: list[int] = []
+            for operand in step.operands:
+                if isinstance(operand, int):
+                    operands.append(self.ids[op.operands[operand]])
+                elif isinstance(operand, Before):
+                    operands.append(made[operand.step])
+                else:
+                    operands.append(self.shared(operand, base, op.loc))
+            called = [self.owner.callee(item) for item in step.calls]
+            more = step.more if which is None else step.more + self.named(base)
+            head, metadata = head_of(step.opcode, step.shape), metadata_of(op.loc, op.name)
+            made.append(self.add(name, head, metadata, [step.fields], operands, called, more))
+        for result, at in zip(op.results, recipe.results, strict=True):
+            self.ids[result] = made[at]
+
+    def inner(self, value: Value, what: str) -> str:
+        """A unique name for an instruction that is no value of the program."""
+        text = f"{self.values[value][1:]}.{what}"
+        return self.owner.fresh(text.lstrip("0123456789."))
+
+    def copied(self, name: str, value: Value) -> int:
+        """The id of an output; a parameter is copied, since the compiler takes no bare one."""
+        if value.op is not None or not self.entry:
+            return self.ids[value]
+        single = len(self.function.outputs) == 1
+        return self.add(
+            self.owner.fresh(f"{name}.out"),
+            head_of("copy", shape_of(value.type)),
+            metadata_of(UNKNOWN, "copy", name),
+            [],
+            [self.ids[value]],
+            more=self.output_names() if single else b"",
+        )
+
+    def finish_root(self) -> int:
+        """The id of the root: the only output, or the tuple of all."""
+        results = [self.copied(name, value) for name, value in self.function.outputs]
+        if len(results) == 1:
+            return results[0]
+        types = [value.type for _, value in self.function.outputs]
+        more = self.output_names() if self.entry else b""
+        head = head_of("tuple", tuple_of(types))
+        metadata = metadata_of(UNKNOWN, "tuple", self.function.name)
+        return self.add(self.owner.fresh("outputs"), head, metadata, [], results, more=more)

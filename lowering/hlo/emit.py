@@ -1,0 +1,68 @@
+"""A program as an HloModuleProto, in the form AWS's own tools write for ``neuronx-cc``.
+
+By that contract: ids count up from 1 over the whole module and fit in 32 bits; computations come
+before those that call them; every shape has its layout; parameters carry their names as
+``neff_input_names``, the root ``neff_output_names``; a state is a parameter that must alias its
+output; an output that is a parameter goes through a copy; replica groups are listed, in the field
+the oldest readers know, without channels; no instruction is without metadata that could have some.
+"""
+
+from __future__ import annotations
+
+from graphgen.ir import Function, Module
+from lowering.hlo import wire
+from lowering.hlo.computation import ModuleEmitter
+from lowering.hlo.fields import AliasField, ModuleField
+from lowering.hlo.instruction import Chunk, program_shape
+from lowering.stablehlo.emit import donated
+
+
+def emit_hlo(module: Module, function: Function) -> bytes:
+    """The HloModuleProto of one program; :func:`hlo_chunks` gives it in pieces.
+
+    Args:
+        module: at level ``target``, with the shapes of one rank.
+        function: one of its functions, which becomes the entry computation.
+
+    Raises:
+        GraphgenError: GG0401 for an op HLO has no form of, GG0106 for unbound symbols.
+    """
+    return b"".join(hlo_chunks(module, function))
+
+
+def hlo_chunks(module: Module, function: Function) -> list[Chunk]:
+    """The HloModuleProto in pieces to be written one after the other; constants are not copied."""
+    emitter = ModuleEmitter(module)
+    entry = emitter.function(function, entry=True)
+    program = program_shape(
+        [value.type for value in function.args], [value.type for _, value in function.outputs],
+        [value.name or "" for value in function.args],
+    )  # fmt: skip
+    out: list[Chunk] = [
+        wire.text(ModuleField.NAME, module.name),
+        wire.text(ModuleField.ENTRY_NAME, function.name),
+    ]
+    for computation in emitter.computations:
+        out.append(wire.head(ModuleField.COMPUTATIONS, sum(map(len, computation))))
+        out += computation
+    out += [
+        wire.delimited(ModuleField.PROGRAM_SHAPE, program),
+        wire.integer(ModuleField.ENTRY_ID, entry),
+        _aliases(module, function),
+    ]
+    return out
+
+
+def _aliases(module: Module, function: Function) -> bytes:
+    """Each state's output shares the buffer of its parameter."""
+    single = len(function.outputs) == 1
+    entries = [
+        wire.delimited(
+            AliasField.ENTRIES,
+            wire.integers(AliasField.OUTPUT_INDEX, () if single else (output,))
+            + wire.integer(AliasField.PARAMETER, parameter)
+            + wire.integer(AliasField.KIND, AliasField.MUST_ALIAS),
+        )
+        for parameter, output in donated(module, function).items()
+    ]
+    return wire.delimited(ModuleField.ALIAS, b"".join(entries)) if entries else b""

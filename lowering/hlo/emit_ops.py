@@ -1,0 +1,205 @@
+"""How each simple op is written in HLO: one function an op, a recipe out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from graphgen.ir import Op, tensor
+from lowering.hlo.fields import (
+    DotField,
+    GatherField,
+    InstructionField,
+    PaddingField,
+    ScatterField,
+    SliceField,
+)
+from lowering.hlo.groups import write_groups
+from lowering.hlo.recipe import Before, Operand, Recipe, Reducer, Step, one
+from lowering.hlo.shape import shape_of
+from lowering.hlo.wire import delimited, integer, integers, text
+from lowering.stablehlo.table import neutral
+
+Emit = Callable[[Op], Recipe]
+
+# Ops that are one instruction of the same name and have nothing but operands.
+PLAIN = (
+    *("abs", "cosine", "exponential", "logistic", "negate", "round_nearest_even", "rsqrt", "sine"),
+    *("add", "and", "divide", "maximum", "minimum", "multiply", "subtract"),
+    *("bitcast_convert", "clamp", "convert", "dynamic_update_slice", "reshape", "select"),
+)
+
+
+def opcode(name: str) -> str:
+    """HLO's spelling of an op's name."""
+    return name.replace("_", "-")
+
+
+def _operands(op: Op) -> tuple[Operand, ...]:
+    return tuple(range(len(op.operands)))
+
+
+def _plain(op: Op) -> Recipe:
+    return one(opcode(op.name), op.results[0].type, _operands(op))
+
+
+def _with(op: Op, fields: bytes = b"", more: bytes = b"", name: str = "") -> Recipe:
+    return one(name or opcode(op.name), op.results[0].type, _operands(op), fields, more)
+
+
+def dimensions(values: Sequence[int]) -> bytes:
+    """The field most instructions keep their dimensions in."""
+    return integers(InstructionField.DIMENSIONS, values)
+
+
+def _compare(op: Op) -> Recipe:
+    return _with(op, more=text(InstructionField.COMPARISON_DIRECTION, op.attrs.text("direction")))
+
+
+def _iota(op: Op) -> Recipe:
+    return _with(op, dimensions([op.attrs.integer("dimension")]))
+
+
+def _broadcast_in_dim(op: Op) -> Recipe:
+    """HLO's broadcast keeps sizes and order: sizes of 1 that grow are dropped first."""
+    targets, shape = op.attrs.integers("dimensions"), op.results[0].type.dims
+    operand, kind = op.operands[0].type.dims, op.operands[0].dtype
+    kept = [i for i, target in enumerate(targets) if operand[i] == shape[target]]
+    steps: list[Step] = []
+    source: Operand = 0
+    if len(kept) < len(operand):
+        smaller = tensor(kind, [operand[i] for i in kept])
+        steps.append(Step("reshape", shape_of(smaller), (source,)))
+        source = Before(len(steps) - 1)
+    order = sorted(range(len(kept)), key=lambda i: targets[kept[i]])
+    if order != list(range(len(kept))):
+        turned = tensor(kind, [operand[kept[i]] for i in order])
+        steps.append(Step("transpose", shape_of(turned), (source,), dimensions(order)))
+        source = Before(len(steps) - 1)
+    where = dimensions([targets[kept[i]] for i in order])
+    steps.append(Step("broadcast", shape_of(op.results[0].type), (source,), where))
+    return Recipe(tuple(steps), (len(steps) - 1,))
+
+
+def _transpose(op: Op) -> Recipe:
+    return _with(op, dimensions(op.attrs.integers("permutation")))
+
+
+def _slice(op: Op) -> Recipe:
+    starts, limits = op.attrs.integers("start_indices"), op.attrs.integers("limit_indices")
+    strides = op.attrs.integers("strides") or (1,) * len(starts)
+    ranges = [
+        delimited(
+            InstructionField.SLICES,
+            integer(SliceField.START, start)
+            + integer(SliceField.LIMIT, limit)
+            + integer(SliceField.STRIDE, stride),
+        )
+        for start, limit, stride in zip(starts, limits, strides, strict=True)
+    ]
+    return _with(op, b"".join(ranges))
+
+
+def _concatenate(op: Op) -> Recipe:
+    return _with(op, dimensions([op.attrs.integer("dimension")]))
+
+
+def _pad(op: Op) -> Recipe:
+    low, high = op.attrs.integers("low"), op.attrs.integers("high")
+    edges = [
+        delimited(
+            PaddingField.DIMENSIONS,
+            integer(PaddingField.LOW, before) + integer(PaddingField.HIGH, after),
+        )
+        for before, after in zip(low, high, strict=True)
+    ]
+    return _with(op, delimited(InstructionField.PADDING, b"".join(edges)))
+
+
+def _dot_general(op: Op) -> Recipe:
+    numbers = b"".join(
+        [
+            integers(DotField.LHS_CONTRACTING, op.attrs.integers("lhs_contracting_dims")),
+            integers(DotField.RHS_CONTRACTING, op.attrs.integers("rhs_contracting_dims")),
+            integers(DotField.LHS_BATCH, op.attrs.integers("lhs_batch_dims")),
+            integers(DotField.RHS_BATCH, op.attrs.integers("rhs_batch_dims")),
+        ]
+    )
+    return _with(op, delimited(InstructionField.DOT, numbers), name="dot")
+
+
+def _reduce(op: Op) -> Recipe:
+    kind, dtype = op.attrs.text("kind"), op.operands[0].dtype
+    return one(
+        "reduce",
+        op.results[0].type,
+        (0, neutral(kind, dtype)),
+        dimensions(op.attrs.integers("dimensions")),
+        calls=(Reducer(kind, dtype),),
+    )
+
+
+def _gather(op: Op) -> Recipe:
+    a = op.attrs
+    numbers = b"".join(
+        [
+            integers(GatherField.OFFSET_DIMS, a.integers("offset_dims")),
+            integers(GatherField.COLLAPSED_SLICE_DIMS, a.integers("collapsed_slice_dims")),
+            integers(GatherField.START_INDEX_MAP, a.integers("start_index_map")),
+            integer(GatherField.INDEX_VECTOR_DIM, a.integer("index_vector_dim")),
+        ]
+    )
+    sizes = integers(InstructionField.GATHER_SLICE_SIZES, a.integers("slice_sizes"))
+    return _with(op, delimited(InstructionField.GATHER, numbers) + sizes)
+
+
+def _scatter(op: Op) -> Recipe:
+    a = op.attrs
+    to_operand = a.integers("scatter_dims_to_operand_dims")
+    numbers = b"".join(
+        [
+            integers(ScatterField.UPDATE_WINDOW_DIMS, a.integers("update_window_dims")),
+            integers(ScatterField.INSERTED_WINDOW_DIMS, a.integers("inserted_window_dims")),
+            integers(ScatterField.TO_OPERAND_DIMS, to_operand),
+            integer(ScatterField.INDEX_VECTOR_DIM, a.integer("index_vector_dim")),
+        ]
+    )
+    return one(
+        "scatter",
+        op.results[0].type,
+        _operands(op),
+        more=delimited(InstructionField.SCATTER, numbers),
+        calls=(Reducer(a.text("kind"), op.operands[0].dtype),),
+    )
+
+
+def _dynamic_slice(op: Op) -> Recipe:
+    sizes = op.attrs.integers("slice_sizes")
+    return _with(op, integers(InstructionField.DYNAMIC_SLICE_SIZES, sizes))
+
+
+def _all_reduce(op: Op) -> Recipe:
+    return one(
+        "all-reduce",
+        op.results[0].type,
+        _operands(op),
+        more=write_groups(op.attrs.groups("replica_groups")),
+        calls=(Reducer(op.attrs.text("kind"), op.operands[0].dtype),),
+    )
+
+
+TABLE: dict[str, Emit] = {
+    **dict.fromkeys(PLAIN, _plain),
+    "compare": _compare,
+    "iota": _iota,
+    "broadcast_in_dim": _broadcast_in_dim,
+    "transpose": _transpose,
+    "slice": _slice,
+    "concatenate": _concatenate,
+    "pad": _pad,
+    "dot_general": _dot_general,
+    "reduce": _reduce,
+    "gather": _gather,
+    "scatter": _scatter,
+    "dynamic_slice": _dynamic_slice,
+    "all_reduce": _all_reduce,
+}

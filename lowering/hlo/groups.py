@@ -1,0 +1,82 @@
+"""Which ranks talk to each other: replica groups and pairs, in each encoding there has been."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from graphgen.errors import GraphgenError
+from lowering.hlo.fields import GroupField, InstructionField
+from lowering.hlo.wire import Message, delimited, integer, integers
+
+# More ranks than there are anywhere; a list written as a formula could name any number.
+MOST_RANKS = 1 << 20
+
+Groups = tuple[tuple[int, ...], ...]
+
+
+def write_groups(groups: Sequence[Sequence[int]]) -> bytes:
+    """The field every reader knows: each group listed, number 49 of the instruction."""
+    return b"".join(
+        [
+            delimited(InstructionField.REPLICA_GROUPS, integers(GroupField.REPLICA_IDS, group))
+            for group in groups
+        ]
+    )
+
+
+def read_groups(instruction: Message) -> Groups:
+    """The groups of a collective, from field 49 or 87, listed or as a formula (GG0801)."""
+    groups = _listed(instruction, InstructionField.REPLICA_GROUPS)
+    devices = instruction.message(InstructionField.COLLECTIVE_DEVICE_LIST)
+    if devices is None or groups:
+        return groups
+    iota = devices.message(GroupField.LIST_IOTA)
+    return _iota(iota) if iota else _listed(devices, GroupField.LIST_GROUPS)
+
+
+def _listed(message: Message, number: int) -> Groups:
+    return tuple(item.integers(GroupField.REPLICA_IDS) for item in message.messages(number))
+
+
+def _iota(message: Message) -> Groups:
+    count = message.integer(GroupField.IOTA_GROUPS)
+    size = message.integer(GroupField.IOTA_PER_GROUP)
+    dims = message.integers(GroupField.IOTA_DIMS)
+    order = message.integers(GroupField.IOTA_PERMUTATION)
+    return iota_groups(count, size, dims, order)
+
+
+def iota_groups(count: int, size: int, dims: Sequence[int], order: Sequence[int]) -> Groups:
+    """Ranks 0, 1, ... laid out as ``dims``, transposed by ``order``, cut into groups (GG0801)."""
+    dims = dims or (count * size,)
+    order = order or tuple(range(len(dims)))
+    fits = 0 < count * size <= MOST_RANKS and min(dims) > 0 and math.prod(dims) == count * size
+    if not fits or sorted(order) != list(range(len(dims))):
+        raise GraphgenError("GG0801", f"replica groups [{count},{size}]<={list(dims)}{list(order)}")
+    strides = [math.prod(dims[i + 1 :]) for i in range(len(dims))]
+    ranks = [0]
+    for dim in order:
+        ranks = [rank + step * strides[dim] for rank in ranks for step in range(dims[dim])]
+    return tuple(tuple(ranks[i * size : (i + 1) * size]) for i in range(count))
+
+
+def write_pairs(pairs: Sequence[Sequence[int]]) -> bytes:
+    """The source and target of each transfer of a collective-permute."""
+    return b"".join(
+        [
+            delimited(
+                InstructionField.SOURCE_TARGET_PAIRS,
+                integer(GroupField.SOURCE, pair[0]) + integer(GroupField.TARGET, pair[1]),
+            )
+            for pair in pairs
+        ]
+    )
+
+
+def read_pairs(instruction: Message) -> Groups:
+    """The source and target of each transfer of a collective-permute."""
+    return tuple(
+        (item.integer(GroupField.SOURCE), item.integer(GroupField.TARGET))
+        for item in instruction.messages(InstructionField.SOURCE_TARGET_PAIRS)
+    )

@@ -1,0 +1,114 @@
+"""One HLO instruction in the protobuf's bytes, from parts that are encoded once and shared."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from graphgen.ir import Loc, TensorType
+from graphgen.ir.loc import UNKNOWN
+from lowering.hlo import wire
+from lowering.hlo.fields import (
+    ComputationField,
+    InstructionField,
+    MapField,
+    MetadataField,
+    ProgramShapeField,
+)
+from lowering.hlo.shape import Shape, shape_of, tuple_of, write_shape
+from lowering.stablehlo.emit import operation_name
+
+Chunk = bytes | memoryview
+
+
+_heads: dict[tuple[str, Shape], bytes] = {}
+
+
+def head_of(code: str, shape: Shape) -> bytes:
+    """Opcode and shape, encoded; made once."""
+    found = _heads.get((code, shape))
+    if found is None:
+        found = wire.text(InstructionField.OPCODE, code)
+        found += wire.delimited(InstructionField.SHAPE, write_shape(shape))
+        _heads[code, shape] = found
+    return found
+
+
+_located: dict[tuple[Loc, str], bytes] = {}
+
+
+def metadata_of(where: Loc, op_type: str, name: str = "") -> bytes:
+    """Where an op comes from, or what has no line of its own is called, encoded."""
+    if name:
+        inner = wire.text(MetadataField.OP_TYPE, op_type) + wire.text(MetadataField.OP_NAME, name)
+        return wire.delimited(InstructionField.METADATA, inner)
+    found = _located.get((where, op_type))
+    if found is None:
+        inner = wire.text(MetadataField.OP_TYPE, op_type)
+        if where is not UNKNOWN:
+            inner += wire.text(MetadataField.OP_NAME, operation_name(where))
+            inner += wire.text(MetadataField.SOURCE_FILE, where.file)
+            inner += wire.integer(MetadataField.SOURCE_LINE, where.line)
+        found = _located[where, op_type] = wire.delimited(InstructionField.METADATA, inner)
+    return found
+
+
+def instruction(
+    name: str,
+    head: bytes,
+    metadata: bytes,
+    fields: list[Chunk],
+    number: int,
+    operands: list[int] | None = None,
+    called: list[int] | None = None,
+    more: bytes = b"",
+) -> list[Chunk]:
+    """One instruction as a field of its computation, in pieces.
+
+    Args:
+        name: unique in the module.
+        head: opcode and shape, encoded.
+        metadata: encoded.
+        fields: its own fields before the ids.
+        number: its id.
+        operands: the ids of what it reads.
+        called: the ids of the computations it calls.
+        more: its own fields behind the ids.
+    """
+    before = wire.text(InstructionField.NAME, name) + head + metadata
+    behind = wire.integer(InstructionField.ID, number)
+    if operands:
+        behind += wire.integers(InstructionField.OPERAND_IDS, operands)
+    if called:
+        behind += wire.integers(InstructionField.CALLED_IDS, called)
+    behind += more
+    size = len(before) + len(behind) + sum(map(len, fields))
+    return [wire.head(ComputationField.INSTRUCTIONS, size) + before, *fields, behind]
+
+
+def frontend_attributes(items: dict[str, str]) -> bytes:
+    """Strings that the compiler hands through, as a field of an instruction."""
+    entries = [
+        wire.delimited(
+            MapField.ENTRIES, wire.text(MapField.KEY, key) + wire.text(MapField.VALUE, value)
+        )
+        for key, value in items.items()
+    ]
+    return wire.delimited(InstructionField.FRONTEND_ATTRIBUTES, b"".join(entries))
+
+
+def program_shape(
+    parameters: Iterable[TensorType], results: list[TensorType], names: Iterable[str]
+) -> bytes:
+    """The types of a computation from outside, which carry no layout."""
+    out = [
+        wire.delimited(ProgramShapeField.PARAMETERS, write_shape(shape_of(t), layout=False))
+        for t in parameters
+    ]
+    result = write_shape(_result(results), layout=False)
+    out.append(wire.delimited(ProgramShapeField.RESULT, result))
+    out += [wire.delimited(ProgramShapeField.PARAMETER_NAMES, name.encode()) for name in names]
+    return b"".join(out)
+
+
+def _result(types: list[TensorType]) -> Shape:
+    return shape_of(types[0]) if len(types) == 1 else tuple_of(types)

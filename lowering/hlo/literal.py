@@ -1,0 +1,159 @@
+"""Constants: the elements of a LiteralProto as the IR's literal, and back.
+
+Elements that the protobuf stores as they lie in memory stay where they are: the literal's data is
+a view of the file. Integers of 32 and 64 bits are stored as varints and have to be decoded.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from graphgen.errors import GraphgenError
+from graphgen.ir import DType, Literal, tensor
+from graphgen.ir.dtype import DTYPES
+from lowering.hlo.fields import LITERAL_FIELDS, LiteralField
+from lowering.hlo.shape import Shape, read_shape, type_bytes
+from lowering.hlo.wire import Message, Wire, delimited, head, varint, varints
+
+_VARINT = {"pred": 1, "s32": 4, "u32": 4, "s64": 8, "u64": 8}
+
+
+@dataclass(frozen=True, slots=True)
+class RawLiteral:
+    """A constant as the file has it.
+
+    Attributes:
+        shape: its shape.
+        data: the elements, row-major little-endian; ``None`` where the file leaves them out, or
+            packs several into a byte.
+        message: the LiteralProto.
+    """
+
+    shape: Shape
+    data: bytes | memoryview | None
+    message: Message
+
+    def literal(self, kind: DType) -> Literal:
+        """As the IR has it (GG0801 for elements that were left out)."""
+        if self.data is None:
+            raise GraphgenError("GG0801", f"the elements of {self.shape.text} were left out")
+        return Literal(kind, self.shape.dims, self.data)
+
+
+def read_literal(message: Message) -> RawLiteral:
+    """The elements of a LiteralProto of an array, not copied where that can be helped.
+
+    Raises:
+        GraphgenError: GG0801 when there are more or fewer elements than the shape says.
+    """
+    shape = read_shape(message.data(LiteralField.SHAPE))
+    number = LITERAL_FIELDS.get(shape.element)
+    if number is None or _bits(shape.element) < 8:
+        return RawLiteral(shape, None, message)
+    found = message.fields.get(number)
+    wanted = _bytes(shape)
+    if found is None:
+        return RawLiteral(shape, b"" if wanted == 0 else None, message)
+    data = _elements(message, found, shape.element)
+    if len(data) != wanted:
+        what = f"a constant {shape.text} has {len(data)} bytes of elements instead of {wanted}"
+        raise GraphgenError("GG0801", what)
+    if not shape.in_order:
+        data = _row_major(data, shape)
+    return RawLiteral(shape, data, message)
+
+
+def _bits(element: str) -> int:
+    kind = DTYPES.get(element)
+    if kind is not None:
+        return kind.bits
+    return _OTHER_BITS.get(element, 8)
+
+
+# Element types the IR need not know.
+_OTHER_BITS = {"c64": 64, "c128": 128, "s4": 4, "u4": 4, "s2": 2, "u2": 2, "s1": 1, "u1": 1}
+_OTHER_BITS["f4e2m1fn"] = 4
+
+
+def _bytes(shape: Shape) -> int:
+    return math.prod(shape.dims) * _bits(shape.element) // 8
+
+
+def _elements(message: Message, found: list[Wire], element: str) -> bytes | memoryview:
+    width = _VARINT.get(element)
+    source = message.source
+    if width is None:
+        spans = message.spans(LITERAL_FIELDS[element])
+        if len(spans) == 1:
+            return memoryview(source)[spans[0][0] : spans[0][1]]
+        return b"".join([source[start:end] for start, end in spans])
+    parts: list[bytes | memoryview] = []
+    for value in found:
+        if isinstance(value, int):
+            parts.append(_fixed([value], width))
+        elif width == 1:
+            parts.append(_truths(memoryview(source)[value[0] : value[1]]))
+        elif value[1] - value[0] < 4096:
+            parts.append(_fixed(varints(source, *value), width))
+        else:
+            parts.append(_decode(memoryview(source)[value[0] : value[1]], width))
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _truths(data: memoryview) -> bytes | memoryview:
+    if max(data, default=0) > 1:
+        raise GraphgenError("GG0801", "a pred constant holds something else than 0 and 1")
+    return data
+
+
+def _fixed(values: Sequence[int], width: int) -> bytes:
+    mask = (1 << 8 * width) - 1
+    return b"".join([(value & mask).to_bytes(width, "little") for value in values])
+
+
+def _decode(data: memoryview, width: int) -> bytes:
+    """Many varints at once, as unsigned numbers of ``width`` bytes."""
+    import numpy as np
+
+    raw = np.frombuffer(data, np.uint8)
+    ends = np.flatnonzero(raw < 128)
+    if not len(ends) or ends[-1] != len(raw) - 1:
+        raise GraphgenError("GG0801", "a list of numbers runs over its end")
+    out = np.zeros(len(ends), np.uint64)
+    starts = np.concatenate([[0], ends[:-1] + 1])
+    lengths = ends - starts + 1
+    if lengths.max() > 10:
+        raise GraphgenError("GG0801", "a number of more than ten bytes")
+    for place in range(int(lengths.max())):
+        there = lengths > place
+        digits = raw[starts[there] + place].astype(np.uint64) & np.uint64(127)
+        out[there] |= digits << np.uint64(7 * place)
+    return out.astype(f"<u{width}").tobytes()
+
+
+def _row_major(data: bytes | memoryview, shape: Shape) -> bytes:
+    """Elements that lie in another order, in the IR's."""
+    import numpy as np
+
+    assert shape.layout is not None
+    width = len(data) // max(math.prod(shape.dims), 1)
+    order = tuple(reversed(shape.layout))
+    stored = np.frombuffer(data, np.dtype((np.void, max(width, 1))))
+    stored = stored.reshape([shape.dims[i] for i in order])
+    return stored.transpose([order.index(i) for i in range(len(order))]).tobytes()
+
+
+def write_literal(literal: Literal) -> list[bytes | memoryview]:
+    """A LiteralProto in pieces, so that a big constant is not copied."""
+    kind = literal.dtype.name
+    shape = type_bytes(tensor(literal.dtype, literal.shape))
+    out: list[bytes | memoryview] = [delimited(LiteralField.SHAPE, shape)]
+    data: bytes | memoryview = literal.data
+    width = _VARINT.get(kind, 0)
+    if width > 1:
+        data = b"".join([varint(int(value)) for value in literal.values()])
+    if len(data):
+        out += [head(LITERAL_FIELDS[kind], len(data)), data]
+    return out

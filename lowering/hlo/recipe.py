@@ -1,0 +1,92 @@
+"""What becomes of one op: the HLO instructions it is written as, with everything but names and ids.
+
+A recipe depends on an op's attributes and types alone, so layers that repeat share it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from graphgen.ir import DType, Literal, TensorType
+from lowering.hlo.shape import Shape, shape_of
+
+
+@dataclass(frozen=True, slots=True)
+class Reducer:
+    """A sub-computation of two scalars: ``assign`` gives the second, anything else combines."""
+
+    opcode: str
+    dtype: DType
+
+    @property
+    def name(self) -> str:
+        """What the computation is called."""
+        return f"{self.opcode}.{self.dtype.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Callee:
+    """A function of the module that an instruction calls."""
+
+    function: str
+
+
+@dataclass(frozen=True, slots=True)
+class Before:
+    """The result of an earlier step of the same recipe."""
+
+    step: int
+
+
+# The op's operand of this number, an earlier step's result, or a constant.
+Operand = int | Before | Literal
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One instruction.
+
+    Attributes:
+        opcode: HLO's name of it.
+        shape: of its result.
+        operands: what it reads.
+        fields: its own fields of the protobuf, encoded: those before the ids.
+        more: those behind the ids.
+        calls: the computations it calls.
+    """
+
+    opcode: str
+    shape: Shape
+    operands: tuple[Operand, ...] = ()
+    fields: bytes = b""
+    more: bytes = b""
+    calls: tuple[Reducer | Callee, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """The instructions of an op, in order.
+
+    Attributes:
+        steps: the instructions.
+        results: for each result of the op, the step that makes it.
+    """
+
+    steps: tuple[Step, ...]
+    results: tuple[int, ...]
+
+    def result_of(self, step: int) -> int | None:
+        """Which result of the op a step makes, ``None`` where it makes none."""
+        return self.results.index(step) if step in self.results else None
+
+
+def one(
+    opcode: str,
+    type_: TensorType,
+    operands: tuple[Operand, ...],
+    fields: bytes = b"",
+    more: bytes = b"",
+    calls: tuple[Reducer | Callee, ...] = (),
+) -> Recipe:
+    """The recipe of an op that is one instruction with one array as its result."""
+    return Recipe((Step(opcode, shape_of(type_), operands, fields, more, calls),), (0,))

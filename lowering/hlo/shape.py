@@ -1,0 +1,139 @@
+"""Shapes as HLO has them: arrays with a layout, tuples, tokens; in protobuf and in text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from graphgen.errors import GraphgenError
+from graphgen.ir import TensorType, dtype, tensor
+from lowering.hlo.fields import ELEMENT_NAMES, ELEMENT_TYPES, LayoutField, ShapeField
+from lowering.hlo.wire import Message, delimited, integer, integers
+
+# Deeper than any program nests its tuples.
+MOST_NESTING = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """One shape.
+
+    Attributes:
+        element: HLO's name of the element type, or ``tuple``, ``token``, ``opaque``.
+        dims: sizes of an array's dimensions; the upper bound of a dynamic one.
+        members: what a tuple holds.
+        layout: dimensions from the one that varies fastest to the slowest; ``None`` where unsaid.
+        dynamic: which dimensions are dynamic; empty where none is.
+    """
+
+    element: str
+    dims: tuple[int, ...] = ()
+    members: tuple[Shape, ...] = ()
+    layout: tuple[int, ...] | None = None
+    dynamic: tuple[bool, ...] = ()
+
+    @property
+    def is_tuple(self) -> bool:
+        """Whether it holds other shapes."""
+        return self.element == "tuple"
+
+    @property
+    def leaves(self) -> tuple[Shape, ...]:
+        """Everything in it that is no tuple, from left to right."""
+        if not self.is_tuple:
+            return (self,)
+        return tuple(leaf for member in self.members for leaf in member.leaves)
+
+    @property
+    def type(self) -> TensorType:
+        """As the IR's type (GG0101 for an element type it does not have)."""
+        return _tensor(self.element, self.dims)
+
+    @property
+    def in_order(self) -> bool:
+        """Whether the last dimension varies fastest, as everything Neuron reads has it."""
+        return self.layout is None or self.layout == tuple(reversed(range(len(self.dims))))
+
+    @property
+    def text(self) -> str:
+        """HLO's spelling with layout: ``f32[2,3]{1,0}``, ``(f32[2]{0}, s32[])``."""
+        if self.is_tuple:
+            return f"({', '.join([member.text for member in self.members])})"
+        if self.element in ("token", "opaque"):
+            return f"{self.element}[]"
+        marks = self.dynamic or (False,) * len(self.dims)
+        sizes = ",".join(
+            [f"<={d}" if mark else str(d) for d, mark in zip(self.dims, marks, strict=False)]
+        )
+        layout = f"{{{','.join(map(str, self.layout))}}}" if self.layout else ""
+        return f"{self.element}[{sizes}]{layout}"
+
+
+@lru_cache(maxsize=4096)
+def _tensor(element: str, dims: tuple[int, ...]) -> TensorType:
+    return tensor(dtype(element), dims)
+
+
+@lru_cache(maxsize=4096)
+def read_shape(data: bytes) -> Shape:
+    """A ShapeProto; remembered by its bytes, because layers repeat (GG0801, GG0101)."""
+    return _read(Message(data), MOST_NESTING)
+
+
+def _read(message: Message, depth: int) -> Shape:
+    number = message.integer(ShapeField.ELEMENT_TYPE)
+    element = ELEMENT_NAMES.get(number)
+    if element is None:
+        raise GraphgenError("GG0101", f"HLO element type {number} is unknown")
+    if element == "tuple":
+        if depth == 0:
+            raise GraphgenError("GG0801", f"tuples are nested deeper than {MOST_NESTING}")
+        members = message.messages(ShapeField.TUPLE_SHAPES)
+        return Shape(element, members=tuple([_read(item, depth - 1) for item in members]))
+    dims = message.integers(ShapeField.DIMENSIONS)
+    if any(size < 0 for size in dims):
+        raise GraphgenError("GG0801", f"a shape has the dimensions {list(dims)}")
+    layout = message.message(ShapeField.LAYOUT)
+    order = layout.integers(LayoutField.MINOR_TO_MAJOR) if layout else None
+    if order and sorted(order) != list(range(len(dims))):
+        raise GraphgenError("GG0801", f"layout {list(order)} of {len(dims)} dimensions")
+    marks = tuple(map(bool, message.integers(ShapeField.IS_DYNAMIC)))
+    return Shape(element, dims, (), order, marks if any(marks) else ())
+
+
+def write_shape(shape: Shape, *, layout: bool = True) -> bytes:
+    """A ShapeProto, with each layout it has, or the usual one, unless ``layout`` is false."""
+    out = integer(ShapeField.ELEMENT_TYPE, ELEMENT_TYPES[shape.element])
+    if shape.is_tuple:
+        inner = [write_shape(member, layout=layout) for member in shape.members]
+        return out + b"".join([delimited(ShapeField.TUPLE_SHAPES, item) for item in inner])
+    if shape.element in ("token", "opaque"):
+        return out
+    out += integers(ShapeField.DIMENSIONS, shape.dims)
+    if layout:
+        order = shape.layout or tuple(reversed(range(len(shape.dims))))
+        inner = integers(LayoutField.MINOR_TO_MAJOR, order)
+        out += delimited(ShapeField.LAYOUT, inner + integer(LayoutField.TAIL_PADDING, 1))
+    dynamic = shape.dynamic or (False,) * len(shape.dims)
+    return out + integers(ShapeField.IS_DYNAMIC, dynamic)
+
+
+_whole: dict[TensorType, bytes] = {}
+
+
+def type_bytes(type_: TensorType) -> bytes:
+    """The ShapeProto of an array with the usual layout; made once a type."""
+    found = _whole.get(type_)
+    if found is None:
+        found = _whole[type_] = write_shape(shape_of(type_))
+    return found
+
+
+def shape_of(type_: TensorType) -> Shape:
+    """The shape of an array with the usual layout (GG0106 while a symbol is unbound)."""
+    return Shape(type_.dtype.name, type_.dims, (), tuple(reversed(range(type_.rank))))
+
+
+def tuple_of(types: list[TensorType] | tuple[TensorType, ...]) -> Shape:
+    """The tuple of these arrays."""
+    return Shape("tuple", members=tuple([shape_of(type_) for type_ in types]))

@@ -1,0 +1,232 @@
+"""Protocol buffers on the wire: a message's fields read where they stand, and written in order.
+
+A message is read one level at a time: what is inside a field stays bytes of the file until somebody
+asks for it, so a file with gigabytes of constants is walked without copying one of them. (The
+protobuf library copies every field, and refuses a message of 2 GiB.) Fields nobody asked for stay
+in the message and are not lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from mmap import mmap
+
+from graphgen.errors import GraphgenError
+
+# Both index to an int and slice to bytes.
+Source = bytes | mmap
+# An int for a varint, (start, end) in the source for anything else.
+Wire = int | tuple[int, int]
+
+VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
+_SIGN = 1 << 63
+_WRAP = 1 << 64
+
+
+def damaged(what: str, at: int) -> GraphgenError:
+    """The error of a file that is not what it should be at this byte (GG0801)."""
+    return GraphgenError("GG0801", f"this is no HLO protobuf: {what} at byte {at}")
+
+
+class Message:
+    """The fields of one message.
+
+    Attributes:
+        source: the bytes of the whole file.
+        fields: per field number its values in order: an int, or a range of ``source``.
+    """
+
+    __slots__ = ("fields", "source")
+
+    def __init__(self, source: Source, start: int = 0, end: int | None = None) -> None:
+        self.source = source
+        try:
+            self.fields = _scan(source, start, len(source) if end is None else end)
+        except IndexError as error:
+            raise damaged("it ends too early", len(source)) from error
+
+    def has(self, number: int) -> bool:
+        """Whether the field is there at all."""
+        return number in self.fields
+
+    def spans(self, number: int) -> list[tuple[int, int]]:
+        """Where the values of a length-delimited or fixed field stand."""
+        found = self.fields.get(number)
+        if found is None:
+            return []
+        for value in found:
+            if isinstance(value, int):
+                raise damaged(f"field {number} is a number, not a text or a message", 0)
+        return found  # pyright: ignore[reportReturnType]
+
+    def data(self, number: int) -> bytes:
+        """A bytes field, empty where it is not set."""
+        spans = self.spans(number)
+        return self.source[slice(*spans[-1])] if spans else b""
+
+    def text(self, number: int) -> str:
+        """A string field, empty where it is not set."""
+        return self._decode(self.spans(number)[-1]) if number in self.fields else ""
+
+    def texts(self, number: int) -> list[str]:
+        """A repeated string field."""
+        return [self._decode(span) for span in self.spans(number)]
+
+    def _decode(self, span: tuple[int, int]) -> str:
+        data = self.source[span[0] : span[1]]
+        try:
+            return data.decode()
+        except UnicodeDecodeError as error:
+            raise damaged("a name is not UTF-8", span[0] + error.start) from error
+
+    def integer(self, number: int, default: int = 0) -> int:
+        """A signed integer or enumeration field."""
+        found = self.fields.get(number)
+        if found is None:
+            return default
+        value = found[-1]
+        if not isinstance(value, int):
+            raise damaged(f"field {number} is not a number", value[0])
+        return value - _WRAP if value >= _SIGN else value
+
+    def boolean(self, number: int) -> bool:
+        """A bool field."""
+        return self.integer(number) != 0
+
+    def integers(self, number: int) -> tuple[int, ...]:
+        """A repeated integer field, packed or not."""
+        found = self.fields.get(number)
+        if found is None:
+            return ()
+        out: list[int] = []
+        for value in found:
+            if isinstance(value, int):
+                out.append(value)
+            else:
+                out.extend(varints(self.source, *value))
+        return tuple([value - _WRAP if value >= _SIGN else value for value in out])
+
+    def message(self, number: int) -> Message | None:
+        """A message field; one given in parts is one message, as in protobuf."""
+        spans = self.spans(number)
+        if len(spans) == 1:
+            return Message(self.source, *spans[0])
+        if not spans:
+            return None
+        return Message(b"".join([self.source[start:end] for start, end in spans]))
+
+    def messages(self, number: int) -> list[Message]:
+        """A repeated message field."""
+        return [Message(self.source, *span) for span in self.spans(number)]
+
+
+def _scan(data: Source, at: int, end: int) -> dict[int, list[Wire]]:
+    """The fields between two places; the time of reading a file is spent here."""
+    out: dict[int, list[Wire]] = {}
+    while at < end:
+        begin = at
+        key = data[at]
+        at += 1
+        if key >= 128:
+            key, at = _long(data, at, key)
+        kind = key & 7
+        value: Wire
+        if kind == BYTES:
+            size = data[at]
+            at += 1
+            if size >= 128:
+                size, at = _long(data, at, size)
+            value = (at, at + size)
+            at += size
+        elif kind == VARINT:
+            value = data[at]
+            at += 1
+            if value >= 128:
+                value, at = _long(data, at, value)
+        elif kind in (FIXED32, FIXED64):
+            value = (at, at + (4 if kind == FIXED32 else 8))
+            at = value[1]
+        else:
+            raise damaged(f"wire type {kind}", begin)
+        if at > end or key < 8:
+            raise damaged(f"field {key >> 3} runs over the end of its message", begin)
+        found = out.get(key >> 3)
+        if found is None:
+            out[key >> 3] = [value]
+        else:
+            found.append(value)
+    return out
+
+
+def _long(data: Source, at: int, first: int) -> tuple[int, int]:
+    """The rest of a varint whose first byte has been read."""
+    value, shift = first & 127, 7
+    while True:
+        byte = data[at]
+        at += 1
+        value |= (byte & 127) << shift
+        if byte < 128:
+            # Ten bytes hold 70 bits; what is above 64 is cut off, as protobuf does.
+            return value & (_WRAP - 1), at
+        shift += 7
+        if shift > 63:
+            raise damaged("a number of more than ten bytes", at)
+
+
+def varints(data: Source, at: int, end: int) -> list[int]:
+    """The varints between two places, as unsigned numbers."""
+    out: list[int] = []
+    try:
+        while at < end:
+            value = data[at]
+            at += 1
+            if value >= 128:
+                value, at = _long(data, at, value)
+            out.append(value)
+    except IndexError as error:
+        raise damaged("it ends too early", len(data)) from error
+    if at != end:
+        raise damaged("a list runs over its end", at)
+    return out
+
+
+def varint(value: int) -> bytes:
+    """A number as protobuf writes int64: negative ones in ten bytes."""
+    if 0 <= value < 128:
+        return _SMALL[value]
+    value &= _WRAP - 1
+    out = bytearray()
+    while value > 127:
+        out.append(value & 127 | 128)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+_SMALL = [bytes([value]) for value in range(128)]
+
+
+def integer(number: int, value: int) -> bytes:
+    """An integer, bool or enumeration field; nothing for 0, which is what unset means."""
+    return varint(number << 3) + varint(value) if value else b""
+
+
+def integers(number: int, values: Iterable[int]) -> bytes:
+    """A repeated integer field, packed; nothing for an empty one."""
+    packed = b"".join([varint(value) for value in values])
+    return delimited(number, packed) if packed else b""
+
+
+def text(number: int, value: str) -> bytes:
+    """A string field; nothing for an empty one."""
+    return delimited(number, value.encode()) if value else b""
+
+
+def delimited(number: int, data: bytes) -> bytes:
+    """A field that holds bytes or a message, also where those are empty."""
+    return head(number, len(data)) + data
+
+
+def head(number: int, size: int) -> bytes:
+    """What precedes ``size`` bytes of a length-delimited field."""
+    return varint(number << 3 | BYTES) + varint(size)
