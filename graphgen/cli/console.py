@@ -6,7 +6,8 @@ import json
 import math
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from typing import TextIO
 
 import typer
@@ -30,9 +31,22 @@ def write_stdout(text: str) -> None:
         BrokenPipeError: the reader has left; :mod:`graphgen.cli.failures` ends quietly.
         GraphgenError: GG0704 when it cannot be written, such as on a full disk.
     """
-    try:
+    with _written():
         sys.stdout.write(text)
         sys.stdout.flush()
+
+
+def write_stdout_bytes(chunks: Sequence[bytes | memoryview]) -> None:
+    """Write bytes to standard output, now; raises as :func:`write_stdout` does."""
+    with _written():
+        sys.stdout.buffer.writelines(chunks)
+        sys.stdout.buffer.flush()
+
+
+@contextmanager
+def _written() -> Generator[None]:
+    try:
+        yield
     except BrokenPipeError:
         raise
     except OSError as error:

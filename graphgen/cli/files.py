@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import secrets
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from io import BufferedReader
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from graphgen.cli.console import write_stdout
+from graphgen.cli.console import write_stdout, write_stdout_bytes
 from graphgen.errors import GraphgenError
 
 STANDARD = "-"
@@ -46,6 +46,14 @@ def write_text(name: str, text: str) -> None:
         write_stdout(text)
     else:
         write_file(name, lambda file: file.write(text.encode("utf-8")))
+
+
+def write_bytes(name: str, chunks: Sequence[bytes | memoryview]) -> None:
+    """Write bytes to a file, whole or not at all, or to standard output for ``-`` (GG0704)."""
+    if name == STANDARD:
+        write_stdout_bytes(chunks)
+    else:
+        write_file(name, lambda file: file.writelines(chunks))
 
 
 def write_file(name: str, write: Callable[[BinaryIO], object]) -> None:

@@ -1,4 +1,4 @@
-"""``graphgen lower``: a module's programs as StableHLO text."""
+"""``graphgen lower``: a module's programs as StableHLO text or HLO protobufs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from graphgen.cli.console import Json, note, write_json
-from graphgen.cli.files import STANDARD, check_output, make_folder, write_text
+from graphgen.cli.files import STANDARD, check_output, make_folder, write_bytes, write_text
 from graphgen.cli.module_file import choose_program, read_module
 from graphgen.cli.sizes import alone
 from graphgen.errors import GraphgenError
@@ -17,12 +17,16 @@ from graphgen.ir import Function, Module
 if TYPE_CHECKING:
     from passes.core import Pass
 
+# What a program is written as, and how its file's name ends.
+Form = Literal["stablehlo", "hlo"]
+SUFFIX: dict[Form, str] = {"stablehlo": ".mlir", "hlo": ".pb"}
+
 
 def lower(
     file: Annotated[
         str, typer.Argument(metavar="FILE", help="IR text or StableHLO; - is standard input.")
     ],
-    to: Annotated[Literal["stablehlo"], typer.Option("--to", help="What to write.")] = "stablehlo",
+    to: Annotated[Form, typer.Option("--to", help="What to write.")] = "stablehlo",
     output: Annotated[
         str,
         typer.Option(
@@ -48,19 +52,19 @@ def lower(
         bool, typer.Option("--json", help="Print what was written as JSON; needs -o.")
     ] = False,
 ) -> None:
-    """Turn a module's programs into StableHLO.
+    """Turn a module's programs into StableHLO text or HLO protobufs.
 
-    A module that is not at level 'target' first goes through what is left of the default pipeline;
-    stderr says which passes. Symbols without a size get the sizes specialize has by default. With
-    several programs, -o names a folder, which gets one file a program.
+    The protobuf is an HloModuleProto as neuronx-cc takes it. A module that is not at level 'target'
+    first goes through what is left of the default pipeline; stderr says which passes. Symbols
+    without a size get the sizes specialize has by default. With several programs, -o names a
+    folder, which gets one file a program.
 
     \b
     Examples:
       graphgen lower m.gg --to stablehlo --program prefill -o prefill.mlir
-      graphgen lower m.gg --to stablehlo -o programs/
+      graphgen lower m.gg --to hlo -o programs/
       graphgen lower m.gg -p 'specialize{batch=[1],context=[64],tokens=[64]},legalize' -o programs/
     """
-    assert to == "stablehlo"
     if as_json and output == STANDARD:
         raise typer.BadParameter("needs -o: standard output is the program", param_hint="'--json'")
     module = read_module(file)
@@ -72,7 +76,7 @@ def lower(
     chosen = module.programs()
     if function is not None and not function.phase:
         chosen = [module.function(function.name)]
-    _write(module, chosen, output, as_json=as_json)
+    _write(module, chosen, to, output, as_json=as_json)
 
 
 def _prepare(module: Module, pipeline: str | None) -> None:
@@ -103,12 +107,10 @@ def _tell_sizes(passes: list[Pass]) -> None:
             note(f"sizes by default: {sizes}; -p 'specialize{{...}},legalize' sets others")
 
 
-def _write(module: Module, chosen: list[Function], output: str, *, as_json: bool) -> None:
-    from lowering.stablehlo import emit_stablehlo
-
-    targets = _targets([function.name for function in chosen], output)
+def _write(module: Module, chosen: list[Function], to: Form, output: str, *, as_json: bool) -> None:
+    targets = _targets([function.name for function in chosen], output, SUFFIX[to])
     for function, target in zip(chosen, targets, strict=True):
-        write_text(target, emit_stablehlo(module, function))
+        _write_program(module, function, to, target)
     if as_json:
         facts: list[Json] = [
             {"program": function.name, "file": target, "ops": function.block.size}
@@ -119,7 +121,18 @@ def _write(module: Module, chosen: list[Function], output: str, *, as_json: bool
         note(f"wrote {', '.join(targets)}")
 
 
-def _targets(names: list[str], output: str) -> list[str]:
+def _write_program(module: Module, function: Function, to: Form, target: str) -> None:
+    if to == "stablehlo":
+        from lowering.stablehlo import emit_stablehlo
+
+        write_text(target, emit_stablehlo(module, function))
+    else:
+        from lowering.hlo import hlo_chunks
+
+        write_bytes(target, hlo_chunks(module, function))
+
+
+def _targets(names: list[str], output: str, suffix: str) -> list[str]:
     """The file of each program."""
     if not names:
         raise GraphgenError("GG0705", "the module has no program to lower")
@@ -134,4 +147,4 @@ def _targets(names: list[str], output: str) -> list[str]:
         check_output(output)
         return [output]
     home = make_folder(output)
-    return [str(home / f"{name}.mlir") for name in names]
+    return [str(home / f"{name}{suffix}") for name in names]

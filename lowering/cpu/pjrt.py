@@ -89,8 +89,8 @@ def _device_list(ranks: int) -> Any:
     return cast(Any, xla_client).DeviceList(tuple(devices(ranks)))
 
 
-def compile_text(text: str, ranks: int) -> Executable:
-    """Compile StableHLO text for ``ranks`` replicas (GG0401 with the compiler's message)."""
+def compile_text(text: str | bytes, ranks: int) -> Executable:
+    """Compile StableHLO, as text or bytecode, for ``ranks`` replicas (GG0401 if XLA refuses)."""
     try:
         return cast(
             Executable, _client().compile_and_load(text, _device_list(ranks), _options(ranks))

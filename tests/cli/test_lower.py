@@ -108,3 +108,16 @@ def test_unknown_program(mini: Path):
     assert error("lower", mini, "--program", "prefil") == (
         "error[GG0202]: no function @prefil\n  help: the module has @prefill, @decode\n"
     )
+
+
+def test_hlo_protobufs_in_a_folder(mini: Path, tmp_path: Path):
+    from tests.oracles import xla_hlo
+
+    folder = tmp_path / "programs"
+    done("lower", mini, "--to", "hlo", "-o", folder)
+    files = sorted(folder.iterdir())
+    assert [path.name for path in files] == ["decode.b1.c128.pb", "prefill.b1.s128.pb"]
+    for path in files:
+        text = xla_hlo.parsed(path.read_bytes())
+        assert f"ENTRY %{path.stem} " in text
+        assert "must-alias" in text
