@@ -46,6 +46,9 @@ CODES: dict[str, str] = {
     "GG0703": "artifact cannot be used",
     "GG0704": "cannot write file",
     "GG0705": "bad argument",
+    # 08xx: HLO and Neuron files
+    "GG0801": "cannot read HLO file",
+    "GG0802": "not a Neuron file or folder",
 }
 
 
