@@ -27,6 +27,7 @@ CODES: dict[str, str] = {
     "GG0302": "bad pass option",
     "GG0303": "pass order",
     "GG0304": "pass cannot be applied",
+    "GG0305": "pass does not keep its word",
     # 04xx: lowering and execution
     "GG0401": "op has no lowering for this target",
     "GG0402": "inputs do not fit the program",

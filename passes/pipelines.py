@@ -9,6 +9,7 @@ from passes.canonical.canonicalize import Canonicalize
 from passes.cleanup.cse import CommonSubexpressions
 from passes.cleanup.dce import DeadCodeElimination
 from passes.core import Pass, parse_pipeline
+from passes.core.order import check_order
 from passes.fusion.fuse_projections import FuseProjections
 from passes.legalize.cache_bits import CacheAsBits
 from passes.legalize.legalize import Legalize
@@ -32,14 +33,16 @@ def parse(text: str, buckets: Buckets | None = None) -> list[Pass]:
     """Passes from text, where ``default`` or ``default{tp=2}`` stands for the default pipeline.
 
     Raises:
-        GraphgenError: GG0301, GG0302.
+        GraphgenError: GG0301, GG0302, and GG0303 for an order that is right for no module.
     """
 
     def expand(match: re.Match[str]) -> str:
         passes = default(buckets or Buckets(), tp=int(match[1] or 1))
         return ",".join(map(str, passes))
 
-    return parse_pipeline(re.sub(r"(?<![\w-])default(?:\{tp=(\d+)\})?(?![\w-])", expand, text))
+    passes = parse_pipeline(re.sub(r"(?<![\w-])default(?:\{tp=(\d+)\})?(?![\w-])", expand, text))
+    check_order(passes)
+    return passes
 
 
 def default(buckets: Buckets, *, tp: int = 1, target: str = "cpu", min_rows: int = 8) -> list[Pass]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 
 from graphgen.ir import Module, Role, dtype
 from graphgen.models import build, read_model_config
@@ -97,5 +97,7 @@ def build_model(config: Mapping[str, object], settings: Settings) -> BuiltModel:
     # Matrix units want eight rows; without them two are as fast as one and eight cost a little.
     rows = 8 if has_matrix_unit() else 2
     reports = run_pipeline(module, default(buckets, tp=settings.tp, min_rows=rows))
-    steps = [PassStep(**asdict(report)) for report in reports]
+    steps = [
+        PassStep(r.name, r.ops_before, r.ops_after, r.applications, r.seconds) for r in reports
+    ]
     return BuiltModel(json.loads(json.dumps(dict(config))), settings, module, steps)

@@ -13,6 +13,8 @@ from hypothesis import settings
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 # Programs of several ranks run beside those of one; JAX fixes the number when it starts.
 os.environ.setdefault("JAX_NUM_CPU_DEVICES", "8")
+# Every pass is held to its contract, not only to a well-formed module.
+os.environ.setdefault("GRAPHGEN_VERIFY", "2")
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 

@@ -13,11 +13,9 @@ if TYPE_CHECKING:
 
 def load_passes() -> Mapping[str, type[Pass]]:
     """Every pass there is, ours and those of installed packages, by name."""
-    from passes.core import PASSES
-    from passes.core.plugins import load_all
+    from passes.core.registry import all_passes
 
-    load_all()
-    return PASSES
+    return all_passes()
 
 
 def options_of(item: type[Pass]) -> dict[str, tuple[str, str]]:

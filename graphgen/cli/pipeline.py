@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from graphgen.cli.sizes import free_symbols
 from graphgen.ir import Module
 from passes.core import Pass
+from passes.core.facts import facts_of
 from passes.pipelines import Buckets, default
 from passes.sharding.partition import Partition
 from passes.specialize.specialize import Specialize
-from passes.weights.lift import LiftWeights
 
 
 def remaining(module: Module) -> list[Pass]:
@@ -18,19 +17,16 @@ def remaining(module: Module) -> list[Pass]:
     """
     if module.level == "target" or "format" in module.meta:
         return []
+    facts = facts_of(module)
     passes: list[Pass] = []
     for item in default(Buckets()):
-        if isinstance(item, LiftWeights) and _lifted(module):
+        if "raw-weights" in item.requires and "raw-weights" not in facts:
             continue
         if isinstance(item, Specialize):
-            if free_symbols(module.programs()):
+            if "specialized" not in facts:
                 passes.append(item)
-            if module.mesh and module.level != "sharded":
+            if "partitioned" not in facts:
                 passes.append(Partition())
         elif item.name != "canonicalize" or module.level == "logical":
             passes.append(item)
     return passes
-
-
-def _lifted(module: Module) -> bool:
-    return any(name.startswith("weights.") for name in module.functions)

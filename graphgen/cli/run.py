@@ -85,13 +85,13 @@ def run(
 
 def _bound(module: Module, name: str | None, dims: str) -> tuple[Module, Function]:
     """The module with one program and every symbol bound, and that program."""
+    from graphgen.analysis import free_symbols
     from graphgen.cli.sizes import (
         alone,
         bind_symbols,
         check_sizes,
         check_slots,
         default_sizes,
-        free_symbols,
         parse_sizes,
     )
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
+from graphgen.analysis import free_symbols
 from graphgen.errors import GraphgenError
 from graphgen.ir import WEIGHTS_GLOBAL, WEIGHTS_RANK, Dim, Function, Module
-from graphgen.ir.dims import Poly, symbols
 
 # A logical module is run at these sizes when the user says nothing: small enough for NumPy.
 DEFAULT_TOKENS, DEFAULT_SLOTS = 8, 16
@@ -27,21 +27,6 @@ def parse_sizes(text: str) -> dict[str, int]:
             raise GraphgenError("GG0705", f"--dims: {match[1]} is given twice")
         sizes[match[1]] = int(match[2])
     return sizes
-
-
-def free_symbols(functions: Iterable[Function]) -> set[str]:
-    """The symbols in the types and attributes of ``functions``."""
-    found: set[str] = set()
-    for function in functions:
-        for value in function.args:
-            found |= symbols(value.type.shape)
-        for op in function.block:
-            for result in op.results:
-                found |= symbols(result.type.shape)
-            for attr in op.attrs.values():
-                dims = attr if isinstance(attr, tuple) else (attr,)
-                found |= symbols(dim for dim in dims if isinstance(dim, Poly))
-    return found
 
 
 def default_sizes(given: Mapping[str, int]) -> dict[str, int]:

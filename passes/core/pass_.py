@@ -21,6 +21,9 @@ class Pass(ABC):
         name: as written in pipelines, e.g. ``lift-weights``.
         takes: levels the module may be at.
         gives: the level it is at afterwards, empty when the pass does not change it.
+        requires: facts that must hold before, keys of :data:`passes.core.facts.FACTS`.
+        provides: facts that hold afterwards.
+        invalidates: facts that may no longer hold afterwards; all others it keeps.
         rounding: largest difference, relative to the largest value, that the pass may cause when
             everything is computed in the program's own types; 0 for bit for bit.
     """
@@ -28,6 +31,9 @@ class Pass(ABC):
     name: ClassVar[str]
     takes: ClassVar[tuple[str, ...]] = ("logical", "canonical", "sharded", "target")
     gives: ClassVar[str] = ""
+    requires: ClassVar[tuple[str, ...]] = ()
+    provides: ClassVar[tuple[str, ...]] = ()
+    invalidates: ClassVar[tuple[str, ...]] = ()
     rounding: ClassVar[float] = 0.0
 
     @abstractmethod

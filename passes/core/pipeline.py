@@ -8,12 +8,13 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from graphgen.errors import GraphgenError
 from graphgen.ir import Module
-from graphgen.ops import verify
+from passes.core.check import Checker
 from passes.core.journal import Journal
+from passes.core.order import check_order
 from passes.core.pass_ import Pass
 from passes.core.rewriter import Rewriter
+from passes.core.settings import Verify, debugging
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +25,8 @@ class PassReport:
         name: the pass with its options.
         ops_before, ops_after: ops in all functions.
         applications: rewrites made.
-        seconds: wall time, verification excluded.
+        seconds: wall time, checks excluded.
+        changed: whether the module is another one by its fingerprint; ``None`` where nobody looked.
     """
 
     name: str
@@ -32,6 +34,7 @@ class PassReport:
     ops_after: int
     applications: int
     seconds: float
+    changed: bool | None = None
 
 
 @contextmanager
@@ -50,7 +53,7 @@ def run_pipeline(
     module: Module,
     passes: Sequence[Pass],
     *,
-    verify_each: bool = True,
+    verify: int | None = None,
     after: Callable[[Pass, Module], None] | None = None,
     journal: Journal | None = None,
 ) -> list[PassReport]:
@@ -59,36 +62,27 @@ def run_pipeline(
     Args:
         module: changed in place.
         passes: in order.
-        verify_each: check the module after each pass.
+        verify: what is checked after each pass; by default what :func:`debugging` says.
         after: called after each pass, e.g. to print.
         journal: where every rewrite is recorded.
 
     Raises:
-        GraphgenError: GG0303 when a pass does not take the module's level; what a pass or the
-            verifier raises, with the pass named.
+        GraphgenError: GG0303 before any pass runs when one of them cannot run where it stands,
+            GG0305 when one does not keep its word; what a pass or the verifier raises, with the
+            pass named.
     """
+    check_order(passes, module)
     reports: list[PassReport] = []
+    checker = Checker(module, debugging().verify if verify is None else Verify(verify))
     with paused_gc():
         for item in passes:
-            reports.append(_run_one(module, item, journal))
-            if verify_each:
-                try:
-                    verify(module)
-                except GraphgenError as error:
-                    error.help = error.help or f"the pass {item} left this; a defect of the pass"
-                    raise
+            reports.append(_run_one(module, item, checker, journal))
             if after is not None:
                 after(item, module)
     return reports
 
 
-def _run_one(module: Module, item: Pass, journal: Journal | None) -> PassReport:
-    if module.level not in item.takes:
-        raise GraphgenError(
-            "GG0303",
-            f"{item.name} takes a module at level {' or '.join(item.takes)}, not '{module.level}'",
-            help="see `graphgen passes` for the order",
-        )
+def _run_one(module: Module, item: Pass, checker: Checker, journal: Journal | None) -> PassReport:
     before = module.op_count()
     start = time.perf_counter()
     rewriter = Rewriter(item.name, journal)
@@ -96,4 +90,6 @@ def _run_one(module: Module, item: Pass, journal: Journal | None) -> PassReport:
     if item.gives:
         module.level = item.gives
     seconds = time.perf_counter() - start
-    return PassReport(str(item), before, module.op_count(), rewriter.applications, seconds)
+    changed = checker.after(item, rewriter.applications)
+    made = rewriter.applications
+    return PassReport(str(item), before, module.op_count(), made, seconds, changed)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import fields
 from difflib import get_close_matches
 from typing import TypeVar
 
 from graphgen.errors import GraphgenError
+from passes.core.facts import FACTS
 from passes.core.pass_ import Pass
 from passes.core.plugins import load_all
 
@@ -18,8 +20,16 @@ PASSES: dict[str, type[Pass]] = {}
 def register(cls: type[P]) -> type[P]:
     """Enter a pass under its name."""
     assert cls.name not in PASSES, cls.name
+    for name in (*cls.requires, *cls.provides, *cls.invalidates):
+        assert name in FACTS, f"{cls.name}: there is no fact '{name}'"
     PASSES[cls.name] = cls
     return cls
+
+
+def all_passes() -> Mapping[str, type[Pass]]:
+    """Every pass there is by name, ours and those of installed packages."""
+    load_all()
+    return PASSES
 
 
 def parse_pipeline(text: str) -> list[Pass]:

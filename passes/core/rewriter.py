@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import contextmanager
 
 from graphgen.build import Builder
 from graphgen.errors import GraphgenError
@@ -11,6 +12,8 @@ from graphgen.ir.loc import UNKNOWN
 from passes.core.journal import Application, Journal, Miss, describe
 from passes.core.relation import EQUAL, Relation
 from passes.core.rule import No, Rule
+
+_Pairs = tuple[tuple[Value, Value, Relation], ...]
 
 
 class Rewriter:
@@ -32,6 +35,9 @@ class Rewriter:
         self.journal = journal
         self.fuel = fuel
         self.applications = 0
+        self._joining = False
+        self._joined_ops: tuple[Op, ...] = ()
+        self._joined_pairs: _Pairs = ()
 
     @property
     def exhausted(self) -> bool:
@@ -70,20 +76,36 @@ class Rewriter:
             new.sharding = new.sharding or old.sharding
             function.replace_uses(old, new)
         function.block.erase(op)
-        self.applications += 1
+        self.applications += not self._joining
 
     def erase(self, function: Function, op: Op) -> None:
         """Remove an op nobody reads."""
         if self.journal is not None:
             self._record(function, op, "erase", (), ())
         function.block.erase(op)
-        self.applications += 1
+        self.applications += not self._joining
 
-    def note(self, function: Function, rule: str, op: Op | None = None) -> None:
-        """Count, and record, a rewrite that is no replacement of one op by values."""
+    def note(self, function: Function | None, rule: str, op: Op | None = None) -> None:
+        """Count, and record, a rewrite that is no replacement of one op by values.
+
+        Args:
+            function: where, ``None`` for the interface of the module.
+            rule: what was done.
+            op: where it began; by default the first op of the function.
+        """
         if self.journal is not None:
-            self._record(function, op or function.block.first, rule, (), ())
-        self.applications += 1
+            first = function.block.first if function is not None else None
+            self._record(function, op or first, rule, (), ())
+        self.applications += not self._joining
+
+    @contextmanager
+    def joined(self) -> Generator[None]:
+        """What is done inside is part of the next rewrite: that one alone counts."""
+        outer, self._joining = self._joining, True
+        try:
+            yield
+        finally:
+            self._joining = outer
 
     def apply_rules(self, function: Function, rules: Iterable[Rule]) -> None:
         """Apply rules until none fires, looking again only where something changed."""
@@ -128,17 +150,21 @@ class Rewriter:
 
     def _record(
         self,
-        function: Function,
+        function: Function | None,
         op: Op | None,
         rule: str,
         created: tuple[Op, ...],
-        replaced: tuple[tuple[Value, Value, Relation], ...],
+        replaced: _Pairs,
     ) -> None:
         assert self.journal is not None
-        root = describe(op) if op is not None else f"@{function.name}"
+        created, replaced = self._joined_ops + created, self._joined_pairs + replaced
+        if self._joining:
+            self._joined_ops, self._joined_pairs = created, replaced
+            return
+        self._joined_ops, self._joined_pairs = (), ()
+        name = function.name if function is not None else ""
+        root = describe(op) if op is not None else f"@{name}" if name else "the interface"
         where = op.loc if op is not None else UNKNOWN
         number = self.applications + 1
-        entry = Application(
-            number, self.pass_name, rule, function.name, root, where, created, replaced
-        )
+        entry = Application(number, self.pass_name, rule, name, root, where, created, replaced)
         self.journal.applications.append(entry)

@@ -81,6 +81,7 @@ class FuseProjections(Pass):
 
     name: ClassVar[str] = "fuse-projections"
     takes: ClassVar[tuple[str, ...]] = ("logical", "canonical", "sharded")
+    requires: ClassVar[tuple[str, ...]] = ("partitioned", "raw-weights")
     # A matrix library may sum a wider product in another order, which 16-bit floats then magnify.
     rounding: ClassVar[float] = 2e-2
     min_siblings: int = 2

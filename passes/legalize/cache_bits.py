@@ -81,17 +81,29 @@ unpack=@unpack.bf16.2x8x1x4.bits
 
     name: ClassVar[str] = "cache-as-bits"
     takes: ClassVar[tuple[str, ...]] = ("logical", "canonical", "sharded")
+    requires: ClassVar[tuple[str, ...]] = ("partitioned",)
 
     def run(self, module: Module, rewriter: Rewriter) -> None:
-        """Change the programs, then the interface."""
-        rows = [row for row in module.entries(Role.STATE) if row.physical.dtype in (bf16, f16)]
+        """State by state, in all programs at once: they share one representation."""
+        for row in module.entries(Role.STATE):
+            if rewriter.exhausted:
+                return
+            if row.physical.dtype in (bf16, f16):
+                _as_bits(module, row, rewriter)
+
+
+def _as_bits(module: Module, row: Entry, rewriter: Rewriter) -> None:
+    """Change one state everywhere: in the programs, then in the interface."""
+    roots: list[tuple[Function, Op | None]] = []
+    with rewriter.joined():
         for function in module.programs():
-            for row in rows:
-                cache = function.arg(row.name)
-                if cache is not None:
-                    _retype(function, cache, row.physical.dtype, rewriter)
-        for row in rows:
-            _repack(module, row)
+            cache = function.arg(row.name)
+            if cache is not None:
+                roots.append((function, next(iter(cache.users), None)))
+                _retype(function, cache, row.physical.dtype, rewriter)
+    _repack(module, row)
+    function, op = roots[0] if roots else (None, None)
+    rewriter.note(function, f"{row.name} as bits", op)
 
 
 def _retype(function: Function, cache: Value, dtype: DType, rewriter: Rewriter) -> None:
@@ -107,7 +119,6 @@ def _retype(function: Function, cache: Value, dtype: DType, rewriter: Rewriter) 
                 op.set_operands((value, bits, *op.operands[2:]))
                 op.result.type = value.type
                 work.append(op.result)
-                rewriter.note(function, "update-as-bits", op)
             elif op.name == "cache_read":
                 _read(function, op, dtype, rewriter)
             else:
@@ -121,7 +132,7 @@ def _retype(function: Function, cache: Value, dtype: DType, rewriter: Rewriter) 
 def _read(function: Function, op: Op, dtype: DType, rewriter: Rewriter) -> None:
     b = rewriter.before(function, op)
     bits = b.emit("cache_read", op.operands, dict(op.attrs)).result
-    rewriter.replace(function, op, [b.bitcast_convert(bits, dtype)], "read-as-bits")
+    rewriter.replace(function, op, [b.bitcast_convert(bits, dtype)])
 
 
 def _repack(module: Module, row: Entry) -> None:

@@ -91,6 +91,8 @@ class Shard(Pass):
 
     name: ClassVar[str] = "shard"
     takes: ClassVar[tuple[str, ...]] = ("logical", "canonical")
+    requires: ClassVar[tuple[str, ...]] = ("raw-weights",)
+    invalidates: ClassVar[tuple[str, ...]] = ("partitioned",)
     tp: int = 2
 
     def run(self, module: Module, rewriter: Rewriter) -> None:

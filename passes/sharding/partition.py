@@ -97,6 +97,8 @@ f32[1,4]
     name: ClassVar[str] = "partition"
     takes: ClassVar[tuple[str, ...]] = ("logical", "canonical")
     gives: ClassVar[str] = "sharded"
+    requires: ClassVar[tuple[str, ...]] = ("raw-weights",)
+    provides: ClassVar[tuple[str, ...]] = ("partitioned",)
     # A split sum is taken in another order.
     rounding: ClassVar[float] = 2e-2
 

@@ -74,6 +74,7 @@ class Specialize(Pass):
     """
 
     name: ClassVar[str] = "specialize"
+    provides: ClassVar[tuple[str, ...]] = ("specialized",)
     batch: tuple[int, ...] = (1,)
     context: tuple[int, ...] = (128,)
     tokens: tuple[int, ...] = (128,)

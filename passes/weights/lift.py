@@ -75,6 +75,8 @@ dtype=f32 : f32[2]
     """
 
     name: ClassVar[str] = "lift-weights"
+    requires: ClassVar[tuple[str, ...]] = ("partitioned", "raw-weights")
+    invalidates: ClassVar[tuple[str, ...]] = ("raw-weights",)
 
     def run(self, module: Module, rewriter: Rewriter) -> None:
         """Lift from every program, then put the new functions first."""
@@ -101,6 +103,12 @@ class _Lift:
     def program(self, function: Function) -> None:
         """Lift what one program prepares, and make it read params instead."""
         classes, keys = self._classify(function)
+        before = self.rewriter.applications
+        for op in reversed(function.block):
+            if op.results[0] in classes and _dead(function, op):
+                if self.rewriter.exhausted:
+                    return
+                self.rewriter.erase(function, op)
         for op in list(function.block):
             for result in op.results:
                 if classes.get(result, _CONSTANT) == _CONSTANT:
@@ -108,14 +116,22 @@ class _Lift:
                 stays = function.returns(result) or any(
                     user.results[0] not in classes for user in result.users
                 )
-                if stays:
+                if stays and not self.rewriter.exhausted:
                     self._to_param(function, result, classes, keys)
+        self._clean(function, classes, before)
+
+    def _clean(self, function: Function, classes: dict[Value, int], before: int) -> None:
+        """Take away what made the values that are params now, and the weights nobody reads."""
         for op in reversed(function.block):
-            if op.results[0] in classes and not any(_needed(function, r) for r in op.results):
+            if op.results[0] in classes and _dead(function, op):
                 function.block.erase(op)
-        function.block.keep_args(
-            [v for v in function.args if _needed(function, v) or not self._prepared_away(v)]
-        )
+        kept = [v for v in function.args if _needed(function, v) or not self._prepared_away(v)]
+        if len(kept) < len(function.args):
+            if self.rewriter.applications == before:
+                if self.rewriter.exhausted:
+                    return
+                self.rewriter.note(function, "drop unread weights")
+            function.block.keep_args(kept)
 
     def _prepared_away(self, value: Value) -> bool:
         row = self.module.interface.get(value.name or "")
@@ -207,6 +223,10 @@ class _Lift:
             number += 1
             name = f"{base}.prepared.{number}"
         return name
+
+
+def _dead(function: Function, op: Op) -> bool:
+    return not any(_needed(function, result) for result in op.results)
 
 
 def _needed(function: Function, value: Value) -> bool:

@@ -9,17 +9,20 @@ from typing import ClassVar
 
 import pytest
 
+from graphgen.analysis import fingerprint
 from graphgen.errors import GraphgenError
 from graphgen.ir import Module, dtype, tensor
 from graphgen.ir.dtype import f32
 from graphgen.models import build, known_shape
-from graphgen.text import parse
+from graphgen.text import parse, print_module
 from passes.canonical.canonicalize import Canonicalize
 from passes.cleanup.dce import DeadCodeElimination
 from passes.core import PASSES, Pass, Rewriter, parse_pipeline, run_pipeline
+from passes.core.order import check_order
 from passes.core.pass_ import format_option
 from passes.legalize.legalize import Legalize
 from passes.pipelines import Buckets, default
+from passes.pipelines import parse as named
 from passes.specialize.specialize import Specialize
 
 SMALL = Buckets(batch=(1, 2), context=(8,), tokens=(8, 16), slots=32)
@@ -110,25 +113,63 @@ def test_mistakes_are_named(golden: Callable[[str, str], None]):
     golden("passes/pipeline_errors.txt", "\n\n".join(shown))
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("legalize,legalize", "legalize takes a module at level logical or canonical or sharded"),
-        ("legalize,cache-as-bits", "cache-as-bits takes a module at level"),
-        ("partition,shard{tp=2}", "shard takes a module at level logical or canonical"),
-        ("partition,partition", "partition takes a module at level logical or canonical"),
-        ("partition,canonicalize", "canonicalize takes a module at level logical or canonical"),
-    ],
-)
-def test_the_order_of_passes(text: str, message: str):
+# What cannot run where it stands: the pass, the message, where it stands, what to do.
+ORDER = """
+legalize,legalize
+legalize,cache-as-bits
+partition,shard{tp=2}
+partition,partition
+partition,canonicalize
+lift-weights,lift-weights
+lift-weights,fuse-projections
+lift-weights,shard{tp=2},partition
+shard{tp=2},fuse-projections
+shard{tp=2},legalize
+shard{tp=2},partition,lift-weights,partition
+shard{tp=2},cse,dce,cache-as-bits,partition
+"""
+
+
+def test_the_order_of_passes_is_checked_before_any_runs(golden: Callable[[str, str], None]):
+    shown: list[str] = []
+    for text in ORDER.strip().splitlines():
+        module = build(known_shape("llama-3.1-8b"), f32, mini=True)
+        before = fingerprint(module)
+        passes = parse_pipeline("specialize{batch=[1],context=[4],tokens=[4]}," + text)
+        with pytest.raises(GraphgenError) as caught:
+            run_pipeline(module, passes)
+        assert caught.value.code == "GG0303"
+        assert fingerprint(module) == before
+        shown.append(f"## {text}\n{caught.value}")
+    golden("passes/pipeline_order.txt", "\n\n".join(shown))
+
+
+def test_the_order_is_checked_from_where_the_module_is():
     module = build(known_shape("llama-3.1-8b"), f32, mini=True)
-    first = "specialize{batch=[1],context=[4],tokens=[4]}," + text
     with pytest.raises(GraphgenError) as caught:
-        run_pipeline(module, parse_pipeline(first))
-    assert caught.value.code == "GG0303"
-    assert caught.value.what.startswith(message)
-    assert caught.value.what.endswith(f", not '{module.level}'")
-    assert caught.value.help == "see `graphgen passes` for the order"
+        run_pipeline(module, parse_pipeline("legalize"))
+    assert caught.value.what == "legalize needs 'specialized': every size is a number"
+    assert caught.value.help == "run specialize before it"
+    run_pipeline(module, parse_pipeline("specialize{batch=[1],context=[4],tokens=[4]},legalize"))
+    # Facts are computed from the module, so they survive its text.
+    again = parse(print_module(module))
+    with pytest.raises(GraphgenError) as caught:
+        run_pipeline(again, parse_pipeline("dce,canonicalize"))
+    assert caught.value.where == "pass 2 of 2: canonicalize"
+    assert caught.value.help == "`graphgen passes canonicalize` shows where it belongs"
+
+
+def test_without_a_module_only_what_is_wrong_with_every_module_is_refused():
+    check_order(parse_pipeline("legalize,cse,dce"))
+    check_order(parse_pipeline("partition,fuse-projections,lift-weights"))
+    for text in ("legalize,canonicalize", "lift-weights,fuse-projections", "shard,legalize"):
+        with pytest.raises(GraphgenError, match="GG0303"):
+            named(text)
+
+
+@pytest.mark.parametrize("tp", [1, 2, 8])
+def test_the_default_pipeline_is_in_order(tp: int):
+    check_order(default(SMALL, tp=tp))
 
 
 def test_reports_say_what_each_pass_did():
@@ -179,7 +220,7 @@ def test_a_pass_that_breaks_the_module_is_named():
     assert caught.value.code == "GG0203"
     assert caught.value.help == "the pass breaking left this; a defect of the pass"
     # Only when asked not to look does it go through.
-    run_pipeline(parse(ONE), [Breaking()], verify_each=False)
+    run_pipeline(parse(ONE), [Breaking()], verify=0)
 
 
 def test_a_pass_registers_once():

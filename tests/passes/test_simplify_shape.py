@@ -337,9 +337,7 @@ def test_a_long_chain_is_looked_at_a_few_times_an_op():
         "  arg %x : f32[20001]\n" + "\n".join(chain) + f"\n  return y = %a{size - 1}\n"
     )
     journal = Journal()
-    run_pipeline(
-        module, [SimplifyShape(), DeadCodeElimination()], journal=journal, verify_each=False
-    )
+    run_pipeline(module, [SimplifyShape(), DeadCodeElimination()], journal=journal, verify=0)
     tried = len(journal.misses) + len(journal.of_pass("simplify-shape"))
     # Five rules look at a slice; each op is seen when it is reached and when it is made.
     assert tried <= 3 * 5 * size
