@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
-from graphgen.ir import Op, tensor
+from graphgen.composites import decompose, take_by_gather
+from graphgen.ir import Op, Value, tensor
 from lowering.hlo.fields import (
     DotField,
     GatherField,
@@ -172,6 +174,33 @@ def _scatter(op: Op) -> Recipe:
     )
 
 
+def _take(op: Op) -> Recipe:
+    """The ops that say the same, with their recipes one after the other."""
+    body = decompose(op, take_by_gather)
+    places: dict[Value, Operand] = {value: index for index, value in enumerate(body.args)}
+    steps: list[Step] = []
+    for inner in body.block:
+        if inner.name == "constant":
+            places[inner.result] = inner.attrs.literal("value")
+            continue
+        recipe, first = TABLE[inner.name](inner), len(steps)
+        for step in recipe.steps:
+            operands = tuple([_moved(item, inner, places, first) for item in step.operands])
+            steps.append(replace(step, operands=operands))
+        places[inner.result] = Before(first + recipe.results[0])
+    (_, result), *_ = body.outputs
+    last = places[result]
+    assert isinstance(last, Before)
+    return Recipe(tuple(steps), (last.step,))
+
+
+def _moved(operand: Operand, inner: Op, places: dict[Value, Operand], first: int) -> Operand:
+    """What an operand of an inner op's step is in the whole recipe."""
+    if isinstance(operand, int):
+        return places[inner.operands[operand]]
+    return Before(operand.step + first) if isinstance(operand, Before) else operand
+
+
 def _dynamic_slice(op: Op) -> Recipe:
     sizes = op.attrs.integers("slice_sizes")
     return _with(op, integers(InstructionField.DYNAMIC_SLICE_SIZES, sizes))
@@ -200,6 +229,7 @@ TABLE: dict[str, Emit] = {
     "reduce": _reduce,
     "gather": _gather,
     "scatter": _scatter,
+    "take": _take,
     "dynamic_slice": _dynamic_slice,
     "all_reduce": _all_reduce,
 }
