@@ -21,14 +21,14 @@ from graphgen.ir import (
     Sharding,
     TensorType,
     Value,
-    loc,
     replicated,
     sharding,
     tensor,
 )
 from graphgen.ir.dtype import s32
 from passes.core import Pass, Rewriter, register
-from passes.sharding.rules import CarryError, carry
+from passes.fusion.prepared import PreparedValues
+from passes.sharding.rules import ELEMENTWISE, CarryError, carry
 
 # Attributes that hold a result's shape, so that they shrink with it.
 _SHAPE_ATTRS = {"reshape": "shape", "broadcast_in_dim": "shape", "iota": "shape"}
@@ -42,6 +42,9 @@ class Partition(Pass):
     Shardings are carried forward from the annotated weights and states; an op that cannot go on is
     refused by name. Every program takes ``%rank : s32[1]``. States keep their logical type in the
     interface, with functions that cut and join them.
+
+    What is made of weights alone is made of whole weights and cut where the rest of the program
+    reads it: a fact about a whole tensor, such as its largest element, is the same on all ranks.
 
     Given:
         module @m level=canonical mesh=tp:2 {
@@ -80,13 +83,13 @@ f32[1,6]
           %2 = constant() value=s32[](3) : s32[]
           %3 = multiply(%1, %2) : s32[]
           %4 = dynamic_slice(%up, %3, %0) slice_sizes=[3,4] : f32[3,4]
+          %h = dot_general(%x, %4) lhs_contracting_dims=[1] rhs_contracting_dims=[1] dtype=f32 : \
+f32[1,3]
           %5 = constant() value=s32[](0) : s32[]
           %6 = reshape(%rank) shape=[] : s32[]
           %7 = constant() value=s32[](3) : s32[]
           %8 = multiply(%6, %7) : s32[]
           %9 = dynamic_slice(%down, %5, %8) slice_sizes=[4,3] : f32[4,3]
-          %h = dot_general(%x, %4) lhs_contracting_dims=[1] rhs_contracting_dims=[1] dtype=f32 : \
-f32[1,3]
           %y = dot_general(%h, %9) lhs_contracting_dims=[1] rhs_contracting_dims=[1] dtype=f32 : \
 f32[1,4]
           %10 = all_reduce(%y) kind=add replica_groups=[[0,1]] : f32[1,4]
@@ -108,7 +111,8 @@ f32[1,4]
             _check_divides(module, row)
         for function in module.programs():
             made = Function(function.name, phase=function.phase, dims=function.dims)
-            _Partitioner(module, function, made, rewriter).run()
+            prepared = PreparedValues(module, function, {})
+            _Partitioner(module, function, made, rewriter, prepared).run()
             module.functions[function.name] = made
         for row in module.entries(Role.STATE):
             if row.sharding and not row.sharding.replicated:
@@ -142,27 +146,36 @@ def local_shape(module: Module, type_: TensorType, layout: Sharding) -> tuple[Di
 
 @dataclass(slots=True)
 class _Partitioner:
+    """Builds one program of a rank.
+
+    Attributes:
+        prepared: which values of the source are made of weights alone.
+        values: by value of the source, the value of the target, whole where it is prepared.
+        parts: this rank's part of the prepared values that the rest of the program reads.
+        layouts: how each value of the source lies.
+    """
+
     module: Module
     source: Function
     target: Function
     rewriter: Rewriter
+    prepared: PreparedValues
     values: dict[Value, Value] = field(default_factory=dict[Value, Value])
+    parts: dict[Value, Value] = field(default_factory=dict[Value, Value])
     layouts: dict[Value, Sharding] = field(default_factory=dict[Value, Sharding])
 
     def run(self) -> None:
         """Arguments, ops, outputs."""
-        rank = self.target.block.add_arg(tensor(s32, (1,)), RANK)
+        self.target.block.add_arg(tensor(s32, (1,)), RANK)
         for value in self.source.args:
             self.argument(value)
-        for value in self.source.args:
-            self.cut_weight(value, rank)
         for op in self.source.block:
             self.op(op)
         for name, value in self.source.outputs:
             self.output(name, value)
 
     def argument(self, value: Value) -> None:
-        """Weights come whole and are cut; states and inputs come as the rank holds them."""
+        """Weights come whole; states and inputs come as the rank holds them."""
         row = self.module.interface[value.name or ""]
         layout = row.sharding or replicated(value.type.rank)
         self.layouts[value] = layout
@@ -171,33 +184,69 @@ class _Partitioner:
             shape = local_shape(self.module, value.type, layout)
         self.values[value] = self.target.block.add_arg(tensor(value.dtype, shape), value.name or "")
 
-    def cut_weight(self, value: Value, rank: Value) -> None:
-        """This rank's part of a split weight, as IR; lift-weights moves it out."""
-        row = self.module.interface[value.name or ""]
-        split = self.layouts[value].split
-        if row.role is not Role.WEIGHT or split is None:
-            return
-        b = Builder(self.target, loc=_first_use(value).through(self.rewriter.pass_name))
-        whole = self.values[value]
-        shape = local_shape(self.module, whole.type, self.layouts[value])
-        self.values[value] = cut(b, whole, rank, split[0], shape)
-        self.rewriter.note(self.target, f"cut {value.name}")
-
     def op(self, op: Op) -> None:
-        """One op on local shapes, and the all-reduce it owes."""
-        operands = [self.layouts[value] for value in op.operands]
+        """One op on local shapes, with the all-reduce it owes; on whole ones if it is prepared."""
+        whole = self.prepared.of_weights(op.results[0])
+        operands = [(self.values[v], self.layouts[v]) for v in op.operands]
+        if not whole:
+            operands = [(self._part(v, op.loc), self.layouts[v]) for v in op.operands]
+            if op.name in ELEMENTWISE:
+                operands = self._alike(op, operands)
+        layouts = self._carried(op, [layout for _, layout in operands], whole)
+        attrs = dict(op.attrs) if whole else self._local_attrs(op, layouts)
+        b = Builder(self.target, loc=op.loc)
+        made = b.emit(op.name, [value for value, _ in operands], attrs)
+        for old, new, layout in zip(op.results, made.results, layouts, strict=True):
+            new.name = old.name
+            self.values[old], self.layouts[old] = (
+                (new, sharding(layout.dims)) if whole else self._settle(b, new, layout)
+            )
+
+    def _alike(
+        self, op: Op, operands: Sequence[tuple[Value, Sharding]]
+    ) -> list[tuple[Value, Sharding]]:
+        """The operands; one that only repeats along a split dimension repeats less often."""
+        out = list(operands)
+        split = next((layout for _, layout in out if not layout.replicated), None)
+        for index, (value, (_, layout)) in enumerate(zip(op.operands, operands, strict=True)):
+            spread = value.producer("broadcast_in_dim")
+            if split is None or not layout.replicated or spread is None:
+                continue
+            kept = spread.attrs.integers("dimensions")
+            if not any(axis and dim in kept for dim, axis in enumerate(split.dims)):
+                b = Builder(self.target, loc=spread.loc)
+                shape = local_shape(self.module, value.type, split)
+                (operand,) = spread.operands
+                part = self._part(operand, spread.loc)
+                out[index] = b.broadcast_in_dim(part, shape, kept), split
+        return out
+
+    def _carried(self, op: Op, operands: Sequence[Sharding], whole: bool) -> Sequence[Sharding]:
         try:
-            results = carry(op, operands, self.module.mesh)
+            return carry(op, operands, self.module.mesh)
         except CarryError as error:
+            if whole:
+                # Every rank makes all of it, and may as well use all of it.
+                return [replicated(result.type.rank) for result in op.results]
             raise GraphgenError(
                 "GG0304", f"partition: {op.name}: {error}", where=repr(op.loc)
             ) from error
-        b = Builder(self.target, loc=op.loc)
-        attrs = self._local_attrs(op, results)
-        made = b.emit(op.name, [self.values[value] for value in op.operands], attrs)
-        for old, new, layout in zip(op.results, made.results, results, strict=True):
-            new.name = old.name
-            self.values[old], self.layouts[old] = self._settle(b, new, layout)
+
+    def _part(self, value: Value, where: Loc) -> Value:
+        """What this rank works with: its part of a prepared value, as IR for lift-weights to move.
+
+        It is cut where it is read first, which is ``where``.
+        """
+        split = self.layouts[value].split
+        if split is None or not self.prepared.of_weights(value):
+            return self.values[value]
+        if value not in self.parts:
+            b = Builder(self.target, loc=where.through(self.rewriter.pass_name))
+            whole, rank = self.values[value], self.target.args[0]
+            shape = local_shape(self.module, whole.type, self.layouts[value])
+            self.parts[value] = cut(b, whole, rank, split[0], shape)
+            self.rewriter.note(self.target, f"cut {value.name}")
+        return self.parts[value]
 
     def _local_attrs(self, op: Op, results: Sequence[Sharding]) -> dict[str, AttrValue]:
         attrs = dict(op.attrs)
@@ -223,10 +272,6 @@ class _Partitioner:
         if layout is not (wanted if row.role is Role.STATE else replicated(value.type.rank)):
             raise GraphgenError("GG0304", f"partition: output {name} lies {layout.text}")
         self.target.outputs.append((name, self.values[value]))
-
-
-def _first_use(value: Value) -> Loc:
-    return next(iter(value.users)).loc if value.users else loc("?")
 
 
 def cut(b: Builder, whole: Value, rank: Value, dim: int, shape: Sequence[Dim]) -> Value:

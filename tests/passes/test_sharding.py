@@ -12,7 +12,7 @@ import passes.pipelines  # noqa: F401
 from graphgen.build import Builder
 from graphgen.errors import GraphgenError
 from graphgen.eval import Array, evaluate, evaluate_ranks
-from graphgen.ir import RANK, WEIGHTS_RANK, Function, Module, Role, Sharding
+from graphgen.ir import RANK, WEIGHTS_GLOBAL, WEIGHTS_RANK, Function, Module, Role, Sharding
 from graphgen.ir.dtype import f32
 from graphgen.ir.sharding import parse_sharding
 from graphgen.models import build, known_shape
@@ -335,7 +335,8 @@ DIMS = "lhs_contracting_dims=[1] rhs_contracting_dims=[1] dtype=f32"
 UP = f"  %h = dot_general(%x, %up) {DIMS} : f32[2,8]  # m.py:3 up"
 DOWN = f"  %y = dot_general(%h, %down) {DIMS} : f32[2,4]  # m.py:4 down"
 CUT = "  %y = slice(%h) start_indices=[0,0] limit_indices=[2,2] : f32[2,2]  # m.py:4 down"
-SQUARE = f"  %z = dot_general(%up, %up) {DIMS} : f32[8,8]  # m.py:5"
+OUTER = "lhs_contracting_dims=[0] rhs_contracting_dims=[0] dtype=f32"
+SQUARE = f"  %z = dot_general(%h, %h) {OUTER} : f32[8,8]  # m.py:5"
 BROKEN = {
     "a sum over what is whole on one side": LAYERS.format(
         up="{-,-}", down="{-,tp}", size=4, body=f"{UP}\n{DOWN}\n  return y = %y"
@@ -371,6 +372,58 @@ def test_what_cannot_be_split_is_refused_by_name(golden: Callable[[str, str], No
             run_pipeline(parse(text), parse_pipeline("partition"))
         shown.append(f"## {name}\n{caught.value}")
     golden("passes/partition_errors.txt", "\n\n".join(shown))
+
+
+FACTS = """\
+module @m level=canonical mesh=tp:2 {
+  input %x : f32[2,4]
+  weight %up : f32[8,4] sharding={tp,-}
+  weight %down : f32[4,8] sharding={-,tp}
+  output %y : f32[2,4]
+}
+
+func @f phase=decode {
+  arg %x : f32[2,4]
+  arg %up : f32[8,4]
+  arg %down : f32[4,8]
+  %t = transpose(%up) permutation=[1,0] : f32[4,8]
+  %a = abs(%down) : f32[4,8]
+  %rows = reduce(%a) dimensions=[1] kind=maximum : f32[4]
+  %all = reduce(%up) dimensions=[0,1] kind=maximum : f32[]
+  %h = dot_general(%x, %t) lhs_contracting_dims=[1] rhs_contracting_dims=[0] dtype=f32 : f32[2,8]
+  %s = broadcast_in_dim(%all) shape=[2,8] : f32[2,8]
+  %hs = multiply(%h, %s) : f32[2,8]
+  %z = dot_general(%hs, %down) lhs_contracting_dims=[1] rhs_contracting_dims=[1] dtype=f32 \
+: f32[2,4]
+  %r = broadcast_in_dim(%rows) shape=[2,4] dimensions=[1] : f32[2,4]
+  %y = multiply(%z, %r) : f32[2,4]
+  return y = %y
+}
+"""
+
+
+def test_facts_about_a_whole_weight_are_made_before_it_is_cut():
+    module, whole = parse(FACTS), parse(FACTS)
+    run_pipeline(module, parse_pipeline("partition,lift-weights"))
+    shared = module.function(WEIGHTS_GLOBAL)
+    made = [(op.name, op.result.type.text) for op in shared.ops]
+    assert ("reduce", "f32[4]") in made
+    assert ("reduce", "f32[]") in made
+    cuts = [op for op in module.function(WEIGHTS_RANK).ops if op.name == "dynamic_slice"]
+    assert [op.result.type.text for op in cuts] == ["f32[4,4]", "f32[4,4]"]
+    random = np.random.default_rng(0)
+    given = {
+        v.name or "": random.standard_normal(v.type.dims).astype(np.float32)
+        for v in whole.function("f").args
+    }
+    (wanted,) = evaluate(whole.function("f"), given).values()
+    facts = evaluate(shared, given)
+    ranks: list[dict[str, Array]] = []
+    for rank in range(2):
+        one = {**given, **facts, RANK: np.array([rank], np.int32)}
+        ranks.append(one | evaluate(module.function(WEIGHTS_RANK), one))
+    for out in evaluate_ranks(module.function("f"), ranks):
+        np.testing.assert_allclose(out["y"], wanted, rtol=1e-5)
 
 
 def test_biases_are_added_once():
