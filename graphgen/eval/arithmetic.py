@@ -10,25 +10,38 @@ import numpy as np
 import numpy.typing as npt
 
 from graphgen.ir import DType, Literal
-from graphgen.ir.dtype import f32
+from graphgen.ir.dtype import f8e4m3fn, f32, lowest
 
 # The element type is known only from the program, so NumPy's static element type says nothing.
 Array = npt.NDArray[Any]
 
 NUMPY: dict[str, np.dtype[Any]] = {
     "pred": np.dtype(np.bool_),
+    "s4": np.dtype(ml_dtypes.int4),
     "s8": np.dtype(np.int8),
     "s16": np.dtype(np.int16),
     "s32": np.dtype(np.int32),
     "s64": np.dtype(np.int64),
+    "u4": np.dtype(ml_dtypes.uint4),
     "u8": np.dtype(np.uint8),
     "u16": np.dtype(np.uint16),
     "u32": np.dtype(np.uint32),
     "u64": np.dtype(np.uint64),
+    "f8e4m3": np.dtype(ml_dtypes.float8_e4m3),
+    "f8e4m3fn": np.dtype(ml_dtypes.float8_e4m3fn),
+    "f8e5m2": np.dtype(ml_dtypes.float8_e5m2),
     "f16": np.dtype(np.float16),
     "bf16": np.dtype(ml_dtypes.bfloat16),
     "f32": np.dtype(np.float32),
     "f64": np.dtype(np.float64),
+    "c64": np.dtype(np.complex64),
+}
+FOUR_BITS = (NUMPY["s4"], NUMPY["u4"])
+# What a type is computed in: NumPy itself has no arithmetic for these.
+_WIDER: dict[np.dtype[Any], np.dtype[Any]] = {
+    **{NUMPY[n]: NUMPY["f32"] for n in ("f8e4m3", "f8e4m3fn", "f8e5m2", "f16", "bf16")},
+    NUMPY["s4"]: NUMPY["s8"],
+    NUMPY["u4"]: NUMPY["u8"],
 }
 
 
@@ -68,9 +81,29 @@ class Arithmetic:
         return x.astype(self.dtype(dtype))
 
     def accumulator(self, *operands: Array) -> np.dtype[Any]:
-        """The type sums are taken in: f32 for 16-bit floats, else the operands' own."""
+        """The type sums are taken in: f32 for smaller floats, else the operands' own."""
         kind = operands[0].dtype
-        return np.dtype(np.float32) if kind.itemsize == 2 and kind.kind in "fV" else kind
+        return _WIDER.get(kind, kind)
+
+
+def is_integer(dtype: np.dtype[Any]) -> bool:
+    """Whether this is one of our integer types; NumPy does not count 4-bit ones among its own."""
+    return _WIDER.get(dtype, dtype).kind in "iu"
+
+
+def widened(x: Array) -> Array:
+    """``x`` in the type it is computed in: itself, save for 4-bit integers and small floats."""
+    return x.astype(_WIDER.get(x.dtype, x.dtype), copy=False)
+
+
+def ends(dtype: np.dtype[Any]) -> tuple[float | int, float | int]:
+    """The lowest and the highest value of a type; infinite where it has infinities."""
+    if is_integer(dtype):
+        limits = ml_dtypes.iinfo(dtype)
+        return int(limits.min), int(limits.max)
+    if dtype == NUMPY["f8e4m3fn"]:
+        return lowest(f8e4m3fn), -lowest(f8e4m3fn)
+    return -np.inf, np.inf
 
 
 NATIVE = Arithmetic()

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
-from graphgen.eval.arithmetic import Arithmetic, Array
+from graphgen.eval.arithmetic import (
+    FOUR_BITS,
+    Arithmetic,
+    Array,
+    ends,
+    is_integer,
+    numpy_dtype,
+    widened,
+)
 from graphgen.ir import Attrs
 
 Rule = Callable[[Arithmetic, Attrs, Sequence[Array]], Array]
@@ -23,7 +31,7 @@ def _unary(function: Callable[[Array], Array]) -> Rule:
 
 def _binary(function: Callable[[Array, Array], Array]) -> Rule:
     def rule(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Array:
-        return np.asarray(function(x[0], x[1])).astype(x[0].dtype)
+        return np.asarray(function(widened(x[0]), widened(x[1]))).astype(x[0].dtype)
 
     return rule
 
@@ -35,18 +43,19 @@ def logistic(x: Array) -> Array:
 
 
 def _divide(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Array:
-    a, b = x
-    if a.dtype.kind not in "iu":
-        return np.asarray(a / b).astype(a.dtype)
+    a, b = map(widened, x)
+    if not is_integer(a.dtype):
+        return np.asarray(a / b).astype(x[0].dtype)
     safe = np.where(b == 0, 1, b).astype(b.dtype)
     floor = a // safe
     # Rounded down, but toward zero is wanted; no abs, since that of the lowest integer overflows.
     quotient = floor + ((floor * safe != a) & ((a < 0) != (safe < 0)))
-    return np.where(b == 0, np.asarray(-1).astype(a.dtype), quotient).astype(a.dtype)
+    return np.where(b == 0, np.asarray(-1).astype(a.dtype), quotient).astype(x[0].dtype)
 
 
 def _clamp(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Array:
-    return np.asarray(np.minimum(np.maximum(x[1], x[0]), x[2])).astype(x[1].dtype)
+    low, operand, high = map(widened, x)
+    return np.asarray(np.minimum(np.maximum(operand, low), high)).astype(x[1].dtype)
 
 
 _COMPARE: dict[str, Callable[[Array, Array], Array]] = {
@@ -60,30 +69,52 @@ _COMPARE: dict[str, Callable[[Array, Array], Array]] = {
 
 
 def _compare(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Array:
-    return _COMPARE[attrs.text("direction")](x[0], x[1])
+    return _COMPARE[attrs.text("direction")](widened(x[0]), widened(x[1]))
 
 
 def _convert(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Array:
     dtype = attrs.element("dtype")
-    if dtype.is_integer and x[0].dtype.kind not in "iub":
+    if dtype.is_integer and not (is_integer(x[0].dtype) or x[0].dtype.kind == "b"):
         return _saturated(x[0].astype(np.float64), how.dtype(dtype))
     return how.round(x[0], dtype)
 
 
 def _saturated(x: Array, dtype: np.dtype[Any]) -> Array:
     """Floats as integers: toward zero, beyond the range its nearest end, NaN as 0."""
-    low, high = _extreme(dtype, -1), _extreme(dtype, 1)
+    low, high = ends(dtype)
     inside = (x > float(low)) & (x < float(high))
     out = np.where(inside, x, 0.0).astype(dtype)
     return np.where(x >= float(high), high, np.where(x <= float(low), low, out)).astype(dtype)
 
 
 def _bitcast_convert(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Array:
-    dtype = attrs.element("dtype")
-    if how.wide is None:
-        return np.ascontiguousarray(x[0]).view(how.dtype(dtype)).reshape(x[0].shape)
-    # With all floats wide, a float's bits are carried along as the float itself.
-    return x[0]
+    (operand,), dtype = x, attrs.element("dtype")
+    if operand.dtype == how.wide:
+        # With all floats wide, a float's bits are carried along as the float itself.
+        return operand
+    old, new = _nibbles(operand), dtype.bits // 4
+    if new > old.shape[-1]:
+        old = old.reshape(*operand.shape[:-1], new)
+    parts = old.shape[-1] // new
+    out = _from_nibbles(old.reshape(*old.shape[:-1], parts, new), numpy_dtype(dtype))
+    return (out[..., 0] if parts == 1 else out).astype(how.dtype(dtype))
+
+
+def _nibbles(x: Array) -> Array:
+    """The bits of each element in fours, lowest first: [..., n]."""
+    if x.dtype in FOUR_BITS:
+        return x.astype(np.uint8)[..., None] & 15
+    codes = np.ascontiguousarray(x).reshape(-1).view(np.uint8)
+    halves = np.stack([codes & 15, codes >> 4], -1)
+    return halves.reshape(*x.shape, 2 * x.dtype.itemsize)
+
+
+def _from_nibbles(x: Array, dtype: np.dtype[Any]) -> Array:
+    """What :func:`_nibbles` gave, as elements."""
+    if dtype in FOUR_BITS:
+        return x[..., 0].astype(dtype)
+    codes = np.ascontiguousarray(x[..., 0::2] | x[..., 1::2] << 4).reshape(-1)
+    return codes.view(dtype).reshape(x.shape[:-1])
 
 
 def _constant(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Array:
@@ -140,34 +171,13 @@ def _pad(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Array:
 
 def _reduce(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Array:
     axes = attrs.integers("dimensions")
-    wide = x[0].astype(how.accumulator(x[0]))
-    return _REDUCERS[attrs.text("kind")](wide, axes).astype(x[0].dtype)
-
-
-def _extreme(dtype: np.dtype[Any], sign: int) -> float | int:
-    if dtype.kind not in "iu":
-        return sign * np.inf
-    limits = np.iinfo(cast(np.dtype[np.integer[Any]], dtype))
-    return int(limits.max if sign > 0 else limits.min)
-
-
-def _sum(x: Array, axes: tuple[int, ...]) -> Array:
-    return np.asarray(np.sum(x, axes, dtype=x.dtype))
-
-
-def _max(x: Array, axes: tuple[int, ...]) -> Array:
-    return np.asarray(np.maximum.reduce(x, axes, initial=_extreme(x.dtype, -1)))
-
-
-def _min(x: Array, axes: tuple[int, ...]) -> Array:
-    return np.asarray(np.minimum.reduce(x, axes, initial=_extreme(x.dtype, 1)))
-
-
-_REDUCERS: dict[str, Callable[[Array, tuple[int, ...]], Array]] = {
-    "add": _sum,
-    "maximum": _max,
-    "minimum": _min,
-}
+    low, high = ends(x[0].dtype)
+    wide = widened(x[0])
+    kind = attrs.text("kind")
+    if kind == "add":
+        return np.asarray(np.sum(wide, axes, dtype=wide.dtype)).astype(x[0].dtype)
+    combine, first = (np.maximum, low) if kind == "maximum" else (np.minimum, high)
+    return np.asarray(combine.reduce(wide, axes, initial=first)).astype(x[0].dtype)
 
 
 def _dot_general(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Array:

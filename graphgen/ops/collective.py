@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from graphgen.ir import Attrs, TensorType
-from graphgen.ir.dtype import pred
 from graphgen.ops.linalg import REDUCERS
-from graphgen.ops.opdef import Attr, define, require
+from graphgen.ops.opdef import Attr, define, number_operand, require
 
 
 @define(
@@ -27,5 +26,5 @@ def _all_reduce(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, 
     ranks = [rank for group in groups for rank in group]
     require(bool(groups) and all(groups), f"needs replica groups that are not empty, got {groups}")
     require(sorted(ranks) == list(range(len(ranks))), f"{groups} do not cover ranks 0..n-1 once")
-    require(types[0].dtype is not pred, f"has no meaning for {types[0].text}", 0)
+    number_operand(types)
     return (types[0],)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from graphgen.ir import Attrs, TensorType, tensor
-from graphgen.ir.dtype import Kind, pred
-from graphgen.ops.opdef import Attr, define, float_operand, require, same_type
+from graphgen.ir.dtype import Kind, c64, pred
+from graphgen.ops.opdef import Attr, define, float_operand, number_operand, require, same_type
 
 UNARY_FLOAT = {
     "exponential": "e to the power of each element.",
@@ -38,11 +38,16 @@ def _define_unary(name: str, doc: str) -> None:
 def _define_binary(name: str, doc: str) -> None:
     def infer(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
         same_type(types)
-        require(types[0].dtype is not pred, f"has no meaning for {types[0].text}", 0)
+        number_operand(types)
         return (types[0],)
 
     infer.__doc__ = f"{doc}\n\nExample:\n    %y = {name}(%a, %b) : f32[B,4]"
     define(name, "lhs rhs")(infer)
+
+
+def _bits(types: Sequence[TensorType]) -> None:
+    kind = types[0].dtype
+    require(kind is pred or kind.is_integer, f"has no meaning for {types[0].text}", 0)
 
 
 for _name, _doc in UNARY_FLOAT.items():
@@ -58,7 +63,7 @@ def _negate(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]
     Example:
         %y = negate(%x) : f32[B,4]
     """
-    require(types[0].dtype is not pred, f"has no meaning for {types[0].text}", 0)
+    number_operand(types)
     return (types[0],)
 
 
@@ -84,7 +89,7 @@ def _clamp(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
         %y = clamp(%low, %x, %high) : f32[B,4]
     """
     low, operand, high = types
-    require(operand.dtype is not pred, f"has no meaning for {operand.text}", 1)
+    number_operand(types, 1)
     for index, bound in ((0, low), (2, high)):
         fits = bound in (operand, tensor(operand.dtype))
         require(fits, f"the bound {bound.text} does not fit {operand.text}", index)
@@ -99,7 +104,7 @@ def _divide(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]
         %y = divide(%a, %b) : f32[B,4]
     """
     same_type(types)
-    require(types[0].dtype is not pred, f"has no meaning for {types[0].text}", 0)
+    number_operand(types)
     return (types[0],)
 
 
@@ -111,7 +116,7 @@ def _and(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
         %y = and(%p, %q) : pred[B]
     """
     same_type(types)
-    require(not types[0].dtype.is_float, f"has no meaning for {types[0].text}", 0)
+    _bits(types)
     return (types[0],)
 
 
@@ -123,6 +128,7 @@ def _compare(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...
         %p = compare(%a, %b) direction=LE : pred[B,4]
     """
     same_type(types)
+    require(types[0].dtype is not c64, f"has no order: {types[0].text}", 0)
     return (tensor(pred, types[0].shape),)
 
 
@@ -152,20 +158,29 @@ def _convert(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...
     Example:
         %y = convert(%x) dtype=bf16 : bf16[B,4]
     """
-    return (tensor(attrs.element("dtype"), types[0].shape),)
+    dtype = attrs.element("dtype")
+    real = c64 not in (types[0].dtype, dtype) or types[0].dtype is dtype
+    require(real, f"{types[0].text} does not become {dtype.name}", 0)
+    return (tensor(dtype, types[0].shape),)
 
 
 @define("bitcast_convert", "operand", Attr("dtype", "element"))
 def _bitcast_convert(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
-    """The same bits read as another element type of the same width.
+    """The same bits read as another element type.
+
+    A type ``n`` times as wide takes the last dimension, which must be ``n``, for the parts of one
+    element, lowest bits first; one that is ``n`` times narrower adds such a dimension.
 
     Example:
         %y = bitcast_convert(%x) dtype=u16 : u16[B,4]
     """
-    dtype = attrs.element("dtype")
-    require(
-        dtype.bits == types[0].dtype.bits and pred not in (dtype, types[0].dtype),
-        f"{types[0].text} has no reading as {dtype.name}",
-        0,
-    )
-    return (tensor(dtype, types[0].shape),)
+    (operand,), dtype = types, attrs.element("dtype")
+    legible = {operand.dtype, dtype}.isdisjoint({pred, c64}) or operand.dtype is dtype
+    require(legible, f"{operand.text} has no reading as {dtype.name}", 0)
+    shape, old, new = operand.shape, operand.dtype.bits, dtype.bits
+    if new > old:
+        parts = new // old
+        fits = bool(shape) and shape[-1] == parts
+        require(fits, f"{operand.text} needs a last dimension of {parts} for {dtype.name}", 0)
+        return (tensor(dtype, shape[:-1]),)
+    return (tensor(dtype, shape if new == old else (*shape, old // new)),)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from graphgen.ir import Attrs, TensorType, tensor
-from graphgen.ir.dtype import pred
-from graphgen.ops.opdef import Attr, define, require
+from graphgen.ops.opdef import Attr, define, number_operand, require
 
 REDUCERS = ("add", "maximum", "minimum")
 
@@ -32,7 +31,7 @@ def _dot_general(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType,
     """
     lhs, rhs = types
     require(lhs.dtype is rhs.dtype, f"element types differ: {lhs.text} and {rhs.text}", 1)
-    require(lhs.dtype is not pred, f"has no meaning for {lhs.text}", 0)
+    number_operand(types)
     lc, rc = attrs.integers("lhs_contracting_dims"), attrs.integers("rhs_contracting_dims")
     lb, rb = attrs.integers("lhs_batch_dims"), attrs.integers("rhs_batch_dims")
     _check_side(lhs, (*lb, *lc), 0)
@@ -69,6 +68,6 @@ def _reduce(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]
     """
     dimensions = attrs.integers("dimensions")
     _check_side(types[0], dimensions, 0)
-    require(types[0].dtype is not pred, f"has no meaning for {types[0].text}", 0)
+    number_operand(types)
     shape = [size for i, size in enumerate(types[0].shape) if i not in dimensions]
     return (tensor(types[0].dtype, shape),)

@@ -240,6 +240,11 @@ def float_operand(types: Sequence[TensorType], index: int = 0) -> None:
     require(types[index].dtype.is_float, f"needs floating point, got {types[index].text}", index)
 
 
+def number_operand(types: Sequence[TensorType], index: int = 0) -> None:
+    """The operand is of an integer or floating-point type."""
+    require(types[index].dtype.is_number, f"has no meaning for {types[index].text}", index)
+
+
 def rank_of(types: Sequence[TensorType], index: int, rank: int, what: str) -> None:
     """The operand has ``rank`` dimensions."""
     require(

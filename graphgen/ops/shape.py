@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from graphgen.ir import Attrs, Dim, TensorType, tensor
-from graphgen.ir.dtype import pred
 from graphgen.ops.opdef import Attr, define, require
 
 
@@ -29,8 +28,9 @@ def _iota(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
     """
     shape, dimension = attrs.dims("shape"), attrs.integer("dimension")
     require(0 <= dimension < len(shape), f"dimension {dimension} of {list(shape)}")
-    require(attrs.element("dtype") is not pred, "counts have no meaning in pred")
-    return (tensor(attrs.element("dtype"), shape),)
+    kind = attrs.element("dtype")
+    require(kind.is_number, f"counts have no meaning in {kind.name}")
+    return (tensor(kind, shape),)
 
 
 @define("broadcast_in_dim", "operand", Attr("shape", "dims"), Attr("dimensions", "integers", ()))

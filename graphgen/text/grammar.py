@@ -9,7 +9,7 @@ from functools import lru_cache
 
 from graphgen.errors import GraphgenError
 from graphgen.ir import AttrValue, Dim, DType, Literal, TensorType, dtype, parse_dim, tensor
-from graphgen.ir.dtype import DTYPES, encode
+from graphgen.ir.dtype import DTYPES, c64, encode
 from graphgen.ops import Attr
 
 NAME = r"[\w.\-][\w.$\-]*"
@@ -32,8 +32,10 @@ def format_number(value: bool | int | float, kind: DType) -> str:
 
 def format_literal(literal: Literal) -> str:
     """``f32[](0.5)``, ``f32[2](1.0,0.1)``, or hexadecimal bytes where digits would not do."""
-    values = literal.values()
     head = f"{literal.dtype.name}[{','.join(map(str, literal.shape))}]"
+    if literal.dtype is c64:
+        return f"{head}(0x{literal.data.hex()})"
+    values = literal.values()
     exact = not any(isinstance(v, float) and math.isnan(v) for v in values)
     if exact and len(values) <= MOST_ELEMENTS:
         return f"{head}({','.join(format_number(v, literal.dtype) for v in values)})"

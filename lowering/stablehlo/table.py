@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 from graphgen.composites import decompose, take_by_gather
 from graphgen.ir import Attrs, DType, Literal, Op, tensor
+from graphgen.ir.dtype import f8e4m3fn, lowest
 from lowering.stablehlo.types import dense_text, element_text, type_text
 
 # (op, result names, operand names) -> the op's text without location, perhaps of several lines.
@@ -109,6 +110,9 @@ def neutral(kind: str, dtype: DType) -> Literal:
     if kind == "add":
         return Literal.of(dtype, 0.0 if dtype.is_float else 0)
     sign = -1 if kind == "maximum" else 1
+    if dtype is f8e4m3fn:
+        # It has no infinity.
+        return Literal.of(dtype, sign * -lowest(dtype))
     if dtype.is_float:
         return Literal.of(dtype, sign * math.inf)
     if dtype.name[0] == "u":

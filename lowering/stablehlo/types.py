@@ -3,26 +3,32 @@
 from __future__ import annotations
 
 import math
-import struct
 
 from graphgen.ir import DType, Literal, TensorType
+from graphgen.ir.dtype import c64, encode
 
 _ELEMENT = {
     "pred": "i1",
+    "s4": "i4",
     "s8": "i8",
     "s16": "i16",
     "s32": "i32",
     "s64": "i64",
+    "u4": "ui4",
     "u8": "ui8",
     "u16": "ui16",
     "u32": "ui32",
     "u64": "ui64",
+    "f8e4m3": "f8E4M3",
+    "f8e4m3fn": "f8E4M3FN",
+    "f8e5m2": "f8E5M2",
+    "c64": "complex<f32>",
 }
 _text: dict[TensorType, str] = {}
 
 
 def element_text(dtype: DType) -> str:
-    """``i32`` for s32, ``i1`` for pred, floats as they are."""
+    """``i32`` for s32, ``i1`` for pred, ``f32`` for f32, ``f8E5M2`` for f8e5m2."""
     return _ELEMENT.get(dtype.name, dtype.name)
 
 
@@ -37,6 +43,8 @@ def type_text(type_: TensorType) -> str:
 
 def dense_text(literal: Literal) -> str:
     """``dense<0.5>`` for a scalar, the raw bytes in hexadecimal for anything longer."""
+    if literal.dtype is c64:
+        return f'dense<"0x{literal.data.hex().upper()}">' if literal.data else "dense<>"
     values = literal.values()
     if len(values) == 1:
         return f"dense<{_number(values[0], literal.dtype)}>"
@@ -65,8 +73,4 @@ def _number(value: bool | int | float, dtype: DType) -> str:
     if math.isfinite(value):
         return f"{value:.17e}"
     # Infinities and NaN have no decimal form in MLIR.
-    formats = {"f16": ("<e", 2), "f32": ("<f", 4), "f64": ("<d", 8)}
-    if dtype.name == "bf16":
-        return "0x" + struct.pack("<f", value)[2:][::-1].hex().upper()
-    code, _ = formats[dtype.name]
-    return "0x" + struct.pack(code, value)[::-1].hex().upper()
+    return "0x" + encode(dtype, value)[::-1].hex().upper()

@@ -269,14 +269,14 @@ def convert_of_convert(op: Op, b: Builder) -> Sequence[Value] | No:
 
 
 # Bits of the significand; all of these but f16 have the exponents of every smaller type.
-_SIGNIFICANT = {"f16": 11, "bf16": 8, "f32": 24, "f64": 53}
+_SIGNIFICANT = {"f8e5m2": 3, "f8e4m3": 4, "f8e4m3fn": 4, "f16": 11, "bf16": 8, "f32": 24, "f64": 53}
 
 
 def keeps(narrow: DType, wide: DType) -> bool:
     """Whether every value of ``narrow`` is a value of ``wide``."""
     if narrow is wide or narrow is pred:
         return True
-    if wide is pred:
+    if not (narrow.is_number and wide.is_number):
         return False
     if narrow.is_float:
         return wide.is_float and wide.bits > narrow.bits

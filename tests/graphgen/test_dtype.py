@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from graphgen.errors import GraphgenError
 from graphgen.eval import numpy_dtype
 from graphgen.ir import DType, Literal, dtype
-from graphgen.ir.dtype import DTYPES, bf16, decode, encode, f32, lowest
+from graphgen.ir.dtype import DTYPES, bf16, decode, encode, f8e4m3fn, f32, lowest
 
 FLOATS = [kind for kind in DTYPES.values() if kind.is_float]
 INTEGERS = [kind for kind in DTYPES.values() if kind.is_integer]
@@ -28,9 +28,11 @@ def from_bits(bits: int) -> float:
 def test_size_and_kind_are_those_of_numpy(kind: DType):
     theirs = numpy_dtype(kind)
     assert theirs.itemsize == kind.bytes
-    is_float = theirs.kind == "f" or theirs == ml_dtypes.bfloat16
-    assert kind.is_float == is_float
-    assert kind.is_integer == (theirs.kind in "iu")
+    assert kind.is_float == kind.name.startswith(("f", "bf"))
+    assert kind.is_integer == kind.name.startswith(("s", "u"))
+    if theirs.kind != "V":
+        assert kind.is_float == (theirs.kind == "f")
+        assert kind.is_integer == (theirs.kind in "iu")
 
 
 @given(st.integers(0, 2**32 - 1))
@@ -66,15 +68,55 @@ def test_bf16_ties_and_ends(bits: int):
 @pytest.mark.parametrize("kind", FLOATS, ids=str)
 @given(value=st.floats(allow_nan=False, width=16))
 def test_floats_have_numpy_bytes_and_come_back(kind: DType, value: float):
+    if not np.isfinite(np.asarray(value).astype(numpy_dtype(kind))) and (
+        math.isfinite(value) or kind is f8e4m3fn
+    ):
+        with pytest.raises(GraphgenError, match="is not a value of"):
+            encode(kind, value)
+        return
     data = encode(kind, value)
     assert data == np.asarray(value, numpy_dtype(kind)).tobytes()
     (back,) = decode(kind, data)
     assert encode(kind, back) == data
 
 
+@pytest.mark.parametrize("kind", [k for k in FLOATS if k.bits == 8], ids=str)
+def test_every_code_of_an_eight_bit_float(kind: DType):
+    codes = np.arange(256, dtype=np.uint8)
+    theirs = codes.view(numpy_dtype(kind)).astype(np.float64)
+    np.testing.assert_array_equal(decode(kind, codes.tobytes()), theirs)
+    for code, value in zip(codes, theirs, strict=True):
+        if not math.isnan(value):
+            assert encode(kind, float(value))[0] == code
+    (back,) = decode(kind, encode(kind, math.nan))
+    assert math.isnan(back)
+
+
+@pytest.mark.parametrize("kind", [k for k in FLOATS if k.bits == 8], ids=str)
+@given(bits=st.integers(0, 2**31 - 1), scale=st.integers(-14, 17))
+def test_eight_bit_floats_round_as_ml_dtypes(kind: DType, bits: int, scale: int):
+    value = math.ldexp(1 + (bits & 0xFFFF) / 2**16, scale) * (-1 if bits & 0x10000 else 1)
+    # A tie, and just beside it, as well.
+    for number in (value, math.ldexp(round(math.ldexp(value, 5 - scale)), scale - 5)):
+        theirs = np.float64(number).astype(numpy_dtype(kind))
+        if np.isfinite(theirs):
+            assert encode(kind, number) == theirs.tobytes()
+        else:
+            with pytest.raises(GraphgenError, match="is not a value of"):
+                encode(kind, number)
+
+
+def test_a_complex_type_has_a_name_and_a_size_only():
+    assert dtype("c64").bytes == 8
+    for use in (lambda: encode(dtype("c64"), 1.0), lambda: decode(dtype("c64"), bytes(8))):
+        with pytest.raises(GraphgenError) as caught:
+            use()
+        assert caught.value.code == "GG0104"
+
+
 @pytest.mark.parametrize("kind", INTEGERS, ids=str)
 def test_integers_hold_their_ends_and_nothing_beyond(kind: DType):
-    info = np.iinfo(numpy_dtype(kind))
+    info = ml_dtypes.iinfo(numpy_dtype(kind))
     ends = [int(info.min), 0, int(info.max)]
     data = b"".join(encode(kind, value) for value in ends)
     assert data == np.asarray(ends, numpy_dtype(kind)).tobytes()
@@ -109,7 +151,7 @@ def test_lowest_float_is_the_most_negative_finite_one(kind: DType):
 
 @pytest.mark.parametrize("kind", INTEGERS, ids=str)
 def test_lowest_integer(kind: DType):
-    assert lowest(kind) == np.iinfo(numpy_dtype(kind)).min
+    assert lowest(kind) == ml_dtypes.iinfo(numpy_dtype(kind)).min
 
 
 def test_lookup_by_name():
@@ -120,7 +162,8 @@ def test_lookup_by_name():
     assert caught.value.code == "GG0101"
     assert str(caught.value) == (
         "error[GG0101]: unknown dtype 'float32'\n"
-        "  help: known: pred, s8, s16, s32, s64, u8, u16, u32, u64, f16, bf16, f32, f64"
+        "  help: known: pred, c64, s4, s8, s16, s32, s64, u4, u8, u16, u32, u64, "
+        "f8e4m3, f8e4m3fn, f8e5m2, f16, bf16, f32, f64"
     )
 
 

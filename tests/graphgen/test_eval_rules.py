@@ -23,8 +23,10 @@ Reference = Callable[..., Any]
 
 # NumPy's names, written out apart from graphgen's own table.
 NUMPY_NAMES = {
-    "pred": "bool", "s8": "int8", "s16": "int16", "s32": "int32", "u8": "uint8", "u16": "uint16",
-    "f16": "float16", "bf16": "bfloat16", "f32": "float32",
+    "pred": "bool", "s4": "int4", "s8": "int8", "s16": "int16", "s32": "int32", "u4": "uint4",
+    "u8": "uint8", "u16": "uint16", "u32": "uint32", "f8e4m3": "float8_e4m3",
+    "f8e4m3fn": "float8_e4m3fn", "f8e5m2": "float8_e5m2", "f16": "float16", "bf16": "bfloat16",
+    "f32": "float32",
 }  # fmt: skip
 
 
@@ -84,6 +86,8 @@ def reduce(attrs: Attrs, x: Any) -> Any:
     is_float = jax.numpy.issubdtype(x.dtype, np.floating)
     low = -np.inf if is_float else jax.numpy.iinfo(x.dtype).min
     high = np.inf if is_float else jax.numpy.iinfo(x.dtype).max
+    if x.dtype == "float8_e4m3fn":  # it has no infinity
+        low, high = jax.numpy.finfo(x.dtype).min, jax.numpy.finfo(x.dtype).max
     start, combine = {
         "add": (0, lax.add),
         "maximum": (low, lax.max),
@@ -111,7 +115,8 @@ REFERENCE: dict[str, Reference] = {
     "cosine": lambda a, x: lax.cos(x),
     "sine": lambda a, x: lax.sin(x),
     "negate": lambda a, x: lax.neg(x),
-    "abs": lambda a, x: lax.abs(x),
+    # jax has no abs of 4 bits.
+    "abs": lambda a, x: abs(x.astype("int8")).astype("int4") if x.dtype == "int4" else lax.abs(x),
     "round_nearest_even": lambda a, x: lax.round(x, lax.RoundingMethod.TO_NEAREST_EVEN),
     "clamp": lambda a, low, x, high: lax.clamp(low, x, high),
     "add": lambda a, x, y: lax.add(x, y),
@@ -171,7 +176,14 @@ def difference(sample: Sample, ours: Array, theirs: Array) -> str:
     """What is different, empty when nothing that matters."""
     if (ours.dtype, ours.shape) != (theirs.dtype, theirs.shape):
         return f"{sample.name}: {ours.dtype}{ours.shape} and {theirs.dtype}{theirs.shape}"
-    ulps = {"f32": 3e-6, "bf16": 2**-8, "f16": 2**-10}
+    ulps = {
+        "f32": 3e-6,
+        "bf16": 2**-8,
+        "f16": 2**-10,
+        "f8e4m3": 2**-3,
+        "f8e4m3fn": 2**-3,
+        "f8e5m2": 2**-2,
+    }
     tolerance = 0.0 if sample.exact else ulps[sample.result.split("[")[0]]
     wide = [np.asarray(x).astype(np.float64) for x in (ours, theirs)]
     if np.allclose(*wide, rtol=tolerance, atol=tolerance, equal_nan=True):
@@ -196,11 +208,11 @@ def test_meaning_is_double_precision(name: str):
     given = inputs(samples)
     native, wide = evaluate(function, given), evaluate(function, given, MEANING)
     for item, key in zip(samples, native, strict=True):
-        is_float = item.result.split("[")[0] in ("f32", "bf16", "f16")
+        is_float = item.result.split("[")[0].startswith(("f", "bf"))
         wanted = np.dtype(np.float64) if is_float else native[key].dtype
         assert wide[key].dtype == wanted, item.name
         assert wide[key].shape == native[key].shape, item.name
-        if name in ("convert", "constant", "iota") and is_float:
+        if name in ("convert", "constant", "iota") and is_float and "f8e4m3fn" not in item.result:
             # Nothing is rounded: the operand itself, in double precision.
             assert np.all(np.isnan(wide[key]) == np.isnan(native[key].astype(np.float64)))
 

@@ -193,7 +193,14 @@ select pred[2] f32[2] f32[3]
 select pred[3] f32[2] f32[2]
 select pred[] f32[2] f32[2]
 convert f32[2] f32[2] dtype=bf16
-bitcast_convert f32[2] dtype=u16
+convert c64[2] dtype=f32
+convert f32[2] dtype=c64
+add c64[2] c64[2]
+compare c64[2] c64[2] direction=EQ
+iota dtype=c64 shape=[2] dimension=0
+bitcast_convert u16[2] dtype=u64
+bitcast_convert u16[] dtype=f32
+bitcast_convert c64[2] dtype=f32
 bitcast_convert pred[2] dtype=u8
 constant f32[2] value=f32[](1.0)
 iota dtype=s32 shape=[2,3] dimension=2

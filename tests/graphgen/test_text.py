@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from graphgen.errors import GraphgenError
-from graphgen.ir import Literal, Module, dtype, loc, parse_dim
+from graphgen.ir import DType, Literal, Module, dtype, loc, parse_dim
 from graphgen.ir.dtype import DTYPES
 from graphgen.models import SHAPES, build, known_shape
 from graphgen.ops import Attr, verify
@@ -119,7 +119,8 @@ def test_names_are_kept_and_made_unique():
         "f32[2](1.0,-0.0)", "f32[0]()", "f32[2,0]()", "s32[2](-1,2147483647)",
         "pred[2](true,false)", "bf16[](3.38953e+38)", "f64[](0.1)", "f16[](65504.0)",
         "f32[](0x0000c07f)", "u64[](18446744073709551615)", "f32[](1.1754944e-38)",
-        "f32[](1.4013e-45)", "bf16[](0.200195)",
+        "f32[](1.4013e-45)", "bf16[](0.200195)", "s4[2](-8,7)", "u4[](15)", "f8e4m3fn[](448.0)",
+        "f8e5m2[2](inf,0.0625)", "f8e4m3[](-240.0)", "c64[1](0x0000803f00000040)",
     ],
 )  # fmt: skip
 def test_literals_are_read_back(text: str):
@@ -129,8 +130,8 @@ def test_literals_are_read_back(text: str):
 
 
 @pytest.mark.parametrize("kind", DTYPES.values(), ids=str)
-def test_long_literals_are_bytes(kind: object):
-    literal = Literal.of(kind, [1] * 65)  # pyright: ignore[reportArgumentType]
+def test_long_literals_are_bytes(kind: DType):
+    literal = Literal(kind, (65,), bytes(range(65)) * kind.bytes)
     text = format_literal(literal)
     assert text.startswith(f"{kind}[65](0x")
     assert parse_literal(text) == literal

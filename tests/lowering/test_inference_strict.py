@@ -21,7 +21,10 @@ from lowering.stablehlo import emit_stablehlo
 Use = tuple[list[TensorType], dict[str, AttrValue]]
 
 CONTEXT = jax_mlir.make_ir_context()
-KINDS = st.sampled_from([DTYPES[name] for name in ("f32", "bf16", "s32", "u8", "pred", "s64")])
+NEW = ("s4", "f8e4m3", "f8e4m3fn", "f8e5m2", "c64")
+KINDS = st.sampled_from(
+    [DTYPES[name] for name in ("f32", "bf16", "s32", "u8", "pred", "s64", *NEW)]
+)
 SIZES = st.integers(0, 3)
 SHAPES = st.lists(SIZES, max_size=3)
 TYPES = st.builds(tensor, KINDS, SHAPES)
@@ -118,6 +121,8 @@ USES: dict[str, st.SearchStrategy[Use]] = {
 
 
 def filled(type_: TensorType) -> Literal:
+    if type_.dtype.name == "c64":
+        return Literal(type_.dtype, type_.dims, b"\0" * type_.nbytes)
     value: object = True if type_.dtype.name == "pred" else 1.5 if type_.dtype.is_float else 3
     for size in reversed(type_.dims):
         value = [value] * size

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 import pytest
 from jax._src.interpreters import mlir as jax_mlir
@@ -11,7 +12,7 @@ from graphgen.build import Builder
 from graphgen.errors import GraphgenError
 from graphgen.eval import Array, evaluate, evaluate_ranks, numpy_dtype
 from graphgen.ir import Function, Literal, Module, dtype, loc, symbol, tensor
-from graphgen.ir.dtype import DTYPES, f32, s32
+from graphgen.ir.dtype import DTYPES, f8e4m3fn, f32, s32
 from lowering.cpu import compile_program
 from lowering.stablehlo import emit_stablehlo
 from lowering.stablehlo.table import neutral
@@ -19,7 +20,14 @@ from lowering.stablehlo.types import dense_text, type_text
 from tests.oracles.op_samples import BY_OP, Sample, inputs, program
 
 # Differences in the last place add up where XLA reorders or keeps 16-bit sums narrow.
-ROUNDING = {"f32": 1e-5, "bf16": 2**-6, "f16": 2**-9}
+ROUNDING = {
+    "f32": 1e-5,
+    "bf16": 2**-6,
+    "f16": 2**-9,
+    "f8e4m3": 2**-3,
+    "f8e4m3fn": 2**-3,
+    "f8e5m2": 2**-2,
+}
 
 
 def accepted(text: str) -> bool:
@@ -84,15 +92,17 @@ def test_all_reduce_within_groups_of_different_sizes():
 
 def test_the_neutral_element_changes_nothing():
     for kind in DTYPES.values():
-        if kind.name == "pred":
+        if not kind.is_number:
             continue
         (zero,), (low,), (high,) = (
             neutral(how, kind).values() for how in ("add", "maximum", "minimum")
         )
         assert zero == 0
         if kind.is_integer:
-            info = np.iinfo(numpy_dtype(kind))
+            info = ml_dtypes.iinfo(numpy_dtype(kind))
             assert (low, high) == (info.min, info.max)
+        elif kind is f8e4m3fn:
+            assert (low, high) == (-448.0, 448.0)
         else:
             assert (low, high) == (-np.inf, np.inf)
 

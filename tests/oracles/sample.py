@@ -1,0 +1,102 @@
+"""One small use of an op, with arrays for its operands; and the program of many of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from graphgen.eval import Array, numpy_dtype
+from graphgen.ir import Module, TensorType
+from graphgen.text import parse
+from graphgen.text.grammar import parse_type
+
+INF, NAN = float("inf"), float("nan")
+LOWEST, HIGHEST = -(2**31), 2**31 - 1
+FLOATS = ("f32", "bf16", "f16")
+NUMBERS = (*FLOATS, "s32", "u8")
+# Zeros of both signs, ties, ends and what is no number.
+AWKWARD = [0.0, -0.0, 1.0, -1.5, 0.3, -7.25, 60.0, -60.0, INF, -INF, NAN, 2.5]
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One use.
+
+    Attributes:
+        name: says which use it is; its op comes first.
+        types: of the operands.
+        attrs: as text, each preceded by a space.
+        result: type of the result.
+        given: arrays (as nested lists) for operands that should not be random: ``x0``, ``x1``, ...
+        exact: no rounding is involved, so every execution gives the same bits.
+    """
+
+    name: str
+    op: str
+    types: tuple[str, ...]
+    attrs: str
+    result: str
+    given: Mapping[str, object] = field(default_factory=dict[str, object])
+    exact: bool = True
+
+    def arrays(self) -> list[Array]:
+        """An array for each operand: the given one, or a random one that is always the same."""
+        random = np.random.default_rng(sum(map(ord, self.name)))
+        out: list[Array] = []
+        for index, text in enumerate(self.types):
+            type_ = parse_type(text)
+            if (given := self.given.get(f"x{index}")) is None:
+                out.append(any_array(random, type_))
+            else:
+                out.append(np.array(given).astype(numpy_dtype(type_.dtype)).reshape(type_.dims))
+        return out
+
+
+def program(samples: Sequence[Sample]) -> Module:
+    """A module whose function ``@f`` takes ``i.x0, i.x1, ...`` and returns ``i`` for sample i."""
+    args: list[str] = []
+    ops: list[str] = []
+    for i, item in enumerate(samples):
+        names = [f"%{i}.x{j}" for j in range(len(item.types))]
+        args += [f"  arg {name} : {type_}" for name, type_ in zip(names, item.types, strict=True)]
+        ops.append(f"  %y.{i} = {item.op}({', '.join(names)}){item.attrs} : {item.result}")
+    returns = [f"  return {i} = %y.{i}" for i in range(len(samples))]
+    lines = ["module @m level=target {", "}", "", "func @f {", *args, *ops, *returns, "}", ""]
+    return parse("\n".join(lines))
+
+
+def inputs(samples: Sequence[Sample]) -> dict[str, Array]:
+    """What :func:`program` takes."""
+    return {
+        f"{i}.x{j}": array
+        for i, item in enumerate(samples)
+        for j, array in enumerate(item.arrays())
+    }
+
+
+def any_array(random: np.random.Generator, type_: TensorType) -> Array:
+    """Normal floats, small integers, both truth values."""
+    kind = numpy_dtype(type_.dtype)
+    if type_.dtype.name == "pred":
+        return random.integers(0, 2, type_.dims).astype(kind)
+    if type_.dtype.is_float:
+        return (2 * random.standard_normal(type_.dims)).astype(kind)
+    low = 0 if type_.dtype.name.startswith("u") else -9
+    return random.integers(low, 10, type_.dims).astype(kind)
+
+
+def sample(
+    name: str,
+    use: str,
+    result: str,
+    exact: bool = True,
+    given: Mapping[str, object] | None = None,
+    **operands: object,
+) -> Sample:
+    """``use`` is ``op type... attr=value...``; operands are called x0, x1, ..."""
+    op, *words = use.split()
+    types = tuple(word for word in words if "=" not in word)
+    attrs = "".join(f" {word}" for word in words if "=" in word)
+    return Sample(name, op, types, attrs, result, {**(given or {}), **operands}, exact)

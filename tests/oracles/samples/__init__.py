@@ -1,0 +1,1 @@
+"""Small uses of every simple op, one file a family."""
