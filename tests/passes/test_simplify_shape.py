@@ -296,12 +296,17 @@ def test_there_and_back_is_nothing():
     assert lines == []
 
 
-@pytest.mark.parametrize("narrow", DTYPES)
-@pytest.mark.parametrize("wide", DTYPES)
+REAL = [name for name in DTYPES if name != "c64"]
+
+
+@pytest.mark.parametrize("narrow", REAL)
+@pytest.mark.parametrize("wide", REAL)
 def test_a_type_keeps_another_when_every_value_comes_back(narrow: str, wide: str):
     a, b = numpy_dtype(DTYPES[narrow]), numpy_dtype(DTYPES[wide])
     if narrow == "pred":
         values = np.array([False, True])
+    elif DTYPES[narrow].bits == 4:
+        values = np.arange(16).astype(a)
     elif a.itemsize <= 2:
         values = np.arange(1 << (8 * a.itemsize)).astype(f"u{a.itemsize}").view(a)
     else:
@@ -320,7 +325,7 @@ def test_a_type_keeps_another_when_every_value_comes_back(narrow: str, wide: str
             int(m) == int(v)
             if np.isfinite(float(v)) and float(v).is_integer() and np.isfinite(float(m))
             else True
-            for m, v in zip(middle[finite].tolist(), values[finite].tolist(), strict=True)
+            for m, v in zip(middle[finite], values[finite], strict=True)
         ]
     assert keeps(DTYPES[narrow], DTYPES[wide]) == (same and all(exact))
 
