@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
+from typing import ClassVar
 
 from passes.canonical.canonicalize import Canonicalize
 from passes.cleanup.cse import CommonSubexpressions
 from passes.cleanup.dce import DeadCodeElimination
 from passes.core import Pass, parse_pipeline
+from passes.core.named import NamedPipeline
+from passes.core.options import choice
 from passes.core.order import check_order
+from passes.core.registry import register_pipeline
 from passes.fusion.fuse_projections import FuseProjections
 from passes.legalize.cache_bits import CacheAsBits
-from passes.legalize.legalize import Legalize
+from passes.legalize.legalize import TARGETS, Legalize
 from passes.sharding.annotate import Shard
 from passes.sharding.partition import Partition
 from passes.specialize.specialize import Specialize
@@ -29,18 +32,54 @@ class Buckets:
     slots: int = 0
 
 
+_SIZES = Buckets()
+
+
+@register_pipeline
+@dataclass(frozen=True)
+class Default(NamedPipeline):
+    """From the logical module to programs ready to be lowered for a target.
+
+    Options:
+        target: what to legalize for.
+        tp: ranks the model is split over; 1 leaves out the sharding phase.
+        batch: sizes of B.
+        context: buckets of the prefill programs.
+        tokens: buckets of the decode programs.
+        slots: of a cache row; by default the largest bucket.
+        min_rows: rows a 16-bit product with a weight is padded to.
+    """
+
+    name: ClassVar[str] = "default"
+    target: str = choice("cpu", TARGETS)
+    tp: int = 1
+    batch: tuple[int, ...] = _SIZES.batch
+    context: tuple[int, ...] = _SIZES.context
+    tokens: tuple[int, ...] = _SIZES.tokens
+    slots: int = _SIZES.slots
+    min_rows: int = 8
+
+    def passes(self) -> list[Pass]:
+        """The passes, for these options."""
+        buckets = Buckets(self.batch, self.context, self.tokens, self.slots)
+        return default(buckets, tp=self.tp, target=self.target, min_rows=self.min_rows)
+
+
 def parse(text: str, buckets: Buckets | None = None) -> list[Pass]:
-    """Passes from text, where ``default`` or ``default{tp=2}`` stands for the default pipeline.
+    """Passes from text, where ``default{target=cpu,tp=2}`` stands for the default pipeline.
+
+    Args:
+        text: see :func:`parse_pipeline`.
+        buckets: the default pipeline's, where it names none.
 
     Raises:
         GraphgenError: GG0301, GG0302, and GG0303 for an order that is right for no module.
     """
-
-    def expand(match: re.Match[str]) -> str:
-        passes = default(buckets or Buckets(), tp=int(match[1] or 1))
-        return ",".join(map(str, passes))
-
-    passes = parse_pipeline(re.sub(r"(?<![\w-])default(?:\{tp=(\d+)\})?(?![\w-])", expand, text))
+    sizes = buckets or Buckets()
+    named = Default(
+        batch=sizes.batch, context=sizes.context, tokens=sizes.tokens, slots=sizes.slots
+    )
+    passes = parse_pipeline(text, [named])
     check_order(passes)
     return passes
 

@@ -41,6 +41,9 @@ COMMANDS: Final[Mapping[str, Entry]] = {
     "lower": Entry("graphgen.cli.lower", "lower", "Turn a module's programs into StableHLO."),
     "run": Entry("graphgen.cli.run", "run", "Run a program and describe what it gives."),
     "passes": Entry("graphgen.cli.passes", "passes", "List the passes, or explain one."),
+    "pipeline": Entry(
+        "graphgen.cli.pipelines", "pipeline", "List the pipelines, or show what one is made of."
+    ),
     "ops": Entry("graphgen.cli.ops", "ops", "List the ops, or explain one."),
 }
 

@@ -1,13 +1,16 @@
-"""Every pass there is, with its options and its page."""
+"""Every pass and every pipeline there is, as tables, pages and JSON."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import MISSING, fields
-from inspect import getdoc
+import sys
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from graphgen.cli.console import Json, table
+
 if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
     from passes.core import Pass
 
 
@@ -18,24 +21,53 @@ def load_passes() -> Mapping[str, type[Pass]]:
     return all_passes()
 
 
-def options_of(item: type[Pass]) -> dict[str, tuple[str, str]]:
-    """Type and default of each option, as pipelines write them; no default is ``""``."""
-    from passes.core.pass_ import format_option
+def options_json(item: type[DataclassInstance]) -> list[Json]:
+    """Name, type, default, choices and meaning of each option."""
+    from passes.core.options import options_of
+    from passes.core.page import page_of
 
-    return {
-        field.name: (
-            str(field.type),
-            "" if field.default is MISSING else format_option(field.default),
-        )
-        for field in fields(item)
-    }
+    docs = page_of(item).options
+    return [
+        {
+            "name": option.name,
+            "type": option.kind_text,
+            "default": option.default,
+            "choices": list(option.among),
+            "doc": docs.get(option.name, ""),
+        }
+        for option in options_of(item).values()
+    ]
 
 
-def page_of(item: type[Pass]) -> str:
-    """The pass's docstring."""
-    return getdoc(item) or ""
+def options_table(item: type[DataclassInstance]) -> str:
+    """The same as a section of a page; empty where there are none."""
+    from passes.core.options import options_of
+    from passes.core.page import page_of
+
+    docs = page_of(item).options
+    rows = [
+        [f"  {option.name}", option.kind_text, option.default or "-", docs.get(option.name, "")]
+        for option in options_of(item).values()
+    ]
+    return f"\n{table(['Options:', 'type', 'default', ''], rows, sys.stdout)}" if rows else ""
 
 
-def summary_of(item: type[Pass]) -> str:
-    """The first line of the page."""
-    return page_of(item).partition("\n")[0]
+def pasteable(name: str, item: type[DataclassInstance]) -> str:
+    """How a pipeline names it, with every option at its default."""
+    from passes.core.options import options_of
+
+    options = ",".join(f"{o.name}={o.default}" for o in options_of(item).values())
+    return f"{name}{{{options}}}" if options else name
+
+
+def levels_text(takes: Sequence[str], gives: str) -> str:
+    """``logical | canonical -> target``; any level is an empty left side."""
+    from graphgen.ops import LEVELS
+
+    before = "any level" if set(takes) >= set(LEVELS) else " | ".join(takes)
+    return f"{before} -> {gives}" if gives else before
+
+
+def rounding_text(rounding: float) -> str:
+    """What a pass promises about the bits of the results."""
+    return f"up to {rounding:.0e} of the largest value" if rounding else "none: bit for bit"

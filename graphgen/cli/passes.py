@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from graphgen.cli.console import Json, table, write_json, write_stdout
-from graphgen.cli.pass_list import load_passes, options_of, page_of, summary_of
+from graphgen.cli.pass_list import (
+    levels_text,
+    load_passes,
+    options_json,
+    options_table,
+    pasteable,
+    rounding_text,
+)
 
 if TYPE_CHECKING:
     from passes.core import Pass
@@ -18,6 +25,9 @@ def passes(
     name: Annotated[
         str | None, typer.Argument(metavar="[NAME]", help="The pass to explain; none lists all.")
     ] = None,
+    plugin: Annotated[
+        list[str] | None, typer.Option("--plugin", metavar="FILE.py", help="A file with passes.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """List the passes, or explain one: what it does, its options, a module before and after.
@@ -26,46 +36,80 @@ def passes(
     Examples:
       graphgen passes
       graphgen passes specialize
-      graphgen passes --json
+      graphgen passes my-pass --plugin my_pass.py --json
     """
-    if name is not None:
-        from passes.core import find_pass
+    from passes.core.page import page_of
+    from passes.core.plugins import load_file
+    from passes.core.registry import find_pass
 
+    known = load_passes()
+    for path in plugin or []:
+        load_file(path)
+    if name is not None:
         item = find_pass(name)
         if as_json:
             write_json(_facts(item))
         else:
             write_stdout(_page(item))
-        return
-    known = load_passes()
-    if as_json:
+    elif as_json:
         write_json([_facts(known[key]) for key in sorted(known)])
     else:
-        rows = [[key, _levels(known[key]), summary_of(known[key])] for key in sorted(known)]
+        rows = [
+            [key, f"-> {item.gives}" if item.gives else "", page_of(item).summary]
+            for key, item in sorted(known.items())
+        ]
         write_stdout(table(["pass", "level", "what it does"], rows, sys.stdout))
 
 
 def _facts(item: type[Pass]) -> dict[str, Json]:
+    from passes.core.page import page_of
+
+    page = page_of(item)
     return {
         "name": item.name,
-        "summary": summary_of(item),
+        "summary": page.summary,
+        "doc": page.text,
+        "options": options_json(item),
         "takes": list(item.takes),
         "gives": item.gives or None,
-        "options": [
-            {"name": key, "type": kind, "default": default}
-            for key, (kind, default) in options_of(item).items()
-        ],
-        "doc": page_of(item),
+        "requires": list(item.requires),
+        "provides": list(item.provides),
+        "invalidates": list(item.invalidates),
+        "rounding": _rounding(item),
+        "given": page.given,
+        "result": page.result,
+        "result_of": page.passes or [item.name],
     }
 
 
-def _levels(item: type[Pass]) -> str:
-    return f"-> {item.gives}" if item.gives else ""
+def _rounding(item: type[Pass]) -> float | None:
+    # A pass may compute its promise from its options: then the class alone does not know it.
+    return item.rounding if isinstance(item.rounding, float | int) else None
 
 
 def _page(item: type[Pass]) -> str:
-    options = ",".join(f"{key}={default}" for key, (_, default) in options_of(item).items())
-    head = f"{item.name}{{{options}}}" if options else item.name
-    levels = f"Takes a module at level {', '.join(item.takes)}"
-    levels += f"; gives level {item.gives}." if item.gives else "; leaves the level as it is."
-    return f"{head}\n\n{page_of(item)}\n\n{levels}\n"
+    from passes.core.facts import FACTS
+    from passes.core.page import page_of
+
+    page = page_of(item)
+    rounding = _rounding(item)
+    rows = [
+        ["Level:", levels_text(item.takes, item.gives)],
+        *[["Requires:", f"{name}: {FACTS[name].doc}"] for name in item.requires],
+        *[["Provides:", f"{name}: {FACTS[name].doc}"] for name in item.provides],
+        *[["Takes away:", f"{name}: {FACTS[name].doc}"] for name in item.invalidates],
+        ["Rounding:", "by its options" if rounding is None else rounding_text(rounding)],
+    ]
+    # One heading for several lines of a kind.
+    for above, row in zip(reversed(rows[:-1]), reversed(rows[1:]), strict=True):
+        row[0] = "" if row[0] == above[0] else row[0]
+    width = max(len(row[0]) for row in rows) + 2
+    contract = "\n".join(f"{row[0]:{width}}{row[1]}" for row in rows)
+    how = f" ({page.how})" if page.how else ""
+    example = f"\nGiven:\n{_indented(page.given)}\n\nResult{how}:\n{_indented(page.result)}\n"
+    text = f"{pasteable(item.name, item)}\n\n{page.text}\n{options_table(item)}\n{contract}\n"
+    return text + (example if page.given else "")
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"    {line}".rstrip() for line in text.splitlines())

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar, cast
+from typing import ClassVar
 
 from graphgen.ir import Module
+from passes.core.options import write_options
 from passes.core.rewriter import Rewriter
 
 
@@ -41,19 +42,5 @@ class Pass(ABC):
         """Rewrite ``module`` in place."""
 
     def __str__(self) -> str:
-        fields = {
-            key: value
-            for key, value in vars(self).items()
-            if value != type(self).__dataclass_fields__[key].default
-        }
-        inner = ",".join(f"{key}={format_option(value)}" for key, value in fields.items())
+        inner = write_options(self)
         return f"{self.name}{{{inner}}}" if inner else self.name
-
-
-def format_option(value: object) -> str:
-    """An option value as pipelines write it."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, tuple):
-        return "[" + ",".join(map(format_option, cast(tuple[object, ...], value))) + "]"
-    return str(value)

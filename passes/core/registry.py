@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import fields
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from difflib import get_close_matches
 from typing import TypeVar
 
 from graphgen.errors import GraphgenError
 from passes.core.facts import FACTS
+from passes.core.named import NamedPipeline
+from passes.core.options import read_options
 from passes.core.pass_ import Pass
 from passes.core.plugins import load_all
 
 P = TypeVar("P", bound=Pass)
+N = TypeVar("N", bound=NamedPipeline)
 PASSES: dict[str, type[Pass]] = {}
+PIPELINES: dict[str, type[NamedPipeline]] = {}
 
 
 def register(cls: type[P]) -> type[P]:
@@ -26,19 +30,37 @@ def register(cls: type[P]) -> type[P]:
     return cls
 
 
+def register_pipeline(cls: type[N]) -> type[N]:
+    """Enter a pipeline under its name."""
+    assert cls.name not in PASSES | PIPELINES, cls.name
+    PIPELINES[cls.name] = cls
+    return cls
+
+
 def all_passes() -> Mapping[str, type[Pass]]:
     """Every pass there is by name, ours and those of installed packages."""
     load_all()
     return PASSES
 
 
-def parse_pipeline(text: str) -> list[Pass]:
+def all_pipelines() -> Mapping[str, type[NamedPipeline]]:
+    """Every pipeline that has a name, ours and those of installed packages."""
+    load_all()
+    return PIPELINES
+
+
+def parse_pipeline(text: str, named: Sequence[NamedPipeline] = ()) -> list[Pass]:
     """Passes from ``name,name{option=value,option=[1,2]}``.
+
+    Args:
+        text: names of passes and of pipelines such as ``default``.
+        named: pipelines whose options have other defaults here.
 
     Raises:
         GraphgenError: GG0301 unknown pass, GG0302 unknown option or bad value; both with the
             nearest names.
     """
+    given = {item.name: item for item in named}
     passes: list[Pass] = []
     rest = text.strip()
     while rest:
@@ -47,9 +69,20 @@ def parse_pipeline(text: str) -> list[Pass]:
             raise GraphgenError(
                 "GG0302", f"cannot read the pipeline at '{rest}'", help="write name,name{key=value}"
             )
-        passes.append(_make(match[1], match[2] or ""))
+        passes += _expand(match[1], match[2] or "", given)
         rest = rest[match.end() :]
     return passes
+
+
+def _expand(name: str, options: str, given: Mapping[str, NamedPipeline]) -> list[Pass]:
+    """The pass, or what the pipeline of this name stands for."""
+    if name not in PASSES and name not in PIPELINES:
+        load_all()
+    if name in PIPELINES:
+        cls = PIPELINES[name]
+        return replace(given.get(name) or cls(), **read_options(name, cls, options)).passes()
+    found = find_pass(name)
+    return [found(**read_options(name, found, options))]
 
 
 def find_pass(name: str) -> type[Pass]:
@@ -58,53 +91,20 @@ def find_pass(name: str) -> type[Pass]:
         load_all()
     found = PASSES.get(name)
     if found is None:
-        near = get_close_matches(name, PASSES, n=2)
-        known = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(PASSES)}"
-        raise GraphgenError("GG0301", f"unknown pass '{name}'", help=known)
+        raise _unknown("pass", name, [*PASSES, *PIPELINES])
     return found
 
 
-def _make(name: str, options: str) -> Pass:
-    cls = find_pass(name)
-    known_fields = {field.name: field for field in fields(cls)}
-    values: dict[str, object] = {}
-    for key, value in _pairs(name, options):
-        field = known_fields.get(key.replace("-", "_"))
-        if field is None:
-            names = ", ".join(known_fields) or "none"
-            raise GraphgenError("GG0302", f"{name} has no option '{key}'", help=f"it has {names}")
-        if field.name in values:
-            raise GraphgenError("GG0302", f"{name}: option '{key}' is given twice")
-        values[field.name] = _value(name, field.name, str(field.type), value)
-    return cls(**values)
+def find_pipeline(name: str) -> type[NamedPipeline]:
+    """The pipeline called ``name`` (GG0301 with the nearest names)."""
+    load_all()
+    found = PIPELINES.get(name)
+    if found is None:
+        raise _unknown("pipeline", name, list(PIPELINES))
+    return found
 
 
-_OPTION = re.compile(r"\s*([\w-]+)\s*=\s*(\[[^\]]*\]|[^,\[\]]*?)\s*(?:,|$)")
-
-
-def _pairs(owner: str, text: str) -> list[tuple[str, str]]:
-    """Keys and values of ``key=value,key=[1,2]``; all of the text must be understood."""
-    pairs: list[tuple[str, str]] = []
-    at = 0
-    while at < len(text):
-        match = _OPTION.match(text, at)
-        if not match:
-            what = f"{owner}: cannot read the options at '{text[at:]}'"
-            raise GraphgenError("GG0302", what, help="write key=value,key=[1,2]")
-        pairs.append((match[1], match[2]))
-        at = match.end()
-    return pairs
-
-
-def _value(owner: str, key: str, kind: str, text: str) -> object:
-    """An option's value, read as its field's type says."""
-    try:
-        if kind.startswith("tuple[int") or (kind.startswith("Sizes") and text.startswith("[")):
-            return tuple(int(item) for item in text.strip("[]").split(",") if item)
-        if kind == "int" or kind.startswith("Sizes"):
-            return int(text)
-        if kind == "bool":
-            return {"true": True, "false": False}[text]
-    except (ValueError, KeyError) as error:
-        raise GraphgenError("GG0302", f"{owner}: {key}={text} is not {kind}") from error
-    return text
+def _unknown(kind: str, name: str, known: Sequence[str]) -> GraphgenError:
+    near = get_close_matches(name, known, n=2)
+    help = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(known)}"
+    return GraphgenError("GG0301", f"unknown {kind} '{name}'", help=help)

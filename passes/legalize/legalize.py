@@ -8,6 +8,7 @@ from typing import ClassVar
 from graphgen.errors import GraphgenError
 from graphgen.ir import Module
 from passes.core import Pass, Rewriter, register
+from passes.core.options import choice
 from passes.legalize.cpu import padded_rows, wide_dot
 from passes.legalize.inline import Inliner
 
@@ -20,7 +21,7 @@ class Legalize(Pass):
     """Inline composites and rewrite ops into the forms the target runs fast.
 
     Options:
-        target: ``cpu``.
+        target: what the programs will run on.
         min_rows: rows a 16-bit product with a weight is padded to.
 
     Given:
@@ -58,7 +59,7 @@ f32[2,8]
     requires: ClassVar[tuple[str, ...]] = ("specialized", "partitioned")
     # Sums are taken in another order than the reference's, and 16-bit floats round differently.
     rounding: ClassVar[float] = 2e-2
-    target: str = "cpu"
+    target: str = choice("cpu", TARGETS)
     min_rows: int = 8
 
     def run(self, module: Module, rewriter: Rewriter) -> None:

@@ -18,8 +18,8 @@ from graphgen.text import parse, print_module
 from passes.canonical.canonicalize import Canonicalize
 from passes.cleanup.dce import DeadCodeElimination
 from passes.core import PASSES, Pass, Rewriter, parse_pipeline, run_pipeline
+from passes.core.options import format_option
 from passes.core.order import check_order
-from passes.core.pass_ import format_option
 from passes.legalize.legalize import Legalize
 from passes.pipelines import Buckets, default
 from passes.pipelines import parse as named
