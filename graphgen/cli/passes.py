@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
@@ -84,7 +84,8 @@ def _facts(item: type[Pass]) -> dict[str, Json]:
 
 def _rounding(item: type[Pass]) -> float | None:
     # A pass may compute its promise from its options: then the class alone does not know it.
-    return item.rounding if isinstance(item.rounding, float | int) else None
+    value = cast(object, item.rounding)
+    return value if isinstance(value, float | int) else None
 
 
 def _page(item: type[Pass]) -> str:

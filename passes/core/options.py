@@ -93,8 +93,9 @@ def read_options(owner: str, cls: type[DataclassInstance], text: str) -> dict[st
     for key, value in _pairs(owner, text):
         option = known.get(key.replace("-", "_"))
         if option is None:
-            names = ", ".join(known) or "none"
-            raise GraphgenError("GG0302", f"{owner} has no option '{key}'", help=f"it has {names}")
+            near = get_close_matches(key, known, n=1)
+            help = f"did you mean {near[0]}?" if near else f"it has {', '.join(known) or 'none'}"
+            raise GraphgenError("GG0302", f"{owner} has no option '{key}'", help=help)
         if option.name in values:
             raise GraphgenError("GG0302", f"{owner}: option '{key}' is given twice")
         try:

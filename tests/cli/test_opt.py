@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from inspect import cleandoc
 from pathlib import Path
 
 import pytest
 
 from graphgen.ops import OPS
-from graphgen.text import parse
+from graphgen.text import parse, print_module
+from passes.cleanup.cse import CommonSubexpressions
 from passes.core import PASSES, parse_pipeline
+from passes.core.registry import all_passes
+from passes.legalize.legalize import TARGETS
+from passes.pipelines import Buckets, default
 from tests.cli.conftest import done, error, facts, graphgen
 
 DEAD = """\
@@ -114,7 +119,92 @@ def test_the_page_of_a_pass_shows_options_that_can_be_pasted():
     assert "Given:" in text
     said = facts("passes", "legalize")
     assert said["gives"] == "target"
-    assert {"name": "min_rows", "type": "int", "default": "8"} in said["options"]
+    assert said["requires"] == ["specialized", "partitioned"]
+    assert said["result_of"] == ["legalize{min_rows=2}"]
+    target, rows = said["options"]
+    assert rows == {
+        "name": "min_rows",
+        "type": "int",
+        "default": "8",
+        "choices": [],
+        "doc": "rows a 16-bit product with a weight is padded to.",
+    }
+    assert (target["type"], target["choices"]) == (" | ".join(TARGETS), list(TARGETS))
+    assert "Requires:  specialized: every size is a number\n" in done("passes", "legalize").stdout
+
+
+@pytest.mark.parametrize("name", sorted(all_passes()))
+def test_every_page_can_be_read_back(name: str):
+    said, page = facts("passes", name), done("passes", name).stdout
+    assert all(option["doc"] and option["default"] is not None for option in said["options"])
+    assert print_module(parse(said["given"])) != print_module(parse(said["result"]))
+    assert [str(item) for item in parse_pipeline(page.splitlines()[0])] == [name]
+    assert page.splitlines()[2] == said["summary"]
+    head, _, rest = page.partition("\nGiven:\n")
+    given, _, result = rest.partition("\n\nResult")
+    assert cleandoc(given) == said["given"]
+    assert cleandoc(result.partition(":\n")[2]) == said["result"]
+    assert "\nLevel:" in head
+    assert "\nRounding:" in head
+
+
+def test_a_page_of_a_pass_of_ones_own(tmp_path: Path):
+    path = tmp_path / "mine.py"
+    path.write_text(
+        "from dataclasses import dataclass\n"
+        "from passes.core import Pass, PASSES, register\n"
+        "@dataclass(frozen=True)\n"
+        "class Mine(Pass):\n"
+        '    """Do as I say."""\n'
+        "    name = 'mine'\n"
+        "    ratio: float = 0.5\n"
+        "    def run(self, module, rewriter): pass\n"
+        "PASSES.pop('mine', None)\n"
+        "register(Mine)\n"
+    )
+    try:
+        assert done("passes", "mine", "--plugin", path).stdout.startswith(
+            "mine{ratio=0.5}\n\nDo as I say.\n\nOptions:"
+        )
+    finally:
+        PASSES.pop("mine", None)
+
+
+def test_pipelines_are_listed_and_explained():
+    (row,) = done("pipeline").stdout.splitlines()[1:]
+    assert row.startswith("default   From the logical module")
+    page = done("pipeline", "default").stdout
+    assert page.startswith("default{target=cpu,tp=1,")
+    assert page.endswith("\n  cse\n  dce\n")
+    said = facts("pipeline", "default")
+    assert said["passes"] == [str(item) for item in default(Buckets())]
+    assert [item["name"] for item in facts("pipeline")] == ["default"]
+
+
+def test_a_pipeline_is_shown_pass_by_pass():
+    said = facts("pipeline", "default{tp=2,min_rows=4,batch=[2]},cse", "--show")
+    wanted = [*default(Buckets(batch=(2,)), tp=2, min_rows=4), CommonSubexpressions()]
+    assert [item["pass"] for item in said] == [str(item) for item in wanted]
+    (legalize,) = [item for item in said if item["name"] == "legalize"]
+    assert legalize["options"] == {"target": "cpu", "min_rows": "4"}
+    assert legalize["gives"] == "target"
+    rows = done("pipeline", "default{tp=2}", "--show").stdout.splitlines()
+    assert len(rows) == 1 + len(default(Buckets(), tp=2))
+    (shard,) = [row for row in rows if " shard " in row]
+    assert shard.split()[2:] == ["logical", "|", "canonical", "raw-weights", "not", "partitioned"]
+
+
+def test_mistakes_in_pipelines():
+    assert error("pipeline", "canonicalize,defualt") == (
+        "error[GG0301]: unknown pass 'defualt'\n  help: did you mean default?\n"
+    )
+    assert error("pipeline", "default{target=gpu}", "--show").startswith(
+        "error[GG0302]: default: unknown target 'gpu'\n  help: "
+    )
+    assert error("pipeline", "legalize,partition", "--show") == (
+        "error[GG0303]: partition takes a module at level logical or canonical, not 'target'\n"
+        "  --> pass 2 of 2: partition\n  help: put partition before legalize\n"
+    )
 
 
 def test_unknown_pass():
