@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
-from graphgen.eval import Array, arguments_of, evaluate_output, numpy_dtype, rank_index
+from graphgen.eval import Array, numpy_dtype, rank_index
 from graphgen.ir import RANK, WEIGHTS_GLOBAL, WEIGHTS_RANK, Entry, Module, Role
 from lowering.cpu import DeviceValue
 from lowering.cpu.pjrt import put
 from runtime.checkpoint.match import check_tensors
 from runtime.checkpoint.source import Checkpoint
+from runtime.preparation.memory import arrays_in_one
+from runtime.preparation.pieces import Pieces, whole
+from runtime.preparation.plan import plan_output
 from runtime.progress import Progress
 
 # The arrays of one rank, by the name the programs know them by.
@@ -33,8 +38,8 @@ def check_checkpoint(checkpoint: Checkpoint, module: Module) -> None:
 
 
 def read_weight(checkpoint: Checkpoint, row: Entry) -> Array:
-    """One tensor in the module's element type."""
-    return checkpoint.read(row.name).astype(numpy_dtype(row.logical.dtype), copy=False)
+    """One tensor as the checkpoint has it; a view of the file where that can be."""
+    return checkpoint.read(row.name)
 
 
 def program_weights(module: Module) -> list[Entry]:
@@ -57,60 +62,65 @@ class RankWeights:
 
     Args:
         module: at level ``target``.
-        read: gives a checkpoint tensor in the module's element type.
+        read: gives a checkpoint tensor; it is converted to the module's element type.
     """
 
     def __init__(self, module: Module, read: Callable[[Entry], Array]) -> None:
         self.module = module
         self.read = read
 
-    def on_rank(self, row: Entry, rank: int) -> Array:
+    def on_rank(self, row: Entry, rank: int) -> Pieces:
         """What the programs of one rank see as the weight or param ``row``."""
-        return self._made(row, rank, self.read)
+        return self._made(row.name, rank, self._weight)
 
-    def on_ranks(self, row: Entry) -> list[Array]:
+    def on_ranks(self, row: Entry) -> list[Pieces]:
         """The same for all ranks, reading each checkpoint tensor once."""
-        seen: dict[str, Array] = {}
+        seen: dict[str, Pieces] = {}
 
-        def read(weight: Entry) -> Array:
+        def once(weight: Entry) -> Pieces:
             if weight.name not in seen:
-                seen[weight.name] = self.read(weight)
+                seen[weight.name] = self._weight(weight)
             return seen[weight.name]
 
-        return [self._made(row, rank, read) for rank in range(self.module.ranks)]
+        return [self._made(row.name, rank, once) for rank in range(self.module.ranks)]
 
-    def _made(self, row: Entry, rank: int, read: Callable[[Entry], Array]) -> Array:
-        return read(row) if row.role is Role.WEIGHT else self._output(row.name, rank, read)
+    def _weight(self, row: Entry) -> Pieces:
+        return whole(self.read(row), numpy_dtype(row.logical.dtype))
 
-    def _output(self, name: str, rank: int, read: Callable[[Entry], Array]) -> Array:
-        """One output of ``@weights.rank``, or of ``@weights.global``, by what it is made of."""
+    def _made(self, name: str, rank: int, read: Callable[[Entry], Pieces]) -> Pieces:
+        """A checkpoint tensor, or an output of a weight program by what it is made of."""
+        row = self.module.interface.get(name)
+        if row is not None and row.role is Role.WEIGHT:
+            return read(row)
         function = next(
             found
             for home in (WEIGHTS_RANK, WEIGHTS_GLOBAL)
             if (found := self.module.functions.get(home))
             and any(output == name for output, _ in found.outputs)
         )
-        inputs: dict[str, Array] = {}
-        for argument in arguments_of(function, name):
-            weight = self.module.interface.get(argument)
-            if argument == RANK:
-                inputs[argument] = rank_index(rank)
-            elif weight is not None and weight.role is Role.WEIGHT:
-                inputs[argument] = read(weight)
-            else:
-                inputs[argument] = self._output(argument, rank, read)
-        return evaluate_output(function, name, inputs)
+        return plan_output(function, name, rank, lambda made: self._made(made, rank, read))
 
 
 def put_weights(weights: RankWeights, progress: Progress) -> dict[str, DeviceValue]:
-    """All weights on the devices, by the names the programs use."""
+    """All weights on the devices, by the names the programs use.
+
+    Tensors are prepared side by side: each is copied once, from the file to where the device reads
+    it.
+    """
     module = weights.module
-    count = max(len(program_weights(module)), 1)
+    rows = program_weights(module)
+    shapes = [(row.physical.dims, numpy_dtype(row.physical.dtype)) for row in rows]
+    homes = [arrays_in_one(shapes) for _ in range(module.ranks)]
+
+    def prepare(index: int) -> None:
+        for home, pieces in zip(homes, weights.on_ranks(rows[index]), strict=True):
+            pieces.fill(home[index])
+
     placed: dict[str, DeviceValue] = {}
-    with progress.task("loading weights") as report:
-        for done, row in enumerate(program_weights(module)):
-            placed[row.name] = put(weights.on_ranks(row))
-            report((done + 1) / count)
+    with progress.task("loading weights") as report, ThreadPoolExecutor(os.cpu_count()) as pool:
+        for done, _ in enumerate(pool.map(prepare, range(len(rows)))):
+            placed[rows[done].name] = put([home[done] for home in homes])
+            report((done + 1) / len(rows))
     placed[RANK] = put([rank_index(rank) for rank in range(module.ranks)])
     return placed
 

@@ -168,7 +168,7 @@ def _write_weights(
 
             def arrays(rank: int = rank) -> Iterator[Array]:
                 for done, row in enumerate(rows):
-                    yield weights.on_rank(row, rank)
+                    yield weights.on_rank(row, rank).array()
                     report((done + 1) / len(rows))
 
             write_aligned(_weights_path(folder, rank), shapes, arrays())
