@@ -6,6 +6,8 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
+
 from graphgen.eval import Array, numpy_dtype, rank_index
 from graphgen.ir import RANK, WEIGHTS_GLOBAL, WEIGHTS_RANK, Entry, Module, Role
 from lowering.cpu import DeviceValue
@@ -101,6 +103,19 @@ class RankWeights:
         return plan_output(function, name, rank, lambda made: self._made(made, rank, read))
 
 
+def rank_arrays(weights: RankWeights, rank: int) -> dict[str, Array]:
+    """All weights of one rank in memory, touching no bytes of the checkpoint but its own."""
+    rows = program_weights(weights.module)
+    home = arrays_in_one([_kind(row) for row in rows])
+
+    def prepare(index: int) -> None:
+        weights.on_rank(rows[index], rank).fill(home[index])
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        list(pool.map(prepare, range(len(rows))))
+    return {row.name: array for row, array in zip(rows, home, strict=True)}
+
+
 def put_weights(weights: RankWeights, progress: Progress) -> dict[str, DeviceValue]:
     """All weights on the devices, by the names the programs use.
 
@@ -109,8 +124,7 @@ def put_weights(weights: RankWeights, progress: Progress) -> dict[str, DeviceVal
     """
     module = weights.module
     rows = program_weights(module)
-    shapes = [(row.physical.dims, numpy_dtype(row.physical.dtype)) for row in rows]
-    homes = [arrays_in_one(shapes) for _ in range(module.ranks)]
+    homes = [arrays_in_one([_kind(row) for row in rows]) for _ in range(module.ranks)]
 
     def prepare(index: int) -> None:
         for home, pieces in zip(homes, weights.on_ranks(rows[index]), strict=True):
@@ -123,6 +137,11 @@ def put_weights(weights: RankWeights, progress: Progress) -> dict[str, DeviceVal
             report((done + 1) / len(rows))
     placed[RANK] = put([rank_index(rank) for rank in range(module.ranks)])
     return placed
+
+
+def _kind(row: Entry) -> tuple[tuple[int, ...], np.dtype[np.generic]]:
+    """Shape and type of a weight on a rank."""
+    return row.physical.dims, numpy_dtype(row.physical.dtype)
 
 
 def put_arrays(ranks: Sequence[RankArrays]) -> dict[str, DeviceValue]:
