@@ -76,7 +76,8 @@ def _convert(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Array:
     dtype = attrs.element("dtype")
     if dtype.is_integer and not (is_integer(x[0].dtype) or x[0].dtype.kind == "b"):
         return _saturated(x[0].astype(np.float64), how.dtype(dtype))
-    return how.round(x[0], dtype)
+    # Between 4-bit types only by way of a wider one.
+    return how.round(widened(x[0]), dtype)
 
 
 def _saturated(x: Array, dtype: np.dtype[Any]) -> Array:

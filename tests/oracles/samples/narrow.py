@@ -33,7 +33,7 @@ def four_bits() -> list[Sample]:
         out.append(sample(f"negate-{kind}", f"negate {kind}[7]", f"{kind}[7]", x0=x0))
         use = f"clamp {kind}[] {kind}[7] {kind}[]"
         out.append(sample(f"clamp-{kind}", use, f"{kind}[7]", x0=2, x1=x0, x2=5))
-        for other in ("s8", "u8", "s32", "f32", "bf16", "pred"):
+        for other in ("s4", "u4", "s8", "u8", "s32", "f32", "bf16", "pred"):
             use = f"convert {kind}[7] dtype={other}"
             out.append(sample(f"convert-{kind}-{other}", use, f"{other}[7]", x0=x0))
         for other, given in (
