@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from graphgen.errors import GraphgenError
+from graphgen.eval import rank_index
+from graphgen.ir import RANK
 from graphgen.models import SHAPES, read_model_config
 from lowering.cpu.pjrt import configure
 from runtime.artifact import Artifact, is_artifact, open_artifact, save_artifact
@@ -17,11 +19,18 @@ from runtime.checkpoint.open import open_checkpoint
 from runtime.checkpoint.source import Checkpoint
 from runtime.generate import Completion, OnToken, Request, Timings, check_prompts, generate
 from runtime.model import BuiltModel, Settings, build_model
+from runtime.presharded import read_shards
 from runtime.programs import ProgramStore
 from runtime.progress import Progress
 from runtime.session import Session
 from runtime.tokenizer import Tokenizer, load_tokenizer
-from runtime.weights import RankWeights, check_checkpoint, put_weights, read_weight
+from runtime.weights import (
+    RankWeights,
+    check_checkpoint,
+    put_arrays,
+    put_weights,
+    read_weight,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +43,7 @@ class Options:
         max_len: slots of a cache row; ``None`` for what prompts and new tokens need.
         tp: ranks.
         artifact: folder to start from, or to make when it is not there.
+        weights: folder of prepared weights, made by ``graphgen shard-weights``.
     """
 
     dtype: str | None = None
@@ -41,6 +51,7 @@ class Options:
     max_len: int | None = None
     tp: int = 1
     artifact: Path | None = None
+    weights: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,10 +186,28 @@ def open_engine(
         artifact = replace(artifact, model=built)
         weights, programs = artifact.weights(progress), artifact.programs(progress)
     else:
-        source = RankWeights(built.module, lambda row: read_weight(checkpoint, row))
-        weights, programs = put_weights(source, progress), ProgramStore(built.module, progress)
+        weights = _placed(built, checkpoint, options, progress)
+        programs = ProgramStore(built.module, progress)
     seconds = time.perf_counter() - start
     return Engine(built, tokenizer, programs, weights, seconds, False), prompts
+
+
+def _placed(
+    built: BuiltModel, checkpoint: Checkpoint, options: Options, progress: Progress
+) -> Mapping[str, object]:
+    """The weights on the devices: prepared now, or read as they were prepared before."""
+    module = built.module
+    if options.weights is None:
+        source = RankWeights(module, lambda row: read_weight(checkpoint, row))
+        return put_weights(source, progress)
+    with progress.task("reading weights"):
+        ranks = read_shards(options.weights, module, checkpoint)
+        return put_arrays([{**arrays, RANK: rank_index(r)} for r, arrays in enumerate(ranks)])
+
+
+def locate_checkpoint(model: str) -> Checkpoint:
+    """The checkpoint MODEL names: a folder, a GGUF file, or a known name (GG06xx, GG0705)."""
+    return open_checkpoint(_resolve(model))
 
 
 def _resolve(model: str) -> Path:

@@ -39,6 +39,10 @@ ArtifactFolder = Annotated[
     Path | None,
     typer.Option("--artifact", help="Start from this folder; make it when it is not there."),
 ]
+WeightsFolder = Annotated[
+    Path | None,
+    typer.Option("--weights", help="Weights that 'graphgen shard-weights' has prepared."),
+]
 IgnoreEos = Annotated[bool, typer.Option("--ignore-eos", help="Go on after the end token.")]
 Summary = Annotated[bool, typer.Option("--summary", help="Tell on stderr what each step took.")]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object instead of text.")]
@@ -53,6 +57,7 @@ def generate(
     max_len: MaxLen = None,
     tp: Ranks = 1,
     artifact: ArtifactFolder = None,
+    weights: WeightsFolder = None,
     ignore_eos: IgnoreEos = False,
     summary: Summary = False,
     as_json: AsJson = False,
@@ -77,7 +82,7 @@ def generate(
         )
     texts = prompt or []
     progress = TerminalProgress()
-    options = Options(dtype, None, max_len, tp, artifact)
+    options = Options(dtype, None, max_len, tp, artifact, weights)
     engine, prompts = open_engine(
         model, options, lambda tokenizer: _encode(tokenizer, texts, chat), max_new_tokens, progress
     )

@@ -37,6 +37,9 @@ COMMANDS: Final[Mapping[str, Entry]] = {
         "graphgen.cli.validate", "validate", "Check passes by numbers; name the wrong rewrite."
     ),
     "equiv": Entry("graphgen.cli.equiv", "equiv", "Compare two modules by numbers."),
+    "shard-weights": Entry(
+        "graphgen.cli.shard_weights", "shard_weights", "Prepare a checkpoint's weights a rank."
+    ),
     "plan": Entry("graphgen.cli.plan", "plan", "Say what a model needs and where it fits."),
     "lower": Entry("graphgen.cli.lower", "lower", "Turn a module's programs into StableHLO."),
     "run": Entry("graphgen.cli.run", "run", "Run a program and describe what it gives."),

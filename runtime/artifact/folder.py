@@ -11,26 +11,25 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, cast
 
-import numpy as np
-
 from graphgen.errors import GraphgenError
-from graphgen.eval import Array, numpy_dtype, rank_index
-from graphgen.ir import RANK, Entry, Module
+from graphgen.eval import rank_index
+from graphgen.ir import RANK
 from graphgen.text import parse, print_module
 from graphgen.version import __version__
-from runtime.artifact.aligned import fingerprint, read_aligned, write_aligned
 from runtime.artifact.tokenizer_folder import save_tokenizer
 from runtime.checkpoint.source import Checkpoint
 from runtime.model import BuiltModel, PassStep, Settings
+from runtime.preparation.aligned import fingerprint, read_aligned
+from runtime.presharded import rank_file, write_rank_files
 from runtime.programs import ProgramStore
 from runtime.progress import Progress
 from runtime.tokenizer import Tokenizer
-from runtime.weights import RankWeights, program_weights, put_arrays, read_weight
+from runtime.weights import put_arrays
 
 MANIFEST = "manifest.json"
 FORMAT = 1
@@ -73,7 +72,7 @@ class Artifact:
         with progress.task("reading weights"):
             ranks = [
                 {
-                    **read_aligned(_weights_path(self.path, rank)),
+                    **read_aligned(rank_file(self.path, rank)),
                     RANK: rank_index(rank),
                 }
                 for rank in range(self.model.module.ranks)
@@ -90,10 +89,6 @@ class Artifact:
 def is_artifact(path: Path) -> bool:
     """Whether the folder says it is one."""
     return (path / MANIFEST).is_file()
-
-
-def _weights_path(folder: Path, rank: int) -> Path:
-    return folder / "weights" / f"tp{rank}_sharded_checkpoint.safetensors"
 
 
 def save_artifact(
@@ -135,10 +130,9 @@ def _write(
     tokenizer: Tokenizer,
     progress: Progress,
 ) -> None:
-    (folder / "weights").mkdir()
     save_tokenizer(tokenizer, folder / "tokenizer")
     (folder / "module.gg").write_text(print_module(model.module))
-    _write_weights(folder, model.module, checkpoint, progress)
+    write_rank_files(folder, model.module, checkpoint, progress)
     store = ProgramStore(model.module, progress)
     manifest = {
         "format": FORMAT,
@@ -148,35 +142,13 @@ def _write(
         "source": checkpoint.fingerprint(),
         "passes": [asdict(report) for report in model.reports],
         "module": fingerprint(folder / "module.gg"),
-        "weights": [fingerprint(_weights_path(folder, r)) for r in range(model.module.ranks)],
+        "weights": [fingerprint(rank_file(folder, r)) for r in range(model.module.ranks)],
         "programs": {f.name: store.text_hash(f.name) for f in model.module.programs()},
     }
     with (folder / MANIFEST).open("w") as file:
         json.dump(manifest, file, indent=1)
         file.flush()
         os.fsync(file.fileno())
-
-
-def _write_weights(
-    folder: Path, module: Module, checkpoint: Checkpoint, progress: Progress
-) -> None:
-    weights = RankWeights(module, lambda row: read_weight(checkpoint, row))
-    rows = program_weights(module)
-    for rank in range(module.ranks):
-        shapes = {row.name: _like(row) for row in rows}
-        with progress.task(f"writing weights of rank {rank}") as report:
-
-            def arrays(rank: int = rank) -> Iterator[Array]:
-                for done, row in enumerate(rows):
-                    yield weights.on_rank(row, rank).array()
-                    report((done + 1) / len(rows))
-
-            write_aligned(_weights_path(folder, rank), shapes, arrays())
-
-
-def _like(row: Entry) -> Array:
-    """An array of the tensor's shape and type that takes no memory."""
-    return np.broadcast_to(np.zeros((), numpy_dtype(row.physical.dtype)), row.physical.dims)
 
 
 def open_artifact(path: Path) -> Artifact:
@@ -200,7 +172,7 @@ def open_artifact(path: Path) -> Artifact:
             raise _unusable(path, "is damaged: module.gg was changed")
         module = parse((path / "module.gg").read_text(), str(path / "module.gg"))
         for rank, wanted in enumerate(cast(list[str], manifest["weights"])):
-            file = _weights_path(path, rank)
+            file = rank_file(path, rank)
             if fingerprint(file) != wanted:
                 raise _unusable(path, f"holds other weights than it was made with: {file.name}")
         reports = [PassStep(**row) for row in cast(list[dict[str, Any]], manifest["passes"])]
