@@ -7,6 +7,13 @@ from collections.abc import Sequence
 
 from graphgen.ir import AttrValue, Dim, DType, Literal, Op, Value
 
+# Ranks of each group.
+Groups = Sequence[Sequence[int]]
+
+
+def _groups(groups: Groups) -> tuple[tuple[int, ...], ...]:
+    return tuple(tuple(group) for group in groups)
+
 
 class Vocabulary(ABC):
     """Named ways to append ops; :class:`~graphgen.build.Builder` says where they go."""
@@ -123,10 +130,34 @@ class Vocabulary(ABC):
         """``x`` with ``update`` written at computed scalar starts."""
         return self._one("dynamic_update_slice", x, update, *starts)
 
-    def all_reduce(self, x: Value, groups: Sequence[Sequence[int]], kind: str = "add") -> Value:
+    def all_reduce(self, x: Value, groups: Groups, kind: str = "add") -> Value:
         """Combine over the ranks of each group."""
-        replica_groups = tuple(tuple(group) for group in groups)
-        return self._one("all_reduce", x, kind=kind, replica_groups=replica_groups)
+        return self._one("all_reduce", x, kind=kind, replica_groups=_groups(groups))
+
+    def all_gather(self, x: Value, groups: Groups, dimension: int) -> Value:
+        """The values of the ranks of each group, one after the other along ``dimension``."""
+        return self._one("all_gather", x, dimension=dimension, replica_groups=_groups(groups))
+
+    def reduce_scatter(self, x: Value, groups: Groups, dimension: int, kind: str = "add") -> Value:
+        """Combine over the ranks of each group, each of which keeps its part of ``dimension``."""
+        replica_groups = _groups(groups)
+        return self._one(
+            "reduce_scatter", x, kind=kind, dimension=dimension, replica_groups=replica_groups
+        )
+
+    def all_to_all(self, x: Value, groups: Groups, split: int, concat: int) -> Value:
+        """Parts along ``split`` change hands within each group and are joined along ``concat``."""
+        return self._one(
+            "all_to_all",
+            x,
+            split_dimension=split,
+            concat_dimension=concat,
+            replica_groups=_groups(groups),
+        )
+
+    def collective_permute(self, x: Value, pairs: Groups) -> Value:
+        """The target of each pair gets the value of its source."""
+        return self._one("collective_permute", x, source_target_pairs=_groups(pairs))
 
     def embedding(self, table: Value, ids: Value) -> Value:
         """Rows ``ids`` of ``table`` [V,E]."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from graphgen.eval.arithmetic import MEANING, NATIVE, Arithmetic, Array, numpy_dtype
+from graphgen.eval.collectives import COLLECTIVES
 from graphgen.eval.composites import COMPOSITES
 from graphgen.eval.evaluate import (
     arguments_of,
@@ -15,6 +16,7 @@ from graphgen.eval.evaluate import (
 from graphgen.eval.rules import RULES
 
 __all__ = [
+    "COLLECTIVES",
     "COMPOSITES",
     "MEANING",
     "NATIVE",

@@ -8,15 +8,11 @@ import numpy as np
 
 from graphgen.errors import GraphgenError
 from graphgen.eval.arithmetic import NATIVE, Arithmetic, Array
+from graphgen.eval.collectives import COLLECTIVES
 from graphgen.eval.composites import COMPOSITES
 from graphgen.eval.rules import RULES
 from graphgen.ir import Function, Op, TensorType, Value
 
-_COMBINE: dict[str, Callable[[Array, Array], Array]] = {
-    "add": np.add,
-    "maximum": np.maximum,
-    "minimum": np.minimum,
-}
 # Called with each op and its results, one list of arrays a rank.
 Probe = Callable[[Op, Sequence[Sequence[Array]]], None]
 
@@ -162,8 +158,9 @@ def _step(
     op: Op, operands: Sequence[list[Array]], ranks: int, arithmetic: Arithmetic
 ) -> list[list[Array]]:
     """The results of one op: per result, per rank."""
-    if op.name == "all_reduce":
-        return [_all_reduce(op, operands[0])]
+    collective = COLLECTIVES.get(op.name)
+    if collective is not None:
+        return [collective(op.attrs, operands[0])]
     composite = COMPOSITES.get(op.name)
     rule = RULES.get(op.name)
     per_rank: list[Sequence[Array]] = []
@@ -176,15 +173,3 @@ def _step(
         else:
             raise GraphgenError("GG0403", f"{op.name} has no evaluation rule", where=repr(op.loc))
     return [[results[i] for results in per_rank] for i in range(len(op.results))]
-
-
-def _all_reduce(op: Op, operands: list[Array]) -> list[Array]:
-    combine = _COMBINE[op.attrs.text("kind")]
-    out = list(operands)
-    for group in op.attrs.groups("replica_groups"):
-        total = operands[group[0]]
-        for rank in group[1:]:
-            total = np.asarray(combine(total, operands[rank])).astype(total.dtype)
-        for rank in group:
-            out[rank] = total
-    return out

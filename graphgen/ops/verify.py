@@ -22,21 +22,22 @@ def verify(module: Module) -> None:
             "GG0204", f"unknown level '{module.level}'", help=f"levels: {', '.join(LEVELS)}"
         )
     for function in module.functions.values():
-        _verify_ops(function, level)
+        _verify_ops(function, level, module.ranks if module.mesh else 0)
         _verify_outputs(function)
         if function.phase:
             _verify_program(module, function)
     _verify_packs(module)
 
 
-# Signatures of ops found right before, by level: layers repeat, so nearly all ops hit.
+# Signatures of ops found right before, by level and ranks: layers repeat, so nearly all ops hit.
 _Signature = tuple[object, ...]
-_passed: dict[str, set[_Signature]] = {name: set() for name in LEVELS}
+_passed: dict[tuple[str, int], set[_Signature]] = {}
 
 
-def _verify_ops(function: Function, level: Level) -> None:
+def _verify_ops(function: Function, level: Level, ranks: int) -> None:
+    """Every op of a function; ``ranks`` is 0 while the module has no mesh."""
     seen: set[Value] = set(function.args)
-    passed = _passed[level.name]
+    passed = _passed.setdefault((level.name, ranks), set())
     count = 0
     for op in function.block:
         count += 1
@@ -53,6 +54,7 @@ def _verify_ops(function: Function, level: Level) -> None:
         signature = tuple(types)
         if signature not in passed:
             _verify_op(op, function, level)
+            _verify_ranks(op, function, ranks)
             passed.add(signature)
     if count != function.block.size:
         raise GraphgenError("GG0204", f"@{function.name}: {count} ops, size {function.block.size}")
@@ -75,6 +77,21 @@ def _verify_op(op: Op, function: Function, level: Level) -> None:
     reason = level.why_not(op)
     if reason:
         raise _error("GG0206", op, function, f"not legal at level '{level.name}': {reason}")
+
+
+def _verify_ranks(op: Op, function: Function, ranks: int) -> None:
+    """A collective speaks of the ranks of the mesh, all of them and no other."""
+    if not ranks or not OPS[op.name].collective:
+        return
+    covers = "replica_groups" in op.attrs
+    groups = op.attrs.groups("replica_groups" if covers else "source_target_pairs")
+    named = {rank for group in groups for rank in group}
+    outside = sorted(named.difference(range(ranks)))
+    if outside:
+        raise _error("GG0204", op, function, f"speaks of rank {outside[0]}, the mesh has {ranks}")
+    missing = sorted(set(range(ranks)) - named)
+    if missing and covers:
+        raise _error("GG0204", op, function, f"rank {missing[0]} of the mesh is in no group")
 
 
 def _error(code: str, op: Op, function: Function, what: str) -> GraphgenError:

@@ -197,15 +197,49 @@ def _dynamic_slice(op: Op, out: str, x: Sequence[str]) -> str:
     return f"{out} = stablehlo.dynamic_slice {', '.join(x)}, sizes = {sizes} : {_signature(op)}"
 
 
+def _ranks(rows: Sequence[Sequence[int]]) -> str:
+    """Groups or pairs of ranks; groups of different sizes are filled up with -1."""
+    most = max(map(len, rows), default=0)
+    filled = ", ".join(_list((*row, *[-1] * (most - len(row)))) for row in rows)
+    return f"dense<[{filled}]> : tensor<{len(rows)}x{most}xi64>"
+
+
+def _collective(op: Op, out: str, x: Sequence[str], more: str = "", region: str = "") -> str:
+    groups = f"replica_groups = {_ranks(op.attrs.groups('replica_groups'))}"
+    attrs = f"<{{{more}{groups}}}>{region}"
+    return f'{out} = "stablehlo.{op.name}"({x[0]}) {attrs} : {_signature(op)}'
+
+
 def _all_reduce(op: Op, out: str, x: Sequence[str]) -> str:
-    groups = op.attrs.groups("replica_groups")
-    most = max(map(len, groups))
-    # Groups of different sizes are filled up with -1.
-    rows = ", ".join(_list((*group, *[-1] * (most - len(group)))) for group in groups)
-    shape = f"tensor<{len(groups)}x{most}xi64>"
-    attrs = f"<{{replica_groups = dense<[{rows}]> : {shape}}}>"
     region = _region(out, op.attrs.text("kind"), op.operands[0].dtype)
-    return f'{out} = "stablehlo.all_reduce"({x[0]}) {attrs} {region} : {_signature(op)}'
+    return _collective(op, out, x, region=f" {region}")
+
+
+def _all_gather(op: Op, out: str, x: Sequence[str]) -> str:
+    return _collective(op, out, x, f"all_gather_dim = {op.attrs.integer('dimension')} : i64, ")
+
+
+def _reduce_scatter(op: Op, out: str, x: Sequence[str]) -> str:
+    region = _region(out, op.attrs.text("kind"), op.operands[0].dtype)
+    more = f"scatter_dimension = {op.attrs.integer('dimension')} : i64, "
+    return _collective(op, out, x, more, f" {region}")
+
+
+def _all_to_all(op: Op, out: str, x: Sequence[str]) -> str:
+    count = len(op.attrs.groups("replica_groups")[0])
+    split, concat = op.attrs.integer("split_dimension"), op.attrs.integer("concat_dimension")
+    more = (
+        f"split_dimension = {split} : i64, concat_dimension = {concat} : i64, "
+        f"split_count = {count} : i64, "
+    )
+    return _collective(op, out, x, more)
+
+
+def _collective_permute(op: Op, out: str, x: Sequence[str]) -> str:
+    pairs = op.attrs.groups("source_target_pairs")
+    text = _ranks(pairs) if pairs else "dense<> : tensor<0x2xi64>"
+    attrs = f"<{{source_target_pairs = {text}}}>"
+    return f'{out} = "stablehlo.collective_permute"({x[0]}) {attrs} : {_signature(op)}'
 
 
 TABLE: dict[str, Emit] = {
@@ -231,4 +265,8 @@ TABLE: dict[str, Emit] = {
     "dynamic_slice": _dynamic_slice,
     "dynamic_update_slice": _plain,
     "all_reduce": _all_reduce,
+    "all_gather": _all_gather,
+    "reduce_scatter": _reduce_scatter,
+    "all_to_all": _all_to_all,
+    "collective_permute": _collective_permute,
 }

@@ -265,6 +265,47 @@ def test_all_reduce_combines_within_groups(kind: str, groups: str, wanted: list[
     np.testing.assert_array_equal([o["y"] for o in out], wanted)
 
 
+# Rank r holds [[10r, 10r+1], [10r+2, 10r+3]]; what ranks 0 and 1 of three have afterwards.
+EXCHANGES = {
+    "all_gather(%x) dimension=1 replica_groups=[[2,0,1]]": (
+        [[20, 21, 0, 1, 10, 11], [22, 23, 2, 3, 12, 13]],
+        [[20, 21, 0, 1, 10, 11], [22, 23, 2, 3, 12, 13]],
+    ),
+    "reduce_scatter(%x) kind=add dimension=0 replica_groups=[[1,0]]": (
+        [[14, 16]],
+        [[10, 12]],
+    ),
+    "reduce_scatter(%x) kind=maximum dimension=1 replica_groups=[[0,1]]": (
+        [[10], [12]],
+        [[11], [13]],
+    ),
+    "all_to_all(%x) split_dimension=0 concat_dimension=1 replica_groups=[[0,1]]": (
+        [[0, 1, 10, 11]],
+        [[2, 3, 12, 13]],
+    ),
+    "all_to_all(%x) split_dimension=1 concat_dimension=1 replica_groups=[[1,0]]": (
+        [[11, 1], [13, 3]],
+        [[10, 0], [12, 2]],
+    ),
+    "collective_permute(%x) source_target_pairs=[[1,0]]": (
+        [[10, 11], [12, 13]],
+        [[0, 0], [0, 0]],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("use", EXCHANGES)
+def test_what_ranks_hand_each_other(use: str):
+    wanted = EXCHANGES[use]
+    shape = ",".join(map(str, np.shape(wanted[0])))
+    function = one(f"%y = {use} : f32[{shape}]", "%x : f32[2,2]")
+    mine = np.arange(4, dtype=np.float32).reshape(2, 2)
+    ranks = range(3 if "[[2," in use else 2)
+    out = evaluate_ranks(function, [{"x": mine + 10 * rank} for rank in ranks])
+    for result, array in zip(out, wanted, strict=False):
+        np.testing.assert_array_equal(result["y"], array)
+
+
 def test_inputs_that_do_not_fit_are_named():
     function = one("%y = negate(%x) : f32[2]", "%x : f32[2]")
     with pytest.raises(GraphgenError) as caught:

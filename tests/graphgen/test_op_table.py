@@ -9,7 +9,7 @@ import pytest
 
 from graphgen.composites import DECOMPOSITIONS
 from graphgen.errors import GraphgenError
-from graphgen.eval import COMPOSITES, RULES
+from graphgen.eval import COLLECTIVES, COMPOSITES, RULES
 from graphgen.ir import Literal, attrs_of, dtype
 from graphgen.ops import LEVELS, OPS, InferError, infer, make_attrs, op_def, verify
 from graphgen.text import parse, print_module
@@ -41,13 +41,13 @@ NEVER_SPLIT = {
     "constant",
     "iota",
     # Made by partition itself.
-    "all_reduce",
+    *COLLECTIVES,
 }
 
 
 def test_every_simple_op_is_evaluated_and_lowered():
-    # A collective is evaluated over all ranks at once, by evaluate_ranks itself.
-    assert set(RULES) | {"all_reduce"} == set(SIMPLE)
+    # A collective is evaluated over all ranks at once.
+    assert set(RULES) | set(COLLECTIVES) == set(SIMPLE)
     assert set(TABLE) == set(SIMPLE)
 
 
@@ -63,7 +63,7 @@ def test_every_op_carries_a_sharding_or_is_known_not_to():
 
 
 def test_only_collectives_are_illegal_before_partition():
-    assert [name for name, op in OPS.items() if op.collective] == ["all_reduce"]
+    assert [name for name, op in OPS.items() if op.collective] == list(COLLECTIVES)
     assert list(LEVELS) == ["logical", "canonical", "sharded", "target"]
 
 
@@ -91,7 +91,7 @@ EXAMPLE_OPERANDS = {
     "scatter": "f32[8,4] s32[B,1] f32[B,4]",
     "dynamic_slice": "f32[8,4] s32[] s32[]",
     "dynamic_update_slice": "f32[8,4] f32[1,4] s32[] s32[]",
-    "all_reduce": "f32[B,4]",
+    "all_reduce all_gather reduce_scatter all_to_all collective_permute": "f32[B,4]",
     "embedding": "f32[16,4] s32[B,S]",
     "rms_norm": "f32[B,S,4] f32[4]",
     "layer_norm": "f32[B,S,4] f32[4] f32[4]",
@@ -274,6 +274,23 @@ all_reduce f32[2] kind=add replica_groups=[]
 all_reduce f32[2] kind=add replica_groups=[[0,2]]
 all_reduce f32[2] kind=add replica_groups=[[0,1],[1,2]]
 all_reduce pred[2] kind=maximum replica_groups=[[0,1]]
+all_gather f32[2] dimension=1 replica_groups=[[0,1]]
+all_gather f32[2] dimension=0 replica_groups=[[0,1],[2]]
+all_gather f32[2] dimension=0 replica_groups=[[0,0]]
+all_gather f32[0] dimension=0 replica_groups=[[0,1]]
+reduce_scatter f32[3] kind=add dimension=0 replica_groups=[[0,1]]
+reduce_scatter f32[B] kind=add dimension=0 replica_groups=[[0,1]]
+reduce_scatter f32[2] kind=add dimension=2 replica_groups=[[0,1]]
+reduce_scatter f32[2] kind=add dimension=0 replica_groups=[[0],[1,2]]
+reduce_scatter f32[0] kind=add dimension=0 replica_groups=[[0,1]]
+reduce_scatter pred[2] kind=add dimension=0 replica_groups=[[0,1]]
+all_to_all f32[3,2] split_dimension=0 concat_dimension=1 replica_groups=[[0,1]]
+all_to_all f32[2,2] split_dimension=0 concat_dimension=2 replica_groups=[[0,1]]
+all_to_all f32[2,2] split_dimension=-1 concat_dimension=1 replica_groups=[[0,1]]
+all_to_all f32[2,2] split_dimension=0 concat_dimension=1 replica_groups=[]
+collective_permute f32[2] source_target_pairs=[[0,1,2]]
+collective_permute f32[2] source_target_pairs=[[0,1],[0,2]]
+collective_permute f32[2] source_target_pairs=[[0,2],[1,2]]
 embedding f32[16] s32[2]
 embedding f32[16,4] f32[2]
 rms_norm s32[2,4] s32[4] epsilon=1e-05

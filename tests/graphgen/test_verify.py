@@ -162,6 +162,17 @@ def collective_before_partition(m: Module) -> None:
     b.all_reduce(arg(m, "x"), [[0, 1]])
 
 
+def collective_of_too_few_ranks(m: Module) -> None:
+    m.level, m.mesh = "sharded", {"dp": 2, "tp": 2}
+    collective_before_partition(m)
+
+
+def collective_of_too_many_ranks(m: Module) -> None:
+    m.level, m.mesh = "sharded", {"tp": 2}
+    b = Builder(m.function("decode"))
+    b.collective_permute(arg(m, "x"), [[0, 1], [1, 2]])
+
+
 def composite_at_target(m: Module) -> None:
     m.level = "target"
     Builder(m.function("decode")).silu(arg(m, "x"))
@@ -197,6 +208,8 @@ BREAKS: list[tuple[str, Callable[[Module], None]]] = [
     ("GG0205", representation_without_functions),
     ("GG0205", pack_that_does_not_exist),
     ("GG0206", collective_before_partition),
+    ("GG0204", collective_of_too_few_ranks),
+    ("GG0204", collective_of_too_many_ranks),
     ("GG0206", composite_at_target),
     ("GG0206", symbols_at_target),
 ]

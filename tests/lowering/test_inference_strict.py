@@ -50,6 +50,9 @@ def pair(**attrs: object) -> st.SearchStrategy[Use]:
     return TYPES.flatmap(lambda t: use([st.just(t), near(t)], **attrs))
 
 
+GROUPS = st.lists(st.permutations([0, 1, 2]).map(tuple), max_size=2).map(tuple) | st.sampled_from(
+    [((0, 1), (2,)), ((0,), (1, 2)), ((),), ((0,), ()), ((1,), (0,)), ((0,), (1,), (2,))]
+)
 USES: dict[str, st.SearchStrategy[Use]] = {
     **{name: use([TYPES]) for name in ("exponential", "rsqrt", "negate", "logistic", "cosine")},
     **{name: pair() for name in ("add", "subtract", "multiply", "maximum", "divide", "and")},
@@ -111,11 +114,20 @@ USES: dict[str, st.SearchStrategy[Use]] = {
     "dynamic_update_slice": TYPES.flatmap(
         lambda t: use([st.just(t), TYPES, *[INDICES.map(lambda i: tensor(i.dtype))] * t.rank])
     ),
-    "all_reduce": use(
+    "all_reduce": use([TYPES], kind=REDUCERS, replica_groups=GROUPS),
+    "all_gather": use([TYPES], dimension=NUMBER, replica_groups=GROUPS),
+    "reduce_scatter": use([TYPES], kind=REDUCERS, dimension=NUMBER, replica_groups=GROUPS),
+    "all_to_all": use(
         [TYPES],
-        kind=REDUCERS,
-        replica_groups=st.lists(st.permutations([0, 1, 2]).map(tuple), max_size=2).map(tuple)
-        | st.sampled_from([((0, 1), (2,)), ((0,), (1, 2)), ((),), ((0,), ()), ((1,), (0,))]),
+        split_dimension=st.integers(0, 2),
+        concat_dimension=st.integers(0, 2),
+        replica_groups=st.sampled_from([((0, 1),), ((1, 0, 2),), ((0,), (1,)), ((0,), (1, 2))]),
+    ),
+    "collective_permute": use(
+        [TYPES],
+        source_target_pairs=st.lists(
+            st.tuples(st.integers(-1, 2), st.integers(0, 3)), max_size=3
+        ).map(tuple),
     ),
 }
 

@@ -1,0 +1,75 @@
+"""What the ranks of a program hand each other, in NumPy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from graphgen.eval.arithmetic import Array
+from graphgen.ir import Attrs
+
+# One array a rank, in and out.
+Collective = Callable[[Attrs, Sequence[Array]], list[Array]]
+
+_COMBINE: dict[str, Callable[[Array, Array], Array]] = {
+    "add": np.add,
+    "maximum": np.maximum,
+    "minimum": np.minimum,
+}
+
+
+def _grouped(exchange: Callable[[Attrs, list[Array]], list[Array]]) -> Collective:
+    """What happens within a group, done for each of them."""
+
+    def run(attrs: Attrs, operands: Sequence[Array]) -> list[Array]:
+        out = list(operands)
+        for group in attrs.groups("replica_groups"):
+            results = exchange(attrs, [operands[rank] for rank in group])
+            for rank, result in zip(group, results, strict=True):
+                out[rank] = result
+        return out
+
+    return run
+
+
+def _total(attrs: Attrs, operands: list[Array]) -> Array:
+    combine = _COMBINE[attrs.text("kind")]
+    total = operands[0]
+    for other in operands[1:]:
+        total = np.asarray(combine(total, other)).astype(total.dtype)
+    return total
+
+
+def _all_reduce(attrs: Attrs, operands: list[Array]) -> list[Array]:
+    return [_total(attrs, operands)] * len(operands)
+
+
+def _all_gather(attrs: Attrs, operands: list[Array]) -> list[Array]:
+    return [np.concatenate(operands, attrs.integer("dimension"))] * len(operands)
+
+
+def _reduce_scatter(attrs: Attrs, operands: list[Array]) -> list[Array]:
+    return np.split(_total(attrs, operands), len(operands), attrs.integer("dimension"))
+
+
+def _all_to_all(attrs: Attrs, operands: list[Array]) -> list[Array]:
+    sent = [np.split(x, len(operands), attrs.integer("split_dimension")) for x in operands]
+    joined = attrs.integer("concat_dimension")
+    return [np.concatenate(received, joined) for received in zip(*sent, strict=True)]
+
+
+def _collective_permute(attrs: Attrs, operands: Sequence[Array]) -> list[Array]:
+    out = [np.zeros_like(operand) for operand in operands]
+    for source, target in attrs.groups("source_target_pairs"):
+        out[target] = operands[source]
+    return out
+
+
+COLLECTIVES: dict[str, Collective] = {
+    "all_reduce": _grouped(_all_reduce),
+    "all_gather": _grouped(_all_gather),
+    "reduce_scatter": _grouped(_reduce_scatter),
+    "all_to_all": _grouped(_all_to_all),
+    "collective_permute": _collective_permute,
+}
