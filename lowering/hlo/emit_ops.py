@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from graphgen.composites import decompose, take_by_gather
 from graphgen.ir import Op, Value, tensor
+from lowering.hlo.emit_collectives import COLLECTIVES
 from lowering.hlo.fields import (
     DotField,
     GatherField,
@@ -15,7 +16,6 @@ from lowering.hlo.fields import (
     ScatterField,
     SliceField,
 )
-from lowering.hlo.groups import write_groups
 from lowering.hlo.recipe import Before, Operand, Recipe, Reducer, Step, one
 from lowering.hlo.shape import shape_of
 from lowering.hlo.wire import delimited, integer, integers, text
@@ -206,16 +206,6 @@ def _dynamic_slice(op: Op) -> Recipe:
     return _with(op, integers(InstructionField.DYNAMIC_SLICE_SIZES, sizes))
 
 
-def _all_reduce(op: Op) -> Recipe:
-    return one(
-        "all-reduce",
-        op.results[0].type,
-        _operands(op),
-        more=write_groups(op.attrs.groups("replica_groups")),
-        calls=(Reducer(op.attrs.text("kind"), op.operands[0].dtype),),
-    )
-
-
 TABLE: dict[str, Emit] = {
     **dict.fromkeys(PLAIN, _plain),
     "compare": _compare,
@@ -231,5 +221,5 @@ TABLE: dict[str, Emit] = {
     "scatter": _scatter,
     "take": _take,
     "dynamic_slice": _dynamic_slice,
-    "all_reduce": _all_reduce,
+    **COLLECTIVES,
 }

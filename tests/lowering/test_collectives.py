@@ -9,8 +9,10 @@ from graphgen.build import Builder
 from graphgen.eval import COLLECTIVES, evaluate_ranks, numpy_dtype
 from graphgen.ir import AttrValue, Function, Module, dtype, tensor
 from lowering.cpu import compile_program
+from lowering.hlo import emit_hlo
 from lowering.stablehlo import emit_stablehlo
 from tests.lowering.test_stablehlo_ops import accepted
+from tests.oracles import xla_hlo
 
 GROUPS: dict[str, tuple[tuple[int, ...], ...]] = {
     "all": ((0, 1, 2, 3),),
@@ -51,10 +53,12 @@ def agree(name: str, attrs: dict[str, AttrValue], of: str, ranks: int = 4) -> No
     given = [{"x": random.integers(-9, 9, (4, 8)).astype(numpy_dtype(dtype(of)))}] * ranks
     given = [{"x": x["x"] + np.asarray(rank, x["x"].dtype)} for rank, x in enumerate(given)]
     ours = evaluate_ranks(function, given)
-    theirs = compile_program(module, function).run_numpy(given)
-    for one, other in zip(ours, theirs, strict=True):
-        assert (one["y"].dtype, one["y"].shape) == (other["y"].dtype, other["y"].shape)
-        np.testing.assert_array_equal(one["y"], other["y"])
+    theirs = [out["y"] for out in compile_program(module, function).run_numpy(given)]
+    as_hlo = xla_hlo.run(emit_hlo(module, function), [[rank["x"]] for rank in given], ranks)
+    for one, other, (third,) in zip(ours, theirs, as_hlo, strict=True):
+        assert (one["y"].dtype, one["y"].shape) == (other.dtype, other.shape)
+        np.testing.assert_array_equal(one["y"], other)
+        np.testing.assert_array_equal(one["y"], third)
 
 
 def test_every_collective_is_tried():
