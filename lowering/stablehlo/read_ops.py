@@ -309,10 +309,14 @@ def _dynamic_slice(to: Emit, node: Node, x: Sequence[Value]) -> list[Value]:
 
 def replica_groups(node: Node) -> tuple[tuple[int, ...], ...]:
     """The groups of a collective; rows are filled up with -1."""
-    value = node.attrs.get("replica_groups")
+    return _ranks(node, "replica_groups")
+
+
+def _ranks(node: Node, key: str) -> tuple[tuple[int, ...], ...]:
+    value = node.attrs.get(key)
     flat = integers(value)
     if not isinstance(value, Dense) or flat is None:
-        raise GraphgenError("GG0104", f"{node.name} needs 'replica_groups'")
+        raise GraphgenError("GG0104", f"{node.name} needs '{key}'")
     rows, columns = read_tensor_type(value.type).dims
     flat = flat * (rows * columns) if len(flat) == 1 else flat
     groups = [flat[row * columns : (row + 1) * columns] for row in range(rows)]
@@ -322,6 +326,31 @@ def replica_groups(node: Node) -> tuple[tuple[int, ...], ...]:
 def _all_reduce(to: Emit, node: Node, x: Sequence[Value]) -> list[Value]:
     kind, groups = _checked_reducer(node, "all_reduce"), replica_groups(node)
     return [to.emit("all_reduce", [value], kind=kind, replica_groups=groups) for value in x]
+
+
+def _all_gather(to: Emit, node: Node, x: Sequence[Value]) -> list[Value]:
+    dimension, groups = _integer(node, "all_gather_dim"), replica_groups(node)
+    return [to.emit("all_gather", [v], dimension=dimension, replica_groups=groups) for v in x]
+
+
+def _reduce_scatter(to: Emit, node: Node, x: Sequence[Value]) -> list[Value]:
+    kind, groups = _checked_reducer(node, "reduce_scatter"), replica_groups(node)
+    dimension = _integer(node, "scatter_dimension")
+    attrs: dict[str, AttrValue] = {"kind": kind, "dimension": dimension}
+    return [to.emit("reduce_scatter", x, **attrs, replica_groups=groups)]
+
+
+def _all_to_all(to: Emit, node: Node, x: Sequence[Value]) -> list[Value]:
+    keys = ("split_dimension", "concat_dimension")
+    dims = {key: _integer(node, key) for key in keys}
+    groups = replica_groups(node)
+    return [to.emit("all_to_all", [value], **dims, replica_groups=groups) for value in x]
+
+
+def _collective_permute(to: Emit, node: Node, x: Sequence[Value]) -> list[Value]:
+    return [
+        to.emit("collective_permute", x, source_target_pairs=_ranks(node, "source_target_pairs"))
+    ]
 
 
 _TABLE: Final[Mapping[str, Convert]] = {
@@ -343,4 +372,8 @@ _TABLE: Final[Mapping[str, Convert]] = {
     "stablehlo.scatter": _scatter,
     "stablehlo.dynamic_slice": _dynamic_slice,
     "stablehlo.all_reduce": _all_reduce,
+    "stablehlo.all_gather": _all_gather,
+    "stablehlo.reduce_scatter": _reduce_scatter,
+    "stablehlo.all_to_all": _all_to_all,
+    "stablehlo.collective_permute": _collective_permute,
 }

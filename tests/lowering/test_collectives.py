@@ -10,9 +10,10 @@ from graphgen.eval import COLLECTIVES, evaluate_ranks, numpy_dtype
 from graphgen.ir import AttrValue, Function, Module, dtype, tensor
 from lowering.cpu import compile_program
 from lowering.hlo import emit_hlo
-from lowering.stablehlo import emit_stablehlo
+from lowering.stablehlo import emit_stablehlo, read_stablehlo
 from tests.lowering.test_stablehlo_ops import accepted
 from tests.oracles import xla_hlo
+from tests.oracles.structure import structure
 
 GROUPS: dict[str, tuple[tuple[int, ...], ...]] = {
     "all": ((0, 1, 2, 3),),
@@ -47,7 +48,9 @@ def agree(name: str, attrs: dict[str, AttrValue], of: str, ranks: int = 4) -> No
     function = module.add(Function("f"))
     x = function.block.add_arg(tensor(dtype(of), (4, 8)), "x")
     function.outputs = [("y", Builder(function).emit(name, (x,), attrs).result)]
-    assert accepted(emit_stablehlo(module, function))
+    text = emit_stablehlo(module, function)
+    assert accepted(text)
+    assert structure(read_stablehlo(text).function("main")) == structure(function)
     random = np.random.default_rng(0)
     # Small integers: their sums are exact in every type, and no rank holds what another does.
     given = [{"x": random.integers(-9, 9, (4, 8)).astype(numpy_dtype(dtype(of)))}] * ranks

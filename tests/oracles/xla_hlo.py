@@ -3,7 +3,7 @@
 # jaxlib carries no types here.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false, reportPrivateImportUsage=false
-# pyright: reportAttributeAccessIssue=false
+# pyright: reportAttributeAccessIssue=false, reportOptionalIterable=false, reportGeneralTypeIssues=false
 
 from __future__ import annotations
 
