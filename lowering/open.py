@@ -90,11 +90,24 @@ def _read_ir_text(source: Source) -> Module:
     return parse(source.text(), source.name)
 
 
+def _is_hlo(head: bytes) -> bool:
+    from lowering.hlo import looks_like_proto
+
+    return looks_like_proto(head)
+
+
+def _read_hlo(source: Source) -> Module:
+    from lowering.hlo import read_hlo
+
+    return read_hlo(source.data, source.name)
+
+
 _IR_TEXT = Format("IR text", _is_ir_text, _read_ir_text)
 # In the order they are asked.
 FORMATS: tuple[Format, ...] = (
     _IR_TEXT,
     Format("StableHLO", _is_stablehlo, _read_stablehlo),
+    Format("HLO protobuf", _is_hlo, _read_hlo),
 )
 
 

@@ -103,14 +103,12 @@ class ModuleEmitter:
             body += instruction(
                 name, head, metadata_of(UNKNOWN, "parameter", name), [number], ids[-1]
             )
-        root = ids[1]
-        if called.opcode != "assign":
-            root = self.next_id()
-            name = self.fresh(f"{called.name}.root")
-            head = head_of(opcode(called.opcode), shape_of(scalar))
-            body += instruction(
-                name, head, metadata_of(UNKNOWN, opcode(called.opcode), called.name), [], root, ids
-            )
+        # Of what is written over, a copy of the new value stays: no root is a bare parameter.
+        code = "copy" if called.opcode == "assign" else opcode(called.opcode)
+        root, name = self.next_id(), self.fresh(f"{called.name}.root")
+        metadata = metadata_of(UNKNOWN, code, called.name)
+        read = ids[1:] if code == "copy" else ids
+        body += instruction(name, head_of(code, shape_of(scalar)), metadata, [], root, read)
         shape = program_shape([scalar, scalar], [scalar], names)
         return self.finish(called.name, body, shape, root)
 

@@ -105,7 +105,7 @@ def _constant(to: Emit, node: Node, x: Sequence[Value]) -> list[Value]:
     if count * type_.dtype.bytes > LARGE_SPLAT:
         scalar = to.emit("constant", (), value=literal)
         return [to.emit("broadcast_in_dim", [scalar], shape=type_.shape, dimensions=())]
-    whole = Literal(type_.dtype, type_.dims, literal.data * count)
+    whole = Literal(type_.dtype, type_.dims, bytes(literal.data) * count)
     return [to.emit("constant", (), value=whole)]
 
 

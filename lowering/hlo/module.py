@@ -1,0 +1,129 @@
+"""An HLO file opened: the module inside whatever wraps it, and its computations, not yet read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from graphgen.errors import GraphgenError
+from lowering.hlo.fields import ComputationField, InstructionField, ModuleField, WrapperField
+from lowering.hlo.wire import Message, Source
+
+_OPCODE = re.compile(r"[a-z][a-z0-9\-]*")
+# HloSnapshot holds an HloProto, which holds an HloModuleProto.
+_WRAPPERS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Computation:
+    """One computation of the file.
+
+    Attributes:
+        message: its HloComputationProto.
+        id: what calls name it by.
+        name: what people call it.
+        root_id: the instruction whose value it gives.
+    """
+
+    message: Message
+    id: int
+    name: str
+    root_id: int
+
+    @property
+    def size(self) -> int:
+        """How many instructions it has."""
+        return len(self.message.fields.get(ComputationField.INSTRUCTIONS, ()))
+
+    def instructions(self) -> Iterator[Message]:
+        """The instructions in order; each is read when it is asked for."""
+        for span in self.message.spans(ComputationField.INSTRUCTIONS):
+            yield Message(self.message.source, *span)
+
+
+@dataclass(frozen=True, slots=True)
+class HloModule:
+    """The module of a file.
+
+    Attributes:
+        message: its HloModuleProto.
+        computations: callees before callers, as the file has them.
+        entry: the one that is the program.
+    """
+
+    message: Message
+    computations: tuple[Computation, ...]
+    entry: Computation
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+        return self.message.text(ModuleField.NAME)
+
+
+def is_module(message: Message) -> bool:
+    """Whether this is an HloModuleProto, by the opcode of its first instruction."""
+    try:
+        for computation in message.spans(ModuleField.COMPUTATIONS)[:1]:
+            found = Message(message.source, *computation)
+            for instruction in found.spans(ComputationField.INSTRUCTIONS)[:1]:
+                first = Message(message.source, *instruction)
+                return bool(_OPCODE.fullmatch(first.text(InstructionField.OPCODE)))
+    except GraphgenError:
+        pass
+    return False
+
+
+def looks_like_proto(head: bytes) -> bool:
+    """Whether a file that begins like this may hold HLO as a protobuf.
+
+    There is no magic number, so this asks for a text or a message as field 1 to 3 in front, and
+    for bytes that no text has.
+    """
+    if head[:1] not in (b"\x0a", b"\x12", b"\x1a"):
+        return False
+    try:
+        # The last character may have been cut.
+        head[:-4].decode("utf-8")
+    except UnicodeDecodeError:
+        return True
+    return any(byte < 32 and byte not in b"\n\r\t\f" for byte in head)
+
+
+def open_hlo(source: Source) -> HloModule:
+    """The module of a protobuf: HloModuleProto, or an HloProto or HloSnapshot around it.
+
+    Raises:
+        GraphgenError: GG0801 when it is none, or has no entry computation.
+    """
+    message = Message(source)
+    for _ in range(_WRAPPERS):
+        if is_module(message):
+            break
+        inner = message.fields.get(WrapperField.MODULE)
+        if not inner or isinstance(inner[-1], int):
+            break
+        message = Message(source, *inner[-1])
+    if not is_module(message):
+        raise GraphgenError("GG0801", "no HLO computation is in this protobuf")
+    return _module(message)
+
+
+def _module(message: Message) -> HloModule:
+    computations: list[Computation] = []
+    for item in message.messages(ModuleField.COMPUTATIONS):
+        number = item.integer(ComputationField.ID)
+        root = item.integer(ComputationField.ROOT_ID)
+        name = item.text(ComputationField.NAME)
+        computations.append(Computation(item, number, name, root))
+    by_id = {item.id: item for item in computations}
+    if len(by_id) != len(computations):
+        raise GraphgenError("GG0801", "two computations have the same id")
+    entry = by_id.get(message.integer(ModuleField.ENTRY_ID))
+    if entry is None:
+        name = message.text(ModuleField.ENTRY_NAME)
+        entry = next((item for item in computations if item.name == name), None)
+    if entry is None:
+        raise GraphgenError("GG0801", "the module has no entry computation")
+    return HloModule(message, tuple(computations), entry)

@@ -1,0 +1,190 @@
+"""An HLO module as a module of ours: one program, its interface and its states."""
+
+from __future__ import annotations
+
+from graphgen.errors import GraphgenError
+from graphgen.ir import RANK, Function, Module, Role, Value, entry, tensor
+from graphgen.ir.dtype import s32
+from graphgen.ops import OPS
+from lowering.hlo.computation import ALIASED, INPUT_NAMES, OUTPUT_NAMES
+from lowering.hlo.fields import AliasField, InstructionField, MapField, ModuleField
+from lowering.hlo.module import HloModule, open_hlo
+from lowering.hlo.read_function import File, FunctionReader, free_name, leaves
+from lowering.hlo.read_metadata import Locations
+from lowering.hlo.wire import Message, Source
+
+PHASE = "main"
+
+
+def read_hlo(source: Source, name: str = "<bytes>") -> Module:
+    """The module of an HLO protobuf of any vintage.
+
+    The entry computation becomes the one program. A parameter keeps the name it has for the
+    runtime (``neff_input_names``), else its own; one that an output aliases is a state, and the
+    output takes its name. Copies are left out, and what else our ops do not carry is counted in
+    ``meta``. Elements of constants stay in ``source``. The level is ``logical``, or ``sharded``
+    where ranks talk to each other.
+
+    Args:
+        source: an HloModuleProto, HloProto or HloSnapshot.
+        name: of the file, for error messages.
+
+    Raises:
+        GraphgenError: GG0801 damaged or no HLO, GG0103 an instruction that is not modelled, with
+            the file and the instruction.
+    """
+    try:
+        return _read(open_hlo(source))
+    except GraphgenError as error:
+        error.where = f"{name}: {error.where}" if error.where else name
+        raise
+
+
+def _read(hlo: HloModule) -> Module:
+    by_id = {item.id: item for item in hlo.computations}
+    file = File(hlo, Locations(hlo.message), by_id)
+    module = Module(free_name(hlo.name or "module", set()))
+    function = module.add(Function(free_name(hlo.entry.name or "main", set()), PHASE))
+    reader = FunctionReader(file, hlo.entry, function)
+    results = leaves(reader.read())
+    _Interface(file, module, reader, results).fill()
+    ranks = _ranks(function)
+    if ranks:
+        module.mesh["replica"] = ranks
+    module.level = "sharded" if ranks else "logical"
+    module.meta["format"] = "hlo"
+    if file.dropped:
+        counts = (f"{what} ({count})" for what, count in file.dropped.items())
+        module.meta["dropped"] = ", ".join(counts)
+    return module
+
+
+def _ranks(function: Function) -> int:
+    """How many ranks the collectives name, 0 where there are none."""
+    ranks = [
+        rank
+        for op in function.block
+        if OPS[op.name].collective and "replica_groups" in op.attrs
+        for group in op.attrs.groups("replica_groups")
+        for rank in group
+    ]
+    return max(ranks, default=-1) + 1
+
+
+def frontend_attributes(message: Message, number: int) -> dict[str, str]:
+    """The strings a front end left at an instruction or a module."""
+    found = message.message(number)
+    entries = found.messages(MapField.ENTRIES) if found else []
+    return {item.text(MapField.KEY): item.text(MapField.VALUE) for item in entries}
+
+
+class _Interface:
+    """Names arguments and outputs, and enters them into the table."""
+
+    def __init__(
+        self, file: File, module: Module, reader: FunctionReader, results: list[Value]
+    ) -> None:
+        self.file = file
+        self.module = module
+        self.reader = reader
+        self.function = reader.function
+        self.results = results
+        self.states = self._states()
+
+    def _states(self) -> dict[Value, int]:
+        """Each aliased argument with the output that takes over its buffer."""
+        table = self.file.module.message.message(ModuleField.ALIAS)
+        found: dict[Value, int] = {}
+        for item in table.messages(AliasField.ENTRIES) if table else []:
+            target = item.integers(AliasField.OUTPUT_INDEX)
+            output = target[0] if target else 0
+            argument = self._argument(
+                item.integer(AliasField.PARAMETER), item.integers(AliasField.PARAMETER_INDEX)
+            )
+            fits = (
+                argument is not None
+                and len(target) <= 1
+                and 0 <= output < len(self.results)
+                and self.results[output].type is argument.type
+                and argument not in found
+                and output not in found.values()
+            )
+            if fits and argument is not None:
+                found[argument] = output
+            else:
+                self.file.drop("aliases that do not fit")
+        return found
+
+    def _argument(self, number: int, index: tuple[int, ...]) -> Value | None:
+        """The argument a parameter became, or one of those if it is a tuple."""
+        found = self.reader.parameters.get(number)
+        place = index[0] if index else 0
+        fits = found is not None and len(index) <= 1 and 0 <= place < len(found[1])
+        return found[1][place] if found and fits else None
+
+    def fill(self) -> None:
+        """Do it."""
+        taken: set[str] = set()
+        for number in range(len(self.reader.parameters)):
+            instruction, made = self.reader.parameters[number]
+            attrs = frontend_attributes(instruction, InstructionField.FRONTEND_ATTRIBUTES)
+            given = attrs.get(INPUT_NAMES)
+            for value in made:
+                name = (given if len(made) == 1 else None) or value.name or ""
+                if value in self.states:
+                    name = name.removesuffix(ALIASED)
+                value.name = free_name(name, taken)
+        self._apart(taken)
+        self.function.block.keep_args(self.function.args)
+        self.function.outputs = list(zip(self._outputs(taken), self.results, strict=True))
+        self._rows()
+        donors = self._donors()
+        if donors:
+            self.module.meta["donated"] = ", ".join(donors)
+
+    def _apart(self, taken: set[str]) -> None:
+        """Values that are called like an argument get another name."""
+        for op in self.function.block:
+            for value in op.results:
+                if value.name in taken:
+                    value.name = free_name(f"{value.name}.value", self.reader.taken | taken)
+
+    def _outputs(self, taken: set[str]) -> list[str]:
+        entry_ = self.file.module.entry
+        root = next(
+            i for i in entry_.instructions() if i.integer(InstructionField.ID) == entry_.root_id
+        )
+        attrs = frontend_attributes(root, InstructionField.FRONTEND_ATTRIBUTES)
+        given = attrs.get(OUTPUT_NAMES, "").split(",")
+        if len(given) != len(self.results) or not all(given):
+            given = [f"output{index}" for index in range(len(self.results))]
+        states = {output: value.name or "" for value, output in self.states.items()}
+        return [
+            states[index] if index in states else free_name(name, taken)
+            for index, name in enumerate(given)
+        ]
+
+    def _rows(self) -> None:
+        rows = self.module.interface
+        ranks = _ranks(self.function)
+        for value in self.function.args:
+            name = value.name or ""
+            if name == RANK and value.type is tensor(s32, (1,)) and ranks > 1:
+                continue
+            role = Role.STATE if value in self.states else Role.INPUT
+            rows[name] = entry(role, name, value.type)
+        for name, value in self.function.outputs:
+            if name not in rows:
+                rows[name] = entry(Role.OUTPUT, name, value.type)
+
+    def _donors(self) -> list[str]:
+        """Arguments whose buffers any output may take."""
+        table = self.file.module.message.message(ModuleField.DONORS)
+        found: list[str] = []
+        for item in table.messages(AliasField.ENTRIES) if table else []:
+            value = self._argument(
+                item.integer(AliasField.DONOR_PARAMETER), item.integers(AliasField.DONOR_INDEX)
+            )
+            if value is not None and value not in self.states:
+                found.append(value.name or "")
+        return found

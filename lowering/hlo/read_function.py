@@ -1,0 +1,299 @@
+"""One HLO computation as a function: instructions to ops, tuples to values."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from graphgen.errors import GraphgenError
+from graphgen.ir import AttrValue, Function, Op, Value
+from graphgen.ir.loc import UNKNOWN
+from graphgen.ops import InferError, infer, make_attrs
+from graphgen.text.grammar import NAME
+from lowering.hlo.fields import InstructionField
+from lowering.hlo.module import Computation, HloModule
+from lowering.hlo.read_metadata import Locations
+from lowering.hlo.read_ops import READ, To, Tree, UnmodelledError
+from lowering.hlo.shape import Shape, read_shape
+from lowering.hlo.wire import Message
+
+_NAME = re.compile(NAME)
+# What an instruction may say that our ops do not carry, and changes no number.
+DROPPED = {
+    InstructionField.CONTROL_PREDECESSOR_IDS: "control dependencies",
+    InstructionField.CHANNEL_ID: "channel ids",
+    InstructionField.SHARDING: "shardings",
+    InstructionField.BACKEND_CONFIG: "backend configurations",
+    InstructionField.PRECISION: "precisions",
+    InstructionField.INDICES_ARE_SORTED: "promises of sorted indices",
+    InstructionField.UNIQUE_INDICES: "promises of unique indices",
+    InstructionField.ORIGINAL_VALUE: "original values",
+    InstructionField.RESULT_ACCURACY: "accuracies",
+}
+
+
+@dataclass(slots=True)
+class File:
+    """What the computations of one file share.
+
+    Attributes:
+        module: the file.
+        locations: reads metadata.
+        by_id: the computations.
+        dropped: how often what was left out.
+        bodies: what the reductions' computations do, as far as known.
+    """
+
+    module: HloModule
+    locations: Locations
+    by_id: dict[int, Computation]
+    dropped: dict[str, int] = field(default_factory=dict[str, int])
+    bodies: dict[int, str] = field(default_factory=dict[int, str])
+
+    def drop(self, what: str) -> None:
+        """Count something left out."""
+        self.dropped[what] = self.dropped.get(what, 0) + 1
+
+
+def leaves(tree: Tree) -> list[Value]:
+    """The values in a tuple, from left to right."""
+    if isinstance(tree, Value):
+        return [tree]
+    return [leaf for part in tree for leaf in leaves(part)]
+
+
+def free_name(wanted: str, taken: set[str]) -> str:
+    """``wanted`` in letters the IR takes, with a number where it is taken; taken from now on."""
+    if not _NAME.fullmatch(wanted):
+        wanted = re.sub(r"[^\w.$\-]", "_", wanted)
+        wanted = wanted if _NAME.fullmatch(wanted) else f"_{wanted}"
+    if wanted.isdigit():
+        wanted = f"_{wanted}"
+    found, count = wanted, 0
+    while found in taken:
+        count += 1
+        found = f"{wanted}.{count}"
+    taken.add(found)
+    return found
+
+
+class FunctionReader:
+    """Reads one computation into one function.
+
+    Args:
+        file: the file it stands in.
+        computation: what to read.
+        function: where to; empty.
+    """
+
+    def __init__(self, file: File, computation: Computation, function: Function) -> None:
+        self.file = file
+        self.computation = computation
+        self.function = function
+        self.values: dict[int, Tree] = {}
+        self.taken: set[str] = set()
+        self.parameters: dict[int, tuple[Message, list[Value]]] = {}
+        self._name = ""
+        self._part = ""
+        self._loc = UNKNOWN
+        self._idle: dict[Value, None] = {}
+
+    def read(self) -> Tree:
+        """Read it all; what the root gives.
+
+        Raises:
+            GraphgenError: GG0801 a damaged file, GG0202 an undefined operand, GG0103 an
+                instruction that is not modelled, each with its name.
+        """
+        for instruction in self.computation.instructions():
+            try:
+                self._name = instruction.text(InstructionField.NAME)
+                self.values[instruction.integer(InstructionField.ID)] = self._read(instruction)
+            except GraphgenError as error:
+                place = f"%{self._name} in %{self.computation.name}"
+                error.where = f"{error.where}: {place}" if error.where else place
+                raise
+        root = self.values.get(self.computation.root_id)
+        if root is None:
+            what = f"%{self.computation.name} has no root instruction"
+            raise GraphgenError("GG0801", what)
+        self._arguments()
+        kept = set(leaves(root))
+        for value in self._idle:
+            op = value.op
+            if op is not None and op.block and not value.users and value not in kept:
+                self.function.block.erase(op)
+        return root
+
+    def _arguments(self) -> None:
+        """Put the arguments in the order of their numbers, which must be complete."""
+        if sorted(self.parameters) != list(range(len(self.parameters))):
+            what = f"parameters {sorted(self.parameters)} are not numbered from 0"
+            raise GraphgenError("GG0801", what, where=f"%{self.computation.name}")
+        ordered = [self.parameters[number][1] for number in range(len(self.parameters))]
+        self.function.block.keep_args([value for values in ordered for value in values])
+
+    def _read(self, instruction: Message) -> Tree:
+        code = instruction.text(InstructionField.OPCODE)
+        shape = read_shape(instruction.data(InstructionField.SHAPE))
+        if code == "parameter":
+            return self._parameter(instruction, shape)
+        operands = [self._operand(i) for i in instruction.integers(InstructionField.OPERAND_IDS)]
+        if code == "tuple":
+            return tuple(operands)
+        if code == "get-tuple-element":
+            return _member(operands, instruction.integer(InstructionField.TUPLE_INDEX))
+        self._notes(instruction, shape)
+        return self._op(code, instruction, operands, shape)
+
+    def _operand(self, number: int) -> Tree:
+        found = self.values.get(number)
+        if found is None:
+            raise GraphgenError("GG0202", f"operand {number} is not defined before it is read")
+        return found
+
+    def _parameter(self, instruction: Message, shape: Shape) -> Tree:
+        number = instruction.integer(InstructionField.PARAMETER_NUMBER)
+        if number in self.parameters:
+            raise GraphgenError("GG0801", f"there are two parameters {number}")
+        made: list[Value] = []
+        tree = self._leaves_of(shape, self._name, made)
+        self.parameters[number] = (instruction, made)
+        return tree
+
+    def _leaves_of(self, shape: Shape, name: str, made: list[Value]) -> Tree:
+        """An argument for each array in the shape."""
+        if shape.is_tuple:
+            parts = enumerate(shape.members)
+            return tuple([self._leaves_of(part, f"{name}.{i}", made) for i, part in parts])
+        value = self.function.block.add_arg(shape.type, free_name(name, self.taken))
+        made.append(value)
+        return value
+
+    def _notes(self, instruction: Message, shape: Shape) -> None:
+        """Count what is left out."""
+        for number, what in DROPPED.items():
+            if number in instruction.fields and _says_something(instruction, number):
+                self.file.drop(what)
+        if any(not leaf.in_order for leaf in shape.leaves):
+            self.file.drop("layouts")
+        if any(leaf.dynamic for leaf in shape.leaves):
+            what = f"{shape.text} has a dynamic dimension, which is not modelled"
+            raise GraphgenError("GG0103", what)
+
+    def _op(self, code: str, instruction: Message, operands: list[Tree], shape: Shape) -> Tree:
+        block = self.function.block
+        before = block.last
+        self._loc = self.file.locations.read(instruction)
+        self._part = ""
+        try:
+            read = READ.get(code, _no_op)
+            tree = read(self, instruction, _plain_values(operands), shape)
+            _check(tree, shape)
+        except UnmodelledError as reason:
+            while block.last is not None and block.last is not before:
+                block.erase(block.last)
+            raise GraphgenError("GG0103", f"{code} is not modelled here: {reason}") from reason
+        return tree
+
+    def emit(self, name: str, operands: Sequence[Value], **attrs: AttrValue) -> Value:
+        """Append an op of one result; see :class:`~lowering.hlo.read_ops.To`."""
+        try:
+            checked = make_attrs(name, attrs)
+            types = infer(name, tuple([value.type for value in operands]), checked)
+        except InferError as error:
+            raise UnmodelledError(str(error)) from error
+        except GraphgenError as error:
+            raise UnmodelledError(error.what) from error
+        label = f"{self._name}.{self._part}" if self._part else self._name
+        self._part = ""
+        names = [free_name(label, self.taken)]
+        op = Op(name, tuple(operands), types, checked, self._loc, names)
+        self.function.block.append(op)
+        return op.result
+
+    def part(self, what: str) -> None:
+        """See :class:`~lowering.hlo.read_ops.To`."""
+        self._part = what
+
+    def idle(self, value: Value) -> None:
+        """See :class:`~lowering.hlo.read_ops.To`."""
+        self._idle[value] = None
+
+    def body(self, instruction: Message) -> str:
+        """See :class:`~lowering.hlo.read_ops.To`."""
+        called = instruction.integers(InstructionField.CALLED_IDS)
+        if len(called) != 1:
+            raise UnmodelledError(f"it calls {len(called)} computations")
+        number = called[0]
+        found = self.file.bodies.get(number)
+        if found is None:
+            computation = self.file.by_id.get(number)
+            if computation is None:
+                raise GraphgenError("GG0202", f"it calls computation {number}, which is not there")
+            found = self.file.bodies[number] = reducer_of(computation)
+        return found
+
+
+def _no_op(to: To, i: Message, x: Sequence[Value], shape: Shape) -> Tree:
+    raise UnmodelledError("it has no op in the IR")
+
+
+def _plain_values(operands: Sequence[Tree]) -> list[Value]:
+    if any(isinstance(operand, tuple) for operand in operands):
+        raise UnmodelledError("it reads a tuple")
+    return [operand for operand in operands if isinstance(operand, Value)]
+
+
+def _member(operands: Sequence[Tree], index: int) -> Tree:
+    whole = operands[0] if operands else ()
+    if isinstance(whole, Value) or not 0 <= index < len(whole):
+        raise GraphgenError("GG0801", f"there is no element {index} in what it reads")
+    return whole[index]
+
+
+def _check(tree: Tree, shape: Shape) -> None:
+    """The instruction gives what it states."""
+    given = [value.type for value in leaves(tree)]
+    if given != [leaf.type for leaf in shape.leaves]:
+        shown = ", ".join([type_.text for type_ in given])
+        raise UnmodelledError(f"it states {shape.text}, but its operands give {shown}")
+
+
+def _says_something(instruction: Message, number: int) -> bool:
+    """Whether the field is more than the default written out."""
+    value = instruction.fields[number][-1]
+    if isinstance(value, int):
+        return value != 0
+    # A list of zeros inside a message, such as the default precision of two operands.
+    return bool(instruction.source[value[0] : value[1]].strip(b"\x00\x0a\x02"))
+
+
+def reducer_of(computation: Computation) -> str:
+    """What a computation of two scalars does: one opcode on both, or ``assign`` of the second."""
+    found = {item.integer(InstructionField.ID): item for item in computation.instructions()}
+    codes = {number: item.text(InstructionField.OPCODE) for number, item in found.items()}
+
+    def source(number: int) -> int:
+        """The instruction behind copies."""
+        for _ in codes:
+            if codes.get(number) != "copy":
+                break
+            number = next(iter(found[number].integers(InstructionField.OPERAND_IDS)), 0)
+        return number
+
+    numbers = {
+        number: item.integer(InstructionField.PARAMETER_NUMBER)
+        for number, item in found.items()
+        if codes[number] == "parameter"
+    }
+    root = source(computation.root_id)
+    if sorted(numbers.values()) == [0, 1] and root in found:
+        if numbers.get(root) == 1:
+            return "assign"
+        read = [numbers.get(source(i)) for i in found[root].integers(InstructionField.OPERAND_IDS)]
+        shapes = {item.data(InstructionField.SHAPE) for item in found.values()}
+        if sorted(map(str, read)) == ["0", "1"] and len(shapes) == 1:
+            return codes[root]
+    raise UnmodelledError(f"%{computation.name} is more than one op on two scalars")
