@@ -1,7 +1,8 @@
 """Constants: the elements of a LiteralProto as the IR's literal, and back.
 
 Elements that the protobuf stores as they lie in memory stay where they are: the literal's data is
-a view of the file. Integers of 32 and 64 bits are stored as varints and have to be decoded.
+a view of the file. Integers of 32 and 64 bits are stored as varints and have to be decoded,
+as have elements of less than a byte.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ class RawLiteral:
 
     Attributes:
         shape: its shape.
-        data: the elements, row-major little-endian; ``None`` where the file leaves them out, or
-            packs several into a byte.
+        data: the elements, row-major little-endian, at least a byte each; ``None`` where the file
+            leaves them out.
         message: the LiteralProto.
     """
 
@@ -50,13 +51,15 @@ def read_literal(message: Message) -> RawLiteral:
     """
     shape = read_shape(message.data(LiteralField.SHAPE))
     number = LITERAL_FIELDS.get(shape.element)
-    if number is None or _bits(shape.element) < 8:
+    if number is None:
         return RawLiteral(shape, None, message)
     found = message.fields.get(number)
     wanted = _bytes(shape)
     if found is None:
         return RawLiteral(shape, b"" if wanted == 0 else None, message)
     data = _elements(message, found, shape.element)
+    if _bits(shape.element) < 8:
+        data = _unpacked(data, shape.element, wanted)
     if len(data) != wanted:
         what = f"a constant {shape.text} has {len(data)} bytes of elements instead of {wanted}"
         raise GraphgenError("GG0801", what)
@@ -65,20 +68,30 @@ def read_literal(message: Message) -> RawLiteral:
     return RawLiteral(shape, data, message)
 
 
+# Element types the IR need not know.
+_OTHER_BITS = {"c128": 128, "s2": 2, "u2": 2, "s1": 1, "u1": 1, "f4e2m1fn": 4}
+
+
 def _bits(element: str) -> int:
     kind = DTYPES.get(element)
-    if kind is not None:
-        return kind.bits
-    return _OTHER_BITS.get(element, 8)
-
-
-# Element types the IR need not know.
-_OTHER_BITS = {"c64": 64, "c128": 128, "s4": 4, "u4": 4, "s2": 2, "u2": 2, "s1": 1, "u1": 1}
-_OTHER_BITS["f4e2m1fn"] = 4
+    return kind.bits if kind is not None else _OTHER_BITS.get(element, 8)
 
 
 def _bytes(shape: Shape) -> int:
-    return math.prod(shape.dims) * _bits(shape.element) // 8
+    return math.prod(shape.dims) * -(-_bits(shape.element) // 8)
+
+
+def _unpacked(data: bytes | memoryview, element: str, count: int) -> bytes:
+    """Elements of less than a byte, each in its own; several files pack them."""
+    bits = _bits(element)
+    each, low = 8 // bits, (1 << bits) - 1
+    if len(data) == -(-count // each) and each > 1 and count > 1:
+        spread = [byte >> shift & low for byte in data for shift in range(0, 8, bits)]
+        data = bytes(spread[:count])
+    if element[0] == "s":
+        sign = 1 << (bits - 1)
+        return bytes([((byte & low ^ sign) - sign) & 255 for byte in data])
+    return bytes(data)
 
 
 def _elements(message: Message, found: list[Wire], element: str) -> bytes | memoryview:

@@ -266,8 +266,10 @@ def _says_something(instruction: Message, number: int) -> bool:
     value = instruction.fields[number][-1]
     if isinstance(value, int):
         return value != 0
-    # A list of zeros inside a message, such as the default precision of two operands.
-    return bool(instruction.source[value[0] : value[1]].strip(b"\x00\x0a\x02"))
+    if number == InstructionField.PRECISION:
+        precision = Message(instruction.source, *value)
+        return any(any(precision.integers(inner)) for inner in precision.fields)
+    return value[1] > value[0]
 
 
 def reducer_of(computation: Computation) -> str:
