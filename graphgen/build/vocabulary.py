@@ -90,6 +90,15 @@ class Vocabulary(ABC):
         """``x`` brought between the bounds, which are scalars or of its type."""
         return self._one("clamp", low, x, high)
 
+    def quantize(
+        self, x: Value, dtype: DType, dimensions: Sequence[int], limit: float
+    ) -> tuple[Value, Value]:
+        """8-bit values, and the f32 scale that takes ``limit`` to the largest of ``dimensions``."""
+        made = self.emit(
+            "quantize", (x,), {"dtype": dtype, "dimensions": tuple(dimensions), "limit": limit}
+        )
+        return made.results[0], made.results[1]
+
     def take(self, x: Value, indices: Value, dimension: int, block: int = 1) -> Value:
         """Blocks ``indices`` of ``dimension``, zeros where an index lies outside."""
         return self._one("take", x, indices, dimension=dimension, block=block)

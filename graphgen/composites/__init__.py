@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from graphgen.composites.attention import ATTENTION
 from graphgen.composites.basics import BASICS
+from graphgen.composites.quantize import quantize
 from graphgen.composites.registry import Decomposition, decompose
 from graphgen.composites.take import take_by_gather
 
-DECOMPOSITIONS: dict[str, Decomposition] = {**BASICS, **ATTENTION}
+DECOMPOSITIONS: dict[str, Decomposition] = {**BASICS, **ATTENTION, "quantize": quantize}
 
 __all__ = ["DECOMPOSITIONS", "Decomposition", "decompose", "take_by_gather"]

@@ -55,8 +55,13 @@ class Arithmetic:
     """How floats are computed.
 
     Attributes:
-        wide: ``None`` to round as the program says; ``float64`` to compute every float in double
-            precision with float-to-float converts as identity, which shows what a program *means*.
+        wide: ``None`` to round as the program says. ``float64`` to compute every float in double
+            precision and to round nothing, which shows what a program *means*: converts between
+            floats are the identity, and so is rounding to whole numbers. A float converted to an
+            8-bit integer stays the float that it is, within half a step of the type's range, so
+            that quantized values times their scale are the numbers that were quantized: a wrong
+            scale shows to the last digit, and values that do not fit their type show too. How far
+            the rounding takes a result away is what computing with ``None`` shows.
     """
 
     wide: np.dtype[Any] | None = None
@@ -79,6 +84,17 @@ class Arithmetic:
     def round(self, x: Array, dtype: DType) -> Array:
         """``x`` in the type that holds ``dtype``."""
         return x.astype(self.dtype(dtype))
+
+    def whole(self, x: Array) -> Array:
+        """The nearest whole numbers, even ones for ties; ``x`` itself where nothing is rounded."""
+        return np.rint(x) if self.wide is None else x
+
+    def quantized(self, x: Array, dtype: DType) -> Array | None:
+        """Floats as an 8-bit integer type carries them unrounded; ``None`` where it rounds them."""
+        if self.wide is None or dtype.bits != 8 or not dtype.is_integer:
+            return None
+        low, high = ends(NUMPY[dtype.name])
+        return np.clip(x.astype(self.wide), low - 0.5, high + 0.5)
 
     def accumulator(self, *operands: Array) -> np.dtype[Any]:
         """The type sums are taken in: f32 for smaller floats, else the operands' own."""

@@ -11,7 +11,7 @@ from typing import cast
 
 import numpy as np
 
-from graphgen.eval.arithmetic import Arithmetic, Array
+from graphgen.eval.arithmetic import Arithmetic, Array, ends
 from graphgen.eval.rules import logistic
 from graphgen.ir import Attrs
 from graphgen.ir.dtype import f32, lowest
@@ -113,6 +113,20 @@ def _last_token(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Sequence[A
     return [out]
 
 
+def _quantize(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Sequence[Array]:
+    dtype, axes = attrs.element("dtype"), attrs.integers("dimensions")
+    wide = x[0].astype(how.dtype(f32))
+    largest = np.abs(wide).max(axis=axes, keepdims=True, initial=0)
+    smallest = np.finfo(np.float32).smallest_normal
+    scale = np.maximum(largest / how.scalar(attrs.number("limit")), smallest.astype(wide.dtype))
+    steps = wide / scale
+    values = how.quantized(steps, dtype)
+    if values is None and dtype.is_integer:
+        values = np.clip(np.nan_to_num(np.rint(steps), nan=0.0), *ends(how.dtype(dtype)))
+        values = values.astype(how.dtype(dtype))
+    return [how.round(steps, dtype) if values is None else values, np.squeeze(scale, axes)]
+
+
 COMPOSITES: dict[str, Composite] = {
     "embedding": _embedding,
     "rms_norm": _rms_norm,
@@ -126,4 +140,5 @@ COMPOSITES: dict[str, Composite] = {
     "kv_update": _kv_update,
     "attention": _attention,
     "last_token": _last_token,
+    "quantize": _quantize,
 }

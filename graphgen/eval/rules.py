@@ -75,9 +75,16 @@ def _compare(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Array:
 def _convert(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Array:
     dtype = attrs.element("dtype")
     if dtype.is_integer and not (is_integer(x[0].dtype) or x[0].dtype.kind == "b"):
+        unrounded = how.quantized(x[0], dtype)
+        if unrounded is not None:
+            return unrounded
         return _saturated(x[0].astype(np.float64), how.dtype(dtype))
     # Between 4-bit types only by way of a wider one.
     return how.round(widened(x[0]), dtype)
+
+
+def _round_nearest_even(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Array:
+    return how.whole(widened(x[0])).astype(x[0].dtype)
 
 
 def _saturated(x: Array, dtype: np.dtype[Any]) -> Array:
@@ -164,7 +171,8 @@ def _concatenate(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Array:
 
 def _pad(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Array:
     widths = list(zip(attrs.integers("low"), attrs.integers("high"), strict=True))
-    out = np.full([lo + n + hi for n, (lo, hi) in zip(x[0].shape, widths, strict=True)], x[1])
+    shape = [lo + n + hi for n, (lo, hi) in zip(x[0].shape, widths, strict=True)]
+    out = np.full(shape, x[1], x[0].dtype)
     inner = tuple(slice(lo, lo + n) for n, (lo, _) in zip(x[0].shape, widths, strict=True))
     out[inner] = x[0]
     return out
@@ -188,8 +196,10 @@ def _dot_general(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Array:
     lf = [i for i in range(lhs.ndim) if i not in lb and i not in lc]
     rf = [i for i in range(rhs.ndim) if i not in rb and i not in rc]
     dtype = attrs.element("dtype")
-    # Integers are summed in the result's type, floats at least in f32.
-    kind = how.dtype(dtype) if dtype.is_integer else how.accumulator(lhs)
+    # Integers are summed in the result's type, floats at least in f32, and so are the floats that
+    # 8-bit integers may carry.
+    held = how.wide if how.wide is not None and how.wide in (lhs.dtype, rhs.dtype) else None
+    kind = held or (how.dtype(dtype) if dtype.is_integer else how.accumulator(lhs))
     left = lhs.astype(kind).transpose([*lb, *lf, *lc])
     right = rhs.astype(kind).transpose([*rb, *rc, *rf])
     batch = left.shape[: len(lb)]
@@ -197,7 +207,7 @@ def _dot_general(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Array:
     depth = int(np.prod([lhs.shape[i] for i in lc], dtype=np.int64))
     rows, columns = (int(np.prod(f, dtype=np.int64)) for f in (free_left, free_right))
     out = np.matmul(left.reshape(*batch, rows, depth), right.reshape(*batch, depth, columns))
-    return out.reshape([*batch, *free_left, *free_right]).astype(how.dtype(dtype))
+    return out.reshape([*batch, *free_left, *free_right]).astype(held or how.dtype(dtype))
 
 
 def _starts(starts: Sequence[Array], shape: Sequence[int], sizes: Sequence[int]) -> list[int]:
@@ -309,7 +319,7 @@ RULES: dict[str, Rule] = {
     "sine": _unary(np.sin),
     "negate": _unary(np.negative),
     "abs": _unary(np.abs),
-    "round_nearest_even": _unary(np.rint),
+    "round_nearest_even": _round_nearest_even,
     "clamp": _clamp,
     "add": _binary(np.add),
     "subtract": _binary(np.subtract),

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from graphgen.ir import Attrs, TensorType, tensor
-from graphgen.ir.dtype import f32, pred, s32
+from graphgen.ir.dtype import f32, lowest, pred, s32
 from graphgen.ops.opdef import Attr, define, float_operand, rank_of, require
 
 ROWS = Attr("rows", "text", "any", choices=("any", "in_place"))
@@ -241,3 +241,38 @@ def _last_token(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, 
     _like(types, 1, tensor(s32, (b, s)))
     _like(types, 2, tensor(s32, (b,)))
     return (tensor(types[0].dtype, (b, e)),)
+
+
+@define(
+    "quantize",
+    "operand",
+    Attr("dtype", "element"),
+    Attr("dimensions", "integers"),
+    Attr("limit", "number"),
+    composite=True,
+)
+def _quantize(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
+    """Values of an 8-bit ``dtype``, and the f32 ``scale`` that ``operand`` is about a multiple of.
+
+    ``scale = max |operand| / limit`` over ``dimensions``, at least the smallest normal f32;
+    ``values = operand / scale``, which for integers is rounded to the nearest, of two as near the
+    even one, and brought into the type's range. ``operand`` is about ``values * scale``: no element
+    is further off than half a step of ``dtype`` times its scale.
+
+    Example:
+        %q, %s = quantize(%w) dtype=s8 dimensions=[1] limit=127.0 : s8[8,4], f32[8]
+    """
+    float_operand(types)
+    operand, dtype = types[0], attrs.element("dtype")
+    dimensions, limit = attrs.integers("dimensions"), attrs.number("limit")
+    fits = dtype.bits == 8 and (dtype.is_float or lowest(dtype) < 0)
+    require(fits, f"needs an 8-bit type with a sign, got {dtype.name}")
+    inside = all(0 <= dim < operand.rank for dim in dimensions)
+    require(
+        inside and len(set(dimensions)) == len(dimensions),
+        f"dimensions={list(dimensions)} of {operand.text}",
+        0,
+    )
+    require(0 < limit <= -lowest(dtype), f"limit={limit} is no size of {dtype.name}")
+    kept = [size for dim, size in enumerate(operand.shape) if dim not in dimensions]
+    return tensor(dtype, operand.shape), tensor(f32, kept)

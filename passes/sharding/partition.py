@@ -28,7 +28,7 @@ from graphgen.ir import (
 from graphgen.ir.dtype import s32
 from passes.core import Pass, Rewriter, register
 from passes.fusion.prepared import PreparedValues
-from passes.sharding.rules import ELEMENTWISE, CarryError, carry
+from passes.sharding.rules import ELEMENTWISE, CarryError, carry, carry_whole
 
 # Attributes that hold a result's shape, so that they shrink with it.
 _SHAPE_ATTRS = {"reshape": "shape", "broadcast_in_dim": "shape", "iota": "shape"}
@@ -198,9 +198,7 @@ class _Partitioner:
         made = b.emit(op.name, [value for value, _ in operands], attrs)
         for old, new, layout in zip(op.results, made.results, layouts, strict=True):
             new.name = old.name
-            self.values[old], self.layouts[old] = (
-                (new, sharding(layout.dims)) if whole else self._settle(b, new, layout)
-            )
+            self.values[old], self.layouts[old] = self._settle(b, new, layout)
 
     def _alike(
         self, op: Op, operands: Sequence[tuple[Value, Sharding]]
@@ -222,12 +220,11 @@ class _Partitioner:
         return out
 
     def _carried(self, op: Op, operands: Sequence[Sharding], whole: bool) -> Sequence[Sharding]:
+        if whole:
+            return carry_whole(op, operands, self.module.mesh)
         try:
             return carry(op, operands, self.module.mesh)
         except CarryError as error:
-            if whole:
-                # Every rank makes all of it, and may as well use all of it.
-                return [replicated(result.type.rank) for result in op.results]
             raise GraphgenError(
                 "GG0304", f"partition: {op.name}: {error}", where=repr(op.loc)
             ) from error

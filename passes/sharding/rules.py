@@ -167,3 +167,33 @@ CARRY: dict[str, Carry] = {
     "cache_read": _heads,
     "attention": _attention,
 }
+
+
+def carry_whole(op: Op, operands: Sequence[Sharding], sizes: Sizes) -> Sequence[Sharding]:
+    """How what every rank makes of whole weights is best cut: as the weights are, where that works.
+
+    Args:
+        op: the op, computed on whole operands.
+        operands: how the rest of the program wants the operands to lie.
+        sizes: mesh axis sizes.
+    """
+    rule = _CARRY_WHOLE.get(op.name)
+    if rule is not None:
+        return rule(op, operands, sizes)
+    try:
+        return [sharding(layout.dims) for layout in carry(op, operands, sizes)]
+    except CarryError:
+        # Every rank makes all of it, and may as well use all of it.
+        return [replicated(result.type.rank) for result in op.results]
+
+
+def _kept(op: Op, operands: Sequence[Sharding]) -> Sharding:
+    """A fact found along a split dimension is known to all ranks."""
+    over = op.attrs.integers("dimensions")
+    return sharding([axis for dim, axis in enumerate(operands[0].dims) if dim not in over])
+
+
+_CARRY_WHOLE: dict[str, Carry] = {
+    "reduce": lambda op, operands, sizes: [_kept(op, operands)],
+    "quantize": lambda op, operands, sizes: [operands[0], _kept(op, operands)],
+}

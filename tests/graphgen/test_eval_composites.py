@@ -16,7 +16,7 @@ from graphgen.build import Builder
 from graphgen.composites import DECOMPOSITIONS, decompose
 from graphgen.eval import COMPOSITES, MEANING, NATIVE, Array, evaluate, numpy_dtype
 from graphgen.ir import AttrValue, DType, Function, Literal, Op, TensorType, dtype, symbol, tensor
-from graphgen.ir.dtype import bf16, f32, pred, s32
+from graphgen.ir.dtype import bf16, f8e4m3fn, f32, pred, s8, s32
 from graphgen.ops import OPS
 
 FLOATS = [f32, bf16, dtype("f16")]
@@ -168,6 +168,17 @@ def last_token(s: Sizes) -> Case:
     return s.case("last_token", {}, s.floats(b, t, s.size()), at, lengths)
 
 
+def quantize(s: Sizes) -> Case:
+    shape = [s.size() for _ in range(s.size(1, 3))]
+    over = tuple(dim for dim in range(len(shape)) if s.size(0, 1))
+    element, limit = [(s8, 127.0), (s8, 127.5), (f8e4m3fn, 240.0)][s.size(0, 2)]
+    attrs: dict[str, AttrValue] = {"dtype": element, "dimensions": over, "limit": limit}
+    operand = s.floats(*shape)
+    # Zeros in one place in three: now and then a whole channel of them.
+    kept = s.random.random(shape) < 2 / 3
+    return s.case("quantize", attrs, np.where(kept, operand, np.zeros((), operand.dtype)))
+
+
 CASES: Mapping[str, Callable[[Sizes], Case]] = {
     make.__name__: make
     for make in (
@@ -183,6 +194,7 @@ CASES: Mapping[str, Callable[[Sizes], Case]] = {
         kv_update,
         attention,
         last_token,
+        quantize,
     )
 }
 
@@ -363,3 +375,72 @@ def test_decompositions_keep_symbols():
     body = decompose(op, DECOMPOSITIONS["rms_norm"])
     assert body.outputs[0][1].type is op.result.type
     assert all(op.loc is other.loc for other in body.ops)
+
+
+def quantized(x: Array, element: DType, over: tuple[int, ...], limit: float) -> list[Array]:
+    attrs: dict[str, AttrValue] = {"dtype": element, "dimensions": over, "limit": limit}
+    return list(Sizes(0, f32).case("quantize", attrs, x).whole(wide=False).values())
+
+
+def test_quantizing_a_tensor_against_torch():
+    # torch's symmetric observer: steps of absmax / 127.5, values -128..127.
+    x = np.random.default_rng(5).standard_normal((7, 5)).astype(np.float32)
+    x[3, 2] = -9.0
+    theirs = torch.quantize_per_tensor(torch.tensor(x), 9.0 / 127.5, 0, torch.qint8)
+    values, scale = quantized(x, s8, (0, 1), 127.5)
+    assert scale.shape == ()
+    np.testing.assert_allclose(scale, theirs.q_scale(), rtol=1e-6)
+    np.testing.assert_array_equal(values, theirs.int_repr().numpy())
+    assert values.min() == -128
+    # The other end has one step less: the largest element is brought to it.
+    assert quantized(-x, s8, (0, 1), 127.5)[0].max() == 127
+
+
+def test_quantizing_channels_against_torch():
+    x = np.random.default_rng(5).standard_normal((7, 5)).astype(np.float32)
+    scales = np.abs(x).max(1) / 127
+    theirs = torch.quantize_per_channel(
+        torch.tensor(x), torch.tensor(scales), torch.zeros(7), 0, torch.qint8
+    )
+    values, scale = quantized(x, s8, (1,), 127.0)
+    np.testing.assert_allclose(scale, scales, rtol=1e-6)
+    np.testing.assert_array_equal(values, theirs.int_repr().numpy())
+    assert np.abs(values).max(1).tolist() == [127] * 7
+
+
+@pytest.mark.parametrize("element", [s8, f8e4m3fn], ids=str)
+def test_zeros_quantize_to_zeros(element: DType):
+    # Dividing them by a scale of zero would give NaN.
+    limit = 127.0 if element is s8 else 240.0
+    x = np.array([[0.0, 0.0], [1.0, -2.0]], np.float32)
+    values, scale = quantized(x, element, (1,), limit)
+    product = values.astype(np.float32) * scale[:, None]
+    np.testing.assert_allclose(product, x, atol=0.01)
+    assert (product[0] == 0).all()
+
+
+def test_eight_bit_floats_stay_within_the_limit():
+    # The largest value of Neuron's format is 240; OCP's goes to 448.
+    x = np.random.default_rng(5).standard_normal((64, 33)).astype(np.float32)
+    values, _ = quantized(x, f8e4m3fn, (1,), 240.0)
+    assert np.abs(values.astype(np.float32)).max(1).tolist() == [240.0] * 64
+
+
+def test_quantization_means_the_numbers_that_were_quantized():
+    x = np.random.default_rng(5).standard_normal((7, 5)).astype(np.float32)
+    attrs: dict[str, AttrValue] = {"dtype": s8, "dimensions": (0, 1), "limit": 127.5}
+    case = Sizes(0, f32).case("quantize", attrs, x)
+    for made in (case.whole(wide=True), case.parts(wide=True)):
+        np.testing.assert_allclose(made["r0"] * made["r1"], x, rtol=1e-12)
+    rounded = case.whole(wide=False)
+    assert np.abs(rounded["r0"] * rounded["r1"] - x).max() > 1e-3
+
+
+def test_values_beyond_their_type_do_not_hide():
+    function = Function("f")
+    x = function.block.add_arg(tensor(f32, (4,)), "x")
+    with Builder(function) as b:
+        function.outputs = [("y", b.convert(b.convert(x, s8), f32))]
+    given_ = {"x": np.array([0.25, 127.5, 130.0, -200.0], np.float32)}
+    assert evaluate(function, given_, MEANING)["y"].tolist() == [0.25, 127.5, 127.5, -128.5]
+    assert evaluate(function, given_)["y"].tolist() == [0.0, 127.0, 127.0, -128.0]

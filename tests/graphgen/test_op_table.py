@@ -32,6 +32,7 @@ NEVER_SPLIT = {
     "gather",
     "last_token",
     "pad",
+    "quantize",
     "reduce",
     "rms_norm",
     "rope_table",
@@ -102,6 +103,7 @@ EXAMPLE_OPERANDS = {
     "kv_update": "f32[R,M,2,4] f32[B,S,2,4] s32[B] s32[B,S]",
     "attention": "f32[B,S,4,8] f32[B,C,2,8] f32[B,C,2,8] pred[B,S,C]",
     "last_token": "f32[B,S,4] s32[B,S] s32[B]",
+    "quantize": "f32[8,4]",
 }
 
 
@@ -341,6 +343,13 @@ last_token f32[2,3] s32[2,3] s32[2]
 last_token s32[2,3,4] s32[2,3] s32[2]
 last_token f32[2,3,4] s32[2,4] s32[2]
 last_token f32[2,3,4] s32[2,3] s32[3]
+quantize s32[2,3] dtype=s8 dimensions=[1] limit=127.0
+quantize f32[2,3] dtype=u8 dimensions=[1] limit=127.0
+quantize f32[2,3] dtype=bf16 dimensions=[1] limit=127.0
+quantize f32[2,3] dtype=s8 dimensions=[2] limit=127.0
+quantize f32[2,3] dtype=s8 dimensions=[1,1] limit=127.0
+quantize f32[2,3] dtype=s8 dimensions=[1] limit=128.5
+quantize f32[2,3] dtype=f8e4m3fn dimensions=[1] limit=0.0
 """
 
 

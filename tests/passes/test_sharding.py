@@ -12,7 +12,7 @@ import passes.pipelines  # noqa: F401
 from graphgen.build import Builder
 from graphgen.errors import GraphgenError
 from graphgen.eval import Array, evaluate, evaluate_ranks
-from graphgen.ir import RANK, WEIGHTS_GLOBAL, WEIGHTS_RANK, Function, Module, Role, Sharding
+from graphgen.ir import RANK, WEIGHTS_GLOBAL, WEIGHTS_RANK, Function, Module, Op, Role, Sharding
 from graphgen.ir.dtype import f32
 from graphgen.ir.sharding import parse_sharding
 from graphgen.models import build, known_shape
@@ -21,7 +21,7 @@ from graphgen.text import parse
 from graphgen.text.grammar import parse_attr
 from passes.core import parse_pipeline, run_pipeline
 from passes.sharding.annotate import DECODER_RULES, annotate
-from passes.sharding.rules import CarryError, carry
+from passes.sharding.rules import CarryError, carry, carry_whole
 from tests.passes import programs
 
 SPECIALIZE = "canonicalize,specialize{batch=[2],context=[8],tokens=[8]}"
@@ -192,8 +192,8 @@ REFUSED = [
 ]  # fmt: skip
 
 
-def layouts_of(types: str, use: str, layouts: str) -> list[Sharding]:
-    """What the op's rule gives, over a mesh of two ranks."""
+def op_of(types: str, use: str) -> Op:
+    """The op of a use such as ``add(%x, %w)``."""
     names = ["%x", "%w", "%v", "%u"]
     args = [f"arg {name} : {type_}" for name, type_ in zip(names, types.split(), strict=False)]
     module = parse(programs.function(*args))
@@ -203,7 +203,12 @@ def layouts_of(types: str, use: str, layouts: str) -> list[Sharding]:
     known = {attr.name: attr for attr in op_def(name).attrs}
     pairs = [word.partition("=")[::2] for word in words]
     attrs = {key: parse_attr(known[key], value) for key, value in pairs}
-    op = Builder(made).emit(name, made.args, attrs)
+    return Builder(made).emit(name, made.args, attrs)
+
+
+def layouts_of(types: str, use: str, layouts: str) -> list[Sharding]:
+    """What the op's rule gives, over a mesh of two ranks."""
+    op = op_of(types, use)
     return list(carry(op, [parse_sharding(text) for text in layouts.split()], {"tp": 2}))
 
 
@@ -424,6 +429,24 @@ def test_facts_about_a_whole_weight_are_made_before_it_is_cut():
         ranks.append(one | evaluate(module.function(WEIGHTS_RANK), one))
     for out in evaluate_ranks(module.function("f"), ranks):
         np.testing.assert_allclose(out["y"], wanted, rtol=1e-5)
+
+
+WHOLE = [
+    ("reduce(%x) dimensions=[1] kind=maximum", "{tp,-}", "{tp}"),
+    ("reduce(%x) dimensions=[1] kind=maximum", "{-,tp}", "{-}"),
+    ("quantize(%x) dtype=s8 dimensions=[1] limit=127.0", "{tp,-}", "{tp,-} {tp}"),
+    ("quantize(%x) dtype=s8 dimensions=[1] limit=127.0", "{-,tp}", "{-,tp} {-}"),
+    ("quantize(%x) dtype=s8 dimensions=[0,1] limit=127.5", "{-,tp}", "{-,tp} {}"),
+    ("slice(%x) start_indices=[0,0] limit_indices=[3,4]", "{tp,-}", "{-,-}"),
+    ("transpose(%x) permutation=[1,0]", "{tp,-}", "{-,tp}"),
+]
+
+
+@pytest.mark.parametrize(("use", "given", "wanted"), WHOLE)
+def test_what_is_made_of_whole_weights_is_cut_as_they_are(use: str, given: str, wanted: str):
+    op = op_of("f32[8,4]", use)
+    layouts = carry_whole(op, [parse_sharding(given)], {"tp": 2})
+    assert " ".join(layout.text for layout in layouts) == wanted
 
 
 def test_biases_are_added_once():

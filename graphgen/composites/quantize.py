@@ -1,0 +1,25 @@
+"""A tensor as 8-bit numbers and the scale they are multiples of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from graphgen.build import Builder
+from graphgen.ir import Attrs, Value
+from graphgen.ir.dtype import f32
+
+# The smallest normal f32: a channel of zeros has a scale to be divided by.
+SMALLEST_SCALE = 2.0**-126
+
+
+def quantize(b: Builder, operands: Sequence[Value], attrs: Attrs) -> Sequence[Value]:
+    """In f32; a conversion to integers brings what lies beyond the range to its end."""
+    dtype, dimensions = attrs.element("dtype"), attrs.integers("dimensions")
+    wide = b.convert(operands[0], f32)
+    largest = b.reduce(b.abs(wide), dimensions, "maximum")
+    scale = b.binary("maximum", largest / attrs.number("limit"), SMALLEST_SCALE)
+    kept = [dim for dim in range(wide.type.rank) if dim not in dimensions]
+    multiples = wide / b.broadcast_in_dim(scale, wide.shape, kept)
+    if dtype.is_integer:
+        multiples = b.round_nearest_even(multiples)
+    return [b.convert(multiples, dtype), scale]
