@@ -386,11 +386,11 @@ def test_quantizing_a_tensor_against_torch():
     # torch's symmetric observer: steps of absmax / 127.5, values -128..127.
     x = np.random.default_rng(5).standard_normal((7, 5)).astype(np.float32)
     x[3, 2] = -9.0
-    theirs = torch.quantize_per_tensor(torch.tensor(x), 9.0 / 127.5, 0, torch.qint8)
+    theirs = torch.fake_quantize_per_tensor_affine(torch.tensor(x), 9.0 / 127.5, 0, -128, 127)
     values, scale = quantized(x, s8, (0, 1), 127.5)
     assert scale.shape == ()
-    np.testing.assert_allclose(scale, theirs.q_scale(), rtol=1e-6)
-    np.testing.assert_array_equal(values, theirs.int_repr().numpy())
+    np.testing.assert_allclose(scale, 9.0 / 127.5, rtol=1e-6)
+    np.testing.assert_allclose(values * scale, theirs, rtol=1e-6)
     assert values.min() == -128
     # The other end has one step less: the largest element is brought to it.
     assert quantized(-x, s8, (0, 1), 127.5)[0].max() == 127
@@ -399,12 +399,13 @@ def test_quantizing_a_tensor_against_torch():
 def test_quantizing_channels_against_torch():
     x = np.random.default_rng(5).standard_normal((7, 5)).astype(np.float32)
     scales = np.abs(x).max(1) / 127
-    theirs = torch.quantize_per_channel(
-        torch.tensor(x), torch.tensor(scales), torch.zeros(7), 0, torch.qint8
+    zeros = torch.zeros(7, dtype=torch.int32)
+    theirs = torch.fake_quantize_per_channel_affine(
+        torch.tensor(x), torch.tensor(scales), zeros, 0, -128, 127
     )
     values, scale = quantized(x, s8, (1,), 127.0)
     np.testing.assert_allclose(scale, scales, rtol=1e-6)
-    np.testing.assert_array_equal(values, theirs.int_repr().numpy())
+    np.testing.assert_allclose(values * scale[:, None], theirs, rtol=1e-6)
     assert np.abs(values).max(1).tolist() == [127] * 7
 
 
