@@ -334,7 +334,8 @@ def _fuse(plan: _Plan, group: _Group, rewriter: Rewriter, b: Builder) -> Value:
     """The joined product and the steps behind it, where the first product stands."""
     dot, siblings = group.siblings[0].dot, group.siblings
     weights = [weight for sibling in siblings for weight in sibling.weights]
-    plan.prepared.move_before(dot, weights, rewriter)
+    with rewriter.joined():
+        plan.prepared.move_before(dot, weights, rewriter)
     here = rewriter.before(plan.function, dot)
     here.made, here.loc = b.made, _shared_loc(siblings, rewriter.pass_name)
     lhs, rhs = dot.operands
@@ -374,5 +375,5 @@ def _erase_replaced(function: Function, sibling: _Sibling, rewriter: Rewriter) -
     ops = [sibling.dot, *[step.op for step in sibling.steps]]
     spreads = [step.spread for step in sibling.steps if step.spread is not None]
     for op in [*reversed(ops), *spreads]:
-        if op.block is not None:
+        if op.block is not None and not rewriter.exhausted:
             rewriter.erase(function, op)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from graphgen.build import Builder
 from graphgen.composites import DECOMPOSITIONS, Decomposition, decompose
-from graphgen.ir import Attrs, Function, Loc, Op, TensorType, Value
+from graphgen.ir import Attrs, Function, Op, TensorType, Value
 from graphgen.ops import OPS
 from passes.core import Rewriter, Rule
+from passes.core.journal import Journal
 
 
 def _itself(op: Op) -> Decomposition:
@@ -23,11 +25,25 @@ def _itself(op: Op) -> Decomposition:
 _Signature = tuple[str, Attrs, tuple[TensorType, ...]]
 
 
+@dataclass(frozen=True, slots=True)
+class _Template:
+    """What one kind of op becomes.
+
+    Attributes:
+        body: operands in, results out.
+        label: what was done, for the journal.
+    """
+
+    body: Function
+    label: str
+
+
 class Inliner:
     """Replaces composites by their decompositions.
 
     Layers repeat, so what an op becomes is made once for each op, attributes and operand types, and
-    copied for every further use.
+    copied for every further use. What happens inside a template is part of the rewrites that use
+    it; what its rules decline is recorded where it is made.
 
     Args:
         rewriter: makes the changes.
@@ -43,42 +59,51 @@ class Inliner:
         self.forms = {**DECOMPOSITIONS, **forms}
         self.rules = rules
         self._roots = {root for rule in rules for root in rule.roots}
-        self._templates: dict[_Signature, Function | None] = {}
+        self._templates: dict[_Signature, _Template | None] = {}
 
     def run(self, function: Function) -> None:
         """Inline every composite of ``function``, and rewrite the roots of the rules."""
         for op in function.block:
+            if self.rewriter.exhausted:
+                return
             if OPS[op.name].composite or op.name in self._roots:
                 self._inline(function, op, self.rewriter)
 
-    def _template(self, op: Op) -> Function | None:
+    def _template(self, function: Function, op: Op) -> _Template | None:
         """What ``op`` becomes; ``None`` where it stays as it is."""
         key = (op.name, op.attrs, tuple([value.type for value in op.operands]))
         if key not in self._templates:
-            self._templates[key] = self._make(op)
+            self._templates[key] = self._make(function, op)
         return self._templates[key]
 
-    def _make(self, op: Op) -> Function | None:
+    def _make(self, function: Function, op: Op) -> _Template | None:
         """Decompose a composite, or take the op alone; then let the rules at it."""
         made = decompose(op, self.forms.get(op.name, _itself(op)))
-        # What happens inside a template is no rewrite of the module: neither counted nor recorded.
-        rewriter = Rewriter(self.rewriter.pass_name)
+        rewriter = Rewriter(self.rewriter.pass_name, journal := Journal())
         for inner in made.block:
             if OPS[inner.name].composite:
                 self._inline(made, inner, rewriter)
         rewriter.apply_rules(made, self.rules)
-        return made if rewriter.applications or OPS[op.name].composite else None
+        if self.rewriter.journal is not None:
+            misses = [replace(miss, function=function.name) for miss in journal.misses]
+            self.rewriter.journal.misses += misses
+        done = [f"inline {op.name}"] if OPS[op.name].composite else []
+        done += dict.fromkeys([item.rule for item in journal.applications])
+        return _Template(made, ", ".join(done)) if done else None
 
     def _inline(self, function: Function, op: Op, rewriter: Rewriter) -> None:
-        template = self._template(op)
+        template = self._template(function, op)
         if template is None:
             return
-        where: Loc = op.loc.through(rewriter.pass_name)
-        mapping: dict[Value, Value] = dict(zip(template.args, op.operands, strict=True))
-        for inner in template.block:
+        body, where = template.body, op.loc.through(rewriter.pass_name)
+        mapping: dict[Value, Value] = dict(zip(body.args, op.operands, strict=True))
+        copies: list[Op] = []
+        for inner in body.block:
             operands = tuple([mapping[value] for value in inner.operands])
             types = [result.type for result in inner.results]
             copy = Op(inner.name, operands, types, inner.attrs, where)
             function.block.insert_before(copy, op)
+            copies.append(copy)
             mapping.update(zip(inner.results, copy.results, strict=True))
-        rewriter.replace(function, op, [mapping[value] for _, value in template.outputs])
+        results = [mapping[value] for _, value in body.outputs]
+        rewriter.replace(function, op, results, template.label, created=copies)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from graphgen.analysis import free_symbols
 from graphgen.errors import GraphgenError
-from graphgen.ir import Dim, Function, Module, Role
+from graphgen.ir import Dim, Entry, Function, Module, Role
 from passes.core import Pass, Rewriter, register
 from passes.core.clone import Binder
 from passes.specialize.ladders import Sizes, context_sizes, powers, token_sizes
@@ -140,23 +141,58 @@ class Specialize(Pass):
         shared: dict[str, Dim] = {"R": rows, "M": slots}
         functions: dict[str, Function] = {}
         for function in module.functions.values():
-            if not function.phase:
-                # What packs a state knows its rows and slots by the same symbols.
-                made = functions[function.name] = Function(function.name, dims=function.dims)
-                Binder(shared).clone(function, made, self.name)
+            if not function.phase or not free_symbols([function]):
+                functions[function.name] = function
                 continue
-            for name, dims in _buckets(function.phase, batch, sizes.get(function.phase, context)):
-                made = Function(f"{function.name}.{name}", phase=function.phase)
-                made.dims = {**function.dims, **dims, **shared}
-                override = {"rows": "in_place"} if self.in_place and dims["B"] == rows else {}
-                Binder(made.dims, override).clone(function, made, self.name)
-                functions[made.name] = made
-                rewriter.note(made, f"bucket {name}")
+            buckets = list(_buckets(function.phase, batch, sizes.get(function.phase, context)))
+            made = list(self._programs(function, buckets, shared, rewriter))
+            functions |= {program.name: program for program in made}
+            if not buckets and not rewriter.exhausted:
+                rewriter.note(function, "no bucket")
+            elif len(made) < len(buckets) or not buckets:
+                # Stopped: the symbolic program still serves the sizes that have none of their own.
+                functions[function.name] = function
         module.functions = functions
-        for row in module.entries(Role.STATE):
-            module.interface[row.name] = replace(
-                row, logical=row.logical.bind(shared), physical=row.physical.bind(shared)
-            )
+        _bind_states(module, shared, rewriter)
+
+    def _programs(
+        self,
+        function: Function,
+        buckets: Sequence[tuple[str, dict[str, Dim]]],
+        shared: Mapping[str, Dim],
+        rewriter: Rewriter,
+    ) -> Iterator[Function]:
+        """The program of each bucket, as far as the fuel goes."""
+        for name, dims in buckets:
+            if rewriter.exhausted:
+                return
+            made = Function(f"{function.name}.{name}", phase=function.phase)
+            made.dims = {**function.dims, **dims, **shared}
+            override = {"rows": "in_place"} if self.in_place and dims["B"] == shared["R"] else {}
+            Binder(made.dims, override).clone(function, made, self.name)
+            rewriter.note(made, f"bucket {name}")
+            yield made
+
+
+def _bind_states(module: Module, shared: Mapping[str, Dim], rewriter: Rewriter) -> None:
+    """Bind the rows and slots of the states, and of the functions that pack them: one rewrite."""
+    if rewriter.exhausted:
+        return
+    # What packs a state knows its rows and slots by the same symbols.
+    packs = [f for f in module.functions.values() if not f.phase and free_symbols([f])]
+    states = [(row, _bound(row, shared)) for row in module.entries(Role.STATE)]
+    changed = [bound for row, bound in states if bound != row]
+    for function in packs:
+        made = module.functions[function.name] = Function(function.name, dims=function.dims)
+        Binder(shared).clone(function, made, rewriter.pass_name)
+    for row in changed:
+        module.interface[row.name] = row
+    if packs or changed:
+        rewriter.note(None, f"R = {shared['R']}, M = {shared['M']}")
+
+
+def _bound(row: Entry, values: Mapping[str, Dim]) -> Entry:
+    return replace(row, logical=row.logical.bind(values), physical=row.physical.bind(values))
 
 
 def _buckets(

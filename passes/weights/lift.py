@@ -195,14 +195,7 @@ class _Lift:
             made = self._through(value, classes, keys)
         else:
             operands = tuple([self._copy(home, v, classes, keys) for v in value.op.operands])
-            op = Op(
-                value.op.name,
-                operands,
-                [r.type for r in value.op.results],
-                value.op.attrs,
-                value.op.loc.through(self.rewriter.pass_name),
-                [r.name for r in value.op.results],
-            )
+            op = copy_of(value.op, operands, self.rewriter.pass_name)
             home.block.append(op)
             made = op.results[value.index]
         self.copies[home.name, keys[value]] = made
@@ -223,6 +216,18 @@ class _Lift:
             number += 1
             name = f"{base}.prepared.{number}"
         return name
+
+
+def copy_of(op: Op, operands: tuple[Value, ...], pass_name: str) -> Op:
+    """The same op on other operands, made by a pass."""
+    return Op(
+        op.name,
+        operands,
+        [result.type for result in op.results],
+        op.attrs,
+        op.loc.through(pass_name),
+        [result.name for result in op.results],
+    )
 
 
 def _dead(function: Function, op: Op) -> bool:

@@ -13,6 +13,7 @@ from graphgen.models import build, known_shape
 from graphgen.ops import OPS
 from graphgen.text import parse
 from passes.core import parse_pipeline, run_pipeline
+from passes.legalize.legalize import Legalize
 from tests.passes.programs import after, function, lines
 
 DIMS = "lhs_contracting_dims=[1] rhs_contracting_dims=[1]"
@@ -147,4 +148,7 @@ def test_an_unknown_target_is_refused():
         after(dot(1), "legalize{target=tpu}")
     assert caught.value.code == "GG0302"
     assert caught.value.what == "legalize: unknown target 'tpu'"
+    assert caught.value.help == "did you mean cpu?"
+    with pytest.raises(GraphgenError) as caught:
+        run_pipeline(parse(dot(1)), [Legalize(target="tpu")])
     assert caught.value.help == "targets: cpu"

@@ -1,0 +1,54 @@
+"""A pipeline with every pass in it, and the part of it before each: where a pass can be tried."""
+
+from __future__ import annotations
+
+from graphgen.build import Builder
+from graphgen.ir import Module
+from passes.core import Pass, parse_pipeline
+from passes.core.registry import all_passes
+from passes.pipelines import Buckets, default
+
+# Passes that are in no default pipeline: behind which ones they are tried.
+EXTRA = {
+    "simplify-shape": ("canonicalize", "specialize", "legalize"),
+    "fold-constants{exact=true}": ("specialize", "legalize"),
+}
+
+
+def every_pass(buckets: Buckets, *, tp: int = 1) -> list[Pass]:
+    """The default pipeline with the other passes in between."""
+    passes: list[Pass] = []
+    done: set[str] = set()
+    for item in default(buckets, tp=tp):
+        passes.append(item)
+        if item.name not in done:
+            for text, places in EXTRA.items():
+                passes += parse_pipeline(text) if item.name in places else []
+        done.add(item.name)
+    return passes
+
+
+def stage(name: str, buckets: Buckets, *, tp: int = 1) -> tuple[list[Pass], Pass]:
+    """The passes before the last one called ``name``, and that one."""
+    passes = every_pass(buckets, tp=tp)
+    at = max(number for number, item in enumerate(passes) if item.name == name)
+    return passes[:at], passes[at]
+
+
+def our_passes() -> list[str]:
+    """Names of the passes of this repository; tests and plugins may have registered more."""
+    return [n for n, cls in all_passes().items() if cls.__module__.startswith("passes.")]
+
+
+def untidy(module: Module) -> None:
+    """Turn the operands of sums there and back, and compute what nobody reads."""
+    for function in module.programs():
+        for op in function.block:
+            if op.name != "add":
+                continue
+            b = Builder(function, before=op, loc=op.loc)
+            first, *others = op.operands
+            back = list(reversed(range(first.type.rank)))
+            turned = b.transpose(b.transpose(first, back), back)
+            op.set_operands((turned, *others))
+            b.unary("negate", turned)

@@ -1,0 +1,80 @@
+"""Fuel: every pass stops after exactly so many rewrites, and what it leaves means the same."""
+
+from __future__ import annotations
+
+import pytest
+
+from graphgen.ir import Module, dtype
+from graphgen.models.family import build_module
+from graphgen.models.llama import LLAMA
+from passes.core import Pass, run_pipeline
+from passes.core.clone import clone_module
+from passes.core.journal import Journal
+from passes.debug import Runner, script_for, validate
+from passes.debug.compare import compare
+from passes.debug.validate import apply_pass
+from passes.pipelines import Buckets
+from tests.passes.planted import CONFIG
+from tests.passes.planted_inside import INSIDE, Broken, Inside
+from tests.passes.stages import our_passes, stage, untidy
+
+BUCKETS = Buckets((3,), (8,), (8, 16))
+# Passes that still do all or nothing.
+AT_ONCE = ("shard", "partition")
+
+# Passes that find nothing to do in a model as it is written.
+TIDYING = ("canonicalize",)
+
+
+def before(name: str, element: str = "bf16", tp: int = 2) -> tuple[Module, Pass]:
+    """The mini Llama as the pass called ``name`` gets it, and the pass."""
+    earlier, item = stage(name, BUCKETS, tp=tp)
+    module = build_module(LLAMA, CONFIG, dtype(element))
+    run_pipeline(module, earlier)
+    return module, item
+
+
+@pytest.mark.parametrize("name", [name for name in our_passes() if name not in AT_ONCE])
+def test_a_pass_stops_where_its_fuel_ends(name: str):
+    module, item = before(name)
+    if name in TIDYING:
+        untidy(module)
+    journal = Journal()
+    total = apply_pass(clone_module(module), item, journal).applications
+    assert total == len(journal.applications) > 1
+    script = script_for(module, seed=1)
+    wanted = Runner(module, script).outcomes()
+    for fuel in sorted({0, 1, total // 3, total // 2, total - 1, total}):
+        if fuel > total or fuel < 0:
+            continue
+        stopped = clone_module(module)
+        again = Journal()
+        rewriter = apply_pass(stopped, item, again, fuel)
+        assert rewriter.applications == fuel
+        assert [str(a) for a in again.applications] == [str(a) for a in journal.applications[:fuel]]
+        assert compare(wanted, Runner(stopped, script).outcomes()).relative <= 1e-9
+
+
+@pytest.mark.parametrize("bug", INSIDE, ids=[bug.name for bug in INSIDE])
+def test_a_bug_inside_a_pass_is_blamed_on_the_first_wrong_rewrite(bug: Broken):
+    module, right = before(bug.item, tp=bug.tp)
+    item = Inside(right, bug.breaks)
+    apply_pass(clone_module(module), item, journal := Journal())
+    wanted = next(a.number for a in journal.applications if bug.guilty(a))
+    script = script_for(module, seed=1, shuffled=bug.shuffled)
+    (verdict,) = validate(module, [item], script)
+    assert not verdict.means_the_same
+    assert verdict.guilty is not None
+    assert str(verdict.guilty) == str(journal.applications[wanted - 1])
+    # Without the bug nothing is found at the same place.
+    (verdict,) = validate(module, [right], script_for(module, seed=1))
+    assert verdict.ok
+
+
+def test_bugs_are_planted_in_every_pass_that_works_by_hand():
+    assert {bug.item for bug in INSIDE} == {
+        "legalize",
+        "specialize",
+        "lift-weights",
+        "fuse-projections",
+    }
