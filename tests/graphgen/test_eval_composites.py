@@ -391,9 +391,12 @@ def test_quantizing_a_tensor_against_torch():
     assert scale.shape == ()
     np.testing.assert_allclose(scale, 9.0 / 127.5, rtol=1e-6)
     np.testing.assert_allclose(values * scale, theirs, rtol=1e-6)
-    assert values.min() == -128
-    # The other end has one step less: the largest element is brought to it.
-    assert quantized(-x, s8, (0, 1), 127.5)[0].max() == 127
+
+
+def test_one_end_of_the_range_has_a_step_more():
+    ends = np.array([-127.5, 1.5, 2.5, 127.5], np.float32)
+    values, scale = quantized(ends, s8, (0,), 127.5)
+    assert (scale, values.tolist()) == (1.0, [-128, 2, 2, 127])
 
 
 def test_quantizing_channels_against_torch():
