@@ -157,6 +157,7 @@ _COUNTS: dict[str, _Count] = {
     "rms_norm": _rms_norm,
     "layer_norm": _layer_norm,
     "silu": _silu,
+    "gelu": _silu,
     "rope": _rope,
     "rope_table": _rope_table,
 }

@@ -176,9 +176,17 @@ class Vocabulary(ABC):
         """Root-mean-square norm over the last dimension."""
         return self._one("rms_norm", x, weight, epsilon=epsilon)
 
+    def layer_norm(self, x: Value, weight: Value, bias: Value, epsilon: float) -> Value:
+        """Layer norm of the last dimension."""
+        return self._one("layer_norm", x, weight, bias, epsilon=epsilon)
+
     def silu(self, x: Value) -> Value:
         """``x * logistic(x)``."""
         return self._one("silu", x)
+
+    def gelu(self, x: Value, approximate: str) -> Value:
+        """``x`` times about the normal distribution's share below it; ``tanh`` or ``sigmoid``."""
+        return self._one("gelu", x, approximate=approximate)
 
     def rope_table(
         self, positions: Value, inv_freq: Literal, scale: float = 1.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from graphgen.build import Builder
@@ -73,6 +74,17 @@ def silu(b: Builder, operands: Sequence[Value], attrs: Attrs) -> Sequence[Value]
     return [b.convert(wide * b.unary("logistic", wide), operands[0].dtype)]
 
 
+def gelu(b: Builder, operands: Sequence[Value], attrs: Attrs) -> Sequence[Value]:
+    """``x * logistic(u)``, which is ``x/2 * (1 + tanh(u/2))`` and more exact in the tail."""
+    (x,) = operands
+    wide = b.convert(x, f32)
+    if attrs.text("approximate") == "tanh":
+        inner = (wide + wide * wide * wide * 0.044715) * math.sqrt(8 / math.pi)
+    else:
+        inner = wide * 1.702
+    return [b.convert(wide * b.unary("logistic", inner), x.dtype)]
+
+
 def last_token(b: Builder, operands: Sequence[Value], attrs: Attrs) -> Sequence[Value]:
     """A masked sum: one addend is the token, all others are zero, so no rounding happens."""
     x, positions, lengths = operands
@@ -122,6 +134,7 @@ BASICS: dict[str, Decomposition] = {
     "rms_norm": rms_norm,
     "layer_norm": layer_norm,
     "silu": silu,
+    "gelu": gelu,
     "last_token": last_token,
     "rope_table": rope_table,
     "rope": rope,

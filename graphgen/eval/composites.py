@@ -6,6 +6,7 @@ both.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import cast
 
@@ -42,6 +43,16 @@ def _layer_norm(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Sequence[A
 def _silu(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Sequence[Array]:
     wide = x[0].astype(how.dtype(f32))
     return [(wide * logistic(wide)).astype(x[0].dtype)]
+
+
+def _gelu(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Sequence[Array]:
+    wide = x[0].astype(how.dtype(f32))
+    if attrs.text("approximate") == "tanh":
+        cubic = wide + how.scalar(0.044715) * wide**3
+        share = (1 + np.tanh(how.scalar(math.sqrt(8 / math.pi)) / 2 * cubic)) / 2
+    else:
+        share = logistic(how.scalar(1.702) * wide)
+    return [(wide * share).astype(x[0].dtype)]
 
 
 def _rope_table(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Sequence[Array]:
@@ -132,6 +143,7 @@ COMPOSITES: dict[str, Composite] = {
     "rms_norm": _rms_norm,
     "layer_norm": _layer_norm,
     "silu": _silu,
+    "gelu": _gelu,
     "rope_table": _rope_table,
     "rope": _rope,
     "attention_mask": _attention_mask,

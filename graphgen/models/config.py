@@ -69,11 +69,24 @@ class ConfigReader:
 
     Args:
         config: the parsed ``config.json``.
+        aliases: other names a key may have, as in transformers' ``attribute_map``; a config that
+            gives both names different values is refused (GG0503).
     """
 
-    def __init__(self, config: Mapping[str, object]) -> None:
-        self.config = config
+    def __init__(
+        self, config: Mapping[str, object], aliases: Mapping[str, str] | None = None
+    ) -> None:
+        self.config = dict(config)
         self.used: set[str] = set()
+        for other, name in (aliases or {}).items():
+            value = self.config.pop(other, None)
+            if self.config.get(name) is None:
+                self.config[name] = value
+            elif value not in (None, self.config[name]):
+                raise GraphgenError(
+                    "GG0503",
+                    f"config: {other} = {value!r} and {name} = {self.config[name]!r} disagree",
+                )
 
     def integer(self, key: str, default: int | None = None) -> int:
         """A positive whole number (GG0503)."""
@@ -108,13 +121,19 @@ class ConfigReader:
         """A value that must be one of ``supported`` (GG0502)."""
         value = self._get(key, default)
         if value not in supported:
-            names = " or ".join(repr(item) for item in supported)
-            raise GraphgenError(
-                "GG0502",
-                f"config: {key} = {value!r} changes the mathematics and is not supported",
-                help=f"supported: {names}",
-            )
+            raise _unsupported(key, value, supported)
         return value
+
+    def choice(self, key: str, supported: Collection[str], default: str) -> str:
+        """A name that must be one of ``supported`` (GG0502)."""
+        value = self._get(key, default)
+        if not isinstance(value, str) or value not in supported:
+            raise _unsupported(key, value, supported)
+        return value
+
+    def neutral(self, *keys: str) -> None:
+        """Keys that change nothing in this family's forward pass at inference."""
+        self.used.update(keys)
 
     def finish(self) -> None:
         """Refuse every key nobody asked for, unless it is neutral or switched off (GG0502)."""
@@ -146,3 +165,12 @@ class ConfigReader:
 
 def _bad(key: str, value: object, wanted: str) -> GraphgenError:
     return GraphgenError("GG0503", f"config: {key} = {value!r} is not {wanted}")
+
+
+def _unsupported(key: str, value: object, supported: Collection[object]) -> GraphgenError:
+    names = " or ".join(repr(item) for item in supported)
+    return GraphgenError(
+        "GG0502",
+        f"config: {key} = {value!r} changes the mathematics and is not supported",
+        help=f"supported: {names}",
+    )

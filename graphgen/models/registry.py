@@ -7,11 +7,13 @@ from difflib import get_close_matches
 
 from graphgen.errors import GraphgenError
 from graphgen.ir import DType, Module
+from graphgen.models.bloom import BLOOM
 from graphgen.models.family import PHASES, AnyFamily, ModelConfig
+from graphgen.models.gpt2 import GPT2
 from graphgen.models.llama import LLAMA
 from graphgen.models.shapes import SHAPES
 
-_ALL: tuple[AnyFamily, ...] = (LLAMA,)
+_ALL: tuple[AnyFamily, ...] = (LLAMA, GPT2, BLOOM)
 FAMILIES: Mapping[str, AnyFamily] = {family.model_type: family for family in _ALL}
 
 

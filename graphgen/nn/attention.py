@@ -44,6 +44,19 @@ class Rotary:
 
 
 @dataclass(frozen=True, slots=True)
+class Alibi:
+    """Linear biases of the scores: each head's slope times how far a slot lies from a token.
+
+    Attributes:
+        slopes: f32 [H].
+        distance: f32 [B,S,C], 0 or less for the slots a token reads.
+    """
+
+    slopes: Value
+    distance: Value
+
+
+@dataclass(frozen=True, slots=True)
 class AttentionConfig:
     """Sizes of one attention layer.
 
@@ -70,6 +83,23 @@ def rotary(b: Builder, call: Call, inv_freq: Literal) -> Rotary:
 def causal_mask(b: Builder, call: Call) -> Value:
     """pred [B,S,C]: a token reads its own slot and those before it."""
     return b.attention_mask(call.positions, call.lengths, call.attended)
+
+
+def linear_biases(b: Builder, call: Call, heads: int) -> Alibi:
+    """The linear biases of a call, with the slopes of arXiv 2108.12409 for ``heads`` heads."""
+    slopes = b.literal(alibi_slopes(heads), f32)
+    return Alibi(slopes, b.key_distance(call.positions, call.attended))
+
+
+def alibi_slopes(heads: int) -> list[float]:
+    """One slope a head: powers of ``2 ** (-8 / n)``, n the largest power of two up to ``heads``.
+
+    Heads beyond n take every other one of the slopes that 2n heads would have (transformers'
+    ``build_alibi_tensor``).
+    """
+    n = 1 << (heads.bit_length() - 1)
+    slopes = [2.0 ** (-8 * i / n) for i in range(1, n + 1)]
+    return slopes + [2.0 ** (-4 * i / n) for i in range(1, 2 * (heads - n), 2)]
 
 
 def self_attention(
@@ -100,13 +130,21 @@ def self_attention(
 
 
 def attend(
-    b: Builder, q: Value, k: Value, v: Value, call: Call, mask: Value, scale: float
+    b: Builder,
+    q: Value,
+    k: Value,
+    v: Value,
+    call: Call,
+    mask: Value,
+    scale: float,
+    alibi: Alibi | None = None,
 ) -> Value:
     """What q [B,S,H,D] reads once k and v [B,S,K,D] are in the cache: [B,S,H*D]."""
     batch, active, heads, size = q.shape
     keys = _remember(b, "k_cache", k, call)
     values = _remember(b, "v_cache", v, call)
-    out = b.attention(q, keys, values, mask, scale)
+    bias = (alibi.slopes, alibi.distance) if alibi else ()
+    out = b.attention(q, keys, values, mask, scale, *bias)
     return b.reshape(out, (batch, active, heads * size))
 
 

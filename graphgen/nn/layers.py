@@ -25,8 +25,34 @@ def linear(
         y = b.dot(x, b.weight("weight", x.dtype, (features, size)), dtype)
         if not bias:
             return y
-        offset = b.convert(b.weight("bias", x.dtype, (features,)), y.dtype)
-        return y + b.broadcast_in_dim(offset, y.shape, [len(y.shape) - 1])
+        return _plus_bias(b, y, b.weight("bias", x.dtype, (features,)))
+
+
+def conv1d(b: Builder, name: str, x: Value, features: int, *, dtype: DType | None = None) -> Value:
+    """``x`` [..., K] through transformers' ``Conv1D`` called ``name``: weight [K, features], bias.
+
+    The result is of type ``dtype``, by default that of ``x``; the parameters are of ``x``'s.
+    """
+    with b.scope(name):
+        weight = b.weight("weight", x.dtype, (x.shape[-1], features))
+        y = b.dot_general(x, weight, ([len(x.shape) - 1], [0]), dtype=dtype)
+        return _plus_bias(b, y, b.weight("bias", x.dtype, (features,)))
+
+
+def _plus_bias(b: Builder, y: Value, bias: Value) -> Value:
+    return y + b.broadcast_in_dim(b.convert(bias, y.dtype), y.shape, [len(y.shape) - 1])
+
+
+def layer_norm(
+    b: Builder, name: str, x: Value, epsilon: float, dtype: DType | None = None
+) -> Value:
+    """Layer norm of the last dimension with the weight and bias of ``name``.
+
+    Weight, bias and result are of type ``dtype``, by default that of ``x``.
+    """
+    with b.scope(name):
+        weight, bias = [b.weight(k, dtype or x.dtype, x.shape[-1:]) for k in ("weight", "bias")]
+        return b.layer_norm(x, weight, bias, epsilon)
 
 
 def rms_norm(b: Builder, name: str, x: Value, epsilon: float, dtype: DType | None = None) -> Value:

@@ -79,6 +79,20 @@ def _silu(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
     return (types[0],)
 
 
+@define("gelu", "operand", Attr("approximate", "text", choices=("tanh", "sigmoid")), composite=True)
+def _gelu(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
+    """``x`` times about the share of a normal distribution below x, in f32 (arXiv 1606.08415).
+
+    ``tanh`` is ``x/2 * (1 + tanh(sqrt(2/pi) * (x + 0.044715 x^3)))``, and ``sigmoid`` is
+    ``x * logistic(1.702 x)``.
+
+    Example:
+        %g = gelu(%x) approximate=tanh : f32[B,S,4]
+    """
+    float_operand(types)
+    return (types[0],)
+
+
 @define(
     "rope_table",
     "positions",

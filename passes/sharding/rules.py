@@ -153,6 +153,7 @@ ELEMENTWISE = (
     "compare",
     "select",
     "silu",
+    "gelu",
 )
 CARRY: dict[str, Carry] = {
     **dict.fromkeys(ELEMENTWISE, _elementwise),

@@ -97,6 +97,11 @@ def silu(s: Sizes) -> Case:
     return s.case("silu", {}, s.floats(s.size(), s.size()) * np.asarray(8, numpy_dtype(s.kind)))
 
 
+def gelu(s: Sizes) -> Case:
+    x = s.floats(s.size(), s.size()) * np.asarray(4, numpy_dtype(s.kind))
+    return s.case("gelu", {"approximate": ["tanh", "sigmoid"][s.size(0, 1)]}, x)
+
+
 def rope_table(s: Sizes) -> Case:
     inv_freq = Literal.of(f32, [float(x) for x in s.random.uniform(0.01, 1, s.size())])
     attrs: dict[str, AttrValue] = {"inv_freq": inv_freq, "scale": [1.0, 0.5][s.size(0, 1)]}
@@ -186,6 +191,7 @@ CASES: Mapping[str, Callable[[Sizes], Case]] = {
         rms_norm,
         layer_norm,
         silu,
+        gelu,
         rope_table,
         rope,
         attention_mask,

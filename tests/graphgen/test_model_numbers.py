@@ -2,66 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any
+import json
 
 import numpy as np
 import pytest
 import torch
-from transformers import LlamaConfig as TheirConfig
-from transformers import LlamaForCausalLM
 
 from graphgen.eval import MEANING, Array, evaluate
 from graphgen.ir import Dim, Function, Module, Role
 from graphgen.ir.dtype import f32
 from graphgen.models import build
+from graphgen.models.registry import FAMILIES
 from passes.core.clone import Binder
+from tests.oracles.families import CASES, ORACLES
 
-SIZES: dict[str, Any] = {
-    "hidden_size": 32,
-    "intermediate_size": 48,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "vocab_size": 61,
-}
-LLAMA3 = {
-    "rope_type": "llama3",
-    "rope_theta": 10000.0,
-    "factor": 8.0,
-    "low_freq_factor": 1.0,
-    "high_freq_factor": 4.0,
-    # Short, so that the blend is felt at the positions tried here.
-    "original_max_position_embeddings": 16,
-}
-VARIANTS: dict[str, dict[str, Any]] = {
-    "plain": {},
-    "llama 3 positions": {"rope_parameters": LLAMA3},
-    "linear positions": {
-        "rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 500.0}
-    },
-    "tied": {"tie_word_embeddings": True},
-    "biases": {"attention_bias": True, "mlp_bias": True},
-    "its own head size": {"head_dim": 12, "rms_norm_eps": 1e-3},
-    "a head each": {"num_key_value_heads": 4},
-    "one head for all": {"num_key_value_heads": 1},
-}
 ROWS, SLOTS = 3, 12
 PROMPTS = [[3, 14, 15, 9, 26], [5, 35, 8], [9, 7, 9, 3, 2, 38, 46]]
 NEXT = [[1, 50], [2, 51], [3, 52]]
 
 
-def theirs(changes: dict[str, Any]) -> LlamaForCausalLM:
-    torch.manual_seed(0)
-    sizes: dict[str, Any] = {**SIZES, **changes, "attn_implementation": "eager"}
-    config = TheirConfig(**sizes, initializer_range=0.3)
-    model = LlamaForCausalLM(config)
-    with torch.no_grad():
-        for name, tensor in model.named_parameters():
-            if name.endswith("norm.weight"):
-                tensor.uniform_(0.5, 1.5)
-            elif name.endswith("bias"):
-                tensor.normal_(0, 0.3)
-    return model.double().eval()
+def test_every_family_is_tried():
+    assert set(ORACLES) == set(FAMILIES)
 
 
 def ours(
@@ -72,11 +33,10 @@ def ours(
     return evaluate(bound, given, MEANING)
 
 
-@pytest.mark.parametrize("name", VARIANTS)
-def test_logits_are_those_of_transformers(name: str):
-    changes = VARIANTS[name]
-    model = theirs(changes)
-    module = build({"model_type": "llama", **SIZES, **changes}, f32)
+@pytest.mark.parametrize(("family", "variant"), CASES)
+def test_logits_are_those_of_transformers(family: str, variant: str):
+    model = ORACLES[family].model(variant).double()
+    module = build(json.loads(model.config.to_json_string(use_diff=False)), f32)
     tensors = {key: value.numpy() for key, value in model.state_dict().items()}
     given = {row.name: tensors[row.name] for row in module.entries(Role.WEIGHT)}
     states = [row.name for row in module.entries(Role.STATE)]

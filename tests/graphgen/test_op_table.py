@@ -73,7 +73,7 @@ EXAMPLE_OPERANDS = {
     "exponential rsqrt logistic cosine sine negate convert": "f32[B,4]",
     "abs round_nearest_even": "f32[B,4]",
     "clamp": "f32[] f32[B,4] f32[]",
-    "silu": "f32[B,S,4]",
+    "silu gelu": "f32[B,S,4]",
     "add subtract multiply divide maximum minimum compare": "f32[B,4] f32[B,4]",
     "and": "pred[B] pred[B]",
     "select": "pred[B,4] f32[B,4] f32[B,4]",
@@ -303,6 +303,7 @@ layer_norm s32[2,4] f32[4] f32[4] epsilon=1e-05
 layer_norm f32[2,4] f32[2] f32[2] epsilon=1e-05
 layer_norm f32[2,4] bf16[4] f32[4] epsilon=1e-05
 silu s32[2]
+gelu s32[2] approximate=tanh
 rope_table f32[2,3] inv_freq=f32[2](1.0,0.1)
 rope_table s32[2,3] inv_freq=f32[](1.0)
 rope_table s32[2,3] inv_freq=bf16[2](1.0,0.1)

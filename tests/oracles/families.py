@@ -1,0 +1,113 @@
+"""Random small models of every family, as transformers makes and runs them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+
+@dataclass(frozen=True)
+class Oracle:
+    """How transformers makes a small model of one family.
+
+    Attributes:
+        name: of its classes, without ``Config`` and what the model class ends in.
+        head: what the model class ends in.
+        sizes: of the configuration; the vocabulary is odd.
+        variants: changes of the configuration, each a model of its own; ``plain`` is among them.
+    """
+
+    name: str
+    sizes: dict[str, Any]
+    variants: dict[str, dict[str, Any]] = field(default_factory=dict[str, Any])
+    head: str = "ForCausalLM"
+
+    def model(self, variant: str = "plain", **changes: Any) -> PreTrainedModel:
+        """A random model in which everything matters.
+
+        Norm weights are not 1 and biases not 0, as they are in a new model: a forgotten one would
+        not show. The weights are large enough for attention to choose between positions.
+        """
+        import torch
+        import transformers
+
+        torch.manual_seed(0)
+        given = {"initializer_range": 0.3, **self.sizes, **self.variants[variant], **changes}
+        config = getattr(transformers, f"{self.name}Config")(**given, attn_implementation="eager")
+        model = getattr(transformers, f"{self.name}{self.head}")(config)
+        with torch.no_grad():
+            for name, tensor in model.named_parameters():
+                if tensor.ndim == 1 and name.endswith("weight"):
+                    tensor.uniform_(0.5, 1.5)
+                elif name.endswith("bias"):
+                    tensor.normal_(0, 0.3)
+        return model.eval()
+
+
+LLAMA3 = {
+    "rope_type": "llama3",
+    "rope_theta": 10000.0,
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    # Short, so that the blend is felt at the positions tried here.
+    "original_max_position_embeddings": 16,
+}
+ORACLES: dict[str, Oracle] = {
+    "llama": Oracle(
+        "Llama",
+        {
+            "hidden_size": 32,
+            "intermediate_size": 48,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 4,
+            "num_key_value_heads": 2,
+            "vocab_size": 61,
+        },
+        {
+            "plain": {},
+            "llama 3 positions": {"rope_parameters": LLAMA3},
+            "linear positions": {
+                "rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 500.0}
+            },
+            "tied": {"tie_word_embeddings": True},
+            "biases": {"attention_bias": True, "mlp_bias": True},
+            "its own head size": {"head_dim": 12, "rms_norm_eps": 1e-3},
+            "a head each": {"num_key_value_heads": 4},
+            "one head for all": {"num_key_value_heads": 1},
+        },
+    ),
+    "gpt2": Oracle(
+        "GPT2",
+        {"vocab_size": 61, "n_positions": 300, "n_embd": 32, "n_layer": 2, "n_head": 4},
+        {
+            "plain": {},
+            "its own MLP": {"n_inner": 40, "activation_function": "relu"},
+            "not tied": {"tie_word_embeddings": False, "layer_norm_epsilon": 1e-2},
+            "scaled by layer": {"scale_attn_by_inverse_layer_idx": True},
+            "not scaled": {"scale_attn_weights": False},
+            "odd heads": {"n_embd": 24, "n_head": 3},
+        },
+        head="LMHeadModel",
+    ),
+    "bloom": Oracle(
+        "Bloom",
+        {"vocab_size": 61, "hidden_size": 32, "n_layer": 2, "n_head": 4},
+        {
+            "plain": {},
+            "no power of two": {"hidden_size": 24, "n_head": 6},
+            "residual after the norm": {"apply_residual_connection_post_layernorm": True},
+            "not tied": {"tie_word_embeddings": False, "layer_norm_epsilon": 1e-2},
+        },
+    ),
+}
+CASES = [(family, variant) for family, oracle in ORACLES.items() for variant in oracle.variants]
+
+
+def save(model: PreTrainedModel, folder: Path) -> None:
+    """The model as a checkpoint folder, as ``save_pretrained`` writes it."""
+    model.save_pretrained(folder)
