@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from passes.canonical.canonicalize import Canonicalize
+from passes.canonical.unfuse_projections import UnfuseProjections
 from passes.cleanup.cse import CommonSubexpressions
 from passes.cleanup.dce import DeadCodeElimination
 from passes.core import Pass, parse_pipeline
@@ -95,6 +96,7 @@ def default(buckets: Buckets, *, tp: int = 1, target: str = "cpu", min_rows: int
     """
     passes: list[Pass] = [
         Canonicalize(),
+        UnfuseProjections(),
         Specialize(
             batch=buckets.batch,
             context=buckets.context,

@@ -76,9 +76,11 @@ def _module(model: str, dtype: str, phase: str | None, mini: bool) -> Module:
 
 def _split(module: Module, tp: int) -> None:
     from passes.canonical.canonicalize import Canonicalize
+    from passes.canonical.unfuse_projections import UnfuseProjections
     from passes.core import run_pipeline
     from passes.sharding.annotate import Shard
     from passes.sharding.partition import Partition
     from passes.weights.lift import LiftWeights
 
-    run_pipeline(module, [Canonicalize(), Shard(tp=tp), Partition(), LiftWeights()])
+    passes = [Canonicalize(), UnfuseProjections(), Shard(tp=tp), Partition(), LiftWeights()]
+    run_pipeline(module, passes)

@@ -105,7 +105,7 @@ def slice_of_slice(op: Op, b: Builder) -> Sequence[Value] | No:
     known = [bound for bound in merged if bound is not None]
     if len(known) < len(merged):
         return no("a stride over a size that is not known yet", op.operands[0])
-    return [_cut(b, inner.operands[0], known)]
+    return [cut(b, inner.operands[0], known)]
 
 
 def bounds(op: Op) -> list[Bound]:
@@ -129,7 +129,7 @@ def _compose(first: Bound, second: Bound) -> Bound | None:
     return at, at + (count - 1) * step * stride + 1, step * stride
 
 
-def _cut(b: Builder, x: Value, cuts: Sequence[Bound]) -> Value:
+def cut(b: Builder, x: Value, cuts: Sequence[Bound]) -> Value:
     """A slice of ``x``, or ``x`` where that is all of it."""
     whole = zip(cuts, x.shape, strict=True)
     if all(cut == (0, size, 1) for cut, size in whole):
@@ -156,7 +156,7 @@ def slice_of_broadcast(op: Op, b: Builder) -> Sequence[Value] | No:
         (0, 1, 1) if size == 1 else cuts[target]
         for size, target in zip(source.shape, dimensions, strict=True)
     ]
-    return [b.broadcast_in_dim(_cut(b, source, mine), op.result.shape, dimensions)]
+    return [b.broadcast_in_dim(cut(b, source, mine), op.result.shape, dimensions)]
 
 
 def slice_of_concatenate() -> Rule:
@@ -179,7 +179,7 @@ def slice_of_concatenate() -> Rule:
             return no("the slice does not lie in one operand", op.operands[0])
         index, before = place
         cuts[axis] = (start - before, limit - before, stride)
-        return [_cut(b, inner.operands[index], cuts)]
+        return [cut(b, inner.operands[index], cuts)]
 
     return slice_of_concatenate
 
@@ -218,16 +218,31 @@ def _checked_place(
 def concatenate_of_slices(op: Op, b: Builder) -> Sequence[Value] | No:
     """Neighboring slices of one value, joined again, are one slice."""
     axis = op.attrs.integer("dimension")
-    runs: list[list[Value]] = []
-    for operand in op.operands:
-        if runs and _adjacent(runs[-1][-1], operand, axis):
-            runs[-1].append(operand)
-        else:
-            runs.append([operand])
+    runs = _runs(op.operands, axis)
     if len(runs) == len(op.operands):
         return no("no two operands are neighboring slices of one value")
+    return [_join_runs(b, runs, axis)]
+
+
+def join(b: Builder, values: Sequence[Value], axis: int) -> Value:
+    """The values one after the other along ``axis``, neighboring slices of one value as one."""
+    return _join_runs(b, _runs(values, axis), axis)
+
+
+def _runs(values: Sequence[Value], axis: int) -> list[list[Value]]:
+    """The values in order, grouped into runs of neighboring slices."""
+    runs: list[list[Value]] = []
+    for value in values:
+        if runs and _adjacent(runs[-1][-1], value, axis):
+            runs[-1].append(value)
+        else:
+            runs.append([value])
+    return runs
+
+
+def _join_runs(b: Builder, runs: Sequence[Sequence[Value]], axis: int) -> Value:
     parts = [_joined(b, run, axis) for run in runs]
-    return parts if len(parts) == 1 else [b.concatenate(parts, axis)]
+    return parts[0] if len(parts) == 1 else b.concatenate(parts, axis)
 
 
 def _adjacent(left: Value, right: Value, axis: int) -> bool:
@@ -247,7 +262,7 @@ def _joined(b: Builder, run: Sequence[Value], axis: int) -> Value:
         return run[0]
     cuts = bounds(first)
     cuts[axis] = (cuts[axis][0], bounds(last)[axis][1], 1)
-    return _cut(b, first.operands[0], cuts)
+    return cut(b, first.operands[0], cuts)
 
 
 @rule("convert")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import ClassVar
@@ -11,11 +11,10 @@ from graphgen.build import Builder
 from graphgen.errors import GraphgenError
 from graphgen.ir import Attrs, Dim, DType, Function, Loc, Module, Op, Value, attrs_of, loc
 from graphgen.ir.dtype import bf16, f16, f32
+from passes.cleanup.simplify_shape import join
 from passes.core import No, Pass, Rewriter, Rule, no, register, rule
+from passes.fusion.channels import Step, steps_behind
 from passes.fusion.prepared import PreparedValues, WeightNumbers
-
-# What follows each sibling and can follow the fused product just as well.
-_SCALES = ("add", "multiply")
 
 
 @register
@@ -105,32 +104,12 @@ class FuseProjections(Pass):
                     _erase_replaced(plan.function, sibling, rewriter)
 
 
-@dataclass(frozen=True, slots=True)
-class _Step:
-    """One op behind a product: with what spreads its [N] bias or scale, or a conversion.
-
-    Attributes:
-        op: ``add``, ``multiply`` or ``convert``.
-        spread: the broadcast of the bias or scale, ``None`` for a conversion.
-        side: which operand of ``op`` the product is.
-    """
-
-    op: Op
-    spread: Op | None
-    side: int
-
-    @property
-    def kind(self) -> tuple[object, ...]:
-        """What must be the same in all siblings for the step to be fused."""
-        return self.op.name, self.op.attrs, self.side
-
-
 @dataclass(slots=True)
 class _Sibling:
     """One product and the steps that directly follow it, each the only reader of the one before."""
 
     dot: Op
-    steps: list[_Step] = field(default_factory=list[_Step])
+    steps: list[Step] = field(default_factory=list[Step])
 
     @property
     def end(self) -> Op:
@@ -250,7 +229,7 @@ def _add_steps(siblings: Sequence[_Sibling], prepared: PreparedValues) -> None:
         # Some are rounded before what follows them, some are not.
         return
     # zip ends with the shortest, so a bias that one of them lacks stays behind the slices.
-    for steps in zip(*[_steps(sibling.dot, prepared) for sibling in siblings], strict=False):
+    for steps in zip(*[steps_behind(sibling.dot, prepared) for sibling in siblings], strict=False):
         if len({step.kind for step in steps}) > 1:
             break
         for sibling, step in zip(siblings, steps, strict=True):
@@ -258,31 +237,6 @@ def _add_steps(siblings: Sequence[_Sibling], prepared: PreparedValues) -> None:
     for sibling in siblings:
         while sibling.steps and sibling.steps[-1].spread is None:
             sibling.steps.pop()
-
-
-def _steps(dot: Op, prepared: PreparedValues) -> Iterator[_Step]:
-    """The ops behind ``dot`` that work channel by channel."""
-    value = dot.result
-    while (op := prepared.only_reader(value)) is not None:
-        side = 0 if op.operands[0] is value else 1
-        if op.name == "convert":
-            yield _Step(op, None, side)
-        elif op.name in _SCALES and (spread := _spread(op.operands[1 - side], value, prepared)):
-            yield _Step(op, spread, side)
-        else:
-            return
-        value = op.result
-
-
-def _spread(other: Value, value: Value, prepared: PreparedValues) -> Op | None:
-    """The broadcast that brings a weight [N] to every row of ``value`` [..., N]."""
-    spread = other.producer("broadcast_in_dim")
-    if spread is None or prepared.only_reader(other) is None:
-        return None
-    (vector,) = spread.operands
-    along = spread.attrs.integers("dimensions") == (value.type.rank - 1,)
-    alone = prepared.of_weights(vector) and prepared.readers(vector) == 1
-    return spread if along and alone and vector.shape == value.shape[-1:] else None
 
 
 def _keep_agreed(plans: Sequence[_Plan]) -> None:
@@ -341,7 +295,7 @@ def _fuse(plan: _Plan, group: _Group, rewriter: Rewriter, b: Builder) -> Value:
     lhs, rhs = dot.operands
     contracted = dot.attrs.integers("rhs_contracting_dims")
     (axis,) = [i for i in range(rhs.type.rank) if i not in contracted]
-    joined = here.concatenate([sibling.dot.operands[1] for sibling in siblings], axis)
+    joined = join(here, [sibling.dot.operands[1] for sibling in siblings], axis)
     one_type = len({sibling.dot.attrs for sibling in siblings}) == 1
     attrs = dot.attrs if one_type else {**dot.attrs, "dtype": f32}
     fused = here.emit("dot_general", (lhs, joined), dict(attrs)).result
@@ -349,7 +303,7 @@ def _fuse(plan: _Plan, group: _Group, rewriter: Rewriter, b: Builder) -> Value:
         operands = [fused]
         spreads = [s for sibling in siblings if (s := sibling.steps[index].spread) is not None]
         if spreads:
-            vector = here.concatenate([spread.operands[0] for spread in spreads], 0)
+            vector = join(here, [spread.operands[0] for spread in spreads], 0)
             rank = fused.type.rank
             spread = here.broadcast_in_dim(vector, fused.shape, [rank - 1])
             operands.insert(1 - step.side, spread)
