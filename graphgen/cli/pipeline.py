@@ -9,6 +9,9 @@ from passes.pipelines import Buckets, default
 from passes.sharding.partition import Partition
 from passes.specialize.specialize import Specialize
 
+# The passes before a program is split, and the levels at which they still have something to do.
+_FRONT = {"canonicalize": ("logical",), "unfuse-projections": ("logical", "canonical")}
+
 
 def remaining(module: Module) -> list[Pass]:
     """The passes of the default pipeline that bring ``module`` to level ``target``.
@@ -27,6 +30,6 @@ def remaining(module: Module) -> list[Pass]:
                 passes.append(item)
             if "partitioned" not in facts:
                 passes.append(Partition())
-        elif item.name != "canonicalize" or module.level == "logical":
+        elif module.level in _FRONT.get(item.name, (module.level,)):
             passes.append(item)
     return passes

@@ -26,9 +26,9 @@ def test_one_program_goes_to_standard_output(mini: Path):
     result = done("lower", mini, "--to", "stablehlo", "--program", "prefill")
     assert results_of(result.stdout)[-1] == "tensor<1x257xf32>"
     assert result.stderr == (
-        "note: running canonicalize,specialize{in_place=true},cache-as-bits,cse,fuse-projections,"
-        "lift-weights,legalize,cse,dce\nnote: sizes by default: batch=[1] context=[128] "
-        "tokens=[128]; "
+        "note: running canonicalize,unfuse-projections,specialize{in_place=true},cache-as-bits,cse,"
+        "fuse-projections,lift-weights,legalize,cse,dce\nnote: sizes by default: batch=[1] "
+        "context=[128] tokens=[128]; "
         "-p 'specialize{...},legalize' sets others\n"
     )
 

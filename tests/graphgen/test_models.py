@@ -155,6 +155,13 @@ def parameters(module: Module) -> int:
         ("llama-3.1-70b", 70.55e9),
         ("llama-3.1-405b", 405.85e9),
         ("smollm2-135m", 134.5e6),
+        ("gpt2", 124.44e6),
+        ("gpt2-medium", 354.82e6),
+        ("gpt2-large", 774.03e6),
+        ("gpt2-xl", 1.5576e9),
+        ("bloom-560m", 559.2e6),
+        ("bloom-7b1", 7.069e9),
+        ("bloom-176b", 176.25e9),
     ],
 )
 def test_known_models_have_their_known_sizes(name: str, count: float):
@@ -275,7 +282,10 @@ def test_ops_know_their_layer_and_line():
     assert all(op.loc.line > 0 for op in module.function("decode").ops)
 
 
-@pytest.mark.parametrize("name", SHAPES)
+LLAMAS = [name for name, config in SHAPES.items() if config["model_type"] == "llama"]
+
+
+@pytest.mark.parametrize("name", LLAMAS)
 def test_the_mini_twin_decides_like_the_model(name: str):
     full = read_llama(known_shape(name))
     mini = full.mini()

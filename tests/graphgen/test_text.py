@@ -9,12 +9,13 @@ import pytest
 from graphgen.errors import GraphgenError
 from graphgen.ir import DType, Literal, Module, dtype, loc, parse_dim
 from graphgen.ir.dtype import DTYPES
-from graphgen.models import SHAPES, build, known_shape
+from graphgen.models import build, known_shape
 from graphgen.ops import Attr, verify
 from graphgen.text import parse, print_function, print_module
 from graphgen.text.grammar import format_attr, format_literal, parse_attr, parse_literal
 from passes.core import Pass, run_pipeline
 from passes.pipelines import Buckets, default
+from tests.oracles.minis import MINI_RANKS
 
 BUCKETS = Buckets(batch=(1, 2), context=(8,), tokens=(8, 16))
 
@@ -28,8 +29,7 @@ def check(module: Module) -> None:
 
 
 @pytest.mark.parametrize("kind", ["f32", "bf16"])
-@pytest.mark.parametrize("tp", [1, 2])
-@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize(("name", "tp"), MINI_RANKS)
 def test_models_are_read_back_at_every_stage(name: str, tp: int, kind: str):
     # SmolLM2's three KV heads do not divide; its mini twin has two.
     module = build(known_shape(name), dtype(kind), mini=True)

@@ -7,10 +7,11 @@ from jax._src.interpreters import mlir as jax_mlir
 from jax._src.lib.mlir import ir as mlir  # pyright: ignore[reportPrivateImportUsage]
 
 from graphgen.ir import Module, dtype
-from graphgen.models import SHAPES, build, known_shape
+from graphgen.models import build, known_shape
 from lowering.stablehlo import emit_stablehlo
 from passes.core import run_pipeline
 from passes.pipelines import Buckets, default
+from tests.oracles.minis import MINI_RANKS
 
 
 def lowered(name: str, kind: str, tp: int, buckets: Buckets, *, mini: bool) -> Module:
@@ -21,8 +22,7 @@ def lowered(name: str, kind: str, tp: int, buckets: Buckets, *, mini: bool) -> M
 
 
 @pytest.mark.parametrize("kind", ["f32", "bf16", "f16"])
-@pytest.mark.parametrize("tp", [1, 2])
-@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize(("name", "tp"), MINI_RANKS)
 def test_mini_models_are_accepted(name: str, tp: int, kind: str):
     # With batch 1 rows are gathered from the cache, with batch 2 it is read in place.
     buckets = Buckets(batch=(1, 2), context=(8,), tokens=(16,))

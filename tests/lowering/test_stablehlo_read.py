@@ -12,11 +12,12 @@ from jax._src.lib.mlir import ir as mlir  # pyright: ignore[reportPrivateImportU
 
 from graphgen.eval import evaluate, evaluate_ranks
 from graphgen.ir import Function, Module, Role, dtype
-from graphgen.models import SHAPES, build, known_shape
+from graphgen.models import build, known_shape
 from graphgen.text import parse, print_module
 from lowering.stablehlo import emit_stablehlo, read_stablehlo
 from passes.core import run_pipeline
 from passes.pipelines import Buckets, default
+from tests.oracles.minis import MINI_RANKS
 from tests.oracles.op_samples import BY_OP, inputs, program
 from tests.oracles.structure import structure
 from tests.passes import test_random_graphs as random_graphs
@@ -47,8 +48,7 @@ def lowered(name: str, kind: str, tp: int) -> Module:
 
 
 @pytest.mark.parametrize("kind", ["f32", "bf16"])
-@pytest.mark.parametrize("tp", [1, 2])
-@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize(("name", "tp"), MINI_RANKS)
 def test_programs_of_models_come_back(name: str, tp: int, kind: str):
     module = lowered(name, kind, tp)
     for function in module.programs():

@@ -1,0 +1,123 @@
+"""What holds for every family: checkpoint names, configurations, mini twins, refusals."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from transformers.models.bloom.modeling_bloom import build_alibi_tensor
+
+from graphgen.errors import GraphgenError
+from graphgen.ir import Role
+from graphgen.ir.dtype import bf16, f32
+from graphgen.models import SHAPES, build, known_shape, read_model_config
+from graphgen.models.registry import FAMILIES
+from graphgen.nn import alibi_slopes
+from graphgen.ops import verify
+from tests.oracles.families import CASES, ORACLES
+
+
+@pytest.mark.parametrize(("family", "variant"), CASES)
+def test_weights_are_those_of_the_checkpoint(family: str, variant: str):
+    oracle = ORACLES[family]
+    given = {**oracle.sizes, **oracle.variants[variant]}
+    config = getattr(transformers, f"{oracle.name}Config")(**given)
+    with torch.device("meta"):
+        model = getattr(transformers, f"{oracle.name}{oracle.head}")(config)
+    tied = {"lm_head.weight"} if config.tie_word_embeddings else set[str]()
+    theirs = {k: tuple(v.shape) for k, v in model.state_dict().items() if k not in tied}
+    module = build(json.loads(config.to_json_string(use_diff=False)), f32)
+    verify(module)
+    assert {row.name: row.logical.dims for row in module.entries(Role.WEIGHT)} == theirs
+
+
+@pytest.mark.parametrize(("family", "variant"), CASES)
+def test_a_configuration_comes_back(family: str, variant: str):
+    """As transformers writes it, whole or only what differs, and as we write it."""
+    oracle = ORACLES[family]
+    given = {**oracle.sizes, **oracle.variants[variant]}
+    config = getattr(transformers, f"{oracle.name}Config")(**given)
+    read = read_model_config(json.loads(config.to_json_string(use_diff=False)))
+    assert read_model_config(json.loads(config.to_json_string(use_diff=True))) == read
+    again = json.loads(json.dumps(read.to_hf()))
+    assert read_model_config(again) == read
+    theirs = getattr(transformers, f"{oracle.name}Config")(**again)
+    assert read_model_config(json.loads(theirs.to_json_string(use_diff=False))) == read
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_defaults_are_those_of_transformers(family: str):
+    theirs = getattr(transformers, f"{ORACLES[family].name}Config")()
+    sizes = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads")
+    needed = {key: getattr(theirs, key) for key in sizes if family == "llama"}
+    needed |= {"vocab_size": theirs.vocab_size, "model_type": family}
+    whole = json.loads(theirs.to_json_string(use_diff=False))
+    assert read_model_config(needed) == read_model_config(whole)
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_a_mini_twin_is_the_model_with_fewer_of_the_same_layers(name: str):
+    """Each op of the model, leaving out whole layers, is an op of the twin."""
+    full, mini = (build(known_shape(name), bf16, mini=flag) for flag in (False, True))
+    layers = sum(1 for row in full.entries(Role.STATE)) // 2
+    assert sum(1 for row in mini.entries(Role.STATE)) == 2 * 2
+    for function in full.programs():
+        ours = Counter(op.name for op in mini.function(function.name).ops)
+        theirs = Counter(op.name for op in function.ops)
+        assert theirs.keys() == ours.keys()
+        for key, count in theirs.items():
+            more, rest = divmod(count - ours[key], layers - 2)
+            # What is not in the layers is there once in both.
+            assert rest == 0, key
+            assert ours[key] - 2 * more >= 0, key
+    vocabulary = mini.interface["logits"].logical.shape[-1]
+    assert isinstance(vocabulary, int)
+    assert vocabulary % 2 == 1
+    size = sum(row.logical.nbytes for row in mini.entries(Role.WEIGHT))
+    assert size < 4_000_000
+
+
+REFUSED: Mapping[str, Mapping[str, object]] = {
+    "gpt2: another activation": {"model_type": "gpt2", "activation_function": "prelu"},
+    "gpt2: heads that do not divide": {"model_type": "gpt2", "n_embd": 100, "n_head": 3},
+    "gpt2: cross attention": {"model_type": "gpt2", "add_cross_attention": True},
+    "gpt2: two names, two values": {"model_type": "gpt2", "n_embd": 64, "hidden_size": 32},
+    "gpt2: a key nobody knows": {"model_type": "gpt2", "rotary_dim": 8},
+    "gpt2: a size that is text": {"model_type": "gpt2", "n_layer": "12"},
+    "bloom: heads that do not divide": {"model_type": "bloom", "hidden_size": 100, "n_head": 3},
+    "bloom: two names, two values": {"model_type": "bloom", "n_embed": 64, "hidden_size": 32},
+    "bloom: a key nobody knows": {"model_type": "bloom", "alibi_bias_max": 16},
+    "bloom: a switch that is a number": {"model_type": "bloom", "tie_word_embeddings": 1},
+}
+
+
+def test_what_is_not_supported_is_refused_by_name(golden: Callable[[str, str], None]):
+    shown: list[str] = []
+    for name, config in REFUSED.items():
+        with pytest.raises(GraphgenError) as caught:
+            read_model_config(config)
+        assert caught.value.code in ("GG0502", "GG0503")
+        shown.append(f"## {name}\n{caught.value}")
+    golden("graphgen/family_errors.txt", "\n\n".join(shown))
+
+
+def test_both_names_of_a_size_may_be_given_if_they_agree():
+    named = read_model_config({"model_type": "bloom", "n_embed": 64, "num_attention_heads": 4})
+    both = {"model_type": "bloom", "n_embed": 64, "hidden_size": 64, "n_head": 4}
+    assert read_model_config(both) == named
+
+
+def test_sequences_are_as_long_as_the_table_of_positions():
+    assert read_model_config(known_shape("gpt2")).max_position_embeddings == 1024
+    assert read_model_config(known_shape("bloom-560m")).max_position_embeddings is None
+
+
+@pytest.mark.parametrize("heads", [1, 2, 3, 4, 6, 7, 8, 12, 16, 24, 32, 71, 112])
+def test_slopes_are_those_of_transformers(heads: int):
+    theirs = build_alibi_tensor(torch.ones(1, 2, dtype=torch.int64), heads, torch.float32)
+    np.testing.assert_allclose(alibi_slopes(heads), theirs[:, 0, 1].numpy(), rtol=1e-6)
