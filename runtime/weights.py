@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from fnmatch import fnmatchcase
 
 import numpy as np
 
 from graphgen.eval import Array, numpy_dtype, rank_index
 from graphgen.ir import RANK, WEIGHTS_GLOBAL, WEIGHTS_RANK, Entry, Module, Role
+from graphgen.models import family_of
 from lowering.cpu import DeviceValue
 from lowering.cpu.pjrt import put
 from runtime.checkpoint.match import check_tensors
@@ -30,11 +32,12 @@ def check_checkpoint(checkpoint: Checkpoint, module: Module) -> None:
         GraphgenError: GG0602 listing every tensor that is missing, extra or of another shape.
     """
     needed = {row.name: row.logical.dims for row in module.entries(Role.WEIGHT)}
+    buffers = family_of(checkpoint.config).buffers
 
     def ignorable(name: str) -> bool:
-        # A tied head may be stored again; the rotary frequencies are computed.
+        # A tied head may be stored again.
         tied = name == "lm_head.weight" and name not in needed
-        return tied or name.endswith(".rotary_emb.inv_freq")
+        return tied or any(fnmatchcase(name, pattern) for pattern in buffers)
 
     check_tensors(checkpoint, needed, ignorable)
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from graphgen.models.family import PHASES, Family, ModelConfig, build_module
 from graphgen.models.llama import LlamaConfig, read_llama
-from graphgen.models.registry import build, known_shape, read_model_config
+from graphgen.models.registry import FAMILIES, build, family_of, known_shape, read_model_config
 from graphgen.models.shapes import SHAPES
 
 __all__ = [
+    "FAMILIES",
     "PHASES",
     "SHAPES",
     "Family",
@@ -15,6 +16,7 @@ __all__ = [
     "ModelConfig",
     "build",
     "build_module",
+    "family_of",
     "known_shape",
     "read_llama",
     "read_model_config",

@@ -161,4 +161,4 @@ def _embedding(b: Builder, config: BloomConfig, dtype: DType) -> Value:
         return b.weight("weight", dtype, (config.vocab_size, config.hidden_size))
 
 
-BLOOM = Family("bloom", ("BloomForCausalLM",), read_bloom, body, head)
+BLOOM = Family("bloom", ("BloomForCausalLM",), read_bloom, body, head, prefix="transformer")

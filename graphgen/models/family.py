@@ -51,6 +51,8 @@ class Family(Generic[Config]):
         body: appends the model: (builder, configuration, tokens s32 [B,S], what a call shares,
             element type of weights) -> hidden states [B,S,E] after the last norm.
         head: hidden states of the chosen tokens [B,E] -> logits f32 [B,V].
+        prefix: of the body's tensors, Hugging Face's ``base_model_prefix``.
+        buffers: patterns, as in a shell, of tensors some checkpoints hold that are no weights.
     """
 
     model_type: str
@@ -58,6 +60,8 @@ class Family(Generic[Config]):
     read: Callable[[Mapping[str, object]], Config]
     body: Callable[[Builder, Config, Value, Call, DType], Value]
     head: Callable[[Builder, Config, Value], Value]
+    prefix: str
+    buffers: tuple[str, ...] = ()
 
     def module(
         self, config: Mapping[str, object], dtype: DType, phases: tuple[str, ...], *, mini: bool
@@ -73,6 +77,16 @@ class AnyFamily(Protocol):
     @property
     def model_type(self) -> str:
         """Hugging Face's ``model_type``."""
+        ...
+
+    @property
+    def prefix(self) -> str:
+        """See :class:`Family`."""
+        ...
+
+    @property
+    def buffers(self) -> tuple[str, ...]:
+        """See :class:`Family`."""
         ...
 
     @property

@@ -153,4 +153,13 @@ def _table(b: Builder, name: str, rows: int, config: Gpt2Config, dtype: DType) -
         return b.weight("weight", dtype, (rows, config.n_embd))
 
 
-GPT2 = Family("gpt2", ("GPT2LMHeadModel",), read_gpt2, body, head)
+GPT2 = Family(
+    "gpt2",
+    ("GPT2LMHeadModel",),
+    read_gpt2,
+    body,
+    head,
+    prefix="transformer",
+    # The causal mask and the value it put in, which older checkpoints kept.
+    buffers=("*.attn.bias", "*.attn.masked_bias"),
+)

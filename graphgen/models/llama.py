@@ -195,4 +195,12 @@ def _embedding(b: Builder, config: LlamaConfig, dtype: DType) -> Value:
         return b.weight("weight", dtype, (config.vocab_size, config.hidden_size))
 
 
-LLAMA = Family("llama", ("LlamaForCausalLM",), read_llama, body, head)
+LLAMA = Family(
+    "llama",
+    ("LlamaForCausalLM",),
+    read_llama,
+    body,
+    head,
+    prefix="model",
+    buffers=("*.rotary_emb.inv_freq",),
+)

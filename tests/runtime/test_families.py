@@ -1,0 +1,152 @@
+"""Every family from a checkpoint that transformers saved: the logits of transformers, in sessions.
+
+Prompts of three lengths in one batch, prefill and decode, across a bucket boundary; and through the
+engine and an artifact to the tokens transformers generates.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import load_file, save_file
+from transformers import PreTrainedModel
+
+from graphgen.errors import GraphgenError
+from graphgen.models import FAMILIES
+from runtime.checkpoint.base_model import BaseModelCheckpoint
+from runtime.checkpoint.open import open_checkpoint
+from runtime.engine import Options, open_engine
+from runtime.generate import Request
+from runtime.model import Settings, build_model
+from runtime.progress import Silent
+from runtime.weights import check_checkpoint
+from tests.oracles.families import CASES, ORACLES, save
+from tests.oracles.sessions import open_session
+
+# The third crosses from the bucket of 128 to the next one while it decodes.
+LENGTHS = (5, 17, 126)
+STEPS = 4
+
+
+def all_logits(model: PreTrainedModel, tokens: list[int]) -> np.ndarray:
+    with torch.no_grad():
+        return model(torch.tensor([tokens]), use_cache=False).logits[0].float().numpy()
+
+
+@pytest.mark.parametrize(("family", "variant"), CASES)
+def test_logits_are_those_of_transformers(family: str, variant: str, tmp_path: Path):
+    # Weights as large as those of the other tests grow with 126 tokens: rounding would show.
+    model = ORACLES[family].model(variant, initializer_range=0.1)
+    save(model, tmp_path)
+    session = open_session(tmp_path, Settings("f32", len(LENGTHS), 256))
+    random = np.random.default_rng(3)
+    texts = [random.integers(0, 61, size + STEPS).tolist() for size in LENGTHS]
+    wanted = [all_logits(model, text) for text in texts]
+    prompts = [text[:size] for text, size in zip(texts, LENGTHS, strict=True)]
+    logits = [session.prefill(prompts, "left" if len(variant) % 2 else "right")]
+    for step in range(STEPS):
+        column = [text[size + step] for text, size in zip(texts, LENGTHS, strict=True)]
+        logits.append(session.decode(column))
+    for step, ours in enumerate(logits):
+        theirs = np.stack([w[n - 1 + step] for w, n in zip(wanted, LENGTHS, strict=True)])
+        np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-4)
+    used = {report.name for report in session.programs.reports}
+    assert len([name for name in used if name.startswith("decode")]) == 2
+
+
+def strip(folder: Path, prefix: str) -> None:
+    """Rewrite a checkpoint as it was saved from the model without a head."""
+    file = folder / "model.safetensors"
+    tensors = load_file(file)
+    save_file({name.removeprefix(f"{prefix}."): array for name, array in tensors.items()}, file)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_names_without_the_prefix_are_read(family: str, tmp_path: Path):
+    model = ORACLES[family].model()
+    save(model, tmp_path)
+    whole = {name: np.array(open_checkpoint(tmp_path).read(name)) for name in model.state_dict()
+             if name in open_checkpoint(tmp_path).tensors()}  # fmt: skip
+    strip(tmp_path, FAMILIES[family].prefix)
+    checkpoint = open_checkpoint(tmp_path)
+    assert isinstance(checkpoint, BaseModelCheckpoint)
+    assert checkpoint.path == tmp_path
+    assert set(checkpoint.tensors()) == set(whole)
+    for name, array in whole.items():
+        assert checkpoint.tensors()[name].name == name
+        np.testing.assert_array_equal(checkpoint.read(name), array)
+    check_checkpoint(checkpoint, build_model(checkpoint.config, Settings()).module)
+    with pytest.raises(GraphgenError, match=r"there is no tensor 'nope'"):
+        checkpoint.read("nope")
+
+
+def test_masks_an_old_checkpoint_kept_are_no_weights(tmp_path: Path):
+    model = ORACLES["gpt2"].model()
+    save(model, tmp_path)
+    file = tmp_path / "model.safetensors"
+    tensors = load_file(file)
+    for layer in range(2):
+        tensors[f"transformer.h.{layer}.attn.bias"] = np.ones((1, 1, 300, 300), np.uint8)
+        tensors[f"transformer.h.{layer}.attn.masked_bias"] = np.array(-1e4, np.float32)
+    save_file(tensors, file)
+    strip(tmp_path, "transformer")
+    checkpoint = open_checkpoint(tmp_path)
+    built = build_model(checkpoint.config, Settings())
+    check_checkpoint(checkpoint, built.module)
+    tensors["transformer.h.0.attn.surprise"] = np.zeros(3, np.float32)
+    save_file(tensors, file)
+    with pytest.raises(GraphgenError, match="1 unexpected"):
+        check_checkpoint(open_checkpoint(tmp_path), built.module)
+
+
+def test_an_unknown_family_keeps_its_names(tmp_path: Path):
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "nobody"}))
+    save_file({"a": np.zeros(1, np.float32)}, tmp_path / "model.safetensors")
+    assert list(open_checkpoint(tmp_path).tensors()) == ["a"]
+
+
+def write_tokenizer(folder: Path) -> None:
+    """A byte-level BPE as GPT-2 and BLOOM have, of 300 tokens."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+    backend = Tokenizer(models.BPE())
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(vocab_size=299, initial_alphabet=alphabet, show_progress=False)
+    backend.train_from_iterator(["the cat sat on the mat, the cat saw that"] * 3, trainer)
+    backend.save(str(folder / "tokenizer.json"))
+
+
+@pytest.mark.parametrize("family", ["gpt2", "bloom"])
+def test_the_engine_gives_the_tokens_of_transformers(family: str, tmp_path: Path):
+    model = ORACLES[family].model(vocab_size=301, initializer_range=0.2, eos_token_id=None)
+    folder, kept = tmp_path / "model", tmp_path / "artifact"
+    save(model, folder)
+    write_tokenizer(folder)
+    for path in (str(folder), str(kept)):
+        options = Options(artifact=kept) if path == str(folder) else Options()
+        engine, prompts = open_engine(
+            path, options, lambda t: [t.encode("the cat"), t.encode("that mat sat")], 12, Silent()
+        )
+        done = engine.generate(prompts, Request(12)).completions
+        for prompt, completion in zip(prompts, done, strict=True):
+            with torch.no_grad():
+                text = torch.tensor([prompt])
+                mask = torch.ones_like(text)
+                theirs = model.generate(  # pyright: ignore[reportCallIssue]
+                    text, attention_mask=mask, max_new_tokens=12, do_sample=False, pad_token_id=0
+                )
+            assert completion.tokens == theirs[0, len(prompt) :].tolist()
+    assert engine.from_artifact
+
+
+def test_no_sequence_is_longer_than_the_table_of_positions(tmp_path: Path):
+    save(ORACLES["gpt2"].model(vocab_size=301), tmp_path)
+    write_tokenizer(tmp_path)
+    with pytest.raises(GraphgenError, match="more than the model's 300 positions"):
+        open_engine(str(tmp_path), Options(max_len=301), lambda t: [t.encode("a")], 1, Silent())
