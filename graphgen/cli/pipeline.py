@@ -13,7 +13,7 @@ from passes.specialize.specialize import Specialize
 _FRONT = {"canonicalize": ("logical",), "unfuse-projections": ("logical", "canonical")}
 
 
-def remaining(module: Module) -> list[Pass]:
+def remaining(module: Module, target: str = "cpu") -> list[Pass]:
     """The passes of the default pipeline that bring ``module`` to level ``target``.
 
     A program read from a form that compilers exchange runs as it stands.
@@ -22,7 +22,7 @@ def remaining(module: Module) -> list[Pass]:
         return []
     facts = facts_of(module)
     passes: list[Pass] = []
-    for item in default(Buckets()):
+    for item in default(Buckets(), target=target):
         if "raw-weights" in item.requires and "raw-weights" not in facts:
             continue
         if isinstance(item, Specialize):

@@ -12,7 +12,7 @@ from passes.core.options import choice
 from passes.legalize.cpu import padded_rows, wide_dot
 from passes.legalize.inline import Inliner
 
-TARGETS = ("cpu",)
+TARGETS = ("cpu", "inf2", "trn1", "trn2", "trn3")
 
 
 @register
@@ -21,8 +21,9 @@ class Legalize(Pass):
     """Inline composites and rewrite ops into the forms the target runs fast.
 
     Options:
-        target: what the programs will run on.
-        min_rows: rows a 16-bit product with a weight is padded to.
+        target: what the programs will run on; for an accelerator, composites are inlined and
+            products stay as they are.
+        min_rows: rows a 16-bit product with a weight is padded to, on the CPU.
 
     Given:
         module @m level=logical {
@@ -70,6 +71,7 @@ f32[2,8]
                 f"legalize: unknown target '{self.target}'",
                 help=f"targets: {', '.join(TARGETS)}",
             )
-        inliner = Inliner(rewriter, {}, (wide_dot, padded_rows(self.min_rows)))
+        rules = (wide_dot, padded_rows(self.min_rows)) if self.target == "cpu" else ()
+        inliner = Inliner(rewriter, {}, rules)
         for function in module.functions.values():
             inliner.run(function)

@@ -1,0 +1,109 @@
+"""``graphgen check``: what neuronx-cc would say, predicted from rules."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from graphgen.cli.console import Json, write_json, write_stdout
+
+if TYPE_CHECKING:
+    from lowering.check.check import Finding
+
+
+def check(
+    file: Annotated[
+        str, typer.Argument(metavar="FILE", help="A module: .gg, StableHLO, HLO; - is stdin.")
+    ],
+    target: Annotated[
+        str, typer.Option("--target", metavar="TARGET", help="inf2, trn1, trn2 or trn3.")
+    ],
+    lnc: Annotated[
+        int, typer.Option("--lnc", min=0, help="Cores to a logical core; 0 for the default.")
+    ] = 0,
+    flags: Annotated[
+        str, typer.Option("--flags", metavar="TEXT", help="Flags given to neuronx-cc.")
+    ] = "",
+    sdk_next: Annotated[
+        bool, typer.Option("--sdk-next", help="As announced for the SDK after 2.32.")
+    ] = False,
+    show_all: Annotated[bool, typer.Option("--all", help="Show remarks (info) as well.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Predict what the compiler will refuse, warn of, or do slowly. Exit status 1 for errors.
+
+    No compiler runs: rules come from AWS's documentation, its open sources and reports, and every
+    finding says from which. A module that is not lowered yet is lowered first.
+
+    \b
+    Examples:
+      graphgen check decode.pb --target trn2
+      graphgen check mini.gg --target trn1 --flags='--implicit-integer-downcast=none' --json
+    """
+    from graphgen.cli.module_file import read_module
+    from graphgen.cli.pass_list import load_passes
+    from graphgen.cli.pipeline import remaining
+    from lowering.check.check import check as find
+    from lowering.check.predicates import Request
+    from lowering.targets.hardware import target as find_target
+    from passes.core import run_pipeline
+
+    device = find_target(target, lnc)
+    load_passes()
+    module = read_module(file)
+    if module.programs():
+        run_pipeline(module, remaining(module, device.name))
+    request = Request(device.name, device.lnc, flags, sdk_next)
+    found = [item for item in find(module, request) if show_all or item.severity != "info"]
+    if as_json:
+        write_json(
+            {"target": device.name, "lnc": device.lnc, "findings": [_json(f) for f in found]}
+        )
+    else:
+        write_stdout(_text(found))
+    if any(item.severity == "error" for item in found):
+        raise typer.Exit(1)
+
+
+def _text(found: Sequence[Finding]) -> str:
+    """Like a compiler's diagnostics; findings that differ in their place only are one."""
+    if not found:
+        return "nothing found, by the rules; no compiler ran\n"
+    groups: dict[tuple[str, str, str, str], list[Finding]] = {}
+    for item in found:
+        groups.setdefault((item.severity, item.rule, item.what, item.fix), []).append(item)
+    lines = [line for items in groups.values() for line in _group(items)]
+    counts = Counter(item.severity for item in found)
+    summary = ", ".join(f"{count} {severity}" for severity, count in counts.items())
+    return "\n".join([*lines, f"{summary}; no compiler ran", ""])
+
+
+def _group(items: Sequence[Finding]) -> list[str]:
+    first = items[0]
+    code = f"[{first.code}]" if first.code else ""
+    times = f"  ({len(items)} times)" if len(items) > 1 else ""
+    return [
+        f"{first.severity}{code}: {first.rule}: {first.what}{times}",
+        f"  --> @{first.function} {first.where}".rstrip(),
+        *([f"  fix: {first.fix}"] if first.fix else []),
+        f"  trust: {first.trust}" + (f", {first.source}" if first.source else ""),
+        "",
+    ]
+
+
+def _json(item: Finding) -> dict[str, Json]:
+    return {
+        "severity": item.severity,
+        "code": item.code or None,
+        "rule": item.rule,
+        "function": item.function,
+        "op": item.op or None,
+        "where": item.where or None,
+        "what": item.what,
+        "fix": item.fix,
+        "trust": item.trust,
+        "source": item.source or None,
+    }

@@ -1,0 +1,222 @@
+"""Every rule over every op of a module: findings with code, place and fix."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from graphgen.analysis.liveness import peak_memory
+from graphgen.ir import Function, Module, Op, Role
+from graphgen.ops import OPS
+from lowering.check.predicates import PREDICATES, Request
+from lowering.check.rules import (
+    Rule,
+    dtype_status,
+    module_rules,
+    opcode_of,
+    rules_by_op,
+    status_of,
+)
+from lowering.targets.hardware import target
+
+SEVERITIES = ("error", "warn", "perf", "info")
+_STATUS = {
+    "unsupported": "error",
+    "custom_call_only": "error",
+    "avoid": "warn",
+    "unknown": "warn",
+}
+_MOST_COMMUNICATORS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One remark about a module.
+
+    Attributes:
+        severity: one of :data:`SEVERITIES`.
+        rule: its id.
+        code: the code neuronx-cc is predicted to give; empty where none is known.
+        function: where.
+        op: the opcode; empty for a remark about the whole program.
+        where: the op's place in the user's source.
+        what: what was found.
+        fix: what to do.
+        trust: how far the rule can be trusted.
+        source: where the rule is known from.
+    """
+
+    severity: str
+    rule: str
+    code: str
+    function: str
+    op: str
+    where: str
+    what: str
+    fix: str
+    trust: str
+    source: str
+
+
+def check(module: Module, request: Request) -> list[Finding]:
+    """All findings, errors first, in program order.
+
+    Args:
+        module: its programs have static shapes and hold no composite.
+        request: the target and the flags.
+
+    Raises:
+        GraphgenError: GG0302 for a target or a number of cores there is not.
+    """
+    target(request.target, request.lnc)
+    found: list[Finding] = []
+    for function in _lowered(module):
+        premature = list(_premature(function))
+        found += premature
+        if not premature:
+            for op in function.block:
+                found += _of_op(function, op, request)
+            found += _of_program(module, function, request)
+    found += _communicators(module)
+    return sorted(found, key=lambda item: SEVERITIES.index(item.severity))
+
+
+def _lowered(module: Module) -> list[Function]:
+    """What is given to the compiler: the programs, or all of a foreign module."""
+    return module.programs() or list(module.functions.values())
+
+
+def _of_op(function: Function, op: Op, request: Request) -> Iterator[Finding]:
+    opcode = opcode_of(op.name, op.attrs)
+    for rule in rules_by_op().get(opcode, ()):
+        if rule.targets and request.target not in rule.targets:
+            continue
+        if all(PREDICATES[name](op, value, request) for name, value in rule.when.items()):
+            yield _finding(rule, function, op, opcode, _severity(rule, opcode, request))
+    severity = _STATUS.get(status_of(opcode)[0])
+    if severity and opcode not in rules_by_op():
+        yield _by_status(function, op, opcode, severity)
+    for result in op.results:
+        status, note = dtype_status(result.dtype.name)
+        if status == "error":
+            what = (
+                f"{opcode} gives {result.type.text}: {result.dtype.name} is no type of the device"
+            )
+            yield Finding(
+                "error",
+                "dtype",
+                "",
+                function.name,
+                opcode,
+                repr(op.loc),
+                what,
+                note,
+                "official",
+                "",
+            )
+
+
+def _severity(rule: Rule, opcode: str, request: Request) -> str:
+    """Some errors are warnings while the compiler narrows integers by itself."""
+    flag = str(rule.when.get("unless_flag", ""))
+    if rule.severity != "error" or not flag:
+        return rule.severity
+    if not flag.startswith("--implicit-integer-downcast"):
+        return "warn" if flag in request.flags else "error"
+    allowed = f"--implicit-integer-downcast={opcode.replace('-', '_')}" in request.flags
+    return "warn" if allowed or "downcast=all" in request.flags or not request.sdk_next else "error"
+
+
+def _finding(rule: Rule, function: Function, op: Op, opcode: str, severity: str) -> Finding:
+    kinds = ", ".join(value.type.text for value in op.operands)
+    shown = f"{opcode}({kinds}) -> {op.results[0].type.text}"
+    where = repr(op.loc)
+    return Finding(
+        severity, rule.id, rule.code, function.name, opcode, where, shown, rule.fix, rule.trust,
+        rule.source,
+    )  # fmt: skip
+
+
+def _by_status(function: Function, op: Op, opcode: str, severity: str) -> Finding:
+    status, note = status_of(opcode)
+    what = {
+        "unsupported": f"{opcode} is not supported",
+        "custom_call_only": f"{opcode} is supported as a custom call only",
+        "avoid": f"{opcode} is accepted in some cases; AWS's own emitters do not use it",
+        "unknown": f"nothing public says whether {opcode} is supported",
+    }[status]
+    code = "NCC_EVRF001" if severity == "error" else ""
+    where = repr(op.loc)
+    return Finding(
+        severity, "status", code, function.name, opcode, where, what, note, "observed", ""
+    )
+
+
+def _premature(function: Function) -> Iterator[Finding]:
+    """Why nothing can be said of a program yet."""
+    for op in function.block:
+        if OPS[op.name].composite:
+            what = f"{op.name} is a composite; legalize the module first"
+            yield _program(module_rules()["verify"], function, what, op)
+            return
+        if not all(result.type.static for result in op.results):
+            yield _program(module_rules()["static-shape"], function, op.results[0].type.text, op)
+            return
+
+
+def _of_program(module: Module, function: Function, request: Request) -> Iterator[Finding]:
+    rule = module_rules()["tensor-4gb"]
+    most = int(str(rule.when["tensor_bytes_gt"]))
+    for op in function.block:
+        for result in op.results:
+            if result.type.nbytes > most:
+                yield _program(rule, function, result.type.text, op)
+    yield from _states(module, function)
+    yield from _memory(module, function, request)
+
+
+def _states(module: Module, function: Function) -> Iterator[Finding]:
+    """A cache that is kept must be read, and leave with the type it came with."""
+    rules = module_rules()
+    outputs = dict(function.outputs)
+    for row in module.entries(Role.STATE):
+        argument, kept = function.arg(row.name), outputs.get(row.name)
+        if argument is None or kept is None:
+            continue
+        if kept.type is not argument.type:
+            what = f"{row.name}: {argument.type.text} in, {kept.type.text} out"
+            yield _program(rules["alias-shape"], function, what, kept.op)
+        if not argument.users:
+            yield _program(rules["alias-read"], function, f"{row.name} is not read", None)
+
+
+def _memory(module: Module, function: Function, request: Request) -> Iterator[Finding]:
+    """Arguments, results and the worst moment in between against a core's memory."""
+    device = target(request.target, request.lnc)
+    held = sum(value.type.nbytes for value in function.args)
+    states = {row.name for row in module.entries(Role.STATE)}
+    held += sum(value.type.nbytes for name, value in function.outputs if name not in states)
+    needs = held + peak_memory(module, function).bytes + device.code_bytes
+    if needs > device.hbm_bytes:
+        what = f"{needs / 1e9:.1f} GB of {device.hbm_bytes / 1e9:.1f} GB on a core"
+        yield _program(module_rules()["hbm"], function, what, None)
+
+
+def _communicators(module: Module) -> Iterator[Finding]:
+    """Different replica groups in one program."""
+    for function in _lowered(module):
+        groups = {
+            op.attrs["replica_groups"] for op in function.block if "replica_groups" in op.attrs
+        }
+        if len(groups) > _MOST_COMMUNICATORS:
+            what = f"{len(groups)} different replica groups, at most {_MOST_COMMUNICATORS}"
+            yield _program(module_rules()["groups-per-neff"], function, what, None)
+
+
+def _program(rule: Rule, function: Function, what: str, op: Op | None) -> Finding:
+    where = repr(op.loc) if op is not None else ""
+    opcode = opcode_of(op.name, op.attrs) if op is not None else ""
+    return Finding(
+        rule.severity, rule.id, rule.code, function.name, opcode, where, what, rule.fix, rule.trust,
+        rule.source,
+    )  # fmt: skip

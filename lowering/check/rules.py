@@ -1,0 +1,113 @@
+"""The rules, as data: when each one fires, for which targets, and how far it can be trusted."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import cast
+
+_Json = Mapping[str, object]
+
+# HLO's opcodes where our op has another name.
+_OPCODES = {
+    "dot_general": "dot",
+    "broadcast_in_dim": "broadcast",
+    "optimization_barrier": "opt-barrier",
+    "top_k": "topk",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One thing the compiler is known, or said, to refuse or to do badly.
+
+    Attributes:
+        id: short name.
+        op: HLO opcode it is about; empty for the whole module.
+        severity: ``error``, ``warn``, ``perf`` or ``info``.
+        targets: empty for all of them.
+        when: predicate names with their arguments; all must hold. See ``predicates``.
+        code: the compiler's code, ``NCC_...``; empty where none is known.
+        fix: what to do.
+        trust: ``official``, ``aws-code``, ``observed``, ``measured``, ``third-party`` or
+            ``community``.
+        source: where it is known from.
+    """
+
+    id: str
+    op: str
+    severity: str
+    targets: tuple[str, ...]
+    when: Mapping[str, object]
+    code: str
+    fix: str
+    trust: str
+    source: str
+
+
+@cache
+def legality() -> _Json:
+    """Everything that is stored: rules, statuses of ops and types, custom calls."""
+    text = files("lowering.targets").joinpath("legality.json").read_text(encoding="utf-8")
+    return cast(_Json, json.loads(text))
+
+
+@cache
+def rules_by_op() -> Mapping[str, Sequence[Rule]]:
+    """The rules of each opcode."""
+    found: dict[str, list[Rule]] = {}
+    for row in cast(Sequence[_Json], legality()["rules"]):
+        rule = _rule(row)
+        found.setdefault(rule.op, []).append(rule)
+    return found
+
+
+@cache
+def module_rules() -> Mapping[str, Rule]:
+    """The rules about whole modules, by id."""
+    rows = cast(Sequence[_Json], legality()["module_rules"])
+    return {rule.id: rule for rule in map(_rule, rows)}
+
+
+def _rule(row: _Json) -> Rule:
+    targets = row["targets"]
+    return Rule(
+        id=str(row["id"]),
+        op=str(row["op"]),
+        severity=str(row["severity"]),
+        targets=() if targets == "*" else tuple(cast(list[str], targets)),
+        when=cast(Mapping[str, object], row["when"]),
+        code=str(row["code"]),
+        fix=str(row["fix"]),
+        trust=str(row["trust"]),
+        source=str(row["source"]),
+    )
+
+
+def status_of(opcode: str) -> tuple[str, str]:
+    """What is known of an opcode as a whole: a status, and a remark."""
+    row = cast(Mapping[str, _Json], legality()["ops"]).get(opcode)
+    return (str(row["status"]), str(row.get("note", ""))) if row else ("unknown", "")
+
+
+def dtype_status(name: str) -> tuple[str, str]:
+    """What is known of an element type, such as ``ok``, ``downcast``, ``error``; and a remark."""
+    row = cast(Mapping[str, _Json], legality()["dtypes"]).get(name)
+    return (str(row["status"]), str(row.get("note", ""))) if row else ("unknown", "")
+
+
+@cache
+def custom_call_targets() -> frozenset[str]:
+    """Custom calls the compiler recognizes."""
+    rows = cast(Sequence[_Json], legality()["custom_calls"])
+    return frozenset(str(row["target"]) for row in rows)
+
+
+def opcode_of(name: str, attrs: Mapping[str, object]) -> str:
+    """The HLO opcode of one of our ops; an opaque op says its own."""
+    if name == "hlo.opaque":
+        return str(attrs.get("opcode", ""))
+    return _OPCODES.get(name, name.replace("_", "-"))

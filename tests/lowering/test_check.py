@@ -1,0 +1,148 @@
+"""Rules about neuronx-cc: each fires where it should, and is silent beside it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from graphgen.cli.main import app
+from graphgen.errors import GraphgenError
+from graphgen.ir.dtype import bf16
+from graphgen.models import build, known_shape
+from graphgen.text import parse, print_module
+from lowering.check.check import SEVERITIES, Finding, check
+from lowering.check.predicates import PREDICATES, Request
+from lowering.check.rules import module_rules, rules_by_op
+from passes.core import run_pipeline
+from passes.pipelines import Buckets, default
+
+TRN2, TRN1 = Request("trn2", 2), Request("trn1", 1)
+
+
+def found(lines: str, request: Request = TRN2, mesh: str = "") -> list[Finding]:
+    body = "".join(f"  {line.strip()}\n" for line in lines.strip().splitlines())
+    text = f"module @m level=target{mesh} {{\n}}\n\nfunc @f phase=decode {{\n{body}}}\n"
+    return check(parse(text), request)
+
+
+def ids(lines: str, request: Request = TRN2, mesh: str = "") -> dict[str, str]:
+    items = found(lines, request, mesh)
+    return {item.rule: item.severity for item in items if item.severity != "info"}
+
+
+def test_every_condition_of_every_rule_is_understood():
+    rules = [rule for group in rules_by_op().values() for rule in group]
+    assert len(rules) > 50
+    assert {name for rule in rules for name in rule.when} <= set(PREDICATES)
+    assert {rule.severity for rule in [*rules, *module_rules().values()]} <= set(SEVERITIES)
+    assert all(rule.trust and rule.source for rule in [*rules, *module_rules().values()])
+
+
+DOT = """
+    arg %x : {kind}[2,128]
+    arg %w : {kind}[4,128]
+    %y = dot_general(%x, %w) lhs_contracting_dims=[1] rhs_contracting_dims=[1] dtype={kind} : \
+{kind}[2,4]
+"""
+
+
+@pytest.mark.parametrize(
+    ("request_", "severity"),
+    [
+        (TRN2, "warn"),
+        (Request("trn2", 2, sdk_next=True), "error"),
+        (Request("trn2", 2, "--implicit-integer-downcast=dot", sdk_next=True), "warn"),
+        (Request("trn2", 2, "--implicit-integer-downcast=scatter", sdk_next=True), "error"),
+        (TRN1, None),
+    ],
+)
+def test_integer_products_as_the_flags_and_the_sdk_say(request_: Request, severity: str | None):
+    assert ids(DOT.format(kind="s32"), request_).get("int-dot-trn2") == severity
+
+
+def test_a_float_product_of_full_tiles_is_fine():
+    assert found(DOT.format(kind="bf16")) == []
+
+
+def test_a_narrow_contraction_is_slow():
+    assert ids(DOT.format(kind="bf16").replace("128", "96")) == {"dot-contract-128": "perf"}
+
+
+REDUCE = """
+    arg %x : {kind}[4,2]
+    %y = all_reduce(%x) kind=add replica_groups={groups} : {kind}[4,2]
+"""
+
+
+def test_collectives():
+    sdk_next = Request("trn2", 2, sdk_next=True)
+    whole = REDUCE.format(kind="s32", groups="[[0,1,2,3]]")
+    assert ids(whole, sdk_next, " mesh=tp:4") == {"coll-int": "error"}
+    fine = REDUCE.format(kind="bf16", groups="[[0,1],[2,3]]")
+    assert ids(fine, sdk_next, " mesh=tp:4") == {}
+    uneven = REDUCE.format(kind="bf16", groups="[[0,1,2],[3]]")
+    assert ids(uneven, TRN2, " mesh=tp:4") == {"ar-groups": "error"}
+
+
+def test_a_type_that_is_none_of_the_device():
+    lines = "arg %x : f64[4]\n%y = negate(%x) : f64[4]"
+    assert ids(lines)["dtype"] == "error"
+
+
+def test_more_memory_than_a_core_has():
+    lines = "arg %x : bf16[4,1073741824]\n%y = negate(%x) : bf16[4,1073741824]"
+    assert ids(lines, TRN1) == {"tensor-4gb": "error", "hbm": "error"}
+    assert "of 17.2 GB on a core" in found(lines, TRN1)[-1].what
+
+
+def test_an_iota_that_runs_past_its_table():
+    lines = """
+        arg %t : bf16[8,128]
+        %i = iota() shape=[{n}] dimension=0 dtype=s32 : s32[{n}]
+        %r = reshape(%i) shape=[{n},1] : s32[{n},1]
+        %y = gather(%t, %r) offset_dims=[1] collapsed_slice_dims=[0] start_index_map=[0] \
+index_vector_dim=1 slice_sizes=[1,128] : bf16[{n},128]
+    """
+    # 8 rows of 128: what the rule can prove is that an index passes the largest dimension.
+    assert ids(lines.format(n=129)) == {"gather-iota-oob": "error"}
+    assert ids(lines.format(n=8)) == {}
+
+
+@pytest.mark.parametrize("target", ["inf2", "trn1", "trn2", "trn3"])
+@pytest.mark.parametrize("model", ["llama-3.1-8b", "smollm2-135m"])
+def test_our_own_programs_hold_nothing_that_is_refused(model: str, target: str):
+    module = build(known_shape(model), bf16, mini=True)
+    run_pipeline(module, default(Buckets(tokens=(128,)), target=target))
+    lnc = 1 if target in ("inf2", "trn1") else 2
+    assert [item for item in check(module, Request(target, lnc)) if item.severity == "error"] == []
+
+
+def test_a_module_that_is_not_lowered_says_so():
+    module = build(known_shape("smollm2-135m"), bf16, mini=True)
+    assert {item.rule for item in check(module, TRN2)} & {"verify"}
+
+
+def test_unknown_targets():
+    with pytest.raises(GraphgenError, match="unknown target 'tpu'"):
+        found(DOT.format(kind="bf16"), Request("tpu", 1))
+    with pytest.raises(GraphgenError, match="no logical cores of 2"):
+        found(DOT.format(kind="bf16"), Request("trn1", 2))
+
+
+def test_the_command(tmp_path: Path):
+    file = tmp_path / "m.gg"
+    file.write_text(print_module(build(known_shape("smollm2-135m"), bf16, mini=True)))
+    fine = CliRunner().invoke(app, ["check", str(file), "--target", "trn2"])
+    assert fine.exit_code == 0
+    assert "no compiler ran" in fine.stdout
+    body = "".join(f"  {line.strip()}\n" for line in DOT.format(kind="s32").strip().splitlines())
+    text = f"module @m level=target {{\n}}\n\nfunc @f {{\n{body}}}\n"
+    file.write_text(text)
+    args = ["check", str(file), "--target", "trn2", "--sdk-next", "--json"]
+    refused = CliRunner().invoke(app, args)
+    assert refused.exit_code == 1
+    (item,) = json.loads(refused.stdout)["findings"]
+    assert (item["code"], item["severity"], item["trust"]) == ("NCC_EVRF035", "error", "official")
