@@ -200,9 +200,11 @@ class Vocabulary(ABC):
         """Rotate x [B,S,H,D] by the table."""
         return self._one("rope", x, cos, sin)
 
-    def attention_mask(self, positions: Value, lengths: Value, attended: Dim) -> Value:
-        """Causal mask over the first ``attended`` cache slots."""
-        return self._one("attention_mask", positions, lengths, attended=attended)
+    def attention_mask(
+        self, positions: Value, lengths: Value, attended: Dim, window: int = 0
+    ) -> Value:
+        """Causal mask over the first ``attended`` slots; of the last ``window`` where not 0."""
+        return self._one("attention_mask", positions, lengths, attended=attended, window=window)
 
     def key_distance(self, positions: Value, attended: Dim) -> Value:
         """How far each of the first ``attended`` cache slots lies from each token: f32 [B,S,C]."""

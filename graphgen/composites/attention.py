@@ -11,13 +11,18 @@ from graphgen.ir.dtype import f32, lowest, s32
 
 
 def attention_mask(b: Builder, operands: Sequence[Value], attrs: Attrs) -> Sequence[Value]:
-    """``c <= position`` and ``c < length``."""
+    """``c <= position`` and ``c < length``, and ``c > position - window`` where there is one."""
     positions, lengths = operands
     shape = (*positions.shape, attrs.dim("attended"))
     slots = b.iota(s32, shape, 2)
     causal = b.compare(slots, b.broadcast_in_dim(positions, shape, [0, 1]), "LE")
     filled = b.compare(slots, b.broadcast_in_dim(lengths, shape, [0]), "LT")
-    return [b.binary("and", causal, filled)]
+    allowed = b.binary("and", causal, filled)
+    window = attrs.integer("window")
+    if not window:
+        return [allowed]
+    first = b.broadcast_in_dim(positions - float(window), shape, [0, 1])
+    return [b.binary("and", allowed, b.compare(slots, first, "GT"))]
 
 
 def key_distance(b: Builder, operands: Sequence[Value], attrs: Attrs) -> Sequence[Value]:

@@ -72,7 +72,9 @@ def _rope(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Sequence[Array]:
 def _attention_mask(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Sequence[Array]:
     slots = np.arange(cast(int, attrs.dim("attended")))
     positions, lengths = x[0][:, :, None], x[1][:, None, None]
-    return [(slots <= positions) & (slots < lengths)]
+    window = attrs.integer("window")
+    near = positions - slots < window if window else True
+    return [(slots <= positions) & (slots < lengths) & near]
 
 
 def _key_distance(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Sequence[Array]:

@@ -95,6 +95,11 @@ class ConfigReader:
             raise _bad(key, value, "a positive whole number")
         return value
 
+    def optional_integer(self, key: str) -> int | None:
+        """A positive whole number, or ``None`` when absent or null (GG0503)."""
+        self.used.add(key)
+        return None if self.config.get(key) is None else self.integer(key)
+
     def number(self, key: str, default: float | None = None) -> float:
         """A positive number (GG0503)."""
         value = self._get(key, default)

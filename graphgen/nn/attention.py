@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from graphgen.build import Builder
@@ -66,6 +67,8 @@ class AttentionConfig:
         head_dim: size of a head.
         qkv_bias: whether q, k and v have a bias.
         out_bias: whether o has a bias.
+        scale: of the scores; 0 for ``head_dim ** -0.5``.
+        window: slots a token reads at most; 0 for all.
     """
 
     heads: int
@@ -73,6 +76,12 @@ class AttentionConfig:
     head_dim: int
     qkv_bias: bool = False
     out_bias: bool = False
+    scale: float = 0.0
+    window: int = 0
+
+
+# A norm of q or k [B,S,H,D] by its name in the checkpoint.
+Normalize = Callable[[str, Value], Value]
 
 
 def rotary(b: Builder, call: Call, inv_freq: Literal) -> Rotary:
@@ -80,9 +89,9 @@ def rotary(b: Builder, call: Call, inv_freq: Literal) -> Rotary:
     return Rotary(*b.rope_table(call.positions, inv_freq))
 
 
-def causal_mask(b: Builder, call: Call) -> Value:
-    """pred [B,S,C]: a token reads its own slot and those before it."""
-    return b.attention_mask(call.positions, call.lengths, call.attended)
+def causal_mask(b: Builder, call: Call, window: int = 0) -> Value:
+    """pred [B,S,C]: a token reads its own slot and those before it, ``window`` in all if not 0."""
+    return b.attention_mask(call.positions, call.lengths, call.attended, window)
 
 
 def linear_biases(b: Builder, call: Call, heads: int) -> Alibi:
@@ -111,10 +120,12 @@ def self_attention(
     turns: Rotary,
     *,
     dtype: DType | None = None,
+    normalize: Normalize | None = None,
 ) -> Value:
     """Attention of x [B,S,E] with rotary positions; keys and values are kept in the cache.
 
-    The result is of type ``dtype``, by default that of ``x``.
+    q and k go through ``normalize``, if there is one, before they are rotated. The result is of
+    type ``dtype``, by default that of ``x``.
     """
     size = x.shape[-1]
     assert isinstance(size, int)
@@ -123,9 +134,11 @@ def self_attention(
         q = _heads(b, "q_proj", x, config.heads, config, f32)
         k = _heads(b, "k_proj", x, config.kv_heads, config, f32)
         v = _heads(b, "v_proj", x, config.kv_heads, config, x.dtype)
+        if normalize is not None:
+            q, k = normalize("q_norm", q), normalize("k_norm", k)
         q = b.convert(b.rope(q, turns.cos, turns.sin), x.dtype)
         k = b.convert(b.rope(k, turns.cos, turns.sin), x.dtype)
-        out = attend(b, q, k, v, call, mask, config.head_dim**-0.5)
+        out = attend(b, q, k, v, call, mask, config.scale or config.head_dim**-0.5)
         return linear(b, "o_proj", out, size, bias=config.out_bias, dtype=dtype)
 
 

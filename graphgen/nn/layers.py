@@ -5,6 +5,7 @@ from __future__ import annotations
 from graphgen.build import Builder
 from graphgen.ir import DType, Value
 from graphgen.ir.dtype import f32
+from graphgen.nn.activations import activate
 
 
 def linear(
@@ -65,9 +66,15 @@ def rms_norm(b: Builder, name: str, x: Value, epsilon: float, dtype: DType | Non
 
 
 def gated_mlp(
-    b: Builder, x: Value, intermediate: int, *, bias: bool = False, dtype: DType | None = None
+    b: Builder,
+    x: Value,
+    intermediate: int,
+    *,
+    activation: str = "silu",
+    bias: bool = False,
+    dtype: DType | None = None,
 ) -> Value:
-    """``down(silu(gate(x)) * up(x))`` of x [..., E]; gate and up have ``intermediate`` features.
+    """``down(act(gate(x)) * up(x))`` of x [..., E]; gate and up have ``intermediate`` features.
 
     What lies between the products is f32 and rounded once. The result is of type ``dtype``, by
     default that of ``x``.
@@ -75,7 +82,8 @@ def gated_mlp(
     size = x.shape[-1]
     assert isinstance(size, int)
     with b.scope("mlp"):
-        gate = b.silu(linear(b, "gate_proj", x, intermediate, bias=bias, dtype=f32))
+        gate = linear(b, "gate_proj", x, intermediate, bias=bias, dtype=f32)
+        gate = activate(b, activation, gate)
         up = linear(b, "up_proj", x, intermediate, bias=bias, dtype=f32)
         hidden = b.convert(gate * up, x.dtype)
         return linear(b, "down_proj", hidden, size, bias=bias, dtype=dtype)

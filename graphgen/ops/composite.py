@@ -133,11 +133,18 @@ def _rope(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
     return (types[0],)
 
 
-@define("attention_mask", "positions lengths", Attr("attended", "dim"), composite=True)
+@define(
+    "attention_mask",
+    "positions lengths",
+    Attr("attended", "dim"),
+    Attr("window", "integer", 0),
+    composite=True,
+)
 def _attention_mask(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
     """Which cache slots each token may read: ``c <= positions[b,s]`` and ``c < lengths[b]``.
 
-    A padding token has position -1 and so reads nothing.
+    A padding token has position -1 and so reads nothing. With a ``window`` above 0 a token reads
+    that many slots at most: ``c > positions[b,s] - window``.
 
     Example:
         %m = attention_mask(%positions, %lengths) attended=C : pred[B,S,C]
@@ -145,6 +152,7 @@ def _attention_mask(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorTy
     rank_of(types, 0, 2, "positions")
     _like(types, 0, tensor(s32, types[0].shape))
     _like(types, 1, tensor(s32, types[0].shape[:1]))
+    require(attrs.integer("window") >= 0, f"a window of {attrs.integer('window')} slots")
     return (tensor(pred, (*types[0].shape, attrs.dim("attended"))),)
 
 

@@ -120,6 +120,14 @@ def _take(op: Op, operands: Sequence[Sharding], sizes: Sizes) -> Sequence[Shardi
     return [operands[0]]
 
 
+def _norm(op: Op, operands: Sequence[Sharding], sizes: Sizes) -> Sequence[Sharding]:
+    """Rows may be split; what is normalized, and its weights, must be whole."""
+    first, *weights = operands
+    if first.dims[-1] is not None or not all(layout.replicated for layout in weights):
+        raise CarryError(f"what {op.name} normalizes lies {[s.text for s in operands]}")
+    return [first]
+
+
 def _heads(op: Op, operands: Sequence[Sharding], sizes: Sizes) -> Sequence[Sharding]:
     """Ops over [.., .., heads, D] where each head is its own: the head dimension may be split.
 
@@ -163,6 +171,8 @@ CARRY: dict[str, Carry] = {
     "broadcast_in_dim": _broadcast,
     "transpose": _transpose,
     "take": _take,
+    "rms_norm": _norm,
+    "layer_norm": _norm,
     "rope": _heads,
     "kv_update": _heads,
     "cache_read": _heads,

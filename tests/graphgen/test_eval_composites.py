@@ -117,7 +117,7 @@ def rope(s: Sizes) -> Case:
 
 def attention_mask(s: Sizes) -> Case:
     b, t = s.size(), s.size()
-    attrs: dict[str, AttrValue] = {"attended": s.size(0, 8)}
+    attrs: dict[str, AttrValue] = {"attended": s.size(0, 8), "window": s.size(0, 4)}
     return s.case("attention_mask", attrs, s.integers(-1, 8, b, t), s.integers(0, 9, b))
 
 
@@ -346,6 +346,14 @@ def test_a_mask_by_hand():
     at = np.array([[-1, 0, 1], [2, 3, -1]], np.int32)
     out = run("attention_mask", {"attended": 4}, at, np.array([2, 3], np.int32))
     wanted = [["....", "x...", "xx.."], ["xxx.", "xxx.", "...."]]
+    assert [["".join(".x"[int(c)] for c in row) for row in rows] for rows in out] == wanted
+
+
+def test_a_window_by_hand():
+    at = np.array([[0, 1, 2], [3, 4, -1]], np.int32)
+    attrs: dict[str, AttrValue] = {"attended": 5, "window": 2}
+    out = run("attention_mask", attrs, at, np.array([5, 5], np.int32))
+    wanted = [["x....", "xx...", ".xx.."], ["..xx.", "...xx", "....."]]
     assert [["".join(".x"[int(c)] for c in row) for row in rows] for rows in out] == wanted
 
 

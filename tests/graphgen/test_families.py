@@ -19,7 +19,7 @@ from graphgen.models import SHAPES, build, known_shape, read_model_config
 from graphgen.models.registry import FAMILIES
 from graphgen.nn import alibi_slopes
 from graphgen.ops import verify
-from tests.oracles.families import CASES, ORACLES
+from tests.oracles.families import CASES, DECODER, ORACLES
 
 
 @pytest.mark.parametrize(("family", "variant"), CASES)
@@ -54,7 +54,8 @@ def test_a_configuration_comes_back(family: str, variant: str):
 def test_defaults_are_those_of_transformers(family: str):
     theirs = getattr(transformers, f"{ORACLES[family].name}Config")()
     sizes = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads")
-    needed = {key: getattr(theirs, key) for key in sizes if family == "llama"}
+    required = family in ("llama", "mistral", "qwen2", "qwen3")
+    needed = {key: getattr(theirs, key) for key in sizes if required}
     needed |= {"vocab_size": theirs.vocab_size, "model_type": family}
     whole = json.loads(theirs.to_json_string(use_diff=False))
     assert read_model_config(needed) == read_model_config(whole)
@@ -89,6 +90,18 @@ REFUSED: Mapping[str, Mapping[str, object]] = {
     "gpt2: two names, two values": {"model_type": "gpt2", "n_embd": 64, "hidden_size": 32},
     "gpt2: a key nobody knows": {"model_type": "gpt2", "rotary_dim": 8},
     "gpt2: a size that is text": {"model_type": "gpt2", "n_layer": "12"},
+    "mistral: a window of no tokens": {**DECODER, "model_type": "mistral", "sliding_window": 0},
+    "mistral: biases": {**DECODER, "model_type": "mistral", "attention_bias": True},
+    "qwen2: a kind of layer nobody knows": {
+        **DECODER,
+        "model_type": "qwen2",
+        "layer_types": ["full_attention", "chunked_attention"],
+    },
+    "qwen3: kinds for another number of layers": {
+        **DECODER,
+        "model_type": "qwen3",
+        "layer_types": ["full_attention"],
+    },
     "bloom: heads that do not divide": {"model_type": "bloom", "hidden_size": 100, "n_head": 3},
     "bloom: two names, two values": {"model_type": "bloom", "n_embed": 64, "hidden_size": 32},
     "bloom: a key nobody knows": {"model_type": "bloom", "alibi_bias_max": 16},

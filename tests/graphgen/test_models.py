@@ -46,7 +46,7 @@ def with_(**changes: object) -> dict[str, Any]:
 
 
 REFUSED: dict[str, dict[str, object]] = {
-    "another activation": with_(hidden_act="gelu"),
+    "another activation": with_(hidden_act="prelu"),
     "another rope": with_(rope_scaling={"rope_type": "yarn", "factor": 4.0}),
     "another rope, old spelling": with_(rope_scaling={"type": "dynamic", "factor": 4.0}),
     "partial rotation": with_(partial_rotary_factor=0.5),
@@ -77,7 +77,7 @@ REFUSED: dict[str, dict[str, object]] = {
         rope_scaling={k: v for k, v in LLAMA3.items() if not k.startswith("original")}
     ),
     "no rope base": with_(rope_theta=0),
-    "another architecture": with_(model_type="qwen2", architectures=["Qwen2ForCausalLM"]),
+    "another architecture": with_(model_type="mamba", architectures=["MambaForCausalLM"]),
     "no architecture": with_(model_type=...),
 }
 
@@ -155,6 +155,9 @@ def parameters(module: Module) -> int:
         ("llama-3.1-70b", 70.55e9),
         ("llama-3.1-405b", 405.85e9),
         ("smollm2-135m", 134.5e6),
+        ("mistral-7b", 7.2417e9),
+        ("qwen2-7b", 7.6156e9),
+        ("qwen3-8b", 8.1907e9),
         ("gpt2", 124.44e6),
         ("gpt2-medium", 354.82e6),
         ("gpt2-large", 774.03e6),
@@ -275,7 +278,8 @@ def test_ops_know_their_layer_and_line():
     assert "model.layers.1.self_attn.q_proj" in scopes
     assert {op.loc.file for op in module.function("decode").ops} <= {
         "graphgen/models/family.py",
-        "graphgen/models/llama.py",
+        "graphgen/models/decoder.py",
+        "graphgen/nn/activations.py",
         "graphgen/nn/attention.py",
         "graphgen/nn/layers.py",
     }

@@ -25,7 +25,6 @@ NEVER_SPLIT = {
     "attention_mask",
     "concatenate",
     "key_distance",
-    "layer_norm",
     "dynamic_slice",
     "dynamic_update_slice",
     "embedding",
@@ -34,7 +33,6 @@ NEVER_SPLIT = {
     "pad",
     "quantize",
     "reduce",
-    "rms_norm",
     "rope_table",
     "scatter",
     "slice",
@@ -316,6 +314,7 @@ rope s32[2,3,2,4] f32[2,3,2] f32[2,3,2]
 attention_mask f32[2,3] s32[2] attended=8
 attention_mask s32[2] s32[2] attended=8
 attention_mask s32[2,3] s32[3] attended=8
+attention_mask s32[2,3] s32[2] attended=8 window=-1
 key_distance f32[2,3] attended=8
 key_distance s32[2] attended=8
 cache_read f32[2,8,2] s32[2] attended=4

@@ -48,6 +48,17 @@ class Oracle:
         return model.eval()
 
 
+# Of a decoder like Llama's.
+DECODER = {
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "vocab_size": 61,
+}
+# The second layer reads four tokens, and prompts are longer.
+SECOND_SLIDES = {"use_sliding_window": True, "sliding_window": 4, "max_window_layers": 1}
 LLAMA3 = {
     "rope_type": "llama3",
     "rope_theta": 10000.0,
@@ -60,14 +71,7 @@ LLAMA3 = {
 ORACLES: dict[str, Oracle] = {
     "llama": Oracle(
         "Llama",
-        {
-            "hidden_size": 32,
-            "intermediate_size": 48,
-            "num_hidden_layers": 2,
-            "num_attention_heads": 4,
-            "num_key_value_heads": 2,
-            "vocab_size": 61,
-        },
+        DECODER,
         {
             "plain": {},
             "llama 3 positions": {"rope_parameters": LLAMA3},
@@ -79,6 +83,36 @@ ORACLES: dict[str, Oracle] = {
             "its own head size": {"head_dim": 12, "rms_norm_eps": 1e-3},
             "a head each": {"num_key_value_heads": 4},
             "one head for all": {"num_key_value_heads": 1},
+            "another activation": {"hidden_act": "gelu_pytorch_tanh"},
+        },
+    ),
+    "mistral": Oracle(
+        "Mistral",
+        DECODER,
+        {
+            "plain": {"sliding_window": None},
+            "a window": {"sliding_window": 4},
+            "its own head size": {"head_dim": 12, "sliding_window": 3},
+            "tied": {"tie_word_embeddings": True, "sliding_window": 200},
+        },
+    ),
+    "qwen2": Oracle(
+        "Qwen2",
+        DECODER,
+        {
+            "plain": {},
+            "a window": SECOND_SLIDES,
+            "tied": {"tie_word_embeddings": True, "rope_parameters": LLAMA3},
+        },
+    ),
+    "qwen3": Oracle(
+        "Qwen3",
+        {**DECODER, "head_dim": 12},
+        {
+            "plain": {},
+            "a window": SECOND_SLIDES,
+            "biases": {"attention_bias": True, "tie_word_embeddings": True},
+            "square": {"head_dim": 8, "rms_norm_eps": 1e-2},
         },
     ),
     "gpt2": Oracle(

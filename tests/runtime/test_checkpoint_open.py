@@ -46,7 +46,7 @@ def test_safetensors_win_over_gguf(tmp_path: Path):
     write_small_model(tmp_path / "small.gguf")
     (tmp_path / "config.json").write_text('{"model_type": "llama"}')
     assert isinstance(open_checkpoint(tmp_path), GgufCheckpoint)
-    save_file({"w": np.ones(2, np.float32)}, tmp_path / "model.safetensors")
+    save_file({"model.w": np.ones(2, np.float32)}, tmp_path / "model.safetensors")
     assert isinstance(open_checkpoint(tmp_path), SafetensorsCheckpoint)
 
 

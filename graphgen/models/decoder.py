@@ -1,0 +1,211 @@
+"""The decoder many families share: pre-norm, rotary positions, grouped queries, a gated MLP.
+
+Llama, Mistral, Qwen2 and Qwen3 are this with other switches: which layers have biases, whether q
+and k are normalized, which layers read a window only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields, replace
+from typing import TypedDict, TypeVar
+
+from graphgen.build import Builder
+from graphgen.errors import GraphgenError
+from graphgen.ir import DType, Literal, Value
+from graphgen.ir.dtype import f32
+from graphgen.models.config import ConfigReader
+from graphgen.models.rope_config import read_rope, rope_to_hf
+from graphgen.nn import (
+    ACTIVATIONS,
+    AttentionConfig,
+    Call,
+    RopeConfig,
+    causal_mask,
+    gated_mlp,
+    inverse_frequencies,
+    rms_norm,
+    rotary,
+    self_attention,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class DecoderConfig:
+    """Sizes and switches under Hugging Face's names.
+
+    ``head_dim`` may differ from ``hidden_size / num_attention_heads``.
+    """
+
+    hidden_size: int
+    intermediate_size: int
+    num_hidden_layers: int
+    num_attention_heads: int
+    num_key_value_heads: int
+    head_dim: int
+    vocab_size: int
+    rms_norm_eps: float = 1e-6
+    max_position_embeddings: int = 2048
+    rope: RopeConfig = field(default_factory=RopeConfig)
+    tie_word_embeddings: bool = False
+    hidden_act: str = "silu"
+    mlp_bias: bool = False
+
+    @property
+    def qk_norm(self) -> bool:
+        """Whether each head of q and k is normalized before it is rotated."""
+        return False
+
+    def attention(self, layer: int) -> AttentionConfig:
+        """Sizes and switches of one layer's attention."""
+        return AttentionConfig(self.num_attention_heads, self.num_key_value_heads, self.head_dim)
+
+    def rope_frequencies(self) -> Literal:
+        """f32 [head_dim / 2]."""
+        return inverse_frequencies(self.rope, self.head_dim)
+
+
+Config = TypeVar("Config", bound=DecoderConfig)
+
+
+class Sizes(TypedDict):
+    """The fields of :class:`DecoderConfig`, to make one of its subclasses of."""
+
+    hidden_size: int
+    intermediate_size: int
+    num_hidden_layers: int
+    num_attention_heads: int
+    num_key_value_heads: int
+    head_dim: int
+    vocab_size: int
+    rms_norm_eps: float
+    max_position_embeddings: int
+    rope: RopeConfig
+    tie_word_embeddings: bool
+    hidden_act: str
+
+
+def read_sizes(
+    reader: ConfigReader, *, positions: int, kv_heads: int = 0, head_dim: int = 0
+) -> Sizes:
+    """What all these families read from a ``config.json`` (GG0502, GG0503).
+
+    Args:
+        reader: of the configuration.
+        positions: default of ``max_position_embeddings``.
+        kv_heads: default of ``num_key_value_heads``; 0 for as many as there are heads.
+        head_dim: default of ``head_dim``; 0 for ``hidden_size / num_attention_heads``.
+    """
+    heads, hidden = reader.integer("num_attention_heads"), reader.integer("hidden_size")
+    kv_heads = reader.integer("num_key_value_heads", kv_heads or heads)
+    own = head_dim or reader.config.get("head_dim") is not None
+    if heads % kv_heads:
+        raise GraphgenError(
+            "GG0503", f"config: num_attention_heads = {heads} is no multiple of {kv_heads} KV heads"
+        )
+    head_dim = reader.integer("head_dim", head_dim or hidden // heads)
+    if not own and hidden % heads:
+        raise GraphgenError(
+            "GG0503", f"config: hidden_size = {hidden} does not divide into {heads} heads"
+        )
+    if head_dim % 2:
+        raise GraphgenError("GG0503", f"config: head_dim = {head_dim} is odd")
+    reader.only("partial_rotary_factor", [1.0], 1.0)
+    activation = reader.choice("hidden_act", ACTIVATIONS, "silu")
+    return Sizes(
+        hidden_size=hidden,
+        intermediate_size=reader.integer("intermediate_size"),
+        num_hidden_layers=reader.integer("num_hidden_layers"),
+        num_attention_heads=heads,
+        num_key_value_heads=kv_heads,
+        head_dim=head_dim,
+        vocab_size=reader.integer("vocab_size"),
+        rms_norm_eps=reader.number("rms_norm_eps", 1e-6),
+        max_position_embeddings=reader.integer("max_position_embeddings", positions),
+        rope=read_rope(reader),
+        tie_word_embeddings=reader.boolean("tie_word_embeddings", False),
+        hidden_act="silu" if activation == "swish" else activation,
+    )
+
+
+def to_hf(config: DecoderConfig, kind: str, architecture: str) -> dict[str, object]:
+    """A configuration as a ``config.json`` of this ``model_type`` and architecture holds it."""
+    out: dict[str, object] = {item.name: getattr(config, item.name) for item in fields(config)}
+    del out["rope"]
+    return {**out, "model_type": kind, "architectures": [architecture], **rope_to_hf(config.rope)}
+
+
+def smaller(config: Config) -> Config:
+    """Two layers, two KV heads, the same query heads per KV head, an odd vocabulary."""
+    group = config.num_attention_heads // config.num_key_value_heads
+    kv_heads = min(config.num_key_value_heads, 2)
+    own_head_dim = config.head_dim * config.num_attention_heads != config.hidden_size
+    heads = kv_heads * group
+    return replace(
+        config,
+        hidden_size=heads * 8,
+        intermediate_size=heads * 16,
+        num_hidden_layers=min(config.num_hidden_layers, 2),
+        num_attention_heads=heads,
+        num_key_value_heads=kv_heads,
+        head_dim=16 if own_head_dim else 8,
+        vocab_size=257,
+    )
+
+
+def body(b: Builder, config: DecoderConfig, tokens: Value, call: Call, dtype: DType) -> Value:
+    """Embedding, layers and last norm: hidden states [B,S,E].
+
+    The residual stream is f32 whatever ``dtype`` is: it sums up two addends a layer, some of them
+    hundreds of times larger than the rest, and 8 bits of mantissa lose the small ones.
+    """
+    turns = rotary(b, call, config.rope_frequencies())
+    attentions = [config.attention(layer) for layer in range(config.num_hidden_layers)]
+    windows = dict.fromkeys(attention.window for attention in attentions)
+    masks = {window: causal_mask(b, call, window) for window in windows}
+    epsilon = config.rms_norm_eps
+
+    def normalize(name: str, x: Value) -> Value:
+        return rms_norm(b, name, x, epsilon, dtype)
+
+    with b.scope("model"):
+        x = b.convert(b.embedding(_embedding(b, config, dtype), tokens), f32)
+        for layer, attention in enumerate(attentions):
+            with b.scope(f"layers.{layer}"):
+                h = rms_norm(b, "input_layernorm", x, epsilon, dtype)
+                x = x + self_attention(
+                    b,
+                    h,
+                    attention,
+                    call,
+                    masks[attention.window],
+                    turns,
+                    dtype=f32,
+                    normalize=normalize if config.qk_norm else None,
+                )
+                h = rms_norm(b, "post_attention_layernorm", x, epsilon, dtype)
+                x = x + gated_mlp(
+                    b,
+                    h,
+                    config.intermediate_size,
+                    activation=config.hidden_act,
+                    bias=config.mlp_bias,
+                    dtype=f32,
+                )
+        return rms_norm(b, "norm", x, epsilon, dtype)
+
+
+def head(b: Builder, config: DecoderConfig, x: Value) -> Value:
+    """Logits f32 [B,V] of x [B,E]."""
+    if config.tie_word_embeddings:
+        with b.scope("model"):
+            weight = _embedding(b, config, x.dtype)
+    else:
+        with b.scope("lm_head"):
+            weight = b.weight("weight", x.dtype, (config.vocab_size, config.hidden_size))
+    with b.scope("lm_head"):
+        return b.dot(x, weight, f32)
+
+
+def _embedding(b: Builder, config: DecoderConfig, dtype: DType) -> Value:
+    with b.scope("embed_tokens"):
+        return b.weight("weight", dtype, (config.vocab_size, config.hidden_size))

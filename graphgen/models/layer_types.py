@@ -1,0 +1,32 @@
+"""Which layers read all positions and which a window: ``layer_types`` of a ``config.json``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import cast
+
+from graphgen.errors import GraphgenError
+from graphgen.models.config import ConfigReader
+
+SLIDING, FULL = "sliding_attention", "full_attention"
+
+
+def read_layer_types(reader: ConfigReader, slides: Sequence[bool]) -> tuple[str, ...]:
+    """``layer_types``, or where it is missing what ``slides`` says for each layer (GG0503)."""
+    reader.used.add("layer_types")
+    value = reader.config.get("layer_types")
+    if value is None:
+        return tuple(SLIDING if sliding else FULL for sliding in slides)
+    types = tuple(cast("list[object]", value)) if isinstance(value, list) else ()
+    if len(types) != len(slides) or any(item not in (SLIDING, FULL) for item in types):
+        raise GraphgenError(
+            "GG0503",
+            f"config: layer_types = {value!r} is not one of '{SLIDING}' and '{FULL}' for each of "
+            f"{len(slides)} layers",
+        )
+    return tuple(map(str, types))
+
+
+def ends(types: Sequence[str]) -> tuple[str, ...]:
+    """The types of a twin's two layers: the first one's and the last one's."""
+    return (types[0], types[-1]) if len(types) > 1 else tuple(types)
