@@ -37,6 +37,7 @@ COMMANDS: Final[Mapping[str, Entry]] = {
         "graphgen.cli.validate", "validate", "Check passes by numbers; name the wrong rewrite."
     ),
     "equiv": Entry("graphgen.cli.equiv", "equiv", "Compare two modules by numbers."),
+    "inspect": Entry("graphgen.cli.inspect", "inspect", "Say what is in a module."),
     "check": Entry("graphgen.cli.check", "check", "Predict what neuronx-cc will refuse."),
     "shard-weights": Entry(
         "graphgen.cli.shard_weights", "shard_weights", "Prepare a checkpoint's weights a rank."
