@@ -38,6 +38,7 @@ COMMANDS: Final[Mapping[str, Entry]] = {
     ),
     "equiv": Entry("graphgen.cli.equiv", "equiv", "Compare two modules by numbers."),
     "inspect": Entry("graphgen.cli.inspect", "inspect", "Say what is in a module."),
+    "cost": Entry("graphgen.cli.cost", "cost", "Say what a module takes on an accelerator."),
     "check": Entry("graphgen.cli.check", "check", "Predict what neuronx-cc will refuse."),
     "shard-weights": Entry(
         "graphgen.cli.shard_weights", "shard_weights", "Prepare a checkpoint's weights a rank."

@@ -31,6 +31,8 @@ class Target:
         instances: chips of each instance type.
         tp_degrees: the degrees AWS lists for the runtime; empty where no list is published.
         code_bytes: memory of a core the programs themselves take.
+        sbuf_bytes: a logical core's own memory, next to its units.
+        hop_seconds: latency of one step of a collective.
         sources: where each figure comes from, by attribute of this class.
     """
 
@@ -47,6 +49,8 @@ class Target:
     instances: Mapping[str, int]
     tp_degrees: tuple[int, ...]
     code_bytes: int
+    sbuf_bytes: int
+    hop_seconds: float
     sources: Mapping[str, str]
 
     def cores(self, instance: str) -> int:
@@ -110,6 +114,8 @@ def _read(name: str, facts: _Json, lnc: int) -> Target:
         if "tp_degrees" in facts
         else (),
         code_bytes=cast(int, _value(common, "code_bytes_per_core")),
+        sbuf_bytes=cast(int, _value(facts, "sbuf_bytes_per_core")) * lnc,
+        hop_seconds=cast(float, _value(common, "hop_seconds")),
         sources=_sources(facts, common),
     )
 
@@ -133,4 +139,6 @@ def _sources(facts: _Json, common: _Json) -> Mapping[str, str]:
         "instances": str(facts["chips_source"]),
         "tp_degrees": source(facts, "tp_degrees"),
         "code_bytes": source(common, "code_bytes_per_core"),
+        "sbuf_bytes": source(facts, "sbuf_bytes_per_core"),
+        "hop_seconds": source(common, "hop_seconds"),
     }

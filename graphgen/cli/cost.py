@@ -1,0 +1,156 @@
+"""``graphgen cost``: the roofline of a module on an accelerator."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from graphgen.cli.console import Json, table, write_json, write_stdout
+
+if TYPE_CHECKING:
+    from graphgen.ir import Module
+    from lowering.cost.roofline import Cost, Roofline
+    from lowering.targets.hardware import Target
+
+# neuronx-cc's own message names this limit; it depends on the version.
+INSTRUCTIONS = 5_000_000
+
+
+def cost(
+    file: Annotated[
+        str, typer.Argument(metavar="FILE", help="A module: .gg, StableHLO, HLO; - is stdin.")
+    ],
+    target: Annotated[
+        str, typer.Option("--target", metavar="TARGET", help="inf2, trn1, trn2 or trn3.")
+    ] = "trn2",
+    lnc: Annotated[
+        int, typer.Option("--lnc", min=0, help="Cores to a logical core; 0 for the default.")
+    ] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Say what each layer takes at the device's peak rates: compute, memory and links.
+
+    The times are bounds from below, computed from the device's published figures; nothing ran.
+
+    \b
+    Examples:
+      graphgen cost decode.gg --target trn2
+      graphgen cost step.pb --target inf2 --json
+    """
+    from graphgen.cli.module_file import read_module
+    from graphgen.cli.pass_list import load_passes
+    from graphgen.cli.pipeline import remaining
+    from lowering.cost.roofline import roofline
+    from lowering.targets.hardware import target as find_target
+    from passes.core import run_pipeline
+
+    device = find_target(target, lnc)
+    load_passes()
+    module = read_module(file)
+    if module.programs():
+        run_pipeline(module, remaining(module, device.name))
+    functions = module.programs() or list(module.functions.values())
+    lines = [roofline(module, function, device) for function in functions]
+    if as_json:
+        write_json(_json(device, module, lines))
+    else:
+        write_stdout(_text(device, module, lines))
+
+
+def _text(device: Target, module: Module, lines: list[Roofline]) -> str:
+    head = (
+        f"@{module.name} on {device.name} ({device.core}, LNC {device.lnc}), {module.ranks} ranks: "
+        f"{device.flops['bf16'] / 1e12:.0f} TFLOP/s in bf16, "
+        f"{device.hbm_bandwidth / 1e9:.0f} GB/s, {device.hbm_bytes / 1e9:.1f} GB a core\n"
+    )
+    return "\n".join([head, *(_program(device, module, line) for line in lines)])
+
+
+def _program(device: Target, module: Module, line: Roofline) -> str:
+    function = line.function
+    rows = [
+        [
+            _name(g.first, g.last),
+            str(g.count),
+            *_cells(g.each),
+            f"{1e3 * g.count * g.each.seconds:.3f}",
+        ]
+        for g in line.groups
+    ]
+    headers = ["layers", "count", "compute ms", "memory ms", "link ms", "bound", "all ms"]
+    shown = table(headers, rows, sys.stdout, numeric=6)
+    unit = "to the first token" if function.phase == "prefill" else "a step"
+    total = line.total
+    risk = " (over neuronx-cc's limit of 5,000,000)" if total.instructions > INSTRUCTIONS else ""
+    return (
+        f"@{function.name}: {1e3 * line.seconds:.2f} ms {unit}, at least\n\n{shown}\n"
+        f"  {total.flops / 1e9:.2f} GFLOP, {total.bytes / 1e9:.3f} GB of device memory, "
+        f"{total.link_bytes / 1e6:.3f} MB over links\n"
+        f"  memory: {_held(module, line) / 1e9:.2f} GB of {device.hbm_bytes / 1e9:.1f} GB\n"
+        f"  instructions: at least {total.instructions:,}{risk}\n"
+    )
+
+
+def _name(first: str, last: str) -> str:
+    if not first:
+        return "outside of layers"
+    return first if first == last else f"{first} to {last}"
+
+
+def _cells(each: Cost) -> list[str]:
+    times = (each.compute_s, each.memory_s, each.link_s)
+    return [*(f"{1e3 * seconds:.4f}" for seconds in times), each.bound]
+
+
+def _held(module: Module, line: Roofline) -> int:
+    """Arguments, and the worst moment between."""
+    from graphgen.analysis.liveness import peak_memory
+
+    arguments = sum(value.type.nbytes for value in line.function.args)
+    return arguments + peak_memory(module, line.function).bytes
+
+
+def _json(device: Target, module: Module, lines: list[Roofline]) -> Json:
+    return {
+        "target": device.name,
+        "lnc": device.lnc,
+        "ranks": module.ranks,
+        "sources": dict(device.sources),
+        "programs": [
+            {
+                "name": line.function.name,
+                "phase": line.function.phase or None,
+                "seconds": line.seconds,
+                "memory_bytes": _held(module, line),
+                "core_bytes": device.hbm_bytes,
+                "total": _cost_json(line.total),
+                "groups": [
+                    {
+                        "first": group.first or None,
+                        "last": group.last or None,
+                        "count": group.count,
+                        "seconds": group.each.seconds,
+                        **_cost_json(group.each),
+                    }
+                    for group in line.groups
+                ],
+            }
+            for line in lines
+        ],
+    }
+
+
+def _cost_json(each: Cost) -> dict[str, Json]:
+    return {
+        "flops": each.flops,
+        "matrix_s": each.matrix_s,
+        "vector_s": each.vector_s,
+        "bytes": each.bytes,
+        "memory_s": each.memory_s,
+        "link_bytes": each.link_bytes,
+        "link_s": each.link_s,
+        "instructions": each.instructions,
+        "bound": each.bound,
+    }

@@ -1,0 +1,237 @@
+"""The roofline of a program: compute, memory and links, layer by layer; nothing is fitted.
+
+Each layer takes as long as the slower of its arithmetic and its traffic with device memory, and its
+collectives come on top. Traffic is what has to cross: arguments (weights, caches, inputs) as far as
+they are read, results that leave, and intermediate values that are larger than the core's own
+memory; all others are taken to stay there. So the sum is a lower bound of what a compiler can
+reach on this device, not a prediction of what one does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import ceil, log2, prod
+
+from graphgen.analysis.layers import layers_of
+from graphgen.analysis.overview import algorithm
+from graphgen.analysis.work import work_of
+from graphgen.ir import Function, Module, Op, Value
+from graphgen.ops import OPS
+from lowering.targets.hardware import Target
+
+# The matrix unit's tile and the vector unit's rows and columns, for counting instructions.
+_TILE = (128, 128, 512)
+_PARTITIONS, _COLUMNS = 128, 512
+# A part of an argument is read by these, not all of it.
+_PARTS = frozenset(("slice", "gather", "dynamic_slice", "embedding", "cache_read", "take"))
+_VIEWS = frozenset(("reshape", "bitcast_convert"))
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Seconds and bytes of some ops on one core.
+
+    Attributes:
+        flops: operations of the matrix unit, and all others.
+        matrix_s, vector_s: seconds of arithmetic in either unit at its peak rate.
+        bytes: that cross to device memory.
+        memory_s: seconds they take.
+        link_bytes: that each rank sends in collectives.
+        link_s: seconds of collectives, with a step's latency.
+        instructions: tiles of products and of elementwise work: how many the compiler has to emit
+            at least. There is no public formula for what it does emit.
+    """
+
+    flops: int = 0
+    matrix_s: float = 0.0
+    vector_s: float = 0.0
+    bytes: int = 0
+    memory_s: float = 0.0
+    link_bytes: int = 0
+    link_s: float = 0.0
+    instructions: int = 0
+
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(
+            self.flops + other.flops,
+            self.matrix_s + other.matrix_s,
+            self.vector_s + other.vector_s,
+            self.bytes + other.bytes,
+            self.memory_s + other.memory_s,
+            self.link_bytes + other.link_bytes,
+            self.link_s + other.link_s,
+            self.instructions + other.instructions,
+        )
+
+    @property
+    def compute_s(self) -> float:
+        """The two units work side by side."""
+        return max(self.matrix_s, self.vector_s)
+
+    @property
+    def seconds(self) -> float:
+        """The slower of arithmetic and memory, and the collectives."""
+        return max(self.compute_s, self.memory_s) + self.link_s
+
+    @property
+    def bound(self) -> str:
+        """What takes longest."""
+        times = {"compute": self.compute_s, "memory": self.memory_s, "link": self.link_s}
+        return max(times, key=times.__getitem__)
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Neighboring layers of one cost, or everything outside of layers.
+
+    Attributes:
+        first, last: their names; empty outside of layers.
+        count: how many.
+        each: of one of them.
+    """
+
+    first: str
+    last: str
+    count: int
+    each: Cost
+
+
+@dataclass(frozen=True, slots=True)
+class Roofline:
+    """A program on a device.
+
+    Attributes:
+        function: the program.
+        groups: in order.
+        seconds: of all of them.
+        total: their costs together.
+    """
+
+    function: Function
+    groups: tuple[Group, ...]
+    seconds: float
+    total: Cost
+
+
+def roofline(module: Module, function: Function, device: Target) -> Roofline:
+    """The roofline of one program of a rank; needs static shapes (GG0106)."""
+    seen: set[Value] = set()
+    layers = layers_of(function)
+    inside = {op for ops in layers.values() for op in ops}
+    rest = [op for op in function.block if op not in inside]
+    groups: list[Group] = []
+    for name, ops in layers.items():
+        cost = _cost(module, ops, device, seen)
+        last = groups[-1] if groups else None
+        if last is not None and last.each == cost:
+            groups[-1] = Group(last.first, name, last.count + 1, cost)
+        else:
+            groups.append(Group(name, name, 1, cost))
+    if rest:
+        groups.append(Group("", "", 1, _cost(module, rest, device, seen)))
+    total = Cost()
+    for group in groups:
+        for _ in range(group.count):
+            total += group.each
+    seconds = sum(group.count * group.each.seconds for group in groups)
+    return Roofline(function, tuple(groups), seconds, total)
+
+
+def _cost(module: Module, ops: Iterable[Op], device: Target, seen: set[Value]) -> Cost:
+    made = Cost()
+    for op in ops:
+        if OPS[op.name].collective:
+            made += _exchange(module, op, device)
+            continue
+        matrix = op.name in ("dot_general", "convolution")
+        work = work_of(op)
+        flops = _number(work.flops) + _number(work.transcendentals)
+        kind = op.operands[0].dtype.name if op.operands else "f32"
+        moved = _traffic(op, device, seen)
+        made += Cost(
+            flops=flops,
+            matrix_s=flops / _rate(device, kind) if matrix else 0.0,
+            vector_s=0.0 if matrix else flops / device.vector_flops,
+            bytes=moved,
+            memory_s=moved / device.hbm_bandwidth,
+            instructions=_instructions(op, matrix, flops),
+        )
+    return made
+
+
+def _number(count: object) -> int:
+    return count if isinstance(count, int) else 0
+
+
+def _rate(device: Target, kind: str) -> float:
+    """Operations per second on operands of a type; one without a figure is taken as bf16."""
+    return device.flops.get(kind, device.flops["bf16"])
+
+
+def _traffic(op: Op, device: Target, seen: set[Value]) -> int:
+    """Bytes an op moves to and from device memory; an argument is read once."""
+    if op.name in _VIEWS:
+        return 0
+    moved = 0
+    for value in op.operands:
+        source = _source(value)
+        if source.op is None and source not in seen:
+            if op.name in _PARTS and value is op.operands[0]:
+                moved += op.results[0].type.nbytes
+                continue
+            seen.add(source)
+            moved += 0 if _written_in_place(op, value) else source.type.nbytes
+        elif source.op is not None and source.type.nbytes > device.sbuf_bytes:
+            moved += source.type.nbytes
+    for result in op.results:
+        if result.type.nbytes > device.sbuf_bytes and not _updates(op):
+            moved += result.type.nbytes
+    if _updates(op):
+        moved += 2 * op.operands[_UPDATE[op.name]].type.nbytes
+    return moved
+
+
+_UPDATE = {"dynamic_update_slice": 1, "scatter": 2, "kv_update": 1}
+
+
+def _updates(op: Op) -> bool:
+    return op.name in _UPDATE
+
+
+def _written_in_place(op: Op, value: Value) -> bool:
+    return _updates(op) and value is op.operands[0]
+
+
+def _source(value: Value) -> Value:
+    """The value whose memory this is: through views, and updates that are made in place."""
+    while value.op is not None and (value.op.name in _VIEWS or _updates(value.op)):
+        value = value.op.operands[0]
+    return value
+
+
+def _exchange(module: Module, op: Op, device: Target) -> Cost:
+    """A collective: bytes over the links of a rank, and a latency for each step.
+
+    An all-reduce sends every byte out and back, 2·(n-1)/n of it; the others once.
+    """
+    groups = op.attrs.groups("replica_groups") if "replica_groups" in op.attrs else ()
+    ranks = max((len(group) for group in groups), default=module.ranks)
+    if ranks < 2:
+        return Cost()
+    whole = max(v.type.nbytes for v in (*op.operands, *op.results))
+    share = (2 if op.name == "all_reduce" else 1) * (ranks - 1) / ranks
+    sent = ceil(whole * share)
+    steps = {"mesh": 1, "rdh": ceil(log2(ranks)), "kanga-ring": ceil(ranks / 2)}[algorithm(whole)]
+    per_rank = device.link_bandwidth / device.cores_per_chip
+    return Cost(
+        link_bytes=sent, link_s=sent / per_rank + steps * device.hop_seconds, instructions=steps
+    )
+
+
+def _instructions(op: Op, matrix: bool, flops: int) -> int:
+    if matrix:
+        rows, columns, free = _TILE
+        return max(1, flops // (2 * rows * columns * free))
+    elements = prod(op.results[0].type.dims)
+    return max(1, ceil(elements / (_PARTITIONS * _COLUMNS)))
