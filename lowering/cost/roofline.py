@@ -176,12 +176,14 @@ def _traffic(op: Op, device: Target, seen: set[Value]) -> int:
     moved = 0
     for value in op.operands:
         source = _source(value)
+        if _updates(op) and value is op.operands[0]:
+            continue
         if source.op is None and source not in seen:
             if op.name in _PARTS and value is op.operands[0]:
                 moved += op.results[0].type.nbytes
                 continue
             seen.add(source)
-            moved += 0 if _written_in_place(op, value) else source.type.nbytes
+            moved += source.type.nbytes
         elif source.op is not None and source.type.nbytes > device.sbuf_bytes:
             moved += source.type.nbytes
     for result in op.results:
@@ -197,10 +199,6 @@ _UPDATE = {"dynamic_update_slice": 1, "scatter": 2, "kv_update": 1}
 
 def _updates(op: Op) -> bool:
     return op.name in _UPDATE
-
-
-def _written_in_place(op: Op, value: Value) -> bool:
-    return _updates(op) and value is op.operands[0]
 
 
 def _source(value: Value) -> Value:
