@@ -44,6 +44,9 @@ COMMANDS: Final[Mapping[str, Entry]] = {
         "graphgen.cli.shard_weights", "shard_weights", "Prepare a checkpoint's weights a rank."
     ),
     "plan": Entry("graphgen.cli.plan", "plan", "Say what a model needs and where it fits."),
+    "explain": Entry(
+        "graphgen.cli.explain", "explain", "Say why a pass did, or did not, rewrite something."
+    ),
     "lower": Entry("graphgen.cli.lower", "lower", "Turn a module's programs into StableHLO."),
     "run": Entry("graphgen.cli.run", "run", "Run a program and describe what it gives."),
     "passes": Entry("graphgen.cli.passes", "passes", "List the passes, or explain one."),
