@@ -83,6 +83,24 @@ def _gpt2(hidden: int, layers: int, heads: int) -> Mapping[str, object]:
     )
 
 
+def _opt(hidden: int, layers: int, heads: int) -> Mapping[str, object]:
+    return MappingProxyType(
+        {
+            "model_type": "opt",
+            "architectures": ["OPTForCausalLM"],
+            "activation_function": "relu",
+            "hidden_size": hidden,
+            "ffn_dim": 4 * hidden,
+            "num_hidden_layers": layers,
+            "num_attention_heads": heads,
+            "word_embed_proj_dim": hidden,
+            "max_position_embeddings": 2048,
+            "vocab_size": 50272,
+            "do_layer_norm_before": True,
+        }
+    )
+
+
 def _bloom(hidden: int, layers: int, heads: int) -> Mapping[str, object]:
     return MappingProxyType(
         {
@@ -134,6 +152,9 @@ SHAPES: Mapping[str, Mapping[str, object]] = MappingProxyType(
         "gpt2-medium": _gpt2(1024, 24, 16),
         "gpt2-large": _gpt2(1280, 36, 20),
         "gpt2-xl": _gpt2(1600, 48, 25),
+        "opt-125m": _opt(768, 12, 12),
+        "opt-13b": _opt(5120, 40, 40),
+        "opt-30b": _opt(7168, 48, 56),
         "bloom-560m": _bloom(1024, 24, 16),
         "bloom-7b1": _bloom(4096, 30, 32),
         "bloom-176b": _bloom(14336, 70, 112),

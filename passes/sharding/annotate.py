@@ -13,7 +13,9 @@ from graphgen.ir.sharding import parse_sharding
 from passes.core import Pass, Rewriter, register
 
 # Megatron's layout of a decoder: q, k, v, gate and up split by output features, o and down by input
-# features, the cache by heads; everything else is whole on each rank.
+# features, the cache by heads; everything else is whole on each rank. The families call them by
+# different names, and transformers' Conv1D has input features first. A tensor that holds q, k and v
+# is not named: how its parts lie follows from the cache.
 DECODER_RULES: Mapping[str, str] = {
     "*.q_proj.weight": "{tp,-}",
     "*.k_proj.weight": "{tp,-}",
@@ -22,6 +24,23 @@ DECODER_RULES: Mapping[str, str] = {
     "*.k_proj.bias": "{tp}",
     "*.v_proj.bias": "{tp}",
     "*.o_proj.weight": "{-,tp}",
+    "*.self_attn.out_proj.weight": "{-,tp}",
+    "*.attn.out_proj.weight": "{-,tp}",
+    "*.fc1.weight": "{tp,-}",
+    "*.fc1.bias": "{tp}",
+    "*.fc2.weight": "{-,tp}",
+    "*.fc_in.weight": "{tp,-}",
+    "*.fc_in.bias": "{tp}",
+    "*.fc_out.weight": "{-,tp}",
+    "*.h.*.attn.c_proj.weight": "{tp,-}",
+    "*.mlp.c_fc.weight": "{-,tp}",
+    "*.mlp.c_fc.bias": "{tp}",
+    "*.mlp.c_proj.weight": "{tp,-}",
+    "*.self_attention.dense.weight": "{-,tp}",
+    "*.attention.dense.weight": "{-,tp}",
+    "*.dense_h_to_4h.weight": "{tp,-}",
+    "*.dense_h_to_4h.bias": "{tp}",
+    "*.dense_4h_to_h.weight": "{-,tp}",
     "*.gate_proj.weight": "{tp,-}",
     "*.up_proj.weight": "{tp,-}",
     "*.gate_proj.bias": "{tp}",

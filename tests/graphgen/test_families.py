@@ -102,6 +102,11 @@ REFUSED: Mapping[str, Mapping[str, object]] = {
         "model_type": "qwen3",
         "layer_types": ["full_attention"],
     },
+    "opt: norms without weights": {
+        "model_type": "opt",
+        "layer_norm_elementwise_affine": False,
+    },
+    "opt: heads that do not divide": {"model_type": "opt", "hidden_size": 100},
     "bloom: heads that do not divide": {"model_type": "bloom", "hidden_size": 100, "n_head": 3},
     "bloom: two names, two values": {"model_type": "bloom", "n_embed": 64, "hidden_size": 32},
     "bloom: a key nobody knows": {"model_type": "bloom", "alibi_bias_max": 16},

@@ -128,6 +128,24 @@ ORACLES: dict[str, Oracle] = {
         },
         head="LMHeadModel",
     ),
+    "opt": Oracle(
+        "OPT",
+        {
+            "vocab_size": 61,
+            "hidden_size": 32,
+            "ffn_dim": 48,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 4,
+            "max_position_embeddings": 300,
+            "init_std": 0.3,
+        },
+        {
+            "plain": {},
+            "norms behind, projected": {"do_layer_norm_before": False, "word_embed_proj_dim": 20},
+            "no last norm": {"_remove_final_layer_norm": True, "activation_function": "gelu_new"},
+            "no biases, not tied": {"enable_bias": False, "tie_word_embeddings": False},
+        },
+    ),
     "bloom": Oracle(
         "Bloom",
         {"vocab_size": 61, "hidden_size": 32, "n_layer": 2, "n_head": 4},
