@@ -102,12 +102,25 @@ def _read_hlo(source: Source) -> Module:
     return read_hlo(source.data, source.name)
 
 
+def _is_hlo_text(head: bytes) -> bool:
+    from lowering.hlo import looks_like_text
+
+    return looks_like_text(head)
+
+
+def _read_hlo_text(source: Source) -> Module:
+    from lowering.hlo import parse_hlo_text, read_hlo
+
+    return read_hlo(parse_hlo_text(source.text(), source.name), source.name)
+
+
 _IR_TEXT = Format("IR text", _is_ir_text, _read_ir_text)
 # In the order they are asked.
 FORMATS: tuple[Format, ...] = (
     _IR_TEXT,
     Format("StableHLO", _is_stablehlo, _read_stablehlo),
     Format("HLO protobuf", _is_hlo, _read_hlo),
+    Format("HLO text", _is_hlo_text, _read_hlo_text),
 )
 
 

@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from passes.core import Pass
 
 # What a program is written as, and how its file's name ends.
-Form = Literal["stablehlo", "hlo"]
-SUFFIX: dict[Form, str] = {"stablehlo": ".mlir", "hlo": ".pb"}
+Form = Literal["stablehlo", "hlo", "hlo-text"]
+SUFFIX: dict[Form, str] = {"stablehlo": ".mlir", "hlo": ".pb", "hlo-text": ".hlo"}
 
 
 def lower(
     file: Annotated[
-        str, typer.Argument(metavar="FILE", help="IR text or StableHLO; - is standard input.")
+        str, typer.Argument(metavar="FILE", help="IR text, StableHLO or HLO; - is standard input.")
     ],
     to: Annotated[Form, typer.Option("--to", help="What to write.")] = "stablehlo",
     output: Annotated[
@@ -52,12 +52,12 @@ def lower(
         bool, typer.Option("--json", help="Print what was written as JSON; needs -o.")
     ] = False,
 ) -> None:
-    """Turn a module's programs into StableHLO text or HLO protobufs.
+    """Turn a module's programs into StableHLO text, HLO protobufs or HLO text.
 
-    The protobuf is an HloModuleProto as neuronx-cc takes it. A module that is not at level 'target'
-    first goes through what is left of the default pipeline; stderr says which passes. Symbols
-    without a size get the sizes specialize has by default. With several programs, -o names a
-    folder, which gets one file a program.
+    The protobuf is an HloModuleProto as neuronx-cc takes it; the text is for people. A module that
+    is not at level 'target' first goes through what is left of the default pipeline; stderr says
+    which passes. Symbols without a size get the sizes specialize has by default. With several
+    programs, -o names a folder, which gets one file a program.
 
     \b
     Examples:
@@ -126,6 +126,10 @@ def _write_program(module: Module, function: Function, to: Form, target: str) ->
         from lowering.stablehlo import emit_stablehlo
 
         write_text(target, emit_stablehlo(module, function))
+    elif to == "hlo-text":
+        from lowering.hlo import emit_hlo, print_hlo_text
+
+        write_text(target, print_hlo_text(emit_hlo(module, function)))
     else:
         from lowering.hlo import hlo_chunks
 

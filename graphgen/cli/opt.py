@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def opt(
     file: Annotated[
-        str, typer.Argument(metavar="FILE", help="IR text or StableHLO; - is standard input.")
+        str, typer.Argument(metavar="FILE", help="IR text, StableHLO or HLO; - is standard input.")
     ],
     pipeline: Annotated[
         str,

@@ -23,7 +23,7 @@ _COLUMNS = ["output", "type", "min", "max", "mean", "std", "nan", "first values"
 
 def run(
     file: Annotated[
-        str, typer.Argument(metavar="FILE", help="IR text or StableHLO; - is standard input.")
+        str, typer.Argument(metavar="FILE", help="IR text, StableHLO or HLO; - is standard input.")
     ],
     program: Annotated[
         str | None,

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from passes.debug import Verdict
 
 File = Annotated[
-    str, typer.Argument(metavar="FILE", help="IR text or StableHLO; - is standard input.")
+    str, typer.Argument(metavar="FILE", help="IR text, StableHLO or HLO; - is standard input.")
 ]
 Pipeline = Annotated[
     str,

@@ -1,4 +1,4 @@
-"""HLO protobufs: written by the contract of ``neuronx-cc``, read in every vintage."""
+"""HLO: protobufs written by the contract of ``neuronx-cc``, and read in every vintage; text."""
 
 from __future__ import annotations
 
@@ -6,5 +6,16 @@ from lowering.hlo.emit import emit_hlo, hlo_chunks
 from lowering.hlo.emit_ops import TABLE
 from lowering.hlo.module import looks_like_proto
 from lowering.hlo.read import read_hlo
+from lowering.hlo.text_parse import looks_like_text, parse_hlo_text
+from lowering.hlo.text_print import print_hlo_text
 
-__all__ = ["TABLE", "emit_hlo", "hlo_chunks", "looks_like_proto", "read_hlo"]
+__all__ = [
+    "TABLE",
+    "emit_hlo",
+    "hlo_chunks",
+    "looks_like_proto",
+    "looks_like_text",
+    "parse_hlo_text",
+    "print_hlo_text",
+    "read_hlo",
+]

@@ -42,11 +42,10 @@ def _collective_permute(op: Op) -> Recipe:
 
 
 def _all_to_all(op: Op) -> Recipe:
-    """HLO cuts and joins along one dimension: the parts are put in front, exchanged, put in place.
-
-    neuronx-cc only takes an exchange along dimension 0.
-    """
+    """HLO cuts and joins along one dimension, so with two, the parts go to the front and back."""
     split, concat = op.attrs.integer("split_dimension"), op.attrs.integer("concat_dimension")
+    if split == concat:
+        return one("all-to-all", op.results[0].type, (0,), _dimension(split), _groups(op))
     ranks = len(op.attrs.groups("replica_groups")[0])
     shape, kind = op.operands[0].type.dims, op.operands[0].dtype
     cut = [*shape[:split], ranks, shape[split] // ranks, *shape[split + 1 :]]

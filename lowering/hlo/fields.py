@@ -113,6 +113,7 @@ class InstructionField:
     ORIGINAL_VALUE = 88
     IS_COMPOSITE = 89
     RESULT_ACCURACY = 91
+    IOTA_DEVICE_LIST = 92
 
 
 class ShapeField:

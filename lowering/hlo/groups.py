@@ -26,8 +26,11 @@ def write_groups(groups: Sequence[Sequence[int]]) -> bytes:
 
 
 def read_groups(instruction: Message) -> Groups:
-    """The groups of a collective, from field 49 or 87, listed or as a formula (GG0801)."""
+    """The groups of a collective, from field 49, 87 or 92, listed or as a formula (GG0801)."""
     groups = _listed(instruction, InstructionField.REPLICA_GROUPS)
+    iota = instruction.message(InstructionField.IOTA_DEVICE_LIST)
+    if iota is not None:
+        return _iota(iota)
     devices = instruction.message(InstructionField.COLLECTIVE_DEVICE_LIST)
     if devices is None or groups:
         return groups

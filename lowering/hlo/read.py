@@ -64,8 +64,10 @@ def _ranks(function: Function) -> int:
     ranks = [
         rank
         for op in function.block
-        if OPS[op.name].collective and "replica_groups" in op.attrs
-        for group in op.attrs.groups("replica_groups")
+        if OPS[op.name].collective
+        for key in ("replica_groups", "source_target_pairs")
+        if key in op.attrs
+        for group in op.attrs.groups(key)
         for rank in group
     ]
     return max(ranks, default=-1) + 1

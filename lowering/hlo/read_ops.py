@@ -16,7 +16,7 @@ from lowering.hlo.fields import (
     ScatterField,
     SliceField,
 )
-from lowering.hlo.groups import Groups, read_groups
+from lowering.hlo.groups import Groups, read_groups, read_pairs
 from lowering.hlo.literal import read_literal
 from lowering.hlo.shape import Shape
 from lowering.hlo.wire import Message
@@ -276,6 +276,30 @@ def _all_reduce(to: To, i: Message, x: Sequence[Value], shape: Shape) -> Tree:
     return _each(to, x, "all_reduce", kind=kind, replica_groups=groups_of(i))
 
 
+def _all_gather(to: To, i: Message, x: Sequence[Value], shape: Shape) -> Tree:
+    return _each(to, x, "all_gather", dimension=_only(i), replica_groups=groups_of(i))
+
+
+def _reduce_scatter(to: To, i: Message, x: Sequence[Value], shape: Shape) -> Tree:
+    kind = choice("reduce_scatter", "kind", to.body(i))
+    groups = groups_of(i)
+    return _each(to, x, "reduce_scatter", kind=kind, dimension=_only(i), replica_groups=groups)
+
+
+def _all_to_all(to: To, i: Message, x: Sequence[Value], shape: Shape) -> Tree:
+    if len(x) != 1:
+        raise UnmodelledError(f"it exchanges {len(x)} operands, one a rank")
+    dim = _only(i)
+    groups = groups_of(i)
+    return to.emit(
+        "all_to_all", x, split_dimension=dim, concat_dimension=dim, replica_groups=groups
+    )
+
+
+def _collective_permute(to: To, i: Message, x: Sequence[Value], shape: Shape) -> Tree:
+    return _each(to, x, "collective_permute", source_target_pairs=read_pairs(i))
+
+
 def _same(to: To, i: Message, x: Sequence[Value], shape: Shape) -> Tree:
     return x[0]
 
@@ -301,5 +325,9 @@ READ: dict[str, Read] = {
     "dynamic-slice": _dynamic_slice,
     "dynamic-update-slice": _dynamic_update_slice,
     "all-reduce": _all_reduce,
+    "all-gather": _all_gather,
+    "reduce-scatter": _reduce_scatter,
+    "all-to-all": _all_to_all,
+    "collective-permute": _collective_permute,
     "copy": _same,
 }

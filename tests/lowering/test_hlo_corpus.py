@@ -3,17 +3,41 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from graphgen.errors import GraphgenError
-from graphgen.ir import Module
+from graphgen.eval import Array, evaluate_ranks
+from graphgen.ir import Function, Module
 from graphgen.ops import verify
 from graphgen.text import parse, print_module
 from lowering.hlo import emit_hlo, read_hlo
+from tests.oracles import xla_hlo
 from tests.oracles.hlo_corpus import modules
+from tests.oracles.sample import any_array
+
+# What may not be read yet, and of how many modules of the corpus that is true.
+UNREAD = {
+    "all-reduce is not modelled here: kind multiply is not modelled": 1,
+    "atan2 is not modelled here: it has no op in the IR": 1,
+    "ceil is not modelled here: it has no op in the IR": 1,
+    "floor is not modelled here: it has no op in the IR": 32,
+    "log is not modelled here: it has no op in the IR": 6,
+    "not is not modelled here: it has no op in the IR": 3,
+    "or is not modelled here: it has no op in the IR": 4,
+    "power is not modelled here: it has no op in the IR": 12,
+    "reduce is not modelled here: kind multiply is not modelled": 3,
+    "reduce-scatter is not modelled here: kind multiply is not modelled": 1,
+    "sign is not modelled here: it has no op in the IR": 1,
+    "sqrt is not modelled here: it has no op in the IR": 11,
+    "tanh is not modelled here: it has no op in the IR": 1,
+    "xor is not modelled here: it has no op in the IR": 3,
+}
+# Modules whose results XLA and NumPy may well differ in, by the name of the file.
+UNRUN: dict[str, str] = {}
 
 
 def read(name: str, data: bytes) -> Module | GraphgenError:
@@ -24,15 +48,13 @@ def read(name: str, data: bytes) -> Module | GraphgenError:
         return error
 
 
-def test_every_module_is_read_printed_and_written_again(
-    hlo_corpus: Path, golden: Callable[[str, str], None]
-):
-    excluded: Counter[str] = Counter()
+def test_every_module_is_read_printed_and_written_again(hlo_corpus: Path):
+    unread: Counter[str] = Counter()
     for name, data in modules(hlo_corpus).items():
         module = read(name, data)
         if isinstance(module, GraphgenError):
             assert (module.code, name in module.where) == ("GG0103", True), f"{name}: {module}"
-            excluded[module.what] += 1
+            unread[module.what] += 1
             continue
         verify(module)
         text = print_module(module)
@@ -42,11 +64,65 @@ def test_every_module_is_read_printed_and_written_again(
         # Only the first reading has something to leave out.
         again.meta = module.meta
         assert print_module(again) == text, name
-    lines = [f"{count:4} {reason}" for reason, count in sorted(excluded.items())]
-    head = f"{len(modules(hlo_corpus))} modules, {sum(excluded.values())} not modelled"
-    golden("lowering/hlo_corpus.txt", "\n".join([head, *lines]))
+    assert unread <= Counter(UNREAD)
 
 
-@pytest.mark.parametrize("code", ["dot", "scatter", "all-reduce", "dynamic-update-slice"])
-def test_the_corpus_holds_what_it_is_here_for(hlo_corpus: Path, code: str):
-    assert any(code.encode() in data for data in modules(hlo_corpus).values())
+def inputs(function: Function, ranks: int) -> list[dict[str, Array]]:
+    """Random arrays, others on each rank; integers small enough to be indices."""
+    random = np.random.default_rng(7)
+    return [
+        {value.name or "": any_array(random, value.type) for value in function.args}
+        for _ in range(ranks)
+    ]
+
+
+def close(ours: Array, theirs: Array) -> bool:
+    """Equal but for the order of sums, and what a function rounds in the last place."""
+    if ours.dtype != theirs.dtype or ours.shape != theirs.shape:
+        return False
+    if ours.dtype.kind in "iub":
+        return bool(np.array_equal(ours, theirs))
+    one, other = ours.astype(np.float64), theirs.astype(np.float64)
+    # float32 by the size of the array's elements, since terms of a sum may cancel.
+    finite = np.abs(one[np.isfinite(one)])
+    scale = float(finite.max(initial=1.0))
+    tolerance = {4: 2e-5, 2: 2e-2, 1: 0.3}.get(ours.dtype.itemsize, 1e-9)
+    return bool(np.allclose(one, other, tolerance, tolerance * scale, equal_nan=True))
+
+
+def disagreements(names: Sequence[str], corpus: dict[str, bytes]) -> tuple[int, list[str]]:
+    """How many modules were run, and those on which NumPy and XLA do not agree."""
+    ran = 0
+    wrong: list[str] = []
+    for name in names:
+        module = read(name, corpus[name])
+        if isinstance(module, GraphgenError) or name in UNRUN:
+            continue
+        (function,) = module.programs()
+        given = inputs(function, module.ranks)
+        ours = evaluate_ranks(function, given)
+        theirs = xla_hlo.run(corpus[name], [list(one.values()) for one in given], module.ranks)
+        ran += 1
+        pairs = [
+            (mine, other)
+            for one, others in zip(ours, theirs, strict=True)
+            for mine, other in zip(one.values(), others, strict=True)
+        ]
+        if not all(close(mine, other) for mine, other in pairs):
+            wrong.append(name)
+    return ran, wrong
+
+
+def test_a_sample_of_the_modules_gives_what_xla_gives(hlo_corpus: Path):
+    corpus = modules(hlo_corpus)
+    ran, wrong = disagreements(list(corpus)[::15], corpus)
+    assert wrong == []
+    assert ran > 0
+
+
+@pytest.mark.slow
+def test_the_modules_give_what_xla_gives(hlo_corpus: Path):
+    corpus = modules(hlo_corpus)
+    ran, wrong = disagreements(list(corpus), corpus)
+    assert wrong == []
+    assert ran >= len(corpus) - sum(UNREAD.values()) - len(UNRUN)

@@ -141,8 +141,10 @@ def test_replica_groups_in_each_field_that_has_held_them():
     )
     formula = wire.delimited(GroupField.LIST_IOTA, iota)
     newest = wire.delimited(InstructionField.COLLECTIVE_DEVICE_LIST, formula)
-    ours = read_groups(Message(newest))
-    assert ours == tuple(map(tuple, np.arange(8).reshape(2, 4).T.reshape(4, 2).tolist()))
+    wanted = tuple(map(tuple, np.arange(8).reshape(2, 4).T.reshape(4, 2).tolist()))
+    assert read_groups(Message(newest)) == wanted
+    alone = wire.delimited(InstructionField.IOTA_DEVICE_LIST, iota)
+    assert read_groups(Message(alone)) == wanted
 
 
 def test_a_formula_of_too_many_ranks_is_refused():

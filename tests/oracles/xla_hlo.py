@@ -22,7 +22,9 @@ from lowering.cpu import pjrt
 
 def parsed(proto: bytes) -> str:
     """HLO text of a module, checked by XLA's parser of protobufs."""
-    return _hlo.HloModule.from_serialized_hlo_module_proto(proto).to_string()
+    options = _hlo.HloPrintOptions()
+    options.print_large_constants = True
+    return _hlo.HloModule.from_serialized_hlo_module_proto(proto).to_string(options)
 
 
 def from_text(text: str) -> bytes:

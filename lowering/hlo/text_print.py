@@ -1,0 +1,138 @@
+"""HLO text of a protobuf, as XLA writes and reads it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from lowering.hlo.fields import AliasField, InstructionField, ModuleField
+from lowering.hlo.module import Computation, HloModule, open_hlo
+from lowering.hlo.shape import read_shape
+from lowering.hlo.text_attrs import ATTRS
+from lowering.hlo.text_literal import show_literal
+from lowering.hlo.text_values import braces, show_map
+from lowering.hlo.wire import Message, Source
+
+_KINDS = {0: "must-alias", 1: "may-alias", 2: "must-alias"}
+# The attribute that names what an instruction calls; any other opcode has to_apply.
+_CALLS = {
+    "while": ("body", "condition"),
+    "fusion": ("calls",),
+    "select-and-scatter": ("select", "scatter"),
+}
+
+
+def print_hlo_text(source: Source) -> str:
+    """The text of an HLO protobuf, constants in full.
+
+    Raises:
+        GraphgenError: GG0801 what is damaged.
+    """
+    return "\n".join(hlo_lines(open_hlo(source))) + "\n"
+
+
+def hlo_lines(module: HloModule) -> Iterator[str]:
+    """The text of a module, line by line."""
+    parts = [f"HloModule {module.name or 'module'}"]
+    aliases = _aliases(module.message)
+    if aliases:
+        parts.append(f"input_output_alias={aliases}")
+    donors = _donors(module.message)
+    if donors:
+        parts.append(f"buffer_donor={donors}")
+    attributes = show_map(module.message.message(ModuleField.FRONTEND_ATTRIBUTES))
+    if attributes:
+        parts.append(f"frontend_attributes={attributes}")
+    yield ", ".join(parts)
+    taken: set[str] = set()
+    names = {item.id: _free(item.name, taken) for item in module.computations}
+    for computation in module.computations:
+        yield ""
+        yield from _computation(computation, names, entry=computation is module.entry)
+
+
+def _aliases(message: Message) -> str:
+    table = message.message(ModuleField.ALIAS)
+    parts = [
+        f"{braces(item.integers(AliasField.OUTPUT_INDEX))}: "
+        f"({item.integer(AliasField.PARAMETER)}, "
+        f"{braces(item.integers(AliasField.PARAMETER_INDEX))}, "
+        f"{_KINDS.get(item.integer(AliasField.KIND), 'must-alias')})"
+        for item in (table.messages(AliasField.ENTRIES) if table else [])
+    ]
+    return "{ " + ", ".join(parts) + " }" if parts else ""
+
+
+def _donors(message: Message) -> str:
+    table = message.message(ModuleField.DONORS)
+    parts = [
+        f"({item.integer(AliasField.DONOR_PARAMETER)}, "
+        f"{braces(item.integers(AliasField.DONOR_INDEX))})"
+        for item in (table.messages(AliasField.ENTRIES) if table else [])
+    ]
+    return "{ " + ", ".join(parts) + " }" if parts else ""
+
+
+def _computation(computation: Computation, names: dict[int, str], *, entry: bool) -> Iterator[str]:
+    yield ("ENTRY " if entry else "") + f"%{names[computation.id]} {{"
+    known: dict[int, str] = {}
+    taken: set[str] = set()
+    for instruction in computation.instructions():
+        number = instruction.integer(InstructionField.ID)
+        known[number] = _free(instruction.text(InstructionField.NAME), taken)
+        mark = "ROOT " if number == computation.root_id else ""
+        yield f"  {mark}{_instruction(instruction, known, names)}"
+    yield "}"
+
+
+def _free(name: str, taken: set[str]) -> str:
+    """``name`` in letters the text may have, with a number where it is taken."""
+    wanted = re.sub(r"[^\w.\-]", "_", name, flags=re.ASCII)
+    wanted = wanted if re.match(r"[A-Za-z_]", wanted) else f"_{wanted}"
+    found, count = wanted, 0
+    while found in taken:
+        count += 1
+        found = f"{wanted}.{count}"
+    taken.add(found)
+    return found
+
+
+def _instruction(i: Message, known: dict[int, str], names: dict[int, str]) -> str:
+    code = i.text(InstructionField.OPCODE)
+    shape = read_shape(i.data(InstructionField.SHAPE)).text
+    if code == "parameter":
+        inside = str(i.integer(InstructionField.PARAMETER_NUMBER))
+    elif code == "constant":
+        inside = show_literal(i.message(InstructionField.LITERAL))
+    else:
+        reads = i.integers(InstructionField.OPERAND_IDS)
+        inside = ", ".join([f"%{known.get(number, number)}" for number in reads])
+    head = f"%{known[i.integer(InstructionField.ID)]} = {shape} {code}({inside})"
+    calls = _calls(i, code, names)
+    attrs = [
+        f"{row.name}={shown}"
+        for row in ATTRS
+        if (not row.only or code in row.only) and (shown := row.show(i))
+    ]
+    before = [f"%{known.get(n, n)}" for n in i.integers(InstructionField.CONTROL_PREDECESSOR_IDS)]
+    if before:
+        attrs.insert(0, f"control-predecessors={{{', '.join(before)}}}")
+    # What every instruction may have stands behind what is its own.
+    own = [item for item in attrs if not item.startswith(_LAST)]
+    rest = [item for item in attrs if item.startswith(_LAST)]
+    return ", ".join([head, *own, *calls, *rest])
+
+
+_LAST = ("sharding=", "frontend_attributes=", "metadata=", "backend_config=", "control-pre")
+
+
+def _calls(i: Message, code: str, names: dict[int, str]) -> list[str]:
+    called = [f"%{names.get(n, n)}" for n in i.integers(InstructionField.CALLED_IDS)]
+    if not called:
+        return []
+    if code == "conditional":
+        return [f"branch_computations={{{', '.join(called)}}}"]
+    if code == "custom-call":
+        return [f"called_computations={{{', '.join(called)}}}"]
+    keys = _CALLS.get(code, ("to_apply",))
+    return [f"{key}={name}" for key, name in zip(keys, called, strict=False)]

@@ -1,0 +1,63 @@
+"""Shapes in HLO text: ``f32[2,<=3]{1,0}``, ``(s32[], (f32[2]{0}, token[]))``."""
+
+from __future__ import annotations
+
+import re
+
+from graphgen.errors import GraphgenError
+from lowering.hlo.fields import ELEMENT_TYPES
+from lowering.hlo.shape import MOST_NESTING, Shape
+
+_ARRAY = re.compile(r"\s*([a-z]\w*)\[([^\]]*)\](?:\{([\d,]*)[^{}]*\})?\s*")
+
+
+def parse_shape(text: str) -> Shape:
+    """The shape of its text (GG0101 an unknown element type, GG0201 no shape)."""
+    shape, end = _parse(text, 0, MOST_NESTING)
+    if text[end:].strip():
+        raise GraphgenError("GG0201", f"'{text}' is not a shape")
+    return shape
+
+
+def _parse(text: str, at: int, depth: int) -> tuple[Shape, int]:
+    """The shape that begins at a place, and where it ends."""
+    space = re.compile(r"(?:\s|/\*.*?\*/)*")
+    found = space.match(text, at)
+    at = found.end() if found else at
+    if at < len(text) and text[at] == "(":
+        if depth == 0:
+            raise GraphgenError("GG0201", f"tuples are nested deeper than {MOST_NESTING}")
+        return _tuple(text, at + 1, depth - 1)
+    match = _ARRAY.match(text, at)
+    if not match:
+        raise GraphgenError("GG0201", f"'{text[at : at + 40]}' is not a shape")
+    return _array(match), match.end()
+
+
+def _tuple(text: str, at: int, depth: int) -> tuple[Shape, int]:
+    members: list[Shape] = []
+    nothing = re.compile(r"(?:[\s,]|/\*.*?\*/)*")
+    while True:
+        found = nothing.match(text, at)
+        at = found.end() if found else at
+        if at >= len(text):
+            raise GraphgenError("GG0201", f"'{text[:40]}' is not closed")
+        if text[at] == ")":
+            return Shape("tuple", members=tuple(members)), at + 1
+        member, at = _parse(text, at, depth)
+        members.append(member)
+
+
+def _array(match: re.Match[str]) -> Shape:
+    element, sizes, order = match.groups()
+    if element not in ELEMENT_TYPES or element == "tuple":
+        raise GraphgenError("GG0101", f"HLO element type '{element}' is unknown")
+    items = [item.strip() for item in sizes.split(",")] if sizes.strip() else []
+    if not all(re.fullmatch(r"(<=)?\d+", item) for item in items):
+        raise GraphgenError("GG0201", f"'[{sizes}]' are not sizes")
+    dims = tuple([int(item.removeprefix("<=")) for item in items])
+    dynamic = tuple([item.startswith("<=") for item in items])
+    layout = tuple([int(item) for item in order.split(",") if item]) if order else None
+    if layout is not None and sorted(layout) != list(range(len(dims))):
+        raise GraphgenError("GG0201", f"layout {{{order}}} of {len(dims)} dimensions")
+    return Shape(element, dims, (), layout, dynamic if any(dynamic) else ())
