@@ -44,6 +44,7 @@ COMMANDS: Final[Mapping[str, Entry]] = {
         "graphgen.cli.shard_weights", "shard_weights", "Prepare a checkpoint's weights a rank."
     ),
     "plan": Entry("graphgen.cli.plan", "plan", "Say what a model needs and where it fits."),
+    "bisect": Entry("graphgen.cli.bisect", "bisect", "Find the rewrite that makes a module wrong."),
     "explain": Entry(
         "graphgen.cli.explain", "explain", "Say why a pass did, or did not, rewrite something."
     ),

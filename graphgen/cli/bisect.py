@@ -1,0 +1,159 @@
+"""``graphgen bisect``: the pass, and the rewrite in it, that makes a module wrong."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from graphgen.cli.console import Json, note, write_json, write_stdout
+from graphgen.errors import GraphgenError
+
+if TYPE_CHECKING:
+    from graphgen.ir import Module
+    from passes.debug.bisect import Guilt
+
+_PLACE = "{}"
+
+
+def bisect(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="A module; - is standard input.")],
+    pipeline: Annotated[
+        str, typer.Option("-p", "--pipeline", metavar="PIPELINE", help="Passes; 'default' too.")
+    ] = "default",
+    check: Annotated[
+        str | None,
+        typer.Option(
+            "--check",
+            metavar="COMMAND",
+            help="Fails for a wrong module, whose file stands for {}; default: by numbers.",
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", metavar="DIR", help="Write a reproducer to a new folder."),
+    ] = None,
+    plugin: Annotated[
+        list[str] | None, typer.Option("--plugin", metavar="FILE.py", help="A file with passes.")
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", help="Of random weights and inputs.")] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Find the first rewrite that makes a module wrong. Exit status 1 if there is one.
+
+    The pass is found by running half of the pipeline, then a quarter; the rewrite by letting the
+    pass do half of its rewrites, then a quarter.
+
+    \b
+    Examples:
+      graphgen bisect mini.gg -p default --plugin broken.py
+      graphgen bisect mini.gg -p default --check 'graphgen check {} --target trn2' -o repro
+    """
+    from graphgen.cli.module_file import read_module
+    from graphgen.cli.pass_list import load_passes
+    from passes.core.plugins import load_file
+    from passes.debug import script_for
+    from passes.debug.bisect import bisect as find
+    from passes.debug.bisect import by_numbers
+    from passes.pipelines import Buckets, parse
+
+    occupied = output is not None and output.exists()
+    if occupied and (not output.is_dir() or any(output.iterdir())):
+        raise GraphgenError("GG0704", f"{output} exists", help="choose a new or empty folder")
+    load_passes()
+    for path in plugin or []:
+        load_file(path)
+    passes = parse(pipeline, Buckets((3,), (8,), (8, 16)))
+    module = read_module(file)
+    if check is None:
+        in_place = any(getattr(item, "in_place", False) for item in passes)
+        shuffled = module.level in ("logical", "canonical") and not in_place
+        wrong = by_numbers(module, script_for(module, seed, shuffled=shuffled))
+    else:
+        wrong = _by_command(check)
+    found = find(module, passes, wrong)
+    if found is not None and output is not None:
+        _write_reproducer(output, found, plugin or [])
+    if as_json:
+        write_json(_json(found))
+    else:
+        write_stdout(_text(found))
+    if found is not None:
+        raise typer.Exit(1)
+
+
+def _by_command(command: str) -> Callable[[Module], bool]:
+    """Wrong is a module for whose file the command fails."""
+    if _PLACE not in command:
+        raise GraphgenError(
+            "GG0705", f"--check '{command}' names no file", help="write {} where it goes"
+        )
+
+    def wrong(module: Module) -> bool:
+        from graphgen.text import print_module
+
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "module.gg"
+            path.write_text(print_module(module), encoding="utf-8")
+            words = [word.replace(_PLACE, str(path)) for word in shlex.split(command)]
+            try:
+                ran = subprocess.run(words, capture_output=True, check=False)
+            except OSError as error:
+                raise GraphgenError(
+                    "GG0705", f"--check: cannot run '{words[0]}': {error.strerror}"
+                ) from error
+            return ran.returncode != 0
+
+    return wrong
+
+
+def _write_reproducer(folder: Path, found: Guilt, plugins: list[str]) -> None:
+    """The module before the pass, with all rewrites but the guilty one, and with it."""
+    from graphgen.cli.files import write_text
+    from graphgen.text import print_module
+
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, module in (("before", found.before), ("good", found.good), ("bad", found.bad)):
+        write_text(str(folder / f"{name}.gg"), print_module(module))
+    more = "".join(f" --plugin {shlex.quote(str(Path(path).resolve()))}" for path in plugins)
+    command = f"graphgen bisect before.gg -p {shlex.quote(str(found.item))}{more}\n"
+    write_text(str(folder / "command.txt"), command)
+    note(f"wrote {folder}: before.gg, good.gg, bad.gg, command.txt")
+
+
+def _text(found: Guilt | None) -> str:
+    if found is None:
+        return "nothing is wrong at the end of the pipeline\n"
+    lines = [f"wrong after pass {found.number + 1}: {found.item}"]
+    if found.application is None:
+        lines.append("  the pass as a whole is to blame: it does not stop half-way")
+    else:
+        lines.append(f"  guilty: {found.application}")
+    return "\n".join([*lines, ""])
+
+
+def _json(found: Guilt | None) -> Json:
+    if found is None:
+        return {"guilty": None}
+    item = found.application
+    application: Json = None
+    if item is not None:
+        application = {
+            "number": item.number,
+            "rule": item.rule,
+            "function": item.function,
+            "op": item.root,
+            "where": repr(item.loc),
+        }
+    guilty: Json = {
+        "pass": str(found.item),
+        "place": found.number + 1,
+        "fuel": found.fuel or None,
+        "application": application,
+    }
+    return {"guilty": guilty}
