@@ -62,21 +62,17 @@ def bisect(
     from passes.debug.bisect import by_numbers
     from passes.pipelines import Buckets, parse
 
-    occupied = output is not None and output.exists()
-    if occupied and (not output.is_dir() or any(output.iterdir())):
-        raise GraphgenError("GG0704", f"{output} exists", help="choose a new or empty folder")
+    if output is not None:
+        _check_folder(output)
     load_passes()
     for path in plugin or []:
         load_file(path)
     passes = parse(pipeline, Buckets((3,), (8,), (8, 16)))
     module = read_module(file)
-    if check is None:
-        in_place = any(getattr(item, "in_place", False) for item in passes)
-        shuffled = module.level in ("logical", "canonical") and not in_place
-        wrong = by_numbers(module, script_for(module, seed, shuffled=shuffled))
-    else:
-        wrong = _by_command(check)
-    found = find(module, passes, wrong)
+    in_place = any(getattr(item, "in_place", False) for item in passes)
+    shuffled = module.level in ("logical", "canonical") and not in_place
+    numbers = by_numbers(module, script_for(module, seed, shuffled=shuffled))
+    found = find(module, passes, _by_command(check) if check is not None else numbers)
     if found is not None and output is not None:
         _write_reproducer(output, found, plugin or [])
     if as_json:
@@ -85,6 +81,12 @@ def bisect(
         write_stdout(_text(found))
     if found is not None:
         raise typer.Exit(1)
+
+
+def _check_folder(folder: Path) -> None:
+    """A reproducer goes into a new or empty folder (GG0704)."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise GraphgenError("GG0704", f"{folder} exists", help="choose a new or empty folder")
 
 
 def _by_command(command: str) -> Callable[[Module], bool]:
