@@ -172,8 +172,9 @@ class _Parser:
             start = tokens.position()
             try:
                 literal = parse_literal(tokens.group()[1:-1], shape)
-            except (GraphgenError, ValueError) as error:
-                raise tokens.fail(f"constant: {error}", start) from error
+            except (GraphgenError, ValueError, OverflowError) as error:
+                reason = error.what if isinstance(error, GraphgenError) else str(error)
+                raise tokens.fail(f"constant: {reason}", start) from error
             made.fields[InstructionField.LITERAL] = [
                 wire.delimited(InstructionField.LITERAL, literal)
             ]
@@ -234,8 +235,10 @@ class _Parser:
             raise self.tokens.fail(f"{made.code} has no attribute '{key}'", at)
         try:
             data = row.read(value)
-        except (BadAttributeError, GraphgenError, ValueError) as error:
-            raise self.tokens.fail(f"{key}: {error}", at) from error
+        except (BadAttributeError, GraphgenError, ValueError, IndexError, KeyError) as error:
+            reason = error.what if isinstance(error, GraphgenError) else str(error)
+            what = f"{key}={value[:60]}: {reason or 'this is not understood'}"
+            raise self.tokens.fail(what, at) from error
         parts = made.fields.setdefault(row.field, [])
         parts.append(wire.delimited(row.field, data) if row.inside else data)
 
