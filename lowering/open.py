@@ -128,15 +128,15 @@ def open_module(path: str | Path, name: str | None = None) -> Module:
     """The module in a file of any known form.
 
     Args:
-        path: the file.
+        path: the file, or a work folder of Neuron's tools with one module in it.
         name: what error messages call it; the path by default.
 
     Raises:
         GraphgenError: GG0705 the file cannot be read, GG0201 it is empty or damaged, and what its
             reader raises, naming the file.
     """
-    file = Path(path)
-    shown = name or str(path)
+    file = _inside(Path(path))
+    shown = name or str(file)
     try:
         with file.open("rb") as opened:
             # An empty file cannot be mapped, nor can what is no regular file.
@@ -149,6 +149,21 @@ def open_module(path: str | Path, name: str | None = None) -> Module:
         reason = (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
         raise GraphgenError("GG0705", f"cannot read '{shown}': {reason}", help=_HELP) from error
     return open_source(Source(shown, data, file))
+
+
+def _inside(path: Path) -> Path:
+    """The module of a cache or work folder of Neuron's tools (GG0802 for none or several)."""
+    if not path.is_dir():
+        return path
+    from lowering.neuron import describe
+
+    found = describe(path)
+    files = [program.module for program in found.programs if program.module is not None]
+    if len(files) != 1:
+        names = "\n".join(str(file) for file in files[:20])
+        what = f"this {found.kind} holds {len(files)} modules"
+        raise GraphgenError("GG0802", what, where=str(path), note=names, help="name one of them")
+    return files[0]
 
 
 def open_source(source: Source) -> Module:

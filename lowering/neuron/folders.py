@@ -1,0 +1,144 @@
+"""Compiler caches and work folders: which programs are in them, and how far each has come."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from graphgen.errors import GraphgenError
+
+# What the module is called: by the cache (of two ages), by NxD and vLLM, by nkipy.
+MODULES = ("model.hlo_module.pb", "model.hlo.pb", "graph.hlo", "hlo_module.pb")
+NEFFS = ("model.neff", "graph.neff", "file.neff")
+_CACHED = re.compile(r"MODULE_(\w+)\+(\w+)")
+_BUCKET = re.compile(r"_tp(\d+)_bk(\d+)")
+# The first digits of the MD5 of nothing: how the cache says that no flags were given.
+NO_FLAGS = "d41d8cd9"
+_HELP = (
+    "a cache holds neuronxcc-VERSION/MODULE_HASH+FLAGS folders, a work folder holds "
+    + " or ".join(MODULES)
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """One compilation.
+
+    Attributes:
+        name: what tells it from the others: the cache's key, or the folders on the way to it.
+        state: ``done``, ``failed`` (for good, until it is deleted), ``locked``, ``unfinished`` or
+            ``empty``.
+        module: the HLO file, where it is there.
+        neff: what it was compiled to, where it is there.
+        flags: of the compiler, where they are known.
+        facts: what else the names of folders and files tell, such as rank and bucket.
+    """
+
+    name: str
+    state: str
+    module: Path | None
+    neff: Path | None
+    flags: tuple[str, ...]
+    facts: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A folder and its programs.
+
+    Attributes:
+        kind: ``compiler cache``, ``NxD work folder`` or ``compiler work folder``.
+        programs: in the order of their names.
+    """
+
+    kind: str
+    programs: tuple[Program, ...]
+
+
+def describe(path: str | Path) -> Found:
+    """The programs in a compiler cache or a work folder, or in any folder above one.
+
+    Raises:
+        GraphgenError: GG0802 when nothing of the kind is in it.
+    """
+    root = Path(path)
+    try:
+        cached = sorted(item for item in _folders(root) if _CACHED.fullmatch(item.name))
+        if cached:
+            return Found("compiler cache", tuple(_cached(item) for item in cached))
+        work = sorted({item.parent for name in MODULES for item in root.rglob(name)})
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise GraphgenError("GG0705", f"cannot read '{path}': {reason}") from error
+    if not work:
+        what = "neither a compiler cache nor a work folder"
+        raise GraphgenError("GG0802", what, where=str(path), help=_HELP)
+    programs = tuple(_worked(item, root) for item in work)
+    buckets = any("bucket" in dict(program.facts) for program in programs)
+    return Found("NxD work folder" if buckets else "compiler work folder", programs)
+
+
+def _folders(root: Path) -> Iterator[Path]:
+    """The folder itself and every folder below it."""
+    if root.is_dir():
+        yield root
+        yield from (item for item in root.rglob("*") if item.is_dir())
+
+
+def _first(folder: Path, names: tuple[str, ...]) -> Path | None:
+    return next((folder / name for name in names if (folder / name).is_file()), None)
+
+
+def _flags(folder: Path) -> tuple[str, ...]:
+    """The flags in ``compile_flags.json``, none where it is missing or damaged."""
+    file = folder / "compile_flags.json"
+    try:
+        found: object = json.loads(file.read_text("utf-8"))
+    except (OSError, ValueError):
+        return ()
+    return tuple(str(item) for item in found) if isinstance(found, list) else ()  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+
+
+def _cached(folder: Path) -> Program:
+    match = _CACHED.fullmatch(folder.name)
+    assert match is not None
+    facts = [("compiler", folder.parent.name), ("module hash", match[1])]
+    if match[2] == NO_FLAGS:
+        facts.append(("flags", "none were given"))
+    module, neff = _first(folder, MODULES), _first(folder, NEFFS)
+    locked = any(item.suffix == ".lock" for item in folder.iterdir())
+    if (folder / "model.done").is_file():
+        state = "done"
+    elif (folder / "model.log").is_file():
+        state = "failed"
+    elif locked:
+        state = "locked"
+    else:
+        state = "unfinished" if module or neff else "empty"
+    return Program(folder.name, state, module, neff, _flags(folder), tuple(facts))
+
+
+def _worked(folder: Path, root: Path) -> Program:
+    relative = folder.relative_to(root)
+    facts: list[tuple[str, str]] = []
+    for part in folder.parts:
+        if match := _BUCKET.fullmatch(part):
+            facts += [("rank", match[1]), ("bucket", match[2])]
+    command = folder / "command.txt"
+    if command.is_file():
+        facts.append(("command", command.read_text("utf-8", "replace").strip()))
+    if (folder / "metaneff.pb").is_file():
+        facts.append(("metaneff", "metaneff.pb"))
+    module, neff = _first(folder, MODULES), _first(folder, NEFFS)
+    log = folder / "log-neuron-cc.txt"
+    state = "done" if neff else "failed" if log.is_file() and _failed(log) else "unfinished"
+    return Program(str(relative), state, module, neff, _flags(folder), tuple(facts))
+
+
+def _failed(log: Path) -> bool:
+    """Whether the compiler's log ends in an error of its own."""
+    text = log.read_text("utf-8", "replace")[-20000:]
+    return re.search(r"\bERROR\b|\[NCC_\w+\]", text) is not None
