@@ -32,12 +32,12 @@ def check_checkpoint(checkpoint: Checkpoint, module: Module) -> None:
         GraphgenError: GG0602 listing every tensor that is missing, extra or of another shape.
     """
     needed = {row.name: row.logical.dims for row in module.entries(Role.WEIGHT)}
-    buffers = family_of(checkpoint.config).buffers
+    family = family_of(checkpoint.config)
 
     def ignorable(name: str) -> bool:
         # A tied head may be stored again.
         tied = name == "lm_head.weight" and name not in needed
-        return tied or any(fnmatchcase(name, pattern) for pattern in buffers)
+        return tied or any(fnmatchcase(name, pattern) for pattern in family.buffers)
 
     check_tensors(checkpoint, needed, ignorable)
 

@@ -196,9 +196,9 @@ class Vocabulary(ABC):
         cos, sin = list(self.emit("rope_table", (positions,), attrs).results)
         return cos, sin
 
-    def rope(self, x: Value, cos: Value, sin: Value) -> Value:
-        """Rotate x [B,S,H,D] by the table."""
-        return self._one("rope", x, cos, sin)
+    def rope(self, x: Value, cos: Value, sin: Value, pairs: str = "halves") -> Value:
+        """Rotate x [B,S,H,D] by the table; pairs are ``halves`` or ``neighbors``."""
+        return self._one("rope", x, cos, sin, pairs=pairs)
 
     def attention_mask(
         self, positions: Value, lengths: Value, attended: Dim, window: int = 0

@@ -116,17 +116,36 @@ def rope_table(b: Builder, operands: Sequence[Value], attrs: Attrs) -> Sequence[
 
 
 def rope(b: Builder, operands: Sequence[Value], attrs: Attrs) -> Sequence[Value]:
-    """``[x1*cos - x2*sin, x2*cos + x1*sin]`` with x1, x2 the halves of the last dimension."""
+    """``x1*cos - x2*sin`` and ``x2*cos + x1*sin``, x1 and x2 being the halves or the neighbors."""
     x, cos, sin = operands
-    size = x.shape[3]
-    assert isinstance(size, int)
+    size, half = x.shape[3], cos.shape[2]
+    assert isinstance(half, int)
+    if attrs.text("pairs") == "neighbors":
+        return [b.convert(_turned_neighbors(b, b.convert(x, f32), cos, sin, half), x.dtype)]
     wide = b.convert(x, f32)
-    first = b.slice_dim(wide, 3, 0, size // 2)
-    second = b.slice_dim(wide, 3, size // 2, size)
+    first = b.slice_dim(wide, 3, 0, half)
+    second = b.slice_dim(wide, 3, half, 2 * half)
     cos = b.broadcast_in_dim(cos, first.shape, [0, 1, 3])
     sin = b.broadcast_in_dim(sin, first.shape, [0, 1, 3])
-    turned = b.concatenate([first * cos - second * sin, second * cos + first * sin], 3)
-    return [b.convert(turned, x.dtype)]
+    parts = [first * cos - second * sin, second * cos + first * sin]
+    if size != 2 * half:
+        parts.append(b.slice_dim(wide, 3, 2 * half, size))
+    return [b.convert(b.concatenate(parts, 3), x.dtype)]
+
+
+def _turned_neighbors(b: Builder, x: Value, cos: Value, sin: Value, half: int) -> Value:
+    """The same with each pair in a dimension of its own: [B,S,H,R/2,2]."""
+    size, shape = x.shape[3], (*x.shape[:3], half)
+    front = b.reshape(b.slice_dim(x, 3, 0, 2 * half), (*shape, 2))
+    first, second = [b.reshape(b.slice_dim(front, 4, i, i + 1), shape) for i in (0, 1)]
+    cos = b.broadcast_in_dim(cos, shape, [0, 1, 3])
+    sin = b.broadcast_in_dim(sin, shape, [0, 1, 3])
+    parts = [first * cos - second * sin, second * cos + first * sin]
+    pairs = b.concatenate([b.reshape(part, (*shape, 1)) for part in parts], 4)
+    turned = b.reshape(pairs, (*x.shape[:3], 2 * half))
+    if size == 2 * half:
+        return turned
+    return b.concatenate([turned, b.slice_dim(x, 3, 2 * half, size)], 3)
 
 
 BASICS: dict[str, Decomposition] = {

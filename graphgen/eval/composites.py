@@ -63,10 +63,17 @@ def _rope_table(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Sequence[A
 
 def _rope(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Sequence[Array]:
     wide, cos, sin = x[0].astype(how.dtype(f32)), x[1][:, :, None], x[2][:, :, None]
-    # A rotation in the complex plane of each pair (i, i + D/2).
-    first, second = np.split(wide, 2, axis=-1)
-    turned = (first + 1j * second) * (cos + 1j * sin)
-    return [np.concatenate([turned.real, turned.imag], -1).astype(x[0].dtype)]
+    # A rotation in the complex plane of each pair.
+    half, out = cos.shape[-1], wide.copy()
+    near = attrs.text("pairs") == "neighbors"
+    first, second = (
+        (slice(0, 2 * half, 2), slice(1, 2 * half, 2))
+        if near
+        else (slice(0, half), slice(half, 2 * half))
+    )
+    turned = (wide[..., first] + 1j * wide[..., second]) * (cos + 1j * sin)
+    out[..., first], out[..., second] = turned.real, turned.imag
+    return [out.astype(x[0].dtype)]
 
 
 def _attention_mask(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Sequence[Array]:

@@ -52,6 +52,7 @@ class Family(Generic[Config]):
             element type of weights) -> hidden states [B,S,E] after the last norm.
         head: hidden states of the chosen tokens [B,E] -> logits f32 [B,V].
         prefix: of the body's tensors, Hugging Face's ``base_model_prefix``.
+        renamed: what names of older checkpoints began with, and what they begin with today.
         buffers: patterns, as in a shell, of tensors some checkpoints hold that are no weights.
     """
 
@@ -61,6 +62,7 @@ class Family(Generic[Config]):
     body: Callable[[Builder, Config, Value, Call, DType], Value]
     head: Callable[[Builder, Config, Value], Value]
     prefix: str
+    renamed: tuple[tuple[str, str], ...] = ()
     buffers: tuple[str, ...] = ()
 
     def module(
@@ -81,6 +83,11 @@ class AnyFamily(Protocol):
 
     @property
     def prefix(self) -> str:
+        """See :class:`Family`."""
+        ...
+
+    @property
+    def renamed(self) -> tuple[tuple[str, str], ...]:
         """See :class:`Family`."""
         ...
 

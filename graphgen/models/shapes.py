@@ -155,6 +155,37 @@ SHAPES: Mapping[str, Mapping[str, object]] = MappingProxyType(
         "opt-125m": _opt(768, 12, 12),
         "opt-13b": _opt(5120, 40, 40),
         "opt-30b": _opt(7168, 48, 56),
+        "gpt-j-6b": MappingProxyType(
+            {
+                "model_type": "gptj",
+                "architectures": ["GPTJForCausalLM"],
+                "activation_function": "gelu_new",
+                "n_embd": 4096,
+                "n_layer": 28,
+                "n_head": 16,
+                "rotary_dim": 64,
+                "n_positions": 2048,
+                "vocab_size": 50400,
+                "layer_norm_epsilon": 1e-5,
+            }
+        ),
+        "gpt-neox-20b": MappingProxyType(
+            {
+                "model_type": "gpt_neox",
+                "architectures": ["GPTNeoXForCausalLM"],
+                "hidden_act": "gelu_fast",
+                "hidden_size": 6144,
+                "intermediate_size": 24576,
+                "num_hidden_layers": 44,
+                "num_attention_heads": 64,
+                "rotary_pct": 0.25,
+                "rotary_emb_base": 10000,
+                "max_position_embeddings": 2048,
+                "vocab_size": 50432,
+                "layer_norm_eps": 1e-5,
+                "use_parallel_residual": True,
+            }
+        ),
         "bloom-560m": _bloom(1024, 24, 16),
         "bloom-7b1": _bloom(4096, 30, 32),
         "bloom-176b": _bloom(14336, 70, 112),

@@ -115,20 +115,30 @@ def _rope_table(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, 
     return (result, result)
 
 
-@define("rope", "operand cos sin", composite=True)
+@define(
+    "rope",
+    "operand cos sin",
+    Attr("pairs", "text", "halves", choices=("halves", "neighbors")),
+    composite=True,
+)
 def _rope(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
-    """Rotate the pairs (i, i + D/2) of the last dimension of x [B,S,H,D], in f32.
+    """Rotate pairs of the last dimension of x [B,S,H,D] by the angles of the table, in f32.
+
+    The tables are f32 [B,S,R/2]: the first R elements of a head are rotated, the rest stays. Pair i
+    is (i, i + R/2), or with ``pairs=neighbors`` (2i, 2i + 1).
 
     Example:
         %q = rope(%x, %cos, %sin) : f32[B,S,2,4]
     """
     float_operand(types)
     rank_of(types, 0, 4, "x")
+    rank_of(types, 1, 3, "the table")
     b, s, _, d = types[0].shape
-    require(isinstance(d, int) and d % 2 == 0, f"the head size {d} must be even", 0)
-    assert isinstance(d, int)
-    table = tensor(f32, (b, s, d // 2))
+    half = types[1].shape[2]
+    table = tensor(f32, (b, s, half))
     _like(types, 1, table)
+    fits = isinstance(d, int) and isinstance(half, int) and 2 * half <= d
+    require(fits, f"{half} pairs do not fit into heads of {d}", 1)
     _like(types, 2, table)
     return (types[0],)
 

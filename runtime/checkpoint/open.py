@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Final
 
 from graphgen.errors import GraphgenError
-from runtime.checkpoint.base_model import with_prefix
 from runtime.checkpoint.config_file import read_config
 from runtime.checkpoint.mapped import unreadable
+from runtime.checkpoint.renamed import with_model_names
 from runtime.checkpoint.safetensors_file import SafetensorsCheckpoint
 from runtime.checkpoint.source import Checkpoint
 
@@ -61,7 +61,7 @@ def _open_folder(folder: Path) -> Checkpoint:
     if (folder / "model.safetensors").exists():
         if not has_config:
             raise unreadable(folder, "model.safetensors is there, but config.json is missing")
-        return with_prefix(SafetensorsCheckpoint(folder))
+        return with_model_names(SafetensorsCheckpoint(folder))
     gguf = only_gguf(folder)
     if gguf is not None:
         return _open_gguf(gguf)

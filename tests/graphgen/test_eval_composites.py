@@ -112,7 +112,9 @@ def rope(s: Sizes) -> Case:
     b, t, half = s.size(), s.size(), s.size()
     angle = s.random.uniform(-3, 3, (b, t, half))
     tables = [np.cos(angle).astype(np.float32), np.sin(angle).astype(np.float32)]
-    return s.case("rope", {}, s.floats(b, t, s.size(), 2 * half), *tables)
+    attrs: dict[str, AttrValue] = {"pairs": ["halves", "neighbors"][s.size(0, 1)]}
+    # Some heads are longer than what is rotated of them.
+    return s.case("rope", attrs, s.floats(b, t, s.size(), 2 * half + s.size(0, 2)), *tables)
 
 
 def attention_mask(s: Sizes) -> Case:
@@ -329,6 +331,19 @@ def test_rope_turns_halves():
     rotated = np.concatenate([-x[..., 4:], x[..., :4]], -1)
     ours = run("rope", {}, x, np.cos(angle), np.sin(angle))
     np.testing.assert_allclose(ours, x * cos + rotated * sin, rtol=1e-5, atol=1e-6)
+
+
+def test_rope_turns_neighbors_and_leaves_the_rest():
+    # transformers' GPT-J: x * cos + rotate_every_two(x) * sin, on the first elements of a head.
+    random = np.random.default_rng(4)
+    x = normal(random, f32, 2, 3, 2, 9)
+    angle = random.uniform(-3, 3, (2, 3, 4)).astype(np.float32)
+    cos, sin = (np.repeat(f(angle), 2, -1)[:, :, None] for f in (np.cos, np.sin))
+    front = x[..., :8]
+    rotated = np.stack([-front[..., 1::2], front[..., ::2]], -1).reshape(front.shape)
+    ours = run("rope", {"pairs": "neighbors"}, x, np.cos(angle), np.sin(angle))
+    np.testing.assert_allclose(ours[..., :8], front * cos + rotated * sin, rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(ours[..., 8], x[..., 8])
 
 
 def test_rope_table_by_hand():

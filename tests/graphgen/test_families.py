@@ -52,11 +52,13 @@ def test_a_configuration_comes_back(family: str, variant: str):
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_defaults_are_those_of_transformers(family: str):
-    theirs = getattr(transformers, f"{ORACLES[family].name}Config")()
+    # GPT-NeoX's default needs the error function.
+    given = {"hidden_act": "gelu_new"} if family == "gpt_neox" else {}
+    theirs = getattr(transformers, f"{ORACLES[family].name}Config")(**given)
     sizes = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads")
     required = family in ("llama", "mistral", "qwen2", "qwen3")
     needed = {key: getattr(theirs, key) for key in sizes if required}
-    needed |= {"vocab_size": theirs.vocab_size, "model_type": family}
+    needed |= {"vocab_size": theirs.vocab_size, "model_type": family, **given}
     whole = json.loads(theirs.to_json_string(use_diff=False))
     assert read_model_config(needed) == read_model_config(whole)
 
@@ -107,6 +109,13 @@ REFUSED: Mapping[str, Mapping[str, object]] = {
         "layer_norm_elementwise_affine": False,
     },
     "opt: heads that do not divide": {"model_type": "opt", "hidden_size": 100},
+    "gptj: more is rotated than there is": {"model_type": "gptj", "rotary_dim": 512},
+    "gptj: all of it, the old way": {"model_type": "gptj", "rotary_dim": None},
+    "gpt_neox: an odd part is rotated": {"model_type": "gpt_neox", "rotary_pct": 0.22},
+    "gpt_neox: another rope": {
+        "model_type": "gpt_neox",
+        "rope_parameters": {"rope_type": "yarn", "factor": 4.0},
+    },
     "bloom: heads that do not divide": {"model_type": "bloom", "hidden_size": 100, "n_head": 3},
     "bloom: two names, two values": {"model_type": "bloom", "n_embed": 64, "hidden_size": 32},
     "bloom: a key nobody knows": {"model_type": "bloom", "alibi_bias_max": 16},

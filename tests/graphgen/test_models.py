@@ -165,6 +165,8 @@ def parameters(module: Module) -> int:
         ("opt-125m", 125.24e6),
         ("opt-13b", 12.853e9),
         ("opt-30b", 29.97e9),
+        ("gpt-j-6b", 6.0509e9),
+        ("gpt-neox-20b", 20.5546e9),
         ("bloom-560m", 559.2e6),
         ("bloom-7b1", 7.069e9),
         ("bloom-176b", 176.25e9),

@@ -305,7 +305,7 @@ gelu s32[2] approximate=tanh
 rope_table f32[2,3] inv_freq=f32[2](1.0,0.1)
 rope_table s32[2,3] inv_freq=f32[](1.0)
 rope_table s32[2,3] inv_freq=bf16[2](1.0,0.1)
-rope f32[2,3,2,5] f32[2,3,2] f32[2,3,2]
+rope f32[2,3,2,5] f32[2,3,3] f32[2,3,3]
 rope f32[2,3,2] f32[2,3,2] f32[2,3,2]
 rope f32[2,3,2,4] f32[2,3,4] f32[2,3,4]
 rope bf16[2,3,2,4] bf16[2,3,2] f32[2,3,2]

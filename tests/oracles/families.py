@@ -156,6 +156,44 @@ ORACLES: dict[str, Oracle] = {
             "not tied": {"tie_word_embeddings": False, "layer_norm_epsilon": 1e-2},
         },
     ),
+    "gptj": Oracle(
+        "GPTJ",
+        {
+            "vocab_size": 61,
+            "n_positions": 300,
+            "n_embd": 32,
+            "n_layer": 2,
+            "n_head": 4,
+            "rotary_dim": 4,
+        },
+        {
+            "plain": {},
+            "rotated whole": {"rotary_dim": 8, "n_inner": 40, "activation_function": "relu"},
+        },
+    ),
+    "gpt_neox": Oracle(
+        "GPTNeoX",
+        {
+            "vocab_size": 61,
+            "hidden_size": 64,
+            "intermediate_size": 48,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 4,
+            "hidden_act": "gelu_new",
+        },
+        {
+            "plain": {},
+            "rotated whole": {
+                "rope_parameters": {
+                    "rope_type": "default",
+                    "rope_theta": 500.0,
+                    "partial_rotary_factor": 1.0,
+                }
+            },
+            "one after the other": {"use_parallel_residual": False, "hidden_act": "relu"},
+            "no biases, tied": {"attention_bias": False, "tie_word_embeddings": True},
+        },
+    ),
 }
 CASES = [(family, variant) for family, oracle in ORACLES.items() for variant in oracle.variants]
 

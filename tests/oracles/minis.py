@@ -17,5 +17,5 @@ MINI_RANKS: tuple[tuple[str, int], ...] = tuple(
     (name, tp)
     for name in MINIS
     for tp in (1, 2)
-    if tp == 1 or known_shape(name)["model_type"] not in ("gpt2", "bloom")
+    if tp == 1 or known_shape(name)["model_type"] not in ("gpt2", "bloom", "gpt_neox")
 )

@@ -159,6 +159,14 @@ CARRIED = [
         "{-,-,tp,-} {-,-,tp,-} {-,-,tp,-} {-,-,-}",
         "{-,-,tp,-}",
     ),
+    (
+        "f32[2,3,4,8] f32[2,6,2,8] f32[2,6,2,8] pred[2,3,6] f32[4] f32[2,3,6]",
+        "attention(%x, %w, %v, %u, %s, %d) scale=0.5",
+        "{-,-,tp,-} {-,-,tp,-} {-,-,tp,-} {-,-,-} {tp} {-,-,-}",
+        "{-,-,tp,-}",
+    ),
+    ("f32[2,4,8] f32[8]", "rms_norm(%x, %w) epsilon=1e-05", "{-,tp,-} {-}", "{-,tp,-}"),
+    ("f32[4,8] f32[8] f32[8]", "layer_norm(%x, %w, %v) epsilon=1e-05", "{tp,-} {-} {-}", "{tp,-}"),
 ]  # fmt: skip
 REFUSED = [
     ("f32[8,4] f32[8,4]", "add(%x, %w)", "{-,tp} {tp,-}"),
@@ -186,15 +194,20 @@ REFUSED = [
         "attention(%x, %w, %v, %u) scale=0.5",
         "{-,-,tp,-} {-,-,-,-} {-,-,-,-} {-,-,-}",
     ),
+    (
+        "f32[2,3,4,8] f32[2,6,2,8] f32[2,6,2,8] pred[2,3,6] f32[4] f32[2,3,6]",
+        "attention(%x, %w, %v, %u, %s, %d) scale=0.5",
+        "{-,-,tp,-} {-,-,tp,-} {-,-,tp,-} {-,-,-} {-} {-,-,-}",
+    ),
     ("f32[8,4]", "reduce(%x) dimensions=[1] kind=add", "{tp,-}"),
-    ("f32[8,4] f32[4]", "rms_norm(%x, %w) epsilon=1e-05", "{tp,-} {-}"),
+    ("f32[8,4] f32[4]", "rms_norm(%x, %w) epsilon=1e-05", "{-,tp} {-}"),
     ("f32[8,4]", "slice(%x) start_indices=[0,0] limit_indices=[8,2]", "{tp,-}"),
 ]  # fmt: skip
 
 
 def op_of(types: str, use: str) -> Op:
     """The op of a use such as ``add(%x, %w)``."""
-    names = ["%x", "%w", "%v", "%u"]
+    names = ["%x", "%w", "%v", "%u", "%s", "%d"]
     args = [f"arg {name} : {type_}" for name, type_ in zip(names, types.split(), strict=False)]
     module = parse(programs.function(*args))
     made = module.function("f")

@@ -17,8 +17,8 @@ from transformers import PreTrainedModel
 
 from graphgen.errors import GraphgenError
 from graphgen.models import FAMILIES
-from runtime.checkpoint.base_model import BaseModelCheckpoint
 from runtime.checkpoint.open import open_checkpoint
+from runtime.checkpoint.renamed import RenamedCheckpoint
 from runtime.engine import Options, open_engine
 from runtime.generate import Request
 from runtime.model import Settings, build_model
@@ -73,7 +73,7 @@ def test_names_without_the_prefix_are_read(family: str, tmp_path: Path):
              if name in open_checkpoint(tmp_path).tensors()}  # fmt: skip
     strip(tmp_path, FAMILIES[family].prefix)
     checkpoint = open_checkpoint(tmp_path)
-    assert isinstance(checkpoint, BaseModelCheckpoint)
+    assert isinstance(checkpoint, RenamedCheckpoint)
     assert checkpoint.path == tmp_path
     assert set(checkpoint.tensors()) == set(whole)
     for name, array in whole.items():
