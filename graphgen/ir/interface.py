@@ -35,7 +35,8 @@ class Entry:
         logical: type before any pass changed the representation; may hold symbols.
         physical: type the programs see on one rank.
         pack: function ``(logical, rank s32[1]) -> physical``; empty when they are the same.
-        unpack: function ``(stacked physical [ranks, ...]) -> logical``; empty when the same.
+        unpack: function ``(stacked physical [n, ...]) -> logical`` of the first n ranks' parts, one
+            where every rank keeps the same; empty when the types are the same.
         sharding: layout asked for by the user or a rule, ``None`` where nobody has said.
     """
 

@@ -19,11 +19,12 @@ RANK = "rank"
 class Outputs(Sequence[tuple[str, Value]]):
     """The ``(name, value)`` pairs a function hands back; knows at once whether a value is one."""
 
-    __slots__ = ("_counts", "_pairs")
+    __slots__ = ("_counts", "_pairs", "_places")
 
     def __init__(self, pairs: Iterable[tuple[str, Value]] = ()) -> None:
         self._pairs: list[tuple[str, Value]] = []
         self._counts: dict[Value, int] = {}
+        self._places: dict[str, int] = {}
         for pair in pairs:
             self.append(pair)
 
@@ -42,12 +43,28 @@ class Outputs(Sequence[tuple[str, Value]]):
 
     def append(self, pair: tuple[str, Value]) -> None:
         """Hand back one more value."""
+        self._places.setdefault(pair[0], len(self._pairs))
         self._pairs.append(pair)
         self._counts[pair[1]] = self._counts.get(pair[1], 0) + 1
 
     def returns(self, value: Value) -> bool:
         """Whether ``value`` leaves the function."""
         return value in self._counts
+
+    def get(self, name: str) -> Value | None:
+        """What is handed back as ``name``, if anything is."""
+        place = self._places.get(name)
+        return None if place is None else self._pairs[place][1]
+
+    def set(self, name: str, value: Value) -> None:
+        """Hand back ``value`` as ``name`` from now on; there is an output of that name."""
+        place = self._places[name]
+        old = self._pairs[place][1]
+        self._pairs[place] = (name, value)
+        self._counts[old] -= 1
+        if not self._counts[old]:
+            del self._counts[old]
+        self._counts[value] = self._counts.get(value, 0) + 1
 
     def replace(self, old: Value, new: Value) -> None:
         """Hand back ``new`` wherever ``old`` was."""

@@ -118,7 +118,8 @@ class Runner:
         if not row.unpack:
             return parts[0]
         function = self._bind(self.module.function(row.unpack), self.script.dims)
-        return evaluate(function, {"parts": np.stack(parts)}, self.arithmetic)["whole"]
+        needed = function.args[0].type.dims[0]
+        return evaluate(function, {"parts": np.stack(parts[:needed])}, self.arithmetic)["whole"]
 
     def _program(self, call: Call) -> Function:
         """The program of the call's phase and sizes."""

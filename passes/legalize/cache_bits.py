@@ -7,9 +7,10 @@ from typing import ClassVar
 
 from graphgen.build import Builder
 from graphgen.errors import GraphgenError
-from graphgen.ir import RANK, DType, Entry, Function, Module, Op, Role, Value, tensor
-from graphgen.ir.dtype import bf16, f16, s32, u16
+from graphgen.ir import DType, Entry, Function, Module, Op, Role, Value, tensor
+from graphgen.ir.dtype import bf16, f16, u16
 from passes.core import Pass, Rewriter, register
+from passes.core.packing import repack
 
 
 @register
@@ -73,9 +74,8 @@ unpack=@unpack.bf16.2x8x1x4.bits
         func @unpack.bf16.2x8x1x4.bits {
           arg %parts : u16[1,2,8,1,4]
           %0 = bitcast_convert(%parts) dtype=bf16 : bf16[1,2,8,1,4]
-          %1 = slice(%0) start_indices=[0,0,0,0,0] limit_indices=[1,2,8,1,4] : bf16[1,2,8,1,4]
-          %2 = reshape(%1) shape=[2,8,1,4] : bf16[2,8,1,4]
-          return whole = %2
+          %1 = reshape(%0) shape=[2,8,1,4] : bf16[2,8,1,4]
+          return whole = %1
         }
     """
 
@@ -101,7 +101,15 @@ def _as_bits(module: Module, row: Entry, rewriter: Rewriter) -> None:
             if cache is not None:
                 roots.append((function, next(iter(cache.users), None)))
                 _retype(function, cache, row.physical.dtype, rewriter)
-    _repack(module, row)
+    physical, dtype = tensor(u16, row.physical.shape), row.physical.dtype
+
+    def pack(b: Builder, part: Value, rank: Value) -> Value:
+        return b.bitcast_convert(part, u16)
+
+    def unpack(b: Builder, parts: Value) -> Value:
+        return b.bitcast_convert(parts, dtype)
+
+    repack(module, row, physical, "bits", (pack, unpack))
     function, op = roots[0] if roots else (None, None)
     rewriter.note(function, f"{row.name} as bits", op)
 
@@ -133,46 +141,3 @@ def _read(function: Function, op: Op, dtype: DType, rewriter: Rewriter) -> None:
     b = rewriter.before(function, op)
     bits = b.emit("cache_read", op.operands, dict(op.attrs)).result
     rewriter.replace(function, op, [b.bitcast_convert(bits, dtype)])
-
-
-def _repack(module: Module, row: Entry) -> None:
-    """Compose the entry's pack and unpack functions with the change of reading."""
-    pack = f"{row.pack or f'pack.{row.logical.text_name}'}.bits"
-    unpack = f"{row.unpack or f'unpack.{row.logical.text_name}'}.bits"
-    if pack not in module.functions:
-        _pack_function(module, row, module.add(Function(pack)))
-        _unpack_function(module, row, module.add(Function(unpack)))
-    physical = tensor(u16, row.physical.shape)
-    module.interface[row.name] = row.with_physical(physical, pack, unpack)
-
-
-def _pack_function(module: Module, row: Entry, function: Function) -> None:
-    whole = function.block.add_arg(row.logical, "whole")
-    rank = function.block.add_arg(tensor(s32, (1,)), RANK)
-    with Builder(function) as b:
-        part = _call(b, module, row.pack, [whole, rank]) if row.pack else whole
-        function.outputs = [("part", b.bitcast_convert(part, u16))]
-
-
-def _unpack_function(module: Module, row: Entry, function: Function) -> None:
-    shape = (module.ranks, *row.physical.shape)
-    parts = function.block.add_arg(tensor(u16, shape), "parts")
-    with Builder(function) as b:
-        floats = b.bitcast_convert(parts, row.physical.dtype)
-        if row.unpack:
-            whole = _call(b, module, row.unpack, [floats])
-        else:
-            # Every rank holds the same: take the first.
-            first = b.slice_dim(floats, 0, 0, 1)
-            whole = b.reshape(first, row.logical.shape)
-        function.outputs = [("whole", whole)]
-
-
-def _call(b: Builder, module: Module, name: str, operands: list[Value]) -> Value:
-    """What the function ``name`` gives for these operands, inlined."""
-    function = module.function(name)
-    mapping = dict(zip(function.args, operands, strict=True))
-    for op in function.block:
-        made = b.emit(op.name, [mapping[value] for value in op.operands], dict(op.attrs))
-        mapping.update(zip(op.results, made.results, strict=True))
-    return mapping[function.outputs[0][1]]
