@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from graphgen.ir import Module, Role, dtype
@@ -45,6 +45,7 @@ class PassStep:
         ops_before, ops_after: ops in all functions.
         applications: rewrites made.
         seconds: wall time, verification excluded.
+        remarks: what it has to say to the user.
     """
 
     name: str
@@ -52,6 +53,7 @@ class PassStep:
     ops_after: int
     applications: int
     seconds: float
+    remarks: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +100,7 @@ def build_model(config: Mapping[str, object], settings: Settings) -> BuiltModel:
     rows = 8 if has_matrix_unit() else 2
     reports = run_pipeline(module, default(buckets, tp=settings.tp, min_rows=rows))
     steps = [
-        PassStep(r.name, r.ops_before, r.ops_after, r.applications, r.seconds) for r in reports
+        PassStep(r.name, r.ops_before, r.ops_after, r.applications, r.seconds, r.remarks)
+        for r in reports
     ]
     return BuiltModel(json.loads(json.dumps(dict(config))), settings, module, steps)

@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from typing import TextIO
+from typing import Protocol, TextIO
 
 import typer
 
@@ -80,6 +80,27 @@ def number(value: float) -> float | str:
 def note(text: str) -> None:
     """A remark on stderr, such as a default that was chosen."""
     print(f"note: {text}", file=sys.stderr)
+
+
+class Reported(Protocol):
+    """What passes are reported as."""
+
+    @property
+    def name(self) -> str:
+        """The pass with its options."""
+        ...
+
+    @property
+    def remarks(self) -> Sequence[str]:
+        """What it has to say."""
+        ...
+
+
+def note_remarks(reports: Sequence[Reported]) -> None:
+    """What passes have to say, on stderr."""
+    for report in reports:
+        for remark in report.remarks:
+            note(f"{report.name}: {remark}")
 
 
 def write_error(error: GraphgenError) -> None:

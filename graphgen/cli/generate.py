@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from graphgen.cli.console import Json, write_json, write_stdout
+from graphgen.cli.console import Json, note_remarks, write_json, write_stdout
 from graphgen.errors import GraphgenError
 
 if TYPE_CHECKING:
@@ -87,6 +87,7 @@ def generate(
         model, options, lambda tokenizer: _encode(tokenizer, texts, chat), max_new_tokens, progress
     )
     ends = frozenset[int]() if ignore_eos else engine.tokenizer.eos_ids
+    note_remarks(engine.model.reports)
     printer = None if as_json or len(prompts) > 1 else _Printer(engine.tokenizer.stream())
     request = Request(max_new_tokens, ends)
     result = engine.generate(prompts, request, printer.token if printer else None)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from graphgen.cli.console import Json, table
+from graphgen.cli.console import Json, note_remarks, table
 from graphgen.cli.files import STANDARD, check_output
 from graphgen.cli.module_file import read_module, write_module
 from graphgen.cli.pass_list import load_passes
@@ -66,6 +66,7 @@ def opt(
     passes = parse(pipeline)
     module = read_module(file)
     reports = run_pipeline(module, passes)
+    note_remarks(reports)
     write_module(module, output, as_json=as_json, more={"passes": _facts(reports)})
     if (stats or time) and not as_json:
         sys.stderr.write(_table(reports, time=time))
@@ -79,6 +80,7 @@ def _facts(reports: Sequence[PassReport]) -> list[Json]:
             "ops_after": report.ops_after,
             "applications": report.applications,
             "seconds": report.seconds,
+            "remarks": report.remarks,
         }
         for report in reports
     ]

@@ -27,6 +27,7 @@ class PassReport:
         applications: rewrites made.
         seconds: wall time, checks excluded.
         changed: whether the module is another one by its fingerprint; ``None`` where nobody looked.
+        remarks: what the pass has to say to the user.
     """
 
     name: str
@@ -35,6 +36,7 @@ class PassReport:
     applications: int
     seconds: float
     changed: bool | None = None
+    remarks: tuple[str, ...] = ()
 
 
 @contextmanager
@@ -91,5 +93,5 @@ def _run_one(module: Module, item: Pass, checker: Checker, journal: Journal | No
         module.level = item.gives
     seconds = time.perf_counter() - start
     changed = checker.after(item, rewriter.applications)
-    made = rewriter.applications
-    return PassReport(str(item), before, module.op_count(), made, seconds, changed)
+    made, said = rewriter.applications, tuple(rewriter.remarks)
+    return PassReport(str(item), before, module.op_count(), made, seconds, changed, said)

@@ -26,6 +26,7 @@ class Rewriter:
 
     Attributes:
         applications: how many rewrites have been made.
+        remarks: what the pass has to say to the user, such as what it chose and why.
     """
 
     def __init__(
@@ -35,6 +36,7 @@ class Rewriter:
         self.journal = journal
         self.fuel = fuel
         self.applications = 0
+        self.remarks: list[str] = []
         self._joining = False
         self._joined_ops: tuple[Op, ...] = ()
         self._joined_pairs: _Pairs = ()
@@ -43,6 +45,11 @@ class Rewriter:
     def exhausted(self) -> bool:
         """Whether the fuel is used up; a pass asks before each rewrite it makes by hand."""
         return self.fuel is not None and self.applications >= self.fuel
+
+    def say(self, remark: str) -> None:
+        """Tell the user something, once."""
+        if remark not in self.remarks:
+            self.remarks.append(remark)
 
     def before(self, function: Function, op: Op) -> Builder:
         """A builder that inserts before ``op`` and gives what it makes ``op``'s provenance."""
