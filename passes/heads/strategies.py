@@ -9,12 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from math import ceil
 
 from graphgen.errors import GraphgenError
 from passes.heads.head_map import ZERO, HeadMap, binned, check, least
 
 AUTO = "auto"
+# Nobody's layouts but our own.
+NONE = "none"
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,20 +163,21 @@ _TNX: Mapping[str, Strategy] = {
     "ALL_GATHER_HEADS": _gather,
 }
 COMPAT: Mapping[str, tuple[Mapping[str, Strategy], Callable[[Heads], str]]] = {
-    "": (STRATEGIES, lambda sizes: AUTO),
+    NONE: (STRATEGIES, lambda sizes: AUTO),
     "nxdi": (_NXDI, _auto_nxdi),
     "tnx": (_TNX, _auto_tnx),
 }
 
 
-def head_map(sizes: Heads, strategy: str = AUTO, compat: str = "") -> HeadMap:
+@lru_cache(maxsize=1024)
+def head_map(sizes: Heads, strategy: str = AUTO, compat: str = NONE) -> HeadMap:
     """The layout of the heads, proved right.
 
     Args:
         sizes: heads and ranks.
         strategy: a key of :data:`STRATEGIES`; ``auto`` keeps the fewest key-value heads.
         compat: ``nxdi`` or ``tnx`` for the layouts of NxD Inference or transformers-neuronx, bit
-            for bit, with ``auto`` choosing as they choose; empty for our own.
+            for bit, with ``auto`` choosing as they choose; ``none`` for our own.
 
     Raises:
         GraphgenError: GG0302 for a strategy or compat nobody knows, or heads that make no sense;
@@ -185,7 +189,8 @@ def head_map(sizes: Heads, strategy: str = AUTO, compat: str = "") -> HeadMap:
     if strategy not in (AUTO, *known):
         raise GraphgenError(
             "GG0302",
-            f"heads: strategy={strategy} is unknown" + (f" to compat={compat}" if compat else ""),
+            f"heads: strategy={strategy} is unknown"
+            + (f" to compat={compat}" if compat != NONE else ""),
             help=f"one of {', '.join(dict.fromkeys((AUTO, *known)))}",
         )
     name = choose(sizes) if strategy == AUTO else strategy
@@ -200,7 +205,7 @@ def head_map(sizes: Heads, strategy: str = AUTO, compat: str = "") -> HeadMap:
     return check(replace(found, why=_why(found, strategy, compat)))
 
 
-def serving(sizes: Heads, compat: str = "") -> list[str]:
+def serving(sizes: Heads, compat: str = NONE) -> list[str]:
     """The strategies that can serve, ``auto`` first."""
     known, _ = _of_compat(compat)
     return [AUTO] + [
@@ -212,7 +217,7 @@ def serving(sizes: Heads, compat: str = "") -> list[str]:
 
 def _of_compat(compat: str) -> tuple[Mapping[str, Strategy], Callable[[Heads], str]]:
     if compat not in COMPAT:
-        names = ", ".join(filter(None, COMPAT))
+        names = ", ".join(COMPAT)
         raise GraphgenError("GG0302", f"heads: compat={compat} is unknown", help=f"one of {names}")
     return COMPAT[compat]
 
@@ -222,9 +227,8 @@ def _why(found: HeadMap, asked: str, compat: str) -> str:
     q, kv = len(found.q_map), len(found.kv_map)
     reason = "as asked"
     if asked == AUTO:
-        reason = (
-            f"as {compat} chooses" if compat else "the fewest key-value heads, then query heads"
-        )
+        fewest = "the fewest key-value heads, then query heads"
+        reason = fewest if compat == NONE else f"as {compat} chooses"
     if found.over == "rows":
         return (
             f"{found.strategy}: all heads on each of {found.tp} ranks, the rows divided; {reason}"

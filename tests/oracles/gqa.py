@@ -1,9 +1,15 @@
-"""Head counts to try, and transformers-neuronx's and NxD Inference's layouts by their formulas.
+"""Head counts to try, models that have them, and the layouts of the peers by their formulas.
 
-Written from the formulas, not from our layouts, so that comparing the two checks both.
+The layouts are written from the formulas of NxD Inference and transformers-neuronx, not from ours,
+so that comparing the two checks both.
 """
 
 from __future__ import annotations
+
+from graphgen.ir import Module
+from graphgen.ir.dtype import f32
+from graphgen.models import build
+from passes.core import parse_pipeline, run_pipeline
 
 # Ranks, query heads, key-value heads.
 SWEEP = (
@@ -91,3 +97,30 @@ def tnx_maps(tp: int, q: int, kv: int, strategy: str) -> Maps:
     if len(held) == q:
         held = [held[head] if head >= 0 else -1 for head in queries]
     return tuple(queries), tuple(filled(held, padded(len(held), tp)))
+
+
+def grouped_model(q: int, kv: int, *, tp: int = 1, layers: int = 1, bias: bool = False) -> Module:
+    """A llama of these heads and of nothing else worth mentioning; its MLP divides by ``tp``."""
+    config: dict[str, object] = {
+        "model_type": "llama",
+        "hidden_size": 8,
+        "intermediate_size": tp,
+        "num_hidden_layers": layers,
+        "num_attention_heads": q,
+        "num_key_value_heads": kv,
+        "head_dim": 2,
+        "vocab_size": 11,
+        "max_position_embeddings": 64,
+        "attention_bias": bias,
+    }
+    return build(config, f32)
+
+
+def specialized_model(
+    q: int, kv: int, *, tp: int = 1, layers: int = 1, bias: bool = False, rows: int = 3
+) -> Module:
+    """The same, with a prefill program and decode programs of two buckets."""
+    module = grouped_model(q, kv, tp=tp, layers=layers, bias=bias)
+    sizes = f"batch=[{rows}],context=[8],tokens=[8,16],in_place=true"
+    run_pipeline(module, parse_pipeline(f"canonicalize,specialize{{{sizes}}}"))
+    return module

@@ -151,7 +151,7 @@ def test_head_counts_seen_of_nxd_inference(row: tuple[int, int, int], wanted: tu
     assert counts(head_map(Heads(*row), compat="nxdi")) == wanted
 
 
-@pytest.mark.parametrize("compat", ["", "nxdi"])
+@pytest.mark.parametrize("compat", ["none", "nxdi"])
 @pytest.mark.parametrize("row", [(6, 32, 8), (8, 24, 3), (16, 40, 10)])
 def test_converting_pads_by_heads_and_not_by_copies(row: tuple[int, int, int], compat: str):
     # NxD Inference pads K and V as often as it copied them: 144, 192 and 192 heads.
@@ -163,7 +163,7 @@ def test_converting_pads_by_heads_and_not_by_copies(row: tuple[int, int, int], c
 @pytest.mark.parametrize("tp", [1, 2, 4])
 def test_fewer_ranks_than_key_value_heads_need_no_copies(tp: int):
     # NxD Inference fails to compile these, or copies in vain.
-    for compat in ("", "nxdi", "tnx"):
+    for compat in ("none", "nxdi", "tnx"):
         assert head_map(Heads(tp, 32, 8), compat=compat).identity
 
 
@@ -202,7 +202,7 @@ REFUSED = [
     (
         (16, 40, 10),
         "REPLICATE_TO_TP_DEGREE",
-        "",
+        "none",
         "heads: REPLICATE_TO_TP_DEGREE cannot serve 40 query and 10 key-value heads over 16 ranks: "
         "16 ranks are no multiple of 10 key-value heads",
         "these can: auto, CONVERT_TO_MHA, SHARD_OVER_BATCH, REPLICATED_HEADS",
@@ -210,7 +210,7 @@ REFUSED = [
     (
         (16, 32, 8),
         "SHARD_OVER_HEADS",
-        "",
+        "none",
         "heads: SHARD_OVER_HEADS cannot serve 32 query and 8 key-value heads over 16 ranks: 8 of "
         "16 ranks would have no key-value head",
         "these can: auto, CONVERT_TO_MHA, REPLICATE_TO_TP_DEGREE, SHARD_OVER_BATCH, "
@@ -227,7 +227,7 @@ REFUSED = [
     (
         (24, 32, 8),
         "ALL_GATHER_HEADS",
-        "",
+        "none",
         "heads: ALL_GATHER_HEADS cannot serve 32 query and 8 key-value heads over 24 ranks: 3 "
         "ranks would share a head of 64 features",
         "these can: auto, CONVERT_TO_MHA, REPLICATE_TO_TP_DEGREE, REPLICATED_HEADS",
@@ -235,7 +235,7 @@ REFUSED = [
     (
         (10, 14, 2),
         "SHARD_OVER_BATCH",
-        "",
+        "none",
         "heads: SHARD_OVER_BATCH cannot serve 14 query and 2 key-value heads over 10 ranks: 128 "
         "features of keys do not divide by 10 ranks",
         "these can: auto, CONVERT_TO_MHA, REPLICATE_TO_TP_DEGREE, REPLICATED_HEADS",
@@ -263,7 +263,7 @@ def test_a_batch_that_does_not_divide_is_refused():
 @pytest.mark.parametrize(
     ("sizes", "strategy", "compat", "what"),
     [
-        (Heads(8, 32, 8), "AUTO", "", "heads: strategy=AUTO is unknown"),
+        (Heads(8, 32, 8), "AUTO", "none", "heads: strategy=AUTO is unknown"),
         (
             Heads(8, 32, 8),
             "SHARD_OVER_HEADS",
@@ -274,13 +274,13 @@ def test_a_batch_that_does_not_divide_is_refused():
         (
             Heads(8, 32, 5),
             "auto",
-            "",
+            "none",
             "heads: 32 query and 5 key-value heads over 8 ranks make no grouped attention",
         ),
         (
             Heads(0, 32, 8),
             "auto",
-            "",
+            "none",
             "heads: 32 query and 8 key-value heads over 0 ranks make no grouped attention",
         ),
     ],

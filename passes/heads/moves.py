@@ -1,0 +1,69 @@
+"""The two rules that move takes: up to what the heads come from, down to what sums over them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from graphgen.build import Builder
+from graphgen.ir import Op, Value
+from passes.core import No, Rule, no, rule
+from passes.heads.absorb import ABSORBS
+from passes.heads.commute import COMMUTES
+from passes.heads.takes import Move, Takes
+
+
+def moves(takes: Takes, refusals: dict[Op, No]) -> tuple[Rule, Rule]:
+    """The rules for one program.
+
+    Args:
+        takes: the program's.
+        refusals: where it is written why a take does not move on.
+    """
+
+    @rule("take")
+    def take_before(op: Op, b: Builder) -> Sequence[Value] | No:
+        """A take of what an op makes is what the op makes of takes."""
+        takes.made = b.made
+        move = Move.of(op)
+        if move is None or not move.lays_out:
+            return no("it takes the model's heads, or what is computed", op.operands[0])
+        found = _before(op.operands[0], move, takes, b)
+        if isinstance(found, No):
+            refusals[op] = found
+            return found
+        return [found]
+
+    @rule(*ABSORBS)
+    def take_behind(op: Op, b: Builder) -> Sequence[Value] | No:
+        """What an op makes of the model's heads is taken from what it makes of all heads."""
+        takes.made = b.made
+        for index, value in enumerate(op.operands):
+            move = _of_model(value)
+            if move is not None and value.op is not None:
+                found = ABSORBS[op.name](op, index, move, takes, b)
+                if isinstance(found, No):
+                    refusals[value.op] = found
+                    return found
+                return [found]
+        return No("it reads no heads that are laid out")
+
+    return take_before, take_behind
+
+
+def _before(value: Value, move: Move, takes: Takes, b: Builder) -> Value | No:
+    if value.op is None:
+        return no("it takes from an argument", value)
+    commute = COMMUTES.get(value.op.name)
+    if commute is None:
+        return no(f"{value.op.name} is not known to keep heads apart", value)
+    found = commute(value.op, move, takes, b)
+    if not isinstance(found, No):
+        takes.became(value, move, found)
+    return found
+
+
+def _of_model(value: Value) -> Move | None:
+    """The take that ``value`` is, where that takes the model's heads out of those laid out."""
+    made = value.producer("take")
+    move = Move.of(made) if made is not None else None
+    return None if move is None or move.lays_out else move
