@@ -15,6 +15,8 @@ from passes.core.options import choice
 from passes.core.order import check_order
 from passes.core.registry import register_pipeline
 from passes.fusion.fuse_projections import FuseProjections
+from passes.heads.place import LayOutHeads
+from passes.heads.strategies import AUTO, STRATEGIES
 from passes.legalize.cache_bits import CacheAsBits
 from passes.legalize.legalize import TARGETS, Legalize
 from passes.sharding.annotate import Shard
@@ -44,6 +46,7 @@ class Default(NamedPipeline):
     Options:
         target: what to legalize for.
         tp: ranks the model is split over; 1 leaves out the sharding phase.
+        heads: the strategy of the pass ``heads``.
         batch: sizes of B.
         context: buckets of the prefill programs.
         tokens: buckets of the decode programs.
@@ -54,6 +57,7 @@ class Default(NamedPipeline):
     name: ClassVar[str] = "default"
     target: str = choice("cpu", TARGETS)
     tp: int = 1
+    heads: str = choice(AUTO, tuple(STRATEGIES))
     batch: tuple[int, ...] = _SIZES.batch
     context: tuple[int, ...] = _SIZES.context
     tokens: tuple[int, ...] = _SIZES.tokens
@@ -63,7 +67,9 @@ class Default(NamedPipeline):
     def passes(self) -> list[Pass]:
         """The passes, for these options."""
         buckets = Buckets(self.batch, self.context, self.tokens, self.slots)
-        return default(buckets, tp=self.tp, target=self.target, min_rows=self.min_rows)
+        return default(
+            buckets, tp=self.tp, heads=self.heads, target=self.target, min_rows=self.min_rows
+        )
 
 
 def parse(text: str, buckets: Buckets | None = None) -> list[Pass]:
@@ -85,12 +91,15 @@ def parse(text: str, buckets: Buckets | None = None) -> list[Pass]:
     return passes
 
 
-def default(buckets: Buckets, *, tp: int = 1, target: str = "cpu", min_rows: int = 8) -> list[Pass]:
+def default(
+    buckets: Buckets, *, tp: int = 1, heads: str = AUTO, target: str = "cpu", min_rows: int = 8
+) -> list[Pass]:
     """From the logical module to programs ready to be lowered.
 
     Args:
         buckets: what to compile for.
         tp: ranks the model is split over; 1 leaves out the sharding phase.
+        heads: the strategy of the pass ``heads``.
         target: what to legalize for.
         min_rows: rows a 16-bit product with a weight is padded to.
     """
@@ -106,7 +115,7 @@ def default(buckets: Buckets, *, tp: int = 1, target: str = "cpu", min_rows: int
         ),
     ]
     if tp > 1:
-        passes += [Shard(tp=tp), Partition()]
+        passes += [LayOutHeads(tp=tp, strategy=heads), Shard(tp=tp), Partition()]
     if target == "cpu":
         passes.append(CacheAsBits())
     return [

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from graphgen.cli.console import note_remarks
 from graphgen.cli.files import STANDARD, check_output
 from graphgen.cli.module_file import write_module
 from graphgen.ir import Module
@@ -78,9 +79,17 @@ def _split(module: Module, tp: int) -> None:
     from passes.canonical.canonicalize import Canonicalize
     from passes.canonical.unfuse_projections import UnfuseProjections
     from passes.core import run_pipeline
+    from passes.heads.place import LayOutHeads
     from passes.sharding.annotate import Shard
     from passes.sharding.partition import Partition
     from passes.weights.lift import LiftWeights
 
-    passes = [Canonicalize(), UnfuseProjections(), Shard(tp=tp), Partition(), LiftWeights()]
-    run_pipeline(module, passes)
+    passes = [
+        Canonicalize(),
+        UnfuseProjections(),
+        LayOutHeads(tp=tp),
+        Shard(tp=tp),
+        Partition(),
+        LiftWeights(),
+    ]
+    note_remarks(run_pipeline(module, passes))

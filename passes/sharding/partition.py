@@ -27,6 +27,7 @@ from graphgen.ir import (
 )
 from graphgen.ir.dtype import s32
 from passes.core import Pass, Rewriter, register
+from passes.core.packing import repack
 from passes.fusion.prepared import PreparedValues
 from passes.sharding.rules import ELEMENTWISE, CarryError, carry, carry_whole
 
@@ -108,7 +109,8 @@ f32[1,4]
     def run(self, module: Module, rewriter: Rewriter) -> None:
         """Partition every program, then the interface."""
         for row in module.interface.values():
-            _check_divides(module, row)
+            if not _taken(module, row):
+                _check_divides(module, row.name, row.physical, row.sharding)
         for function in module.programs():
             made = Function(function.name, phase=function.phase, dims=function.dims)
             prepared = PreparedValues(module, function, {})
@@ -119,19 +121,23 @@ f32[1,4]
                 _pack_state(module, row)
 
 
-def _check_divides(module: Module, row: Entry) -> None:
-    for size, axis in zip(
-        row.logical.shape, row.sharding.dims if row.sharding else (), strict=False
-    ):
+def _taken(module: Module, row: Entry) -> bool:
+    """Whether programs take from a weight: then what they take is cut, and has to divide."""
+    values = [function.arg(row.name) for function in module.programs()]
+    readers = [op for value in values if value is not None for op in value.users]
+    return row.role is Role.WEIGHT and any(op.name == "take" for op in readers)
+
+
+def _check_divides(module: Module, name: str, type_: TensorType, layout: Sharding | None) -> None:
+    for size, axis in zip(type_.shape, layout.dims if layout else (), strict=False):
         if axis is None:
             continue
         if axis not in module.mesh:
-            raise GraphgenError("GG0304", f"{row.name}: the mesh has no axis '{axis}'")
+            raise GraphgenError("GG0304", f"{name}: the mesh has no axis '{axis}'")
         if not isinstance(size, int) or size % module.mesh[axis]:
             raise GraphgenError(
                 "GG0304",
-                f"{row.name} {row.logical.text}: {size} does not divide over {axis} = "
-                f"{module.mesh[axis]}",
+                f"{name} {type_.text}: {size} does not divide over {axis} = {module.mesh[axis]}",
                 help="choose a degree that divides the heads and the intermediate size",
             )
 
@@ -239,11 +245,20 @@ class _Partitioner:
             return self.values[value]
         if value not in self.parts:
             b = Builder(self.target, loc=where.through(self.rewriter.pass_name))
-            whole, rank = self.values[value], self.target.args[0]
-            shape = local_shape(self.module, whole.type, self.layouts[value])
-            self.parts[value] = cut(b, whole, rank, split[0], shape)
+            self.parts[value] = self._cut(b, self.values[value], self.layouts[value], split[0])
             self.rewriter.note(self.target, f"cut {value.name}")
         return self.parts[value]
+
+    def _cut(self, b: Builder, whole: Value, layout: Sharding, dim: int) -> Value:
+        """This rank's part; of a take its own blocks, so that it reads no others."""
+        rank, take = self.target.args[0], whole.producer("take")
+        if take is None or take.attrs.integer("dimension") != dim:
+            return cut(b, whole, rank, dim, local_shape(self.module, whole.type, layout))
+        operand, blocks = take.operands
+        along = sharding([layout.dims[dim]])
+        _check_divides(self.module, f"the blocks taken from {operand.name}", blocks.type, along)
+        mine = cut(b, blocks, rank, 0, local_shape(self.module, blocks.type, along))
+        return b.take(operand, mine, dim, take.attrs.integer("block"))
 
     def _local_attrs(self, op: Op, results: Sequence[Sharding]) -> dict[str, AttrValue]:
         attrs = dict(op.attrs)
@@ -282,35 +297,21 @@ def cut(b: Builder, whole: Value, rank: Value, dim: int, shape: Sequence[Dim]) -
 
 
 def _pack_state(module: Module, row: Entry) -> None:
-    """Give a split state its physical type, and functions that cut it and join it again."""
+    """Give a split state the type of one rank's part, and functions that cut it and join it."""
     assert row.sharding is not None
     split = row.sharding.split
     assert split is not None
     dim, axis = split
-    physical = tensor(row.logical.dtype, local_shape(module, row.logical, row.sharding))
-    label = f"{row.logical.text_name}.dim{dim}"
-    pack, unpack = f"pack.{label}", f"unpack.{label}"
-    if pack not in module.functions:
-        _pack_function(module.add(Function(pack)), row.logical, physical, dim)
-        _unpack_function(
-            module.add(Function(unpack)), row.logical, physical, dim, module.mesh[axis]
-        )
-    module.interface[row.name] = row.with_physical(physical, pack, unpack)
+    whole = row.physical.shape
+    local = tensor(row.physical.dtype, local_shape(module, row.physical, row.sharding))
 
+    def pack(b: Builder, part: Value, rank: Value) -> Value:
+        return cut(b, part, rank, dim, local.shape)
 
-def _pack_function(function: Function, logical: TensorType, physical: TensorType, dim: int) -> None:
-    whole = function.block.add_arg(logical, "whole")
-    rank = function.block.add_arg(tensor(s32, (1,)), RANK)
-    with Builder(function) as b:
-        function.outputs = [("part", cut(b, whole, rank, dim, physical.shape))]
+    def unpack(b: Builder, parts: Value) -> Value:
+        """The rank moves in front of the split dimension."""
+        order = list(range(1, local.rank + 1))
+        order.insert(dim, 0)
+        return b.reshape(b.transpose(parts, order), (1, *whole))
 
-
-def _unpack_function(
-    function: Function, logical: TensorType, physical: TensorType, dim: int, ranks: int
-) -> None:
-    """Stacked parts [ranks, ...] to the whole: the rank moves in front of the split dimension."""
-    parts = function.block.add_arg(tensor(physical.dtype, (ranks, *physical.shape)), "parts")
-    order = list(range(1, physical.rank + 1))
-    order.insert(dim, 0)
-    with Builder(function) as b:
-        function.outputs = [("whole", b.reshape(b.transpose(parts, order), logical.shape))]
+    repack(module, row, local, f"dim{dim}", (pack, unpack), module.mesh[axis])

@@ -207,4 +207,6 @@ def _kept(op: Op, operands: Sequence[Sharding]) -> Sharding:
 _CARRY_WHOLE: dict[str, Carry] = {
     "reduce": lambda op, operands, sizes: [_kept(op, operands)],
     "quantize": lambda op, operands, sizes: [operands[0], _kept(op, operands)],
+    # What is taken lies as it would have lain untaken.
+    "take": lambda op, operands, sizes: [operands[0]],
 }

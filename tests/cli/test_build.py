@@ -126,7 +126,7 @@ def test_bad_configurations(tmp_path: Path):
 
 def test_a_degree_that_does_not_divide_writes_nothing(tmp_path: Path):
     path = tmp_path / "m.gg"
-    text = error("build", "smollm2-135m", "--tp", 2, "-o", path)
+    text = error("build", "smollm2-135m", "--tp", 5, "-o", path)
     assert text.startswith("error[GG0304]: ")
     assert not path.exists()
 
