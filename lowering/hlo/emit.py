@@ -49,8 +49,20 @@ def hlo_chunks(module: Module, function: Function) -> list[Chunk]:
         wire.delimited(ModuleField.PROGRAM_SHAPE, program),
         wire.integer(ModuleField.ENTRY_ID, entry),
         _aliases(module, function),
+        _donors(module, function),
     ]
     return out
+
+
+def _donors(module: Module, function: Function) -> bytes:
+    """Arguments whose buffers any output may take, as a module that was read says."""
+    given = module.meta.get("donated", "").split(", ")
+    entries = [
+        wire.delimited(AliasField.ENTRIES, wire.integer(AliasField.DONOR_PARAMETER, index))
+        for index, value in enumerate(function.args)
+        if value.name in given
+    ]
+    return wire.delimited(ModuleField.DONORS, b"".join(entries)) if entries else b""
 
 
 def _aliases(module: Module, function: Function) -> bytes:

@@ -104,6 +104,21 @@ def test_the_whole_of_a_small_module():
     ])  # fmt: skip
 
 
+def test_buffers_that_any_output_may_take_come_and_go():
+    module, function = of_text("""
+HloModule m, buffer_donor={ (1, {}) }
+ENTRY %main (x: f32[2], y: f32[2]) -> f32[2] {
+  %x = f32[2] parameter(0)
+  %y = f32[2] parameter(1)
+  ROOT %z = f32[2] add(%x, %y)
+}
+""")
+    assert module.meta["donated"] == "y"
+    proto = emit_hlo(module, function)
+    assert "buffer_donor={ (1, {}) }" in xla_hlo.parsed(proto)
+    assert read_hlo(proto).meta["donated"] == "y"
+
+
 def test_the_wrappers_that_xla_dumps():
     proto = xla_hlo.from_text(BODY)
     text = print_module(read_hlo(proto))
