@@ -11,7 +11,8 @@ from graphgen.build import Builder
 from graphgen.errors import GraphgenError
 from graphgen.eval import evaluate
 from graphgen.ir import RANK, DType, Function, Module, Op, Role, Value
-from graphgen.ir.dtype import bf16, f32, pred, s32
+from graphgen.ir.dtype import bf16, f32, pred, s8, s32
+from graphgen.models import build
 from graphgen.ops import verify
 from graphgen.text import parse, print_module
 from passes.core import parse_pipeline, run_pipeline
@@ -178,8 +179,8 @@ def cached(body: Body) -> Value:
 
 
 def turned(body: Body) -> Value:
-    table = [body.b.input(name, f32, (B, S, D // 2)) for name in ("cos", "sin")]
-    return body.b.rope(body.q, *table)
+    cos, sin = [body.b.input(name, f32, (B, S, D // 2)) for name in ("cos", "sin")]
+    return body.b.rope(body.q, cos, sin)
 
 
 def sliced(body: Body) -> Value:
@@ -376,3 +377,63 @@ def test_what_is_in_the_way_is_named(name: str):
     assert caught.value.code == "GG0304"
     assert caught.value.what == f"heads: the heads cannot be laid out past {what}"
     assert "tests/passes/test_heads.py" in caught.value.where
+
+
+def quantized(t: Body, weight: Value, x: Value) -> Value:
+    """A product with int8 weights and a scale for each output feature."""
+    values, scale = t.b.emit(
+        "quantize", (weight,), {"dtype": s8, "dimensions": (1,), "limit": 127.0}
+    ).results
+    product = t.b.dot(x, t.b.convert(values, f32))
+    return product * t.b.broadcast_in_dim(scale, product.shape, [product.type.rank - 1])
+
+
+def test_quantized_weights_and_their_scales_are_taken_from():
+    body = Body()
+    with body.b:
+        q = body.b.reshape(quantized(body, body.weight(H * D, E), body.x), SHAPE)
+        out = body.b.reshape(body.attention(q), (B, S, H * D))
+        module = body.done(quantized(body, body.weight(E, H * D), out))
+    after = same(module, "tp=2")
+    assert of_weights_alone(after)
+    made = [op.operands[0].producer("quantize") for op in takes_of(after)]
+    # Values and scales of the queries, values alone of the output: its scales are not by heads.
+    assert sum(op is not None for op in made) == 3
+
+
+FAMILIES: dict[str, dict[str, object]] = {
+    "fused side by side": {
+        "model_type": "gpt2", "n_embd": 12, "n_head": 6, "n_layer": 1, "vocab_size": 11,
+        "n_positions": 64,
+    },
+    "fused head by head, with linear biases": {
+        "model_type": "bloom", "hidden_size": 12, "n_head": 6, "n_layer": 1, "vocab_size": 11,
+        "layer_norm_epsilon": 1e-5,
+    },
+    "normalized queries and keys": {
+        "model_type": "qwen3", "hidden_size": 12, "intermediate_size": 8, "num_hidden_layers": 1,
+        "num_attention_heads": 6, "num_key_value_heads": 3, "head_dim": 2, "vocab_size": 11,
+        "max_position_embeddings": 64,
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_families(name: str):
+    module = build(FAMILIES[name], f32)
+    run_pipeline(module, parse_pipeline("canonicalize,unfuse-projections"))
+    after = same(module, "tp=4")
+    for function in after.programs():
+        prepared = PreparedValues(after, function, {})
+        for op in function.ops:
+            if op.name == "take":
+                source = op.operands[0]
+                assert prepared.of_weights(source) or source.producer("constant"), op
+            if op.name == "attention":
+                assert [value.shape[2] for value in op.operands[:2]] == [
+                    8,
+                    4 if "norm" in name else 8,
+                ]
+                assert all(slopes.shape == (8,) for slopes in op.operands[4:5])
+    heads = {row.physical.shape[2] for row in after.entries(Role.STATE)}
+    assert heads == {4 if "norm" in name else 8}
