@@ -90,7 +90,7 @@ def measure(config: Mapping[str, object], demand: Demand, tp: int) -> CoreUse:
     """
     module = build(config, dtype(demand.dtype))
     weights_once = sum(row.logical.nbytes for row in module.entries(Role.WEIGHT))
-    run_pipeline(module, _passes(demand, tp))
+    reports = run_pipeline(module, _passes(demand, tp))
     return CoreUse(
         weights=sum(_bytes_read(module, (Role.PARAM, Role.WEIGHT))),
         kv=sum(_bytes_read(module, (Role.STATE,))),
@@ -98,6 +98,7 @@ def measure(config: Mapping[str, object], demand: Demand, tp: int) -> CoreUse:
         weights_once=weights_once,
         kv_once=sum(row.logical.nbytes for row in module.entries(Role.STATE)),
         collectives=tuple(_collectives(module)),
+        heads="; ".join(said for report in reports for said in report.remarks),
     )
 
 
@@ -130,10 +131,9 @@ def estimate(config: Mapping[str, object], demand: Demand, tp: int) -> CoreUse:
 
 
 def _passes(demand: Demand, tp: int) -> list[Pass]:
-    """The default pipeline, without what only the CPU wants of a cache or of a product's rows."""
+    """The default pipeline of an accelerator: nothing that only the CPU wants."""
     buckets = Buckets((demand.batch,), (demand.context,), (demand.seq,), slots=demand.seq)
-    passes = default(buckets, tp=tp, min_rows=1)
-    return [item for item in passes if item.name != "cache-as-bits"]
+    return default(buckets, tp=tp, target="trn1")
 
 
 def _bytes_read(module: Module, roles: tuple[Role, ...]) -> list[int]:
