@@ -11,6 +11,7 @@ from graphgen.errors import GraphgenError
 from graphgen.ir import Entry, Module, Role, Sharding
 from graphgen.ir.sharding import parse_sharding
 from passes.core import Pass, Rewriter, register
+from passes.sharding.from_heads import lay_out_heads
 
 # Megatron's layout of a decoder: q, k, v, gate and up split by output features, o and down by input
 # features, the cache by heads; everything else is whole on each rank. The families call them by
@@ -120,3 +121,5 @@ class Shard(Pass):
             raise GraphgenError("GG0302", f"shard: tp={self.tp} must be at least 1")
         module.mesh["tp"] = self.tp
         rewriter.applications += annotate(module, DECODER_RULES)
+        for function in module.programs():
+            rewriter.applications += lay_out_heads(function, "tp")

@@ -204,7 +204,24 @@ class _Partitioner:
         made = b.emit(op.name, [value for value, _ in operands], attrs)
         for old, new, layout in zip(op.results, made.results, layouts, strict=True):
             new.name = old.name
-            self.values[old], self.layouts[old] = self._settle(b, new, layout)
+            settled = self._settle(b, new, layout)
+            self.values[old], self.layouts[old] = self._as_stated(old, settled, whole)
+
+    def _as_stated(
+        self, old: Value, made: tuple[Value, Sharding], whole: bool
+    ) -> tuple[Value, Sharding]:
+        """What every rank holds whole, cut if its value says how it lies; at once or when read."""
+        value, layout = made
+        if old.sharding is None or not layout.replicated:
+            return made
+        if whole:
+            return value, old.sharding
+        split = old.sharding.split
+        if split is None:
+            return made
+        b = Builder(self.target, loc=old.op.loc if old.op else None)
+        shape = local_shape(self.module, old.type, old.sharding)
+        return cut(b, value, self.target.args[0], split[0], shape), old.sharding
 
     def _alike(
         self, op: Op, operands: Sequence[tuple[Value, Sharding]]
