@@ -48,7 +48,9 @@ COMMANDS: Final[Mapping[str, Entry]] = {
     "explain": Entry(
         "graphgen.cli.explain", "explain", "Say why a pass did, or did not, rewrite something."
     ),
-    "lower": Entry("graphgen.cli.lower", "lower", "Turn a module's programs into StableHLO."),
+    "lower": Entry(
+        "graphgen.cli.lower", "lower", "Turn a module's programs into StableHLO or HLO."
+    ),
     "run": Entry("graphgen.cli.run", "run", "Run a program and describe what it gives."),
     "passes": Entry("graphgen.cli.passes", "passes", "List the passes, or explain one."),
     "pipeline": Entry(
