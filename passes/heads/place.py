@@ -129,10 +129,14 @@ f32[1,2,4]
         sizes = Heads(self.tp, heads, kv_heads, size, batch)
         found = head_map(sizes, self.strategy, self.compat)
         if found.over == "rows" or found.gathered > 1:
-            what = (
-                f"heads: {found.strategy} is more than a layout of heads, and partition has no form"
+            needs = (
+                "rows divided over ranks" if found.over == "rows" else "keys made by several ranks"
             )
-            raise GraphgenError("GG0304", what, help="choose auto, or a layout of heads")
+            raise GraphgenError(
+                "GG0304",
+                f"heads: {found.strategy} needs {needs}, which partition cannot do",
+                help="choose auto, or another strategy that divides heads",
+            )
         return found
 
 
