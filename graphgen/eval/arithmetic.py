@@ -50,6 +50,14 @@ def numpy_dtype(dtype: DType) -> np.dtype[Any]:
     return NUMPY[dtype.name]
 
 
+_NAMES = {kind: name for name, kind in NUMPY.items()}
+
+
+def name_of(dtype: np.dtype[Any]) -> str:
+    """Our name of a NumPy type."""
+    return _NAMES[dtype]
+
+
 @dataclass(frozen=True, slots=True)
 class Arithmetic:
     """How floats are computed.

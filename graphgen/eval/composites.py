@@ -13,7 +13,7 @@ from typing import cast
 import numpy as np
 
 from graphgen.eval.arithmetic import Arithmetic, Array, ends
-from graphgen.eval.rules import logistic
+from graphgen.eval.rules_elementwise import logistic
 from graphgen.ir import Attrs
 from graphgen.ir.dtype import f32, lowest
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from graphgen.ir import Attrs, TensorType, tensor
 from graphgen.ir.dtype import Kind, c64, pred
@@ -10,25 +10,49 @@ from graphgen.ops.opdef import Attr, define, float_operand, number_operand, requ
 
 UNARY_FLOAT = {
     "exponential": "e to the power of each element.",
+    "exponential_minus_one": "exp(x) - 1 for each element, exact where x is small.",
+    "log": "The natural logarithm of each element.",
+    "log_plus_one": "log(1 + x) for each element, exact where x is small.",
+    "sqrt": "The square root of each element; NaN below 0.",
     "rsqrt": "1 / sqrt(x) for each element.",
+    "cbrt": "The cube root of each element, which has the element's sign.",
     "logistic": "1 / (1 + exp(-x)) for each element.",
+    "tanh": "The hyperbolic tangent of each element.",
     "cosine": "The cosine of each element, in radians.",
     "sine": "The sine of each element, in radians.",
+    "tan": "The tangent of each element, in radians.",
+    "erf": "The error function, 2/sqrt(pi) times the integral of exp(-t^2) from 0 to x.",
+    "ceil": "The lowest integer that is not below each element.",
+    "floor": "The highest integer that is not above each element.",
     "round_nearest_even": "The nearest integer of each element; of two as near, the even one.",
+    "round_nearest_afz": "The nearest integer of each element; of two as near, the larger in size.",
+}
+UNARY_SIGNED = {
+    "abs": "The absolute value; that of the lowest integer wraps around to itself.",
+    "sign": "-1, 0 or 1 as each element is negative, zero or positive; NaN and -0 stay.",
 }
 BINARY = {
     "add": "The sum; integers wrap around.",
     "subtract": "The difference; integers wrap around.",
     "multiply": "The product; integers wrap around.",
+    "divide": "The quotient; integers truncate toward zero, and x/0 is -1 (all ones) as in XLA.",
+    "remainder": "What is left of the quotient, with the sign of ``lhs``; integer x%0 is x.",
+    "power": "``lhs`` to the power of ``rhs``; integers to negative powers are 0, save 1 and -1.",
     "maximum": "The greater one; NaN if either is NaN.",
     "minimum": "The lesser one; NaN if either is NaN.",
 }
 COMPARISONS = ("EQ", "NE", "LT", "LE", "GT", "GE")
 
 
-def _define_unary(name: str, doc: str) -> None:
+def _signed_operand(types: Sequence[TensorType], index: int = 0) -> None:
+    kind = types[index].dtype
+    signed = kind.is_float or kind.kind is Kind.SIGNED
+    require(signed, f"has no signs: {types[index].text}", index)
+
+
+def _define_unary(name: str, doc: str, check: Callable[[Sequence[TensorType]], None]) -> None:
     def infer(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
-        float_operand(types)
+        check(types)
         return (types[0],)
 
     infer.__doc__ = f"{doc}\n\nExample:\n    %y = {name}(%x) : f32[B,4]"
@@ -45,13 +69,10 @@ def _define_binary(name: str, doc: str) -> None:
     define(name, "lhs rhs")(infer)
 
 
-def _bits(types: Sequence[TensorType]) -> None:
-    kind = types[0].dtype
-    require(kind is pred or kind.is_integer, f"has no meaning for {types[0].text}", 0)
-
-
 for _name, _doc in UNARY_FLOAT.items():
-    _define_unary(_name, _doc)
+    _define_unary(_name, _doc, float_operand)
+for _name, _doc in UNARY_SIGNED.items():
+    _define_unary(_name, _doc, _signed_operand)
 for _name, _doc in BINARY.items():
     _define_binary(_name, _doc)
 
@@ -67,16 +88,27 @@ def _negate(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]
     return (types[0],)
 
 
-@define("abs", "operand")
-def _abs(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
-    """The absolute value; that of the lowest integer wraps around to itself.
+@define("atan2", "lhs rhs")
+def _atan2(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
+    """The angle of the point (x = ``rhs``, y = ``lhs``) from -pi to pi, in radians.
 
     Example:
-        %y = abs(%x) : f32[B,4]
+        %y = atan2(%a, %b) : f32[B,4]
     """
-    kind = types[0].dtype
-    require(kind.is_float or kind.kind is Kind.SIGNED, f"has no signs: {types[0].text}", 0)
+    same_type(types)
+    float_operand(types)
     return (types[0],)
+
+
+@define("is_finite", "operand")
+def _is_finite(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
+    """Whether each element is neither infinite nor NaN.
+
+    Example:
+        %p = is_finite(%x) : pred[B,4]
+    """
+    float_operand(types)
+    return (tensor(pred, types[0].shape),)
 
 
 @define("clamp", "min operand max")
@@ -94,30 +126,6 @@ def _clamp(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
         fits = bound in (operand, tensor(operand.dtype))
         require(fits, f"the bound {bound.text} does not fit {operand.text}", index)
     return (operand,)
-
-
-@define("divide", "lhs rhs")
-def _divide(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
-    """The quotient; integers truncate toward zero, and x/0 is -1 (all ones) as in XLA.
-
-    Example:
-        %y = divide(%a, %b) : f32[B,4]
-    """
-    same_type(types)
-    number_operand(types)
-    return (types[0],)
-
-
-@define("and", "lhs rhs")
-def _and(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
-    """Logical and of pred, bitwise and of integers.
-
-    Example:
-        %y = and(%p, %q) : pred[B]
-    """
-    same_type(types)
-    _bits(types)
-    return (types[0],)
 
 
 @define("compare", "lhs rhs", Attr("direction", "text", choices=COMPARISONS))
@@ -162,25 +170,3 @@ def _convert(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...
     real = c64 not in (types[0].dtype, dtype) or types[0].dtype is dtype
     require(real, f"{types[0].text} does not become {dtype.name}", 0)
     return (tensor(dtype, types[0].shape),)
-
-
-@define("bitcast_convert", "operand", Attr("dtype", "element"))
-def _bitcast_convert(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
-    """The same bits read as another element type.
-
-    A type ``n`` times as wide takes the last dimension, which must be ``n``, for the parts of one
-    element, lowest bits first; one that is ``n`` times narrower adds such a dimension.
-
-    Example:
-        %y = bitcast_convert(%x) dtype=u16 : u16[B,4]
-    """
-    (operand,), dtype = types, attrs.element("dtype")
-    legible = {operand.dtype, dtype}.isdisjoint({pred, c64}) or operand.dtype is dtype
-    require(legible, f"{operand.text} has no reading as {dtype.name}", 0)
-    shape, old, new = operand.shape, operand.dtype.bits, dtype.bits
-    if new > old:
-        parts = new // old
-        fits = bool(shape) and shape[-1] == parts
-        require(fits, f"{operand.text} needs a last dimension of {parts} for {dtype.name}", 0)
-        return (tensor(dtype, shape[:-1]),)
-    return (tensor(dtype, shape if new == old else (*shape, old // new)),)

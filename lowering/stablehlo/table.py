@@ -8,15 +8,12 @@ from collections.abc import Callable, Sequence
 from graphgen.composites import decompose, take_by_gather
 from graphgen.ir import Attrs, DType, Literal, Op, tensor
 from graphgen.ir.dtype import f8e4m3fn, lowest
+from graphgen.ops.bits import COUNTS, LOGIC, SHIFTS
+from graphgen.ops.elementwise import BINARY, UNARY_FLOAT, UNARY_SIGNED
 from lowering.stablehlo.types import dense_text, element_text, type_text
 
 # (op, result names, operand names) -> the op's text without location, perhaps of several lines.
 Emit = Callable[[Op, str, Sequence[str]], str]
-
-UNARY = (
-    "exponential", "rsqrt", "logistic", "cosine", "sine", "negate", "abs", "round_nearest_even",
-)  # fmt: skip
-BINARY = ("add", "subtract", "multiply", "divide", "maximum", "minimum", "and")
 
 
 def _signature(op: Op) -> str:
@@ -42,6 +39,18 @@ def _compare(op: Op, out: str, x: Sequence[str]) -> str:
 def _select(op: Op, out: str, x: Sequence[str]) -> str:
     types = f"{type_text(op.operands[0].type)}, {type_text(op.results[0].type)}"
     return f"{out} = stablehlo.select {', '.join(x)} : {types}"
+
+
+def _erf(op: Op, out: str, x: Sequence[str]) -> str:
+    """StableHLO has none of its own; CHLO, which XLA reads as well, does."""
+    type_ = type_text(op.result.type)
+    return f"{out} = chlo.erf {x[0]} : {type_} -> {type_}"
+
+
+def _reduce_precision(op: Op, out: str, x: Sequence[str]) -> str:
+    exponent, mantissa = op.attrs.integer("exponent_bits"), op.attrs.integer("mantissa_bits")
+    kept = f"format = e{exponent}m{mantissa}"
+    return f"{out} = stablehlo.reduce_precision {x[0]}, {kept} : {type_text(op.result.type)}"
 
 
 def _plain(op: Op, out: str, x: Sequence[str]) -> str:
@@ -243,7 +252,11 @@ def _collective_permute(op: Op, out: str, x: Sequence[str]) -> str:
 
 
 TABLE: dict[str, Emit] = {
-    **dict.fromkeys((*UNARY, *BINARY), _elementwise),
+    **dict.fromkeys((*UNARY_FLOAT, *UNARY_SIGNED, *BINARY, *LOGIC, *SHIFTS, *COUNTS), _elementwise),
+    **dict.fromkeys(("negate", "not", "atan2"), _elementwise),
+    "erf": _erf,
+    "is_finite": _plain,
+    "reduce_precision": _reduce_precision,
     "compare": _compare,
     "select": _select,
     "convert": _plain,

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from graphgen.ir import Op, Sharding, TensorType, replicated, sharding
-from graphgen.ops.elementwise import BINARY, UNARY_FLOAT
+from graphgen.ops.bits import COUNTS, LOGIC, SHIFTS
+from graphgen.ops.elementwise import BINARY, UNARY_FLOAT, UNARY_SIGNED
 
 # Gives the sharding of each result. A sum over a split dimension is returned as partial.
 Carry = Callable[[Op, Sequence[Sharding], "Sizes"], Sequence[Sharding]]
@@ -39,6 +40,8 @@ def _elementwise(op: Op, operands: Sequence[Sharding], sizes: Sizes) -> Sequence
     first = operands[0]
     if any(layout is not first for layout in operands):
         raise CarryError(f"operands lie differently: {[s.text for s in operands]}")
+    if len(first.dims) != op.result.type.rank:
+        raise CarryError(f"{op.operands[0].type.text} becomes {op.result.type.text}")
     return [first]
 
 
@@ -151,11 +154,16 @@ def _attention(op: Op, operands: Sequence[Sharding], sizes: Sizes) -> Sequence[S
 
 ELEMENTWISE = (
     *UNARY_FLOAT,
+    *UNARY_SIGNED,
     *BINARY,
+    *LOGIC,
+    *SHIFTS,
+    *COUNTS,
+    "not",
+    "atan2",
+    "is_finite",
+    "reduce_precision",
     "negate",
-    "abs",
-    "divide",
-    "and",
     "convert",
     "bitcast_convert",
     "compare",

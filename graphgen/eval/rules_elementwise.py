@@ -1,0 +1,168 @@
+"""What each elementwise op computes, in NumPy."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from graphgen.eval.arithmetic import (
+    Arithmetic,
+    Array,
+    ends,
+    is_integer,
+    widened,
+)
+from graphgen.eval.rule import Rule
+from graphgen.ir import Attrs
+
+
+def _unary(function: Callable[[Array], Array]) -> Rule:
+    def rule(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Array:
+        wide = x[0].astype(how.accumulator(x[0]))
+        return np.asarray(function(wide), wide.dtype).astype(x[0].dtype)
+
+    return rule
+
+
+def _binary(function: Callable[[Array, Array], Array]) -> Rule:
+    def rule(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Array:
+        return np.asarray(function(widened(x[0]), widened(x[1]))).astype(x[0].dtype)
+
+    return rule
+
+
+def logistic(x: Array) -> Array:
+    """1 / (1 + e^-x) without overflow."""
+    small = np.exp(-np.abs(x))
+    return np.where(x >= 0, 1 / (1 + small), small / (1 + small))
+
+
+def _divide(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Array:
+    a, b = map(widened, x)
+    if not is_integer(a.dtype):
+        return np.asarray(a / b).astype(x[0].dtype)
+    safe = np.where(b == 0, 1, b).astype(b.dtype)
+    floor = a // safe
+    # Rounded down, but toward zero is wanted; no abs, since that of the lowest integer overflows.
+    quotient = floor + ((floor * safe != a) & ((a < 0) != (safe < 0)))
+    return np.where(b == 0, np.asarray(-1).astype(a.dtype), quotient).astype(x[0].dtype)
+
+
+def _clamp(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Array:
+    low, operand, high = map(widened, x)
+    return np.asarray(np.minimum(np.maximum(operand, low), high)).astype(x[1].dtype)
+
+
+_COMPARE: dict[str, Callable[[Array, Array], Array]] = {
+    "EQ": np.equal,
+    "NE": np.not_equal,
+    "LT": np.less,
+    "LE": np.less_equal,
+    "GT": np.greater,
+    "GE": np.greater_equal,
+}
+
+
+def _compare(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Array:
+    return _COMPARE[attrs.text("direction")](widened(x[0]), widened(x[1]))
+
+
+def _convert(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Array:
+    dtype = attrs.element("dtype")
+    if dtype.is_integer and not (is_integer(x[0].dtype) or x[0].dtype.kind == "b"):
+        unrounded = how.quantized(x[0], dtype)
+        if unrounded is not None:
+            return unrounded
+        return _saturated(x[0].astype(np.float64), how.dtype(dtype))
+    # Between 4-bit types only by way of a wider one.
+    return how.round(widened(x[0]), dtype)
+
+
+def _round_nearest_even(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Array:
+    return how.whole(widened(x[0])).astype(x[0].dtype)
+
+
+def _saturated(x: Array, dtype: np.dtype[Any]) -> Array:
+    """Floats as integers: toward zero, beyond the range its nearest end, NaN as 0."""
+    low, high = ends(dtype)
+    inside = (x > float(low)) & (x < float(high))
+    out = np.where(inside, x, 0.0).astype(dtype)
+    return np.where(x >= float(high), high, np.where(x <= float(low), low, out)).astype(dtype)
+
+
+def _sign(x: Array) -> Array:
+    # NumPy's sign of -0 is +0; and of an unsigned type there is none.
+    return np.where(x == 0, x, np.sign(x))
+
+
+def _away_from_zero(x: Array) -> Array:
+    whole = np.trunc(x)
+    return whole + np.copysign(np.abs(x - whole) >= 0.5, x)
+
+
+def _erf(x: Array) -> Array:
+    return np.asarray(np.frompyfunc(math.erf, 1, 1)(x.astype(np.float64)), x.dtype)
+
+
+def _remainder(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Array:
+    a, b = map(widened, x)
+    if not is_integer(a.dtype):
+        return np.fmod(a, b).astype(x[0].dtype)
+    rest = np.fmod(a, np.where(b == 0, 1, b).astype(b.dtype))
+    return np.where(b == 0, a, rest).astype(x[0].dtype)
+
+
+def _power(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Array:
+    base, exponent = map(widened, x)
+    if not is_integer(base.dtype):
+        return np.power(base, exponent).astype(x[0].dtype)
+    # Squared again and again, which wraps around as multiplying does.
+    out, left = np.ones_like(base), np.where(exponent < 0, 0, exponent).astype(exponent.dtype)
+    factor = base.copy()
+    for _ in range(8 * left.dtype.itemsize):
+        out = np.where(left & 1, out * factor, out)
+        factor, left = factor * factor, left >> 1
+    # Below the exponent 0 only 1 and -1 have a whole power; XLA makes the others 0.
+    unit = np.where(base == 1, 1, np.where(base == -1, np.where(exponent & 1, -1, 1), 0))
+    return np.where(exponent < 0, unit, out).astype(x[0].dtype)
+
+
+ELEMENTWISE: dict[str, Rule] = {
+    "exponential": _unary(np.exp),
+    "rsqrt": _unary(lambda x: 1 / np.sqrt(x)),
+    "logistic": _unary(logistic),
+    "cosine": _unary(np.cos),
+    "sine": _unary(np.sin),
+    "sqrt": _unary(np.sqrt),
+    "cbrt": _unary(np.cbrt),
+    "log": _unary(np.log),
+    "log_plus_one": _unary(np.log1p),
+    "exponential_minus_one": _unary(np.expm1),
+    "tanh": _unary(np.tanh),
+    "tan": _unary(np.tan),
+    "erf": _unary(_erf),
+    "ceil": _unary(np.ceil),
+    "floor": _unary(np.floor),
+    "round_nearest_afz": _unary(_away_from_zero),
+    "sign": _unary(_sign),
+    "is_finite": lambda how, attrs, x: np.isfinite(widened(x[0])),
+    "power": _power,
+    "remainder": _remainder,
+    "atan2": _binary(np.arctan2),
+    "negate": _unary(np.negative),
+    "abs": _unary(np.abs),
+    "round_nearest_even": _round_nearest_even,
+    "clamp": _clamp,
+    "add": _binary(np.add),
+    "subtract": _binary(np.subtract),
+    "multiply": _binary(np.multiply),
+    "maximum": _binary(np.maximum),
+    "minimum": _binary(np.minimum),
+    "divide": _divide,
+    "compare": _compare,
+    "select": lambda how, attrs, x: np.where(x[0], x[1], x[2]),
+    "convert": _convert,
+}

@@ -1,0 +1,74 @@
+"""What the ops compute that make elements, or move them: NumPy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from graphgen.eval.arithmetic import (
+    Arithmetic,
+    Array,
+)
+from graphgen.eval.rule import Rule, static
+from graphgen.ir import Attrs
+
+
+def _constant(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Array:
+    return how.literal(attrs.literal("value"))
+
+
+def _iota(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Array:
+    shape, dimension = static(attrs, "shape"), attrs.integer("dimension")
+    ramp = np.arange(shape[dimension]).astype(how.dtype(attrs.element("dtype")))
+    view = [1] * len(shape)
+    view[dimension] = shape[dimension]
+    return np.broadcast_to(ramp.reshape(view), shape)
+
+
+def _broadcast_in_dim(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Array:
+    shape, dimensions = static(attrs, "shape"), attrs.integers("dimensions")
+    view = [1] * len(shape)
+    for size, target in zip(x[0].shape, dimensions, strict=True):
+        view[target] = size
+    order = sorted(range(len(dimensions)), key=dimensions.__getitem__)
+    return np.broadcast_to(x[0].transpose(order).reshape(view), shape)
+
+
+def _reshape(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Array:
+    return x[0].reshape(static(attrs, "shape"))
+
+
+def _transpose(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Array:
+    return x[0].transpose(attrs.integers("permutation"))
+
+
+def _slice(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Array:
+    starts, limits = static(attrs, "start_indices"), static(attrs, "limit_indices")
+    strides = attrs.integers("strides") or (1,) * x[0].ndim
+    return x[0][tuple(slice(*bounds) for bounds in zip(starts, limits, strides, strict=True))]
+
+
+def _concatenate(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Array:
+    return np.concatenate(list(x), attrs.integer("dimension"))
+
+
+def _pad(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Array:
+    widths = list(zip(attrs.integers("low"), attrs.integers("high"), strict=True))
+    shape = [lo + n + hi for n, (lo, hi) in zip(x[0].shape, widths, strict=True)]
+    out = np.full(shape, x[1], x[0].dtype)
+    inner = tuple(slice(lo, lo + n) for n, (lo, _) in zip(x[0].shape, widths, strict=True))
+    out[inner] = x[0]
+    return out
+
+
+SHAPE: dict[str, Rule] = {
+    "constant": _constant,
+    "iota": _iota,
+    "broadcast_in_dim": _broadcast_in_dim,
+    "reshape": _reshape,
+    "transpose": _transpose,
+    "slice": _slice,
+    "concatenate": _concatenate,
+    "pad": _pad,
+}
