@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
-from graphgen.ir import AttrValue, Dim, DType, Literal, Op, Value
+from graphgen.build.elementwise_words import ElementwiseWords
+from graphgen.ir import AttrValue, Dim, DType, Literal, Value
 
 # Ranks of each group.
 Groups = Sequence[Sequence[int]]
@@ -15,17 +15,8 @@ def _groups(groups: Groups) -> tuple[tuple[int, ...], ...]:
     return tuple(tuple(group) for group in groups)
 
 
-class Vocabulary(ABC):
+class Vocabulary(ElementwiseWords):
     """Named ways to append ops; :class:`~graphgen.build.Builder` says where they go."""
-
-    @abstractmethod
-    def emit(
-        self, name: str, operands: Sequence[Value], attrs: dict[str, AttrValue] | None = None
-    ) -> Op:
-        """Append the op ``name`` with inferred result types."""
-
-    def _one(self, name: str, *operands: Value, **attrs: AttrValue) -> Value:
-        return self.emit(name, operands, attrs).result
 
     def convert(self, x: Value, dtype: DType) -> Value:
         """``x`` as another element type; ``x`` itself when it has that type already."""
@@ -77,18 +68,6 @@ class Vocabulary(ABC):
     def select(self, pred: Value, on_true: Value, on_false: Value) -> Value:
         """``on_true`` where ``pred`` holds, else ``on_false``."""
         return self._one("select", pred, on_true, on_false)
-
-    def abs(self, x: Value) -> Value:
-        """The absolute value of each element."""
-        return self._one("abs", x)
-
-    def round_nearest_even(self, x: Value) -> Value:
-        """The nearest integer of each element; of two as near, the even one."""
-        return self._one("round_nearest_even", x)
-
-    def clamp(self, low: Value, x: Value, high: Value) -> Value:
-        """``x`` brought between the bounds, which are scalars or of its type."""
-        return self._one("clamp", low, x, high)
 
     def quantize(
         self, x: Value, dtype: DType, dimensions: Sequence[int], limit: float

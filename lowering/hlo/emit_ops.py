@@ -7,6 +7,8 @@ from dataclasses import replace
 
 from graphgen.composites import decompose, take_by_gather
 from graphgen.ir import Op, Value, tensor
+from graphgen.ops.bits import COUNTS, LOGIC, SHIFTS
+from graphgen.ops.elementwise import BINARY, UNARY_FLOAT, UNARY_SIGNED
 from lowering.hlo.emit_collectives import COLLECTIVES
 from lowering.hlo.fields import (
     DotField,
@@ -25,8 +27,8 @@ Emit = Callable[[Op], Recipe]
 
 # Ops that are one instruction of the same name and have nothing but operands.
 PLAIN = (
-    *("abs", "cosine", "exponential", "logistic", "negate", "round_nearest_even", "rsqrt", "sine"),
-    *("add", "and", "divide", "maximum", "minimum", "multiply", "subtract"),
+    *(*UNARY_FLOAT, *UNARY_SIGNED, *BINARY, *LOGIC, *SHIFTS, *COUNTS),
+    *("atan2", "is_finite", "negate", "not"),
     *("bitcast_convert", "clamp", "convert", "dynamic_update_slice", "reshape", "select"),
 )
 
@@ -55,6 +57,12 @@ def dimensions(values: Sequence[int]) -> bytes:
 
 def _compare(op: Op) -> Recipe:
     return _with(op, more=text(InstructionField.COMPARISON_DIRECTION, op.attrs.text("direction")))
+
+
+def _reduce_precision(op: Op) -> Recipe:
+    exponent, mantissa = op.attrs.integer("exponent_bits"), op.attrs.integer("mantissa_bits")
+    kept = integer(InstructionField.EXPONENT_BITS, exponent)
+    return _with(op, kept + integer(InstructionField.MANTISSA_BITS, mantissa))
 
 
 def _iota(op: Op) -> Recipe:
@@ -209,6 +217,7 @@ def _dynamic_slice(op: Op) -> Recipe:
 TABLE: dict[str, Emit] = {
     **dict.fromkeys(PLAIN, _plain),
     "compare": _compare,
+    "reduce_precision": _reduce_precision,
     "iota": _iota,
     "broadcast_in_dim": _broadcast_in_dim,
     "transpose": _transpose,

@@ -6,6 +6,7 @@ An op without an entry that has a namesake without attributes in our table is th
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Protocol
 
@@ -123,6 +124,15 @@ def _compare(to: Emit, node: Node, x: Sequence[Value]) -> list[Value]:
 
 def _convert(to: Emit, node: Node, x: Sequence[Value]) -> list[Value]:
     return [to.emit(node.name.partition(".")[2], x, dtype=_result(node).dtype)]
+
+
+def _reduce_precision(to: Emit, node: Node, x: Sequence[Value]) -> list[Value]:
+    short = re.fullmatch(r"e(\d+)m(\d+)", _word(node.attrs.get("format")))
+    if short:
+        exponent, mantissa = int(short[1]), int(short[2])
+    else:
+        exponent, mantissa = _integer(node, "exponent_bits"), _integer(node, "mantissa_bits")
+    return [to.emit("reduce_precision", x, exponent_bits=exponent, mantissa_bits=mantissa)]
 
 
 def _reshape(to: Emit, node: Node, x: Sequence[Value]) -> list[Value]:
@@ -359,6 +369,7 @@ _TABLE: Final[Mapping[str, Convert]] = {
     "stablehlo.compare": _compare,
     "stablehlo.convert": _convert,
     "stablehlo.bitcast_convert": _convert,
+    "stablehlo.reduce_precision": _reduce_precision,
     "stablehlo.reshape": _reshape,
     "stablehlo.broadcast_in_dim": _broadcast_in_dim,
     "stablehlo.transpose": _transpose,

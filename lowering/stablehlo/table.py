@@ -43,8 +43,7 @@ def _select(op: Op, out: str, x: Sequence[str]) -> str:
 
 def _erf(op: Op, out: str, x: Sequence[str]) -> str:
     """StableHLO has none of its own; CHLO, which XLA reads as well, does."""
-    type_ = type_text(op.result.type)
-    return f"{out} = chlo.erf {x[0]} : {type_} -> {type_}"
+    return f'{out} = "chlo.erf"({x[0]}) : {_signature(op)}'
 
 
 def _reduce_precision(op: Op, out: str, x: Sequence[str]) -> str:

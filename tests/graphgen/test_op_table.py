@@ -12,6 +12,8 @@ from graphgen.errors import GraphgenError
 from graphgen.eval import COLLECTIVES, COMPOSITES, RULES
 from graphgen.ir import Literal, attrs_of, dtype
 from graphgen.ops import LEVELS, OPS, InferError, infer, make_attrs, op_def, verify
+from graphgen.ops.bits import COUNTS, SHIFTS
+from graphgen.ops.elementwise import BINARY, UNARY_FLOAT, UNARY_SIGNED
 from graphgen.text import parse, print_module
 from graphgen.text.grammar import parse_attr, parse_type
 from lowering.stablehlo import TABLE
@@ -68,12 +70,15 @@ def test_only_collectives_are_illegal_before_partition():
 
 # Types of the operands in each op's example, in order.
 EXAMPLE_OPERANDS = {
-    "exponential rsqrt logistic cosine sine negate convert": "f32[B,4]",
-    "abs round_nearest_even": "f32[B,4]",
+    f"{' '.join(UNARY_FLOAT)} {' '.join(UNARY_SIGNED)} negate convert": "f32[B,4]",
+    "is_finite reduce_precision": "f32[B,4]",
+    f"{' '.join(BINARY)} atan2 compare": "f32[B,4] f32[B,4]",
+    "and or xor": "pred[B] pred[B]",
+    "not": "pred[B]",
+    " ".join(SHIFTS): "s32[B] s32[B]",
+    " ".join(COUNTS): "s32[B]",
     "clamp": "f32[] f32[B,4] f32[]",
     "silu gelu": "f32[B,S,4]",
-    "add subtract multiply divide maximum minimum compare": "f32[B,4] f32[B,4]",
-    "and": "pred[B] pred[B]",
     "select": "pred[B,4] f32[B,4] f32[B,4]",
     "bitcast_convert": "bf16[B,4]",
     "constant iota": "",
@@ -166,6 +171,36 @@ WRONG = f"""
 exponential s32[2]
 rsqrt pred[2]
 logistic s32[2]
+exponential_minus_one s32[2]
+log u8[2]
+log_plus_one pred[2]
+sqrt s32[2]
+cbrt s32[2]
+tanh c64[2]
+tan s32[2]
+erf s32[2]
+ceil s32[2]
+floor s32[2]
+round_nearest_afz s32[2]
+sign u8[2]
+sign pred[2]
+is_finite s32[2]
+reduce_precision s32[2] exponent_bits=5 mantissa_bits=10
+reduce_precision f32[2] exponent_bits=0 mantissa_bits=10
+reduce_precision f32[2] exponent_bits=5 mantissa_bits=-1
+power pred[2] pred[2]
+power f32[2] s32[2]
+remainder pred[2] pred[2]
+atan2 s32[2] s32[2]
+atan2 f32[2] f32[3]
+not f32[2]
+or f32[2] f32[2]
+xor s32[2] s32[3]
+shift_left pred[2] pred[2]
+shift_right_logical f32[2] f32[2]
+shift_right_arithmetic s32[2] u32[2]
+popcnt pred[2]
+count_leading_zeros f32[2]
 cosine u8[2]
 sine s32[B]
 negate pred[2]
@@ -415,9 +450,9 @@ def test_defaults_are_filled_in():
 
 def test_unknown_ops_are_met_with_the_nearest_names():
     with pytest.raises(GraphgenError) as caught:
-        op_def("exponentail")
+        op_def("logisitc")
     assert caught.value.code == "GG0103"
-    assert caught.value.help == "did you mean exponential?"
+    assert caught.value.help == "did you mean logistic?"
     with pytest.raises(GraphgenError) as caught:
         op_def("qqq")
     assert caught.value.help == "see `graphgen ops`"

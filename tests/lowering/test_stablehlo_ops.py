@@ -40,7 +40,9 @@ def difference(sample: Sample, ours: Array, theirs: Array) -> str:
         return f"{sample.name}: {ours.dtype}{ours.shape} and {theirs.dtype}{theirs.shape}"
     tolerance = 0.0 if sample.exact else ROUNDING[sample.result.split("[")[0]]
     wide = [np.asarray(x).astype(np.float64) for x in (ours, theirs)]
-    if np.allclose(*wide, rtol=tolerance, atol=tolerance, equal_nan=True):
+    if np.allclose(*wide, rtol=tolerance, atol=tolerance, equal_nan=True) and (
+        not sample.exact or np.all(np.isnan(wide[0]) | (np.signbit(wide[0]) == np.signbit(wide[1])))
+    ):
         return ""
     return f"{sample.name}: {ours} and {theirs}"
 

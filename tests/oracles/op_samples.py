@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.oracles.sample import Sample, inputs, program
+from tests.oracles.samples.bits import bits
 from tests.oracles.samples.choosing import choosing
 from tests.oracles.samples.elementwise import elementwise
 from tests.oracles.samples.linalg import summing
@@ -10,7 +11,8 @@ from tests.oracles.samples.memory import places
 from tests.oracles.samples.narrow import narrow
 from tests.oracles.samples.shape import making, moving
 
-SAMPLES = [*elementwise(), *choosing(), *making(), *moving(), *places(), *summing(), *narrow()]
+FAMILIES = (elementwise, bits, choosing, making, moving, places, summing, narrow)
+SAMPLES = [sample for family in FAMILIES for sample in family()]
 BY_OP: dict[str, list[Sample]] = {}
 for _sample in SAMPLES:
     BY_OP.setdefault(_sample.op, []).append(_sample)

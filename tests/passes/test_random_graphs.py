@@ -21,6 +21,12 @@ from lowering.cpu import compile_program
 from passes.core import parse_pipeline, run_pipeline
 
 ARGS = 5
+# Ops of whole numbers; whatever they are given they give the same bits everywhere.
+WHOLE = ["divide", "remainder", "power", "and", "or", "xor", "shift_left", "shift_right_logical"]
+WHOLE += ["shift_right_arithmetic"]
+# Functions of numbers between a half and one and a half.
+SMOOTH = ["exponential", "log", "sqrt", "rsqrt", "cosine", "sine", "tanh", "erf", "cbrt", "tan"]
+SMOOTH += ["log_plus_one", "exponential_minus_one"]
 OPS = 14
 
 
@@ -73,7 +79,7 @@ def binary(g: Grower) -> Value | None:
     if x is None:
         return None
     names = ["add", "subtract", "multiply", "maximum", "minimum"]
-    names += ["divide", "and"] if x.dtype is s32 else []
+    names += WHOLE if x.dtype is s32 else []
     return g.b.binary(g.random.choice(names), x, g.like(x))
 
 
@@ -87,13 +93,16 @@ def with_constant(g: Grower) -> Value | None:
 
 
 def unary(g: Grower) -> Value | None:
-    x = g.of(f32)
-    if x is None:
-        return None
-    name = g.random.choice(["negate", "abs", "logistic", "exponential", "rsqrt", "cosine", "sine"])
+    x = g.of(f32, s32, pred)
+    if x is None or x.dtype is pred:
+        return x and g.b.not_(x)
+    if x.dtype is s32:
+        whole = ["negate", "abs", "sign", "not", "popcnt", "count_leading_zeros"]
+        return g.b.unary(g.random.choice(whole), x)
+    name = g.random.choice(["negate", "abs", "logistic", *SMOOTH])
     if name in ("negate", "logistic", "abs"):
         return g.b.unary(name, x)
-    return g.b.unary(name, g.b.binary("add", g.b.unary("logistic", x), 0.5))
+    return g.b.unary(name, g.b.logistic(x) + 0.5)
 
 
 def clamp(g: Grower) -> Value | None:
