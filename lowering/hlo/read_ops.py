@@ -100,6 +100,12 @@ def _constant(to: To, i: Message, x: Sequence[Value], shape: Shape) -> Tree:
     return to.emit("constant", (), value=found.literal(shape.type.dtype))
 
 
+def _reduce_precision(to: To, i: Message, x: Sequence[Value], shape: Shape) -> Tree:
+    exponent = i.integer(InstructionField.EXPONENT_BITS)
+    mantissa = i.integer(InstructionField.MANTISSA_BITS)
+    return to.emit("reduce_precision", x, exponent_bits=exponent, mantissa_bits=mantissa)
+
+
 def _iota(to: To, i: Message, x: Sequence[Value], shape: Shape) -> Tree:
     type_ = shape.type
     return to.emit("iota", (), dtype=type_.dtype, shape=type_.dims, dimension=_only(i))
@@ -310,6 +316,7 @@ READ: dict[str, Read] = {
     "bitcast-convert": _bitcast_convert,
     "compare": _compare,
     "constant": _constant,
+    "reduce-precision": _reduce_precision,
     "iota": _iota,
     "broadcast": _broadcast,
     "reshape": _reshape,

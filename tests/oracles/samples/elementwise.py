@@ -33,14 +33,14 @@ def functions() -> list[Sample]:
         for op in FUNCTIONS:
             given = WHERE.get(op, ANY)
             out.append(sample(f"{op}-{kind}", f"{op} {type_}", type_, exact=False, x0=given))
-        for op, x0, x1 in (
+        for name, x0, x1 in (
             ("power", [2.0, -2.0, 0.0, 0.0, 0.25, -8.0], [3.0, 3.0, -1.0, 0.0, -0.5, 0.5]),
-            ("power", [INF, -INF, NAN, 1.0, -0.0, 5.0], [-1.0, 3.0, 0.0, NAN, 3.0, -INF]),
+            ("power-ends", [INF, -INF, NAN, 1.0, -0.0, 5.0], [-1.0, 3.0, 0.0, NAN, 3.0, -INF]),
             ("atan2", [1.0, -1.0, 0.0, -0.0, 3.0, 0.5], [1.0, -1.0, -1.0, -1.0, 0.0, -2.0]),
-            ("atan2", [INF, -INF, NAN, 1.0, 0.0, 0.0], [INF, 1.0, 1.0, -INF, 0.0, -0.0]),
+            ("atan2-ends", [INF, -INF, NAN, 1.0, 0.0, 0.0], [INF, 1.0, 1.0, -INF, 0.0, -0.0]),
         ):
-            use = f"{op} {kind}[6] {kind}[6]"
-            out.append(sample(f"{op}-{kind}", use, f"{kind}[6]", exact=False, x0=x0, x1=x1))
+            use = f"{name.partition('-')[0]} {kind}[6] {kind}[6]"
+            out.append(sample(f"{name}-{kind}", use, f"{kind}[6]", exact=False, x0=x0, x1=x1))
     return out
 
 

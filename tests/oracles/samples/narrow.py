@@ -25,7 +25,7 @@ def four_bits() -> list[Sample]:
         ("s4", [-8, -8, 7, -7, 5, -1, 3], [-1, 2, 7, 2, 0, -8, 5]),
         ("u4", [15, 8, 7, 0, 5, 1, 3], [15, 2, 9, 2, 0, 15, 5]),
     ):
-        for op in ("add", "subtract", "multiply", "divide", "maximum", "minimum", "and"):
+        for op in ("add", "subtract", "multiply", "divide", "maximum", "minimum", "remainder"):
             use = f"{op} {kind}[7] {kind}[7]"
             out.append(sample(f"{op}-{kind}", use, f"{kind}[7]", x0=x0, x1=x1))
         use = f"compare {kind}[7] {kind}[7] direction=LT"
