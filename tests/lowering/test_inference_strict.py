@@ -30,6 +30,7 @@ KINDS = st.sampled_from(
 SIZES = st.integers(0, 3)
 SHAPES = st.lists(SIZES, max_size=3)
 TYPES = st.builds(tensor, KINDS, SHAPES)
+NUMBER_TYPES = st.builds(tensor, st.sampled_from([f32, s32, DTYPES["u8"]]), SHAPES)
 INDICES = st.builds(tensor, st.sampled_from([s32, DTYPES["u8"]]), SHAPES)
 # Dimension numbers, of which many are nonsense.
 NUMBERS = st.lists(st.sampled_from([0, 0, 1, 1, 2, -1, 3]), max_size=3).map(tuple)
@@ -118,7 +119,7 @@ USES: dict[str, st.SearchStrategy[Use]] = {
     ),
     "all_reduce": use([TYPES], kind=REDUCERS, replica_groups=GROUPS),
     "all_gather": use([TYPES], dimension=NUMBER, replica_groups=GROUPS),
-    "reduce_scatter": use([TYPES], kind=REDUCERS, dimension=NUMBER, replica_groups=GROUPS),
+    "reduce_scatter": use([NUMBER_TYPES], kind=REDUCERS, dimension=NUMBER, replica_groups=GROUPS),
     "all_to_all": use(
         [TYPES],
         split_dimension=st.integers(0, 2),
