@@ -77,12 +77,12 @@ def test_payloads_infinities_and_signed_zeros_keep_their_bits():
     assert literal(module, "n").data == flipped
 
 
-@pytest.mark.parametrize("name", [name for name in DTYPES if name != "pred"])
+@pytest.mark.parametrize("name", [name for name, kind in DTYPES.items() if kind.is_number])
 def test_the_literal_is_what_evaluation_gives_in_every_type(name: str):
     function = Function("f")
     b = Builder(function)
-    x = b.literal([1, 3, 7, 100], dtype(name))
-    y = b.literal([3, 5, 2, 99], dtype(name))
+    x = b.literal([1, 3, 7, 6], dtype(name))
+    y = b.literal([3, 5, 2, 5], dtype(name))
     for op in ("add", "multiply", "divide", "maximum"):
         function.outputs.append((op, b.binary(op, x, y)))
     function.outputs.append(("less", b.compare(x, y, "LT")))

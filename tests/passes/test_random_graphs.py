@@ -102,7 +102,7 @@ def unary(g: Grower) -> Value | None:
     name = g.random.choice(["negate", "abs", "logistic", *SMOOTH])
     if name in ("negate", "logistic", "abs"):
         return g.b.unary(name, x)
-    return g.b.unary(name, g.b.logistic(x) + 0.5)
+    return g.b.unary(name, g.b.add(g.b.logistic(x), 0.5))
 
 
 def clamp(g: Grower) -> Value | None:
