@@ -15,8 +15,9 @@ from passes.core.options import choice
 from passes.core.order import check_order
 from passes.core.registry import register_pipeline
 from passes.fusion.fuse_projections import FuseProjections
+from passes.heads.gather import GatherHeads
 from passes.heads.place import LayOutHeads
-from passes.heads.strategies import AUTO, STRATEGIES
+from passes.heads.strategies import AUTO, GATHERED, STRATEGIES
 from passes.legalize.cache_bits import CacheAsBits
 from passes.legalize.legalize import TARGETS, Legalize
 from passes.sharding.annotate import Shard
@@ -116,6 +117,8 @@ def default(
     ]
     if tp > 1:
         passes += [LayOutHeads(tp=tp, strategy=heads), Shard(tp=tp), Partition()]
+        if heads == GATHERED:
+            passes.append(GatherHeads())
     if target == "cpu":
         passes.append(CacheAsBits())
     return [

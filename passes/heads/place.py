@@ -30,7 +30,8 @@ class LayOutHeads(Pass):
     Rules move them, op by op, into the weights, biases and slopes they come from, and into the
     output projection; the cache keeps the heads that are laid out. In the end only weights are
     taken from, which ``lift-weights`` moves out. Where the heads divide as they are, nothing
-    happens; what cannot be passed, such as a norm over all heads, is refused by name.
+    happens; what cannot be passed, such as a norm over all heads, is refused by name. For
+    ``ALL_GATHER_HEADS`` the pass ``gather-heads`` goes behind ``partition``.
 
     Options:
         tp: ranks.
@@ -128,13 +129,10 @@ f32[1,2,4]
         batch = q[0] if isinstance(q[0], int) else 0
         sizes = Heads(self.tp, heads, kv_heads, size, batch)
         found = head_map(sizes, self.strategy, self.compat)
-        if found.over == "rows" or found.gathered > 1:
-            needs = (
-                "rows divided over ranks" if found.over == "rows" else "keys made by several ranks"
-            )
+        if found.over == "rows":
             raise GraphgenError(
                 "GG0304",
-                f"heads: {found.strategy} needs {needs}, which partition cannot do",
+                f"heads: {found.strategy} needs rows divided over ranks, which partition cannot do",
                 help="choose auto, or another strategy that divides heads",
             )
         return found

@@ -16,6 +16,8 @@ from graphgen.errors import GraphgenError
 from passes.heads.head_map import ZERO, HeadMap, binned, check, least
 
 AUTO = "auto"
+# Behind partition, ``gather-heads`` does the rest of it.
+GATHERED = "ALL_GATHER_HEADS"
 # Nobody's layouts but our own.
 NONE = "none"
 
@@ -149,7 +151,7 @@ STRATEGIES: Mapping[str, Strategy] = {
     "SHARD_OVER_HEADS": _shard,
     "SHARD_OVER_BATCH": _batch,
     "REPLICATED_HEADS": _replicated,
-    "ALL_GATHER_HEADS": _gather,
+    GATHERED: _gather,
 }
 # Whose layouts to make: the strategies there are, and which of them ``auto`` is.
 _NXDI: Mapping[str, Strategy] = {
@@ -160,7 +162,7 @@ _TNX: Mapping[str, Strategy] = {
     "SHARD_OVER_HEADS": _shard_tnx,
     "SHARD_OVER_BATCH": _batch,
     "REPLICATED_HEADS": _replicated,
-    "ALL_GATHER_HEADS": _gather,
+    GATHERED: _gather,
 }
 COMPAT: Mapping[str, tuple[Mapping[str, Strategy], Callable[[Heads], str]]] = {
     NONE: (STRATEGIES, lambda sizes: AUTO),

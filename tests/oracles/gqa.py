@@ -99,7 +99,9 @@ def tnx_maps(tp: int, q: int, kv: int, strategy: str) -> Maps:
     return tuple(queries), tuple(filled(held, padded(len(held), tp)))
 
 
-def grouped_model(q: int, kv: int, *, tp: int = 1, layers: int = 1, bias: bool = False) -> Module:
+def grouped_model(
+    q: int, kv: int, *, tp: int = 1, layers: int = 1, bias: bool = False, size: int = 2
+) -> Module:
     """A llama of these heads and of nothing else worth mentioning; its MLP divides by ``tp``."""
     config: dict[str, object] = {
         "model_type": "llama",
@@ -108,7 +110,7 @@ def grouped_model(q: int, kv: int, *, tp: int = 1, layers: int = 1, bias: bool =
         "num_hidden_layers": layers,
         "num_attention_heads": q,
         "num_key_value_heads": kv,
-        "head_dim": 2,
+        "head_dim": size,
         "vocab_size": 11,
         "max_position_embeddings": 64,
         "attention_bias": bias,
@@ -117,10 +119,10 @@ def grouped_model(q: int, kv: int, *, tp: int = 1, layers: int = 1, bias: bool =
 
 
 def specialized_model(
-    q: int, kv: int, *, tp: int = 1, layers: int = 1, bias: bool = False, rows: int = 3
+    q: int, kv: int, *, tp: int = 1, layers: int = 1, bias: bool = False, size: int = 2
 ) -> Module:
     """The same, with a prefill program and decode programs of two buckets."""
-    module = grouped_model(q, kv, tp=tp, layers=layers, bias=bias)
-    sizes = f"batch=[{rows}],context=[8],tokens=[8,16],in_place=true"
+    module = grouped_model(q, kv, tp=tp, layers=layers, bias=bias, size=size)
+    sizes = "batch=[3],context=[8],tokens=[8,16],in_place=true"
     run_pipeline(module, parse_pipeline(f"canonicalize,specialize{{{sizes}}}"))
     return module

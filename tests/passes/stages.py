@@ -12,6 +12,7 @@ from passes.pipelines import Buckets, default
 EXTRA = {
     "simplify-shape": ("canonicalize", "specialize", "legalize"),
     "fold-constants{exact=true}": ("specialize", "legalize"),
+    "gather-heads": ("partition",),
 }
 
 

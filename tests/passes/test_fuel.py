@@ -25,7 +25,7 @@ AT_ONCE = ("shard", "partition")
 # Passes that find nothing to do in a model as it is written.
 TIDYING = ("canonicalize",)
 # Passes that find nothing to do on two ranks.
-RANKS = {"heads": 4}
+RANKS = {"heads": 4, "gather-heads": 4}
 
 
 def before(name: str, element: str = "bf16", tp: int = 2) -> tuple[Module, Pass]:

@@ -16,6 +16,7 @@ from graphgen.models import build, known_shape
 from lowering.cpu import compile_program
 from passes.core import Pass, parse_pipeline, run_pipeline
 from passes.core.clone import clone_module
+from passes.core.journal import Journal
 from passes.debug import script_for, validate
 from passes.debug.compare import Difference, compare
 from passes.debug.runner import Runner
@@ -71,6 +72,44 @@ def test_every_rank_count_gives_the_unsharded_numbers(row: Row, bias: bool):
         # Three projections of one value became one, and so did gate and up.
         assert [a - b for a, b in zip(apart, dots, strict=True)] == [3] * 3
         assert difference(fused, script, wanted).relative <= 1e-12, strategy
+
+
+GATHERED = "ALL_GATHER_HEADS"
+# Heads of 8 features, of which up to 8 ranks can make a part each.
+GATHERING = [row for row in SWEEP if GATHERED in serving(Heads(*row, 8))]
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("row", GATHERING, ids=str)
+def test_ranks_that_share_a_head_make_parts_of_it(row: Row, bias: bool):
+    tp, q, kv = row
+    module = specialized_model(q, kv, tp=tp, bias=bias, size=8)
+    script = script_for(module)
+    wanted = Runner(module, script).outcomes()
+    split(module, tp, f"strategy={GATHERED}")
+    run_pipeline(module, parse_pipeline("gather-heads"))
+    together = max(tp // kv, 1)
+    for function in module.programs():
+        gathers = [op for op in function.ops if op.name == "all_gather"]
+        assert len(gathers) == (2 if together > 1 else 0)
+        for op in gathers:
+            groups = op.attrs.groups("replica_groups")
+            assert {len(group) for group in groups} == {together}
+            assert op.operands[0].shape[-1] == 8 // together
+    assert difference(module, script, wanted).relative <= 1e-12
+    prepared(module)
+    assert difference(module, script, wanted).relative <= 1e-12
+
+
+def test_gathering_applies_to_five_rows_and_says_why_not_elsewhere():
+    assert len([row for row in GATHERING if row[0] > row[2]]) >= 5
+    module = specialized_model(9, 3, tp=4)
+    split(module, 4)
+    run_pipeline(module, parse_pipeline("gather-heads"), journal=(journal := Journal()))
+    assert journal.applications == []
+    miss = journal.nearest("gather-parts", LAYER)
+    assert miss is not None
+    assert miss.no.reason == "ranks do not take the same blocks in equal groups"
 
 
 SMALL = [row for row in SWEEP if row[0] <= 8]
