@@ -28,5 +28,6 @@ def read_layer_types(reader: ConfigReader, slides: Sequence[bool]) -> tuple[str,
 
 
 def ends(types: Sequence[str]) -> tuple[str, ...]:
-    """The types of a twin's two layers: the first one's and the last one's."""
-    return (types[0], types[-1]) if len(types) > 1 else tuple(types)
+    """The types of a twin's two layers: the first one's, and the other type if there is one."""
+    other = next((item for item in reversed(types) if item != types[0]), types[-1])
+    return (types[0], other) if len(types) > 1 else tuple(types)

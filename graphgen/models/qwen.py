@@ -49,7 +49,7 @@ class QwenConfig(DecoderConfig):
         )
 
     def mini(self) -> QwenConfig:
-        """See :func:`~graphgen.models.decoder.smaller`; the first and the last kind of layer."""
+        """See :func:`~graphgen.models.decoder.smaller`; a layer of each kind."""
         types, window = ends(self.layer_types), self.sliding_window and 8
         return replace(smaller(self), layer_types=types, sliding_window=window)
 

@@ -9,6 +9,7 @@ from graphgen.errors import GraphgenError
 from graphgen.ir import DType, Module
 from graphgen.models.bloom import BLOOM
 from graphgen.models.family import PHASES, AnyFamily, ModelConfig
+from graphgen.models.gemma3 import GEMMA3
 from graphgen.models.gpt2 import GPT2
 from graphgen.models.gpt_neox import GPT_NEOX
 from graphgen.models.gptj import GPTJ
@@ -18,7 +19,18 @@ from graphgen.models.opt import OPT
 from graphgen.models.qwen import QWEN2, QWEN3
 from graphgen.models.shapes import SHAPES
 
-_ALL: tuple[AnyFamily, ...] = (LLAMA, MISTRAL, QWEN2, QWEN3, GPT2, OPT, BLOOM, GPTJ, GPT_NEOX)
+_ALL: tuple[AnyFamily, ...] = (
+    LLAMA,
+    MISTRAL,
+    QWEN2,
+    QWEN3,
+    GEMMA3,
+    GPT2,
+    OPT,
+    BLOOM,
+    GPTJ,
+    GPT_NEOX,
+)
 FAMILIES: Mapping[str, AnyFamily] = {family.model_type: family for family in _ALL}
 
 

@@ -26,7 +26,7 @@ from tests.oracles.families import CASES, DECODER, ORACLES
 def test_weights_are_those_of_the_checkpoint(family: str, variant: str):
     oracle = ORACLES[family]
     given = {**oracle.sizes, **oracle.variants[variant]}
-    config = getattr(transformers, f"{oracle.name}Config")(**given)
+    config = getattr(transformers, oracle.config)(**given)
     with torch.device("meta"):
         model = getattr(transformers, f"{oracle.name}{oracle.head}")(config)
     tied = {"lm_head.weight"} if config.tie_word_embeddings else set[str]()
@@ -41,12 +41,12 @@ def test_a_configuration_comes_back(family: str, variant: str):
     """As transformers writes it, whole or only what differs, and as we write it."""
     oracle = ORACLES[family]
     given = {**oracle.sizes, **oracle.variants[variant]}
-    config = getattr(transformers, f"{oracle.name}Config")(**given)
+    config = getattr(transformers, oracle.config)(**given)
     read = read_model_config(json.loads(config.to_json_string(use_diff=False)))
     assert read_model_config(json.loads(config.to_json_string(use_diff=True))) == read
     again = json.loads(json.dumps(read.to_hf()))
     assert read_model_config(again) == read
-    theirs = getattr(transformers, f"{oracle.name}Config")(**again)
+    theirs = getattr(transformers, oracle.config)(**again)
     assert read_model_config(json.loads(theirs.to_json_string(use_diff=False))) == read
 
 
@@ -54,9 +54,9 @@ def test_a_configuration_comes_back(family: str, variant: str):
 def test_defaults_are_those_of_transformers(family: str):
     # GPT-NeoX's default needs the error function.
     given = {"hidden_act": "gelu_new"} if family == "gpt_neox" else {}
-    theirs = getattr(transformers, f"{ORACLES[family].name}Config")(**given)
+    theirs = getattr(transformers, ORACLES[family].config)(**given)
     sizes = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads")
-    required = family in ("llama", "mistral", "qwen2", "qwen3")
+    required = family in ("llama", "mistral", "qwen2", "qwen3", "gemma3_text")
     needed = {key: getattr(theirs, key) for key in sizes if required}
     needed |= {"vocab_size": theirs.vocab_size, "model_type": family, **given}
     whole = json.loads(theirs.to_json_string(use_diff=False))
@@ -115,6 +115,11 @@ REFUSED: Mapping[str, Mapping[str, object]] = {
     "gpt_neox: another rope": {
         "model_type": "gpt_neox",
         "rope_parameters": {"rope_type": "yarn", "factor": 4.0},
+    },
+    "gemma3: scores brought within bounds": {
+        **DECODER,
+        "model_type": "gemma3_text",
+        "attn_logit_softcapping": 50.0,
     },
     "bloom: heads that do not divide": {"model_type": "bloom", "hidden_size": 100, "n_head": 3},
     "bloom: two names, two values": {"model_type": "bloom", "n_embed": 64, "hidden_size": 32},

@@ -158,6 +158,7 @@ def parameters(module: Module) -> int:
         ("mistral-7b", 7.2417e9),
         ("qwen2-7b", 7.6156e9),
         ("qwen3-8b", 8.1907e9),
+        ("gemma-3-1b", 999.9e6),
         ("gpt2", 124.44e6),
         ("gpt2-medium", 354.82e6),
         ("gpt2-large", 774.03e6),

@@ -17,6 +17,7 @@ class Oracle:
     Attributes:
         name: of its classes, without ``Config`` and what the model class ends in.
         head: what the model class ends in.
+        text: what stands before ``Config`` in the name of the configuration.
         sizes: of the configuration; the vocabulary is odd.
         variants: changes of the configuration, each a model of its own; ``plain`` is among them.
     """
@@ -25,6 +26,12 @@ class Oracle:
     sizes: dict[str, Any]
     variants: dict[str, dict[str, Any]] = field(default_factory=dict[str, Any])
     head: str = "ForCausalLM"
+    text: str = ""
+
+    @property
+    def config(self) -> str:
+        """Name of the configuration's class."""
+        return f"{self.name}{self.text}Config"
 
     def model(self, variant: str = "plain", **changes: Any) -> PreTrainedModel:
         """A random model in which everything matters.
@@ -37,7 +44,7 @@ class Oracle:
 
         torch.manual_seed(0)
         given = {"initializer_range": 0.3, **self.sizes, **self.variants[variant], **changes}
-        config = getattr(transformers, f"{self.name}Config")(**given, attn_implementation="eager")
+        config = getattr(transformers, self.config)(**given, attn_implementation="eager")
         model = getattr(transformers, f"{self.name}{self.head}")(config)
         with torch.no_grad():
             for name, tensor in model.named_parameters():
@@ -114,6 +121,22 @@ ORACLES: dict[str, Oracle] = {
             "biases": {"attention_bias": True, "tie_word_embeddings": True},
             "square": {"head_dim": 8, "rms_norm_eps": 1e-2},
         },
+    ),
+    "gemma3_text": Oracle(
+        "Gemma3",
+        {
+            **DECODER,
+            "head_dim": 12,
+            "query_pre_attn_scalar": 20,
+            "sliding_window": 4,
+            "layer_types": ["sliding_attention", "full_attention"],
+        },
+        {
+            "plain": {},
+            "biases, not tied": {"attention_bias": True, "tie_word_embeddings": False},
+            "all slide": {"layer_types": ["sliding_attention"] * 2, "head_dim": 8},
+        },
+        text="Text",
     ),
     "gpt2": Oracle(
         "GPT2",
