@@ -129,18 +129,30 @@ def test_devices_give_the_unsharded_numbers(row: Row, fused: bool):
     wanted = Runner(module, script).outcomes()
     split(module, tp)
     if fused:
-        prepared(module)
-    else:
-        run_pipeline(module, parse_pipeline("lift-weights"))
-    run_pipeline(module, parse_pipeline("legalize,cse,dce"))
+        run_pipeline(module, parse_pipeline("fuse-projections"))
+    assert compare(wanted, on_devices(module, script)).relative <= 1e-5
+
+
+def test_devices_gather_parts_of_heads():
+    module = specialized_model(28, 4, tp=8, bias=True, size=8)
+    script = script_for(module)
+    wanted = Runner(module, script).outcomes()
+    split(module, 8, f"strategy={GATHERED}")
+    run_pipeline(module, parse_pipeline("gather-heads"))
+    assert compare(wanted, on_devices(module, script)).relative <= 1e-5
+
+
+def on_devices(module: Module, script: Script) -> list[dict[str, Array]]:
+    """What a partitioned module gives on as many virtual devices as it has ranks."""
+    run_pipeline(module, parse_pipeline("lift-weights,legalize,cse,dce"))
     programs = {f.name: compile_program(module, f) for f in module.programs()}
-    on_devices = Runner(
+    runner = Runner(
         module,
         script,
         lambda module, function, inputs: programs[function.name].run_numpy(inputs),
         NATIVE,
     )
-    assert compare(wanted, on_devices.outcomes()).relative <= 1e-5
+    return runner.outcomes()
 
 
 def weights_on_ranks(module: Module, weights: dict[str, Array]) -> list[dict[str, Array]]:
