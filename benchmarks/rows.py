@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from graphgen.whole_file import write_whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +64,4 @@ def _cell(value: int | float | str) -> str:
 def write_json(rows: Sequence[Row], path: Path) -> None:
     """Write the rows as a JSON array; the file is whole, or what it was before."""
     text = json.dumps([row.as_json() for row in rows], indent=2) + "\n"
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(name, path)
-    except BaseException:
-        os.unlink(name)
-        raise
+    write_whole(path, text.encode())

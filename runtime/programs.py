@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
-import tempfile
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -12,6 +10,7 @@ from pathlib import Path
 
 from graphgen.errors import GraphgenError
 from graphgen.ir import Module
+from graphgen.whole_file import write_whole
 from lowering.cpu import CpuProgram, compile_program, load_program
 from lowering.cpu.program import program_key, serialize_program
 from lowering.stablehlo import emit_stablehlo
@@ -120,24 +119,4 @@ def _read_checked(path: Path) -> bytes | None:
 
 
 def _write_checked(path: Path, data: bytes) -> None:
-    write_whole(path, hashlib.sha256(data).digest() + data)
-
-
-def write_whole(path: Path, data: bytes) -> None:
-    """Write a file so that it is there whole or not at all (GG0704 when it cannot be written)."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, path)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
-    except OSError as error:
-        raise GraphgenError(
-            "GG0704", f"cannot write {path}: {error.strerror or error}", help="nothing was changed"
-        ) from error
+    write_whole(path, hashlib.sha256(data).digest() + data, parents=True)

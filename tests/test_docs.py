@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-GUIDE = ROOT / "docs" / "writing-a-pass.md"
+# Guides, and the least number of commands each shows.
+GUIDES = {"writing-a-pass.md": 8, "debugging.md": 7}
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```\n", re.MULTILINE | re.DOTALL)
 # What may differ from machine to machine or with every edit: measured numbers, lines of a file.
 MEASURED = re.compile(r"\b\d+(\.\d+)?e[+-]\d+\b|\b\d+\.\d+s?\b")
@@ -29,13 +30,14 @@ def run(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
     environment = {
         **os.environ,
         "PATH": scripts + os.pathsep + os.environ["PATH"],
+        # This checkout, whichever is installed.
+        "PYTHONPATH": str(ROOT),
         "JAX_PLATFORMS": "cpu",
         "PIP_DISABLE_PIP_VERSION_CHECK": "1",
         "PIP_NO_INDEX": "1",
         "PIP_ROOT_USER_ACTION": "ignore",
         "PYTEST_ADDOPTS": "-p no:cacheprovider",
     }
-    environment.pop("PYTHONPATH", None)
     return subprocess.run(
         command,
         cwd=folder,
@@ -70,10 +72,12 @@ def comparable(text: str) -> str:
     return "\n".join(lines)
 
 
-def test_the_guide_to_writing_a_pass(tmp_path: Path):
-    text = GUIDE.read_text(encoding="utf-8")
+@pytest.mark.parametrize("name", GUIDES)
+def test_a_guide_shows_what_happens(name: str, tmp_path: Path):
+    guide = ROOT / "docs" / name
+    text = guide.read_text(encoding="utf-8")
     commands = 0
-    for language, block in blocks(GUIDE):
+    for language, block in blocks(guide):
         if language == "console":
             commands += block.count("$ ")
             actual = session(block, tmp_path)
@@ -82,12 +86,12 @@ def test_the_guide_to_writing_a_pass(tmp_path: Path):
             else:
                 assert comparable(actual) == comparable(block)
         else:
-            name = re.match(r"# ([\w.]+)\n", block)
-            assert name, f"a {language} block that names no file"
-            (tmp_path / name[1]).write_text(block, encoding="utf-8")
+            named = re.match(r"# ([\w.]+)\n", block)
+            assert named, f"a {language} block that names no file"
+            (tmp_path / named[1]).write_text(block, encoding="utf-8")
     if os.environ.get("GRAPHGEN_UPDATE_GOLDEN"):
-        GUIDE.write_text(text, encoding="utf-8")
-    assert commands >= 8
+        guide.write_text(text, encoding="utf-8")
+    assert commands >= GUIDES[name]
 
 
 def test_wrong_numbers_and_words_in_the_guide_would_show():

@@ -121,6 +121,18 @@ def _paint(line: str) -> str:
     return line
 
 
+def paint_diff(text: str) -> str:
+    """A unified diff in the colors people know."""
+    colors = {"-": "red", "+": "green", "@": "cyan", "#": "bright_black"}
+    painted = [
+        typer.style(line, fg=colors[line[0]], bold=line.startswith(("---", "+++")))
+        if line[:1] in colors
+        else line
+        for line in text.split("\n")
+    ]
+    return "\n".join(painted)
+
+
 def table(
     headers: Sequence[str], rows: Sequence[Sequence[str]], stream: TextIO, *, numeric: int = 0
 ) -> str:

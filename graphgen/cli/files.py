@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import secrets
 import sys
 from collections.abc import Callable, Sequence
 from io import BufferedReader
@@ -12,6 +10,7 @@ from typing import BinaryIO, cast
 
 from graphgen.cli.console import write_stdout, write_stdout_bytes
 from graphgen.errors import GraphgenError
+from graphgen.whole_file import unwritable, write_whole
 
 STANDARD = "-"
 
@@ -35,9 +34,9 @@ def check_output(name: str) -> None:
     if name == STANDARD:
         return
     if path.is_dir():
-        raise _unwritable(name, "it is a folder", "name a file")
+        raise unwritable(name, "it is a folder", "name a file")
     if not path.parent.is_dir():
-        raise _unwritable(name, f"there is no folder '{path.parent}'", "create the folder first")
+        raise unwritable(name, f"there is no folder '{path.parent}'", "create the folder first")
 
 
 def write_text(name: str, text: str) -> None:
@@ -65,43 +64,16 @@ def write_file(name: str, write: Callable[[BinaryIO], object]) -> None:
         GraphgenError: GG0704 when it cannot be written; ``name`` is as it was before.
     """
     check_output(name)
-    try:
-        path = Path(name).resolve()
-        if path.exists() and not path.is_file():
-            with path.open("wb") as file:
-                write(file)
-        else:
-            _replace(path, write)
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        raise _unwritable(name, error.strerror or str(error)) from error
-
-
-def _replace(path: Path, write: Callable[[BinaryIO], object]) -> None:
-    part = path.with_name(f".graphgen-{secrets.token_hex(6)}.part")
-    try:
-        with part.open("xb") as file:
-            write(file)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
-    except BaseException:
-        part.unlink(missing_ok=True)
-        raise
+    write_whole(Path(name), write)
 
 
 def make_folder(name: str) -> Path:
     """The folder ``name``, created if it is not there (GG0704)."""
     path = Path(name)
     if path.exists() and not path.is_dir():
-        raise _unwritable(name, "it is a file", "name a folder")
+        raise unwritable(name, "it is a file", "name a folder")
     try:
         path.mkdir(exist_ok=True)
     except OSError as error:
-        raise _unwritable(name, error.strerror or str(error)) from error
+        raise unwritable(name, error.strerror or str(error)) from error
     return path
-
-
-def _unwritable(name: str, reason: str, help: str = "") -> GraphgenError:
-    return GraphgenError("GG0704", f"cannot write '{name}': {reason}", help=help)

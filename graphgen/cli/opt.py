@@ -3,52 +3,110 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from graphgen.cli.console import Json, note_remarks, table
+from graphgen.cli.console import Json, colored, note, note_remarks, paint_diff, table
 from graphgen.cli.files import STANDARD, check_output
 from graphgen.cli.module_file import read_module, write_module
 from graphgen.cli.pass_list import load_passes
 
 if TYPE_CHECKING:
-    from passes.core import PassReport
+    from passes.core import Pass, PassReport
+    from passes.core.journal import Journal
+    from passes.core.watch import Watcher
+    from passes.debug.decisions import Site
+    from passes.debug.watchers import PrintAfter
+
+File = Annotated[
+    str, typer.Argument(metavar="FILE", help="IR text, StableHLO or HLO; - is standard input.")
+]
+Pipeline = Annotated[
+    str,
+    typer.Option(
+        "-p",
+        "--pipeline",
+        metavar="PIPELINE",
+        help="Passes and pipelines: name,name{option=value}.",
+    ),
+]
+Output = Annotated[
+    str, typer.Option("-o", "--output", metavar="OUT.gg", help="Where to write; - is stdout.")
+]
+Plugin = Annotated[
+    list[str] | None, typer.Option("--plugin", metavar="FILE.py", help="A file with passes.")
+]
+Before = Annotated[
+    str, typer.Option("--print-before", metavar="PASS|ALL", help="Show the module before a pass.")
+]
+After = Annotated[
+    str,
+    typer.Option(
+        "--print-after",
+        metavar="CHANGED|PASS|ALL",
+        help="Show the module after a pass; CHANGED is a diff of what each pass changed.",
+    ),
+]
+DumpTo = Annotated[
+    str,
+    typer.Option("--dump", metavar="DIR", help="Write the module after each pass that changes it."),
+]
+Start = Annotated[
+    str, typer.Option("--start-at", metavar="PASS", help="Leave out the passes before this one.")
+]
+Stop = Annotated[
+    str, typer.Option("--stop-after", metavar="PASS", help="Leave out the passes after this one.")
+]
+FuelText = Annotated[
+    str,
+    typer.Option(
+        "--fuel", metavar="N|PASS=N", help="Make only so many rewrites, in all or in a pass."
+    ),
+]
+Stats = Annotated[bool, typer.Option("--stats", help="Show on stderr what each pass did.")]
+Time = Annotated[bool, typer.Option("--time", help="The same, with the time it took.")]
+Tell = Annotated[
+    bool,
+    typer.Option(
+        "--decisions", help="Show which rule applied where, and what came near and why not."
+    ),
+]
+AsJson = Annotated[
+    bool, typer.Option("--json", help="Print what each pass did as JSON; needs -o OUT.gg.")
+]
 
 
 def opt(
-    file: Annotated[
-        str, typer.Argument(metavar="FILE", help="IR text, StableHLO or HLO; - is standard input.")
-    ],
-    pipeline: Annotated[
-        str,
-        typer.Option(
-            "-p", "--pipeline", metavar="PIPELINE", help="Passes: name,name{option=value}."
-        ),
-    ],
-    output: Annotated[
-        str, typer.Option("-o", "--output", metavar="OUT.gg", help="Where to write; - is stdout.")
-    ] = STANDARD,
-    plugin: Annotated[
-        list[str] | None, typer.Option("--plugin", metavar="FILE.py", help="A file with passes.")
-    ] = None,
-    stats: Annotated[
-        bool, typer.Option("--stats", help="Show on stderr what each pass did.")
-    ] = False,
-    time: Annotated[bool, typer.Option("--time", help="The same, with the time it took.")] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print what each pass did as JSON; needs -o OUT.gg.")
-    ] = False,
+    file: File,
+    pipeline: Pipeline,
+    output: Output = STANDARD,
+    plugin: Plugin = None,
+    print_before: Before = "",
+    print_after: After = "",
+    dump: DumpTo = "",
+    start_at: Start = "",
+    stop_after: Stop = "",
+    fuel: FuelText = "",
+    stats: Stats = False,
+    time: Time = False,
+    decisions: Tell = False,
+    as_json: AsJson = False,
 ) -> None:
     """Run passes over a module and write the module that results.
 
-    The module is checked after every pass. 'graphgen passes' lists the passes and their options.
+    The module is checked after every pass. What is shown goes to stderr. A pass is named as in the
+    pipeline; cse#2 is its second cse. 'graphgen passes' lists the passes and their options.
 
     \b
     Examples:
       graphgen opt m.gg -p canonicalize,dce --stats -o out.gg
       graphgen opt m.gg -p 'specialize{batch=[1,4],context=[128],tokens=[128]}' --time
+      graphgen opt m.gg -p 'default{tp=2}' --print-after CHANGED -o out.gg
+      graphgen opt m.gg -p default --stop-after fuse-projections --dump passes/ -o fused.gg
+      graphgen opt fused.gg -p default --start-at lift-weights --decisions -o out.gg
       graphgen build llama-3.1-8b --mini | graphgen opt - -p 'shard{tp=2},partition'
     """
     if as_json and output == STANDARD:
@@ -56,34 +114,95 @@ def opt(
             "needs -o OUT.gg: standard output is the module", param_hint="'--json'"
         )
     from passes.core import run_pipeline
+    from passes.core.fuel import parse_fuel
+    from passes.core.journal import Journal
     from passes.core.plugins import load_file
-    from passes.pipelines import parse
 
     check_output(output)
     load_passes()
     for path in plugin or []:
         load_file(path)
-    passes = parse(pipeline)
+    passes = _part(pipeline, start_at, stop_after)
+    changes = _changes(print_after, silent=as_json)
+    watch = _watchers(passes, print_before, print_after, dump, changes)
     module = read_module(file)
-    reports = run_pipeline(module, passes)
+    journal = Journal() if decisions else None
+    limit = parse_fuel(fuel, "--fuel") if fuel else None
+    reports = run_pipeline(module, passes, fuel=limit, journal=journal, watch=watch)
     note_remarks(reports)
-    write_module(module, output, as_json=as_json, more={"passes": _facts(reports)})
-    if (stats or time) and not as_json:
-        sys.stderr.write(_table(reports, time=time))
+    for report in reports:
+        if report.stopped:
+            note(f"the fuel was used up in {report.name}")
+    more = {"passes": _facts(reports, changes), **_decisions_json(journal)}
+    write_module(module, output, as_json=as_json, more=more)
+    if not as_json:
+        shown = _table(reports, time=time) if stats or time else ""
+        sys.stderr.write(shown + _decisions_text(journal))
 
 
-def _facts(reports: Sequence[PassReport]) -> list[Json]:
-    return [
-        {
-            "pass": report.name,
-            "ops_before": report.ops_before,
-            "ops_after": report.ops_after,
-            "applications": report.applications,
-            "seconds": report.seconds,
-            "remarks": report.remarks,
-        }
-        for report in reports
-    ]
+def _part(pipeline: str, start: str, stop: str) -> list[Pass]:
+    """The passes from one to another."""
+    from passes.debug.watchers import pick
+    from passes.pipelines import parse
+
+    passes = parse(pipeline)
+    first = pick(passes, start, "--start-at") if start else 0
+    last = pick(passes, stop, "--stop-after") if stop else len(passes) - 1
+    if start and stop and last < first:
+        raise typer.BadParameter(f"{stop} comes before {start}", param_hint="'--stop-after'")
+    return passes[first : last + 1]
+
+
+def _changes(print_after: str, *, silent: bool) -> PrintAfter | None:
+    """What collects a diff of every pass, where that is asked for."""
+    from passes.debug.watchers import CHANGED, PrintAfter
+
+    if print_after != CHANGED:
+        return None
+    return PrintAfter(CHANGED, (lambda text: None) if silent else _write_diff)
+
+
+def _watchers(
+    passes: Sequence[Pass], before: str, after: str, dump: str, changes: PrintAfter | None
+) -> list[Watcher]:
+    from passes.debug.watchers import ALL, Dump, PrintAfter, PrintBefore, pick
+
+    def number(name: str, option: str) -> int | str:
+        return name if name == ALL else pick(passes, name, option) + 1
+
+    watch: list[Watcher] = []
+    if before:
+        watch.append(PrintBefore(number(before, "--print-before"), sys.stderr.write))
+    if changes is not None:
+        watch.append(changes)
+    elif after:
+        watch.append(PrintAfter(number(after, "--print-after"), sys.stderr.write))
+    if dump:
+        watch.append(Dump(Path(dump)))
+    return watch
+
+
+def _write_diff(text: str) -> None:
+    sys.stderr.write(paint_diff(text) if colored(sys.stderr) else text)
+
+
+def _facts(reports: Sequence[PassReport], changes: PrintAfter | None) -> list[Json]:
+    facts: list[Json] = []
+    for index, report in enumerate(reports):
+        diff: dict[str, Json] = {} if changes is None else {"diff": changes.diffs[index]}
+        facts.append(
+            {
+                "pass": report.name,
+                "ops_before": report.ops_before,
+                "ops_after": report.ops_after,
+                "applications": report.applications,
+                "stopped": report.stopped,
+                "seconds": report.seconds,
+                "remarks": report.remarks,
+                **diff,
+            }
+        )
+    return facts
 
 
 def _table(reports: Sequence[PassReport], *, time: bool) -> str:
@@ -99,3 +218,54 @@ def _table(reports: Sequence[PassReport], *, time: bool) -> str:
         for report in reports
     ]
     return table(headers, rows, sys.stderr, numeric=4)
+
+
+def _decisions_json(journal: Journal | None) -> dict[str, Json]:
+    if journal is None:
+        return {}
+    from passes.debug.decisions import decisions
+
+    found = decisions(journal)
+    made: list[Json] = [
+        {**_site(site), "times": {str(times): layers for times, layers in counts.items()}}
+        for site, counts in found.made.items()
+    ]
+    near: list[Json] = [{**_site(site), "reason": why} for site, why in found.near.items()]
+    return {"decisions": {"made": made, "near": near}}
+
+
+def _site(site: Site) -> dict[str, Json]:
+    return {
+        "pass": site.pass_name,
+        "rule": site.rule,
+        "function": site.function,
+        "scope": site.scope,
+    }
+
+
+def _decisions_text(journal: Journal | None) -> str:
+    if journal is None:
+        return ""
+    from passes.debug.decisions import decisions
+
+    found = decisions(journal)
+    rows = [
+        [site.pass_name, site.rule, f"@{site.function}", site.scope, _times(counts)]
+        for site, counts in found.made.items()
+    ]
+    headers = ["pass", "rule", "function", "scope", ""]
+    text = "\n" + table(headers, rows, sys.stderr)
+    rows = [
+        [site.pass_name, site.rule, f"@{site.function}", site.scope, why]
+        for site, why in found.near.items()
+    ]
+    headers[-1] = "did not apply: nearest"
+    return text + ("\n" + table(headers, rows, sys.stderr) if rows else "")
+
+
+def _times(counts: Mapping[int, int]) -> str:
+    """``2 x in 32 places``: how often in a layer, in how many layers."""
+    return ", ".join(
+        f"{times} x" + (f" in {layers} places" if layers > 1 else "")
+        for times, layers in sorted(counts.items())
+    )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 
 from graphgen.ir import Attrs, Entry, Function, Module, Op, Value
 from graphgen.ir.loc import UNKNOWN, Loc
@@ -23,21 +24,38 @@ def print_module(module: Module, *, locs: bool = True) -> str:
         module: what to print.
         locs: with the provenance comment behind each op.
     """
-    mesh = ",".join(f"{axis}:{size}" for axis, size in module.mesh.items())
-    head = f"module @{module.name} level={module.level}" + (f" mesh={mesh}" if mesh else "")
-    lines = [f"{head} {{"]
-    lines += [f"  meta {key} = {json.dumps(text)}" for key, text in module.meta.items()]
-    lines += [f"  {_entry(row)}" for row in module.interface.values()]
-    lines.append("}")
+    lines = _head(module)
     for function in module.functions.values():
         lines.append("")
         lines += _function(function, locs)
     return "\n".join(lines) + "\n"
 
 
-def print_function(function: Function, *, locs: bool = True) -> str:
-    """The text of one function, as it stands inside its module."""
-    return "\n".join(_function(function, locs)) + "\n"
+def _head(module: Module) -> list[str]:
+    mesh = ",".join(f"{axis}:{size}" for axis, size in module.mesh.items())
+    head = f"module @{module.name} level={module.level}" + (f" mesh={mesh}" if mesh else "")
+    lines = [f"{head} {{"]
+    lines += [f"  meta {key} = {json.dumps(text)}" for key, text in module.meta.items()]
+    lines += [f"  {_entry(row)}" for row in module.interface.values()]
+    return [*lines, "}"]
+
+
+def print_function(
+    function: Function, *, locs: bool = True, names: Mapping[Value, str] | None = None
+) -> str:
+    """The text of one function, as it stands inside its module.
+
+    Args:
+        function: what to print.
+        locs: with the provenance comment behind each op.
+        names: ``%name`` of every value; by default those of :func:`value_names`.
+    """
+    return "\n".join(_function(function, locs, names)) + "\n"
+
+
+def print_interface(module: Module) -> str:
+    """The head of a module's text: what it is, its free text, its interface."""
+    return "\n".join(_head(module)) + "\n"
 
 
 def _entry(row: Entry) -> str:
@@ -53,8 +71,10 @@ def _entry(row: Entry) -> str:
     return text
 
 
-def _function(function: Function, locs: bool) -> list[str]:
-    names = value_names(function)
+def _function(
+    function: Function, locs: bool, known: Mapping[Value, str] | None = None
+) -> list[str]:
+    names = value_names(function) if known is None else known
     head = f"func @{function.name}"
     if function.phase:
         head += f" phase={function.phase}"
@@ -107,7 +127,7 @@ def attr_text(op: Op) -> str:
     return found
 
 
-def _op(op: Op, names: dict[Value, str], locs: bool) -> str:
+def _op(op: Op, names: Mapping[Value, str], locs: bool) -> str:
     if len(op.results) == 1:
         result = op.results[0]
         left, types = names[result], _type(result)

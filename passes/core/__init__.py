@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from passes.core.pass_ import Pass
-from passes.core.pipeline import PassReport, paused_gc, run_pipeline
+from passes.core.pipeline import paused_gc, run_pipeline
 from passes.core.registry import PASSES, find_pass, parse_pipeline, register
 from passes.core.rewriter import Rewriter
 from passes.core.rule import No, Rule, no, rule
+from passes.core.settings import debug
+from passes.core.watch import PassReport
 
 __all__ = [
     "PASSES",
@@ -15,6 +17,7 @@ __all__ = [
     "PassReport",
     "Rewriter",
     "Rule",
+    "debug",
     "find_pass",
     "no",
     "parse_pipeline",

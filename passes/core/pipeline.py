@@ -6,37 +6,18 @@ import gc
 import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from graphgen.errors import GraphgenError
 from graphgen.ir import Module
 from passes.core.check import Checker
+from passes.core.fuel import Fuel, labels
 from passes.core.journal import Journal
 from passes.core.order import check_order
 from passes.core.pass_ import Pass
 from passes.core.rewriter import Rewriter
-from passes.core.settings import Verify, debugging
-
-
-@dataclass(frozen=True, slots=True)
-class PassReport:
-    """What one pass did.
-
-    Attributes:
-        name: the pass with its options.
-        ops_before, ops_after: ops in all functions.
-        applications: rewrites made.
-        seconds: wall time, checks excluded.
-        changed: whether the module is another one by its fingerprint; ``None`` where nobody looked.
-        remarks: what the pass has to say to the user.
-    """
-
-    name: str
-    ops_before: int
-    ops_after: int
-    applications: int
-    seconds: float
-    changed: bool | None = None
-    remarks: tuple[str, ...] = ()
+from passes.core.settings import Debugging, Verify, debugging
+from passes.core.watch import PassReport, Step, Watcher
 
 
 @contextmanager
@@ -56,8 +37,10 @@ def run_pipeline(
     passes: Sequence[Pass],
     *,
     verify: int | None = None,
+    fuel: Fuel | None = None,
     after: Callable[[Pass, Module], None] | None = None,
     journal: Journal | None = None,
+    watch: Sequence[Watcher] = (),
 ) -> list[PassReport]:
     """Run ``passes`` on ``module`` in place.
 
@@ -65,8 +48,13 @@ def run_pipeline(
         module: changed in place.
         passes: in order.
         verify: what is checked after each pass; by default what :func:`debugging` says.
-        after: called after each pass, e.g. to print.
+        fuel: how many rewrites are made; by default what :func:`debugging` says.
+        after: called after each pass.
         journal: where every rewrite is recorded.
+        watch: who looks on, besides those :func:`debugging` asks for.
+
+    Returns:
+        A report for each pass that ran: all of them, unless the fuel of the pipeline was used up.
 
     Raises:
         GraphgenError: GG0303 before any pass runs when one of them cannot run where it stands,
@@ -74,24 +62,100 @@ def run_pipeline(
             pass named.
     """
     check_order(passes, module)
-    reports: list[PassReport] = []
-    checker = Checker(module, debugging().verify if verify is None else Verify(verify))
+    settings = debugging()
+    watchers = [*watch, *_watchers(settings)]
+    if journal is None and any(watcher.journal for watcher in watchers):
+        journal = Journal()
+    limits = settings.fuel if fuel is None else fuel
+    _check_fuel(limits, passes)
+    checker = Checker(module, settings.verify if verify is None else Verify(verify))
+    running = _Running(module, passes, checker, journal, limits, watchers, after)
     with paused_gc():
-        for item in passes:
-            reports.append(_run_one(module, item, checker, journal))
-            if after is not None:
-                after(item, module)
-    return reports
+        return running.run()
 
 
-def _run_one(module: Module, item: Pass, checker: Checker, journal: Journal | None) -> PassReport:
-    before = module.op_count()
+def _watchers(settings: Debugging) -> list[Watcher]:
+    """Who looks on because the settings say so."""
+    if not settings.level and not settings.dump:
+        return []
+    from passes.debug.watchers import watchers_of
+
+    return watchers_of(settings)
+
+
+def _check_fuel(fuel: Fuel, passes: Sequence[Pass]) -> None:
+    """A limit for a pass that is not there would go unnoticed (GG0705)."""
+    known = labels(passes)
+    for label in fuel.of_pass:
+        if label not in known:
+            raise GraphgenError(
+                "GG0705", f"fuel for '{label}'", help=f"the pipeline has {', '.join(known)}"
+            )
+
+
+@dataclass(slots=True)
+class _Running:
+    module: Module
+    passes: Sequence[Pass]
+    checker: Checker
+    journal: Journal | None
+    fuel: Fuel
+    watchers: Sequence[Watcher]
+    after: Callable[[Pass, Module], None] | None
+    reports: list[PassReport] = field(default_factory=list[PassReport])
+
+    def run(self) -> list[PassReport]:
+        """Every pass, as far as the fuel goes."""
+        spent = 0
+        for number, (item, label) in enumerate(zip(self.passes, labels(self.passes), strict=True)):
+            limit = self.fuel.limit(label, spent)
+            report = self.one(number, item, limit)
+            self.reports.append(report)
+            spent += report.applications
+            if self.after is not None:
+                self.after(item, self.module)
+            if report.stopped:
+                if self.fuel.total is not None and spent >= self.fuel.total:
+                    break
+                check_order(self.passes[number + 1 :], self.module)
+        return self.reports
+
+    def one(self, number: int, item: Pass, limit: int | None) -> PassReport:
+        """Run one pass, check what it left, and tell those who look on."""
+        module, journal = self.module, self.journal
+        step = Step(number + 1, len(self.passes), item, module)
+        for watcher in self.watchers:
+            watcher.before(step)
+        seen = (len(journal.applications), len(journal.misses)) if journal is not None else (0, 0)
+        before = module.op_count()
+        rewriter, seconds = run_pass(item, module, journal, limit)
+        report = PassReport(
+            str(item),
+            before,
+            module.op_count(),
+            rewriter.applications,
+            seconds,
+            self.checker.after(item, rewriter),
+            rewriter.exhausted,
+            tuple(rewriter.remarks),
+        )
+        for watcher in self.watchers:
+            if journal is None:
+                watcher.after(step, report, (), ())
+            else:
+                applications, misses = journal.applications[seen[0] :], journal.misses[seen[1] :]
+                watcher.after(step, report, applications, misses)
+        return report
+
+
+def run_pass(
+    item: Pass, module: Module, journal: Journal | None = None, fuel: int | None = None
+) -> tuple[Rewriter, float]:
+    """Run one pass in place, unchecked, and how many seconds it took."""
     start = time.perf_counter()
-    rewriter = Rewriter(item.name, journal)
+    rewriter = Rewriter(item.name, journal, fuel)
     item.run(module, rewriter)
-    if item.gives:
+    # A pass that was stopped has not brought the module where it would.
+    if item.gives and not rewriter.exhausted:
         module.level = item.gives
-    seconds = time.perf_counter() - start
-    changed = checker.after(item, rewriter.applications)
-    made, said = rewriter.applications, tuple(rewriter.remarks)
-    return PassReport(str(item), before, module.op_count(), made, seconds, changed, said)
+    return rewriter, time.perf_counter() - start

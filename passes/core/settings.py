@@ -1,8 +1,13 @@
 """How much is looked at while passes run: from environment variables, or from ``with debug(...)``.
 
-| variable | as an argument | says |
+| variable | argument | says |
 |---|---|---|
+| ``GRAPHGEN_DEBUG`` | ``level`` | what is told on stderr: see :class:`Level` |
+| ``GRAPHGEN_DUMP`` | ``dump`` | a folder, for the module after every pass that changes it |
 | ``GRAPHGEN_VERIFY`` | ``verify`` | what is checked after every pass: see :class:`Verify` |
+| ``GRAPHGEN_FUEL`` | ``fuel`` | how many rewrites are made: see :mod:`passes.core.fuel` |
+
+Whatever runs passes obeys: every command, and a program of the user's own.
 """
 
 from __future__ import annotations
@@ -15,6 +20,7 @@ from dataclasses import dataclass, replace
 from enum import IntEnum
 
 from graphgen.errors import GraphgenError
+from passes.core.fuel import NO_LIMIT, Fuel, parse_fuel
 
 
 class Verify(IntEnum):
@@ -26,31 +32,77 @@ class Verify(IntEnum):
     TEXT = 3  # the module survives printing and parsing
 
 
+class Level(IntEnum):
+    """What is told while passes run; each step includes those before it."""
+
+    NOTHING = 0
+    PASSES = 1  # each pass, and how long it took
+    COUNTS = 2  # ops before and after, rewrites
+    RULES = 3  # how often each rule applied
+    CHANGES = 4  # the changed functions, as a unified diff
+    REWRITES = 5  # every rewrite, and the nearest miss of every rule
+
+
 @dataclass(frozen=True, slots=True)
 class Debugging:
     """What is looked at while passes run.
 
     Attributes:
-        verify: what is checked after every pass.
+        level: what is told.
+        dump: the folder modules are written to, empty for none.
+        verify: what is checked.
+        fuel: how many rewrites are made.
     """
 
+    level: Level = Level.NOTHING
+    dump: str = ""
     verify: Verify = Verify.MODULE
+    fuel: Fuel = NO_LIMIT
 
 
 _inside: ContextVar[Debugging | None] = ContextVar("debugging", default=None)
 
 
 def debugging() -> Debugging:
-    """What holds here: the innermost :func:`debug`, else the environment (GG0705 if it is odd)."""
-    return _inside.get() or Debugging(verify=Verify(_number("GRAPHGEN_VERIFY", 1, 3)))
+    """What holds here: the innermost :func:`debug`, else the environment.
+
+    Raises:
+        GraphgenError: GG0705 for a variable that makes no sense.
+    """
+    return _inside.get() or _from_environment()
+
+
+def _from_environment() -> Debugging:
+    return Debugging(
+        Level(_number("GRAPHGEN_DEBUG", Level.NOTHING, Level.REWRITES)),
+        os.environ.get("GRAPHGEN_DUMP", ""),
+        Verify(_number("GRAPHGEN_VERIFY", Verify.MODULE, Verify.TEXT)),
+        parse_fuel(os.environ.get("GRAPHGEN_FUEL", ""), "GRAPHGEN_FUEL"),
+    )
 
 
 @contextmanager
-def debug(*, verify: int | None = None) -> Generator[Debugging]:
-    """Inside, passes run under these settings; what is not given stays as it is."""
+def debug(
+    *,
+    level: int | None = None,
+    dump: str | None = None,
+    verify: int | None = None,
+    fuel: int | str | None = None,
+) -> Generator[Debugging]:
+    """Inside, passes run under these settings; what is not given stays as it is.
+
+    Raises:
+        GraphgenError: GG0705 for a value that makes no sense.
+    """
     settings = debugging()
+    if level is not None:
+        settings = replace(settings, level=Level(_within("level", level, Level.REWRITES)))
     if verify is not None:
-        settings = replace(settings, verify=Verify(verify))
+        settings = replace(settings, verify=Verify(_within("verify", verify, Verify.TEXT)))
+    if dump is not None:
+        settings = replace(settings, dump=dump)
+    if fuel is not None:
+        settings = replace(settings, fuel=parse_fuel(str(fuel), "fuel"))
     token = _inside.set(settings)
     try:
         yield settings
@@ -62,8 +114,14 @@ def _number(variable: str, default: int, largest: int) -> int:
     text = os.environ.get(variable, "")
     if not text:
         return default
-    if not text.isdecimal() or int(text) > largest:
+    return _within(variable, int(text) if text.isdecimal() else text, largest)
+
+
+def _within(what: str, value: int | str, largest: int) -> int:
+    if not isinstance(value, int) or not 0 <= value <= largest:
         raise GraphgenError(
-            "GG0705", f"{variable}={text} is no number from 0 to {largest}", help="see docs"
+            "GG0705",
+            f"{what}={value} is no number from 0 to {largest}",
+            help="docs/debugging.md says what each stands for",
         )
-    return int(text)
+    return value

@@ -17,6 +17,8 @@ from graphgen.ops import verify
 from passes.core import Pass
 from passes.core.clone import clone_module
 from passes.core.journal import Application, Journal
+from passes.core.order import check_order
+from passes.core.pipeline import run_pass
 from passes.core.rewriter import Rewriter
 from passes.debug.compare import Difference, compare
 from passes.debug.runner import Outcome, Runner
@@ -70,8 +72,9 @@ def validate(
         on_verdict: called after each pass.
 
     Raises:
-        GraphgenError: what a pass or the verifier raises.
+        GraphgenError: GG0303 for passes in a wrong order; what a pass or the verifier raises.
     """
+    check_order(passes, module)
     current = clone_module(module)
     meaning, native = _outcomes(current, script)
     verdicts: list[Verdict] = []
@@ -103,11 +106,7 @@ def apply_pass(
     module: Module, item: Pass, journal: Journal | None = None, fuel: int | None = None
 ) -> Rewriter:
     """Run one pass in place and verify, with a journal and limited fuel where asked for."""
-    rewriter = Rewriter(item.name, journal, fuel)
-    item.run(module, rewriter)
-    # A pass that was stopped has not brought the module where it would.
-    if item.gives and not rewriter.exhausted:
-        module.level = item.gives
+    rewriter, _ = run_pass(item, module, journal, fuel)
     verify(module)
     return rewriter
 

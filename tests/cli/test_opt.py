@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from inspect import cleandoc
 from pathlib import Path
 
@@ -78,8 +79,89 @@ def test_statistics_as_json(dead: Path, tmp_path: Path):
     (report,) = said["passes"]
     assert report.pop("seconds") >= 0
     assert report.pop("remarks") == []
-    assert report == {"pass": "dce", "ops_before": 2, "ops_after": 0, "applications": 2}
+    assert report == {
+        "pass": "dce",
+        "ops_before": 2,
+        "ops_after": 0,
+        "applications": 2,
+        "stopped": False,
+    }
     assert said["functions"] == [{"name": "f", "phase": "", "ops": 0}]
+
+
+def test_what_changed_is_shown(dead: Path, tmp_path: Path):
+    out = tmp_path / "out.gg"
+    shown = done("opt", dead, "-p", "cse,dce", "--print-after", "CHANGED", "-o", out).stderr
+    assert shown.startswith(
+        "--- @f\n+++ @f after dce\n@@ -1,6 +1,4 @@\n func @f {\n   arg %x : f32[4]\n"
+        "-  %a = negate(%x) : f32[4]\n-  %b = negate(%a) : f32[4]\n   return y = %x\n }\n"
+    )
+    cse, dce = facts(
+        "opt", dead, "-p", "cse,dce", "--print-after", "CHANGED", "-o", out, "--fuel", "dce=1"
+    )["passes"]
+    assert cse["diff"] == ""
+    assert dce["diff"].splitlines()[5:] == [
+        " " + DEAD.splitlines()[5],
+        "-  %b = negate(%a) : f32[4]",
+        "   return y = %x",
+        " }",
+    ]
+    assert dce["stopped"] is True
+
+
+def test_a_pass_is_named_to_print_or_to_begin_and_end_at(dead: Path, tmp_path: Path):
+    out = tmp_path / "out.gg"
+    options = ("-p", "cse,dce,cse", "-o", out)
+    shown = done("opt", dead, *options, "--print-before", "cse#2", "--print-after", "dce").stderr
+    assert re.findall(r"^# .*", shown, re.MULTILINE) == ["# after dce", "# before cse"]
+    rows = done("opt", dead, *options, "--start-at", "dce", "--stop-after", "dce", "--stats")
+    assert [line.split()[0] for line in rows.stderr.splitlines()[2:]] == ["dce"]
+    assert error("opt", dead, *options, "--print-after", "dse") == (
+        "error[GG0705]: --print-after: no pass 'dse' here\n"
+        "  help: the pipeline has cse, dce, cse#2\n"
+    )
+    backward = graphgen("opt", dead, *options, "--start-at", "dce", "--stop-after", "cse")
+    assert backward.exit_code == 2
+    assert "cse comes before dce" in backward.stderr
+
+
+def test_every_stage_is_dumped(dead: Path, tmp_path: Path):
+    done("opt", dead, "-p", "cse,dce", "-o", tmp_path / "out.gg", "--dump", tmp_path / "d")
+    names = sorted(path.name for path in (tmp_path / "d").iterdir())
+    assert names == ["000.input.gg", "002.dce.gg"]
+    assert (tmp_path / "d" / "002.dce.gg").read_text() == ALIVE
+
+
+def test_fuel(dead: Path, tmp_path: Path):
+    out = tmp_path / "out.gg"
+    said = done("opt", dead, "-p", "dce,cse", "-o", out, "--fuel", "1").stderr
+    assert said.startswith("note: the fuel was used up in dce\nnote: wrote ")
+    assert parse(out.read_text()).op_count() == 1
+    assert error("opt", dead, "-p", "dce", "-o", out, "--fuel", "some") == (
+        "error[GG0705]: --fuel=some is no fuel\n  help: write a number, or name=number,name#2=...\n"
+    )
+
+
+def test_decisions(mini: Path, tmp_path: Path):
+    options = ("-p", "default{context=[8],tokens=[8]}", "-o", tmp_path / "out.gg", "--decisions")
+    said = facts("opt", mini, *options)["decisions"]
+    assert {
+        "pass": "fuse-projections",
+        "rule": "fuse-siblings",
+        "function": "decode.b1.c8",
+        "scope": "model.layers.N.mlp.up_proj",
+        "times": {"1": 2},
+    } in said["made"]
+    assert {
+        "pass": "fuse-projections",
+        "rule": "fuse-siblings",
+        "function": "decode.b1.c8",
+        "scope": "lm_head",
+        "reason": "N product of this value with a weight, and N are worth fusing",
+    } in said["near"]
+    shown = done("opt", mini, *options).stderr
+    assert re.search(r"fuse-siblings +@decode\.b1\.c8 +model\.layers\.N\.mlp\.up_proj +1 x", shown)
+    assert re.search(r"@decode\.b1\.c8 +lm_head +N product of this value", shown)
 
 
 def test_errors_of_the_pipeline(dead: Path, tmp_path: Path):

@@ -1,0 +1,64 @@
+"""Writing files whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Callable
+from pathlib import Path
+from typing import BinaryIO
+
+from graphgen.errors import GraphgenError
+
+
+def write_whole(
+    path: Path, content: bytes | Callable[[BinaryIO], object], *, parents: bool = False
+) -> None:
+    """Write a file that takes the place of ``path`` when it is complete and on the disk.
+
+    Args:
+        path: what is no regular file (a device, a pipe) is written in place.
+        content: the bytes, or what writes them.
+        parents: whether folders that are not there are created.
+
+    Raises:
+        GraphgenError: GG0704 when it cannot be written; ``path`` is as it was before.
+    """
+    try:
+        if parents:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        real = path.resolve()
+        if real.exists() and not real.is_file():
+            with real.open("wb") as file:
+                _fill(file, content)
+        else:
+            _replace(real, content)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise unwritable(str(path), error.strerror or str(error)) from error
+
+
+def _replace(path: Path, content: bytes | Callable[[BinaryIO], object]) -> None:
+    part = path.with_name(f".graphgen-{secrets.token_hex(6)}.part")
+    try:
+        with part.open("xb") as file:
+            _fill(file, content)
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
+
+
+def _fill(file: BinaryIO, content: bytes | Callable[[BinaryIO], object]) -> None:
+    if isinstance(content, bytes):
+        file.write(content)
+    else:
+        content(file)
+
+
+def unwritable(name: str, reason: str, help: str = "") -> GraphgenError:
+    """The error (GG0704) of a file that cannot be written."""
+    return GraphgenError("GG0704", f"cannot write '{name}': {reason}", help=help)

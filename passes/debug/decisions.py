@@ -1,0 +1,99 @@
+"""What passes decided, told short: which rule applied where and how often, and which came near.
+
+Two models that differ in depth and width only should get the same decisions in every layer. So
+numbers of layers, and sizes in reasons, are left out: a decision is a pass, a rule, a program and a
+scope such as ``model.layers.N.mlp``, with the times it was taken in each layer.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from passes.core.journal import Application, Journal, Miss
+
+# A part of a dotted name that is a number, and a number in a sentence.
+_PART = re.compile(r"(?<=\.)\d+(?=\.|$)|(?<=\.)\d+(?=[-\s])")
+_NUMBER = re.compile(r"(?<![\w.])\d+(?![\w.]*\w)")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Site:
+    """Where something was decided.
+
+    Attributes:
+        pass_name, rule: by whom; numbers of layers are ``N``.
+        function: in which function.
+        scope: in which module scope, with ``N`` for the number of a layer.
+    """
+
+    pass_name: str
+    rule: str
+    function: str
+    scope: str
+
+
+@dataclass(frozen=True, slots=True)
+class Decisions:
+    """What was decided in one run of a pipeline.
+
+    Attributes:
+        made: how often rules applied: times in one layer, to how many layers had so many.
+        near: for each rule that looked, why it did not apply where it came nearest, with ``N`` for
+            sizes.
+    """
+
+    made: Mapping[Site, Mapping[int, int]] = field(default_factory=dict[Site, Mapping[int, int]])
+    near: Mapping[Site, str] = field(default_factory=dict[Site, str])
+
+
+def decisions(journal: Journal) -> Decisions:
+    """The decisions that a journal has on record."""
+    times: dict[Site, Counter[tuple[str, str]]] = {}
+    for item in journal.applications:
+        # Which layer it was is in the scope, or in what the rule says it did.
+        layers = times.setdefault(site_of(item), Counter())
+        layers[item.rule, item.loc.scope] += 1
+    made = {site: Counter(layers.values()) for site, layers in times.items()}
+    nearest: dict[Site, Miss] = {}
+    for miss in journal.misses:
+        site = site_of(miss)
+        best = nearest.get(site)
+        if best is None or miss.no.depth > best.no.depth:
+            nearest[site] = miss
+    near = {site: _NUMBER.sub("N", miss.no.reason) for site, miss in nearest.items()}
+    return Decisions(made, near)
+
+
+def site_of(item: Application | Miss) -> Site:
+    """Where a rewrite was made or declined, whichever layer it was."""
+    rule = _PART.sub("N", item.rule)
+    return Site(item.pass_name, rule, item.function, _PART.sub("N", item.loc.scope))
+
+
+def differences(one: Decisions, other: Decisions) -> list[str]:
+    """What only one of two runs decided, or decided otherwise; empty where they agree.
+
+    How many layers there are makes no difference, only how often a rule applied in one.
+    """
+    out: list[str] = []
+    for site in sorted(one.made.keys() | other.made.keys()):
+        left, right = (sorted(each.made.get(site, {})) for each in (one, other))
+        if left != right:
+            out.append(f"{_text(site)}: applied {_times(left)} here, {_times(right)} there")
+    for site in sorted(one.near.keys() | other.near.keys()):
+        left, right = one.near.get(site, "-"), other.near.get(site, "-")
+        if left != right:
+            out.append(f"{_text(site)}: '{left}' here, '{right}' there")
+    return out
+
+
+def _text(site: Site) -> str:
+    where = f" {site.scope}" if site.scope else ""
+    return f"{site.pass_name}: {site.rule} in @{site.function}{where}"
+
+
+def _times(counts: Sequence[int]) -> str:
+    return " or ".join(map(str, counts)) + " times" if counts else "never"
