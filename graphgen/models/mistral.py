@@ -27,8 +27,9 @@ class MistralConfig(DecoderConfig):
         )
 
     def mini(self) -> MistralConfig:
-        """See :func:`~graphgen.models.decoder.smaller`; the window is felt after 8 tokens."""
-        return replace(smaller(self), sliding_window=self.sliding_window and 8)
+        """See :func:`~graphgen.models.decoder.smaller`; the window is felt after 6 tokens."""
+        # Another number than any size, as in the model.
+        return replace(smaller(self), sliding_window=self.sliding_window and 6)
 
     def to_hf(self) -> dict[str, object]:
         """The configuration as a ``config.json`` holds it."""

@@ -10,7 +10,7 @@ from graphgen.composites import DECOMPOSITIONS, Decomposition, decompose
 from graphgen.ir import Attrs, Function, Op, TensorType, Value
 from graphgen.ops import OPS
 from passes.core import Rewriter, Rule
-from passes.core.journal import Journal
+from passes.core.journal import Journal, Miss, describe
 
 
 def _itself(op: Op) -> Decomposition:
@@ -31,11 +31,13 @@ class _Template:
 
     Attributes:
         body: operands in, results out.
-        label: what was done, for the journal.
+        label: what was done, for the journal; empty where the op stays as it is.
+        misses: what the rules declined to do inside.
     """
 
     body: Function
     label: str
+    misses: Sequence[Miss]
 
 
 class Inliner:
@@ -43,7 +45,7 @@ class Inliner:
 
     Layers repeat, so what an op becomes is made once for each op, attributes and operand types, and
     copied for every further use. What happens inside a template is part of the rewrites that use
-    it; what its rules decline is recorded where it is made.
+    it, and so is what its rules decline.
 
     Args:
         rewriter: makes the changes.
@@ -59,7 +61,7 @@ class Inliner:
         self.forms = {**DECOMPOSITIONS, **forms}
         self.rules = rules
         self._roots = {root for rule in rules for root in rule.roots}
-        self._templates: dict[_Signature, _Template | None] = {}
+        self._templates: dict[_Signature, _Template] = {}
 
     def run(self, function: Function) -> None:
         """Inline every composite of ``function``, and rewrite the roots of the rules."""
@@ -69,14 +71,15 @@ class Inliner:
             if OPS[op.name].composite or op.name in self._roots:
                 self._inline(function, op, self.rewriter)
 
-    def _template(self, function: Function, op: Op) -> _Template | None:
-        """What ``op`` becomes; ``None`` where it stays as it is."""
+    def _template(self, op: Op) -> _Template:
+        """What ``op`` becomes."""
         key = (op.name, op.attrs, tuple([value.type for value in op.operands]))
-        if key not in self._templates:
-            self._templates[key] = self._make(function, op)
-        return self._templates[key]
+        found = self._templates.get(key)
+        if found is None:
+            found = self._templates[key] = self._make(op)
+        return found
 
-    def _make(self, function: Function, op: Op) -> _Template | None:
+    def _make(self, op: Op) -> _Template:
         """Decompose a composite, or take the op alone; then let the rules at it."""
         made = decompose(op, self.forms.get(op.name, _itself(op)))
         rewriter = Rewriter(self.rewriter.pass_name, journal := Journal())
@@ -84,19 +87,18 @@ class Inliner:
             if OPS[inner.name].composite:
                 self._inline(made, inner, rewriter)
         rewriter.apply_rules(made, self.rules)
-        if self.rewriter.journal is not None:
-            misses = [replace(miss, function=function.name) for miss in journal.misses]
-            self.rewriter.journal.misses += misses
         done = [f"inline {op.name}"] if OPS[op.name].composite else []
         done += dict.fromkeys([item.rule for item in journal.applications])
-        return _Template(made, ", ".join(done)) if done else None
+        return _Template(made, ", ".join(done), journal.misses)
 
     def _inline(self, function: Function, op: Op, rewriter: Rewriter) -> None:
-        template = self._template(function, op)
-        if template is None:
-            return
+        template = self._template(op)
         body, where = template.body, op.loc.through(rewriter.pass_name)
         mapping: dict[Value, Value] = dict(zip(body.args, op.operands, strict=True))
+        if not template.label:
+            mapping.update(zip([value for _, value in body.outputs], op.results, strict=True))
+            self._decline(template, function, op, mapping, rewriter.journal)
+            return
         copies: list[Op] = []
         for inner in body.block:
             operands = tuple([mapping[value] for value in inner.operands])
@@ -105,5 +107,25 @@ class Inliner:
             function.block.insert_before(copy, op)
             copies.append(copy)
             mapping.update(zip(inner.results, copy.results, strict=True))
+        self._decline(template, function, op, mapping, rewriter.journal)
         results = [mapping[value] for _, value in body.outputs]
         rewriter.replace(function, op, results, template.label, created=copies)
+
+    @staticmethod
+    def _decline(
+        template: _Template,
+        function: Function,
+        op: Op,
+        mapping: Mapping[Value, Value],
+        journal: Journal | None,
+    ) -> None:
+        """Record what the rules declined inside a template, as if they had declined it here."""
+        if journal is None:
+            return
+        for miss in template.misses:
+            at = mapping.get(miss.no.at) if miss.no.at is not None else None
+            root = miss.root if OPS[op.name].composite else describe(op)
+            no = replace(miss.no, at=at)
+            journal.misses.append(
+                replace(miss, function=function.name, root=root, loc=op.loc, no=no)
+            )

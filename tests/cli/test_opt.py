@@ -210,7 +210,7 @@ def test_the_page_of_a_pass_shows_options_that_can_be_pasted():
         "type": "int",
         "default": "8",
         "choices": [],
-        "doc": "rows a 16-bit product with a weight is padded to.",
+        "doc": "rows a 16-bit product with a weight is padded to, on the CPU.",
     }
     assert (target["type"], target["choices"]) == (" | ".join(TARGETS), list(TARGETS))
     assert "Requires:  specialized: every size is a number\n" in done("passes", "legalize").stdout

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from graphgen.ir import Module, dtype
+from graphgen.models import build, known_shape
 from graphgen.models.family import build_module
 from graphgen.models.llama import LLAMA
 from passes.core import Pass, run_pipeline
@@ -27,11 +28,17 @@ TIDYING = ("canonicalize",)
 # Passes that find nothing to do on two ranks.
 RANKS = {"heads": 4, "gather-heads": 4}
 
+# Passes that need another model than Llama to have something to do.
+MODELS = {"unfuse-projections": "gpt2"}
+
 
 def before(name: str, element: str = "bf16", tp: int = 2) -> tuple[Module, Pass]:
-    """The mini Llama as the pass called ``name`` gets it, and the pass."""
+    """A mini model as the pass called ``name`` gets it, and the pass."""
     earlier, item = stage(name, BUCKETS, tp=tp)
-    module = build_module(LLAMA, CONFIG, dtype(element))
+    if name in MODELS:
+        module = build(known_shape(MODELS[name]), dtype(element), mini=True)
+    else:
+        module = build_module(LLAMA, CONFIG, dtype(element))
     run_pipeline(module, earlier)
     return module, item
 
