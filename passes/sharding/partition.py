@@ -263,7 +263,8 @@ class _Partitioner:
         if value not in self.parts:
             b = Builder(self.target, loc=where.through(self.rewriter.pass_name))
             self.parts[value] = self._cut(b, self.values[value], self.layouts[value], split[0])
-            self.rewriter.note(self.target, f"cut {value.name}")
+            what = f"cut {value.name}" if value.name else "cut"
+            self.rewriter.note(self.target, what, self.parts[value].op)
         return self.parts[value]
 
     def _cut(self, b: Builder, whole: Value, layout: Sharding, dim: int) -> Value:

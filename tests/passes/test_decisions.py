@@ -37,9 +37,8 @@ def ranks(name: str) -> list[int]:
     return [1, *[tp for tp in range(2, heads + 1) if heads % tp == 0][:1]]
 
 
-# Partition names what it cuts by the checkpoint's tensor, which these do not cut directly, or it
-# does not carry the model over ranks yet.
-UNSPLIT = ("gpt2", "opt", "bloom", "qwen2")
+# Models that partition does not carry over ranks yet.
+UNSPLIT = ("gpt2", "bloom")
 # Every model on one rank of the CPU; the first of each family also split, and on an accelerator.
 FIRST = {name.partition("-")[0]: name for name in reversed(list(SHAPES))}
 CASES = [
