@@ -164,7 +164,7 @@ class Vocabulary(ElementwiseWords):
         return self._one("silu", x)
 
     def gelu(self, x: Value, approximate: str) -> Value:
-        """``x`` times about the normal distribution's share below it; ``tanh`` or ``sigmoid``."""
+        """``x`` times a normal's share below it: ``none``, ``tanh`` or ``sigmoid``."""
         return self._one("gelu", x, approximate=approximate)
 
     def rope_table(

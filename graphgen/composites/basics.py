@@ -78,6 +78,9 @@ def gelu(b: Builder, operands: Sequence[Value], attrs: Attrs) -> Sequence[Value]
     """``x * logistic(u)``, which is ``x/2 * (1 + tanh(u/2))`` and more exact in the tail."""
     (x,) = operands
     wide = b.convert(x, f32)
+    if attrs.text("approximate") == "none":
+        share = (b.unary("erf", wide * math.sqrt(0.5)) + 1.0) * 0.5
+        return [b.convert(wide * share, x.dtype)]
     if attrs.text("approximate") == "tanh":
         inner = (wide + wide * wide * wide * 0.044715) * math.sqrt(8 / math.pi)
     else:

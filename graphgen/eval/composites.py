@@ -13,7 +13,7 @@ from typing import cast
 import numpy as np
 
 from graphgen.eval.arithmetic import Arithmetic, Array, ends
-from graphgen.eval.rules_elementwise import logistic
+from graphgen.eval.rules_elementwise import erf, logistic
 from graphgen.ir import Attrs
 from graphgen.ir.dtype import f32, lowest
 
@@ -47,7 +47,9 @@ def _silu(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Sequence[Array]:
 
 def _gelu(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Sequence[Array]:
     wide = x[0].astype(how.dtype(f32))
-    if attrs.text("approximate") == "tanh":
+    if attrs.text("approximate") == "none":
+        share = (1 + erf(wide * how.scalar(math.sqrt(0.5)))) / 2
+    elif attrs.text("approximate") == "tanh":
         cubic = wide + how.scalar(0.044715) * wide**3
         share = (1 + np.tanh(how.scalar(math.sqrt(8 / math.pi)) / 2 * cubic)) / 2
     else:

@@ -103,7 +103,8 @@ def _away_from_zero(x: Array) -> Array:
     return whole + np.copysign(np.abs(x - whole) >= 0.5, x)
 
 
-def _erf(x: Array) -> Array:
+def erf(x: Array) -> Array:
+    """The error function, in double precision and then in the type of x."""
     return np.asarray(np.frompyfunc(math.erf, 1, 1)(x.astype(np.float64)), x.dtype)
 
 
@@ -143,7 +144,7 @@ ELEMENTWISE: dict[str, Rule] = {
     "exponential_minus_one": _unary(np.expm1),
     "tanh": _unary(np.tanh),
     "tan": _unary(np.tan),
-    "erf": _unary(_erf),
+    "erf": _unary(erf),
     "ceil": _unary(np.ceil),
     "floor": _unary(np.floor),
     "round_nearest_afz": _unary(_away_from_zero),

@@ -194,7 +194,7 @@ SHAPES: Mapping[str, Mapping[str, object]] = MappingProxyType(
             {
                 "model_type": "gpt_neox",
                 "architectures": ["GPTNeoXForCausalLM"],
-                "hidden_act": "gelu_fast",
+                "hidden_act": "gelu",
                 "hidden_size": 6144,
                 "intermediate_size": 24576,
                 "num_hidden_layers": 44,

@@ -79,10 +79,16 @@ def _silu(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
     return (types[0],)
 
 
-@define("gelu", "operand", Attr("approximate", "text", choices=("tanh", "sigmoid")), composite=True)
+@define(
+    "gelu",
+    "operand",
+    Attr("approximate", "text", choices=("none", "tanh", "sigmoid")),
+    composite=True,
+)
 def _gelu(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
     """``x`` times about the share of a normal distribution below x, in f32 (arXiv 1606.08415).
 
+    ``none`` is ``x/2 * (1 + erf(x / sqrt(2)))``, which is what the others come near to:
     ``tanh`` is ``x/2 * (1 + tanh(sqrt(2/pi) * (x + 0.044715 x^3)))``, and ``sigmoid`` is
     ``x * logistic(1.702 x)``.
 

@@ -99,7 +99,7 @@ def silu(s: Sizes) -> Case:
 
 def gelu(s: Sizes) -> Case:
     x = s.floats(s.size(), s.size()) * np.asarray(4, numpy_dtype(s.kind))
-    return s.case("gelu", {"approximate": ["tanh", "sigmoid"][s.size(0, 1)]}, x)
+    return s.case("gelu", {"approximate": ["none", "tanh", "sigmoid"][s.size(0, 2)]}, x)
 
 
 def rope_table(s: Sizes) -> Case:

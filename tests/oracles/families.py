@@ -202,7 +202,6 @@ ORACLES: dict[str, Oracle] = {
             "intermediate_size": 48,
             "num_hidden_layers": 2,
             "num_attention_heads": 4,
-            "hidden_act": "gelu_new",
         },
         {
             "plain": {},
