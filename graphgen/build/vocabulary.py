@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from graphgen.build.elementwise_words import ElementwiseWords
-from graphgen.ir import AttrValue, Dim, DType, Literal, Value
+from graphgen.ir import AttrValue, Dim, DType, Literal, TensorType, Value
 
 # Ranks of each group.
 Groups = Sequence[Sequence[int]]
@@ -81,6 +81,13 @@ class Vocabulary(ElementwiseWords):
     def take(self, x: Value, indices: Value, dimension: int, block: int = 1) -> Value:
         """Blocks ``indices`` of ``dimension``, zeros where an index lies outside."""
         return self._one("take", x, indices, dimension=dimension, block=block)
+
+    def custom_call(
+        self, target: str, x: Sequence[Value], results: Sequence[TensorType], config: str = ""
+    ) -> tuple[Value, ...]:
+        """What the target's compiler knows under this name; its results are of these types."""
+        attrs: dict[str, AttrValue] = {"target": target, "config": config}
+        return self.emit("custom_call", x, {**attrs, "results": tuple(results)}).results
 
     def reduce(self, x: Value, dimensions: Sequence[int], kind: str) -> Value:
         """Combine along ``dimensions``; ``kind`` is add, maximum or minimum."""

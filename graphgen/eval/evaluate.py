@@ -171,5 +171,7 @@ def _step(
         elif rule is not None:
             per_rank.append([rule(arithmetic, op.attrs, arrays)])
         else:
-            raise GraphgenError("GG0403", f"{op.name} has no evaluation rule", where=repr(op.loc))
+            inner = op.attrs.get("opcode", op.attrs.get("target", ""))
+            what = f"{op.name} {inner}".strip()
+            raise GraphgenError("GG0403", f"{what} has no evaluation rule", where=repr(op.loc))
     return [[results[i] for results in per_rank] for i in range(len(op.results))]

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from graphgen.errors import GraphgenError
 from graphgen.ir.dims import Dim
 from graphgen.ir.dtype import DType, decode, encode
+from graphgen.ir.types import TensorType
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +62,7 @@ def _flatten(value: object, shape: tuple[int, ...]) -> Iterator[bool | int | flo
 
 
 AttrScalar = bool | int | float | str | Dim | DType | Literal
-AttrValue = AttrScalar | tuple[Dim, ...] | tuple[tuple[int, ...], ...]
+AttrValue = AttrScalar | tuple[Dim, ...] | tuple[tuple[int, ...], ...] | tuple[TensorType, ...]
 
 
 class Attrs(Mapping[str, AttrValue]):
@@ -110,6 +111,10 @@ class Attrs(Mapping[str, AttrValue]):
 
     def groups(self, key: str) -> tuple[tuple[int, ...], ...]:
         """The attribute ``key``, a tuple of int tuples (replica groups)."""
+        return self._items[key]  # pyright: ignore[reportReturnType]
+
+    def types(self, key: str) -> tuple[TensorType, ...]:
+        """The attribute ``key``, a tuple of types."""
         return self._items[key]  # pyright: ignore[reportReturnType]
 
     def number(self, key: str) -> float:

@@ -40,7 +40,8 @@ class Attr:
 
     Attributes:
         name: HLO's spelling.
-        kind: ``integer integers number text dim dims element literal groups boolean``.
+        kind: ``integer integers number text string dim dims element literal groups types boolean``;
+            a ``text`` is one word, a ``string`` anything.
         default: value when left out; :data:`REQUIRED` when it must be given.
         choices: the allowed strings of a ``text`` attribute, empty for any.
     """
@@ -182,6 +183,12 @@ def _is_groups(value: object) -> bool:
     return isinstance(value, tuple) and all(map(_is_ints, cast(tuple[object, ...], value)))
 
 
+def _is_types(value: object) -> bool:
+    return isinstance(value, tuple) and all(
+        isinstance(item, TensorType) for item in cast(tuple[object, ...], value)
+    )
+
+
 _KINDS: dict[str, Callable[[object], bool]] = {
     "integer": _is_int,
     "integers": _is_ints,
@@ -192,6 +199,8 @@ _KINDS: dict[str, Callable[[object], bool]] = {
     "element": lambda value: isinstance(value, DType),
     "literal": lambda value: isinstance(value, Literal),
     "groups": _is_groups,
+    "string": lambda value: isinstance(value, str),
+    "types": _is_types,
     "boolean": lambda value: isinstance(value, bool),
 }
 

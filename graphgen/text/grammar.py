@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Callable
@@ -76,6 +77,27 @@ def _number(text: str, kind: DType) -> bool | int | float:
         raise GraphgenError("GG0201", f"'{text}' is not a {kind.name}") from error
 
 
+def format_string(value: str) -> str:
+    """A string as JSON without a blank in it, which would end an attribute."""
+    return json.dumps(value).replace(" ", "\\u0020")
+
+
+def _parse_string(text: str) -> str:
+    try:
+        found: object = json.loads(text)
+    except ValueError as error:
+        raise GraphgenError("GG0201", f"'{text}' is no JSON string") from error
+    if not isinstance(found, str):
+        raise GraphgenError("GG0201", f"'{text}' is no JSON string")
+    return found
+
+
+def _parse_types(text: str) -> tuple[TensorType, ...]:
+    if not re.fullmatch(r"\[(\w+\[[^\[\]]*\],?)*\]", text):
+        raise GraphgenError("GG0201", f"'{text}' is not a list of types, e.g. [f32[2],s32[]]")
+    return tuple(parse_type(item) for item in re.findall(r"\w+\[[^\[\]]*\]", text))
+
+
 def format_attr(value: AttrValue) -> str:
     """One attribute value as text; the attribute's kind tells the parser how to read it."""
     if isinstance(value, Literal):
@@ -85,7 +107,8 @@ def format_attr(value: AttrValue) -> str:
     if isinstance(value, float):
         return repr(value)
     if isinstance(value, tuple):
-        return "[" + ",".join(format_attr(item) for item in value) + "]"
+        items = [i.text if isinstance(i, TensorType) else format_attr(i) for i in value]
+        return f"[{','.join(items)}]"
     return str(value)
 
 
@@ -139,6 +162,8 @@ _PARSERS: dict[str, Callable[[str], AttrValue]] = {
     "literal": parse_literal,
     "groups": _parse_groups,
     "boolean": _parse_boolean,
+    "string": _parse_string,
+    "types": _parse_types,
 }
 
 

@@ -41,7 +41,7 @@ _ENTRY = re.compile(
 _FUNC = re.compile(rf"func @({NAME})(?: phase=(\w+))?(?: dims=\{{([^}}]*)\}})? \{{$")
 _ARG = re.compile(rf"  arg %({NAME}) : (\w+\[[^\]]*\])(\{{\S*\}})?$")
 _OP = re.compile(
-    rf"  (%{NAME}(?:, %{NAME})*) = (\w+)\(([^)]*)\)((?: \w+=\S+)*) : ([^#]*?)(?:  # (.*))?$"
+    rf"  (%{NAME}(?:, %{NAME})*) = ([\w.]+)\(([^)]*)\)((?: \w+=\S+)*) : ([^#]*?)(?:  # (.*))?$"
 )
 _RETURN = re.compile(rf"  return ({NAME}) = %({NAME})$")
 _LOC = re.compile(r"(\S+):(\d+)(?: (?!via )(\S+))?(?: via (\S+))?$")

@@ -9,10 +9,10 @@ import json
 import re
 from collections.abc import Mapping
 
-from graphgen.ir import Attrs, Entry, Function, Module, Op, Value
+from graphgen.ir import Attrs, AttrValue, Entry, Function, Module, Op, Value
 from graphgen.ir.loc import UNKNOWN, Loc
-from graphgen.ops import op_def
-from graphgen.text.grammar import NAME, format_attr
+from graphgen.ops import Attr, op_def
+from graphgen.text.grammar import NAME, format_attr, format_string
 
 _attr_text: dict[tuple[str, Attrs], str] = {}
 
@@ -119,12 +119,18 @@ def attr_text(op: Op) -> str:
     found = _attr_text.get(key)
     if found is None:
         parts = [
-            f" {attr.name}={format_attr(op.attrs[attr.name])}"
+            f" {attr.name}={_value(attr, op.attrs[attr.name])}"
             for attr in op_def(op.name).attrs
             if op.attrs[attr.name] != attr.default
         ]
         found = _attr_text[key] = "".join(parts)
     return found
+
+
+def _value(attr: Attr, value: AttrValue) -> str:
+    if attr.kind == "string" and isinstance(value, str):
+        return format_string(value)
+    return format_attr(value)
 
 
 def _op(op: Op, names: Mapping[Value, str], locs: bool) -> str:

@@ -104,7 +104,11 @@ def _op(op: Op, names: dict[Value, str], locs: _Locations | None) -> str:
             where=repr(op.loc),
             help="run the pass legalize{target=cpu} first",
         )
-    text = emit(op, names[op.results[0]], [names[value] for value in op.operands])
+    text = emit(
+        op,
+        ", ".join([names[value] for value in op.results]),
+        [names[value] for value in op.operands],
+    )
     return f"    {text} loc({locs.name(op.loc)})" if locs else f"    {text}"
 
 

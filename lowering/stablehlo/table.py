@@ -250,9 +250,27 @@ def _collective_permute(op: Op, out: str, x: Sequence[str]) -> str:
     return f'{out} = "stablehlo.collective_permute"({x[0]}) {attrs} : {_signature(op)}'
 
 
+def _custom_call(op: Op, out: str, x: Sequence[str]) -> str:
+    config = op.attrs.text("config")
+    attrs = f" {{backend_config = {_string(config)}}}" if config else ""
+    operands = ", ".join([type_text(value.type) for value in op.operands])
+    results = ", ".join([type_text(value.type) for value in op.results])
+    made = results if len(op.results) == 1 else f"({results})"
+    target = _string(op.attrs.text("target"))
+    return (
+        f"{out} = stablehlo.custom_call @{target}({', '.join(x)}){attrs} : ({operands}) -> {made}"
+    )
+
+
+def _string(text: str) -> str:
+    plain = (chr(b) if 32 <= b < 127 and b not in b'"\\' else f"\\{b:02X}" for b in text.encode())
+    return f'"{"".join(plain)}"'
+
+
 TABLE: dict[str, Emit] = {
     **dict.fromkeys((*UNARY_FLOAT, *UNARY_SIGNED, *BINARY, *LOGIC, *SHIFTS, *COUNTS), _elementwise),
     **dict.fromkeys(("negate", "not", "atan2"), _elementwise),
+    "custom_call": _custom_call,
     "erf": _erf,
     "is_finite": _plain,
     "reduce_precision": _reduce_precision,

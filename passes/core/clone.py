@@ -31,6 +31,8 @@ def _bind_value(value: AttrValue, values: Mapping[str, Dim]) -> AttrValue:
         return bind(value, values)
     if isinstance(value, tuple) and any(isinstance(item, Poly) for item in value):
         return tuple(bind(item, values) for item in value if isinstance(item, int | Poly))
+    if isinstance(value, tuple) and any(isinstance(item, TensorType) for item in value):
+        return tuple(item.bind(values) for item in value if isinstance(item, TensorType))
     return value
 
 

@@ -1,0 +1,79 @@
+"""Custom calls and instructions of others: printed, read back, written, and not evaluated."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from graphgen.errors import GraphgenError
+from graphgen.eval import evaluate
+from graphgen.ops import verify
+from graphgen.text import parse, print_module
+from lowering.hlo import emit_hlo
+from lowering.stablehlo import emit_stablehlo
+from passes.core.clone import clone_module
+from tests.oracles import xla_hlo
+
+TEXT = """\
+module @m level=target {
+}
+
+func @f {
+  arg %x : f32[2,3]
+  %v, %i = custom_call(%x) target="AwsNeuronTopK" config="k\\u0020= 2" \
+results=[f32[2,2],u32[2,2]] : f32[2,2], u32[2,2]
+  return v = %v
+  return i = %i
+}
+""".replace("= 2", "=\\u00202")
+OPAQUE = """\
+module @m level=target {
+}
+
+func @f {
+  arg %x : f32[2,3]
+  %y = hlo.opaque(%x) opcode="cosh" results=[f32[2,3]] : f32[2,3]
+  return y = %y
+}
+"""
+
+
+@pytest.mark.parametrize("text", [TEXT, OPAQUE])
+def test_it_is_read_back_and_copied(text: str):
+    module = parse(text)
+    verify(module)
+    assert print_module(module) == text
+    assert print_module(clone_module(module)) == text
+
+
+def test_a_custom_call_in_both_forms():
+    module = parse(TEXT)
+    stablehlo = emit_stablehlo(module, module.function("f"), locs=False)
+    call = 'stablehlo.custom_call @"AwsNeuronTopK"(%x) {backend_config = "k = 2"}'
+    types = "(tensor<2x3xf32>) -> (tensor<2x2xf32>, tensor<2x2xui32>)"
+    assert f"%v, %i = {call} : {types}" in stablehlo
+    text = xla_hlo.parsed(emit_hlo(module, module.function("f")))
+    assert 'custom_call_target="AwsNeuronTopK"' in text
+    assert 'backend_config="k = 2"' in text
+    assert text.count("get-tuple-element") == 2
+
+
+def test_an_opaque_instruction_is_written_as_it_was():
+    module = parse(OPAQUE)
+    proto = emit_hlo(module, module.function("f"))
+    assert "cosh" in [code for found in _opcodes(proto) for code in found]
+    with pytest.raises(GraphgenError) as caught:
+        emit_stablehlo(module, module.function("f"))
+    assert caught.value.code == "GG0401"
+
+
+def _opcodes(proto: bytes) -> list[list[str]]:
+    text = xla_hlo.parsed(proto)
+    return [line.replace("(", " ").split() for line in text.splitlines()]
+
+
+@pytest.mark.parametrize(("text", "name"), [(TEXT, "AwsNeuronTopK"), (OPAQUE, "cosh")])
+def test_it_cannot_be_evaluated(text: str, name: str):
+    with pytest.raises(GraphgenError, match=f"{name} has no evaluation rule") as caught:
+        evaluate(parse(text).function("f"), {"x": np.zeros((2, 3), np.float32)})
+    assert caught.value.code == "GG0403"
