@@ -22,8 +22,9 @@ from passes.core import Pass, Rewriter, register
 
 # What a value is computed from: nothing but constants, checkpoint tensors, tensors and the rank.
 _CONSTANT, _GLOBAL, _RANK = 0, 1, 2
-# A value by what it is rather than where: the same preparation in two programs is one.
-_Key = tuple[object, ...]
+# A value by what it is rather than where: the same preparation in two programs is one. A number, so
+# that a long preparation is no deeper than a short one.
+_Key = int
 
 
 @register
@@ -97,6 +98,9 @@ class _Lift:
     # Copies already made, by (function, key), and the names of params, by key.
     copies: dict[tuple[str, _Key], Value] = field(default_factory=dict[tuple[str, _Key], Value])
     params: dict[_Key, str] = field(default_factory=dict[_Key, str])
+    # Numbers by what a value is computed from, and the other way around.
+    numbers: dict[tuple[object, ...], _Key] = field(default_factory=dict[tuple[object, ...], _Key])
+    parts: list[tuple[object, ...]] = field(default_factory=list[tuple[object, ...]])
     # Names of what @weights.global hands to @weights.rank.
     facts: set[str] = field(default_factory=set[str])
 
@@ -147,15 +151,15 @@ class _Lift:
                 classes[value] = _RANK
             elif row is not None and row.role is Role.WEIGHT:
                 classes[value] = _GLOBAL
-            keys[value] = (value.name,)
+            keys[value] = self._number((value.name,))
         for op in function.block:
             if all(v in classes for v in op.operands):
                 kind = max((classes[v] for v in op.operands), default=_CONSTANT)
-                base: _Key = (op.name, op.attrs, *[keys[v] for v in op.operands])
+                base = (op.name, op.attrs, *[keys[v] for v in op.operands])
                 for result in op.results:
                     # The rank alone is no weight: a program may still compute with it.
                     classes[result] = kind
-                    keys[result] = (*base, result.index)
+                    keys[result] = self._number((*base, result.index))
         only_rank = _only_rank(function, classes)
         found = {v: k for v, k in classes.items() if v not in only_rank}
         _leave_broadcasts(function, found)
@@ -208,9 +212,33 @@ class _Lift:
         self.shared.outputs.append((name, self._copy(self.shared, value, classes, keys)))
         return self.ranked.block.add_arg(value.type, name)
 
+    def _number(self, parts: tuple[object, ...]) -> _Key:
+        """The number of a value that is computed from ``parts``."""
+        found = self.numbers.get(parts)
+        if found is None:
+            found = self.numbers[parts] = len(self.parts)
+            self.parts.append(parts)
+        return found
+
+    def _sources(self, key: _Key) -> list[str]:
+        """Names of the checkpoint tensors a value is computed from, in operand order."""
+        found: dict[str, None] = {}
+        work, seen = [key], {key}
+        while work:
+            current = self.parts[work.pop()]
+            if len(current) == 1:
+                found[str(current[0])] = None
+                continue
+            # An op's name, its attributes, a number for each operand, the number of the result.
+            operands = cast(tuple[_Key, ...], current[2:-1])
+            fresh = [number for number in dict.fromkeys(operands) if number not in seen]
+            seen.update(fresh)
+            work.extend(reversed(fresh))
+        return [name for name in found if name != RANK]
+
     def _param_name(self, key: _Key) -> str:
         """Named after the checkpoint tensors it is made of."""
-        base = joined(_sources(key))
+        base = joined(self._sources(key))
         name, number = f"{base}.prepared", 1
         while name in self.module.interface or f"{name}.global" in self.facts:
             number += 1
@@ -253,23 +281,6 @@ def joined(names: list[str]) -> str:
     middles = [".".join(part[head : len(part) - tail]) for part in parts]
     shown = middles if len(middles) <= 4 else [middles[0], "etc", middles[-1]]
     return ".".join([*first[:head], "-".join(shown), *(first[len(first) - tail :] if tail else [])])
-
-
-def _sources(key: _Key) -> list[str]:
-    """Names of the checkpoint tensors a value is computed from, in operand order."""
-    found: dict[str, None] = {}
-    work, seen = [key], {id(key)}
-    while work:
-        current = work.pop()
-        if len(current) == 1:
-            found[str(current[0])] = None
-            continue
-        # An op's name, its attributes, a key for each operand, the number of the result.
-        operands = [cast(_Key, part) for part in current[2:-1]]
-        fresh = [part for part in operands if id(part) not in seen]
-        seen.update(map(id, fresh))
-        work.extend(reversed(fresh))
-    return [name for name in found if name != RANK]
 
 
 def _leave_broadcasts(function: Function, classes: dict[Value, int]) -> None:
