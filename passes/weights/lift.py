@@ -189,21 +189,34 @@ class _Lift:
         self, home: Function, value: Value, classes: dict[Value, int], keys: dict[Value, _Key]
     ) -> Value:
         """The value inside ``home``, copying what it is computed from as far as needed."""
-        found = self.copies.get((home.name, keys[value]))
-        if found is not None:
-            return found
+        work = [value]
+        while work:
+            current = work[-1]
+            whole = current.op is None or (home is self.ranked and classes.get(current) == _GLOBAL)
+            needed = () if whole or current.op is None else current.op.operands
+            missing = [v for v in needed if (home.name, keys[v]) not in self.copies]
+            if (home.name, keys[current]) in self.copies:
+                work.pop()
+            elif missing:
+                work.extend(reversed(missing))
+            else:
+                made = self._copy_one(home, current, classes, keys)
+                self.copies[home.name, keys[current]] = made
+        return self.copies[home.name, keys[value]]
+
+    def _copy_one(
+        self, home: Function, value: Value, classes: dict[Value, int], keys: dict[Value, _Key]
+    ) -> Value:
+        """The value inside ``home``, where its operands are copied."""
         if value.op is None:
             type_ = tensor(s32, (1,)) if value.name == RANK else value.type
-            made = home.block.add_arg(type_, value.name or "")
-        elif home is self.ranked and classes.get(value) == _GLOBAL:
-            made = self._through(value, classes, keys)
-        else:
-            operands = tuple([self._copy(home, v, classes, keys) for v in value.op.operands])
-            op = copy_of(value.op, operands, self.rewriter.pass_name)
-            home.block.append(op)
-            made = op.results[value.index]
-        self.copies[home.name, keys[value]] = made
-        return made
+            return home.block.add_arg(type_, value.name or "")
+        if home is self.ranked and classes.get(value) == _GLOBAL:
+            return self._through(value, classes, keys)
+        operands = tuple([self.copies[home.name, keys[v]] for v in value.op.operands])
+        op = copy_of(value.op, operands, self.rewriter.pass_name)
+        home.block.append(op)
+        return op.results[value.index]
 
     def _through(self, value: Value, classes: dict[Value, int], keys: dict[Value, _Key]) -> Value:
         """A whole-tensor fact that a rank needs: an output of global, an argument of rank."""

@@ -10,7 +10,7 @@ from graphgen.ir import RANK, WEIGHTS_GLOBAL, WEIGHTS_RANK, Module
 from graphgen.ops import verify
 from graphgen.text import parse, print_module
 from passes.core import parse_pipeline, run_pipeline
-from passes.weights.lift import joined
+from passes.weights.lift import LiftWeights, joined
 from tests.passes.programs import after
 
 
@@ -251,3 +251,20 @@ def test_provenance_is_kept():
     )
     (op,) = lift(text).function(WEIGHTS_GLOBAL).ops
     assert repr(op.loc) == "m.py:3 attn via lift-weights"
+
+
+def test_a_long_preparation_is_lifted():
+    size = 20_000
+    chain = ["%a0 = negate(%w) : f32[4,4]"]
+    chain += [f"%a{i} = negate(%a{i - 1}) : f32[4,4]" for i in range(1, size)]
+    text = (
+        "module @m level=logical {\n  input %x : f32[4,4]\n  weight %w : f32[4,4]\n"
+        "  output %y : f32[4,4]\n}\n\nfunc @f phase=decode {\n"
+        "  arg %x : f32[4,4]\n  arg %w : f32[4,4]\n  "
+        + "\n  ".join(chain)
+        + f"\n  %y = add(%x, %a{size - 1}) : f32[4,4]\n  return y = %y\n}}\n"
+    )
+    lifted = parse(text)
+    run_pipeline(lifted, [LiftWeights()])
+    assert lifted.function("f").block.size == 1
+    assert lifted.function("weights.global").block.size == size
