@@ -120,7 +120,7 @@ def test_bad_configurations(tmp_path: Path):
     assert f"--> {path}:2:17" in error("build", path)
     path.write_text(json.dumps(config(model_type="elephant")))
     assert error("build", tmp_path).startswith("error[GG0501]: ")
-    path.write_text(json.dumps(config(hidden_act="gelu")))
+    path.write_text(json.dumps(config(hidden_act="prelu")))
     assert error("build", tmp_path).startswith("error[GG0502]: ")
 
 

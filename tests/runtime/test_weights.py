@@ -13,6 +13,8 @@ from safetensors.numpy import load_file, save_file
 
 from graphgen.errors import GraphgenError
 from graphgen.ir import Role
+from graphgen.models import FAMILIES
+from graphgen.nn import ACTIVATIONS
 from runtime.checkpoint.open import open_checkpoint
 from runtime.engine import Options, open_engine
 from runtime.model import Settings, build_model
@@ -59,7 +61,8 @@ def test_an_unknown_architecture(folder: Path):
     change_config(folder, model_type="mamba", architectures=["MambaForCausalLM"])
     assert refused(folder) == (
         "error[GG0501]: unknown architecture: model_type = 'mamba', "
-        "architectures = ['MambaForCausalLM']\n  help: supported model types: llama"
+        "architectures = ['MambaForCausalLM']\n  help: supported model types: "
+        + ", ".join(FAMILIES)
     )
 
 
@@ -67,9 +70,9 @@ def test_an_unknown_architecture(folder: Path):
     ("changes", "text"),
     [
         (
-            {"hidden_act": "gelu"},
-            "error[GG0502]: config: hidden_act = 'gelu' changes the mathematics and is not "
-            "supported\n  help: supported: 'silu' or 'swish'",
+            {"hidden_act": "prelu"},
+            "error[GG0502]: config: hidden_act = 'prelu' changes the mathematics and is not "
+            "supported\n  help: supported: " + " or ".join(map(repr, ACTIVATIONS)),
         ),
         (
             {"logit_scale": 2.0},
