@@ -30,6 +30,10 @@ class Vocabulary(ElementwiseWords):
         """The same elements under another shape; ``x`` itself when the shape is the same."""
         return x if x.shape == tuple(shape) else self._one("reshape", x, shape=tuple(shape))
 
+    def reverse(self, x: Value, dimensions: Sequence[int]) -> Value:
+        """The elements of these dimensions from the last to the first."""
+        return self._one("reverse", x, dimensions=tuple(dimensions))
+
     def transpose(self, x: Value, permutation: Sequence[int]) -> Value:
         """Result dimension i is operand dimension ``permutation[i]``."""
         return self._one("transpose", x, permutation=tuple(permutation))

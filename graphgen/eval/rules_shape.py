@@ -43,6 +43,10 @@ def _transpose(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Array:
     return x[0].transpose(attrs.integers("permutation"))
 
 
+def _reverse(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Array:
+    return np.flip(x[0], attrs.integers("dimensions"))
+
+
 def _slice(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Array:
     starts, limits = static(attrs, "start_indices"), static(attrs, "limit_indices")
     strides = attrs.integers("strides") or (1,) * x[0].ndim
@@ -67,6 +71,7 @@ SHAPE: dict[str, Rule] = {
     "iota": _iota,
     "broadcast_in_dim": _broadcast_in_dim,
     "reshape": _reshape,
+    "reverse": _reverse,
     "transpose": _transpose,
     "slice": _slice,
     "concatenate": _concatenate,

@@ -69,6 +69,20 @@ def _reshape(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...
     return (result,)
 
 
+@define("reverse", "operand", Attr("dimensions", "integers"))
+def _reverse(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
+    """The elements of these dimensions from the last to the first.
+
+    Example:
+        %y = reverse(%x) dimensions=[1] : f32[B,4]
+    """
+    dimensions = attrs.integers("dimensions")
+    distinct = len(set(dimensions)) == len(dimensions)
+    inside = all(0 <= dim < types[0].rank for dim in dimensions)
+    require(distinct and inside, f"dimensions {list(dimensions)} of {types[0].text}", 0)
+    return (types[0],)
+
+
 @define("transpose", "operand", Attr("permutation", "integers"))
 def _transpose(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
     """Result dimension i is operand dimension ``permutation[i]``.

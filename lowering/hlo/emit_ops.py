@@ -94,6 +94,10 @@ def _transpose(op: Op) -> Recipe:
     return _with(op, dimensions(op.attrs.integers("permutation")))
 
 
+def _reverse(op: Op) -> Recipe:
+    return _with(op, dimensions(op.attrs.integers("dimensions")))
+
+
 def _slice(op: Op) -> Recipe:
     starts, limits = op.attrs.integers("start_indices"), op.attrs.integers("limit_indices")
     strides = op.attrs.integers("strides") or (1,) * len(starts)
@@ -246,6 +250,7 @@ TABLE: dict[str, Emit] = {
     "reduce_precision": _reduce_precision,
     "iota": _iota,
     "broadcast_in_dim": _broadcast_in_dim,
+    "reverse": _reverse,
     "transpose": _transpose,
     "slice": _slice,
     "concatenate": _concatenate,

@@ -132,6 +132,10 @@ def _transpose(to: To, i: Message, x: Sequence[Value], shape: Shape) -> Tree:
     return to.emit("transpose", x, permutation=dims_of(i))
 
 
+def _reverse(to: To, i: Message, x: Sequence[Value], shape: Shape) -> Tree:
+    return to.emit("reverse", x, dimensions=dims_of(i))
+
+
 def _slice(to: To, i: Message, x: Sequence[Value], shape: Shape) -> Tree:
     ranges = i.messages(InstructionField.SLICES)
     strides = tuple([item.integer(SliceField.STRIDE, 1) for item in ranges])
@@ -321,6 +325,7 @@ READ: dict[str, Read] = {
     "broadcast": _broadcast,
     "reshape": _reshape,
     "bitcast": _bitcast,
+    "reverse": _reverse,
     "transpose": _transpose,
     "slice": _slice,
     "concatenate": _concatenate,

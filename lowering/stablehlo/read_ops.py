@@ -148,6 +148,10 @@ def _transpose(to: Emit, node: Node, x: Sequence[Value]) -> list[Value]:
     return [to.emit("transpose", x, permutation=_ints(node, "permutation"))]
 
 
+def _reverse(to: Emit, node: Node, x: Sequence[Value]) -> list[Value]:
+    return [to.emit("reverse", x, dimensions=_ints(node, "dimensions"))]
+
+
 def _slice(to: Emit, node: Node, x: Sequence[Value]) -> list[Value]:
     strides = _ints(node, "strides")
     # Ours has one way to say that every stride is 1.
@@ -372,6 +376,7 @@ _TABLE: Final[Mapping[str, Convert]] = {
     "stablehlo.reduce_precision": _reduce_precision,
     "stablehlo.reshape": _reshape,
     "stablehlo.broadcast_in_dim": _broadcast_in_dim,
+    "stablehlo.reverse": _reverse,
     "stablehlo.transpose": _transpose,
     "stablehlo.slice": _slice,
     "stablehlo.concatenate": _concatenate,

@@ -76,6 +76,11 @@ def _transpose(op: Op, out: str, x: Sequence[str]) -> str:
     return f"{out} = stablehlo.transpose {x[0]}, dims = {dims} : {_signature(op)}"
 
 
+def _reverse(op: Op, out: str, x: Sequence[str]) -> str:
+    dims = _list(op.attrs.integers("dimensions"))
+    return f"{out} = stablehlo.reverse {x[0]}, dims = {dims} : {type_text(op.result.type)}"
+
+
 def _slice(op: Op, out: str, x: Sequence[str]) -> str:
     starts, limits = op.attrs.dims("start_indices"), op.attrs.dims("limit_indices")
     strides = op.attrs.integers("strides") or (1,) * len(starts)
@@ -283,6 +288,7 @@ TABLE: dict[str, Emit] = {
     "constant": _constant,
     "iota": _iota,
     "broadcast_in_dim": _broadcast_in_dim,
+    "reverse": _reverse,
     "transpose": _transpose,
     "slice": _slice,
     "concatenate": _concatenate,

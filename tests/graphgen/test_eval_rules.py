@@ -148,6 +148,7 @@ REFERENCE: dict[str, Reference] = {
     "shift_left": lambda a, x, y: lax.shift_left(x, y),
     "shift_right_logical": lambda a, x, y: lax.shift_right_logical(x, y),
     "shift_right_arithmetic": lambda a, x, y: lax.shift_right_arithmetic(x, y),
+    "reverse": lambda a, x: lax.rev(x, a.integers("dimensions")),
     "rsqrt": lambda a, x: lax.rsqrt(x),
     "logistic": lambda a, x: lax.logistic(x),
     "cosine": lambda a, x: lax.cos(x),

@@ -37,6 +37,7 @@ NEVER_SPLIT = {
     "pad",
     "quantize",
     "reduce",
+    "reverse",
     "rope_table",
     "scatter",
     "slice",
@@ -81,6 +82,7 @@ EXAMPLE_OPERANDS = {
     " ".join(SHIFTS): "s32[B] s32[B]",
     " ".join(COUNTS): "s32[B]",
     "custom_call hlo.opaque": "f32[B,4]",
+    "reverse": "f32[B,4]",
     "clamp": "f32[] f32[B,4] f32[]",
     "silu gelu": "f32[B,S,4]",
     "select": "pred[B,4] f32[B,4] f32[B,4]",
@@ -176,6 +178,8 @@ exponential s32[2]
 rsqrt pred[2]
 logistic s32[2]
 exponential_minus_one s32[2]
+reverse f32[2] dimensions=[1]
+reverse f32[2,3] dimensions=[0,0]
 custom_call f32[2] target="x" results=[]
 custom_call f32[2] target="" results=[f32[2]]
 hlo.opaque f32[2] opcode="" results=[f32[2]]

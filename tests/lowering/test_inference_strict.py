@@ -73,6 +73,7 @@ USES: dict[str, st.SearchStrategy[Use]] = {
     "constant": TYPES.map(lambda t: ([], {"value": filled(t)})),
     "iota": use([], dtype=KINDS, shape=SOME, dimension=NUMBER),
     "broadcast_in_dim": use([TYPES], shape=SOME, dimensions=NUMBERS),
+    "reverse": use([TYPES], dimensions=NUMBERS),
     "reshape": use([TYPES], shape=SOME),
     "transpose": use([TYPES], permutation=st.permutations(range(2)).map(tuple) | NUMBERS),
     "slice": TYPES.flatmap(
