@@ -17,7 +17,7 @@ from passes.debug.validate import apply_pass
 from passes.pipelines import Buckets
 from tests.passes.planted import CONFIG
 from tests.passes.planted_inside import INSIDE, Broken, Inside
-from tests.passes.stages import our_passes, stage, untidy
+from tests.passes.stages import every_pass, our_passes, stage, untidy
 
 BUCKETS = Buckets((3,), (8,), (8, 16))
 # Passes that still do all or nothing.
@@ -87,3 +87,23 @@ def test_bugs_are_planted_in_every_pass_that_works_by_hand():
         "lift-weights",
         "fuse-projections",
     }
+
+
+def test_every_pass_is_tried_somewhere():
+    tried = {item.name for item in every_pass(BUCKETS, tp=2)}
+    assert set(our_passes()) <= tried, "give the pass its place in tests/passes/stages.py"
+
+
+@pytest.mark.parametrize("tp", [1, 2])
+def test_every_pass_means_the_same_where_it_is_tried(tp: int):
+    module = build_module(LLAMA, CONFIG, dtype("bf16"))
+    script = script_for(module, seed=2)
+    wanted = Runner(module, script).outcomes()
+    seen: list[str] = []
+
+    def after(item: Pass, now: Module) -> None:
+        seen.append(item.name)
+        assert compare(wanted, Runner(now, script).outcomes()).relative <= 1e-9, item.name
+
+    run_pipeline(module, every_pass(BUCKETS, tp=tp), after=after)
+    assert len(seen) == len(every_pass(BUCKETS, tp=tp))
