@@ -1,53 +1,203 @@
-"""``graphgen equiv``: do two modules compute the same?"""
+"""``graphgen equiv``: do two modules compute the same, and if not, where do they part?"""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from graphgen.cli.console import Json, number, write_json, write_stdout
+from graphgen.cli.console import Json, note, number, write_json, write_stdout
 from graphgen.cli.module_file import read_module
+from graphgen.errors import GraphgenError
 
-Left = Annotated[str, typer.Argument(metavar="A.gg", help="A module's IR text.")]
-Right = Annotated[str, typer.Argument(metavar="B.gg", help="Another; - is standard input.")]
-Seed = Annotated[int, typer.Option("--seed", help="Of the random weights and inputs.")]
+if TYPE_CHECKING:
+    from graphgen.eval import Array
+    from passes.debug.both import Terms
+    from passes.debug.equiv import Equivalence
+    from passes.debug.first import First, Maker
+
+Left = Annotated[str, typer.Argument(metavar="A", help="A module: IR text or StableHLO.")]
+Right = Annotated[str, typer.Argument(metavar="B", help="Another; - is standard input.")]
+Relations = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--relation", metavar="NAME=RELATION", help="How B's value relates to A's; see below."
+    ),
+]
+Inputs = Annotated[
+    str | None,
+    typer.Option("--inputs", metavar="FILE.npz", help="Arrays by name; the rest is random."),
+]
+Program = Annotated[
+    str | None,
+    typer.Option("--program", metavar="NAME", help="Which, of the module that has several."),
+]
+Seed = Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Of random weights, inputs.")]
+Tolerance = Annotated[
+    float | None,
+    typer.Option(
+        "--tolerance", min=0.0, help="Largest relative difference; 1e-9, on the cpu by type."
+    ),
+]
+On = Annotated[
+    Literal["numpy", "cpu"],
+    typer.Option("--on", help="NumPy in float64, or XLA in the programs' own types."),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="The finding as JSON.")]
 
 
-def equiv(left: Left, right: Right, seed: Seed = 0, as_json: AsJson = False) -> None:
+def equiv(
+    left: Left,
+    right: Right,
+    relation: Relations = None,
+    inputs: Inputs = None,
+    program: Program = None,
+    seed: Seed = 0,
+    tolerance: Tolerance = None,
+    on: On = "numpy",
+    as_json: AsJson = False,
+) -> None:
     """Compare two modules by numbers, whatever levels, ranks and buckets they have.
 
-    Both are run over one script, in float64 without rounding, and compared through their interface
-    tables. Exit status 1 when they differ.
+    Modules with the same interface are run over one script and compared in logical types. Of any
+    others one program each is compared, on the same inputs: values of one name go together, the
+    rest in order among those of one type. Where they differ, the first value of B is named that
+    disagrees with its counterpart in A while what it reads agrees. Exit status 0 when equal, 1 when
+    different, 2 on an error.
+
+    \b
+    Relations, from A's value to B's; A|B is one after the other:
+      NAME=take{dim=1,map=[0,0,2,-1]}     along dim 1 element i is A's element map[i]; -1 is zero
+      NAME=shard{-,tp}                    each rank has its part; an axis of B's mesh, or -, a dim
+      NAME=partial{tp}                    A's value is the sum over the axis
+      NAME=quantized{scale=0.5}           A's value is about B's times scale; also scale=[..],
+                                          FILE.npz:NAME or a value of B, with dims=[0]
+      NAME=dont_care{mask=[0,0,1]}        equal where the mask is 0; also FILE.npz:NAME
+    @ is the only axis of the mesh.
 
     \b
     Examples:
-      graphgen build smollm2-135m --mini -o a.gg
-      graphgen build smollm2-135m --mini --tp 2 -o b.gg
+      graphgen build smollm2 --mini -o a.gg
+      graphgen build smollm2 --mini --tp 2 -o b.gg
       graphgen equiv a.gg b.gg
+      graphgen equiv jitted.mlir mine.mlir --inputs case.npz --json
+      graphgen equiv whole.mlir split.mlir --relation 'w=shard{@,-}' --relation 'y=partial{@}'
+      graphgen equiv a.gg b.gg --on cpu
     """
     from passes.debug.equiv import equivalent
 
-    found = equivalent(read_module(left), read_module(right), seed)
-    worst = found.difference
+    terms = _terms(relation or [], inputs, program, seed, tolerance, on)
+    found = equivalent(read_module(left), read_module(right), terms)
+    if found.empty:
+        note(f"nothing to compare in {', '.join(found.empty)}: no finite element; try --inputs")
     if as_json:
-        facts: dict[str, Json] = {
-            "equal": found.equal,
-            "relative": number(worst.relative),
-            "max_abs": number(worst.max_abs),
-            "where": worst.name,
-            "call": worst.call,
-            "left": repr(found.left),
-            "right": repr(found.right),
-        }
-        write_json(facts)
-    elif found.equal:
-        write_stdout(f"equal: worst relative difference {worst.relative:.1e}\n")
+        write_json(_facts(found))
     else:
-        write_stdout(
-            f"different: {worst.name} of call {worst.call}, relative {worst.relative:.1e}, "
-            f"absolute {worst.max_abs:.1e}\n  {left}: {found.left!r}\n  {right}: {found.right!r}\n"
-        )
+        write_stdout(_text(found, left, right))
     if not found.equal:
         raise typer.Exit(1)
+
+
+def _terms(
+    relations: list[str],
+    inputs: str | None,
+    program: str | None,
+    seed: int,
+    tolerance: float | None,
+    on: str,
+) -> Terms:
+    from graphgen.cli.inputs import read_arrays
+    from passes.debug.both import Terms
+    from passes.debug.relation_text import parse_relation
+
+    parsed = dict(parse_relation(text, _array) for text in relations)
+    evaluator = None
+    if on == "cpu":
+        from lowering.cpu import CpuEvaluator
+
+        evaluator = CpuEvaluator()
+    arrays = read_arrays(inputs) if inputs is not None else {}
+    return Terms(seed, tolerance, parsed, arrays, program, evaluator)
+
+
+def _array(file: str, name: str) -> Array:
+    from graphgen.cli.inputs import read_arrays
+
+    arrays = read_arrays(file)
+    if name not in arrays:
+        known = ", ".join(arrays) or "nothing"
+        raise GraphgenError("GG0705", f"'{file}' has no array '{name}'", help=f"it has {known}")
+    return arrays[name]
+
+
+def _text(found: Equivalence, left: str, right: str) -> str:
+    worst = found.difference
+    if found.equal:
+        return f"equal: worst relative difference {worst.relative:.1e}\n"
+    head = (
+        f"different: {worst.name} of call {worst.call}, relative {worst.relative:.1e}, "
+        f"absolute {worst.max_abs:.1e}\n"
+    )
+    if found.first is None:
+        makers = f"  {left}: {found.left!r}\n  {right}: {found.right!r}\n"
+        return f"{head}{makers}op by op they agree, as far as ops have counterparts\n"
+    return head + _first(found.first, left, right)
+
+
+def _first(first: First, left: str, right: str) -> str:
+    shape = ",".join(map(str, first.shape))
+    index = ",".join(map(str, first.index))
+    width = max(len(left), len(right))
+    lines = [f"first difference, at [{index}] of [{shape}]:"]
+    for name, side in ((left, first.left), (right, first.right)):
+        lines.append(f"  {name:<{width}}  {side.number:.9g}")
+        lines.append(f"  {'':<{width}}    {side.text}")
+        if side.loc.line:
+            lines.append(f"  {'':<{width}}    {side.loc!r}")
+    for operand, agrees, reads in first.crossed:
+        lines.append(f"B reads {operand}, which is A's {agrees}; A reads {reads} there")
+    if first.between:
+        many = f"{first.between} value{'s' if first.between > 1 else ''}"
+        lines.append(f"B's reads {many} without a counterpart, made of what agrees")
+    elif first.joined:
+        lines.append("put together over the ranks it agrees")
+    elif not first.crossed:
+        lines.append("what it reads agrees")
+    return "\n".join(lines) + "\n"
+
+
+def _facts(found: Equivalence) -> dict[str, Json]:
+    worst = found.difference
+    first = found.first
+    return {
+        "equal": found.equal,
+        "tolerance": found.tolerance,
+        "relative": number(worst.relative),
+        "max_abs": number(worst.max_abs),
+        "where": worst.name,
+        "call": worst.call,
+        "left": repr(found.left),
+        "right": repr(found.right),
+        "empty": list(found.empty),
+        "first": None
+        if first is None
+        else {
+            "index": list(first.index),
+            "shape": list(first.shape),
+            "between": first.between,
+            "joined": first.joined,
+            "crossed": [list(names) for names in first.crossed],
+            "left": _side(first.left),
+            "right": _side(first.right),
+        },
+    }
+
+
+def _side(side: Maker) -> dict[str, Json]:
+    return {
+        "op": side.text,
+        "value": number(side.number),
+        "file": side.loc.file,
+        "line": side.loc.line,
+        "scope": side.loc.scope,
+    }

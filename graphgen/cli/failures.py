@@ -21,7 +21,12 @@ class GuardedCommand(TyperCommand):
     A :class:`GraphgenError` is printed on stderr, or with ``--json`` as one JSON object on stdout.
     A reader of standard output that leaves early (``| head``) is no error worth a word. Anything
     else is a defect of graphgen and keeps its traceback.
+
+    Attributes:
+        error_status: the exit status of a user's mistake.
     """
+
+    error_status = USER_ERROR
 
     def invoke(self, ctx: object) -> object:
         """Run the command."""
@@ -31,7 +36,7 @@ class GuardedCommand(TyperCommand):
         except (typer.Exit, typer.Abort, typer.BadParameter):
             raise
         except GraphgenError as error:
-            raise typer.Exit(_report(error, as_json=self._as_json(context))) from None
+            raise typer.Exit(self._report(error, context)) from None
         except BrokenPipeError:
             abandon_stdout()
             raise typer.Exit(BROKEN_PIPE) from None
@@ -39,9 +44,14 @@ class GuardedCommand(TyperCommand):
             small = GraphgenError(
                 "GG0705", f"not enough memory: {error}", help="use smaller sizes, or --mini"
             )
-            raise typer.Exit(_report(small, as_json=self._as_json(context))) from None
+            raise typer.Exit(self._report(small, context)) from None
         except Exception as error:
             raise typer.Exit(report_defect(error)) from None
+
+    def _report(self, error: GraphgenError, context: typer.Context) -> int:
+        """Print the error; the exit status."""
+        _print(error, as_json=self._as_json(context))
+        return self.error_status
 
     def _as_json(self, context: typer.Context) -> bool:
         """Whether the command has an option ``--json``, and it was given."""
@@ -49,7 +59,7 @@ class GuardedCommand(TyperCommand):
         return any("--json" in param.opts and given.get(param.name) for param in self.params)
 
 
-def _report(error: GraphgenError, *, as_json: bool) -> int:
+def _print(error: GraphgenError, *, as_json: bool) -> None:
     if as_json:
         facts: dict[str, Json] = {**error.to_json()}
         try:
@@ -60,7 +70,6 @@ def _report(error: GraphgenError, *, as_json: bool) -> int:
             write_error(error)
     else:
         write_error(error)
-    return USER_ERROR
 
 
 def report_defect(error: Exception) -> int:

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final, Protocol, cast
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from graphgen.cli.failures import GuardedCommand, report_defect, show_version
+from graphgen.cli.failures import USER_ERROR, GuardedCommand, report_defect, show_version
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,11 +22,13 @@ class Entry:
         module: imported when the command is invoked, never for ``graphgen --help``.
         function: the function in it; its parameters are the command's, its docstring the help.
         help: one line.
+        error_status: exit status of a user's mistake.
     """
 
     module: str
     function: str
     help: str
+    error_status: int = USER_ERROR
 
 
 COMMANDS: Final[Mapping[str, Entry]] = {
@@ -36,7 +38,8 @@ COMMANDS: Final[Mapping[str, Entry]] = {
     "validate": Entry(
         "graphgen.cli.validate", "validate", "Check passes by numbers; name the wrong rewrite."
     ),
-    "equiv": Entry("graphgen.cli.equiv", "equiv", "Compare two modules by numbers."),
+    # As for diff: 1 is a difference.
+    "equiv": Entry("graphgen.cli.equiv", "equiv", "Compare two modules by numbers.", 2),
     "inspect": Entry("graphgen.cli.inspect", "inspect", "Say what is in a module."),
     "cost": Entry("graphgen.cli.cost", "cost", "Say what a module takes on an accelerator."),
     "check": Entry("graphgen.cli.check", "check", "Predict what neuronx-cc will refuse."),
@@ -88,7 +91,7 @@ class LazyCommands(MutableMapping[str, TyperCommand]):
         if found is None:
             entry = self._entries[name]
             function = getattr(import_module(entry.module), entry.function)
-            found = self._loaded[name] = _compile(name, function)
+            found = self._loaded[name] = _compile(name, function, entry.error_status)
         return found
 
     def __setitem__(self, name: str, command: TyperCommand) -> None:
@@ -104,11 +107,13 @@ class LazyCommands(MutableMapping[str, TyperCommand]):
         return len(self._entries)
 
 
-def _compile(name: str, function: Callable[..., None]) -> TyperCommand:
+def _compile(name: str, function: Callable[..., None], error_status: int) -> TyperCommand:
     """A function with annotated parameters as a command, by typer."""
     single = typer.Typer(rich_markup_mode=None, add_completion=False)
     single.command(name, cls=GuardedCommand)(function)
-    return cast(TyperCommand, typer.main.get_command(single))
+    command = cast(GuardedCommand, typer.main.get_command(single))
+    command.error_status = error_status
+    return command
 
 
 class LazyGroup(TyperGroup):
@@ -160,8 +165,9 @@ def graphgen(
 def main() -> None:
     """Run the command line and exit with its status.
 
-    0 is success, 1 a mistake of the user (with an error code), 2 a usage error, 70 a defect of
-    graphgen, 130 an interruption from the keyboard, 141 a reader of standard output that left.
+    0 is success, 1 a mistake of the user (with an error code; 2 from ``equiv``), 2 a usage error,
+    70 a defect of graphgen, 130 an interruption from the keyboard, 141 a reader of standard output
+    that left.
     """
     try:
         typer.main.get_command(app)(prog_name="graphgen")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -11,7 +11,7 @@ from graphgen.cli.module_file import read_module
 from graphgen.cli.pass_list import load_passes
 
 if TYPE_CHECKING:
-    from passes.debug import Verdict
+    from passes.debug import Evaluator, Verdict
 
 File = Annotated[
     str, typer.Argument(metavar="FILE", help="IR text, StableHLO or HLO; - is standard input.")
@@ -24,6 +24,10 @@ Plugin = Annotated[
     list[str] | None, typer.Option("--plugin", metavar="FILE.py", help="A file with passes.")
 ]
 Seed = Annotated[int, typer.Option("--seed", help="Of the random weights and inputs.")]
+On = Annotated[
+    Literal["numpy", "cpu"],
+    typer.Option("--on", help="What computes the rounding check: NumPy op by op, or XLA."),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="The verdicts as JSON.")]
 
 
@@ -32,23 +36,27 @@ def validate(
     pipeline: Pipeline = "default",
     plugin: Plugin = None,
     seed: Seed = 0,
+    on: On = "numpy",
     as_json: AsJson = False,
 ) -> None:
     """Run passes over a module and compare the numbers before and after each.
 
     A language model is taken through a ragged prefill with both paddings, three decode steps of
-    which one leaves a row idle, and a change of bucket; any other module is called once. 'meaning'
-    is computed in float64 without rounding, 'rounding' in the module's own types. Exit status 1
-    when a pass fails; the rewrite at fault is named.
+    which one leaves a row idle, and a change of bucket; any other module, such as StableHLO of
+    another compiler, is called once with random inputs of its types. 'meaning' is computed in
+    float64 without rounding, 'rounding' in the module's own types. Exit status 1 when a pass fails;
+    the rewrite at fault is named.
 
     \b
     Examples:
       graphgen build llama-3.1-8b --mini -o mini.gg && graphgen validate mini.gg
       graphgen validate mini.gg -p 'canonicalize,my-pass' --plugin my_pass.py
+      graphgen validate jitted.mlir -p canonicalize,simplify-shape,cse,dce --on cpu
     """
     from passes.core.plugins import load_file
     from passes.debug import script_for
     from passes.debug import validate as run
+    from passes.debug.script import may_shuffle
     from passes.pipelines import Buckets, parse
 
     load_passes()
@@ -57,16 +65,23 @@ def validate(
     passes = parse(pipeline, Buckets((3,), (8,), (8, 16)))
     module = read_module(file)
     # Only programs that were promised it may take row b of a call for row b of the cache.
-    shuffled = module.level in ("logical", "canonical") and not any(
-        getattr(item, "in_place", False) for item in passes
-    )
-    verdicts = run(module, passes, script_for(module, seed, shuffled=shuffled))
+    shuffled = may_shuffle(module) and not any(getattr(i, "in_place", False) for i in passes)
+    script = script_for(module, seed, shuffled=shuffled)
+    verdicts = run(module, passes, script, evaluator=_evaluator(on))
     if as_json:
         write_json({"passes": [_facts(verdict) for verdict in verdicts]})
     else:
         write_stdout(_table(verdicts))
     if not all(verdict.ok for verdict in verdicts):
         raise typer.Exit(1)
+
+
+def _evaluator(on: str) -> Evaluator | None:
+    if on == "numpy":
+        return None
+    from lowering.cpu import CpuEvaluator
+
+    return CpuEvaluator()
 
 
 def _facts(verdict: Verdict) -> dict[str, Json]:

@@ -14,6 +14,8 @@ from graphgen.ir.interface import Entry, Role
 WEIGHTS_GLOBAL = "weights.global"
 WEIGHTS_RANK = "weights.rank"
 RANK = "rank"
+# The phase of a program that was read from elsewhere, of which nobody says what it is for.
+MAIN = "main"
 
 
 class Outputs(Sequence[tuple[str, Value]]):

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from graphgen.errors import GraphgenError
-from graphgen.ir import RANK, Function, Module, Role, TensorType, Value, entry, tensor
+from graphgen.ir import MAIN, RANK, Function, Module, Role, TensorType, Value, entry, tensor
 from graphgen.ir.dtype import s32
 from graphgen.ops import OPS, verify
 from lowering.stablehlo.read_function import FunctionReader, Source, given_name
@@ -15,8 +15,6 @@ from lowering.stablehlo.read_locs import Locations
 from lowering.stablehlo.read_tokens import Tokens
 from lowering.stablehlo.read_tree import Argument, Attribute, Node
 from lowering.stablehlo.read_types import read_tensor_type
-
-PHASE = "main"
 
 
 def read_module(parsed: Parsed, tokens: Tokens, *, own_lines: bool = True) -> Module:
@@ -39,7 +37,7 @@ def read_module(parsed: Parsed, tokens: Tokens, *, own_lines: bool = True) -> Mo
     module = Module(_clean(str(attrs.get("sym_name", "")), "module"))
     if isinstance(ranks, int) and ranks > 1:
         module.mesh["replica"] = ranks
-    function = module.add(Function(_clean(str(main.attrs["sym_name"]), "main"), PHASE))
+    function = module.add(Function(_clean(str(main.attrs["sym_name"]), "main"), MAIN))
     _fill(source, module, function, main, attrs)
     collective = any(OPS[op.name].collective for op in function.block)
     module.level = "sharded" if module.mesh or collective else "logical"

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from passes.debug.compare import Difference
-from passes.debug.runner import Evaluate, Runner, numpy_evaluator
+from passes.debug.evaluator import Evaluator, NumpyEvaluator
+from passes.debug.runner import Runner
 from passes.debug.script import Script, script_for
 from passes.debug.validate import Verdict, validate
 
 __all__ = [
     "Difference",
-    "Evaluate",
+    "Evaluator",
+    "NumpyEvaluator",
     "Runner",
     "Script",
     "Verdict",
-    "numpy_evaluator",
     "script_for",
     "validate",
 ]

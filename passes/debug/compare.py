@@ -39,13 +39,18 @@ def compare(reference: Sequence[dict[str, Array]], other: Sequence[dict[str, Arr
     worst = NONE
     for call, (left, right) in enumerate(zip(reference, other, strict=True)):
         for name, array in left.items():
-            found = _difference(name, call, array, right[name])
-            if found.relative > worst.relative or found.max_abs == np.inf:
-                worst = found
+            found = difference(name, call, array, right[name])
+            worst = worse(worst, found)
     return worst
 
 
-def _difference(name: str, call: int, reference: Array, other: Array) -> Difference:
+def worse(one: Difference, other: Difference) -> Difference:
+    """The larger one of two differences."""
+    return other if other.relative > one.relative or other.max_abs == np.inf else one
+
+
+def difference(name: str, call: int, reference: Array, other: Array) -> Difference:
+    """How far two arrays are apart that should hold the same; infinitely in another shape."""
     if reference.shape != other.shape:
         return Difference(name, call, np.inf, np.inf, np.inf, 0.0)
     a, b = reference.astype(np.float64).ravel(), other.astype(np.float64).ravel()

@@ -1,15 +1,25 @@
-"""Are two modules the same program? Compared by numbers, whatever passes made one of the other."""
+"""Are two modules the same program? Compared by numbers, whatever made one of the other.
+
+Modules of one logical interface, such as one before and after passes, are taken through one script,
+each with its own weights programs, states and ranks. Of any others one program each is compared,
+both given the same arguments.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from difflib import get_close_matches
+
+import numpy as np
 
 from graphgen.errors import GraphgenError
-from graphgen.ir import Loc, Module, Role
+from graphgen.ir import Function, Loc, Module, Value
 from graphgen.ir.loc import UNKNOWN
-from passes.debug.compare import Difference, compare
-from passes.debug.runner import Runner
-from passes.debug.script import script_for
+from passes.debug.both import Both, Terms, by_script, interface_difference, same_phases
+from passes.debug.by_program import by_program
+from passes.debug.compare import NONE, Difference, difference, worse
+from passes.debug.first import First, Output, first_difference
+from passes.debug.trace import trace
 from passes.debug.validate import MEANING_BUDGET
 
 
@@ -18,56 +28,117 @@ class Equivalence:
     """What comparing two modules found.
 
     Attributes:
-        difference: the worst one, in float64.
-        left, right: where the differing output is made in each module.
+        difference: the worst one.
+        tolerance: the largest relative difference that equal modules may have.
+        left, right: where the output with the worst difference is made in each module.
+        first: the value at which the two part, where they differ and one can be named.
+        empty: outputs that hold nothing to compare: no element, or none that is finite.
     """
 
     difference: Difference
+    tolerance: float
     left: Loc
     right: Loc
+    first: First | None = None
+    empty: tuple[str, ...] = ()
 
     @property
     def equal(self) -> bool:
-        """Whether the two mean the same."""
-        return self.difference.relative <= MEANING_BUDGET
+        """Whether the two are the same program."""
+        return self.difference.relative <= self.tolerance
 
 
-def equivalent(left: Module, right: Module, seed: int = 0) -> Equivalence:
-    """Run both modules over one script and compare outputs and states in logical types.
+def equivalent(left: Module, right: Module, terms: Terms | None = None) -> Equivalence:
+    """Compare two modules.
 
     Args:
         left: one module, at any level.
-        right: the other; its interface must have the same logical rows.
-        seed: of weights and inputs.
+        right: the other.
+        terms: how; by default what they mean, over random inputs.
 
     Raises:
-        GraphgenError: GG0205 when the interfaces differ, GG0402 when the buckets have no size in
-            common.
+        GraphgenError: GG0205 when the interfaces differ, GG0402 when inputs do not fit or the
+            buckets have no size in common, GG0302 for a relation that does not fit.
     """
-    _check_interfaces(left, right)
-    # The module with fewer symbols left says what sizes there are.
-    sized = left if any("C" in f.dims for f in left.programs()) else right
-    script = script_for(sized, seed)
-    found = compare(Runner(left, script).outcomes(), Runner(right, script).outcomes())
-    return Equivalence(found, _maker(left, found.name), _maker(right, found.name))
+    terms = terms or Terms()
+    _check_relations(left, right, terms)
+    tolerance = _tolerance(left, right, terms)
+    if same_phases(left, right):
+        _check_interfaces(left, right)
+        calls = by_script(left, right, terms)
+    else:
+        calls = by_program(left, right, terms)
+    worst, at = NONE, None
+    first: Both | None = None
+    telling: dict[str, bool] = {}
+    for both in calls:
+        for name, (a, b) in both.outputs.items():
+            telling[name] = telling.get(name, False) or bool(np.isfinite(a.astype(float)).any())
+            found = difference(name, both.number, a, b)
+            if worse(worst, found) is found:
+                worst, at = found, both
+            if found.relative > tolerance and first is None:
+                first = both
+    named = None if first is None else _first(first, terms, tolerance)
+    left_at = UNKNOWN if at is None else _maker(at.left.function, worst.name)
+    right_at = UNKNOWN if at is None else _right_maker(at, worst.name)
+    empty = tuple(name for name, tells in telling.items() if not tells)
+    return Equivalence(worst, tolerance, left_at, right_at, named, empty)
 
 
-def _check_interfaces(left: Module, right: Module) -> None:
-    for role in (Role.INPUT, Role.WEIGHT, Role.STATE, Role.OUTPUT):
-        mine = {row.name for row in left.entries(role)}
-        theirs = {row.name for row in right.entries(role)}
-        if mine != theirs:
-            other = ", ".join(sorted(mine ^ theirs)[:10])
+def _tolerance(left: Module, right: Module, terms: Terms) -> float:
+    if terms.tolerance is not None:
+        return terms.tolerance
+    if terms.evaluator is None:
+        return MEANING_BUDGET
+    return max(terms.evaluator.noise(left), terms.evaluator.noise(right))
+
+
+def _check_relations(left: Module, right: Module, terms: Terms) -> None:
+    known = left.interface.keys() | right.interface.keys()
+    for name in terms.relations:
+        if name not in known:
+            near = get_close_matches(name, known, n=2)
             raise GraphgenError(
-                "GG0205",
-                f"the modules differ in {role.value}s: {other}",
-                help="compare modules of one interface; passes never change its logical side",
+                "GG0302",
+                f"a relation of {name}, which is no input or output of either module",
+                help=f"did you mean {' or '.join(near)}?" if near else "",
             )
 
 
-def _maker(module: Module, output: str) -> Loc:
-    for function in module.programs():
-        for name, value in function.outputs:
-            if name == output and value.op is not None:
-                return value.op.loc
+def _check_interfaces(left: Module, right: Module) -> None:
+    found = interface_difference(left, right)
+    if found is not None:
+        role, names = found
+        raise GraphgenError(
+            "GG0205",
+            f"the modules differ in {role.value}s: {', '.join(names[:10])}",
+            help="compare modules of one interface; passes never change its logical side",
+        )
+
+
+def _first(both: Both, terms: Terms, tolerance: float) -> First | None:
+    """Where the two programs part in the first call that shows a difference."""
+    names = {value: name for name, value in both.left.function.outputs}
+    wrong: dict[Value, Output] = {}
+    for theirs, ours in both.results.items():
+        arrays = both.outputs[names[ours]]
+        if difference(names[ours], both.number, *arrays).relative > tolerance:
+            wrong[theirs] = Output(ours, arrays)
+    left = trace(both.left.function, both.left.given, terms.arithmetic)
+    right = trace(both.right.function, both.right.given, terms.arithmetic)
+    return first_difference(left, right, both.inputs, wrong, tolerance)
+
+
+def _maker(function: Function, output: str) -> Loc:
+    for name, value in function.outputs:
+        if name == output and value.op is not None:
+            return value.op.loc
     return UNKNOWN
+
+
+def _right_maker(both: Both, output: str) -> Loc:
+    """Where the second module makes what the first calls ``output``."""
+    ours = dict(both.left.function.outputs).get(output)
+    value = next((theirs for theirs, mine in both.results.items() if mine is ours), None)
+    return UNKNOWN if value is None or value.op is None else value.op.loc

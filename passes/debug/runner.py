@@ -6,31 +6,41 @@ functions, so what comes out is in logical types whatever passes have run.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from graphgen.errors import GraphgenError
-from graphgen.eval import MEANING, Arithmetic, Array, evaluate, evaluate_ranks, rank_index
-from graphgen.ir import RANK, WEIGHTS_GLOBAL, WEIGHTS_RANK, Function, Module, Role
+from graphgen.eval import MEANING, Arithmetic, Array, evaluate, rank_index
+from graphgen.ir import MAIN, RANK, WEIGHTS_GLOBAL, WEIGHTS_RANK, Function, Module, Role
 from passes.core.clone import Binder
+from passes.debug.evaluator import Evaluator, NumpyEvaluator
 from passes.debug.script import Call, Script
 
-# Runs a program on all ranks: one mapping of arrays by name a rank, in and out.
-Evaluate = Callable[[Module, Function, Sequence[Mapping[str, Array]]], list[dict[str, Array]]]
 # Outputs and states after one call, by name, in logical types.
 Outcome = dict[str, Array]
 
 
-def numpy_evaluator(arithmetic: Arithmetic) -> Evaluate:
-    """All ranks in step in NumPy."""
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """One call that was run.
 
-    def run(
-        module: Module, function: Function, inputs: Sequence[Mapping[str, Array]]
-    ) -> list[dict[str, Array]]:
-        return evaluate_ranks(function, inputs, arithmetic)
+    Attributes:
+        call: what was asked.
+        function: the program that did it, its symbols bound.
+        given: per rank its arguments, in physical types.
+        results: per rank its outputs, in physical types.
+        outcome: the outputs in logical types.
+        states: the names of those that are states.
+    """
 
-    return run
+    call: Call
+    function: Function
+    given: Sequence[Mapping[str, Array]]
+    results: Sequence[Mapping[str, Array]]
+    outcome: Outcome
+    states: frozenset[str]
 
 
 class Runner:
@@ -39,28 +49,33 @@ class Runner:
     Args:
         module: any level, any number of ranks.
         script: what to run.
-        run: how programs are run; NumPy in float64 by default.
-        arithmetic: in which weights are prepared and states packed.
+        run: how programs are run; NumPy by default.
+        arithmetic: in which weights are prepared and states packed, and programs are run in NumPy.
     """
 
     def __init__(
         self,
         module: Module,
         script: Script,
-        run: Evaluate | None = None,
+        run: Evaluator | None = None,
         arithmetic: Arithmetic = MEANING,
     ) -> None:
         self.module = module
         self.script = script
         self.arithmetic = arithmetic
-        self._run = run or numpy_evaluator(arithmetic)
+        self._run = run or NumpyEvaluator(arithmetic)
         self._bound: dict[tuple[str, tuple[tuple[str, object], ...]], Function] = {}
         self._weights = self._prepare_weights()
-        self._states = self._zero_states()
+        self._states = self._first_states()
 
     def outcomes(self) -> list[Outcome]:
         """Outputs and states after each call."""
-        return [self._call(call) for call in self.script.calls]
+        return [ran.outcome for ran in self.calls()]
+
+    def calls(self) -> Iterator[Ran]:
+        """Each call of the script as it is run."""
+        for call in self.script.calls:
+            yield self._call(call)
 
     def _prepare_weights(self) -> list[dict[str, Array]]:
         """Per rank, every array the programs may read besides inputs and states."""
@@ -78,13 +93,15 @@ class Runner:
             return {}
         return evaluate(function, {**self.script.weights, **given}, self.arithmetic)
 
-    def _zero_states(self) -> list[dict[str, Array]]:
+    def _first_states(self) -> list[dict[str, Array]]:
         ranks: list[dict[str, Array]] = [{} for _ in range(self.module.ranks)]
         for row in self.module.entries(Role.STATE):
             logical = row.logical.bind(self.script.dims)
-            zeros = np.zeros(logical.dims, self.arithmetic.dtype(logical.dtype))
+            kind = self.arithmetic.dtype(logical.dtype)
+            whole = self.script.states.get(row.name)
+            whole = np.zeros(logical.dims, kind) if whole is None else whole.astype(kind)
             for rank, states in enumerate(ranks):
-                states[row.name] = self._pack(row.pack, zeros, rank) if row.pack else zeros
+                states[row.name] = self._pack(row.pack, whole, rank) if row.pack else whole
         return ranks
 
     def _pack(self, name: str, whole: Array, rank: int) -> Array:
@@ -92,11 +109,11 @@ class Runner:
         given = {"whole": whole, RANK: rank_index(rank)}
         return evaluate(function, given, self.arithmetic)["part"]
 
-    def _call(self, call: Call) -> Outcome:
+    def _call(self, call: Call) -> Ran:
         function = self._bind(self._program(call), call.dims)
         inputs = [
-            {**weights, **states, **call.inputs}
-            for weights, states in zip(self._weights, self._states, strict=True)
+            {**weights, **states, **call.inputs, **{k: v[rank] for k, v in call.parts.items()}}
+            for rank, (weights, states) in enumerate(zip(self._weights, self._states, strict=True))
         ]
         needed = {value.name for value in function.args}
         given = [{k: v for k, v in one.items() if k in needed} for one in inputs]
@@ -107,16 +124,24 @@ class Runner:
             if self.module.interface[name].role is Role.STATE:
                 for states, part in zip(self._states, parts, strict=True):
                     states[name] = part
-                outcome[name] = self._unpack(name, parts)
+                outcome[name] = self._unpack(function, name, parts)
             else:
-                whole = parts[0]
+                whole = self._whole(function, parts)
                 outcome[name] = whole if call.active is None else whole[list(call.active)]
-        return outcome
+        states = frozenset(row.name for row in self.module.entries(Role.STATE))
+        return Ran(call, function, given, results, outcome, states)
 
-    def _unpack(self, name: str, parts: list[Array]) -> Array:
+    def _whole(self, function: Function, parts: list[Array]) -> Array:
+        """An output that every rank has: of ranks that disagree, the one that does most."""
+        if function.phase == MAIN:
+            # Nobody has said that they have to agree.
+            return parts[0] if len(parts) == 1 else np.stack(parts)
+        return max(parts, key=lambda part: _distance(part, parts[0]))
+
+    def _unpack(self, program: Function, name: str, parts: list[Array]) -> Array:
         row = self.module.interface[name]
         if not row.unpack:
-            return parts[0]
+            return self._whole(program, parts)
         function = self._bind(self.module.function(row.unpack), self.script.dims)
         needed = function.args[0].type.dims[0]
         return evaluate(function, {"parts": np.stack(parts[:needed])}, self.arithmetic)["whole"]
@@ -145,3 +170,11 @@ class Runner:
             found = self._bound[key] = Function(function.name, function.phase)
             Binder(values).clone(function, found, "")
         return found
+
+
+def _distance(a: Array, b: Array) -> float:
+    """The largest difference of two arrays; what cannot be subtracted is infinitely far."""
+    if a is b or a.tobytes() == b.tobytes():
+        return 0.0
+    gap = np.abs(a.astype(np.float64) - b.astype(np.float64))
+    return float(np.nan_to_num(gap, nan=np.inf).max(initial=0.0))

@@ -2,18 +2,19 @@
 
 For a language model that is a ragged prefill with both kinds of padding, then three decode steps of
 which one leaves a row idle and one crosses into the next bucket. Any other module is called once
-with random inputs.
+with random inputs and states; one that was read from elsewhere with others on each rank.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from graphgen.eval import Array, numpy_dtype
-from graphgen.ir import Dim, Function, Module, Role, TensorType
+from graphgen.ir import MAIN, Dim, Function, Module, Role, TensorType
+from graphgen.ir.dims import symbols
 
 _LANGUAGE_MODEL = {"tokens", "positions", "lengths", "seq_ids"}
 
@@ -27,12 +28,15 @@ class Call:
         dims: sizes of the symbols in this call.
         inputs: by name, in logical types.
         active: rows whose outputs matter, ``None`` for all.
+        parts: of inputs that are not the same on all ranks: one array a rank, as the program takes
+            it.
     """
 
     phase: str
     dims: Mapping[str, Dim]
     inputs: Mapping[str, Array]
     active: tuple[int, ...] | None = None
+    parts: Mapping[str, Sequence[Array]] = field(default_factory=dict[str, Sequence[Array]])
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +45,15 @@ class Script:
 
     Attributes:
         weights: checkpoint tensors by name, in logical types.
-        calls: in order; states go from one to the next, zeros at the start.
+        calls: in order; states go from one to the next.
         dims: sizes of the symbols that hold for all calls, such as R and M.
+        states: what states hold at the start, in logical types; zeros where nothing is said.
     """
 
     weights: Mapping[str, Array]
     calls: tuple[Call, ...]
     dims: Mapping[str, Dim] = field(default_factory=dict[str, Dim])
+    states: Mapping[str, Array] = field(default_factory=dict[str, Array])
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +79,8 @@ def script_for(
             when row ids are ignored; programs specialized with ``in_place`` may ignore them.
     """
     rng = np.random.default_rng(seed)
-    names = {row.name for row in module.entries(Role.INPUT)}
-    if names >= _LANGUAGE_MODEL:
+    states: dict[str, Array] = {}
+    if is_language_model(module):
         chosen = sizes or _program_sizes(module) or Sizes()
         dims: dict[str, Dim] = {"R": chosen.rows, "M": chosen.second}
         rows = np.arange(chosen.rows, dtype=np.int32)
@@ -82,22 +88,39 @@ def script_for(
     else:
         dims = {}
         calls = tuple(_random_call(module, f, rng) for f in module.programs())
+        dims = dict(calls[0].dims) if len(calls) == 1 else {}
+        for row in module.entries(Role.STATE):
+            states[row.name] = random_array(rng, row.logical.bind(dims))
     weights = {
         row.name: random_array(rng, row.logical.bind(dims)) for row in module.entries(Role.WEIGHT)
     }
-    return Script(weights, calls, dims)
+    return Script(weights, calls, dims, states)
+
+
+def is_language_model(module: Module) -> bool:
+    """Whether it takes what a language model takes, and may be called as one."""
+    names = {row.name for row in module.entries(Role.INPUT)}
+    return names >= _LANGUAGE_MODEL and all(f.phase != MAIN for f in module.programs())
+
+
+def may_shuffle(module: Module) -> bool:
+    """Whether nobody can have been promised that row b of a call is row b of the cache."""
+    return module.level in ("logical", "canonical") and not any(
+        op.attrs.get("rows") == "in_place" for f in module.functions.values() for op in f.block
+    )
 
 
 def _program_sizes(module: Module) -> Sizes | None:
     """The buckets a specialized module was made for."""
-    contexts = [f.dims for f in module.programs() if f.phase == "prefill" and "S" in f.dims]
-    tokens = sorted({d for f in module.programs() if isinstance(d := f.dims.get("C"), int)})
-    if not contexts or not tokens:
+    programs = [f for f in module.programs() if isinstance(f.dims.get("B"), int)]
+    attended = sorted({d for f in programs if isinstance(d := f.dims.get("C"), int)})
+    if not attended:
         return None
-    rows, active = contexts[0]["B"], contexts[0]["S"]
+    widths = [f.dims["S"] for f in programs if f.phase == "prefill" and "S" in f.dims]
+    rows, active = programs[0].dims["B"], widths[0] if widths else attended[0]
     assert isinstance(rows, int)
     assert isinstance(active, int)
-    return Sizes(rows, active, tokens[0], tokens[-1])
+    return Sizes(rows, active, attended[0], attended[-1])
 
 
 def random_array(rng: np.random.Generator, type_: TensorType) -> Array:
@@ -110,13 +133,44 @@ def random_array(rng: np.random.Generator, type_: TensorType) -> Array:
     return rng.integers(low, high, type_.dims).astype(dtype)
 
 
+def _sizes(function: Function) -> dict[str, Dim]:
+    """A size for each symbol of the arguments: small ones, all different."""
+    free = {name for value in function.args for name in symbols(value.type.shape)}
+    found: dict[str, Dim] = {name: 3 + index for index, name in enumerate(sorted(free))}
+    return {**found, **function.dims}
+
+
 def _random_call(module: Module, function: Function, rng: np.random.Generator) -> Call:
-    inputs = {
-        row.name: random_array(rng, row.logical.bind(function.dims))
-        for row in module.entries(Role.INPUT)
-        if function.arg(row.name) is not None
-    }
-    return Call(function.phase, dict(function.dims), inputs)
+    dims = _sizes(function)
+    rows = [r for r in module.entries(Role.INPUT) if function.arg(r.name) is not None]
+    types = {row.name: row.logical.bind(dims) for row in rows}
+    shared = dict[str, Array]()
+    if types.keys() >= _LANGUAGE_MODEL:
+        shared |= _sensible(module, rng, types)
+    types = {name: type_ for name, type_ in types.items() if name not in shared}
+    if function.phase == MAIN and module.ranks > 1:
+        parts = {n: [random_array(rng, t) for _ in range(module.ranks)] for n, t in types.items()}
+        return Call(function.phase, dims, shared, parts=parts)
+    inputs = {name: random_array(rng, type_) for name, type_ in types.items()}
+    return Call(function.phase, dims, {**inputs, **shared})
+
+
+def _sensible(
+    module: Module, rng: np.random.Generator, types: Mapping[str, TensorType]
+) -> Mapping[str, Array]:
+    """What a language model that was read from elsewhere is called with: as in a script."""
+    rows, width = types["positions"].dims if types["positions"].rank == 2 else (0, 0)
+    if [types[name].shape for name in ("lengths", "seq_ids")] != [(rows,)] * 2:
+        return {}
+    caches = [row.logical.dims for row in module.entries(Role.STATE) if row.logical.rank == 4]
+    slots = caches[0][1] if caches else width
+    seq_ids, vocabulary = np.arange(rows, dtype=np.int32), _vocabulary(module)
+    room = slots if width == 1 else width
+    lengths = np.array([max(room - 2 - 3 * row, 1) for row in range(rows)], np.int32)
+    if width == 1:
+        return _decode(rng, vocabulary, [*range(rows)], lengths, seq_ids, {}).inputs
+    sizes = Sizes(rows, width, slots, slots)
+    return _prefill(rng, vocabulary, sizes, lengths, seq_ids, {}).inputs
 
 
 def _language_model(

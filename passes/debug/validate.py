@@ -21,6 +21,7 @@ from passes.core.order import check_order
 from passes.core.pipeline import run_pass
 from passes.core.rewriter import Rewriter
 from passes.debug.compare import Difference, compare
+from passes.debug.evaluator import Evaluator, NumpyEvaluator
 from passes.debug.runner import Outcome, Runner
 from passes.debug.script import Script
 
@@ -35,7 +36,8 @@ class Verdict:
         pass_text: the pass with its options.
         meaning: the difference in float64.
         rounding: the difference in the program's own types.
-        budget: largest relative rounding difference the pass declares.
+        budget: largest relative rounding difference allowed: what the pass declares, and the noise
+            of the evaluator.
         guilty: the application after which the meaning differs, where one can be named; where the
             meaning is kept, the one that takes the rounding over the budget.
     """
@@ -62,6 +64,7 @@ def validate(
     passes: Sequence[Pass],
     script: Script,
     on_verdict: Callable[[Verdict], None] | None = None,
+    evaluator: Evaluator | None = None,
 ) -> list[Verdict]:
     """Run a pipeline on a copy of ``module`` and check each pass.
 
@@ -70,26 +73,32 @@ def validate(
         passes: the pipeline.
         script: what to compare over.
         on_verdict: called after each pass.
+        evaluator: what computes in the program's own types for the rounding check; NumPy, where
+            each op is rounded by itself, if none is given.
 
     Raises:
         GraphgenError: GG0303 for passes in a wrong order; what a pass or the verifier raises.
     """
     check_order(passes, module)
     current = clone_module(module)
-    meaning, native = _outcomes(current, script)
+    run = evaluator or NumpyEvaluator(NATIVE)
+    noise = run.noise(module)
+    meaning, native = _outcomes(current, script, run)
     verdicts: list[Verdict] = []
     for item in passes:
         before = clone_module(current)
         apply_pass(current, item)
-        meant, computed = _outcomes(current, script)
+        meant, computed = _outcomes(current, script, run)
         difference = compare(meaning, meant)
         rounded = compare(native, computed)
+        noise = max(noise, run.noise(current))
+        budget = item.rounding + noise
         guilty = None
         if difference.relative > MEANING_BUDGET:
             guilty = blame(before, item, script, meaning)
-        elif rounded.relative > item.rounding:
-            guilty = blame(before, item, script, native, NATIVE, item.rounding)
-        verdict = Verdict(str(item), difference, rounded, item.rounding, guilty)
+        elif rounded.relative > budget:
+            guilty = blame(before, item, script, native, NATIVE, budget, run)
+        verdict = Verdict(str(item), difference, rounded, budget, guilty)
         verdicts.append(verdict)
         if on_verdict is not None:
             on_verdict(verdict)
@@ -97,9 +106,11 @@ def validate(
     return verdicts
 
 
-def _outcomes(module: Module, script: Script) -> tuple[list[Outcome], list[Outcome]]:
+def _outcomes(
+    module: Module, script: Script, run: Evaluator
+) -> tuple[list[Outcome], list[Outcome]]:
     meant = Runner(module, script, arithmetic=MEANING).outcomes()
-    return meant, Runner(module, script, arithmetic=NATIVE).outcomes()
+    return meant, Runner(module, script, run, NATIVE).outcomes()
 
 
 def apply_pass(
@@ -118,11 +129,12 @@ def blame(
     reference: Sequence[Outcome],
     arithmetic: Arithmetic = MEANING,
     budget: float = MEANING_BUDGET,
+    run: Evaluator | None = None,
 ) -> Application | None:
     """The application of ``item`` that makes the difference, by bisecting over fuel.
 
     With one application fewer the outcomes are within ``budget`` of ``reference``, with it they are
-    not. Outcomes are computed in ``arithmetic``.
+    not. Outcomes are computed in ``arithmetic``, by ``run`` where that is given.
 
     ``None`` where the pass cannot stop half-way: then the pass as a whole is to blame.
     """
@@ -133,7 +145,7 @@ def blame(
         rewriter = apply_pass(module, item, fuel=fuel)
         if rewriter.applications != fuel:
             raise GraphgenError("GG0304", f"{item.name} does not stop when its fuel is used up")
-        outcomes = Runner(module, script, arithmetic=arithmetic).outcomes()
+        outcomes = Runner(module, script, run, arithmetic).outcomes()
         return compare(reference, outcomes).relative > budget
 
     try:

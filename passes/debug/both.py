@@ -1,0 +1,204 @@
+"""Two modules of one interface, run side by side through one script, and how two are compared."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from graphgen.errors import GraphgenError
+from graphgen.eval import MEANING, NATIVE, Arithmetic, Array, numpy_dtype
+from graphgen.ir import MAIN, Function, Module, Role, Value
+from passes.core.relation import Relation
+from passes.debug.evaluator import Evaluator, NumpyEvaluator
+from passes.debug.given import with_arrays
+from passes.debug.relate import Mesh, apply, meet
+from passes.debug.runner import Ran, Runner
+from passes.debug.script import Call, Script, may_shuffle, script_for
+
+Parts = Sequence[Array]
+Given = Sequence[Mapping[str, Array]]
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """How two modules are compared.
+
+    Attributes:
+        seed: of weights and inputs.
+        tolerance: largest relative difference of equal modules; ``None`` for 1e-9, or for what the
+            evaluator calls its noise.
+        relations: how values of the second module relate to those of the first, by the name of
+            either; equal where nothing is said.
+        inputs: arrays by name, instead of random ones.
+        program: which, where one module has several and the other has one.
+        evaluator: what runs the programs in their own types; ``None`` for NumPy in float64, which
+            compares what they mean.
+    """
+
+    seed: int = 0
+    tolerance: float | None = None
+    relations: Mapping[str, Relation] = field(default_factory=dict[str, Relation])
+    inputs: Mapping[str, Array] = field(default_factory=dict[str, Array])
+    program: str | None = None
+    evaluator: Evaluator | None = None
+
+    @property
+    def arithmetic(self) -> Arithmetic:
+        """In which floats weights are prepared and programs are traced."""
+        return MEANING if self.evaluator is None else NATIVE
+
+    @property
+    def run(self) -> Evaluator:
+        """What runs programs."""
+        return self.evaluator or NumpyEvaluator(MEANING)
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One module's part in a call.
+
+    Attributes:
+        function: the program, without symbols.
+        given: per rank its arguments.
+    """
+
+    function: Function
+    given: Given
+
+
+@dataclass(frozen=True, slots=True)
+class Both:
+    """One call of both modules.
+
+    Attributes:
+        number: of the call, from 0.
+        left, right: what was run.
+        outputs: by the name on the left, two arrays that should hold the same.
+        inputs: arguments that belong together, right to left.
+        results: outputs that belong together, right to left.
+    """
+
+    number: int
+    left: Side
+    right: Side
+    outputs: Mapping[str, tuple[Array, Array]]
+    inputs: Mapping[Value, Value]
+    results: Mapping[Value, Value]
+
+
+def same_phases(left: Module, right: Module) -> bool:
+    """Whether both can be taken through one script, each with its own weights, states and ranks.
+
+    They can where they have a phase in common; of what was read from elsewhere nobody knows.
+    """
+    phases = {f.phase for f in left.programs()} & {f.phase for f in right.programs()}
+    return bool(phases - {MAIN})
+
+
+def interface_difference(left: Module, right: Module) -> tuple[Role, list[str]] | None:
+    """The first role in which the logical names of two modules differ, and those names."""
+    for role in (Role.INPUT, Role.WEIGHT, Role.STATE, Role.OUTPUT):
+        mine = {row.name for row in left.entries(role)}
+        theirs = {row.name for row in right.entries(role)}
+        if mine != theirs:
+            return role, sorted(mine ^ theirs)
+    return None
+
+
+def by_script(left: Module, right: Module, terms: Terms) -> Iterator[Both]:
+    """Both modules through one script.
+
+    Raises:
+        GraphgenError: GG0402 when the programs' sizes have nothing in common.
+    """
+    # The module with fewer symbols left says what sizes there are.
+    sized = left if any("C" in f.dims for f in left.programs()) else right
+    shuffled = may_shuffle(left) and may_shuffle(right)
+    script = script_for(sized, terms.seed, shuffled=shuffled)
+    script = with_arrays(script, left, terms.inputs)
+    mesh = mesh_of(right)
+    ours = Runner(left, script, terms.run, terms.arithmetic)
+    theirs = Runner(right, _related(script, right, terms, mesh), terms.run, terms.arithmetic)
+    for number, (a, b) in enumerate(zip(ours.calls(), theirs.calls(), strict=True)):
+        outputs = {
+            name: _met(terms.relations.get(name), whole, b, name, mesh)
+            for name, whole in a.outcome.items()
+        }
+        left_args = {value.name: value for value in a.function.args}
+        inputs = {v: left_args[v.name] for v in b.function.args if v.name in left_args}
+        made = dict(a.function.outputs)
+        results = {value: made[name] for name, value in b.function.outputs if name in made}
+        sides = Side(a.function, a.given), Side(b.function, b.given)
+        yield Both(number, *sides, outputs, inputs, results)
+
+
+def mesh_of(module: Module) -> Mesh:
+    """The ranks of a module."""
+    return Mesh(module.mesh)
+
+
+def _met(
+    relation: Relation | None, whole: Array, ran: Ran, name: str, mesh: Mesh
+) -> tuple[Array, Array]:
+    if relation is None:
+        return whole, ran.outcome[name]
+    parts = [result[name] for result in ran.results]
+    if ran.call.active is not None and name not in ran.states:
+        parts = [part[list(ran.call.active)] for part in parts]
+    return meet(relation, whole, parts, with_scales(mesh, ran.results, ran.given))
+
+
+def with_scales(mesh: Mesh, results: Given, given: Given) -> Mesh:
+    """The mesh, with what relations may name as a scale: outputs and arguments of rank 0."""
+
+    def scale(name: str) -> Array:
+        for values in (results[0], given[0]):
+            if name in values:
+                return values[name]
+        raise GraphgenError("GG0302", f"no input or output '{name}' to scale with")
+
+    return replace(mesh, scales=scale)
+
+
+def _related(script: Script, right: Module, terms: Terms, mesh: Mesh) -> Script:
+    """The script as the second module takes it: weights, states and inputs through relations."""
+    if not terms.relations:
+        return script
+    alone = Mesh({})
+
+    def whole(name: str, array: Array) -> Array:
+        relation = terms.relations.get(name)
+        if relation is None:
+            return array
+        (part,) = apply(relation, array, alone)
+        return stored(part, array, right, name)
+
+    calls: list[Call] = []
+    for call in script.calls:
+        related = call.inputs.keys() & terms.relations.keys()
+        parts = {
+            name: [
+                stored(part, call.inputs[name], right, name)
+                for part in apply(terms.relations[name], call.inputs[name], mesh)
+            ]
+            for name in related
+        }
+        calls.append(replace(call, parts={**call.parts, **parts}))
+    return replace(
+        script,
+        weights={name: whole(name, array) for name, array in script.weights.items()},
+        states={name: whole(name, array) for name, array in script.states.items()},
+        calls=tuple(calls),
+    )
+
+
+def stored(part: Array, original: Array, module: Module, name: str) -> Array:
+    """A value after a relation in the type ``module`` holds it in: integers are rounded to."""
+    row = module.interface.get(name)
+    if row is None or not row.physical.dtype.is_integer or part.dtype.kind in "iub":
+        return part.astype(original.dtype) if part.dtype != original.dtype else part
+    wanted = numpy_dtype(row.physical.dtype)
+    limits = np.iinfo(wanted)
+    return np.clip(np.rint(part), limits.min, limits.max).astype(wanted)
