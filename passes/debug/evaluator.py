@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from graphgen.eval import NATIVE, Arithmetic, Array, evaluate_ranks
 from graphgen.ir import Function, Module
 
+# Runs a program on all ranks: one mapping of arrays by name a rank, in and out.
+Run = Callable[[Module, Function, Sequence[Mapping[str, Array]]], list[dict[str, Array]]]
+
 
 class Evaluator(Protocol):
-    """Runs programs on all ranks."""
+    """Runs programs on all ranks, and knows how exactly."""
 
     def __call__(
         self, module: Module, function: Function, inputs: Sequence[Mapping[str, Array]]

@@ -15,7 +15,7 @@ from graphgen.errors import GraphgenError
 from graphgen.eval import MEANING, Arithmetic, Array, evaluate, rank_index
 from graphgen.ir import MAIN, RANK, WEIGHTS_GLOBAL, WEIGHTS_RANK, Function, Module, Role
 from passes.core.clone import Binder
-from passes.debug.evaluator import Evaluator, NumpyEvaluator
+from passes.debug.evaluator import NumpyEvaluator, Run
 from passes.debug.script import Call, Script
 
 # Outputs and states after one call, by name, in logical types.
@@ -57,13 +57,13 @@ class Runner:
         self,
         module: Module,
         script: Script,
-        run: Evaluator | None = None,
+        run: Run | None = None,
         arithmetic: Arithmetic = MEANING,
     ) -> None:
         self.module = module
         self.script = script
         self.arithmetic = arithmetic
-        self._run = run or NumpyEvaluator(arithmetic)
+        self._run: Run = run or NumpyEvaluator(arithmetic)
         self._bound: dict[tuple[str, tuple[tuple[str, object], ...]], Function] = {}
         self._weights = self._prepare_weights()
         self._states = self._first_states()

@@ -22,6 +22,9 @@ from tests.oracles.op_samples import BY_OP, inputs, program
 from tests.oracles.structure import structure
 from tests.passes import test_random_graphs as random_graphs
 
+# Ops that StableHLO has no one op for: what they are written as comes back.
+SEVERAL = {"take"}
+
 
 def generic(text: str) -> str:
     """The same module as jaxlib's MLIR prints it in the generic form."""
@@ -39,6 +42,16 @@ def pretty(text: str) -> str:
 
 def main(text: str) -> Function:
     return read_stablehlo(text).function("main")
+
+
+def came_back(function: Function, read: Module) -> Function:
+    """The function that was read, which must be the one that was written."""
+    found = read.function("main")
+    if any(op.name in SEVERAL for op in function.block):
+        assert structure(main(emit_stablehlo(read, found))) == structure(found)
+    else:
+        assert structure(found) == structure(function)
+    return found
 
 
 def lowered(name: str, kind: str, tp: int) -> Module:
@@ -83,8 +96,7 @@ def test_every_op_comes_back_from_every_form(op: str, form: type[str]):
     samples = BY_OP[op]
     module = program(samples)
     function = module.function("f")
-    found = main(form(emit_stablehlo(module, function)))
-    assert structure(found) == structure(function)
+    found = came_back(function, read_stablehlo(form(emit_stablehlo(module, function))))
     given = inputs(samples)
     names = {v.name: w.name for v, w in zip(found.args, function.args, strict=True)}
     ours = evaluate(found, {str(k): given[str(v)] for k, v in names.items()})
@@ -106,12 +118,10 @@ def test_random_graphs_come_back(random: Random, seed: int):
     module, function = grower.module, grower.function
     text = emit_stablehlo(module, function)
     read = read_stablehlo(text)
-    assert structure(read.function("main")) == structure(function)
+    found = came_back(function, read)
     given_ = random_graphs.inputs(function, seed)
-    random_graphs.assert_same(
-        evaluate(read.function("main"), given_), evaluate(function, given_), 0.0
-    )
-    assert structure(main(generic(text))) == structure(function)
+    random_graphs.assert_same(evaluate(found, given_), evaluate(function, given_), 0.0)
+    came_back(function, read_stablehlo(generic(text)))
     # And as text of ours.
     again = print_module(read)
     assert print_module(parse(again)) == again
