@@ -117,5 +117,5 @@ def _pass_json(item: Pass) -> dict[str, Json]:
         "requires": list(item.requires),
         "provides": list(item.provides),
         "invalidates": list(item.invalidates),
-        "rounding": item.rounding,
+        "rounding": item.budget,
     }

@@ -26,7 +26,8 @@ class Pass(ABC):
         provides: facts that hold afterwards.
         invalidates: facts that may no longer hold afterwards; all others it keeps.
         rounding: largest difference, relative to the largest value, that the pass may cause when
-            everything is computed in the program's own types; 0 for bit for bit.
+            everything is computed in the program's own types; 0 for bit for bit. That of a pass
+            whose options matter here is :attr:`budget`.
     """
 
     name: ClassVar[str]
@@ -36,6 +37,11 @@ class Pass(ABC):
     provides: ClassVar[tuple[str, ...]] = ()
     invalidates: ClassVar[tuple[str, ...]] = ()
     rounding: ClassVar[float] = 0.0
+
+    @property
+    def budget(self) -> float:
+        """The rounding that this pass may cause with the options it has."""
+        return self.rounding
 
     @abstractmethod
     def run(self, module: Module, rewriter: Rewriter) -> None:

@@ -11,7 +11,7 @@ from graphgen.ir import Function, Op, Value
 from graphgen.ir.loc import UNKNOWN
 from passes.core.journal import Application, Journal, Miss, describe
 from passes.core.relation import EQUAL, Relation
-from passes.core.rule import No, Rule
+from passes.core.rule import Made, No, Rule
 
 _Pairs = tuple[tuple[Value, Value, Relation], ...]
 
@@ -63,8 +63,18 @@ class Rewriter:
         rule: str = "",
         relation: Relation = EQUAL,
         created: Sequence[Op] = (),
+        related: _Pairs = (),
     ) -> None:
         """Let every reader of ``op``'s results read ``values`` instead, and erase ``op``.
+
+        Args:
+            function: where.
+            op: is erased.
+            values: one for each result.
+            rule: what was done.
+            relation: of each value to the result it replaces.
+            created: ops made for it.
+            related: other values before, values after, and how they relate.
 
         Raises:
             GraphgenError: GG0304 when a value has another type than the result it replaces.
@@ -78,7 +88,7 @@ class Rewriter:
                 )
         if self.journal is not None:
             pairs = tuple((old, new, relation) for old, new in zip(op.results, values, strict=True))
-            self._record(function, op, rule, tuple(created), pairs)
+            self._record(function, op, rule, tuple(created), pairs + related)
         for old, new in zip(op.results, values, strict=True):
             new.sharding = new.sharding or old.sharding
             function.replace_uses(old, new)
@@ -151,7 +161,9 @@ class Rewriter:
                 continue
             # Those who read the old values; the new ones may have readers that saw nothing change.
             readers = [user for value in op.results for user in value.users]
-            self.replace(function, op, found, rule.name, created=made)
+            if not isinstance(found, Made):
+                found = Made(found)
+            self.replace(function, op, found.values, rule.name, created=made, related=found.related)
             return [*made, *readers]
         return []
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from graphgen.build import Builder
 from graphgen.ir import Op, Value
+from passes.core.relation import Relation
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +34,21 @@ def no(reason: str, at: Value | None = None) -> No:
     return No(reason, at, sys._getframe(1).f_lineno)  # pyright: ignore[reportPrivateUsage]
 
 
+@dataclass(frozen=True, slots=True)
+class Made:
+    """What a rule made, where there is more to say than which values replace the results.
+
+    Attributes:
+        values: they replace the results.
+        related: other values before, values after, and how they relate; for the journal.
+    """
+
+    values: Sequence[Value]
+    related: tuple[tuple[Value, Value, Relation], ...] = ()
+
+
 # Gets the root op and a builder that inserts before it; gives the values that replace the results.
-Apply = Callable[[Op, Builder], Sequence[Value] | No]
+Apply = Callable[[Op, Builder], Sequence[Value] | Made | No]
 
 
 @dataclass(frozen=True, slots=True)

@@ -92,7 +92,7 @@ def validate(
         difference = compare(meaning, meant)
         rounded = compare(native, computed)
         noise = max(noise, run.noise(current))
-        budget = item.rounding + noise
+        budget = item.budget + noise
         guilty = None
         if difference.relative > MEANING_BUDGET:
             guilty = blame(before, item, script, meaning)

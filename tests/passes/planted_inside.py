@@ -18,6 +18,7 @@ from graphgen.ir import Attrs, AttrValue, Dim, Function, Module, Op, Value, attr
 from passes.core import No, Pass, Rewriter, Rule, rule
 from passes.core.clone import Binder
 from passes.core.journal import Application
+from passes.core.rule import Made
 from passes.fusion import fuse_projections
 from passes.legalize.cpu import padded_rows
 from passes.weights import lift
@@ -132,7 +133,7 @@ def rows_below() -> Generator[None]:
         right = padded_rows(rows)
 
         @rule(*right.roots)
-        def pad_rows(op: Op, b: Builder) -> Sequence[Value] | No:
+        def pad_rows(op: Op, b: Builder) -> Sequence[Value] | Made | No:
             found = right.apply(op, b)
             if isinstance(found, No) or op.loc.scope != "lm_head":
                 return found
