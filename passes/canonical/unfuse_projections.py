@@ -276,7 +276,7 @@ def _narrow(b: Builder, product: _Product, op: Op) -> Value:
     for step in product.steps:
         operands = [value]
         if step.spread is not None:
-            vector = _part(b, step.spread.operands[0], 0, features, cuts, count)
+            vector = _part(b, step.vector(b), 0, features, cuts, count)
             spread = b.broadcast_in_dim(vector, value.shape, [value.type.rank - 1])
             operands.insert(1 - step.side, spread)
         value = b.emit(step.op.name, operands, dict(step.op.attrs)).result

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from graphgen.build import Builder
 from graphgen.ir import Op, Value
 from passes.fusion.prepared import PreparedValues
 
@@ -14,7 +15,7 @@ _SCALES = ("add", "multiply")
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One op behind a product: with what spreads its [N] bias or scale, or a conversion.
+    """One op behind a product: with what spreads its bias or scale, or a conversion.
 
     Attributes:
         op: ``add``, ``multiply`` or ``convert``.
@@ -30,6 +31,14 @@ class Step:
     def kind(self) -> tuple[object, ...]:
         """What must be the same in all siblings for the step to be fused."""
         return self.op.name, self.op.attrs, self.side
+
+    def vector(self, b: Builder) -> Value:
+        """The [N] biases or scales of the channels, also where one number is that of all."""
+        assert self.spread is not None
+        (given,) = self.spread.operands
+        return (
+            given if given.shape else b.broadcast_in_dim(given, self.spread.result.shape[-1:], [])
+        )
 
 
 def steps_behind(dot: Op, prepared: PreparedValues) -> Iterator[Step]:
@@ -47,11 +56,12 @@ def steps_behind(dot: Op, prepared: PreparedValues) -> Iterator[Step]:
 
 
 def _spread(other: Value, value: Value, prepared: PreparedValues) -> Op | None:
-    """The broadcast that brings a weight [N] to every row of ``value`` [..., N]."""
+    """The broadcast that brings a weight [N], or one number, to every row of ``value`` [..., N]."""
     spread = other.producer("broadcast_in_dim")
     if spread is None or prepared.only_reader(other) is None:
         return None
     (vector,) = spread.operands
     along = spread.attrs.integers("dimensions") == (value.type.rank - 1,)
+    fits = along and vector.shape == value.shape[-1:]
     alone = prepared.of_weights(vector) and prepared.readers(vector) == 1
-    return spread if along and alone and vector.shape == value.shape[-1:] else None
+    return spread if alone and (fits or not vector.shape) else None

@@ -15,6 +15,7 @@ from passes.cleanup.simplify_shape import join
 from passes.core import No, Pass, Rewriter, Rule, no, register, rule
 from passes.fusion.channels import Step, steps_behind
 from passes.fusion.prepared import PreparedValues, WeightNumbers
+from passes.weights.spread import weight_of, widened
 
 
 @register
@@ -109,6 +110,7 @@ class _Sibling:
     """One product and the steps that directly follow it, each the only reader of the one before."""
 
     dot: Op
+    widened: Op | None
     steps: list[Step] = field(default_factory=list[Step])
 
     @property
@@ -120,7 +122,7 @@ class _Sibling:
     def weights(self) -> list[Value]:
         """The weight, then every bias and scale."""
         spreads = [step.spread for step in self.steps if step.spread is not None]
-        return [self.dot.operands[1], *[spread.operands[0] for spread in spreads]]
+        return [weight_of(self.dot), *[spread.operands[0] for spread in spreads]]
 
 
 @dataclass(slots=True)
@@ -142,7 +144,7 @@ class _Group:
 
 def _why_not(op: Op, prepared: PreparedValues) -> No | None:
     """Why a product cannot be a sibling, ``None`` where it can."""
-    lhs, rhs = op.operands
+    lhs, rhs = op.operands[0], weight_of(op)
     if op.attrs.integers("lhs_batch_dims"):
         return no("it has batch dimensions", lhs)
     if not prepared.of_weights(rhs):
@@ -152,7 +154,7 @@ def _why_not(op: Op, prepared: PreparedValues) -> No | None:
     outputs = rhs.type.rank - len(op.attrs.integers("rhs_contracting_dims"))
     if outputs != 1:
         return no(f"the weight has {outputs} output dimensions, not 1", rhs)
-    if prepared.readers(rhs) != 1:
+    if prepared.readers(rhs) != 1 or (rhs is not op.operands[1] and len(rhs.users) != 1):
         return no("the weight is read elsewhere too, and would be kept twice", rhs)
     return None
 
@@ -166,7 +168,7 @@ def _sibling_key(op: Op) -> _SiblingKey:
     attrs = op.attrs
     if _summed_in_f32(rhs.dtype) and op.result.dtype is rhs.dtype:
         attrs = attrs_of({**attrs, "dtype": f32})
-    return lhs, attrs, rhs.dtype
+    return lhs, attrs, weight_of(op).dtype
 
 
 def _summed_in_f32(dtype: DType) -> bool:
@@ -196,7 +198,7 @@ class _Plan:
             if why is not None:
                 self.misses[op] = why
                 continue
-            found.setdefault(_sibling_key(op), []).append(_Sibling(op))
+            found.setdefault(_sibling_key(op), []).append(_Sibling(op, widened(op)))
         for (value, _, _), siblings in found.items():
             if len(siblings) < least:
                 what = f"{len(siblings)} product{'s' if len(siblings) > 1 else ''} of this value"
@@ -295,15 +297,16 @@ def _fuse(plan: _Plan, group: _Group, rewriter: Rewriter, b: Builder) -> Value:
     lhs, rhs = dot.operands
     contracted = dot.attrs.integers("rhs_contracting_dims")
     (axis,) = [i for i in range(rhs.type.rank) if i not in contracted]
-    joined = join(here, [sibling.dot.operands[1] for sibling in siblings], axis)
+    joined = join(here, [weight_of(sibling.dot) for sibling in siblings], axis)
     one_type = len({sibling.dot.attrs for sibling in siblings}) == 1
     attrs = dot.attrs if one_type else {**dot.attrs, "dtype": f32}
-    fused = here.emit("dot_general", (lhs, joined), dict(attrs)).result
+    operands = (lhs, here.convert(joined, rhs.dtype))
+    fused = here.emit("dot_general", operands, dict(attrs)).result
     for index, step in enumerate(siblings[0].steps):
         operands = [fused]
         spreads = [s for sibling in siblings if (s := sibling.steps[index].spread) is not None]
         if spreads:
-            vector = join(here, [spread.operands[0] for spread in spreads], 0)
+            vector = join(here, [sibling.steps[index].vector(here) for sibling in siblings], 0)
             rank = fused.type.rank
             spread = here.broadcast_in_dim(vector, fused.shape, [rank - 1])
             operands.insert(1 - step.side, spread)
@@ -327,7 +330,8 @@ def _erase_replaced(function: Function, sibling: _Sibling, rewriter: Rewriter) -
     if sibling.end.block is not None:
         return
     ops = [sibling.dot, *[step.op for step in sibling.steps]]
-    spreads = [step.spread for step in sibling.steps if step.spread is not None]
-    for op in [*reversed(ops), *spreads]:
+    spread = [step.spread for step in sibling.steps if step.spread is not None]
+    spread += [sibling.widened] if sibling.widened is not None else []
+    for op in [*reversed(ops), *spread]:
         if op.block is not None and not rewriter.exhausted:
             rewriter.erase(function, op)

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from graphgen.ir import RANK, Function, Module, Op, Role, Value
 from graphgen.ops import OPS
 from passes.core import Rewriter
+from passes.weights.spread import only_enlarges
 
 # Numbers for what a value is computed from, shared by the programs of a module.
 WeightNumbers = dict[tuple[object, ...], int]
@@ -39,7 +40,7 @@ class PreparedValues:
         for position, op in enumerate(function.block):
             self._positions[op] = position
             self._classify(op, numbers)
-        self._leave_broadcasts()
+        self._leave_enlarging()
         self.read: Mapping[int, int] = self._count_readers()
 
     def _classify(self, op: Op, numbers: WeightNumbers) -> None:
@@ -53,11 +54,11 @@ class PreparedValues:
             if heavy:
                 self._heavy.add(result)
 
-    def _leave_broadcasts(self) -> None:
-        """A program spreads a weight itself, as ``lift-weights`` leaves it to."""
+    def _leave_enlarging(self) -> None:
+        """A program enlarges a weight itself, as ``lift-weights`` leaves it to."""
         for op in reversed(self.function.block):
             value = op.results[0]
-            if op.name == "broadcast_in_dim" and value in self._heavy:
+            if value in self._heavy and only_enlarges(op):
                 outside = any(user.results[0] not in self._numbers for user in value.users)
                 if outside or self.function.returns(value):
                     del self._numbers[value]
@@ -85,6 +86,19 @@ class PreparedValues:
     def of_weights(self, value: Value) -> bool:
         """Whether a value is made of weights, and of nothing a call brings."""
         return value in self._heavy
+
+    def sources(self, value: Value) -> list[str]:
+        """Names of the checkpoint tensors a prepared value is made of, in operand order."""
+        found: dict[str, None] = {}
+        work, seen = [value], {value}
+        while work:
+            current = work.pop()
+            if current.op is None and current in self._heavy:
+                found[current.name or ""] = None
+            fresh = [v for v in (current.op.operands if current.op else ()) if v not in seen]
+            seen.update(fresh)
+            work.extend(reversed(fresh))
+        return list(found)
 
     def readers(self, value: Value) -> int:
         """In how many places the rest of the program reads this value of weights, or an equal."""

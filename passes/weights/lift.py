@@ -19,6 +19,7 @@ from graphgen.ir import (
 )
 from graphgen.ir.dtype import s32
 from passes.core import Pass, Rewriter, register
+from passes.weights.spread import only_enlarges
 
 # What a value is computed from: nothing but constants, checkpoint tensors, tensors and the rank.
 _CONSTANT, _GLOBAL, _RANK = 0, 1, 2
@@ -162,7 +163,7 @@ class _Lift:
                     keys[result] = self._number((*base, result.index))
         only_rank = _only_rank(function, classes)
         found = {v: k for v, k in classes.items() if v not in only_rank}
-        _leave_broadcasts(function, found)
+        _leave_enlarging(function, found)
         return found, keys
 
     def _to_param(
@@ -216,6 +217,8 @@ class _Lift:
         operands = tuple([self.copies[home.name, keys[v]] for v in value.op.operands])
         op = copy_of(value.op, operands, self.rewriter.pass_name)
         home.block.append(op)
+        for old, new in zip(value.op.results, op.results, strict=True):
+            self.copies[home.name, keys[old]] = new
         return op.results[value.index]
 
     def _through(self, value: Value, classes: dict[Value, int], keys: dict[Value, _Key]) -> Value:
@@ -251,12 +254,22 @@ class _Lift:
 
     def _param_name(self, key: _Key) -> str:
         """Named after the checkpoint tensors it is made of."""
-        base = joined(self._sources(key))
-        name, number = f"{base}.prepared", 1
+        base = f"{joined(self._sources(key))}.{self._part(key)}"
+        name, number = base, 1
         while name in self.module.interface or f"{name}.global" in self.facts:
             number += 1
-            name = f"{base}.prepared.{number}"
+            name = f"{base}.{number}"
         return name
+
+    def _part(self, key: _Key) -> str:
+        """What a value is of the tensors it is made of: the last part of its name."""
+        parts = self.parts[key]
+        # A constant has no operand: it ends behind the attributes.
+        while len(parts) > 3:
+            if parts[0] == "quantize":
+                return ("quantized", "scale")[cast(int, parts[-1])]
+            parts = self.parts[cast(_Key, parts[2])]
+        return "prepared"
 
 
 def copy_of(op: Op, operands: tuple[Value, ...], pass_name: str) -> Op:
@@ -296,11 +309,11 @@ def joined(names: list[str]) -> str:
     return ".".join([*first[:head], "-".join(shown), *(first[len(first) - tail :] if tail else [])])
 
 
-def _leave_broadcasts(function: Function, classes: dict[Value, int]) -> None:
-    """A program spreads a weight itself: a param would hold the same numbers many times."""
+def _leave_enlarging(function: Function, classes: dict[Value, int]) -> None:
+    """What only makes a prepared value larger is done by the program that reads it."""
     for op in reversed(function.block):
         value = op.results[0]
-        if op.name == "broadcast_in_dim" and value in classes:
+        if value in classes and only_enlarges(op):
             read_outside = any(user.results[0] not in classes for user in value.users)
             if read_outside or function.returns(value):
                 del classes[value]
