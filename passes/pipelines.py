@@ -19,7 +19,9 @@ from passes.heads.gather import GatherHeads
 from passes.heads.place import LayOutHeads
 from passes.heads.strategies import AUTO, GATHERED, STRATEGIES
 from passes.legalize.cache_bits import CacheAsBits
+from passes.legalize.integer_products import IntegerProducts
 from passes.legalize.legalize import TARGETS, Legalize
+from passes.quantize.quantize_weights import QuantizeWeights
 from passes.sharding.annotate import Shard
 from passes.sharding.partition import Partition
 from passes.specialize.specialize import Specialize
@@ -93,7 +95,13 @@ def parse(text: str, buckets: Buckets | None = None) -> list[Pass]:
 
 
 def default(
-    buckets: Buckets, *, tp: int = 1, heads: str = AUTO, target: str = "cpu", min_rows: int = 8
+    buckets: Buckets,
+    *,
+    tp: int = 1,
+    heads: str = AUTO,
+    target: str = "cpu",
+    min_rows: int = 8,
+    quantize: QuantizeWeights | None = None,
 ) -> list[Pass]:
     """From the logical module to programs ready to be lowered.
 
@@ -103,10 +111,12 @@ def default(
         heads: the strategy of the pass ``heads``.
         target: what to legalize for.
         min_rows: rows a 16-bit product with a weight is padded to.
+        quantize: how weights are quantized, ``None`` where they are not.
     """
     passes: list[Pass] = [
         Canonicalize(),
         UnfuseProjections(),
+        *([quantize] if quantize else []),
         Specialize(
             batch=buckets.batch,
             context=buckets.context,
@@ -126,6 +136,7 @@ def default(
         CommonSubexpressions(),
         FuseProjections(),
         LiftWeights(),
+        *([IntegerProducts()] if quantize and target == "cpu" else []),
         Legalize(target=target, min_rows=min_rows),
         CommonSubexpressions(),
         DeadCodeElimination(),

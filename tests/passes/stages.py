@@ -7,6 +7,7 @@ from graphgen.ir import Module
 from passes.core import Pass, parse_pipeline
 from passes.core.registry import all_passes
 from passes.pipelines import Buckets, default
+from passes.quantize.quantize_weights import QuantizeWeights
 
 # Passes that are in no default pipeline: behind which ones they are tried.
 EXTRA = {
@@ -14,13 +15,16 @@ EXTRA = {
     "fold-constants{exact=true}": ("specialize", "legalize"),
     "gather-heads": ("partition",),
 }
+# Passes for quantized weights alone.
+QUANTIZED = ("quantize-weights", "integer-products")
 
 
-def every_pass(buckets: Buckets, *, tp: int = 1) -> list[Pass]:
+def every_pass(buckets: Buckets, *, tp: int = 1, quantized: bool = False) -> list[Pass]:
     """The default pipeline with the other passes in between."""
     passes: list[Pass] = []
     done: set[str] = set()
-    for item in default(buckets, tp=tp):
+    quantize = QuantizeWeights() if quantized else None
+    for item in default(buckets, tp=tp, quantize=quantize):
         passes.append(item)
         if item.name not in done:
             for text, places in EXTRA.items():
@@ -31,7 +35,7 @@ def every_pass(buckets: Buckets, *, tp: int = 1) -> list[Pass]:
 
 def stage(name: str, buckets: Buckets, *, tp: int = 1) -> tuple[list[Pass], Pass]:
     """The passes before the last one called ``name``, and that one."""
-    passes = every_pass(buckets, tp=tp)
+    passes = every_pass(buckets, tp=tp, quantized=name in QUANTIZED)
     at = max(number for number, item in enumerate(passes) if item.name == name)
     return passes[:at], passes[at]
 

@@ -39,8 +39,10 @@ from tests.passes.planted import (
     model,
     script,
 )
+from tests.passes.planted_quantized import QUANTIZED_BUGS
 
 BUCKETS = Buckets((3,), (8,), (8, 16))
+PLANTED = (*BUGS, *QUANTIZED_BUGS)
 
 
 def names(bugs: Sequence[Bug]) -> list[str]:
@@ -60,7 +62,7 @@ def registry() -> Iterator[dict[str, type[Pass]]]:
 # ---- planted bugs --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("bug", BUGS, ids=names(BUGS))
+@pytest.mark.parametrize("bug", PLANTED, ids=names(PLANTED))
 def test_a_planted_bug_is_caught_and_the_rewrite_named(bug: Bug):
     module, item = model(bug.after, bug.element), Planted(bug)
     apply_pass(clone_module(module), item)
@@ -80,7 +82,7 @@ def test_a_planted_bug_is_caught_and_the_rewrite_named(bug: Bug):
     assert f" = {bug.root}(" in guilty.root
 
 
-@pytest.mark.parametrize("bug", BUGS, ids=names(BUGS))
+@pytest.mark.parametrize("bug", PLANTED, ids=names(PLANTED))
 def test_the_same_pass_without_the_bug_is_exact(bug: Bug):
     item = Planted(bug, harmless=True)
     (verdict,) = validate(
