@@ -17,6 +17,7 @@ from passes.core.relation import Quantized
 from passes.core.rule import Made
 from passes.fusion.prepared import PreparedValues, WeightNumbers
 from passes.quantize.schemes import DTYPES, ELEMENTS, PER_CHANNEL, SCHEMES, limit
+from passes.weights.lift import joined
 from passes.weights.spread import weight_of
 
 
@@ -169,9 +170,20 @@ def _read_otherwise(programs: Sequence[PreparedValues], skip: Sequence[str]) -> 
     return out
 
 
+def _unused(name: str, names: set[str]) -> str:
+    """``name``, or with a number behind it where parts of one tensor are weights of their own."""
+    found, number = name, 1
+    while found in names:
+        number += 1
+        found = f"{name}.{number}"
+    names.add(found)
+    return found
+
+
 def _quantizing(options: QuantizeWeights, prepared: PreparedValues, otherwise: set[int]) -> Rule:
     element = ELEMENTS[options.dtype]
     most = limit(options.dtype, options.scheme)
+    names: set[str] = set()
 
     @rule("dot_general")
     def quantize_product(op: Op, b: Builder) -> Sequence[Value] | Made | No:
@@ -187,8 +199,8 @@ def _quantizing(options: QuantizeWeights, prepared: PreparedValues, otherwise: s
         per_channel = options.scheme == PER_CHANNEL
         over = contracted if per_channel else range(weight.type.rank)
         values, scale = b.quantize(weight, element, tuple(over), most)
-        if weight.name:
-            values.name, scale.name = f"{weight.name}.quantized", f"{weight.name}.scale"
+        name = _unused(weight.name or joined(prepared.sources(weight)), names)
+        values.name, scale.name = f"{name}.quantized", f"{name}.scale"
         wide = f64 if op.result.dtype is f64 else f32
         operands = (lhs, b.convert(values, lhs.dtype))
         product = b.emit("dot_general", operands, {**op.attrs, "dtype": wide}).result
@@ -196,6 +208,6 @@ def _quantizing(options: QuantizeWeights, prepared: PreparedValues, otherwise: s
         factor = b.broadcast_in_dim(b.convert(scale, wide), product.shape, along)
         made = b.convert(product * factor, op.result.dtype)
         dims = (channels,) if per_channel else ()
-        return Made([made], ((weight, values, Quantized(scale, dims)),))
+        return Made([made], ((weight, values, Quantized(scale.name, dims)),))
 
     return quantize_product

@@ -90,12 +90,13 @@ def test_bugs_are_planted_in_every_pass_that_works_by_hand():
 
 
 def test_every_pass_is_tried_somewhere():
-    tried = {item.name for item in every_pass(BUCKETS, tp=2)}
+    tried = {item.name for item in every_pass(BUCKETS, tp=2, quantized=True)}
     assert set(our_passes()) <= tried, "give the pass its place in tests/passes/stages.py"
 
 
+@pytest.mark.parametrize("quantized", [False, True])
 @pytest.mark.parametrize("tp", [1, 2])
-def test_every_pass_means_the_same_where_it_is_tried(tp: int):
+def test_every_pass_means_the_same_where_it_is_tried(tp: int, quantized: bool):
     module = build_module(LLAMA, CONFIG, dtype("bf16"))
     script = script_for(module, seed=2)
     wanted = Runner(module, script).outcomes()
@@ -105,5 +106,6 @@ def test_every_pass_means_the_same_where_it_is_tried(tp: int):
         seen.append(item.name)
         assert compare(wanted, Runner(now, script).outcomes()).relative <= 1e-9, item.name
 
-    run_pipeline(module, every_pass(BUCKETS, tp=tp), after=after)
-    assert len(seen) == len(every_pass(BUCKETS, tp=tp))
+    passes = every_pass(BUCKETS, tp=tp, quantized=quantized)
+    run_pipeline(module, passes, after=after)
+    assert len(seen) == len(passes)

@@ -240,7 +240,9 @@ def test_the_recorded_relation_holds(scheme: str, element: str):
         assert isinstance(relation, Quantized)
         assert old.name in QKV
         function = module.function("f")
-        function.outputs = [*function.outputs, ("values", new), ("scale", relation.scale)]
+        named = {value.name: value for op in function.ops for value in op.results}
+        scale = named[str(relation.scale)]
+        function.outputs = [*function.outputs, ("values", new), ("scale", scale)]
         weight = given[old.name or ""]
         for exact in (True, False):
             made = evaluate(function, given, MEANING) if exact else evaluate(function, given)
