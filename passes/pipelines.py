@@ -21,7 +21,6 @@ from passes.heads.strategies import AUTO, GATHERED, STRATEGIES
 from passes.legalize.cache_bits import CacheAsBits
 from passes.legalize.integer_products import IntegerProducts
 from passes.legalize.legalize import TARGETS, Legalize
-from passes.quantize.quantize_weights import QuantizeWeights
 from passes.sharding.annotate import Shard
 from passes.sharding.partition import Partition
 from passes.specialize.specialize import Specialize
@@ -101,7 +100,7 @@ def default(
     heads: str = AUTO,
     target: str = "cpu",
     min_rows: int = 8,
-    quantize: QuantizeWeights | None = None,
+    quantize: Pass | None = None,
 ) -> list[Pass]:
     """From the logical module to programs ready to be lowered.
 
@@ -111,7 +110,7 @@ def default(
         heads: the strategy of the pass ``heads``.
         target: what to legalize for.
         min_rows: rows a 16-bit product with a weight is padded to.
-        quantize: how weights are quantized, ``None`` where they are not.
+        quantize: the pass that quantizes weights, ``None`` where they stay as they are.
     """
     passes: list[Pass] = [
         Canonicalize(),

@@ -44,6 +44,7 @@ class Options:
         tp: ranks.
         artifact: folder to start from, or to make when it is not there.
         weights: folder of prepared weights, made by ``graphgen shard-weights``.
+        quantization: see :class:`~runtime.model.Settings`; ``None`` for none, or an artifact's own.
     """
 
     dtype: str | None = None
@@ -52,6 +53,7 @@ class Options:
     tp: int = 1
     artifact: Path | None = None
     weights: Path | None = None
+    quantization: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,6 +235,7 @@ def _asked(mine: Settings, options: Options) -> Settings:
         batch=options.batch or mine.batch,
         max_len=options.max_len or mine.max_len,
         tp=options.tp,
+        quantization=mine.quantization if options.quantization is None else options.quantization,
     )
 
 
@@ -263,4 +266,4 @@ def _settings(
         )
     max_len = options.max_len or up_to(longest + new_tokens, most)
     choose([max_len], longest, "a prompt")
-    return Settings(options.dtype or "f32", batch, max_len, options.tp)
+    return Settings(options.dtype or "f32", batch, max_len, options.tp, options.quantization or "")

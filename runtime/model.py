@@ -20,12 +20,15 @@ class Settings:
         batch: rows of a call and of the cache.
         max_len: slots of a cache row, and the largest bucket.
         tp: ranks the model is split over.
+        quantization: the pass that quantizes the weights with its options, as pipelines write it;
+            empty for weights as they are.
     """
 
     dtype: str = "f32"
     batch: int = 1
     max_len: int = 256
     tp: int = 1
+    quantization: str = ""
 
     @property
     def buckets(self) -> tuple[int, ...]:
@@ -91,14 +94,16 @@ def build_model(config: Mapping[str, object], settings: Settings) -> BuiltModel:
             over ``tp`` ranks.
     """
     # Only here: an artifact runs without any pass.
-    from passes.core import run_pipeline
+    from passes.core import parse_pipeline, run_pipeline
     from passes.pipelines import Buckets, default
 
     module = build(config, dtype(settings.dtype))
     buckets = Buckets((settings.batch,), settings.buckets, settings.buckets, slots=settings.max_len)
     # Matrix units want eight rows; without them two are as fast as one and eight cost a little.
     rows = 8 if has_matrix_unit() else 2
-    reports = run_pipeline(module, default(buckets, tp=settings.tp, min_rows=rows))
+    quantize = next(iter(parse_pipeline(settings.quantization)), None)
+    passes = default(buckets, tp=settings.tp, min_rows=rows, quantize=quantize)
+    reports = run_pipeline(module, passes)
     steps = [
         PassStep(r.name, r.ops_before, r.ops_after, r.applications, r.seconds, r.remarks)
         for r in reports

@@ -8,6 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from graphgen.cli.console import Json, note_remarks, write_json, write_stdout
+from graphgen.cli.quantization import (
+    ModulesToNotConvert,
+    QuantizationDtype,
+    QuantizationType,
+    Quantized,
+    quantization,
+)
 from graphgen.errors import GraphgenError
 
 if TYPE_CHECKING:
@@ -58,6 +65,10 @@ def generate(
     tp: Ranks = 1,
     artifact: ArtifactFolder = None,
     weights: WeightsFolder = None,
+    quantized: Quantized = False,
+    quantization_type: QuantizationType = None,
+    quantization_dtype: QuantizationDtype = None,
+    modules_to_not_convert: ModulesToNotConvert = None,
     ignore_eos: IgnoreEos = False,
     summary: Summary = False,
     as_json: AsJson = False,
@@ -71,6 +82,7 @@ def generate(
       graphgen generate smollm2 --chat --prompt "What is gravity?"
       graphgen generate model.gguf --prompt "1, 2, 3," --prompt "a, b, c," --json
       graphgen generate smollm2 --dtype bf16 --artifact smollm2.art --prompt "Hello"
+      graphgen generate smollm2 --quantized --quantization-type per_channel_symmetric --prompt "Hi"
     """
     from graphgen.cli.progress import TerminalProgress
     from runtime.engine import Options, open_engine
@@ -82,7 +94,10 @@ def generate(
         )
     texts = prompt or []
     progress = TerminalProgress()
-    options = Options(dtype, None, max_len, tp, artifact, weights)
+    quantize = quantization(
+        quantized, quantization_type, quantization_dtype, modules_to_not_convert
+    )
+    options = Options(dtype, None, max_len, tp, artifact, weights, quantize)
     engine, prompts = open_engine(
         model, options, lambda tokenizer: _encode(tokenizer, texts, chat), max_new_tokens, progress
     )

@@ -8,6 +8,13 @@ from typing import Annotated, Literal
 import typer
 
 from graphgen.cli.console import note, write_json
+from graphgen.cli.quantization import (
+    ModulesToNotConvert,
+    QuantizationDtype,
+    QuantizationType,
+    Quantized,
+    quantization,
+)
 
 
 def shard_weights(
@@ -21,6 +28,10 @@ def shard_weights(
     dtype: Annotated[
         Literal["f32", "bf16", "f16"], typer.Option("--dtype", help="Element type.")
     ] = "f32",
+    quantized: Quantized = False,
+    quantization_type: QuantizationType = None,
+    quantization_dtype: QuantizationDtype = None,
+    modules_to_not_convert: ModulesToNotConvert = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print what was written as JSON.")
     ] = False,
@@ -42,7 +53,11 @@ def shard_weights(
     from runtime.weights import check_checkpoint
 
     checkpoint = locate_checkpoint(model)
-    built = build_model(checkpoint.config, Settings(dtype, tp=tp))
+    quantize = quantization(
+        quantized, quantization_type, quantization_dtype, modules_to_not_convert
+    )
+    settings = Settings(dtype, tp=tp, quantization=quantize or "")
+    built = build_model(checkpoint.config, settings)
     check_checkpoint(checkpoint, built.module)
     write(output, built.module, checkpoint, TerminalProgress())
     files = [rank_file(output, rank) for rank in range(tp)]

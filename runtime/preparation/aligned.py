@@ -31,6 +31,8 @@ _NAMES = {
     "int32": "I32",
     "uint8": "U8",
     "float64": "F64",
+    "float8_e4m3fn": "F8_E4M3",
+    "float8_e5m2": "F8_E5M2",
 }
 _DTYPES = {
     "F32": np.dtype(np.float32),
@@ -40,6 +42,8 @@ _DTYPES = {
     "I32": np.dtype(np.int32),
     "U8": np.dtype(np.uint8),
     "F64": np.dtype(np.float64),
+    "F8_E4M3": np.dtype(ml_dtypes.float8_e4m3fn),
+    "F8_E5M2": np.dtype(ml_dtypes.float8_e5m2),
 }
 
 

@@ -61,7 +61,8 @@ class Pieces:
             box = tuple(
                 slice(at, at + size) for at, size in zip(part.start, part.source.shape, strict=True)
             )
-            np.copyto(target[box], part.source, casting="unsafe")
+            # With the dots, one number is an array as well.
+            np.copyto(target[(..., *box)], part.source, casting="unsafe")
 
     def array(self) -> Array:
         """The tensor as an array: a view where one box of the right type is all of it."""

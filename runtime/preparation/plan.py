@@ -174,6 +174,14 @@ def _broadcast(attrs: Attrs, operands: Sequence[Pieces], value: Value) -> Pieces
     return whole(np.broadcast_to(view, shape), operand.dtype)
 
 
+def _convert(attrs: Attrs, operands: Sequence[Pieces], value: Value) -> Pieces:
+    assert value.op is not None
+    if value.op.operands[0].dtype.is_float and not value.dtype.is_float:
+        # What does not fit goes to the end of the range; a copy would wrap around.
+        raise NotACopyError
+    return convert(operands[0], numpy_dtype(value.dtype))
+
+
 _Rule = Callable[[Attrs, Sequence[Pieces], Value], Pieces]
 _RULES: Mapping[str, _Rule] = {
     "slice": _slice,
@@ -184,5 +192,5 @@ _RULES: Mapping[str, _Rule] = {
     "concatenate": lambda attrs, operands, _: join(operands, attrs.integer("dimension")),
     "transpose": lambda attrs, operands, _: permute(operands[0], attrs.integers("permutation")),
     "reshape": lambda _, operands, value: reshape(operands[0], value.type.dims),
-    "convert": lambda _, operands, value: convert(operands[0], numpy_dtype(value.dtype)),
+    "convert": _convert,
 }

@@ -156,3 +156,20 @@ def test_memory_is_aligned():
     for array, (shape, dtype) in zip(arrays_in_one(shapes), shapes, strict=True):
         assert (array.shape, array.dtype) == (shape, dtype)
         assert array.ctypes.data % ALIGNMENT == 0
+
+
+def test_floats_become_integers_as_the_op_says():
+    # Beyond the range its nearest end; a copy between the types would wrap around.
+    module = parse(
+        "module @m level=canonical {\n}\n\nfunc @weights.global {\n  arg %w : f32[4]\n"
+        "  %q = convert(%w) dtype=s8 : s8[4]\n  return q = %q\n}\n"
+    )
+    given = np.array([-200.0, -1.5, 1.5, 128.0], np.float32)
+    made = plan_output(module.function("weights.global"), "q", 0, lambda _: whole(given))
+    assert made.array().tolist() == [-128, -1, 1, 127]
+
+
+def test_a_single_number_is_filled_in():
+    number = np.empty((), np.float32)
+    whole(np.asarray(2.5, np.float32)).fill(number)
+    assert number == 2.5
