@@ -88,10 +88,7 @@ def generate(
     from runtime.engine import Options, open_engine
     from runtime.generate import Request
 
-    if dtype is not None and dtype not in DTYPES:
-        raise GraphgenError(
-            "GG0705", f"--dtype {dtype} is unknown", help=f"one of {', '.join(DTYPES)}"
-        )
+    check_dtype(dtype)
     texts = prompt or []
     progress = TerminalProgress()
     quantize = quantization(
@@ -116,6 +113,14 @@ def generate(
         from graphgen.cli.generate_summary import write_summary
 
         write_summary(engine, result, progress)
+
+
+def check_dtype(dtype: str | None) -> None:
+    """Refuse an element type that models are not run in (GG0705)."""
+    if dtype is not None and dtype not in DTYPES:
+        raise GraphgenError(
+            "GG0705", f"--dtype {dtype} is unknown", help=f"one of {', '.join(DTYPES)}"
+        )
 
 
 def _encode(tokenizer: Tokenizer, texts: list[str], chat: bool) -> list[list[int]]:
