@@ -30,8 +30,8 @@ help: ## list the targets
 demo: $(RUNTIME_STAMP) $(MODEL_STAMP) ## compile a small model for this CPU and let it answer a prompt
 	$(DEMO_CMD)
 
-test: $(DEV_STAMP) $(MODEL_STAMP) ## run the tests
-	$(BIN)/pytest
+test: $(DEV_STAMP) $(MODEL_STAMP) ## run the tests, a file at a time on each core
+	$(BIN)/pytest -n auto --dist loadfile
 
 check: $(DEV_STAMP) ## formatting, lint, types and import contracts; changes nothing
 	$(BIN)/ruff format --check .

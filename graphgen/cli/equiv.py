@@ -113,7 +113,7 @@ def _terms(
     parsed = dict(parse_relation(text, _array) for text in relations)
     evaluator = None
     if on == "cpu":
-        from lowering.cpu import CpuEvaluator
+        from lowering.cpu.evaluator import CpuEvaluator
 
         evaluator = CpuEvaluator()
     arrays = read_arrays(inputs) if inputs is not None else {}

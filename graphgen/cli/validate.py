@@ -79,7 +79,7 @@ def validate(
 def _evaluator(on: str) -> Evaluator | None:
     if on == "numpy":
         return None
-    from lowering.cpu import CpuEvaluator
+    from lowering.cpu.evaluator import CpuEvaluator
 
     return CpuEvaluator()
 

@@ -57,8 +57,20 @@ class Gemma3Config(DecoderConfig):
         )
 
     def mini(self) -> Gemma3Config:
-        """See :func:`~graphgen.models.decoder.smaller`; a layer of each kind."""
-        return replace(smaller(self), layer_types=ends(self.layer_types), sliding_window=8)
+        """See :func:`~graphgen.models.decoder.smaller`; the first layer of each kind, and another.
+
+        1/24, which a norm over a head multiplies by, is no other constant of the model, as in the
+        model itself.
+        """
+        first, *others = ends(self.layer_types)
+        types = (first, *others, first)
+        return replace(
+            smaller(self),
+            num_hidden_layers=len(types),
+            layer_types=types,
+            sliding_window=8,
+            head_dim=24,
+        )
 
     def to_hf(self) -> dict[str, object]:
         """The configuration as a ``config.json`` holds it."""

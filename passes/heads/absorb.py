@@ -11,9 +11,8 @@ from collections.abc import Callable
 
 from graphgen.build import Builder
 from graphgen.ir import Op, Value
-from graphgen.ops.elementwise import BINARY, UNARY_FLOAT
 from passes.core import No, no
-from passes.heads.commute import respread, result_dims, same_for_all
+from passes.heads.commute import BINARY, UNARY, respread, result_dims, same_for_all
 from passes.heads.takes import Move, Takes
 
 # (the op, which operand is a take, what take, where takes are made, where the new op goes)
@@ -83,7 +82,7 @@ def _dot_general(op: Op, index: int, move: Move, takes: Takes, b: Builder) -> Va
 
 ABSORBS: dict[str, Absorb] = {
     **dict.fromkeys((*BINARY, "divide", "and", "compare", "select"), _elementwise),
-    **dict.fromkeys((name for name in UNARY_FLOAT if name != "rsqrt"), _elementwise),
+    **dict.fromkeys(UNARY, _elementwise),
     **dict.fromkeys(("convert", "bitcast_convert", "negate", "abs", "silu"), _elementwise),
     "reshape": _reshape,
     "transpose": _transpose,

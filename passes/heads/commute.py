@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 
 from graphgen.build import Builder
 from graphgen.ir import AttrValue, Dim, Literal, Op, Value
-from graphgen.ops.elementwise import BINARY, UNARY_FLOAT
 from passes.core import No, no
 from passes.heads.takes import Move, Takes
 
@@ -176,9 +175,12 @@ def _constant(op: Op, move: Move, takes: Takes, b: Builder) -> Value | No:
     return b.emit("constant", (), {"value": Literal(old.dtype, tuple(shape), data)}).result
 
 
+# Functions of each element that make a number of the zeros of a head that is not there.
+UNARY = ("exponential", "logistic", "cosine", "sine", "round_nearest_even")
+BINARY = ("add", "subtract", "multiply", "maximum", "minimum", "divide")
 COMMUTES: dict[str, Commute] = {
     **dict.fromkeys((*BINARY, "and", "compare", "select"), _each),
-    **dict.fromkeys((name for name in UNARY_FLOAT if name != "rsqrt"), _each),
+    **dict.fromkeys(UNARY, _each),
     **dict.fromkeys(("convert", "bitcast_convert", "negate", "abs", "silu"), _each),
     "divide": _divide,
     "broadcast_in_dim": _broadcast,

@@ -66,16 +66,17 @@ def test_a_mini_twin_is_the_model_with_fewer_of_the_same_layers(name: str):
     """Each op of the model, leaving out whole layers, is an op of the twin."""
     full, mini = (build(known_shape(name), bf16, mini=flag) for flag in (False, True))
     layers = sum(1 for row in full.entries(Role.STATE)) // 2
-    assert sum(1 for row in mini.entries(Role.STATE)) == 2 * 2
+    kept = sum(1 for row in mini.entries(Role.STATE)) // 2
+    assert kept in (2, 3)
     for function in full.programs():
         ours = Counter(op.name for op in mini.function(function.name).ops)
         theirs = Counter(op.name for op in function.ops)
         assert theirs.keys() == ours.keys()
         for key, count in theirs.items():
-            more, rest = divmod(count - ours[key], layers - 2)
+            more, rest = divmod(count - ours[key], layers - kept)
             # What is not in the layers is there once in both.
             assert rest == 0, key
-            assert ours[key] - 2 * more >= 0, key
+            assert ours[key] - kept * more >= 0, key
     vocabulary = mini.interface["logits"].logical.shape[-1]
     assert isinstance(vocabulary, int)
     assert vocabulary % 2 == 1

@@ -8,7 +8,7 @@ import pytest
 from graphgen.ir import Module, dtype
 from graphgen.models import build, known_shape
 from graphgen.text import parse
-from lowering.cpu import CpuEvaluator
+from lowering.cpu.evaluator import CpuEvaluator
 from passes.core import parse_pipeline, run_pipeline
 from passes.debug import NumpyEvaluator, Runner, script_for, validate
 from passes.debug.compare import compare
