@@ -86,8 +86,16 @@ class BuiltModel:
         return read_model_config(self.config).vocab_size
 
 
-def build_model(config: Mapping[str, object], settings: Settings) -> BuiltModel:
+def build_model(
+    config: Mapping[str, object], settings: Settings, *, every_token: bool = False
+) -> BuiltModel:
     """Build, specialize for every bucket, and legalize for the CPU.
+
+    Args:
+        config: a ``config.json``.
+        settings: what to compile for.
+        every_token: one program, a prefill of the longest bucket that gives the logits of every
+            token, instead of those that generation uses.
 
     Raises:
         GraphgenError: GG0501, GG0502, GG0503 for the configuration, GG0304 when it cannot be split
@@ -97,8 +105,13 @@ def build_model(config: Mapping[str, object], settings: Settings) -> BuiltModel:
     from passes.core import parse_pipeline, run_pipeline
     from passes.pipelines import Buckets, default
 
-    module = build(config, dtype(settings.dtype))
-    buckets = Buckets((settings.batch,), settings.buckets, settings.buckets, slots=settings.max_len)
+    element, sizes = dtype(settings.dtype), settings.buckets
+    if every_token:
+        module = build(config, element, phases=("prefill",), every_token=True)
+        sizes = (settings.max_len,)
+    else:
+        module = build(config, element)
+    buckets = Buckets((settings.batch,), sizes, sizes, slots=settings.max_len)
     # Matrix units want eight rows; without them two are as fast as one and eight cost a little.
     rows = 8 if has_matrix_unit() else 2
     quantize = next(iter(parse_pipeline(settings.quantization)), None)

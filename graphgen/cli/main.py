@@ -43,6 +43,9 @@ COMMANDS: Final[Mapping[str, Entry]] = {
     "inspect": Entry("graphgen.cli.inspect", "inspect", "Say what is in a module."),
     "cost": Entry("graphgen.cli.cost", "cost", "Say what a module takes on an accelerator."),
     "check": Entry("graphgen.cli.check", "check", "Predict what neuronx-cc will refuse."),
+    "perplexity": Entry(
+        "graphgen.cli.perplexity", "perplexity", "Say how well a model foresees a text."
+    ),
     "shard-weights": Entry(
         "graphgen.cli.shard_weights", "shard_weights", "Prepare a checkpoint's weights a rank."
     ),

@@ -50,7 +50,7 @@ class Family(Generic[Config]):
         read: config.json to a configuration; refuses what it does not support.
         body: appends the model: (builder, configuration, tokens s32 [B,S], what a call shares,
             element type of weights) -> hidden states [B,S,E] after the last norm.
-        head: hidden states of the chosen tokens [B,E] -> logits f32 [B,V].
+        head: hidden states of the chosen tokens [B,E], or of all [B,S,E] -> logits f32, as many.
         prefix: of the body's tensors, Hugging Face's ``base_model_prefix``.
         renamed: what names of older checkpoints began with, and what they begin with today.
         buffers: patterns, as in a shell, of tensors some checkpoints hold that are no weights.
@@ -66,11 +66,17 @@ class Family(Generic[Config]):
     buffers: tuple[str, ...] = ()
 
     def module(
-        self, config: Mapping[str, object], dtype: DType, phases: tuple[str, ...], *, mini: bool
+        self,
+        config: Mapping[str, object],
+        dtype: DType,
+        phases: tuple[str, ...],
+        *,
+        mini: bool,
+        every_token: bool = False,
     ) -> Module:
         """The logical module of a ``config.json``, or of its mini twin (GG0502, GG0503)."""
         read = self.read(config)
-        return build_module(self, read.mini() if mini else read, dtype, phases)
+        return build_module(self, read.mini() if mini else read, dtype, phases, every_token)
 
 
 class AnyFamily(Protocol):
@@ -102,14 +108,24 @@ class AnyFamily(Protocol):
         ...
 
     def module(
-        self, config: Mapping[str, object], dtype: DType, phases: tuple[str, ...], *, mini: bool
+        self,
+        config: Mapping[str, object],
+        dtype: DType,
+        phases: tuple[str, ...],
+        *,
+        mini: bool,
+        every_token: bool = False,
     ) -> Module:
         """See :meth:`Family.module`."""
         ...
 
 
 def build_module(
-    family: Family[Config], config: Config, dtype: DType, phases: tuple[str, ...] = PHASES
+    family: Family[Config],
+    config: Config,
+    dtype: DType,
+    phases: tuple[str, ...] = PHASES,
+    every_token: bool = False,
 ) -> Module:
     """The logical module of a model: one program a phase, from one and the same body.
 
@@ -118,6 +134,7 @@ def build_module(
         config: its configuration.
         dtype: element type of weights, activations and caches.
         phases: ``prefill`` (S tokens a row) and ``decode`` (one token a row).
+        every_token: give the logits of every token, f32 [B,S,V], instead of each row's last.
 
     The programs take ``tokens`` and ``positions`` s32 [B,S], ``lengths`` and ``seq_ids`` s32 [B],
     the weights and the KV states, and give ``logits`` f32 [B,V] of each row's last token. B, R, S,
@@ -131,21 +148,25 @@ def build_module(
         if phase == "decode":
             function.dims["S"] = 1
         with Builder(function, module) as b:
-            _program(b, family, config, dtype)
+            _program(b, family, config, dtype, every_token)
     return module
 
 
-def _program(b: Builder, family: Family[Config], config: Config, dtype: DType) -> None:
+def _program(
+    b: Builder, family: Family[Config], config: Config, dtype: DType, every_token: bool
+) -> None:
     tokens = b.input("tokens", s32, (B, S))
     positions = b.input("positions", s32, (B, S))
     lengths = b.input("lengths", s32, (B,))
     seq_ids = b.input("seq_ids", s32, (B,))
     call = Call(positions, lengths, seq_ids, rows=R, allocated=M, attended=C)
     hidden = family.body(b, config, tokens, call, dtype)
-    logits = family.head(b, config, b.last_token(hidden, positions, lengths))
-    b.output("logits", logits, logits_type(config))
+    chosen = hidden if every_token else b.last_token(hidden, positions, lengths)
+    logits = family.head(b, config, chosen)
+    b.output("logits", logits, logits_type(config, every_token))
 
 
-def logits_type(config: ModelConfig) -> TensorType:
-    """f32 [B,V]."""
-    return tensor(f32, (B, config.vocab_size))
+def logits_type(config: ModelConfig, every_token: bool = False) -> TensorType:
+    """f32 [B,V], or [B,S,V] for every token."""
+    rows = (B, S) if every_token else (B,)
+    return tensor(f32, (*rows, config.vocab_size))

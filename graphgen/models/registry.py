@@ -64,6 +64,7 @@ def build(
     *,
     phases: tuple[str, ...] = PHASES,
     mini: bool = False,
+    every_token: bool = False,
 ) -> Module:
     """The logical module of a model.
 
@@ -72,11 +73,12 @@ def build(
         dtype: element type of weights, activations and caches.
         phases: which programs to build.
         mini: build the tiny twin instead.
+        every_token: give the logits of every token instead of each row's last.
 
     Raises:
         GraphgenError: GG0501, GG0502, GG0503.
     """
-    return family_of(config).module(config, dtype, phases, mini=mini)
+    return family_of(config).module(config, dtype, phases, mini=mini, every_token=every_token)
 
 
 def known_shape(name: str) -> Mapping[str, object]:
