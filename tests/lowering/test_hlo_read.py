@@ -225,9 +225,9 @@ def test_an_instruction_without_an_op_is_named():
         of_text("""
 HloModule m
 ENTRY %main (x: f32[4]) -> f32[4] {
-  ROOT %turned = f32[4] reverse(f32[4] parameter(0)), dimensions={0}
+  ROOT %turned = f32[4] cholesky(f32[4] parameter(0)), lower=true
 }
-""".replace("reverse(f32[4] parameter(0))", "reverse(%x)").replace(
+""".replace("cholesky(f32[4] parameter(0))", "cholesky(%x)").replace(
             "  ROOT", "  %x = f32[4] parameter(0)\n  ROOT"
         ))  # fmt: skip
     assert caught.value.code == "GG0103"
