@@ -89,6 +89,7 @@ def _group(items: Sequence[Finding]) -> list[str]:
         f"{first.severity}{code}: {first.rule}: {first.what}{times}",
         f"  --> @{first.function} {first.where}".rstrip(),
         *([f"  fix: {first.fix}"] if first.fix else []),
+        *([f"  rewritten by: {first.rewrite}"] if first.rewrite else []),
         f"  trust: {first.trust}" + (f", {first.source}" if first.source else ""),
         "",
     ]
@@ -104,6 +105,7 @@ def _json(item: Finding) -> dict[str, Json]:
         "where": item.where or None,
         "what": item.what,
         "fix": item.fix,
+        "rewrite": item.rewrite or None,
         "trust": item.trust,
         "source": item.source or None,
     }

@@ -9,6 +9,7 @@ from graphgen.analysis.liveness import peak_memory
 from graphgen.ir import Function, Module, Op, Role
 from graphgen.ops import OPS
 from lowering.check.predicates import PREDICATES, Request
+from lowering.check.rewrites import rewrite_of
 from lowering.check.rules import (
     Rule,
     dtype_status,
@@ -44,6 +45,7 @@ class Finding:
         fix: what to do.
         trust: how far the rule can be trusted.
         source: where the rule is known from.
+        rewrite: the pass that writes the op in another form; empty where there is none.
     """
 
     severity: str
@@ -56,6 +58,7 @@ class Finding:
     fix: str
     trust: str
     source: str
+    rewrite: str = ""
 
 
 def check(module: Module, request: Request) -> list[Finding]:
@@ -92,12 +95,12 @@ def _of_op(function: Function, op: Op, request: Request) -> Iterator[Finding]:
         if rule.targets and request.target not in rule.targets:
             continue
         if all(PREDICATES[name](op, value, request) for name, value in rule.when.items()):
-            yield _finding(rule, function, op, opcode, _severity(rule, opcode, request))
+            yield _finding(rule, function, op, opcode, request)
     severity = _STATUS.get(status_of(opcode)[0])
     if severity and opcode not in rules_by_op():
         yield _by_status(function, op, opcode, severity)
     for result in op.results:
-        status, note = dtype_status(result.dtype.name)
+        status, note = dtype_status(result.dtype.name, request.target)
         if status == "error":
             what = (
                 f"{opcode} gives {result.type.text}: {result.dtype.name} is no type of the device"
@@ -127,13 +130,13 @@ def _severity(rule: Rule, opcode: str, request: Request) -> str:
     return "warn" if allowed or "downcast=all" in request.flags or not request.sdk_next else "error"
 
 
-def _finding(rule: Rule, function: Function, op: Op, opcode: str, severity: str) -> Finding:
+def _finding(rule: Rule, function: Function, op: Op, opcode: str, request: Request) -> Finding:
     kinds = ", ".join(value.type.text for value in op.operands)
     shown = f"{opcode}({kinds}) -> {op.results[0].type.text}"
-    where = repr(op.loc)
+    where, severity = repr(op.loc), _severity(rule, opcode, request)
     return Finding(
         severity, rule.id, rule.code, function.name, opcode, where, shown, rule.fix, rule.trust,
-        rule.source,
+        rule.source, rewrite_of(rule.id, request.target),
     )  # fmt: skip
 
 

@@ -93,10 +93,21 @@ def status_of(opcode: str) -> tuple[str, str]:
     return (str(row["status"]), str(row.get("note", ""))) if row else ("unknown", "")
 
 
-def dtype_status(name: str) -> tuple[str, str]:
-    """What is known of an element type, such as ``ok``, ``downcast``, ``error``; and a remark."""
+def dtype_status(name: str, target: str) -> tuple[str, str]:
+    """What is known of an element type, such as ``ok``, ``downcast``, ``error``; and a remark.
+
+    Where a row names targets, an error is one on those alone.
+    """
     row = cast(Mapping[str, _Json], legality()["dtypes"]).get(name)
-    return (str(row["status"]), str(row.get("note", ""))) if row else ("unknown", "")
+    if row is None:
+        return "unknown", ""
+    status, elsewhere = (
+        str(row["status"]),
+        target not in cast(Sequence[str], row.get("targets", ())),
+    )
+    if status == "error" and "targets" in row and elsewhere:
+        status = "ok"
+    return status, str(row.get("note", ""))
 
 
 @cache

@@ -11,6 +11,7 @@ from passes.core import Pass, Rewriter, register
 from passes.core.options import choice
 from passes.legalize.cpu import padded_rows, wide_dot
 from passes.legalize.inline import Inliner
+from passes.legalize.neuron import RULES
 
 TARGETS = ("cpu", "inf2", "trn1", "trn2", "trn3")
 
@@ -21,8 +22,8 @@ class Legalize(Pass):
     """Inline composites and rewrite ops into the forms the target runs fast.
 
     Options:
-        target: what the programs will run on; for an accelerator, composites are inlined and
-            products stay as they are.
+        target: what the programs will run on; for an accelerator, what its compiler refuses, casts
+            or is slow on is written in another form.
         min_rows: rows a 16-bit product with a weight is padded to, on the CPU.
 
     Given:
@@ -64,14 +65,15 @@ f32[2,8]
     min_rows: int = 8
 
     def run(self, module: Module, rewriter: Rewriter) -> None:
-        """Inline, then rewrite dots."""
+        """Inline, and rewrite what the target wants otherwise."""
         if self.target not in TARGETS:
             raise GraphgenError(
                 "GG0302",
                 f"legalize: unknown target '{self.target}'",
                 help=f"targets: {', '.join(TARGETS)}",
             )
-        rules = (wide_dot, padded_rows(self.min_rows)) if self.target == "cpu" else ()
+        for_cpu = (wide_dot, padded_rows(self.min_rows))
+        rules = for_cpu if self.target == "cpu" else RULES[self.target]
         inliner = Inliner(rewriter, {}, rules)
         for function in module.functions.values():
             inliner.run(function)

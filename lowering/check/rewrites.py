@@ -1,0 +1,24 @@
+"""Which findings the pass ``legalize`` does away with, and by which of its rules."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+# The id of a rule about the compiler, and the rewrite rules of `legalize` for it.
+REWRITES: Mapping[str, str] = {
+    "int-dot-trn2": "integer-dot",
+    "int64-dot": "integer-dot",
+    "coll-int": "integer-sum-over-ranks or integer-extreme-over-ranks",
+    "scatter-int-compute": "integer-scatter-add",
+    "sra-32": "wide-shift",
+    "a2a-dim0": "exchange-along-the-first",
+    "fp8e4m3fn-dot": "widened-f8-dot",
+    "gather-disjoint": "gather-of-elements",
+    "gather-rows": "gather-of-rows",
+}
+
+
+def rewrite_of(rule: str, target: str) -> str:
+    """What to run for a finding, and the rule that rewrites the op; empty where there is none."""
+    found = REWRITES.get(rule)
+    return f"legalize{{target={target}}} ({found})" if found else ""
