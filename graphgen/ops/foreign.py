@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from graphgen.ir import Attrs, TensorType
@@ -16,16 +17,34 @@ def _stated(attrs: Attrs) -> tuple[TensorType, ...]:
     return results
 
 
-@define("custom_call", "*operands", Attr("target", "string"), Attr("config", "string", ""), RESULTS)
+def _bytes(attrs: Attrs, *keys: str) -> None:
+    """These attributes are bytes in hexadecimal."""
+    for key in keys:
+        digits = attrs.text(key)
+        legal = len(digits) % 2 == 0 and all(digit in "0123456789abcdef" for digit in digits)
+        require(legal, f"{key} are no bytes in hexadecimal")
+
+
+@define(
+    "custom_call",
+    "*operands",
+    Attr("target", "string"),
+    Attr("config", "string", ""),
+    Attr("fields", "string", ""),
+    Attr("more", "string", ""),
+    RESULTS,
+)
 def _custom_call(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
     """What the compiler of the target knows under this name; the result types are as stated.
 
-    It is written into StableHLO and HLO, and cannot be evaluated.
+    ``fields`` and ``more`` are what else a read instruction says, as in ``hlo.opaque``. It is
+    written into StableHLO and HLO, and cannot be evaluated.
 
     Example:
         %y = custom_call(%x) target="AwsNeuronGelu" results=[f32[B,4]] : f32[B,4]
     """
     require(bool(attrs.text("target")), "needs the name of a target")
+    _bytes(attrs, "fields", "more")
     return _stated(attrs)
 
 
@@ -35,20 +54,42 @@ def _custom_call(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType,
     Attr("opcode", "string"),
     Attr("fields", "string", ""),
     Attr("more", "string", ""),
+    Attr("form", "string", ""),
+    Attr("regions", "string", ""),
     RESULTS,
 )
 def _opaque(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
     """An HLO instruction that has no op here; the result types are as stated.
 
     ``fields`` and ``more`` are its own fields of the protobuf, before and behind the ids, in
-    hexadecimal. It is printed, and written into HLO as it was; it cannot be evaluated.
+    hexadecimal. ``regions`` are the computations it calls, each with those that it calls, without
+    names and places. ``form`` says which operands and results are in tuples: ``x(xx)->(x)``; left
+    out, no operand is, and several results are one tuple. It is printed, and written into HLO as
+    it was; it cannot be evaluated.
 
     Example:
         %y = hlo.opaque(%x) opcode="erf-inv" results=[f32[B,4]] : f32[B,4]
     """
     require(bool(attrs.text("opcode")), "needs an opcode")
-    for key in ("fields", "more"):
-        digits = attrs.text(key)
-        legal = len(digits) % 2 == 0 and all(digit in "0123456789abcdef" for digit in digits)
-        require(legal, f"{key} are no bytes in hexadecimal")
-    return _stated(attrs)
+    _bytes(attrs, "fields", "more")
+    require(
+        re.fullmatch(r"((([0-9a-f]{2})+,)*([0-9a-f]{2})+)?", attrs.text("regions")) is not None,
+        "regions are no bytes in hexadecimal",
+    )
+    results = _stated(attrs)
+    _check_form(attrs.text("form"), len(types), len(results))
+    return results
+
+
+def _check_form(form: str, operands: int, results: int) -> None:
+    """The form has a place for each operand and each result, and its parentheses match."""
+    if not form:
+        return
+    left, arrow, right = form.partition("->")
+    require(arrow == "->", f"form '{form}' is not operands->results")
+    for side, count, what in ((left, operands, "operands"), (right, results, "results")):
+        require(side.count("x") == count, f"form '{form}' is not one of {count} {what}")
+        bare = side.replace("x", "")
+        while "()" in bare:
+            bare = bare.replace("()", "")
+        require(not bare, f"form '{form}' has parentheses that do not match")

@@ -20,7 +20,8 @@ from lowering.hlo.instruction import (
     program_shape,
 )
 from lowering.hlo.literal import write_literal
-from lowering.hlo.recipe import Before, Callee, Recipe, Reducer
+from lowering.hlo.recipe import Before, Called, Recipe, Reducer, Region
+from lowering.hlo.regions import write_region
 from lowering.hlo.shape import shape_of, tuple_of
 from lowering.stablehlo.emit import donated
 
@@ -43,7 +44,7 @@ class ModuleEmitter:
     def __init__(self, module: Module) -> None:
         self.module = module
         self.computations: list[list[Chunk]] = []
-        self.done: dict[Reducer | Callee, int] = {}
+        self.done: dict[Called, int] = {}
         self.last_id = 0
         self.taken: set[str] = set()
 
@@ -64,12 +65,14 @@ class ModuleEmitter:
         self.taken.add(found)
         return found
 
-    def callee(self, called: Reducer | Callee) -> int:
+    def callee(self, called: Called) -> int:
         """The id of a computation, which is written first if it is not there yet."""
         found = self.done.get(called)
         if found is None:
             if isinstance(called, Reducer):
                 found = self.reducer(called)
+            elif isinstance(called, Region):
+                found = write_region(self, called)
             else:
                 found = self.function(self.module.function(called.function))
             self.done[called] = found
@@ -270,7 +273,8 @@ class _Computation:
                     operands.append(self.shared(operand, base, op.loc))
             called = [self.owner.callee(item) for item in step.calls]
             more = step.more if which is None else step.more + self.named(base)
-            head, metadata = head_of(step.opcode, step.shape), metadata_of(op.loc, op.name)
+            kind = str(op.attrs.get("opcode", op.name))
+            head, metadata = head_of(step.opcode, step.shape), metadata_of(op.loc, kind)
             made.append(self.add(name, head, metadata, [step.fields], operands, called, more))
         for result, at in zip(op.results, recipe.results, strict=True):
             self.ids[result] = made[at]

@@ -10,6 +10,7 @@ from graphgen.ir import Op, Value, tensor
 from graphgen.ops.bits import COUNTS, LOGIC, SHIFTS
 from graphgen.ops.elementwise import BINARY, UNARY_FLOAT, UNARY_SIGNED
 from lowering.hlo.emit_collectives import COLLECTIVES
+from lowering.hlo.emit_foreign import FOREIGN
 from lowering.hlo.fields import (
     DotField,
     GatherField,
@@ -19,7 +20,7 @@ from lowering.hlo.fields import (
     SliceField,
 )
 from lowering.hlo.recipe import Before, Operand, Recipe, Reducer, Step, one
-from lowering.hlo.shape import shape_of, tuple_of
+from lowering.hlo.shape import shape_of
 from lowering.hlo.wire import delimited, integer, integers, text
 from lowering.stablehlo.table import neutral
 
@@ -218,35 +219,10 @@ def _dynamic_slice(op: Op) -> Recipe:
     return _with(op, integers(InstructionField.DYNAMIC_SLICE_SIZES, sizes))
 
 
-def _stated(op: Op, code: str, fields: bytes, more: bytes) -> Recipe:
-    """One instruction of the stated results, taken out of their tuple where there are several."""
-    types = [value.type for value in op.results]
-    if len(types) == 1:
-        return one(code, types[0], _operands(op), fields, more)
-    steps = [Step(code, tuple_of(types), _operands(op), fields, more)]
-    for index, type_ in enumerate(types):
-        place = integer(InstructionField.TUPLE_INDEX, index)
-        steps.append(Step("get-tuple-element", shape_of(type_), (Before(0),), place))
-    return Recipe(tuple(steps), tuple(range(1, len(steps))))
-
-
-def _custom_call(op: Op) -> Recipe:
-    target = text(InstructionField.CUSTOM_CALL_TARGET, op.attrs.text("target"))
-    return _stated(
-        op, "custom-call", target, text(InstructionField.BACKEND_CONFIG, op.attrs.text("config"))
-    )
-
-
-def _opaque(op: Op) -> Recipe:
-    fields, more = (bytes.fromhex(op.attrs.text(key)) for key in ("fields", "more"))
-    return _stated(op, op.attrs.text("opcode"), fields, more)
-
-
 TABLE: dict[str, Emit] = {
     **dict.fromkeys(PLAIN, _plain),
     "compare": _compare,
-    "custom_call": _custom_call,
-    "hlo.opaque": _opaque,
+    **FOREIGN,
     "reduce_precision": _reduce_precision,
     "iota": _iota,
     "broadcast_in_dim": _broadcast_in_dim,

@@ -7,7 +7,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from graphgen.errors import GraphgenError
-from lowering.hlo.fields import ComputationField, InstructionField, ModuleField, WrapperField
+from lowering.hlo.fields import (
+    ComputationField,
+    InstructionField,
+    MapField,
+    ModuleField,
+    WrapperField,
+)
 from lowering.hlo.wire import Message, Source
 
 _OPCODE = re.compile(r"[a-z][a-z0-9\-]*")
@@ -60,6 +66,13 @@ class HloModule:
     def name(self) -> str:
         """What it is called."""
         return self.message.text(ModuleField.NAME)
+
+
+def frontend_attributes(message: Message, number: int) -> dict[str, str]:
+    """The strings a front end left at an instruction or a module."""
+    found = message.message(number)
+    entries = found.messages(MapField.ENTRIES) if found else []
+    return {item.text(MapField.KEY): item.text(MapField.VALUE) for item in entries}
 
 
 def is_module(message: Message) -> bool:

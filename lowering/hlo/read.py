@@ -7,11 +7,11 @@ from graphgen.ir import RANK, Function, Module, Role, Value, entry, tensor
 from graphgen.ir.dtype import s32
 from graphgen.ops import OPS
 from lowering.hlo.computation import ALIASED, INPUT_NAMES, OUTPUT_NAMES
-from lowering.hlo.fields import AliasField, InstructionField, MapField, ModuleField
-from lowering.hlo.module import HloModule, open_hlo
+from lowering.hlo.fields import AliasField, InstructionField, ModuleField
+from lowering.hlo.module import HloModule, frontend_attributes, open_hlo
 from lowering.hlo.read_function import File, FunctionReader, free_name, leaves
 from lowering.hlo.read_metadata import Locations
-from lowering.hlo.wire import Message, Source
+from lowering.hlo.wire import Source
 
 PHASE = "main"
 
@@ -22,16 +22,18 @@ def read_hlo(source: Source, name: str = "<bytes>") -> Module:
     The entry computation becomes the one program. A parameter keeps the name it has for the
     runtime (``neff_input_names``), else its own; one that an output aliases is a state, and the
     output takes its name. Copies are left out, and what else our ops do not carry is counted in
-    ``meta``. Elements of constants stay in ``source``. The level is ``logical``, or ``sharded``
-    where ranks talk to each other.
+    ``meta``. What is not modelled becomes ``hlo.opaque``; ``meta`` says what and why. Elements of
+    constants stay in ``source``. The level is ``logical``, or ``sharded`` where ranks talk to each
+    other.
 
     Args:
         source: an HloModuleProto, HloProto or HloSnapshot.
         name: of the file, for error messages.
 
     Raises:
-        GraphgenError: GG0801 damaged or no HLO, GG0103 an instruction that is not modelled, with
-            the file and the instruction.
+        GraphgenError: GG0801 damaged or no HLO, GG0103 an instruction that contradicts itself
+            or has dynamic sizes, GG0101 one of a type that is unknown here (complex numbers,
+            tokens), with the file and the instruction.
     """
     try:
         return _read(open_hlo(source))
@@ -56,6 +58,9 @@ def _read(hlo: HloModule) -> Module:
     if file.dropped:
         counts = (f"{what} ({count})" for what, count in file.dropped.items())
         module.meta["dropped"] = ", ".join(counts)
+    if file.opaque:
+        counts = (f"{what} ({count})" for what, count in file.opaque.items())
+        module.meta["opaque"] = "; ".join(counts)
     return module
 
 
@@ -71,13 +76,6 @@ def _ranks(function: Function) -> int:
         for rank in group
     ]
     return max(ranks, default=-1) + 1
-
-
-def frontend_attributes(message: Message, number: int) -> dict[str, str]:
-    """The strings a front end left at an instruction or a module."""
-    found = message.message(number)
-    entries = found.messages(MapField.ENTRIES) if found else []
-    return {item.text(MapField.KEY): item.text(MapField.VALUE) for item in entries}
 
 
 class _Interface:

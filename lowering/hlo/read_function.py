@@ -11,11 +11,15 @@ from graphgen.ir import AttrValue, Function, Op, Value
 from graphgen.ir.loc import UNKNOWN
 from graphgen.ops import InferError, infer, make_attrs
 from graphgen.text.grammar import NAME
+from lowering.hlo.computation import INPUT_NAMES, OUTPUT_NAMES
 from lowering.hlo.fields import InstructionField
-from lowering.hlo.module import Computation, HloModule
+from lowering.hlo.module import Computation, HloModule, frontend_attributes
 from lowering.hlo.read_metadata import Locations
+from lowering.hlo.read_opaque import read_custom_call, read_opaque
 from lowering.hlo.read_ops import READ, To, Tree, UnmodelledError
+from lowering.hlo.regions import pack
 from lowering.hlo.shape import Shape, read_shape
+from lowering.hlo.text_attrs import UNKNOWN_ATTRIBUTE
 from lowering.hlo.wire import Message
 
 _NAME = re.compile(NAME)
@@ -32,6 +36,16 @@ DROPPED = {
     InstructionField.RESULT_ACCURACY: "accuracies",
 }
 
+# Of these not even an instruction that is kept whole keeps anything.
+NEVER_KEPT = (InstructionField.CONTROL_PREDECESSOR_IDS,)
+KNOWN_FIELDS = frozenset(
+    value for value in vars(InstructionField).values() if isinstance(value, int)
+)
+
+
+class ContradictionError(UnmodelledError):
+    """An instruction that states what its operands cannot give: the file is wrong."""
+
 
 @dataclass(slots=True)
 class File:
@@ -43,6 +57,8 @@ class File:
         by_id: the computations.
         dropped: how often what was left out.
         bodies: what the reductions' computations do, as far as known.
+        opaque: how often what was not modelled.
+        regions: computations, packed, that opaque instructions call.
     """
 
     module: HloModule
@@ -50,10 +66,16 @@ class File:
     by_id: dict[int, Computation]
     dropped: dict[str, int] = field(default_factory=dict[str, int])
     bodies: dict[int, str] = field(default_factory=dict[int, str])
+    opaque: dict[str, int] = field(default_factory=dict[str, int])
+    regions: dict[int, str] = field(default_factory=dict[int, str])
 
     def drop(self, what: str) -> None:
         """Count something left out."""
         self.dropped[what] = self.dropped.get(what, 0) + 1
+
+    def keep(self, what: str) -> None:
+        """Count an instruction that is kept as it is."""
+        self.opaque[what] = self.opaque.get(what, 0) + 1
 
 
 def leaves(tree: Tree) -> list[Value]:
@@ -98,6 +120,7 @@ class FunctionReader:
         self._part = ""
         self._loc = UNKNOWN
         self._idle: dict[Value, None] = {}
+        self._unnamed: dict[Value, None] = {}
 
     def read(self) -> Tree:
         """Read it all; what the root gives.
@@ -143,9 +166,19 @@ class FunctionReader:
         if code == "tuple":
             return tuple(operands)
         if code == "get-tuple-element":
-            return _member(operands, instruction.integer(InstructionField.TUPLE_INDEX))
-        self._notes(instruction, shape)
+            member = _member(operands, instruction.integer(InstructionField.TUPLE_INDEX))
+            self._rename(member)
+            return member
+        if any(leaf.dynamic for leaf in shape.leaves):
+            what = f"{shape.text} has a dynamic dimension, which is not modelled"
+            raise GraphgenError("GG0103", what)
         return self._op(code, instruction, operands, shape)
+
+    def _rename(self, member: Tree) -> None:
+        """One of several results is called as what first takes it out of their tuple."""
+        if isinstance(member, Value) and member in self._unnamed:
+            del self._unnamed[member]
+            member.name = free_name(self._name, self.taken)
 
     def _operand(self, number: int) -> Tree:
         found = self.values.get(number)
@@ -171,16 +204,17 @@ class FunctionReader:
         made.append(value)
         return value
 
-    def _notes(self, instruction: Message, shape: Shape) -> None:
-        """Count what is left out."""
-        for number, what in DROPPED.items():
+    def _notes(self, instruction: Message, shape: Shape, *, whole: bool) -> None:
+        """Count what is left out; of what is kept ``whole`` that is little."""
+        dropped = {key: what for key, what in DROPPED.items() if not whole or key in NEVER_KEPT}
+        for number, what in dropped.items():
             if number in instruction.fields and _says_something(instruction, number):
                 self.file.drop(what)
+        attributes = frontend_attributes(instruction, InstructionField.FRONTEND_ATTRIBUTES)
+        if not whole and attributes.keys() - {INPUT_NAMES, OUTPUT_NAMES}:
+            self.file.drop("frontend attributes")
         if any(not leaf.in_order for leaf in shape.leaves):
             self.file.drop("layouts")
-        if any(leaf.dynamic for leaf in shape.leaves):
-            what = f"{shape.text} has a dynamic dimension, which is not modelled"
-            raise GraphgenError("GG0103", what)
 
     def _op(self, code: str, instruction: Message, operands: list[Tree], shape: Shape) -> Tree:
         block = self.function.block
@@ -188,14 +222,58 @@ class FunctionReader:
         self._loc = self.file.locations.read(instruction)
         self._part = ""
         try:
-            read = READ.get(code, _no_op)
-            tree = read(self, instruction, _plain_values(operands), shape)
-            _check(tree, shape)
+            if code == "custom-call":
+                tree = read_custom_call(self, instruction, operands, shape)
+            else:
+                _check_fields(instruction)
+                read = READ.get(code, _no_op)
+                tree = read(self, instruction, _plain_values(operands), shape)
+                _check(tree, shape)
+            whole = code == "custom-call"
+        except ContradictionError as reason:
+            raise GraphgenError("GG0103", f"{code} is not modelled here: {reason}") from reason
         except UnmodelledError as reason:
             while block.last is not None and block.last is not before:
                 block.erase(block.last)
-            raise GraphgenError("GG0103", f"{code} is not modelled here: {reason}") from reason
+            tree, whole = self._opaque(code, instruction, operands, shape, str(reason)), True
+        self._notes(instruction, shape, whole=whole)
         return tree
+
+    def _opaque(
+        self, code: str, instruction: Message, operands: list[Tree], shape: Shape, reason: str
+    ) -> Tree:
+        try:
+            tree = read_opaque(self, instruction, operands, shape)
+        except UnmodelledError as other:
+            raise GraphgenError("GG0103", f"{code} is not modelled here: {other}") from other
+        self.file.keep(f"{code}: {reason}")
+        return tree
+
+    def emit_stated(
+        self, name: str, operands: Sequence[Value], shape: Shape, **attrs: AttrValue
+    ) -> Sequence[Value]:
+        """See :class:`~lowering.hlo.read_opaque.To`."""
+        types = tuple([leaf.type for leaf in shape.leaves])
+        try:
+            checked = make_attrs(name, {**attrs, "results": types})
+            types = infer(name, tuple([value.type for value in operands]), checked)
+        except InferError as error:
+            raise UnmodelledError(str(error)) from error
+        single = not shape.is_tuple
+        labels = [self._name if single else f"{self._name}.{i}" for i in range(len(types))]
+        names = [free_name(label, self.taken) for label in labels]
+        op = Op(name, tuple(operands), types, checked, self._loc, names)
+        self.function.block.append(op)
+        if not single:
+            self._unnamed.update(dict.fromkeys(op.results))
+        return op.results
+
+    def region(self, called: int) -> str:
+        """See :class:`~lowering.hlo.read_opaque.To`."""
+        found = self.file.regions.get(called)
+        if found is None:
+            found = self.file.regions[called] = pack(called, self.file.by_id)
+        return found
 
     def emit(self, name: str, operands: Sequence[Value], **attrs: AttrValue) -> Value:
         """Append an op of one result; see :class:`~lowering.hlo.read_ops.To`."""
@@ -203,7 +281,7 @@ class FunctionReader:
             checked = make_attrs(name, attrs)
             types = infer(name, tuple([value.type for value in operands]), checked)
         except InferError as error:
-            raise UnmodelledError(str(error)) from error
+            raise ContradictionError(str(error)) from error
         except GraphgenError as error:
             raise UnmodelledError(error.what) from error
         label = f"{self._name}.{self._part}" if self._part else self._name
@@ -258,7 +336,17 @@ def _check(tree: Tree, shape: Shape) -> None:
     given = [value.type for value in leaves(tree)]
     if given != [leaf.type for leaf in shape.leaves]:
         shown = ", ".join([type_.text for type_ in given])
-        raise UnmodelledError(f"it states {shape.text}, but its operands give {shown}")
+        raise ContradictionError(f"it states {shape.text}, but its operands give {shown}")
+
+
+def _check_fields(instruction: Message) -> None:
+    """Nobody can know what an unknown field changes."""
+    for number in instruction.fields:
+        if number not in KNOWN_FIELDS and _says_something(instruction, number):
+            raise UnmodelledError(f"its field {number} is unknown")
+    for key in frontend_attributes(instruction, InstructionField.FRONTEND_ATTRIBUTES):
+        if key.startswith(UNKNOWN_ATTRIBUTE):
+            raise UnmodelledError(f"its attribute {key[len(UNKNOWN_ATTRIBUTE) :]} is unknown")
 
 
 def _says_something(instruction: Message, number: int) -> bool:

@@ -32,6 +32,21 @@ class Callee:
 
 
 @dataclass(frozen=True, slots=True)
+class Region:
+    """Computations that came with an opaque instruction; the last of them is what it calls.
+
+    Attributes:
+        data: as :func:`lowering.hlo.regions.pack` makes it.
+    """
+
+    data: str
+
+
+# What an instruction may call.
+Called = Reducer | Callee | Region
+
+
+@dataclass(frozen=True, slots=True)
 class Before:
     """The result of an earlier step of the same recipe."""
 
@@ -60,7 +75,7 @@ class Step:
     operands: tuple[Operand, ...] = ()
     fields: bytes = b""
     more: bytes = b""
-    calls: tuple[Reducer | Callee, ...] = ()
+    calls: tuple[Called, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +101,7 @@ def one(
     operands: tuple[Operand, ...],
     fields: bytes = b"",
     more: bytes = b"",
-    calls: tuple[Reducer | Callee, ...] = (),
+    calls: tuple[Called, ...] = (),
 ) -> Recipe:
     """The recipe of an op that is one instruction with one array as its result."""
     return Recipe((Step(opcode, shape_of(type_), operands, fields, more, calls),), (0,))

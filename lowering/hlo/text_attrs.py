@@ -271,6 +271,8 @@ ATTRS: tuple[TextAttr, ...] = (
     TextAttr("backend_config", F.BACKEND_CONFIG, values.parse_config, values.show_config),
 )
 
+# In front of the name of an attribute of a text that has no row, kept among the front end's.
+UNKNOWN_ATTRIBUTE = "hlo_text."
 # What a text may say besides, and no reader of ours asks for.
 IGNORED = frozenset(
     (

@@ -19,8 +19,9 @@ from lowering.hlo.fields import (
     ProgramShapeField,
     StackFramesField,
 )
+from lowering.hlo.instruction import frontend_attributes
 from lowering.hlo.shape import Shape, write_shape
-from lowering.hlo.text_attrs import IGNORED, ORIGINAL_API, attr_named
+from lowering.hlo.text_attrs import IGNORED, ORIGINAL_API, UNKNOWN_ATTRIBUTE, attr_named
 from lowering.hlo.text_literal import parse_literal
 from lowering.hlo.text_shape import parse_shape
 from lowering.hlo.text_tokens import Tokens
@@ -232,7 +233,10 @@ class _Parser:
             return
         row = attr_named(key, made.code)
         if row is None:
-            raise self.tokens.fail(f"{made.code} has no attribute '{key}'", at)
+            # Kept as a string, which makes the instruction an opaque one.
+            kept = frontend_attributes({UNKNOWN_ATTRIBUTE + key: value})
+            made.fields.setdefault(InstructionField.FRONTEND_ATTRIBUTES, []).append(kept)
+            return
         try:
             data = row.read(value)
         except (BadAttributeError, GraphgenError, ValueError, IndexError, KeyError) as error:

@@ -8,7 +8,7 @@ in the message and are not lost.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from mmap import mmap
 
 from graphgen.errors import GraphgenError
@@ -34,16 +34,28 @@ class Message:
     Attributes:
         source: the bytes of the whole file.
         fields: per field number its values in order: an int, or a range of ``source``.
+        span: where it stands in ``source``.
     """
 
-    __slots__ = ("fields", "source")
+    __slots__ = ("fields", "source", "span")
 
     def __init__(self, source: Source, start: int = 0, end: int | None = None) -> None:
         self.source = source
+        self.span = (start, len(source) if end is None else end)
         try:
-            self.fields = _scan(source, start, len(source) if end is None else end)
+            self.fields = _scan(source, *self.span)
         except IndexError as error:
             raise damaged("it ends too early", len(source)) from error
+
+    def pieces(self) -> Iterator[tuple[int, bytes]]:
+        """Each field as it stands: its number, and its bytes with the key in front."""
+        at, end = self.span
+        while at < end:
+            ((number, values),) = _scan(self.source, at, end, most=1).items()
+            value = values[0]
+            behind = _behind(self.source, at) if isinstance(value, int) else value[1]
+            yield number, bytes(self.source[at:behind])
+            at = behind
 
     def has(self, number: int) -> bool:
         """Whether the field is there at all."""
@@ -120,10 +132,19 @@ class Message:
         return [Message(self.source, *span) for span in self.spans(number)]
 
 
-def _scan(data: Source, at: int, end: int) -> dict[int, list[Wire]]:
+def _behind(data: Source, at: int) -> int:
+    """The place behind a key and the varint that follows it."""
+    for _ in range(2):
+        while data[at] >= 128:
+            at += 1
+        at += 1
+    return at
+
+
+def _scan(data: Source, at: int, end: int, most: int = 0) -> dict[int, list[Wire]]:
     """The fields between two places; the time of reading a file is spent here."""
     out: dict[int, list[Wire]] = {}
-    while at < end:
+    while at < end and (not most or len(out) < most):
         begin = at
         key = data[at]
         at += 1

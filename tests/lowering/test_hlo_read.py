@@ -220,20 +220,6 @@ ENTRY %main (x: f32[2,3], s: f32[]) -> (f32[2], f32[2]) {
     np.testing.assert_array_equal(out["output1"], [4, 5])
 
 
-def test_an_instruction_without_an_op_is_named():
-    with pytest.raises(GraphgenError) as caught:
-        of_text("""
-HloModule m
-ENTRY %main (x: f32[4]) -> f32[4] {
-  ROOT %turned = f32[4] cholesky(f32[4] parameter(0)), lower=true
-}
-""".replace("cholesky(f32[4] parameter(0))", "cholesky(%x)").replace(
-            "  ROOT", "  %x = f32[4] parameter(0)\n  ROOT"
-        ))  # fmt: skip
-    assert caught.value.code == "GG0103"
-    assert "%turned in %main" in caught.value.where
-
-
 def test_what_is_left_out_is_counted():
     module, _ = of_text("""
 HloModule m

@@ -209,8 +209,6 @@ def test_attributes_of_what_the_ir_may_not_know_come_and_go_too():
         ("  ROOT b = f32[2] negate(c)", "%c is not defined before this line", "t.hlo:5:8"),
         ("  ROOT b = f33[2] negate(a)", "HLO element type 'f33' is unknown", "t.hlo:5:12"),
         ("  ROOT b = f32[2] negate(a", "the text ends inside the operands", "t.hlo:7:1"),
-        ("  ROOT b = f32[2] negate(a), colour=red", "negate has no attribute 'colour'",
-         "t.hlo:5:37"),
         ("  ROOT b = f32[2] constant({1})", "constant: 1 elements for f32[2]",
          "t.hlo:5:27"),
         ("  ROOT a = f32[2] negate(a)", "%a is defined twice", "t.hlo:5:8"),

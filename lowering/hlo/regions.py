@@ -1,0 +1,136 @@
+"""The computations an opaque instruction calls, as a text that stands for itself.
+
+Computations and instructions are numbered anew, from 1, and have neither names nor places, so equal
+computations give equal texts whatever file they come from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from graphgen.errors import GraphgenError
+from graphgen.ir.loc import UNKNOWN
+from lowering.hlo import wire
+from lowering.hlo.fields import ComputationField, InstructionField, ProgramShapeField
+from lowering.hlo.instruction import Chunk, metadata_of
+from lowering.hlo.module import Computation
+from lowering.hlo.recipe import Region
+from lowering.hlo.wire import Message
+
+if TYPE_CHECKING:
+    from lowering.hlo.computation import ModuleEmitter
+
+# The only field of a packed region: its computations, callees first.
+COMPUTATIONS = 1
+_F = InstructionField
+_IDS = (_F.ID, _F.OPERAND_IDS, _F.CONTROL_PREDECESSOR_IDS, _F.CALLED_IDS)
+
+
+def pack(called: int, by_id: Mapping[int, Computation]) -> str:
+    """The computation ``called`` and those it calls, in hexadecimal.
+
+    Args:
+        called: its id.
+        by_id: the computations of the file, callees before callers.
+
+    Raises:
+        GraphgenError: GG0202 a computation that is not there, GG0801 one that comes before what
+            it calls, or an operand that is not defined.
+    """
+    needed = _reached(called, by_id)
+    ordered = [number for number in by_id if number in needed]
+    computations = {number: place for place, number in enumerate(ordered, 1)}
+    count = 0
+    out: list[bytes] = []
+    for number in ordered:
+        known = {key: value for key, value in computations.items() if value < computations[number]}
+        body, count = _renumbered(by_id[number], known, count)
+        out.append(wire.delimited(COMPUTATIONS, body))
+    return b"".join(out).hex()
+
+
+def _reached(called: int, by_id: Mapping[int, Computation]) -> set[int]:
+    work, seen = [called], {called}
+    while work:
+        number = work.pop()
+        if number not in by_id:
+            raise GraphgenError("GG0202", f"it calls computation {number}, which is not there")
+        for instruction in by_id[number].instructions():
+            fresh = set(instruction.integers(_F.CALLED_IDS)) - seen
+            seen |= fresh
+            work += fresh
+    return seen
+
+
+def _renumbered(
+    computation: Computation, computations: Mapping[int, int], count: int
+) -> tuple[bytes, int]:
+    """A computation without names and with new ids, and the highest id so far."""
+    ids: dict[int, int] = {}
+    out: list[bytes] = []
+    for instruction in computation.instructions():
+        count += 1
+        body = _with_ids(instruction, count, ids, computations)
+        ids[instruction.integer(_F.ID)] = count
+        out.append(wire.delimited(ComputationField.INSTRUCTIONS, body))
+    shape = computation.message.message(ComputationField.PROGRAM_SHAPE)
+    if shape is not None:
+        named = ProgramShapeField.PARAMETER_NAMES
+        bare = b"".join([data for key, data in shape.pieces() if key != named])
+        out.append(wire.delimited(ComputationField.PROGRAM_SHAPE, bare))
+    (root,) = _known([computation.root_id], ids, computation.name)
+    out.append(wire.integer(ComputationField.ROOT_ID, root))
+    return b"".join(out), count
+
+
+def _with_ids(
+    instruction: Message, number: int, ids: Mapping[int, int], computations: Mapping[int, int]
+) -> bytes:
+    name = instruction.text(_F.NAME)
+    skipped = (*_IDS, _F.NAME, _F.METADATA)
+    kept = [(key, data) for key, data in instruction.pieces() if key not in skipped]
+    out = [data for key, data in kept if key < _F.ID]
+    out.append(wire.integer(_F.ID, number))
+    out += [
+        wire.integers(field, _known(instruction.integers(field), ids, name))
+        for field in (_F.OPERAND_IDS, _F.CONTROL_PREDECESSOR_IDS)
+    ]
+    calls = _known(instruction.integers(_F.CALLED_IDS), computations, name)
+    out.append(wire.integers(_F.CALLED_IDS, calls))
+    out += [data for key, data in kept if key > _F.ID]
+    return b"".join(out)
+
+
+def _known(numbers: Iterable[int], known: Mapping[int, int], name: str) -> list[int]:
+    for number in numbers:
+        if number not in known:
+            raise GraphgenError("GG0801", f"%{name} speaks of {number} before it is defined")
+    return [known[number] for number in numbers]
+
+
+def write_region(owner: ModuleEmitter, region: Region) -> int:
+    """Write the computations of a region into a module; the id of the one that is called."""
+    packed = Message(bytes.fromhex(region.data))
+    computations: dict[int, int] = {}
+    ids: dict[int, int] = {}
+    written = 0
+    for place, item in enumerate(packed.messages(COMPUTATIONS), 1):
+        body: list[Chunk] = []
+        names: list[str] = []
+        for instruction in item.messages(ComputationField.INSTRUCTIONS):
+            code = instruction.text(_F.OPCODE)
+            ids[instruction.integer(_F.ID)] = owner.next_id()
+            name = owner.fresh(f"{code}.{owner.last_id}")
+            names += [name] if code == "parameter" else []
+            head = wire.text(_F.NAME, name) + metadata_of(UNKNOWN, code, name)
+            rest = _with_ids(instruction, owner.last_id, ids, computations)
+            body.append(wire.delimited(ComputationField.INSTRUCTIONS, head + rest))
+        shape = item.data(ComputationField.PROGRAM_SHAPE)
+        shape += b"".join(wire.text(ProgramShapeField.PARAMETER_NAMES, name) for name in names)
+        (root,) = _known([item.integer(ComputationField.ROOT_ID)], ids, "root")
+        written = owner.finish(owner.fresh(f"region.{owner.last_id}"), body, shape, root)
+        computations[place] = written
+    if not written:
+        raise GraphgenError("GG0104", "hlo.opaque: a region has no computation")
+    return written
