@@ -23,6 +23,14 @@ def _describe(filename: str) -> tuple[str, bool]:
     return name, name.startswith(_BUILDING)
 
 
+def source_name(filename: str) -> str:
+    """The name of a Python file: ours relative to the import root, any other without its folder."""
+    known = _short.get(filename)
+    if known is None:
+        known = _short[filename] = _describe(filename)
+    return known[0]
+
+
 def user_loc(scope: str) -> Loc:
     """The place in the user's code that is building an op right now.
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from graphgen.ir import Attrs, AttrValue, Entry, Function, Module, Op, Value
+from graphgen.ir import Attrs, AttrValue, Entry, Function, Module, Op, TensorType, Value
 from graphgen.ir.loc import UNKNOWN, Loc
 from graphgen.ops import Attr, op_def
 from graphgen.text.grammar import NAME, format_attr, format_string
@@ -133,6 +133,22 @@ def _value(attr: Attr, value: AttrValue) -> str:
     return format_attr(value)
 
 
+def op_text(
+    op: Op,
+    names: Mapping[Value, str],
+    operands: Sequence[Value],
+    types: Sequence[TensorType],
+) -> str:
+    """The line of an op as it was when it read ``operands`` and its results had ``types``.
+
+    Without indentation, provenance and shardings.
+    """
+    left = ", ".join([names[result] for result in op.results])
+    read = ", ".join([names[value] for value in operands])
+    made = ", ".join([type_.text for type_ in types])
+    return f"{left} = {op.name}({read}){attr_text(op)} : {made}"
+
+
 def _op(op: Op, names: Mapping[Value, str], locs: bool) -> str:
     if len(op.results) == 1:
         result = op.results[0]
@@ -142,10 +158,11 @@ def _op(op: Op, names: Mapping[Value, str], locs: bool) -> str:
         types = ", ".join([_type(result) for result in op.results])
     operands = ", ".join([names[value] for value in op.operands])
     line = f"  {left} = {op.name}({operands}){attr_text(op)} : {types}"
-    return f"{line}  # {_loc(op.loc)}" if locs and op.loc is not UNKNOWN else line
+    return f"{line}  # {loc_text(op.loc)}" if locs and op.loc is not UNKNOWN else line
 
 
-def _loc(where: Loc) -> str:
+def loc_text(where: Loc) -> str:
+    """Provenance as it stands behind an op: file:line, scope, passes."""
     text = f"{where.file}:{where.line}"
     if where.scope:
         text += f" {where.scope}"

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
-from lowering.stablehlo.emit import donated, emit_stablehlo
+from lowering.stablehlo.emit import donated, emit_stablehlo, stablehlo_lines
 from lowering.stablehlo.read import looks_like_stablehlo, read_stablehlo
 from lowering.stablehlo.table import TABLE
 
-__all__ = ["TABLE", "donated", "emit_stablehlo", "looks_like_stablehlo", "read_stablehlo"]
+__all__ = [
+    "TABLE",
+    "donated",
+    "emit_stablehlo",
+    "looks_like_stablehlo",
+    "read_stablehlo",
+    "stablehlo_lines",
+]

@@ -28,27 +28,49 @@ def emit_stablehlo(module: Module, function: Function, *, locs: bool = True) -> 
     names = _names(function)
     table = _Locations() if locs else None
     lines = [_op(op, names, table) for op in function.block]
-    results = ", ".join([names[value] for _, value in function.outputs])
-    types = ", ".join([type_text(value.type) for _, value in function.outputs])
-    returned = f" {results} : {types}" if results else ""
+    return "\n".join(
+        [
+            *_opening(module, function, names),
+            *lines,
+            *_closing(function, names),
+            *(table.definitions() if table else []),
+            "",
+        ]
+    )
+
+
+def stablehlo_lines(module: Module, function: Function) -> dict[Op, tuple[int, str]]:
+    """For each op, its line in the text of :func:`emit_stablehlo`: number from 1, and text.
+
+    The text is without its location; raises what :func:`emit_stablehlo` raises.
+    """
+    names = _names(function)
+    first = len("\n".join(_opening(module, function, names)).splitlines()) + 1
+    found: dict[Op, tuple[int, str]] = {}
+    for op in function.block:
+        text = _op(op, names, None)
+        found[op] = (first, text.strip())
+        first += text.count("\n") + 1
+    return found
+
+
+def _opening(module: Module, function: Function, names: dict[Value, str]) -> list[str]:
+    """What stands before the ops."""
     arguments = ",\n    ".join(_arguments(module, function, names))
     outputs = ", ".join(
         f"{type_text(value.type)} {{jax.result_info = {_quoted(name)}}}"
         for name, value in function.outputs
     )
     head = f"module @{_symbol(module.name)} attributes {{mhlo.num_replicas = {module.ranks} : i32}}"
-    return "\n".join(
-        [
-            f"{head} {{",
-            f"  func.func public @main(\n    {arguments}) -> ({outputs}) {{",
-            *lines,
-            f"    return{returned}",
-            "  }",
-            "}",
-            *(table.definitions() if table else []),
-            "",
-        ]
-    )
+    return [f"{head} {{", f"  func.func public @main(\n    {arguments}) -> ({outputs}) {{"]
+
+
+def _closing(function: Function, names: dict[Value, str]) -> list[str]:
+    """What stands behind the ops."""
+    results = ", ".join([names[value] for _, value in function.outputs])
+    types = ", ".join([type_text(value.type) for _, value in function.outputs])
+    returned = f" {results} : {types}" if results else ""
+    return [f"    return{returned}", "  }", "}"]
 
 
 # What MLIR takes as the name of a value; ours may be in any alphabet, or begin with a digit.

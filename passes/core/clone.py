@@ -68,8 +68,12 @@ class Binder:
             found = self._types[type_] = type_.bind(self.values)
         return found
 
-    def clone(self, source: Function, target: Function, via: str) -> None:
-        """Copy arguments, ops and outputs of ``source`` into the empty ``target``."""
+    def clone(self, source: Function, target: Function, via: str) -> Mapping[Value, Value]:
+        """Copy arguments, ops and outputs of ``source`` into the empty ``target``.
+
+        Returns:
+            The copy of each value.
+        """
         mapping: dict[Value, Value] = {}
         for value in source.args:
             mapping[value] = target.block.add_arg(self.type(value.type), value.name or "")
@@ -90,6 +94,7 @@ class Binder:
                 mapping[old] = new
                 new.sharding = old.sharding
         target.outputs = [(name, mapping[value]) for name, value in source.outputs]
+        return mapping
 
 
 def clone_module(module: Module) -> Module:

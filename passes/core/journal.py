@@ -6,12 +6,37 @@ no journal, and it costs one ``is None``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from graphgen.ir import Loc, Op, Value
+from graphgen.ir import Loc, Op, TensorType, Value
 from passes.core.relation import Relation
 from passes.core.rule import No
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """An op as it was when a rewrite was made; passes change what it reads, and erase it.
+
+    Attributes:
+        op: the op.
+        operands: what it read then.
+        types: of its results then.
+    """
+
+    op: Op
+    operands: tuple[Value, ...]
+    types: tuple[TensorType, ...]
+
+
+def seen(ops: Iterable[Op]) -> tuple[Seen, ...]:
+    """Ops as they are now, each once."""
+    return tuple([see(op) for op in dict.fromkeys(ops)])
+
+
+def see(op: Op) -> Seen:
+    """An op as it is now."""
+    return Seen(op, op.operands, tuple([result.type for result in op.results]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +52,9 @@ class Application:
         loc: where that op comes from.
         created: ops it made.
         replaced: values before, values after, and how they relate.
+        before: the root, and the ops whose results were replaced.
+        after: the ops made.
+        source: the rule's place in its pass, or the line of the pass that did it: file:line.
     """
 
     number: int
@@ -37,6 +65,9 @@ class Application:
     loc: Loc
     created: tuple[Op, ...] = ()
     replaced: tuple[tuple[Value, Value, Relation], ...] = ()
+    before: tuple[Seen, ...] = ()
+    after: tuple[Seen, ...] = ()
+    source: str = ""
 
     def __str__(self) -> str:
         return f"{self.pass_name} #{self.number}: {self.rule} at {self.root} ({self.loc!r})"
@@ -69,10 +100,12 @@ class Journal:
     Attributes:
         applications: in order.
         misses: in order.
+        copies: values of functions that were written anew: the value before, and its copy.
     """
 
     applications: list[Application] = field(default_factory=list[Application])
     misses: list[Miss] = field(default_factory=list[Miss])
+    copies: list[tuple[Value, Value]] = field(default_factory=list[tuple[Value, Value]])
 
     def of_pass(self, name: str) -> list[Application]:
         """The applications of one pass."""

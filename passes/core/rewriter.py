@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Sequence
+import sys
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 
 from graphgen.build import Builder
+from graphgen.build.frames import source_name
 from graphgen.errors import GraphgenError
 from graphgen.ir import Function, Op, Value
 from graphgen.ir.loc import UNKNOWN
-from passes.core.journal import Application, Journal, Miss, describe
+from passes.core.journal import Application, Journal, Miss, Seen, describe, seen
 from passes.core.relation import EQUAL, Relation
 from passes.core.rule import Made, No, Rule
 
@@ -40,6 +42,8 @@ class Rewriter:
         self._joining = False
         self._joined_ops: tuple[Op, ...] = ()
         self._joined_pairs: _Pairs = ()
+        self._joined_before: tuple[Seen, ...] = ()
+        self._source = ""
 
     @property
     def exhausted(self) -> bool:
@@ -102,18 +106,36 @@ class Rewriter:
         function.block.erase(op)
         self.applications += not self._joining
 
-    def note(self, function: Function | None, rule: str, op: Op | None = None) -> None:
+    def note(
+        self,
+        function: Function | None,
+        rule: str,
+        op: Op | None = None,
+        created: Sequence[Op] = (),
+        replaced: _Pairs = (),
+    ) -> None:
         """Count, and record, a rewrite that is no replacement of one op by values.
 
         Args:
             function: where, ``None`` for the interface of the module.
             rule: what was done.
             op: where it began; by default the first op of the function.
+            created: ops made for it.
+            replaced: values before, values after, and how they relate.
         """
         if self.journal is not None:
             first = function.block.first if function is not None else None
-            self._record(function, op or first, rule, (), ())
+            self._record(function, op or first, rule, tuple(created), replaced)
         self.applications += not self._joining
+
+    def copied(self, copies: Mapping[Value, Value]) -> None:
+        """Record, for a function that is written anew, what its values are copies of.
+
+        Args:
+            copies: values before to values after; a copy may be on another rank, or of a part.
+        """
+        if self.journal is not None:
+            self.journal.copies.extend(copies.items())
 
     @contextmanager
     def joined(self) -> Generator[None]:
@@ -163,6 +185,8 @@ class Rewriter:
             readers = [user for value in op.results for user in value.users]
             if not isinstance(found, Made):
                 found = Made(found)
+            if self.journal is not None:
+                self._source = _source_of(rule)
             self.replace(function, op, found.values, rule.name, created=made, related=found.related)
             return [*made, *readers]
         return []
@@ -176,14 +200,45 @@ class Rewriter:
         replaced: _Pairs,
     ) -> None:
         assert self.journal is not None
+        source, self._source = self._source or _caller(), ""
+        before = [op] if op is not None else []
+        before += [old.op for old, _, _ in replaced if old.op is not None]
+        earlier = seen(before) + self._joined_before
         created, replaced = self._joined_ops + created, self._joined_pairs + replaced
         if self._joining:
             self._joined_ops, self._joined_pairs = created, replaced
+            self._joined_before = earlier
             return
-        self._joined_ops, self._joined_pairs = (), ()
+        self._joined_ops, self._joined_pairs, self._joined_before = (), (), ()
         name = function.name if function is not None else ""
         root = describe(op) if op is not None else f"@{name}" if name else "the interface"
         where = op.loc if op is not None else UNKNOWN
         number = self.applications + 1
-        entry = Application(number, self.pass_name, rule, name, root, where, created, replaced)
+        entry = Application(
+            number,
+            self.pass_name,
+            rule,
+            name,
+            root,
+            where,
+            created,
+            replaced,
+            earlier,
+            seen(created),
+            source,
+        )
         self.journal.applications.append(entry)
+
+
+def _source_of(rule: Rule) -> str:
+    """Where a rule is written."""
+    code = getattr(rule.apply, "__code__", None)
+    return f"{source_name(code.co_filename)}:{code.co_firstlineno}" if code is not None else ""
+
+
+def _caller() -> str:
+    """The line of the pass that is asking for a rewrite."""
+    frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
+    while frame.f_code.co_filename == __file__ and frame.f_back is not None:
+        frame = frame.f_back
+    return f"{source_name(frame.f_code.co_filename)}:{frame.f_lineno}"

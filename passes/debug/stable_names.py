@@ -49,7 +49,10 @@ class StableNames:
         """``%name`` of every value of a function, unique in it."""
         fresh = value_names(function)
         keys = [_key(op) for op in function.block]
-        before = self._seen.get(parent_of(function.name, self._seen))
+        parent = parent_of(function.name, self._seen)
+        before = self._seen.get(parent)
+        # A number that has been a value's name is not another value's, in a copy neither.
+        self._next.setdefault(function.name, self._next.get(parent, 0))
         known: dict[Value, str] = {}
         if before is not None:
             known = {value: name for value, name in before.names.items() if value in fresh}
@@ -70,7 +73,7 @@ class StableNames:
     def _unused(self, function: str, name: str, taken: set[str]) -> str:
         if not name[1:].isdigit() and name not in taken:
             return name
-        number = self._next.get(function, 0)
+        number = self._next[function]
         while f"%{number}" in taken:
             number += 1
         self._next[function] = number + 1

@@ -179,6 +179,7 @@ class _Partitioner:
             self.op(op)
         for name, value in self.source.outputs:
             self.output(name, value)
+        self.rewriter.copied(self.values)
 
     def argument(self, value: Value) -> None:
         """Weights come whole; states and inputs come as the rank holds them."""
@@ -204,6 +205,7 @@ class _Partitioner:
         made = b.emit(op.name, [value for value, _ in operands], attrs)
         for old, new, layout in zip(op.results, made.results, layouts, strict=True):
             new.name = old.name
+            self.rewriter.copied({old: new})
             settled = self._settle(b, new, layout)
             self.values[old], self.layouts[old] = self._as_stated(old, settled, whole)
 
@@ -262,9 +264,11 @@ class _Partitioner:
             return self.values[value]
         if value not in self.parts:
             b = Builder(self.target, loc=where.through(self.rewriter.pass_name))
+            b.made = list[Op]()
             self.parts[value] = self._cut(b, self.values[value], self.layouts[value], split[0])
             what = f"cut {value.name}" if value.name else "cut"
-            self.rewriter.note(self.target, what, self.parts[value].op)
+            self.rewriter.note(self.target, what, self.parts[value].op, b.made)
+            self.rewriter.copied({value: self.parts[value]})
         return self.parts[value]
 
     def _cut(self, b: Builder, whole: Value, layout: Sharding, dim: int) -> Value:
@@ -291,8 +295,10 @@ class _Partitioner:
             return value, layout
         groups = (tuple(range(self.module.ranks)),)
         b.loc = value.op.loc.through(self.rewriter.pass_name) if value.op else None
-        self.rewriter.note(self.target, "all-reduce", value.op)
-        return b.all_reduce(value, groups), sharding(layout.dims)
+        whole = b.all_reduce(value, groups)
+        made = [whole.op] if whole.op is not None else []
+        self.rewriter.note(self.target, "all-reduce", value.op, made)
+        return whole, sharding(layout.dims)
 
     def output(self, name: str, value: Value) -> None:
         """States leave as the rank holds them; any other output must be whole."""

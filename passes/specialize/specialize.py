@@ -169,7 +169,7 @@ class Specialize(Pass):
             made = Function(f"{function.name}.{name}", phase=function.phase)
             made.dims = {**function.dims, **dims, **shared}
             override = {"rows": "in_place"} if self.in_place and dims["B"] == shared["R"] else {}
-            Binder(made.dims, override).clone(function, made, self.name)
+            rewriter.copied(Binder(made.dims, override).clone(function, made, self.name))
             rewriter.note(made, f"bucket {name}")
             yield made
 
@@ -184,7 +184,7 @@ def _bind_states(module: Module, shared: Mapping[str, Dim], rewriter: Rewriter) 
     changed = [bound for row, bound in states if bound != row]
     for function in packs:
         made = module.functions[function.name] = Function(function.name, dims=function.dims)
-        Binder(shared).clone(function, made, rewriter.pass_name)
+        rewriter.copied(Binder(shared).clone(function, made, rewriter.pass_name))
     for row in changed:
         module.interface[row.name] = row
     if packs or changed:

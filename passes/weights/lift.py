@@ -19,6 +19,7 @@ from graphgen.ir import (
 )
 from graphgen.ir.dtype import s32
 from passes.core import Pass, Rewriter, register
+from passes.core.relation import EQUAL
 from passes.weights.spread import only_enlarges
 
 # What a value is computed from: nothing but constants, checkpoint tensors, tensors and the rank.
@@ -123,6 +124,9 @@ class _Lift:
                 )
                 if stays and not self.rewriter.exhausted:
                     self._to_param(function, result, classes, keys)
+        for home in (self.shared, self.ranked):
+            made = {v: self.copies.get((home.name, keys[v])) for v in classes}
+            self.rewriter.copied({old: new for old, new in made.items() if new is not None})
         self._clean(function, classes, before)
 
     def _clean(self, function: Function, classes: dict[Value, int], before: int) -> None:
@@ -183,8 +187,9 @@ class _Lift:
         param = function.arg(name) or function.block.add_arg(value.type, name)
         # What else is prepared from this value now reads the param.
         classes[param], keys[param] = classes[value], keys[value]
+        pairs = ((value, param, EQUAL),)
+        self.rewriter.note(function, f"lift {name}", value.op, replaced=pairs)
         function.replace_uses(value, param)
-        self.rewriter.note(function, f"lift {name}", value.op)
 
     def _copy(
         self, home: Function, value: Value, classes: dict[Value, int], keys: dict[Value, _Key]

@@ -151,10 +151,11 @@ def bucket(name: str, kind: str, change: Callable[[Op], None]) -> Break:
     """One program is cloned with its last op of a kind changed."""
 
     class Careless(Binder):
-        def clone(self, source: Function, target: Function, via: str) -> None:
-            super().clone(source, target, via)
+        def clone(self, source: Function, target: Function, via: str) -> Mapping[Value, Value]:
+            copies = super().clone(source, target, via)
             if target.name == name:
                 change([op for op in target.block if op.name == kind][-1])
+            return copies
 
     def breaks() -> Generator[None]:
         with mock.patch("passes.specialize.specialize.Binder", Careless):

@@ -1,0 +1,180 @@
+"""Everything about one run of a pipeline: the module before and after each pass, and every rewrite.
+
+What a module is made of is kept as pictures of its ops, not as copies: passes change ops in place,
+and whether an op is the same one before and after a pass is what histories and diffs are read from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from graphgen.ir import Module, Op, Value
+from graphgen.text.printer import op_text
+from passes.core import Pass, run_pipeline
+from passes.core.fuel import labels
+from passes.core.journal import Application, Journal, Miss, Seen, see
+from passes.core.watch import PassReport, Step, Watcher
+from passes.debug.stable_names import StableNames
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A module at one moment.
+
+    Attributes:
+        level: of the module.
+        ops: of each function, in program order.
+        args: of each function.
+        outputs: of each function.
+        names: ``%name`` of each value, the same as before the pass where it was there.
+    """
+
+    level: str
+    ops: Mapping[str, Sequence[Seen]]
+    args: Mapping[str, Sequence[Value]]
+    outputs: Mapping[str, Sequence[tuple[str, Value]]]
+    names: Mapping[Value, str]
+
+    def places(self) -> dict[Value, tuple[str, Seen | None]]:
+        """For each value, its function, and the picture of its op; ``None`` for an argument."""
+        found: dict[Value, tuple[str, Seen | None]] = {}
+        for function, args in self.args.items():
+            found.update(dict.fromkeys(args, (function, None)))
+        for function, ops in self.ops.items():
+            found.update({value: (function, item) for item in ops for value in item.op.results})
+        return found
+
+
+def picture(module: Module, names: StableNames) -> Picture:
+    """A module as it is now."""
+    named: dict[Value, str] = {}
+    for function in module.functions.values():
+        named.update(names.of(function))
+    functions = module.functions.items()
+    return Picture(
+        module.level,
+        {name: [see(op) for op in function.block] for name, function in functions},
+        {name: tuple(function.args) for name, function in functions},
+        {name: tuple(function.outputs) for name, function in functions},
+        named,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One pass that has run.
+
+    Attributes:
+        label: the pass as pipelines name it, ``cse#2`` for the second of a name.
+        report: what it did, in numbers.
+        applications, misses: what it did, and what its rules declined.
+        copies: values before and their copies, where it wrote functions anew.
+        before, after: the module.
+    """
+
+    label: str
+    report: PassReport
+    applications: Sequence[Application]
+    misses: Sequence[Miss]
+    copies: Sequence[tuple[Value, Value]]
+    before: Picture
+    after: Picture
+
+    def names(self) -> StageNames:
+        """Names of all values there were while the pass ran."""
+        return StageNames(self.before.names, self.after.names)
+
+
+class StageNames(dict[Value, str]):
+    """Names of the values around one pass; what only lived inside it is called ``%~1``, ``%~2``.
+
+    Args:
+        before, after: names of those that were there before and after it.
+    """
+
+    def __init__(self, before: Mapping[Value, str], after: Mapping[Value, str]) -> None:
+        super().__init__()
+        self._known = after, before
+        self._inside = 0
+
+    def __missing__(self, value: Value) -> str:
+        for names in self._known:
+            found = names.get(value)
+            if found is not None:
+                break
+        else:
+            self._inside += 1
+            found = f"%~{self._inside}"
+        self[value] = found
+        return found
+
+
+def text_of(item: Seen, names: Mapping[Value, str]) -> str:
+    """The line of an op as it was."""
+    return op_text(item.op, names, item.operands, item.types)
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """One run of a pipeline.
+
+    Attributes:
+        start: the module as it was given.
+        stages: the passes that ran.
+        module: as it is at the end.
+    """
+
+    start: Picture
+    stages: Sequence[Stage]
+    module: Module
+
+    @property
+    def end(self) -> Picture:
+        """The module after the last pass."""
+        return self.stages[-1].after if self.stages else self.start
+
+
+def record(module: Module, passes: Sequence[Pass]) -> Recording:
+    """Run a pipeline and keep everything about it.
+
+    Args:
+        module: changed in place.
+        passes: the pipeline.
+
+    Raises:
+        GraphgenError: what :func:`run_pipeline` raises.
+    """
+    journal = Journal()
+    recorder = _Recorder(labels(passes), journal, picture(module, names := StableNames()), names)
+    run_pipeline(module, passes, journal=journal, watch=[recorder])
+    return Recording(recorder.start, recorder.stages, module)
+
+
+@dataclass(slots=True)
+class _Recorder(Watcher):
+    labels: Sequence[str]
+    journal_: Journal
+    start: Picture
+    names: StableNames
+    stages: list[Stage] = field(default_factory=list[Stage])
+    copied: int = 0
+
+    def after(
+        self,
+        step: Step,
+        report: PassReport,
+        applications: Sequence[Application],
+        misses: Sequence[Miss],
+    ) -> None:
+        before = self.stages[-1].after if self.stages else self.start
+        after = picture(step.module, self.names)
+        copies = self.journal_.copies[self.copied :]
+        self.copied = len(self.journal_.copies)
+        label = self.labels[step.number - 1]
+        self.stages.append(Stage(label, report, applications, misses, copies, before, after))
+
+
+def made_by(picture: Picture) -> dict[Op, Seen]:
+    """The ops of a picture."""
+    return {item.op: item for ops in picture.ops.values() for item in ops}
