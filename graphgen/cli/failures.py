@@ -78,8 +78,12 @@ def report_defect(error: Exception) -> int:
     Returns:
         The exit status.
     """
+    notes: list[str] = getattr(error, "__notes__", [])
+    error.__notes__ = []
     traceback.print_exception(error)
     note(f"this is a defect of graphgen {__version__}: please report it with the lines above")
+    for text in notes:
+        note(text)
     return DEFECT
 
 

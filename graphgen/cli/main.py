@@ -55,6 +55,7 @@ COMMANDS: Final[Mapping[str, Entry]] = {
         "graphgen.cli.explain", "explain", "Say why a pass did, or did not, rewrite something."
     ),
     "why": Entry("graphgen.cli.why", "why", "Tell one value's history through the passes."),
+    "repro": Entry("graphgen.cli.repro", "repro", "Replay a pass that failed."),
     "lower": Entry(
         "graphgen.cli.lower", "lower", "Turn a module's programs into StableHLO or HLO."
     ),

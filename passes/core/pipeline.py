@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from graphgen.errors import GraphgenError
 from graphgen.ir import Module
 from passes.core.check import Checker
+from passes.core.crash import Crash, guarded
 from passes.core.fuel import Fuel, labels
 from passes.core.journal import Journal
 from passes.core.order import check_order
@@ -70,7 +71,8 @@ def run_pipeline(
     _check_fuel(limits, passes)
     checker = Checker(module, settings.verify if verify is None else Verify(verify))
     running = _Running(module, passes, checker, journal, limits, watchers, after)
-    with paused_gc():
+    with paused_gc(), guarded(module, passes, settings, running.checker.depth) as crash:
+        running.crash = crash
         return running.run()
 
 
@@ -102,6 +104,7 @@ class _Running:
     fuel: Fuel
     watchers: Sequence[Watcher]
     after: Callable[[Pass, Module], None] | None
+    crash: Crash | None = None
     reports: list[PassReport] = field(default_factory=list[PassReport])
 
     def run(self) -> list[PassReport]:
@@ -128,14 +131,19 @@ class _Running:
             watcher.before(step)
         seen = (len(journal.applications), len(journal.misses)) if journal is not None else (0, 0)
         before = module.op_count()
+        if self.crash is not None:
+            self.crash.enter(number, limit)
         rewriter, seconds = run_pass(item, module, journal, limit)
+        changed = self.checker.after(item, rewriter)
+        if self.crash is not None:
+            self.crash.leave()
         report = PassReport(
             str(item),
             before,
             module.op_count(),
             rewriter.applications,
             seconds,
-            self.checker.after(item, rewriter),
+            changed,
             rewriter.exhausted,
             tuple(rewriter.remarks),
         )

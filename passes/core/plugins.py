@@ -12,6 +12,8 @@ from pkgutil import walk_packages
 from graphgen.errors import GraphgenError
 
 GROUP = "graphgen.passes"
+# Files that have been run, so that what they registered can be had again elsewhere.
+LOADED: list[Path] = []
 
 
 def load_file(path: str) -> None:
@@ -34,6 +36,7 @@ def load_file(path: str) -> None:
         raise GraphgenError(
             "GG0705", f"the plugin '{path}' fails: {type(error).__name__}: {error}"
         ) from error
+    LOADED.append(file.resolve())
 
 
 def load_all() -> None:

@@ -6,6 +6,7 @@
 | ``GRAPHGEN_DUMP`` | ``dump`` | a folder, for the module after every pass that changes it |
 | ``GRAPHGEN_VERIFY`` | ``verify`` | what is checked after every pass: see :class:`Verify` |
 | ``GRAPHGEN_FUEL`` | ``fuel`` | how many rewrites are made: see :mod:`passes.core.fuel` |
+| ``GRAPHGEN_CRASH`` | ``crash`` | where a failing pass leaves what replays it, or ``off`` |
 
 Whatever runs passes obeys: every command, and a program of the user's own.
 """
@@ -21,6 +22,9 @@ from enum import IntEnum
 
 from graphgen.errors import GraphgenError
 from passes.core.fuel import NO_LIMIT, Fuel, parse_fuel
+
+# Where crashes go when nobody wants them.
+OFF = "off"
 
 
 class Verify(IntEnum):
@@ -52,12 +56,15 @@ class Debugging:
         dump: the folder modules are written to, empty for none.
         verify: what is checked.
         fuel: how many rewrites are made.
+        crash: the folder in which a pass that fails leaves a reproducer; empty for the one for
+            temporary files, ``off`` for none.
     """
 
     level: Level = Level.NOTHING
     dump: str = ""
     verify: Verify = Verify.MODULE
     fuel: Fuel = NO_LIMIT
+    crash: str = ""
 
 
 _inside: ContextVar[Debugging | None] = ContextVar("debugging", default=None)
@@ -78,6 +85,7 @@ def _from_environment() -> Debugging:
         os.environ.get("GRAPHGEN_DUMP", ""),
         Verify(_number("GRAPHGEN_VERIFY", Verify.MODULE, Verify.TEXT)),
         parse_fuel(os.environ.get("GRAPHGEN_FUEL", ""), "GRAPHGEN_FUEL"),
+        os.environ.get("GRAPHGEN_CRASH", ""),
     )
 
 
@@ -88,6 +96,7 @@ def debug(
     dump: str | None = None,
     verify: int | None = None,
     fuel: int | str | None = None,
+    crash: str | None = None,
 ) -> Generator[Debugging]:
     """Inside, passes run under these settings; what is not given stays as it is.
 
@@ -103,6 +112,8 @@ def debug(
         settings = replace(settings, dump=dump)
     if fuel is not None:
         settings = replace(settings, fuel=parse_fuel(str(fuel), "fuel"))
+    if crash is not None:
+        settings = replace(settings, crash=crash)
     token = _inside.set(settings)
     try:
         yield settings

@@ -16,10 +16,12 @@ from graphgen.ir import Module
 from graphgen.ops import verify
 from passes.core import Pass
 from passes.core.clone import clone_module
+from passes.core.crash import guarded
 from passes.core.journal import Application, Journal
 from passes.core.order import check_order
 from passes.core.pipeline import run_pass
 from passes.core.rewriter import Rewriter
+from passes.core.settings import Verify, debugging
 from passes.debug.compare import Difference, compare
 from passes.debug.evaluator import Evaluator, NumpyEvaluator
 from passes.debug.runner import Outcome, Runner
@@ -87,7 +89,10 @@ def validate(
     verdicts: list[Verdict] = []
     for item in passes:
         before = clone_module(current)
-        apply_pass(current, item)
+        with guarded(before, [item], debugging(), Verify.MODULE) as crash:
+            if crash is not None:
+                crash.enter(0, None)
+            apply_pass(current, item)
         meant, computed = _outcomes(current, script, run)
         difference = compare(meaning, meant)
         rounded = compare(native, computed)

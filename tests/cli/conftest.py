@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -46,10 +47,13 @@ def error(*arguments: object) -> str:
     return result.stderr[at:]
 
 
-def process(*arguments: object, **settings: Any) -> subprocess.CompletedProcess[str]:
+def process(
+    *arguments: object, env_more: Mapping[str, str] | None = None, **settings: Any
+) -> subprocess.CompletedProcess[str]:
     """Run ``python -m graphgen`` as a process of its own."""
     command = [sys.executable, "-m", "graphgen", *map(str, arguments)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"}
+    environment |= env_more or {}
     return subprocess.run(
         command, capture_output=True, text=True, check=False, env=environment, **settings
     )

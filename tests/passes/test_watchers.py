@@ -219,7 +219,7 @@ def test_the_environment_dumps_every_pipeline(tmp_path: Path, monkeypatch: pytes
 def test_settings_nest_and_end():
     with debug(level=2, verify=0):
         with debug(fuel=3):
-            assert debugging() == Debugging(Level.COUNTS, "", Verify.NOTHING, Fuel(3))
+            assert debugging() == Debugging(Level.COUNTS, "", Verify.NOTHING, Fuel(3), "off")
         assert debugging().fuel == Fuel()
     assert debugging().level is Level.NOTHING
 

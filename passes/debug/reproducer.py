@@ -1,0 +1,249 @@
+"""A folder that lets a pass fail again: the module, the pass with its options, versions, plugins.
+
+The module is that before the pass that fails, and the pipeline that pass alone, where this fails
+too; otherwise they are what was run from the start.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import secrets
+import shutil
+import tempfile
+import traceback
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from importlib import metadata
+from pathlib import Path
+
+from graphgen.errors import GraphgenError
+from graphgen.ir import Module
+from graphgen.text import parse, print_module
+from graphgen.version import __version__
+from graphgen.whole_file import unwritable
+from passes.core import parse_pipeline, run_pipeline
+from passes.core.clone import clone_module
+from passes.core.crash import Crash
+from passes.core.fuel import NO_LIMIT, Fuel, labels
+from passes.core.plugins import LOADED, load_file
+from passes.core.settings import OFF, debug
+
+MODULE, FACTS = "repro.gg", "repro.json"
+_PACKAGES = ("numpy", "ml_dtypes", "jax", "jaxlib")
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """How a pass failed.
+
+    Attributes:
+        type: of the exception.
+        code: of a :class:`GraphgenError`, else empty.
+        what: the message.
+    """
+
+    type: str
+    code: str
+    what: str
+
+    def like(self, other: Failure) -> bool:
+        """Whether it is the same failure; messages may differ in the names of values."""
+        return (self.type, self.code) == (other.type, other.code)
+
+    def __str__(self) -> str:
+        return f"{self.code or self.type}: {self.what}"
+
+
+def failure_of(error: Exception) -> Failure:
+    """What is kept of an exception."""
+    if isinstance(error, GraphgenError):
+        return Failure(type(error).__name__, error.code, error.what)
+    return Failure(type(error).__name__, "", str(error))
+
+
+@dataclass(frozen=True, slots=True)
+class Reproducer:
+    """What is in a folder besides the module.
+
+    Attributes:
+        pipeline: what is run.
+        fuel: how many rewrites its last pass may make, ``None`` for no limit.
+        verify: what is checked after each pass.
+        failure: what happened.
+        failed: the pass that failed.
+        whole: the pipeline it was part of.
+        reproduces: whether the folder failed in the same way when it was written.
+        hash_seed: ``PYTHONHASHSEED`` of the process.
+        versions: of graphgen, Python and the libraries.
+        plugins: files in the folder that are run first.
+        traceback: of a defect.
+    """
+
+    pipeline: str
+    fuel: int | None
+    verify: int
+    failure: Failure
+    failed: str
+    whole: str
+    reproduces: bool
+    hash_seed: str
+    versions: Mapping[str, str]
+    plugins: Sequence[str] = ()
+    traceback: str = ""
+
+
+def write_reproducer(crash: Crash, folder: str, error: Exception) -> Path:
+    """Write a folder named after what is in it; the same crash twice is one folder.
+
+    Args:
+        crash: what was running.
+        folder: where the new folder goes; empty for the folder for temporary files.
+        error: what happened.
+
+    Raises:
+        GraphgenError: GG0704 when it cannot be written; then there is none.
+    """
+    failure = failure_of(error)
+    module, passes, reproduces = _smallest(crash, failure)
+    assert crash.number is not None
+    facts = Reproducer(
+        ",".join(map(str, passes)),
+        crash.fuel,
+        int(crash.verify),
+        failure,
+        labels(crash.passes)[crash.number],
+        ",".join(map(str, crash.passes)),
+        reproduces,
+        os.environ.get("PYTHONHASHSEED", "random"),
+        _versions(),
+        [path.name for path in LOADED],
+        "" if failure.code else "".join(traceback.format_exception(error)),
+    )
+    text = print_module(module)
+    key = hashlib.sha256(
+        f"{print_module(module, locs=False)}{facts.pipeline}{failure}".encode()
+    ).hexdigest()[:10]
+    home = Path(folder or tempfile.gettempdir()) / f"graphgen-crash-{key}"
+    _write_folder(home, text, facts)
+    return home
+
+
+def _smallest(crash: Crash, failure: Failure) -> tuple[Module, Sequence[object], bool]:
+    """The module before the last pass and that pass if they fail alike, else all there was."""
+    assert crash.number is not None
+    passes = crash.passes[: crash.number + 1]
+    before = clone_module(crash.start)
+    with debug(level=0, dump="", fuel="", crash=OFF, verify=0):
+        try:
+            run_pipeline(before, passes[:-1])
+        except Exception:
+            before = None
+    for module, some in ((before, passes[-1:]), (crash.start, passes)):
+        if module is None:
+            continue
+        found = _fails(print_module(module), ",".join(map(str, some)), crash)
+        if found is not None and found.like(failure):
+            return module, some, True
+    return crash.start, passes, False
+
+
+def _fails(text: str, pipeline: str, crash: Crash) -> Failure | None:
+    try:
+        _run(text, pipeline, crash.fuel, int(crash.verify))
+    except Exception as error:
+        return failure_of(error)
+    return None
+
+
+def _run(text: str, pipeline: str, fuel: int | None, verify: int) -> None:
+    passes = parse_pipeline(pipeline)
+    limit = NO_LIMIT if fuel is None else Fuel(None, {labels(passes)[-1]: fuel})
+    with debug(level=0, dump="", crash=OFF):
+        run_pipeline(parse(text), passes, fuel=limit, verify=verify)
+
+
+def _versions() -> dict[str, str]:
+    found = {"graphgen": __version__, "python": platform.python_version()}
+    for name in _PACKAGES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def _write_folder(home: Path, text: str, facts: Reproducer) -> None:
+    """The folder appears when everything in it is written."""
+    part = home.with_name(f".{home.name}.{secrets.token_hex(4)}.part")
+    try:
+        part.mkdir(parents=True)
+        (part / MODULE).write_text(text, encoding="utf-8")
+        (part / FACTS).write_text(json.dumps(asdict(facts), indent=2) + "\n", encoding="utf-8")
+        for path in LOADED:
+            shutil.copyfile(path, part / path.name)
+        if not home.exists():
+            part.replace(home)
+    except OSError as error:
+        raise unwritable(str(home), error.strerror or str(error)) from error
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """What came of replaying a folder.
+
+    Attributes:
+        recorded: what is in it.
+        now: how it failed now, ``None`` when it did not.
+        differences: versions that are others now: name, then and now.
+        error: the exception itself.
+    """
+
+    recorded: Reproducer
+    now: Failure | None
+    differences: Sequence[tuple[str, str, str]] = ()
+    error: Exception | None = field(default=None, repr=False)
+
+    @property
+    def same(self) -> bool:
+        """Whether it failed as it did."""
+        return self.now is not None and self.now.like(self.recorded.failure)
+
+
+def replay(folder: Path) -> Replay:
+    """Run what is in a folder of :func:`write_reproducer`.
+
+    Raises:
+        GraphgenError: GG0705 when it is no such folder.
+    """
+    facts, text = _read(folder)
+    for name in facts.plugins:
+        load_file(str(folder / name))
+    versions = _versions()
+    names = [*facts.versions, *[name for name in versions if name not in facts.versions]]
+    pairs = [(name, facts.versions.get(name, "none"), versions.get(name, "none")) for name in names]
+    differences = [pair for pair in pairs if pair[1] != pair[2]]
+    try:
+        _run(text, facts.pipeline, facts.fuel, facts.verify)
+    except Exception as error:
+        return Replay(facts, failure_of(error), differences, error)
+    return Replay(facts, None, differences)
+
+
+def _read(folder: Path) -> tuple[Reproducer, str]:
+    try:
+        known = json.loads((folder / FACTS).read_text(encoding="utf-8"))
+        text = (folder / MODULE).read_text(encoding="utf-8")
+        failure = Failure(**known.pop("failure"))
+        return Reproducer(failure=failure, **known), text
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
+        raise GraphgenError(
+            "GG0705",
+            f"'{folder}' is no folder of a crash: {reason}",
+            help=f"it holds {MODULE} and {FACTS}; the error of a pass that fails names one",
+        ) from error
