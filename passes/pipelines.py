@@ -21,6 +21,7 @@ from passes.heads.strategies import AUTO, GATHERED, STRATEGIES
 from passes.legalize.cache_bits import CacheAsBits
 from passes.legalize.integer_products import IntegerProducts
 from passes.legalize.legalize import TARGETS, Legalize
+from passes.legalize.pad_cache_rows import PadCacheRows
 from passes.sharding.annotate import Shard
 from passes.sharding.partition import Partition
 from passes.specialize.specialize import Specialize
@@ -128,8 +129,7 @@ def default(
         passes += [LayOutHeads(tp=tp, strategy=heads), Shard(tp=tp), Partition()]
         if heads == GATHERED:
             passes.append(GatherHeads())
-    if target == "cpu":
-        passes.append(CacheAsBits())
+    passes.append(CacheAsBits() if target == "cpu" else PadCacheRows())
     return [
         *passes,
         CommonSubexpressions(),

@@ -14,6 +14,7 @@ EXTRA = {
     "simplify-shape": ("canonicalize", "specialize", "legalize"),
     "fold-constants{exact=true}": ("specialize", "legalize"),
     "gather-heads": ("partition",),
+    "pad-cache-rows": ("cache-as-bits",),
 }
 # Passes for quantized weights alone.
 QUANTIZED = ("quantize-weights", "integer-products")
