@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 
 import numpy as np
 
-from graphgen.eval import Array, numpy_dtype, rank_index
+from graphgen.eval import Array, arguments_of, numpy_dtype, rank_index
 from graphgen.ir import RANK, WEIGHTS_GLOBAL, WEIGHTS_RANK, Entry, Module, Role
 from graphgen.models import family_of
 from lowering.cpu import DeviceValue
@@ -73,37 +73,52 @@ class RankWeights:
     def __init__(self, module: Module, read: Callable[[Entry], Array]) -> None:
         self.module = module
         self.read = read
+        homes = (module.functions.get(name) for name in (WEIGHTS_GLOBAL, WEIGHTS_RANK))
+        self._programs = {
+            output: home for home in homes if home is not None for output, _ in home.outputs
+        }
 
     def on_rank(self, row: Entry, rank: int) -> Pieces:
         """What the programs of one rank see as the weight or param ``row``."""
-        return self._made(row.name, rank, self._weight)
+        return self._made(row.name, rank, {})
 
     def on_ranks(self, row: Entry) -> list[Pieces]:
-        """The same for all ranks, reading each checkpoint tensor once."""
-        seen: dict[str, Pieces] = {}
+        """The same for all ranks, reading each checkpoint tensor once.
 
-        def once(weight: Entry) -> Pieces:
-            if weight.name not in seen:
-                seen[weight.name] = self._weight(weight)
-            return seen[weight.name]
+        Where :meth:`same_on_ranks`, all are one object.
+        """
+        known: dict[str, Pieces] = {}
+        return [self._made(row.name, rank, known) for rank in range(self.module.ranks)]
 
-        return [self._made(row.name, rank, once) for rank in range(self.module.ranks)]
+    def same_on_ranks(self, row: Entry) -> bool:
+        """Whether all ranks hold the same: what makes it does not ask for the rank."""
+        return self._same(row.name)
 
-    def _weight(self, row: Entry) -> Pieces:
-        return whole(self.read(row), numpy_dtype(row.logical.dtype))
-
-    def _made(self, name: str, rank: int, read: Callable[[Entry], Pieces]) -> Pieces:
-        """A checkpoint tensor, or an output of a weight program by what it is made of."""
-        row = self.module.interface.get(name)
-        if row is not None and row.role is Role.WEIGHT:
-            return read(row)
-        function = next(
-            found
-            for home in (WEIGHTS_RANK, WEIGHTS_GLOBAL)
-            if (found := self.module.functions.get(home))
-            and any(output == name for output, _ in found.outputs)
+    def _same(self, name: str) -> bool:
+        home = self._programs.get(name)
+        return home is None or all(
+            given != RANK and self._same(given) for given in arguments_of(home, name)
         )
-        return plan_output(function, name, rank, lambda made: self._made(made, rank, read))
+
+    def _made(self, name: str, rank: int, known: dict[str, Pieces]) -> Pieces:
+        """A checkpoint tensor, or an output of a weight program by what it is made of.
+
+        Args:
+            name: of either.
+            rank: whom it is for.
+            known: what is the same for every rank and made already; added to.
+        """
+        if name in known:
+            return known[name]
+        home = self._programs.get(name)
+        if home is None:
+            row = self.module.interface[name]
+            made = whole(self.read(row), numpy_dtype(row.logical.dtype))
+        else:
+            made = plan_output(home, name, rank, lambda given: self._made(given, rank, known))
+        if self._same(name):
+            known[name] = made
+        return made
 
 
 def rank_arrays(weights: RankWeights, rank: int) -> dict[str, Array]:
@@ -123,23 +138,34 @@ def put_weights(weights: RankWeights, progress: Progress) -> dict[str, DeviceVal
     """All weights on the devices, by the names the programs use.
 
     Tensors are prepared side by side: each is copied once, from the file to where the device reads
-    it.
+    it. What is the same on every rank is there once, for all devices of this machine.
     """
     module = weights.module
-    rows = program_weights(module)
-    homes = [arrays_in_one([_kind(row) for row in rows]) for _ in range(module.ranks)]
+    # The largest first, so that no thread is left with one of them at the end.
+    rows = sorted(program_weights(module), key=lambda row: -row.physical.nbytes)
+    homes = _homes(weights, rows)
 
     def prepare(index: int) -> None:
-        for home, pieces in zip(homes, weights.on_ranks(rows[index]), strict=True):
-            pieces.fill(home[index])
+        # One home takes what is the same for all.
+        for home, pieces in zip(homes[index], weights.on_ranks(rows[index]), strict=False):
+            pieces.fill(home)
 
     placed: dict[str, DeviceValue] = {}
     with progress.task("loading weights") as report, ThreadPoolExecutor(os.cpu_count()) as pool:
         for done, _ in enumerate(pool.map(prepare, range(len(rows)))):
-            placed[rows[done].name] = put([home[done] for home in homes])
+            arrays = homes[done] * (module.ranks // len(homes[done]))
+            placed[rows[done].name] = put(arrays)
             report((done + 1) / len(rows))
     placed[RANK] = put([rank_index(rank) for rank in range(module.ranks)])
     return placed
+
+
+def _homes(weights: RankWeights, rows: Sequence[Entry]) -> list[list[Array]]:
+    """Where each weight goes: an array a rank, or one where all ranks hold the same."""
+    counts = [1 if weights.same_on_ranks(row) else weights.module.ranks for row in rows]
+    kinds = [_kind(row) for row, count in zip(rows, counts, strict=True) for _ in range(count)]
+    arrays = iter(arrays_in_one(kinds))
+    return [[next(arrays) for _ in range(count)] for count in counts]
 
 
 def _kind(row: Entry) -> tuple[tuple[int, ...], np.dtype[np.generic]]:

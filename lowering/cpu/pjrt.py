@@ -15,6 +15,7 @@ import hashlib
 import os
 import platform
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, Protocol, cast
 
@@ -117,28 +118,52 @@ def deserialize(data: bytes, ranks: int) -> Executable:
 
 
 def put(arrays: Sequence[Any]) -> Any:
-    """One array a rank, on the devices: what one argument of a launch is."""
+    """One array a rank, all of one shape and type, on the devices: an argument of a launch.
+
+    An array that starts at a multiple of 64 bytes is used in place, by several devices as well.
+    """
     import jax
+    from jax._src.core import ShapedArray
+    from jax._src.interpreters.pxla import batched_device_put
 
     homes = devices(len(arrays))
-    placed = [jax.device_put(array, home) for array, home in zip(arrays, homes, strict=True)]
-    return placed[0] if len(placed) == 1 else join(placed)
+    first = arrays[0]
+    if len(arrays) == 1:
+        return jax.device_put(first, homes[0])
+    # What jax.device_put ends in, for all ranks at once: 0.02 ms instead of 0.23 for eight.
+    kind = ShapedArray(_stacked(first.shape, len(arrays)), first.dtype)
+    return cast(Any, batched_device_put)(kind, _over(tuple(homes), first.ndim), arrays, homes)
 
 
 def join(placed: Sequence[Any]) -> Any:
     """Per-device buffers as the one array that a launch takes."""
     import jax
-    from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
     if len(placed) == 1:
         return placed[0]
-    mesh = Mesh(np.array([next(iter(array.devices())) for array in placed]), ("rank",))
-    # Only the buffers matter to a launch; the global shape stacks the ranks along dimension 0, and
-    # scalars, which have none, pass for copies of one.
-    first = placed[0].shape
-    shape = (first[0] * len(placed), *first[1:]) if first else ()
-    layout = NamedSharding(mesh, PartitionSpec("rank") if first else PartitionSpec())
-    return jax.make_array_from_single_device_arrays(shape, layout, list(placed))
+    homes = tuple(next(iter(array.devices())) for array in placed)
+    first = placed[0]
+    return jax.make_array_from_single_device_arrays(
+        _stacked(first.shape, len(placed)), _over(homes, first.ndim), list(placed)
+    )
+
+
+def _stacked(shape: tuple[int, ...], ranks: int) -> tuple[int, ...]:
+    """The shape that JAX is told for an array a rank.
+
+    Only the buffers matter to a launch: the ranks are stacked along dimension 0, and scalars, which
+    have none, pass for copies of one.
+    """
+    return (shape[0] * ranks, *shape[1:]) if shape else ()
+
+
+@cache
+def _over(homes: tuple[Any, ...], dims: int) -> Any:
+    """How :func:`_stacked` lies on the devices."""
+    from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+    mesh = Mesh(np.array(homes), ("rank",))
+    return NamedSharding(mesh, PartitionSpec("rank") if dims else PartitionSpec())
 
 
 def launch(executable: Executable, arguments: Sequence[Any]) -> list[list[Any]]:

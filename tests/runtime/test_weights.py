@@ -19,7 +19,7 @@ from runtime.checkpoint.open import open_checkpoint
 from runtime.engine import Options, open_engine
 from runtime.model import Settings, build_model
 from runtime.progress import Silent
-from runtime.weights import RankWeights, program_weights, read_weight
+from runtime.weights import RankWeights, program_weights, put_weights, read_weight
 from tests.oracles.small_gguf import write_small_model
 from tests.oracles.smollm2 import reference_tokenizer
 from tests.runtime.test_tp import write_mini
@@ -181,3 +181,20 @@ def test_the_ranks_together_hold_each_split_tensor_once(folder: Path):
     whole = np.concatenate([checkpoint.read(name).ravel() for name in split])
     assert len(split) > 7
     np.testing.assert_array_equal(np.sort(parts), np.sort(whole))
+
+
+def test_what_all_ranks_hold_is_in_memory_once(folder: Path):
+    checkpoint = open_checkpoint(folder)
+    module = build_model(checkpoint.config, Settings("f32", 1, 64, 2)).module
+    weights = RankWeights(module, lambda row: read_weight(checkpoint, row))
+    placed = put_weights(weights, Silent())
+    same = 0
+    for row in program_weights(module):
+        parts = [shard.data for shard in placed[row.name].addressable_shards]
+        places = {part.unsafe_buffer_pointer() for part in parts}
+        same += weights.same_on_ranks(row)
+        assert len(places) == (1 if weights.same_on_ranks(row) else 2), row.name
+        for rank, part in enumerate(parts):
+            np.testing.assert_array_equal(np.asarray(part), weights.on_rank(row, rank).array())
+    # The norms at least, and not the projections.
+    assert 5 <= same < len(program_weights(module)) - 4
