@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from graphgen.analysis.custom_calls import Call, calls_of
 from graphgen.analysis.layers import layers_of
 from graphgen.analysis.liveness import Peak, peak_memory
 from graphgen.analysis.work import Work, size_in_bytes, total, work_of
-from graphgen.ir import RANK, Dim, Function, Module, Op, Role, Value
+from graphgen.ir import RANK, Dim, Function, Loc, Module, Op, Role, Value
+from graphgen.ir.loc import UNKNOWN
 from graphgen.ops import OPS
 
 # Below this a foreign program's argument is taken for an input, not for a weight.
@@ -57,6 +59,39 @@ class Exchange:
 
 
 @dataclass(frozen=True, slots=True)
+class Output:
+    """One output.
+
+    Attributes:
+        index: its position among the outputs.
+        name: its name.
+        value: what it is.
+        argument: position of the argument whose memory it takes over, ``None`` for memory of its
+            own.
+    """
+
+    index: int
+    name: str
+    value: Value
+    argument: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a value belongs.
+
+    Attributes:
+        layer: of the op that makes it, or of all that read it; empty for none.
+        where: the line that makes it, or the first that reads it.
+        read: whether ``where`` is a reader's, since nobody's line makes it.
+    """
+
+    layer: str
+    where: Loc
+    read: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Layers:
     """Layers that do the same work.
 
@@ -65,6 +100,7 @@ class Layers:
         count: how many.
         ops: in one of them.
         work: of one of them.
+        weights: bytes of the weights that are read in one of them, and nowhere before.
     """
 
     first: str
@@ -72,6 +108,7 @@ class Layers:
     count: int
     ops: int
     work: Work
+    weights: Dim = 0
 
 
 @dataclass(slots=True)
@@ -81,28 +118,45 @@ class Overview:
     Attributes:
         function: the program.
         parts: what its arguments are.
-        aliases: outputs that are kept where an argument was, as ``(output, argument)``.
+        outputs: what it gives, and where that is kept.
         histogram: how many of each op.
         flops: by element type of the operands.
         work: of all ops.
         exchanges: collectives.
-        calls: targets of custom calls, and opcodes nothing is known of, with counts.
+        calls: custom calls, decoded.
+        opaque: opcodes of instructions that have no op here, with counts.
         layers: what repeats.
         largest: the largest values, with the op that makes them or ``None`` for an argument.
         peak: memory at the worst moment; ``None`` with unbound symbols.
+        layer_of: the layer of each op that is in one.
     """
 
     function: Function
     parts: list[Part]
-    aliases: list[tuple[str, str]]
+    outputs: list[Output]
     histogram: dict[str, int] = field(default_factory=dict[str, int])
     flops: dict[str, Dim] = field(default_factory=dict[str, Dim])
     work: Work = field(default_factory=Work)
     exchanges: list[Exchange] = field(default_factory=list[Exchange])
-    calls: dict[str, int] = field(default_factory=dict[str, int])
+    calls: list[Call] = field(default_factory=list[Call])
+    opaque: dict[str, int] = field(default_factory=dict[str, int])
     layers: list[Layers] = field(default_factory=list[Layers])
     largest: list[Value] = field(default_factory=list[Value])
     peak: Peak | None = None
+    layer_of: dict[Op, str] = field(default_factory=dict[Op, str])
+
+    @property
+    def kept(self) -> int:
+        """How many outputs take over the memory of an argument."""
+        return sum(output.argument is not None for output in self.outputs)
+
+    def place(self, value: Value) -> Place:
+        """Where a value of the program belongs."""
+        if value.op is not None and value.op.loc is not UNKNOWN:
+            return Place(self.layer_of.get(value.op, ""), value.op.loc, read=False)
+        layers = {self.layer_of.get(user, "") for user in value.users}
+        where = next((user.loc for user in value.users if user.loc is not UNKNOWN), UNKNOWN)
+        return Place(layers.pop() if len(layers) == 1 else "", where, read=True)
 
 
 def overview(module: Module, function: Function, largest: int = 10) -> Overview:
@@ -117,21 +171,34 @@ def overview(module: Module, function: Function, largest: int = 10) -> Overview:
     made = Overview(
         function,
         _parts(module, function),
-        [(name, name) for name, _ in function.outputs if name in states],
+        _outputs(function, states),
     )
     values = [*function.args]
     for op in function.block:
         made.histogram[op.name] = made.histogram.get(op.name, 0) + 1
         _count_flops(made, op)
-        _count_call(made, op)
+        if op.name == "hlo.opaque":
+            code = op.attrs.text("opcode")
+            made.opaque[code] = made.opaque.get(code, 0) + 1
         values += op.results
     made.work = total(function.block)
     made.exchanges = _exchanges(function.block)
-    made.layers = _layers(function)
+    made.calls = calls_of(function.block)
+    layers = layers_of(function)
+    made.layer_of = {op: name for name, ops in layers.items() for op in ops}
+    made.layers = _layers(layers, next(p.values for p in made.parts if p.kind == "weights"))
     if all(value.type.static for value in values):
         made.largest = sorted(values, key=lambda value: -value.type.nbytes)[:largest]
         made.peak = peak_memory(module, function)
     return made
+
+
+def _outputs(function: Function, states: set[str]) -> list[Output]:
+    places = {value.name: index for index, value in enumerate(function.args)}
+    return [
+        Output(index, name, value, places.get(name) if name in states else None)
+        for index, (name, value) in enumerate(function.outputs)
+    ]
 
 
 def _parts(module: Module, function: Function) -> list[Part]:
@@ -189,13 +256,6 @@ def _count_flops(made: Overview, op: Op) -> None:
         made.flops[kind] = made.flops.get(kind, 0) + flops
 
 
-def _count_call(made: Overview, op: Op) -> None:
-    for key in ("target", "opcode"):
-        if key in op.attrs:
-            name = str(op.attrs[key])
-            made.calls[name] = made.calls.get(name, 0) + 1
-
-
 def _exchanges(ops: Iterable[Op]) -> list[Exchange]:
     counts: dict[tuple[str, str, str, Dim], int] = {}
     for op in ops:
@@ -224,14 +284,17 @@ def algorithm(size: Dim) -> str:
     return "rdh" if size <= 56_000_000 else "kanga-ring"
 
 
-def _layers(function: Function) -> list[Layers]:
+def _layers(layers: Mapping[str, Sequence[Op]], weights: Sequence[Value]) -> list[Layers]:
     """Neighboring layers of the same work, as one."""
     found: list[Layers] = []
-    for name, ops in layers_of(function).items():
-        work = total(ops)
+    unread = set(weights)
+    for name, ops in layers.items():
+        read = {value for op in ops for value in op.operands if value in unread}
+        unread -= read
+        work, size = total(ops), _bytes(read)
         last = found[-1] if found else None
-        if last is not None and (last.ops, last.work) == (len(ops), work):
-            found[-1] = Layers(last.first, name, last.count + 1, last.ops, last.work)
+        if last is not None and (last.ops, last.work, last.weights) == (len(ops), work, size):
+            found[-1] = Layers(last.first, name, last.count + 1, last.ops, last.work, size)
         else:
-            found.append(Layers(name, name, 1, len(ops), work))
+            found.append(Layers(name, name, 1, len(ops), work, size))
     return found

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from graphgen.analysis.custom_calls import decode
 from graphgen.ir import Dim, Op, TensorType
 from graphgen.ir.dims import product
 
@@ -104,6 +105,16 @@ def _traffic(op: Op) -> Dim:
     return written + sum_bytes(value.type for value in op.operands)
 
 
+def _kernel(op: Op) -> tuple[Dim, Dim]:
+    """What a custom call says of itself; of any other nothing is known."""
+    macs = decode(op.attrs.text("target"), op.attrs.text("config")).get("mac_count")
+    return (2 * macs if isinstance(macs, int) else 0), 0
+
+
+def _unknown(op: Op) -> tuple[Dim, Dim]:
+    return 0, 0
+
+
 _Count = Callable[[Op], tuple[Dim, Dim]]
 
 
@@ -152,6 +163,8 @@ def _rope_table(op: Op) -> tuple[Dim, Dim]:
 
 _COUNTS: dict[str, _Count] = {
     "dot_general": _dot,
+    "custom_call": _kernel,
+    "hlo.opaque": _unknown,
     "reduce": _reduce,
     "attention": _attention,
     "rms_norm": _rms_norm,

@@ -88,6 +88,11 @@ class SafetensorsCheckpoint:
         return self._file.digest(self._data_offset, spans, config)
 
 
+def safetensors_header(path: Path) -> dict[str, object]:
+    """What the header of one file says, by tensor; ``__metadata__`` is free text (GG0601)."""
+    return _read_header(MappedFile(path, "safetensors"))[1]
+
+
 def _read_header(file: MappedFile) -> tuple[int, dict[str, object]]:
     """The offset of the data and the header's JSON object."""
     length = int.from_bytes(file.take(0, 8, "the length of the header"), "little")

@@ -1,0 +1,108 @@
+"""What is in a checkpoint file, whatever model it is of: names, types and sizes from its header."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+from runtime.checkpoint.mapped import unreadable
+from runtime.checkpoint.safetensors_file import safetensors_header
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """One tensor as it is stored.
+
+    Attributes:
+        name: the file's own name for it.
+        shape: the sizes, outermost first.
+        type: the file's own name for how elements are stored, such as ``BF16`` or ``Q4_K``.
+        nbytes: of its data.
+        file: the name of the file it is in.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    type: str
+    nbytes: int
+    file: str
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """A checkpoint.
+
+    Attributes:
+        kind: ``safetensors`` or ``GGUF``.
+        facts: what the header says besides, as text.
+        tensors: in the order of the files.
+    """
+
+    kind: str
+    facts: tuple[tuple[str, str], ...]
+    tensors: tuple[Stored, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """Of all tensors."""
+        return sum(item.nbytes for item in self.tensors)
+
+
+def is_checkpoint(head: bytes) -> bool:
+    """Whether a file that begins like this is a GGUF or a safetensors file."""
+    return head[:4] == b"GGUF" or (len(head) > 8 and head[7] == 0 and head[8:9] == b"{")
+
+
+def checkpoint_files(folder: Path) -> list[Path]:
+    """The files with tensors in a folder."""
+    found = [*folder.glob("*.safetensors"), *folder.glob("*.gguf")]
+    return sorted(path for path in found if path.is_file())
+
+
+def list_checkpoint(files: list[Path]) -> Listing:
+    """What is in these files together; no tensor is read (GG0601 what is damaged)."""
+    listings = [_one(file) for file in files]
+    facts = tuple(dict(fact for item in listings for fact in item.facts).items())
+    tensors = tuple(tensor for item in listings for tensor in item.tensors)
+    return Listing(" and ".join(sorted({item.kind for item in listings})), facts, tensors)
+
+
+def _one(path: Path) -> Listing:
+    with path.open("rb") as opened:
+        head = opened.read(4)
+    return _gguf(path) if head == b"GGUF" else _safetensors(path)
+
+
+def _safetensors(path: Path) -> Listing:
+    header = safetensors_header(path)
+    free = header.pop("__metadata__", {})
+    facts = cast("dict[str, object]", free) if isinstance(free, dict) else {}
+    tensors: list[Stored] = []
+    for name, value in header.items():
+        try:
+            entry = cast(Mapping[str, object], value)
+            shape = tuple(int(size) for size in cast("list[int]", entry["shape"]))
+            begin, end = (int(place) for place in cast("list[int]", entry["data_offsets"]))
+            tensors.append(Stored(name, shape, str(entry["dtype"]), end - begin, path.name))
+        except (TypeError, KeyError, ValueError) as error:
+            raise unreadable(path, f"tensor '{name}' is not described as it should be") from error
+    return Listing("safetensors", tuple((k, str(v)) for k, v in facts.items()), tuple(tensors))
+
+
+def _gguf(path: Path) -> Listing:
+    # Only here: the gguf package is not needed to read safetensors.
+    from runtime.checkpoint.gguf_header import read_header
+
+    header = read_header(path)
+    facts = tuple(
+        (key, str(value))
+        for key, value in header.metadata.items()
+        if isinstance(value, bool | int | float | str) and len(str(value)) < 100
+    )
+    tensors = tuple(
+        Stored(name, tensor.shape, tensor.kind.name, tensor.nbytes, path.name)
+        for name, tensor in header.tensors.items()
+    )
+    return Listing("GGUF", facts, tensors)
