@@ -21,6 +21,7 @@ from passes.heads.strategies import AUTO, GATHERED, STRATEGIES
 from passes.legalize.cache_bits import CacheAsBits
 from passes.legalize.integer_products import IntegerProducts
 from passes.legalize.legalize import TARGETS, Legalize
+from passes.legalize.order_interface import OrderInterface
 from passes.legalize.pad_cache_rows import PadCacheRows
 from passes.sharding.annotate import Shard
 from passes.sharding.partition import Partition
@@ -136,6 +137,7 @@ def default(
         FuseProjections(),
         LiftWeights(),
         *([IntegerProducts()] if quantize and target == "cpu" else []),
+        *([OrderInterface()] if target != "cpu" else []),
         Legalize(target=target, min_rows=min_rows),
         CommonSubexpressions(),
         DeadCodeElimination(),

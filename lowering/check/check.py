@@ -98,7 +98,7 @@ def _of_op(function: Function, op: Op, request: Request) -> Iterator[Finding]:
             yield _finding(rule, function, op, opcode, request)
     severity = _STATUS.get(status_of(opcode)[0])
     if severity and opcode not in rules_by_op():
-        yield _by_status(function, op, opcode, severity)
+        yield _by_status(function, op, opcode, severity, request)
     for result in op.results:
         status, note = dtype_status(result.dtype.name, request.target)
         if status == "error":
@@ -140,7 +140,7 @@ def _finding(rule: Rule, function: Function, op: Op, opcode: str, request: Reque
     )  # fmt: skip
 
 
-def _by_status(function: Function, op: Op, opcode: str, severity: str) -> Finding:
+def _by_status(function: Function, op: Op, opcode: str, severity: str, request: Request) -> Finding:
     status, note = status_of(opcode)
     what = {
         "unsupported": f"{opcode} is not supported",
@@ -151,8 +151,9 @@ def _by_status(function: Function, op: Op, opcode: str, severity: str) -> Findin
     code = "NCC_EVRF001" if severity == "error" else ""
     where = repr(op.loc)
     return Finding(
-        severity, "status", code, function.name, opcode, where, what, note, "observed", ""
-    )
+        severity, "status", code, function.name, opcode, where, what, note, "observed", "",
+        rewrite_of(f"status {opcode}", request.target),
+    )  # fmt: skip
 
 
 def _premature(function: Function) -> Iterator[Finding]:

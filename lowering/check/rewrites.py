@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-# The id of a rule about the compiler, and the rewrite rules of `legalize` for it.
+# The id of a rule about the compiler (or an opcode), and the rewrite rules of `legalize` for it.
 REWRITES: Mapping[str, str] = {
     "int-dot-trn2": "integer-dot",
     "int64-dot": "integer-dot",
@@ -15,6 +15,7 @@ REWRITES: Mapping[str, str] = {
     "fp8e4m3fn-dot": "widened-f8-dot",
     "gather-disjoint": "gather-of-elements",
     "gather-rows": "gather-of-rows",
+    "status erf": "erf-by-quotients",
 }
 
 

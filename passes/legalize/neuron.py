@@ -8,6 +8,7 @@ from graphgen.build import Builder
 from graphgen.ir import Op, Value
 from graphgen.ir.dtype import bf16, f8e4m3fn
 from passes.core import No, Rule, no, rule
+from passes.legalize.neuron_erf import erf_by_quotients
 from passes.legalize.neuron_integers import (
     integer_dot,
     integer_extreme_over_ranks,
@@ -81,6 +82,7 @@ _EVERYWHERE: tuple[Rule, ...] = (
     gather_of_elements,
     gather_of_rows,
     scatter_of_rows,
+    erf_by_quotients,
 )
 RULES: dict[str, tuple[Rule, ...]] = {
     "inf2": (*_EVERYWHERE, widened_f8_dot),

@@ -15,6 +15,7 @@ EXTRA = {
     "fold-constants{exact=true}": ("specialize", "legalize"),
     "gather-heads": ("partition",),
     "pad-cache-rows": ("cache-as-bits",),
+    "order-interface": ("lift-weights",),
 }
 # Passes for quantized weights alone.
 QUANTIZED = ("quantize-weights", "integer-products")

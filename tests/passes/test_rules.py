@@ -124,6 +124,9 @@ SAMPLES: dict[str, list[str]] = {
         f"replica_groups=[[1,0]] : f32[{shape}]"
         for split, concat, shape in [(0, 1, "2,12"), (1, 0, "8,3"), (1, 1, "4,6")]
     ],
+    "erf-by-quotients": [
+        f"arg %x : {kind}[400]\n%a = erf(%x) : {kind}[400]" for kind in ("f32", "bf16", "f16")
+    ],
     "widened-f8-dot": [
         "arg %x : f8e4m3fn[2,3]\narg %w : f8e4m3fn[4,3]\n%a = dot_general(%x, %w) "
         "lhs_contracting_dims=[1] rhs_contracting_dims=[1] dtype=f32 : f32[2,4]"
