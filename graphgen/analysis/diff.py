@@ -1,0 +1,370 @@
+"""What two programs do differently, whatever their values are called and wherever they come from.
+
+Values of one program are numbered by how they are computed from its arguments; the other program's
+values get the same numbers where the same is computed. What is left is walked through in program
+order: each op is paired with the op of the other program that is most like it, which is a
+difference, and counts as equal for what follows. So a change shows where it is made and not
+wherever it has an effect. The order of ops makes none, nor whether equal ones are shared, nor what
+no output depends on.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from graphgen.ir import Function, Module, Op, Role, Value
+from graphgen.text.grammar import format_attr
+from graphgen.text.printer import value_names
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One difference in what is computed.
+
+    Attributes:
+        what: in words; the first program before the slash.
+        first, second: the ops that are paired; ``None`` where one has no partner.
+    """
+
+    what: str
+    first: Op | None
+    second: Op | None
+
+
+@dataclass(slots=True)
+class Difference:
+    """How two programs differ.
+
+    Attributes:
+        first, second: the programs.
+        interface: what callers would notice, in words: arguments, outputs, what takes over what.
+        changes: what is computed differently, in program order.
+        equal: how many ops of the second program have an equal in the first.
+    """
+
+    first: Function
+    second: Function
+    interface: list[str] = field(default_factory=list[str])
+    changes: list[Change] = field(default_factory=list[Change])
+    equal: int = 0
+
+    @property
+    def same(self) -> bool:
+        """Whether there is no difference."""
+        return not self.interface and not self.changes
+
+
+def diff_functions(modules: tuple[Module, Module], first: Function, second: Function) -> Difference:
+    """Compare two programs.
+
+    Args:
+        modules: of the first and the second, for what their states are.
+        first: one program.
+        second: the other.
+    """
+    made = Difference(first, second)
+    arguments = _matched(
+        "argument", [v.name or "" for v in first.args], [v.name or "" for v in second.args], made
+    )
+    for one, other in arguments:
+        before, after = first.args[one].type, second.args[other].type
+        if before is not after:
+            what = f"argument {one} %{first.args[one].name}: {before.text} / {after.text}"
+            made.interface.append(what)
+    mine, theirs = ([name for name, _ in function.outputs] for function in (first, second))
+    outputs = _matched("output", mine, theirs, made)
+    _aliases(modules, made, arguments, outputs)
+    walk = _Walk(made, arguments)
+    walk.run()
+    walk.outputs(outputs)
+    return made
+
+
+def _matched(
+    kind: str, first: Sequence[str], second: Sequence[str], made: Difference
+) -> list[tuple[int, int]]:
+    """Pairs of positions: by name where the names say anything, else by order."""
+    places = {name: place for place, name in enumerate(second)}
+    common = [name for name in first if name in places]
+    if len(first) == len(second) and len(common) < len(first):
+        return [(place, place) for place in range(len(first))]
+    if len(first) != len(second):
+        made.interface.append(f"{len(first)} {kind}s / {len(second)} {kind}s")
+        if 2 * len(common) < min(len(first), len(second)):
+            return [(place, place) for place in range(min(len(first), len(second)))]
+        for names, others, side in ((first, set(second), "first"), (second, set(first), "second")):
+            alone = [name for name in names if name not in others]
+            made.interface += [f"{kind} {name} is in the {side} only" for name in alone]
+    mine = {name: place for place, name in enumerate(first)}
+    pairs = [(mine[name], places[name]) for name in common]
+    ranks = sorted(place for _, place in pairs)
+    moved = [(a, b) for (a, b), place in zip(pairs, ranks, strict=True) if place != b]
+    if moved:
+        one, other = moved[0]
+        more = f", and {len(moved) - 1} more" if len(moved) > 1 else ""
+        made.interface.append(
+            f"order of {kind}s: {first[one]} is number {one} / number {other}{more}"
+        )
+    return pairs
+
+
+def _aliases(
+    modules: tuple[Module, Module],
+    made: Difference,
+    arguments: Sequence[tuple[int, int]],
+    outputs: Sequence[tuple[int, int]],
+) -> None:
+    """Outputs that take over another argument than before, or none."""
+    back = {other: one for one, other in arguments}
+    before = _kept(modules[0], made.first)
+    after = _kept(modules[1], made.second)
+    for one, other in outputs:
+        mine, theirs = before.get(one), after.get(other)
+        known = None if theirs is None else back.get(theirs, -1)
+        if mine != known:
+            name = made.first.outputs[one][0]
+            shown = " / ".join(
+                "memory of its own" if place is None else f"the memory of argument {place}"
+                for place in (mine, theirs)
+            )
+            made.interface.append(f"output {one} {name} takes {shown}")
+
+
+def _kept(module: Module, function: Function) -> dict[int, int]:
+    """The argument whose memory an output takes over, by position."""
+    states = {row.name for row in module.entries(Role.STATE)}
+    places = {value.name: place for place, value in enumerate(function.args)}
+    return {
+        index: places[name]
+        for index, (name, _) in enumerate(function.outputs)
+        if name in states and name in places
+    }
+
+
+# How a value is computed: op, attributes, result types, numbers of the operands.
+_Key = tuple[object, ...]
+
+
+class _Walk:
+    def __init__(self, made: Difference, arguments: Sequence[tuple[int, int]]) -> None:
+        self.made = made
+        self.names = {**value_names(made.first), **value_names(made.second)}
+        self.count = 0
+        self.numbers: dict[Value, int] = {}
+        self.table: dict[_Key, tuple[int, ...]] = {}
+        self.alike: dict[_Key, list[Op]] = {}
+        self.place: dict[Op, int] = {}
+        self.found: set[int] = set()
+        for one, other in arguments:
+            number = self.fresh()
+            self.numbers[made.first.args[one]] = self.numbers[made.second.args[other]] = number
+            self.found.add(number)
+        for value in (*made.first.args, *made.second.args):
+            if value not in self.numbers:
+                self.numbers[value] = self.fresh()
+        for place, op in enumerate(made.first.block):
+            self.place[op] = place
+            key = self.key(op)
+            self.alike.setdefault(key, []).append(op)
+            if key not in self.table:
+                self.table[key] = tuple([self.fresh() for _ in op.results])
+            self.give(op, self.table[key])
+        self.open: dict[str, list[Op]] = {}
+        self.paired: set[Op] = set()
+
+    def fresh(self) -> int:
+        self.count += 1
+        return self.count
+
+    def key(self, op: Op) -> _Key:
+        types = tuple([result.type for result in op.results])
+        return (op.name, op.attrs, types, *[self.numbers[value] for value in op.operands])
+
+    def give(self, op: Op, numbers: Sequence[int]) -> None:
+        self.numbers.update(zip(op.results, numbers, strict=False))
+        for value in op.results[len(numbers) :]:
+            self.numbers[value] = self.fresh()
+
+    def run(self) -> None:
+        """Number the second program; what has no equal is paired or left alone, first to last."""
+        alive = _alive(self.made.second)
+        used = [op for op in self.made.second.block if op in alive]
+        order = {op: place for place, op in enumerate(used)}
+        ready = [place for place, op in enumerate(order) if self.known(op)]
+        ops = used
+        waiting: list[int] = []
+        while ready or waiting:
+            if not ready:
+                op = ops[heapq.heappop(waiting)]
+                self.differ(op)
+            else:
+                place = heapq.heappop(ready)
+                op = ops[place]
+                if op.results[0] in self.numbers:
+                    continue
+                if not self.equal(op):
+                    heapq.heappush(waiting, place)
+                    continue
+            for user in dict.fromkeys(u for result in op.results for u in result.users):
+                if user in order and self.known(user) and user.results[0] not in self.numbers:
+                    heapq.heappush(ready, order[user])
+        self.made.changes += self.alone()
+        self.made.changes.sort(key=lambda change: self.where(change, order))
+
+    def where(self, change: Change, order: dict[Op, int]) -> float:
+        """Where in the first program, or about there."""
+        if change.first is not None and change.first in self.place:
+            return self.place[change.first]
+        scale = len(self.place) / max(len(order), 1)
+        return order[change.second] * scale if change.second in order else 0
+
+    def known(self, op: Op) -> bool:
+        return all(value in self.numbers for value in op.operands)
+
+    def equal(self, op: Op) -> bool:
+        """Give the op the numbers of its equal in the first program, if it has one."""
+        key = self.key(op)
+        numbers = self.table.get(key)
+        if numbers is None:
+            return False
+        self.made.equal += 1
+        self.paired.update(self.alike.get(key, ()))
+        self.give(op, numbers)
+        self.found.update(numbers)
+        return True
+
+    def differ(self, op: Op) -> None:
+        """Pair an op that has no equal with the one that is most like it."""
+        if self.equal(op):
+            return
+        partner = self.partner(op)
+        key = self.key(op)
+        if partner is None:
+            self.give(op, [self.fresh() for _ in op.results])
+            self.made.changes.append(Change(f"nothing / {op.name}", None, op))
+        else:
+            self.paired.update(self.alike.get(self.key(partner), (partner,)))
+            self.made.changes.append(Change(self.what(partner, op), partner, op))
+            self.give(op, [self.numbers[result] for result in partner.results][: len(op.results)])
+            self.found.update(self.numbers[result] for result in partner.results)
+        self.table[key] = tuple([self.numbers[result] for result in op.results])
+
+    def partner(self, op: Op) -> Op | None:
+        same = [one for one in self.unpaired(op.name) if self.accepts(one, op)]
+        if same:
+            return max(same, key=lambda one: self.likeness(one, op))
+        # Another op in the place of this one; unless one of them is only put in or taken out.
+        others = [
+            one
+            for name in list(self.open)
+            if name != op.name
+            for one in self.unpaired(name)
+            if _types(one) == _types(op) and self.settled(one) and self.shared(one, op)
+        ]
+        for one in others:
+            for user in (user for result in one.results for user in result.users):
+                if user.name == op.name and _types(user) == _types(op) and user not in self.paired:
+                    return user
+        names = {user.name for result in op.results for user in result.users}
+        others = [one for one in others if one.name not in names]
+        return max(others, key=lambda one: self.likeness(one, op)) if others else None
+
+    def unpaired(self, name: str) -> list[Op]:
+        """Ops of the first program without a partner, by name."""
+        if not self.open:
+            for op in self.place:
+                self.open.setdefault(op.name, []).append(op)
+        left = [op for op in self.open.get(name, ()) if op not in self.paired]
+        self.open[name] = left
+        return left
+
+    def accepts(self, one: Op, op: Op) -> bool:
+        if not one.operands and not op.operands:
+            mine, theirs = one.results[0].type, op.results[0].type
+            return (mine.dtype, mine.rank) == (theirs.dtype, theirs.rank)
+        return self.shared(one, op) > 0 or (_types(one) == _types(op) and self.settled(one))
+
+    def settled(self, one: Op) -> bool:
+        """Whether all that it reads has an equal in the second program."""
+        return all(self.numbers[value] in self.found for value in one.operands)
+
+    def shared(self, one: Op, op: Op) -> int:
+        pairs = zip(one.operands, op.operands, strict=False)
+        return sum(self.numbers[a] == self.numbers[b] for a, b in pairs)
+
+    def likeness(self, one: Op, op: Op) -> tuple[object, ...]:
+        return (
+            _types(one) == _types(op),
+            self.shared(one, op),
+            one.attrs is op.attrs,
+            one.loc.scope == op.loc.scope,
+            -self.place[one],
+        )
+
+    def what(self, one: Op, op: Op) -> str:
+        """In words, what two ops that are paired do differently."""
+        if one.name != op.name:
+            return f"{one.name} / {op.name}"
+        parts = [
+            f"{key} {_show(one, key)} / {_show(op, key)}"
+            for key in one.attrs
+            if one.attrs[key] != op.attrs[key] and key != "results"
+        ]
+        if len(one.operands) != len(op.operands):
+            parts.append(f"{len(one.operands)} operands / {len(op.operands)}")
+        else:
+            parts += [
+                f"operand {place}: {self.value(a)} / {self.value(b)}"
+                for place, (a, b) in enumerate(zip(one.operands, op.operands, strict=True))
+                if self.numbers[a] != self.numbers[b]
+            ]
+        if _types(one) != _types(op) and not parts:
+            parts.append(f"{_text(one)} / {_text(op)}")
+        return f"{one.name}: " + "; ".join(parts or ["another form of the same attributes"])
+
+    def value(self, value: Value) -> str:
+        made = value.op.name if value.op else "argument"
+        return f"{self.names[value]} ({made}, {value.type.text})"
+
+    def alone(self) -> Iterator[Change]:
+        """Ops of the first program that the second has nothing for, dead ones left out."""
+        alive = _alive(self.made.first)
+        for op in self.place:
+            if op not in self.paired and op in alive:
+                yield Change(f"{op.name} / nothing", op, None)
+
+    def outputs(self, outputs: Sequence[tuple[int, int]]) -> None:
+        """Outputs that are another value."""
+        for one, other in outputs:
+            name, mine = self.made.first.outputs[one]
+            theirs = self.made.second.outputs[other][1]
+            if self.numbers[mine] != self.numbers.get(theirs):
+                what = f"output {one} {name}: {self.value(mine)} / {self.value(theirs)}"
+                self.made.changes.append(Change(what, mine.op, theirs.op))
+
+
+def _alive(function: Function) -> set[Op]:
+    """The ops that an output depends on."""
+    work = [value.op for _, value in function.outputs if value.op is not None]
+    seen = set(work)
+    while work:
+        for value in work.pop().operands:
+            if value.op is not None and value.op not in seen:
+                seen.add(value.op)
+                work.append(value.op)
+    return seen
+
+
+def _types(op: Op) -> tuple[object, ...]:
+    return tuple([result.type for result in op.results])
+
+
+def _text(op: Op) -> str:
+    return ", ".join([result.type.text for result in op.results])
+
+
+def _show(op: Op, key: str) -> str:
+    text = str(op.attrs[key]) if isinstance(op.attrs[key], str) else format_attr(op.attrs[key])
+    return text if len(text) <= 60 else f"{text[:57]}..."
