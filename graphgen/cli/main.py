@@ -44,6 +44,7 @@ COMMANDS: Final[Mapping[str, Entry]] = {
     "inspect": Entry("graphgen.cli.inspect", "inspect", "Say what is in a module."),
     "cost": Entry("graphgen.cli.cost", "cost", "Say what a module takes on an accelerator."),
     "check": Entry("graphgen.cli.check", "check", "Predict what neuronx-cc will refuse."),
+    "hash": Entry("graphgen.cli.hash", "hash", "Say under which key a compilation is kept."),
     "perplexity": Entry(
         "graphgen.cli.perplexity", "perplexity", "Say how well a model foresees a text."
     ),

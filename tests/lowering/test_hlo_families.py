@@ -88,7 +88,9 @@ def call(function: Function, ranks: int) -> list[dict[str, Array]]:
         own = np.random.default_rng(rank)
         arrays: dict[str, Array] = {}
         for value in function.args:
-            arrays[value.name or ""] = any_array(own, value.type)
+            array = any_array(own, value.type)
+            # Of the size that weights have, so that sums do not blow up what is rounded.
+            arrays[value.name or ""] = array / 8 if value.dtype.is_float else array
         given.append(arrays)
     batch, active = next(v.type.dims for v in function.args if v.name == "tokens")
     positions = np.tile(np.arange(active, dtype=np.int32), (batch, 1))
