@@ -23,6 +23,7 @@ from passes.legalize.integer_products import IntegerProducts
 from passes.legalize.legalize import TARGETS, Legalize
 from passes.legalize.order_interface import OrderInterface
 from passes.legalize.pad_cache_rows import PadCacheRows
+from passes.outline.outline_layers import OutlineLayers
 from passes.sharding.annotate import Shard
 from passes.sharding.partition import Partition
 from passes.specialize.specialize import Specialize
@@ -56,6 +57,7 @@ class Default(NamedPipeline):
         tokens: buckets of the decode programs.
         slots: of a cache row; by default the largest bucket.
         min_rows: rows a 16-bit product with a weight is padded to.
+        outline: whether layers that compute the same become one function, as the last step.
     """
 
     name: ClassVar[str] = "default"
@@ -67,13 +69,15 @@ class Default(NamedPipeline):
     tokens: tuple[int, ...] = _SIZES.tokens
     slots: int = _SIZES.slots
     min_rows: int = 8
+    outline: bool = False
 
     def passes(self) -> list[Pass]:
         """The passes, for these options."""
         buckets = Buckets(self.batch, self.context, self.tokens, self.slots)
-        return default(
+        passes = default(
             buckets, tp=self.tp, heads=self.heads, target=self.target, min_rows=self.min_rows
         )
+        return [*passes, OutlineLayers()] if self.outline else passes
 
 
 def parse(text: str, buckets: Buckets | None = None) -> list[Pass]:

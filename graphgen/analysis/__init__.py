@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
+from graphgen.analysis.calls import inlined
 from graphgen.analysis.fingerprint import fingerprint, function_fingerprint
 from graphgen.analysis.symbols import free_symbols
 
-__all__ = ["fingerprint", "free_symbols", "function_fingerprint"]
+__all__ = ["fingerprint", "free_symbols", "function_fingerprint", "inlined"]

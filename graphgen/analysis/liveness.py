@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from itertools import accumulate
 
+from graphgen.analysis.calls import inlined
 from graphgen.ir import Function, Module, Op, Role, Value
 
 # A result that is its operand under another shape: no new memory.
@@ -34,6 +35,7 @@ def peak_memory(module: Module, function: Function) -> Peak:
     A reshape is a view; an update of a state writes into it; nothing else is fused or reused, so a
     compiler that fuses stays below. Needs static shapes (GG0106).
     """
+    function = inlined(module, function)
     home = _homes(module, function)
     born: dict[Value, int] = {}
     last: dict[Value, int] = {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from graphgen.analysis.calls import inlined
 from graphgen.analysis.custom_calls import Call, calls_of
 from graphgen.analysis.layers import layers_of
 from graphgen.analysis.liveness import Peak, peak_memory
@@ -173,6 +174,7 @@ def overview(module: Module, function: Function, largest: int = 10) -> Overview:
         _parts(module, function),
         _outputs(function, states),
     )
+    function = inlined(module, function)
     values = [*function.args]
     for op in function.block:
         made.histogram[op.name] = made.histogram.get(op.name, 0) + 1

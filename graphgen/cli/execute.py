@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from graphgen.analysis import inlined
 from graphgen.errors import GraphgenError
 from graphgen.eval import Array, evaluate, evaluate_ranks, rank_index
 from graphgen.ir import (
@@ -49,7 +50,7 @@ def ranks_of(module: Module) -> int:
 
 def on_numpy(module: Module, function: Function, inputs: Sequence[Arrays]) -> Sequence[Arrays]:
     """Evaluate with NumPy."""
-    return evaluate_ranks(function, inputs)
+    return evaluate_ranks(inlined(module, function), inputs)
 
 
 def on_cpu(module: Module, function: Function, inputs: Sequence[Arrays]) -> Sequence[Arrays]:

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from graphgen.ops import bits, collective, composite, elementwise, foreign, linalg, memory, shape
+from graphgen.ops import (
+    bits,
+    collective,
+    composite,
+    control,
+    elementwise,
+    foreign,
+    linalg,
+    memory,
+    shape,
+)
 from graphgen.ops.levels import LEVELS, Level
 from graphgen.ops.opdef import OPS, Attr, InferError, OpDef, infer, make_attrs, op_def
 from graphgen.ops.verify import verify
 
 # Importing a family registers its ops; naming the modules here keeps the import from looking idle.
-FAMILIES = (elementwise, bits, foreign, shape, linalg, memory, collective, composite)
+FAMILIES = (elementwise, bits, foreign, control, shape, linalg, memory, collective, composite)
 
 __all__ = [
     "FAMILIES",

@@ -11,7 +11,8 @@ from graphgen.ops.opdef import Attr, define, require
 RESULTS = Attr("results", "types")
 
 
-def _stated(attrs: Attrs) -> tuple[TensorType, ...]:
+def stated(attrs: Attrs) -> tuple[TensorType, ...]:
+    """The result types that an op states itself; at least one."""
     results = attrs.types("results")
     require(bool(results), "states no result")
     return results
@@ -45,7 +46,7 @@ def _custom_call(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType,
     """
     require(bool(attrs.text("target")), "needs the name of a target")
     _bytes(attrs, "fields", "more")
-    return _stated(attrs)
+    return stated(attrs)
 
 
 @define(
@@ -76,7 +77,7 @@ def _opaque(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]
         re.fullmatch(r"((([0-9a-f]{2})+,)*([0-9a-f]{2})+)?", attrs.text("regions")) is not None,
         "regions are no bytes in hexadecimal",
     )
-    results = _stated(attrs)
+    results = stated(attrs)
     _check_form(attrs.text("form"), len(types), len(results))
     return results
 

@@ -13,19 +13,23 @@ def verify(module: Module) -> None:
     """Check every function and the interface.
 
     Raises:
-        GraphgenError: GG0202 a value read before it is made, GG0203 a wrong type, GG0204 broken
-            bookkeeping, GG0205 interface and program disagree, GG0206 an op of another level.
+        GraphgenError: GG0202 a value read before it is made, or a call of no function, GG0203 a
+            wrong type, GG0204 broken bookkeeping, GG0205 interface and program disagree, GG0206 an
+            op of another level.
     """
     level = LEVELS.get(module.level)
     if level is None:
         raise GraphgenError(
             "GG0204", f"unknown level '{module.level}'", help=f"levels: {', '.join(LEVELS)}"
         )
+    before: dict[str, Function] = {}
     for function in module.functions.values():
-        _verify_ops(function, level, module.ranks if module.mesh else 0)
+        for call in _verify_ops(function, level, module.ranks if module.mesh else 0):
+            _verify_call(call, function, before)
         _verify_outputs(function)
         if function.phase:
             _verify_program(module, function)
+        before[function.name] = function
     _verify_packs(module)
 
 
@@ -34,13 +38,16 @@ _Signature = tuple[object, ...]
 _passed: dict[tuple[str, int], set[_Signature]] = {}
 
 
-def _verify_ops(function: Function, level: Level, ranks: int) -> None:
-    """Every op of a function; ``ranks`` is 0 while the module has no mesh."""
+def _verify_ops(function: Function, level: Level, ranks: int) -> list[Op]:
+    """Every op of a function; ``ranks`` is 0 while the module has no mesh. Its calls."""
     seen: set[Value] = set(function.args)
     passed = _passed.setdefault((level.name, ranks), set())
+    calls: list[Op] = []
     count = 0
     for op in function.block:
         count += 1
+        if op.name == "call":
+            calls.append(op)
         types: list[object] = [op.name, op.attrs, len(op.operands)]
         for operand in op.operands:
             if operand not in seen:
@@ -58,6 +65,25 @@ def _verify_ops(function: Function, level: Level, ranks: int) -> None:
             passed.add(signature)
     if count != function.block.size:
         raise GraphgenError("GG0204", f"@{function.name}: {count} ops, size {function.block.size}")
+    return calls
+
+
+def _verify_call(op: Op, function: Function, before: dict[str, Function]) -> None:
+    """A call is of a function that stands before this one, so that nothing calls itself."""
+    name = op.attrs.text("to_apply")
+    callee = before.get(name)
+    if callee is None:
+        raise _error("GG0202", op, function, f"no function @{name} stands before this one")
+    if callee.phase:
+        raise _error("GG0204", op, function, f"@{name} is an entry program")
+    for what, values, wanted in (
+        ("operands", op.operands, callee.args),
+        ("results", op.results, [value for _, value in callee.outputs]),
+    ):
+        given = [value.type for value in values]
+        if given != [value.type for value in wanted]:
+            texts = ", ".join([value.type.text for value in wanted])
+            raise _error("GG0203", op, function, f"the {what} of @{name} are {texts}")
 
 
 def _verify_op(op: Op, function: Function, level: Level) -> None:

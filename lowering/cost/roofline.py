@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from math import ceil, log2, prod
 
+from graphgen.analysis.calls import inlined
 from graphgen.analysis.layers import layers_of
 from graphgen.analysis.overview import algorithm
 from graphgen.analysis.work import work_of
@@ -117,6 +118,7 @@ class Roofline:
 def roofline(module: Module, function: Function, device: Target) -> Roofline:
     """The roofline of one program of a rank; needs static shapes (GG0106)."""
     seen: set[Value] = set()
+    program, function = function, inlined(module, function)
     layers = layers_of(function)
     inside = {op for ops in layers.values() for op in ops}
     rest = [op for op in function.block if op not in inside]
@@ -135,7 +137,7 @@ def roofline(module: Module, function: Function, device: Target) -> Roofline:
         for _ in range(group.count):
             total += group.each
     seconds = sum(group.count * group.each.seconds for group in groups)
-    return Roofline(function, tuple(groups), seconds, total)
+    return Roofline(program, tuple(groups), seconds, total)
 
 
 def _cost(module: Module, ops: Iterable[Op], device: Target, seen: set[Value]) -> Cost:

@@ -1,4 +1,4 @@
-"""How custom calls and opaque instructions are written: as they were read."""
+"""How calls, custom calls and opaque instructions are written: these as they were read."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from graphgen.ir import Op, TensorType
 from lowering.hlo.fields import InstructionField
-from lowering.hlo.recipe import Before, Operand, Recipe, Region, Step, one
+from lowering.hlo.recipe import Before, Callee, Operand, Recipe, Region, Step, one
 from lowering.hlo.shape import Shape, shape_of, tuple_of
 from lowering.hlo.wire import integer, text
 
@@ -33,9 +33,9 @@ def nested(form: str) -> tuple[Nested, ...]:
 def _stated(
     op: Op,
     code: str,
-    fields: bytes,
-    more: bytes,
-    calls: tuple[Region, ...] = (),
+    fields: bytes = b"",
+    more: bytes = b"",
+    calls: tuple[Callee | Region, ...] = (),
     operands: tuple[Operand, ...] | None = None,
 ) -> Recipe:
     """One instruction of the stated results, taken out of their tuple where there are several."""
@@ -48,6 +48,10 @@ def _stated(
         place = integer(InstructionField.TUPLE_INDEX, index)
         steps.append(Step("get-tuple-element", shape_of(type_), (Before(0),), place))
     return Recipe(tuple(steps), tuple(range(1, len(steps))))
+
+
+def _call(op: Op) -> Recipe:
+    return _stated(op, "call", calls=(Callee(op.attrs.text("to_apply")),))
 
 
 def _custom_call(op: Op) -> Recipe:
@@ -105,4 +109,8 @@ def _taken_apart(
         _taken_apart(part, inner, len(steps) - 1, steps, places)
 
 
-FOREIGN: dict[str, Callable[[Op], Recipe]] = {"custom_call": _custom_call, "hlo.opaque": _opaque}
+FOREIGN: dict[str, Callable[[Op], Recipe]] = {
+    "call": _call,
+    "custom_call": _custom_call,
+    "hlo.opaque": _opaque,
+}

@@ -7,7 +7,7 @@ import re
 from graphgen.errors import GraphgenError
 from graphgen.ir import Function, Loc, Module, Op, Role, Value
 from graphgen.text.printer import value_names
-from lowering.stablehlo.table import TABLE
+from lowering.stablehlo.table import TABLE, callee_symbol
 from lowering.stablehlo.types import type_text
 
 
@@ -25,14 +25,14 @@ def emit_stablehlo(module: Module, function: Function, *, locs: bool = True) -> 
     Raises:
         GraphgenError: GG0401 for an op StableHLO has no form of, GG0106 for unbound symbols.
     """
-    names = _names(function)
     table = _Locations() if locs else None
-    lines = [_op(op, names, table) for op in function.block]
+    names = _names(function)
     return "\n".join(
         [
             *_opening(module, function, names),
-            *lines,
-            *_closing(function, names),
+            *_lines(function, names, table),
+            *[line for callee in _callees(module, function) for line in _body(callee, table)],
+            "}",
             *(table.definitions() if table else []),
             "",
         ]
@@ -65,12 +65,34 @@ def _opening(module: Module, function: Function, names: dict[Value, str]) -> lis
     return [f"{head} {{", f"  func.func public @main(\n    {arguments}) -> ({outputs}) {{"]
 
 
-def _closing(function: Function, names: dict[Value, str]) -> list[str]:
-    """What stands behind the ops."""
+def _body(function: Function, table: _Locations | None) -> list[str]:
+    """A function that another one calls."""
+    names = _names(function)
+    arguments = ", ".join([f"{names[v]}: {type_text(v.type)}" for v in function.args])
+    outputs = ", ".join([type_text(value.type) for _, value in function.outputs])
+    head = f"  func.func private {callee_symbol(function.name)}({arguments}) -> ({outputs}) {{"
+    return [head, *_lines(function, names, table)]
+
+
+def _lines(function: Function, names: dict[Value, str], table: _Locations | None) -> list[str]:
+    """The ops, what is returned, and the closing brace."""
     results = ", ".join([names[value] for _, value in function.outputs])
     types = ", ".join([type_text(value.type) for _, value in function.outputs])
     returned = f" {results} : {types}" if results else ""
-    return [f"    return{returned}", "  }", "}"]
+    return [*[_op(op, names, table) for op in function.block], f"    return{returned}", "  }"]
+
+
+def _callees(module: Module, function: Function) -> list[Function]:
+    """What a function calls, and what that calls, each once, in the module's order."""
+    found: set[str] = set()
+    work = [function]
+    while work:
+        for op in work.pop().block:
+            name = op.attrs.text("to_apply") if op.name == "call" else ""
+            if name and name not in found:
+                found.add(name)
+                work.append(module.function(name))
+    return [item for name, item in module.functions.items() if name in found]
 
 
 # What MLIR takes as the name of a value; ours may be in any alphabet, or begin with a digit.

@@ -267,6 +267,18 @@ def _custom_call(op: Op, out: str, x: Sequence[str]) -> str:
     )
 
 
+def callee_symbol(name: str) -> str:
+    """A function that is called; none is mistaken for the entry ``@main``."""
+    return f"@{_string(f'call.{name}')}"
+
+
+def _call(op: Op, out: str, x: Sequence[str]) -> str:
+    operands = ", ".join([type_text(value.type) for value in op.operands])
+    results = ", ".join([type_text(value.type) for value in op.results])
+    callee = callee_symbol(op.attrs.text("to_apply"))
+    return f"{out} = func.call {callee}({', '.join(x)}) : ({operands}) -> ({results})"
+
+
 def _string(text: str) -> str:
     plain = (chr(b) if 32 <= b < 127 and b not in b'"\\' else f"\\{b:02X}" for b in text.encode())
     return f'"{"".join(plain)}"'
@@ -275,6 +287,7 @@ def _string(text: str) -> str:
 TABLE: dict[str, Emit] = {
     **dict.fromkeys((*UNARY_FLOAT, *UNARY_SIGNED, *BINARY, *LOGIC, *SHIFTS, *COUNTS), _elementwise),
     **dict.fromkeys(("negate", "not", "atan2"), _elementwise),
+    "call": _call,
     "custom_call": _custom_call,
     "erf": _erf,
     "is_finite": _plain,

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from graphgen.analysis import inlined
 from graphgen.eval import NATIVE, Arithmetic, Array, evaluate_ranks
 from graphgen.ir import Function, Module
 
@@ -43,7 +44,7 @@ class NumpyEvaluator:
         self, module: Module, function: Function, inputs: Sequence[Mapping[str, Array]]
     ) -> list[dict[str, Array]]:
         """Evaluate."""
-        return evaluate_ranks(function, inputs, self.arithmetic)
+        return evaluate_ranks(inlined(module, function), inputs, self.arithmetic)
 
     def noise(self, module: Module) -> float:
         """0: the same op on the same numbers gives the same bits."""

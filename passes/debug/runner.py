@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from graphgen.analysis import inlined
 from graphgen.errors import GraphgenError
 from graphgen.eval import MEANING, Arithmetic, Array, evaluate, rank_index
 from graphgen.ir import MAIN, RANK, WEIGHTS_GLOBAL, WEIGHTS_RANK, Function, Module, Role
@@ -28,7 +29,7 @@ class Ran:
 
     Attributes:
         call: what was asked.
-        function: the program that did it, its symbols bound.
+        function: the program that did it, its symbols bound, without calls.
         given: per rank its arguments, in physical types.
         results: per rank its outputs, in physical types.
         outcome: the outputs in logical types.
@@ -65,6 +66,7 @@ class Runner:
         self.arithmetic = arithmetic
         self._run: Run = run or NumpyEvaluator(arithmetic)
         self._bound: dict[tuple[str, tuple[tuple[str, object], ...]], Function] = {}
+        self._without_calls: dict[Function, Function] = {}
         self._weights = self._prepare_weights()
         self._states = self._first_states()
 
@@ -129,7 +131,7 @@ class Runner:
                 whole = self._whole(function, parts)
                 outcome[name] = whole if call.active is None else whole[list(call.active)]
         states = frozenset(row.name for row in self.module.entries(Role.STATE))
-        return Ran(call, function, given, results, outcome, states)
+        return Ran(call, self._inlined(function), given, results, outcome, states)
 
     def _whole(self, function: Function, parts: list[Array]) -> Array:
         """An output that every rank has: of ranks that disagree, the one that does most."""
@@ -169,6 +171,13 @@ class Runner:
             values = {name: size for name, size in dims.items() if isinstance(size, int)}
             found = self._bound[key] = Function(function.name, function.phase)
             Binder(values).clone(function, found, "")
+        return found
+
+    def _inlined(self, function: Function) -> Function:
+        """The same function for the same program: who compares runs goes by its values."""
+        found = self._without_calls.get(function)
+        if found is None:
+            found = self._without_calls[function] = inlined(self.module, function)
         return found
 
 

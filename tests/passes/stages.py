@@ -16,6 +16,7 @@ EXTRA = {
     "gather-heads": ("partition",),
     "pad-cache-rows": ("cache-as-bits",),
     "order-interface": ("lift-weights",),
+    "outline-layers,inline-calls": ("dce",),
 }
 # Passes for quantized weights alone.
 QUANTIZED = ("quantize-weights", "integer-products")

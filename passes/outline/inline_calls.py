@@ -1,0 +1,73 @@
+"""Calls become the bodies of what they call, as if nobody had ever outlined anything."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from graphgen.analysis import inlined
+from graphgen.ir import Function, Module
+from passes.core import Pass, Rewriter, register
+
+
+@register
+@dataclass(frozen=True)
+class InlineCalls(Pass):
+    """Every call of an entry program becomes the body of its function; those are dropped.
+
+    What outline-layers has put together is taken apart again, so that other passes see every layer.
+
+    Given:
+        module @m level=target {
+          input %x : f32[4]
+          output %y : f32[4]
+        }
+
+        func @layers {
+          arg %0 : f32[4]
+          %a = negate(%0) : f32[4]
+          %b = exponential(%a) : f32[4]
+          return 0 = %b
+        }
+
+        func @f phase=decode {
+          arg %x : f32[4]
+          %b = call(%x) to_apply=layers results=[f32[4]] : f32[4]
+          %y = call(%b) to_apply=layers results=[f32[4]] : f32[4]
+          return y = %y
+        }
+
+    Result:
+        module @m level=target {
+          input %x : f32[4]
+          output %y : f32[4]
+        }
+
+        func @f phase=decode {
+          arg %x : f32[4]
+          %a = negate(%x) : f32[4]
+          %b = exponential(%a) : f32[4]
+          %0 = negate(%b) : f32[4]
+          %y = exponential(%0) : f32[4]
+          return y = %y
+        }
+    """
+
+    name: ClassVar[str] = "inline-calls"
+
+    def run(self, module: Module, rewriter: Rewriter) -> None:
+        """Inline program by program, then drop the functions nobody calls any more."""
+        bodies = {name for function in module.functions.values() for name in _called(function)}
+        for function in module.programs():
+            if _called(function) and not rewriter.exhausted:
+                rewriter.note(function, "inline")
+                plain = inlined(module, function)
+                function.block, function.outputs = plain.block, plain.outputs
+        left = {name for function in module.programs() for name in _called(function)}
+        if not left:
+            kept = {k: v for k, v in module.functions.items() if k not in bodies}
+            module.functions = kept
+
+
+def _called(function: Function) -> list[str]:
+    return [op.attrs.text("to_apply") for op in function.block if op.name == "call"]

@@ -1,0 +1,204 @@
+"""Depth: layers that compute the same become one function, and each of them a call."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from graphgen.analysis.calls import outside
+from graphgen.ir import Function, Module, Op, Value, loc
+from graphgen.ops import make_attrs
+from passes.core import Pass, Rewriter, register
+from passes.outline.layers import Key, Layer, find_layers, portable
+
+
+@register
+@dataclass(frozen=True)
+class OutlineLayers(Pass):
+    """Layers that compute the same are emitted, and compiled, once.
+
+    A layer is what was written in one numbered scope, such as ``model.layers.17``. Layers whose ops
+    are the same up to where their inputs come from become calls of one function; its arguments are
+    those inputs. Constants are made anew in its body; what layers share, such as a mask, stays
+    outside. To be run last: a later pass sees calls.
+
+    Options:
+        min_layers: how many equal layers are worth a function.
+
+    Given:
+        module @m level=target {
+          input %x : f32[4]
+          weight %v : f32[4]
+          weight %w : f32[4]
+          output %y : f32[4]
+        }
+
+        func @f phase=decode {
+          arg %x : f32[4]
+          arg %v : f32[4]
+          arg %w : f32[4]
+          %a = multiply(%x, %v) : f32[4]  # m.py:1 layers.0
+          %b = exponential(%a) : f32[4]  # m.py:2 layers.0
+          %c = multiply(%b, %w) : f32[4]  # m.py:1 layers.1
+          %y = exponential(%c) : f32[4]  # m.py:2 layers.1
+          return y = %y
+        }
+
+    Result:
+        module @m level=target {
+          input %x : f32[4]
+          weight %v : f32[4]
+          weight %w : f32[4]
+          output %y : f32[4]
+        }
+
+        func @layers {
+          arg %0 : f32[4]
+          arg %1 : f32[4]
+          %a = multiply(%0, %1) : f32[4]
+          %b = exponential(%a) : f32[4]
+          return 0 = %b
+        }
+
+        func @f phase=decode {
+          arg %x : f32[4]
+          arg %v : f32[4]
+          arg %w : f32[4]
+          %b = call(%x, %v) to_apply=layers results=[f32[4]] : f32[4]
+          %y = call(%b, %w) to_apply=layers results=[f32[4]] : f32[4]
+          return y = %y
+        }
+    """
+
+    name: ClassVar[str] = "outline-layers"
+    takes: ClassVar[tuple[str, ...]] = ("target",)
+    min_layers: int = 2
+
+    def run(self, module: Module, rewriter: Rewriter) -> None:
+        """Outline every program; equal layers of two programs share a function."""
+        bodies: dict[Key, Function] = {}
+        for function in module.programs():
+            _Outliner(module, function, rewriter, bodies).run(self.min_layers)
+        made = {body.name: body for body in bodies.values()}
+        module.functions = {**made, **module.functions}
+
+
+@dataclass(slots=True)
+class _Outliner:
+    module: Module
+    function: Function
+    rewriter: Rewriter
+    bodies: dict[Key, Function]
+    # Where things stand: each op's place in the list, and where a value can be read from.
+    places: dict[Op, int] = field(default_factory=dict[Op, int])
+    ready: dict[Value, float] = field(default_factory=dict[Value, float])
+    # What a value of an outlined layer has become.
+    now: dict[Value, Value] = field(default_factory=dict[Value, Value])
+
+    def run(self, min_layers: int) -> None:
+        """Find the layers, outline those that repeat, drop their ops."""
+        constants = portable(self.function)
+        groups: dict[Key, list[Layer]] = {}
+        for layer in find_layers(self.module, self.function, constants):
+            groups.setdefault(layer.key, []).append(layer)
+        self._number()
+        outlined: set[Op] = set()
+        repeated = {
+            layer for group in groups.values() if len(group) >= min_layers for layer in group
+        }
+        for layer in sorted(repeated, key=lambda layer: self.places[layer.ops[0]]):
+            if not self.rewriter.exhausted and self._outline(layer, constants):
+                outlined.update(layer.ops)
+        for op in reversed(self.function.block):
+            unread = not any(r.users or self.function.returns(r) for r in op.results)
+            if unread and (op in outlined or op.results[0] in constants):
+                self.function.block.erase(op)
+
+    def _number(self) -> None:
+        for place, op in enumerate(self.function.block):
+            self.places[op] = place
+            self.ready.update(dict.fromkeys(op.results, float(place)))
+
+    def _outline(self, layer: Layer, constants: dict[Value, Key]) -> bool:
+        """Call instead of the layer's ops, just before the first reader of its results.
+
+        Left as it is where something between the layer's ops both reads and feeds it.
+        """
+        inside = set(layer.ops)
+        readers = [op for op in _readers(layer) if op not in inside and op in self.places]
+        anchor = min(readers, key=self.places.__getitem__, default=None)
+        place = self.places[anchor] if anchor else float(len(self.places))
+        if any(self.ready.get(value, -1.0) >= place for value in layer.inputs):
+            return False
+        body = self._body(layer, constants)
+        first = layer.ops[0]
+        via = self.rewriter.pass_name
+        types = tuple([value.type for value in layer.outputs])
+        call = Op(
+            "call",
+            tuple([self.now.get(value, value) for value in layer.inputs]),
+            types,
+            make_attrs("call", {"to_apply": body.name, "results": types}),
+            loc(first.loc.file, first.loc.line, layer.scope, first.loc.via).through(via),
+            [value.name for value in layer.outputs],
+        )
+        if anchor is None:
+            self.function.block.append(call)
+        else:
+            self.function.block.insert_before(call, anchor)
+        self.rewriter.note(self.function, "outline", first)
+        for old, new in zip(layer.outputs, call.results, strict=True):
+            new.sharding = old.sharding
+            self.function.replace_uses(old, new)
+            self.now[old], self.ready[old] = new, place - 0.5
+        return True
+
+    def _body(self, layer: Layer, constants: dict[Value, Key]) -> Function:
+        """The function of all layers of this key, made from the first."""
+        found = self.bodies.get(layer.key)
+        if found is None:
+            taken = self.module.functions.keys() | {body.name for body in self.bodies.values()}
+            found = Function(_unused(layer.scope.rpartition(".")[0] or "layer", taken))
+            self.bodies[layer.key] = found
+            _fill(found, layer, constants, self.rewriter.pass_name)
+        return found
+
+
+def _readers(layer: Layer) -> Iterator[Op]:
+    for value in layer.outputs:
+        yield from value.users
+
+
+def _unused(base: str, taken: set[str]) -> str:
+    name, number = base, 1
+    while name in taken:
+        number += 1
+        name = f"{base}.{number}"
+    return name
+
+
+def _fill(body: Function, layer: Layer, constants: dict[Value, Key], via: str) -> None:
+    """Copy the layer's ops, and the constants they read, into ``body``."""
+    mapping: dict[Value, Value] = {}
+    for index, value in enumerate(layer.inputs):
+        mapping[value] = body.block.add_arg(value.type, str(index))
+
+    def copy(op: Op) -> None:
+        for value in op.operands:
+            if value in constants and value not in mapping and value.op is not None:
+                copy(value.op)
+        made = Op(
+            op.name,
+            tuple(mapping[value] for value in op.operands),
+            [result.type for result in op.results],
+            op.attrs,
+            outside(layer.scope, op.loc).through(via),
+            [result.name for result in op.results],
+        )
+        body.block.append(made)
+        mapping.update(zip(op.results, made.results, strict=True))
+
+    for op in layer.ops:
+        copy(op)
+    body.outputs = [(str(index), mapping[value]) for index, value in enumerate(layer.outputs)]

@@ -1,0 +1,42 @@
+"""Every pass of this repository on the mini twin of every model: nothing changes its meaning."""
+
+from __future__ import annotations
+
+import pytest
+
+from graphgen.ir import Module, dtype
+from graphgen.models import build, known_shape
+from passes.debug import script_for, validate
+from passes.pipelines import Buckets
+from tests.oracles.minis import MINI_RANKS, MINIS
+from tests.passes.stages import every_pass, our_passes
+
+BUCKETS = Buckets((3,), (8,), (8, 16))
+
+
+def mini(name: str) -> Module:
+    return build(known_shape(name), dtype("f32"), mini=True)
+
+
+@pytest.mark.parametrize(("name", "tp"), MINI_RANKS)
+def test_no_pass_changes_what_the_model_means(name: str, tp: int):
+    module = mini(name)
+    passes = every_pass(BUCKETS, tp=tp)
+    verdicts = validate(module, passes, script_for(module, seed=MINIS.index(name)))
+    assert [verdict.pass_text for verdict in verdicts if not verdict.ok] == []
+    assert len(verdicts) == len(passes)
+
+
+@pytest.mark.parametrize("name", MINIS)
+def test_no_pass_of_the_quantized_model_does(name: str):
+    # quantize-weights itself changes the numbers, within the budget it declares.
+    module = mini(name)
+    passes = every_pass(BUCKETS, quantized=True)
+    verdicts = validate(module, passes, script_for(module, seed=MINIS.index(name)))
+    assert [verdict.pass_text for verdict in verdicts if not verdict.ok] == []
+
+
+def test_these_are_all_the_passes():
+    ran = {item.name for tp in (1, 2) for item in every_pass(BUCKETS, tp=tp)}
+    ran |= {item.name for item in every_pass(BUCKETS, quantized=True)}
+    assert set(our_passes()) - ran == set()
