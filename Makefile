@@ -20,7 +20,7 @@ DEV_STAMP := $(VENV)/.dev-stamp
 .DELETE_ON_ERROR:
 # Two pip processes must not write one environment at the same time, whatever -j says.
 .NOTPARALLEL:
-.PHONY: help demo test check format bench clean
+.PHONY: help demo test slow check format bench clean
 
 help: ## list the targets
 	@echo "graphgen: a compiler for LLM inference. Targets:"
@@ -31,7 +31,10 @@ demo: $(RUNTIME_STAMP) $(MODEL_STAMP) ## compile a small model for this CPU and 
 	$(DEMO_CMD)
 
 test: $(DEV_STAMP) $(MODEL_STAMP) ## run the tests, a file at a time on each core
-	$(BIN)/pytest -n auto --dist loadfile
+	$(BIN)/pytest -n auto --dist loadfile -m "not slow"
+
+slow: $(DEV_STAMP) $(MODEL_STAMP) ## run the tests that take long
+	$(BIN)/pytest -n auto --dist loadfile -m slow
 
 check: $(DEV_STAMP) ## formatting, lint, types and import contracts; changes nothing
 	$(BIN)/ruff format --check .
