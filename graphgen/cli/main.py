@@ -41,6 +41,7 @@ COMMANDS: Final[Mapping[str, Entry]] = {
     # As for diff: 1 is a difference.
     "equiv": Entry("graphgen.cli.equiv", "equiv", "Compare two modules by numbers.", 2),
     "diff": Entry("graphgen.cli.diff", "diff", "Compare two modules by what they compute.", 2),
+    "grep": Entry("graphgen.cli.grep", "grep", "Find ops by a pattern.", 2),
     "inspect": Entry("graphgen.cli.inspect", "inspect", "Say what is in a module."),
     "cost": Entry("graphgen.cli.cost", "cost", "Say what a module takes on an accelerator."),
     "check": Entry("graphgen.cli.check", "check", "Predict what neuronx-cc will refuse."),
@@ -172,9 +173,9 @@ def graphgen(
 def main() -> None:
     """Run the command line and exit with its status.
 
-    0 is success, 1 a mistake of the user (with an error code; 2 from ``equiv`` and ``diff``), 2 a
-    usage error, 70 a defect of graphgen, 130 an interruption from the keyboard, 141 a reader of
-    standard output that left.
+    0 is success, 1 a mistake of the user with an error code (2 from ``equiv``, ``diff`` and
+    ``grep``, where 1 is an answer), 2 a usage error, 70 a defect of graphgen, 130 an interruption
+    from the keyboard, 141 a reader of standard output that left.
     """
     try:
         typer.main.get_command(app)(prog_name="graphgen")
