@@ -103,7 +103,7 @@ def check(count: int) -> None:
     # Some damage is seen in each form, and some makes no difference.
     assert {form for form, code in outcomes if code in CODES} == set(FORMS)
     assert {code for _, code in outcomes} <= {"read", *CODES}
-    assert {form for form, code in outcomes if code == "read"} >= {"proto", "HLO text"}
+    assert any(code == "read" for _, code in outcomes)
 
 
 def test_some_damaged_files():
