@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import subprocess
-import tempfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,10 +12,7 @@ from graphgen.cli.console import Json, note, write_json, write_stdout
 from graphgen.errors import GraphgenError
 
 if TYPE_CHECKING:
-    from graphgen.ir import Module
     from passes.debug.bisect import Guilt
-
-_PLACE = "{}"
 
 
 def bisect(
@@ -54,6 +48,7 @@ def bisect(
       graphgen bisect mini.gg -p default --plugin broken.py
       graphgen bisect mini.gg -p default --check 'graphgen check {} --target trn2' -o repro
     """
+    from graphgen.cli.command_check import by_command
     from graphgen.cli.module_file import read_module
     from graphgen.cli.pass_list import load_passes
     from passes.core.plugins import load_file
@@ -72,7 +67,7 @@ def bisect(
     in_place = any(getattr(item, "in_place", False) for item in passes)
     shuffled = module.level in ("logical", "canonical") and not in_place
     numbers = by_numbers(module, script_for(module, seed, shuffled=shuffled))
-    found = find(module, passes, _by_command(check) if check is not None else numbers)
+    found = find(module, passes, by_command(check, "--check") if check is not None else numbers)
     if found is not None and output is not None:
         _write_reproducer(output, found, plugin or [])
     if as_json:
@@ -87,31 +82,6 @@ def _check_folder(folder: Path) -> None:
     """A reproducer goes into a new or empty folder (GG0704)."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise GraphgenError("GG0704", f"{folder} exists", help="choose a new or empty folder")
-
-
-def _by_command(command: str) -> Callable[[Module], bool]:
-    """Wrong is a module for whose file the command fails."""
-    if _PLACE not in command:
-        raise GraphgenError(
-            "GG0705", f"--check '{command}' names no file", help="write {} where it goes"
-        )
-
-    def wrong(module: Module) -> bool:
-        from graphgen.text import print_module
-
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "module.gg"
-            path.write_text(print_module(module), encoding="utf-8")
-            words = [word.replace(_PLACE, str(path)) for word in shlex.split(command)]
-            try:
-                ran = subprocess.run(words, capture_output=True, check=False)
-            except OSError as error:
-                raise GraphgenError(
-                    "GG0705", f"--check: cannot run '{words[0]}': {error.strerror}"
-                ) from error
-            return ran.returncode != 0
-
-    return wrong
 
 
 def _write_reproducer(folder: Path, found: Guilt, plugins: list[str]) -> None:

@@ -54,6 +54,9 @@ COMMANDS: Final[Mapping[str, Entry]] = {
     ),
     "plan": Entry("graphgen.cli.plan", "plan", "Say what a model needs and where it fits."),
     "bisect": Entry("graphgen.cli.bisect", "bisect", "Find the rewrite that makes a module wrong."),
+    "minify": Entry(
+        "graphgen.cli.minify", "minify", "Make a failing module as small as it still fails."
+    ),
     "explain": Entry(
         "graphgen.cli.explain", "explain", "Say why a pass did, or did not, rewrite something."
     ),

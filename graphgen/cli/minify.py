@@ -1,0 +1,140 @@
+"""``graphgen minify``: the smallest module that still fails."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from graphgen.cli.console import Json, note
+from graphgen.cli.files import STANDARD, check_output
+from graphgen.cli.module_file import read_module, write_module
+from graphgen.cli.pass_list import load_passes
+from graphgen.errors import GraphgenError
+
+if TYPE_CHECKING:
+    from graphgen.ir import Module
+    from passes.core import Pass
+    from passes.debug.minify import Round
+
+
+def minify(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="A module; - is standard input.")],
+    pipeline: Annotated[
+        str,
+        typer.Option("-p", "--pipeline", metavar="PIPELINE", help="Passes under which it fails."),
+    ] = "",
+    output: Annotated[
+        str, typer.Option("-o", "--output", metavar="OUT.gg", help="Where to write; - is stdout.")
+    ] = STANDARD,
+    check: Annotated[
+        Literal["numeric", "crash"],
+        typer.Option("--check", help="A pass changes the meaning, or raises an exception."),
+    ] = "numeric",
+    command: Annotated[
+        str | None,
+        typer.Option(
+            "--command",
+            metavar="COMMAND",
+            help="Instead: it fails if this command does; {} is the file after the passes.",
+        ),
+    ] = None,
+    plugin: Annotated[
+        list[str] | None, typer.Option("--plugin", metavar="FILE.py", help="A file with passes.")
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", help="Of random weights and inputs.")] = 0,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print what was done as JSON; needs -o OUT.gg.")
+    ] = False,
+) -> None:
+    """Make a failing module as small as it still fails.
+
+    Programs, layers, outputs, ops, sizes and attributes are taken away while the check fails; what
+    has been cut off is given as an input. By numbers, the pass that is wrong for FILE has to be
+    wrong for what is left. Progress is told on stderr.
+
+    \b
+    Examples:
+      graphgen minify mini.gg -p default --plugin broken.py -o small.gg
+      graphgen minify crash/repro.gg -p 'partition' --check crash -o small.gg
+      graphgen minify mini.gg --command 'python check.py {}' -o small.gg
+    """
+    if as_json and output == STANDARD:
+        raise typer.BadParameter(
+            "needs -o OUT.gg: standard output is the module", param_hint="'--json'"
+        )
+    from passes.core.plugins import load_file
+    from passes.debug.minify import Minifier
+    from passes.pipelines import Buckets, parse
+
+    check_output(output)
+    load_passes()
+    for path in plugin or []:
+        load_file(path)
+    passes = parse(pipeline, Buckets((3,), (8,), (8, 16)))
+    module = read_module(file)
+    before = module.op_count()
+    fails = _check(module, passes, check, command, seed)
+    progress = _Progress(before)
+    minifier = Minifier(module, fails, progress.done, progress.asked)
+    found = minifier.run()
+    progress.end()
+    rounds: list[Json] = [
+        {"what": item.what, "ops": item.ops, "checks": item.checks} for item in minifier.rounds
+    ]
+    write_module(found, output, as_json=as_json, more={"ops_before": before, "rounds": rounds})
+
+
+def _check(
+    module: Module, passes: Sequence[Pass], check: str, command: str | None, seed: int
+) -> Callable[[Module], bool]:
+    """What still fails."""
+    from passes.debug.failing import after_passes, same_exception, wrong_numbers
+
+    if command is not None:
+        from graphgen.cli.command_check import by_command
+
+        return after_passes(passes, by_command(command, "--command"))
+    if not passes:
+        raise GraphgenError("GG0705", "nothing can fail without passes", help="give -p PIPELINE")
+    if check == "crash":
+        fails, failure = same_exception(module, passes)
+        if failure is None:
+            raise GraphgenError("GG0304", "the pipeline raises no exception for this module")
+        note(f"it fails by {failure}")
+        return fails
+    fails, item = wrong_numbers(module, passes, seed)
+    if item is None:
+        raise GraphgenError("GG0304", "no pass changes the meaning of this module")
+    note(f"{item} changes the meaning")
+    return fails
+
+
+class _Progress:
+    """Tells how small the module has become: a moving line on a terminal, else a line a round."""
+
+    def __init__(self, ops: int) -> None:
+        self.ops = ops
+        self.terminal = sys.stderr.isatty()
+
+    def done(self, item: Round) -> None:
+        """A round is over."""
+        self._wipe()
+        line = f"{item.what:<10} {self.ops:>5} -> {item.ops} ops, {item.checks} checks"
+        print(line, file=sys.stderr, flush=True)
+        self.ops = item.ops
+
+    def asked(self, ops: int, checks: int) -> None:
+        """A smaller module is tried."""
+        if self.terminal:
+            print(f"\r  {ops} ops, {checks} checks ", end="", file=sys.stderr, flush=True)
+
+    def end(self) -> None:
+        """Everything is over."""
+        self._wipe()
+
+    def _wipe(self) -> None:
+        if self.terminal:
+            print("\r\x1b[K", end="", file=sys.stderr)

@@ -1,0 +1,347 @@
+"""Making a module smaller, one edit at a time: what is left is well formed, not equivalent.
+
+Each edit works on a copy. Values that are cut off from what they were computed from become inputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import cast
+
+from graphgen.analysis.layers import scope_of
+from graphgen.ir import (
+    RANK,
+    Attrs,
+    AttrValue,
+    Dim,
+    Function,
+    Module,
+    Op,
+    Role,
+    TensorType,
+    Value,
+    attrs_of,
+    entry,
+    tensor,
+)
+from graphgen.ops import infer, op_def
+from graphgen.ops.opdef import REQUIRED
+from passes.core.clone import clone_module
+
+# Changes a copy; whether there was anything to change.
+Edit = Callable[[Module], bool]
+
+# Attributes that hold sizes, and not numbers of dimensions.
+_SIZES = ("shape", "slice_sizes", "limit_indices", "start_indices", "attended", "low", "high")
+
+
+def edited(module: Module, edit: Edit) -> Module | None:
+    """A copy with an edit made and what is unread removed; ``None`` if there was nothing to do."""
+    copy = clone_module(module)
+    if not edit(copy):
+        return None
+    tidy(copy)
+    return copy
+
+
+def tidy(module: Module) -> None:
+    """Take away what nobody reads: ops, arguments, functions, rows of the interface."""
+    for function in module.programs():
+        _sweep(function)
+        _drop_args(module, function)
+    read = {value.name or "" for function in module.programs() for value in function.args}
+    made = {name for function in module.programs() for name, _ in function.outputs}
+    for name in ("weights.rank", "weights.global"):
+        function = module.functions.get(name)
+        if function is not None:
+            function.outputs = [pair for pair in function.outputs if pair[0] in read]
+            _sweep(function)
+            function.block.keep_args([value for value in function.args if value.users])
+            read |= {value.name or "" for value in function.args}
+    rows = module.interface.items()
+    module.interface = {name: row for name, row in rows if name in read or name in made}
+    packs = {name for row in module.interface.values() for name in (row.pack, row.unpack)}
+    module.functions = {
+        name: function
+        for name, function in module.functions.items()
+        if function.phase or name in packs or (name.startswith("weights.") and function.outputs)
+    }
+
+
+def _sweep(function: Function) -> None:
+    for op in reversed(function.block):
+        if not any(result.users or function.returns(result) for result in op.results):
+            function.block.erase(op)
+
+
+def _drop_args(module: Module, function: Function) -> None:
+    """Unread arguments; a state that only goes through is unread."""
+    through = {
+        name
+        for name, value in function.outputs
+        if value.op is None and value.name == name and not value.users
+    }
+    function.outputs = [pair for pair in function.outputs if pair[0] not in through]
+    kept = [
+        value
+        for value in function.args
+        if value.users or function.returns(value) or (value.name == RANK and module.ranks > 1)
+    ]
+    function.block.keep_args(kept)
+
+
+def without_programs(names: Collection[str]) -> Edit:
+    """Some programs less."""
+
+    def edit(module: Module) -> bool:
+        module.functions = {k: f for k, f in module.functions.items() if k not in names}
+        return bool(module.programs())
+
+    return edit
+
+
+def without_layers(scopes: Collection[str]) -> Edit:
+    """Layers less: what they make becomes what they read of the same type; states stay as given."""
+
+    def edit(module: Module) -> bool:
+        done = False
+        for function in module.programs():
+            inside = {op for op in function.block if scope_of(op) in scopes}
+            for op in list(function.block):
+                if op in inside:
+                    done = _bypass(function, op, inside) or done
+        return done
+
+    return edit
+
+
+def _bypass(function: Function, op: Op, inside: set[Op]) -> bool:
+    """Let readers outside of a group of ops read something from before it."""
+    done = False
+    for result in op.results:
+        readers = [user for user in result.users if user not in inside]
+        if not readers and not function.returns(result):
+            continue
+        other = _before(result, inside)
+        if other is None:
+            continue
+        for user in readers:
+            user.set_operands(tuple([other if v is result else v for v in user.operands]))
+        function.outputs.replace(result, other)
+        done = True
+    return done
+
+
+def _before(value: Value, inside: set[Op]) -> Value | None:
+    """What ``value`` is computed from, of its type and from outside of the group; the nearest."""
+    work, seen = [value], {value}
+    while work:
+        current = work.pop(0)
+        if current.op is None or current.op not in inside:
+            if current.type is value.type and current is not value:
+                return current
+            continue
+        fresh = [v for v in current.op.operands if v not in seen]
+        seen.update(fresh)
+        work.extend(fresh)
+    return None
+
+
+def without_outputs(program: str, names: Collection[str]) -> Edit:
+    """Outputs less; a state that is still read stays as it was given."""
+
+    def edit(module: Module) -> bool:
+        function = module.functions[program]
+        kept: list[tuple[str, Value]] = []
+        done = False
+        for name, value in function.outputs:
+            argument = function.arg(name)
+            if name not in names:
+                kept.append((name, value))
+            elif argument is not None and argument is not value:
+                kept.append((name, argument))
+                done = True
+            else:
+                done = done or argument is None
+        function.outputs = kept
+        return done and bool(kept)
+
+    return edit
+
+
+def outputs_at(program: str, count: int) -> Edit:
+    """Hand back what the first ``count`` ops made for the rest, and leave out the rest."""
+
+    def edit(module: Module) -> bool:
+        function = module.functions[program]
+        ops = list(function.block)
+        early = set(ops[:count])
+        kept: list[tuple[str, Value]] = []
+        for name, value in function.outputs:
+            argument = function.arg(name)
+            if value.op is None or value.op in early:
+                kept.append((name, value))
+            elif argument is not None:
+                kept.append((name, argument))
+        live = [
+            value
+            for op in ops[:count]
+            for value in op.results
+            if any(user not in early for user in value.users)
+        ]
+        function.outputs = kept
+        for value in live:
+            name = _fresh(module, "out")
+            module.interface[name] = entry(Role.OUTPUT, name, value.type)
+            function.outputs.append((name, value))
+        for op in reversed(ops[count:]):
+            function.block.erase(op)
+        return count < len(ops)
+
+    return edit
+
+
+def inputs_at(program: str, count: int) -> Edit:
+    """What the first ``count`` ops made for the rest becomes inputs."""
+
+    def edit(module: Module) -> bool:
+        function = module.functions[program]
+        early = set(list(function.block)[:count])
+        done = False
+        for op in list(early):
+            for value in op.results:
+                done = _as_input(module, function, value, early) or done
+        return done
+
+    return edit
+
+
+def as_inputs(program: str, places: Collection[int]) -> Edit:
+    """What ops at these places make becomes inputs."""
+
+    def edit(module: Module) -> bool:
+        function = module.functions[program]
+        ops = [op for place, op in enumerate(function.block) if place in places]
+        made = [_as_input(module, function, value, ()) for op in ops for value in op.results]
+        return any(made)
+
+    return edit
+
+
+def _as_input(module: Module, function: Function, value: Value, early: Collection[Op]) -> bool:
+    """Let readers, those in ``early`` excepted, read a new input instead."""
+    readers = [user for user in value.users if user not in early]
+    if not readers:
+        return False
+    name = _fresh(module, "in")
+    module.interface[name] = entry(Role.INPUT, name, value.type)
+    given = function.block.add_arg(value.type, name)
+    given.sharding = value.sharding
+    for user in readers:
+        user.set_operands(tuple([given if v is value else v for v in user.operands]))
+    return True
+
+
+def bypassed(program: str, places: Collection[int]) -> Edit:
+    """Ops at these places are left out: what they make becomes an operand of that type."""
+
+    def edit(module: Module) -> bool:
+        function = module.functions[program]
+        ops = [op for place, op in enumerate(function.block) if place in places]
+        # Each of them, also behind one that could be left out.
+        done = [_bypass(function, op, {op}) for op in ops]
+        return any(done)
+
+    return edit
+
+
+def _fresh(module: Module, base: str) -> str:
+    number = 1
+    while f"{base}{number}" in module.interface:
+        number += 1
+    return f"{base}{number}"
+
+
+def plain_attrs(program: str, place: int) -> Edit:
+    """An op with its attributes at their defaults, and numbers at 1."""
+
+    def edit(module: Module) -> bool:
+        function = module.functions[program]
+        op = list(function.block)[place]
+        changed: dict[str, AttrValue] = {}
+        for attr in op_def(op.name).attrs:
+            value = op.attrs[attr.name]
+            if attr.default is not REQUIRED and attr.kind != "element":
+                changed[attr.name] = cast(AttrValue, attr.default)
+            elif attr.kind == "number" and value != 1.0:
+                changed[attr.name] = 1.0
+        attrs = attrs_of({**op.attrs, **changed})
+        if attrs is op.attrs:
+            return False
+        op.attrs = attrs
+        return True
+
+    return edit
+
+
+def without_meta(module: Module) -> bool:
+    """The module without its free text."""
+    done = bool(module.meta)
+    module.meta = {}
+    return done
+
+
+def resized(sizes: Mapping[int, int]) -> Edit:
+    """Dimensions of other sizes, everywhere; shapes are inferred again."""
+
+    def edit(module: Module) -> bool:
+        rows = module.interface
+        for name, row in rows.items():
+            if row.pack or row.physical is not row.logical:
+                return False
+            rows[name] = entry(row.role, name, _resize(row.logical, sizes))
+        for name, function in list(module.functions.items()):
+            module.functions[name] = _rebuilt(function, sizes)
+        return True
+
+    return edit
+
+
+def _resize(type_: TensorType, sizes: Mapping[int, int]) -> TensorType:
+    return tensor(type_.dtype, _sizes(type_.shape, sizes))
+
+
+def _sizes(shape: Sequence[Dim], sizes: Mapping[int, int]) -> tuple[Dim, ...]:
+    return tuple([sizes.get(dim, dim) if isinstance(dim, int) else dim for dim in shape])
+
+
+def _rebuilt(function: Function, sizes: Mapping[int, int]) -> Function:
+    """The function with its arguments resized and every type inferred again."""
+    made = Function(function.name, function.phase, dict(function.dims))
+    mapping: dict[Value, Value] = {}
+    for value in function.args:
+        mapping[value] = made.block.add_arg(_resize(value.type, sizes), value.name or "")
+        mapping[value].sharding = value.sharding
+    for op in function.block:
+        operands = tuple([mapping[value] for value in op.operands])
+        attrs = _resized_attrs(op.attrs, sizes)
+        types = infer(op.name, tuple([value.type for value in operands]), attrs)
+        copy = Op(op.name, operands, types, attrs, op.loc, [value.name for value in op.results])
+        made.block.append(copy)
+        for old, new in zip(op.results, copy.results, strict=True):
+            mapping[old] = new
+            new.sharding = old.sharding
+    made.outputs = [(name, mapping[value]) for name, value in function.outputs]
+    return made
+
+
+def _resized_attrs(attrs: Attrs, sizes: Mapping[int, int]) -> Attrs:
+    changed: dict[str, AttrValue] = {}
+    for name in _SIZES:
+        value = attrs.get(name)
+        if isinstance(value, int) and not isinstance(value, bool):
+            changed[name] = sizes.get(value, value)
+        elif isinstance(value, tuple):
+            dims = [dim for dim in value if not isinstance(dim, tuple | str | TensorType)]
+            changed[name] = _sizes(dims, sizes)
+    return attrs_of({**attrs, **changed}) if changed else attrs
