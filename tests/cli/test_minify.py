@@ -81,7 +81,7 @@ def test_progress_is_told_on_stderr(mini: Path, tmp_path: Path):
     assert lines[-2][0] == "attributes"
     small = parse((tmp_path / "small.gg").read_text())
     assert [op.name for f in small.programs() for op in f.block] == ["silu"]
-    assert [op.result.type.text for f in small.programs() for op in f.block] == ["f32[B,S,1]"]
+    assert [op.result.type.text for f in small.programs() for op in f.block] == ["f32[B,1,1]"]
 
 
 def test_a_command_is_asked_about_the_module_behind_the_passes(mini: Path, tmp_path: Path):
