@@ -14,6 +14,11 @@ from graphgen.errors import GraphgenError
 if TYPE_CHECKING:
     from passes.debug.bisect import Guilt
 
+Output = Annotated[
+    Path | None,
+    typer.Option("-o", "--output", metavar="DIR", help="Write a reproducer to a new folder."),
+]
+
 
 def bisect(
     file: Annotated[str, typer.Argument(metavar="FILE", help="A module; - is standard input.")],
@@ -28,10 +33,7 @@ def bisect(
             help="Fails for a wrong module, whose file stands for {}; default: by numbers.",
         ),
     ] = None,
-    output: Annotated[
-        Path | None,
-        typer.Option("-o", "--output", metavar="DIR", help="Write a reproducer to a new folder."),
-    ] = None,
+    output: Output = None,
     plugin: Annotated[
         list[str] | None, typer.Option("--plugin", metavar="FILE.py", help="A file with passes.")
     ] = None,

@@ -19,6 +19,19 @@ if TYPE_CHECKING:
     from passes.core import Pass
     from passes.debug.minify import Round
 
+Check = Annotated[
+    Literal["numeric", "crash"],
+    typer.Option("--check", help="A pass changes the meaning, or raises an exception."),
+]
+Command = Annotated[
+    str | None,
+    typer.Option(
+        "--command",
+        metavar="COMMAND",
+        help="Instead: it fails if this command does; {} is the file after the passes.",
+    ),
+]
+
 
 def minify(
     file: Annotated[str, typer.Argument(metavar="FILE", help="A module; - is standard input.")],
@@ -29,18 +42,8 @@ def minify(
     output: Annotated[
         str, typer.Option("-o", "--output", metavar="OUT.gg", help="Where to write; - is stdout.")
     ] = STANDARD,
-    check: Annotated[
-        Literal["numeric", "crash"],
-        typer.Option("--check", help="A pass changes the meaning, or raises an exception."),
-    ] = "numeric",
-    command: Annotated[
-        str | None,
-        typer.Option(
-            "--command",
-            metavar="COMMAND",
-            help="Instead: it fails if this command does; {} is the file after the passes.",
-        ),
-    ] = None,
+    check: Check = "numeric",
+    command: Command = None,
     plugin: Annotated[
         list[str] | None, typer.Option("--plugin", metavar="FILE.py", help="A file with passes.")
     ] = None,
