@@ -82,12 +82,16 @@ class Inliner:
     def _make(self, op: Op) -> _Template:
         """Decompose a composite, or take the op alone; then let the rules at it."""
         made = decompose(op, self.forms.get(op.name, _itself(op)))
-        rewriter = Rewriter(self.rewriter.pass_name, journal := Journal())
+        journal = Journal() if self.rewriter.journal is not None else None
+        rewriter = Rewriter(self.rewriter.pass_name, journal)
         for inner in made.block:
             if OPS[inner.name].composite:
                 self._inline(made, inner, rewriter)
         rewriter.apply_rules(made, self.rules)
         done = [f"inline {op.name}"] if OPS[op.name].composite else []
+        if journal is None:
+            # Nobody reads what was done, only whether anything was.
+            return _Template(made, "rewrite" if done or rewriter.applications else "", [])
         done += dict.fromkeys([item.rule for item in journal.applications])
         return _Template(made, ", ".join(done), journal.misses)
 
