@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from graphgen.cli.console import Json, table, write_json, write_stdout
+from graphgen.errors import GraphgenError
 
 if TYPE_CHECKING:
-    from graphgen.ir import Module
+    from graphgen.ir import Function, Module
     from lowering.cost.roofline import Cost, Roofline
     from lowering.targets.hardware import Target
 
@@ -28,6 +29,12 @@ def cost(
     lnc: Annotated[
         int, typer.Option("--lnc", min=0, help="Cores to a logical core; 0 for the default.")
     ] = 0,
+    measured: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--measured", metavar="PROGRAM=MS", help="What a program, or a phase, was seen to take."
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Say what each layer takes at the device's peak rates: compute, memory and links.
@@ -38,6 +45,7 @@ def cost(
     Examples:
       graphgen cost decode.gg --target trn2
       graphgen cost step.pb --target inf2 --json
+      graphgen cost m.gg --measured decode=37.9 --measured prefill=2442
     """
     from graphgen.cli.module_file import read_module
     from graphgen.cli.pass_list import load_passes
@@ -52,23 +60,43 @@ def cost(
     if module.programs():
         run_pipeline(module, remaining(module, device.name))
     functions = module.programs() or list(module.functions.values())
+    seen = _measured(measured or [], functions)
     lines = [roofline(module, function, device) for function in functions]
     if as_json:
-        write_json(_json(device, module, lines))
+        write_json(_json(device, module, lines, seen))
     else:
-        write_stdout(_text(device, module, lines))
+        write_stdout(_text(device, module, lines, seen))
 
 
-def _text(device: Target, module: Module, lines: list[Roofline]) -> str:
+def _measured(given: list[str], functions: list[Function]) -> dict[str, float]:
+    """Milliseconds by program (GG0705 for what names none, or is no time)."""
+    found: dict[str, float] = {}
+    for text in given:
+        name, _, value = text.partition("=")
+        programs = [f.name for f in functions if name in (f.name, f.phase)]
+        try:
+            milliseconds = float(value)
+        except ValueError:
+            milliseconds = 0.0
+        if not programs or milliseconds <= 0:
+            names = ", ".join(f.name for f in functions)
+            raise GraphgenError(
+                "GG0705", f"--measured {text} is no program's time", help=f"programs: {names}"
+            )
+        found.update(dict.fromkeys(programs, milliseconds))
+    return found
+
+
+def _text(device: Target, module: Module, lines: list[Roofline], measured: dict[str, float]) -> str:
     head = (
         f"@{module.name} on {device.name} ({device.core}, LNC {device.lnc}), {module.ranks} ranks: "
         f"{device.flops['bf16'] / 1e12:.0f} TFLOP/s in bf16, "
         f"{device.hbm_bandwidth / 1e9:.0f} GB/s, {device.hbm_bytes / 1e9:.1f} GB a core\n"
     )
-    return "\n".join([head, *(_program(device, module, line) for line in lines)])
+    return "\n".join([head, *(_program(device, module, line, measured) for line in lines)])
 
 
-def _program(device: Target, module: Module, line: Roofline) -> str:
+def _program(device: Target, module: Module, line: Roofline, measured: dict[str, float]) -> str:
     function = line.function
     rows = [
         [
@@ -82,10 +110,13 @@ def _program(device: Target, module: Module, line: Roofline) -> str:
     headers = ["layers", "count", "compute ms", "memory ms", "link ms", "bound", "all ms"]
     shown = table(headers, rows, sys.stdout, numeric=6)
     unit = "to the first token" if function.phase == "prefill" else "a step"
-    total = line.total
+    total, took, seen = line.total, measured.get(function.name), ""
+    if took is not None:
+        share = 1e5 * line.seconds / took
+        seen = f"measured {took:g} ms: the roofline is {share:.1f} % of it\n"
     risk = " (over neuronx-cc's limit of 5,000,000)" if total.instructions > INSTRUCTIONS else ""
     return (
-        f"@{function.name}: {1e3 * line.seconds:.2f} ms {unit}, at least\n\n{shown}\n"
+        f"@{function.name}: {1e3 * line.seconds:.2f} ms {unit}, at least\n{seen}\n{shown}\n"
         f"  {total.flops / 1e9:.2f} GFLOP, {total.bytes / 1e9:.3f} GB of device memory, "
         f"{total.link_bytes / 1e6:.3f} MB over links\n"
         f"  memory: {_held(module, line) / 1e9:.2f} GB of {device.hbm_bytes / 1e9:.1f} GB\n"
@@ -112,7 +143,9 @@ def _held(module: Module, line: Roofline) -> int:
     return arguments + peak_memory(module, line.function).bytes
 
 
-def _json(device: Target, module: Module, lines: list[Roofline]) -> Json:
+def _json(
+    device: Target, module: Module, lines: list[Roofline], measured: dict[str, float]
+) -> Json:
     return {
         "target": device.name,
         "lnc": device.lnc,
@@ -123,6 +156,7 @@ def _json(device: Target, module: Module, lines: list[Roofline]) -> Json:
                 "name": line.function.name,
                 "phase": line.function.phase or None,
                 "seconds": line.seconds,
+                **_share(line, measured.get(line.function.name)),
                 "memory_bytes": _held(module, line),
                 "core_bytes": device.hbm_bytes,
                 "total": _cost_json(line.total),
@@ -140,6 +174,12 @@ def _json(device: Target, module: Module, lines: list[Roofline]) -> Json:
             for line in lines
         ],
     }
+
+
+def _share(line: Roofline, took: float | None) -> dict[str, Json]:
+    if took is None:
+        return {}
+    return {"measured_s": took / 1e3, "share": 1e3 * line.seconds / took}
 
 
 def _cost_json(each: Cost) -> dict[str, Json]:

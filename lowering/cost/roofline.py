@@ -2,14 +2,16 @@
 
 Each layer takes as long as the slower of its arithmetic and its traffic with device memory, and its
 collectives come on top. Traffic is what has to cross: arguments (weights, caches, inputs) as far as
-they are read, results that leave, and intermediate values that are larger than the core's own
-memory; all others are taken to stay there. So the sum is a lower bound of what a compiler can
-reach on this device, not a prediction of what one does.
+they are read, updates of caches, and what a collective takes and gives where that is larger than
+the core's own memory. Between two collectives rows can be worked off in tiles, so nothing of what
+lies there has to cross (attention's scores need not, for one). So the sum is a lower bound of what
+a compiler can reach on this device with this program, not a prediction of what one does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import ceil, log2, prod
 
@@ -38,7 +40,7 @@ class Cost:
         matrix_s, vector_s: seconds of arithmetic in either unit at its peak rate.
         bytes: that cross to device memory.
         memory_s: seconds they take.
-        link_bytes: that each rank sends in collectives.
+        link_bytes: that each chip sends to others in collectives.
         link_s: seconds of collectives, with a step's latency.
         instructions: tiles of products and of elementwise work: how many the compiler has to emit
             at least. There is no public formula for what it does emit.
@@ -186,11 +188,6 @@ def _traffic(op: Op, device: Target, seen: set[Value]) -> int:
                 continue
             seen.add(source)
             moved += source.type.nbytes
-        elif source.op is not None and source.type.nbytes > device.sbuf_bytes:
-            moved += source.type.nbytes
-    for result in op.results:
-        if result.type.nbytes > device.sbuf_bytes and not _updates(op):
-            moved += result.type.nbytes
     if _updates(op):
         moved += 2 * op.operands[_UPDATE[op.name]].type.nbytes
     return moved
@@ -211,22 +208,63 @@ def _source(value: Value) -> Value:
 
 
 def _exchange(module: Module, op: Op, device: Target) -> Cost:
-    """A collective: bytes over the links of a rank, and a latency for each step.
+    """A collective: bytes over the links of a chip, memory on both sides, a latency for each step.
 
-    An all-reduce sends every byte out and back, 2·(n-1)/n of it; the others once.
+    Ranks are numbered chip by chip. What the ranks of one chip hand each other crosses no link, and
+    what they hand to other chips is put together first.
     """
-    groups = op.attrs.groups("replica_groups") if "replica_groups" in op.attrs else ()
-    ranks = max((len(group) for group in groups), default=module.ranks)
+    groups = _groups(module, op)
+    ranks = max([len(group) for group in groups], default=1)
     if ranks < 2:
         return Cost()
-    whole = max(v.type.nbytes for v in (*op.operands, *op.results))
-    share = (2 if op.name == "all_reduce" else 1) * (ranks - 1) / ranks
-    sent = ceil(whole * share)
+    given, made = op.operands[0].type.nbytes, op.results[0].type.nbytes
+    sent = ceil(_sent(op, groups, device.cores_per_chip))
+    whole = max(given, made)
     steps = {"mesh": 1, "rdh": ceil(log2(ranks)), "kanga-ring": ceil(ranks / 2)}[algorithm(whole)]
-    per_rank = device.link_bandwidth / device.cores_per_chip
+    # Both are written and read, unless they stay in the core.
+    moved = sum([2 * size for size in (given, made) if size > device.sbuf_bytes])
     return Cost(
-        link_bytes=sent, link_s=sent / per_rank + steps * device.hop_seconds, instructions=steps
+        bytes=moved,
+        memory_s=moved / device.hbm_bandwidth,
+        link_bytes=sent,
+        link_s=sent / device.link_bandwidth + steps * device.hop_seconds,
+        instructions=steps,
     )
+
+
+def _groups(module: Module, op: Op) -> Sequence[Sequence[int]]:
+    """The ranks that exchange something with each other."""
+    if "source_target_pairs" in op.attrs:
+        return op.attrs.groups("source_target_pairs")
+    return op.attrs.groups("replica_groups") or (tuple(range(module.ranks)),)
+
+
+def _sent(op: Op, groups: Sequence[Sequence[int]], cores: int) -> float:
+    """Bytes the busiest chip sends to other chips, at least.
+
+    With c chips in a group, each combines, or spreads, a part of 1/c: an all-reduce sends (c-1)/c
+    of its bytes to where they are combined, and as much in sums; a reduce-scatter does the first,
+    an all-gather the second. An exchange sends what is for another chip.
+    """
+    by_chip: dict[int, float] = {}
+    for group in groups:
+        chips = Counter([rank // cores for rank in group])
+        others = (len(chips) - 1) / len(chips)
+        given, made = op.operands[0].type.nbytes, op.results[0].type.nbytes
+        for chip, members in chips.items():
+            match op.name:
+                case "collective_permute":
+                    sent = given if chip == group[0] // cores and len(chips) > 1 else 0
+                case "all_reduce":
+                    sent = 2 * given * others
+                case "all_gather":
+                    sent = made * others
+                case "reduce_scatter":
+                    sent = given * others
+                case _:
+                    sent = given * members * (len(group) - members) / len(group)
+            by_chip[chip] = by_chip.get(chip, 0) + sent
+    return max(by_chip.values(), default=0)
 
 
 def _instructions(op: Op, matrix: bool, flops: int) -> int:

@@ -13,7 +13,7 @@ from graphgen.ir import Module
 from graphgen.ir.dtype import bf16
 from graphgen.models import build, known_shape
 from graphgen.text import parse, print_module
-from lowering.cost.roofline import Roofline, roofline
+from lowering.cost.roofline import Cost, Roofline, roofline
 from lowering.targets.hardware import target
 from passes.core import run_pipeline
 from passes.pipelines import Buckets, default
@@ -65,15 +65,55 @@ bf16[1,128,8,128]
     assert line_of(lines).total.bytes == 128 * 8 * 128 * 2
 
 
+def exchange(op: str, kind: str, result: str, ranks: int, group: int | None = None) -> Cost:
+    size = group or ranks
+    groups = [list(range(start, start + size)) for start in range(0, ranks, size)]
+    lines = f"""
+        arg %x : {kind}
+        %y = {op} replica_groups={groups} : {result}
+    """.replace(", ", ",")
+    return line_of(lines, f" mesh=tp:{ranks}").total
+
+
+def test_within_a_chip_nothing_crosses_a_link():
+    cost = exchange("all_reduce(%x) kind=add", "bf16[4096]", "bf16[4096]", 4)
+    assert cost.link_bytes == 0
+    # A mesh takes one step.
+    assert cost.link_s == pytest.approx(TRN2.hop_seconds)
+    assert exchange("all_reduce(%x) kind=add", "bf16[4096]", "bf16[4096]", 64, 4) == cost
+
+
 def test_an_all_reduce_sends_its_bytes_out_and_back():
+    # 64 ranks on 16 chips: each chip sends 15/16 to where it is summed, and 15/16 of sums.
+    cost = exchange("all_reduce(%x) kind=add", "bf16[4096]", "bf16[4096]", 64)
+    assert cost.link_bytes == 2 * 8192 * 15 // 16
+    assert cost.link_s == pytest.approx(cost.link_bytes / 1280e9 + TRN2.hop_seconds)
+
+
+def test_the_halves_of_an_all_reduce():
+    gather = exchange("all_gather(%x) dimension=0", "bf16[64]", "bf16[4096]", 64)
+    assert gather.link_bytes == 8192 * 15 // 16
+    scatter = exchange("reduce_scatter(%x) kind=add dimension=0", "bf16[4096]", "bf16[64]", 64)
+    assert scatter.link_bytes == 8192 * 15 // 16
+    both = "all_to_all(%x) split_dimension=0 concat_dimension=0"
+    assert exchange(both, "bf16[64]", "bf16[64]", 8).link_bytes == 4 * 128 * 4 // 8
+
+
+def test_what_does_not_fit_into_the_core_crosses_at_a_collective():
+    size = 8192 * 8192
+    cost = exchange("all_reduce(%x) kind=add", "bf16[8192,8192]", "bf16[8192,8192]", 64)
+    assert cost.bytes == 4 * 2 * size
+
+
+def test_scores_of_attention_need_not_cross():
     lines = """
-        arg %x : bf16[4096]
-        %y = all_reduce(%x) kind=add replica_groups=[[0,1,2,3]] : bf16[4096]
+        arg %q : bf16[16384,128]
+        arg %k : bf16[16384,128]
+        %s = dot_general(%q, %k) lhs_contracting_dims=[1] rhs_contracting_dims=[1] dtype=f32 : \
+f32[16384,16384]
+        %e = exponential(%s) : f32[16384,16384]
     """
-    cost = line_of(lines, " mesh=tp:4").total
-    assert cost.link_bytes == 2 * 8192 * 3 // 4
-    # A chip's links are shared by its four logical cores; a mesh takes one step.
-    assert cost.link_s == pytest.approx(cost.link_bytes / (1280e9 / 4) + TRN2.hop_seconds)
+    assert line_of(lines).total.bytes == 2 * 2 * 16384 * 128
 
 
 @pytest.fixture(scope="module")
@@ -107,3 +147,27 @@ def test_the_command(decode: Module, tmp_path: Path):
     (program,) = facts["programs"]
     assert program["seconds"] > 0
     assert set(facts["sources"]) >= {"hbm_bandwidth", "flops", "link_bandwidth"}
+
+
+def test_measured_times_stand_beside(decode: Module, tmp_path: Path):
+    file = tmp_path / "m.gg"
+    file.write_text(print_module(decode))
+    name = decode.programs()[0].name
+    for key in ("decode", name):
+        args = ["cost", str(file), "--target", "trn1", "--measured", f"{key}=100"]
+        shown = CliRunner().invoke(app, args)
+        facts = json.loads(CliRunner().invoke(app, [*args, "--json"]).stdout)
+        (program,) = facts["programs"]
+        assert program["measured_s"] == 0.1
+        assert program["share"] == pytest.approx(program["seconds"] / 0.1)
+        assert f"measured 100 ms: the roofline is {1e3 * program['seconds']:.1f} % of it" in (
+            shown.stdout
+        )
+
+
+@pytest.mark.parametrize("text", ["decode", "decode=fast", "prefill=1", "decode=0"])
+def test_measured_times_that_say_nothing(text: str, decode: Module, tmp_path: Path):
+    file = tmp_path / "m.gg"
+    file.write_text(print_module(decode))
+    shown = CliRunner().invoke(app, ["cost", str(file), "--measured", text])
+    assert shown.exit_code != 0
