@@ -14,6 +14,7 @@ import heapq
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from graphgen.analysis.calls import inlined
 from graphgen.ir import Function, Module, Op, Role, Value
 from graphgen.text.grammar import format_attr
 from graphgen.text.printer import value_names
@@ -64,6 +65,7 @@ def diff_functions(modules: tuple[Module, Module], first: Function, second: Func
         first: one program.
         second: the other.
     """
+    first, second = inlined(modules[0], first), inlined(modules[1], second)
     made = Difference(first, second)
     arguments = _matched(
         "argument", [v.name or "" for v in first.args], [v.name or "" for v in second.args], made
@@ -143,6 +145,8 @@ def _kept(module: Module, function: Function) -> dict[int, int]:
     }
 
 
+# Ops of which nobody here knows what they do.
+FOREIGN = ("custom_call", "hlo.opaque")
 # How a value is computed: op, attributes, result types, numbers of the operands.
 _Key = tuple[object, ...]
 
@@ -152,6 +156,7 @@ class _Walk:
         self.made = made
         self.names = {**value_names(made.first), **value_names(made.second)}
         self.count = 0
+        self.foreign: dict[_Key, dict[Op, int]] = {}
         self.numbers: dict[Value, int] = {}
         self.table: dict[_Key, tuple[int, ...]] = {}
         self.alike: dict[_Key, list[Op]] = {}
@@ -180,7 +185,12 @@ class _Walk:
 
     def key(self, op: Op) -> _Key:
         types = tuple([result.type for result in op.results])
-        return (op.name, op.attrs, types, *[self.numbers[value] for value in op.operands])
+        key = (op.name, op.attrs, types, *[self.numbers[value] for value in op.operands])
+        if op.name not in FOREIGN:
+            return key
+        # Two of them may well give two values, as random numbers do: told apart by their order.
+        alike = self.foreign.setdefault((op in self.place, key), {})
+        return (*key, alike.setdefault(op, len(alike)))
 
     def give(self, op: Op, numbers: Sequence[int]) -> None:
         self.numbers.update(zip(op.results, numbers, strict=False))

@@ -117,7 +117,7 @@ class Overview:
     """One program.
 
     Attributes:
-        function: the program.
+        function: the program, without calls.
         parts: what its arguments are.
         outputs: what it gives, and where that is kept.
         histogram: how many of each op.
@@ -168,13 +168,13 @@ def overview(module: Module, function: Function, largest: int = 10) -> Overview:
         function: the program.
         largest: how many of the largest values to keep.
     """
+    function = inlined(module, function)
     states = {row.name for row in module.entries(Role.STATE)}
     made = Overview(
         function,
         _parts(module, function),
         _outputs(function, states),
     )
-    function = inlined(module, function)
     values = [*function.args]
     for op in function.block:
         made.histogram[op.name] = made.histogram.get(op.name, 0) + 1

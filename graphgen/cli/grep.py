@@ -67,8 +67,8 @@ def grep(
         kinds = {value: part.kind for part in seen.parts for value in part.values}
         known = Known(kinds, seen.layer_of)
         found += [
-            (function, match, seen.layer_of.get(match.ops[0], ""))
-            for match in find(function, chain, known)
+            (seen.function, match, seen.layer_of.get(match.ops[0], ""))
+            for match in find(seen.function, chain, known)
         ]
     if as_json:
         write_json([_json(*item) for item in found])
@@ -90,7 +90,7 @@ def _tell_nothing(module: Module, wanted: str) -> None:
     text = re.sub(r"\{[^}]*\}|:\s*\S+|[%$][^\s,(){}|]+", " ", wanted)
     for name in re.findall(r"[A-Za-z][\w*?.]*(?:-(?!>)[\w*?.]+)*", text):
         if not set(name) & set("*?") and name.replace("-", "_") not in known | {"hlo.opaque"}:
-            near: list[str] = get_close_matches(name, known, n=2)
+            near = get_close_matches(name, sorted(known), n=2)
             note(f"no op is called {name}" + (f"; there is {', '.join(near)}" if near else ""))
 
 

@@ -43,6 +43,10 @@ COMMANDS: Final[Mapping[str, Entry]] = {
     "diff": Entry("graphgen.cli.diff", "diff", "Compare two modules by what they compute.", 2),
     "grep": Entry("graphgen.cli.grep", "grep", "Find ops by a pattern.", 2),
     "inspect": Entry("graphgen.cli.inspect", "inspect", "Say what is in a module."),
+    "slice": Entry("graphgen.cli.slice", "slice_", "Cut a part of a program out."),
+    "normalize": Entry(
+        "graphgen.cli.normalize", "normalize", "Write a module so that texts can be compared."
+    ),
     "cost": Entry("graphgen.cli.cost", "cost", "Say what a module takes on an accelerator."),
     "check": Entry("graphgen.cli.check", "check", "Predict what neuronx-cc will refuse."),
     "hash": Entry("graphgen.cli.hash", "hash", "Say under which key a compilation is kept."),

@@ -204,3 +204,12 @@ def test_two_types_of_a_model():
     found = diff_functions((one, other), one.function("decode"), other.function("decode"))
     assert "argument 4 %model.embed_tokens.weight: f32[257,64] / bf16[257,64]" in found.interface
     assert found.changes[0].what.startswith("embedding: f32[")
+
+
+def test_random_numbers_are_not_shared():
+    draw = '  %{0} = hlo.opaque(%x, %w) opcode="rng" results=[f32[4]] : f32[4]\n'
+    two = draw.format("a") + draw.format("b") + "  %d = add(%a, %b) : f32[4]\n  return y = %d\n"
+    head = swapped(HEAD, ("  state %cache : f32[4]\n", ""), ("  arg %cache : f32[4]\n", ""))
+    one = swapped(two, ("add(%a, %b)", "add(%a, %a)"))
+    assert compared(module(two, head), module(two, head)).same
+    assert not compared(module(two, head), module(one, head)).same

@@ -1,0 +1,92 @@
+"""``graphgen slice``: a part of a program as a program of its own."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from graphgen.cli.console import Json, write_json
+from graphgen.cli.files import STANDARD
+from graphgen.cli.module_file import choose_program, read_module
+from graphgen.cli.write_program import HELP, check_form, write_program
+from graphgen.ir import Function, Module
+
+
+def slice_(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="A module in any form; - is stdin.")],
+    output_file: Annotated[str, typer.Option("-o", "--out", metavar="FILE", help=HELP)],
+    op: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--op", metavar="%NAME", help="The op that makes this value; may be repeated."
+        ),
+    ] = None,
+    depth: Annotated[
+        int, typer.Option("--depth", min=0, help="With --op: so many ops upwards as well.")
+    ] = 0,
+    layer: Annotated[
+        str | None, typer.Option("--layer", metavar="N", help="A layer, by number or name.")
+    ] = None,
+    output: Annotated[
+        str | None,
+        typer.Option("--output", metavar="N", help="What this output needs, by position or name."),
+    ] = None,
+    program: Annotated[
+        str | None, typer.Option("--program", metavar="NAME", help="Which program.")
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print what was written as JSON.")
+    ] = False,
+) -> None:
+    """Cut a part out of a program: an op, a layer, or what one output needs.
+
+    The result runs by itself. Values that the part reads from elsewhere become inputs of the same
+    name, and values that others read outputs; constants come along. Types are those of one rank.
+
+    \b
+    Examples:
+      graphgen slice decode.pb --layer 3 -o layer3.pb
+      graphgen slice decode.pb --op %dot.17 --depth 2 -o dot.gg
+      graphgen slice decode.pb --output logits -o logits.hlo && graphgen run logits.hlo
+    """
+    from graphgen.analysis import inlined
+
+    given = [bool(op), layer is not None, output is not None]
+    if sum(given) != 1:
+        raise typer.BadParameter(
+            "exactly one is needed", param_hint="'--op', '--layer', '--output'"
+        )
+    if as_json and output_file == STANDARD:
+        raise typer.BadParameter("needs -o: standard output is the module", param_hint="'--json'")
+    check_form(output_file)
+    module = read_module(file)
+    function = inlined(module, choose_program(module, program))
+    part = _part(module, function, op or [], depth, layer, output)
+    made = part.function(function.name)
+    write_program(part, made, output_file)
+    if as_json:
+        inputs: list[Json] = [{"name": v.name, "type": v.type.text} for v in made.args]
+        outputs: list[Json] = [{"name": n, "type": v.type.text} for n, v in made.outputs]
+        write_json({"file": output_file, "ops": made.block.size, "inputs": inputs,
+                    "outputs": outputs})  # fmt: skip
+
+
+def _part(
+    module: Module,
+    function: Function,
+    names: list[str],
+    depth: int,
+    layer: str | None,
+    output: str | None,
+) -> Module:
+    from passes.debug.slice import ops_below, ops_called, ops_of_layer, sliced
+
+    if names:
+        return sliced(module, function, ops_called(function, names, depth))
+    if layer is not None:
+        return sliced(module, function, ops_of_layer(function, layer))
+    known = [name for name, _ in function.outputs]
+    wanted = output or ""
+    ops = ops_below(function, wanted)
+    return sliced(module, function, ops, wanted if wanted in known else known[int(wanted)])

@@ -1,0 +1,201 @@
+"""A part of a program as a program of its own: ops by name, a layer, or what an output needs."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from graphgen.analysis.layers import layers_of
+from graphgen.errors import GraphgenError
+from graphgen.ir import RANK, Function, Module, Op, Role, Value, entry
+from graphgen.text.printer import value_names
+
+# What is copied into a slice rather than cut at, it costs nothing and says what is meant; and what
+# is, where it does no more than spread that.
+_PLAIN = frozenset(("constant", "iota"))
+_SPREADS = frozenset(("broadcast_in_dim", "convert", "reshape"))
+
+
+def ops_called(function: Function, names: Iterable[str], depth: int = 0) -> set[Op]:
+    """The ops that make the values called ``names``, and what these read, ``depth`` ops upwards.
+
+    Args:
+        function: the program.
+        names: with or without ``%``; as printed.
+        depth: how far up; 0 for the ops alone.
+
+    Raises:
+        GraphgenError: GG0202 for a name that no op's result has, with the nearest.
+    """
+    known = {name: value for value, name in value_names(function).items()}
+    found: set[Op] = set()
+    for name in names:
+        value = known.get("%" + name.removeprefix("%"))
+        if value is None or value.op is None:
+            from difflib import get_close_matches
+
+            what = "is an argument" if value is not None else "is not made"
+            near = get_close_matches(f"%{name.removeprefix('%')}", known, n=3)
+            hint = f"did you mean {' or '.join(near)}?" if near else ""
+            raise GraphgenError("GG0202", f"{name} {what} in @{function.name}", help=hint)
+        found.add(value.op)
+    edge = set(found)
+    for _ in range(depth):
+        edge = {value.op for op in edge for value in op.operands if value.op is not None} - found
+        found |= edge
+    return found
+
+
+def ops_of_layer(function: Function, layer: str) -> set[Op]:
+    """The ops of a layer, by its name or its number (GG0202 naming those there are)."""
+    layers = layers_of(function)
+    for name, ops in layers.items():
+        if layer == name or (layer.isdigit() and name.rpartition(".")[2] == layer):
+            return set(ops)
+    known = list(layers)
+    shown = f"{known[0]} to {known[-1]}" if known else "none"
+    raise GraphgenError(
+        "GG0202", f"@{function.name} has no layer '{layer}'", help=f"it has {shown}"
+    )
+
+
+def ops_below(function: Function, output: str) -> set[Op]:
+    """Everything that an output needs, by name or position (GG0202 naming those there are)."""
+    names = [name for name, _ in function.outputs]
+    if output not in names and not (output.isdigit() and int(output) < len(names)):
+        shown = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
+        what = f"@{function.name} has no output '{output}'"
+        raise GraphgenError("GG0202", what, help=f"it has {shown}")
+    value = function.outputs[names.index(output) if output in names else int(output)][1]
+    work = [value.op] if value.op is not None else []
+    found = set(work)
+    while work:
+        above = {v.op for v in work.pop().operands if v.op is not None} - found
+        found |= above
+        work += above
+    return found
+
+
+def sliced(module: Module, function: Function, ops: Collection[Op], only: str = "") -> Module:
+    """A module that computes these ops.
+
+    What they read from elsewhere becomes an input of the same name, or stays what it was in the
+    interface; constants come along. What is read elsewhere or handed back becomes an output. Types
+    are those of one rank.
+
+    Args:
+        module: for its interface.
+        function: without calls; see :func:`graphgen.analysis.inlined`.
+        ops: some of its ops.
+        only: the name of the only output wanted, of those that the program has; empty for all.
+
+    Raises:
+        GraphgenError: GG0304 when there is nothing to compute.
+    """
+    if not ops:
+        raise GraphgenError("GG0304", f"a slice of @{function.name} without any op")
+    made = Module(f"{module.name}.slice", module.level, dict(module.mesh))
+    target = made.add(Function(function.name, function.phase or "main", dict(function.dims)))
+    return _Cut(module, function, made, target).cut(ops, only)
+
+
+class _Cut:
+    def __init__(self, module: Module, source: Function, made: Module, target: Function) -> None:
+        self.module = module
+        self.source = source
+        self.made = made
+        self.target = target
+        self.names = {value: name[1:] for value, name in value_names(source).items()}
+        self.copies: dict[Value, Value] = {}
+
+    def cut(self, ops: Collection[Op], only: str) -> Module:
+        wanted = {op for op in self.source.block if op in ops}
+        inside = wanted | self.plain(wanted)
+        self.arguments(inside)
+        for op in self.source.block:
+            if op in inside:
+                self.copy(op)
+        self.outputs(wanted, only)
+        self.rows()
+        return self.made
+
+    def plain(self, wanted: set[Op]) -> set[Op]:
+        """Constants that the ops read, through whatever spreads them."""
+        known: set[Op] = set()
+        for op in self.source.block:
+            above = [value.op for value in op.operands]
+            if op.name in _PLAIN or (op.name in _SPREADS and all(item in known for item in above)):
+                known.add(op)
+        work = [v.op for op in wanted for v in op.operands if v.op is not None and v.op in known]
+        found = set(work)
+        for op in reversed(self.source.block):
+            if op in found:
+                found.update(value.op for value in op.operands if value.op is not None)
+        return found
+
+    def arguments(self, inside: set[Op]) -> None:
+        """Arguments in the order they had, then the values that are cut at, in program order."""
+        read = {value: None for op in self.source.block if op in inside for value in op.operands}
+        cut = [value for value in read if value.op is not None and value.op not in inside]
+        for value in [*[v for v in self.source.args if v in read], *cut]:
+            name = self.names[value]
+            # A digit is a name the text gives to what has none.
+            name = f"value.{name}" if name.isdigit() else name
+            self.copies[value] = self.target.block.add_arg(value.type, name)
+
+    def copy(self, op: Op) -> None:
+        operands = tuple([self.copies[value] for value in op.operands])
+        types = [result.type for result in op.results]
+        names = [result.name for result in op.results]
+        copy = Op(op.name, operands, types, op.attrs, op.loc, names)
+        self.target.block.append(copy)
+        self.copies.update(zip(op.results, copy.results, strict=True))
+
+    def outputs(self, wanted: set[Op], only: str) -> None:
+        taken = {value.name or "" for value in self.target.args}
+        states = {row.name for row in self.module.entries(Role.STATE)}
+        for name, value in self.source.outputs:
+            if value.op in wanted and only in ("", name):
+                kept = name in states and self.target.arg(name) is not None
+                self.target.outputs.append(
+                    (name if kept else _free(name, taken), self.copies[value])
+                )
+                taken.add(name)
+        if only:
+            return
+        for op in self.source.block:
+            for value in op.results if op in wanted else ():
+                if any(user not in wanted for user in value.users) and not self.source.returns(
+                    value
+                ):
+                    name = self.names[value]
+                    name = _free(f"value.{name}" if name.isdigit() else name, taken)
+                    self.target.outputs.append((name, self.copies[value]))
+        if not self.target.outputs:
+            last = [value for op in self.source.block if op in wanted for value in op.results][-1]
+            self.target.outputs.append((_free("result", taken), self.copies[last]))
+
+    def rows(self) -> None:
+        given = dict(self.target.outputs)
+        for value in self.target.args:
+            name = value.name or ""
+            row = self.module.interface.get(name)
+            if name == RANK and row is None:
+                continue
+            role = row.role if row is not None else Role.INPUT
+            if role is Role.OUTPUT or (role is Role.STATE and name not in given):
+                role = Role.INPUT
+            # What made a prepared weight is not here.
+            role = Role.WEIGHT if role is Role.PARAM else role
+            self.made.interface[name] = entry(role, name, value.type)
+        for name, value in self.target.outputs:
+            if name not in self.made.interface:
+                self.made.interface[name] = entry(Role.OUTPUT, name, value.type)
+
+
+def _free(wanted: str, taken: set[str]) -> str:
+    found, count = wanted, 0
+    while found in taken:
+        count += 1
+        found = f"{wanted}.out{count if count > 1 else ''}"
+    taken.add(found)
+    return found
