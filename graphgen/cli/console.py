@@ -6,7 +6,7 @@ import json
 import math
 import os
 import sys
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Protocol, TextIO
 
@@ -15,7 +15,7 @@ import typer
 from graphgen.errors import GraphgenError
 
 # What JSON output is made of.
-Json = None | bool | int | float | str | Sequence["Json"] | dict[str, "Json"]
+Json = None | bool | int | float | str | Sequence["Json"] | Mapping[str, "Json"]
 
 
 def colored(stream: TextIO) -> bool:

@@ -64,6 +64,7 @@ COMMANDS: Final[Mapping[str, Entry]] = {
     "explain": Entry(
         "graphgen.cli.explain", "explain", "Say why a pass did, or did not, rewrite something."
     ),
+    "trace": Entry("graphgen.cli.trace", "trace", "Show all that passes did, as a page of HTML."),
     "why": Entry("graphgen.cli.why", "why", "Tell one value's history through the passes."),
     "repro": Entry("graphgen.cli.repro", "repro", "Replay a pass that failed."),
     "lower": Entry(

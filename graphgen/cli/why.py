@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from graphgen.cli.console import Json, write_json, write_stdout
+from graphgen.cli.trace import stablehlo_places
 from graphgen.errors import GraphgenError
 
 if TYPE_CHECKING:
-    from graphgen.ir import Module, Op, Value
+    from graphgen.ir import Op, Value
     from passes.debug.history import Event, History
     from passes.debug.recording import Recording
 
@@ -68,7 +69,7 @@ def why(
     if program and not lowered:
         module.function(program)
     recording = record(module, parse(pipeline))
-    lines = _lines(recording.module)
+    lines = stablehlo_places(recording.module)
     if lowered:
         found = backward(recording, _lowered_value(recording, lines, value, program))
     else:
@@ -77,19 +78,6 @@ def why(
         write_json(_json(found, recording, lines))
     else:
         write_stdout(_text(found, recording, lines, most))
-
-
-def _lines(module: Module) -> Lines:
-    """Where ops are in the StableHLO of their programs; empty for what cannot be lowered."""
-    if module.level != "target":
-        return {}
-    from lowering.stablehlo import stablehlo_lines
-
-    found: dict[Op, tuple[str, int, str]] = {}
-    for function in module.programs():
-        for op, (number, text) in stablehlo_lines(module, function).items():
-            found[op] = (function.name, number, text)
-    return found
 
 
 def _lowered_value(recording: Recording, lines: Lines, text: str, program: str) -> Value:

@@ -9,13 +9,37 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from graphgen.ir import Module, Op, Value
-from graphgen.text.printer import op_text
+from graphgen.analysis.work import Work, sum_bytes, total
+from graphgen.ir import Dim, Function, Module, Op, Value
+from graphgen.ops import OPS
+from graphgen.text.printer import op_text, print_interface
 from passes.core import Pass, run_pipeline
 from passes.core.fuel import labels
 from passes.core.journal import Application, Journal, Miss, Seen, see
 from passes.core.watch import PassReport, Step, Watcher
 from passes.debug.stable_names import StableNames
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What one call of a program takes on one rank.
+
+    Attributes:
+        work: of all its ops.
+        collectives: how many there are.
+        sent: bytes of their operands.
+    """
+
+    work: Work
+    collectives: int
+    sent: Dim
+
+
+def cost_of(function: Function) -> Cost:
+    """The cost of a program as it is now."""
+    spoken = [op for op in function.block if OPS[op.name].collective]
+    sent = sum_bytes(value.type for op in spoken for value in op.operands)
+    return Cost(total(function.block), len(spoken), sent)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +52,8 @@ class Picture:
         args: of each function.
         outputs: of each function.
         names: ``%name`` of each value, the same as before the pass where it was there.
+        head: the module's head and interface, as lines.
+        costs: of each program.
     """
 
     level: str
@@ -35,6 +61,8 @@ class Picture:
     args: Mapping[str, Sequence[Value]]
     outputs: Mapping[str, Sequence[tuple[str, Value]]]
     names: Mapping[Value, str]
+    head: Sequence[str]
+    costs: Mapping[str, Cost]
 
     def places(self) -> dict[Value, tuple[str, Seen | None]]:
         """For each value, its function, and the picture of its op; ``None`` for an argument."""
@@ -58,6 +86,8 @@ def picture(module: Module, names: StableNames) -> Picture:
         {name: tuple(function.args) for name, function in functions},
         {name: tuple(function.outputs) for name, function in functions},
         named,
+        [line for line in print_interface(module).splitlines() if not line.startswith("  meta ")],
+        {function.name: cost_of(function) for function in module.programs()},
     )
 
 

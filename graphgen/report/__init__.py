@@ -1,0 +1,7 @@
+"""Reports for people: pages of HTML that hold everything they show."""
+
+from __future__ import annotations
+
+from graphgen.report.page import Json, trace_page
+
+__all__ = ["Json", "trace_page"]

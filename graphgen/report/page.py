@@ -1,0 +1,33 @@
+"""One self-contained page of HTML: template, style, script and data in one file, no network."""
+
+from __future__ import annotations
+
+import html
+import json
+from collections.abc import Mapping, Sequence
+from importlib.resources import files
+
+# What JSON is made of.
+Json = None | bool | int | float | str | Sequence["Json"] | Mapping[str, "Json"]
+
+
+def trace_page(title: str, data: Json) -> str:
+    """The page of ``graphgen trace``.
+
+    Args:
+        title: of the page.
+        data: of ``passes.debug.report``.
+    """
+    folder = files("graphgen.report") / "trace"
+    page, style, script = (
+        (folder / name).read_text(encoding="utf-8") for name in ("page.html", "page.css", "page.js")
+    )
+    # Inside a script element only "</" and "<!--" could end or change it.
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
+    parts = {"title": html.escape(title), "style": style, "script": script, "data": text}
+    head, *rest = page.split("{{")
+    out = [head]
+    for piece in rest:
+        name, _, plain = piece.partition("}}")
+        out += [parts[name], plain]
+    return "".join(out)

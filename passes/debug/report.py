@@ -1,0 +1,242 @@
+"""What a recording of a pipeline has to tell, as plain data: passes, diffs, rewrites, provenance.
+
+Identical layers are told once: rewrites that differ in the number of a layer only are one entry
+with all their places, and diffs show one layer for all that are alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from graphgen.analysis.layers import scope_of
+from graphgen.ir import Op, Value
+from graphgen.report import Json
+from passes.core.journal import Application, Miss
+from passes.core.relation import EQUAL
+from passes.debug.folding import Folding, fold, folded_lines, numberless
+from passes.debug.recording import Picture, Recording, Stage, StageNames, text_of
+from passes.debug.text_diff import changes
+
+# For an op of the module at the end: program, line in its lowered text, and the line.
+Lowered = Mapping[Op, tuple[str, int, str]]
+# What a value is known to come from is told up to so many ops.
+_MOST_ORIGINS = 12
+
+
+def report(recording: Recording, lowered: Lowered) -> dict[str, Json]:
+    """Everything there is to tell about a run.
+
+    Args:
+        recording: of a pipeline.
+        lowered: where ops of the module at the end are in its lowered form; may be empty.
+    """
+    folding = fold(recording)
+    stages: list[Json] = []
+    before = _texts(recording.start, folding)
+    for stage in recording.stages:
+        after = _texts(stage.after, folding)
+        stages.append(_stage(stage, _diff(before, after)))
+        before = after
+    return {
+        "module": recording.module.name,
+        "start": {
+            "level": recording.start.level,
+            "ops": sum(map(len, recording.start.ops.values())),
+            "cost": _costs(recording.start),
+        },
+        "stages": stages,
+        "layers": _layers(folding),
+        **_Provenance(recording, folding, lowered).facts(),
+    }
+
+
+def _layers(folding: Folding) -> list[Json]:
+    shown = dict.fromkeys(folding.shown.values())
+    return [{"layer": layer, "like": folding.alike(layer)} for layer in shown]
+
+
+def _texts(picture: Picture, folding: Folding) -> dict[str, list[str]]:
+    head = [line for line in picture.head if not _of_hidden(line, folding)]
+    texts = {"interface": head}
+    for name in picture.ops:
+        texts[f"@{name}"] = folded_lines(picture, name, folding)
+    return texts
+
+
+def _of_hidden(line: str, folding: Folding) -> bool:
+    """Whether a row of the interface belongs to a layer that another one stands for."""
+    from passes.debug.folding import layer_of_name
+
+    _, percent, rest = line.partition("%")
+    return bool(percent) and folding.hides(layer_of_name(rest.split(" ")[0]))
+
+
+def _diff(before: Mapping[str, list[str]], after: Mapping[str, list[str]]) -> list[Json]:
+    return [
+        {"part": hunk.part, "lines": hunk.lines, "again": hunk.again}
+        for hunk in changes(before, after)
+    ]
+
+
+def _stage(stage: Stage, diff: list[Json]) -> dict[str, Json]:
+    report = stage.report
+    return {
+        "label": stage.label,
+        "name": report.name,
+        "ms": round(report.seconds * 1e3, 3),
+        "ops": [report.ops_before, report.ops_after],
+        "level": stage.after.level,
+        "applications": report.applications,
+        "remarks": list(report.remarks),
+        "cost": _costs(stage.after),
+        "diff": diff,
+        "rewrites": _rewrites(stage),
+        "misses": _misses(stage.misses),
+    }
+
+
+def _costs(picture: Picture) -> list[Json]:
+    """Numbers, or polynomials as text where sizes are symbols."""
+    return [
+        {
+            "program": name,
+            "flops": _number(cost.work.flops),
+            "bytes": _number(cost.work.bytes),
+            "collectives": cost.collectives,
+            "sent": _number(cost.sent),
+        }
+        for name, cost in picture.costs.items()
+    ]
+
+
+def _number(size: object) -> Json:
+    return size if isinstance(size, int) else str(size)
+
+
+def _rewrites(stage: Stage) -> list[Json]:
+    """Rewrites in order of the first of each kind, with the places of all of the kind."""
+    groups: dict[object, list[Application]] = {}
+    for item in stage.applications:
+        groups.setdefault(_kind(item), []).append(item)
+    names = stage.names()
+    return [_rewrite(group, names) for group in groups.values()]
+
+
+def _kind(item: Application) -> object:
+    """What is the same in rewrites that differ in the layer they are made in only."""
+    ops = [(seen.op.name, seen.op.attrs, seen.types) for seen in (*item.before, *item.after)]
+    scope = numberless(item.loc.scope)
+    return numberless(item.rule), item.function, scope, item.source, len(item.before), *ops
+
+
+def _rewrite(group: Sequence[Application], names: StageNames) -> dict[str, Json]:
+    first = group[0]
+    relations = dict.fromkeys(str(how) for _, _, how in first.replaced if how is not EQUAL)
+    after = [text_of(seen, names) for seen in first.after]
+    stays = [f"{names[new]} : {new.type.text}" for _, new, _ in first.replaced]
+    return {
+        "rule": first.rule,
+        "source": first.source,
+        "function": first.function,
+        "scope": first.loc.scope,
+        "loc": f"{first.loc.file}:{first.loc.line}",
+        "relations": list(relations),
+        "before": [text_of(seen, names) for seen in first.before],
+        "after": after or stays,
+        "places": [[item.number, item.loc.scope] for item in group],
+    }
+
+
+def _misses(misses: Sequence[Miss]) -> list[Json]:
+    """For each rule, place and reason one near miss, those that got furthest first."""
+    groups: dict[object, list[Miss]] = {}
+    for miss in misses:
+        key = (miss.rule, miss.function, numberless(miss.loc.scope), miss.no.reason)
+        groups.setdefault(key, []).append(miss)
+    ordered = sorted(groups.values(), key=lambda group: -group[0].no.depth)
+    ordered.sort(key=lambda group: group[0].rule)
+    return [
+        {
+            "rule": group[0].rule,
+            "reason": group[0].no.reason,
+            "at": f"%{at.name or (at.op.name if at.op else '?')}" if at is not None else "",
+            "function": group[0].function,
+            "scope": group[0].loc.scope,
+            "loc": f"{group[0].loc.file}:{group[0].loc.line}",
+            "root": group[0].root,
+            "count": len(group),
+        }
+        for group in ordered
+        for at in [group[0].no.at]
+    ]
+
+
+@dataclass(slots=True)
+class _Provenance:
+    """Source lines, the ops they wrote, and the ops these became.
+
+    Attributes:
+        origins: for each value, the ops of the given module it comes from.
+    """
+
+    recording: Recording
+    folding: Folding
+    lowered: Lowered
+    origins: dict[Value, frozenset[Op]] = field(default_factory=dict[Value, frozenset[Op]])
+
+    def facts(self) -> dict[str, Json]:
+        """Ops of the given module with their sources, and those at the end with their origins."""
+        start, end = self.recording.start, self.recording.end
+        numbers: dict[Op, int] = {}
+        ops: list[Json] = []
+        for function, seen in start.ops.items():
+            for item in seen:
+                op = item.op
+                self.origins.update(dict.fromkeys(op.results, frozenset([op])))
+                if not self.folding.hides(scope_of(op)):
+                    numbers[op] = len(ops)
+                    source = f"{op.loc.file}:{op.loc.line}" if op.loc.line else ""
+                    text = text_of(item, start.names)
+                    ops.append(
+                        {"fn": function, "text": text, "source": source, "scope": op.loc.scope}
+                    )
+        for stage in self.recording.stages:
+            self._stage(stage)
+        return {"ops": ops, "lowered": self._ends(end, numbers)}
+
+    def _stage(self, stage: Stage) -> None:
+        for old, new in stage.copies:
+            self._comes(new, [old])
+        for item in stage.applications:
+            for old, new, _ in item.replaced:
+                self._comes(new, [old])
+            whole = [value for seen in item.before for value in seen.op.results]
+            for op in item.created:
+                for value in op.results:
+                    if value not in self.origins:
+                        self._comes(value, whole)
+
+    def _comes(self, new: Value, olds: Sequence[Value]) -> None:
+        found = self.origins.get(new, frozenset())
+        for old in olds:
+            if len(found) >= _MOST_ORIGINS:
+                break
+            found |= self.origins.get(old, frozenset())
+        self.origins[new] = found
+
+    def _ends(self, end: Picture, numbers: Mapping[Op, int]) -> list[Json]:
+        """The ops at the end, in layers that are shown."""
+        found: list[Json] = []
+        # Programs first: they are what is asked about.
+        for function in sorted(end.ops, key=lambda name: name not in end.costs):
+            for item in end.ops[function]:
+                op = item.op
+                if self.folding.hides(scope_of(op)):
+                    continue
+                home, line, text = self.lowered.get(op, (function, 0, text_of(item, end.names)))
+                origins = self.origins.get(op.results[0], frozenset())
+                known = sorted([numbers[each] for each in origins if each in numbers])
+                via = list(op.loc.via)
+                found.append({"fn": home, "line": line, "text": text, "from": known, "via": via})
+        return found
