@@ -1,28 +1,38 @@
-"""How a value is laid over a mesh: which axis splits which dimension, and which sums are owed."""
+"""How a value is laid over a mesh: which axes split which dimension, and which sums are owed."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from graphgen.errors import GraphgenError
+
+# How the text marks a combination that is owed, by kind of reduction.
+_MARKS = {"add": "+", "maximum": ">", "minimum": "<"}
+_KINDS = {mark: kind for kind, mark in _MARKS.items()}
+_AXIS = re.compile(r"[^\s{},*+<>-]+")
+# The axes that split one dimension, the outermost cut first.
+Axes = tuple[str, ...]
 
 
 class Sharding:
     """One layout, interned by :func:`sharding`.
 
     Attributes:
-        dims: per dimension the mesh axis that splits it, or ``None``.
-        partial: mesh axes over which the value is a sum not yet taken (an all-reduce is owed).
-        text: as printed, e.g. ``{-,tp}`` or ``{-,-+tp}`` for a partial sum.
+        dims: per dimension the mesh axes that split it, the outermost cut first; empty for whole.
+        partial: mesh axes over which the ranks' values are still to be combined.
+        kind: how: ``add``, ``maximum`` or ``minimum``.
+        text: as printed, e.g. ``{-,tp}``, ``{dp*tp,-}``, or ``{-,-+tp}`` for a sum not yet taken.
     """
 
-    __slots__ = ("dims", "partial", "text")
+    __slots__ = ("dims", "kind", "partial", "text")
 
-    def __init__(self, dims: tuple[str | None, ...], partial: tuple[str, ...]) -> None:
+    def __init__(self, dims: tuple[Axes, ...], partial: Axes, kind: str) -> None:
         self.dims = dims
         self.partial = partial
-        owed = "".join(f"+{axis}" for axis in partial)
-        self.text = "{" + ",".join(axis or "-" for axis in dims) + owed + "}"
+        self.kind = kind
+        owed = "".join(f"{_MARKS[kind]}{axis}" for axis in partial)
+        self.text = "{" + ",".join("*".join(axes) or "-" for axes in dims) + owed + "}"
 
     def __repr__(self) -> str:
         return self.text
@@ -33,38 +43,61 @@ class Sharding:
         return not self.partial and not any(self.dims)
 
     @property
-    def split(self) -> tuple[int, str] | None:
-        """``(dimension, axis)`` of the split dimension, ``None`` where nothing is split."""
-        for index, axis in enumerate(self.dims):
-            if axis:
-                return index, axis
-        return None
+    def axes(self) -> Axes:
+        """Every axis that splits a dimension."""
+        return tuple(axis for axes in self.dims for axis in axes)
 
 
-_interned: dict[tuple[tuple[str | None, ...], tuple[str, ...]], Sharding] = {}
+_interned: dict[tuple[tuple[Axes, ...], Axes, str], Sharding] = {}
 
 
-def sharding(dims: Iterable[str | None], partial: Iterable[str] = ()) -> Sharding:
-    """The interned :class:`Sharding`; an axis may be used once (GG0104)."""
-    key = (tuple(dims), tuple(sorted(partial)))
+def sharding(
+    dims: Iterable[str | Axes | None], partial: Iterable[str] = (), kind: str = "add"
+) -> Sharding:
+    """The interned :class:`Sharding`.
+
+    Args:
+        dims: per dimension an axis, several axes, or ``None`` (or no axes) for whole.
+        partial: axes over which a combination is owed.
+        kind: which combination.
+
+    Raises:
+        GraphgenError: GG0104 when an axis is used twice.
+    """
+    cuts = tuple((item,) if isinstance(item, str) else item or () for item in dims)
+    owed = tuple(sorted(partial))
+    key = (cuts, owed, kind if owed else "add")
     found = _interned.get(key)
     if found is None:
-        axes = [axis for axis in key[0] if axis] + list(key[1])
+        axes = [axis for cut in cuts for axis in cut] + list(owed)
         if len(set(axes)) != len(axes):
-            raise GraphgenError("GG0104", f"a mesh axis is used twice in {list(key[0])}")
+            raise GraphgenError("GG0104", f"a mesh axis is used twice in {Sharding(*key).text}")
         found = _interned[key] = Sharding(*key)
     return found
 
 
 def replicated(rank: int) -> Sharding:
     """Every rank holds the whole value of this rank (number of dimensions)."""
-    return sharding((None,) * rank)
+    return sharding(((),) * rank)
 
 
 def parse_sharding(text: str) -> Sharding:
-    """Read ``{-,tp}`` or ``{-,-+tp}`` back (GG0104 otherwise)."""
+    """Read ``{-,tp}``, ``{dp*tp,-}`` or ``{-,-+tp}`` back (GG0104 otherwise)."""
     if not (text.startswith("{") and text.endswith("}")):
         raise GraphgenError("GG0104", f"'{text}' is not a sharding", help="write e.g. {-,tp}")
-    body, *partial = text[1:-1].split("+")
-    dims = [None if item == "-" else item for item in body.split(",")] if body else []
-    return sharding(dims, partial)
+    inner = text[1:-1]
+    marks = [mark for mark in _KINDS if mark in inner]
+    if len(marks) > 1:
+        raise GraphgenError("GG0104", f"'{text}' owes two kinds of combination")
+    body, *partial = inner.split(marks[0]) if marks else [inner]
+    dims = [_parse_axes(item, text) for item in body.split(",")] if body else []
+    return sharding(dims, partial, _KINDS[marks[0]] if marks else "add")
+
+
+def _parse_axes(item: str, text: str) -> Axes:
+    if item == "-":
+        return ()
+    axes = tuple(item.split("*"))
+    if not all(map(_AXIS.fullmatch, axes)):
+        raise GraphgenError("GG0104", f"'{text}' is not a sharding", help="write e.g. {-,tp}")
+    return axes

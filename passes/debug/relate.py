@@ -135,7 +135,7 @@ def _forward(step: Relation, parts: Parts, mesh: Mesh) -> Parts:
         case Shard():
             return [_slice(step.layout, part, rank, mesh) for rank, part in enumerate(parts)]
         case Partial():
-            owed = sharding((None,) * parts[0].ndim, (step.axis,))
+            owed = sharding(((),) * parts[0].ndim, (step.axis,))
             return [_slice(owed, part, rank, mesh) for rank, part in enumerate(parts)]
         case Quantized():
             return [part / _scale(step, part, mesh) for part in parts]
@@ -150,7 +150,7 @@ def _backward(step: Relation, parts: Parts, mesh: Mesh) -> Parts:
         case Shard():
             return _joined(step.layout, parts, mesh)
         case Partial():
-            return _joined(sharding((None,) * parts[0].ndim, (step.axis,)), parts, mesh)
+            return _joined(sharding(((),) * parts[0].ndim, (step.axis,)), parts, mesh)
         case Quantized():
             return [part * _scale(step, part, mesh) for part in parts]
         case Equal() | DontCare():
@@ -198,18 +198,20 @@ def _slice(layout: Sharding, whole: Array, rank: int, mesh: Mesh) -> Array:
     if len(layout.dims) != whole.ndim:
         what = f"the layout {layout.text} is not one of a tensor {list(whole.shape)}"
         raise GraphgenError("GG0302", what)
-    for dim, axis in enumerate(layout.dims):
-        if axis is None:
-            continue
+    for dim, axis in [(dim, axis) for dim, axes in enumerate(layout.dims) for axis in axes]:
         place, count = mesh.place(rank, axis), mesh.size(axis)
         if whole.shape[dim] % count:
             what = f"{whole.shape[dim]} of dim {dim} do not divide over {count} ranks"
             raise GraphgenError("GG0302", what)
         size = whole.shape[dim] // count
         whole = np.take(whole, range(place * size, (place + 1) * size), dim)
-    if any(mesh.place(rank, axis) for axis in layout.partial):
+    # Of a maximum or a minimum every rank may hold all.
+    if layout.kind == "add" and any(mesh.place(rank, axis) for axis in layout.partial):
         return np.zeros_like(whole)
     return whole
+
+
+_COMBINES = {"add": np.sum, "maximum": np.max, "minimum": np.min}
 
 
 def _joined(layout: Sharding, parts: Parts, mesh: Mesh) -> Parts:
@@ -218,11 +220,12 @@ def _joined(layout: Sharding, parts: Parts, mesh: Mesh) -> Parts:
     def gather(dim: int) -> Callable[[Sequence[Array]], Array]:
         return lambda ours: np.concatenate(list(ours), dim)
 
-    for dim, axis in enumerate(layout.dims):
-        if axis is not None:
+    for dim, axes in enumerate(layout.dims):
+        for axis in reversed(axes):
             parts = _along(parts, axis, mesh, gather(dim))
+    combine = _COMBINES[layout.kind]
     for axis in layout.partial:
-        parts = _along(parts, axis, mesh, lambda ours: np.sum(np.stack(list(ours)), 0))
+        parts = _along(parts, axis, mesh, lambda ours: combine(np.stack(list(ours)), axis=0))
     return parts
 
 

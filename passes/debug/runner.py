@@ -123,12 +123,12 @@ class Runner:
         outcome: Outcome = {}
         for name, _ in function.outputs:
             parts = [result[name] for result in results]
+            whole = self._unpack(function, name, parts, call)
             if self.module.interface[name].role is Role.STATE:
                 for states, part in zip(self._states, parts, strict=True):
                     states[name] = part
-                outcome[name] = self._unpack(function, name, parts)
+                outcome[name] = whole
             else:
-                whole = self._whole(function, parts)
                 outcome[name] = whole if call.active is None else whole[list(call.active)]
         states = frozenset(row.name for row in self.module.entries(Role.STATE))
         return Ran(call, self._inlined(function), given, results, outcome, states)
@@ -140,11 +140,12 @@ class Runner:
             return parts[0] if len(parts) == 1 else np.stack(parts)
         return max(parts, key=lambda part: _distance(part, parts[0]))
 
-    def _unpack(self, program: Function, name: str, parts: list[Array]) -> Array:
+    def _unpack(self, program: Function, name: str, parts: list[Array], call: Call) -> Array:
         row = self.module.interface[name]
         if not row.unpack:
             return self._whole(program, parts)
-        function = self._bind(self.module.function(row.unpack), self.script.dims)
+        dims = {**self.script.dims, **call.dims}
+        function = self._bind(self.module.function(row.unpack), dims)
         needed = function.args[0].type.dims[0]
         return evaluate(function, {"parts": np.stack(parts[:needed])}, self.arithmetic)["whole"]
 

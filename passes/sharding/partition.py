@@ -10,8 +10,6 @@ from graphgen.build import Builder
 from graphgen.errors import GraphgenError
 from graphgen.ir import (
     RANK,
-    AttrValue,
-    Dim,
     Entry,
     Function,
     Loc,
@@ -19,33 +17,45 @@ from graphgen.ir import (
     Op,
     Role,
     Sharding,
-    TensorType,
     Value,
     replicated,
     sharding,
     tensor,
 )
 from graphgen.ir.dtype import s32
+from graphgen.ir.loc import UNKNOWN
 from passes.core import Pass, Rewriter, register
-from passes.core.packing import repack
-from passes.fusion.prepared import PreparedValues
-from passes.sharding.rules import ELEMENTWISE, CarryError, carry, carry_whole
-
-# Attributes that hold a result's shape, so that they shrink with it.
-_SHAPE_ATTRS = {"reshape": "shape", "broadcast_in_dim": "shape", "iota": "shape"}
+from passes.sharding.forms import Here, emit_part
+from passes.sharding.interface import split_row
+from passes.sharding.mesh import Mesh, check_divides, local_shape, mesh_of
+from passes.sharding.plan import Plan, asked, make_plans
+from passes.sharding.routes import Routes
+from passes.sharding.search import Choice, Search
+from passes.sharding.steps import LOCAL, SLICE, Step, emit_step
+from passes.sharding.strategies import whole_strategy
 
 
 @register
 @dataclass(frozen=True)
 class Partition(Pass):
-    """Per-rank shapes: split weights are cut by rank, sums over a split dimension all-reduced.
+    """Per-rank shapes: what was asked to be split is, and collectives bring it where it is read.
 
-    Shardings are carried forward from the annotated weights and states; an op that cannot go on is
-    refused by name. Every program takes ``%rank : s32[1]``. States keep their logical type in the
-    interface, with functions that cut and join them.
+    Layouts that somebody asked for, on rows of the interface or on values, are kept. How everything
+    in between is divided follows from the ops, forward and backward: the cheapest program is taken,
+    in bytes that a rank sends, where a collective and a rank's own work count as bytes too.
+    Where costs are equal, fewer collectives and then less work decide. Every program takes
+    ``%rank : s32[1]``. States keep their logical type in the interface, with functions that cut and
+    join them.
 
     What is made of weights alone is made of whole weights and cut where the rest of the program
     reads it: a fact about a whole tensor, such as its largest element, is the same on all ranks.
+
+    Options:
+        latency: bytes that a collective counts as, beside those it moves.
+        memory: bytes of its own memory that count as one that a rank sends; 0 compares what is
+            sent first, and work only where that is the same.
+        beam: most ways to go on that are remembered between two ops; more find a cheaper program
+            where many values are alive at once.
 
     Given:
         module @m level=canonical mesh=tp:2 {
@@ -105,20 +115,37 @@ f32[1,4]
     provides: ClassVar[tuple[str, ...]] = ("partitioned",)
     # A split sum is taken in another order.
     rounding: ClassVar[float] = 2e-2
+    latency: int = 1 << 23
+    memory: int = 4
+    beam: int = 256
 
     def run(self, module: Module, rewriter: Rewriter) -> None:
-        """Partition every program, then the interface."""
+        """Plan and partition every program, then the interface."""
+        mesh = mesh_of(module.mesh)
         for row in module.interface.values():
-            if not _taken(module, row):
-                _check_divides(module, row.name, row.physical, row.sharding)
-        for function in module.programs():
+            _check_row(module, mesh, row)
+        search = Search(mesh, Routes(mesh, self.latency, self.memory), self.beam)
+        for function, plan in make_plans(module, search).items():
             made = Function(function.name, phase=function.phase, dims=function.dims)
-            prepared = PreparedValues(module, function, {})
-            _Partitioner(module, function, made, rewriter, prepared).run()
+            _Partitioner(module, function, made, rewriter, plan, search.routes).run()
             module.functions[function.name] = made
-        for row in module.entries(Role.STATE):
-            if row.sharding and not row.sharding.replicated:
-                _pack_state(module, row)
+        for row in list(module.interface.values()):
+            split_row(module, mesh, row)
+        # Stopped half-way too, every program is one of a rank: what is left is whole on each.
+        module.level = self.gives
+
+
+def _check_row(module: Module, mesh: Mesh, row: Entry) -> None:
+    """The layout asked for must be one of the mesh and divide (GG0304)."""
+    layout = asked(row)
+    for axis in (*layout.axes, *layout.partial):
+        if axis not in mesh.axes:
+            raise GraphgenError("GG0304", f"{row.name}: the mesh has no axis '{axis}'")
+    if layout.partial:
+        what = f"{row.role.value} {row.name} cannot lie {layout.text}, a sum not yet taken"
+        raise GraphgenError("GG0304", what)
+    if not _taken(module, row):
+        check_divides(mesh, row.name, row.physical, layout)
 
 
 def _taken(module: Module, row: Entry) -> bool:
@@ -128,214 +155,170 @@ def _taken(module: Module, row: Entry) -> bool:
     return row.role is Role.WEIGHT and any(op.name == "take" for op in readers)
 
 
-def _check_divides(module: Module, name: str, type_: TensorType, layout: Sharding | None) -> None:
-    for size, axis in zip(type_.shape, layout.dims if layout else (), strict=False):
-        if axis is None:
-            continue
-        if axis not in module.mesh:
-            raise GraphgenError("GG0304", f"{name}: the mesh has no axis '{axis}'")
-        if not isinstance(size, int) or size % module.mesh[axis]:
-            raise GraphgenError(
-                "GG0304",
-                f"{name} {type_.text}: {size} does not divide over {axis} = {module.mesh[axis]}",
-                help="choose a degree that divides the heads and the intermediate size",
-            )
-
-
-def local_shape(module: Module, type_: TensorType, layout: Sharding) -> tuple[Dim, ...]:
-    """The shape one rank holds; split dimensions are known to divide."""
-    return tuple(
-        size // module.mesh[axis] if axis and isinstance(size, int) else size
-        for size, axis in zip(type_.shape, layout.dims, strict=True)
-    )
-
-
 @dataclass(slots=True)
 class _Partitioner:
     """Builds one program of a rank.
 
     Attributes:
-        prepared: which values of the source are made of weights alone.
-        values: by value of the source, the value of the target, whole where it is prepared.
-        parts: this rank's part of the prepared values that the rest of the program reads.
-        layouts: how each value of the source lies.
+        plan: how each op is divided.
+        whole: by value of the source, what every rank has of it before it is cut.
+        parts: by value of the source, what this rank has of it, in each layout made so far.
     """
 
     module: Module
     source: Function
     target: Function
     rewriter: Rewriter
-    prepared: PreparedValues
-    values: dict[Value, Value] = field(default_factory=dict[Value, Value])
-    parts: dict[Value, Value] = field(default_factory=dict[Value, Value])
-    layouts: dict[Value, Sharding] = field(default_factory=dict[Value, Sharding])
+    plan: Plan
+    routes: Routes
+    whole: dict[Value, Value] = field(default_factory=dict[Value, Value])
+    parts: dict[Value, dict[Sharding, Value]] = field(
+        default_factory=dict[Value, dict[Sharding, Value]]
+    )
+
+    @property
+    def mesh(self) -> Mesh:
+        """The ranks."""
+        return self.routes.mesh
 
     def run(self) -> None:
         """Arguments, ops, outputs."""
+        if not self.rewriter.exhausted:
+            self.rewriter.note(self.source, "program-of-a-rank")
         self.target.block.add_arg(tensor(s32, (1,)), RANK)
         for value in self.source.args:
             self.argument(value)
         for op in self.source.block:
-            self.op(op)
-        for name, value in self.source.outputs:
-            self.output(name, value)
-        self.rewriter.copied(self.values)
+            if op in self.plan.prepared:
+                self.prepare(op)
+            else:
+                self.op(op)
+        for (name, value), layout in zip(self.source.outputs, self.plan.outputs, strict=True):
+            self.target.outputs.append((name, self.part(value, layout, UNKNOWN)))
 
     def argument(self, value: Value) -> None:
-        """Weights come whole; states and inputs come as the rank holds them."""
+        """Inputs and weights come whole; states come as the rank holds them."""
         row = self.module.interface[value.name or ""]
-        layout = row.sharding or replicated(value.type.rank)
-        self.layouts[value] = layout
-        shape = value.type.shape
+        layout = asked(row)
         if row.role is Role.STATE:
-            shape = local_shape(self.module, value.type, layout)
-        self.values[value] = self.target.block.add_arg(tensor(value.dtype, shape), value.name or "")
+            shape = local_shape(self.mesh, value.type, layout)
+            arg = self.target.block.add_arg(tensor(value.dtype, shape), value.name or "")
+            self.parts[value] = {layout: arg}
+            self._deliver(value)
+        else:
+            self.whole[value] = self.target.block.add_arg(value.type, value.name or "")
+
+    def prepare(self, op: Op) -> None:
+        """An op on weights alone: as it is, on whole tensors."""
+        b = Builder(self.target, loc=op.loc)
+        operands = [self._whole(value, op.loc) for value in op.operands]
+        made = b.emit(op.name, operands, dict(op.attrs))
+        for old, new in zip(op.results, made.results, strict=True):
+            new.name = old.name
+            self.whole[old] = new
+
+    def _whole(self, value: Value, where: Loc) -> Value:
+        found = self.whole.get(value)
+        return found or self.part(value, replicated(value.type.rank), where)
 
     def op(self, op: Op) -> None:
-        """One op on local shapes, with the all-reduce it owes; on whole ones if it is prepared."""
-        whole = self.prepared.of_weights(op.results[0])
-        operands = [(self.values[v], self.layouts[v]) for v in op.operands]
-        if not whole:
-            operands = [(self._part(v, op.loc), self.layouts[v]) for v in op.operands]
-            if op.name in ELEMENTWISE:
-                operands = self._alike(op, operands)
-        layouts = self._carried(op, [layout for _, layout in operands], whole)
-        attrs = dict(op.attrs) if whole else self._local_attrs(op, layouts)
-        b = Builder(self.target, loc=op.loc)
-        made = b.emit(op.name, [value for value, _ in operands], attrs)
-        for old, new, layout in zip(op.results, made.results, layouts, strict=True):
+        """One op as planned, or whole on every rank once the fuel is used up."""
+        choice = self.plan.choices[op]
+        if not choice.strategy.whole and self.rewriter.exhausted:
+            whole = whole_strategy(op)
+            choice = Choice(whole, tuple((w,) for w in whole.wanted), ((),) * len(op.results))
+        operands: list[Value] = []
+        for value, targets in zip(op.operands, choice.acquired, strict=True):
+            found = [self.part(value, layout, op.loc) for layout in targets]
+            operands.append(found[-1])
+        strategy = choice.strategy
+        here = Here(Builder(self.target, loc=op.loc), self.mesh, self.target.args[0])
+        shapes = [
+            local_shape(self.mesh, value.type, layout)
+            for value, layout in zip(op.results, strategy.given, strict=True)
+        ]
+        made = emit_part(here, op, operands, strategy, shapes)
+        for old, new, layout in zip(op.results, made, strategy.given, strict=True):
             new.name = old.name
-            self.rewriter.copied({old: new})
-            settled = self._settle(b, new, layout)
-            self.values[old], self.layouts[old] = self._as_stated(old, settled, whole)
+            self.parts[old] = {layout: new}
+        for value, targets in zip(op.results, choice.delivered, strict=True):
+            self._keep_pinned(value, op.loc)
+            for layout in targets:
+                self.part(value, layout, op.loc)
+            self._deliver(value)
+        if not strategy.whole:
+            self.rewriter.note(self.target, "divide", made[0].op)
 
-    def _as_stated(
-        self, old: Value, made: tuple[Value, Sharding], whole: bool
-    ) -> tuple[Value, Sharding]:
-        """What every rank holds whole, cut if its value says how it lies; at once or when read."""
-        value, layout = made
-        if old.sharding is None or not layout.replicated:
-            return made
-        if whole:
-            return value, old.sharding
-        split = old.sharding.split
-        if split is None:
-            return made
-        b = Builder(self.target, loc=old.op.loc if old.op else None)
-        shape = local_shape(self.module, old.type, old.sharding)
-        return cut(b, value, self.target.args[0], split[0], shape), old.sharding
+    def _keep_pinned(self, value: Value, where: Loc) -> None:
+        """A value that was said to lie one way is there in that way only, for those who read it."""
+        pin = self.plan.pins.get(value)
+        if pin is not None:
+            self.parts[value] = {pin: self.part(value, pin, where)}
 
-    def _alike(
-        self, op: Op, operands: Sequence[tuple[Value, Sharding]]
-    ) -> list[tuple[Value, Sharding]]:
-        """The operands; one that only repeats along a split dimension repeats less often."""
-        out = list(operands)
-        split = next((layout for _, layout in out if not layout.replicated), None)
-        for index, (value, (_, layout)) in enumerate(zip(op.operands, operands, strict=True)):
-            spread = value.producer("broadcast_in_dim")
-            if split is None or not layout.replicated or spread is None:
-                continue
-            kept = spread.attrs.integers("dimensions")
-            if not any(axis and dim in kept for dim, axis in enumerate(split.dims)):
-                b = Builder(self.target, loc=spread.loc)
-                shape = local_shape(self.module, value.type, split)
-                (operand,) = spread.operands
-                part = self._part(operand, spread.loc)
-                out[index] = b.broadcast_in_dim(part, shape, kept), split
-        return out
+    def _deliver(self, value: Value) -> None:
+        """A value from outside is brought where it will leave the program."""
+        for layout in self.plan.delivered.get(value, ()):
+            self.part(value, layout, UNKNOWN)
 
-    def _carried(self, op: Op, operands: Sequence[Sharding], whole: bool) -> Sequence[Sharding]:
-        if whole:
-            return carry_whole(op, operands, self.module.mesh)
-        try:
-            return carry(op, operands, self.module.mesh)
-        except CarryError as error:
-            raise GraphgenError(
-                "GG0304", f"partition: {op.name}: {error}", where=repr(op.loc)
-            ) from error
+    def part(self, value: Value, layout: Sharding, where: Loc) -> Value:
+        """What this rank has of a value in a layout, brought there if it is not yet.
 
-    def _part(self, value: Value, where: Loc) -> Value:
-        """What this rank works with: its part of a prepared value, as IR for lift-weights to move.
-
-        It is cut where it is read first, which is ``where``.
+        A rank cuts where the part is read first, which is ``where``; collectives belong to the op
+        that made the value.
         """
-        split = self.layouts[value].split
-        if split is None or not self.prepared.of_weights(value):
-            return self.values[value]
-        if value not in self.parts:
-            b = Builder(self.target, loc=where.through(self.rewriter.pass_name))
-            b.made = list[Op]()
-            self.parts[value] = self._cut(b, self.values[value], self.layouts[value], split[0])
-            what = f"cut {value.name}" if value.name else "cut"
-            self.rewriter.note(self.target, what, self.parts[value].op, b.made)
-            self.rewriter.copied({value: self.parts[value]})
-        return self.parts[value]
+        parts = self.parts.get(value)
+        if parts is None:
+            parts = self.parts[value] = self._first_parts(value, where)
+            self._deliver(value)
+        if layout not in parts:
+            start = self.routes.best(value.type, parts, layout)
+            route = self.routes.find(value.type, start, layout)
+            assert route is not None, f"{value!r}: {start.text} cannot become {layout.text}"
+            made = parts[start]
+            for step in _merged(route.steps):
+                made = self._step(made, step, value, where)
+                parts[step.after] = made
+        return parts[layout]
 
-    def _cut(self, b: Builder, whole: Value, layout: Sharding, dim: int) -> Value:
-        """This rank's part; of a take its own blocks, so that it reads no others."""
-        rank, take = self.target.args[0], whole.producer("take")
-        if take is None or take.attrs.integer("dimension") != dim:
-            return cut(b, whole, rank, dim, local_shape(self.module, whole.type, layout))
+    def _first_parts(self, value: Value, where: Loc) -> dict[Sharding, Value]:
+        """A weight or an input as it was asked for, cut from the whole."""
+        whole, rank = self.whole[value], replicated(value.type.rank)
+        pin = self.plan.pins.get(value, rank)
+        if pin is rank:
+            return {rank: whole}
+        check_divides(self.mesh, value.name or "a value", value.type, pin)
+        take = whole.producer("take")
+        if take is not None and pin.dims[take.attrs.integer("dimension")]:
+            return {pin: self._own_blocks(take, pin, where)}
+        return {pin: self._step(whole, Step(SLICE, rank, pin), value, where)}
+
+    def _own_blocks(self, take: Op, layout: Sharding, where: Loc) -> Value:
+        """This rank's part of what is taken: its own blocks only, so that it reads no others."""
         operand, blocks = take.operands
-        along = sharding([layout.dims[dim]])
-        _check_divides(self.module, f"the blocks taken from {operand.name}", blocks.type, along)
-        mine = cut(b, blocks, rank, 0, local_shape(self.module, blocks.type, along))
-        return b.take(operand, mine, dim, take.attrs.integer("block"))
+        dim = take.attrs.integer("dimension")
+        along = sharding((layout.dims[dim],))
+        name = f"the blocks taken from {operand.name}"
+        check_divides(self.mesh, name, blocks.type, along)
+        mine = self._step(blocks, Step(SLICE, replicated(1), along), take.result, where)
+        b = Builder(self.target, loc=where.through(self.rewriter.pass_name))
+        taken = b.take(operand, mine, dim, take.attrs.integer("block"))
+        rest = sharding([() if at == dim else axes for at, axes in enumerate(layout.dims)])
+        if rest.replicated:
+            return taken
+        return self._step(taken, Step(SLICE, replicated(taken.type.rank), rest), taken, where)
 
-    def _local_attrs(self, op: Op, results: Sequence[Sharding]) -> dict[str, AttrValue]:
-        attrs = dict(op.attrs)
-        key = _SHAPE_ATTRS.get(op.name)
-        if key and not results[0].replicated:
-            attrs[key] = local_shape(self.module, op.result.type, results[0])
-        return attrs
-
-    def _settle(self, b: Builder, value: Value, layout: Sharding) -> tuple[Value, Sharding]:
-        """Take the sum a partial value owes, at once."""
-        if not layout.partial:
-            return value, layout
-        groups = (tuple(range(self.module.ranks)),)
-        b.loc = value.op.loc.through(self.rewriter.pass_name) if value.op else None
-        whole = b.all_reduce(value, groups)
-        made = [whole.op] if whole.op is not None else []
-        self.rewriter.note(self.target, "all-reduce", value.op, made)
-        return whole, sharding(layout.dims)
-
-    def output(self, name: str, value: Value) -> None:
-        """States leave as the rank holds them; any other output must be whole."""
-        row = self.module.interface[name]
-        layout = self.layouts[value]
-        wanted = row.sharding or replicated(value.type.rank)
-        if layout is not (wanted if row.role is Role.STATE else replicated(value.type.rank)):
-            raise GraphgenError("GG0304", f"partition: output {name} lies {layout.text}")
-        self.target.outputs.append((name, self.values[value]))
+    def _step(self, made: Value, step: Step, value: Value, where: Loc) -> Value:
+        own = where if step.kind in LOCAL or value.op is None else value.op.loc
+        b = Builder(self.target, loc=own.through(self.rewriter.pass_name))
+        return emit_step(b, self.mesh, self.target.args[0], made, step)
 
 
-def cut(b: Builder, whole: Value, rank: Value, dim: int, shape: Sequence[Dim]) -> Value:
-    """The part of ``whole`` of this shape that belongs to the rank (s32[1]), along ``dim``."""
-    size = shape[dim]
-    assert isinstance(size, int)
-    zero = b.literal(0, s32)
-    start = b.reshape(rank, ()) if size == 1 else b.binary("multiply", b.reshape(rank, ()), size)
-    starts = [start if index == dim else zero for index in range(len(shape))]
-    return b.dynamic_slice(whole, starts, shape)
-
-
-def _pack_state(module: Module, row: Entry) -> None:
-    """Give a split state the type of one rank's part, and functions that cut it and join it."""
-    assert row.sharding is not None
-    split = row.sharding.split
-    assert split is not None
-    dim, axis = split
-    whole = row.physical.shape
-    local = tensor(row.physical.dtype, local_shape(module, row.physical, row.sharding))
-
-    def pack(b: Builder, part: Value, rank: Value) -> Value:
-        return cut(b, part, rank, dim, local.shape)
-
-    def unpack(b: Builder, parts: Value) -> Value:
-        """The rank moves in front of the split dimension."""
-        order = list(range(1, local.rank + 1))
-        order.insert(dim, 0)
-        return b.reshape(b.transpose(parts, order), (1, *whole))
-
-    repack(module, row, local, f"dim{dim}", (pack, unpack), module.mesh[axis])
+def _merged(steps: Sequence[Step]) -> list[Step]:
+    """Cuts one after the other are one cut."""
+    out: list[Step] = []
+    for step in steps:
+        if out and step.kind == out[-1].kind == SLICE:
+            out[-1] = Step(SLICE, out[-1].before, step.after)
+        else:
+            out.append(step)
+    return out

@@ -17,37 +17,9 @@ from graphgen.ops.elementwise import BINARY, UNARY_FLOAT, UNARY_SIGNED
 from graphgen.text import parse, print_module
 from graphgen.text.grammar import parse_attr, parse_type
 from lowering.stablehlo import TABLE
-from passes.sharding.rules import CARRY
+from passes.sharding.composite_rules import FACTORS, WHOLE_ONLY
 
 SIMPLE = [name for name, op in OPS.items() if not op.composite]
-
-# Ops whose operands must be whole on every rank: partition refuses a split one by name.
-NEVER_SPLIT = {
-    # Rows are chosen, joined or cut by place: a split operand would need communication.
-    "attention_mask",
-    "call",
-    "custom_call",
-    "hlo.opaque",
-    "concatenate",
-    "key_distance",
-    "dynamic_slice",
-    "dynamic_update_slice",
-    "embedding",
-    "gather",
-    "last_token",
-    "pad",
-    "quantize",
-    "reduce",
-    "reverse",
-    "rope_table",
-    "scatter",
-    "slice",
-    # No operands, so there is nothing to carry.
-    "constant",
-    "iota",
-    # Made by partition itself.
-    *COLLECTIVES,
-}
 
 
 def test_every_simple_op_is_evaluated_and_lowered():
@@ -65,9 +37,9 @@ def test_every_composite_has_a_meaning_and_a_decomposition():
     assert set(DECOMPOSITIONS) == composites
 
 
-def test_every_op_carries_a_sharding_or_is_known_not_to():
-    assert set(CARRY) | NEVER_SPLIT == set(OPS)
-    assert set(CARRY) & NEVER_SPLIT == set()
+def test_every_op_has_factors_or_is_done_whole():
+    assert set(FACTORS) | WHOLE_ONLY == set(OPS)
+    assert set(FACTORS) & WHOLE_ONLY == set()
 
 
 def test_only_collectives_are_illegal_before_partition():

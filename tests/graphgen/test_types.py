@@ -63,8 +63,7 @@ def test_shardings_are_one_object_and_read_back(dims: list[str | None], partial:
     assert sharding(tuple(dims), owed) is made
     assert parse_sharding(made.text) is made
     assert made.replicated == (not partial and not any(dims))
-    first = next(((i, axis) for i, axis in enumerate(dims) if axis), None)
-    assert made.split == first
+    assert made.axes == tuple(filter(None, dims))
 
 
 def test_sharding_texts():
@@ -72,9 +71,15 @@ def test_sharding_texts():
     assert sharding((None, None), ("tp",)).text == "{-,-+tp}"
     assert replicated(0).text == "{}"
     assert parse_sharding("{+tp}") is sharding((), ("tp",))
+    assert sharding((("dp", "tp"), None)).text == "{dp*tp,-}"
+    assert parse_sharding("{dp*tp,-}") is sharding((("dp", "tp"), ()))
+    assert sharding((None,), ("tp", "dp"), "maximum").text == "{->dp>tp}"
+    assert parse_sharding("{-<tp}") is sharding((None,), ("tp",), "minimum")
+    # Nothing owed is of no kind.
+    assert sharding((None,), (), "minimum") is replicated(1)
 
 
-@pytest.mark.parametrize("text", ["", "tp", "{-,tp", "-,tp}", "{tp,tp}", "{tp+tp}"])
+@pytest.mark.parametrize("text", ["", "tp", "{-,tp", "-,tp}", "{tp,tp}", "{tp+tp}", "{tp*tp}", "{-+a>b}", "{a*}", "{,}"])
 def test_what_is_no_sharding_is_refused(text: str):
     with pytest.raises(GraphgenError) as caught:
         parse_sharding(text)

@@ -53,13 +53,15 @@ def test_without_taking_apart_nothing_is_laid_out():
 
 
 @pytest.mark.parametrize("name", ["gpt2", "bloom-560m", "gpt-neox-20b", "opt-125m", "gpt-j-6b"])
-def test_two_sums_a_layer_and_half_the_weights(name: str):
+def test_two_sums_a_layer_at_most_and_half_the_weights(name: str):
     products = []
     for tp in (1, 2):
         module = build(known_shape(name), dtype("f32"), mini=True)
         run_pipeline(module, default(Buckets(), tp=tp))
         (decode,) = [f for f in module.programs() if f.phase == "decode"]
-        assert [op.name for op in decode.ops].count("all_reduce") == (tp - 1) * 2 * 2
+        # Where attention and MLP are added to the same stream, one sum serves both.
+        beside = name in ("gpt-j-6b", "gpt-neox-20b")
+        assert [op.name for op in decode.ops].count("all_reduce") == (tp - 1) * (2 - beside) * 2
         weights = [op.operands[1] for op in decode.ops if op.name == "dot_general"]
         products.append([v.type.nbytes for v in weights if v.op is None and 257 not in v.type.dims])
     # GPT-J's MLP reads what its attention reads: the product with both is one.

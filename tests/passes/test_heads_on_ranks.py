@@ -9,9 +9,10 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
+from graphgen.build import Builder
 from graphgen.eval import NATIVE, Array, evaluate, rank_index
-from graphgen.ir import RANK, WEIGHTS_RANK, Module, Op, Role
-from graphgen.ir.dtype import bf16
+from graphgen.ir import RANK, WEIGHTS_RANK, Module, Op, Role, Value
+from graphgen.ir.dtype import bf16, s32
 from graphgen.models import build, known_shape
 from lowering.cpu import compile_program
 from passes.core import Pass, parse_pipeline, run_pipeline
@@ -25,6 +26,8 @@ from passes.heads.head_map import HeadMap
 from passes.heads.place import LayOutHeads
 from passes.heads.strategies import AUTO, Heads, head_map, serving
 from passes.heads.takes import Move
+from passes.sharding.mesh import Mesh
+from passes.sharding.steps import Step
 from tests.oracles.gqa import SWEEP, nxdi_maps, specialized_model, tnx_maps
 
 LAYER = "model.layers.0.self_attn"
@@ -232,8 +235,10 @@ def test_the_cache_of_405b_has_one_head_a_rank():
     assert len(rows) == 2 * 126
     assert sum(row.physical.nbytes for row in rows) == 2 * 126 * 8192 * 1 * 128 * 2
     for function in module.programs():
-        reduces = [op for op in function.ops if op.name == "all_reduce"]
-        assert len(reduces) == 2 * 126
+        names = [op.name for op in function.ops]
+        # A prefill's sums may be left in parts, which the norms behind them gather again.
+        assert names.count("all_reduce") + names.count("reduce_scatter") == 2 * 126
+        assert function.phase == "prefill" or names.count("all_reduce") == 2 * 126
 
 
 @pytest.mark.parametrize("tp", [1, 2, 4, 8])
@@ -322,17 +327,17 @@ def test_a_zero_head_that_is_not_zero_is_caught_and_blamed(monkeypatch: pytest.M
 
 def test_the_key_value_heads_of_another_rank_are_caught(monkeypatch: pytest.MonkeyPatch):
     # The map is right, but every rank takes its neighbor's part of it.
-    from passes.sharding import partition
+    from passes.sharding import partition, steps
 
-    def cut(b: object, whole: object, rank: object, dim: int, shape: object) -> object:
-        if shape == (1,):
-            rank = b.binary("subtract", 3, rank)  # pyright: ignore[reportAttributeAccessIssue]
-        return right(b, whole, rank, dim, shape)  # pyright: ignore[reportArgumentType]
+    def emit_step(b: Builder, mesh: Mesh, rank: Value, value: Value, step: Step) -> Value:
+        if value.type.rank == 1 and value.dtype is s32:
+            rank = b.binary("subtract", 3, rank)
+        return right(b, mesh, rank, value, step)
 
-    right = partition.cut
+    right = steps.emit_step
     module = specialized_model(9, 3, tp=4)
     run_pipeline(module, parse_pipeline("heads{tp=4},shard{tp=4}"))
-    monkeypatch.setattr(partition, "cut", cut)
+    monkeypatch.setattr(partition, "emit_step", emit_step)
     verdict = found_wrong(module, partition.Partition())
     assert verdict.meaning.relative > 1e-3
 

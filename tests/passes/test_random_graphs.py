@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 
 import numpy as np
@@ -37,20 +37,21 @@ class Grower:
     number, an angle far from zero) is only done to exact or bounded values.
     """
 
-    def __init__(self, random: Random) -> None:
+    def __init__(self, random: Random, sizes: Sequence[int] = (1, 2, 3), args: int = ARGS) -> None:
         self.random = random
+        self.sizes = sizes
         self.module = Module("m")
         self.function = self.module.add(Function("f"))
         self.b = Builder(self.function)
         self.values: list[Value] = []
-        for index in range(ARGS):
+        for index in range(args):
             kind = (f32, s32, f32, pred, s32)[index]
-            shape = [random.choice([1, 2, 3]) for _ in range(random.choice([0, 1, 2, 2, 3]))]
+            shape = [random.choice(sizes) for _ in range(random.choice([0, 1, 2, 2, 3]))]
             self.values.append(self.function.block.add_arg(tensor(kind, shape), f"x{index}"))
 
-    def grow(self) -> None:
+    def grow(self, ops: int = OPS) -> None:
         made = 0
-        while made < OPS:
+        while made < ops:
             value = self.random.choice(MAKERS)(self)
             if value is not None:
                 self.values.append(value)
@@ -158,7 +159,7 @@ def broadcast(g: Grower) -> Value | None:
         return None
     rank = g.random.randint(x.type.rank, 3)
     targets = g.random.sample(range(rank), x.type.rank)
-    shape = [g.random.choice([1, 2, 3]) for _ in range(rank)]
+    shape = [g.random.choice(g.sizes) for _ in range(rank)]
     for size, target in zip(x.type.dims, targets, strict=True):
         shape[target] = size if size != 1 else shape[target]
     return g.b.broadcast_in_dim(x, shape, targets)
@@ -212,7 +213,7 @@ def dot(g: Grower) -> Value | None:
 
 
 def iota(g: Grower) -> Value | None:
-    shape = [g.random.choice([1, 2, 3]) for _ in range(g.random.randint(1, 2))]
+    shape = [g.random.choice(g.sizes) for _ in range(g.random.randint(1, 2))]
     return g.b.iota(g.random.choice([f32, s32]), shape, g.random.randrange(len(shape)))
 
 

@@ -48,6 +48,11 @@ def test_shards_are_numbered_with_the_last_axis_fastest():
     assert [part.tolist() for part in parts] == [[[1]], [[3]], [[5]], [[2]], [[4]], [[6]]]
 
 
+def test_two_axes_cut_one_dimension_the_first_of_them_outside():
+    parts = apply(Shard(sharding((("tp", "dp"),))), array(6), GRID)
+    assert [part.tolist() for part in parts] == [[1], [3], [5], [2], [4], [6]]
+
+
 RELATIONS: list[Relation] = [
     EQUAL,
     Take(0, (5, 4, 3, 2, 1, 0, 0, -1)),
@@ -63,6 +68,9 @@ RELATIONS: list[Relation] = [
     Chain((Take(1, (3, 3, 1, 0)), Shard(sharding((None, "dp"))))),
     Chain((Shard(sharding(("tp", None))), Take(0, (1, 0, -1)))),
     Chain((Take(0, (0, 0, 1, 1, 5, 5)), DontCare(mask(1, 0, 0, 0)), Quantized(3.0))),
+    Shard(sharding((("dp", "tp"), None))),
+    Shard(sharding((("tp", "dp"), None))),
+    Shard(sharding((None, "dp"), ("tp",), "maximum")),
 ]
 
 

@@ -9,20 +9,14 @@ import numpy as np
 import pytest
 
 import passes.pipelines  # noqa: F401
-from graphgen.build import Builder
 from graphgen.errors import GraphgenError
 from graphgen.eval import Array, evaluate, evaluate_ranks
-from graphgen.ir import RANK, WEIGHTS_GLOBAL, WEIGHTS_RANK, Function, Module, Op, Role, Sharding
+from graphgen.ir import RANK, WEIGHTS_GLOBAL, WEIGHTS_RANK, Function, Module, Role
 from graphgen.ir.dtype import f32
-from graphgen.ir.sharding import parse_sharding
 from graphgen.models import build, known_shape
-from graphgen.ops import op_def
 from graphgen.text import parse
-from graphgen.text.grammar import parse_attr
 from passes.core import parse_pipeline, run_pipeline
 from passes.sharding.annotate import DECODER_RULES, annotate
-from passes.sharding.rules import CarryError, carry, carry_whole
-from tests.passes import programs
 
 SPECIALIZE = "canonicalize,specialize{batch=[2],context=[8],tokens=[8]}"
 
@@ -100,140 +94,6 @@ def test_no_ranks_are_refused():
     with pytest.raises(GraphgenError) as caught:
         run_pipeline(mini(), parse_pipeline("shard{tp=0}"))
     assert (caught.value.code, caught.value.what) == ("GG0302", "shard: tp=0 must be at least 1")
-
-
-DOT = "dot_general(%x, %w)"
-# Operand types, the op, layouts of the operands, layout of the result.
-CARRIED = [
-    ("f32[8,4]", "exponential(%x)", "{tp,-}", "{tp,-}"),
-    ("f32[8,4] f32[8,4]", "add(%x, %w)", "{-,tp} {-,tp}", "{-,tp}"),
-    ("f32[8,4] f32[8,4]", "compare(%x, %w) direction=LT", "{tp,-} {tp,-}", "{tp,-}"),
-    ("f32[8,4] f32[8,4]", "add(%x, %w)", "{-,-} {-,-}", "{-,-}"),
-    ("f32[8,4]", "convert(%x) dtype=bf16", "{-,tp}", "{-,tp}"),
-    ("f32[8,4]", "silu(%x)", "{-,tp}", "{-,tp}"),
-    ("f32[8,4]", "transpose(%x) permutation=[1,0]", "{tp,-}", "{-,tp}"),
-    ("f32[8]", "broadcast_in_dim(%x) shape=[2,8] dimensions=[1]", "{tp}", "{-,tp}"),
-    # Columns of the weight split: columns of the result are.
-    (
-        "f32[2,4] f32[8,4]",
-        f"{DOT} lhs_contracting_dims=[1] rhs_contracting_dims=[1] dtype=f32",
-        "{-,-} {tp,-}",
-        "{-,tp}",
-    ),
-    # The contraction split: a sum is owed.
-    (
-        "f32[2,4] f32[8,4]",
-        f"{DOT} lhs_contracting_dims=[1] rhs_contracting_dims=[1] dtype=f32",
-        "{-,tp} {-,tp}",
-        "{-,-+tp}",
-    ),
-    # Batch dimensions split alike.
-    (
-        "f32[2,3,4] f32[2,5,4]",
-        f"{DOT} lhs_contracting_dims=[2] rhs_contracting_dims=[2] lhs_batch_dims=[0] "
-        "rhs_batch_dims=[0] dtype=f32",
-        "{tp,-,-} {tp,-,-}",
-        "{tp,-,-}",
-    ),
-    ("f32[B,S,8]", "reshape(%x) shape=[B,S,2,4]", "{-,-,tp}", "{-,-,tp,-}"),
-    ("f32[B,S,2,4]", "reshape(%x) shape=[B,S,8]", "{-,-,tp,-}", "{-,-,tp}"),
-    ("f32[1,1,8]", "reshape(%x) shape=[1,1,2,4]", "{-,-,tp}", "{-,-,tp,-}"),
-    ("f32[1,2,4]", "reshape(%x) shape=[8]", "{-,tp,-}", "{tp}"),
-    ("f32[3,8]", "reshape(%x) shape=[3,1,8]", "{-,tp}", "{-,-,tp}"),
-    (
-        "f32[2,3,4,8] f32[2,3,4] f32[2,3,4]",
-        "rope(%x, %w, %v)",
-        "{-,-,tp,-} {-,-,-} {-,-,-}",
-        "{-,-,tp,-}",
-    ),
-    ("f32[2,6,4,8] s32[2]", "cache_read(%x, %w) attended=3", "{-,-,tp,-} {-}", "{-,-,tp,-}"),
-    (
-        "f32[2,6,4,8] f32[2,3,4,8] s32[2] s32[2,3]",
-        "kv_update(%x, %w, %v, %u)",
-        "{-,-,tp,-} {-,-,tp,-} {-} {-,-}",
-        "{-,-,tp,-}",
-    ),
-    (
-        "f32[2,3,4,8] f32[2,6,2,8] f32[2,6,2,8] pred[2,3,6]",
-        "attention(%x, %w, %v, %u) scale=0.5",
-        "{-,-,tp,-} {-,-,tp,-} {-,-,tp,-} {-,-,-}",
-        "{-,-,tp,-}",
-    ),
-    (
-        "f32[2,3,4,8] f32[2,6,2,8] f32[2,6,2,8] pred[2,3,6] f32[4] f32[2,3,6]",
-        "attention(%x, %w, %v, %u, %s, %d) scale=0.5",
-        "{-,-,tp,-} {-,-,tp,-} {-,-,tp,-} {-,-,-} {tp} {-,-,-}",
-        "{-,-,tp,-}",
-    ),
-    ("f32[2,4,8] f32[8]", "rms_norm(%x, %w) epsilon=1e-05", "{-,tp,-} {-}", "{-,tp,-}"),
-    ("f32[4,8] f32[8] f32[8]", "layer_norm(%x, %w, %v) epsilon=1e-05", "{tp,-} {-} {-}", "{tp,-}"),
-]  # fmt: skip
-REFUSED = [
-    ("f32[8,4] f32[8,4]", "add(%x, %w)", "{-,tp} {tp,-}"),
-    ("f32[8,4] f32[8,4]", "add(%x, %w)", "{-,tp} {-,-}"),
-    ("pred[8] f32[8] f32[8]", "select(%x, %w, %v)", "{-} {tp} {tp}"),
-    (
-        "f32[2,4] f32[8,4]",
-        f"{DOT} lhs_contracting_dims=[1] rhs_contracting_dims=[1] dtype=f32",
-        "{-,-} {-,tp}",
-    ),
-    (
-        "f32[2,3,4] f32[2,5,4]",
-        f"{DOT} lhs_contracting_dims=[2] rhs_contracting_dims=[2] lhs_batch_dims=[0] "
-        "rhs_batch_dims=[0] dtype=f32",
-        "{tp,-,-} {-,-,-}",
-    ),
-    ("f32[B,S,6]", "reshape(%x) shape=[B,S,3,2]", "{-,-,tp}"),
-    ("f32[4,6]", "reshape(%x) shape=[3,8]", "{-,tp}"),
-    ("f32[3,4]", "reshape(%x) shape=[12]", "{-,tp}"),
-    ("f32[2,3,4,8] f32[2,3,4] f32[2,3,4]", "rope(%x, %w, %v)", "{-,-,-,tp} {-,-,-} {-,-,-}"),
-    ("f32[2,3,4,8] f32[2,3,4] f32[2,3,4]", "rope(%x, %w, %v)", "{-,-,tp,-} {-,-,tp} {-,-,tp}"),
-    ("f32[2,6,4,8] s32[2]", "cache_read(%x, %w) attended=3", "{tp,-,-,-} {tp}"),
-    (
-        "f32[2,3,4,8] f32[2,6,2,8] f32[2,6,2,8] pred[2,3,6]",
-        "attention(%x, %w, %v, %u) scale=0.5",
-        "{-,-,tp,-} {-,-,-,-} {-,-,-,-} {-,-,-}",
-    ),
-    (
-        "f32[2,3,4,8] f32[2,6,2,8] f32[2,6,2,8] pred[2,3,6] f32[4] f32[2,3,6]",
-        "attention(%x, %w, %v, %u, %s, %d) scale=0.5",
-        "{-,-,tp,-} {-,-,tp,-} {-,-,tp,-} {-,-,-} {-} {-,-,-}",
-    ),
-    ("f32[8,4]", "reduce(%x) dimensions=[1] kind=add", "{tp,-}"),
-    ("f32[8,4] f32[4]", "rms_norm(%x, %w) epsilon=1e-05", "{-,tp} {-}"),
-    ("f32[8,4]", "slice(%x) start_indices=[0,0] limit_indices=[8,2]", "{tp,-}"),
-]  # fmt: skip
-
-
-def op_of(types: str, use: str) -> Op:
-    """The op of a use such as ``add(%x, %w)``."""
-    names = ["%x", "%w", "%v", "%u", "%s", "%d"]
-    args = [f"arg {name} : {type_}" for name, type_ in zip(names, types.split(), strict=False)]
-    module = parse(programs.function(*args))
-    made = module.function("f")
-    name, _, rest = use.partition("(")
-    words = rest.partition(")")[2].split()
-    known = {attr.name: attr for attr in op_def(name).attrs}
-    pairs = [word.partition("=")[::2] for word in words]
-    attrs = {key: parse_attr(known[key], value) for key, value in pairs}
-    return Builder(made).emit(name, made.args, attrs)
-
-
-def layouts_of(types: str, use: str, layouts: str) -> list[Sharding]:
-    """What the op's rule gives, over a mesh of two ranks."""
-    op = op_of(types, use)
-    return list(carry(op, [parse_sharding(text) for text in layouts.split()], {"tp": 2}))
-
-
-@pytest.mark.parametrize(("types", "use", "given", "wanted"), CARRIED)
-def test_layouts_are_carried(types: str, use: str, given: str, wanted: str):
-    assert [layout.text for layout in layouts_of(types, use, given)] == [wanted]
-
-
-@pytest.mark.parametrize(("types", "use", "given"), REFUSED)
-def test_layouts_that_do_not_fit_are_refused(types: str, use: str, given: str):
-    with pytest.raises(CarryError):
-        layouts_of(types, use, given)
 
 
 def test_two_sums_a_layer_and_every_shape_divided():
@@ -355,30 +215,22 @@ DOWN = f"  %y = dot_general(%h, %down) {DIMS} : f32[2,4]  # m.py:4 down"
 CUT = "  %y = slice(%h) start_indices=[0,0] limit_indices=[2,2] : f32[2,2]  # m.py:4 down"
 OUTER = "lhs_contracting_dims=[0] rhs_contracting_dims=[0] dtype=f32"
 SQUARE = f"  %z = dot_general(%h, %h) {OUTER} : f32[8,8]  # m.py:5"
+SPLIT = f"{UP.replace('[2,8]', '[2,8]{-,tp}')}\n  return y = %h"
 BROKEN = {
-    "a sum over what is whole on one side": LAYERS.format(
-        up="{-,-}", down="{-,tp}", size=4, body=f"{UP}\n{DOWN}\n  return y = %y"
-    ),
-    "an op without a rule": LAYERS.format(
-        up="{tp,-}",
-        down="{-,tp}",
-        size=2,
-        body=f"{UP}\n{CUT}\n  return y = %y",
-    ),
-    "an output that is split": LAYERS.format(
-        up="{tp,-}", down="{-,-}", size=8, body=f"{UP}\n  return y = %h"
-    ),
     "an axis the mesh does not have": LAYERS.format(
         up="{ep,-}", down="{-,-}", size=8, body=f"{UP}\n  return y = %h"
+    ),
+    "a value with an axis the mesh does not have": LAYERS.format(
+        up="{-,-}", down="{-,-}", size=8, body=SPLIT.replace("tp", "ep")
     ),
     "a size that does not divide": LAYERS.format(
         up="{tp,-}", down="{-,-}", size=8, body=f"{UP}\n  return y = %h"
     ).replace("tp:2", "tp:3"),
-    "a dimension split by the axis of another": LAYERS.format(
-        up="{tp,-}",
-        down="{-,-}",
-        size=8,
-        body=f"{UP}\n{SQUARE}\n  return y = %h",
+    "a value of a size that does not divide": LAYERS.format(
+        up="{-,-}", down="{-,-}", size=8, body=SPLIT
+    ).replace("tp:2", "tp:3"),
+    "a weight that is a sum": LAYERS.format(
+        up="{-,-+tp}", down="{-,-}", size=8, body=f"{UP}\n  return y = %h"
     ),
 }  # fmt: skip
 
@@ -442,24 +294,6 @@ def test_facts_about_a_whole_weight_are_made_before_it_is_cut():
         ranks.append(one | evaluate(module.function(WEIGHTS_RANK), one))
     for out in evaluate_ranks(module.function("f"), ranks):
         np.testing.assert_allclose(out["y"], wanted, rtol=1e-5)
-
-
-WHOLE = [
-    ("reduce(%x) dimensions=[1] kind=maximum", "{tp,-}", "{tp}"),
-    ("reduce(%x) dimensions=[1] kind=maximum", "{-,tp}", "{-}"),
-    ("quantize(%x) dtype=s8 dimensions=[1] limit=127.0", "{tp,-}", "{tp,-} {tp}"),
-    ("quantize(%x) dtype=s8 dimensions=[1] limit=127.0", "{-,tp}", "{-,tp} {-}"),
-    ("quantize(%x) dtype=s8 dimensions=[0,1] limit=127.5", "{-,tp}", "{-,tp} {}"),
-    ("slice(%x) start_indices=[0,0] limit_indices=[3,4]", "{tp,-}", "{-,-}"),
-    ("transpose(%x) permutation=[1,0]", "{tp,-}", "{-,tp}"),
-]
-
-
-@pytest.mark.parametrize(("use", "given", "wanted"), WHOLE)
-def test_what_is_made_of_whole_weights_is_cut_as_they_are(use: str, given: str, wanted: str):
-    op = op_of("f32[8,4]", use)
-    layouts = carry_whole(op, [parse_sharding(given)], {"tp": 2})
-    assert " ".join(layout.text for layout in layouts) == wanted
 
 
 def test_biases_are_added_once():

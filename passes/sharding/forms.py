@@ -1,0 +1,116 @@
+"""What a rank does of an op: the op on its part, or another form where a part is different."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from graphgen.build import Builder
+from graphgen.ir import AttrValue, Dim, Op, Value
+from graphgen.ir.dims import Shape
+from graphgen.ir.sharding import Axes
+from passes.sharding.mesh import Mesh
+from passes.sharding.strategies import Strategy
+
+
+@dataclass(frozen=True, slots=True)
+class Here:
+    """Where a form is emitted.
+
+    Attributes:
+        b: appends to the program of a rank.
+        mesh: the ranks.
+        rank: which one, s32[1].
+    """
+
+    b: Builder
+    mesh: Mesh
+    rank: Value
+
+    def place(self, axes: Axes) -> Value:
+        """Which of the parts that ``axes`` make is this rank's, a scalar."""
+        return self.mesh.coordinate(self.b, self.rank, axes)
+
+
+def emit_part(
+    here: Here, op: Op, operands: Sequence[Value], strategy: Strategy, shapes: Sequence[Shape]
+) -> Sequence[Value]:
+    """The results of one rank.
+
+    Args:
+        here: where to emit.
+        op: the op on whole values.
+        operands: this rank's parts.
+        strategy: how the op is divided.
+        shapes: of this rank's parts of the results.
+    """
+    if strategy.formed:
+        return FORMS[op.name](here, op, operands, strategy.formed)
+    return here.b.emit(op.name, operands, part_attrs(op, operands, shapes)).results
+
+
+def part_attrs(op: Op, operands: Sequence[Value], shapes: Sequence[Shape]) -> dict[str, AttrValue]:
+    """The op's attributes, with what states a size made that of the part."""
+    attrs = dict(op.attrs)
+    if op.name in ("reshape", "broadcast_in_dim", "iota"):
+        attrs["shape"] = shapes[0]
+    elif op.name == "dynamic_slice":
+        attrs["slice_sizes"] = shapes[0]
+    elif op.name == "slice":
+        attrs["limit_indices"] = _where_whole(op, op.attrs.dims("limit_indices"), operands)
+    elif op.name == "gather":
+        attrs["slice_sizes"] = _where_whole(op, op.attrs.dims("slice_sizes"), operands)
+    return attrs
+
+
+def _where_whole(op: Op, sizes: Sequence[Dim], operands: Sequence[Value]) -> tuple[Dim, ...]:
+    """``sizes``, smaller along the dimensions that are taken whole and cut."""
+    shapes = zip(sizes, op.operands[0].shape, operands[0].shape, strict=True)
+    return tuple(part if size == whole else size for size, whole, part in shapes)
+
+
+# (where, the op, this rank's operands, the axes that cut its formed factor) -> results.
+Form = Callable[[Here, Op, Sequence[Value], Axes], Sequence[Value]]
+
+
+def _embedding(here: Here, op: Op, operands: Sequence[Value], axes: Axes) -> Sequence[Value]:
+    """Rows of this part of the table; zeros for an id that another rank has."""
+    b, (table, ids) = here.b, operands
+    rows, total = table.shape[0], op.operands[0].shape[0]
+    assert isinstance(rows, int)
+    assert isinstance(total, int)
+    zero, last = b.full(0, ids.type), b.full(total - 1, ids.type)
+    # Ids outside of the whole table are clamped before anybody looks whose they are.
+    clamped = b.binary("minimum", b.binary("maximum", ids, zero), last)
+    start = b.binary("multiply", here.place(axes), rows)
+    local = b.binary("subtract", clamped, b.broadcast_in_dim(start, ids.shape, []))
+    ours = _between(b, local, rows)
+    found = b.embedding(table, local)
+    wide = b.broadcast_in_dim(ours, found.shape, list(range(len(ids.shape))))
+    return [b.select(wide, found, b.full(0, found.type))]
+
+
+def _between(b: Builder, x: Value, limit: int) -> Value:
+    """Whether ``0 <= x < limit``."""
+    low = b.compare(x, b.full(0, x.type), "GE")
+    return b.binary("and", low, b.compare(x, b.full(limit, x.type), "LT"))
+
+
+def _rows(here: Here, op: Op, operands: Sequence[Value], axes: Axes) -> Sequence[Value]:
+    """Rows of a cache by their number within this part; one of another part is an idle row."""
+    b = here.b
+    at = 2 if op.name == "kv_update" else 1
+    rows, ids = operands[0].shape[0], operands[at]
+    assert isinstance(rows, int)
+    start = b.binary("multiply", here.place(axes), rows)
+    local = b.binary("subtract", ids, b.broadcast_in_dim(start, ids.shape, []))
+    kept = b.select(_between(b, local, rows), local, b.full(rows, local.type))
+    parts = [*operands[:at], kept, *operands[at + 1 :]]
+    return b.emit(op.name, parts, dict(op.attrs)).results
+
+
+FORMS: Mapping[str, Form] = {
+    "embedding": _embedding,
+    "kv_update": _rows,
+    "cache_read": _rows,
+}

@@ -1,0 +1,118 @@
+"""The mesh of ranks: named axes, who talks to whom along them, where a rank stands."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+
+from graphgen.build import Builder
+from graphgen.errors import GraphgenError
+from graphgen.ir import Dim, Literal, Sharding, TensorType, Value
+from graphgen.ir.dtype import s32
+from graphgen.ir.sharding import Axes
+
+Groups = tuple[tuple[int, ...], ...]
+
+
+class Mesh:
+    """Ranks in a grid, numbered row by row: the last axis runs fastest.
+
+    Args:
+        axes: size of each named axis, in order.
+    """
+
+    def __init__(self, axes: Mapping[str, int]) -> None:
+        self.axes = dict(axes)
+        self.ranks = math.prod(axes.values())
+        self.key = tuple(axes.items())
+
+    def size(self, axes: Iterable[str]) -> int:
+        """How many parts these axes make together."""
+        return math.prod(self.axes[axis] for axis in axes)
+
+    def ordered(self, axes: Iterable[str]) -> Axes:
+        """The axes in the order of the mesh."""
+        chosen = set(axes)
+        return tuple(axis for axis in self.axes if axis in chosen)
+
+    def stride(self, axis: str) -> int:
+        """How far apart in number neighbors along ``axis`` are."""
+        names = list(self.axes)
+        return self.size(names[names.index(axis) + 1 :])
+
+    def groups(self, axes: Axes) -> Groups:
+        """The ranks that differ along ``axes`` only; within a group the last axis runs fastest."""
+        return _groups(self.key, axes)
+
+    def place(self, rank: int, axes: Axes) -> int:
+        """Which of the parts that ``axes`` make a rank has; the last axis runs fastest."""
+        found = 0
+        for axis in axes:
+            found = found * self.axes[axis] + rank // self.stride(axis) % self.axes[axis]
+        return found
+
+    def coordinate(self, b: Builder, rank: Value, axes: Axes) -> Value:
+        """:meth:`place` of the rank (s32[1]), as a scalar of the program."""
+        if axes == tuple(self.axes):
+            return b.reshape(rank, ())
+        places = [self.place(number, axes) for number in range(self.ranks)]
+        table = b.op("constant", value=Literal.of(s32, places))
+        return b.reshape(b.dynamic_slice(table, [b.reshape(rank, ())], (1,)), ())
+
+
+@lru_cache(maxsize=4096)
+def _groups(mesh: tuple[tuple[str, int], ...], axes: Axes) -> Groups:
+    sizes = dict(mesh)
+    others = [axis for axis in sizes if axis not in axes]
+    strides: dict[str, int] = {}
+    step = 1
+    for axis in reversed(sizes):
+        strides[axis] = step
+        step *= sizes[axis]
+
+    def corners(names: Sequence[str]) -> list[int]:
+        spans = [range(0, sizes[name] * strides[name], strides[name]) for name in names]
+        return [sum(point) for point in itertools.product(*spans)]
+
+    return tuple(tuple(base + near for near in corners(axes)) for base in corners(others))
+
+
+def mesh_of(axes: Mapping[str, int]) -> Mesh:
+    """The mesh with these axes (GG0302 for a size below 1)."""
+    for axis, size in axes.items():
+        if size < 1:
+            raise GraphgenError("GG0302", f"mesh axis {axis}={size} must be at least 1")
+    return Mesh(axes)
+
+
+def divides(size: Dim, parts: int) -> bool:
+    """Whether a dimension is known to divide evenly."""
+    return parts == 1 or (isinstance(size, int) and size > 0 and size % parts == 0)
+
+
+def local_shape(mesh: Mesh, type_: TensorType, layout: Sharding) -> tuple[Dim, ...]:
+    """The shape one rank holds; split dimensions are known to divide."""
+    return tuple(
+        size // mesh.size(axes) if axes and isinstance(size, int) else size
+        for size, axes in zip(type_.shape, layout.dims, strict=True)
+    )
+
+
+def check_divides(mesh: Mesh, name: str, type_: TensorType, layout: Sharding) -> None:
+    """Every split dimension of what is called ``name`` must divide (GG0304)."""
+    for size, axes in zip(type_.shape, layout.dims, strict=False):
+        if not divides(size, mesh.size(axes)):
+            raise GraphgenError(
+                "GG0304",
+                f"{name} {type_.text}: {size} does not divide over {' * '.join(axes)} = "
+                f"{mesh.size(axes)}",
+                help="choose a degree that divides the heads and the intermediate size",
+            )
+
+
+def fits(mesh: Mesh, type_: TensorType, layout: Sharding) -> bool:
+    """Whether every split dimension divides."""
+    pairs = zip(type_.shape, layout.dims, strict=True)
+    return all(divides(size, mesh.size(axes)) for size, axes in pairs if axes)

@@ -1,0 +1,326 @@
+"""How every op of a program will be divided, from the layouts of its weights, inputs and states.
+
+Layouts are asked for on rows of the interface or on values; everything else follows from the ops in
+between, forward and backward at once, by the cheapest way to go through all of them. Values that
+every rank has whole cost nothing in any layout: ops on such values alone are done whole, or on the
+part that their readers want.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from graphgen.errors import GraphgenError
+from graphgen.ir import Entry, Function, Module, Op, Sharding, Value, replicated, sharding
+from passes.fusion.prepared import PreparedValues, WeightNumbers
+from passes.sharding.mesh import Mesh, fits
+from passes.sharding.search import FREE, RIGID, Choice, Move, Search, Site, Targets
+from passes.sharding.strategies import factors_of, whole_strategy
+
+
+@dataclass(slots=True)
+class Plan:
+    """What partition will do to one program.
+
+    Attributes:
+        choices: per op how it is divided; prepared ops, which are done whole, are left out.
+        pins: values that are kept in one layout only.
+        outputs: per output in order, the layout it leaves in.
+        delivered: values that no op of the search makes, and the layouts they are brought into.
+        prepared: ops on weights alone: on every rank on whole tensors, before the program runs.
+        rigid: weights that stay whole, as their readers want them in several layouts.
+        bound: ops that the search decided, in order; the others are free.
+    """
+
+    choices: dict[Op, Choice] = field(default_factory=dict[Op, Choice])
+    pins: dict[Value, Sharding] = field(default_factory=dict[Value, Sharding])
+    outputs: list[Sharding] = field(default_factory=list[Sharding])
+    delivered: dict[Value, Targets] = field(default_factory=dict[Value, Targets])
+    prepared: set[Op] = field(default_factory=set[Op])
+    rigid: set[Value] = field(default_factory=set[Value])
+    bound: list[Op] = field(default_factory=list[Op])
+
+
+def asked(row: Entry) -> Sharding:
+    """The layout that somebody asked for on a row of the interface; whole where nobody did."""
+    return row.sharding or replicated(row.logical.rank)
+
+
+def make_plans(module: Module, search: Search) -> dict[Function, Plan]:
+    """Decide how each op of every program is divided.
+
+    A weight that nobody asked to split is split where that is cheapest, but it is kept in one form:
+    where readers want it in several layouts, that of the decode program is taken, which runs once a
+    token, or none if that program is of two minds.
+
+    Args:
+        module: its interface says how weights, inputs, states and outputs lie.
+        search: over the module's mesh; shared by the programs, as they repeat each other.
+
+    Raises:
+        GraphgenError: GG0304 for a layout that does not divide.
+    """
+    numbers: WeightNumbers = {}
+    prepared = {f: PreparedValues(module, f, numbers) for f in module.programs()}
+    plans: dict[Function, Plan] = {}
+    decided: dict[int, Sharding] = {}
+    while len(plans) < len(prepared):
+        for function, made in prepared.items():
+            if function not in plans:
+                plans[function] = _make_plan(module, function, search, made, decided)
+        _settle_weights(plans, prepared, decided)
+    return {function: plans[function] for function in prepared}
+
+
+def _settle_weights(
+    plans: dict[Function, Plan],
+    prepared: Mapping[Function, PreparedValues],
+    decided: dict[int, Sharding],
+) -> None:
+    """Decide about weights that are wanted in several layouts; drop the plans that are changed."""
+    wanted = {f: _wanted_weights(plan, prepared[f]) for f, plan in plans.items()}
+    every: dict[int, set[Sharding]] = {}
+    for layouts in wanted.values():
+        for number, found in layouts.items():
+            every.setdefault(number, set()).update(found)
+    first = sorted(plans, key=lambda function: function.phase != "decode")
+    for number in [n for n, layouts in every.items() if len(layouts) > 1 and n not in decided]:
+        mind = next(wanted[function][number] for function in first if number in wanted[function])
+        whole = replicated(len(next(iter(mind)).dims))
+        decided[number] = next(iter(mind)) if len(mind) == 1 else whole
+    for function, layouts in wanted.items():
+        if any(decided.get(n, next(iter(w))) not in w or len(w) > 1 for n, w in layouts.items()):
+            del plans[function]
+
+
+def _make_plan(
+    module: Module,
+    function: Function,
+    search: Search,
+    prepared: PreparedValues,
+    decided: Mapping[int, Sharding],
+) -> Plan:
+    plan = Plan()
+    plan.prepared = {op for op in function.block if prepared.of_weights(op.results[0])}
+    _pin_arguments(module, function, plan)
+    _carry_through_preparation(function, plan, search.mesh)
+    for op in function.block:
+        if op not in plan.prepared:
+            _pin_results(op, plan, search.mesh)
+    for value in (*function.args, *[value for op in plan.prepared for value in op.results]):
+        layout = decided.get(prepared.number(value)) if value in prepared else None
+        if layout is not None and layout.replicated:
+            plan.rigid.add(value)
+        elif layout is not None:
+            plan.pins[value] = layout
+    plan.outputs = [asked(module.interface[name]) for name, _ in function.outputs]
+    _Walk(function, search, plan).run()
+    _divide_free_ops(function, search, plan)
+    return plan
+
+
+def _wanted_weights(plan: Plan, prepared: PreparedValues) -> dict[int, set[Sharding]]:
+    """How the program wants each weight that nobody asked to split; vectors may be kept twice."""
+    found: dict[int, set[Sharding]] = {}
+    for op, choice in plan.choices.items():
+        for value, layout in zip(op.operands, choice.strategy.wanted, strict=True):
+            if value.type.rank > 1 and value not in plan.pins and prepared.of_weights(value):
+                found.setdefault(prepared.number(value), set()).add(layout)
+    return found
+
+
+def _pin_arguments(module: Module, function: Function, plan: Plan) -> None:
+    for value in function.args:
+        row = module.interface.get(value.name or "")
+        if row is not None and not asked(row).replicated:
+            plan.pins[value] = asked(row)
+
+
+def _pin_results(op: Op, plan: Plan, mesh: Mesh) -> None:
+    for value in op.results:
+        if value.sharding is not None:
+            check_fits(value, value.sharding, mesh)
+            plan.pins[value] = value.sharding
+
+
+def check_fits(value: Value, layout: Sharding, mesh: Mesh) -> None:
+    """A layout somebody asked for must be one of this mesh (GG0304)."""
+    name = f"%{value.name or (value.op.name if value.op else '?')}"
+    where = repr(value.op.loc) if value.op else ""
+    unknown = [axis for axis in (*layout.axes, *layout.partial) if axis not in mesh.axes]
+    if unknown:
+        raise GraphgenError("GG0304", f"{name}: the mesh has no axis '{unknown[0]}'", where=where)
+    if layout.partial:
+        raise GraphgenError(
+            "GG0304",
+            f"{name} cannot lie {layout.text}, a sum not yet taken",
+            where=where,
+        )
+    if len(layout.dims) != value.type.rank or not fits(mesh, value.type, layout):
+        raise GraphgenError(
+            "GG0304",
+            f"{name} {value.type.text} does not divide as {layout.text}",
+            where=where,
+        )
+
+
+def _carry_through_preparation(function: Function, plan: Plan, mesh: Mesh) -> None:
+    """What is made of weights is wanted as they are, as far as its dimensions come from theirs."""
+    for op in function.block:
+        if op not in plan.prepared:
+            continue
+        for value, found in zip(op.results, carried(op, plan, mesh), strict=True):
+            layout = value.sharding or found
+            if not layout.replicated:
+                check_fits(value, layout, mesh)
+                plan.pins[value] = layout
+
+
+def carried(op: Op, plan: Plan, mesh: Mesh) -> Sequence[Sharding]:
+    """The layouts of an op's results if those of its operands go through it."""
+    factors = factors_of(op)
+    whole = [replicated(value.type.rank) for value in op.results]
+    if factors is None:
+        return whole
+    axes_of: dict[int, tuple[str, ...]] = {}
+    for value, dims in zip(op.operands, factors.operands, strict=True):
+        layout = plan.pins.get(value)
+        if layout is None:
+            continue
+        for cut, parts in zip(layout.dims, dims, strict=True):
+            if cut and parts and parts[0] not in axes_of:
+                axes_of[parts[0]] = cut
+    out: list[Sharding] = []
+    for value, dims in zip(op.results, factors.results, strict=True):
+        used: set[str] = set()
+        cuts: list[tuple[str, ...]] = []
+        for parts in dims:
+            cut = axes_of.get(parts[0], ()) if parts else ()
+            cuts.append(() if used.intersection(cut) else cut)
+            used.update(cut)
+        layout = sharding(cuts)
+        out.append(layout if fits(mesh, value.type, layout) else replicated(value.type.rank))
+    return out
+
+
+class _Walk:
+    """Takes the search through one program and reads the choices off its cheapest end."""
+
+    def __init__(self, function: Function, search: Search, plan: Plan) -> None:
+        self.function = function
+        self.search = search
+        self.plan = plan
+        self.live: list[Value] = []
+        # Values that cost nothing are not among these.
+        self.bound: set[Value] = {v for v in function.args if self._is_bound(v)}
+        self.outputs: dict[Value, list[Sharding]] = {}
+        for (_, value), layout in zip(function.outputs, plan.outputs, strict=True):
+            self.outputs.setdefault(value, []).append(layout)
+
+    def run(self) -> None:
+        """Fill in the choices of all ops that do more than pass on what every rank has."""
+        steps = self._steps()
+        last = {
+            value: number
+            for number, step in enumerate(steps)
+            if isinstance(step, Op)
+            for value in step.operands
+        }
+        table = self.search.start()
+        moves: list[Move] = []
+        for number, step in enumerate(steps):
+            site, values = self._op(step) if isinstance(step, Op) else self._source(step)
+            kept = [place for place, value in enumerate(values) if last.get(value, -1) > number]
+            moves.append(self.search.step(table, site, tuple(kept)))
+            table = moves[-1].table
+            self.live = [values[place] for place in kept]
+        state = min(range(len(table.costs)), key=table.costs.__getitem__)
+        for step, move in zip(reversed(steps), reversed(moves), strict=True):
+            state, choice = move.back[state]
+            if isinstance(step, Op):
+                self.plan.choices[step] = choice
+            else:
+                self.plan.delivered[step] = choice.delivered[0]
+
+    def _steps(self) -> list[Op | Value]:
+        """The ops to decide about, each behind those of its operands that come from outside."""
+        steps: list[Op | Value] = []
+        seen: set[Value] = set()
+        for op in self.function.block:
+            if self._decides(op):
+                self.plan.bound.append(op)
+                sources = [v for v in op.operands if v in self.bound and v not in seen]
+                steps += [*dict.fromkeys(sources), op]
+                seen.update(op.operands, op.results)
+        outside = [value for value in self.outputs if value in self.bound and value not in seen]
+        return steps + outside
+
+    def _is_bound(self, value: Value) -> bool:
+        pin = self.plan.pins.get(value)
+        return pin is not None and not pin.replicated
+
+    def _decides(self, op: Op) -> bool:
+        """Whether an op is for the search; notes which of its results cost something."""
+        prepared = op in self.plan.prepared
+        searched = not prepared and any(value in self.bound for value in op.operands)
+        self.bound.update(v for v in op.results if searched or self._is_bound(v))
+        return searched
+
+    def _source(self, value: Value) -> tuple[Site, list[Value]]:
+        """A value from outside for the search, and all values that are live with it."""
+        outputs = tuple(self.outputs.get(value, ()))
+        site = self.search.source(value.type, self.plan.pins[value], outputs)
+        return site, [*self.live, value]
+
+    def _op(self, op: Op) -> tuple[Site, list[Value]]:
+        """An op for the search, and all values that are live behind it."""
+        at = {value: place for place, value in enumerate(self.live)}
+        rigid = self.plan.rigid
+        places = tuple([at.get(v, RIGID if v in rigid else FREE) for v in op.operands])
+        pins = tuple([self.plan.pins.get(value) for value in op.results])
+        outputs = tuple([tuple(self.outputs.get(value, ())) for value in op.results])
+        return self.search.site(op, places, pins, outputs), [*self.live, *op.results]
+
+
+def _divide_free_ops(function: Function, search: Search, plan: Plan) -> None:
+    """Ops on what every rank has: done on the part their readers want, where all want the same."""
+    wants: dict[Value, set[Sharding]] = {}
+    for (_, value), layout in zip(function.outputs, plan.outputs, strict=True):
+        wants.setdefault(value, set()).add(layout)
+    for value, layout in plan.pins.items():
+        wants[value] = {layout}
+    for op in reversed(function.block):
+        if op in plan.prepared:
+            for value in op.operands:
+                wants.setdefault(value, set()).add(replicated(value.type.rank))
+            continue
+        choice = plan.choices.get(op)
+        if choice is None:
+            choice = plan.choices[op] = _free_choice(op, search, wants, plan.rigid)
+        for value, layout in zip(op.operands, choice.strategy.wanted, strict=True):
+            if value not in plan.pins:
+                wants.setdefault(value, set()).add(layout)
+
+
+def _free_choice(
+    op: Op, search: Search, wants: dict[Value, set[Sharding]], rigid: set[Value]
+) -> Choice:
+    """The least work that gives exactly what is wanted; else the whole on each rank."""
+    best = whole_strategy(op)
+    fitting = [
+        strategy
+        for strategy in search.strategies(op)
+        if not any(layout.partial for layout in strategy.wanted)
+        and all(
+            layout.replicated or value not in rigid
+            for value, layout in zip(op.operands, strategy.wanted, strict=True)
+        )
+        and all(
+            wants.get(value, {layout}) == {layout}
+            for value, layout in zip(op.results, strategy.given, strict=True)
+        )
+    ]
+    best = min(fitting, key=lambda strategy: strategy.work, default=best)
+    acquired = tuple((layout,) for layout in best.wanted)
+    return Choice(best, acquired, ((),) * len(op.results))

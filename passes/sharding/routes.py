@@ -1,0 +1,206 @@
+"""The cheapest sequence of steps from the layouts a value is in to the one that is wanted."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from graphgen.ir import Sharding, TensorType, sharding
+from graphgen.ir.sharding import Axes
+from passes.sharding.mesh import Mesh, divides, fits, local_shape
+from passes.sharding.steps import (
+    ALL_GATHER,
+    ALL_REDUCE,
+    ALL_TO_ALL,
+    LOCAL,
+    MASK,
+    PERMUTE,
+    REDUCE_SCATTER,
+    SLICE,
+    Step,
+    local_bytes,
+    moved,
+)
+
+# Costs are compared as one integer: bytes moved first, then the number of collectives, then what
+# each rank computes and copies. Sums of many costs stay in order, as no part overflows into the
+# next: work below 2^80, collectives below 2^24.
+_WORK_BITS, _COUNT_BITS = 80, 24
+UNREACHABLE = 1 << 200
+
+
+def pack(moved_bytes: int, collectives: int, work: int) -> int:
+    """A cost as one integer."""
+    return (moved_bytes << (_WORK_BITS + _COUNT_BITS)) | (collectives << _WORK_BITS) | work
+
+
+def bytes_of(cost: int) -> int:
+    """The bytes moved (times the ranks of the mesh) in a cost."""
+    return cost >> (_WORK_BITS + _COUNT_BITS)
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Steps in order, and what they cost together."""
+
+    steps: tuple[Step, ...]
+    cost: int
+
+
+@dataclass(slots=True)
+class Routes:
+    """Finds routes, and remembers them: types and layouts repeat.
+
+    Attributes:
+        mesh: the ranks.
+        latency: bytes that one collective counts as beside those it moves.
+        memory: how many bytes of a rank's own memory count as one that it sends; 0 for any number.
+    """
+
+    mesh: Mesh
+    latency: int = 0
+    memory: int = 0
+    _known: dict[tuple[TensorType, Sharding, Sharding], Route | None] = field(
+        default_factory=dict[tuple[TensorType, Sharding, Sharding], Route | None]
+    )
+
+    def find(self, type_: TensorType, source: Sharding, target: Sharding) -> Route | None:
+        """The cheapest route; ``None`` where there is none."""
+        key = (type_, source, target)
+        if key not in self._known:
+            self._known[key] = self._search(*key)
+        return self._known[key]
+
+    def cost(self, type_: TensorType, sources: Iterable[Sharding], target: Sharding) -> int:
+        """The cost from the best of several layouts."""
+        return min((self._cost(type_, source, target) for source in sources), default=UNREACHABLE)
+
+    def free(self, cost: int) -> bool:
+        """Whether a route of this cost needs no other rank."""
+        return not cost >> _WORK_BITS & ((1 << _COUNT_BITS) - 1)
+
+    def best(self, type_: TensorType, sources: Iterable[Sharding], target: Sharding) -> Sharding:
+        """Which of several layouts to start from."""
+        return min(sources, key=lambda source: self._cost(type_, source, target))
+
+    def _cost(self, type_: TensorType, source: Sharding, target: Sharding) -> int:
+        if source is target:
+            return 0
+        route = self.find(type_, source, target)
+        return UNREACHABLE if route is None else route.cost
+
+    def is_local(self, type_: TensorType, source: Sharding, target: Sharding) -> bool:
+        """Whether a rank gets one layout from the other on its own."""
+        route = self.find(type_, source, target)
+        return route is not None and all(step.kind in LOCAL for step in route.steps)
+
+    def price(self, type_: TensorType, step: Step) -> int:
+        """The cost of one step."""
+        work = self.labor(local_bytes(self.mesh, type_, step.after))
+        if step.kind in LOCAL:
+            return work
+        latency = self.latency * self.mesh.ranks
+        return work + pack(moved(self.mesh, type_, step) + latency, 1, 0)
+
+    def labor(self, work: int) -> int:
+        """The cost of what each rank reads, writes and computes, in bytes of its memory."""
+        as_bytes = work * self.mesh.ranks // self.memory if self.memory else 0
+        return pack(as_bytes, 0, work)
+
+    def _search(self, type_: TensorType, source: Sharding, target: Sharding) -> Route | None:
+        """Dijkstra over layouts."""
+        if source.partial and target.partial and source.kind != target.kind:
+            return None
+        order = itertools.count()
+        heap: list[tuple[int, int, Sharding, tuple[Step, ...]]] = [(0, next(order), source, ())]
+        done: set[Sharding] = set()
+        while heap:
+            cost, _, layout, steps = heapq.heappop(heap)
+            if layout is target:
+                return Route(steps, cost)
+            if layout in done:
+                continue
+            done.add(layout)
+            for step in self.steps(type_, layout, target):
+                if step.after not in done:
+                    price = cost + self.price(type_, step)
+                    heapq.heappush(heap, (price, next(order), step.after, (*steps, step)))
+        return None
+
+    def steps(self, type_: TensorType, layout: Sharding, target: Sharding) -> Iterator[Step]:
+        """Every step from a layout that can be on a cheapest way to ``target``."""
+        yield from self._slices(type_, layout, target)
+        yield from self._joins(type_, layout, target)
+        yield from self._sums(type_, layout, target)
+        yield from self._permutes(type_, layout, target)
+
+    def _slices(self, type_: TensorType, layout: Sharding, target: Sharding) -> Iterator[Step]:
+        free = set(self.mesh.axes).difference(layout.axes, layout.partial)
+        shape = local_shape(self.mesh, type_, layout)
+        for dim, (old, new) in enumerate(zip(layout.dims, target.dims, strict=True)):
+            added = tuple(axis for axis in new if axis in free)
+            for count in range(1, len(added) + 1):
+                cut = added[:count]
+                if divides(shape[dim], self.mesh.size(cut)):
+                    after = _with(layout, {dim: (*old, *cut)})
+                    yield Step(SLICE, layout, after, cut, dim)
+        owed = tuple(axis for axis in target.partial if axis in free)
+        if owed and target.kind == "add":
+            after = sharding(layout.dims, (*layout.partial, *owed))
+            yield Step(MASK, layout, after, owed)
+
+    def _joins(self, type_: TensorType, layout: Sharding, target: Sharding) -> Iterator[Step]:
+        shape = local_shape(self.mesh, type_, layout)
+        for dim, axes in enumerate(layout.dims):
+            for kept in range(len(axes)):
+                rest, taken = axes[:kept], axes[kept:]
+                yield Step(ALL_GATHER, layout, _with(layout, {dim: rest}), taken, dim)
+                for other, present in enumerate(layout.dims):
+                    if other == dim or not divides(shape[other], self.mesh.size(taken)):
+                        continue
+                    if not set(taken) & set(target.dims[other]):
+                        continue
+                    after = _with(layout, {dim: rest, other: (*present, *taken)})
+                    yield Step(ALL_TO_ALL, layout, after, taken, dim, other)
+
+    def _sums(self, type_: TensorType, layout: Sharding, target: Sharding) -> Iterator[Step]:
+        if not layout.partial:
+            return
+        shape = local_shape(self.mesh, type_, layout)
+        due = [axis for axis in layout.partial if axis not in target.partial]
+        for count in range(1, len(due) + 1):
+            for axes in itertools.combinations(due, count):
+                rest = tuple(axis for axis in layout.partial if axis not in axes)
+                after = sharding(layout.dims, rest, layout.kind)
+                yield Step(ALL_REDUCE, layout, after, self.mesh.ordered(axes))
+                for dim, present in enumerate(layout.dims):
+                    cut = tuple(axis for axis in target.dims[dim] if axis in axes)
+                    if len(cut) < len(axes) or not divides(shape[dim], self.mesh.size(cut)):
+                        continue
+                    scattered = _with(after, {dim: (*present, *cut)})
+                    yield Step(REDUCE_SCATTER, layout, scattered, cut, dim)
+
+    def _permutes(self, type_: TensorType, layout: Sharding, target: Sharding) -> Iterator[Step]:
+        shape = local_shape(self.mesh, type_, layout)
+        for after in self._rearranged(layout, target):
+            if after is layout or not fits(self.mesh, type_, after):
+                continue
+            if local_shape(self.mesh, type_, after) == shape:
+                yield Step(PERMUTE, layout, after, self.mesh.ordered(layout.axes))
+
+    def _rearranged(self, layout: Sharding, target: Sharding) -> Iterator[Sharding]:
+        """The target itself, and the layout with the axes of one dimension in another order."""
+        if target.partial == layout.partial:
+            yield target
+        for dim, axes in enumerate(layout.dims):
+            if len(axes) > 1:
+                for order in itertools.permutations(axes):
+                    yield _with(layout, {dim: order})
+
+
+def _with(layout: Sharding, changes: dict[int, Axes]) -> Sharding:
+    """The layout with other cuts of some dimensions."""
+    dims = [changes.get(dim, axes) for dim, axes in enumerate(layout.dims)]
+    return sharding(dims, layout.partial, layout.kind)

@@ -1,0 +1,346 @@
+"""The cheapest way to divide a program: an exact search over its ops in order, where it is narrow.
+
+Between two ops only the live values matter, and of each only in which layouts it is there. So the
+search keeps, for every such state, the cheapest way to get there, and goes through the ops once.
+Where more than ``beam`` states are reached the dearest are dropped; until then the result is the
+cheapest there is. Costs are ordered as :func:`passes.sharding.routes.pack` says: bytes moved, then
+collectives, then work.
+
+Layers repeat, so a step is remembered by what it starts from: the second of many equal layers
+usually starts where the first did, and takes no time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from graphgen.ir import Attrs, Op, Sharding, TensorType, replicated, sharding
+from passes.sharding.mesh import Mesh
+from passes.sharding.routes import UNREACHABLE, Routes
+from passes.sharding.strategies import Strategy, strategies
+
+# The layouts a value is there in: those that the others cannot be cut from.
+Present = frozenset[Sharding]
+# The place of a value that every rank has whole: it costs nothing in any layout.
+FREE = -1
+# The place of such a value that may not be cut: a weight whose readers want it in several layouts.
+RIGID = -2
+# Layouts to bring a value into, one after the other.
+Targets = tuple[Sharding, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What is done at one op.
+
+    Attributes:
+        strategy: how the op is divided.
+        acquired: per operand, the layouts it is brought into before the op, the last one wanted.
+        delivered: per result, the layouts it is brought into behind the op.
+    """
+
+    strategy: Strategy
+    acquired: tuple[Targets, ...]
+    delivered: tuple[Targets, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Site:
+    """One op as the search sees it, or one value that comes from outside, in one layout.
+
+    Equal ones are made one by :meth:`Search.site` and :meth:`Search.source`.
+
+    Attributes:
+        types: of the operands.
+        given: types of the results.
+        strategies: ways to divide it.
+        places: per operand, which of the live values it is, or :data:`FREE` or :data:`RIGID`.
+        pins: per result, the one layout it is kept in, where somebody has said.
+        outputs: per result, the layouts it leaves the program in.
+    """
+
+    types: tuple[TensorType, ...]
+    given: tuple[TensorType, ...]
+    strategies: tuple[Strategy, ...]
+    places: tuple[int, ...]
+    pins: tuple[Sharding | None, ...]
+    outputs: tuple[Targets, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Option:
+    """One choice from one state: its cost, and the layouts that are there afterwards."""
+
+    cost: int
+    operands: tuple[Present, ...]
+    results: tuple[Present, ...]
+    choice: Choice
+
+
+_State = tuple[Present, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Table:
+    """States and what each costs beyond the cheapest of them."""
+
+    states: tuple[_State, ...]
+    costs: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """From one table to the next: per new state the old one, and what was chosen."""
+
+    table: Table
+    back: tuple[tuple[int, Choice], ...]
+
+
+_StrategyKey = tuple[str, Attrs, tuple[TensorType, ...]]
+
+
+@dataclass(slots=True)
+class Search:
+    """Walks through one program after another; what it has found out once, it keeps.
+
+    Attributes:
+        mesh: the ranks.
+        routes: costs of changing layouts.
+        beam: most states kept between two ops.
+        truncated: whether states were dropped, so that the result may not be the cheapest.
+    """
+
+    mesh: Mesh
+    routes: Routes
+    beam: int
+    truncated: bool = False
+    _strategies: dict[_StrategyKey, tuple[Strategy, ...]] = field(
+        default_factory=dict[_StrategyKey, tuple[Strategy, ...]]
+    )
+    _options: dict[tuple[object, ...], tuple[_Option, ...]] = field(
+        default_factory=dict[tuple[object, ...], tuple[_Option, ...]]
+    )
+    _acquired: dict[
+        tuple[TensorType, Present, Sharding], tuple[tuple[int, Present, Targets], ...]
+    ] = field(
+        default_factory=dict[
+            tuple[TensorType, Present, Sharding], tuple[tuple[int, Present, Targets], ...]
+        ]
+    )
+    _moves: dict[tuple[object, ...], Move] = field(default_factory=dict[tuple[object, ...], Move])
+    _sites: dict[tuple[object, ...], Site] = field(default_factory=dict[tuple[object, ...], Site])
+    _tables: dict[tuple[tuple[_State, ...], tuple[int, ...]], Table] = field(
+        default_factory=dict[tuple[tuple[_State, ...], tuple[int, ...]], Table]
+    )
+
+    def strategies(self, op: Op) -> tuple[Strategy, ...]:
+        """All ways to divide an op."""
+        key = (op.name, op.attrs, tuple([value.type for value in op.operands]))
+        found = self._strategies.get(key)
+        if found is None:
+            found = self._strategies[key] = strategies(op, self.mesh)
+        return found
+
+    def site(
+        self,
+        op: Op,
+        places: tuple[int, ...],
+        pins: tuple[Sharding | None, ...],
+        outputs: tuple[Targets, ...],
+    ) -> Site:
+        """The site of an op, the same object for all that are equal."""
+        types = tuple([value.type for value in op.operands])
+        key = (op.name, op.attrs, types, places, pins, outputs)
+        found = self._sites.get(key)
+        if found is None:
+            given = tuple([value.type for value in op.results])
+            ways = self.strategies(op)
+            found = self._sites[key] = Site(types, given, ways, places, pins, outputs)
+        return found
+
+    def source(self, type_: TensorType, layout: Sharding, outputs: Targets) -> Site:
+        """The site of a value that is there in one layout, and leaves the program in some."""
+        key = (type_, layout, outputs)
+        found = self._sites.get(key)
+        if found is None:
+            there = (Strategy((), (layout,)),)
+            found = self._sites[key] = Site((), (type_,), there, (), (None,), (outputs,))
+        return found
+
+    def start(self) -> Table:
+        """Nothing is live."""
+        return self._table([()], [0])
+
+    def _table(self, states: Sequence[_State], costs: Sequence[int]) -> Table:
+        least = min(costs)
+        key = (tuple(states), tuple(cost - least for cost in costs))
+        found = self._tables.get(key)
+        if found is None:
+            found = self._tables[key] = Table(*key)
+        return found
+
+    def step(self, table: Table, site: Site, kept: tuple[int, ...]) -> Move:
+        """One op further.
+
+        Args:
+            table: the states before.
+            site: the op.
+            kept: of the live values and the results, those that are live afterwards.
+        """
+        key = (table, site, kept)
+        found = self._moves.get(key)
+        if found is None:
+            found = self._moves[key] = self._step(table, site, kept)
+        return found
+
+    def _step(self, table: Table, site: Site, kept: tuple[int, ...]) -> Move:
+        best: dict[_State, tuple[int, int, Choice]] = {}
+        used = sorted({place for place in site.places if place >= 0})
+        for index, (state, cost) in enumerate(zip(table.states, table.costs, strict=True)):
+            for option in self._from(site, tuple([state[place] for place in used])):
+                after = [*state, *option.results]
+                for place, present in zip(used, option.operands, strict=True):
+                    after[place] = present
+                reached = tuple([after[place] for place in kept])
+                total = cost + option.cost
+                known = best.get(reached)
+                if known is None or total < known[0]:
+                    best[reached] = (total, index, option.choice)
+        return self._narrowed(best)
+
+    def _narrowed(self, best: dict[_State, tuple[int, int, Choice]]) -> Move:
+        """The cheapest states, as many as the beam takes, in an order of their own."""
+        items = list(best.items())
+        if len(items) > self.beam:
+            self.truncated = True
+            items = sorted(items, key=lambda item: item[1][0])[: self.beam]
+        table = self._table([state for state, _ in items], [cost for _, (cost, _, _) in items])
+        return Move(table, tuple([(index, choice) for _, (_, index, choice) in items]))
+
+    def _from(self, site: Site, present: tuple[Present, ...]) -> tuple[_Option, ...]:
+        """What can be done at a site whose live operands are there in these layouts."""
+        key = (site, present)
+        found = self._options.get(key)
+        if found is None:
+            found = self._options[key] = tuple(self._all_options(site, present))
+        return found
+
+    def _all_options(self, site: Site, present: tuple[Present, ...]) -> list[_Option]:
+        best: dict[tuple[tuple[Present, ...], tuple[Present, ...]], _Option] = {}
+        for strategy in site.strategies:
+            for option in self._with(site, present, strategy):
+                key = (option.operands, option.results)
+                if key not in best or option.cost < best[key].cost:
+                    best[key] = option
+        return list(best.values())
+
+    def _with(self, site: Site, present: tuple[Present, ...], strategy: Strategy) -> list[_Option]:
+        """The options of one strategy: ways to bring the operands, then ways to leave results."""
+        used = sorted({place for place in site.places if place >= 0})
+        at = {place: index for index, place in enumerate(used)}
+        # Cost, layouts of the live operands, layouts of the results, and what was brought where.
+        partial: list[tuple[int, tuple[Present, ...], tuple[Targets, ...]]] = [
+            (self.routes.labor(strategy.work), present, ())
+        ]
+        for type_, place, want in zip(site.types, site.places, strategy.wanted, strict=True):
+            grown: list[tuple[int, tuple[Present, ...], tuple[Targets, ...]]] = []
+            for cost, there, done in partial:
+                if place in (FREE, RIGID):
+                    if place == RIGID and not want.replicated:
+                        continue
+                    price = self.routes.cost(type_, (replicated(type_.rank),), want)
+                    if price < UNREACHABLE:
+                        grown.append((cost + price, there, (*done, (want,))))
+                    continue
+                index = at[place]
+                for price, now, targets in self.acquired(type_, there[index], want):
+                    changed = (*there[:index], now, *there[index + 1 :])
+                    grown.append((cost + price, changed, (*done, targets)))
+            partial = grown
+        found: list[_Option] = []
+        for cost, there, done in partial:
+            for price, results, left in self._left(site, strategy):
+                choice = Choice(strategy, done, left)
+                found.append(_Option(cost + price, there, results, choice))
+        return found
+
+    def _left(
+        self, site: Site, strategy: Strategy
+    ) -> list[tuple[int, tuple[Present, ...], tuple[Targets, ...]]]:
+        """Ways to bring the results where they are pinned and where they leave the program."""
+        ways: list[tuple[int, tuple[Present, ...], tuple[Targets, ...]]] = [(0, (), ())]
+        for type_, given, pin, outputs in zip(
+            site.given, strategy.given, site.pins, site.outputs, strict=True
+        ):
+            cost = 0 if pin is None else self.routes.cost(type_, (given,), pin)
+            first: tuple[Targets, int, Present] = (
+                ((), 0, frozenset((given,))) if pin is None else ((pin,), cost, frozenset((pin,)))
+            )
+            branches = [first]
+            for output in outputs:
+                branches = [
+                    ((*targets, *more), price + extra, now)
+                    for targets, price, there in branches
+                    for extra, now, more in self.acquired(type_, there, output)
+                ]
+            ways = [
+                (total + price, (*results, there), (*left, targets))
+                for total, results, left in ways
+                for targets, price, there in branches
+                if price < UNREACHABLE
+            ]
+        return ways
+
+    def acquired(
+        self, type_: TensorType, present: Present, want: Sharding
+    ) -> tuple[tuple[int, Present, Targets], ...]:
+        """Ways to have a value in one more layout: at once, or over one that others may use too."""
+        key = (type_, present, want)
+        found = self._acquired.get(key)
+        if found is None:
+            found = self._acquired[key] = tuple(self._acquire(type_, present, want))
+        return found
+
+    def _acquire(
+        self, type_: TensorType, present: Present, want: Sharding
+    ) -> list[tuple[int, Present, Targets]]:
+        direct = self.routes.cost(type_, present, want)
+        if direct >= UNREACHABLE:
+            return []
+        ways: list[tuple[int, Present, Targets]] = [
+            (direct, self.kept(type_, (*present, want)), (want,))
+        ]
+        if self.routes.free(direct):
+            return ways
+        for middle in self._gathered(present):
+            first = self.routes.cost(type_, present, middle)
+            second = self.routes.cost(type_, (*present, middle), want)
+            if middle is not want and first + second < UNREACHABLE:
+                kept = self.kept(type_, (*present, middle, want))
+                ways.append((first + second, kept, (middle, want)))
+        return ways
+
+    def _gathered(self, present: Present) -> list[Sharding]:
+        """The layouts present, less some of the axes."""
+        found: dict[Sharding, None] = {}
+        for layout in sorted(present, key=lambda item: item.text):
+            axes = (*layout.axes, *layout.partial)
+            for chosen in range(1, 1 << len(axes)):
+                gone = {axis for bit, axis in enumerate(axes) if chosen >> bit & 1}
+                dims = [tuple(a for a in cut if a not in gone) for cut in layout.dims]
+                owed = [axis for axis in layout.partial if axis not in gone]
+                found[sharding(dims, owed, layout.kind)] = None
+        return [layout for layout in found if layout not in present]
+
+    def kept(self, type_: TensorType, layouts: Sequence[Sharding]) -> Present:
+        """The layouts that cannot be cut from another one of them."""
+        unique = list(dict.fromkeys(layouts))
+        return frozenset(
+            layout
+            for layout in unique
+            if not any(
+                other is not layout and self.routes.is_local(type_, other, layout)
+                for other in unique
+            )
+        )

@@ -1,0 +1,163 @@
+"""The ways to divide one op over a mesh: for each axis the factor it cuts, or a sum carried on."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from graphgen.analysis.work import work_of
+from graphgen.ir import Op, Sharding, TensorType, replicated, sharding
+from graphgen.ir.sharding import Axes
+from passes.sharding.composite_rules import FACTORS
+from passes.sharding.factors import Factors, ValueFactors
+from passes.sharding.mesh import Mesh, divides
+from passes.sharding.steps import nominal
+
+# Operations in the time of a byte from memory: 16-bit products on trn1 (190 T/s, 820 GB/s).
+BALANCE = 232
+# What one axis does in an op: cuts a factor, or carries the sums of a set of operands, or nothing.
+Choice = int | frozenset[int] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Strategy:
+    """One way to divide an op.
+
+    Attributes:
+        wanted: the layout of each operand.
+        given: the layout of each result.
+        cuts: the axes that cut each factor, by factor.
+        formed: those that cut a factor of which a part needs another form than the op's.
+        work: bytes one rank reads and writes, and one for every :data:`BALANCE` operations.
+        whole: whether every rank does all of the op.
+    """
+
+    wanted: tuple[Sharding, ...]
+    given: tuple[Sharding, ...]
+    cuts: Mapping[int, Axes] = field(default_factory=dict[int, Axes])
+    formed: Axes = ()
+    work: int = 0
+
+    @property
+    def whole(self) -> bool:
+        """Whether every rank does the same, on whole values."""
+        return all(layout.replicated for layout in (*self.wanted, *self.given))
+
+
+def factors_of(op: Op) -> Factors | None:
+    """The factors of an op; ``None`` for one that is done whole."""
+    rule = FACTORS.get(op.name)
+    if rule is None:
+        return None
+    operands = [value.type for value in op.operands]
+    return rule(operands, [value.type for value in op.results], op.attrs)
+
+
+def whole_strategy(op: Op) -> Strategy:
+    """Every rank does all of it."""
+    return Strategy(
+        tuple(replicated(value.type.rank) for value in op.operands),
+        tuple(replicated(value.type.rank) for value in op.results),
+        work=_work(op),
+    )
+
+
+def strategies(op: Op, mesh: Mesh) -> tuple[Strategy, ...]:
+    """All ways to divide an op over a mesh; the first does it whole on every rank."""
+    factors = factors_of(op)
+    whole = whole_strategy(op)
+    if factors is None:
+        return (whole,)
+    axes = [axis for axis, size in mesh.axes.items() if size > 1]
+    free = [factor for factor in range(len(factors.sizes)) if factor not in factors.fixed]
+    choices: list[Choice] = [None, *free, *factors.linear]
+    found = [whole]
+    for made in itertools.product(choices, repeat=len(axes)):
+        chosen = dict(zip(axes, made, strict=True))
+        carried = {axis: item for axis, item in chosen.items() if isinstance(item, frozenset)}
+        for cuts in _cuts(mesh, factors, chosen):
+            strategy = _strategy(op, mesh, factors, cuts, carried, whole.work)
+            if strategy is not None and (cuts or carried):
+                found.append(strategy)
+    return tuple(found)
+
+
+def _cuts(
+    mesh: Mesh, factors: Factors, chosen: Mapping[str, Choice]
+) -> Iterator[Mapping[int, Axes]]:
+    """The axes of each factor that is cut; several may cut one in any order."""
+    axes: dict[int, Axes] = {}
+    for axis, choice in chosen.items():
+        if isinstance(choice, int):
+            axes[choice] = (*axes.get(choice, ()), axis)
+    if all(divides(factors.sizes[factor], mesh.size(cut)) for factor, cut in axes.items()):
+        for orders in itertools.product(*[itertools.permutations(cut) for cut in axes.values()]):
+            yield dict(zip(axes, orders, strict=True))
+
+
+def _strategy(
+    op: Op,
+    mesh: Mesh,
+    factors: Factors,
+    cuts: Mapping[int, Axes],
+    carried: Mapping[str, frozenset[int]],
+    work: int,
+) -> Strategy | None:
+    """The strategy with these cuts and carried sums; ``None`` where that is none."""
+    owed = {axis: factors.reduced[f] for f, axes in cuts.items() for axis in axes
+            if f in factors.reduced}  # fmt: skip
+    kinds = {*owed.values(), *["add"] * bool(carried)}
+    if len(kinds) > 1:
+        return None
+    wanted: list[Sharding] = []
+    for index, (value, dims) in enumerate(zip(op.operands, factors.operands, strict=True)):
+        partial = [axis for axis, linear in carried.items() if index in linear]
+        layout = _layout(mesh, factors, value.type, dims, cuts, partial)
+        if layout is None:
+            return None
+        wanted.append(layout)
+    given: list[Sharding] = []
+    for value, dims in zip(op.results, factors.results, strict=True):
+        layout = _layout(
+            mesh, factors, value.type, dims, cuts, (*carried, *owed), next(iter(kinds), "add")
+        )
+        if layout is None:
+            return None
+        given.append(layout)
+    parts = mesh.size([axis for axes in cuts.values() for axis in axes])
+    formed = next((axes for factor, axes in cuts.items() if factor in factors.formed), ())
+    return Strategy(tuple(wanted), tuple(given), cuts, formed, work // parts)
+
+
+def _layout(
+    mesh: Mesh,
+    factors: Factors,
+    type_: TensorType,
+    dims: ValueFactors,
+    cuts: Mapping[int, Axes],
+    partial: Sequence[str],
+    kind: str = "add",
+) -> Sharding | None:
+    """The layout of one value; ``None`` where its parts would not be boxes."""
+    out: list[Axes] = []
+    for size, parts in zip(type_.shape, dims, strict=True):
+        axes: Axes = ()
+        complete = True
+        for factor in parts:
+            cut = cuts.get(factor, ())
+            if cut and not complete:
+                # An inner part is cut where the outer one is not: each rank would have stripes.
+                return None
+            axes += cut
+            complete = complete and mesh.size(cut) == factors.sizes[factor]
+        if not divides(size, mesh.size(axes)):
+            return None
+        out.append(axes)
+    return sharding(out, partial, kind)
+
+
+def _work(op: Op) -> int:
+    work = work_of(op)
+    operations = nominal(work.flops) + nominal(work.transcendentals)
+    return nominal(work.bytes) + operations // BALANCE
