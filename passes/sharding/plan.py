@@ -29,6 +29,7 @@ class Plan:
         outputs: per output in order, the layout it leaves in.
         delivered: values that no op of the search makes, and the layouts they are brought into.
         prepared: ops on weights alone: on every rank on whole tensors, before the program runs.
+        weights: values that are made of weights alone, and weights.
         rigid: weights that stay whole, as their readers want them in several layouts.
         bound: ops that the search decided, in order; the others are free.
     """
@@ -38,6 +39,7 @@ class Plan:
     outputs: list[Sharding] = field(default_factory=list[Sharding])
     delivered: dict[Value, Targets] = field(default_factory=dict[Value, Targets])
     prepared: set[Op] = field(default_factory=set[Op])
+    weights: set[Value] = field(default_factory=set[Value])
     rigid: set[Value] = field(default_factory=set[Value])
     bound: list[Op] = field(default_factory=list[Op])
 
@@ -108,7 +110,9 @@ def _make_plan(
     for op in function.block:
         if op not in plan.prepared:
             _pin_results(op, plan, search.mesh)
-    for value in (*function.args, *[value for op in plan.prepared for value in op.results]):
+    outside = (*function.args, *[value for op in plan.prepared for value in op.results])
+    plan.weights = {value for value in outside if prepared.of_weights(value)}
+    for value in outside:
         layout = decided.get(prepared.number(value)) if value in prepared else None
         if layout is not None and layout.replicated:
             plan.rigid.add(value)
@@ -280,7 +284,9 @@ class _Walk:
         places = tuple([at.get(v, RIGID if v in rigid else FREE) for v in op.operands])
         pins = tuple([self.plan.pins.get(value) for value in op.results])
         outputs = tuple([tuple(self.outputs.get(value, ())) for value in op.results])
-        return self.search.site(op, places, pins, outputs), [*self.live, *op.results]
+        weights = tuple([value in self.plan.weights for value in op.operands])
+        site = self.search.site(op, places, pins, outputs, weights)
+        return site, [*self.live, *op.results]
 
 
 def _divide_free_ops(function: Function, search: Search, plan: Plan) -> None:

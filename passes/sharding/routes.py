@@ -83,7 +83,7 @@ class Routes:
 
     def best(self, type_: TensorType, sources: Iterable[Sharding], target: Sharding) -> Sharding:
         """Which of several layouts to start from."""
-        return min(sources, key=lambda source: self._cost(type_, source, target))
+        return min(sources, key=lambda source: (self._cost(type_, source, target), source.text))
 
     def _cost(self, type_: TensorType, source: Sharding, target: Sharding) -> int:
         if source is target:
@@ -132,7 +132,7 @@ class Routes:
     def steps(self, type_: TensorType, layout: Sharding, target: Sharding) -> Iterator[Step]:
         """Every step from a layout that can be on a cheapest way to ``target``."""
         yield from self._slices(type_, layout, target)
-        yield from self._joins(type_, layout, target)
+        yield from self._joins(type_, layout)
         yield from self._sums(type_, layout, target)
         yield from self._permutes(type_, layout, target)
 
@@ -151,7 +151,7 @@ class Routes:
             after = sharding(layout.dims, (*layout.partial, *owed))
             yield Step(MASK, layout, after, owed)
 
-    def _joins(self, type_: TensorType, layout: Sharding, target: Sharding) -> Iterator[Step]:
+    def _joins(self, type_: TensorType, layout: Sharding) -> Iterator[Step]:
         shape = local_shape(self.mesh, type_, layout)
         for dim, axes in enumerate(layout.dims):
             for kept in range(len(axes)):
@@ -159,8 +159,6 @@ class Routes:
                 yield Step(ALL_GATHER, layout, _with(layout, {dim: rest}), taken, dim)
                 for other, present in enumerate(layout.dims):
                     if other == dim or not divides(shape[other], self.mesh.size(taken)):
-                        continue
-                    if not set(taken) & set(target.dims[other]):
                         continue
                     after = _with(layout, {dim: rest, other: (*present, *taken)})
                     yield Step(ALL_TO_ALL, layout, after, taken, dim, other)

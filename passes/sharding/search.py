@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 
 from graphgen.ir import Attrs, Op, Sharding, TensorType, replicated, sharding
 from passes.sharding.mesh import Mesh
-from passes.sharding.routes import UNREACHABLE, Routes
+from passes.sharding.routes import UNREACHABLE, Routes, pack
 from passes.sharding.strategies import Strategy, strategies
 
 # The layouts a value is there in: those that the others cannot be cut from.
@@ -26,6 +26,9 @@ Present = frozenset[Sharding]
 FREE = -1
 # The place of such a value that may not be cut: a weight whose readers want it in several layouts.
 RIGID = -2
+# What it costs beside its bytes to send parts of a weight about: only where no other way is left,
+# as a weight that is read in two layouts is kept twice.
+_SECOND_COPY = pack(1 << 60, 0, 0)
 # Layouts to bring a value into, one after the other.
 Targets = tuple[Sharding, ...]
 
@@ -58,6 +61,7 @@ class Site:
         places: per operand, which of the live values it is, or :data:`FREE` or :data:`RIGID`.
         pins: per result, the one layout it is kept in, where somebody has said.
         outputs: per result, the layouts it leaves the program in.
+        weights: per operand, whether it is made of weights alone.
     """
 
     types: tuple[TensorType, ...]
@@ -66,6 +70,7 @@ class Site:
     places: tuple[int, ...]
     pins: tuple[Sharding | None, ...]
     outputs: tuple[Targets, ...]
+    weights: tuple[bool, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,15 +153,16 @@ class Search:
         places: tuple[int, ...],
         pins: tuple[Sharding | None, ...],
         outputs: tuple[Targets, ...],
+        weights: tuple[bool, ...],
     ) -> Site:
         """The site of an op, the same object for all that are equal."""
         types = tuple([value.type for value in op.operands])
-        key = (op.name, op.attrs, types, places, pins, outputs)
+        key = (op.name, op.attrs, types, places, pins, outputs, weights)
         found = self._sites.get(key)
         if found is None:
             given = tuple([value.type for value in op.results])
             ways = self.strategies(op)
-            found = self._sites[key] = Site(types, given, ways, places, pins, outputs)
+            found = self._sites[key] = Site(types, given, ways, places, pins, outputs, weights)
         return found
 
     def source(self, type_: TensorType, layout: Sharding, outputs: Targets) -> Site:
@@ -243,7 +249,9 @@ class Search:
         partial: list[tuple[int, tuple[Present, ...], tuple[Targets, ...]]] = [
             (self.routes.labor(strategy.work), present, ())
         ]
-        for type_, place, want in zip(site.types, site.places, strategy.wanted, strict=True):
+        for type_, place, weight, want in zip(
+            site.types, site.places, site.weights, strategy.wanted, strict=True
+        ):
             grown: list[tuple[int, tuple[Present, ...], tuple[Targets, ...]]] = []
             for cost, there, done in partial:
                 if place in (FREE, RIGID):
@@ -255,6 +263,8 @@ class Search:
                     continue
                 index = at[place]
                 for price, now, targets in self.acquired(type_, there[index], want):
+                    if weight and not self.routes.free(price):
+                        price += _SECOND_COPY
                     changed = (*there[:index], now, *there[index + 1 :])
                     grown.append((cost + price, changed, (*done, targets)))
             partial = grown

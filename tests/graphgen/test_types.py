@@ -79,7 +79,9 @@ def test_sharding_texts():
     assert sharding((None,), (), "minimum") is replicated(1)
 
 
-@pytest.mark.parametrize("text", ["", "tp", "{-,tp", "-,tp}", "{tp,tp}", "{tp+tp}", "{tp*tp}", "{-+a>b}", "{a*}", "{,}"])
+@pytest.mark.parametrize(
+    "text", ["", "tp", "{-,tp", "-,tp}", "{tp,tp}", "{tp+tp}", "{tp*tp}", "{-+a>b}", "{a*}", "{,}"]
+)
 def test_what_is_no_sharding_is_refused(text: str):
     with pytest.raises(GraphgenError) as caught:
         parse_sharding(text)
