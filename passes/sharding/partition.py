@@ -163,6 +163,7 @@ class _Partitioner:
         plan: how each op is divided.
         whole: by value of the source, what every rank has of it before it is cut.
         parts: by value of the source, what this rank has of it, in each layout made so far.
+        made: ops made for the op that is being divided.
     """
 
     module: Module
@@ -175,6 +176,7 @@ class _Partitioner:
     parts: dict[Value, dict[Sharding, Value]] = field(
         default_factory=dict[Value, dict[Sharding, Value]]
     )
+    made: list[Op] = field(default_factory=list[Op])
 
     @property
     def mesh(self) -> Mesh:
@@ -206,7 +208,8 @@ class _Partitioner:
             self.parts[value] = {layout: arg}
             self._deliver(value)
         else:
-            self.whole[value] = self.target.block.add_arg(value.type, value.name or "")
+            arg = self.whole[value] = self.target.block.add_arg(value.type, value.name or "")
+        self._copied(value, arg)
 
     def prepare(self, op: Op) -> None:
         """An op on weights alone: as it is, on whole tensors."""
@@ -216,6 +219,7 @@ class _Partitioner:
         for old, new in zip(op.results, made.results, strict=True):
             new.name = old.name
             self.whole[old] = new
+            self._copied(old, new)
 
     def _whole(self, value: Value, where: Loc) -> Value:
         found = self.whole.get(value)
@@ -227,12 +231,13 @@ class _Partitioner:
         if not choice.strategy.whole and self.rewriter.exhausted:
             whole = whole_strategy(op)
             choice = Choice(whole, tuple((w,) for w in whole.wanted), ((),) * len(op.results))
+        self.made = list[Op]()
         operands: list[Value] = []
         for value, targets in zip(op.operands, choice.acquired, strict=True):
             found = [self.part(value, layout, op.loc) for layout in targets]
             operands.append(found[-1])
         strategy = choice.strategy
-        here = Here(Builder(self.target, loc=op.loc), self.mesh, self.target.args[0])
+        here = Here(self._builder(op.loc), self.mesh, self.target.args[0])
         shapes = [
             local_shape(self.mesh, value.type, layout)
             for value, layout in zip(op.results, strategy.given, strict=True)
@@ -241,13 +246,27 @@ class _Partitioner:
         for old, new, layout in zip(op.results, made, strategy.given, strict=True):
             new.name = old.name
             self.parts[old] = {layout: new}
+            self._copied(old, new)
         for value, targets in zip(op.results, choice.delivered, strict=True):
             self._keep_pinned(value, op.loc)
             for layout in targets:
                 self.part(value, layout, op.loc)
             self._deliver(value)
         if not strategy.whole:
-            self.rewriter.note(self.target, "divide", made[0].op)
+            self.rewriter.note(self.target, "divide", made[0].op, self.made)
+
+    def _builder(self, loc: Loc) -> Builder:
+        """Appends to the program of a rank, and to what is made for one op."""
+        b = Builder(self.target, loc=loc)
+        b.made = self.made
+        return b
+
+    def _copied(self, value: Value, *copies: Value) -> None:
+        """A value goes on as this, on this rank; what is made beside that is made for it."""
+        for copy in copies:
+            self.rewriter.copied({value: copy})
+            if copy.op in self.made:
+                self.made.remove(copy.op)
 
     def _keep_pinned(self, value: Value, where: Loc) -> None:
         """A value that was said to lie one way is there in that way only, for those who read it."""
@@ -269,6 +288,7 @@ class _Partitioner:
         parts = self.parts.get(value)
         if parts is None:
             parts = self.parts[value] = self._first_parts(value, where)
+            self._copied(value, *parts.values())
             self._deliver(value)
         if layout not in parts:
             start = self.routes.best(value.type, parts, layout)
@@ -278,6 +298,7 @@ class _Partitioner:
             for step in _merged(route.steps):
                 made = self._step(made, step, value, where)
                 parts[step.after] = made
+                self._copied(value, made)
         return parts[layout]
 
     def _first_parts(self, value: Value, where: Loc) -> dict[Sharding, Value]:
@@ -300,7 +321,7 @@ class _Partitioner:
         name = f"the blocks taken from {operand.name}"
         check_divides(self.mesh, name, blocks.type, along)
         mine = self._step(blocks, Step(SLICE, replicated(1), along), take.result, where)
-        b = Builder(self.target, loc=where.through(self.rewriter.pass_name))
+        b = self._builder(where.through(self.rewriter.pass_name))
         taken = b.take(operand, mine, dim, take.attrs.integer("block"))
         rest = sharding([() if at == dim else axes for at, axes in enumerate(layout.dims)])
         if rest.replicated:
@@ -309,7 +330,7 @@ class _Partitioner:
 
     def _step(self, made: Value, step: Step, value: Value, where: Loc) -> Value:
         own = where if step.kind in LOCAL or value.op is None else value.op.loc
-        b = Builder(self.target, loc=own.through(self.rewriter.pass_name))
+        b = self._builder(own.through(self.rewriter.pass_name))
         return emit_step(b, self.mesh, self.target.args[0], made, step)
 
 

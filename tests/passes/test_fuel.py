@@ -21,7 +21,7 @@ from tests.passes.stages import every_pass, our_passes, stage, untidy
 
 BUCKETS = Buckets((3,), (8,), (8, 16))
 # Passes that still do all or nothing.
-AT_ONCE = ("shard", "partition")
+AT_ONCE = ("shard",)
 
 # Passes that find nothing to do in a model as it is written.
 TIDYING = ("canonicalize",)
