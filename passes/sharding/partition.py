@@ -25,6 +25,7 @@ from graphgen.ir import (
 from graphgen.ir.dtype import s32
 from graphgen.ir.loc import UNKNOWN
 from passes.core import Pass, Rewriter, register
+from passes.core.relation import Shard
 from passes.sharding.forms import Here, emit_part
 from passes.sharding.interface import split_row
 from passes.sharding.mesh import Mesh, check_divides, local_shape, mesh_of
@@ -246,14 +247,17 @@ class _Partitioner:
         for old, new, layout in zip(op.results, made, strategy.given, strict=True):
             new.name = old.name
             self.parts[old] = {layout: new}
-            self._copied(old, new)
+            if strategy.whole:
+                self._copied(old, new)
         for value, targets in zip(op.results, choice.delivered, strict=True):
             self._keep_pinned(value, op.loc)
             for layout in targets:
                 self.part(value, layout, op.loc)
             self._deliver(value)
         if not strategy.whole:
-            self.rewriter.note(self.target, "divide", made[0].op, self.made)
+            pairs = zip(op.results, made, map(Shard, strategy.given), strict=True)
+            related = tuple(pairs)
+            self.rewriter.note(self.target, "divide", made[0].op, self.made, related)
 
     def _builder(self, loc: Loc) -> Builder:
         """Appends to the program of a rank, and to what is made for one op."""
