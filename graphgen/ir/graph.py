@@ -9,7 +9,7 @@ op is allowed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
 from graphgen.errors import GraphgenError
@@ -59,24 +59,53 @@ class Value:
         type: shape and element type.
         op: the op that makes it, ``None`` for a block argument.
         index: position among the results of ``op`` or the arguments of the block.
-        users: per op that reads it, how many of its operand slots do; in order of first use.
         name: the user's name for it; the printer makes names unique.
         sharding: its layout over the mesh, ``None`` where nobody has said.
     """
 
-    __slots__ = ("index", "name", "op", "sharding", "type", "users")
+    __slots__ = ("_users", "index", "name", "op", "sharding", "type")
 
     def __init__(self, type: TensorType, op: Op | None, index: int, name: str | None) -> None:
         self.type = type
         self.op = op
         self.index = index
-        self.users: dict[Op, int] = {}
+        # Most values are read by one op, once: that op alone is kept then, which takes no memory.
+        self._users: Op | dict[Op, int] | None = None
         self.name = name
         self.sharding: Sharding | None = None
 
     def __repr__(self) -> str:
         made = f" = {self.op.name}(...)" if self.op else ""
         return f"%{self.name or '?'}{made} : {self.type.text}"
+
+    @property
+    def users(self) -> Mapping[Op, int]:
+        """Per op that reads it, how many of its operand slots do; in order of first use."""
+        users = self._users
+        if users is None:
+            return {}
+        return users if isinstance(users, dict) else {users: 1}
+
+    def read_by(self, op: Op) -> None:
+        """One more operand slot of ``op`` holds this value."""
+        users = self._users
+        if users is None:
+            self._users = op
+        elif isinstance(users, dict):
+            users[op] = users.get(op, 0) + 1
+        else:
+            self._users = {op: 2} if users is op else {users: 1, op: 1}
+
+    def left_by(self, op: Op) -> None:
+        """One operand slot of ``op`` less holds this value."""
+        users = self._users
+        if not isinstance(users, dict):
+            assert users is op, f"{self!r} is not read by {op!r}"
+            self._users = None
+        elif users[op] > 1:
+            users[op] -= 1
+        else:
+            del users[op]
 
     @property
     def shape(self) -> tuple[Dim, ...]:
@@ -158,8 +187,10 @@ class Op:
             padded = list(names) or [None] * len(types)
             self.results = tuple(Value(t, self, i, padded[i]) for i, t in enumerate(types))
         for operand in operands:
-            users = operand.users
-            users[self] = users.get(self, 0) + 1
+            if operand._users is None:
+                operand._users = self
+            else:
+                operand.read_by(self)
 
     def __repr__(self) -> str:
         return f"<{self.name} {', '.join(r.type.text for r in self.results)} at {self.loc!r}>"
@@ -173,18 +204,10 @@ class Op:
     def set_operands(self, operands: tuple[Value, ...]) -> None:
         """Read other values from now on, keeping the users of all of them right."""
         for operand in self.operands:
-            _forget(operand, self)
+            operand.left_by(self)
         self.operands = operands
         for operand in operands:
-            operand.users[self] = operand.users.get(self, 0) + 1
-
-
-def _forget(value: Value, op: Op) -> None:
-    left = value.users[op] - 1
-    if left:
-        value.users[op] = left
-    else:
-        del value.users[op]
+            operand.read_by(self)
 
 
 class Block:

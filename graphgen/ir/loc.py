@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 
 class Loc:
     """One provenance record, interned by :func:`loc`.
@@ -33,6 +35,7 @@ class Loc:
 
 
 _interned: dict[tuple[str, int, str, tuple[str, ...]], Loc] = {}
+_vias: dict[tuple[str, ...], tuple[str, ...]] = {}
 
 
 def loc(file: str = "", line: int = 0, scope: str = "", via: tuple[str, ...] = ()) -> Loc:
@@ -40,7 +43,10 @@ def loc(file: str = "", line: int = 0, scope: str = "", via: tuple[str, ...] = (
     key = (file, line, scope, via)
     found = _interned.get(key)
     if found is None:
-        found = _interned[key] = Loc(file, line, scope, via)
+        # Few files and lists of passes stand behind thousands of places: one copy of each.
+        file, scope = sys.intern(file), sys.intern(scope)
+        via = _vias.setdefault(via, via)
+        found = _interned[file, line, scope, via] = Loc(file, line, scope, via)
     return found
 
 
