@@ -1,4 +1,4 @@
-"""Greedy generation: prompts in, tokens out, one callback a token."""
+"""Generation: prompts in, tokens out, one callback a token."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from graphgen.errors import GraphgenError
+from runtime.sampling import GREEDY, Sampling, choose_token
 from runtime.session import Logits, Session
 
 # Called with (row, token) as soon as a token is chosen.
@@ -21,11 +22,13 @@ class Request:
         max_new_tokens: most tokens a prompt gets.
         eos_ids: tokens that end a sequence; the ending token is part of the output.
         padding: side on which shorter prompts are padded; the tokens are the same.
+        sampling: how each token is chosen.
     """
 
     max_new_tokens: int = 128
     eos_ids: Collection[int] = ()
     padding: str = "right"
+    sampling: Sampling = GREEDY
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +66,7 @@ class Timings:
 class Row:
     """One sequence being generated."""
 
+    prompt: Sequence[int]
     tokens: list[int]
     finish: str = ""
 
@@ -73,7 +77,7 @@ def generate(
     request: Request,
     on_token: OnToken | None = None,
 ) -> tuple[list[Completion], Timings]:
-    """Answer ``prompts`` together, greedily; ties go to the lowest token id.
+    """Answer ``prompts`` together; no answer depends on what the others are.
 
     Args:
         session: its rows are emptied first.
@@ -83,16 +87,15 @@ def generate(
 
     Raises:
         GraphgenError: GG0702 for an empty prompt, GG0701 for one longer than the largest bucket,
-            GG0705 for more prompts than rows.
+            GG0705 for more prompts than rows, or where the sampling leaves no token.
     """
     check_prompts(prompts, session.rows)
     padded: list[Sequence[int]] = [*prompts, *([()] * (session.rows - len(prompts)))]
-    rows = [Row([]) for _ in prompts]
+    rows = [Row(prompt, []) for prompt in prompts]
     session.reset()
     with _Clock(session) as clock:
         logits = session.prefill(padded, request.padding)
-        for row, token in enumerate(_greedy(logits, len(rows))):
-            _take(session, rows, row, token, request, on_token)
+        _take(session, rows, logits, [True] * len(rows), request, on_token)
     first = clock.seconds
     steps = list(_decode(session, rows, request, on_token))
     return [Completion(row.tokens, row.finish) for row in rows], Timings(first, steps)
@@ -132,9 +135,7 @@ def _step(session: Session, rows: list[Row], request: Request, on_token: OnToken
     active = [not row.finish for row in rows] + idle
     last = [row.tokens[-1] for row in rows] + [0] * len(idle)
     logits = session.decode(last, active)
-    for row, token in enumerate(_greedy(logits, len(rows))):
-        if active[row]:
-            _take(session, rows, row, token, request, on_token)
+    _take(session, rows, logits, active, request, on_token)
 
 
 class _Clock:
@@ -152,24 +153,35 @@ class _Clock:
         self.seconds = time.perf_counter() - self.programs.seconds - self._start
 
 
-def _greedy(logits: Logits, count: int) -> list[int]:
-    return [int(token) for token in logits[:count].argmax(-1)]
-
-
 def _take(
     session: Session,
     rows: list[Row],
-    row: int,
-    token: int,
+    logits: Logits,
+    active: Sequence[bool],
     request: Request,
     on_token: OnToken | None,
 ) -> None:
+    """Choose the next token of each active row, in order."""
+    best = logits[: len(rows)].argmax(-1) if request.sampling == GREEDY else None
+    for number, row in enumerate(rows):
+        if not active[number]:
+            continue
+        if best is not None:
+            token = int(best[number])
+        else:
+            sequence = [*row.prompt, *row.tokens]
+            token = choose_token(
+                logits[number], sequence, request.sampling, number, len(row.tokens)
+            )
+        _append(session, number, row, token, request)
+        if on_token is not None:
+            on_token(number, token)
+
+
+def _append(session: Session, number: int, row: Row, token: int, request: Request) -> None:
     """Append a chosen token and decide whether the sequence ends with it."""
-    state = rows[row]
-    state.tokens.append(token)
-    if on_token is not None:
-        on_token(row, token)
+    row.tokens.append(token)
     if token in request.eos_ids:
-        state.finish = "eos"
-    elif len(state.tokens) >= request.max_new_tokens or session.lengths[row] >= session.slots:
-        state.finish = "length"
+        row.finish = "eos"
+    elif len(row.tokens) >= request.max_new_tokens or session.lengths[number] >= session.slots:
+        row.finish = "length"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,10 +16,24 @@ from graphgen.cli.quantization import (
     Quantized,
     quantization,
 )
+from graphgen.cli.sampling import (
+    DoSample,
+    MinP,
+    NoRepeatNgram,
+    RepetitionPenalty,
+    ReturnSequences,
+    Seed,
+    Temperature,
+    TopK,
+    TopP,
+    sampling,
+)
 from graphgen.errors import GraphgenError
 
 if TYPE_CHECKING:
-    from runtime.engine import Engine, Result
+    from runtime.engine import Engine, Options, Result
+    from runtime.generate import Request
+    from runtime.sampling import Sampling
     from runtime.tokenizer import TextStream, Tokenizer
 
 DTYPES = ("f32", "bf16", "f16")
@@ -69,6 +84,15 @@ def generate(
     quantization_type: QuantizationType = None,
     quantization_dtype: QuantizationDtype = None,
     modules_to_not_convert: ModulesToNotConvert = None,
+    do_sample: DoSample = False,
+    temperature: Temperature = None,
+    top_k: TopK = None,
+    top_p: TopP = None,
+    min_p: MinP = None,
+    repetition_penalty: RepetitionPenalty = None,
+    no_repeat_ngram_size: NoRepeatNgram = None,
+    seed: Seed = None,
+    num_return_sequences: ReturnSequences = 1,
     ignore_eos: IgnoreEos = False,
     summary: Summary = False,
     as_json: AsJson = False,
@@ -83,25 +107,65 @@ def generate(
       graphgen generate model.gguf --prompt "1, 2, 3," --prompt "a, b, c," --json
       graphgen generate smollm2 --dtype bf16 --artifact smollm2.art --prompt "Hello"
       graphgen generate smollm2 --quantized --quantization-type per_channel_symmetric --prompt "Hi"
+      graphgen generate smollm2 --do-sample --top-p 0.9 --num-return-sequences 3 --prompt "Once"
     """
-    from graphgen.cli.progress import TerminalProgress
-    from runtime.engine import Options, open_engine
-    from runtime.generate import Request
+    from runtime.engine import Options
 
     check_dtype(dtype)
-    texts = prompt or []
-    progress = TerminalProgress()
+    drawing = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
+    rules = {
+        "repetition_penalty": repetition_penalty, "no_repeat_ngram_size": no_repeat_ngram_size,
+    }  # fmt: skip
+    choose = sampling(do_sample, {**drawing, "seed": seed}, rules, num_return_sequences)
     quantize = quantization(
         quantized, quantization_type, quantization_dtype, modules_to_not_convert
     )
     options = Options(dtype, None, max_len, tp, artifact, weights, quantize)
+    texts = [text for text in prompt or [] for _ in range(num_return_sequences)]
+    asked = _Asked(texts, chat, max_new_tokens, ignore_eos, choose)
+    _run(model, options, asked, as_json=as_json, summary=summary)
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What is to be answered, and how."""
+
+    texts: list[str]
+    chat: bool
+    new_tokens: int
+    ignore_eos: bool
+    sampling: Sampling
+
+
+def _run(model: str, options: Options, asked: _Asked, *, as_json: bool, summary: bool) -> None:
+    """Open the model, answer, and tell what it took where that is asked for."""
+    from graphgen.cli.progress import TerminalProgress
+    from runtime.engine import open_engine
+    from runtime.generate import Request
+
+    progress = TerminalProgress()
     engine, prompts = open_engine(
-        model, options, lambda tokenizer: _encode(tokenizer, texts, chat), max_new_tokens, progress
+        model,
+        options,
+        lambda tokenizer: _encode(tokenizer, asked.texts, asked.chat),
+        asked.new_tokens,
+        progress,
     )
-    ends = frozenset[int]() if ignore_eos else engine.tokenizer.eos_ids
+    ends = frozenset[int]() if asked.ignore_eos else engine.tokenizer.eos_ids
     note_remarks(engine.model.reports)
+    request = Request(asked.new_tokens, ends, sampling=asked.sampling)
+    result = _answer(engine, asked.texts, prompts, request, as_json)
+    if summary:
+        from graphgen.cli.generate_summary import write_summary
+
+        write_summary(engine, result, progress)
+
+
+def _answer(
+    engine: Engine, texts: list[str], prompts: list[list[int]], request: Request, as_json: bool
+) -> Result:
+    """Generate, and write the answers: a single one as it grows."""
     printer = None if as_json or len(prompts) > 1 else _Printer(engine.tokenizer.stream())
-    request = Request(max_new_tokens, ends)
     result = engine.generate(prompts, request, printer.token if printer else None)
     if printer:
         printer.finish()
@@ -109,10 +173,7 @@ def generate(
         write_json(describe(engine, prompts, result))
     else:
         _write_answers(engine, texts, result)
-    if summary:
-        from graphgen.cli.generate_summary import write_summary
-
-        write_summary(engine, result, progress)
+    return result
 
 
 def check_dtype(dtype: str | None) -> None:

@@ -1,0 +1,8 @@
+"""Choosing the next token from logits, on the host: penalties, filters, and the draw."""
+
+from __future__ import annotations
+
+from runtime.sampling.choose import choose_token
+from runtime.sampling.settings import GREEDY, Sampling
+
+__all__ = ["GREEDY", "Sampling", "choose_token"]

@@ -1,0 +1,62 @@
+"""How tokens are chosen, under the names of Hugging Face's generation configuration."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from graphgen.errors import GraphgenError
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How the next token is chosen. The steps are taken in the order of the fields.
+
+    Attributes:
+        repetition_penalty: scores of tokens the sequence already has, prompt included, are divided
+            by it where positive and multiplied where negative; 1 for none.
+        no_repeat_ngram_size: no run of so many tokens occurs twice; 0 for no such rule.
+        do_sample: draw from what is left; otherwise the highest score is taken, and of equal ones
+            the lowest token id.
+        temperature: scores are divided by it.
+        top_k: only scores at least as high as the k-th highest stay; 0 for all.
+        top_p: only the most probable tokens stay that together reach this probability, the one that
+            reaches it included; 1 for all.
+        min_p: only tokens stay whose probability is this part of the highest one; 0 for all.
+        seed: of the random numbers.
+
+    Raises:
+        GraphgenError: GG0705 for a value that has no meaning.
+    """
+
+    repetition_penalty: float = 1.0
+    no_repeat_ngram_size: int = 0
+    do_sample: bool = False
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Refuse what has no meaning."""
+        # Written so that NaN fails too.
+        _require(self.repetition_penalty > 0, "repetition_penalty", self.repetition_penalty, "> 0")
+        _require(self.no_repeat_ngram_size >= 0, "no_repeat_ngram_size", self.no_repeat_ngram_size)
+        if not self.temperature > 0:
+            raise GraphgenError(
+                "GG0705",
+                f"temperature is {self.temperature:g}, not > 0",
+                help="for the most probable token each time, do not sample",
+            )
+        _require(self.top_k >= 0, "top_k", self.top_k)
+        _require(0 < self.top_p <= 1, "top_p", self.top_p, "in (0, 1]")
+        _require(0 <= self.min_p <= 1, "min_p", self.min_p, "in [0, 1]")
+        _require(0 <= self.seed < 1 << 64, "seed", self.seed, "in [0, 2^64)")
+
+
+def _require(holds: bool, name: str, value: float, wanted: str = ">= 0") -> None:
+    if not holds:
+        raise GraphgenError("GG0705", f"{name} is {value:g}, not {wanted}")
+
+
+GREEDY = Sampling()
