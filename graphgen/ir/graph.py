@@ -187,10 +187,7 @@ class Op:
             padded = list(names) or [None] * len(types)
             self.results = tuple(Value(t, self, i, padded[i]) for i, t in enumerate(types))
         for operand in operands:
-            if operand._users is None:
-                operand._users = self
-            else:
-                operand.read_by(self)
+            operand.read_by(self)
 
     def __repr__(self) -> str:
         return f"<{self.name} {', '.join(r.type.text for r in self.results)} at {self.loc!r}>"
