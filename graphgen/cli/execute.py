@@ -35,12 +35,14 @@ class Output:
         type: logical type.
         array: the values.
         ranks_differ: a whole output that is not the same on all ranks.
+        parts: then, the values of every rank; ``array`` is that of rank 0.
     """
 
     entry: Entry
     type: TensorType
     array: Array
     ranks_differ: bool
+    parts: Sequence[Array] = ()
 
 
 def ranks_of(module: Module) -> int:
@@ -84,7 +86,11 @@ def needed(module: Module, function: Function) -> list[Entry]:
 
 
 def run_program(
-    module: Module, function: Function, logical: Arrays, backend: Backend
+    module: Module,
+    function: Function,
+    logical: Arrays,
+    backend: Backend,
+    per_rank: Mapping[str, Sequence[Array]] | None = None,
 ) -> list[Output]:
     """Run a program on all ranks.
 
@@ -93,6 +99,7 @@ def run_program(
         function: the program.
         logical: an array for each entry of :func:`needed`.
         backend: :func:`on_numpy` or :func:`on_cpu`.
+        per_rank: arguments that each rank has its own array for, as the program takes it.
 
     Raises:
         GraphgenError: GG0402 inputs that do not fit, GG0403 an op that cannot be evaluated.
@@ -100,6 +107,9 @@ def run_program(
     ranks = ranks_of(module)
     prepared = _prepare(module, function, logical, ranks)
     inputs = [_arguments(module, function, logical, prepared[r], r) for r in range(ranks)]
+    for name, arrays in (per_rank or {}).items():
+        for given, array in zip(inputs, arrays, strict=True):
+            given[name] = array
     results = backend(module, function, inputs)
     return [
         _output(module, name, value.type, [result[name] for result in results])
@@ -146,6 +156,8 @@ def _arguments(
             out[name] = prepared[name]
         elif name == RANK and row is None:
             out[name] = rank_index(rank)
+        elif name not in logical:
+            continue  # each rank has its own
         elif row is not None and row.pack:
             out[name] = _pack(module.function(row.pack), logical[name], rank)
         else:
@@ -171,4 +183,4 @@ def _output(module: Module, name: str, type_: TensorType, parts: Sequence[Array]
         raise GraphgenError("GG0205", f"output {name} has changed its type and has no unpack")
     differ = any(part.tobytes() != parts[0].tobytes() for part in parts[1:])
     # @weights.rank gives each rank its own part; shown is that of rank 0.
-    return Output(row, type_, parts[0], ranks_differ=differ)
+    return Output(row, type_, parts[0], ranks_differ=differ, parts=parts if differ else ())

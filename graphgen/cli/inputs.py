@@ -95,14 +95,14 @@ class RandomInputs:
         tokens = function.arg("tokens") or function.arg("positions")
         self.per_row = tokens.type.dims[-1] if tokens is not None else 1
 
-    def make(self, row: Entry, type_: TensorType) -> Array:
-        """One array of the logical type ``type_``."""
+    def make(self, row: Entry, type_: TensorType, rank: int = 0) -> Array:
+        """One array of the logical type ``type_``; another for each rank."""
         kind = numpy_dtype(type_.dtype)
         if row.role is Role.STATE:
             return np.zeros(type_.dims, kind)
         if row.role is Role.INPUT and row.name in _INPUTS:
             return np.asarray(_INPUTS[row.name](self, row.name, type_.dims)).astype(kind)
-        return self._any(row.name, type_)
+        return self._any(f"{row.name}@{rank}" if rank else row.name, type_)
 
     def tokens(self, name: str, dims: tuple[int, ...]) -> Array:
         """Token ids."""

@@ -12,7 +12,7 @@ from graphgen.cli.console import note, table, write_json, write_stdout
 from graphgen.cli.files import check_output, write_file
 from graphgen.cli.module_file import choose_program, read_module
 from graphgen.errors import GraphgenError
-from graphgen.ir import Function, Module
+from graphgen.ir import Entry, Function, Module
 
 if TYPE_CHECKING:
     from graphgen.cli.execute import Output
@@ -21,42 +21,64 @@ if TYPE_CHECKING:
 _COLUMNS = ["output", "type", "min", "max", "mean", "std", "nan", "first values"]
 
 
+File = Annotated[
+    str, typer.Argument(metavar="FILE", help="IR text, StableHLO or HLO; - is standard input.")
+]
+Program = Annotated[
+    str | None,
+    typer.Option("--program", metavar="NAME", help="Which program, if there are several."),
+]
+Dims = Annotated[
+    str, typer.Option("--dims", metavar="B=1,S=8", help="Sizes of the program's symbols.")
+]
+Inputs = Annotated[
+    str | None,
+    typer.Option("--inputs", metavar="FILE.npz", help="Arrays by name; what is missing is random."),
+]
+Seed = Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Of the random inputs.")]
+On = Annotated[
+    Literal["auto", "numpy", "cpu"],
+    typer.Option(
+        "--on",
+        help="NumPy evaluates op by op; cpu compiles with XLA; auto is NumPy where it can.",
+    ),
+]
+PerRank = Annotated[
+    bool,
+    typer.Option(
+        "--per-rank",
+        help="Of a dump on several ranks, random floats differ by rank, as shards do.",
+    ),
+]
+Save = Annotated[
+    str | None,
+    typer.Option(
+        "--save",
+        metavar="FILE.npz",
+        help="Write the outputs (bf16 as f32); all ranks if they differ.",
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
 def run(
-    file: Annotated[
-        str, typer.Argument(metavar="FILE", help="IR text, StableHLO or HLO; - is standard input.")
-    ],
-    program: Annotated[
-        str | None,
-        typer.Option("--program", metavar="NAME", help="Which program, if there are several."),
-    ] = None,
-    dims: Annotated[
-        str, typer.Option("--dims", metavar="B=1,S=8", help="Sizes of the program's symbols.")
-    ] = "",
-    inputs: Annotated[
-        str | None,
-        typer.Option(
-            "--inputs", metavar="FILE.npz", help="Arrays by name; what is missing is random."
-        ),
-    ] = None,
-    seed: Annotated[
-        int, typer.Option("--seed", metavar="N", min=0, help="Of the random inputs.")
-    ] = 0,
-    on: Annotated[
-        Literal["numpy", "cpu"],
-        typer.Option("--on", help="NumPy evaluates op by op; cpu compiles with XLA."),
-    ] = "numpy",
-    save: Annotated[
-        str | None,
-        typer.Option("--save", metavar="FILE.npz", help="Write the outputs (bf16 as f32)."),
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    file: File,
+    program: Program = None,
+    dims: Dims = "",
+    inputs: Inputs = None,
+    seed: Seed = 0,
+    on: On = "auto",
+    per_rank: PerRank = False,
+    save: Save = None,
+    as_json: AsJson = False,
 ) -> None:
     """Run a program and describe what it gives.
 
     Without --inputs they are random and depend on --seed and their names only: token ids in range,
     positions 0 to S-1, lengths S, row b in cache row b, small normal weights, empty caches. Inputs
     and outputs are whole tensors, as the checkpoint and the caller have them; a partitioned module
-    is run on all its ranks.
+    is run on all its ranks. Of a dump, types are those of one rank: an array of --inputs may be
+    for all ranks, or have one more dimension in front for each rank's own.
 
     \b
     Examples:
@@ -64,14 +86,16 @@ def run(
       graphgen run m.gg --program decode --dims B=2,R=4,C=64,M=64 --on cpu --json
       graphgen run m.gg --program prefill --save prefill.npz
       graphgen run m.gg --program decode --inputs prefill.npz
+      graphgen run dump.pb --per-rank --seed 3
     """
     if save is not None:
         check_output(save)
     module, function = _bound(read_module(file), program, dims)
+    on = _backend(function, on)
     if on == "cpu":
         module, function = _for_cpu(module, function)
-    given = _inputs(module, function, inputs, seed)
-    outputs = _execute(module, function, given, on)
+    given, own = _inputs(module, function, inputs, seed, per_rank=per_rank)
+    outputs = _execute(module, function, given, own, on)
     if save is not None:
         _save(save, outputs)
     for output in outputs:
@@ -124,6 +148,16 @@ def _verify(module: Module, sizes: Mapping[str, int]) -> None:
         raise
 
 
+def _backend(function: Function, on: Literal["auto", "numpy", "cpu"]) -> Literal["numpy", "cpu"]:
+    """Where to run: what only XLA knows runs there, unless told otherwise."""
+    if on != "auto":
+        return on
+    codes = sorted({op.attrs.text("opcode") for op in function.block if op.name == "hlo.opaque"})
+    if codes:
+        note(f"compiling with XLA, which knows {', '.join(codes)}")
+    return "cpu" if codes else "numpy"
+
+
 def _for_cpu(module: Module, function: Function) -> tuple[Module, Function]:
     from graphgen.cli.pipeline import remaining
     from passes.core import run_pipeline
@@ -132,25 +166,38 @@ def _for_cpu(module: Module, function: Function) -> tuple[Module, Function]:
     return module, module.function(function.name)
 
 
-def _inputs(module: Module, function: Function, file: str | None, seed: int) -> dict[str, Array]:
-    """An array for every logical input: from the file, else random."""
-    from graphgen.cli.execute import needed
+def _inputs(
+    module: Module, function: Function, file: str | None, seed: int, *, per_rank: bool
+) -> tuple[dict[str, Array], dict[str, list[Array]]]:
+    """An array for every logical input, from the file, else random; and those of each rank."""
+    from graphgen.cli.execute import needed, ranks_of
     from graphgen.cli.inputs import RandomInputs, given_array, read_arrays
 
     rows = needed(module, function)
     arrays = read_arrays(file) if file is not None else {}
     _check_names(arrays, module, [row.name for row in rows], function)
-    maker = RandomInputs(module, function, seed)
-    made = {
-        row.name: given_array(arrays[row.name], row.logical, row.name)
-        if row.name in arrays
-        else maker.make(row, row.logical)
-        for row in rows
-    }
+    maker, ranks = RandomInputs(module, function, seed), ranks_of(module)
+    made: dict[str, Array] = {}
+    own: dict[str, list[Array]] = {}
+    for row in rows:
+        array, type_ = arrays.get(row.name), row.logical
+        if array is not None and _stacked(row, array, ranks):
+            own[row.name] = [given_array(array[rank], type_, row.name) for rank in range(ranks)]
+        elif array is not None:
+            made[row.name] = given_array(array, type_, row.name)
+        elif per_rank and ranks > 1 and type_.dtype.is_float and not row.pack:
+            own[row.name] = [maker.make(row, type_, rank) for rank in range(ranks)]
+        else:
+            made[row.name] = maker.make(row, type_)
     if file is not None:
         count = sum(row.name in arrays for row in rows)
         note(f"{count} of {len(rows)} inputs from {file}, the others random (seed {seed})")
-    return made
+    return made, own
+
+
+def _stacked(row: Entry, array: Array, ranks: int) -> bool:
+    """Whether the array holds one for each rank."""
+    return ranks > 1 and not row.pack and array.shape == (ranks, *row.logical.dims)
 
 
 def _check_names(
@@ -173,17 +220,26 @@ def _check_names(
 
 
 def _execute(
-    module: Module, function: Function, given: Mapping[str, Array], on: str
+    module: Module,
+    function: Function,
+    given: Mapping[str, Array],
+    own: Mapping[str, Sequence[Array]],
+    on: str,
 ) -> list[Output]:
     from graphgen.cli.execute import on_cpu, on_numpy, run_program
 
-    return run_program(module, function, given, on_cpu if on == "cpu" else on_numpy)
+    return run_program(module, function, given, on_cpu if on == "cpu" else on_numpy, own)
 
 
 def _save(name: str, outputs: Sequence[Output]) -> None:
+    import numpy as np
+
     from graphgen.cli.inputs import write_arrays
 
-    arrays = {output.entry.name: output.array for output in outputs}
+    arrays = {
+        output.entry.name: np.stack(output.parts) if output.parts else output.array
+        for output in outputs
+    }
     write_file(name, lambda file: write_arrays(file, arrays))
 
 

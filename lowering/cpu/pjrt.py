@@ -12,6 +12,7 @@ project.
 from __future__ import annotations
 
 import hashlib
+import io
 import os
 import platform
 from collections.abc import Sequence
@@ -88,6 +89,38 @@ def _device_list(ranks: int) -> Any:
     from jaxlib import xla_client
 
     return cast(Any, xla_client).DeviceList(tuple(devices(ranks)))
+
+
+def stablehlo_of(proto: bytes) -> bytes:
+    """StableHLO bytecode of an HLO module (GG0401 if XLA refuses), with row-major results.
+
+    On its way XLA is left to choose any layout, and would.
+    """
+    from jax._src.interpreters import mlir
+    from jax._src.lib import _jax  # pyright: ignore[reportPrivateUsage]
+    from jax._src.lib.mlir import ir
+
+    private = cast(Any, ir)
+    out = io.BytesIO()
+    try:
+        with mlir.make_ir_context():
+            module = private.Module.parse(cast(Any, _jax).mlir.hlo_to_stablehlo(proto))
+            for function in module.body.operations:
+                for key in ("arg_attrs", "res_attrs"):
+                    if key in function.attributes:
+                        kept = [_without_layout(private, i) for i in function.attributes[key]]
+                        function.attributes[key] = private.ArrayAttr.get(kept)
+            # As bytecode: the text of some programs does not parse again.
+            module.operation.write_bytecode(out)
+    except Exception as error:
+        what = f"XLA refuses the module: {str(error).splitlines()[0]}"
+        raise GraphgenError("GG0401", what) from error
+    return out.getvalue()
+
+
+def _without_layout(ir: Any, attributes: Any) -> Any:
+    kept = {item.name: item.attr for item in attributes if item.name != "mhlo.layout_mode"}
+    return ir.DictAttr.get(kept)
 
 
 def compile_text(text: str | bytes, ranks: int) -> Executable:

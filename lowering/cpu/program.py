@@ -13,6 +13,7 @@ from graphgen.errors import GraphgenError
 from graphgen.eval import Array, numpy_dtype
 from graphgen.ir import Function, Module, TensorType
 from lowering.cpu import pjrt
+from lowering.hlo import emit_hlo
 from lowering.stablehlo import donated, emit_stablehlo
 
 # A tensor on the devices: one buffer, or one a rank; only jaxlib looks inside.
@@ -80,8 +81,18 @@ class CpuProgram:
 
 
 def compile_program(module: Module, function: Function) -> CpuProgram:
-    """Compile one function of a module at level ``target``."""
-    text = emit_stablehlo(module, function)
+    """Compile one function of a module at level ``target``.
+
+    One with instructions that have no op here, which only HLO can say, goes to XLA as HLO.
+    """
+    if any(op.name == "hlo.opaque" for op in function.block):
+        for op in function.block:
+            if op.name == "custom_call" and op.attrs.text("target").startswith("AwsNeuron"):
+                what = f"custom_call {op.attrs['target']} cannot be run here"
+                raise GraphgenError("GG0403", what, where=repr(op.loc))
+        text: str | bytes = pjrt.stablehlo_of(emit_hlo(module, function))
+    else:
+        text = emit_stablehlo(module, function)
     return _describe(module, function, pjrt.compile_text(text, module.ranks))
 
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from graphgen.errors import GraphgenError
-from graphgen.ir import RANK, Function, Module, Role, Value, entry, tensor
+from graphgen.ir import RANK, Function, Module, Op, Role, Value, entry, tensor
 from graphgen.ir.dtype import s32
 from graphgen.ops import OPS
 from lowering.hlo.computation import ALIASED, INPUT_NAMES, OUTPUT_NAMES
 from lowering.hlo.fields import AliasField, InstructionField, ModuleField
+from lowering.hlo.groups import Groups, read_groups, read_pairs
 from lowering.hlo.module import HloModule, frontend_attributes, open_hlo
 from lowering.hlo.read_function import File, FunctionReader, free_name, leaves
 from lowering.hlo.read_metadata import Locations
-from lowering.hlo.wire import Source
+from lowering.hlo.summary import COLLECTIVES
+from lowering.hlo.wire import Message, Source
 
 PHASE = "main"
 
@@ -69,13 +71,22 @@ def _ranks(function: Function) -> int:
     ranks = [
         rank
         for op in function.block
-        if OPS[op.name].collective
-        for key in ("replica_groups", "source_target_pairs")
-        if key in op.attrs
-        for group in op.attrs.groups(key)
+        for groups in _groups(op)
+        for group in groups
         for rank in group
     ]
     return max(ranks, default=-1) + 1
+
+
+def _groups(op: Op) -> list[Groups]:
+    """Which ranks a collective speaks of, also one that is not modelled."""
+    if OPS[op.name].collective:
+        keys = ("replica_groups", "source_target_pairs")
+        return [op.attrs.groups(key) for key in keys if key in op.attrs]
+    if op.name == "hlo.opaque" and op.attrs.text("opcode") in COLLECTIVES:
+        fields = Message(bytes.fromhex(op.attrs.text("more")))
+        return [read_groups(fields), read_pairs(fields)]
+    return []
 
 
 class _Interface:
