@@ -223,7 +223,7 @@ def _resolve(model: str) -> Path:
         )
     if path.name == "config.json" and path.is_file():
         raise GraphgenError(
-            "GG0705", f"{path} has no weights", help="give the folder with model.safetensors in it"
+            "GG0705", f"{path} has no weights", help="give the folder it is in, with its weights"
         )
     return path
 

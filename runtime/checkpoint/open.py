@@ -7,15 +7,16 @@ from typing import Final
 
 from graphgen.errors import GraphgenError
 from runtime.checkpoint.config_file import read_config
+from runtime.checkpoint.folder import WEIGHT_FILES, FolderCheckpoint
 from runtime.checkpoint.mapped import unreadable
 from runtime.checkpoint.renamed import with_model_names
-from runtime.checkpoint.safetensors_file import SafetensorsCheckpoint
 from runtime.checkpoint.source import Checkpoint
 
 __all__ = ["only_gguf", "open_checkpoint", "read_config"]
 
 _LOOKED_FOR: Final = (
-    "looked for: a .gguf file; a folder with config.json and model.safetensors; "
+    "looked for: a .gguf file; a folder with config.json and model.safetensors or "
+    "pytorch_model.bin, whole or in parts with their .index.json; "
     "a folder with exactly one .gguf file"
 )
 
@@ -24,12 +25,14 @@ def open_checkpoint(path: str | Path) -> Checkpoint:
     """Open the checkpoint at ``path`` without reading its weights.
 
     Args:
-        path: a ``.gguf`` file, a folder with ``config.json`` and ``model.safetensors``, or a folder
-            with exactly one ``.gguf`` file. The safetensors file wins where both are there.
+        path: a ``.gguf`` file; a folder with ``config.json`` and its weights, in one file or in
+            several with an index; or a folder with exactly one ``.gguf`` file. Where there are
+            several, ``model.safetensors`` comes before ``pytorch_model.bin``, before GGUF.
 
     Raises:
-        GraphgenError: GG0601 if nothing readable is there, saying what was looked for; GG0501,
-            GG0502 or GG0503 for a GGUF file whose model cannot be translated.
+        GraphgenError: GG0601 if nothing readable is there, saying what was looked for; GG0604 for
+            a PyTorch file that wants to run something; GG0501, GG0502 or GG0503 for a GGUF file
+            whose model cannot be translated.
     """
     path = Path(path)
     if path.is_dir():
@@ -38,8 +41,8 @@ def open_checkpoint(path: str | Path) -> Checkpoint:
         raise unreadable(path, "there is no such file or folder", help=_LOOKED_FOR)
     if path.suffix == ".gguf":
         return _open_gguf(path)
-    if path.suffix == ".safetensors":
-        raise unreadable(path, "a .safetensors file is opened by its folder", help=_LOOKED_FOR)
+    if path.suffix in (".safetensors", ".bin"):
+        raise unreadable(path, f"a {path.suffix} file is opened by its folder", help=_LOOKED_FOR)
     raise unreadable(path, "not a checkpoint: the file is no .gguf file", help=_LOOKED_FOR)
 
 
@@ -58,10 +61,11 @@ def only_gguf(folder: Path) -> Path | None:
 
 def _open_folder(folder: Path) -> Checkpoint:
     has_config = (folder / "config.json").exists()
-    if (folder / "model.safetensors").exists():
+    weights = next((name for name in WEIGHT_FILES if (folder / name).exists()), None)
+    if weights is not None:
         if not has_config:
-            raise unreadable(folder, "model.safetensors is there, but config.json is missing")
-        return with_model_names(SafetensorsCheckpoint(folder))
+            raise unreadable(folder, f"{weights} is there, but config.json is missing")
+        return with_model_names(FolderCheckpoint(folder))
     gguf = only_gguf(folder)
     if gguf is not None:
         return _open_gguf(gguf)
@@ -69,17 +73,16 @@ def _open_folder(folder: Path) -> Checkpoint:
 
 
 def _nothing_found(folder: Path, has_config: bool) -> GraphgenError:
-    if (folder / "model.safetensors.index.json").exists():
+    parts = sorted({*folder.glob("*-of-*.safetensors"), *folder.glob("*-of-*.bin")})
+    if has_config and parts:
+        stem = parts[0].name.partition("-")[0] + parts[0].suffix
         return unreadable(
             folder,
-            "the checkpoint is sharded (model.safetensors.index.json); "
-            "sharded checkpoints cannot be read yet",
-            help="save it as one file, for example with save_pretrained(max_shard_size='1TB')",
+            f"{parts[0].name} is a part of the weights, but {stem}.index.json is missing",
+            help="copy or download it into the folder",
         )
     if has_config:
-        return unreadable(
-            folder, "config.json is there, but model.safetensors is missing", help=_LOOKED_FOR
-        )
+        return unreadable(folder, "config.json is there, but weights are missing", help=_LOOKED_FOR)
     return unreadable(folder, "the folder holds no checkpoint", help=_LOOKED_FOR)
 
 

@@ -1,4 +1,4 @@
-"""Read a model from a Hugging Face folder with one ``model.safetensors``, memory-mapped.
+"""Read the tensors of one safetensors file, memory-mapped.
 
 The file format: https://huggingface.co/docs/safetensors. Its header is parsed here, not by the
 ``safetensors`` package, to say which tensor is damaged and to hand out bf16 without PyTorch.
@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Final, cast
 
 from graphgen.errors import GraphgenError
-from runtime.checkpoint.config_file import read_config
 from runtime.checkpoint.mapped import MappedFile, unreadable
 from runtime.checkpoint.source import NUMPY_DTYPES, Array, TensorInfo
 
@@ -42,11 +41,11 @@ class _Entry:
     nbytes: int
 
 
-class SafetensorsCheckpoint:
-    """The weights and the configuration of a folder with ``config.json`` and ``model.safetensors``.
+class SafetensorsFile:
+    """The tensors of one file.
 
     Args:
-        path: the folder.
+        path: the file, such as ``model.safetensors``.
 
     Raises:
         GraphgenError: GG0601 for a missing or damaged file, naming the tensor at fault.
@@ -54,8 +53,7 @@ class SafetensorsCheckpoint:
 
     def __init__(self, path: Path) -> None:
         self.path: Final = path
-        self.config: Final[Mapping[str, object]] = read_config(path)
-        self._file: Final = MappedFile(path / "model.safetensors", "safetensors")
+        self._file: Final = MappedFile(path, "safetensors")
         self._data_offset, header = _read_header(self._file)
         self._entries: Final = _read_entries(self._file, self._data_offset, header)
 
@@ -64,11 +62,7 @@ class SafetensorsCheckpoint:
         return {name: entry.info for name, entry in self._entries.items()}
 
     def read(self, name: str) -> Array:
-        """The tensor ``name``: a read-only view of the file.
-
-        Raises:
-            GraphgenError: GG0602 if there is no such tensor.
-        """
+        """The tensor ``name``: a read-only view of the file (GG0602 if there is none)."""
         entry = self._entries.get(name)
         if entry is None:
             raise GraphgenError("GG0602", f"there is no tensor '{name}'", where=str(self.path))
@@ -81,11 +75,10 @@ class SafetensorsCheckpoint:
         count = entry.nbytes // dtype.itemsize
         return self._file.array(entry.offset, count, dtype, what).reshape(entry.info.shape)
 
-    def fingerprint(self) -> str:
-        """Identity of the contents as 64 hexadecimal digits; see :class:`Checkpoint`."""
+    def digest(self, extra: bytes = b"") -> str:
+        """Identity of the contents and of ``extra`` as 64 hexadecimal digits."""
         spans = ((entry.offset, entry.nbytes) for entry in self._entries.values())
-        config = json.dumps(self.config, sort_keys=True).encode()
-        return self._file.digest(self._data_offset, spans, config)
+        return self._file.digest(self._data_offset, spans, extra)
 
 
 def safetensors_header(path: Path) -> dict[str, object]:

@@ -44,6 +44,27 @@ class TensorInfo:
     dtype: str
 
 
+class TensorFile(Protocol):
+    """One file with tensors in it, of a checkpoint that may have several."""
+
+    @property
+    def path(self) -> Path:
+        """The file."""
+        ...
+
+    def tensors(self) -> Mapping[str, TensorInfo]:
+        """Every tensor by its name, in file order; reads no tensor data."""
+        ...
+
+    def read(self, name: str) -> Array:
+        """The tensor ``name``: a view of the file (GG0602 if there is none)."""
+        ...
+
+    def digest(self, extra: bytes = b"") -> str:
+        """Identity of the contents and of ``extra``; see :meth:`Checkpoint.fingerprint`."""
+        ...
+
+
 class Checkpoint(Protocol):
     """The weights and the configuration of one model, on disk."""
 

@@ -12,15 +12,16 @@ from safetensors.numpy import save_file
 
 from graphgen.errors import GraphgenError
 from runtime.checkpoint import known
+from runtime.checkpoint.folder import FolderCheckpoint
 from runtime.checkpoint.gguf import GgufCheckpoint
 from runtime.checkpoint.known import locate
 from runtime.checkpoint.match import check_tensors
 from runtime.checkpoint.open import open_checkpoint, read_config
-from runtime.checkpoint.safetensors_file import SafetensorsCheckpoint
 from tests.oracles.small_gguf import write_small_model
 
 LOOKED_FOR = (
-    "  help: looked for: a .gguf file; a folder with config.json and model.safetensors; "
+    "  help: looked for: a .gguf file; a folder with config.json and model.safetensors or "
+    "pytorch_model.bin, whole or in parts with their .index.json; "
     "a folder with exactly one .gguf file"
 )
 
@@ -47,7 +48,7 @@ def test_safetensors_win_over_gguf(tmp_path: Path):
     (tmp_path / "config.json").write_text('{"model_type": "llama"}')
     assert isinstance(open_checkpoint(tmp_path), GgufCheckpoint)
     save_file({"model.w": np.ones(2, np.float32)}, tmp_path / "model.safetensors")
-    assert isinstance(open_checkpoint(tmp_path), SafetensorsCheckpoint)
+    assert isinstance(open_checkpoint(tmp_path), FolderCheckpoint)
 
 
 @pytest.mark.parametrize(
@@ -62,7 +63,7 @@ def test_safetensors_win_over_gguf(tmp_path: Path):
         (
             ["config.json"],
             ".",
-            "error[GG0601]: config.json is there, but model.safetensors is missing\n  --> DIR\n"
+            "error[GG0601]: config.json is there, but weights are missing\n  --> DIR\n"
             + LOOKED_FOR,
         ),
         (
@@ -71,11 +72,11 @@ def test_safetensors_win_over_gguf(tmp_path: Path):
             "error[GG0601]: model.safetensors is there, but config.json is missing\n  --> DIR",
         ),
         (
-            ["config.json", "model.safetensors.index.json", "model-00001-of-00002.safetensors"],
+            ["config.json", "model-00001-of-00002.safetensors"],
             ".",
-            "error[GG0601]: the checkpoint is sharded (model.safetensors.index.json); "
-            "sharded checkpoints cannot be read yet\n  --> DIR\n"
-            "  help: save it as one file, for example with save_pretrained(max_shard_size='1TB')",
+            "error[GG0601]: model-00001-of-00002.safetensors is a part of the weights, but "
+            "model.safetensors.index.json is missing\n  --> DIR\n"
+            "  help: copy or download it into the folder",
         ),
         (
             ["a.gguf", "b.gguf"],
@@ -90,10 +91,16 @@ def test_safetensors_win_over_gguf(tmp_path: Path):
             "  --> DIR/model.safetensors\n" + LOOKED_FOR,
         ),
         (
-            ["model.bin"],
-            "model.bin",
+            ["pytorch_model.bin"],
+            "pytorch_model.bin",
+            "error[GG0601]: a .bin file is opened by its folder\n"
+            "  --> DIR/pytorch_model.bin\n" + LOOKED_FOR,
+        ),
+        (
+            ["model.onnx"],
+            "model.onnx",
             "error[GG0601]: not a checkpoint: the file is no .gguf file\n"
-            "  --> DIR/model.bin\n" + LOOKED_FOR,
+            "  --> DIR/model.onnx\n" + LOOKED_FOR,
         ),
     ],
 )
@@ -165,11 +172,11 @@ def test_locate_says_how_to_install(
     )
 
 
-def open_tensors(folder: Path, shapes: dict[str, tuple[int, ...]]) -> SafetensorsCheckpoint:
+def open_tensors(folder: Path, shapes: dict[str, tuple[int, ...]]) -> FolderCheckpoint:
     (folder / "config.json").write_text("{}")
     tensors = {name: np.zeros(shape, np.float32) for name, shape in shapes.items()}
     save_file(tensors, folder / "model.safetensors")
-    return SafetensorsCheckpoint(folder)
+    return FolderCheckpoint(folder)
 
 
 def test_matching_tensors_pass(tmp_path: Path):
