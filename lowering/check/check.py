@@ -18,6 +18,7 @@ from lowering.check.rules import (
     rules_by_op,
     status_of,
 )
+from lowering.check.said import said
 from lowering.targets.hardware import target
 
 SEVERITIES = ("error", "warn", "perf", "info")
@@ -209,9 +210,7 @@ def _memory(module: Module, function: Function, request: Request) -> Iterator[Fi
 def _communicators(module: Module) -> Iterator[Finding]:
     """Different replica groups in one program."""
     for function in _lowered(module):
-        groups = {
-            op.attrs["replica_groups"] for op in function.block if "replica_groups" in op.attrs
-        }
+        groups = {said(op).get("replica_groups") for op in function.block} - {None}
         if len(groups) > _MOST_COMMUNICATORS:
             what = f"{len(groups)} different replica groups, at most {_MOST_COMMUNICATORS}"
             yield _program(module_rules()["groups-per-neff"], function, what, None)

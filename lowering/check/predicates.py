@@ -9,6 +9,7 @@ from typing import cast
 
 from graphgen.ir import Op, Value
 from lowering.check.rules import custom_call_targets
+from lowering.check.said import said
 
 # Indices reach the op that looks them up through these.
 _CARRIES = frozenset(("reshape", "convert", "broadcast_in_dim", "concatenate", "transpose", "copy"))
@@ -65,11 +66,11 @@ def _result_type(op: Op, argument: object, _: Request) -> bool:
 
 
 def _bodies(op: Op) -> str:
-    return str(op.attrs.get("kind", ""))
+    return str(said(op).get("kind", ""))
 
 
 def _contracted(op: Op) -> int:
-    dims = op.attrs.integers("lhs_contracting_dims")
+    dims = cast(Sequence[int], said(op).get("lhs_contracting_dims", ()))
     return prod(op.operands[0].type.dims[dim] for dim in dims)
 
 
@@ -94,7 +95,7 @@ def _iota_behind(value: Value) -> Value | None:
 
 def _not_a_ring(op: Op, _: object, __: Request) -> bool:
     """Pairs that are not full cycles of one length."""
-    pairs = op.attrs.groups("source_target_pairs")
+    pairs = _groups(op, "source_target_pairs")
     following = {pair[0]: pair[1] for pair in pairs}
     lengths: set[int] = set()
     left = set(following)
@@ -110,33 +111,44 @@ def _not_a_ring(op: Op, _: object, __: Request) -> bool:
     return len(lengths) > 1
 
 
+def _groups(op: Op, key: str = "replica_groups") -> Sequence[Sequence[int]]:
+    return cast(Sequence[Sequence[int]], said(op).get(key, ()))
+
+
 def _uneven(op: Op, _: object, __: Request) -> bool:
-    groups = op.attrs.groups("replica_groups")
+    groups = _groups(op)
     ranks = [rank for group in groups for rank in group]
     return len(set(ranks)) != len(ranks) or len({len(group) for group in groups}) > 1
 
 
 def _group_size(op: Op, argument: object, _: Request) -> bool:
-    return any(len(group) == argument for group in op.attrs.groups("replica_groups"))
+    return any(len(group) == argument for group in _groups(op))
 
 
 def _not_row_gather(op: Op, _: object, __: Request) -> bool:
     """Anything but whole rows of a table: one index, one collapsed dimension."""
-    collapsed = op.attrs.integers("collapsed_slice_dims")
-    return collapsed != (0,) or op.attrs.integers("start_index_map") != (0,)
+    collapsed, mapped = _gathered(op)
+    return collapsed != (0,) or mapped != (0,)
+
+
+def _gathered(op: Op) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The dimensions a gather collapses, and those it looks up."""
+    keys = ("collapsed_slice_dims", "start_index_map")
+    collapsed, mapped = (cast(tuple[int, ...], said(op).get(key, ())) for key in keys)
+    return collapsed, mapped
 
 
 def _map_meets_offsets(op: Op, _: object, __: Request) -> bool:
-    collapsed = op.attrs.integers("collapsed_slice_dims")
+    collapsed, mapped = _gathered(op)
     kept = [dim for dim in range(op.operands[0].type.rank) if dim not in collapsed]
-    return bool(set(op.attrs.integers("start_index_map")) & set(kept))
+    return bool(set(mapped) & set(kept))
 
 
 def _window(name: str) -> Predicate:
     """Some number of a window is greater than the argument."""
 
     def over(op: Op, argument: object, _: Request) -> bool:
-        values = cast(Sequence[int], op.attrs.get(name, ()))
+        values = cast(Sequence[int], said(op).get(name, ()))
         return any(value > cast(int, argument) for value in values)
 
     return over
@@ -181,7 +193,7 @@ PREDICATES: Mapping[str, Predicate] = {
     "group_size_eq": _group_size,
     "replica_groups_overlap_or_uneven": _uneven,
     "pairs_not_ring": _not_a_ring,
-    "split_dim_ne": lambda op, argument, _: op.attrs.get("split_dimension", argument) != argument,
+    "split_dim_ne": lambda op, argument, _: said(op).get("split_dimension", argument) != argument,
     "contract_dim_not_multiple_of": lambda op, n, _: bool(_contracted(op) % cast(int, n)),
     "minor_dim_lt": lambda op, n, _: (op.result.type.dims or (1 << 30,))[-1] < cast(int, n),
     "rank_ge": lambda op, n, _: op.results[0].type.rank >= cast(int, n),
@@ -198,14 +210,14 @@ PREDICATES: Mapping[str, Predicate] = {
     "base_dilation_gt": _window("base_dilations"),
     "window_dilation_gt": _window("window_dilations"),
     "window_eq_dim": lambda op, _, __: (
-        op.attrs.get("window_dimensions") == tuple(op.operands[0].type.dims)
+        said(op).get("window_dimensions") == tuple(op.operands[0].type.dims)
     ),
     "algorithm_ne": lambda op, name, _: op.attrs.get("algorithm", name) != name,
     "target_not_in": lambda op, _, __: op.attrs.get("target") not in custom_call_targets(),
     "dim_ne_last": lambda op, _, __: (
-        op.attrs.get("dimension", -1) not in (-1, op.operands[0].type.rank - 1)
+        said(op).get("dimension", -1) not in (-1, op.operands[0].type.rank - 1)
     ),
     "dim_size_gt": lambda op, n, _: _last_dim(op) > cast(int, n),
     "dim_size_not_multiple_of": lambda op, n, _: bool(_last_dim(op) % cast(int, n)),
-    "k_ge": lambda op, n, _: cast(int, op.attrs.get("k", 0)) >= cast(int, n),
+    "k_ge": lambda op, n, _: cast(int, said(op).get("k", 0)) >= cast(int, n),
 }

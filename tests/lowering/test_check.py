@@ -16,6 +16,7 @@ from graphgen.text import parse, print_module
 from lowering.check.check import SEVERITIES, Finding, check
 from lowering.check.predicates import PREDICATES, Request
 from lowering.check.rules import module_rules, rules_by_op
+from lowering.hlo import parse_hlo_text, read_hlo
 from passes.core import run_pipeline
 from passes.pipelines import Buckets, default
 
@@ -146,3 +147,37 @@ def test_the_command(tmp_path: Path):
     assert refused.exit_code == 1
     (item,) = json.loads(refused.stdout)["findings"]
     assert (item["code"], item["severity"], item["trust"]) == ("NCC_EVRF035", "error", "official")
+
+
+FOREIGN = """\
+HloModule foreign
+
+%product (a: f32[], b: f32[]) -> f32[] {
+  %a = f32[] parameter(0)
+  %b = f32[] parameter(1)
+  ROOT %c = f32[] multiply(%a, %b)
+}
+
+ENTRY %main (x: f32[4,8], i: s32[4]) -> (f32[4,8], f32[8]) {
+  %x = f32[4,8]{1,0} parameter(0)
+  %i = s32[4]{0} parameter(1)
+  %all = f32[4,8]{1,0} all-reduce(%x), replica_groups={{0,1},{2,3}}, to_apply=%product
+  %one = f32[] constant(1)
+  %down = f32[8]{0} reduce(%x, %one), dimensions={0}, to_apply=%product
+  ROOT %out = (f32[4,8]{1,0}, f32[8]{0}) tuple(%all, %down)
+}
+"""
+
+
+def test_instructions_without_an_op_are_judged_by_what_they_say():
+    module = read_hlo(parse_hlo_text(FOREIGN))
+    assert [op.name for op in module.programs()[0].ops].count("hlo.opaque") == 2
+    found = {item.rule: item.severity for item in check(module, TRN2) if item.severity == "error"}
+    # Across ranks nothing is multiplied; within one that is fine.
+    assert found == {"ar-mul": "error"}
+
+
+@pytest.mark.parametrize("groups", ["{{0,1},{2}}", "{{0},{1},{0}}"])
+def test_the_groups_of_such_an_instruction(groups: str):
+    module = read_hlo(parse_hlo_text(FOREIGN.replace("{{0,1},{2,3}}", groups)))
+    assert "ar-groups" in {item.rule for item in check(module, TRN2)}

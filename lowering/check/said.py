@@ -1,0 +1,91 @@
+"""What an op says: one of ours, or an instruction that has none and is kept as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+
+from graphgen.errors import GraphgenError
+from graphgen.ir import Op
+from lowering.hlo.fields import (
+    ComputationField,
+    DotField,
+    GatherField,
+    InstructionField,
+    WindowField,
+)
+from lowering.hlo.groups import read_groups, read_pairs
+from lowering.hlo.module import Computation
+from lowering.hlo.read_function import reducer_of
+from lowering.hlo.read_ops import UnmodelledError
+from lowering.hlo.regions import COMPUTATIONS
+from lowering.hlo.wire import Message
+
+_F = InstructionField
+# Under our names, what each dimension of a window says.
+_WINDOW = {
+    "lhs_dilation": WindowField.BASE_DILATION,
+    "base_dilations": WindowField.BASE_DILATION,
+    "rhs_dilation": WindowField.WINDOW_DILATION,
+    "window_dilations": WindowField.WINDOW_DILATION,
+    "window_strides": WindowField.STRIDE,
+    "window_dimensions": WindowField.SIZE,
+}
+
+
+def said(op: Op) -> Mapping[str, object]:
+    """The attributes of an op of ours; of another instruction those that rules ask for.
+
+    A key that is missing is not known; a rule that asks for it does not fire.
+    """
+    if op.name != "hlo.opaque":
+        return op.attrs
+    return _opaque(op.attrs.text("fields") + op.attrs.text("more"), op.attrs.text("regions"))
+
+
+@lru_cache(maxsize=256)
+def _opaque(fields: str, regions: str) -> Mapping[str, object]:
+    found: dict[str, object] = {}
+    try:
+        own = Message(bytes.fromhex(fields))
+        _collective(own, found)
+        _dimensions(own, found)
+        first, *_ = regions.split(",")
+        found["kind"] = _kind(bytes.fromhex(first)) if first else ""
+    except GraphgenError:
+        # Somebody else's bytes: what is damaged says nothing.
+        return found
+    return found
+
+
+def _collective(own: Message, found: dict[str, object]) -> None:
+    if groups := read_groups(own):
+        found["replica_groups"] = groups
+    if own.has(_F.SOURCE_TARGET_PAIRS):
+        found["source_target_pairs"] = read_pairs(own)
+
+
+def _dimensions(own: Message, found: dict[str, object]) -> None:
+    if dims := own.integers(_F.DIMENSIONS):
+        found |= {"split_dimension": dims[0], "dimension": dims[0]}
+    if own.has(_F.K):
+        found["k"] = own.integer(_F.K)
+    if (dot := own.message(_F.DOT)) is not None:
+        found["lhs_contracting_dims"] = dot.integers(DotField.LHS_CONTRACTING)
+    if (gather := own.message(_F.GATHER)) is not None:
+        found["collapsed_slice_dims"] = gather.integers(GatherField.COLLAPSED_SLICE_DIMS)
+        found["start_index_map"] = gather.integers(GatherField.START_INDEX_MAP)
+    if (window := own.message(_F.WINDOW)) is not None:
+        each = window.messages(WindowField.DIMENSIONS)
+        for key, number in _WINDOW.items():
+            found[key] = tuple([dim.integer(number) for dim in each])
+
+
+def _kind(region: bytes) -> str:
+    """The one op of a reducer, empty where it is more than one."""
+    last = Message(region).messages(COMPUTATIONS)[-1]
+    root = last.integer(ComputationField.ROOT_ID)
+    try:
+        return reducer_of(Computation(last, 1, "", root))
+    except UnmodelledError:
+        return ""
