@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from graphgen.cli.console import Json, note, write_json, write_stdout
+from graphgen.cli.files import write_text
 from graphgen.errors import GraphgenError
 
 if TYPE_CHECKING:
@@ -43,7 +44,8 @@ def bisect(
     """Find the first rewrite that makes a module wrong. Exit status 1 if there is one.
 
     The pass is found by running half of the pipeline, then a quarter; the rewrite by letting the
-    pass do half of its rewrites, then a quarter.
+    pass do half of its rewrites, then a quarter; the op by comparing values with and without it.
+    A reproducer is written to DIR, or to a new folder beside those of crashes.
 
     \b
     Examples:
@@ -68,10 +70,14 @@ def bisect(
     module = read_module(file)
     in_place = any(getattr(item, "in_place", False) for item in passes)
     shuffled = module.level in ("logical", "canonical") and not in_place
-    numbers = by_numbers(module, script_for(module, seed, shuffled=shuffled))
-    found = find(module, passes, by_command(check, "--check") if check is not None else numbers)
-    if found is not None and output is not None:
-        _write_reproducer(output, found, plugin or [])
+    if check is not None:
+        wrong = by_command(check, "--check")
+    else:
+        wrong = by_numbers(module, script_for(module, seed, shuffled=shuffled))
+    found = find(module, passes, wrong)
+    if found is not None:
+        more = [] if check is None else ["--check", check]
+        _write_reproducer(output, found, plugin or [], [*more, "--seed", str(seed)])
     if as_json:
         write_json(_json(found))
     else:
@@ -86,28 +92,55 @@ def _check_folder(folder: Path) -> None:
         raise GraphgenError("GG0704", f"{folder} exists", help="choose a new or empty folder")
 
 
-def _write_reproducer(folder: Path, found: Guilt, plugins: list[str]) -> None:
+def _write_reproducer(
+    folder: Path | None, found: Guilt, plugins: list[str], options: list[str]
+) -> None:
     """The module before the pass, with all rewrites but the guilty one, and with it."""
-    from graphgen.cli.files import write_text
     from graphgen.text import print_module
 
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, module in (("before", found.before), ("good", found.good), ("bad", found.bad)):
-        write_text(str(folder / f"{name}.gg"), print_module(module))
-    more = "".join(f" --plugin {shlex.quote(str(Path(path).resolve()))}" for path in plugins)
-    command = f"graphgen bisect before.gg -p {shlex.quote(str(found.item))}{more}\n"
-    write_text(str(folder / "command.txt"), command)
-    note(f"wrote {folder}: before.gg, good.gg, bad.gg, command.txt")
+    modules = {"before": found.before, "good": found.good, "bad": found.bad}
+    texts = {f"{name}.gg": print_module(module) for name, module in modules.items()}
+    texts |= {Path(path).name: Path(path).read_text(encoding="utf-8") for path in plugins}
+    words = ["graphgen", "bisect", "before.gg", "-p", str(found.item), *options]
+    for path in plugins:
+        words += ["--plugin", Path(path).name]
+    texts["command.txt"] = f"{shlex.join(words)}\n"
+    home = folder or _default_folder("".join(texts.values()))
+    if home is None:
+        return
+    home.mkdir(parents=True, exist_ok=True)
+    for name, text in texts.items():
+        write_text(str(home / name), text)
+    note(f"wrote {home}: {', '.join(texts)}")
+
+
+def _default_folder(content: str) -> Path | None:
+    """Where reproducers go when nobody says: as crashes, ``None`` where nobody wants them."""
+    import hashlib
+    import tempfile
+
+    from passes.core.settings import OFF, debugging
+
+    home = debugging().crash
+    if home == OFF:
+        return None
+    key = hashlib.sha256(content.encode()).hexdigest()[:10]
+    return Path(home or tempfile.gettempdir()) / f"graphgen-bisect-{key}"
 
 
 def _text(found: Guilt | None) -> str:
     if found is None:
         return "nothing is wrong at the end of the pipeline\n"
     lines = [f"wrong after pass {found.number + 1}: {found.item}"]
-    if found.application is None:
+    item = found.application
+    if item is None:
         lines.append("  the pass as a whole is to blame: it does not stop half-way")
     else:
-        lines.append(f"  guilty: {found.application}")
+        lines.append(f"  guilty: {item}")
+        lines.append(f"  in @{item.function}, by the rule at {item.source}")
+    if found.first is not None:
+        lines.append(f"  first wrong op: {found.first.right.text}")
+        lines.append(f"  instead of:     {found.first.left.text}")
     return "\n".join([*lines, ""])
 
 
@@ -123,11 +156,14 @@ def _json(found: Guilt | None) -> Json:
             "function": item.function,
             "op": item.root,
             "where": repr(item.loc),
+            "rule_at": item.source,
         }
     guilty: Json = {
         "pass": str(found.item),
         "place": found.number + 1,
         "fuel": found.fuel or None,
         "application": application,
+        "first_wrong_op": found.first.right.text if found.first is not None else None,
+        "instead_of": found.first.left.text if found.first is not None else None,
     }
     return {"guilty": guilty}

@@ -7,7 +7,7 @@ has to stay wrong once it has become wrong.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from graphgen.errors import GraphgenError
 from graphgen.eval import MEANING
@@ -16,6 +16,8 @@ from passes.core import Pass, run_pipeline
 from passes.core.clone import clone_module
 from passes.core.journal import Application, Journal
 from passes.debug.compare import compare
+from passes.debug.equiv import equivalent
+from passes.debug.first import First
 from passes.debug.runner import Runner
 from passes.debug.script import Script
 from passes.debug.validate import MEANING_BUDGET, apply_pass
@@ -37,6 +39,8 @@ class Guilt:
         before: the module the pass was given.
         good: the module with one application less; as given where the pass is to blame.
         bad: the module with the guilty application, the first that is wrong.
+        first: by numbers, the op of ``bad`` that parts from ``good`` while what it reads agrees;
+            ``None`` where none can be named.
     """
 
     number: int
@@ -46,6 +50,7 @@ class Guilt:
     before: Module
     good: Module
     bad: Module
+    first: First | None = None
 
 
 def by_numbers(module: Module, script: Script) -> Judge:
@@ -91,7 +96,17 @@ def bisect(module: Module, passes: Sequence[Pass], wrong: Judge) -> Guilt | None
     while bad - good > 1:
         middle = (good + bad) // 2
         good, bad = (good, middle) if wrong(after(middle)) else (middle, bad)
-    return _in_pass(after(good), passes[good], good, wrong)
+    found = _in_pass(after(good), passes[good], good, wrong)
+    return replace(found, first=_first_op(found))
+
+
+def _first_op(found: Guilt) -> First | None:
+    """Where the last right module and the first wrong one part."""
+    try:
+        return equivalent(found.good, found.bad).first
+    except GraphgenError:
+        # Modules that cannot be run, or are stopped half-way between two interfaces.
+        return None
 
 
 def _in_pass(before: Module, item: Pass, number: int, wrong: Judge) -> Guilt:

@@ -206,9 +206,10 @@ def inputs_at(program: str, count: int) -> Edit:
 
     def edit(module: Module) -> bool:
         function = module.functions[program]
-        early = set(list(function.block)[:count])
+        ops = list(function.block)[:count]
+        early = set(ops)
         done = False
-        for op in list(early):
+        for op in ops:
             for value in op.results:
                 done = _as_input(module, function, value, early) or done
         return done

@@ -11,8 +11,9 @@ from graphgen.ir import Module
 from passes.core import Pass, Rewriter, register
 from tests.passes.planted import BUGS, Bug, Planted
 from tests.passes.planted_quantized import QUANTIZED_BUGS
+from tests.passes.planted_ranks import RANK_BUGS
 
-ALL = {bug.name: bug for bug in (*BUGS, *QUANTIZED_BUGS)}
+ALL = {bug.name: bug for bug in (*BUGS, *QUANTIZED_BUGS, *RANK_BUGS)}
 
 
 def in_layer(bug: Bug, layer: int) -> Bug:

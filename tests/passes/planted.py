@@ -16,6 +16,7 @@ from graphgen.ir import Literal, Module, Op, Value, dtype
 from graphgen.ir.dtype import bf16, f32, f64
 from graphgen.models.family import build_module
 from graphgen.models.llama import LLAMA, LlamaConfig
+from graphgen.models.mistral import MISTRAL, MistralConfig
 from passes.core import No, Pass, Rewriter, Rule, no, parse_pipeline, rule, run_pipeline
 from passes.debug import Script, script_for
 from passes.legalize.legalize import Legalize
@@ -35,6 +36,16 @@ CONFIG = LlamaConfig(
     vocab_size=67,
     attention_bias=True,
 )
+WINDOWED = MistralConfig(
+    hidden_size=32,
+    intermediate_size=48,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    num_key_value_heads=2,
+    head_dim=8,
+    vocab_size=67,
+    sliding_window=6,
+)
 NAMED = (Specialize, Legalize, Shard, Partition)
 # Pipelines that bring the logical module to where a rewrite can be planted.
 LOGICAL = ""
@@ -45,17 +56,22 @@ Rewrite = Callable[[Op, Builder], Sequence[Value]]
 
 
 @cache
-def model(after: str = LOGICAL, element: str = "f32") -> Module:
-    """The mini Llama after a pipeline; shared, so not to be changed."""
-    module = build_module(LLAMA, CONFIG, dtype(element))
+def model(after: str = LOGICAL, element: str = "f32", windowed: bool = False) -> Module:
+    """The mini Llama, or Mistral, after a pipeline; shared, so not to be changed."""
+    if windowed:
+        module = build_module(MISTRAL, WINDOWED, dtype(element))
+    else:
+        module = build_module(LLAMA, CONFIG, dtype(element))
     run_pipeline(module, parse_pipeline(after))
     return module
 
 
 @cache
-def script(after: str = LOGICAL, element: str = "f32", shuffled: bool = False) -> Script:
+def script(
+    after: str = LOGICAL, element: str = "f32", shuffled: bool = False, windowed: bool = False
+) -> Script:
     """What the mini Llama is compared over."""
-    return script_for(model(after, element), seed=3, shuffled=shuffled)
+    return script_for(model(after, element, windowed), seed=3, shuffled=shuffled)
 
 
 def anywhere(op: Op) -> bool:
@@ -77,6 +93,7 @@ class Bug:
         shuffled: whether rows of a call must be other rows of the cache for it to show.
         rounding: whether it is the rounding that is wrong, and the meaning kept.
         budget: rounding the planted pass declares.
+        windowed: whether the model reads a window of six tokens only.
     """
 
     name: str
@@ -90,6 +107,7 @@ class Bug:
     shuffled: bool = False
     rounding: bool = False
     budget: float = 0.0
+    windowed: bool = False
 
     def here(self, op: Op, program: str) -> bool:
         """Whether this is the op to be rewritten wrongly."""

@@ -40,9 +40,10 @@ from tests.passes.planted import (
     script,
 )
 from tests.passes.planted_quantized import QUANTIZED_BUGS
+from tests.passes.planted_ranks import RANK_BUGS
 
 BUCKETS = Buckets((3,), (8,), (8, 16))
-PLANTED = (*BUGS, *QUANTIZED_BUGS)
+PLANTED = (*BUGS, *QUANTIZED_BUGS, *RANK_BUGS)
 
 
 def names(bugs: Sequence[Bug]) -> list[str]:
@@ -64,11 +65,13 @@ def registry() -> Iterator[dict[str, type[Pass]]]:
 
 @pytest.mark.parametrize("bug", PLANTED, ids=names(PLANTED))
 def test_a_planted_bug_is_caught_and_the_rewrite_named(bug: Bug):
-    module, item = model(bug.after, bug.element), Planted(bug)
+    module, item = model(bug.after, bug.element, bug.windowed), Planted(bug)
     apply_pass(clone_module(module), item)
     assert item.history.count(True) == 1
     number = item.history.index(True) + 1
-    (verdict,) = validate(module, [item], script(bug.after, bug.element, bug.shuffled))
+    (verdict,) = validate(
+        module, [item], script(bug.after, bug.element, bug.shuffled, bug.windowed)
+    )
     assert not verdict.ok
     assert verdict.means_the_same == bug.rounding
     guilty = verdict.guilty
@@ -86,7 +89,9 @@ def test_a_planted_bug_is_caught_and_the_rewrite_named(bug: Bug):
 def test_the_same_pass_without_the_bug_is_exact(bug: Bug):
     item = Planted(bug, harmless=True)
     (verdict,) = validate(
-        model(bug.after, bug.element), [item], script(bug.after, bug.element, bug.shuffled)
+        model(bug.after, bug.element, bug.windowed),
+        [item],
+        script(bug.after, bug.element, bug.shuffled, bug.windowed),
     )
     assert len(item.history) > 1
     assert (verdict.meaning.max_abs, verdict.rounding.max_abs) == (0, 0)
