@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,7 +14,9 @@ from graphgen.cli.files import write_text
 from graphgen.errors import GraphgenError
 
 if TYPE_CHECKING:
-    from passes.debug.bisect import Guilt
+    from graphgen.ir import Module
+    from passes.core import Pass
+    from passes.debug.bisect import Guilt, Judge
 
 Output = Annotated[
     Path | None,
@@ -52,13 +55,10 @@ def bisect(
       graphgen bisect mini.gg -p default --plugin broken.py
       graphgen bisect mini.gg -p default --check 'graphgen check {} --target trn2' -o repro
     """
-    from graphgen.cli.command_check import by_command
     from graphgen.cli.module_file import read_module
     from graphgen.cli.pass_list import load_passes
     from passes.core.plugins import load_file
-    from passes.debug import script_for
     from passes.debug.bisect import bisect as find
-    from passes.debug.bisect import by_numbers
     from passes.pipelines import Buckets, parse
 
     if output is not None:
@@ -68,13 +68,7 @@ def bisect(
         load_file(path)
     passes = parse(pipeline, Buckets((3,), (8,), (8, 16)))
     module = read_module(file)
-    in_place = any(getattr(item, "in_place", False) for item in passes)
-    shuffled = module.level in ("logical", "canonical") and not in_place
-    if check is not None:
-        wrong = by_command(check, "--check")
-    else:
-        wrong = by_numbers(module, script_for(module, seed, shuffled=shuffled))
-    found = find(module, passes, wrong)
+    found = find(module, passes, _judge(module, passes, check, seed))
     if found is not None:
         more = [] if check is None else ["--check", check]
         _write_reproducer(output, found, plugin or [], [*more, "--seed", str(seed)])
@@ -84,6 +78,20 @@ def bisect(
         write_stdout(_text(found))
     if found is not None:
         raise typer.Exit(1)
+
+
+def _judge(module: Module, passes: Sequence[Pass], check: str | None, seed: int) -> Judge:
+    """Whether a module is wrong: by the command, or by numbers."""
+    if check is not None:
+        from graphgen.cli.command_check import by_command
+
+        return by_command(check, "--check")
+    from passes.debug import script_for
+    from passes.debug.bisect import by_numbers
+    from passes.debug.script import may_shuffle
+
+    shuffled = may_shuffle(module) and not any(getattr(i, "in_place", False) for i in passes)
+    return by_numbers(module, script_for(module, seed, shuffled=shuffled))
 
 
 def _check_folder(folder: Path) -> None:
