@@ -8,9 +8,9 @@ runs of ops that repeat.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from graphgen.ir import Function, Op
+from graphgen.ir import Function, Op, Value
 
 _NUMBERED = re.compile(r"(?:[^.]+\.)*?\d+(?=\.|$)")
 # A run of ops shorter than this is no layer.
@@ -31,6 +31,27 @@ def layers_of(function: Function) -> dict[str, list[Op]]:
         if scope:
             found.setdefault(scope, []).append(op)
     return found or _repeated(list(function.block))
+
+
+def identical_layers(layers: Mapping[str, Sequence[Op]]) -> dict[str, str]:
+    """Each layer with the first one that is like it, op for op, whatever values are called."""
+    first: dict[object, str] = {}
+    return {name: first.setdefault(_structure(ops), name) for name, ops in layers.items()}
+
+
+def _structure(ops: Sequence[Op]) -> tuple[object, ...]:
+    """What is equal for two layers that are alike: values are numbered as they are met."""
+    numbers: dict[Value, int] = {}
+    out: list[object] = []
+    for op in ops:
+        reads = [
+            (numbers.setdefault(value, len(numbers)), value.type, value.op is None)
+            for value in op.operands
+        ]
+        for result in op.results:
+            numbers.setdefault(result, len(numbers))
+        out.append((op.name, op.attrs, tuple(reads), *[result.type for result in op.results]))
+    return tuple(out)
 
 
 def _repeated(ops: Sequence[Op]) -> dict[str, list[Op]]:

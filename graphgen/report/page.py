@@ -18,7 +18,21 @@ def trace_page(title: str, data: Json) -> str:
         title: of the page.
         data: of ``passes.debug.report``.
     """
-    folder = files("graphgen.report") / "trace"
+    return _page("trace", title, data)
+
+
+def dump_page(title: str, data: Json) -> str:
+    """The page of ``graphgen inspect --html``.
+
+    Args:
+        title: of the page.
+        data: ``module``, ``programs`` of :func:`~graphgen.report.dump_data.program_data`, ``locs``.
+    """
+    return _page("dump", title, data)
+
+
+def _page(name: str, title: str, data: Json) -> str:
+    folder = files("graphgen.report") / name
     page, style, script = (
         (folder / name).read_text(encoding="utf-8") for name in ("page.html", "page.css", "page.js")
     )
