@@ -93,6 +93,18 @@ class Vocabulary(ElementwiseWords):
         attrs: dict[str, AttrValue] = {"target": target, "config": config}
         return self.emit("custom_call", x, {**attrs, "results": tuple(results)}).results
 
+    def sort(
+        self, values: Sequence[Value], dimension: int, *, descending: bool = False
+    ) -> tuple[Value, ...]:
+        """Each line along ``dimension`` by the first value; the others move with it."""
+        attrs: dict[str, AttrValue] = {"dimension": dimension, "descending": descending}
+        return self.emit("sort", values, attrs).results
+
+    def top_k(self, x: Value, k: int) -> tuple[Value, Value]:
+        """The ``k`` largest of the last dimension, and where they were (s32)."""
+        made = self.emit("top_k", (x,), {"k": k})
+        return made.results[0], made.results[1]
+
     def reduce(self, x: Value, dimensions: Sequence[int], kind: str) -> Value:
         """Combine along ``dimensions``; ``kind`` is add, maximum or minimum."""
         return self._one("reduce", x, dimensions=tuple(dimensions), kind=kind)

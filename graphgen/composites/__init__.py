@@ -11,7 +11,13 @@ from graphgen.composites.basics import BASICS
 from graphgen.composites.quantize import quantize
 from graphgen.composites.registry import Decomposition, decompose
 from graphgen.composites.take import take_by_gather
+from graphgen.composites.top_k import top_k
 
-DECOMPOSITIONS: dict[str, Decomposition] = {**BASICS, **ATTENTION, "quantize": quantize}
+DECOMPOSITIONS: dict[str, Decomposition] = {
+    **BASICS,
+    **ATTENTION,
+    "quantize": quantize,
+    "top_k": top_k,
+}
 
 __all__ = ["DECOMPOSITIONS", "Decomposition", "decompose", "take_by_gather"]

@@ -13,7 +13,7 @@ from graphgen.eval.evaluate import (
     evaluate_ranks,
     rank_index,
 )
-from graphgen.eval.rules import RULES
+from graphgen.eval.rules import RULES, SEVERAL
 
 __all__ = [
     "COLLECTIVES",
@@ -21,6 +21,7 @@ __all__ = [
     "MEANING",
     "NATIVE",
     "RULES",
+    "SEVERAL",
     "Arithmetic",
     "Array",
     "arguments_of",

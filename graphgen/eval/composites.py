@@ -14,6 +14,7 @@ import numpy as np
 
 from graphgen.eval.arithmetic import Arithmetic, Array, ends
 from graphgen.eval.rules_elementwise import erf, logistic
+from graphgen.eval.rules_order import places_in_order
 from graphgen.ir import Attrs
 from graphgen.ir.dtype import f32, lowest
 
@@ -149,6 +150,11 @@ def _quantize(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Sequence[Arr
     return [how.round(steps, dtype) if values is None else values, np.squeeze(scale, axes)]
 
 
+def _top_k(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Sequence[Array]:
+    order = places_in_order(x[0], -1, descending=True)[..., : attrs.integer("k")]
+    return [np.take_along_axis(x[0], order, -1), order.astype(np.int32)]
+
+
 COMPOSITES: dict[str, Composite] = {
     "embedding": _embedding,
     "rms_norm": _rms_norm,
@@ -164,4 +170,5 @@ COMPOSITES: dict[str, Composite] = {
     "attention": _attention,
     "last_token": _last_token,
     "quantize": _quantize,
+    "top_k": _top_k,
 }

@@ -10,7 +10,8 @@ from graphgen.errors import GraphgenError
 from graphgen.eval.arithmetic import NATIVE, Arithmetic, Array
 from graphgen.eval.collectives import COLLECTIVES
 from graphgen.eval.composites import COMPOSITES
-from graphgen.eval.rules import RULES
+from graphgen.eval.custom_calls import kernel
+from graphgen.eval.rules import RULES, SEVERAL
 from graphgen.ir import Function, Op, TensorType, Value
 
 # Called with each op and its results, one list of arrays a rank.
@@ -161,13 +162,15 @@ def _step(
     collective = COLLECTIVES.get(op.name)
     if collective is not None:
         return [collective(op.attrs, operands[0])]
-    composite = COMPOSITES.get(op.name)
+    whole = COMPOSITES.get(op.name) or SEVERAL.get(op.name)
+    if op.name == "custom_call":
+        whole = kernel(op.attrs)
     rule = RULES.get(op.name)
     per_rank: list[Sequence[Array]] = []
     for rank in range(ranks):
         arrays = [operand[rank] for operand in operands]
-        if composite is not None:
-            per_rank.append(composite(arithmetic, op.attrs, arrays))
+        if whole is not None:
+            per_rank.append(whole(arithmetic, op.attrs, arrays))
         elif rule is not None:
             per_rank.append([rule(arithmetic, op.attrs, arrays)])
         else:

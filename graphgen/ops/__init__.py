@@ -11,6 +11,7 @@ from graphgen.ops import (
     foreign,
     linalg,
     memory,
+    order,
     shape,
 )
 from graphgen.ops.levels import LEVELS, Level
@@ -18,7 +19,9 @@ from graphgen.ops.opdef import OPS, Attr, InferError, OpDef, infer, make_attrs, 
 from graphgen.ops.verify import verify
 
 # Importing a family registers its ops; naming the modules here keeps the import from looking idle.
-FAMILIES = (elementwise, bits, foreign, control, shape, linalg, memory, collective, composite)
+FAMILIES = (
+    *(elementwise, bits, foreign, control, shape, linalg, order, memory, collective, composite),
+)
 
 __all__ = [
     "FAMILIES",

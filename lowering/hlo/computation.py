@@ -9,6 +9,7 @@ from graphgen.ir import Function, Literal, Loc, Module, Op, TensorType, Value, t
 from graphgen.ir.loc import UNKNOWN
 from graphgen.text.printer import value_names
 from lowering.hlo import wire
+from lowering.hlo.comparator import write_comparator
 from lowering.hlo.emit_ops import TABLE, opcode
 from lowering.hlo.fields import ComputationField, InstructionField
 from lowering.hlo.instruction import (
@@ -20,7 +21,7 @@ from lowering.hlo.instruction import (
     program_shape,
 )
 from lowering.hlo.literal import write_literal
-from lowering.hlo.recipe import Before, Called, Recipe, Reducer, Region
+from lowering.hlo.recipe import Before, Called, Comparator, Recipe, Reducer, Region
 from lowering.hlo.regions import write_region
 from lowering.hlo.shape import shape_of, tuple_of
 from lowering.stablehlo.emit import donated
@@ -71,6 +72,8 @@ class ModuleEmitter:
         if found is None:
             if isinstance(called, Reducer):
                 found = self.reducer(called)
+            elif isinstance(called, Comparator):
+                found = write_comparator(self, called)
             elif isinstance(called, Region):
                 found = write_region(self, called)
             else:

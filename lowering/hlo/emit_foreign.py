@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from graphgen.ir import Op, TensorType
 from lowering.hlo.fields import InstructionField
-from lowering.hlo.recipe import Before, Callee, Operand, Recipe, Region, Step, one
+from lowering.hlo.recipe import Before, Called, Callee, Operand, Recipe, Region, Step, one
 from lowering.hlo.shape import Shape, shape_of, tuple_of
 from lowering.hlo.wire import integer, text
 
@@ -30,12 +30,12 @@ def nested(form: str) -> tuple[Nested, ...]:
     return tuple(stack[0])
 
 
-def _stated(
+def stated(
     op: Op,
     code: str,
     fields: bytes = b"",
     more: bytes = b"",
-    calls: tuple[Callee | Region, ...] = (),
+    calls: tuple[Called, ...] = (),
     operands: tuple[Operand, ...] | None = None,
 ) -> Recipe:
     """One instruction of the stated results, taken out of their tuple where there are several."""
@@ -51,14 +51,14 @@ def _stated(
 
 
 def _call(op: Op) -> Recipe:
-    return _stated(op, "call", calls=(Callee(op.attrs.text("to_apply")),))
+    return stated(op, "call", calls=(Callee(op.attrs.text("to_apply")),))
 
 
 def _custom_call(op: Op) -> Recipe:
     target = text(InstructionField.CUSTOM_CALL_TARGET, op.attrs.text("target"))
     config = text(InstructionField.BACKEND_CONFIG, op.attrs.text("config"))
     fields, more = (bytes.fromhex(op.attrs.text(key)) for key in ("fields", "more"))
-    return _stated(op, "custom-call", fields + target, config + more)
+    return stated(op, "custom-call", fields + target, config + more)
 
 
 def _opaque(op: Op) -> Recipe:
@@ -67,7 +67,7 @@ def _opaque(op: Op) -> Recipe:
     calls = tuple([Region(data) for data in given.split(",")]) if given else ()
     code, form = op.attrs.text("opcode"), op.attrs.text("form")
     if not form:
-        return _stated(op, code, fields, more, calls)
+        return stated(op, code, fields, more, calls)
     left, _, right = form.partition("->")
     steps: list[Step] = []
     types = [value.type for value in op.operands]

@@ -10,7 +10,7 @@ from graphgen.ir import Op, Value, tensor
 from graphgen.ops.bits import COUNTS, LOGIC, SHIFTS
 from graphgen.ops.elementwise import BINARY, UNARY_FLOAT, UNARY_SIGNED
 from lowering.hlo.emit_collectives import COLLECTIVES
-from lowering.hlo.emit_foreign import FOREIGN
+from lowering.hlo.emit_foreign import FOREIGN, stated
 from lowering.hlo.fields import (
     DotField,
     GatherField,
@@ -19,7 +19,7 @@ from lowering.hlo.fields import (
     ScatterField,
     SliceField,
 )
-from lowering.hlo.recipe import Before, Operand, Recipe, Reducer, Step, one
+from lowering.hlo.recipe import Before, Comparator, Operand, Recipe, Reducer, Step, one
 from lowering.hlo.shape import shape_of
 from lowering.hlo.wire import delimited, integer, integers, text
 from lowering.stablehlo.table import neutral
@@ -153,6 +153,18 @@ def _reduce(op: Op) -> Recipe:
     )
 
 
+def _sort(op: Op) -> Recipe:
+    direction = "GT" if op.attrs["descending"] else "LT"
+    comparator = Comparator(direction, tuple([value.dtype for value in op.operands]))
+    return stated(
+        op,
+        "sort",
+        dimensions([op.attrs.integer("dimension")]),
+        integer(InstructionField.IS_STABLE, 1),
+        (comparator,),
+    )
+
+
 def _gather(op: Op) -> Recipe:
     a = op.attrs
     numbers = b"".join(
@@ -233,6 +245,7 @@ TABLE: dict[str, Emit] = {
     "pad": _pad,
     "dot_general": _dot_general,
     "reduce": _reduce,
+    "sort": _sort,
     "gather": _gather,
     "scatter": _scatter,
     "take": _take,

@@ -11,6 +11,7 @@ from graphgen.ir import AttrValue, Function, Op, Value
 from graphgen.ir.loc import UNKNOWN
 from graphgen.ops import InferError, infer, make_attrs
 from graphgen.text.grammar import NAME
+from lowering.hlo.comparator import direction_of
 from lowering.hlo.computation import INPUT_NAMES, OUTPUT_NAMES
 from lowering.hlo.fields import InstructionField
 from lowering.hlo.module import Computation, HloModule, frontend_attributes
@@ -277,6 +278,10 @@ class FunctionReader:
 
     def emit(self, name: str, operands: Sequence[Value], **attrs: AttrValue) -> Value:
         """Append an op of one result; see :class:`~lowering.hlo.read_ops.To`."""
+        return self.emit_all(name, operands, **attrs)[0]
+
+    def emit_all(self, name: str, operands: Sequence[Value], **attrs: AttrValue) -> Sequence[Value]:
+        """Append an op; see :class:`~lowering.hlo.read_ops.To`."""
         try:
             checked = make_attrs(name, attrs)
             types = infer(name, tuple([value.type for value in operands]), checked)
@@ -286,10 +291,23 @@ class FunctionReader:
             raise UnmodelledError(error.what) from error
         label = f"{self._name}.{self._part}" if self._part else self._name
         self._part = ""
-        names = [free_name(label, self.taken)]
+        single = len(types) == 1
+        labels = [label if single else f"{label}.{i}" for i in range(len(types))]
+        names = [free_name(each, self.taken) for each in labels]
         op = Op(name, tuple(operands), types, checked, self._loc, names)
         self.function.block.append(op)
-        return op.result
+        if not single:
+            self._unnamed.update(dict.fromkeys(op.results))
+        return op.results
+
+    def direction(self, instruction: Message, *, floats: bool) -> str:
+        """See :class:`~lowering.hlo.read_ops.To`."""
+        called = instruction.integers(InstructionField.CALLED_IDS)
+        found = [self.file.by_id[number] for number in called if number in self.file.by_id]
+        direction = direction_of(found[0], floats=floats) if len(found) == 1 else ""
+        if not direction:
+            raise UnmodelledError("its comparator is more than LT or GT in total order")
+        return direction
 
     def part(self, what: str) -> None:
         """See :class:`~lowering.hlo.read_ops.To`."""

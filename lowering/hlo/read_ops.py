@@ -37,6 +37,14 @@ class To(Protocol):
         """Append an op of one result."""
         ...
 
+    def emit_all(self, name: str, operands: Sequence[Value], **attrs: AttrValue) -> Sequence[Value]:
+        """Append an op of several results."""
+        ...
+
+    def direction(self, instruction: Message, *, floats: bool) -> str:
+        """Whether a comparator is ``LT`` or ``GT`` of its first two arguments."""
+        ...
+
     def idle(self, value: Value) -> None:
         """Remember a constant that goes if nobody reads it."""
         ...
@@ -207,6 +215,15 @@ def same_number(one: Literal, other: Literal) -> bool:
     return one.dtype is other.dtype and one.values() == other.values()
 
 
+def _sort(to: To, i: Message, x: Sequence[Value], shape: Shape) -> Tree:
+    """Ours keeps the order of equal elements, which others may leave to chance."""
+    if not x:
+        raise UnmodelledError("it has no operand")
+    descending = to.direction(i, floats=x[0].dtype.is_float) == "GT"
+    made = to.emit_all("sort", x, dimension=_only(i), descending=descending)
+    return tuple(made) if shape.is_tuple else made[0]
+
+
 def _gather(to: To, i: Message, x: Sequence[Value], shape: Shape) -> Tree:
     numbers = i.message(InstructionField.GATHER) or Message(b"")
     if numbers.integers(GatherField.OPERAND_BATCHING_DIMS):
@@ -332,6 +349,7 @@ READ: dict[str, Read] = {
     "pad": _pad,
     "dot": _dot,
     "reduce": _reduce,
+    "sort": _sort,
     "gather": _gather,
     "scatter": _scatter,
     "dynamic-slice": _dynamic_slice,

@@ -25,6 +25,24 @@ class Reducer:
 
 
 @dataclass(frozen=True, slots=True)
+class Comparator:
+    """A sub-computation of two scalars an operand: whether the first ``direction`` the second.
+
+    Attributes:
+        direction: ``LT`` or ``GT``, of the first operand's scalars; floats in total order.
+        dtypes: of the operands.
+    """
+
+    direction: str
+    dtypes: tuple[DType, ...]
+
+    @property
+    def name(self) -> str:
+        """What the computation is called."""
+        return ".".join(["compare", self.direction, *[dtype.name for dtype in self.dtypes]])
+
+
+@dataclass(frozen=True, slots=True)
 class Callee:
     """A function of the module that an instruction calls."""
 
@@ -43,7 +61,7 @@ class Region:
 
 
 # What an instruction may call.
-Called = Reducer | Callee | Region
+Called = Reducer | Comparator | Callee | Region
 
 
 @dataclass(frozen=True, slots=True)

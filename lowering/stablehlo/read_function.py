@@ -78,6 +78,10 @@ class FunctionReader:
         """Append an op of one result; see :class:`~lowering.stablehlo.read_ops.Emit`."""
         return self.builder.emit(name, operands, attrs).result
 
+    def emit_all(self, name: str, operands: Sequence[Value], **attrs: AttrValue) -> Sequence[Value]:
+        """Append an op of several results at the op being read."""
+        return self.builder.emit(name, operands, attrs).results
+
     def dropped(self, what: str) -> None:
         """Count something left out."""
         self.source.dropped[what] = self.source.dropped.get(what, 0) + 1

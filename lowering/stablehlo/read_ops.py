@@ -28,6 +28,10 @@ class Emit(Protocol):
         """Append an op of one result with the location of the op being read."""
         ...
 
+    def emit_all(self, name: str, operands: Sequence[Value], **attrs: AttrValue) -> Sequence[Value]:
+        """Append an op of several results."""
+        ...
+
     def dropped(self, what: str) -> None:
         """Note something that has no meaning here, such as a precision."""
         ...
@@ -286,6 +290,37 @@ def _is_neutral(init: Value, kind: str) -> bool:
     return kind == "add" and init.dtype.is_float and literal.values() == [0.0]
 
 
+def _sort(to: Emit, node: Node, x: Sequence[Value]) -> list[Value]:
+    """Ours keeps the order of equal elements, which others may leave to chance."""
+    direction = _direction(node.regions[0], floats=x[0].dtype.is_float) if node.regions else ""
+    if not direction:
+        raise Unmodelled("a comparator that is more than LT or GT in total order")
+    dimension = node.attrs.get("dimension", -1)
+    axis = dimension if isinstance(dimension, int) else -1
+    axis = axis if axis >= 0 else axis + x[0].type.rank
+    return [*to.emit_all("sort", x, dimension=axis, descending=direction == "GT")]
+
+
+def _direction(region: Region, *, floats: bool) -> str:
+    """``LT`` or ``GT`` of the first two arguments; empty where it is anything else."""
+    body, names = region.body, [argument.name for argument in region.args]
+    if len(body) != 2 or body[0].name != "stablehlo.compare" or body[1].operands != body[0].results:
+        return ""
+    compare = body[0]
+    direction = _word(compare.attrs.get("comparison_direction"))
+    total = _word(compare.attrs.get("compare_type")) == "TOTALORDER"
+    if direction not in ("LT", "GT") or (floats and not total):
+        return ""
+    turned = compare.operands == [names[1], names[0]]
+    if compare.operands != names[:2] and not turned:
+        return ""
+    return {"LT": "GT", "GT": "LT"}[direction] if turned else direction
+
+
+def _top_k(to: Emit, node: Node, x: Sequence[Value]) -> list[Value]:
+    return [*to.emit_all("top_k", x, k=_integer(node, "k"))]
+
+
 def _dimension_numbers(node: Node, key: str, names: Sequence[str]) -> dict[str, tuple[int, ...]]:
     fields = _fields(node, key)
     for name in fields:
@@ -384,6 +419,8 @@ _TABLE: Final[Mapping[str, Convert]] = {
     "stablehlo.dot_general": _dot_general,
     "stablehlo.dot": _dot,
     "stablehlo.reduce": _reduce,
+    "stablehlo.sort": _sort,
+    "chlo.top_k": _top_k,
     "stablehlo.gather": _gather,
     "stablehlo.scatter": _scatter,
     "stablehlo.dynamic_slice": _dynamic_slice,

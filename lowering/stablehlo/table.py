@@ -191,6 +191,29 @@ def _region(out: str, body: str, dtype: DType) -> str:
     return "\n".join(lines)
 
 
+def _sort(op: Op, out: str, x: Sequence[str]) -> str:
+    """The comparison is of two scalars an operand; only those of the first are looked at."""
+    first = out.split(", ")[0]
+    pairs = [(_local(first, f"a{i}"), _local(first, f"b{i}")) for i in range(len(x))]
+    scalars = [f"tensor<{element_text(value.dtype)}>" for value in op.operands]
+    given = ", ".join(
+        f"{name}: {scalar}" for pair, scalar in zip(pairs, scalars, strict=True) for name in pair
+    )
+    kind, found = op.operands[0].dtype, _local(first, "r")
+    how = "TOTALORDER" if kind.is_float else "SIGNED" if kind.name[0] == "s" else "UNSIGNED"
+    direction = "GT" if op.attrs["descending"] else "LT"
+    compare = f"stablehlo.compare {direction}, {', '.join(pairs[0])}, {how}"
+    attrs = f"<{{dimension = {op.attrs.integer('dimension')} : i64, is_stable = true}}>"
+    types = ", ".join([type_text(value.type) for value in op.operands])
+    results = types if len(x) == 1 else f"({types})"
+    lines = [
+        f'{out} = "stablehlo.sort"({", ".join(x)}) {attrs} ({{\n      ^bb0({given}):',
+        f"        {found} = {compare} : ({scalars[0]}, {scalars[0]}) -> tensor<i1>",
+        f"        stablehlo.return {found} : tensor<i1>\n    }}) : ({types}) -> {results}",
+    ]
+    return "\n".join(lines)
+
+
 def _scatter(op: Op, out: str, x: Sequence[str]) -> str:
     a = op.attrs
     numbers = (
@@ -308,6 +331,7 @@ TABLE: dict[str, Emit] = {
     "pad": _pad,
     "dot_general": _dot_general,
     "reduce": _reduce,
+    "sort": _sort,
     "gather": _gather,
     "take": _take,
     "scatter": _scatter,

@@ -83,6 +83,8 @@ def folding(max_elements: int, exact: bool = False) -> Rule:
             return no(f"{op.name} is a composite, which other passes want to see whole")
         if OPS[op.name].collective:
             return no(f"{op.name} talks to the other ranks")
+        if len(op.results) != 1:
+            return no(f"{op.name} has {len(op.results)} results")
         (result,) = op.results
         if not result.type.static:
             return no("its size is not known yet", result)

@@ -12,6 +12,7 @@ from passes.core.options import choice
 from passes.legalize.cpu import padded_rows, wide_dot
 from passes.legalize.inline import Inliner
 from passes.legalize.neuron import RULES
+from passes.legalize.neuron_top_k import top_k_by_kernel
 
 TARGETS = ("cpu", "inf2", "trn1", "trn2", "trn3")
 
@@ -74,6 +75,7 @@ f32[2,8]
             )
         for_cpu = (wide_dot, padded_rows(self.min_rows))
         rules = for_cpu if self.target == "cpu" else RULES[self.target]
-        inliner = Inliner(rewriter, {}, rules)
+        forms = {} if self.target == "cpu" else {"top_k": top_k_by_kernel}
+        inliner = Inliner(rewriter, forms, rules)
         for function in module.functions.values():
             inliner.run(function)

@@ -17,6 +17,7 @@ _ROPE = Notation(("b s h D", "b s .", "b s ."), ("b s h D",))
 _MASK = Notation(("b s", "b"), ("b s C",))
 _DISTANCE = Notation(("b s",), ("b s C",))
 _ATTENTION = Notation(("b s kg D", "b C k D", "b C k D", "b s C", "kg", "b s C"), ("b s kg D",))
+_TOP_K = Notation(("* E",), ("* K", "* K"))
 _LAST_TOKEN = Notation(("b S e", "b S", "b"), ("b e",))
 # A cache's rows that are cut are told apart by their number; a row in place goes with its caller's.
 _READ = Notation(("R . k d", "b"), ("b C k d",))
@@ -65,6 +66,7 @@ COMPOSITE_RULES: Mapping[str, Rule] = {
     "cache_read": _by_rows(_READ, _READ_IN_PLACE),
     "kv_update": _by_rows(_UPDATE, _UPDATE_IN_PLACE),
     "last_token": _written(_LAST_TOKEN),
+    "top_k": _written(_TOP_K),
 }
 
 FACTORS: Mapping[str, Rule] = {**RULES, **COMPOSITE_RULES}

@@ -197,6 +197,15 @@ def _reverse(operands: Types, results: Types, attrs: Attrs) -> Factors:
     return _untouched(operands, results, [dim not in turned for dim in range(results[0].rank)])
 
 
+def _sort(operands: Types, results: Types, attrs: Attrs) -> Factors:
+    """Lines are put in order each by itself; a line is whole."""
+    table = Table()
+    dims = table.of(operands[0])
+    every = (dims,) * len(operands)
+    fixed = frozenset(dims[attrs.integer("dimension")])
+    return Factors(tuple(table.sizes), every, every, fixed=fixed)
+
+
 def _dot_general(operands: Types, results: Types, attrs: Attrs) -> Factors:
     table = Table()
     left = list(table.of(operands[0]))
@@ -310,6 +319,7 @@ RULES: Mapping[str, Rule] = {
     "reverse": _linear(_reverse, (0,)),
     "dot_general": _dot_general,
     "reduce": _reduce,
+    "sort": _sort,
     "iota": _iota,
     "gather": _gather,
     "scatter": _scatter,

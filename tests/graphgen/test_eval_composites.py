@@ -186,6 +186,14 @@ def quantize(s: Sizes) -> Case:
     return s.case("quantize", attrs, np.where(kept, operand, np.zeros((), operand.dtype)))
 
 
+def top_k(s: Sizes) -> Case:
+    size = s.size(0, 7)
+    shape = [*[s.size() for _ in range(s.size(0, 2))], size]
+    # Few different numbers, so that many are equal.
+    x = np.round(s.floats(*shape).astype(np.float32)).astype(numpy_dtype(s.kind))
+    return s.case("top_k", {"k": s.size(0, size)}, x + np.zeros((), x.dtype))
+
+
 CASES: Mapping[str, Callable[[Sizes], Case]] = {
     make.__name__: make
     for make in (
@@ -203,6 +211,7 @@ CASES: Mapping[str, Callable[[Sizes], Case]] = {
         attention,
         last_token,
         quantize,
+        top_k,
     )
 }
 
@@ -229,7 +238,7 @@ def test_the_parts_make_the_whole(name: str, kind: DType, seed: int):
         np.testing.assert_allclose(ours, theirs, rtol=4 * tolerance, atol=4 * tolerance)
 
 
-EXACT = ("embedding", "attention_mask", "cache_read", "kv_update", "last_token")
+EXACT = ("embedding", "attention_mask", "cache_read", "kv_update", "last_token", "top_k")
 
 
 @pytest.mark.parametrize("kind", FLOATS, ids=str)

@@ -13,7 +13,7 @@ import pytest
 from jax import lax
 
 from graphgen.errors import GraphgenError
-from graphgen.eval import MEANING, RULES, Array, evaluate, evaluate_ranks
+from graphgen.eval import MEANING, RULES, SEVERAL, Array, evaluate, evaluate_ranks
 from graphgen.ir import Attrs, Function, Op
 from graphgen.text import parse
 from tests.oracles.op_samples import BY_OP, Sample, inputs, program
@@ -106,6 +106,19 @@ def dot_general(attrs: Attrs, lhs: Any, rhs: Any) -> Any:
     )
 
 
+def sort(attrs: Attrs, x: Any) -> Any:
+    """jax takes zeros of both signs for equal, and every NaN: ordered by their bits here."""
+    if not jnp.issubdtype(x.dtype, jnp.floating):
+        ordered = lax.sort(x, attrs.integer("dimension"))
+    else:
+        size = x.dtype.itemsize * 8
+        bits = lax.bitcast_convert_type(x, f"int{size}")
+        turn = np.array(2 ** (size - 1) - 1, bits.dtype)
+        keys = lax.sort(jnp.where(bits < 0, bits ^ turn, bits), attrs.integer("dimension"))
+        ordered = lax.bitcast_convert_type(jnp.where(keys < 0, keys ^ turn, keys), x.dtype)
+    return lax.rev(ordered, [attrs.integer("dimension")]) if attrs["descending"] else ordered
+
+
 def power(attrs: Attrs, base: Any, exponent: Any) -> Any:
     """jax has whole powers of constants only: multiplied one factor at a time."""
     if jnp.issubdtype(base.dtype, jnp.floating):
@@ -186,6 +199,7 @@ REFERENCE: dict[str, Reference] = {
         x, v, [(lo, hi, 0) for lo, hi in zip(a.integers("low"), a.integers("high"), strict=True)]
     ),
     "reduce": reduce,
+    "sort": sort,
     "dot_general": dot_general,
     "gather": gather,
     "take": take,
@@ -198,7 +212,7 @@ REFERENCE: dict[str, Reference] = {
 
 
 def test_every_rule_has_a_reference_and_samples():
-    assert set(REFERENCE) == set(RULES) == set(BY_OP)
+    assert set(REFERENCE) == {*RULES, *SEVERAL} == set(BY_OP)
 
 
 def by_jax(samples: Sequence[Sample], ops: Sequence[Op]) -> list[Array]:

@@ -9,7 +9,7 @@ import pytest
 
 from graphgen.composites import DECOMPOSITIONS
 from graphgen.errors import GraphgenError
-from graphgen.eval import COLLECTIVES, COMPOSITES, RULES
+from graphgen.eval import COLLECTIVES, COMPOSITES, RULES, SEVERAL
 from graphgen.ir import Literal, attrs_of, dtype
 from graphgen.ops import LEVELS, OPS, InferError, infer, make_attrs, op_def, verify
 from graphgen.ops.bits import COUNTS, SHIFTS
@@ -27,7 +27,7 @@ def test_every_simple_op_is_evaluated_and_lowered():
     # What others define is written, and not evaluated; HLO's own instructions only in HLO.
     # A call is what its body is: who runs a program puts the bodies in first.
     without_rule = {"call", "custom_call", "hlo.opaque"}
-    assert set(RULES) | set(COLLECTIVES) | without_rule == set(SIMPLE)
+    assert set(RULES) | set(SEVERAL) | set(COLLECTIVES) | without_rule == set(SIMPLE)
     assert set(TABLE) | {"hlo.opaque"} == set(SIMPLE)
 
 
@@ -71,6 +71,8 @@ EXAMPLE_OPERANDS = {
     "pad": "f32[1,4] f32[]",
     "dot_general": "f32[B,S,8] f32[16,8]",
     "reduce": "f32[B,4]",
+    "sort": "f32[B,4] s32[B,4]",
+    "top_k": "f32[B,4]",
     "gather": "f32[8,4] s32[B]",
     "take": "f32[B,8] s32[3]",
     "scatter": "f32[8,4] s32[B,1] f32[B,4]",
@@ -324,6 +326,14 @@ all_to_all f32[2,2] split_dimension=0 concat_dimension=1 replica_groups=[]
 collective_permute f32[2] source_target_pairs=[[0,1,2]]
 collective_permute f32[2] source_target_pairs=[[0,1],[0,2]]
 collective_permute f32[2] source_target_pairs=[[0,2],[1,2]]
+sort dimension=0
+sort pred[2] dimension=0
+sort f32[2] dimension=1
+sort f32[2,3] s32[3] dimension=0
+top_k pred[2] k=1
+top_k f32[] k=0
+top_k f32[2,3] k=4
+top_k f32[2,3] k=-1
 embedding f32[16] s32[2]
 embedding f32[16,4] f32[2]
 rms_norm s32[2,4] s32[4] epsilon=1e-05

@@ -57,6 +57,7 @@ GROUPS = st.lists(st.permutations([0, 1, 2]).map(tuple), max_size=2).map(tuple) 
     [((0, 1), (2,)), ((0,), (1, 2)), ((),), ((0,), ()), ((1,), (0,)), ((0,), (1,), (2,))]
 )
 USES: dict[str, st.SearchStrategy[Use]] = {
+    "sort": pair(dimension=NUMBER, descending=st.booleans()),
     **{name: use([TYPES]) for name in (*UNARY_FLOAT, *UNARY_SIGNED, *COUNTS)},
     **{name: use([TYPES]) for name in ("negate", "not", "is_finite")},
     **{name: pair() for name in (*BINARY, *LOGIC, *SHIFTS, "atan2")},
@@ -153,7 +154,7 @@ def accepted(name: str, types: list[TensorType], attrs: dict[str, AttrValue]) ->
         op = Builder(function).emit(name, args, attrs)
     except GraphgenError:
         return None
-    function.outputs = [("y", op.result)]
+    function.outputs = [(f"y{i}", result) for i, result in enumerate(op.results)]
     return emit_stablehlo(Module("m", mesh={"tp": 3}), function, locs=False)
 
 

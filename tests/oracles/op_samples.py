@@ -6,12 +6,12 @@ from tests.oracles.sample import Sample, inputs, program
 from tests.oracles.samples.bits import bits
 from tests.oracles.samples.choosing import choosing
 from tests.oracles.samples.elementwise import elementwise
-from tests.oracles.samples.linalg import summing
+from tests.oracles.samples.linalg import ordering, summing
 from tests.oracles.samples.memory import places
 from tests.oracles.samples.narrow import narrow
 from tests.oracles.samples.shape import making, moving
 
-FAMILIES = (elementwise, bits, choosing, making, moving, places, summing, narrow)
+FAMILIES = (elementwise, bits, choosing, making, moving, places, summing, ordering, narrow)
 SAMPLES = [sample for family in FAMILIES for sample in family()]
 BY_OP: dict[str, list[Sample]] = {}
 for _sample in SAMPLES:

@@ -1,11 +1,11 @@
-"""Uses of reductions and products."""
+"""Uses of reductions, products and orders."""
 
 # Tables of uses read best with one use a line.
 # ruff: noqa: E501
 
 from __future__ import annotations
 
-from tests.oracles.sample import FLOATS, INF, NAN, NUMBERS, Sample, sample
+from tests.oracles.sample import AWKWARD, FLOATS, INF, NAN, NUMBERS, Sample, sample
 
 
 def summing() -> list[Sample]:
@@ -62,4 +62,29 @@ def summing() -> list[Sample]:
             use = f"dot_general {kind}{left} {kind}{right} {numbers} dtype={to}"
             exact = kind in ("s32", "s8")
             out.append(sample(f"dot_general-{kind}-{to}-{name}", use, f"{to}{result}", exact=exact))
+    return out
+
+
+def ordering() -> list[Sample]:
+    """Of one operand; tests/graphgen/test_order.py has those that take others along."""
+    out: list[Sample] = []
+    for kind in NUMBERS:
+        for shape, dimension in (
+            ("7", 0),
+            ("3,5", 0),
+            ("3,5", 1),
+            ("2,3,4", 1),
+            ("3,0", 1),
+            ("1", 0),
+        ):
+            for descending in ("false", "true"):
+                use = f"sort {kind}[{shape}] dimension={dimension} descending={descending}"
+                name = f"sort-{kind}-{shape}-{dimension}-{descending}"
+                out.append(sample(name, use, f"{kind}[{shape}]"))
+        if kind in FLOATS:
+            for descending in ("false", "true"):
+                use = f"sort {kind}[12] dimension=0 descending={descending}"
+                out.append(
+                    sample(f"sort-{kind}-awkward-{descending}", use, f"{kind}[12]", x0=AWKWARD)
+                )
     return out

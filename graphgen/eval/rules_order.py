@@ -1,0 +1,38 @@
+"""What the ops compute that put elements in order, in NumPy: all results at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from graphgen.eval.arithmetic import Arithmetic, Array
+from graphgen.ir import Attrs
+
+# Like a rule of one result, for ops that may have several.
+Several = Callable[[Arithmetic, Attrs, Sequence[Array]], Sequence[Array]]
+
+
+def places_in_order(x: Array, axis: int, *, descending: bool) -> Array:
+    """Along ``axis``, where the elements in order come from; equal ones stay as they are.
+
+    Floats are ordered by their bits, which is IEEE 754's total order: those of a negative number
+    are turned, all but the sign.
+    """
+    if x.dtype.kind in "iu":
+        key = x
+    elif str(x.dtype) in ("int4", "uint4", "int2", "uint2"):
+        key = x.astype(np.int8)
+    else:
+        bits = np.ascontiguousarray(x).view(np.dtype(f"i{x.dtype.itemsize}"))
+        key = np.where(bits < 0, bits ^ np.iinfo(bits.dtype).max, bits)
+    return np.argsort(np.invert(key) if descending else key, axis, kind="stable")
+
+
+def _sort(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Sequence[Array]:
+    axis, descending = attrs.integer("dimension"), attrs["descending"] is True
+    order = places_in_order(x[0], axis, descending=descending)
+    return [np.take_along_axis(item, order, axis) for item in x]
+
+
+SEVERAL: dict[str, Several] = {"sort": _sort}
