@@ -14,6 +14,7 @@ from graphgen.models import SHAPES, read_model_config
 from lowering.cpu.pjrt import configure
 from runtime.artifact import Artifact, is_artifact, open_artifact, save_artifact
 from runtime.buckets import choose, up_to
+from runtime.checkpoint.declared import AS_DECLARED, chosen_dtype
 from runtime.checkpoint.known import locate
 from runtime.checkpoint.open import open_checkpoint
 from runtime.checkpoint.source import Checkpoint
@@ -38,7 +39,8 @@ class Options:
     """How to open a model.
 
     Attributes:
-        dtype: ``f32``, ``bf16`` or ``f16``; ``None`` for f32, or an artifact's own.
+        dtype: ``f32``, ``bf16`` or ``f16``, or ``as-declared`` for the checkpoint's own; ``None``
+            for f32, or an artifact's own.
         batch: rows; ``None`` for as many as there are prompts.
         max_len: slots of a cache row; ``None`` for what prompts and new tokens need.
         tp: ranks.
@@ -162,13 +164,17 @@ def open_engine(
 
     Raises:
         GraphgenError: GG05xx for the configuration, GG06xx for the files, GG0703 for an artifact
-            that does not fit, GG0701 and GG0702 for the prompts.
+            that does not fit, GG0701 and GG0702 for the prompts, GG0705 for options that exclude
+            each other.
     """
     start = time.perf_counter()
     path = _resolve(model)
+    _check_options(options, from_artifact=is_artifact(path))
     if is_artifact(path):
         return _from_artifact(open_artifact(path), options, encode, start, progress)
     checkpoint = open_checkpoint(path)
+    if options.dtype is not None:
+        options = replace(options, dtype=chosen_dtype(options.dtype, checkpoint))
     kept = options.artifact
     if kept is not None and is_artifact(kept):
         artifact = open_artifact(kept)
@@ -192,6 +198,30 @@ def open_engine(
         programs = ProgramStore(built.module, progress)
     seconds = time.perf_counter() - start
     return Engine(built, tokenizer, programs, weights, seconds, False), prompts
+
+
+def _check_options(options: Options, *, from_artifact: bool) -> None:
+    """Refuse options of which one would have no effect (GG0705)."""
+    if options.artifact is not None and options.weights is not None:
+        raise GraphgenError(
+            "GG0705",
+            "--artifact and --weights exclude each other: an artifact has weights of its own",
+            help="leave one of them out",
+        )
+    given = {"--artifact": options.artifact, "--weights": options.weights}
+    for name, value in given.items():
+        if from_artifact and value is not None:
+            raise GraphgenError(
+                "GG0705",
+                f"{name} has no effect: the model is an artifact already",
+                help=f"leave {name} out, or give the checkpoint it was made from",
+            )
+    if from_artifact and options.dtype == AS_DECLARED:
+        raise GraphgenError(
+            "GG0705",
+            f"--dtype {AS_DECLARED} is about a checkpoint, and the model is an artifact",
+            help="leave --dtype out: an artifact runs in what it was compiled for",
+        )
 
 
 def _placed(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Literal
 
 import typer
@@ -9,6 +10,7 @@ import typer
 from graphgen.cli.console import note_remarks
 from graphgen.cli.files import STANDARD, check_output
 from graphgen.cli.module_file import write_module
+from graphgen.errors import GraphgenError
 from graphgen.ir import Module
 
 
@@ -35,8 +37,11 @@ def build(
         int, typer.Option("--tp", metavar="N", min=1, help="Split the model over N ranks.")
     ] = 1,
     dtype: Annotated[
-        Literal["f32", "bf16", "f16"],
-        typer.Option("--dtype", help="Element type of weights, activations and caches."),
+        Literal["f32", "bf16", "f16", "as-declared"],
+        typer.Option(
+            "--dtype",
+            help="Element type of weights, activations and caches; as-declared is config.json's.",
+        ),
     ] = "bf16",
     as_json: Annotated[
         bool, typer.Option("--json", help="Print what was written as JSON; needs -o FILE.gg.")
@@ -72,7 +77,22 @@ def _module(model: str, dtype: str, phase: str | None, mini: bool) -> Module:
     from graphgen.models import build as build_model
 
     phases = (phase,) if phase else PHASES
-    return build_model(read_config_of(model), element(dtype), phases=phases, mini=mini)
+    config = read_config_of(model)
+    kind = element(_declared(config) if dtype == "as-declared" else dtype)
+    return build_model(config, kind, phases=phases, mini=mini)
+
+
+def _declared(config: Mapping[str, object]) -> str:
+    from runtime.checkpoint.declared import stated_dtype
+
+    stated = stated_dtype(config)
+    if stated is None:
+        raise GraphgenError(
+            "GG0705",
+            "the configuration declares no dtype for --dtype as-declared",
+            help="choose one: --dtype f32, bf16 or f16",
+        )
+    return stated
 
 
 def _split(module: Module, tp: int) -> None:

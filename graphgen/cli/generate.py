@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from runtime.sampling import Sampling
     from runtime.tokenizer import TextStream, Tokenizer
 
-DTYPES = ("f32", "bf16", "f16")
+DTYPES = ("f32", "bf16", "f16", "as-declared")
 
 
 Model = Annotated[
@@ -49,7 +49,10 @@ Chat = Annotated[bool, typer.Option("--chat", help="Put each prompt into the cha
 NewTokens = Annotated[
     int, typer.Option("--max-new-tokens", min=1, help="Most tokens an answer gets.")
 ]
-DType = Annotated[str | None, typer.Option("--dtype", help="f32 (default), bf16 or f16.")]
+DType = Annotated[
+    str | None,
+    typer.Option("--dtype", help="f32 (default), bf16, f16, or as-declared by the checkpoint."),
+]
 MaxLen = Annotated[
     int | None,
     typer.Option("--max-len", min=1, help="Longest sequence to compile for; default: enough."),

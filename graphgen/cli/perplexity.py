@@ -26,7 +26,8 @@ def perplexity(
     text: Annotated[Path, typer.Option("--text", metavar="FILE", help="UTF-8 text to foresee.")],
     window: Annotated[int, typer.Option("--window", help="Tokens that are read together.")] = 256,
     dtype: Annotated[
-        Literal["f32", "bf16", "f16"], typer.Option("--dtype", help="Element type.")
+        Literal["f32", "bf16", "f16", "as-declared"],
+        typer.Option("--dtype", help="Element type; as-declared is the checkpoint's own."),
     ] = "f32",
     tp: Annotated[int, typer.Option("--tp", min=1, help="Ranks to split the model over.")] = 1,
     quantized: Quantized = False,
@@ -47,6 +48,7 @@ def perplexity(
       graphgen perplexity smollm2 --text story.txt --quantized --quantization-dtype f8e4m3
     """
     from graphgen.cli.progress import TerminalProgress
+    from runtime.checkpoint.declared import chosen_dtype
     from runtime.engine import locate_checkpoint
     from runtime.model import Settings
     from runtime.perplexity import perplexity as measure
@@ -54,9 +56,10 @@ def perplexity(
     quantize = quantization(
         quantized, quantization_type, quantization_dtype, modules_to_not_convert
     )
-    settings = Settings(dtype, tp=tp, quantization=quantize or "")
-    read = _read(text)
-    found = measure(locate_checkpoint(model), read, window, settings, TerminalProgress())
+    read, checkpoint = _read(text), locate_checkpoint(model)
+    element = chosen_dtype(dtype, checkpoint)
+    settings = Settings(element, tp=tp, quantization=quantize or "")
+    found = measure(checkpoint, read, window, settings, TerminalProgress())
     if as_json:
         write_json(
             {
@@ -71,7 +74,7 @@ def perplexity(
     rows = [
         ("perplexity", f"{found.value:.4f}"),
         ("tokens predicted", str(found.tokens)),
-        ("weights", f"{found.weight_bytes / 1e6:.1f} MB, {quantize or dtype}"),
+        ("weights", f"{found.weight_bytes / 1e6:.1f} MB, {quantize or element}"),
     ]
     write_stdout(table(("", ""), rows, stream=sys.stdout))
 

@@ -26,7 +26,8 @@ def shard_weights(
     ],
     tp: Annotated[int, typer.Option("--tp", min=1, help="Ranks to split the weights over.")] = 1,
     dtype: Annotated[
-        Literal["f32", "bf16", "f16"], typer.Option("--dtype", help="Element type.")
+        Literal["f32", "bf16", "f16", "as-declared"],
+        typer.Option("--dtype", help="Element type; as-declared is the checkpoint's own."),
     ] = "f32",
     quantized: Quantized = False,
     quantization_type: QuantizationType = None,
@@ -46,6 +47,7 @@ def shard_weights(
       graphgen generate smollm2 --tp 3 --dtype bf16 --weights smollm2-tp3 --prompt "Hello"
     """
     from graphgen.cli.progress import TerminalProgress
+    from runtime.checkpoint.declared import chosen_dtype
     from runtime.engine import locate_checkpoint
     from runtime.model import Settings, build_model
     from runtime.presharded import rank_file
@@ -56,7 +58,7 @@ def shard_weights(
     quantize = quantization(
         quantized, quantization_type, quantization_dtype, modules_to_not_convert
     )
-    settings = Settings(dtype, tp=tp, quantization=quantize or "")
+    settings = Settings(chosen_dtype(dtype, checkpoint), tp=tp, quantization=quantize or "")
     built = build_model(checkpoint.config, settings)
     check_checkpoint(checkpoint, built.module)
     write(output, built.module, checkpoint, TerminalProgress())
