@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -223,3 +224,33 @@ CASES = [(family, variant) for family, oracle in ORACLES.items() for variant in 
 def save(model: PreTrainedModel, folder: Path) -> None:
     """The model as a checkpoint folder, as ``save_pretrained`` writes it."""
     model.save_pretrained(folder)
+
+
+def save_as(model: PreTrainedModel, folder: Path, form: str) -> None:
+    """The model in one of :data:`FORMS`.
+
+    The PyTorch forms are what transformers wrote before it wrote safetensors: the tensors by name,
+    tied ones under both names and in one storage.
+    """
+    kind, parts = form.split()
+    size = "20KB" if parts == "sharded" else "1GB"
+    if kind == "safetensors":
+        model.save_pretrained(folder, max_shard_size=size)
+        return
+    import torch
+    from huggingface_hub import split_torch_state_dict_into_shards
+
+    folder.mkdir(exist_ok=True)
+    model.config.save_pretrained(folder)
+    tensors = model.state_dict()
+    split = split_torch_state_dict_into_shards(
+        tensors, filename_pattern="pytorch_model{suffix}.bin", max_shard_size=size
+    )
+    for file, names in split.filename_to_tensors.items():
+        torch.save({name: tensors[name] for name in names}, folder / file)
+    if split.is_sharded:
+        index = {"metadata": split.metadata, "weight_map": split.tensor_to_filename}
+        (folder / "pytorch_model.bin.index.json").write_text(json.dumps(index))
+
+
+FORMS = ("safetensors single", "safetensors sharded", "torch single", "torch sharded")
