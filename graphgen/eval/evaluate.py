@@ -14,6 +14,8 @@ from graphgen.eval.custom_calls import kernel
 from graphgen.eval.rules import RULES, SEVERAL
 from graphgen.ir import Function, Op, TensorType, Value
 
+# Instructions that say which rank this is. HLO tells replicas from partitions; ranks are both.
+_RANK_OF = ("replica-id", "partition-id")
 # Called with each op and its results, one list of arrays a rank.
 Probe = Callable[[Op, Sequence[Sequence[Array]]], None]
 
@@ -167,6 +169,9 @@ def _step(
         whole = kernel(op.attrs)
     rule = RULES.get(op.name)
     per_rank: list[Sequence[Array]] = []
+    if op.name == "hlo.opaque" and op.attrs.get("opcode") in _RANK_OF:
+        kind = arithmetic.dtype(op.result.dtype)
+        return [[np.asarray(rank, kind) for rank in range(ranks)]]
     for rank in range(ranks):
         arrays = [operand[rank] for operand in operands]
         if whole is not None:

@@ -66,7 +66,7 @@ def _opaque(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]
     hexadecimal. ``regions`` are the computations it calls, each with those that it calls, without
     names and places. ``form`` says which operands and results are in tuples: ``x(xx)->(x)``; left
     out, no operand is, and several results are one tuple. It is printed, and written into HLO as
-    it was; it cannot be evaluated.
+    it was; only ``replica-id`` and ``partition-id``, which give the rank, can be evaluated.
 
     Example:
         %y = hlo.opaque(%x) opcode="erf-inv" results=[f32[B,4]] : f32[B,4]

@@ -15,6 +15,8 @@ REWRITES: Mapping[str, str] = {
     "fp8e4m3fn-dot": "widened-f8-dot",
     "gather-disjoint": "gather-of-elements",
     "gather-rows": "gather-of-rows",
+    "replica-id": "rank-as-input",
+    "partition-id": "rank-as-input",
     "status erf": "erf-by-quotients",
 }
 

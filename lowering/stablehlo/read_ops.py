@@ -402,6 +402,12 @@ def _collective_permute(to: Emit, node: Node, x: Sequence[Value]) -> list[Value]
     ]
 
 
+def _rank(to: Emit, node: Node, x: Sequence[Value]) -> list[Value]:
+    """``replica-id`` and ``partition-id``, under HLO's names."""
+    opcode = node.name.partition(".")[2].replace("_", "-")
+    return [to.emit("hlo.opaque", x, opcode=opcode, results=(_result(node),))]
+
+
 _TABLE: Final[Mapping[str, Convert]] = {
     "stablehlo.constant": _constant,
     "stablehlo.iota": _iota,
@@ -429,4 +435,6 @@ _TABLE: Final[Mapping[str, Convert]] = {
     "stablehlo.reduce_scatter": _reduce_scatter,
     "stablehlo.all_to_all": _all_to_all,
     "stablehlo.collective_permute": _collective_permute,
+    "stablehlo.partition_id": _rank,
+    "stablehlo.replica_id": _rank,
 }

@@ -6,16 +6,20 @@ import numpy as np
 import pytest
 
 from graphgen.eval import Array, evaluate_ranks
-from graphgen.ir import Module
+from graphgen.eval.evaluate import rank_index
+from graphgen.ir import RANK, Module
 from graphgen.text import parse
 from lowering.check.check import Finding, check
 from lowering.check.predicates import Request
 from lowering.check.rewrites import REWRITES
 from lowering.cpu import compile_program
 from lowering.cpu.pjrt import configure
+from lowering.hlo import parse_hlo_text, read_hlo
+from lowering.stablehlo import read_stablehlo
 from passes.core import run_pipeline
 from passes.core.journal import Journal
 from passes.legalize.legalize import Legalize
+from tests.oracles import xla_hlo
 from tests.oracles.sample import any_array
 from tests.passes.test_rules import SAMPLES
 
@@ -32,6 +36,8 @@ CASES = [
     ("fp8e4m3fn-dot", "widened-f8-dot", ("inf2", "trn1", "trn2")),
     ("gather-disjoint", "gather-of-elements", tuple(TARGETS)),
     ("gather-rows", "gather-of-rows", tuple(TARGETS)),
+    ("replica-id", "rank-as-input", tuple(TARGETS)),
+    ("partition-id", "rank-as-input", tuple(TARGETS)),
     ("status erf", "erf-by-quotients", tuple(TARGETS)),
 ]
 EACH = [(rule, name, target) for rule, name, targets in CASES for target in targets]
@@ -56,7 +62,8 @@ def given(module: Module) -> list[dict[str, Array]]:
     function = module.function("f")
     return [
         {value.name or "": any_array(random, value.type) for value in function.args}
-        for _ in range(module.ranks)
+        | {RANK: rank_index(rank)}
+        for rank in range(module.ranks)
     ]
 
 
@@ -108,3 +115,56 @@ def test_xla_computes_the_same_from_the_legal_forms():
             ours = compile_program(module, module.function("f")).run_numpy(inputs)
             for one, other in zip(ours, wanted, strict=True):
                 same(one["y"], other["y"], name)
+
+
+WHICH = """\
+HloModule which
+
+%sum (a: u32[], b: u32[]) -> u32[] {
+  %a = u32[] parameter(0)
+  %b = u32[] parameter(1)
+  ROOT %c = u32[] add(%a, %b)
+}
+
+ENTRY %main (x: u32[4]) -> u32[4] {
+  %x = u32[4]{0} parameter(0)
+  %id = u32[] replica-id()
+  %all = u32[4]{0} broadcast(%id), dimensions={}
+  %y = u32[4]{0} multiply(%x, %all)
+  ROOT %z = u32[4]{0} all-reduce(%y), replica_groups={{0,1},{2,3}}, to_apply=%sum
+}
+"""
+SAME = """\
+module @which attributes {mhlo.num_replicas = 4 : i32} {
+  func.func public @main(%x: tensor<4xui32>) -> tensor<4xui32> {
+    %id = stablehlo.replica_id : tensor<ui32>
+    %all = stablehlo.broadcast_in_dim %id, dims = [] : (tensor<ui32>) -> tensor<4xui32>
+    %y = stablehlo.multiply %x, %all : tensor<4xui32>
+    return %y : tensor<4xui32>
+  }
+}
+"""
+
+
+def test_a_read_program_that_asks_for_its_rank_gets_it_as_an_input():
+    configure(4)
+    proto = parse_hlo_text(WHICH)
+    x = [np.arange(4, dtype=np.uint32) + 3 * rank for rank in range(4)]
+    wanted = [out[0] for out in xla_hlo.run(proto, [[array] for array in x], 4)]
+    module = read_hlo(proto)
+    run_pipeline(module, [Legalize(target="trn1")])
+    (function,) = module.programs()
+    assert [value.name for value in function.args] == ["x", RANK]
+    inputs = [{"x": array, RANK: rank_index(rank)} for rank, array in enumerate(x)]
+    compiled = compile_program(module, function)
+    for found in (evaluate_ranks(function, inputs), compiled.run_numpy(inputs)):
+        for one, other in zip(found, wanted, strict=True):
+            np.testing.assert_array_equal(next(iter(one.values())), other)
+
+
+def test_stablehlo_asks_in_the_same_way():
+    module = read_stablehlo(SAME)
+    (function,) = module.programs()
+    given = [{function.args[0].name or "": np.full(4, 5, np.uint32)} for _ in range(4)]
+    found = [next(iter(out.values())) for out in evaluate_ranks(function, given)]
+    assert [array.tolist() for array in found] == [[5 * rank] * 4 for rank in range(4)]

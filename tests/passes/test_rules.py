@@ -12,7 +12,8 @@ import pytest
 import passes
 from graphgen.analysis.fingerprint import function_fingerprint
 from graphgen.eval import MEANING, Array, evaluate_ranks
-from graphgen.ir import Function
+from graphgen.eval.evaluate import rank_index
+from graphgen.ir import RANK, Function
 from graphgen.ops import verify
 from graphgen.text import parse
 from passes.core import Rewriter
@@ -124,6 +125,12 @@ SAMPLES: dict[str, list[str]] = {
         f"replica_groups=[[1,0]] : f32[{shape}]"
         for split, concat, shape in [(0, 1, "2,12"), (1, 0, "8,3"), (1, 1, "4,6")]
     ],
+    "rank-as-input": [
+        f'arg %x : u32[4]\n%i = hlo.opaque() opcode="{opcode}" results=[u32[]] : u32[]\n'
+        "%b = broadcast_in_dim(%i) shape=[4] : u32[4]\n%c = multiply(%x, %b) : u32[4]\n"
+        "%a = all_gather(%c) dimension=0 replica_groups=[[0,1]] : u32[8]"
+        for opcode in ("replica-id", "partition-id")
+    ],
     "erf-by-quotients": [
         f"arg %x : {kind}[400]\n%a = erf(%x) : {kind}[400]" for kind in ("f32", "bf16", "f16")
     ],
@@ -178,7 +185,7 @@ def inputs(function: Function, seed: int) -> list[dict[str, Array]]:
                 data = random.bytes(value.type.nbytes)
                 kind = arrays[value.name or ""].dtype
                 arrays[value.name or ""] = np.frombuffer(data, kind).reshape(value.type.dims)
-        given.append(arrays)
+        given.append(arrays | {RANK: rank_index(len(given))})
     return given
 
 
