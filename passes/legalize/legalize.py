@@ -12,11 +12,8 @@ from passes.core.options import choice
 from passes.legalize.cpu import padded_rows, wide_dot
 from passes.legalize.inline import Inliner
 from passes.legalize.neuron import RULES
-<<<<<<< HEAD
 from passes.legalize.neuron_top_k import top_k_by_kernel
-=======
 from passes.legalize.rank_input import rank_as_input
->>>>>>> 3415660 (The rank as an input where a program asks for it)
 
 TARGETS = ("cpu", "inf2", "trn1", "trn2", "trn3")
 
