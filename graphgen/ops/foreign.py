@@ -39,7 +39,8 @@ def _custom_call(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType,
     """What the compiler of the target knows under this name; the result types are as stated.
 
     ``fields`` and ``more`` are what else a read instruction says, as in ``hlo.opaque``. It is
-    written into StableHLO and HLO, and cannot be evaluated.
+    written into HLO, and into StableHLO where that has words for all of it. What Neuron's compiler
+    documents, such as AwsNeuronSoftmax, is evaluated; any other cannot be.
 
     Example:
         %y = custom_call(%x) target="AwsNeuronGelu" results=[f32[B,4]] : f32[B,4]

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from graphgen.composites import decompose, take_by_gather
+from graphgen.errors import GraphgenError
 from graphgen.ir import Attrs, DType, Literal, Op, tensor
 from graphgen.ir.dtype import f8e4m3fn, lowest
 from graphgen.ops.bits import COUNTS, LOGIC, SHIFTS
@@ -278,6 +279,10 @@ def _collective_permute(op: Op, out: str, x: Sequence[str]) -> str:
     return f'{out} = "stablehlo.collective_permute"({x[0]}) {attrs} : {_signature(op)}'
 
 
+# What a read call says of its version where it is the usual one: HLO's field 77 is 1.
+_ORIGINAL_API = "e80401"
+
+
 def _custom_call(op: Op, out: str, x: Sequence[str]) -> str:
     config = op.attrs.text("config")
     attrs = f" {{backend_config = {_string(config)}}}" if config else ""
@@ -285,6 +290,9 @@ def _custom_call(op: Op, out: str, x: Sequence[str]) -> str:
     results = ", ".join([type_text(value.type) for value in op.results])
     made = results if len(op.results) == 1 else f"({results})"
     target = _string(op.attrs.text("target"))
+    if op.attrs.text("fields") or op.attrs.text("more") not in ("", _ORIGINAL_API):
+        what = f"custom_call {op.attrs.text('target')} says more than StableHLO has words for here"
+        raise GraphgenError("GG0401", what, where=repr(op.loc), help="write HLO instead")
     return (
         f"{out} = stablehlo.custom_call @{target}({', '.join(x)}){attrs} : ({operands}) -> {made}"
     )

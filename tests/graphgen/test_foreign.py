@@ -72,8 +72,24 @@ def _opcodes(proto: bytes) -> list[list[str]]:
     return [line.replace("(", " ").split() for line in text.splitlines()]
 
 
-@pytest.mark.parametrize(("text", "name"), [(TEXT, "AwsNeuronTopK"), (OPAQUE, "cosh")])
+UNKNOWN = TEXT.replace("AwsNeuronTopK", "AwsNeuronIntMatmult")
+
+
+@pytest.mark.parametrize(("text", "name"), [(UNKNOWN, "AwsNeuronIntMatmult"), (OPAQUE, "cosh")])
 def test_it_cannot_be_evaluated(text: str, name: str):
     with pytest.raises(GraphgenError, match=f"{name} has no evaluation rule") as caught:
         evaluate(parse(text).function("f"), {"x": np.zeros((2, 3), np.float32)})
     assert caught.value.code == "GG0403"
+
+
+@pytest.mark.parametrize(
+    ("more", "written"), [("e80401", True), ("8804010a", False), ("e80402", False)]
+)
+def test_what_stablehlo_has_no_words_for_is_not_dropped(more: str, written: bool):
+    module = parse(TEXT.replace(" results=", f' more="{more}" results='))
+    if written:
+        assert "stablehlo.custom_call" in emit_stablehlo(module, module.function("f"))
+    else:
+        with pytest.raises(GraphgenError, match="says more than StableHLO has words for") as caught:
+            emit_stablehlo(module, module.function("f"))
+        assert caught.value.code == "GG0401"

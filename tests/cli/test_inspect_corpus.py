@@ -1,0 +1,68 @@
+"""Every command of the inspector on modules that AWS's own tools wrote."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from graphgen.analysis.diff import diff_functions
+from graphgen.analysis.overview import overview
+from graphgen.analysis.pattern import Known, find, parse_pattern
+from graphgen.cli.inspect_program import module_text, program_json, program_text
+from graphgen.ops import verify
+from graphgen.report.dump_data import Places, program_data
+from graphgen.report.model_explorer import model_explorer
+from graphgen.text import print_module
+from lowering.hlo import emit_hlo, parse_hlo_text, print_hlo_text, read_hlo
+from passes.debug.normalize import normalized
+from passes.debug.slice import ops_below, sliced
+from tests.oracles.hlo_corpus import modules
+
+
+def look(name: str, data: bytes) -> None:
+    """One module, through every command."""
+    module = read_hlo(data, name)
+    (function,) = module.programs()
+    seen = overview(module, function)
+    assert module_text(module)
+    assert program_text(seen)
+    facts = program_json(seen)
+    assert json.dumps([program_data(seen, facts, Places()), model_explorer(name, [seen])])
+    # Its HLO text is the same module.
+    other = read_hlo(parse_hlo_text(print_hlo_text(data)), name)
+    found = diff_functions((module, other), function, other.programs()[0])
+    assert found.same, (name, found.interface, found.changes)
+    one, two = normalized(module), normalized(other)
+    verify(one)
+    assert print_module(one) == print_module(two), name
+    matches = list(find(seen.function, parse_pattern("_ -> return"), Known({}, seen.layer_of)))
+    handed = [value for _, value in function.outputs if value.op is not None]
+    assert len(matches) == len(handed)
+    for index, (output, value) in enumerate(function.outputs):
+        if value.op is not None:
+            part = sliced(module, function, ops_below(function, str(index)), output)
+            verify(part)
+            assert emit_hlo(part, part.programs()[0])
+
+
+def every(corpus: dict[str, bytes], names: Iterable[str]) -> int:
+    """Look at these; how many they are."""
+    count = 0
+    for name in names:
+        look(name, corpus[name])
+        count += 1
+    return count
+
+
+def test_a_sample_of_the_modules(hlo_corpus: Path):
+    corpus = modules(hlo_corpus)
+    assert every(corpus, list(corpus)[::10]) > 0
+
+
+@pytest.mark.slow
+def test_all_modules(hlo_corpus: Path):
+    corpus = modules(hlo_corpus)
+    assert every(corpus, corpus) == len(corpus)
