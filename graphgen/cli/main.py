@@ -66,6 +66,9 @@ COMMANDS: Final[Mapping[str, Entry]] = {
     ),
     "trace": Entry("graphgen.cli.trace", "trace", "Show all that passes did, as a page of HTML."),
     "why": Entry("graphgen.cli.why", "why", "Tell one value's history through the passes."),
+    "replay": Entry(
+        "graphgen.cli.replay", "replay", "Say whether models are lowered as at a git revision."
+    ),
     "repro": Entry("graphgen.cli.repro", "repro", "Replay a pass that failed."),
     "lower": Entry(
         "graphgen.cli.lower", "lower", "Turn a module's programs into StableHLO or HLO."
