@@ -17,6 +17,7 @@ REWRITES: Mapping[str, str] = {
     "gather-rows": "gather-of-rows",
     "replica-id": "rank-as-input",
     "partition-id": "rank-as-input",
+    "sort-trn2": "front-of-sort or sort-by-kernel",
     "status erf": "erf-by-quotients",
 }
 

@@ -12,10 +12,13 @@ from passes.core.options import choice
 from passes.legalize.cpu import padded_rows, wide_dot
 from passes.legalize.inline import Inliner
 from passes.legalize.neuron import RULES
-from passes.legalize.neuron_top_k import top_k_by_kernel
+from passes.legalize.neuron_sort import sorts_by_kernel
+from passes.legalize.neuron_top_k import top_k_by_kernel, top_k_without_sort
 from passes.legalize.rank_input import rank_as_input
 
 TARGETS = ("cpu", "inf2", "trn1", "trn2", "trn3")
+# Their compiler refuses to sort (NCC_EVRF029).
+NO_SORT = ("trn2", "trn3")
 
 
 @register
@@ -76,9 +79,12 @@ f32[2,8]
             )
         for_cpu = (wide_dot, padded_rows(self.min_rows))
         rules = for_cpu if self.target == "cpu" else RULES[self.target]
-        forms = {} if self.target == "cpu" else {"top_k": top_k_by_kernel}
+        largest = top_k_without_sort if self.target in NO_SORT else top_k_by_kernel
+        forms = {} if self.target == "cpu" else {"top_k": largest}
         inliner = Inliner(rewriter, forms, rules)
         for function in module.functions.values():
             if self.target != "cpu":
                 rewriter.apply_rules(function, [rank_as_input])
+            if self.target in NO_SORT:
+                sorts_by_kernel(function, rewriter)
             inliner.run(function)

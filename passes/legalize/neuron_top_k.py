@@ -6,29 +6,20 @@ from collections.abc import Sequence
 
 from graphgen.build import Builder
 from graphgen.composites.top_k import top_k
-from graphgen.ir import Attrs, Value, tensor
-from graphgen.ir.dtype import lowest, s32, u32
-
-TARGET = "AwsNeuronTopK"
-# The kernel reads rows of so many elements, or a multiple.
-ROW = 8
+from graphgen.ir import Attrs, Value
+from passes.legalize.neuron_sort import FLOATS, in_order, in_reach
 
 
 def top_k_by_kernel(b: Builder, operands: Sequence[Value], attrs: Attrs) -> Sequence[Value]:
-    """``AwsNeuronTopK`` on rows padded to a multiple of 8; integers are sorted (NCC_EVRF013).
-
-    Sorting is refused by trn2 and trn3 (NCC_EVRF029), and the kernel has no integers.
-    """
-    (x,), k = operands, attrs.integer("k")
-    size = x.shape[-1]
-    if not x.dtype.is_float or not isinstance(size, int) or not k:
+    """``AwsNeuronTopK`` on rows padded to a multiple of 8; integers are sorted (NCC_EVRF013)."""
+    if operands[0].dtype not in FLOATS:
         return top_k(b, operands, attrs)
-    missing = -size % ROW
-    if missing:
-        least = b.literal(lowest(x.dtype), x.dtype)
-        sides = [0] * len(x.shape)
-        x = b.pad(x, least, sides, [*sides[1:], missing])
-    shape = (*x.shape[:-1], k)
-    results = [tensor(x.dtype, shape), tensor(u32, shape)]
-    values, places = b.custom_call(TARGET, [x], results, str(k))
-    return [values, b.convert(places, s32)]
+    return top_k_without_sort(b, operands, attrs)
+
+
+def top_k_without_sort(b: Builder, operands: Sequence[Value], attrs: Attrs) -> Sequence[Value]:
+    """The same where sorting is refused (NCC_EVRF029): integers by their halves."""
+    (x,), k = operands, attrs.integer("k")
+    if not k or not in_reach(x):
+        return top_k(b, operands, attrs)
+    return in_order(b, x, k, descending=True)

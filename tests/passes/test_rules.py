@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import pkgutil
+import re
 
 import numpy as np
 import pytest
@@ -125,6 +126,22 @@ SAMPLES: dict[str, list[str]] = {
         f"replica_groups=[[1,0]] : f32[{shape}]"
         for split, concat, shape in [(0, 1, "2,12"), (1, 0, "8,3"), (1, 1, "4,6")]
     ],
+    "front-of-sort": [
+        f"arg %x : {kind}[3,{size}]\n"
+        f"%s = sort(%x) dimension=1 descending={way} : {kind}[3,{size}]\n"
+        "%a = slice(%s) start_indices=[0,0] limit_indices=[3,5] strides=[1,1] "
+        f": {kind}[3,5]"
+        for kind in ("f32", "bf16", "s32", "u32", "s8")
+        for way in ("true", "false")
+        for size in (16, 13)
+    ],
+    "sort-by-kernel": [
+        "arg %x : f32[11,2]\narg %w : s32[11,2]\n"
+        "%k, %a = sort(%x, %w) dimension=0 descending=true : f32[11,2], s32[11,2]",
+        "arg %x : s32[2,300]\n%i = iota() shape=[2,300] dimension=1 dtype=s32 : s32[2,300]\n"
+        "%k, %a = sort(%x, %i) dimension=1 : s32[2,300], s32[2,300]",
+        "arg %x : u16[40]\n%a = sort(%x) dimension=0 : u16[40]",
+    ],
     "rank-as-input": [
         f'arg %x : u32[4]\n%i = hlo.opaque() opcode="{opcode}" results=[u32[]] : u32[]\n'
         "%b = broadcast_in_dim(%i) shape=[4] : u32[4]\n%c = multiply(%x, %b) : u32[4]\n"
@@ -229,7 +246,7 @@ def test_the_example_of_a_rule_is_true(name: str):
     rule = EXAMPLES[name]
     _, text = inspect.cleandoc(rule.apply.__doc__ or "").split("Given:\n")
     given, result = map(inspect.cleandoc, text.split("Result:\n"))
-    functions = [program(part.replace("%y =", "%a =")) for part in (given, result)]
+    functions = [program(re.sub(r"%y\b", "%a", part)) for part in (given, result)]
     Rewriter("test").apply_rules(functions[0], [rule])
     got, wanted = (function_fingerprint(function) for function in functions)
     assert got == wanted

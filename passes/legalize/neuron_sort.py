@@ -1,0 +1,182 @@
+"""Sorting by the one kernel that puts elements in order: ``AwsNeuronTopK``.
+
+trn2 and trn3 refuse to sort (NCC_EVRF029). The kernel gives the k largest floats of each row, the
+first of equal ones first; with k of a whole row that is a stable sort. Integers of 32 bits are
+sorted by their lower halves and then by their upper ones, which floats hold exactly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+from graphgen.build import Builder
+from graphgen.ir import Function, Op, Value, tensor
+from graphgen.ir.dtype import bf16, f16, f32, lowest, s32, u32
+from passes.core import No, Rewriter, no, rule
+from passes.legalize.digits import digits
+
+TARGET = "AwsNeuronTopK"
+# The kernel reads rows of so many elements, or a multiple.
+ROW = 8
+FLOATS = (f32, bf16, f16)
+# Bits that an f32 holds of an integer, sign included.
+_HALF = 16
+
+
+def kernel(b: Builder, x: Value, k: int) -> tuple[Value, Value]:
+    """The ``k`` largest of each row of floats [..., N], and their places, s32."""
+    missing = -x.type.dims[-1] % ROW
+    if missing:
+        # Behind every element there is, infinities too.
+        least = float("-inf") if x.dtype in FLOATS else lowest(x.dtype)
+        sides = [0] * x.type.rank
+        x = b.pad(x, b.literal(least, x.dtype), sides, [*sides[1:], missing])
+    shape = (*x.shape[:-1], k)
+    results = [tensor(x.dtype, shape), tensor(u32, shape)]
+    values, places = b.custom_call(TARGET, [x], results, str(k))
+    return values, b.convert(places, s32)
+
+
+def _keys(b: Builder, x: Value, *, descending: bool) -> list[Value]:
+    """Floats whose order is that of ``x``, the largest first, from the least important on."""
+    if x.dtype in FLOATS:
+        found = [x]
+    elif x.dtype.bits <= _HALF:
+        found = [b.convert(x, f32)]
+    else:
+        parts = digits(b, x, _HALF, signed=True)
+        found = [b.convert(part, f32) for part in parts]
+    return found if descending else [b.unary("negate", key) for key in found]
+
+
+def _along(b: Builder, x: Value, places: Value) -> Value:
+    """Elements of each row of [..., N] at ``places`` [..., K], s32."""
+    *outer, size = x.type.dims
+    rows = prod(outer)
+    flat = b.reshape(places, (rows, places.type.dims[-1]))
+    at = b.binary("add", flat, b.binary("multiply", b.iota(s32, flat.shape, 0), size))
+    found = b.op(
+        "gather",
+        b.reshape(x, (rows * size,)),
+        b.reshape(at, (rows * places.type.dims[-1], 1)),
+        offset_dims=(),
+        collapsed_slice_dims=(0,),
+        start_index_map=(0,),
+        index_vector_dim=1,
+        slice_sizes=(1,),
+    )
+    return b.reshape(found, places.shape)
+
+
+def in_order(b: Builder, x: Value, k: int, *, descending: bool) -> tuple[Value, Value]:
+    """The first ``k`` of each row after a stable sort along the last dimension; their places, s32.
+
+    Args:
+        b: makes the ops.
+        x: what is sorted; see :func:`in_reach`.
+        k: how many.
+        descending: the largest first.
+    """
+    *halves, last = _keys(b, x, descending=descending)
+    places: Value | None = None
+    for key in halves:
+        _, found = kernel(b, key if places is None else _along(b, key, places), x.type.dims[-1])
+        places = found if places is None else _along(b, places, found)
+    values, found = kernel(b, last if places is None else _along(b, last, places), k)
+    places = found if places is None else _along(b, places, found)
+    if x.dtype not in FLOATS:
+        return _along(b, x, places), places
+    return values if descending else b.unary("negate", values), places
+
+
+def _moved(b: Builder, x: Value, places: Value) -> Value:
+    """What else is sorted, in the order of ``places``."""
+    return b.convert(places, x.dtype) if _counts(x) else _along(b, x, places)
+
+
+def _counts(x: Value) -> bool:
+    """Whether it is 0, 1, 2, ... along the last dimension, which places are themselves."""
+    iota = x.producer("iota")
+    return iota is not None and iota.attrs.integer("dimension") == x.type.rank - 1
+
+
+def in_reach(key: Value) -> bool:
+    """Whether rows of these can be put in order by the kernel."""
+    kind, dims = key.dtype, key.type.dims
+    ordered = kind in FLOATS or (kind.is_integer and 8 <= kind.bits <= 2 * _HALF)
+    return ordered and 0 < prod(dims[:-1]) * dims[-1] < (1 << 31)
+
+
+def _front(op: Op) -> int:
+    """How many elements of each row a slice of a sort's result reads, 0 where not its front."""
+    axis = op.operands[0].type.rank - 1
+    starts, strides = op.attrs.integers("start_indices"), op.attrs.integers("strides")
+    whole = all(
+        limit == size
+        for limit, size in zip(
+            op.attrs.integers("limit_indices")[:axis], op.operands[0].type.dims, strict=False
+        )
+    )
+    plain = not any(starts) and all(stride == 1 for stride in strides) and whole
+    return op.attrs.integers("limit_indices")[axis] if plain else 0
+
+
+@rule("slice")
+def front_of_sort(op: Op, b: Builder) -> Sequence[Value] | No:
+    """The first k of a sort are the kernel's k largest (of the negated ones, if ascending).
+
+    Given:
+        arg %x : f32[4,16]
+        %s = sort(%x) dimension=1 descending=true : f32[4,16]
+        %y = slice(%s) start_indices=[0,0] limit_indices=[4,2] strides=[1,1] : f32[4,2]
+
+    Result:
+        arg %x : f32[4,16]
+        %s = sort(%x) dimension=1 descending=true : f32[4,16]
+        %y, %0 = custom_call(%x) target="AwsNeuronTopK" config="2" results=[f32[4,2],u32[4,2]] : \
+f32[4,2], u32[4,2]
+        %1 = convert(%0) dtype=s32 : s32[4,2]
+    """
+    value = op.operands[0]
+    sort = value.producer("sort")
+    if sort is None:
+        return no("what it reads was not sorted", value)
+    key = sort.operands[0]
+    if sort.attrs.integer("dimension") != key.type.rank - 1 or not in_reach(key):
+        return no(f"{key.type.text} is not sorted along the last dimension by the kernel", key)
+    k = _front(op)
+    if not k:
+        return no("it is not the front of each row", value)
+    values, places = in_order(b, key, k, descending=bool(sort.attrs["descending"]))
+    return [values if value.index == 0 else _moved(b, sort.operands[value.index], places)]
+
+
+@rule("sort")
+def sort_by_kernel(op: Op, b: Builder) -> Sequence[Value] | No:
+    """A sort that is read as a whole takes as many of each row as there are."""
+    readers = [user for result in op.results for user in result.users]
+    if readers and all(user.name == "slice" and _front(user) for user in readers):
+        return no("only the front of each row is read")
+    axis = op.attrs.integer("dimension")
+    rank, size = op.operands[0].type.rank, op.operands[0].type.dims[axis]
+    if axis != rank - 1:
+        order = [dim for dim in range(rank) if dim != axis] + [axis]
+        turned = [b.transpose(x, order) for x in op.operands]
+        made = b.emit("sort", turned, {**op.attrs, "dimension": rank - 1})
+        back = [order.index(dim) for dim in range(rank)]
+        return [b.transpose(value, back) for value in made.results]
+    if not in_reach(op.operands[0]):
+        return no(f"the kernel has no form for {op.operands[0].type.text}", op.operands[0])
+    key, *others = op.operands
+    values, places = in_order(b, key, size, descending=bool(op.attrs["descending"]))
+    return [values, *[_moved(b, other, places) for other in others]]
+
+
+def sorts_by_kernel(function: Function, rewriter: Rewriter) -> None:
+    """Apply both rules, and take away sorts of which only the front was read."""
+    rewriter.apply_rules(function, [front_of_sort, sort_by_kernel])
+    for op in function.block:
+        unread = not any(value.users or function.returns(value) for value in op.results)
+        if op.name == "sort" and unread and not rewriter.exhausted:
+            rewriter.erase(function, op)
