@@ -42,6 +42,7 @@ CODES: dict[str, str] = {
     "GG0602": "checkpoint does not match the model",
     "GG0603": "cannot read tokenizer",
     "GG0604": "checkpoint wants to run code",
+    "GG0605": "weights are not numbers",
     # 07xx: generation and artifacts
     "GG0701": "prompt longer than the largest bucket",
     "GG0702": "empty prompt",

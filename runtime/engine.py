@@ -25,13 +25,7 @@ from runtime.programs import ProgramStore
 from runtime.progress import Progress
 from runtime.session import Session
 from runtime.tokenizer import Tokenizer, load_tokenizer
-from runtime.weights import (
-    RankWeights,
-    check_checkpoint,
-    put_arrays,
-    put_weights,
-    read_weight,
-)
+from runtime.weights import check_checkpoint, put_arrays, put_weights, weights_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,8 +224,7 @@ def _placed(
     """The weights on the devices: prepared now, or read as they were prepared before."""
     module = built.module
     if options.weights is None:
-        source = RankWeights(module, lambda row: read_weight(checkpoint, row))
-        return put_weights(source, progress)
+        return put_weights(weights_of(checkpoint, module), progress)
     with progress.task("reading weights"):
         ranks = read_shards(options.weights, module, checkpoint)
         return put_arrays([{**arrays, RANK: rank_index(r)} for r, arrays in enumerate(ranks)])

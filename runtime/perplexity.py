@@ -23,7 +23,7 @@ from runtime.programs import ProgramStore
 from runtime.progress import Progress
 from runtime.session import Session
 from runtime.tokenizer import load_tokenizer
-from runtime.weights import RankWeights, check_checkpoint, put_weights, read_weight, weight_bytes
+from runtime.weights import check_checkpoint, put_weights, weight_bytes, weights_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +91,7 @@ def _open(checkpoint: Checkpoint, window: int, settings: Settings, progress: Pro
     with progress.task("building the graph"):
         built = build_model(checkpoint.config, sized, every_token=True)
     check_checkpoint(checkpoint, built.module)
-    weights = RankWeights(built.module, lambda row: read_weight(checkpoint, row))
-    placed = put_weights(weights, progress)
+    placed = put_weights(weights_of(checkpoint, built.module), progress)
     return Session(ProgramStore(built.module, progress), placed)
 
 

@@ -27,7 +27,7 @@ from graphgen.version import __version__
 from runtime.checkpoint.source import Checkpoint
 from runtime.preparation.aligned import fingerprint, read_aligned, write_aligned
 from runtime.progress import Progress
-from runtime.weights import RankArrays, RankWeights, program_weights, read_weight
+from runtime.weights import RankArrays, program_weights, weights_of
 
 MANIFEST = "weights.json"
 _HELP = "make it again: graphgen shard-weights CHECKPOINT --tp N -o FOLDER"
@@ -53,7 +53,7 @@ def write_rank_files(
     folder: Path, module: Module, checkpoint: Checkpoint, progress: Progress
 ) -> None:
     """Prepare and write the weights of all ranks, ranks side by side, a tensor at a time each."""
-    weights = RankWeights(module, lambda row: read_weight(checkpoint, row))
+    weights = weights_of(checkpoint, module)
     rows = program_weights(module)
     (folder / "weights").mkdir()
     done = [0] * module.ranks
@@ -61,7 +61,9 @@ def write_rank_files(
 
         def arrays(rank: int) -> Iterator[Array]:
             for row in rows:
-                yield weights.on_rank(row, rank).array()
+                made = weights.on_rank(row, rank).array()
+                weights.require_numbers(row, made)
+                yield made
                 done[rank] += 1
                 report(sum(done) / (len(rows) * module.ranks))
 

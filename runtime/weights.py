@@ -9,6 +9,7 @@ from fnmatch import fnmatchcase
 
 import numpy as np
 
+from graphgen.errors import GraphgenError
 from graphgen.eval import Array, arguments_of, numpy_dtype, rank_index
 from graphgen.ir import RANK, WEIGHTS_GLOBAL, WEIGHTS_RANK, Entry, Module, Role
 from graphgen.models import family_of
@@ -17,6 +18,7 @@ from lowering.cpu.pjrt import put
 from runtime.checkpoint.match import check_tensors
 from runtime.checkpoint.source import Checkpoint
 from runtime.preparation.memory import arrays_in_one
+from runtime.preparation.numbers import holds_nan, nan_places
 from runtime.preparation.pieces import Pieces, whole
 from runtime.preparation.plan import plan_output
 from runtime.progress import Progress
@@ -47,6 +49,12 @@ def read_weight(checkpoint: Checkpoint, row: Entry) -> Array:
     return checkpoint.read(row.name)
 
 
+def weights_of(checkpoint: Checkpoint, module: Module) -> RankWeights:
+    """What a checkpoint gives the programs of a module."""
+    where = str(checkpoint.path)
+    return RankWeights(module, lambda row: read_weight(checkpoint, row), where)
+
+
 def program_weights(module: Module) -> list[Entry]:
     """The weights and params the programs read, in order."""
     used = {value.name for function in module.programs() for value in function.args}
@@ -68,11 +76,13 @@ class RankWeights:
     Args:
         module: at level ``target``.
         read: gives a checkpoint tensor; it is converted to the module's element type.
+        where: what is read, for messages.
     """
 
-    def __init__(self, module: Module, read: Callable[[Entry], Array]) -> None:
+    def __init__(self, module: Module, read: Callable[[Entry], Array], where: str = "") -> None:
         self.module = module
         self.read = read
+        self.where = where
         homes = (module.functions.get(name) for name in (WEIGHTS_GLOBAL, WEIGHTS_RANK))
         self._programs = {
             output: home for home in homes if home is not None for output, _ in home.outputs
@@ -89,6 +99,38 @@ class RankWeights:
         """
         known: dict[str, Pieces] = {}
         return [self._made(row.name, rank, known) for rank in range(self.module.ranks)]
+
+    def require_numbers(self, row: Entry, made: Array) -> None:
+        """Refuse a prepared weight that holds NaN: every answer would be made of it.
+
+        Raises:
+            GraphgenError: GG0605 naming the checkpoint tensor it comes from.
+        """
+        if not holds_nan(made):
+            return
+        for name in self._leaves(row.name):
+            given = self.read(self.module.interface[name])
+            if holds_nan(given):
+                count, first = nan_places(given)
+                many = f"{count} values that are" if count > 1 else "a value that is"
+                place = f"{', the first' if count > 1 else ''} at {[*first]}"
+                what = f"the weight '{name}' holds {many} not a number (NaN){place}"
+                break
+        else:
+            what = f"preparing the weight '{row.name}' gives values that are not numbers (NaN)"
+        raise GraphgenError(
+            "GG0605",
+            what,
+            where=self.where,
+            help="the checkpoint is damaged or its training failed: get it again, or another one",
+        )
+
+    def _leaves(self, name: str) -> list[str]:
+        """The checkpoint tensors that a weight or param is made of."""
+        home = self._programs.get(name)
+        if home is None:
+            return [] if name == RANK else [name]
+        return [leaf for given in arguments_of(home, name) for leaf in self._leaves(given)]
 
     def same_on_ranks(self, row: Entry) -> bool:
         """Whether all ranks hold the same: what makes it does not ask for the rank."""
@@ -128,6 +170,7 @@ def rank_arrays(weights: RankWeights, rank: int) -> dict[str, Array]:
 
     def prepare(index: int) -> None:
         weights.on_rank(rows[index], rank).fill(home[index])
+        weights.require_numbers(rows[index], home[index])
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         list(pool.map(prepare, range(len(rows))))
@@ -139,6 +182,9 @@ def put_weights(weights: RankWeights, progress: Progress) -> dict[str, DeviceVal
 
     Tensors are prepared side by side: each is copied once, from the file to where the device reads
     it. What is the same on every rank is there once, for all devices of this machine.
+
+    Raises:
+        GraphgenError: GG0605 for a weight that holds NaN.
     """
     module = weights.module
     # The largest first, so that no thread is left with one of them at the end.
@@ -149,6 +195,7 @@ def put_weights(weights: RankWeights, progress: Progress) -> dict[str, DeviceVal
         # One home takes what is the same for all.
         for home, pieces in zip(homes[index], weights.on_ranks(rows[index]), strict=False):
             pieces.fill(home)
+            weights.require_numbers(rows[index], home)
 
     placed: dict[str, DeviceValue] = {}
     with progress.task("loading weights") as report, ThreadPoolExecutor(os.cpu_count()) as pool:

@@ -18,7 +18,7 @@ import numpy as np
 from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType, GGUFValueType
 
 from graphgen.errors import GraphgenError
-from runtime.checkpoint.mapped import MappedFile, unreadable
+from runtime.checkpoint.mapped import GET_IT_AGAIN, MappedFile, unreadable
 from runtime.checkpoint.source import Array
 
 GgufValue: TypeAlias = bool | int | float | str | list[str] | Array
@@ -114,8 +114,8 @@ class _Reader:
         self.file = file
         self.pos = 0
 
-    def error(self, what: str, at: int) -> GraphgenError:
-        return unreadable(self.file.path, what, offset=at)
+    def error(self, what: str, at: int, help: str = "") -> GraphgenError:
+        return unreadable(self.file.path, what, offset=at, help=help)
 
     def bytes(self, count: int, what: str) -> bytes:
         data = self.file.take(self.pos, count, what)
@@ -263,6 +263,7 @@ def _place(
                 f"the GGUF file is cut off: the data of tensor '{entry.name}' needs "
                 f"{entry.nbytes} bytes here, the file ends at byte {reader.file.size}",
                 offset,
+                GET_IT_AGAIN,
             )
         _require_addressable(reader, entry)
         tensors[entry.name] = GgufTensor(entry.name, entry.shape, entry.kind, offset, entry.nbytes)

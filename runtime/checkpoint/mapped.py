@@ -15,6 +15,7 @@ from graphgen.errors import GraphgenError
 from runtime.checkpoint.source import Array
 
 _SAMPLE_BYTES: Final = 64 * 1024
+GET_IT_AGAIN: Final = "the file is incomplete: copy or download it again"
 
 
 def unreadable(
@@ -88,6 +89,7 @@ class MappedFile:
                 f"the {self.kind} file is cut off: {what} needs {count} bytes here, "
                 f"the file ends at byte {self.size}",
                 offset=offset,
+                help=GET_IT_AGAIN,
             )
 
     def digest(self, header_end: int, spans: Iterable[tuple[int, int]], extra: bytes = b"") -> str:

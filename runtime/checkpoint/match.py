@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from graphgen.errors import GraphgenError
 from runtime.checkpoint.source import Checkpoint
 
 _SHOWN: Final = 20
+_LAYER: Final = re.compile(r"\.(\d+)\.")
 
 
 def check_tensors(
@@ -42,13 +44,24 @@ def check_tensors(
     kinds = [("missing", missing), ("unexpected", extra), ("wrong shape", misshapen)]
     if not any(lines for _, lines in kinds):
         return
+    listed = [line for kind, lines in kinds for line in _listing(kind, lines)]
     counts = ", ".join(f"{len(lines)} {kind}" for kind, lines in kinds if lines)
     raise GraphgenError(
         "GG0602",
         f"the checkpoint's tensors do not fit the model: {counts}",
         where=str(checkpoint.path),
-        note="\n".join(line for kind, lines in kinds for line in _listing(kind, lines)),
+        note="\n".join([*_layers(found, expected), *listed]),
+        help="configuration and weights are not of one model: take both from the same place",
     )
+
+
+def _layers(found: Iterable[str], expected: Iterable[str]) -> list[str]:
+    """A line of its own where the numbers of layers differ: the usual reason for all the others."""
+    has, wants = (
+        len({match[1] for name in names if (match := _LAYER.search(name))})
+        for names in (found, expected)
+    )
+    return [f"the checkpoint has {has} layers, the model wants {wants}"] if has != wants else []
 
 
 def _shape(shape: Sequence[int]) -> str:

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Final, cast
 
 from graphgen.errors import GraphgenError
-from runtime.checkpoint.mapped import MappedFile, unreadable
-from runtime.checkpoint.source import NUMPY_DTYPES, Array, TensorInfo
+from runtime.checkpoint.mapped import GET_IT_AGAIN, MappedFile, unreadable
+from runtime.checkpoint.source import CONVERT, NUMPY_DTYPES, Array, TensorInfo
 
 _DTYPES: Final[Mapping[str, str]] = {
     "F64": "f64",
@@ -145,7 +145,11 @@ def _read_entry(file: MappedFile, data_offset: int, name: str, value: object) ->
     stored = fields.get("dtype")
     dtype = _DTYPES.get(stored) if isinstance(stored, str) else None
     if dtype is None:
-        raise bad(f"has dtype {stored!r}; supported: {', '.join(_DTYPES)}")
+        raise unreadable(
+            file.path,
+            f"tensor '{name}' has dtype {stored!r}; supported: {', '.join(_DTYPES)}",
+            help=CONVERT,
+        )
     shape = _sizes(fields.get("shape"))
     if shape is None or len(shape) > _MAX_DIMS or prod(max(size, 1) for size in shape) > 2**60:
         raise bad(f"has shape {fields.get('shape')!r}, which is no list of sizes")
@@ -162,6 +166,7 @@ def _read_entry(file: MappedFile, data_offset: int, name: str, value: object) ->
             f"the safetensors file is cut off: the data of tensor '{name}' needs {nbytes} bytes "
             f"here, the file ends at byte {file.size}",
             offset=data_offset + begin,
+            help=GET_IT_AGAIN,
         )
     return _Entry(TensorInfo(name, shape, dtype), data_offset + begin, nbytes)
 

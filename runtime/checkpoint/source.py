@@ -28,6 +28,9 @@ NUMPY_DTYPES: Final[Mapping[str, np.dtype[np.generic]]] = {
 }
 """The element types a checkpoint can hold, by their graphgen names, and how NumPy holds them."""
 
+CONVERT: Final = "save the model again with its weights in float32, bfloat16 or float16"
+"""What to do about a tensor of another type."""
+
 
 @dataclass(frozen=True)
 class TensorInfo:

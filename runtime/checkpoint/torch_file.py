@@ -18,8 +18,8 @@ from typing import Final, cast
 import numpy as np
 
 from graphgen.errors import GraphgenError
-from runtime.checkpoint.mapped import MappedFile, unreadable
-from runtime.checkpoint.source import NUMPY_DTYPES, Array, TensorInfo
+from runtime.checkpoint.mapped import GET_IT_AGAIN, MappedFile, unreadable
+from runtime.checkpoint.source import CONVERT, NUMPY_DTYPES, Array, TensorInfo
 from runtime.checkpoint.torch_pickle import STORAGE_TYPES, StoredTensor, read_pickle
 
 _DTYPES: Final[Mapping[str, str]] = {
@@ -118,7 +118,11 @@ class TorchFile:
 
         kind, shape = _DTYPES.get(tensor.type), tensor.shape
         if kind is None:
-            raise bad(f"has dtype {tensor.type}; supported: {', '.join(_DTYPES)}")
+            raise unreadable(
+                self.path,
+                f"tensor '{name}' has dtype {tensor.type}; supported: {', '.join(_DTYPES)}",
+                help=CONVERT,
+            )
         crowded = len(shape) > _MAX_DIMS or prod(max(size, 1) for size in shape) > 2**60
         if crowded or len(shape) != len(tensor.stride):
             raise bad(f"has shape {[*shape]} and stride {[*tensor.stride]}, which is no layout")
@@ -153,7 +157,8 @@ def _entries(file: MappedFile) -> dict[str, tuple[int, int]]:
             members = archive.infolist()
     # What damage can make of an archive's directory.
     except (zipfile.BadZipFile, ValueError, RuntimeError, OSError, struct.error) as error:
-        raise unreadable(file.path, f"the PyTorch file is cut off or damaged: {error}") from error
+        what = f"the PyTorch file is cut off or damaged: {error}"
+        raise unreadable(file.path, what, help=GET_IT_AGAIN) from error
     spans: dict[str, tuple[int, int]] = {}
     for member in members:
         if member.filename in spans:
@@ -178,6 +183,7 @@ def _span(file: MappedFile, member: zipfile.ZipInfo) -> tuple[int, int]:
             f"the PyTorch file is cut off: {what} needs {member.file_size} bytes here, "
             f"the file ends at byte {file.size}",
             offset=start,
+            help=GET_IT_AGAIN,
         )
     return start, member.file_size
 

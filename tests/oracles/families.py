@@ -254,3 +254,16 @@ def save_as(model: PreTrainedModel, folder: Path, form: str) -> None:
 
 
 FORMS = ("safetensors single", "safetensors sharded", "torch single", "torch sharded")
+
+
+def save_tokenizer(folder: Path) -> None:
+    """A byte-level BPE as GPT-2 and BLOOM have, of 300 tokens."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+    backend = Tokenizer(models.BPE())
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(vocab_size=299, initial_alphabet=alphabet, show_progress=False)
+    backend.train_from_iterator(["the cat sat on the mat, the cat saw that"] * 3, trainer)
+    backend.save(str(folder / "tokenizer.json"))

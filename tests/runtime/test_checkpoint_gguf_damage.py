@@ -15,6 +15,7 @@ from gguf import GGMLQuantizationType
 from graphgen.errors import GraphgenError
 from runtime.checkpoint.gguf import GgufCheckpoint
 from runtime.checkpoint.gguf_header import read_header
+from runtime.checkpoint.mapped import GET_IT_AGAIN
 from runtime.checkpoint.source import NUMPY_DTYPES
 from runtime.tokenizer import load_tokenizer
 from tests.oracles.small_gguf import small_metadata, write_gguf, write_small_model
@@ -166,7 +167,8 @@ def test_error_text(tmp_path: Path, data: bytes, offset: int | None, what: str):
         read_header(path)
     where = f"DIR/bad.gguf, byte {offset}" if offset is not None else "DIR/bad.gguf"
     shown = str(caught.value).replace(str(tmp_path), "DIR")
-    assert shown == f"error[GG0601]: {what}\n  --> {where}"
+    help = f"\n  help: {GET_IT_AGAIN}" if "cut off" in what else ""
+    assert shown == f"error[GG0601]: {what}\n  --> {where}{help}"
 
 
 def test_file_that_cannot_be_opened(tmp_path: Path):

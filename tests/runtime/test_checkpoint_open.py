@@ -199,7 +199,8 @@ def test_one_error_lists_everything_that_does_not_match(tmp_path: Path):
         "   |  missing: 'c' [5,1]\n"
         "   |  missing: 'd' []\n"
         "   |  unexpected: 'y' [7]\n"
-        "   |  wrong shape: 'a' is [2,3], the model wants [3,2]"
+        "   |  wrong shape: 'a' is [2,3], the model wants [3,2]\n"
+        "  help: configuration and weights are not of one model: take both from the same place"
     )
 
 

@@ -17,8 +17,9 @@ from safetensors.numpy import save_file
 
 from graphgen.errors import GraphgenError
 from runtime.checkpoint.folder import FolderCheckpoint
+from runtime.checkpoint.mapped import GET_IT_AGAIN
 from runtime.checkpoint.open import open_checkpoint
-from runtime.checkpoint.source import NUMPY_DTYPES, TensorInfo
+from runtime.checkpoint.source import CONVERT, NUMPY_DTYPES, TensorInfo
 
 CONFIG = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 6}
 
@@ -207,7 +208,9 @@ def test_error_text(tmp_path: Path, data: bytes, offset: int | None, what: str):
     file = "DIR/model.safetensors"
     where = file if offset is None else f"{file}, byte {offset}"
     shown = str(caught.value).replace(str(tmp_path), "DIR")
-    assert shown == f"error[GG0601]: {what}\n  --> {where}"
+    helps = {"cut off": f"\n  help: {GET_IT_AGAIN}", "has dtype": f"\n  help: {CONVERT}"}
+    help = "".join(text for word, text in helps.items() if word in what)
+    assert shown == f"error[GG0601]: {what}\n  --> {where}{help}"
 
 
 def refusal(folder: Path) -> GraphgenError | None:

@@ -24,7 +24,7 @@ from runtime.generate import Request
 from runtime.model import Settings, build_model
 from runtime.progress import Silent
 from runtime.weights import check_checkpoint
-from tests.oracles.families import CASES, ORACLES, save
+from tests.oracles.families import CASES, ORACLES, save, save_tokenizer
 from tests.oracles.sessions import open_session
 
 # The third crosses from the bucket of 128 to the next one while it decodes.
@@ -109,25 +109,12 @@ def test_an_unknown_family_keeps_its_names(tmp_path: Path):
     assert list(open_checkpoint(tmp_path).tensors()) == ["a"]
 
 
-def write_tokenizer(folder: Path) -> None:
-    """A byte-level BPE as GPT-2 and BLOOM have, of 300 tokens."""
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-
-    backend = Tokenizer(models.BPE())
-    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    backend.decoder = decoders.ByteLevel()
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(vocab_size=299, initial_alphabet=alphabet, show_progress=False)
-    backend.train_from_iterator(["the cat sat on the mat, the cat saw that"] * 3, trainer)
-    backend.save(str(folder / "tokenizer.json"))
-
-
 @pytest.mark.parametrize("family", ["gpt2", "bloom"])
 def test_the_engine_gives_the_tokens_of_transformers(family: str, tmp_path: Path):
     model = ORACLES[family].model(vocab_size=301, initializer_range=0.2, eos_token_id=None)
     folder, kept = tmp_path / "model", tmp_path / "artifact"
     save(model, folder)
-    write_tokenizer(folder)
+    save_tokenizer(folder)
     for path in (str(folder), str(kept)):
         options = Options(artifact=kept) if path == str(folder) else Options()
         engine, prompts = open_engine(
@@ -147,6 +134,6 @@ def test_the_engine_gives_the_tokens_of_transformers(family: str, tmp_path: Path
 
 def test_no_sequence_is_longer_than_the_table_of_positions(tmp_path: Path):
     save(ORACLES["gpt2"].model(vocab_size=301), tmp_path)
-    write_tokenizer(tmp_path)
+    save_tokenizer(tmp_path)
     with pytest.raises(GraphgenError, match="more than the model's 300 positions"):
         open_engine(str(tmp_path), Options(max_len=301), lambda t: [t.encode("a")], 1, Silent())

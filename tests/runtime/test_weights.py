@@ -92,7 +92,8 @@ def test_a_truncated_safetensors_file(folder: Path):
     file.write_bytes(file.read_bytes()[:-1000])
     assert re.fullmatch(
         r"error\[GG0601\]: the safetensors file is cut off: the data of tensor '[a-z0-9_.]+' needs "
-        r"\d+ bytes here, the file ends at byte \d+\n  --> DIR/model.safetensors, byte \d+",
+        r"\d+ bytes here, the file ends at byte \d+\n  --> DIR/model.safetensors, byte \d+"
+        r"\n  help: the file is incomplete: copy or download it again",
         refused(folder),
     ), refused(folder)
 
@@ -124,7 +125,8 @@ def test_tensors_missing_extra_and_misshapen_are_one_error(folder: Path):
         f"   |  missing: 'model.layers.1.mlp.up_proj.weight' [{inner},{size}]\n"
         f"   |  missing: 'model.norm.weight' [{size}]\n"
         "   |  unexpected: 'model.layers.0.self_attn.q_proj.bias' [3]\n"
-        f"   |  wrong shape: 'lm_head.weight' is [100,{size}], the model wants [258,{size}]"
+        f"   |  wrong shape: 'lm_head.weight' is [100,{size}], the model wants [258,{size}]\n"
+        "  help: configuration and weights are not of one model: take both from the same place"
     )
 
 
