@@ -147,12 +147,17 @@ def _kind_text(kind: object) -> str:
     return " | ".join(names)
 
 
+def _items(text: str) -> list[str]:
+    """What commas outside of braces separate."""
+    return re.split(r",(?![^{}]*\})", text)
+
+
 def _read(kind: object, text: str) -> object:
     if get_origin(kind) is tuple:
         if not (text.startswith("[") and text.endswith("]")):
             raise ValueError(text)
         inner = get_args(kind)[0]
-        return tuple(_read(inner, item.strip()) for item in text[1:-1].split(",") if item.strip())
+        return tuple(_read(inner, item.strip()) for item in _items(text[1:-1]) if item.strip())
     return _SCALARS[kind](text)
 
 

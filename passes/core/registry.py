@@ -64,7 +64,7 @@ def parse_pipeline(text: str, named: Sequence[NamedPipeline] = ()) -> list[Pass]
     passes: list[Pass] = []
     rest = text.strip()
     while rest:
-        match = re.match(r"\s*([\w-]+)(?:\{([^{}]*)\})?\s*(?:,|$)", rest)
+        match = re.match(r"\s*([\w-]+)(?:\{((?:[^{}]|\{[^{}]*\})*)\})?\s*(?:,|$)", rest)
         if not match:
             raise GraphgenError(
                 "GG0302", f"cannot read the pipeline at '{rest}'", help="write name,name{key=value}"

@@ -1,111 +1,244 @@
-"""Saying how weights and states lie over the mesh, by rules on their names."""
+"""Saying how weights, inputs and states lie over the mesh, by axes of the model or by name."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import ClassVar
 
 from graphgen.errors import GraphgenError
-from graphgen.ir import Entry, Module, Role, Sharding
-from graphgen.ir.sharding import parse_sharding
+from graphgen.ir import Function, Module, Role, Sharding, Value, replicated, sharding
+from graphgen.ir.sharding import Axes, parse_sharding
 from passes.core import Pass, Rewriter, register
-from passes.sharding.from_heads import lay_out_heads
+from passes.fusion.prepared import PreparedValues
+from passes.sharding.axes import (
+    HEADS,
+    INTERMEDIATE,
+    KV_HEADS,
+    LOGICAL,
+    VOCAB,
+    model_axes,
+)
 
-# Megatron's layout of a decoder: q, k, v, gate and up split by output features, o and down by input
-# features, the cache by heads; everything else is whole on each rank. The families call them by
-# different names, and transformers' Conv1D has input features first. A tensor that holds q, k and v
-# is not named: how its parts lie follows from the cache.
-DECODER_RULES: Mapping[str, str] = {
-    "*.q_proj.weight": "{tp,-}",
-    "*.k_proj.weight": "{tp,-}",
-    "*.v_proj.weight": "{tp,-}",
-    "*.q_proj.bias": "{tp}",
-    "*.k_proj.bias": "{tp}",
-    "*.v_proj.bias": "{tp}",
-    "*.o_proj.weight": "{-,tp}",
-    "*.self_attn.out_proj.weight": "{-,tp}",
-    "*.attn.out_proj.weight": "{-,tp}",
-    "*.fc1.weight": "{tp,-}",
-    "*.fc1.bias": "{tp}",
-    "*.fc2.weight": "{-,tp}",
-    "*.fc_in.weight": "{tp,-}",
-    "*.fc_in.bias": "{tp}",
-    "*.fc_out.weight": "{-,tp}",
-    "*.h.*.attn.c_proj.weight": "{tp,-}",
-    "*.mlp.c_fc.weight": "{-,tp}",
-    "*.mlp.c_fc.bias": "{tp}",
-    "*.mlp.c_proj.weight": "{tp,-}",
-    "*.self_attention.dense.weight": "{-,tp}",
-    "*.attention.dense.weight": "{-,tp}",
-    "*.dense_h_to_4h.weight": "{tp,-}",
-    "*.dense_h_to_4h.bias": "{tp}",
-    "*.dense_4h_to_h.weight": "{-,tp}",
-    "*.gate_proj.weight": "{tp,-}",
-    "*.up_proj.weight": "{tp,-}",
-    "*.gate_proj.bias": "{tp}",
-    "*.up_proj.bias": "{tp}",
-    "*.down_proj.weight": "{-,tp}",
-    "*.k_cache": "{-,-,tp,-}",
-    "*.v_cache": "{-,-,tp,-}",
-}
+# Megatron's layout of a decoder: heads, their caches and what lies between the MLP's products.
+DECODER_RULES: Mapping[str, str] = dict.fromkeys((HEADS, KV_HEADS, INTERMEDIATE), "tp")
 
 
-def annotate(module: Module, rules: Mapping[str, str]) -> int:
-    """Set the sharding of every weight and state whose name a rule matches; the last match wins.
+@dataclass(frozen=True, slots=True)
+class Annotation:
+    """A layout that rules ask for.
+
+    Attributes:
+        place: a row of the interface, or a value that a program makes of weights.
+        function: the program of a value.
+        layout: how it is to lie.
+        rules: as they were written, those that decided, in order.
+    """
+
+    place: str | Value
+    function: Function | None
+    layout: Sharding
+    rules: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """Of the row, or of the value."""
+        return self.place if isinstance(self.place, str) else f"%{self.place.name or 'a value'}"
+
+
+def annotations_of(module: Module, rules: Mapping[str, str]) -> list[Annotation]:
+    """The layouts that rules ask for; of several rules for one dimension the last wins.
 
     Args:
-        module: changed in place.
-        rules: name pattern (as in a shell) to sharding text such as ``{tp,-}``.
-
-    Returns:
-        How many entries were annotated.
+        module: where a weight is taken apart or reordered before it is used, what is made of it is
+            given the layout, as a value.
+        rules: either the name of an axis of the model (:data:`~passes.sharding.axes.LOGICAL`) and
+            the mesh axes that split it, such as ``heads`` and ``tp``; or a pattern (as in a shell)
+            for names of inputs, weights, states and outputs, and a layout such as ``{tp,-}``.
 
     Raises:
-        GraphgenError: GG0304 for a pattern that matches nothing, or a sharding of another rank.
+        GraphgenError: GG0304 for a rule that matches nothing, or a layout of another rank.
     """
-    hits = dict.fromkeys(rules, 0)
-    for row in list(module.interface.values()):
-        if row.role not in (Role.WEIGHT, Role.STATE):
-            continue
-        for pattern, text in rules.items():
-            if fnmatchcase(row.name, pattern):
-                hits[pattern] += 1
-                layout = _fitting(row, parse_sharding(text), pattern)
-                module.interface[row.name] = replace(row, sharding=layout)
-    for pattern, count in hits.items():
-        if not count and pattern not in DECODER_RULES:
-            raise GraphgenError("GG0304", f"no weight or state is called '{pattern}'")
-    return sum(hits.values())
+    axes: _Axes | None = None
+    made: dict[str | Value, Annotation] = {}
+    for name, text in rules.items():
+        if name in LOGICAL:
+            axes = axes or _Axes(module)
+            found = axes.split(name, _mesh_axes(name, text), made)
+        else:
+            found = _by_name(module, name, text)
+        # Not every model has all that the usual rules speak of.
+        if not found and DECODER_RULES.get(name) != text:
+            raise GraphgenError("GG0304", _unmatched(name), help=axes.known if axes else "")
+        for item in found:
+            earlier = made[item.place].rules if name in LOGICAL and item.place in made else ()
+            made[item.place] = replace(item, rules=(*earlier, f"{name}:{text}"))
+    return list(made.values())
 
 
-def _fitting(row: Entry, layout: Sharding, pattern: str) -> Sharding:
-    if len(layout.dims) != row.logical.rank:
-        raise GraphgenError(
-            "GG0304", f"'{pattern}': {layout.text} does not fit {row.name} {row.logical.text}"
-        )
-    return layout
+def annotate(module: Module, rules: Mapping[str, str], rewriter: Rewriter) -> None:
+    """Give rows and values the layouts of :func:`annotations_of`, each a rewrite of its own."""
+    for item in annotations_of(module, rules):
+        if rewriter.exhausted:
+            return
+        if isinstance(item.place, Value):
+            item.place.sharding = item.layout
+            op = item.place.op
+        else:
+            row = module.interface[item.place]
+            module.interface[item.place] = replace(row, sharding=item.layout)
+            op = None
+        rewriter.note(item.function, f"{item.name} {item.layout.text}", op)
+
+
+def _unmatched(name: str) -> str:
+    if name in LOGICAL:
+        return f"the model has no axis '{name}'"
+    return f"no input, weight, state or output is called '{name}'"
+
+
+def _mesh_axes(name: str, text: str) -> Axes:
+    """The mesh axes of a rule for an axis of the model; none for ``-``."""
+    layout = parse_sharding("{" + text + "}")
+    if len(layout.dims) != 1 or layout.partial:
+        what = f"'{text}' names no mesh axes to split {name} by"
+        raise GraphgenError("GG0304", what, help="write e.g. tp, dp*tp, or - for none")
+    return layout.dims[0]
+
+
+class _Axes:
+    """Splits axes of a model wherever its programs meet them."""
+
+    def __init__(self, module: Module) -> None:
+        self.module = module
+        self.axes = model_axes(module)
+        self.places: dict[str, dict[tuple[str | Value, int], Function | None]] = {}
+        for function in module.programs():
+            for value in _split_values(module, function):
+                for dim in range(value.type.rank):
+                    for name in self.axes.of(value, dim):
+                        found = self.places.setdefault(name, {})
+                        if value.op is None:
+                            found[value.name or "", dim] = None
+                        else:
+                            found[value, dim] = function
+
+    @property
+    def known(self) -> str:
+        """The axes the model has."""
+        return f"it has {', '.join(sorted(self.places))}" if self.places else ""
+
+    def split(
+        self, name: str, cut: Axes, earlier: Mapping[str | Value, Annotation]
+    ) -> list[Annotation]:
+        """Split one axis everywhere, in the layouts of earlier rules."""
+        found: dict[str | Value, Annotation] = {}
+        for (place, dim), function in self.places.get(name, {}).items():
+            known = found.get(place) or earlier.get(place)
+            if isinstance(place, Value):
+                layout, rank = place.sharding, place.type.rank
+            else:
+                row = self.module.interface[place]
+                layout, rank = row.sharding, row.logical.rank
+            layout = _with(known.layout if known else layout, rank, dim, cut)
+            found[place] = Annotation(place, function, layout, ())
+        return list(found.values())
+
+
+def _split_values(module: Module, function: Function) -> Iterator[Value]:
+    """Inputs and states, and of weights what the program reads: they, or what is made of them."""
+    prepared = PreparedValues(module, function, {})
+    made = [value for op in function.block for value in op.results if prepared.of_weights(value)]
+    for value in (*function.args, *made):
+        if prepared.of_weights(value):
+            if prepared.readers(value):
+                yield value
+        elif value.op is None and value.name in module.interface:
+            yield value
+
+
+def _with(layout: Sharding | None, rank: int, dim: int, cut: Axes) -> Sharding:
+    """The layout with one dimension split anew, and by these axes no other."""
+    dims = [
+        tuple(axis for axis in axes if axis not in cut)
+        for axes in (layout or replicated(rank)).dims
+    ]
+    dims[dim] = cut
+    return sharding(dims)
+
+
+def _by_name(module: Module, pattern: str, text: str) -> list[Annotation]:
+    """A layout for every row whose name fits."""
+    rows = [
+        row
+        for row in module.interface.values()
+        if row.role is not Role.PARAM and fnmatchcase(row.name, pattern)
+    ]
+    layout = parse_sharding(text)
+    for row in rows:
+        if len(layout.dims) != row.logical.rank:
+            raise GraphgenError(
+                "GG0304", f"'{pattern}': {layout.text} does not fit {row.name} {row.logical.text}"
+            )
+    return [Annotation(row.name, None, layout, ()) for row in rows]
 
 
 @register
 @dataclass(frozen=True)
 class Shard(Pass):
-    """Lay a decoder over a mesh of ``tp`` ranks by the usual rules on names.
+    """Say how a model lies over a mesh: by its axes, which are found by their use, or by names.
+
+    Without rules heads, their caches and what lies between the products of an MLP are split over
+    ``tp``, and everything else is whole on each rank. A rule is ``AXIS:mesh axes`` for an axis of
+    the model (heads, kv_heads, intermediate, vocab, hidden, positions, batch, sequence, rows,
+    slots), or ``PATTERN:{layout}`` for names; rules come behind the usual ones, and the last wins.
 
     Options:
-        tp: number of ranks.
+        tp: ranks of the mesh axis ``tp``.
+        mesh: the axes of the mesh instead, such as ``[dp:2,tp:4]``; neighbors along the last one
+            are neighbors in number.
+        vocab: split the embedding and the head of the model by words, over ``tp``.
+        rules: more rules, such as ``[vocab:tp,*.down_proj.weight:{-,tp}]``.
 
     Given:
         module @m level=canonical {
-          weight %l.q_proj.weight : f32[8,4]
-          weight %l.o_proj.weight : f32[4,8]
+          input %x : f32[2,4]
+          weight %fc1 : f32[8,4]
+          weight %fc2 : f32[4,8]
+          output %y : f32[2,4]
+        }
+
+        func @f phase=decode {
+          arg %x : f32[2,4]
+          arg %fc1 : f32[8,4]
+          arg %fc2 : f32[4,8]
+          %h = dot_general(%x, %fc1) lhs_contracting_dims=[1] rhs_contracting_dims=[1] dtype=f32 : \
+f32[2,8]
+          %g = silu(%h) : f32[2,8]
+          %y = dot_general(%g, %fc2) lhs_contracting_dims=[1] rhs_contracting_dims=[1] dtype=f32 : \
+f32[2,4]
+          return y = %y
         }
 
     Result (``shard{tp=2}``):
         module @m level=canonical mesh=tp:2 {
-          weight %l.q_proj.weight : f32[8,4] sharding={tp,-}
-          weight %l.o_proj.weight : f32[4,8] sharding={-,tp}
+          input %x : f32[2,4]
+          weight %fc1 : f32[8,4] sharding={tp,-}
+          weight %fc2 : f32[4,8] sharding={-,tp}
+          output %y : f32[2,4]
+        }
+
+        func @f phase=decode {
+          arg %x : f32[2,4]
+          arg %fc1 : f32[8,4]
+          arg %fc2 : f32[4,8]
+          %h = dot_general(%x, %fc1) lhs_contracting_dims=[1] rhs_contracting_dims=[1] dtype=f32 : \
+f32[2,8]
+          %g = silu(%h) : f32[2,8]
+          %y = dot_general(%g, %fc2) lhs_contracting_dims=[1] rhs_contracting_dims=[1] dtype=f32 : \
+f32[2,4]
+          return y = %y
         }
     """
 
@@ -114,12 +247,51 @@ class Shard(Pass):
     requires: ClassVar[tuple[str, ...]] = ("raw-weights",)
     invalidates: ClassVar[tuple[str, ...]] = ("partitioned",)
     tp: int = 2
+    mesh: tuple[str, ...] = ()
+    vocab: bool = False
+    rules: tuple[str, ...] = ()
 
     def run(self, module: Module, rewriter: Rewriter) -> None:
         """Set the mesh and annotate."""
-        if self.tp < 1:
-            raise GraphgenError("GG0302", f"shard: tp={self.tp} must be at least 1")
-        module.mesh["tp"] = self.tp
-        rewriter.applications += annotate(module, DECODER_RULES)
-        for function in module.programs():
-            rewriter.applications += lay_out_heads(function, "tp")
+        axes = self.axes
+        rules = self.all_rules
+        module.mesh.clear()
+        module.mesh.update(axes)
+        annotate(module, rules, rewriter)
+
+    @property
+    def axes(self) -> Mapping[str, int]:
+        """The mesh (GG0302 for one that cannot be)."""
+        axes = dict(map(_axis, self.mesh)) if self.mesh else {"tp": self.tp}
+        for axis, size in axes.items():
+            if size < 1:
+                raise GraphgenError("GG0302", f"shard: {axis}={size} must be at least 1")
+        return axes
+
+    @property
+    def all_rules(self) -> Mapping[str, str]:
+        """The usual rules and those given, in order (GG0302 for what is none)."""
+        rules = dict(DECODER_RULES) if "tp" in self.axes else {}
+        if self.vocab:
+            rules[VOCAB] = "tp"
+        for rule in self.rules:
+            name, text = _rule(rule)
+            rules.pop(name, None)
+            rules[name] = text
+        return rules
+
+
+def _axis(text: str) -> tuple[str, int]:
+    name, _, size = text.partition(":")
+    if not (name.isidentifier() and size.isdecimal()):
+        raise GraphgenError("GG0302", f"shard: '{text}' is no mesh axis", help="write e.g. tp:4")
+    return name, int(size)
+
+
+def _rule(text: str) -> tuple[str, str]:
+    """The name and the layout of a rule."""
+    name, _, layout = text.rpartition(":")
+    if not name or not layout:
+        what = f"shard: '{text}' is no rule"
+        raise GraphgenError("GG0302", what, help="write vocab:tp or *.down_proj.weight:{-,tp}")
+    return name, layout

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from graphgen.analysis.work import work_of
-from graphgen.ir import Op, Sharding, TensorType, replicated, sharding
+from graphgen.ir import Attrs, Op, Sharding, TensorType, replicated, sharding
 from graphgen.ir.sharding import Axes
 from passes.sharding.composite_rules import FACTORS
 from passes.sharding.factors import Factors, ValueFactors
@@ -45,13 +45,21 @@ class Strategy:
         return all(layout.replicated for layout in (*self.wanted, *self.given))
 
 
+_factors: dict[tuple[str, Attrs, tuple[TensorType, ...]], Factors] = {}
+
+
 def factors_of(op: Op) -> Factors | None:
-    """The factors of an op; ``None`` for one that is done whole."""
+    """The factors of an op, remembered as layers repeat; ``None`` for one that is done whole."""
     rule = FACTORS.get(op.name)
     if rule is None:
         return None
-    operands = [value.type for value in op.operands]
-    return rule(operands, [value.type for value in op.results], op.attrs)
+    operands = tuple([value.type for value in op.operands])
+    key = (op.name, op.attrs, operands)
+    found = _factors.get(key)
+    if found is None:
+        results = [value.type for value in op.results]
+        found = _factors[key] = rule(operands, results, op.attrs)
+    return found
 
 
 def whole_strategy(op: Op) -> Strategy:

@@ -20,8 +20,6 @@ from tests.passes.planted_inside import INSIDE, Broken, Inside
 from tests.passes.stages import every_pass, our_passes, stage, untidy
 
 BUCKETS = Buckets((3,), (8,), (8, 16))
-# Passes that still do all or nothing.
-AT_ONCE = ("shard",)
 
 # Passes that find nothing to do in a model as it is written.
 TIDYING = ("canonicalize",)
@@ -43,7 +41,7 @@ def before(name: str, element: str = "bf16", tp: int = 2) -> tuple[Module, Pass]
     return module, item
 
 
-@pytest.mark.parametrize("name", [name for name in our_passes() if name not in AT_ONCE])
+@pytest.mark.parametrize("name", our_passes())
 def test_a_pass_stops_where_its_fuel_ends(name: str):
     module, item = before(name, tp=RANKS.get(name, 2))
     if name in TIDYING:

@@ -16,7 +16,6 @@ from graphgen.ir.dtype import f32
 from graphgen.models import build, known_shape
 from graphgen.text import parse
 from passes.core import parse_pipeline, run_pipeline
-from passes.sharding.annotate import DECODER_RULES, annotate
 
 SPECIALIZE = "canonicalize,specialize{batch=[2],context=[8],tokens=[8]}"
 
@@ -29,71 +28,6 @@ def partitioned(tp: int = 2, **changes: object) -> Module:
     module = mini(**changes)
     run_pipeline(module, parse_pipeline(f"{SPECIALIZE},shard{{tp={tp}}},partition"))
     return module
-
-
-def test_the_usual_layout_of_a_decoder():
-    module = mini(attention_bias=True, mlp_bias=True)
-    run_pipeline(module, parse_pipeline("shard{tp=2}"))
-    assert module.mesh == {"tp": 2}
-    layouts = {
-        row.name.removeprefix("model.layers.0."): row.sharding.text
-        for row in module.interface.values()
-        if row.sharding and "layers.0" in row.name
-    }
-    assert layouts == {
-        "self_attn.q_proj.weight": "{tp,-}",
-        "self_attn.q_proj.bias": "{tp}",
-        "self_attn.k_proj.weight": "{tp,-}",
-        "self_attn.k_proj.bias": "{tp}",
-        "self_attn.v_proj.weight": "{tp,-}",
-        "self_attn.v_proj.bias": "{tp}",
-        "self_attn.k_cache": "{-,-,tp,-}",
-        "self_attn.v_cache": "{-,-,tp,-}",
-        "self_attn.o_proj.weight": "{-,tp}",
-        "mlp.gate_proj.weight": "{tp,-}",
-        "mlp.gate_proj.bias": "{tp}",
-        "mlp.up_proj.weight": "{tp,-}",
-        "mlp.up_proj.bias": "{tp}",
-        "mlp.down_proj.weight": "{-,tp}",
-    }
-    rows = module.interface.values()
-    assert [row.name for row in rows if row.sharding and "layers" not in row.name] == []
-
-
-def test_the_last_matching_rule_wins():
-    module = mini()
-    count = annotate(module, {"*.q_proj.weight": "{tp,-}", "*.0.*.q_proj.weight": "{-,-}"})
-    assert count == 3
-    rows = [row for row in module.interface.values() if "q_proj" in row.name]
-    assert [row.sharding.text for row in rows if row.sharding] == ["{-,-}", "{tp,-}"]
-
-
-@pytest.mark.parametrize(
-    ("rules", "message"),
-    [
-        ({"*.no_such.weight": "{tp,-}"}, "no weight or state is called '*.no_such.weight'"),
-        (
-            {"model.norm.weight": "{tp,-}"},
-            "'model.norm.weight': {tp,-} does not fit model.norm.weight f32[64]",
-        ),
-        ({"tokens": "{-,-}"}, "no weight or state is called 'tokens'"),
-    ],
-)
-def test_rules_that_fit_nothing_are_refused(rules: dict[str, str], message: str):
-    with pytest.raises(GraphgenError) as caught:
-        annotate(mini(), rules)
-    assert (caught.value.code, caught.value.what) == ("GG0304", message)
-
-
-def test_rules_of_the_decoder_may_match_nothing():
-    # A model without biases has none to annotate.
-    assert annotate(mini(), DECODER_RULES) == 2 * 9
-
-
-def test_no_ranks_are_refused():
-    with pytest.raises(GraphgenError) as caught:
-        run_pipeline(mini(), parse_pipeline("shard{tp=0}"))
-    assert (caught.value.code, caught.value.what) == ("GG0302", "shard: tp=0 must be at least 1")
 
 
 def test_two_sums_a_layer_and_every_shape_divided():

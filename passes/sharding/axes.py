@@ -1,0 +1,178 @@
+"""What the dimensions of a model are: heads, intermediate features, vocabulary, found by their use.
+
+Dimensions that ops cut together are one axis of the model, whatever the tensors are called: the
+rows of q's weight and the heads of the cache are one axis because attention reads both. An axis is
+named after what is done with it, so that rules can speak of ``heads`` where no checkpoint has that
+name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from graphgen.ir import Function, Module, Op, Role, Value
+from passes.fusion.prepared import PreparedValues
+from passes.sharding.factors import Factors
+from passes.sharding.strategies import factors_of
+
+HEADS, KV_HEADS, INTERMEDIATE = "heads", "kv_heads", "intermediate"
+VOCAB, HIDDEN, POSITIONS = "vocab", "hidden", "positions"
+BATCH, SEQUENCE, ROWS, SLOTS = "batch", "sequence", "rows", "slots"
+# Every name that a rule may use.
+LOGICAL = (
+    *(HEADS, KV_HEADS, INTERMEDIATE, VOCAB, HIDDEN, POSITIONS),
+    *(BATCH, SEQUENCE, ROWS, SLOTS),
+)
+
+# A dimension of a value: of an argument by its name, as programs share weights.
+Place = tuple[object, int]
+
+
+@dataclass(slots=True)
+class ModelAxes:
+    """The axes of a module's programs.
+
+    Attributes:
+        names: of the axes that have one, by the place that stands for the axis.
+    """
+
+    names: dict[Place, set[str]] = field(default_factory=dict[Place, set[str]])
+    _above: dict[Place, Place] = field(default_factory=dict[Place, Place])
+
+    def of(self, value: Value, dim: int) -> set[str]:
+        """What the axis of a value's dimension is called; it may have several names, or none."""
+        return self.names.get(self.find(_place(value, dim)), set())
+
+    def find(self, place: Place) -> Place:
+        """The place that stands for the axis of this one."""
+        root = place
+        while (above := self._above.get(root, root)) != root:
+            root = above
+        while (above := self._above.get(place, place)) != root:
+            self._above[place] = root
+            place = above
+        return root
+
+    def join(self, one: Place, other: Place) -> None:
+        """Two dimensions are of one axis."""
+        left, right = self.find(one), self.find(other)
+        if left != right:
+            self._above[right] = left
+
+    def call(self, place: Place, name: str) -> None:
+        """The axis of this place has a name."""
+        self.names.setdefault(self.find(place), set()).add(name)
+
+
+def _place(value: Value, dim: int) -> Place:
+    return (value.name if value.op is None else value), dim
+
+
+def model_axes(module: Module) -> ModelAxes:
+    """The axes of all programs of a module, with the names that can be told."""
+    axes = ModelAxes()
+    mixed: list[Place] = []
+    for function in module.programs():
+        for op in function.block:
+            factors = factors_of(op)
+            if factors is not None:
+                _join(axes, op, factors)
+                mixed += _mixed(op, factors)
+    for function in module.programs():
+        _name_by_ops(axes, function)
+    weighted = {f: _Weighted(axes, module, f) for f in module.programs()}
+    for function, products in weighted.items():
+        _name_vocabulary(axes, module, function, products)
+    apart = {axes.find(place) for place in mixed}
+    for products in weighted.values():
+        for axis in products.taken & products.given - apart:
+            if not axes.names.get(axis):
+                # One product with a weight gives it, another takes it, and nothing mixes it.
+                axes.call(axis, INTERMEDIATE)
+    return axes
+
+
+def _join(axes: ModelAxes, op: Op, factors: Factors) -> None:
+    """The outermost factor of a dimension is what it is cut along first."""
+    first: dict[int, Place] = {}
+    for value, dims in _dims(op, factors):
+        for dim, parts in enumerate(dims):
+            outer = next((part for part in parts if factors.sizes[part] != 1), None)
+            if outer is not None:
+                axes.join(first.setdefault(outer, _place(value, dim)), _place(value, dim))
+
+
+def _dims(op: Op, factors: Factors) -> Iterator[tuple[Value, tuple[tuple[int, ...], ...]]]:
+    yield from zip(op.operands, factors.operands, strict=True)
+    yield from zip(op.results, factors.results, strict=True)
+
+
+def _mixed(op: Op, factors: Factors) -> Iterator[Place]:
+    """Dimensions that the op needs whole, or sums up without a weight."""
+    summed = frozenset(factors.reduced) if op.name == "reduce" else frozenset[int]()
+    for value, dims in _dims(op, factors):
+        for dim, parts in enumerate(dims):
+            if parts and parts[0] in factors.fixed | summed:
+                yield _place(value, dim)
+
+
+# What the dimensions of operands are: operand, dimension, name.
+_NAMES: Mapping[str, tuple[tuple[int, int, str], ...]] = {
+    "attention": ((0, 2, HEADS), (1, 2, KV_HEADS)),
+    "embedding": ((0, 1, HIDDEN),),
+    "kv_update": ((0, 0, ROWS), (0, 1, SLOTS), (3, 0, BATCH), (3, 1, SEQUENCE)),
+}
+
+
+def _name_by_ops(axes: ModelAxes, function: Function) -> None:
+    written = [_sources(op.operands[3]) for op in function.block if op.name == "kv_update"]
+    positions = {value for sources in written for value in sources}
+    for op in function.block:
+        for index, dim, name in _NAMES.get(op.name, ()):
+            axes.call(_place(op.operands[index], dim), name)
+        if op.name == "embedding":
+            # A table that is read at the places where tokens are kept is not one of words.
+            of_places = not positions.isdisjoint(_sources(op.operands[1]))
+            axes.call(_place(op.operands[0], 0), POSITIONS if of_places else VOCAB)
+
+
+def _sources(value: Value) -> set[Value]:
+    """The arguments a value is computed from."""
+    found: set[Value] = set()
+    seen, work = {value}, [value]
+    while work:
+        current = work.pop()
+        if current.op is None:
+            found.add(current)
+            continue
+        fresh = [operand for operand in current.op.operands if operand not in seen]
+        seen.update(fresh)
+        work += fresh
+    return found
+
+
+class _Weighted:
+    """The axes of a program that its products with weights give and take."""
+
+    def __init__(self, axes: ModelAxes, module: Module, function: Function) -> None:
+        self.given: set[Place] = set()
+        self.taken: set[Place] = set()
+        prepared = PreparedValues(module, function, {})
+        for op in function.block:
+            if op.name == "dot_general" and prepared.of_weights(op.operands[1]):
+                summed = op.attrs.integers("rhs_contracting_dims")
+                for dim in range(op.operands[1].type.rank):
+                    axis = axes.find(_place(op.operands[1], dim))
+                    (self.taken if dim in summed else self.given).add(axis)
+
+
+def _name_vocabulary(
+    axes: ModelAxes, module: Module, function: Function, products: _Weighted
+) -> None:
+    """The features of a product with a weight that leave the program: logits."""
+    for name, value in function.outputs:
+        if module.interface[name].role is Role.OUTPUT and value.type.rank:
+            axis = axes.find(_place(value, value.type.rank - 1))
+            if axis in products.given and not axes.names.get(axis):
+                axes.call(axis, VOCAB)
