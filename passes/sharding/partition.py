@@ -145,7 +145,12 @@ def _check_row(module: Module, mesh: Mesh, row: Entry) -> None:
     if layout.partial:
         what = f"{row.role.value} {row.name} cannot lie {layout.text}, a sum not yet taken"
         raise GraphgenError("GG0304", what)
-    if not _taken(module, row):
+    if row.role is Role.INPUT:
+        # Inputs come whole, in sizes that programs may have bound.
+        args = [function.arg(row.name) for function in module.programs()]
+        for value in filter(None, args):
+            check_divides(mesh, row.name, value.type, layout)
+    elif not _taken(module, row):
         check_divides(mesh, row.name, row.physical, layout)
 
 

@@ -6,10 +6,13 @@ import pytest
 
 import passes.pipelines  # noqa: F401
 from graphgen.errors import GraphgenError
+from graphgen.eval import MEANING
 from graphgen.ir import Module, Role
 from graphgen.ir.dtype import f32
 from graphgen.models import SHAPES, build, known_shape
 from passes.core import Rewriter, parse_pipeline, run_pipeline
+from passes.debug import Runner, script_for
+from passes.debug.compare import compare
 from passes.sharding.annotate import DECODER_RULES, Shard, annotate, annotations_of
 from passes.sharding.axes import LOGICAL, model_axes
 
@@ -210,3 +213,25 @@ def test_options_are_written_as_they_are_read():
     assert isinstance(made, Shard)
     assert made.rules == ("heads:tp", "*.w:{-,tp}", "x:{dp*tp,-}")
     assert str(made) == text
+
+
+SIZES = "canonicalize,specialize{batch=[4],context=[8],tokens=[8],in_place=true}"
+LAYOUTS = {
+    "rows over half of the ranks, heads over the others": (
+        "mesh=[dp:2,tp:2],rules=[batch:dp,rows:dp,hidden:-]"
+    ),
+    "features everywhere": "mesh=[dp:2,tp:2],rules=[hidden:dp]",
+    "caches by rows, weights by heads": "tp=2,rules=[rows:tp]",
+    "caches by places": "tp=2,rules=[slots:tp]",
+}
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_a_model_means_the_same_however_it_lies(name: str):
+    module = build(known_shape("llama-3.1-8b"), f32, mini=True)
+    run_pipeline(module, parse_pipeline(SIZES))
+    script = script_for(module, seed=1, shuffled=False)
+    wanted = Runner(module, script, arithmetic=MEANING).outcomes()
+    run_pipeline(module, parse_pipeline(f"shard{{{LAYOUTS[name]}}},partition{{beam=16}}"))
+    found = Runner(module, script, arithmetic=MEANING).outcomes()
+    assert compare(wanted, found).relative <= 1e-9
