@@ -8,11 +8,10 @@ name.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, field
 
 from graphgen.ir import Function, Module, Op, Role, Value
-from passes.fusion.prepared import PreparedValues
 from passes.sharding.factors import Factors
 from passes.sharding.strategies import factors_of
 
@@ -73,15 +72,17 @@ def model_axes(module: Module) -> ModelAxes:
     """The axes of all programs of a module, with the names that can be told."""
     axes = ModelAxes()
     mixed: list[Place] = []
-    for function in module.programs():
+    weights = {f: _made_of_weights(module, f) for f in module.programs()}
+    for function, made in weights.items():
         for op in function.block:
             factors = factors_of(op)
             if factors is not None:
                 _join(axes, op, factors)
-                mixed += _mixed(op, factors)
+                # Weights are prepared whole, whatever is done to them.
+                mixed += [] if op.results[0] in made else _mixed(op, factors)
     for function in module.programs():
         _name_by_ops(axes, function)
-    weighted = {f: _Weighted(axes, module, f) for f in module.programs()}
+    weighted = {f: _Weighted(axes, f, made) for f, made in weights.items()}
     for function, products in weighted.items():
         _name_vocabulary(axes, module, function, products)
     apart = {axes.find(place) for place in mixed}
@@ -91,6 +92,22 @@ def model_axes(module: Module) -> ModelAxes:
                 # One product with a weight gives it, another takes it, and nothing mixes it.
                 axes.call(axis, INTERMEDIATE)
     return axes
+
+
+def _made_of_weights(module: Module, function: Function) -> set[Value]:
+    """Weights and what is made of them alone, in the program or before it runs."""
+    found = {
+        value
+        for value in function.args
+        if (row := module.interface.get(value.name or "")) and row.role is Role.WEIGHT
+    }
+    fixed = set(found)
+    for op in function.block:
+        if all(value in fixed for value in op.operands):
+            fixed.update(op.results)
+            if any(value in found for value in op.operands):
+                found.update(op.results)
+    return found
 
 
 def _join(axes: ModelAxes, op: Op, factors: Factors) -> None:
@@ -155,12 +172,11 @@ def _sources(value: Value) -> set[Value]:
 class _Weighted:
     """The axes of a program that its products with weights give and take."""
 
-    def __init__(self, axes: ModelAxes, module: Module, function: Function) -> None:
+    def __init__(self, axes: ModelAxes, function: Function, weights: Set[Value]) -> None:
         self.given: set[Place] = set()
         self.taken: set[Place] = set()
-        prepared = PreparedValues(module, function, {})
         for op in function.block:
-            if op.name == "dot_general" and prepared.of_weights(op.operands[1]):
+            if op.name == "dot_general" and op.operands[1] in weights:
                 summed = op.attrs.integers("rhs_contracting_dims")
                 for dim in range(op.operands[1].type.rank):
                     axis = axes.find(_place(op.operands[1], dim))
