@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from typing import TYPE_CHECKING, cast
 
@@ -52,7 +53,23 @@ def program_text(item: Overview) -> str:
     if item.opaque:
         shown = ", ".join(f"{name} {count}" for name, count in item.opaque.items())
         lines.append(f"  {'opaque':<12}{shown}")
+    for code, inner in _inside(item).items():
+        shown = ", ".join(f"{name} {count}" for name, count in [*inner.items()][:8])
+        lines.append(f"  {'inside':<12}{code}: {shown}")
     return "\n".join([*lines, "", *_tables(item)])
+
+
+def _inside(item: Overview) -> dict[str, dict[str, int]]:
+    """What is in the computations that opaque instructions call, by opcode; it is not counted."""
+    from lowering.hlo.regions import opcodes
+
+    found: dict[str, dict[str, int]] = {}
+    for op in item.function.block:
+        if op.name == "hlo.opaque" and op.attrs["regions"]:
+            counts = found.setdefault(op.attrs.text("opcode"), {})
+            for code, count in opcodes(op.attrs.text("regions")).items():
+                counts[code] = counts.get(code, 0) + count
+    return found
 
 
 def _names(names: list[str]) -> str:
@@ -75,7 +92,7 @@ def _tables(item: Overview) -> list[str]:
         out.append(table(headers, _output_rows(item), sys.stdout))
     if item.exchanges:
         rows = [
-            [x.op, str(x.count), size(x.bytes), x.type, x.algorithm or "-", short(x.groups)]
+            [x.op, str(x.count), size(x.bytes), x.type, x.algorithm or "-", _groups(x.groups)]
             for x in item.exchanges
         ]
         headers = ["collective", "count", "bytes", "type", "algorithm", "groups"]
@@ -103,6 +120,13 @@ def _tables(item: Overview) -> list[str]:
         headers = ["largest", "bytes", "type", "made by", "layer", "at"]
         out.append(table(headers, rows, sys.stdout, numeric=1))
     return out
+
+
+def _groups(text: str) -> str:
+    """``[[0,1,2,3],[4,5,6,7]]`` as ``[0..3] [4..7]``."""
+    found = [[int(n) for n in part.split(",") if n] for part in re.findall(r"\[([\d,]*)\]", text)]
+    shown = " ".join(f"[{spans(group)}]" for group in found[:4])
+    return shown if len(found) <= 4 else f"{shown} ... ({len(found)} groups)"
 
 
 def _first(op: object) -> str:
@@ -234,6 +258,7 @@ def program_json(item: Overview) -> dict[str, Json]:
         "peak_bytes": item.peak.bytes if item.peak else None,
         "histogram": dict[str, Json](item.histogram),
         "opaque": dict[str, Json](item.opaque),
+        "inside_opaque": {code: dict[str, Json](inner) for code, inner in _inside(item).items()},
         **_repeats_json(item),
         "largest": [_large_json(item, value) for value in item.largest],
     }

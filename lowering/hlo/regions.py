@@ -6,6 +6,7 @@ computations give equal texts whatever file they come from.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 # The only field of a packed region: its computations, callees first.
 COMPUTATIONS = 1
 _F = InstructionField
+_PLUMBING = ("parameter", "tuple", "get-tuple-element")
 _IDS = (_F.ID, _F.OPERAND_IDS, _F.CONTROL_PREDECESSOR_IDS, _F.CALLED_IDS)
 
 
@@ -107,6 +109,20 @@ def _known(numbers: Iterable[int], known: Mapping[int, int], name: str) -> list[
         if number not in known:
             raise GraphgenError("GG0801", f"%{name} speaks of {number} before it is defined")
     return [known[number] for number in numbers]
+
+
+def opcodes(data: str) -> dict[str, int]:
+    """How many instructions of each opcode are in packed regions, parameters and tuples aside.
+
+    Args:
+        data: regions as an opaque op has them, with commas between.
+    """
+    counts: Counter[str] = Counter()
+    for part in data.split(",") if data else ():
+        for item in Message(bytes.fromhex(part)).messages(COMPUTATIONS):
+            for instruction in item.messages(ComputationField.INSTRUCTIONS):
+                counts[instruction.text(_F.OPCODE)] += 1
+    return {code: count for code, count in counts.most_common() if code not in _PLUMBING}
 
 
 def write_region(owner: ModuleEmitter, region: Region) -> int:

@@ -16,7 +16,8 @@ from graphgen.cli.inspect import LARGE
 from graphgen.cli.units import folded, groups, number, size, spans
 from lowering.hlo import parse_hlo_text
 from tests.cli.conftest import done, error, facts
-from tests.lowering.test_hlo_opaque import OTHERS
+from tests.lowering.test_hlo_opaque import OTHERS, REGIONS
+from tests.oracles.hlo_texts import SUM
 from tests.oracles.small_gguf import write_small_model
 from tests.runtime.test_artifact import start
 
@@ -239,3 +240,17 @@ def test_units():
     ]  # fmt: skip
     names = ["a.0.k1", "b", "a.1.k1", "a.2.k1"]
     assert [folded(group) for group in groups(names)] == ["a.{0..2}.k1", "b"]
+
+
+def test_groups_and_what_is_inside_of_loops(tmp_path: Path):
+    path = tmp_path / "r.hlo"
+    path.write_text(REGIONS)
+    text = done("inspect", path).stdout
+    assert "inside      while: constant 3, add 2, reduce-window 1, compare 1" in text
+    (program,) = facts("inspect", path)["programs"]
+    assert program["inside_opaque"]["conditional"] == {"negate": 1}
+    groups = "{{" + ",".join(map(str, range(16))) + "}}"
+    path.write_text(SUM.replace("{{0,1}}", groups))
+    assert "[0..15]" in done("inspect", path).stdout
+    path.write_text(SUM.replace("{{0,1}}", "{{0,2},{1,3},{4,6},{5,7},{8,9}}"))
+    assert "[0,2] [1,3] [4,6] [5,7] ... (5 groups)" in done("inspect", path).stdout

@@ -11,21 +11,7 @@ from lowering.hlo import parse_hlo_text
 from tests.cli.conftest import done, error, facts, graphgen
 from tests.lowering.test_hlo_opaque import OTHERS, REGIONS, numbers
 from tests.oracles import xla_hlo
-
-SUM = """
-HloModule sum
-%plus (a: f32[], b: f32[]) -> f32[] {
-  %a = f32[] parameter(0)
-  %b = f32[] parameter(1)
-  ROOT %c = f32[] add(%a, %b)
-}
-ENTRY %main (x: f32[3]) -> (f32[3], f32[3]) {
-  %x = f32[3] parameter(0)
-  %s = f32[3] all-reduce(%x), replica_groups={{0,1}}, to_apply=%plus
-  %n = f32[3] negate(%x)
-  ROOT %t = (f32[3], f32[3]) tuple(%s, %n)
-}
-"""
+from tests.oracles.hlo_texts import SUM
 
 
 def test_what_only_xla_knows_runs_there(tmp_path: Path):
