@@ -44,6 +44,7 @@ class Rewriter:
         self._joined_pairs: _Pairs = ()
         self._joined_before: tuple[Seen, ...] = ()
         self._source = ""
+        self._made: list[Op] = []
 
     @property
     def exhausted(self) -> bool:
@@ -57,7 +58,11 @@ class Rewriter:
 
     def before(self, function: Function, op: Op) -> Builder:
         """A builder that inserts before ``op`` and gives what it makes ``op``'s provenance."""
-        return Builder(function, before=op, loc=op.loc.through(self.pass_name))
+        builder = Builder(function, before=op, loc=op.loc.through(self.pass_name))
+        if self.journal is not None:
+            # What is made by hand belongs to the next rewrite, whoever lists it.
+            builder.made = self._made
+        return builder
 
     def replace(
         self,
@@ -204,7 +209,10 @@ class Rewriter:
         before = [op] if op is not None else []
         before += [old.op for old, _, _ in replaced if old.op is not None]
         earlier = seen(before) + self._joined_before
-        created, replaced = self._joined_ops + created, self._joined_pairs + replaced
+        made = [each for each in self._made if each.block is not None]
+        self._made.clear()
+        created = tuple(dict.fromkeys((*self._joined_ops, *created, *made)))
+        replaced = self._joined_pairs + replaced
         if self._joining:
             self._joined_ops, self._joined_pairs = created, replaced
             self._joined_before = earlier
