@@ -82,6 +82,7 @@ def inspect(
       graphgen inspect decode.pb --html decode.html --model-explorer decode.json
       graphgen inspect /var/tmp/neuron-compile-cache
       graphgen inspect model.safetensors
+      graphgen inspect checkpoint/
     """
     from graphgen.cli.inspect_files import inspected_otherwise, summarized
 

@@ -31,14 +31,14 @@ def inspected_otherwise(path: Path, largest: int, *, as_json: bool) -> bool:
     """
     if path.is_dir():
         return _folder(path, largest, as_json=as_json)
-    from runtime.checkpoint.listing import is_checkpoint, list_checkpoint
+    from runtime.checkpoint.listing import is_checkpoint, is_torch_file, list_checkpoint
 
     try:
         with path.open("rb") as opened:
             head = opened.read(_HEAD)
     except (OSError, ValueError):
         return False  # the reader of modules says why
-    if is_checkpoint(head):
+    if is_checkpoint(head) or is_torch_file(path):
         _checkpoint(list_checkpoint([path]), largest, as_json=as_json)
     elif path.suffix == ".neff":
         _neff(path, as_json=as_json)

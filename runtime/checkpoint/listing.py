@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from typing import cast
 
 from runtime.checkpoint.mapped import unreadable
 from runtime.checkpoint.safetensors_file import safetensors_header
+from runtime.checkpoint.source import NUMPY_DTYPES, TensorInfo
+from runtime.checkpoint.torch_file import TorchFile, looks_like_torch
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +38,7 @@ class Listing:
     """A checkpoint.
 
     Attributes:
-        kind: ``safetensors`` or ``GGUF``.
+        kind: ``safetensors``, ``PyTorch`` or ``GGUF``, or several of them.
         facts: what the header says besides, as text.
         tensors: in the order of the files.
     """
@@ -56,9 +59,21 @@ def is_checkpoint(head: bytes) -> bool:
 
 
 def checkpoint_files(folder: Path) -> list[Path]:
-    """The files with tensors in a folder."""
+    """The files with tensors in a folder; PyTorch's only where they are all there is.
+
+    Beside safetensors they hold the same weights once more, and ``training_args.bin`` holds none.
+    """
     found = [*folder.glob("*.safetensors"), *folder.glob("*.gguf")]
+    found = found or [*folder.glob("pytorch_model*.bin")]
     return sorted(path for path in found if path.is_file())
+
+
+def is_torch_file(path: Path) -> bool:
+    """Whether a file has the name and the first bytes of one that torch.save wrote."""
+    if path.suffix not in (".bin", ".pt", ".pth"):
+        return False
+    with path.open("rb") as opened:
+        return looks_like_torch(opened.read(16))
 
 
 def list_checkpoint(files: list[Path]) -> Listing:
@@ -70,9 +85,27 @@ def list_checkpoint(files: list[Path]) -> Listing:
 
 
 def _one(path: Path) -> Listing:
+    if is_torch_file(path):
+        return _torch(path)
     with path.open("rb") as opened:
         head = opened.read(4)
     return _gguf(path) if head == b"GGUF" else _safetensors(path)
+
+
+def _nbytes(info: TensorInfo) -> int:
+    return prod(info.shape) * NUMPY_DTYPES[info.dtype].itemsize
+
+
+def _torch(path: Path) -> Listing:
+    file = TorchFile(path)
+    stored, known = file.stored, file.tensors()
+    tensors = tuple(
+        Stored(name, item.shape, item.type, _nbytes(known[name]), path.name)
+        for name, item in stored.items()
+    )
+    shared = len(stored) - len({item.storage.key for item in stored.values()})
+    facts = (("tensors that share bytes with others", str(shared)),) if shared else ()
+    return Listing("PyTorch", facts, tensors)
 
 
 def _safetensors(path: Path) -> Listing:

@@ -140,6 +140,11 @@ class TorchFile:
             raise bad(f"needs {(last + 1) * each} bytes of a storage that has {entry[1]}")
 
 
+def looks_like_torch(head: bytes) -> bool:
+    """Whether a file that begins like this may be PyTorch's, of any age."""
+    return head.startswith((_ZIP, _LEGACY))
+
+
 def _entries(file: MappedFile) -> dict[str, tuple[int, int]]:
     """First byte and size of what is in the archive, by name."""
     head = file.take(0, min(file.size, len(_LEGACY)), "the first bytes")
@@ -205,13 +210,13 @@ def _root(file: MappedFile, spans: Mapping[str, object]) -> str:
 def _tensors(path: Path, value: object) -> dict[str, StoredTensor]:
     """The tensors by name; GG0601 where there is anything else."""
     if not isinstance(value, dict):
-        raise unreadable(path, f"the file holds a {_kind(value)}, not tensors by name")
+        raise unreadable(path, f"the file holds no tensors by name but is of type {_kind(value)}")
     found: dict[str, StoredTensor] = {}
     for name, item in cast("dict[object, object]", value).items():
         if not isinstance(name, str) or not isinstance(item, StoredTensor):
             raise unreadable(
                 path,
-                f"'{name}' is a {_kind(item)}, not a tensor",
+                f"'{name}' is no tensor but of type {_kind(item)}",
                 help="save the tensors alone: torch.save(model.state_dict(), 'pytorch_model.bin')",
             )
         found[name] = item

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from safetensors.numpy import save_file
 
 from graphgen.cli.inspect import LARGE
@@ -166,6 +167,26 @@ def test_a_safetensors_file_and_a_folder_of_them(tmp_path: Path):
         "name": "head", "shape": [5], "type": "F16", "nbytes": 10,
         "file": "a-00002-of-2.safetensors",
     }  # fmt: skip
+
+
+def test_a_folder_of_pytorch_files(tmp_path: Path):
+    weight = torch.ones(4, 2)
+    torch.save({"a.0.w": weight, "a.1.w": weight}, tmp_path / "pytorch_model-00001-of-00002.bin")
+    torch.save({"head": torch.ones(5).half()}, tmp_path / "pytorch_model-00002-of-00002.bin")
+    torch.save({"epoch": 3}, tmp_path / "training_args.bin")
+    both = facts("inspect", tmp_path)
+    assert (both["kind"], both["bytes"], len(both["tensors"])) == ("PyTorch", 74, 3)
+    assert both["tensors"][-1] == {
+        "name": "head", "shape": [5], "type": "float16", "nbytes": 10,
+        "file": "pytorch_model-00002-of-00002.bin",
+    }  # fmt: skip
+    alone = done("inspect", tmp_path / "pytorch_model-00001-of-00002.bin").stdout
+    assert alone.startswith("PyTorch: 2 tensors, 64 B, 64 B of float32\n")
+    assert "  tensors that share bytes with others: 1\n" in alone
+    assert "a.{0,1}.w      2        32 B  float32[4, 2]" in alone
+    assert "'epoch' is no tensor but of type int" in error(
+        "inspect", tmp_path / "training_args.bin"
+    )
 
 
 def test_a_damaged_checkpoint(tmp_path: Path):

@@ -202,10 +202,10 @@ def test_what_a_call_did_before_it_was_refused_is_what_pickle_would_have_done(
             {"w": values().to(torch.complex64)},
             "tensor 'w' has dtype torch.ComplexFloatStorage; supported: float64, ",
         ),
-        ({"epoch": 3}, "'epoch' is a int, not a tensor"),
-        ({"state_dict": {"w": values()}}, "'state_dict' is a dict, not a tensor"),
-        ([values()], "the file holds a list, not tensors by name"),
-        (values(), "the file holds a tensor, not tensors by name"),
+        ({"epoch": 3}, "'epoch' is no tensor but of type int"),
+        ({"state_dict": {"w": values()}}, "'state_dict' is no tensor but of type dict"),
+        ([values()], "the file holds no tensors by name but is of type list"),
+        (values(), "the file holds no tensors by name but is of type tensor"),
     ],
 )
 def test_what_is_no_table_of_tensors(tmp_path: Path, state: object, text: str):
