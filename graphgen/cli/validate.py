@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -11,7 +13,10 @@ from graphgen.cli.module_file import read_module
 from graphgen.cli.pass_list import load_passes
 
 if TYPE_CHECKING:
-    from passes.debug import Evaluator, Verdict
+    from graphgen.eval import Array
+    from graphgen.ir import Module
+    from passes.core import Pass
+    from passes.debug import Evaluator, Script, Verdict
 
 File = Annotated[
     str, typer.Argument(metavar="FILE", help="IR text, StableHLO or HLO; - is standard input.")
@@ -28,6 +33,14 @@ On = Annotated[
     Literal["numpy", "cpu"],
     typer.Option("--on", help="What computes the rounding check: NumPy op by op, or XLA."),
 ]
+Inputs = Annotated[
+    str | None,
+    typer.Option("--inputs", metavar="FILE.npz", help="Inputs, weights, states instead of random."),
+]
+Weights = Annotated[
+    str | None,
+    typer.Option("--weights", metavar="CHECKPOINT", help="Real weights instead of random ones."),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="The verdicts as JSON.")]
 
 
@@ -37,6 +50,8 @@ def validate(
     plugin: Plugin = None,
     seed: Seed = 0,
     on: On = "numpy",
+    inputs: Inputs = None,
+    weights: Weights = None,
     as_json: AsJson = False,
 ) -> None:
     """Run passes over a module and compare the numbers before and after each.
@@ -52,11 +67,11 @@ def validate(
       graphgen build llama-3.1-8b --mini -o mini.gg && graphgen validate mini.gg
       graphgen validate mini.gg -p 'canonicalize,my-pass' --plugin my_pass.py
       graphgen validate jitted.mlir -p canonicalize,simplify-shape,cse,dce --on cpu
+      graphgen validate jitted.mlir -p canonicalize,cse --inputs case.npz
+      graphgen build CHECKPOINT -o m.gg && graphgen validate m.gg --weights CHECKPOINT
     """
     from passes.core.plugins import load_file
-    from passes.debug import script_for
     from passes.debug import validate as run
-    from passes.debug.script import may_shuffle
     from passes.pipelines import Buckets, parse
 
     load_passes()
@@ -64,9 +79,7 @@ def validate(
         load_file(path)
     passes = parse(pipeline, Buckets((3,), (8,), (8, 16)))
     module = read_module(file)
-    # Only programs that were promised it may take row b of a call for row b of the cache.
-    shuffled = may_shuffle(module) and not any(getattr(i, "in_place", False) for i in passes)
-    script = script_for(module, seed, shuffled=shuffled)
+    script = _script(module, passes, seed, inputs, weights)
     verdicts = run(module, passes, script, evaluator=_evaluator(on))
     if as_json:
         write_json({"passes": [_facts(verdict) for verdict in verdicts]})
@@ -74,6 +87,37 @@ def validate(
         write_stdout(_table(verdicts))
     if not all(verdict.ok for verdict in verdicts):
         raise typer.Exit(1)
+
+
+def _script(
+    module: Module, passes: Sequence[Pass], seed: int, inputs: str | None, weights: str | None
+) -> Script:
+    """What is run: random, or what the user gives."""
+    from passes.debug import script_for
+    from passes.debug.given import with_arrays
+    from passes.debug.script import may_shuffle
+
+    # Only programs that were promised it may take row b of a call for row b of the cache.
+    shuffled = may_shuffle(module) and not any(getattr(i, "in_place", False) for i in passes)
+    script = script_for(module, seed, shuffled=shuffled)
+    if weights is not None:
+        script = replace(script, weights=_read_weights(module, weights))
+    if inputs is not None:
+        from graphgen.cli.inputs import read_arrays
+
+        script = with_arrays(script, module, read_arrays(inputs))
+    return script
+
+
+def _read_weights(module: Module, path: str) -> dict[str, Array]:
+    """Every tensor of the checkpoint that the module reads (GG0602 where one does not fit)."""
+    from graphgen.ir import Role
+    from runtime.checkpoint.open import open_checkpoint
+    from runtime.weights import check_checkpoint, read_weight
+
+    checkpoint = open_checkpoint(path)
+    check_checkpoint(checkpoint, module)
+    return {row.name: read_weight(checkpoint, row) for row in module.entries(Role.WEIGHT)}
 
 
 def _evaluator(on: str) -> Evaluator | None:
