@@ -16,6 +16,7 @@ from graphgen.errors import GraphgenError
 from graphgen.ir.attrs import EMPTY, Attrs
 from graphgen.ir.dims import Dim
 from graphgen.ir.dtype import DType
+from graphgen.ir.late import html_of, text_of
 from graphgen.ir.loc import UNKNOWN, Loc
 from graphgen.ir.sharding import Sharding
 from graphgen.ir.types import TensorType
@@ -77,6 +78,12 @@ class Value:
     def __repr__(self) -> str:
         made = f" = {self.op.name}(...)" if self.op else ""
         return f"%{self.name or '?'}{made} : {self.type.text}"
+
+    def __str__(self) -> str:
+        return text_of(self)
+
+    def _repr_html_(self) -> str:
+        return html_of(self)
 
     @property
     def users(self) -> Mapping[Op, int]:
@@ -191,6 +198,12 @@ class Op:
 
     def __repr__(self) -> str:
         return f"<{self.name} {', '.join(r.type.text for r in self.results)} at {self.loc!r}>"
+
+    def __str__(self) -> str:
+        return text_of(self)
+
+    def _repr_html_(self) -> str:
+        return html_of(self)
 
     @property
     def result(self) -> Value:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import overload
 
@@ -10,6 +10,7 @@ from graphgen.errors import GraphgenError
 from graphgen.ir.dims import Dim
 from graphgen.ir.graph import Block, Op, Value
 from graphgen.ir.interface import Entry, Role
+from graphgen.ir.late import ArrayLike, html_of, outputs_of, text_of
 
 WEIGHTS_GLOBAL = "weights.global"
 WEIGHTS_RANK = "weights.rank"
@@ -99,6 +100,27 @@ class Function:
     def __repr__(self) -> str:
         return f"<func @{self.name}: {len(self.args)} args, {self.block.size} ops>"
 
+    def __str__(self) -> str:
+        return text_of(self)
+
+    def _repr_html_(self) -> str:
+        return html_of(self)
+
+    def evaluate(
+        self, inputs: Mapping[str, object] | None = None, **more: object
+    ) -> dict[str, ArrayLike]:
+        """The outputs by name, computed by NumPy; the slow and plain reference.
+
+        Args:
+            inputs: an array, or nested lists of numbers, for each argument by name; sizes that are
+                symbols become those of what is given.
+            more: further inputs whose names are words of Python.
+
+        Raises:
+            GraphgenError: GG0402 inputs that do not fit, GG0403 an op without an evaluation rule.
+        """
+        return outputs_of(None, self, {**(inputs or {}), **more})
+
     @property
     def outputs(self) -> Outputs:
         """``(name, value)`` in order; one named like a state is that state's new value."""
@@ -157,6 +179,35 @@ class Module:
 
     def __repr__(self) -> str:
         return f"<module @{self.name} level={self.level}: {', '.join(map(repr, self.functions))}>"
+
+    def __str__(self) -> str:
+        return text_of(self)
+
+    def _repr_html_(self) -> str:
+        return html_of(self)
+
+    def evaluate(
+        self, inputs: Mapping[str, object] | None = None, *, program: str = "", **more: object
+    ) -> dict[str, ArrayLike]:
+        """The outputs of a program as :meth:`Function.evaluate` gives them, calls included.
+
+        Args:
+            inputs: an array, or nested lists of numbers, for each argument by name.
+            program: which function; may be left out where the module has one entry program.
+            more: further inputs whose names are words of Python.
+
+        Raises:
+            GraphgenError: GG0202 no such program, GG0705 several and none named, and those of
+                :meth:`Function.evaluate`.
+        """
+        found = self.programs() or list(self.functions.values())
+        if not program and len(found) != 1:
+            known = ", ".join(function.name for function in found) or "none"
+            raise GraphgenError(
+                "GG0705", f"@{self.name} has no single program", help=f"program= one of: {known}"
+            )
+        function = self.function(program) if program else found[0]
+        return outputs_of(self, function, {**(inputs or {}), **more})
 
     @property
     def ranks(self) -> int:
