@@ -81,7 +81,27 @@ def _is_stablehlo(head: bytes) -> bool:
 def _read_stablehlo(source: Source) -> Module:
     from lowering.stablehlo import read_stablehlo
 
-    return read_stablehlo(source.data[:], source.name)
+    try:
+        return read_stablehlo(source.data[:], source.name)
+    except GraphgenError as error:
+        if error.code != "GG0103":
+            raise
+        return _read_as_hlo(source, error)
+
+
+def _read_as_hlo(source: Source, unread: GraphgenError) -> Module:
+    """StableHLO with ops that have none here: as HLO, whose reader keeps them whole.
+
+    Where jaxlib cannot turn it into HLO, or is not installed, it stays unread.
+    """
+    from lowering.hlo import read_hlo
+    from lowering.stablehlo.read_jaxlib import hlo_of
+
+    try:
+        proto = hlo_of(source.data[:])
+    except (ModuleNotFoundError, RuntimeError, ValueError) as error:
+        raise unread from error
+    return read_hlo(proto, source.name)
 
 
 def _read_ir_text(source: Source) -> Module:

@@ -35,6 +35,27 @@ def generic_text(data: str | bytes, filename: str) -> str:
         return str(module.operation.get_asm(print_generic_op_form=True, enable_debug_info=True))
 
 
+def hlo_of(data: bytes) -> bytes:
+    """The HloModuleProto of StableHLO text or bytecode, as jaxlib makes it.
+
+    Raises:
+        RuntimeError: XLA has no HLO of it.
+        ValueError: MLIR cannot read it.
+        ModuleNotFoundError: there is no jaxlib.
+    """
+    from jax._src.lib import _jax  # pyright: ignore[reportPrivateUsage]
+    from jax.interpreters.mlir import make_ir_context
+
+    context = cast(Any, make_ir_context())
+    with context:
+        try:
+            text = str(_parse(data, context).operation.get_asm(enable_debug_info=True))
+        except _mlir_error() as error:
+            raise ValueError("MLIR cannot read it") from error
+    computation = cast(Any, _jax).mlir.mlir_module_to_xla_computation(text, False, False)
+    return cast(bytes, computation.as_serialized_hlo_module_proto())
+
+
 def _mlir_error() -> type[Exception]:
     from jax.extend.mlir import ir
 

@@ -75,3 +75,32 @@ def test_a_mistake_in_it_is_told_with_its_place(tmp_path: Path):
         "error[GG0105]: add: operand types differ: f32[4,2] and f32[4,8]\n"
         f"  --> {path}:4:5\n"
     )  # fmt: skip
+
+
+LOOP = """\
+module @jit_g {
+  func.func public @main(%x: tensor<1x1x4xf32>, %w: tensor<1x1x3xf32>) -> tensor<1x1x4xf32> {
+    %0 = "stablehlo.convolution"(%x, %w) <{batch_group_count = 1 : i64, dimension_numbers = #stablehlo.conv<[b, f, 0]x[o, i, 0]->[b, f, 0]>, feature_group_count = 1 : i64, padding = dense<1> : tensor<1x2xi64>}> : (tensor<1x1x4xf32>, tensor<1x1x3xf32>) -> tensor<1x1x4xf32>
+    return %0 : tensor<1x1x4xf32>
+  }
+}
+"""  # noqa: E501
+
+
+def test_ops_that_have_none_here_are_kept_as_hlo(tmp_path: Path):
+    path, proto = tmp_path / "g.mlir", tmp_path / "g.pb"
+    path.write_text(LOOP)
+    (program,) = facts("inspect", path)["programs"]
+    assert program["opaque"] == {"convolution": 1}
+    ran = facts("run", path)
+    assert (ran["on"], ran["outputs"][0]["type"]) == ("cpu", "f32[1,1,4]")
+    done("lower", path, "--to", "hlo", "-o", proto)
+    assert done("diff", path, proto).stdout.startswith("equal: ")
+
+
+def test_ops_of_nobody_are_still_named(tmp_path: Path):
+    path = tmp_path / "f.mlir"
+    path.write_text(JITTED.replace("stablehlo.add", "stablehlo.frobnicate"))
+    assert error("inspect", path).startswith(
+        "error[GG0103]: stablehlo.frobnicate is not modelled\n"
+    )
