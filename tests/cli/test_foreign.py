@@ -100,7 +100,8 @@ def test_ops_that_have_none_here_are_kept_as_hlo(tmp_path: Path):
 
 def test_ops_of_nobody_are_still_named(tmp_path: Path):
     path = tmp_path / "f.mlir"
-    path.write_text(JITTED.replace("stablehlo.add", "stablehlo.frobnicate"))
+    add, of = "stablehlo.add %0, %cache :", "(tensor<4x2xf32>, tensor<4x2xf32>) ->"
+    path.write_text(JITTED.replace(add, f'"stablehlo.frobnicate"(%0, %cache) : {of}'))
     assert error("inspect", path).startswith(
         "error[GG0103]: stablehlo.frobnicate is not modelled\n"
     )
