@@ -152,7 +152,7 @@ class LazyGroup(TyperGroup):
             formatter.write_dl([(name, entry.help) for name, entry in COMMANDS.items()])
 
 
-app = typer.Typer(cls=LazyGroup, rich_markup_mode=None, add_completion=False)
+app = typer.Typer(cls=LazyGroup, rich_markup_mode=None)
 
 
 @app.callback(invoke_without_command=True)
@@ -171,7 +171,8 @@ def graphgen(
       graphgen run mini.gg --program prefill
       graphgen lower mini.gg --to stablehlo --program prefill
 
-    'graphgen COMMAND --help' explains a command.
+    'graphgen COMMAND --help' explains a command; 'graphgen --install-completion' lets the shell
+    complete commands, options and values.
     """
     if version:
         show_version()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -80,6 +82,40 @@ def test_usage_errors_end_with_2(arguments: list[str]):
     result = graphgen(*arguments)
     assert (result.exit_code, result.stdout) == (2, ""), result.output
     assert f"Try 'root {arguments[0]} --help'" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        ("graphgen ", list(COMMANDS)),
+        ("graphgen i", ["inspect"]),
+        ("graphgen inspect x --l", ["--largest"]),
+        ("graphgen build x --dtype b", ["bf16"]),
+        ("graphgen inspect x --nothing", []),
+    ],
+)
+def test_a_shell_completes_commands_options_and_values(words: str, offered: list[str]):
+    shell = {
+        "_GRAPHGEN_COMPLETE": "complete_bash",
+        "COMP_WORDS": words,
+        "COMP_CWORD": str(len(f"{words}.".split()) - 1),
+    }
+    program = "from graphgen.cli.main import main; main()"
+    ran = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True,
+        env={**os.environ, **shell},
+    )  # fmt: skip
+    assert ran.stdout.split() == offered
+
+
+def test_completion_is_installed_where_the_shell_looks(tmp_path: Path):
+    ran = process("--install-completion", "bash", env_more={"HOME": str(tmp_path)})
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert ".bash_completions/graphgen.sh" in (tmp_path / ".bashrc").read_text()
+    script = (tmp_path / ".bash_completions/graphgen.sh").read_text()
+    assert "_GRAPHGEN_COMPLETE=complete_bash" in script
+    shown = process("--show-completion", "bash")
+    assert shown.stdout.strip() == script.strip()
 
 
 def test_runs_as_a_python_module():
