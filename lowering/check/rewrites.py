@@ -12,6 +12,7 @@ REWRITES: Mapping[str, str] = {
     "scatter-int-compute": "integer-scatter-add",
     "sra-32": "wide-shift",
     "a2a-dim0": "exchange-along-the-first",
+    "a2a-2rank-lnc2": "exchange-of-two",
     "fp8e4m3fn-dot": "widened-f8-dot",
     "gather-disjoint": "gather-of-elements",
     "gather-rows": "gather-of-rows",

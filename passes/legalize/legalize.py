@@ -14,11 +14,16 @@ from passes.legalize.inline import Inliner
 from passes.legalize.neuron import RULES
 from passes.legalize.neuron_sort import sorts_by_kernel
 from passes.legalize.neuron_top_k import top_k_by_kernel, top_k_without_sort
-from passes.legalize.rank_input import rank_as_input
+from passes.legalize.rank_input import exchange_of_two, rank_as_input
 
 TARGETS = ("cpu", "inf2", "trn1", "trn2", "trn3")
 # Their compiler refuses to sort (NCC_EVRF029).
 NO_SORT = ("trn2", "trn3")
+# What needs to know the rank, which trn2 joins from two cores by default (LNC 2).
+BY_RANK = {
+    **dict.fromkeys(("inf2", "trn1", "trn3"), (rank_as_input,)),
+    "trn2": (rank_as_input, exchange_of_two),
+}
 
 
 @register
@@ -84,7 +89,7 @@ f32[2,8]
         inliner = Inliner(rewriter, forms, rules)
         for function in module.functions.values():
             if self.target != "cpu":
-                rewriter.apply_rules(function, [rank_as_input])
+                rewriter.apply_rules(function, BY_RANK[self.target])
             if self.target in NO_SORT:
                 sorts_by_kernel(function, rewriter)
             inliner.run(function)

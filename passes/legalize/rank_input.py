@@ -36,9 +36,76 @@ def rank_as_input(op: Op, b: Builder) -> Sequence[Value] | No:
     opcode = op.attrs.text("opcode")
     if opcode not in _ASK:
         return no(f"{opcode} does not ask for the rank")
-    rank = b.function.arg(RANK)
-    if rank is not None and rank.type is not tensor(s32, (1,)):
-        return no(f"the input called {RANK} is {rank.type.text}", rank)
+    rank = _rank(b)
     if rank is None:
-        rank = b.function.block.add_arg(tensor(s32, (1,)), RANK)
+        return no(f"the input called {RANK} is something else")
     return [b.convert(b.reshape(rank, ()), op.result.dtype)]
+
+
+def _rank(b: Builder) -> Value | None:
+    """The input that is the rank, made where there is none; ``None`` where the name is taken."""
+    rank = b.function.arg(RANK)
+    if rank is None:
+        return b.function.block.add_arg(tensor(s32, (1,)), RANK)
+    return rank if rank.type is tensor(s32, (1,)) else None
+
+
+@rule("all_to_all")
+def exchange_of_two(op: Op, b: Builder) -> Sequence[Value] | No:
+    """Two ranks exchange halves by handing each other the one that is not theirs.
+
+    With two physical cores to a logical one (LNC 2), an exchange of two ranks is refused.
+
+    Given:
+        arg %x : f32[4]
+        %y = all_to_all(%x) split_dimension=0 concat_dimension=0 replica_groups=[[0,1]] : f32[4]
+
+    Result:
+        arg %x : f32[4]
+        arg %rank : s32[1]
+        %0 = constant() value=s32[2](0,1) : s32[2]
+        %1 = reshape(%rank) shape=[1,1] : s32[1,1]
+        %2 = gather(%0, %1) offset_dims=[] collapsed_slice_dims=[0] start_index_map=[0] \
+index_vector_dim=1 slice_sizes=[1] : s32[1]
+        %3 = reshape(%2) shape=[] : s32[]
+        %4 = constant() value=s32[](0) : s32[]
+        %5 = compare(%3, %4) direction=EQ : pred[]
+        %6 = slice(%x) start_indices=[0] limit_indices=[2] : f32[2]
+        %7 = slice(%x) start_indices=[2] limit_indices=[4] : f32[2]
+        %8 = broadcast_in_dim(%5) shape=[2] : pred[2]
+        %9 = select(%8, %7, %6) : f32[2]
+        %10 = collective_permute(%9) source_target_pairs=[[0,1],[1,0]] : f32[2]
+        %11 = select(%8, %6, %7) : f32[2]
+        %12 = select(%8, %11, %10) : f32[2]
+        %13 = select(%8, %10, %11) : f32[2]
+        %y = concatenate(%12, %13) dimension=0 : f32[4]
+    """
+    (x,) = op.operands
+    groups = op.attrs.groups("replica_groups")
+    if len(groups[0]) != 2:
+        return no(f"{len(groups[0])} ranks exchange parts", x)
+    rank = _rank(b)
+    if rank is None:
+        return no(f"the input called {RANK} is something else")
+    split, joined = op.attrs.integer("split_dimension"), op.attrs.integer("concat_dimension")
+    place = {one: index for group in groups for index, one in enumerate(group)}
+    table = b.literal([place[one] for one in range(len(place))], s32)
+    index = b.op(
+        "gather",
+        table,
+        b.reshape(rank, (1, 1)),
+        offset_dims=(),
+        collapsed_slice_dims=(0,),
+        start_index_map=(0,),
+        index_vector_dim=1,
+        slice_sizes=(1,),
+    )
+    first = b.compare(b.reshape(index, ()), b.literal(0, s32), "EQ")
+    half = x.type.dims[split] // 2
+    low, high = b.slice_dim(x, split, 0, half), b.slice_dim(x, split, half, 2 * half)
+    here = b.broadcast_in_dim(first, low.shape, ())
+    pairs = [pair for one, other in groups for pair in ((one, other), (other, one))]
+    given = b.collective_permute(b.select(here, high, low), pairs)
+    kept = b.select(here, low, high)
+    parts = [b.select(here, kept, given), b.select(here, given, kept)]
+    return [b.concatenate(parts, joined)]

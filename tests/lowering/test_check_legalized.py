@@ -32,7 +32,8 @@ CASES = [
     ("coll-int", "integer-extreme-over-ranks", tuple(TARGETS)),
     ("scatter-int-compute", "integer-scatter-add", tuple(TARGETS)),
     ("sra-32", "wide-shift", tuple(TARGETS)),
-    ("a2a-dim0", "exchange-along-the-first", tuple(TARGETS)),
+    ("a2a-dim0", "exchange-along-the-first", ("inf2", "trn1", "trn3")),
+    ("a2a-2rank-lnc2", "exchange-of-two", ("trn2",)),
     ("fp8e4m3fn-dot", "widened-f8-dot", ("inf2", "trn1", "trn2")),
     ("gather-disjoint", "gather-of-elements", tuple(TARGETS)),
     ("gather-rows", "gather-of-rows", tuple(TARGETS)),
@@ -46,7 +47,13 @@ EACH = [(rule, name, target) for rule, name, targets in CASES for target in targ
 
 
 def program(sample: str) -> Module:
-    ranks = 4 if "[0,1],[3,2]" in sample else 2 if "replica_groups" in sample else 1
+    ranks = (
+        4
+        if "],[" in sample and "replica_groups" in sample
+        else 2
+        if "replica_groups" in sample
+        else 1
+    )
     mesh = f" mesh=tp:{ranks}" if ranks > 1 else ""
     lines = "".join(f"  {line}\n" for line in sample.splitlines())
     text = f"module @m level=sharded{mesh} {{\n}}\n\nfunc @f {{\n{lines}"

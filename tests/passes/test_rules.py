@@ -142,6 +142,11 @@ SAMPLES: dict[str, list[str]] = {
         "%k, %a = sort(%x, %i) dimension=1 : s32[2,300], s32[2,300]",
         "arg %x : u16[40]\n%a = sort(%x) dimension=0 : u16[40]",
     ],
+    "exchange-of-two": [
+        f"arg %x : f32[4,6]\n%a = all_to_all(%x) split_dimension={split} concat_dimension={concat} "
+        f"replica_groups=[[3,0],[1,2]] : f32[{shape}]"
+        for split, concat, shape in [(0, 0, "4,6"), (0, 1, "2,12"), (1, 0, "8,3"), (1, 1, "4,6")]
+    ],
     "rank-as-input": [
         f'arg %x : u32[4]\n%i = hlo.opaque() opcode="{opcode}" results=[u32[]] : u32[]\n'
         "%b = broadcast_in_dim(%i) shape=[4] : u32[4]\n%c = multiply(%x, %b) : u32[4]\n"
