@@ -99,6 +99,10 @@ def _word(value: Attribute | None) -> str:
     return value if isinstance(value, str) else ""
 
 
+def _square(to: Emit, node: Node, x: Sequence[Value]) -> list[Value]:
+    return [to.emit("multiply", [x[0], x[0]])]
+
+
 def _constant(to: Emit, node: Node, x: Sequence[Value]) -> list[Value]:
     value = node.attrs.get("value")
     if not isinstance(value, Dense):
@@ -409,6 +413,7 @@ def _rank(to: Emit, node: Node, x: Sequence[Value]) -> list[Value]:
 
 
 _TABLE: Final[Mapping[str, Convert]] = {
+    "chlo.square": _square,
     "stablehlo.constant": _constant,
     "stablehlo.iota": _iota,
     "stablehlo.compare": _compare,

@@ -1,0 +1,130 @@
+"""Norms, activations and lookups, raised from the ops they are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from graphgen.build import Builder
+from graphgen.ir import Dim, Op, Value
+from passes.core import No, no, rule
+from passes.raising.peel import either_way, over_rows, plain, scalar, spread
+
+
+@rule("multiply")
+def raise_rms_norm(op: Op, b: Builder) -> Sequence[Value] | No:
+    """``x * rsqrt(mean(x^2) + epsilon) * weight`` is an rms_norm."""
+    rank = op.result.type.rank
+    for scaled, spread_weight in either_way(op):
+        weight, dims = spread(spread_weight)
+        if dims != (rank - 1,) or weight.type.rank != 1:
+            continue
+        normal = plain(scaled).producer("multiply")
+        if normal is None:
+            continue
+        for x, root in either_way(normal):
+            epsilon = _epsilon(x, root)
+            if epsilon is not None:
+                if weight.dtype is not op.result.dtype:
+                    return no("the weight is of another type than the result", weight)
+                return [b.rms_norm(plain(x), weight, epsilon)]
+    return no("no row is divided by the root of its mean square", op.result)
+
+
+def _epsilon(x: Value, root: Value) -> float | None:
+    """The epsilon of ``root``, if it is ``rsqrt(mean(x^2) + epsilon)`` along the last dimension."""
+    per_row = over_rows(root, x.type.rank)
+    rsqrt = plain(per_row if per_row is not None else root).producer("rsqrt")
+    total = rsqrt.operands[0].producer("add") if rsqrt is not None else None
+    if total is None:
+        return None
+    for mean, number in either_way(total):
+        epsilon = scalar(number)
+        if epsilon is not None and _is_mean_square(mean, x):
+            return epsilon
+    return None
+
+
+def _is_mean_square(mean: Value, x: Value) -> bool:
+    total = _divided_by(mean, x.shape[-1])
+    if total is None:
+        return False
+    while total.op is not None and total.op.name in ("reshape", "broadcast_in_dim"):
+        (inner,) = total.op.operands
+        if inner.type.size != total.type.size:
+            return False
+        total = inner
+    reduce = total.producer("reduce")
+    if reduce is None or reduce.attrs.text("kind") != "add":
+        return False
+    square = reduce.operands[0].producer("multiply")
+    last = (x.type.rank - 1,)
+    return (
+        square is not None
+        and reduce.attrs.integers("dimensions") == last
+        and all(plain(value) is plain(x) for value in square.operands)
+    )
+
+
+def _divided_by(value: Value, count: Dim) -> Value | None:
+    """The dividend of ``value``, if the divisor is ``count``."""
+    op = value.op
+    if op is None or not isinstance(count, int):
+        return None
+    if op.name == "divide" and scalar(op.operands[1]) == count:
+        return op.operands[0]
+    if op.name == "multiply":
+        for total, number in either_way(op):
+            # Only where the quotient is exact, so that both mean the same.
+            if scalar(number) == 1 / count and count & (count - 1) == 0:
+                return total
+    return None
+
+
+@rule("multiply")
+def raise_silu(op: Op, b: Builder) -> Sequence[Value] | No:
+    """``x * logistic(x)`` is a silu, also with ``1 / (1 + exp(-x))`` written out."""
+    for x, gate in either_way(op):
+        inner = _logistic_of(gate)
+        if inner is not None and plain(inner) is plain(x):
+            return [b.convert(b.silu(x), op.result.dtype)]
+    return no("no factor is the logistic of the other", op.result)
+
+
+def _logistic_of(value: Value) -> Value | None:
+    """What ``value`` is the logistic function of."""
+    op = plain(value).op
+    if op is None:
+        return None
+    if op.name == "logistic":
+        return op.operands[0]
+    if op.name != "divide" or scalar(op.operands[0]) != 1:
+        return None
+    total = plain(op.operands[1]).producer("add")
+    for raised, one in either_way(total) if total is not None else ():
+        exponential = plain(raised).producer("exponential")
+        negated = exponential.operands[0].producer("negate") if exponential is not None else None
+        if negated is not None and scalar(one) == 1:
+            return negated.operands[0]
+    return None
+
+
+@rule("gather")
+def raise_embedding(op: Op, b: Builder) -> Sequence[Value] | No:
+    """A gather of whole rows of a table is an embedding."""
+    table, indices = op.operands
+    attrs = op.attrs
+    if table.type.rank != 2 or attrs.dims("slice_sizes") != (1, table.shape[1]):
+        return no("it does not look up whole rows of a matrix", table)
+    rows = attrs.integers("collapsed_slice_dims") == attrs.integers("start_index_map") == (0,)
+    last = op.result.type.rank - 1
+    if not rows or attrs.integers("offset_dims") != (last,):
+        return no("the rows do not become the last dimension", op.result)
+    vector = attrs.integer("index_vector_dim")
+    ids = indices
+    if vector < indices.type.rank:
+        if vector != last or indices.shape[-1] != 1:
+            return no("the indices are not one number each", indices)
+        ids = b.reshape(indices, indices.shape[:-1])
+    if ids.dtype.name != "s32":
+        return no("the indices are not s32", indices)
+    return [b.embedding(table, ids)]

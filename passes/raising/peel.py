@@ -1,0 +1,95 @@
+"""Looking through the ops between the parts of an idea: broadcasts, conversions, scalars."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from graphgen.build import Builder
+from graphgen.ir import Op, Value
+
+
+def spread(value: Value) -> tuple[Value, tuple[int, ...]]:
+    """What ``value`` repeats, and at which of its dimensions each of that's dimensions is."""
+    op = value.producer("broadcast_in_dim")
+    if op is None:
+        return value, tuple(range(value.type.rank))
+    return op.operands[0], op.attrs.integers("dimensions")
+
+
+def scalar(value: Value) -> float | None:
+    """The number that is every element of ``value``, if one is."""
+    source = plain(spread(plain(value))[0])
+    op = source.producer("constant")
+    if op is None or op.result.type.rank:
+        return None
+    literal = op.attrs.literal("value")
+    return float(literal.values()[0]) if literal.dtype.is_float else None
+
+
+def plain(value: Value) -> Value:
+    """``value`` before conversions between floating-point types."""
+    op = value.producer("convert")
+    while op is not None and op.operands[0].dtype.is_float and value.dtype.is_float:
+        value = op.operands[0]
+        op = value.producer("convert")
+    return value
+
+
+def either_way(op: Op) -> Iterator[tuple[Value, Value]]:
+    """The operands of a sum or a product, in both orders."""
+    a, b = op.operands
+    yield a, b
+    yield b, a
+
+
+def over_rows(value: Value, rank: int) -> Value | None:
+    """The number a row that ``value`` [..., N or 1] repeats along its last dimension, [...]."""
+    source, dims = spread(value)
+    while source.type.rank == rank and source.shape[-1] == 1:
+        if dims != tuple(range(rank)):
+            return None
+        inner = source.producer("reshape") or source.producer("broadcast_in_dim")
+        if inner is None or inner.operands[0].type.rank != rank - 1:
+            return source
+        return inner.operands[0] if _adds_last(inner, rank) else None
+    return source if dims == tuple(range(rank - 1)) else None
+
+
+def _adds_last(op: Op, rank: int) -> bool:
+    """Whether a reshape or broadcast only appends a dimension of size 1."""
+    (operand,) = op.operands
+    if (*operand.shape, 1) != op.result.shape:
+        return False
+    return op.name == "reshape" or op.attrs.integers("dimensions") == tuple(range(rank - 1))
+
+
+def without(b: Builder, value: Value, kept: Sequence[int]) -> Value | None:
+    """``value`` without dimensions along which it only repeats.
+
+    Args:
+        b: where to build.
+        value: of any rank.
+        kept: dimensions of ``value`` that stay, in order.
+
+    Returns:
+        The value of dimensions ``kept``; ``None`` where a dimension that goes is not a repetition.
+    """
+    source, dims = spread(value)
+    places: list[int] = []
+    drop: list[int] = []
+    for index, dim in enumerate(dims):
+        if dim in kept:
+            places.append(kept.index(dim))
+        elif source.shape[index] == 1:
+            drop.append(index)
+        else:
+            return None
+    if drop:
+        sizes = [size for index, size in enumerate(source.shape) if index not in drop]
+        source = b.reshape(source, sizes)
+    if places != sorted(places):
+        return None
+    sizes = [value.shape[dim] for dim in kept]
+    if tuple(sizes) == source.shape:
+        return source
+    return b.broadcast_in_dim(source, sizes, places)

@@ -1,0 +1,81 @@
+"""A model that was written elsewhere gets the ops that passes for language models look for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from graphgen.ir import Module
+from passes.canonical.canonicalize import identity, reshape_of_reshape, transpose_of_transpose
+from passes.cleanup.simplify_shape import broadcast_of_broadcast, broadcast_of_reshape
+from passes.core import Pass, Rewriter, register
+from passes.raising.attention import raise_attention
+from passes.raising.norms import raise_embedding, raise_rms_norm, raise_silu
+from passes.raising.rotary import raise_rope, raise_rotated_rope
+
+
+@register
+@dataclass(frozen=True)
+class RaiseComposites(Pass):
+    """Simple ops that say an idea become the composite op of it.
+
+    Found are rms_norm, silu, embedding, rope in both usual forms, and attention over any order of
+    dimensions, with keys that were repeated for the queries of their group. So heads can be laid
+    out, and models be split, that were traced from JAX or PyTorch. What is close and not quite is
+    left as it is; `graphgen explain` says why.
+
+    Given:
+        module @m level=logical {
+        }
+
+        func @f {
+          arg %x : f32[2,4]
+          arg %w : f32[4]
+          %s = multiply(%x, %x) : f32[2,4]
+          %t = reduce(%s) dimensions=[1] kind=add : f32[2]
+          %u = reshape(%t) shape=[2,1] : f32[2,1]
+          %n = constant() value=f32[](4.0) : f32[]
+          %c = broadcast_in_dim(%n) shape=[2,1] : f32[2,1]
+          %v = divide(%u, %c) : f32[2,1]
+          %e = constant() value=f32[](1e-05) : f32[]
+          %d = broadcast_in_dim(%e) shape=[2,1] : f32[2,1]
+          %a = add(%v, %d) : f32[2,1]
+          %r = rsqrt(%a) : f32[2,1]
+          %b = broadcast_in_dim(%r) shape=[2,4] dimensions=[0,1] : f32[2,4]
+          %h = multiply(%x, %b) : f32[2,4]
+          %g = broadcast_in_dim(%w) shape=[2,4] dimensions=[1] : f32[2,4]
+          %y = multiply(%h, %g) : f32[2,4]
+          return y = %y
+        }
+
+    Result (``raise-composites,dce``):
+        module @m level=logical {
+        }
+
+        func @f {
+          arg %x : f32[2,4]
+          arg %w : f32[4]
+          %y = rms_norm(%x, %w) epsilon=1e-05 : f32[2,4]
+          return y = %y
+        }
+    """
+
+    name: ClassVar[str] = "raise-composites"
+    takes: ClassVar[tuple[str, ...]] = ("logical", "canonical")
+
+    def run(self, module: Module, rewriter: Rewriter) -> None:
+        """Raise inside out: rope before the attention that reads it."""
+        shapes = (
+            identity,
+            reshape_of_reshape,
+            transpose_of_transpose,
+            broadcast_of_broadcast,
+            broadcast_of_reshape,
+        )
+        for function in module.programs() or list(module.functions.values()):
+            rewriter.apply_rules(function, shapes)
+            rewriter.apply_rules(
+                function, (raise_rms_norm, raise_silu, raise_embedding, raise_rope)
+            )
+            rewriter.apply_rules(function, (raise_rotated_rope, *shapes))
+            rewriter.apply_rules(function, (raise_attention, *shapes))
