@@ -34,6 +34,7 @@ class Entry:
 COMMANDS: Final[Mapping[str, Entry]] = {
     "generate": Entry("graphgen.cli.generate", "generate", "Answer prompts with a model."),
     "build": Entry("graphgen.cli.build", "build", "Write a model's graph as IR text."),
+    "import": Entry("graphgen.cli.import_", "import_", "Take a graph that was made elsewhere."),
     "opt": Entry("graphgen.cli.opt", "opt", "Run passes over a module."),
     "validate": Entry(
         "graphgen.cli.validate", "validate", "Check passes by numbers; name the wrong rewrite."

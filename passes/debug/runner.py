@@ -135,9 +135,9 @@ class Runner:
 
     def _whole(self, function: Function, parts: list[Array]) -> Array:
         """An output that every rank has: of ranks that disagree, the one that does most."""
-        if function.phase == MAIN:
+        if function.phase == MAIN and not all(_alike(part, parts[0]) for part in parts):
             # Nobody has said that they have to agree.
-            return parts[0] if len(parts) == 1 else np.stack(parts)
+            return np.stack(parts)
         return max(parts, key=lambda part: _distance(part, parts[0]))
 
     def _unpack(self, program: Function, name: str, parts: list[Array], call: Call) -> Array:
@@ -180,6 +180,16 @@ class Runner:
         if found is None:
             found = self._without_calls[function] = inlined(self.module, function)
         return found
+
+
+# What ranks that mean the same value may make of it, relative to the largest number.
+_ALIKE = 1e-2
+
+
+def _alike(a: Array, b: Array) -> bool:
+    """Whether two ranks have about the same, and so mean one value."""
+    largest = np.abs(np.nan_to_num(b.astype(np.float64))).max(initial=0.0)
+    return _distance(a, b) <= _ALIKE * float(largest)
 
 
 def _distance(a: Array, b: Array) -> float:

@@ -9,7 +9,7 @@ from graphgen.build import Builder
 from graphgen.ir import Op, Value
 from graphgen.ir.dtype import pred
 from passes.core import No, no, rule
-from passes.raising.peel import plain, without
+from passes.raising.peel import filled, without
 from passes.raising.softmax import Scores, scores_of, softmax_of
 
 _MOVES_NOTHING = ("rope", "convert", "multiply", "divide", "add", "rms_norm", "subtract")
@@ -57,6 +57,8 @@ def raise_attention(op: Op, b: Builder) -> Sequence[Value] | No:
     heads = _head_dim(query)
     if heads is None:
         return no("which dimension of the queries holds heads is not known", query.value)
+    if len({side.value.dtype for side in (query, keys, values)}) > 1:
+        return no("queries, keys and values are of different types", op.result)
     return _attention(op, b, scores, query, keys, weights, values, heads, swapped)
 
 
@@ -85,13 +87,10 @@ def _attention(
         values.value, (values.batch[first], values.batch[1 - first]), values.summed, values.free
     )
     v = _ordered(b, placed, rows, heads, tokens=placed.summed, size=placed.free)
-    if not (q.dtype is k.dtype is v.dtype):
-        return no("queries, keys and values are of different types", op.result)
     if scores.divisor != 1:
         q = b.binary("divide", q, b.full(scores.divisor, q.type))
-    k, v = _once(k), _once(v)
-    if k.shape[2] != v.shape[2]:
-        return no("keys and values are repeated differently", op.result)
+    if _once(k).shape[2] == _once(v).shape[2]:
+        k, v = _once(k), _once(v)
     made = b.attention(q, k, v, mask, scale=scores.factor)
     # [B,S,H,D] to the second product's order: its batch dimensions, then what is free.
     place = {rows: 0, heads: 2}
@@ -160,24 +159,25 @@ def _mask(b: Builder, scores: Scores, rows: int, heads: int) -> Value | None:
     if scores.mask is None:
         allowed = b.literal(True, pred)
         return b.broadcast_in_dim(allowed, shape, [])
-    return without(b, plain(scores.mask), [rows, 2, 3]) if rows < 2 else None
+    found = without(b, scores.mask, [rows, 2, 3], scores.at)
+    return filled(b, found, shape) if found is not None else None
 
 
 def _once(value: Value) -> Value:
     """Keys [B,C,H,D] before each head was repeated for the queries that read it."""
-    moved = value.producer("transpose")
-    order = moved.attrs.integers("permutation") if moved is not None else (0, 1, 2, 3)
-    inner = moved.operands[0] if moved is not None else value
+    inner, order = value, [0, 1, 2, 3]
+    while (moved := inner.producer("transpose")) is not None:
+        permutation = moved.attrs.integers("permutation")
+        inner, order = moved.operands[0], [permutation[dim] for dim in order]
     at = order[2]
     merged = inner.producer("reshape")
     spread = merged.operands[0].producer("broadcast_in_dim") if merged is not None else None
-    if spread is None or spread.result.type.rank != 5:
+    if spread is None or spread.result.type.rank != 5 or spread.operands[0].type.rank != 4:
         return value
-    source = spread.operands[0]
+    (source,) = spread.operands
     shape = spread.result.shape
     merges = (*shape[:at], inner.shape[at], *shape[at + 2 :]) == inner.shape
     kept = tuple(dim for dim in range(5) if dim != at + 1)
-    if not merges or spread.attrs.integers("dimensions") != kept or source.type.rank != 4:
+    if not merges or spread.attrs.integers("dimensions") != kept:
         return value
-    builder = Builder.current()
-    return source if moved is None else builder.transpose(source, order)
+    return source if order == [0, 1, 2, 3] else Builder.current().transpose(source, order)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from graphgen.build import Builder
-from graphgen.ir import Op, Value
+from graphgen.ir import Dim, Op, Value
 
 
 def spread(value: Value) -> tuple[Value, tuple[int, ...]]:
@@ -63,33 +63,37 @@ def _adds_last(op: Op, rank: int) -> bool:
     return op.name == "reshape" or op.attrs.integers("dimensions") == tuple(range(rank - 1))
 
 
-def without(b: Builder, value: Value, kept: Sequence[int]) -> Value | None:
-    """``value`` without dimensions along which it only repeats.
+def without(
+    b: Builder, value: Value, kept: Sequence[int], at: Sequence[int] | None = None
+) -> Value | None:
+    """``value`` without dimensions along which it only repeats; nothing is built for ``None``.
 
     Args:
         b: where to build.
         value: of any rank.
-        kept: dimensions of ``value`` that stay, in order.
+        kept: dimensions that stay, in order.
+        at: what the dimensions of ``value`` are called in ``kept``; by default their own numbers.
 
     Returns:
-        The value of dimensions ``kept``; ``None`` where a dimension that goes is not a repetition.
+        The value, whose dimensions are those of ``kept`` that it has, sizes 1 for those it repeats;
+        ``None`` where a dimension that goes is not a repetition.
     """
-    source, dims = spread(value)
-    places: list[int] = []
-    drop: list[int] = []
-    for index, dim in enumerate(dims):
-        if dim in kept:
-            places.append(kept.index(dim))
-        elif source.shape[index] == 1:
-            drop.append(index)
-        else:
-            return None
+    source, own = spread(value)
+    dims = own if at is None else [at[dim] for dim in own]
+    places = [kept.index(dim) for dim in dims if dim in kept]
+    drop = [i for i, dim in enumerate(dims) if dim not in kept]
+    if any(source.shape[index] != 1 for index in drop) or places != sorted(places):
+        return None
     if drop:
         sizes = [size for index, size in enumerate(source.shape) if index not in drop]
         source = b.reshape(source, sizes)
-    if places != sorted(places):
-        return None
-    sizes = [value.shape[dim] for dim in kept]
-    if tuple(sizes) == source.shape:
-        return source
-    return b.broadcast_in_dim(source, sizes, places)
+    known = dict(zip(places, source.shape, strict=True))
+    shape = [known.get(place, 1) for place in range(len(kept))]
+    return source if tuple(shape) == source.shape else b.broadcast_in_dim(source, shape, places)
+
+
+def filled(b: Builder, value: Value, shape: Sequence[Dim]) -> Value:
+    """``value`` with its dimensions of size 1 repeated up to ``shape``."""
+    if value.shape == tuple(shape):
+        return value
+    return b.broadcast_in_dim(value, shape, range(len(shape)))

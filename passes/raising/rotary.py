@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from graphgen.build import Builder
 from graphgen.ir import Op, Value
 from passes.core import No, no, rule
-from passes.raising.peel import either_way, plain, spread, without
+from passes.raising.peel import either_way, filled, plain, spread, without
 
 # The angles of both halves of a head, and how they are put together: x * cos + turned * sin.
 _Tables = tuple[Value, Value]
@@ -140,18 +140,20 @@ def _rope(op: Op, b: Builder, x: Value, tables: _Tables) -> list[Value] | No:
     """The rope of ``x`` [.., D], in whose layout heads are the dimension the tables repeat."""
     if x.type.rank != 4:
         return no("it has not four dimensions", x)
+    if any(table.dtype.name != "f32" for table in tables):
+        return no("the tables are not f32", tables[0])
     found: list[Value] = []
     # Rows, tokens, heads: heads are the third or the second dimension.
     for heads in (2, 1):
         order = [0, 3 - heads, heads, 3]
         kept = [0, 3 - heads, 3]
-        found = [t for t in (without(b, plain(v), kept) for v in tables) if t is not None]
+        shape = [tables[0].shape[dim] for dim in kept]
+        made = [without(b, plain(table), kept) for table in tables]
+        found = [filled(b, table, shape) for table in made if table is not None]
         if len(found) == 2:
             break
     else:
         return no("the tables differ from head to head", tables[0])
-    if any(table.dtype.name != "f32" for table in found):
-        return no("the tables are not f32", found[0])
     straight = x if order == [0, 1, 2, 3] else b.transpose(x, order)
     made = b.rope(straight, found[0], found[1])
     back = made if order == [0, 1, 2, 3] else b.transpose(made, order)

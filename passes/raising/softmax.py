@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from graphgen.ir import Value
-from passes.raising.peel import either_way, over_rows, plain, scalar
+from passes.raising.peel import either_way, over_rows, plain, scalar, spread
 
 # A score this low has no weight beside any other.
 HIDDEN = -1e4
@@ -20,12 +20,14 @@ class Scores:
         factor: each score is multiplied by it.
         divisor: and divided by it.
         mask: where it is false a score is hidden; ``None`` for nowhere.
+        at: which dimension of the scores each dimension of the mask is.
     """
 
     dot: Value
     factor: float = 1.0
     divisor: float = 1.0
     mask: Value | None = None
+    at: tuple[int, ...] = (0, 1, 2, 3)
 
 
 def softmax_of(value: Value) -> Value | None:
@@ -76,9 +78,10 @@ def scores_of(value: Value) -> Scores | None:
     shifted = value.producer("add")
     if shifted is not None:
         for shown, bias in either_way(shifted):
-            mask = _mask_of(bias)
+            source, at = spread(plain(bias))
+            mask = _mask_of(source)
             if mask is not None:
-                return _scaled(shown, mask)
+                return _scaled(shown, mask, at)
         return None
     return _scaled(value, None)
 
@@ -95,18 +98,18 @@ def _mask_of(bias: Value) -> Value | None:
     return mask if fits else None
 
 
-def _scaled(value: Value, mask: Value | None) -> Scores | None:
+def _scaled(value: Value, mask: Value | None, at: tuple[int, ...] = (0, 1, 2, 3)) -> Scores | None:
     value = plain(value)
     product = value.producer("multiply")
     if product is not None:
         for dot, number in either_way(product):
             factor = scalar(number)
             if factor is not None and plain(dot).producer("dot_general"):
-                return Scores(plain(dot), factor=factor, mask=mask)
+                return Scores(plain(dot), factor=factor, mask=mask, at=at)
     quotient = value.producer("divide")
     if quotient is not None:
         divisor = scalar(quotient.operands[1])
         dot = plain(quotient.operands[0])
         if divisor is not None and dot.producer("dot_general"):
-            return Scores(dot, divisor=divisor, mask=mask)
-    return Scores(value, mask=mask) if value.producer("dot_general") else None
+            return Scores(dot, divisor=divisor, mask=mask, at=at)
+    return Scores(value, mask=mask, at=at) if value.producer("dot_general") else None

@@ -258,6 +258,8 @@ f32[2,4]
         module.mesh.clear()
         module.mesh.update(axes)
         annotate(module, rules, rewriter)
+        if not rewriter.applications:
+            rewriter.note(None, "mesh")
 
     @property
     def axes(self) -> Mapping[str, int]:

@@ -32,6 +32,70 @@ def rules() -> dict[str, Rule]:
     return found
 
 
+RMS = (
+    "arg %x : f32[2,4]\narg %w : f32[4]\n%s = multiply(%x, %x) : f32[2,4]\n"
+    "%t = reduce(%s) dimensions=[1] kind=add : f32[2]\n"
+    "%u = broadcast_in_dim(%t) shape=[2,1] dimensions=[0] : f32[2,1]\n"
+    "%n = constant() value=f32[](4.0) : f32[]\n"
+    "%c = broadcast_in_dim(%n) shape=[2,1] dimensions=[] : f32[2,1]\n"
+    "%v = divide(%u, %c) : f32[2,1]\n%e = constant() value=f32[](0.125) : f32[]\n"
+    "%d = broadcast_in_dim(%e) shape=[2,1] dimensions=[] : f32[2,1]\n%q = add(%v, %d) : f32[2,1]\n"
+    "%r = rsqrt(%q) : f32[2,1]\n"
+    "%b = broadcast_in_dim(%r) shape=[2,4] dimensions=[0,1] : f32[2,4]\n"
+    "%h = multiply(%b, %x) : f32[2,4]\n"
+    "%g = broadcast_in_dim(%w) shape=[2,4] dimensions=[1] : f32[2,4]\n"
+    "%a = multiply(%g, %h) : f32[2,4]"
+)
+ROPE = (
+    "arg %x : f32[1,3,2,4]\narg %c : f32[1,3,2]\narg %s : f32[1,3,2]\n"
+    "%l = slice(%x) start_indices=[0,0,0,0] limit_indices=[1,3,2,2] : f32[1,3,2,2]\n"
+    "%h = slice(%x) start_indices=[0,0,0,2] limit_indices=[1,3,2,4] : f32[1,3,2,2]\n"
+    "%i = broadcast_in_dim(%c) shape=[1,3,2,2] dimensions=[0,1,3] : f32[1,3,2,2]\n"
+    "%j = broadcast_in_dim(%s) shape=[1,3,2,2] dimensions=[0,1,3] : f32[1,3,2,2]\n"
+    "%m = multiply(%l, %i) : f32[1,3,2,2]\n%n = multiply(%h, %j) : f32[1,3,2,2]\n"
+    "%o = multiply(%h, %i) : f32[1,3,2,2]\n%p = multiply(%l, %j) : f32[1,3,2,2]\n"
+    "%d = subtract(%m, %n) : f32[1,3,2,2]\n%e = add(%p, %o) : f32[1,3,2,2]\n"
+    "%a = concatenate(%d, %e) dimension=3 : f32[1,3,2,4]"
+)
+ROTATED_ROPE = (
+    "arg %x : f32[1,2,3,4]\narg %f : f32[1,3,2]\n"
+    "%w = concatenate(%f, %f) dimension=2 : f32[1,3,4]\n"
+    "%c = cosine(%w) : f32[1,3,4]\n%s = sine(%w) : f32[1,3,4]\n"
+    "%l = slice(%x) start_indices=[0,0,0,0] limit_indices=[1,2,3,2] : f32[1,2,3,2]\n"
+    "%h = slice(%x) start_indices=[0,0,0,2] limit_indices=[1,2,3,4] : f32[1,2,3,2]\n"
+    "%n = negate(%h) : f32[1,2,3,2]\n%t = concatenate(%n, %l) dimension=3 : f32[1,2,3,4]\n"
+    "%i = broadcast_in_dim(%c) shape=[1,2,3,4] dimensions=[0,2,3] : f32[1,2,3,4]\n"
+    "%j = broadcast_in_dim(%s) shape=[1,2,3,4] dimensions=[0,2,3] : f32[1,2,3,4]\n"
+    "%m = multiply(%x, %i) : f32[1,2,3,4]\n%o = multiply(%t, %j) : f32[1,2,3,4]\n"
+    "%a = add(%m, %o) : f32[1,2,3,4]"
+)
+# Keys of one head repeated for two queries' heads; heads before tokens.
+ATTENTION = (
+    "arg %x : f32[1,3,4]\narg %k : f32[1,1,5,2]\narg %v : f32[1,1,5,2]\narg %m : pred[3,5]\n"
+    "%r = reshape(%x) shape=[1,3,2,2] : f32[1,3,2,2]\n"
+    "%q = transpose(%r) permutation=[0,2,1,3] : f32[1,2,3,2]\n"
+    "%e = broadcast_in_dim(%k) shape=[1,1,2,5,2] dimensions=[0,1,3,4] : f32[1,1,2,5,2]\n"
+    "%f = reshape(%e) shape=[1,2,5,2] : f32[1,2,5,2]\n"
+    "%g = broadcast_in_dim(%v) shape=[1,1,2,5,2] dimensions=[0,1,3,4] : f32[1,1,2,5,2]\n"
+    "%h = reshape(%g) shape=[1,2,5,2] : f32[1,2,5,2]\n"
+    "%d = dot_general(%q, %f) lhs_contracting_dims=[3] rhs_contracting_dims=[3] "
+    "lhs_batch_dims=[0,1] rhs_batch_dims=[0,1] dtype=f32 : f32[1,2,3,5]\n"
+    "%n = constant() value=f32[](0.5) : f32[]\n"
+    "%o = broadcast_in_dim(%n) shape=[1,2,3,5] dimensions=[] : f32[1,2,3,5]\n"
+    "%s = multiply(%d, %o) : f32[1,2,3,5]\n%z = constant() value=f32[](-1e9) : f32[]\n"
+    "%y = broadcast_in_dim(%z) shape=[1,2,3,5] dimensions=[] : f32[1,2,3,5]\n"
+    "%l = broadcast_in_dim(%m) shape=[1,2,3,5] dimensions=[2,3] : pred[1,2,3,5]\n"
+    "%t = select(%l, %s, %y) : f32[1,2,3,5]\n"
+    "%u = reduce(%t) dimensions=[3] kind=maximum : f32[1,2,3]\n"
+    "%w = broadcast_in_dim(%u) shape=[1,2,3,5] dimensions=[0,1,2] : f32[1,2,3,5]\n"
+    "%i = subtract(%t, %w) : f32[1,2,3,5]\n%j = exponential(%i) : f32[1,2,3,5]\n"
+    "%p = reduce(%j) dimensions=[3] kind=add : f32[1,2,3]\n"
+    "%c = broadcast_in_dim(%p) shape=[1,2,3,5] dimensions=[0,1,2] : f32[1,2,3,5]\n"
+    "%b = divide(%j, %c) : f32[1,2,3,5]\n"
+    "%a = dot_general(%b, %h) lhs_contracting_dims=[3] rhs_contracting_dims=[2] "
+    "lhs_batch_dims=[0,1] rhs_batch_dims=[0,1] dtype=f32 : f32[1,2,3,2]"
+)
+
 # For each rule programs in which it fires.
 SAMPLES: dict[str, list[str]] = {
     "identity": [
@@ -42,6 +106,22 @@ SAMPLES: dict[str, list[str]] = {
         "arg %x : f32[3]\n%a = slice(%x) start_indices=[0] limit_indices=[3] strides=[1] : f32[3]",
         "arg %x : f32[3]\narg %v : f32[]\n%a = pad(%x, %v) low=[0] high=[0] : f32[3]",
     ],
+    "raise-rms-norm": [RMS],
+    "raise-silu": [
+        "arg %x : f32[5]\n%l = logistic(%x) : f32[5]\n%a = multiply(%l, %x) : f32[5]",
+        "arg %x : f32[5]\n%n = negate(%x) : f32[5]\n%e = exponential(%n) : f32[5]\n"
+        "%c = constant() value=f32[](1.0) : f32[]\n"
+        "%o = broadcast_in_dim(%c) shape=[5] dimensions=[] : f32[5]\n"
+        "%d = add(%o, %e) : f32[5]\n%q = divide(%o, %d) : f32[5]\n%a = multiply(%x, %q) : f32[5]",
+    ],
+    "raise-embedding": [
+        "arg %t : f32[7,3]\narg %i : s32[2,4,1]\n%a = gather(%t, %i) offset_dims=[2] "
+        "collapsed_slice_dims=[0] start_index_map=[0] index_vector_dim=2 slice_sizes=[1,3] "
+        ": f32[2,4,3]"
+    ],
+    "raise-rope": [ROPE],
+    "raise-rotated-rope": [ROTATED_ROPE],
+    "raise-attention": [ATTENTION],
     "reshape-of-reshape": [
         "arg %x : f32[2,6]\n%r = reshape(%x) shape=[12] : f32[12]\n"
         "%a = reshape(%r) shape=[3,4] : f32[3,4]"

@@ -1,0 +1,34 @@
+"""What a module that was read from elsewhere goes through to become one of ours."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from passes.canonical.canonicalize import Canonicalize
+from passes.cleanup.cse import CommonSubexpressions
+from passes.cleanup.dce import DeadCodeElimination
+from passes.cleanup.simplify_shape import SimplifyShape
+from passes.core import Pass
+from passes.core.named import NamedPipeline
+from passes.core.registry import register_pipeline
+from passes.raising.raise_composites import RaiseComposites
+
+
+@register_pipeline
+@dataclass(frozen=True)
+class Imported(NamedPipeline):
+    """From a module that was traced elsewhere to composites; what `graphgen import` runs."""
+
+    name: ClassVar[str] = "imported"
+
+    def passes(self) -> list[Pass]:
+        """The passes."""
+        return [
+            Canonicalize(),
+            SimplifyShape(),
+            CommonSubexpressions(),
+            RaiseComposites(),
+            CommonSubexpressions(),
+            DeadCodeElimination(),
+        ]
