@@ -258,7 +258,7 @@ f32[2,4]
         module.mesh.clear()
         module.mesh.update(axes)
         annotate(module, rules, rewriter)
-        if not rewriter.applications:
+        if not rewriter.applications and not rewriter.exhausted:
             rewriter.note(None, "mesh")
 
     @property

@@ -22,7 +22,10 @@ from tests.passes.stages import every_pass, our_passes, stage, untidy
 BUCKETS = Buckets((3,), (8,), (8, 16))
 
 # Passes that find nothing to do in a model as it is written.
-TIDYING = ("canonicalize",)
+TIDYING = (
+    "raise-composites",
+    "canonicalize",
+)
 # Passes that find nothing to do on two ranks.
 RANKS = {"heads": 4, "gather-heads": 4}
 

@@ -25,12 +25,16 @@ from passes.debug import script_for, validate
 from passes.debug.runner import Runner
 from passes.debug.script import Script
 from passes.pipelines import parse as pipeline
-from passes.sharding.annotate import annotate
 from tests.cli.conftest import done, error, facts
 from tests.oracles import jax_llama as plain
 
 STYLES = {"jax": plain.llama, "transformers": plain.llama_hf}
-MLP = {"params.layers.*.w[gu]": "{-,tp}", "params.layers.*.wd": "{tp,-}"}
+# What no head tells: how the feed-forward layers lie.
+MLP = "*.wg:{-,tp},*.wu:{-,tp},*.wd:{tp,-}"
+
+
+def split(tp: int) -> str:
+    return f"heads{{tp={tp}}},shard{{tp={tp},rules=[{MLP}]}},partition,"
 
 
 @cache
@@ -73,12 +77,9 @@ def test_every_pass_keeps_the_meaning(style: str, tp: int):
     module = raised(style)
     script = script_for(module, seed=tp)
     checked = validate(clone_module(_read(style)), pipeline("imported"), script)
-    split = f"heads{{tp={tp}}},shard{{tp={tp}}},partition," if tp > 1 else ""
-    if tp > 1:
-        annotate(module, MLP)
-    text = f"{split}quantize-weights{{skip=[]}}," * (tp == 1) + split * (tp > 1)
+    first = split(tp) if tp > 1 else "quantize-weights{skip=[]},"
     rest = "cse,fuse-projections,lift-weights,legalize,cse,dce"
-    checked += validate(module, pipeline(text + rest), script)
+    checked += validate(module, pipeline(first + rest), script)
     wrong = [v.pass_text for v in checked if not v.ok and "quantize" not in v.pass_text]
     assert wrong == []
 
@@ -86,11 +87,10 @@ def test_every_pass_keeps_the_meaning(style: str, tp: int):
 @pytest.mark.parametrize("style", STYLES)
 def test_split_over_four_ranks_it_gives_the_numbers_of_jax(style: str):
     params, tokens = plain.parameters(), plain.tokens()
-    wanted = np.asarray(STYLES[style](params, tokens))
+    wanted = np.asarray(STYLES[style](params, jax.numpy.asarray(tokens)))
     module = raised(style)
     script = _script(module, params, tokens)
-    annotate(module, MLP)
-    run_pipeline(module, pipeline("heads{tp=4},shard{tp=4},partition,lift-weights,legalize,cse"))
+    run_pipeline(module, pipeline(split(4) + "lift-weights,legalize,cse"))
     ops = Counter(op.name for op in module.function("main").ops)
     assert {name: ops[name] for name in ops if OPS[name].collective} == {"all_reduce": 4}
     (outcome,) = Runner(module, script).outcomes()
@@ -118,7 +118,7 @@ def lower(function: Callable[..., Any], *shapes: tuple[int, ...]) -> Module:
     return read_stablehlo(jax.jit(function).lower(*args).as_text())
 
 
-def softmax_product(q: Any, k: Any, v: Any, axis: int = -1) -> Any:
+def softmax_product(q: Any, k: Any, v: Any, axis: Any = -1) -> Any:
     scores = jax.numpy.einsum("bqhd,bkhd->bhqk", q, k) * 0.5
     return jax.numpy.einsum("bhqk,bkhd->bqhd", jax.nn.softmax(scores, axis), v)
 
@@ -199,7 +199,7 @@ def test_tiled_keys_are_not_taken_for_repeated_ones():
 
     module = lower(tiled, (2, 4, 16), (2, 4, 2, 4), (2, 4, 2, 4))
     script = script_for(module, seed=3)
-    (verdicts) = validate(module, pipeline("imported"), script)
+    verdicts = validate(module, pipeline("imported"), script)
     assert all(verdict.ok for verdict in verdicts)
 
 
@@ -230,9 +230,9 @@ def test_import_of_a_file_and_of_a_function(tmp_path: Path):
     told = facts("import", name, "--weight", "params.*", "-o", again)
     assert told["found"]["attention"] == 2
     done("equiv", out, again)
-    split = tmp_path / "split.gg"
-    done("opt", out, "-p", "heads{tp=2},shard{tp=2},partition", "-o", split)
-    done("equiv", out, split)
+    two = tmp_path / "two.gg"
+    done("opt", out, "-p", f"{split(2)}cse", "-o", two)
+    done("equiv", out, two)
 
 
 def test_mistakes_are_told(tmp_path: Path):
