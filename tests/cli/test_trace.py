@@ -197,6 +197,18 @@ def test_the_page_asks_for_nothing(page: Page):
     assert page.complaints == []
 
 
+def test_a_run_without_passes_shows_the_ops(mini: Path, tmp_path: Path):
+    if program() is None:
+        pytest.skip("no Chromium is installed (Debian: apt-get install chromium)")
+    done("trace", mini, "-p", "", "-o", tmp_path / "t.html")
+    page = Page(tmp_path / "t.html", tmp_path / "profile")
+    try:
+        assert page.run("document.querySelectorAll('.columns .row').length") > 100
+        assert page.complaints == []
+    finally:
+        page.close()
+
+
 @pytest.mark.slow
 def test_the_largest_model_stays_usable(tmp_path: Path):
     path, out = tmp_path / "big.gg", tmp_path / "big.html"

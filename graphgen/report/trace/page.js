@@ -199,7 +199,9 @@ function showSearch(words) {
   content.prepend(make("h2", {}, `${plural(count, "match").replace("matchs", "matches")} for “${words}”`));
 }
 
-search.addEventListener("input", () => (search.value.trim() ? showSearch(search.value.trim()) : showStage(0)));
+const first = () => (data.stages.length ? showStage(0) : showProvenance());
+
+search.addEventListener("input", () => (search.value.trim() ? showSearch(search.value.trim()) : first()));
 document.addEventListener("keydown", (event) => {
   if (event.key === "/" && document.activeElement !== search) {
     event.preventDefault();
@@ -213,4 +215,4 @@ const made = data.stages.reduce((sum, stage) => sum + stage.applications, 0);
 document.getElementById("summary").textContent =
   `${plural(data.stages.length, "pass").replace("passs", "passes")}, ${spent.toFixed(0)} ms, ${made} rewrites`;
 drawTimeline();
-if (data.stages.length) showStage(0);
+first();
