@@ -9,9 +9,9 @@ from shlex import quote
 
 from graphgen.errors import GraphgenError
 from graphgen.ir import Module
-from passes.core.clone import clone_module
 from passes.core.pass_ import Pass
 from passes.core.settings import OFF, Debugging, Verify
+from passes.core.snapshot import Snapshot
 
 
 @dataclass(slots=True)
@@ -19,14 +19,14 @@ class Crash:
     """What is needed to let a pipeline fail again.
 
     Attributes:
-        start: a copy of the module it was given.
+        start: the module it was given.
         passes: the pipeline.
         verify: what is checked after each pass.
         number: the pass that is running, from 0; ``None`` in between.
         fuel: how many rewrites that pass may make, ``None`` for no limit.
     """
 
-    start: Module
+    start: Snapshot
     passes: Sequence[Pass]
     verify: Verify
     number: int | None = None
@@ -56,7 +56,7 @@ def guarded(
     if settings.crash == OFF:
         yield None
         return
-    crash = Crash(clone_module(module), passes, verify)
+    crash = Crash(Snapshot(module), passes, verify)
     try:
         yield crash
     except MemoryError:

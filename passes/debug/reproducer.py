@@ -25,7 +25,6 @@ from graphgen.text import parse, print_module
 from graphgen.version import __version__
 from graphgen.whole_file import unwritable
 from passes.core import parse_pipeline, run_pipeline
-from passes.core.clone import clone_module
 from passes.core.crash import Crash
 from passes.core.fuel import NO_LIMIT, Fuel, labels
 from passes.core.plugins import LOADED, load_file
@@ -135,19 +134,19 @@ def _smallest(crash: Crash, failure: Failure) -> tuple[Module, Sequence[object],
     """The module before the last pass and that pass if they fail alike, else all there was."""
     assert crash.number is not None
     passes = crash.passes[: crash.number + 1]
-    before = clone_module(crash.start)
+    start, before = crash.start.module(), crash.start.module()
     with debug(level=0, dump="", fuel="", crash=OFF, verify=0):
         try:
             run_pipeline(before, passes[:-1])
         except Exception:
             before = None
-    for module, some in ((before, passes[-1:]), (crash.start, passes)):
+    for module, some in ((before, passes[-1:]), (start, passes)):
         if module is None:
             continue
         found = _fails(print_module(module), ",".join(map(str, some)), crash)
         if found is not None and found.like(failure):
             return module, some, True
-    return crash.start, passes, False
+    return start, passes, False
 
 
 def _fails(text: str, pipeline: str, crash: Crash) -> Failure | None:

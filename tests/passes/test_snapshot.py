@@ -1,0 +1,33 @@
+"""A snapshot gives the module back as it was, whatever passes have done to it since."""
+
+from __future__ import annotations
+
+import pytest
+
+from graphgen.ir.dtype import bf16
+from graphgen.models import build, known_shape
+from graphgen.ops import verify
+from graphgen.text import print_module
+from passes.core import run_pipeline
+from passes.core.snapshot import Snapshot
+from passes.pipelines import parse
+
+
+@pytest.mark.parametrize("first", ["", "heads{tp=4},shard{tp=4}", "default{tp=2}"])
+def test_the_module_is_as_it_was(first: str):
+    module = build(known_shape("llama-3.1-8b"), bf16, mini=True)
+    run_pipeline(module, parse(first))
+    text = print_module(module)
+    kept = Snapshot(module)
+    for function in module.functions.values():
+        for op in reversed(function.block):
+            if not any(v.users or function.returns(v) for v in op.results):
+                function.block.erase(op)
+    if not first:
+        run_pipeline(module, parse("default{tp=2}"))
+    module.interface.clear()
+    module.mesh.clear()
+    again = kept.module()
+    verify(again)
+    assert print_module(again) == text
+    assert print_module(kept.module()) == text
