@@ -25,6 +25,7 @@ from passes.legalize.order_interface import OrderInterface
 from passes.legalize.pad_cache_rows import PadCacheRows
 from passes.outline.outline_layers import OutlineLayers
 from passes.sharding.annotate import Shard
+from passes.sharding.pad_to_mesh import PadToMesh
 from passes.sharding.partition import Partition
 from passes.specialize.specialize import Specialize
 from passes.weights.lift import LiftWeights
@@ -131,7 +132,7 @@ def default(
         ),
     ]
     if tp > 1:
-        passes += [LayOutHeads(tp=tp, strategy=heads), Shard(tp=tp), Partition()]
+        passes += [LayOutHeads(tp=tp, strategy=heads), Shard(tp=tp), PadToMesh(), Partition()]
         if heads == GATHERED:
             passes.append(GatherHeads())
     passes.append(CacheAsBits() if target == "cpu" else PadCacheRows())

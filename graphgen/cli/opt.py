@@ -107,7 +107,7 @@ def opt(
       graphgen opt m.gg -p 'default{tp=2}' --print-after CHANGED -o out.gg
       graphgen opt m.gg -p default --stop-after fuse-projections --dump passes/ -o fused.gg
       graphgen opt fused.gg -p default --start-at lift-weights --decisions -o out.gg
-      graphgen build llama-3.1-8b --mini | graphgen opt - -p 'shard{tp=2},partition'
+      graphgen build llama-3.1-8b --mini | graphgen opt - -p 'shard{tp=2},pad-to-mesh,partition'
     """
     if as_json and output == STANDARD:
         raise typer.BadParameter(

@@ -47,6 +47,14 @@ def _elementwise(op: Op, index: int, move: Move, takes: Takes, b: Builder) -> Va
     return takes.take(b.emit(op.name, operands, dict(op.attrs)).result, move)
 
 
+def _clamp(op: Op, index: int, move: Move, takes: Takes, b: Builder) -> Value | No:
+    low, _, high = op.operands
+    if low.shape or high.shape:
+        return no("its bounds are not the same for all", op.operands[0])
+    operands = [low, taken(op, index), high]
+    return takes.take(b.emit(op.name, operands, dict(op.attrs)).result, move)
+
+
 def _reshape(op: Op, index: int, move: Move, takes: Takes, b: Builder) -> Value | No:
     source = taken(op, index)
     after = move.through_reshape(op.operands[0].shape, op.result.shape)
@@ -83,7 +91,7 @@ def _dot_general(op: Op, index: int, move: Move, takes: Takes, b: Builder) -> Va
 ABSORBS: dict[str, Absorb] = {
     **dict.fromkeys((*BINARY, "divide", "and", "compare", "select"), _elementwise),
     **dict.fromkeys(UNARY, _elementwise),
-    **dict.fromkeys(("convert", "bitcast_convert", "negate", "abs", "silu"), _elementwise),
+    "clamp": _clamp,
     "reshape": _reshape,
     "transpose": _transpose,
     "dot_general": _dot_general,

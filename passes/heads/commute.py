@@ -36,6 +36,14 @@ def _divide(op: Op, move: Move, takes: Takes, b: Builder) -> Value | No:
     return _each(op, move, takes, b)
 
 
+def _clamp(op: Op, move: Move, takes: Takes, b: Builder) -> Value | No:
+    """The bounds are one number each."""
+    low, x, high = op.operands
+    if low.shape or high.shape:
+        return no("its bounds are not the same for all", op.operands[0])
+    return _again(b, op, [low, takes.take(x, move), high])
+
+
 def same_for_all(value: Value, dim: int) -> bool:
     """Whether ``value`` is spread over ``dim``, so that it is the same all along."""
     spread = value.producer("broadcast_in_dim")
@@ -176,13 +184,17 @@ def _constant(op: Op, move: Move, takes: Takes, b: Builder) -> Value | No:
 
 
 # Functions of each element that make a number of the zeros of a head that is not there.
-UNARY = ("exponential", "logistic", "cosine", "sine", "round_nearest_even")
+UNARY = (
+    *("exponential", "exponential_minus_one", "log_plus_one", "sqrt", "cbrt", "erf", "sign"),
+    *("logistic", "tanh", "cosine", "sine", "tan", "ceil", "floor", "round_nearest_even"),
+    *("convert", "bitcast_convert", "negate", "abs", "silu", "gelu"),
+)
 BINARY = ("add", "subtract", "multiply", "maximum", "minimum", "divide")
 COMMUTES: dict[str, Commute] = {
     **dict.fromkeys((*BINARY, "and", "compare", "select"), _each),
     **dict.fromkeys(UNARY, _each),
-    **dict.fromkeys(("convert", "bitcast_convert", "negate", "abs", "silu"), _each),
     "divide": _divide,
+    "clamp": _clamp,
     "broadcast_in_dim": _broadcast,
     "reshape": _reshape,
     "transpose": _transpose,

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from graphgen.build import Builder
 from graphgen.ir import Op, Value
 from passes.core import No, Rule, no, rule
-from passes.heads.absorb import ABSORBS
+from passes.heads.absorb import ABSORBS, Absorb
 from passes.heads.commute import COMMUTES
 from passes.heads.takes import Move, Takes
 
 
-def moves(takes: Takes, refusals: dict[Op, No]) -> tuple[Rule, Rule]:
+def moves(
+    takes: Takes, refusals: dict[Op, No], absorbs: Mapping[str, Absorb] = ABSORBS
+) -> tuple[Rule, Rule]:
     """The rules for one program.
 
     Args:
         takes: the program's.
         refusals: where it is written why a take does not move on.
+        absorbs: what may read all heads in place of the model's.
     """
 
     @rule("take")
@@ -33,14 +36,14 @@ def moves(takes: Takes, refusals: dict[Op, No]) -> tuple[Rule, Rule]:
             return found
         return [found]
 
-    @rule(*ABSORBS)
+    @rule(*absorbs)
     def take_behind(op: Op, b: Builder) -> Sequence[Value] | No:
         """What an op makes of the model's heads is taken from what it makes of all heads."""
         takes.made = b.made
         for index, value in enumerate(op.operands):
             move = _of_model(value)
             if move is not None and value.op is not None:
-                found = ABSORBS[op.name](op, index, move, takes, b)
+                found = absorbs[op.name](op, index, move, takes, b)
                 if isinstance(found, No):
                     refusals[value.op] = found
                     return found

@@ -21,8 +21,9 @@ from passes.sharding.axes import (
     model_axes,
 )
 
-# Megatron's layout of a decoder: heads, their caches and what lies between the MLP's products.
-DECODER_RULES: Mapping[str, str] = dict.fromkeys((HEADS, KV_HEADS, INTERMEDIATE), "tp")
+# Megatron's layout of a decoder: heads, their caches, what lies between the MLP's products, and the
+# vocabulary.
+DECODER_RULES: Mapping[str, str] = dict.fromkeys((HEADS, KV_HEADS, INTERMEDIATE, VOCAB), "tp")
 
 
 @dataclass(frozen=True, slots=True)

@@ -108,7 +108,7 @@ def check_divides(mesh: Mesh, name: str, type_: TensorType, layout: Sharding) ->
                 "GG0304",
                 f"{name} {type_.text}: {size} does not divide over {' * '.join(axes)} = "
                 f"{mesh.size(axes)}",
-                help="choose a degree that divides the heads and the intermediate size",
+                help="pad-to-mesh before partition pads weights; heads lays out heads and caches",
             )
 
 

@@ -26,9 +26,10 @@ from graphgen.ir.dtype import s32
 from graphgen.ir.loc import UNKNOWN
 from passes.core import Pass, Rewriter, register
 from passes.core.relation import Shard
+from passes.fusion.prepared import PreparedValues
 from passes.sharding.forms import Here, emit_part
 from passes.sharding.interface import split_row
-from passes.sharding.mesh import Mesh, check_divides, local_shape, mesh_of
+from passes.sharding.mesh import Mesh, check_divides, fits, local_shape, mesh_of
 from passes.sharding.plan import Plan, asked, make_plans
 from passes.sharding.routes import Routes
 from passes.sharding.search import Choice, Search
@@ -150,15 +151,20 @@ def _check_row(module: Module, mesh: Mesh, row: Entry) -> None:
         args = [function.arg(row.name) for function in module.programs()]
         for value in filter(None, args):
             check_divides(mesh, row.name, value.type, layout)
-    elif not _taken(module, row):
+    elif not fits(mesh, row.physical, layout) and not _only_prepared(module, row):
         check_divides(mesh, row.name, row.physical, layout)
 
 
-def _taken(module: Module, row: Entry) -> bool:
-    """Whether programs take from a weight: then what they take is cut, and has to divide."""
-    values = [function.arg(row.name) for function in module.programs()]
-    readers = [op for value in values if value is not None for op in value.users]
-    return row.role is Role.WEIGHT and any(op.name == "take" for op in readers)
+def _only_prepared(module: Module, row: Entry) -> bool:
+    """Whether programs read no more of a weight than what they make of it, which has to divide."""
+    if row.role is not Role.WEIGHT:
+        return False
+    for function in module.programs():
+        value, prepared = function.arg(row.name), PreparedValues(module, function, {})
+        for op in value.users if value is not None else ():
+            if not prepared.of_weights(op.results[0]):
+                return False
+    return True
 
 
 @dataclass(slots=True)

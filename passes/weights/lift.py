@@ -198,7 +198,7 @@ class _Lift:
         work = [value]
         while work:
             current = work[-1]
-            whole = current.op is None or (home is self.ranked and classes.get(current) == _GLOBAL)
+            whole = current.op is None or (home is self.ranked and _fact(current, classes))
             needed = () if whole or current.op is None else current.op.operands
             missing = [v for v in needed if (home.name, keys[v]) not in self.copies]
             if (home.name, keys[current]) in self.copies:
@@ -217,7 +217,7 @@ class _Lift:
         if value.op is None:
             type_ = tensor(s32, (1,)) if value.name == RANK else value.type
             return home.block.add_arg(type_, value.name or "")
-        if home is self.ranked and classes.get(value) == _GLOBAL:
+        if home is self.ranked and _fact(value, classes):
             return self._through(value, classes, keys)
         operands = tuple([self.copies[home.name, keys[v]] for v in value.op.operands])
         op = copy_of(value.op, operands, self.rewriter.pass_name)
@@ -275,6 +275,13 @@ class _Lift:
                 return ("quantized", "scale")[cast(int, parts[-1])]
             parts = self.parts[cast(_Key, parts[2])]
         return "prepared"
+
+
+def _fact(value: Value, classes: dict[Value, int]) -> bool:
+    """Whether a value is found from whole tensors once; padding is no work, and a rank reads less
+    of it.
+    """
+    return classes.get(value) == _GLOBAL and value.producer("pad") is None
 
 
 def copy_of(op: Op, operands: tuple[Value, ...], pass_name: str) -> Op:

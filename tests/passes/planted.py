@@ -50,7 +50,7 @@ NAMED = (Specialize, Legalize, Shard, Partition)
 # Pipelines that bring the logical module to where a rewrite can be planted.
 LOGICAL = ""
 SIMPLE = "specialize{batch=[3],context=[8],tokens=[8,16]},legalize"
-RANKS = "shard{tp=2},partition"
+RANKS = "shard{tp=2},pad-to-mesh,partition"
 
 Rewrite = Callable[[Op, Builder], Sequence[Value]]
 

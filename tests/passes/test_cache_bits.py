@@ -17,7 +17,7 @@ from passes.core import parse_pipeline, run_pipeline
 def model(kind: str, *, tp: int = 1) -> Module:
     module = build(known_shape("llama-3.1-8b"), dtype(kind), mini=True)
     text = "canonicalize,specialize{batch=[2],context=[4],tokens=[4]}"
-    text += f",shard{{tp={tp}}},partition" if tp > 1 else ""
+    text += f",shard{{tp={tp}}},pad-to-mesh,partition" if tp > 1 else ""
     run_pipeline(module, parse_pipeline(text))
     return module
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import pytest
@@ -196,6 +197,20 @@ def interleaved(body: Body) -> Value:
     return body.b.reshape(body.b.dot(body.x, rows), SHAPE)
 
 
+SMOOTH = (
+    *("exponential_minus_one", "log_plus_one", "sqrt", "cbrt", "erf", "sign"),
+    *("tanh", "tan", "ceil", "floor"),
+)
+
+
+def unary_before(name: str, body: Body) -> Value:
+    return body.b.unary(name, body.b.unary("abs", body.q))
+
+
+def unary_behind(name: str, body: Body, value: Value) -> Value:
+    return body.b.unary(name, body.b.unary("abs", value))
+
+
 # What makes queries, by the op that is in the way.
 BEFORE: dict[str, Callable[[Body], Value]] = {
     "add": lambda t: t.q + t.q,
@@ -217,6 +232,9 @@ BEFORE: dict[str, Callable[[Body], Value]] = {
     "negate": lambda t: -t.q,
     "abs": lambda t: t.b.unary("abs", t.q),
     "silu": lambda t: t.b.silu(t.q),
+    "gelu": lambda t: t.b.gelu(t.q, "tanh"),
+    "clamp": lambda t: t.b.op("clamp", t.b.literal(-1, f32), t.q, t.b.literal(0.5, f32)),
+    **{name: partial(unary_before, name) for name in SMOOTH},
     "sine": lambda t: t.b.unary("sine", t.q),
     "round_nearest_even": lambda t: t.b.unary("round_nearest_even", t.q),
     "broadcast_in_dim": lambda t: t.q + t.spread(2, 3),
@@ -287,6 +305,9 @@ BEHIND: dict[str, Callable[[Body, Value], Value]] = {
     "exponential": lambda t, v: t.b.unary("exponential", v),
     "logistic": lambda t, v: t.b.unary("logistic", v),
     "cosine": lambda t, v: t.b.unary("cosine", v),
+    "gelu": lambda t, v: t.b.gelu(v, "none"),
+    "clamp": lambda t, v: t.b.op("clamp", t.b.literal(-1, f32), v, t.b.literal(0.5, f32)),
+    **{name: partial(unary_behind, name) for name in SMOOTH},
     "sine": lambda t, v: t.b.unary("sine", v),
     "round_nearest_even": lambda t, v: t.b.unary("round_nearest_even", v),
     "convert": lambda t, v: t.b.convert(t.b.convert(v, bf16), f32),

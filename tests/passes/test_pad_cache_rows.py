@@ -154,7 +154,7 @@ def test_a_cache_written_into_itself():
 def test_every_cache_of_a_model_has_a_spare_row(tp: int):
     module = build(known_shape("llama-3.1-8b"), dtype("bf16"), mini=True)
     text = "canonicalize,specialize{batch=[2],context=[4],tokens=[4]}"
-    text += f",shard{{tp={tp}}},partition" if tp > 1 else ""
+    text += f",shard{{tp={tp}}},pad-to-mesh,partition" if tp > 1 else ""
     run_pipeline(module, parse_pipeline(f"{text},pad-cache-rows"))
     rows = module.entries(Role.STATE)
     assert {row.logical.text for row in rows} == {"bf16[2,4,2,8]"}

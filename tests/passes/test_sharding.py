@@ -26,7 +26,7 @@ def mini(**changes: object) -> Module:
 
 def partitioned(tp: int = 2, **changes: object) -> Module:
     module = mini(**changes)
-    run_pipeline(module, parse_pipeline(f"{SPECIALIZE},shard{{tp={tp}}},partition"))
+    run_pipeline(module, parse_pipeline(f"{SPECIALIZE},shard{{tp={tp}}},pad-to-mesh,partition"))
     return module
 
 

@@ -1,0 +1,219 @@
+"""Weights that do not divide over the mesh get zeros that nothing reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from math import gcd
+from typing import ClassVar
+
+from graphgen.build import Builder
+from graphgen.ir import Function, Module, Op, Sharding, Value
+from passes.core import No, Pass, Rewriter, no, register
+from passes.core.relation import EQUAL
+from passes.fusion.prepared import PreparedValues
+from passes.heads.absorb import ABSORBS, Absorb, taken
+from passes.heads.head_map import ZERO
+from passes.heads.moves import moves
+from passes.heads.takes import Move, Takes
+from passes.sharding.mesh import Mesh, divides, mesh_of
+from passes.sharding.plan import Plan, asked, carried
+
+
+@register
+@dataclass(frozen=True)
+class PadToMesh(Pass):
+    """Pad what is asked to be split, and does not divide, so that it does.
+
+    A weight that programs read is padded with zeros where its layout splits it, and read without
+    them; then reading without them moves on, op by op, until a product sums over the padding, where
+    the other operand gets zeros too, or a table is looked up, which nobody asks for what it does
+    not have. What cannot be passed reads the part that is there, and partition brings it together.
+    Facts about a whole weight, such as a scale, are taken before it is padded.
+
+    Given:
+        module @m level=canonical mesh=tp:2 {
+          input %x : f32[1,4]
+          weight %up : f32[5,4] sharding={tp,-}
+          weight %down : f32[4,5] sharding={-,tp}
+          output %y : f32[1,4]
+        }
+
+        func @f phase=decode {
+          arg %x : f32[1,4]
+          arg %up : f32[5,4]
+          arg %down : f32[4,5]
+          %h = dot_general(%x, %up) lhs_contracting_dims=[1] rhs_contracting_dims=[1] dtype=f32 : \
+f32[1,5]
+          %a = silu(%h) : f32[1,5]
+          %y = dot_general(%a, %down) lhs_contracting_dims=[1] rhs_contracting_dims=[1] dtype=f32 \
+: f32[1,4]
+          return y = %y
+        }
+
+    Result:
+        module @m level=canonical mesh=tp:2 {
+          input %x : f32[1,4]
+          weight %up : f32[5,4] sharding={tp,-}
+          weight %down : f32[4,5] sharding={-,tp}
+          output %y : f32[1,4]
+        }
+
+        func @f phase=decode {
+          arg %x : f32[1,4]
+          arg %up : f32[5,4]
+          arg %down : f32[4,5]
+          %0 = constant() value=f32[](0.0) : f32[]
+          %1 = pad(%down, %0) low=[0,0] high=[0,1] : f32[4,6]{-,tp}
+          %2 = constant() value=f32[](0.0) : f32[]
+          %3 = pad(%up, %2) low=[0,0] high=[1,0] : f32[6,4]{tp,-}
+          %4 = dot_general(%x, %3) lhs_contracting_dims=[1] rhs_contracting_dims=[1] dtype=f32 : \
+f32[1,6]
+          %5 = silu(%4) : f32[1,6]
+          %y = dot_general(%5, %1) lhs_contracting_dims=[1] rhs_contracting_dims=[1] dtype=f32 \
+: f32[1,4]
+          return y = %y
+        }
+    """
+
+    name: ClassVar[str] = "pad-to-mesh"
+    takes: ClassVar[tuple[str, ...]] = ("logical", "canonical")
+    requires: ClassVar[tuple[str, ...]] = ("raw-weights",)
+    # A sum has zeros more, and may be taken in another order.
+    rounding: ClassVar[float] = 2e-2
+
+    def run(self, module: Module, rewriter: Rewriter) -> None:
+        """Pad each program's weights, and move what reads them without."""
+        mesh = mesh_of(module.mesh)
+        for function in module.programs():
+            _Padding(module, function, mesh, rewriter).run()
+
+
+@dataclass(slots=True)
+class _Padding:
+    """The work on one program.
+
+    Attributes:
+        module: says how weights lie.
+        function: changed in place.
+        mesh: what they have to divide over.
+        rewriter: on whose behalf.
+        takes: padding and reading without it, while it moves; slices and pads in the end.
+        refusals: why reading without padding does not move on.
+    """
+
+    module: Module
+    function: Function
+    mesh: Mesh
+    rewriter: Rewriter
+    takes: Takes = field(init=False)
+    refusals: dict[Op, No] = field(default_factory=dict[Op, No])
+
+    def __post_init__(self) -> None:
+        self.takes = Takes(self.function, self.rewriter)
+
+    def run(self) -> None:
+        """Pad, move, and say it in simpler ops."""
+        known = {op for op in self.function.block if op.name == "take"}
+        prepared = PreparedValues(self.module, self.function, {})
+        for value, layout, dim in list(self._short(prepared)):
+            if self.rewriter.exhausted:
+                return
+            self._pad(value, layout, dim, prepared)
+        self.rewriter.apply_rules(self.function, moves(self.takes, self.refusals, PASSES))
+        self._erase_dead()
+        for op in list(self.function.block):
+            if op.name == "take" and op not in known and not self.rewriter.exhausted:
+                self._simplify(op)
+        self._erase_dead()
+
+    def _short(self, prepared: PreparedValues) -> Iterator[tuple[Value, Sharding, int]]:
+        """What is made of weights and read by the rest of the program, and does not divide."""
+        for value, layout in self._layouts(prepared).items():
+            for dim, axes in enumerate(layout.dims):
+                short = not divides(value.shape[dim], self.mesh.size(axes))
+                if short and _readers(prepared, value):
+                    yield value, layout, dim
+
+    def _layouts(self, prepared: PreparedValues) -> dict[Value, Sharding]:
+        """How weights, and what is made of them alone, are wanted; whether that divides or not."""
+        plan = Plan()
+        for value in self.function.args:
+            if prepared.of_weights(value):
+                plan.pins[value] = asked(self.module.interface[value.name or ""])
+        anything = Mesh(dict.fromkeys(self.mesh.axes, 1))
+        for op in self.function.block:
+            if prepared.of_weights(op.results[0]):
+                for value, found in zip(op.results, carried(op, plan, anything), strict=True):
+                    plan.pins[value] = value.sharding or found
+        return {value: layout for value, layout in plan.pins.items() if not layout.replicated}
+
+    def _pad(self, value: Value, layout: Sharding, dim: int, prepared: PreparedValues) -> None:
+        """The rest of the program reads ``value`` out of a padded one."""
+        size, parts = value.shape[dim], self.mesh.size(layout.dims[dim])
+        readers = _readers(prepared, value)
+        assert isinstance(size, int)
+        part = -(-size // parts)
+        block = gcd(size, part)
+        blocks = size // block
+        zeros = part * parts // block - blocks
+        move = Move((*range(blocks), *[ZERO] * zeros), dim, block)
+        wide = self.takes.take(value, move)
+        wide.sharding = layout
+        # Where it is the result of an op, it lies whole.
+        value.sharding = None
+        back = self.takes.take(wide, move.back(blocks))
+        self.takes.became(back, move, wide)
+        for op in readers:
+            op.set_operands(
+                tuple([back if operand is value else operand for operand in op.operands])
+            )
+        made = [op for op in (wide.op, back.op) if op is not None]
+        name = value.name or "a weight"
+        self.rewriter.note(self.function, f"pad {name}", value.op, made, ((value, back, EQUAL),))
+
+    def _simplify(self, op: Op) -> None:
+        """A take that only adds zeros at the end is a pad; one that leaves out the end, a slice."""
+        move = Move.of(op)
+        assert move is not None
+        kept = sum(block != ZERO for block in move.blocks)
+        if move.blocks != (*range(kept), *[ZERO] * (len(move.blocks) - kept)):
+            return
+        b = self.rewriter.before(self.function, op)
+        b.made = list[Op]()
+        value, size = op.operands[0], kept * move.block
+        if kept < len(move.blocks):
+            high = [0] * value.type.rank
+            high[move.dim] = (len(move.blocks) - kept) * move.block
+            made = b.pad(value, b.literal(0, value.dtype), [0] * len(high), high)
+        else:
+            made = b.slice_dim(value, move.dim, 0, size)
+        self.rewriter.replace(self.function, op, [made], "say-simpler", created=b.made)
+
+    def _erase_dead(self) -> None:
+        """What was moved on has left ops that nobody reads."""
+        for op in reversed(self.function.block):
+            if self.rewriter.exhausted:
+                return
+            if not any(result.users or self.function.returns(result) for result in op.results):
+                self.rewriter.erase(self.function, op)
+
+
+def _readers(prepared: PreparedValues, value: Value) -> list[Op]:
+    """The ops that read a value of weights, and are not made of weights alone."""
+    return [op for op in value.users if not prepared.of_weights(op.results[0])]
+
+
+def _embedding(op: Op, index: int, move: Move, takes: Takes, b: Builder) -> Value | No:
+    """A row that is not there is clamped to the last one, which is no longer the table's last."""
+    table, ids = op.operands
+    if index != 0 or move.dim != 0:
+        return no("it is not the rows of the table", op.operands[index])
+    last = table.shape[0]
+    assert isinstance(last, int)
+    low = b.binary("maximum", ids, b.full(0, ids.type))
+    return b.embedding(taken(op, index), b.binary("minimum", low, b.full(last - 1, ids.type)))
+
+
+# What may read the padding as well.
+PASSES: Mapping[str, Absorb] = {**ABSORBS, "embedding": _embedding}

@@ -1,0 +1,192 @@
+"""Weights that do not divide over the ranks: zeros are added, and no number changes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import passes.pipelines  # noqa: F401
+from graphgen.build import Builder
+from graphgen.eval import NATIVE, evaluate
+from graphgen.ir import WEIGHTS_RANK, Function, Module, Value, sharding
+from graphgen.ir.dtype import f32, s32
+from graphgen.models import build, known_shape, read_model_config
+from passes.core import parse_pipeline, run_pipeline
+from passes.core.clone import clone_module
+from passes.core.fuel import Fuel
+from passes.core.journal import Journal
+from passes.debug import script_for, validate
+from passes.debug.compare import compare
+from passes.debug.runner import Runner
+from passes.pipelines import Buckets, default
+from passes.quantize.quantize_weights import QuantizeWeights
+from passes.quantize.schemes import PER_CHANNEL, PER_TENSOR
+from tests.oracles.gqa import specialized_model
+
+FAMILIES = [
+    *("llama-3.1-8b", "mistral-7b", "qwen2-7b", "gemma-3-1b", "gpt2", "opt-125m"),
+    *("gpt-j-6b", "gpt-neox-20b", "bloom-560m"),
+]
+BUCKETS = Buckets((3,), (8,), (8, 16))
+RANKS = "heads{{tp={tp}}},shard{{tp={tp}}},pad-to-mesh,partition"
+
+
+def mini(name: str, **changes: object) -> Module:
+    return build({**known_shape(name), **changes}, f32, mini=True)
+
+
+@pytest.mark.parametrize("tp", [3, 5])
+@pytest.mark.parametrize("name", FAMILIES)
+def test_every_family_on_ranks_that_divide_nothing(name: str, tp: int):
+    """257 tokens, and intermediate sizes that are powers of two: all is padded, pass by pass."""
+    module = mini(name)
+    verdicts = validate(module, default(BUCKETS, tp=tp), script_for(module))
+    assert [(v.pass_text, v.meaning, v.rounding) for v in verdicts if not v.ok] == []
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_padding_costs_no_collective(name: str):
+    """As many sums as where everything divides, and what leaves is brought together once."""
+    counts: list[Counter[str]] = []
+    # 510 divides over both, as the minis' other sizes do over two.
+    for tp, vocab in ((3, 257), (2, 510)):
+        module = mini(name)
+        if vocab != 257:
+            sizes = read_model_config(known_shape(name)).mini().to_hf()
+            module = build({**sizes, "vocab_size": vocab}, f32)
+        run_pipeline(module, default(BUCKETS, tp=tp))
+        (decode, *_) = [f for f in module.programs() if f.phase == "decode"]
+        collectives = ("all_reduce", "all_gather", "all_to_all", "reduce_scatter")
+        counts.append(Counter(op.name for op in decode.ops if op.name in collectives))
+    assert counts[0] == counts[1]
+    assert counts[0]["all_gather"] == 1
+
+
+@pytest.mark.parametrize("scheme", [PER_CHANNEL, PER_TENSOR])
+@pytest.mark.parametrize("tp", [2, 3])
+@pytest.mark.parametrize("name", ["llama-3.1-8b", "gpt2"])
+def test_quantized_weights_are_padded_after_their_scales_are_known(name: str, tp: int, scheme: str):
+    module = mini(name)
+    passes = default(BUCKETS, tp=tp, quantize=QuantizeWeights(scheme=scheme, skip=()))
+    for seed in range(2):
+        verdicts = validate(module, passes, script_for(module, seed))
+        assert [(v.pass_text, v.meaning, v.rounding) for v in verdicts if not v.ok] == []
+    run_pipeline(module, passes)
+    (decode, *_) = [f for f in module.programs() if f.phase == "decode"]
+    # A table that is read row by row as well, as a tied one is, keeps its type.
+    kind = "f32" if name == "gpt2" else "s8"
+    sizes = [
+        value.shape[0] for value in decode.args if value.shape and value.type.dtype.name == kind
+    ]
+    assert -(-257 // tp) in sizes
+
+
+def one_layer(middle: str, width: int = 10, tp: int = 4) -> Module:
+    """Up, something, down, over weights that do not divide."""
+    module = Module("m", mesh={"tp": tp})
+    function = module.add(Function("f", phase="decode"))
+    with Builder(function, module) as b:
+        x = b.input("x", f32, (3, 8))
+        ids = b.input("ids", s32, (3,))
+        up = b.weight("up", f32, (width, 8))
+        bias = b.weight("bias", f32, (width,))
+        down = b.weight("down", f32, (8, width))
+        h = b.dot(x, up) + b.broadcast_in_dim(bias, (3, width), [1])
+        b.output("y", b.dot(MIDDLES[middle](b, h), down) + b.embedding(up, ids))
+    for name, text in (("up", ("tp", None)), ("bias", ("tp",)), ("down", (None, "tp"))):
+        module.interface[name] = replace(module.interface[name], sharding=sharding(text))
+    return module
+
+
+def softmaxed(b: Builder, x: Value) -> Value:
+    """Padding would take part in the sum, so it is left out."""
+    e = b.unary("exponential", x)
+    return e / b.broadcast_in_dim(b.reduce(e, [1], "add"), x.shape, [0])
+
+
+MIDDLES: Mapping[str, Callable[[Builder, Value], Value]] = {
+    "silu": lambda b, x: b.silu(x),
+    "gelu": lambda b, x: b.gelu(x, "tanh"),
+    "logistic": lambda b, x: b.unary("logistic", x) * 3.0,
+    "relu6": lambda b, x: b.op("clamp", b.literal(0, f32), x, b.literal(6, f32)),
+    "softmax": softmaxed,
+    "log": lambda b, x: b.unary("log", b.unary("abs", x)),
+    "selected": lambda b, x: b.select(b.compare(x, -x, "GT"), x, x * 0.5),
+}
+
+
+@pytest.mark.parametrize("tp", [2, 3, 4, 7, 64])
+@pytest.mark.parametrize("middle", MIDDLES)
+def test_what_stands_between_reads_the_padding_or_does_without(middle: str, tp: int):
+    module = one_layer(middle, tp=tp)
+    verdicts = validate(module, parse_pipeline("pad-to-mesh,partition"), script_for(module))
+    assert [(v.pass_text, v.meaning, v.rounding) for v in verdicts if not v.ok] == []
+    run_pipeline(module, parse_pipeline("pad-to-mesh"))
+    names = [op.name for op in module.function("f").ops]
+    assert ("slice" in names) == (middle in ("softmax", "log") and bool(10 % tp))
+    assert "take" not in names
+
+
+def test_a_row_beyond_the_table_is_the_table_s_last():
+    module = one_layer("silu")
+    padded = clone_module(module)
+    run_pipeline(padded, parse_pipeline("pad-to-mesh"))
+    rng = np.random.default_rng(0)
+    given = {
+        value.name or "": rng.standard_normal(value.type.dims).astype(np.float32)
+        for value in module.function("f").args
+    }
+    # 10 and 11 are rows of zeros in the padded table.
+    for ids in ([-1, 9, 10], [11, 12, 1000]):
+        inputs = {**given, "ids": np.array(ids, np.int32)}
+        wanted = evaluate(module.function("f"), inputs, NATIVE)["y"]
+        np.testing.assert_allclose(
+            evaluate(padded.function("f"), inputs, NATIVE)["y"], wanted, rtol=1e-6
+        )
+
+
+def test_where_everything_divides_nothing_happens():
+    module = one_layer("silu", width=12)
+    journal = Journal()
+    run_pipeline(module, parse_pipeline("pad-to-mesh"), journal=journal)
+    assert journal.applications == []
+
+
+def test_ranks_read_their_own_rows_and_the_last_ones_zeros():
+    module = one_layer("silu")
+    run_pipeline(module, parse_pipeline("pad-to-mesh,partition,lift-weights"))
+    up = np.arange(80, dtype=np.float32).reshape(10, 8) + 1
+    given = {"up": up, "down": up.T.copy(), "bias": up[:, 0]}
+    function = module.function(WEIGHTS_RANK)
+    (name,) = [n for n, value in function.outputs if value.shape == (3, 8)]
+    parts = [
+        evaluate(function, {**given, "rank": np.array([rank], np.int32)})[name] for rank in range(4)
+    ]
+    np.testing.assert_array_equal(np.concatenate(parts), np.pad(up, [(0, 2), (0, 0)]))
+
+
+def test_stopped_half_way_the_numbers_stay():
+    module = one_layer("gelu")
+    script = script_for(module)
+    wanted = Runner(module, script).outcomes()
+    total = Journal()
+    run_pipeline(clone_module(module), parse_pipeline("pad-to-mesh"), journal=total)
+    for fuel in range(len(total.applications)):
+        part = clone_module(module)
+        run_pipeline(part, parse_pipeline("pad-to-mesh"), fuel=Fuel(fuel))
+        assert compare(wanted, Runner(part, script).outcomes()).relative < 1e-9
+
+
+@pytest.mark.parametrize("row", [(3, 4, 4), (3, 71, 71), (5, 12, 12)], ids=str)
+def test_many_heads_that_do_not_divide_lie_over_ranks_of_any_number(row: tuple[int, int, int]):
+    """Multi-head models, whose heads and features both need padding."""
+    tp, q, kv = row
+    module = specialized_model(q, kv)
+    script = script_for(module)
+    wanted = Runner(module, script).outcomes()
+    run_pipeline(module, parse_pipeline(RANKS.format(tp=tp)))
+    assert compare(wanted, Runner(module, script).outcomes()).relative < 1e-9
