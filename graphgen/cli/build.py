@@ -101,6 +101,7 @@ def _split(module: Module, tp: int) -> None:
     from passes.core import run_pipeline
     from passes.heads.place import LayOutHeads
     from passes.sharding.annotate import Shard
+    from passes.sharding.pad_to_mesh import PadToMesh
     from passes.sharding.partition import Partition
     from passes.weights.lift import LiftWeights
 
@@ -109,6 +110,7 @@ def _split(module: Module, tp: int) -> None:
         UnfuseProjections(),
         LayOutHeads(tp=tp),
         Shard(tp=tp),
+        PadToMesh(),
         Partition(),
         LiftWeights(),
     ]

@@ -6,6 +6,7 @@ from graphgen.ir import Module
 from passes.core import Pass
 from passes.core.facts import facts_of
 from passes.pipelines import Buckets, default
+from passes.sharding.pad_to_mesh import PadToMesh
 from passes.sharding.partition import Partition
 from passes.specialize.specialize import Specialize
 
@@ -29,7 +30,7 @@ def remaining(module: Module, target: str = "cpu") -> list[Pass]:
             if "specialized" not in facts:
                 passes.append(item)
             if "partitioned" not in facts:
-                passes.append(Partition())
+                passes += [PadToMesh(), Partition()]
         elif module.level in _FRONT.get(item.name, (module.level,)):
             passes.append(item)
     return passes
