@@ -35,12 +35,15 @@ def test_two_sums_a_layer_and_every_shape_divided():
     run_pipeline(whole, parse_pipeline(SPECIALIZE))
     for function in parts.programs():
         reduces = [op for op in function.ops if op.name == "all_reduce"]
-        assert len(reduces) == 2 * 2
+        assert len(reduces) == 2 * 2 + 1
         assert {op.attrs["replica_groups"] for op in reduces} == {((0, 1),)}
         assert [op.loc.scope for op in reduces] == [
-            f"model.layers.{layer}.{part}"
-            for layer in range(2)
-            for part in ("self_attn.o_proj", "mlp.down_proj")
+            "model",
+            *[
+                f"model.layers.{layer}.{part}"
+                for layer in range(2)
+                for part in ("self_attn.o_proj", "mlp.down_proj")
+            ],
         ]
         assert all("partition" in op.loc.via for op in reduces)
         sizes = shapes(function, "rope", "attention", "kv_update", "cache_read", "silu")

@@ -56,7 +56,9 @@ def test_the_usual_layout_of_a_decoder():
         "mlp.down_proj.weight": "{-,tp}",
     }
     rows = module.interface.values()
-    assert [row.name for row in rows if row.sharding and "layers" not in row.name] == []
+    others = {row.name: row.sharding for row in rows if "layers" not in row.name}
+    split = {name: layout.text for name, layout in others.items() if layout}
+    assert split == {"model.embed_tokens.weight": "{tp,-}", "lm_head.weight": "{tp,-}"}
 
 
 # Rows of the first layer that are split, and how; names are the families' own.
@@ -232,6 +234,8 @@ def test_a_model_means_the_same_however_it_lies(name: str):
     run_pipeline(module, parse_pipeline(SIZES))
     script = script_for(module, seed=1, shuffled=False)
     wanted = Runner(module, script, arithmetic=MEANING).outcomes()
-    run_pipeline(module, parse_pipeline(f"shard{{{LAYOUTS[name]}}},partition{{beam=16}}"))
+    run_pipeline(
+        module, parse_pipeline(f"shard{{{LAYOUTS[name]}}},pad-to-mesh,partition{{beam=16}}")
+    )
     found = Runner(module, script, arithmetic=MEANING).outcomes()
     assert compare(wanted, found).relative <= 1e-9
