@@ -19,6 +19,7 @@ from passes.heads.gather import GatherHeads
 from passes.heads.place import LayOutHeads
 from passes.heads.strategies import AUTO, GATHERED, STRATEGIES
 from passes.legalize.cache_bits import CacheAsBits
+from passes.legalize.f8_formats import F8Formats
 from passes.legalize.integer_products import IntegerProducts
 from passes.legalize.legalize import TARGETS, Legalize
 from passes.legalize.order_interface import OrderInterface
@@ -42,6 +43,8 @@ class Buckets:
 
 
 _SIZES = Buckets()
+# Their only f8e4m3 is the one that ends at 240.
+F8_TO_240 = ("inf2", "trn1", "trn2")
 
 
 @register_pipeline
@@ -123,6 +126,7 @@ def default(
         Canonicalize(),
         UnfuseProjections(),
         *([quantize] if quantize else []),
+        *([F8Formats()] if quantize and target in F8_TO_240 else []),
         Specialize(
             batch=buckets.batch,
             context=buckets.context,

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from graphgen.analysis.liveness import peak_memory
-from graphgen.ir import Function, Module, Op, Role
+from graphgen.ir import Function, Module, Op, Role, Value
 from graphgen.ops import OPS
 from lowering.check.predicates import PREDICATES, Request
 from lowering.check.rewrites import rewrite_of
@@ -101,23 +101,20 @@ def _of_op(function: Function, op: Op, request: Request) -> Iterator[Finding]:
     if severity and opcode not in rules_by_op():
         yield _by_status(function, op, opcode, severity, request)
     for result in op.results:
-        status, note = dtype_status(result.dtype.name, request.target)
-        if status == "error":
-            what = (
-                f"{opcode} gives {result.type.text}: {result.dtype.name} is no type of the device"
-            )
-            yield Finding(
-                "error",
-                "dtype",
-                "",
-                function.name,
-                opcode,
-                repr(op.loc),
-                what,
-                note,
-                "official",
-                "",
-            )
+        yield from _of_type(function, result, opcode, repr(op.loc), request)
+
+
+def _of_type(
+    function: Function, value: Value, opcode: str, where: str, request: Request
+) -> Iterator[Finding]:
+    """An element type the device has not."""
+    status, note = dtype_status(value.dtype.name, request.target)
+    if status == "error":
+        text, kind = value.type.text, value.dtype.name
+        what = f"{opcode} gives {text}: {kind} is no type of the device"
+        yield Finding(
+            "error", "dtype", "", function.name, opcode, where, what, note, "official", ""
+        )  # fmt: skip
 
 
 def _severity(rule: Rule, opcode: str, request: Request) -> str:
@@ -176,6 +173,8 @@ def _of_program(module: Module, function: Function, request: Request) -> Iterato
         for result in op.results:
             if result.type.nbytes > most:
                 yield _program(rule, function, result.type.text, op)
+    for value in function.args:
+        yield from _of_type(function, value, "parameter", value.name or "", request)
     yield from _states(module, function)
     yield from _memory(module, function, request)
 

@@ -93,6 +93,13 @@ def test_a_type_that_is_none_of_the_device():
     assert ids(lines)["dtype"] == "error"
 
 
+@pytest.mark.parametrize("target", ["inf2", "trn1", "trn2", "trn3"])
+def test_an_argument_of_a_type_that_only_some_have(target: str):
+    lines = "arg %x : f8e4m3fn[4]\n%y = convert(%x) dtype=bf16 : bf16[4]"
+    request = Request(target, 1 if target in ("inf2", "trn1") else 2)
+    assert ("dtype" in ids(lines, request)) == (target != "trn3")
+
+
 def test_more_memory_than_a_core_has():
     lines = "arg %x : bf16[4,1073741824]\n%y = negate(%x) : bf16[4,1073741824]"
     assert ids(lines, TRN1) == {"tensor-4gb": "error", "hbm": "error"}

@@ -20,6 +20,7 @@ from lowering.cpu.pjrt import configure
 from lowering.hlo import emit_hlo, read_hlo
 from passes.core import run_pipeline
 from passes.pipelines import Buckets, default
+from passes.quantize.quantize_weights import QuantizeWeights
 from tests.oracles import xla_hlo
 from tests.oracles.hlo_contract import violations
 from tests.oracles.minis import MINIS
@@ -78,6 +79,24 @@ def test_some_of_each_family_keep_the_contract(name: str, tp: int, target: str):
 @pytest.mark.parametrize(("name", "tp", "target"), EVERY)
 def test_every_family_keeps_the_contract(name: str, tp: int, target: str):
     keeps_the_contract(name, tp, target)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("kind", ["int8", "f8e4m3"])
+@pytest.mark.parametrize("name", MINIS[::3])
+def test_quantized_weights_are_of_a_type_the_target_has(name: str, kind: str, target: str):
+    module = build(known_shape(name), dtype("bf16"), mini=True)
+    passes = default(BUCKETS, tp=2, target=target, quantize=QuantizeWeights(dtype=kind))
+    run_pipeline(module, passes)
+    held = {value.dtype.name for f in module.programs() for value in f.args}
+    eight = {"int8": "s8", "f8e4m3": "f8e4m3fn" if target == "trn3" else "f8e4m3"}[kind]
+    assert held & {"s8", "f8e4m3", "f8e4m3fn"} == {eight}
+    request = Request(target, TARGETS[target], sdk_next=True)
+    assert [item for item in check(module, request) if item.severity == "error"] == []
+    for function in module.programs():
+        data = emit_hlo(module, function)
+        assert violations(read(data)) == {}
+        xla_hlo.parsed(data)
 
 
 def call(function: Function, ranks: int) -> list[dict[str, Array]]:

@@ -17,17 +17,20 @@ EXTRA = {
     "gather-heads": ("partition",),
     "pad-cache-rows": ("cache-as-bits",),
     "order-interface": ("lift-weights",),
+    "f8-formats": ("quantize-weights",),
     "outline-layers,inline-calls": ("dce",),
 }
 # Passes for quantized weights alone.
-QUANTIZED = ("quantize-weights", "integer-products")
+QUANTIZED = {"quantize-weights": "int8", "integer-products": "int8", "f8-formats": "f8e4m3"}
 
 
-def every_pass(buckets: Buckets, *, tp: int = 1, quantized: bool = False) -> list[Pass]:
+def every_pass(
+    buckets: Buckets, *, tp: int = 1, quantized: bool = False, dtype: str = "int8"
+) -> list[Pass]:
     """The default pipeline with the other passes in between."""
     passes: list[Pass] = []
     done: set[str] = set()
-    quantize = QuantizeWeights() if quantized else None
+    quantize = QuantizeWeights(dtype=dtype) if quantized else None
     for item in default(buckets, tp=tp, quantize=quantize):
         passes.append(item)
         if item.name not in done:
@@ -39,7 +42,8 @@ def every_pass(buckets: Buckets, *, tp: int = 1, quantized: bool = False) -> lis
 
 def stage(name: str, buckets: Buckets, *, tp: int = 1) -> tuple[list[Pass], Pass]:
     """The passes before the last one called ``name``, and that one."""
-    passes = every_pass(buckets, tp=tp, quantized=name in QUANTIZED)
+    dtype = QUANTIZED.get(name, "int8")
+    passes = every_pass(buckets, tp=tp, quantized=name in QUANTIZED, dtype=dtype)
     at = max(number for number, item in enumerate(passes) if item.name == name)
     return passes[:at], passes[at]
 

@@ -1,0 +1,89 @@
+"""Quantized floats of 8 bits in the format the accelerator has."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from graphgen.ir import Function, Module, Op, tensor
+from graphgen.ir.dtype import f8e4m3, f8e4m3fn, lowest
+from passes.core import Pass, Rewriter, register
+
+
+@register
+@dataclass(frozen=True)
+class F8Formats(Pass):
+    """Numbers quantized to ``f8e4m3fn`` become ``f8e4m3``, which ends at 240 and not at 448.
+
+    inf2, trn1 and trn2 have the second alone (NCC_EVRF051). Up to 240 the two hold the same values
+    in the same bits, and that is as far as ``quantize-weights`` goes, with AWS's own limit. What is
+    quantized to larger values stays.
+
+    Given:
+        module @m level=canonical {
+          input %x : bf16[2,4]
+          weight %w : bf16[6,4]
+          output %y : f32[2,6]
+        }
+
+        func @f phase=decode {
+          arg %x : bf16[2,4]
+          arg %w : bf16[6,4]
+          %q, %s = quantize(%w) dtype=f8e4m3fn dimensions=[1] limit=240.0 : f8e4m3fn[6,4], f32[6]
+          %0 = convert(%q) dtype=bf16 : bf16[6,4]
+          %1 = dot_general(%x, %0) lhs_contracting_dims=[1] rhs_contracting_dims=[1] dtype=f32 : \
+f32[2,6]
+          %2 = broadcast_in_dim(%s) shape=[2,6] dimensions=[1] : f32[2,6]
+          %y = multiply(%1, %2) : f32[2,6]
+          return y = %y
+        }
+
+    Result:
+        module @m level=canonical {
+          input %x : bf16[2,4]
+          weight %w : bf16[6,4]
+          output %y : f32[2,6]
+        }
+
+        func @f phase=decode {
+          arg %x : bf16[2,4]
+          arg %w : bf16[6,4]
+          %q, %s = quantize(%w) dtype=f8e4m3 dimensions=[1] limit=240.0 : f8e4m3[6,4], f32[6]
+          %0 = convert(%q) dtype=bf16 : bf16[6,4]
+          %1 = dot_general(%x, %0) lhs_contracting_dims=[1] rhs_contracting_dims=[1] dtype=f32 : \
+f32[2,6]
+          %2 = broadcast_in_dim(%s) shape=[2,6] dimensions=[1] : f32[2,6]
+          %y = multiply(%1, %2) : f32[2,6]
+          return y = %y
+        }
+    """
+
+    name: ClassVar[str] = "f8-formats"
+    takes: ClassVar[tuple[str, ...]] = ("logical", "canonical", "sharded")
+
+    def run(self, module: Module, rewriter: Rewriter) -> None:
+        """Every quantized tensor that is only widened again."""
+        for function in module.functions.values():
+            for op in function.block:
+                if rewriter.exhausted:
+                    return
+                if op.name == "quantize" and _fits(function, op):
+                    _retype(function, op, rewriter)
+
+
+def _fits(function: Function, op: Op) -> bool:
+    """Whether these are f8e4m3fn up to 240 that nobody but conversions reads."""
+    values = op.results[0]
+    return (
+        values.dtype is f8e4m3fn
+        and op.attrs.number("limit") <= -lowest(f8e4m3)
+        and all(user.name == "convert" for user in values.users)
+        and not function.returns(values)
+    )
+
+
+def _retype(function: Function, op: Op, rewriter: Rewriter) -> None:
+    b = rewriter.before(function, op)
+    made = b.emit("quantize", op.operands, {**op.attrs, "dtype": f8e4m3})
+    op.results[0].type = tensor(f8e4m3, op.results[0].shape)
+    rewriter.replace(function, op, made.results, "the format that ends at 240")
