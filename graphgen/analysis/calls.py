@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from graphgen.ir import Function, Loc, Module, Op, Value, loc
 
 
-def inlined(module: Module, function: Function) -> Function:
+def inlined(
+    module: Module, function: Function, copies: dict[Value, Value] | None = None
+) -> Function:
     """``function`` without calls; itself if it has none.
 
     What is copied out of a body is in the scope of the call, as :func:`within` says, so layers that
@@ -16,11 +18,12 @@ def inlined(module: Module, function: Function) -> Function:
     Args:
         module: has the functions that are called.
         function: well formed, as the verifier leaves it; left as it is.
+        copies: is told what the values of ``function`` have become.
     """
     if not any(op.name == "call" for op in function.block):
         return function
     made = Function(function.name, function.phase, dict(function.dims))
-    mapping: dict[Value, Value] = {}
+    mapping: dict[Value, Value] = {} if copies is None else copies
     for value in function.args:
         mapping[value] = made.block.add_arg(value.type, value.name or "")
         mapping[value].sharding = value.sharding

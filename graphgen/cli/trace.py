@@ -77,5 +77,6 @@ def stablehlo_places(module: Module) -> Mapping[Op, tuple[str, int, str]]:
     found: dict[Op, tuple[str, int, str]] = {}
     for function in module.programs():
         for op, (number, text) in stablehlo_lines(module, function).items():
-            found[op] = (function.name, number, text)
+            # A function that several programs call stands in the text of each.
+            found.setdefault(op, (function.name, number, text))
     return found

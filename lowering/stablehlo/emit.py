@@ -44,13 +44,16 @@ def stablehlo_lines(module: Module, function: Function) -> dict[Op, tuple[int, s
 
     The text is without its location; raises what :func:`emit_stablehlo` raises.
     """
-    names = _names(function)
-    first = len("\n".join(_opening(module, function, names)).splitlines()) + 1
+    number = len("\n".join(_opening(module, function, _names(function))).splitlines()) + 1
     found: dict[Op, tuple[int, str]] = {}
-    for op in function.block:
-        text = _op(op, names, None)
-        found[op] = (first, text.strip())
-        first += text.count("\n") + 1
+    for each in (function, *_callees(module, function)):
+        names = _names(each)
+        for op in each.block:
+            text = _op(op, names, None)
+            found[op] = (number, text.strip())
+            number += text.count("\n") + 1
+        # What is returned, a brace, and the head of the next function.
+        number += 3
     return found
 
 

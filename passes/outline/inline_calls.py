@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from graphgen.analysis import inlined
-from graphgen.ir import Function, Module
+from graphgen.ir import Function, Module, Value
 from passes.core import Pass, Rewriter, register
 
 
@@ -61,7 +61,9 @@ class InlineCalls(Pass):
         for function in module.programs():
             if _called(function) and not rewriter.exhausted:
                 rewriter.note(function, "inline")
-                plain = inlined(module, function)
+                copies: dict[Value, Value] = {}
+                plain = inlined(module, function, copies)
+                rewriter.copied(copies)
                 function.block, function.outputs = plain.block, plain.outputs
         left = {name for function in module.programs() for name in _called(function)}
         if not left:

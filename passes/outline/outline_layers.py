@@ -10,6 +10,7 @@ from graphgen.analysis.calls import outside
 from graphgen.ir import Function, Module, Op, Value, loc
 from graphgen.ops import make_attrs
 from passes.core import Pass, Rewriter, register
+from passes.core.relation import EQUAL
 from passes.outline.layers import Key, Layer, find_layers, portable
 
 
@@ -93,6 +94,8 @@ class _Outliner:
     # Where things stand: each op's place in the list, and where a value can be read from.
     places: dict[Op, int] = field(default_factory=dict[Op, int])
     ready: dict[Value, float] = field(default_factory=dict[Value, float])
+    # The ops of each body, in the order of the ops of its layers.
+    copies: dict[Key, list[Op]] = field(default_factory=dict[Key, list[Op]])
     # What a value of an outlined layer has become.
     now: dict[Value, Value] = field(default_factory=dict[Value, Value])
 
@@ -147,7 +150,11 @@ class _Outliner:
             self.function.block.append(call)
         else:
             self.function.block.insert_before(call, anchor)
-        self.rewriter.note(self.function, "outline", first)
+        related = zip(layer.outputs, call.results, strict=True)
+        pairs = tuple((old, new, EQUAL) for old, new in related)
+        self.rewriter.note(self.function, "outline", first, [call], pairs)
+        for op, copy in zip(layer.ops, self.copies[layer.key], strict=True):
+            self.rewriter.copied(dict(zip(op.results, copy.results, strict=True)))
         for old, new in zip(layer.outputs, call.results, strict=True):
             new.sharding = old.sharding
             self.function.replace_uses(old, new)
@@ -161,7 +168,7 @@ class _Outliner:
             taken = self.module.functions.keys() | {body.name for body in self.bodies.values()}
             found = Function(_unused(layer.scope.rpartition(".")[0] or "layer", taken))
             self.bodies[layer.key] = found
-            _fill(found, layer, constants, self.rewriter.pass_name)
+            self.copies[layer.key] = _fill(found, layer, constants, self.rewriter.pass_name)
         return found
 
 
@@ -178,13 +185,13 @@ def _unused(base: str, taken: set[str]) -> str:
     return name
 
 
-def _fill(body: Function, layer: Layer, constants: dict[Value, Key], via: str) -> None:
-    """Copy the layer's ops, and the constants they read, into ``body``."""
+def _fill(body: Function, layer: Layer, constants: dict[Value, Key], via: str) -> list[Op]:
+    """Copy the layer's ops, and the constants they read, into ``body``; the copies of the ops."""
     mapping: dict[Value, Value] = {}
     for index, value in enumerate(layer.inputs):
         mapping[value] = body.block.add_arg(value.type, str(index))
 
-    def copy(op: Op) -> None:
+    def copy(op: Op) -> Op:
         for value in op.operands:
             if value in constants and value not in mapping and value.op is not None:
                 copy(value.op)
@@ -198,7 +205,8 @@ def _fill(body: Function, layer: Layer, constants: dict[Value, Key], via: str) -
         )
         body.block.append(made)
         mapping.update(zip(op.results, made.results, strict=True))
+        return made
 
-    for op in layer.ops:
-        copy(op)
+    copies = [copy(op) for op in layer.ops]
     body.outputs = [(str(index), mapping[value]) for index, value in enumerate(layer.outputs)]
+    return copies

@@ -150,3 +150,21 @@ def test_a_name_that_is_not_there_or_is_there_twice():
     with pytest.raises(GraphgenError, match="%5 is in @prefill and @decode") as twice:
         find_value(recording.start, "5")
     assert twice.value.help == "choose one: --program prefill"
+
+
+def test_into_a_layer_that_is_outlined_and_out_again():
+    recording = mini("default,outline-layers")
+    value = find_value(recording.start, "%5", "decode")
+    found = forward(recording, value)
+    places = recording.end.places()
+    homes = {places[now][0] for now in found.now}
+    assert len(homes) == 1
+    assert not homes & {"decode.b1.c8"}
+    back = backward(recording, found.now[0])
+    # Both layers share the body.
+    texts = [text for home, text in back.origins if home == "decode"]
+    assert ["q_proj" in text for text in texts] == [True, True]
+    both = mini("default,outline-layers,inline-calls")
+    again = forward(both, find_value(both.start, "%2", "decode"))
+    places = both.end.places()
+    assert {places[now][0] for now in [*again.now, *again.inside]} == {"decode.b1.c8"}
