@@ -91,7 +91,7 @@ def run(
     if save is not None:
         check_output(save)
     module, function = _bound(read_module(file), program, dims)
-    on = _backend(function, on)
+    on = _backend(module, on)
     if on == "cpu":
         module, function = _for_cpu(module, function)
     given, own = _inputs(module, function, inputs, seed, per_rank=per_rank)
@@ -148,11 +148,18 @@ def _verify(module: Module, sizes: Mapping[str, int]) -> None:
         raise
 
 
-def _backend(function: Function, on: Literal["auto", "numpy", "cpu"]) -> Literal["numpy", "cpu"]:
+def _backend(module: Module, on: Literal["auto", "numpy", "cpu"]) -> Literal["numpy", "cpu"]:
     """Where to run: what only XLA knows runs there, unless told otherwise."""
     if on != "auto":
         return on
-    codes = sorted({op.attrs.text("opcode") for op in function.block if op.name == "hlo.opaque"})
+    codes = sorted(
+        {
+            op.attrs.text("opcode")
+            for function in module.functions.values()
+            for op in function.block
+            if op.name == "hlo.opaque"
+        }
+    )
     if codes:
         note(f"compiling with XLA, which knows {', '.join(codes)}")
     return "cpu" if codes else "numpy"

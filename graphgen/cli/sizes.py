@@ -40,8 +40,8 @@ def default_sizes(given: Mapping[str, int]) -> dict[str, int]:
 def alone(module: Module, function: Function) -> Module:
     """The module with this function and what it takes to run it: a new one, the same functions.
 
-    Kept are the functions that prepare the weights it reads, the interface rows all these name, and
-    the functions that pack and unpack those rows.
+    Kept are the functions that it calls and those that prepare the weights it reads, the interface
+    rows all these name, and the functions that pack and unpack those rows.
     """
     kept = {function.name: function}
     read = {value.name for value in function.args}
@@ -54,8 +54,20 @@ def alone(module: Module, function: Function) -> Module:
     names |= {name for f in kept.values() for name, _ in f.outputs}
     rows = {name: row for name, row in module.interface.items() if name in names}
     packs = {name for row in rows.values() for name in (row.pack, row.unpack) if name}
-    functions = {n: f for n, f in module.functions.items() if n in kept or n in packs}
+    called = _called(module, [*kept, *packs])
+    functions = {n: f for n, f in module.functions.items() if n in kept or n in packs | called}
     return Module(module.name, module.level, module.mesh, functions, rows, module.meta)
+
+
+def _called(module: Module, names: list[str]) -> set[str]:
+    """The functions that these call, and so on."""
+    found: set[str] = set()
+    while names:
+        for op in module.function(names.pop()).block:
+            if op.name == "call" and op.attrs.text("to_apply") not in found:
+                found.add(op.attrs.text("to_apply"))
+                names.append(op.attrs.text("to_apply"))
+    return found
 
 
 def check_sizes(module: Module, function: Function, sizes: Mapping[str, int]) -> None:

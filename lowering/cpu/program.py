@@ -85,8 +85,9 @@ def compile_program(module: Module, function: Function) -> CpuProgram:
 
     One with instructions that have no op here, which only HLO can say, goes to XLA as HLO.
     """
-    if any(op.name == "hlo.opaque" for op in function.block):
-        for op in function.block:
+    every = [op for item in module.functions.values() for op in item.block]
+    if any(op.name == "hlo.opaque" for op in every):
+        for op in every:
             if op.name == "custom_call" and op.attrs.text("target").startswith("AwsNeuron"):
                 what = f"custom_call {op.attrs['target']} cannot be run here"
                 raise GraphgenError("GG0403", what, where=repr(op.loc))

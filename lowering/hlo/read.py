@@ -21,12 +21,12 @@ PHASE = "main"
 def read_hlo(source: Source, name: str = "<bytes>") -> Module:
     """The module of an HLO protobuf of any vintage.
 
-    The entry computation becomes the one program. A parameter keeps the name it has for the
-    runtime (``neff_input_names``), else its own; one that an output aliases is a state, and the
-    output takes its name. Copies are left out, and what else our ops do not carry is counted in
-    ``meta``. What is not modelled becomes ``hlo.opaque``; ``meta`` says what and why. Elements of
-    constants stay in ``source``. The level is ``logical``, or ``sharded`` where ranks talk to each
-    other.
+    The entry computation becomes the one program, those that it calls functions. A parameter keeps
+    the name it has for the runtime (``neff_input_names``), else its own; one that an output aliases
+    is a state, and the output takes its name. Copies are left out, and what else our ops do not
+    carry is counted in ``meta``. What is not modelled becomes ``hlo.opaque``; ``meta`` says what
+    and why. Elements of constants stay in ``source``. The level is ``logical``, or ``sharded``
+    where ranks talk to each other.
 
     Args:
         source: an HloModuleProto, HloProto or HloSnapshot.
@@ -48,11 +48,13 @@ def _read(hlo: HloModule) -> Module:
     by_id = {item.id: item for item in hlo.computations}
     file = File(hlo, Locations(hlo.message), by_id)
     module = Module(free_name(hlo.name or "module", set()))
-    function = module.add(Function(free_name(hlo.entry.name or "main", set()), PHASE))
+    function = Function(free_name(hlo.entry.name or "main", file.names), PHASE)
     reader = FunctionReader(file, hlo.entry, function)
     results = leaves(reader.read())
-    _Interface(file, module, reader, results).fill()
-    ranks = _ranks(function)
+    for item in (*file.functions.values(), function):
+        module.add(item)
+    ranks = max(map(_ranks, module.functions.values()))
+    _Interface(file, module, reader, results, ranks).fill()
     if ranks:
         module.mesh["replica"] = ranks
     module.level = "sharded" if ranks else "logical"
@@ -93,13 +95,19 @@ class _Interface:
     """Names arguments and outputs, and enters them into the table."""
 
     def __init__(
-        self, file: File, module: Module, reader: FunctionReader, results: list[Value]
+        self,
+        file: File,
+        module: Module,
+        reader: FunctionReader,
+        results: list[Value],
+        ranks: int,
     ) -> None:
         self.file = file
         self.module = module
         self.reader = reader
         self.function = reader.function
         self.results = results
+        self.ranks = ranks
         self.states = self._states()
 
     def _states(self) -> dict[Value, int]:
@@ -177,10 +185,9 @@ class _Interface:
 
     def _rows(self) -> None:
         rows = self.module.interface
-        ranks = _ranks(self.function)
         for value in self.function.args:
             name = value.name or ""
-            if name == RANK and value.type is tensor(s32, (1,)) and ranks > 1:
+            if name == RANK and value.type is tensor(s32, (1,)) and self.ranks > 1:
                 continue
             role = Role.STATE if value in self.states else Role.INPUT
             rows[name] = entry(role, name, value.type)

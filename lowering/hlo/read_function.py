@@ -16,7 +16,7 @@ from lowering.hlo.computation import INPUT_NAMES, OUTPUT_NAMES
 from lowering.hlo.fields import InstructionField
 from lowering.hlo.module import Computation, HloModule, frontend_attributes
 from lowering.hlo.read_metadata import Locations
-from lowering.hlo.read_opaque import read_custom_call, read_opaque
+from lowering.hlo.read_opaque import read_custom_call, read_opaque, tree_of
 from lowering.hlo.read_ops import READ, To, Tree, UnmodelledError
 from lowering.hlo.regions import pack
 from lowering.hlo.shape import Shape, read_shape
@@ -38,6 +38,8 @@ DROPPED = {
 }
 
 # Of these not even an instruction that is kept whole keeps anything.
+# Calls inside of calls.
+MOST_CALLS = 100
 NEVER_KEPT = (InstructionField.CONTROL_PREDECESSOR_IDS,)
 KNOWN_FIELDS = frozenset(
     value for value in vars(InstructionField).values() if isinstance(value, int)
@@ -60,6 +62,9 @@ class File:
         bodies: what the reductions' computations do, as far as known.
         opaque: how often what was not modelled.
         regions: computations, packed, that opaque instructions call.
+        functions: those that calls run, callees first.
+        names: of functions.
+        reading: the computations that are being read, each called by the one before.
     """
 
     module: HloModule
@@ -69,10 +74,30 @@ class File:
     bodies: dict[int, str] = field(default_factory=dict[int, str])
     opaque: dict[str, int] = field(default_factory=dict[str, int])
     regions: dict[int, str] = field(default_factory=dict[int, str])
+    functions: dict[int, Function] = field(default_factory=dict[int, Function])
+    names: set[str] = field(default_factory=set[str])
+    reading: list[int] = field(default_factory=list[int])
 
     def drop(self, what: str) -> None:
         """Count something left out."""
         self.dropped[what] = self.dropped.get(what, 0) + 1
+
+    def function(self, number: int) -> Function:
+        """A computation that is called, as a function; read when it is first asked for."""
+        found = self.functions.get(number)
+        if found is None:
+            computation = self.by_id.get(number)
+            if computation is None:
+                raise GraphgenError("GG0202", f"it calls computation {number}, which is not there")
+            if number in self.reading or len(self.reading) > MOST_CALLS:
+                raise GraphgenError("GG0801", f"%{computation.name} calls itself, or nearly so")
+            self.reading.append(number)
+            made = Function(free_name(computation.name or "called", self.names))
+            given = leaves(FunctionReader(self, computation, made).read())
+            made.outputs = [(str(index), value) for index, value in enumerate(given)]
+            self.reading.pop()
+            found = self.functions[number] = made
+        return found
 
     def keep(self, what: str) -> None:
         """Count an instruction that is kept as it is."""
@@ -225,6 +250,9 @@ class FunctionReader:
         try:
             if code == "custom-call":
                 tree = read_custom_call(self, instruction, operands, shape)
+            elif code == "call":
+                _check_fields(instruction)
+                tree = self._call(instruction, operands, shape)
             else:
                 _check_fields(instruction)
                 read = READ.get(code, _no_op)
@@ -239,6 +267,18 @@ class FunctionReader:
             tree, whole = self._opaque(code, instruction, operands, shape, str(reason)), True
         self._notes(instruction, shape, whole=whole)
         return tree
+
+    def _call(self, instruction: Message, operands: list[Tree], shape: Shape) -> Tree:
+        called = instruction.integers(InstructionField.CALLED_IDS)
+        if len(called) != 1 or instruction.boolean(InstructionField.IS_COMPOSITE):
+            raise UnmodelledError("it is no call of one computation")
+        function = self.file.function(called[0])
+        flat = leaves(tuple(operands))
+        takes = [value.type for value in function.args]
+        gives = [value.type for _, value in function.outputs]
+        if takes != [value.type for value in flat] or gives != [leaf.type for leaf in shape.leaves]:
+            raise ContradictionError(f"it does not fit %{function.name}")
+        return tree_of(shape, [*self.emit_stated("call", flat, shape, to_apply=function.name)])
 
     def _opaque(
         self, code: str, instruction: Message, operands: list[Tree], shape: Shape, reason: str

@@ -69,7 +69,7 @@ def read_opaque(to: To, i: Message, operands: Sequence[Tree], shape: Shape) -> T
         form=_form(operands, shape),
         regions=",".join([to.region(number) for number in i.integers(_F.CALLED_IDS)]),
     )
-    return _tree(shape, list(made))
+    return tree_of(shape, list(made))
 
 
 def _own(i: Message, without: frozenset[int] = frozenset()) -> tuple[str, str]:
@@ -112,8 +112,8 @@ def _shape_form(shape: Shape) -> str:
     return f"({''.join(map(_shape_form, shape.members))})" if shape.is_tuple else "x"
 
 
-def _tree(shape: Shape, made: list[Value]) -> Tree:
+def tree_of(shape: Shape, made: list[Value]) -> Tree:
     """The values as the tuple that the shape is; they are used up from the left."""
     if not shape.is_tuple:
         return made.pop(0)
-    return tuple([_tree(member, made) for member in shape.members])
+    return tuple([tree_of(member, made) for member in shape.members])

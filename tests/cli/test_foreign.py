@@ -105,3 +105,16 @@ def test_ops_of_nobody_are_still_named(tmp_path: Path):
     assert error("inspect", path).startswith(
         "error[GG0103]: stablehlo.frobnicate is not modelled\n"
     )
+
+
+def test_a_program_that_calls_functions_runs_as_before(mini: Path, tmp_path: Path):
+    flat, outlined, proto = (tmp_path / name for name in ("flat.gg", "outlined.gg", "outlined.pb"))
+    pipeline = "specialize{batch=[1],context=[8],tokens=[8]},legalize,cse,dce"
+    done("opt", mini, "-p", pipeline, "-o", flat)
+    done("opt", flat, "-p", "outline-layers", "-o", outlined)
+    done("lower", outlined, "--program", "decode.b1.c8", "--to", "hlo", "-o", proto)
+    before = facts("run", flat, "--program", "decode.b1.c8")
+    after = facts("run", outlined, "--program", "decode.b1.c8")
+    assert before["outputs"] == after["outputs"]
+    assert len(facts("run", proto)["outputs"]) == len(after["outputs"])
+    assert done("diff", flat, proto, "--program", "decode.b1.c8").stdout.startswith("equal: ")
