@@ -45,7 +45,14 @@ Model = Annotated[
 Prompts = Annotated[
     list[str] | None, typer.Option("--prompt", help="What to answer; give it several times.")
 ]
-Chat = Annotated[bool, typer.Option("--chat", help="Put each prompt into the chat template.")]
+Chat = Annotated[
+    bool,
+    typer.Option(
+        "--chat",
+        help="Put each prompt into the chat template; without a prompt: a conversation, "
+        "typed or from standard input, a message a line.",
+    ),
+]
 NewTokens = Annotated[
     int, typer.Option("--max-new-tokens", min=1, help="Most tokens an answer gets.")
 ]
@@ -102,11 +109,14 @@ def generate(
 ) -> None:
     """Answer prompts with a model.
 
-    A single answer is streamed to standard output; several are written when all are done.
+    A single answer is streamed to standard output; several are written when all are done. In a
+    conversation each answer is streamed, and what was said before is kept; with --json each is a
+    JSON object on a line.
 
     \b
     Examples:
       graphgen generate smollm2 --chat --prompt "What is gravity?"
+      graphgen generate smollm2 --chat
       graphgen generate model.gguf --prompt "1, 2, 3," --prompt "a, b, c," --json
       graphgen generate smollm2 --dtype bf16 --artifact smollm2.art --prompt "Hello"
       graphgen generate smollm2 --quantized --quantization-type per_channel_symmetric --prompt "Hi"
@@ -124,9 +134,20 @@ def generate(
         quantized, quantization_type, quantization_dtype, modules_to_not_convert
     )
     options = Options(dtype, None, max_len, tp, artifact, weights, quantize)
-    texts = [text for text in prompt or [] for _ in range(num_return_sequences)]
+    texts = _repeated(prompt or [], chat, num_return_sequences)
     asked = _Asked(texts, chat, max_new_tokens, ignore_eos, choose)
     _run(model, options, asked, as_json=as_json, summary=summary)
+
+
+def _repeated(prompts: list[str], chat: bool, sequences: int) -> list[str]:
+    """Each prompt as often as it is to be answered; none for a conversation (GG0705)."""
+    if chat and not prompts and sequences > 1:
+        raise GraphgenError(
+            "GG0705",
+            "--num-return-sequences has no meaning in a conversation",
+            help="give the message with --prompt",
+        )
+    return [text for text in prompts for _ in range(sequences)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +160,16 @@ class _Asked:
     ignore_eos: bool
     sampling: Sampling
 
+    @property
+    def talk(self) -> bool:
+        """Whether the messages come one by one."""
+        return self.chat and not self.texts
+
+
+# What the programs of a conversation are made for: room for most of the next power of two, and a
+# first message that shows whether there is a template.
+_ROOM, _GREETING = 1536, ["Hello"]
+
 
 def _run(model: str, options: Options, asked: _Asked, *, as_json: bool, summary: bool) -> None:
     """Open the model, answer, and tell what it took where that is asked for."""
@@ -150,15 +181,21 @@ def _run(model: str, options: Options, asked: _Asked, *, as_json: bool, summary:
     engine, prompts = open_engine(
         model,
         options,
-        lambda tokenizer: _encode(tokenizer, asked.texts, asked.chat),
-        asked.new_tokens,
+        lambda tokenizer: _encode(tokenizer, _GREETING if asked.talk else asked.texts, asked.chat),
+        _ROOM if asked.talk else asked.new_tokens,
         progress,
     )
     ends = frozenset[int]() if asked.ignore_eos else engine.tokenizer.eos_ids
     note_remarks(engine.model.reports)
     request = Request(asked.new_tokens, ends, sampling=asked.sampling)
-    result = _answer(engine, asked.texts, prompts, request, as_json)
-    if summary:
+    if asked.talk:
+        from graphgen.cli.chat import talk
+        from runtime.conversation import Conversation
+
+        result = talk(Conversation(engine, request), as_json=as_json)
+    else:
+        result = _answer(engine, asked.texts, prompts, request, as_json)
+    if summary and result is not None:
         from graphgen.cli.generate_summary import write_summary
 
         write_summary(engine, result, progress)
@@ -221,7 +258,7 @@ def _write_answers(engine: Engine, texts: list[str], result: Result) -> None:
         write_stdout(f"> {text}\n{engine.tokenizer.decode(completion.tokens)}\n\n")
 
 
-def describe(engine: Engine, prompts: list[list[int]], result: Result) -> Json:
+def describe(engine: Engine, prompts: list[list[int]], result: Result) -> dict[str, Json]:
     """The result as JSON: ``outputs`` and ``timings``."""
     outputs: list[Json] = [
         {
