@@ -72,7 +72,7 @@ def _text(found: Explanation, most: int) -> str:
     lines = [f"{found.pass_name}: {len(found.applications)} rewrites here"]
     for item in found.applications[:most]:
         lines.append(f"  #{item.number} {item.rule}: {item.root}")
-        lines.append(f"      --> @{item.function} {item.loc!r}")
+        lines.append(f"      --> @{item.function} {item.loc!r}, by the rule at {item.source}")
     if len(found.applications) > most:
         lines.append(f"  ... and {len(found.applications) - most} more (--most)")
     if not found.applications and not found.reasons:
@@ -100,6 +100,7 @@ def _json(found: Explanation) -> Json:
                 "function": item.function,
                 "op": item.root,
                 "where": repr(item.loc),
+                "rule_at": item.source,
             }
             for item in found.applications
         ],
