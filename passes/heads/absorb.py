@@ -7,7 +7,7 @@ the heads, with zeros for those that nobody asked for.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from graphgen.build import Builder
 from graphgen.ir import Op, Value
@@ -16,7 +16,8 @@ from passes.heads.commute import BINARY, UNARY, respread, result_dims, same_for_
 from passes.heads.takes import Move, Takes
 
 # (the op, which operand is a take, what take, where takes are made, where the new op goes)
-Absorb = Callable[[Op, int, Move, Takes, Builder], Value | No]
+# -> the result, or all of them
+Absorb = Callable[[Op, int, Move, Takes, Builder], Value | Sequence[Value] | No]
 
 
 def taken(op: Op, index: int) -> Value:

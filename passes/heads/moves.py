@@ -47,7 +47,7 @@ def moves(
                 if isinstance(found, No):
                     refusals[value.op] = found
                     return found
-                return [found]
+                return [found] if isinstance(found, Value) else found
         return No("it reads no heads that are laid out")
 
     return take_before, take_behind

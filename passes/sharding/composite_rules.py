@@ -17,7 +17,7 @@ _ROPE = Notation(("b s h D", "b s .", "b s ."), ("b s h D",))
 _MASK = Notation(("b s", "b"), ("b s C",))
 _DISTANCE = Notation(("b s",), ("b s C",))
 _ATTENTION = Notation(("b s kg D", "b C k D", "b C k D", "b s C", "kg", "b s C"), ("b s kg D",))
-_TOP_K = Notation(("* E",), ("* K", "* K"))
+_TOP_K = Notation(("* v",), ("* K", "* K"), formed="v")
 _LAST_TOKEN = Notation(("b S e", "b S", "b"), ("b e",))
 # A cache's rows that are cut are told apart by their number; a row in place goes with its caller's.
 _READ = Notation(("R . k d", "b"), ("b C k d",))

@@ -109,8 +109,24 @@ def _rows(here: Here, op: Op, operands: Sequence[Value], axes: Axes) -> Sequence
     return b.emit(op.name, parts, dict(op.attrs)).results
 
 
+def _top_k(here: Here, op: Op, operands: Sequence[Value], axes: Axes) -> Sequence[Value]:
+    """The largest of each part, and of those the largest; of equal ones the first part's."""
+    b, (x,) = here.b, operands
+    k, last, size = op.attrs.integer("k"), x.type.rank - 1, x.shape[-1]
+    assert isinstance(size, int)
+    values, places = b.top_k(x, min(k, size))
+    start = b.binary("multiply", here.place(axes), size)
+    places = b.binary("add", places, b.broadcast_in_dim(start, places.shape, []))
+    groups = here.mesh.groups(axes)
+    found = [b.all_gather(value, groups, last) for value in (values, places)]
+    # Places grow from part to part, and a stable sort leaves equal elements in their order.
+    ordered = b.sort(found, last, descending=True)
+    return [b.slice_dim(value, last, 0, k) for value in ordered]
+
+
 FORMS: Mapping[str, Form] = {
     "embedding": _embedding,
     "kv_update": _rows,
     "cache_read": _rows,
+    "top_k": _top_k,
 }

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import gcd
+from math import gcd, inf
 from typing import ClassVar
 
 from graphgen.build import Builder
 from graphgen.ir import Function, Module, Op, Sharding, Value
+from graphgen.ir.dtype import lowest, s32
 from passes.core import No, Pass, Rewriter, no, register
 from passes.core.relation import EQUAL
 from passes.fusion.prepared import PreparedValues
@@ -215,5 +216,21 @@ def _embedding(op: Op, index: int, move: Move, takes: Takes, b: Builder) -> Valu
     return b.embedding(taken(op, index), b.binary("minimum", low, b.full(last - 1, ids.type)))
 
 
+def _top_k(
+    op: Op, index: int, move: Move, takes: Takes, b: Builder
+) -> Value | Sequence[Value] | No:
+    """The padding is smaller than all else, and comes last among equals."""
+    source, last = taken(op, index), op.operands[0].type.rank - 1
+    size = op.operands[0].shape[-1]
+    assert isinstance(size, int)
+    if move.dim != last:
+        kept = b.top_k(source, op.attrs.integer("k"))
+        return [takes.take(value, move) for value in kept]
+    places = b.iota(s32, source.shape, last)
+    there = b.compare(places, b.full(size, places.type), "LT")
+    small = -inf if source.dtype.is_float else lowest(source.dtype)
+    return b.top_k(b.select(there, source, b.full(small, source.type)), op.attrs.integer("k"))
+
+
 # What may read the padding as well.
-PASSES: Mapping[str, Absorb] = {**ABSORBS, "embedding": _embedding}
+PASSES: Mapping[str, Absorb] = {**ABSORBS, "embedding": _embedding, "top_k": _top_k}

@@ -11,10 +11,11 @@ import pytest
 
 import passes.pipelines  # noqa: F401
 from graphgen.build import Builder
-from graphgen.eval import NATIVE, evaluate
+from graphgen.eval import NATIVE, evaluate, evaluate_ranks
 from graphgen.ir import WEIGHTS_RANK, Function, Module, Value, sharding
 from graphgen.ir.dtype import f32, s32
 from graphgen.models import build, known_shape, read_model_config
+from graphgen.text import parse
 from passes.core import parse_pipeline, run_pipeline
 from passes.core.clone import clone_module
 from passes.core.fuel import Fuel
@@ -190,3 +191,49 @@ def test_many_heads_that_do_not_divide_lie_over_ranks_of_any_number(row: tuple[i
     wanted = Runner(module, script).outcomes()
     run_pipeline(module, parse_pipeline(RANKS.format(tp=tp)))
     assert compare(wanted, Runner(module, script).outcomes()).relative < 1e-9
+
+
+CHOOSING = """\
+module @m level=canonical mesh=tp:{tp} {{
+  input %x : f32[4,3]
+  weight %table : f32[11,3] sharding={{tp,-}}
+  output %best : f32[4,{k}]
+  output %at : s32[4,{k}]
+}}
+
+func @f phase=decode {{
+  arg %x : f32[4,3]
+  arg %table : f32[11,3]
+  %y = dot_general(%x, %table) lhs_contracting_dims=[1] rhs_contracting_dims=[1] dtype=f32 : \
+f32[4,11]
+  %best, %at = top_k(%y) k={k} : f32[4,{k}], s32[4,{k}]
+  return best = %best
+  return at = %at
+}}
+"""
+
+
+@pytest.mark.parametrize("k", [1, 3, 11])
+@pytest.mark.parametrize("tp", [2, 3, 4, 8])
+def test_the_largest_are_found_without_bringing_all_together(tp: int, k: int):
+    module = parse(CHOOSING.format(tp=tp, k=k))
+    whole = clone_module(module).function("f")
+    run_pipeline(module, parse_pipeline("pad-to-mesh,partition"))
+    function = module.function("f")
+    gathered = [op.operands[0].shape for op in function.ops if op.name == "all_gather"]
+    part = -(-11 // tp)
+    assert gathered == [(4, min(k, part))] * 2
+    rng = np.random.default_rng(tp)
+    # Small integers: equal logits everywhere, also all of them, all negative, and none finite.
+    table = rng.integers(-1, 2, (11, 3)).astype(np.float32)
+    x = np.array([[1, 0, 0], [0, 0, 0], [1, 1, -1], [-1, -1, -1]], np.float32)
+    for given in (
+        {"x": x, "table": table},
+        {"x": x, "table": -np.abs(table) - 1},
+        {"x": np.where(x == 1, -np.inf, -1).astype(np.float32), "table": np.abs(table) + 1},
+    ):
+        wanted = evaluate(whole, given, NATIVE)
+        ranks = [{**given, "rank": np.array([rank], np.int32)} for rank in range(tp)]
+        for out in evaluate_ranks(function, ranks):
+            np.testing.assert_array_equal(out["best"], wanted["best"])
+            np.testing.assert_array_equal(out["at"], wanted["at"])

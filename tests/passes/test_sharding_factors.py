@@ -80,6 +80,7 @@ DIVIDED = [
     ("f32[8,4] f32[1,4] s32[] s32[]", "dynamic_update_slice(%x, %w, %v, %u)", "{-,tp} {-,tp} {} {}", "{-,tp}"),
     ("f32[8,4] s32[8,4]", "sort(%x, %w) dimension=1", "{tp,-} {tp,-}", "{tp,-} {tp,-}"),
     (MATRIX, "top_k(%x) k=2", "{tp,-}", "{tp,-} {tp,-}"),
+    (MATRIX, "top_k(%x) k=3", "{-,tp}", "{-,-} {-,-}"),
     (MATRIX, "reverse(%x) dimensions=[0]", "{-,tp}", "{-,tp}"),
     ("", "iota() dtype=s32 shape=[2,8] dimension=0", "", "{-,tp}"),
     ("f32[8,4] s32[2,3]", "embedding(%x, %w)", "{-,tp} {-,-}", "{-,-,tp}"),
@@ -132,7 +133,6 @@ REFUSED = [
     (MATRIX, "slice(%x) start_indices=[0,0] limit_indices=[8,2]", "{-,tp}"),
     (MATRIX, "reduce(%x) dimensions=[0] kind=maximum", "{-,-+tp}"),
     (MATRIX, "sort(%x) dimension=1", "{-,tp}"),
-    (MATRIX, "top_k(%x) k=2", "{-,tp}"),
     (MATRIX, "quantize(%x) dtype=s8 dimensions=[1] limit=127.0", "{-,tp}"),
     ("", "constant() value=f32[](1.0)", "{tp}"),
 ]  # fmt: skip
