@@ -85,7 +85,7 @@ def test_evaluating_binds_the_sizes(module: gg.Module):
     x = np.arange(8).reshape(2, 4) / 4
     wanted = np.tanh(x * x) + 1
     for found in (module.evaluate(x=x), module.function("f").evaluate({"x": x.tolist()})):
-        np.testing.assert_allclose(found["y"], wanted, rtol=1e-6)
+        np.testing.assert_allclose(np.asarray(found["y"]), wanted, rtol=1e-6)
     assert module.function("f").block.args[0].type.text == "f32[B,4]"
 
 

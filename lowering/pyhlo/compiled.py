@@ -1,0 +1,118 @@
+"""From a PyHLO function to a module, and to the HLO that neuronx-cc takes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from graphgen.errors import GraphgenError
+from graphgen.ir import MAIN, Function, Module, Role, Value, entry
+from graphgen.ops import verify
+from lowering.hlo import emit_hlo
+from lowering.pyhlo.scribe import Scribe, Trace
+from lowering.pyhlo.shapes import Result
+
+KEY = "rng_key"
+
+
+@dataclass(frozen=True, slots=True)
+class ModuleProto:
+    """A serialized HloModuleProto.
+
+    Attributes:
+        data: its bytes.
+        name: the module's.
+    """
+
+    data: bytes
+    name: str
+
+    def SerializeToString(self) -> bytes:  # noqa: N802 (protobuf's name of it)
+        """The bytes, under protobuf's name."""
+        return self.data
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """A PyHLO program.
+
+    Attributes:
+        module: one program in the IR, at level ``logical``, or ``sharded`` where ranks talk.
+    """
+
+    module: Module
+
+    @property
+    def program(self) -> Function:
+        """The program."""
+        (found,) = self.module.programs()
+        return found
+
+    @property
+    def module_proto(self) -> ModuleProto:
+        """As neuronx-cc takes it."""
+        return ModuleProto(emit_hlo(self.module, self.program), self.module.name)
+
+
+def compile_py_func(function: Callable[[Scribe], Result]) -> Compiled:
+    """The program that a Python function of a scribe writes.
+
+    Inputs are called ``p0``, ``p1``, ...; outputs ``out0``, ``out1``, ..., save one that takes over
+    the buffer of a parameter, which is a state and called like that. A program that draws random
+    numbers has one more input behind the others: ``rng_key``, u32[2].
+
+    Raises:
+        GraphgenError: a mistake of the function, at its line.
+    """
+    name = getattr(function, "__name__", "program")
+    camel = "".join(part.capitalize() for part in re.split(r"\W|_", name) if part) or "Program"
+    module = Module(camel)
+    scribe = Scribe(module)
+    trace, root = scribe.write(name, function)
+    entered = _entered(module, scribe, trace, root)
+    module.name = f"{camel}.{module.op_count()}"
+    _mesh(module)
+    verify(module)
+    assert entered.phase
+    return Compiled(module)
+
+
+def _entered(module: Module, scribe: Scribe, trace: Trace, root: Result) -> Function:
+    function = trace.function
+    function.phase = MAIN
+    module.add(function)
+    states = {f"p{number}" for number in scribe.aliases.values()}
+    if scribe.key is not None:
+        # It was needed somewhere in between, but it is the last input.
+        function.block.keep_args([*[v for v in function.args if v is not scribe.key], scribe.key])
+    for value in function.args:
+        name = value.name or ""
+        role = Role.STATE if name in states else Role.INPUT
+        module.interface[name] = entry(role, name, value.type)
+    outputs: list[tuple[str, Value]] = []
+    for index, value in enumerate(root.values):
+        number = scribe.aliases.pop(value, None)
+        if number is None:
+            module.interface[f"out{index}"] = entry(Role.OUTPUT, f"out{index}", value.type)
+        outputs.append((f"out{index}" if number is None else f"p{number}", value))
+    if scribe.aliases:
+        what = "what takes over the buffer of a parameter is no output"
+        raise GraphgenError("GG0705", what, help="alias the root, or an operand of its tuple")
+    function.outputs = outputs
+    return function
+
+
+def _mesh(module: Module) -> None:
+    """The ranks its collectives speak of."""
+    ranks = [
+        rank
+        for function in module.functions.values()
+        for op in function.block
+        if "replica_groups" in op.attrs
+        for group in op.attrs.groups("replica_groups")
+        for rank in group
+    ]
+    if ranks:
+        module.mesh["tp"] = max(ranks) + 1
+        module.level = "sharded"

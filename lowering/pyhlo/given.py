@@ -1,0 +1,103 @@
+"""The attributes of a PyHLO op as it was called: fields of HLO's protobuf by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import cast
+
+from lowering.pyhlo.shapes import mistake
+
+
+class Given:
+    """Attributes, each asked for once by the op; what nobody asked for is a mistake.
+
+    Args:
+        op: the op's name, for messages.
+        attrs: as given.
+    """
+
+    def __init__(self, op: str, attrs: Mapping[str, object]) -> None:
+        self.op = op
+        self.left = dict(attrs)
+
+    def integer(self, key: str, default: int | None = None) -> int:
+        """One integer (GG0104)."""
+        value = self._take(key, default)
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise self._wrong(key, value, "an integer")
+        return value
+
+    def number(self, key: str) -> float:
+        """One number (GG0104)."""
+        value = self._take(key, None)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise self._wrong(key, value, "a number")
+        return float(value)
+
+    def integers(self, key: str, default: tuple[int, ...] | None = None) -> tuple[int, ...]:
+        """A list of integers (GG0104)."""
+        value = self._take(key, default)
+        found = tuple(cast(Iterable[object], value)) if isinstance(value, list | tuple) else None
+        if found is None or not all(isinstance(item, int) for item in found):
+            raise self._wrong(key, cast(object, value), "integers")
+        return cast(tuple[int, ...], found)
+
+    def groups(self, key: str) -> tuple[tuple[int, ...], ...]:
+        """Lists of ranks (GG0104)."""
+        value = self._take(key, None)
+        if not isinstance(value, list | tuple):
+            raise self._wrong(key, value, "lists of ranks")
+        return tuple(tuple(group) for group in cast(Iterable[Iterable[int]], value))
+
+    def text(self, key: str, default: str | None = None) -> str:
+        """A string, or bytes that are one (GG0104)."""
+        value = self._take(key, default)
+        if isinstance(value, bytes):
+            value = value.decode("utf-8", "surrogateescape")
+        if not isinstance(value, str):
+            raise self._wrong(key, value, "a string")
+        return value
+
+    def message(self, key: str) -> Given:
+        """The fields of a message (GG0104)."""
+        value = self._take(key, None)
+        if not isinstance(value, Mapping):
+            raise self._wrong(key, value, "a dict of fields")
+        return Given(f"{self.op}: {key}", cast(Mapping[str, object], value))
+
+    def messages(self, key: str) -> list[Given]:
+        """The fields of each of several messages (GG0104)."""
+        value = self._take(key, None)
+        items = cast(Iterable[object], value) if isinstance(value, list | tuple) else [value]
+        out: list[Given] = []
+        for item in items:
+            if not isinstance(item, Mapping):
+                raise self._wrong(key, cast(object, value), "dicts of fields")
+            out.append(Given(f"{self.op}: {key}", cast(Mapping[str, object], item)))
+        return out
+
+    def function(self, key: str = "to_apply") -> Callable[..., object]:
+        """A Python function of a scribe (GG0104)."""
+        value = self._take(key, None)
+        if not callable(value):
+            raise self._wrong(key, value, "a function of a scribe")
+        return value
+
+    def any(self, key: str) -> object:
+        """Whatever was given; ``None`` for nothing."""
+        return self.left.pop(key, None)
+
+    def finish(self) -> None:
+        """Nothing is left over (GG0104)."""
+        for key in self.left:
+            raise mistake("GG0104", f"{self.op} has no attribute '{key}' here")
+
+    def _take(self, key: str, default: object) -> object:
+        if key not in self.left:
+            if default is None:
+                raise mistake("GG0104", f"{self.op} needs the attribute '{key}'")
+            return default
+        return self.left.pop(key)
+
+    def _wrong(self, key: str, value: object, wanted: str) -> Exception:
+        return mistake("GG0104", f"{self.op}: attribute '{key}' is {value!r}, not {wanted}")

@@ -1,0 +1,74 @@
+"""Constants as PyHLO writes them: Python numbers, arrays, or the fields of a LiteralProto."""
+
+from __future__ import annotations
+
+from typing import Protocol, cast, runtime_checkable
+
+from graphgen.errors import GraphgenError
+from graphgen.ir import DType, Literal
+from lowering.pyhlo.given import Given
+from lowering.pyhlo.shapes import mistake
+
+# Fields of a LiteralProto that hold numbers; the others hold bytes.
+_NUMBERS = {
+    "pred": "preds", "s32": "s32s", "s64": "s64s", "u32": "u32s", "u64": "u64s", "f32": "f32s",
+    "f64": "f64s",
+}  # fmt: skip
+_BYTES = {
+    "s8": "s8s", "u8": "u8s", "f16": "f16s", "bf16": "bf16s", "s16": "s16s", "u16": "u16s",
+    "f8e4m3fn": "f8e4m3fns", "f8e5m2": "f8e5m2s",
+}  # fmt: skip
+
+
+@runtime_checkable
+class _Array(Protocol):
+    def tolist(self) -> object: ...
+
+
+def literal_of(dtype: DType, a: Given) -> Literal:
+    """``constant_value``, or ``literal`` (GG0104 where neither or both are given, or ragged)."""
+    value = a.any("constant_value")
+    if ("literal" in a.left) is (value is not None):
+        raise mistake("GG0104", "Constant takes either 'constant_value' or 'literal'")
+    if value is None:
+        return _of_fields(dtype, a.message("literal"))
+    numbers = value.tolist() if isinstance(value, _Array) else value
+    try:
+        return Literal.of(dtype, _fitting(dtype, numbers))
+    except GraphgenError as error:
+        raise mistake("GG0104", f"Constant: {error.what}") from error
+
+
+def _fitting(dtype: DType, value: object) -> object:
+    """Whole floats are integers where those are wanted, and numbers are truth values."""
+    if isinstance(value, list | tuple):
+        return [_fitting(dtype, item) for item in cast(list[object], value)]
+    if dtype.name == "pred" and isinstance(value, int | float):
+        return bool(value)
+    if dtype.is_integer and isinstance(value, float) and value.is_integer():
+        return int(value)
+    return float(value) if dtype.is_float and isinstance(value, int) else value
+
+
+def _of_fields(dtype: DType, fields: Given) -> Literal:
+    shape = fields.message("shape")
+    dims = shape.integers("dimensions", ())
+    if dtype.name in _NUMBERS:
+        given = fields.any(_NUMBERS[dtype.name])
+        flat = given.tolist() if isinstance(given, _Array) else given
+        if not isinstance(flat, list | tuple):
+            raise mistake("GG0104", f"Constant: the literal has no '{_NUMBERS[dtype.name]}'")
+        data = bytes(Literal.of(dtype, _fitting(dtype, cast(object, flat))).data)
+    else:
+        given = fields.any(_BYTES.get(dtype.name, ""))
+        if not isinstance(given, bytes):
+            wanted = _BYTES.get(dtype.name, "no field")
+            raise mistake("GG0104", f"Constant: {dtype.name} is in the bytes of '{wanted}'")
+        data = given
+    count = 1
+    for size in dims:
+        count *= size
+    if len(data) != count * dtype.bytes:
+        what = f"{len(data) // dtype.bytes} elements for {dtype.name}{list(dims)}"
+        raise mistake("GG0104", f"Constant: the literal has {what}")
+    return Literal(dtype, dims, data)

@@ -1,0 +1,145 @@
+"""What a PyHLO program handles: element types, shapes, and values with their shape."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from graphgen.build.frames import user_loc
+from graphgen.errors import GraphgenError
+from graphgen.ir import DType, TensorType, Value, dtype, tensor
+from lowering.hlo.shape import Shape as HloShape
+from lowering.hlo.shape import shape_of, tuple_of, write_shape
+
+if TYPE_CHECKING:
+    from lowering.pyhlo.scribe import Scribe
+
+
+def mistake(code: str, what: str, note: str = "", help: str = "") -> GraphgenError:
+    """An error at the user's line."""
+    return GraphgenError(code, what, where=repr(user_loc("")), note=note, help=help)
+
+
+class Shape:
+    """A shape of an element type; calling an op on it states the result of that op.
+
+    Attributes:
+        dtype: the element type.
+        sizes: of the dimensions, ``()`` for a scalar.
+        members: what a tuple holds, ``None`` for an array.
+        scribe: what the program is written to.
+    """
+
+    def __init__(
+        self, scribe: Scribe, sizes: Sequence[int], members: Sequence[Shape] | None = None
+    ) -> None:
+        self.scribe = scribe
+        self.sizes = tuple(sizes)
+        self.members = None if members is None else tuple(members)
+        self.dtype: Element = scribe.tuple
+
+    @property
+    def type(self) -> TensorType:
+        """As the IR has it; not of a tuple."""
+        return tensor(self.dtype.element, self.sizes)
+
+    @property
+    def types(self) -> tuple[TensorType, ...]:
+        """Of what a tuple holds, or of the only array."""
+        if self.members is None:
+            return (self.type,)
+        return tuple(type_ for member in self.members for type_ in member.types)
+
+    @property
+    def text(self) -> str:
+        """``f32[2,3]`` or ``(f32[2], s32[])``."""
+        if self.members is None:
+            return self.type.text
+        return f"({', '.join(member.text for member in self.members)})"
+
+    @property
+    def shape_proto(self) -> bytes:
+        """The serialized ShapeProto."""
+        whole: HloShape = shape_of(self.type) if self.members is None else tuple_of([*self.types])
+        return write_shape(whole)
+
+    def __getattr__(self, name: str) -> Callable[..., Result]:
+        if not name[:1].isupper():
+            raise AttributeError(f"a PyHLO shape has no attribute '{name}'")
+
+        def op(*operands: Result, **attrs: object) -> Result:
+            return self.scribe.emit(name, self, operands, attrs)
+
+        return op
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+class Element(Shape):
+    """An element type, which is the scalar shape of it; the ``tuple`` one makes tuple shapes."""
+
+    def __init__(self, scribe: Scribe, name: str) -> None:
+        self.name = name
+        self.scribe = scribe
+        self.sizes = ()
+        self.members = None
+        self.dtype = self
+
+    @property
+    def element(self) -> DType:
+        """The element type of the IR (GG0101 where it has none)."""
+        return dtype(self.name)
+
+    def __getitem__(self, sizes: int | Sequence[int]) -> Shape:
+        given = (sizes,) if isinstance(sizes, int) else tuple(sizes)
+        for size in given:
+            if size < 0:
+                raise mistake("GG0102", f"negative size {size} in {self.name}{list(given)}")
+        shape = Shape.__new__(Shape)
+        shape.scribe, shape.sizes, shape.members, shape.dtype = self.scribe, given, None, self
+        return shape
+
+    def __call__(self, *shapes: Shape) -> Shape:
+        """The shape of a tuple of these (GG0105 for another element type than ``tuple``)."""
+        if self.name != "tuple":
+            raise mistake("GG0105", f"{self.name} holds no shapes", help="write scribe.tuple(...)")
+        return Shape(self.scribe, (), shapes)
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+class Result(Shape):
+    """The value of an instruction.
+
+    Attributes:
+        values: what it is in the IR; several for a tuple.
+        parameter: its number, ``None`` for any other instruction.
+    """
+
+    def __init__(
+        self, stated: Shape, values: Sequence[Value], parameter: int | None = None
+    ) -> None:
+        self.scribe, self.sizes, self.members = stated.scribe, stated.sizes, stated.members
+        self.dtype = stated.dtype
+        self.values = tuple(values)
+        self.parameter = parameter
+
+    @property
+    def value(self) -> Value:
+        """The array (GG0105 for a tuple)."""
+        if self.members is not None:
+            raise mistake("GG0105", f"{self.text} is a tuple", help="take an element out of it")
+        return self.values[0]
+
+    def get_tuple_element(self, index: int) -> Shape:
+        """The shape of one element; ``GetTupleElement`` makes the instruction."""
+        members = self.members or ()
+        if not 0 <= index < len(members):
+            raise mistake("GG0105", f"there is no element {index} in {self.text}")
+        return members[index]
+
+    def set_alias_to(self, parameter: Result, must: bool = False) -> None:
+        """This output takes over the buffer of ``parameter``, which becomes a state."""
+        self.scribe.alias(self, parameter, must)
