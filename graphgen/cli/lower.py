@@ -45,6 +45,10 @@ def lower(
             help="Passes to run first, instead of what is left of the default pipeline.",
         ),
     ] = None,
+    target: Annotated[
+        str,
+        typer.Option("--target", metavar="TARGET", help="cpu, inf2, trn1, trn2 or trn3."),
+    ] = "cpu",
     program: Annotated[
         str | None, typer.Option("--program", metavar="NAME", help="Lower this program only.")
     ] = None,
@@ -56,13 +60,16 @@ def lower(
 
     The protobuf is an HloModuleProto as neuronx-cc takes it; the text is for people. A module that
     is not at level 'target' first goes through what is left of the default pipeline; stderr says
-    which passes. Symbols without a size get the sizes specialize has by default. With several
-    programs, -o names a folder, which gets one file a program.
+    which passes. For an accelerator those write in another form what its compiler refuses; so they
+    do with a module that was read from HLO or StableHLO. Symbols without a size get the sizes
+    specialize has by default. With several programs, -o names a folder, which gets one file a
+    program.
 
     \b
     Examples:
       graphgen lower m.gg --to stablehlo --program prefill -o prefill.mlir
-      graphgen lower m.gg --to hlo -o programs/
+      graphgen lower m.gg --target trn2 --to hlo -o programs/
+      graphgen lower dump.pb --target trn2 --to hlo -o legal.pb
       graphgen lower m.gg -p 'specialize{batch=[1],context=[64],tokens=[64]},legalize' -o programs/
     """
     if as_json and output == STANDARD:
@@ -71,7 +78,7 @@ def lower(
     function = choose_program(module, program) if program else None
     if function is not None:
         module = alone(module, function)
-    _prepare(module, pipeline)
+    _prepare(module, pipeline, target)
     # A program may have become one a bucket; a function that is no program keeps its name.
     chosen = module.programs()
     if function is not None and not function.phase:
@@ -79,18 +86,22 @@ def lower(
     _write(module, chosen, to, output, as_json=as_json)
 
 
-def _prepare(module: Module, pipeline: str | None) -> None:
+def _prepare(module: Module, pipeline: str | None, target: str) -> None:
     """Bring the module to level target, in place."""
     from graphgen.cli.pass_list import load_passes
-    from graphgen.cli.pipeline import remaining
+    from graphgen.cli.pipeline import foreign, remaining
     from passes.core import run_pipeline
+    from passes.legalize.legalize import TARGETS
     from passes.pipelines import parse
 
+    if target not in TARGETS:
+        known = f"there are {', '.join(TARGETS)}"
+        raise GraphgenError("GG0302", f"unknown target '{target}'", help=known)
     if pipeline is not None:
         load_passes()
         run_pipeline(module, parse(pipeline))
         return
-    passes = remaining(module)
+    passes = remaining(module, target) or foreign(module, target)
     if passes:
         note(f"running {','.join(map(str, passes))}")
         _tell_sizes(passes)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from graphgen.ir import Module
+from passes.cleanup.cse import CommonSubexpressions
+from passes.cleanup.dce import DeadCodeElimination
 from passes.core import Pass
 from passes.core.facts import facts_of
+from passes.legalize.legalize import Legalize
 from passes.pipelines import Buckets, default
 from passes.sharding.pad_to_mesh import PadToMesh
 from passes.sharding.partition import Partition
@@ -34,3 +37,10 @@ def remaining(module: Module, target: str = "cpu") -> list[Pass]:
         elif module.level in _FRONT.get(item.name, (module.level,)):
             passes.append(item)
     return passes
+
+
+def foreign(module: Module, target: str) -> list[Pass]:
+    """What makes a module that was read from another form legal on an accelerator."""
+    if "format" not in module.meta or module.level == "target" or target == "cpu":
+        return []
+    return [Legalize(target=target), CommonSubexpressions(), DeadCodeElimination()]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from graphgen.text import parse
-from tests.cli.conftest import done, error, facts
+from tests.cli.conftest import done, error, facts, graphgen
 
 
 def results_of(text: str) -> list[str]:
@@ -121,3 +121,33 @@ def test_hlo_protobufs_in_a_folder(mini: Path, tmp_path: Path):
         text = xla_hlo.parsed(path.read_bytes())
         assert f"ENTRY %{path.stem} " in text
         assert "must-alias" in text
+
+
+def test_for_an_accelerator(mini: Path, tmp_path: Path):
+    folder = tmp_path / "programs"
+    said = done("lower", mini, "--target", "trn2", "--to", "hlo", "-o", folder)
+    assert "pad-cache-rows" in said.stderr
+    assert "legalize{target=trn2}" in said.stderr
+    for file in folder.iterdir():
+        assert facts("check", file, "--target", "trn2", "--sdk-next")["findings"] is not None
+
+
+def test_a_dump_is_made_legal(tmp_path: Path):
+    dump = tmp_path / "dump.hlo"
+    dump.write_text(
+        "HloModule m\n\nENTRY %main (x: s32[4,8], w: s32[8,4]) -> s32[4,4] {\n"
+        "  %x = s32[4,8]{1,0} parameter(0)\n  %w = s32[8,4]{1,0} parameter(1)\n"
+        "  ROOT %y = s32[4,4]{1,0} dot(%x, %w), lhs_contracting_dims={1}, "
+        "rhs_contracting_dims={0}\n}\n"
+    )
+    checked = ("--target", "trn2", "--sdk-next")
+    assert "NCC_EVRF035" in graphgen("check", dump, *checked).stdout
+    legal = tmp_path / "legal.pb"
+    done("lower", dump, "--target", "trn2", "--to", "hlo", "-o", legal)
+    assert [
+        i for i in facts("check", legal, *checked)["findings"] if i["severity"] == "error"
+    ] == []
+
+
+def test_a_target_there_is_not(mini: Path, tmp_path: Path):
+    assert "unknown target 'tpu'" in error("lower", mini, "--target", "tpu", "-o", tmp_path)
