@@ -61,14 +61,12 @@ def lower(
     The protobuf is an HloModuleProto as neuronx-cc takes it; the text is for people. A module that
     is not at level 'target' first goes through what is left of the default pipeline; stderr says
     which passes. For an accelerator those write in another form what its compiler refuses; so they
-    do with a module that was read from HLO or StableHLO. Symbols without a size get the sizes
-    specialize has by default. With several programs, -o names a folder, which gets one file a
-    program.
+    do with a module that was read from HLO or StableHLO. Symbols without a size get specialize's
+    sizes. With several programs, -o names a folder, which gets one file a program.
 
     \b
     Examples:
       graphgen lower m.gg --to stablehlo --program prefill -o prefill.mlir
-      graphgen lower m.gg --target trn2 --to hlo -o programs/
       graphgen lower dump.pb --target trn2 --to hlo -o legal.pb
       graphgen lower m.gg -p 'specialize{batch=[1],context=[64],tokens=[64]},legalize' -o programs/
     """
