@@ -118,7 +118,7 @@ def write_reproducer(crash: Crash, folder: str, error: Exception) -> Path:
         reproduces,
         os.environ.get("PYTHONHASHSEED", "random"),
         _versions(),
-        [path.name for path in LOADED],
+        list(_plugins().values()),
         "" if failure.code else "".join(traceback.format_exception(error)),
     )
     text = print_module(module)
@@ -164,6 +164,15 @@ def _run(text: str, pipeline: str, fuel: int | None, verify: int) -> None:
         run_pipeline(parse(text), passes, fuel=limit, verify=verify)
 
 
+def _plugins() -> dict[Path, str]:
+    """What the plugins that were loaded are called in a folder: two may have one name."""
+    found: dict[Path, str] = {}
+    for path in LOADED:
+        taken = path.name in found.values() and path not in found
+        found.setdefault(path, f"{len(found)}_{path.name}" if taken else path.name)
+    return found
+
+
 def _versions() -> dict[str, str]:
     found = {"graphgen": __version__, "python": platform.python_version()}
     for name in _PACKAGES:
@@ -181,8 +190,8 @@ def _write_folder(home: Path, text: str, facts: Reproducer) -> None:
         part.mkdir(parents=True)
         (part / MODULE).write_text(text, encoding="utf-8")
         (part / FACTS).write_text(json.dumps(asdict(facts), indent=2) + "\n", encoding="utf-8")
-        for path in LOADED:
-            shutil.copyfile(path, part / path.name)
+        for path, name in _plugins().items():
+            shutil.copyfile(path, part / name)
         if not home.exists():
             part.replace(home)
     except OSError as error:

@@ -110,6 +110,21 @@ def test_a_module_that_is_not_well_formed(mini: Path, plugin: Path, tmp_path: Pa
     assert (again.returncode, "fails as it did" in again.stdout) == (1, True)
 
 
+def test_two_plugins_of_one_name(mini: Path, plugin: Path, tmp_path: Path):
+    home, other = tmp_path / "crashes", tmp_path / "sub" / plugin.name
+    other.parent.mkdir()
+    other.write_text("# registers nothing\n")
+    words = ["opt", mini, "-p", "wrong-type", "-o", tmp_path / "out.gg"]
+    words += ["--plugin", plugin, "--plugin", other]
+    process(*words, env_more={"GRAPHGEN_CRASH": str(home)})
+    (folder,) = crashes(home)
+    assert json.loads((folder / "repro.json").read_text())["plugins"] == [
+        plugin.name,
+        f"1_{plugin.name}",
+    ]
+    assert "fails as it did" in process("repro", folder).stdout
+
+
 def model() -> Module:
     return build(known_shape("llama-3.1-8b"), f32, mini=True)
 
