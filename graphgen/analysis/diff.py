@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 
 from graphgen.analysis.calls import inlined
 from graphgen.ir import Function, Module, Op, Role, Value
+from graphgen.ops.foreign import FOREIGN, has_effect
 from graphgen.text.grammar import format_attr
 from graphgen.text.printer import value_names
 
@@ -145,8 +146,6 @@ def _kept(module: Module, function: Function) -> dict[int, int]:
     }
 
 
-# Ops of which nobody here knows what they do.
-FOREIGN = ("custom_call", "hlo.opaque")
 # How a value is computed: op, attributes, result types, numbers of the operands.
 _Key = tuple[object, ...]
 
@@ -356,8 +355,9 @@ class _Walk:
 
 
 def _alive(function: Function) -> set[Op]:
-    """The ops that an output depends on."""
+    """The ops that an output, or an effect, depends on."""
     work = [value.op for _, value in function.outputs if value.op is not None]
+    work += [op for op in function.block if has_effect(op.name, op.attrs)]
     seen = set(work)
     while work:
         for value in work.pop().operands:

@@ -8,6 +8,23 @@ from collections.abc import Sequence
 from graphgen.ir import Attrs, TensorType
 from graphgen.ops.opdef import Attr, define, require
 
+# Ops of which nobody here knows what they do: two that look alike may give two values.
+FOREIGN = frozenset(("custom_call", "hlo.opaque"))
+# What an opaque instruction does to the world, and a custom call that says so (HLO's field 65).
+_EFFECTS = frozenset(("infeed", "outfeed", "send", "send-done", "recv", "recv-done"))
+_SAYS_SO = "880401"
+
+
+def has_effect(name: str, attrs: Attrs) -> bool:
+    """Whether an op does something beside giving its results, so that it stays though nobody reads.
+
+    A custom call that says nothing of an effect has none, as in HLO.
+    """
+    if name not in FOREIGN:
+        return False
+    return attrs.get("opcode") in _EFFECTS or _SAYS_SO in attrs.text("more")
+
+
 RESULTS = Attr("results", "types")
 
 

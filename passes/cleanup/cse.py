@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from graphgen.ir import Attrs, Function, Module, Op, Sharding, Value
+from graphgen.ops.foreign import FOREIGN
 from passes.core import Pass, Rewriter, register
 
 # An op by what it computes, and where its results were asked to lie.
@@ -19,7 +20,8 @@ class CommonSubexpressions(Pass):
 
     An op has no effect but its results, collectives included: all ranks run the same program, so
     merging two equal all-reduces merges them on every rank. Results that were given different
-    shardings are kept apart.
+    shardings are kept apart, and so are custom calls and instructions that have no op here: two
+    random numbers are two.
 
     Given:
         module @m level=logical {
@@ -61,6 +63,8 @@ def _merge(function: Function, rewriter: Rewriter) -> None:
     for op in function.block:
         if rewriter.exhausted:
             return
+        if op.name in FOREIGN:
+            continue
         layouts = tuple([result.sharding for result in op.results])
         first = kept.setdefault((op.name, op.attrs, op.operands, layouts), op)
         if first is not op:

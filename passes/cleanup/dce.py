@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from graphgen.ir import Module
+from graphgen.ops.foreign import has_effect
 from passes.core import Pass, Rewriter, register
 
 
@@ -43,5 +44,7 @@ class DeadCodeElimination(Pass):
             for op in reversed(function.block):
                 if rewriter.exhausted:
                     return
+                if has_effect(op.name, op.attrs):
+                    continue
                 if not any(result.users or function.returns(result) for result in op.results):
                     rewriter.erase(function, op)

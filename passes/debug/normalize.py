@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from graphgen.analysis import inlined
-from graphgen.analysis.diff import FOREIGN
 from graphgen.ir import RANK, WEIGHTS_GLOBAL, WEIGHTS_RANK, Function, Module, Op, Role, Value
 from graphgen.ops import OPS
+from graphgen.ops.foreign import FOREIGN, has_effect
 
 
 def normalized(module: Module, *, keep_names: bool = False) -> Module:
@@ -99,10 +99,12 @@ def _key(op: Op, operands: list[Value]) -> object:
 
 
 def in_order(function: Function) -> list[Op]:
-    """The ops that outputs need, each after what it reads, in the order of first need."""
+    """The ops that outputs and effects need, each after what it reads, in order of first need."""
     done: dict[Op, None] = {}
-    for _, value in function.outputs:
-        work = [value.op] if value.op is not None else []
+    roots = [value.op for _, value in function.outputs if value.op is not None]
+    roots += [op for op in function.block if has_effect(op.name, op.attrs)]
+    for root in roots:
+        work = [root]
         while work:
             op = work[-1]
             above = [v.op for v in op.operands if v.op is not None and v.op not in done]

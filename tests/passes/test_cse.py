@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from graphgen.ir import Module
-from graphgen.text import parse, print_function
+from graphgen.text import parse, print_function, print_module
 from passes.cleanup.cse import CommonSubexpressions
 from passes.core import Rewriter, run_pipeline
 from passes.core.journal import Journal
@@ -173,3 +173,27 @@ def test_many_readers_of_one_value_and_a_long_chain():
     CommonSubexpressions().run(module, rewriter)
     assert rewriter.applications == size + size - 1
     assert module.function("f").block.size == size + 1
+
+
+FOREIGN = """\
+module @m level=target {
+}
+
+func @f {
+  arg %x : f32[4]
+  %a = hlo.opaque(%x, %x) opcode="rng" results=[f32[4]] : f32[4]
+  %b = hlo.opaque(%x, %x) opcode="rng" results=[f32[4]] : f32[4]
+  %c = custom_call(%x) target="Dropout" results=[f32[4]] : f32[4]
+  %d = custom_call(%x) target="Dropout" results=[f32[4]] : f32[4]
+  return a = %a
+  return b = %b
+  return c = %c
+  return d = %d
+}
+"""
+
+
+def test_of_what_is_foreign_two_are_two():
+    module = parse(FOREIGN)
+    run_pipeline(module, [CommonSubexpressions()])
+    assert print_module(module) == FOREIGN

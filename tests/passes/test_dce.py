@@ -47,3 +47,19 @@ def test_every_function_is_cleaned():
     (report,) = run_pipeline(module, [DeadCodeElimination()])
     assert report.applications == 2
     assert module.op_count() == 0
+
+
+def test_what_has_an_effect_stays():
+    call = '  %{0} = custom_call(%x) target="DevicePrint"{1} results=[f32[4]] : f32[4]\n'
+    send = '  %s = hlo.opaque(%x) opcode="outfeed" results=[f32[4]] : f32[4]\n'
+    idle = '  %i = hlo.opaque(%x) opcode="cosh" results=[f32[4]] : f32[4]\n'
+    says = ' more="88040168ff"'
+    body = call.format("a", "") + call.format("b", says) + send + idle
+    text = (
+        "module @m level=target {\n}\n\nfunc @f {\n  arg %x : f32[4]\n"
+        + body
+        + "  return y = %x\n}\n"
+    )
+    module = parse(text)
+    run_pipeline(module, [DeadCodeElimination()])
+    assert [op.results[0].name for op in module.function("f").block] == ["b", "s"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from graphgen.analysis.diff import diff_functions
 from graphgen.ir import Module
 from graphgen.ir.dtype import f32
 from graphgen.models import build, known_shape
@@ -104,3 +105,13 @@ def test_what_is_equal_is_shared_but_not_random_numbers():
     drawn = SMALL.replace("%a = multiply(%x, %k) : f32[4]", draw.format("a"))
     drawn = drawn.replace("%0 = exponential(%a) : f32[4]", draw.format("0"))
     assert text(parse(drawn)).count('opcode="rng"') == 2
+
+
+def test_what_has_an_effect_is_not_dead():
+    call = '%p = custom_call(%x) target="DevicePrint" more="880401" results=[f32[4]] : f32[4]'
+    spoken = SMALL.replace("  %d = sub", f"  {call}\n  %d = sub")
+    assert 'target="DevicePrint"' in text(parse(spoken))
+    found = diff_functions(
+        (parse(SMALL), parse(spoken)), *[parse(t).programs()[0] for t in (SMALL, spoken)]
+    )
+    assert [change.what for change in found.changes] == ["nothing / custom_call"]
