@@ -17,6 +17,7 @@ from tests.passes.planted import (
     attribute,
     changed,
     of_cache,
+    only,
     plus,
     reads_cache,
     twice,
@@ -25,6 +26,8 @@ from tests.passes.planted import (
 
 # Four ranks share two key-value heads: each head is on two of them.
 COPIED = "heads{tp=4},shard{tp=4},partition"
+# Each has a part of the vocabulary, the last of them with a row too many.
+PADDED = "heads{tp=4},shard{tp=4},pad-to-mesh,partition"
 
 
 def head_of_one_rank(value: Value, b: Builder) -> Value:
@@ -108,6 +111,7 @@ RANK_BUGS = (
         whole_weight,
         RANKS,
     ),
+    Bug("vocabulary-not-masked", "select", "decode", "model", only(1), after=PADDED),
     # Over several calls.
     Bug(
         "row-of-another",
