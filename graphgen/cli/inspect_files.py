@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, cast
 from graphgen.cli.console import Json, table, write_json, write_stdout
 from graphgen.cli.files import unreadable
 from graphgen.cli.units import folded, pattern, short, size, spans
+from graphgen.errors import GraphgenError
 
 if TYPE_CHECKING:
     from lowering.hlo.summary import Parameter, Summary
@@ -59,11 +60,65 @@ def _folder(path: Path, largest: int, *, as_json: bool) -> bool:
     if files:
         _checkpoint(list_checkpoint(files), largest, as_json=as_json)
         return True
-    found = describe(path)
+    try:
+        found = describe(path)
+    except GraphgenError:
+        if not _dumps(path, as_json=as_json):
+            raise
+        return True
     if len(found.programs) == 1 and found.programs[0].module is not None:
         return False
     _programs(found, as_json=as_json)
     return True
+
+
+def _dumps(folder: Path, *, as_json: bool) -> bool:
+    """List the modules in a folder of dumps; whether there are any."""
+    from lowering.open import FORMATS, HEAD
+
+    rows: list[dict[str, Json]] = []
+    for file in sorted(item for item in folder.rglob("*") if item.is_file()):
+        with file.open("rb") as opened:
+            head = opened.read(HEAD)
+        form = next((form.name for form in FORMATS if head.strip() and form.fits(head)), None)
+        if form is None:
+            continue
+        row: dict[str, Json] = {"file": str(file.relative_to(folder)), "form": form}
+        rows.append({**row, "bytes": file.stat().st_size, **_counts(file, form)})
+    if not rows:
+        return False
+    if as_json:
+        write_json({"kind": "folder of dumps", "modules": rows})
+        return True
+    keys = ("module", "instructions", "parameters", "taken_over", "outputs")
+    shown = [
+        [str(row["file"]), str(row["form"]), size(cast(int, row["bytes"]))]
+        + [str(row.get(key, "-")) for key in keys]
+        for row in rows
+    ]
+    headers = ["file", "form", "bytes", "module", "ops", "parameters", "taken over", "outputs"]
+    write_stdout(f"folder of dumps: {len(rows)} modules\n\n{table(headers, shown, sys.stdout)}")
+    return True
+
+
+def _counts(file: Path, form: str) -> dict[str, Json]:
+    """What a walk through a protobuf tells at once; nothing of other forms, or a damaged file."""
+    from lowering.hlo.summary import summarize_hlo
+
+    if form != "HLO protobuf":
+        return {}
+    try:
+        with file.open("rb") as opened:
+            found = summarize_hlo(mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ))
+    except GraphgenError as error:
+        return {"module": f"damaged: {error.what}"}
+    return {
+        "module": found.name,
+        "instructions": sum(found.opcodes.values()),
+        "parameters": len(found.parameters),
+        "taken_over": sum(item.aliased for item in found.parameters),
+        "outputs": len(found.outputs),
+    }
 
 
 def _programs(found: Found, *, as_json: bool) -> None:

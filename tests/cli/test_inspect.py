@@ -275,3 +275,21 @@ def test_groups_and_what_is_inside_of_loops(tmp_path: Path):
     assert "[0..15]" in done("inspect", path).stdout
     path.write_text(SUM.replace("{{0,1}}", "{{0,2},{1,3},{4,6},{5,7},{8,9}}"))
     assert "[0,2] [1,3] [4,6] [5,7] ... (5 groups)" in done("inspect", path).stdout
+
+
+def test_a_folder_of_dumps(step: Path, tmp_path: Path):
+    folder = tmp_path / "dumps"
+    (folder / "more").mkdir(parents=True)
+    shutil.copy(step, folder / "a.pb")
+    (folder / "more" / "b.txt").write_text(CALLS)
+    (folder / "c.pb").write_bytes(step.read_bytes()[:200])
+    (folder / "notes.md").write_text("no module")
+    lines = [" ".join(line.split()) for line in done("inspect", folder).stdout.splitlines()]
+    assert lines[0] == "folder of dumps: 3 modules"
+    assert any(
+        line.startswith("a.pb HLO protobuf") and line.endswith("step 7 3 1 3") for line in lines
+    )
+    assert any(line.startswith("c.pb HLO protobuf 200 B damaged: ") for line in lines)
+    assert any(line.startswith("more/b.txt HLO text") for line in lines)
+    found = facts("inspect", folder)
+    assert [item["form"] for item in found["modules"]] == ["HLO protobuf"] * 2 + ["HLO text"]
