@@ -88,7 +88,7 @@ def test_usage_errors_end_with_2(arguments: list[str]):
     ("words", "offered"),
     [
         ("graphgen ", list(COMMANDS)),
-        ("graphgen i", ["inspect"]),
+        ("graphgen ins", ["inspect"]),
         ("graphgen inspect x --l", ["--largest"]),
         ("graphgen build x --dtype b", ["bf16"]),
         ("graphgen inspect x --nothing", []),
