@@ -178,7 +178,7 @@ def _part(view, name: str, rank: int):
 
 
 # Whether a rank holds a part of the vocabulary or all of it, as in our own programs.
-VOCAB_SPLIT = False
+VOCAB_SPLIT = True
 SIDES: dict[str, Callable[[Path], Work]] = {
     "ours": ours,
     "one-by-one": one_by_one,
