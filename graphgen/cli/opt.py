@@ -13,6 +13,7 @@ from graphgen.cli.console import Json, colored, note, note_remarks, paint_diff, 
 from graphgen.cli.files import STANDARD, check_output
 from graphgen.cli.module_file import read_module, write_module
 from graphgen.cli.pass_list import load_passes
+from graphgen.cli.sharding import sharding_json, sharding_text, sharding_watcher
 
 if TYPE_CHECKING:
     from passes.core import Pass, PassReport
@@ -74,6 +75,13 @@ Tell = Annotated[
         "--decisions", help="Show which rule applied where, and what came near and why not."
     ),
 ]
+Explain = Annotated[
+    bool,
+    typer.Option(
+        "--explain-sharding",
+        help="Show how every value lies over the ranks, who decided it, and what is sent.",
+    ),
+]
 AsJson = Annotated[
     bool, typer.Option("--json", help="Print what each pass did as JSON; needs -o OUT.gg.")
 ]
@@ -93,6 +101,7 @@ def opt(
     stats: Stats = False,
     time: Time = False,
     decisions: Tell = False,
+    explain_sharding: Explain = False,
     as_json: AsJson = False,
 ) -> None:
     """Run passes over a module and write the module that results.
@@ -108,6 +117,7 @@ def opt(
       graphgen opt m.gg -p default --stop-after fuse-projections --dump passes/ -o fused.gg
       graphgen opt fused.gg -p default --start-at lift-weights --decisions -o out.gg
       graphgen build llama-3.1-8b --mini | graphgen opt - -p 'shard{tp=2},pad-to-mesh,partition'
+      graphgen opt m.gg -p 'default{tp=2}' --explain-sharding -o out.gg
     """
     if as_json and output == STANDARD:
         raise typer.BadParameter(
@@ -125,19 +135,22 @@ def opt(
     passes = _part(pipeline, start_at, stop_after)
     changes = _changes(print_after, silent=as_json)
     watch = _watchers(passes, print_before, print_after, dump, changes)
+    why = sharding_watcher() if explain_sharding else None
     module = read_module(file)
     journal = Journal() if decisions else None
     limit = parse_fuel(fuel, "--fuel") if fuel else None
-    reports = run_pipeline(module, passes, fuel=limit, journal=journal, watch=watch)
+    reports = run_pipeline(
+        module, passes, fuel=limit, journal=journal, watch=[*watch, *([why] if why else [])]
+    )
     note_remarks(reports)
     for report in reports:
         if report.stopped:
             note(f"the fuel was used up in {report.name}")
-    more = {"passes": _facts(reports, changes), **_decisions_json(journal)}
+    more = {"passes": _facts(reports, changes), **_decisions_json(journal), **sharding_json(why)}
     write_module(module, output, as_json=as_json, more=more)
     if not as_json:
         shown = _table(reports, time=time) if stats or time else ""
-        sys.stderr.write(shown + _decisions_text(journal))
+        sys.stderr.write(shown + _decisions_text(journal) + sharding_text(why))
 
 
 def _part(pipeline: str, start: str, stop: str) -> list[Pass]:

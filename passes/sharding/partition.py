@@ -123,18 +123,23 @@ f32[1,4]
 
     def run(self, module: Module, rewriter: Rewriter) -> None:
         """Plan and partition every program, then the interface."""
-        mesh = mesh_of(module.mesh)
-        for row in module.interface.values():
-            _check_row(module, mesh, row)
-        search = Search(mesh, Routes(mesh, self.latency, self.memory), self.beam)
+        search = self.search(module)
+        mesh = search.mesh
         for function, plan in make_plans(module, search).items():
             made = Function(function.name, phase=function.phase, dims=function.dims)
-            _Partitioner(module, function, made, rewriter, plan, search.routes).run()
+            Partitioner(module, function, made, rewriter, plan, search.routes).run()
             module.functions[function.name] = made
         for row in list(module.interface.values()):
             split_row(module, mesh, row)
         # Stopped half-way too, every program is one of a rank: what is left is whole on each.
         module.level = self.gives
+
+    def search(self, module: Module) -> Search:
+        """What plans are made with; the layouts asked for are possible (GG0304 otherwise)."""
+        mesh = mesh_of(module.mesh)
+        for row in module.interface.values():
+            _check_row(module, mesh, row)
+        return Search(mesh, Routes(mesh, self.latency, self.memory), self.beam)
 
 
 def _check_row(module: Module, mesh: Mesh, row: Entry) -> None:
@@ -167,8 +172,24 @@ def _only_prepared(module: Module, row: Entry) -> bool:
     return True
 
 
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """A value that was brought into another layout.
+
+    Attributes:
+        value: of the source.
+        start, target: the layouts.
+        steps: from one to the other.
+    """
+
+    value: Value
+    start: Sharding
+    target: Sharding
+    steps: tuple[Step, ...]
+
+
 @dataclass(slots=True)
-class _Partitioner:
+class Partitioner:
     """Builds one program of a rank.
 
     Attributes:
@@ -176,6 +197,7 @@ class _Partitioner:
         whole: by value of the source, what every rank has of it before it is cut.
         parts: by value of the source, what this rank has of it, in each layout made so far.
         made: ops made for the op that is being divided.
+        moves: what was brought from one layout into another so far.
     """
 
     module: Module
@@ -189,6 +211,7 @@ class _Partitioner:
         default_factory=dict[Value, dict[Sharding, Value]]
     )
     made: list[Op] = field(default_factory=list[Op])
+    moves: list[Moved] = field(default_factory=list[Moved])
 
     @property
     def mesh(self) -> Mesh:
@@ -309,6 +332,7 @@ class _Partitioner:
             start = self.routes.best(value.type, parts, layout)
             route = self.routes.find(value.type, start, layout)
             assert route is not None, f"{value!r}: {start.text} cannot become {layout.text}"
+            self.moves.append(Moved(value, start, layout, route.steps))
             made = parts[start]
             for step in _merged(route.steps):
                 made = self._step(made, step, value, where)

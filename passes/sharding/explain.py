@@ -1,0 +1,247 @@
+"""Why a value lies as it does: the rule, the op it follows from, and what moving it costs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from graphgen.errors import GraphgenError
+from graphgen.ir import Function, Module, Op, Role, Value, replicated
+from graphgen.text.printer import value_names
+from passes.core import Rewriter
+from passes.core.watch import Step, Watcher
+from passes.sharding.annotate import Shard, annotations_of
+from passes.sharding.factors import Factors
+from passes.sharding.partition import Moved, Partition, Partitioner
+from passes.sharding.plan import asked, make_plans
+from passes.sharding.steps import LOCAL, moved
+from passes.sharding.strategies import Strategy, factors_of
+
+_LAYER = re.compile(r"(?<=\.)\d+(?=\.)")
+RULE, SAID, FOLLOWS, READERS, WHOLE, MOVED = "rule", "said", "follows", "readers", "whole", "moved"
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """How one value lies, and who decided it; or how it is brought into another layout.
+
+    Attributes:
+        function: the program.
+        value: its name, such as ``%3``.
+        at: the op that makes it, or the role of an argument, with the module scope.
+        type: of the whole value.
+        sharding: how it lies; for a move, where it comes from and goes to.
+        decided: ``rule`` (of the pass shard), ``said`` (by the module), ``follows`` (from what the
+            op reads or from its other results), ``readers`` (every rank could have it whole, but
+            all who read it want a part), ``whole``, or ``moved`` (a conflict).
+        why: the rule, the dimensions that go together, or who reads the value and by which steps.
+        sent: bytes that each rank sends.
+    """
+
+    function: str
+    value: str
+    at: str
+    type: str
+    sharding: str
+    decided: str
+    why: str
+    sent: int = 0
+
+
+@dataclass(slots=True)
+class ExplainSharding(Watcher):
+    """Looks at what ``shard`` says and what ``partition`` makes of it.
+
+    Attributes:
+        reasons: in the order of the programs; empty until a partition is about to run.
+    """
+
+    reasons: list[Reason] = field(default_factory=list[Reason])
+    _rules: dict[str | Value, str] = field(default_factory=dict[str | Value, str])
+
+    def before(self, step: Step) -> None:
+        """Note the rules, or make the plans that partition is about to make."""
+        if isinstance(step.item, Shard):
+            for item in annotations_of(step.module, step.item.all_rules):
+                self._rules[item.place] = ", ".join(item.rules)
+        if isinstance(step.item, Partition):
+            self.reasons = explain(step.module, step.item, self._rules)
+
+    def shown(self) -> list[Reason]:
+        """The reasons (GG0705 where nothing was partitioned)."""
+        if not self.reasons:
+            raise GraphgenError(
+                "GG0705",
+                "nothing was partitioned, so no value has a sharding to explain",
+                help="let the pipeline have shard{tp=N},partition",
+            )
+        return self.reasons
+
+
+def explain(module: Module, partition: Partition, rules: Mapping[str | Value, str]) -> list[Reason]:
+    """Why every value of a module will lie as it does, before it is partitioned.
+
+    Args:
+        module: not changed.
+        partition: the pass, with its options.
+        rules: those that decided, by row of the interface or by value.
+
+    Raises:
+        GraphgenError: GG0304 for a layout that cannot be.
+    """
+    search = partition.search(module)
+    out: list[Reason] = []
+    for function, plan in make_plans(module, search).items():
+        made = Function(function.name, phase=function.phase, dims=function.dims)
+        tracer = _Tracer(
+            module, function, made, Rewriter("partition"), plan, search.routes, rules=rules
+        )
+        tracer.run()
+        tracer.read_moves("the interface")
+        out += tracer.reasons
+    return out
+
+
+@dataclass(slots=True)
+class _Tracer(Partitioner):
+    """Partitions a program, and says at each op what is done and why."""
+
+    rules: Mapping[str | Value, str] = field(default_factory=dict[str | Value, str])
+    reasons: list[Reason] = field(default_factory=list[Reason])
+    _names: dict[Value, str] = field(default_factory=dict[Value, str])
+
+    def argument(self, value: Value) -> None:
+        """A row of the interface."""
+        Partitioner.argument(self, value)
+        row = self.module.interface[value.name or ""]
+        layout = self.plan.pins.get(value, asked(row))
+        if row.name in self.rules:
+            self.reason(value, layout.text, RULE, self.rules[row.name])
+        elif row.sharding is not None:
+            self.reason(value, layout.text, SAID, "by the module")
+        elif layout.replicated:
+            self.wanted(value)
+        else:
+            self.reason(value, layout.text, READERS, "as the decode program wants it")
+
+    def wanted(self, value: Value) -> None:
+        """What nobody has said anything about: how its readers take it."""
+        found: dict[str, str] = {}
+        for op in value.users:
+            choice = self.plan.choices.get(op)
+            if choice is not None:
+                for operand, layout in zip(op.operands, choice.strategy.wanted, strict=True):
+                    if operand is value and not layout.replicated:
+                        found.setdefault(layout.text, op.name)
+        for text, name in found.items():
+            self.reason(value, text, READERS, f"{name} reads a part")
+        if not found:
+            self.reason(value, replicated(value.type.rank).text, WHOLE, "nobody asks for a part")
+
+    def prepare(self, op: Op) -> None:
+        """What is made of weights."""
+        Partitioner.prepare(self, op)
+        for value in op.results:
+            pin = self.plan.pins.get(value)
+            if value in self.rules:
+                self.reason(
+                    value, (pin or replicated(value.type.rank)).text, RULE, self.rules[value]
+                )
+            elif pin is not None:
+                self.reason(value, pin.text, FOLLOWS, f"from its weights, through {op.name}")
+            else:
+                self.wanted(value)
+
+    def op(self, op: Op) -> None:
+        """An op as it is divided."""
+        Partitioner.op(self, op)
+        strategy = self.plan.choices[op].strategy
+        self.read_moves(op.name)
+        for value, layout in zip(op.results, strategy.given, strict=True):
+            pin = self.plan.pins.get(value)
+            if pin is not None:
+                by = (RULE, self.rules[value]) if value in self.rules else (SAID, "by the module")
+                self.reason(value, pin.text, *by)
+            elif strategy.whole:
+                self.reason(value, layout.text, WHOLE, "every rank does all of it")
+            else:
+                decided = FOLLOWS if op in self.plan.bound else READERS
+                self.reason(value, layout.text, decided, self.together(op, strategy))
+
+    def together(self, op: Op, strategy: Strategy) -> str:
+        """The dimensions of an op that one axis cuts."""
+        factors = factors_of(op)
+        assert factors is not None
+        texts = [
+            f"{'*'.join(axes)} over {' = '.join(self.places(op, factors, factor))}"
+            + (f", {factors.reduced[factor]} owed" if factor in factors.reduced else "")
+            for factor, axes in strategy.cuts.items()
+        ]
+        owed = sorted({axis for layout in strategy.wanted for axis in layout.partial})
+        return "; ".join([*texts, *[f"the sum over {axis} is passed on" for axis in owed]])
+
+    def places(self, op: Op, factors: Factors, factor: int) -> Iterator[str]:
+        """Dimensions of operands and results that are a factor."""
+        names = [self.name(value) for value in op.operands]
+        values = list(zip(names, factors.operands, strict=True))
+        values += [("result", dims) for dims in factors.results]
+        for name, dims in values:
+            for dim, parts in enumerate(dims):
+                if factor in parts:
+                    yield f"{name}[{dim}]"
+
+    def read_moves(self, reader: str) -> None:
+        """What was brought elsewhere for this reader."""
+        for item in self.moves:
+            steps = [step for step in item.steps if step.kind not in LOCAL]
+            if steps:
+                self.move(item, ", ".join(step.kind for step in steps), reader)
+        self.moves.clear()
+
+    def move(self, item: Moved, kinds: str, reader: str) -> None:
+        """One value, and the collectives it takes."""
+        sent = sum(moved(self.mesh, item.value.type, step) for step in item.steps)
+        text = f"{item.start.text} -> {item.target.text}"
+        self.reason(item.value, text, MOVED, f"{kinds} for {reader}", sent // self.mesh.ranks)
+
+    def reason(self, value: Value, sharding: str, decided: str, why: str, sent: int = 0) -> None:
+        """One line."""
+        op = value.op
+        if op is None:
+            row = self.module.interface.get(value.name or "")
+            at = row.role.value if row else Role.INPUT.value
+        else:
+            at = f"{op.name} {op.loc.scope}".strip()
+        self.reasons.append(
+            Reason(
+                self.source.name,
+                self.name(value),
+                at,
+                value.type.text,
+                sharding,
+                decided,
+                why,
+                sent,
+            )
+        )
+
+    def name(self, value: Value) -> str:
+        """Unique in the program."""
+        if not self._names:
+            self._names.update(value_names(self.source))
+        return self._names[value]
+
+
+def grouped(reasons: Sequence[Reason]) -> list[tuple[Reason, int]]:
+    """Reasons that are alike but for the layer, and how many there are of each."""
+    found: dict[tuple[str, ...], list[Reason]] = {}
+    for item in reasons:
+        named = item.value if not item.value[1:].isdigit() else ""
+        why = re.sub(r"%\d+", "%", _LAYER.sub("N", item.why))
+        key = (
+            *(item.function, _LAYER.sub("N", named), _LAYER.sub("N", f"{item.at}.")),
+            *(item.type, item.sharding, item.decided, why),
+        )
+        found.setdefault(key, []).append(item)
+    return [(items[0], len(items)) for items in found.values()]
