@@ -78,8 +78,15 @@ def annotations_of(module: Module, rules: Mapping[str, str]) -> list[Annotation]
     return list(made.values())
 
 
-def annotate(module: Module, rules: Mapping[str, str], rewriter: Rewriter) -> None:
-    """Give rows and values the layouts of :func:`annotations_of`, each a rewrite of its own."""
+def annotate(module: Module, rules: Mapping[str, str], rewriter: Rewriter | None = None) -> None:
+    """Give rows and values the layouts of :func:`annotations_of`.
+
+    Args:
+        module: changed in place.
+        rules: see there.
+        rewriter: of the pass on whose behalf; each layout is a rewrite of its own.
+    """
+    rewriter = rewriter or Rewriter("annotate")
     for item in annotations_of(module, rules):
         if rewriter.exhausted:
             return
