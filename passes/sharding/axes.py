@@ -190,5 +190,6 @@ def _name_vocabulary(
     for name, value in function.outputs:
         if module.interface[name].role is Role.OUTPUT and value.type.rank:
             axis = axes.find(_place(value, value.type.rank - 1))
-            if axis in products.given and not axes.names.get(axis):
+            passed_on = axis in products.taken or axis not in products.given
+            if not passed_on and not axes.names.get(axis):
                 axes.call(axis, VOCAB)

@@ -26,8 +26,8 @@ def explained(pipeline: str) -> tuple[Module, list[Reason]]:
 
 def test_every_value_has_a_reason_and_every_byte_is_told():
     whole = build(known_shape("llama-3.1-8b"), f32, mini=True)
-    run_pipeline(whole, parse_pipeline(SIZES))
-    module, reasons = explained("shard{tp=2},partition")
+    run_pipeline(whole, parse_pipeline(f"{SIZES},shard{{tp=2}},pad-to-mesh"))
+    module, reasons = explained("shard{tp=2},pad-to-mesh,partition")
     for function in whole.programs():
         ours = [item for item in reasons if item.function == function.name]
         values = sum(len(op.results) for op in function.block) + len(function.args)
@@ -37,7 +37,9 @@ def test_every_value_has_a_reason_and_every_byte_is_told():
 
 
 def test_who_decided():
-    _, reasons = explained("shard{tp=2,rules=[*.0.mlp.down_proj.weight:{-,-}]},partition")
+    _, reasons = explained(
+        "shard{tp=2,rules=[*.0.mlp.down_proj.weight:{-,-}]},pad-to-mesh,partition"
+    )
     by = {(item.function.split(".")[0], item.at, item.value): item for item in reasons}
     layer = "%model.layers.{}.mlp.down_proj.weight"
     assert by["decode", "weight", layer.format(0)].why == "*.0.mlp.down_proj.weight:{-,-}"
@@ -57,13 +59,13 @@ def test_what_the_module_says_itself():
     module = build(known_shape("llama-3.1-8b"), f32, mini=True)
     run_pipeline(module, parse_pipeline(f"{SIZES},shard{{tp=2}}"))
     watcher = ExplainSharding()
-    run_pipeline(module, parse_pipeline("partition"), watch=[watcher])
+    run_pipeline(module, parse_pipeline("pad-to-mesh,partition"), watch=[watcher])
     found = {item.decided for item in watcher.shown() if item.value.endswith("q_proj.weight")}
     assert found == {"said"}
 
 
 def test_layers_that_are_alike_are_one_row():
-    _, reasons = explained("shard{tp=2},partition")
+    _, reasons = explained("shard{tp=2},pad-to-mesh,partition")
     rows = grouped(reasons)
     assert sum(count for _, count in rows) == len(reasons)
     assert len(rows) < len(reasons) * 2 // 3
