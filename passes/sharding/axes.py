@@ -85,6 +85,8 @@ def model_axes(module: Module) -> ModelAxes:
     weighted = {f: _Weighted(axes, f, made) for f, made in weights.items()}
     for function, products in weighted.items():
         _name_vocabulary(axes, module, function, products)
+    # What a call brings or takes away is not between two products.
+    mixed += _outside(module)
     apart = {axes.find(place) for place in mixed}
     for products in weighted.values():
         for axis in products.taken & products.given - apart:
@@ -92,6 +94,17 @@ def model_axes(module: Module) -> ModelAxes:
                 # One product with a weight gives it, another takes it, and nothing mixes it.
                 axes.call(axis, INTERMEDIATE)
     return axes
+
+
+def _outside(module: Module) -> Iterator[Place]:
+    """Dimensions of inputs and outputs."""
+    for function in module.programs():
+        values = [*function.args, *[value for _, value in function.outputs]]
+        names = [*[value.name or "" for value in function.args], *[n for n, _ in function.outputs]]
+        for name, value in zip(names, values, strict=True):
+            row = module.interface.get(name)
+            if row is not None and row.role in (Role.INPUT, Role.OUTPUT):
+                yield from (_place(value, dim) for dim in range(value.type.rank))
 
 
 def _made_of_weights(module: Module, function: Function) -> set[Value]:
