@@ -136,21 +136,25 @@ def opt(
     changes = _changes(print_after, silent=as_json)
     watch = _watchers(passes, print_before, print_after, dump, changes)
     why = sharding_watcher() if explain_sharding else None
+    watch += [why] if why else []
     module = read_module(file)
     journal = Journal() if decisions else None
     limit = parse_fuel(fuel, "--fuel") if fuel else None
-    reports = run_pipeline(
-        module, passes, fuel=limit, journal=journal, watch=[*watch, *([why] if why else [])]
-    )
-    note_remarks(reports)
-    for report in reports:
-        if report.stopped:
-            note(f"the fuel was used up in {report.name}")
+    reports = run_pipeline(module, passes, fuel=limit, journal=journal, watch=watch)
+    _note(reports)
     more = {"passes": _facts(reports, changes), **_decisions_json(journal), **sharding_json(why)}
     write_module(module, output, as_json=as_json, more=more)
     if not as_json:
         shown = _table(reports, time=time) if stats or time else ""
         sys.stderr.write(shown + _decisions_text(journal) + sharding_text(why))
+
+
+def _note(reports: Sequence[PassReport]) -> None:
+    """What passes have to say, and which was stopped."""
+    note_remarks(reports)
+    for report in reports:
+        if report.stopped:
+            note(f"the fuel was used up in {report.name}")
 
 
 def _part(pipeline: str, start: str, stop: str) -> list[Pass]:
