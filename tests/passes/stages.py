@@ -11,6 +11,7 @@ from passes.quantize.quantize_weights import QuantizeWeights
 
 # Passes that are in no default pipeline: behind which ones they are tried.
 EXTRA = {
+    "on-device-sampling{output_logits=true}": ("canonicalize",),
     "raise-composites": ("canonicalize",),
     "simplify-shape": ("canonicalize", "specialize", "legalize"),
     "fold-constants{exact=true}": ("specialize", "legalize"),

@@ -29,6 +29,8 @@ TIDYING = (
 # Passes that find nothing to do on two ranks.
 RANKS = {"heads": 4, "gather-heads": 4}
 
+# Passes that make one rewrite of all programs, since those share the interface.
+AT_ONCE = ("on-device-sampling",)
 # Passes that need another model than Llama to have something to do.
 MODELS = {"unfuse-projections": "gpt2"}
 
@@ -51,7 +53,7 @@ def test_a_pass_stops_where_its_fuel_ends(name: str):
         untidy(module)
     journal = Journal()
     total = apply_pass(clone_module(module), item, journal).applications
-    assert total == len(journal.applications) > 1
+    assert total == len(journal.applications) > (0 if name in AT_ONCE else 1)
     script = script_for(module, seed=1)
     wanted = Runner(module, script).outcomes()
     for fuel in sorted({0, 1, total // 3, total // 2, total - 1, total}):

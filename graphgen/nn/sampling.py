@@ -1,0 +1,96 @@
+"""Choosing tokens inside the graph: the best one, or one drawn with a given random number.
+
+The meaning is Hugging Face's, as on the host (`runtime.sampling`), over the ``global_topk`` best
+tokens. No row sees another, and what is removed has no probability at all.
+"""
+
+from __future__ import annotations
+
+from graphgen.build import Builder
+from graphgen.ir import Dim, Value, tensor
+from graphgen.ir.dtype import f32, s32
+
+
+def greedy(b: Builder, logits: Value) -> Value:
+    """The token s32 [B] of the highest of ``logits`` [B,V]; of equal ones the lowest."""
+    _, ids = b.top_k(logits, 1)
+    return b.reshape(ids, ids.shape[:1])
+
+
+def sample(
+    b: Builder, logits: Value, params: Value, random: Value, global_topk: int = 256
+) -> Value:
+    """A token s32 [B] drawn from each row.
+
+    Args:
+        b: where to build.
+        logits: f32 [B,V].
+        params: f32 [B,3], of each row top_k (0 or less for all), top_p and temperature.
+        random: f32 [B], in [0, 1).
+        global_topk: how many of the best tokens are looked at; 0 for all.
+    """
+    rows, vocabulary = logits.shape
+    assert isinstance(vocabulary, int)
+    count = min(global_topk or vocabulary, vocabulary)
+    values, ids = b.top_k(logits, count)
+    top_k, top_p, temperature = (_column(b, params, index, count) for index in range(3))
+    scores = _best(b, values / temperature, top_k, count)
+    probable = _softmax(b, scores)
+    # A token stays while those before it have not reached top_p, so the one that does stays too.
+    reached = _sums(b, probable, inclusive=False)
+    left = b.select(b.compare(reached, top_p, "LT"), probable, b.full(0.0, probable.type))
+    return _pick(b, left, ids, random, (rows, count))
+
+
+def _column(b: Builder, params: Value, index: int, count: int) -> Value:
+    """One parameter of each row, [B,count]."""
+    column = b.slice_dim(params, 1, index, index + 1)
+    rows = params.shape[0]
+    return b.broadcast_in_dim(b.reshape(column, (rows,)), (rows, count), [0])
+
+
+def _best(b: Builder, scores: Value, top_k: Value, count: int) -> Value:
+    """``scores``, highest first, without those below the top_k-th; ties with that one stay."""
+    place = b.convert(b.iota(s32, scores.shape, 1), f32)
+    every = b.compare(top_k, b.full(0.0, top_k.type), "LE")
+    last = b.full(float(count - 1), top_k.type)
+    at = b.select(every, last, b.binary("minimum", top_k - 1.0, last))
+    nothing = b.full(float("-inf"), scores.type)
+    here = b.select(b.compare(place, at, "EQ"), scores, nothing)
+    least = b.broadcast_in_dim(b.reduce(here, [1], "maximum"), scores.shape, [0])
+    return b.select(b.compare(scores, least, "GE"), scores, nothing)
+
+
+def _softmax(b: Builder, scores: Value) -> Value:
+    top = b.broadcast_in_dim(b.reduce(scores, [1], "maximum"), scores.shape, [0])
+    raised = b.unary("exponential", scores - top)
+    return raised / b.broadcast_in_dim(b.reduce(raised, [1], "add"), scores.shape, [0])
+
+
+def _sums(b: Builder, x: Value, *, inclusive: bool) -> Value:
+    """Sums of each row's elements up to each place: a product with a triangle of ones."""
+    size = x.shape[1]
+    square = (size, size)
+    earlier = b.compare(b.iota(s32, square, 0), b.iota(s32, square, 1), "LE" if inclusive else "LT")
+    triangle = b.select(earlier, b.full(1.0, tensor(f32, square)), b.full(0.0, tensor(f32, square)))
+    return b.dot_general(x, triangle, ([1], [0]), dtype=f32)
+
+
+def _pick(b: Builder, left: Value, ids: Value, random: Value, shape: tuple[Dim, int]) -> Value:
+    """The token at which the sum of what is left passes the random part of it all."""
+    rows, count = shape
+    reached = _sums(b, left, inclusive=True)
+    whole = b.slice_dim(reached, 1, count - 1, count)
+    wanted = b.reshape(whole, (rows,)) * random
+    passed = b.compare(reached, b.broadcast_in_dim(wanted, shape, [0]), "LE")
+    index = _counted(b, passed)
+    stay = _counted(b, b.compare(left, b.full(0.0, left.type), "GT"))
+    last = stay - b.full(1, stay.type)
+    at = b.broadcast_in_dim(b.binary("minimum", index, last), shape, [0])
+    chosen = b.compare(b.iota(s32, shape, 1), at, "EQ")
+    return b.reduce(b.select(chosen, ids, b.full(-1, ids.type)), [1], "maximum")
+
+
+def _counted(b: Builder, flags: Value) -> Value:
+    """How many are true in each row, s32 [B]."""
+    return b.reduce(b.convert(flags, s32), [1], "add")

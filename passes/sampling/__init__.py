@@ -1,0 +1,7 @@
+"""Tokens instead of logits: sampling as a part of the programs."""
+
+from __future__ import annotations
+
+from passes.sampling.on_device import OnDeviceSampling
+
+__all__ = ["OnDeviceSampling"]
