@@ -41,6 +41,7 @@ class Options:
         artifact: folder to start from, or to make when it is not there.
         weights: folder of prepared weights, made by ``graphgen shard-weights``.
         quantization: see :class:`~runtime.model.Settings`; ``None`` for none, or an artifact's own.
+        sampling: likewise.
     """
 
     dtype: str | None = None
@@ -50,6 +51,7 @@ class Options:
     artifact: Path | None = None
     weights: Path | None = None
     quantization: str | None = None
+    sampling: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,6 +261,7 @@ def _asked(mine: Settings, options: Options) -> Settings:
         max_len=options.max_len or mine.max_len,
         tp=options.tp,
         quantization=mine.quantization if options.quantization is None else options.quantization,
+        sampling=mine.sampling if options.sampling is None else options.sampling,
     )
 
 
@@ -289,4 +292,11 @@ def _settings(
         )
     max_len = options.max_len or up_to(longest + new_tokens, most)
     choose([max_len], longest, "a prompt")
-    return Settings(options.dtype or "f32", batch, max_len, options.tp, options.quantization or "")
+    return Settings(
+        options.dtype or "f32",
+        batch,
+        max_len,
+        options.tp,
+        options.quantization or "",
+        options.sampling or "",
+    )

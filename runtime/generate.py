@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+import numpy as np
 
 from graphgen.errors import GraphgenError
 from runtime.sampling import GREEDY, Sampling, choose_token
-from runtime.session import Logits, Session
+from runtime.sampling.choose import uniform
+from runtime.session import Draw, Result, Session
 
 # Called with (row, token) as soon as a token is chosen.
 OnToken = Callable[[int, int], None]
@@ -90,12 +93,13 @@ def generate(
             GG0705 for more prompts than rows, or where the sampling leaves no token.
     """
     check_prompts(prompts, session.rows)
+    _check_choice(session, request.sampling)
     padded: list[Sequence[int]] = [*prompts, *([()] * (session.rows - len(prompts)))]
     rows = [Row(prompt, []) for prompt in prompts]
     session.reset()
     with _Clock(session) as clock:
-        logits = session.prefill(padded, request.padding)
-        _take(session, rows, logits, [True] * len(rows), request, on_token)
+        given = session.prefill(padded, request.padding, _draw(session, rows, request.sampling))
+        _take(session, rows, given, [True] * len(rows), request, on_token)
     first = clock.seconds
     steps = list(_decode(session, rows, request, on_token))
     return [Completion(row.tokens, row.finish) for row in rows], Timings(first, steps)
@@ -119,6 +123,23 @@ def check_prompts(prompts: Sequence[Sequence[int]], rows: int) -> None:
         )
 
 
+def _check_choice(session: Session, how: Sampling) -> None:
+    """Refuse to choose otherwise than programs that choose tokens do (GG0705)."""
+    fits = replace(how, seed=0) == GREEDY
+    if session.draws:
+        device = Sampling(
+            do_sample=True, top_k=how.top_k, top_p=how.top_p, temperature=how.temperature
+        )
+        fits = replace(how, seed=0) == device
+    if session.chooses and not fits:
+        does = "draw tokens by top_k, top_p and temperature" if session.draws else "take the best"
+        raise GraphgenError(
+            "GG0705",
+            f"these programs choose tokens themselves: they {does}",
+            help="ask for the same, or compile without --on-device-sampling",
+        )
+
+
 def _decode(
     session: Session, rows: list[Row], request: Request, on_token: OnToken | None
 ) -> Iterator[float]:
@@ -134,8 +155,8 @@ def _step(session: Session, rows: list[Row], request: Request, on_token: OnToken
     idle = [False] * (session.rows - len(rows))
     active = [not row.finish for row in rows] + idle
     last = [row.tokens[-1] for row in rows] + [0] * len(idle)
-    logits = session.decode(last, active)
-    _take(session, rows, logits, active, request, on_token)
+    given = session.decode(last, active, _draw(session, rows, request.sampling))
+    _take(session, rows, given, active, request, on_token)
 
 
 class _Clock:
@@ -156,13 +177,17 @@ class _Clock:
 def _take(
     session: Session,
     rows: list[Row],
-    logits: Logits,
+    given: Result,
     active: Sequence[bool],
     request: Request,
     on_token: OnToken | None,
 ) -> None:
     """Choose the next token of each active row, in order."""
-    best = logits[: len(rows)].argmax(-1) if request.sampling == GREEDY else None
+    best = None
+    if session.chooses:
+        best = given[: len(rows)]
+    elif request.sampling == GREEDY:
+        best = given[: len(rows)].argmax(-1)
     for number, row in enumerate(rows):
         if not active[number]:
             continue
@@ -170,12 +195,22 @@ def _take(
             token = int(best[number])
         else:
             sequence = [*row.prompt, *row.tokens]
-            token = choose_token(
-                logits[number], sequence, request.sampling, number, len(row.tokens)
-            )
+            token = choose_token(given[number], sequence, request.sampling, number, len(row.tokens))
         _append(session, number, row, token, request)
         if on_token is not None:
             on_token(number, token)
+
+
+def _draw(session: Session, rows: list[Row], how: Sampling) -> Draw | None:
+    """What programs that draw tokens are given: settings, and the next number of each sequence."""
+    if not session.draws:
+        return None
+    numbers = [uniform(how.seed, number, len(row.tokens)) for number, row in enumerate(rows)]
+    random = np.zeros(session.rows, np.float32)
+    # The nearest f32 of a number just below 1 is 1, which is no number of the interval.
+    random[: len(rows)] = np.minimum(numbers, np.float32(1 - 2**-24))
+    row = np.array([how.top_k, how.top_p, how.temperature], np.float32)
+    return Draw(np.tile(row, (session.rows, 1)), random)
 
 
 def _append(session: Session, number: int, row: Row, token: int, request: Request) -> None:

@@ -22,6 +22,7 @@ class Settings:
         tp: ranks the model is split over.
         quantization: the pass that quantizes the weights with its options, as pipelines write it;
             empty for weights as they are.
+        sampling: the pass that lets programs choose tokens, in the same way; empty for logits.
     """
 
     dtype: str = "f32"
@@ -29,6 +30,7 @@ class Settings:
     max_len: int = 256
     tp: int = 1
     quantization: str = ""
+    sampling: str = ""
 
     @property
     def buckets(self) -> tuple[int, ...]:
@@ -115,7 +117,8 @@ def build_model(
     # Matrix units want eight rows; without them two are as fast as one and eight cost a little.
     rows = 8 if has_matrix_unit() else 2
     quantize = next(iter(parse_pipeline(settings.quantization)), None)
-    passes = default(buckets, tp=settings.tp, min_rows=rows, quantize=quantize)
+    passes = parse_pipeline(settings.sampling)
+    passes += default(buckets, tp=settings.tp, min_rows=rows, quantize=quantize)
     reports = run_pipeline(module, passes)
     steps = [
         PassStep(r.name, r.ops_before, r.ops_after, r.applications, r.seconds, r.remarks)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +19,21 @@ from runtime.programs import ProgramStore
 
 Ints = npt.NDArray[np.int32]
 Logits = npt.NDArray[np.float32]
+# Logits, or the tokens that programs have chosen.
+Result = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class Draw:
+    """How programs that draw tokens do it in one call.
+
+    Attributes:
+        params: f32 [R,3], of each row top_k (0 for all), top_p and temperature.
+        random: f32 [R], numbers in [0, 1).
+    """
+
+    params: npt.NDArray[np.float32]
+    random: npt.NDArray[np.float32]
 
 
 class Session:
@@ -31,6 +47,8 @@ class Session:
         rows: R, which is also the batch of every call.
         slots: M, positions a row has.
         lengths: tokens in each row so far.
+        chooses: whether programs give tokens instead of logits.
+        draws: whether those are drawn, from numbers and settings given at each call.
     """
 
     def __init__(self, programs: ProgramStore, weights: Mapping[str, DeviceValue]) -> None:
@@ -38,6 +56,8 @@ class Session:
         self.module: Module = programs.module
         self._values: dict[str, DeviceValue] = dict(weights)
         self._states = [row.name for row in self.module.entries(Role.STATE)]
+        self.chooses = "next_tokens" in self.module.interface
+        self.draws = "sampling_params" in self.module.interface
         self._warm: set[str] = set()
         self.buckets: dict[str, dict[int, str]] = {"prefill": {}, "decode": {}}
         for function in self.module.programs():
@@ -55,16 +75,23 @@ class Session:
             zeros = _zeros(self.module.interface[name].physical)
             self._values[name] = put([zeros] * self.module.ranks)
 
-    def prefill(self, prompts: Sequence[Sequence[int]], padding: str = "right") -> Logits:
+    def prefill(
+        self,
+        prompts: Sequence[Sequence[int]],
+        padding: str = "right",
+        draw: Draw | None = None,
+    ) -> Result:
         """Put a prompt into each row that has one, replacing what the row held.
 
         Args:
             prompts: token ids a row; an empty one leaves its row alone.
             padding: on which side shorter prompts are padded, ``left`` or ``right``; the result is
                 the same.
+            draw: how tokens are drawn, where programs do that.
 
         Returns:
-            f32 [R,V]: the logits of each prompt's last token; rows without a prompt are undefined.
+            f32 [R,V]: the logits of each prompt's last token, or s32 [R]: the tokens that follow;
+            rows without a prompt are undefined.
 
         Raises:
             GraphgenError: GG0701 when a prompt is longer than the largest bucket.
@@ -82,17 +109,24 @@ class Session:
             lengths[row] = size
         active = lengths > 0
         self.lengths = np.where(active, lengths, self.lengths)
-        return self._call(self.buckets["prefill"][bucket], tokens, positions, active)
+        return self._call(self.buckets["prefill"][bucket], tokens, positions, active, draw)
 
-    def decode(self, tokens: Sequence[int], active: Sequence[bool] | None = None) -> Logits:
+    def decode(
+        self,
+        tokens: Sequence[int],
+        active: Sequence[bool] | None = None,
+        draw: Draw | None = None,
+    ) -> Result:
         """Append one token to each active row.
 
         Args:
             tokens: one token a row; ignored where the row is idle.
             active: which rows take part, all by default. The cache of an idle row does not change.
+            draw: how tokens are drawn, where programs do that.
 
         Returns:
-            f32 [R,V]: the logits after that token; idle rows are undefined.
+            f32 [R,V]: the logits after that token, or s32 [R]: the tokens that follow; idle rows
+            are undefined.
 
         Raises:
             GraphgenError: GG0701 when a row has no slot left.
@@ -103,7 +137,7 @@ class Session:
         bucket = choose(list(self.buckets["decode"]), needed, "a sequence")
         self.lengths = np.where(mask, self.lengths + 1, self.lengths).astype(np.int32)
         column = np.where(mask, np.asarray(tokens, np.int32), 0).astype(np.int32)[:, None]
-        return self._call(self.buckets["decode"][bucket], column, positions, mask)
+        return self._call(self.buckets["decode"][bucket], column, positions, mask, draw)
 
     def state(self, name: str) -> DeviceValue:
         """The device value of a state (GG0705 for a name that is none)."""
@@ -112,11 +146,20 @@ class Session:
         return self._values[name]
 
     def _call(
-        self, name: str, tokens: Ints, positions: Ints, active: npt.NDArray[np.bool_]
-    ) -> Logits:
+        self,
+        name: str,
+        tokens: Ints,
+        positions: Ints,
+        active: npt.NDArray[np.bool_],
+        draw: Draw | None,
+    ) -> Result:
+        if self.draws and draw is None:
+            raise GraphgenError(
+                "GG0705", "these programs draw tokens, and were not told how", help="sample"
+            )
         if name not in self._warm:
             self._warm_up(name, tokens.shape)
-        return self._launch(name, tokens, positions, active)
+        return self._launch(name, tokens, positions, active, draw)
 
     def _warm_up(self, name: str, shape: tuple[int, ...]) -> None:
         """Launch once with all rows idle, which changes no state.
@@ -127,29 +170,40 @@ class Session:
         self.programs.get(name)
         start = time.perf_counter()
         idle = np.zeros(self.rows, np.bool_)
-        self._launch(name, np.zeros(shape, np.int32), np.full(shape, -1, np.int32), idle)
+        nowhere = np.full(shape, -1, np.int32)
+        self._launch(name, np.zeros(shape, np.int32), nowhere, idle, None)
         self.programs.charge(name, time.perf_counter() - start)
         self._warm.add(name)
 
     def _launch(
-        self, name: str, tokens: Ints, positions: Ints, active: npt.NDArray[np.bool_]
-    ) -> Logits:
+        self,
+        name: str,
+        tokens: Ints,
+        positions: Ints,
+        active: npt.NDArray[np.bool_],
+        draw: Draw | None,
+    ) -> Result:
         program = self.programs.get(name)
         rows = np.arange(self.rows, dtype=np.int32)
-        inputs = {
+        inputs: dict[str, npt.NDArray[np.generic]] = {
             "tokens": tokens,
             "positions": positions,
             "lengths": np.where(active, self.lengths, 0).astype(np.int32),
             # Row R does not exist: what an idle row writes is dropped.
             "seq_ids": np.where(active, rows, self.rows).astype(np.int32),
         }
+        if self.draws:
+            chosen = draw or Draw(
+                np.ones((self.rows, 3), np.float32), np.zeros(self.rows, np.float32)
+            )
+            inputs |= {"sampling_params": chosen.params, "random": chosen.random}
         ranks = self.module.ranks
         values = {key: put([array] * ranks) for key, array in inputs.items()}
         results = program.launch({**self._values, **values})
         for state in self._states:
             self._values[state] = join(results[state])
-        # Reading the logits waits for the launch, which keeps at most one in flight.
-        return np.asarray(results["logits"][0])
+        # Reading the result waits for the launch, which keeps at most one in flight.
+        return np.asarray(results["next_tokens" if self.chooses else "logits"][0])
 
 
 def _int(value: object) -> int:

@@ -20,12 +20,14 @@ from graphgen.cli.sampling import (
     DoSample,
     MinP,
     NoRepeatNgram,
+    OnDevice,
     RepetitionPenalty,
     ReturnSequences,
     Seed,
     Temperature,
     TopK,
     TopP,
+    on_device,
     sampling,
 )
 from graphgen.errors import GraphgenError
@@ -103,6 +105,7 @@ def generate(
     no_repeat_ngram_size: NoRepeatNgram = None,
     seed: Seed = None,
     num_return_sequences: ReturnSequences = 1,
+    on_device_sampling: OnDevice = False,
     ignore_eos: IgnoreEos = False,
     summary: Summary = False,
     as_json: AsJson = False,
@@ -133,7 +136,8 @@ def generate(
     quantize = quantization(
         quantized, quantization_type, quantization_dtype, modules_to_not_convert
     )
-    options = Options(dtype, None, max_len, tp, artifact, weights, quantize)
+    chosen = on_device(choose) if on_device_sampling else None
+    options = Options(dtype, None, max_len, tp, artifact, weights, quantize, chosen)
     texts = _repeated(prompt or [], chat, num_return_sequences)
     asked = _Asked(texts, chat, max_new_tokens, ignore_eos, choose)
     _run(model, options, asked, as_json=as_json, summary=summary)

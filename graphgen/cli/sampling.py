@@ -35,6 +35,10 @@ NoRepeatNgram = Annotated[
     typer.Option("--no-repeat-ngram-size", help="No run of so many tokens comes twice."),
 ]
 Seed = Annotated[int | None, typer.Option("--seed", help="Of the random numbers.  [default: 0]")]
+OnDevice = Annotated[
+    bool,
+    typer.Option("--on-device-sampling", help="Let the programs choose tokens, not the host."),
+]
 ReturnSequences = Annotated[
     int, typer.Option("--num-return-sequences", min=1, help="Answers to each prompt.")
 ]
@@ -73,3 +77,23 @@ def sampling(
         )
     given |= {name: value for name, value in rules.items() if value is not None}
     return Sampling(do_sample=do_sample, **given)  # pyright: ignore[reportArgumentType]
+
+
+def on_device(how: Sampling) -> str:
+    """The pass that makes programs choose as ``how`` says, as pipelines write it.
+
+    Raises:
+        GraphgenError: GG0705 for what programs do not do.
+    """
+    for name, given, none in (
+        ("--repetition-penalty", how.repetition_penalty, 1),
+        ("--no-repeat-ngram-size", how.no_repeat_ngram_size, 0),
+        ("--min-p", how.min_p, 0),
+    ):
+        if given != none:
+            raise GraphgenError(
+                "GG0705",
+                f"{name} and --on-device-sampling exclude each other",
+                help="leave one of them out: the host has this rule, programs have not",
+            )
+    return "on-device-sampling{do_sample=true}" if how.do_sample else "on-device-sampling"
