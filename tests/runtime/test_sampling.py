@@ -4,18 +4,24 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from functools import cache
 from itertools import pairwise
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
 
 from graphgen.errors import GraphgenError
+from runtime.engine import Engine, Options, open_engine
 from runtime.generate import Request
+from runtime.progress import Silent
 from runtime.sampling import GREEDY, Sampling, choose_token
 from runtime.sampling.choose import draw, uniform
 from runtime.sampling.processors import probabilities, process
 from tests.cli.conftest import error
-from tests.runtime.test_generate import engine, prompts
+from tests.oracles.small_gguf import write_small_model
+from tests.runtime.test_generate import SLOTS, TEXTS, engine, prompts
 
 HISTORY = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 1, 4]
 # One of everything, and mixtures; the numbers are such that every filter removes something.
@@ -245,3 +251,56 @@ def test_rules_that_leave_no_token_are_named():
 )
 def test_flags_that_do_not_go_together(args: list[str], what: str):
     assert what in error("generate", "smollm2", "--prompt", "x", *args)
+
+
+# ---- on the device -------------------------------------------------------------------------------
+
+
+@cache
+def device(sampling: str) -> Engine:
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "small.gguf"
+        write_small_model(path)
+        options = Options(batch=3, max_len=SLOTS, sampling=sampling)
+        opened, _ = open_engine(
+            str(path),
+            options,
+            lambda tokenizer: [tokenizer.encode(text) for text in TEXTS],
+            8,
+            Silent(),
+        )
+        return opened
+
+
+def on_device(texts: list[list[int]], how: Sampling, sampling: str) -> list[list[int]]:
+    done = device(sampling).generate(texts, Request(12, sampling=how)).completions
+    return [completion.tokens for completion in done]
+
+
+DRAWING = "on-device-sampling{do_sample=true,global_topk=0}"
+
+
+def test_programs_choose_the_tokens_the_host_does():
+    assert on_device(prompts(), GREEDY, "on-device-sampling") == answers(prompts(), GREEDY)
+    for how in (WARM, replace(WARM, top_k=0, top_p=0.8), replace(WARM, seed=9)):
+        assert on_device(prompts(), how, DRAWING) == answers(prompts(), how)
+
+
+@pytest.mark.parametrize(
+    ("how", "sampling"),
+    [
+        (WARM, "on-device-sampling"),
+        (GREEDY, DRAWING),
+        (replace(WARM, min_p=0.1), DRAWING),
+        (Sampling(repetition_penalty=1.2), "on-device-sampling"),
+    ],
+)
+def test_programs_that_choose_otherwise_are_refused(how: Sampling, sampling: str):
+    with pytest.raises(GraphgenError, match="these programs choose tokens themselves"):
+        on_device(prompts(), how, sampling)
+
+
+def test_what_programs_cannot_do_is_refused_before_anything_is_opened():
+    args = ["--on-device-sampling", "--repetition-penalty", "1.1"]
+    text = error("generate", "smollm2", "--prompt", "x", *args)
+    assert "--repetition-penalty and --on-device-sampling exclude each other" in text
