@@ -10,7 +10,6 @@ from graphgen.errors import GraphgenError
 from graphgen.eval import evaluate, evaluate_ranks
 from graphgen.ir import Function, Module, Role, dtype
 from graphgen.models import build, known_shape
-from graphgen.nn.sampling import sample
 from graphgen.ops import verify
 from lowering.cpu import compile_program
 from passes.core import parse_pipeline, run_pipeline
@@ -18,6 +17,7 @@ from passes.debug import script_for
 from passes.debug.runner import Runner
 from passes.pipelines import Buckets
 from passes.pipelines import parse as pipeline
+from passes.sampling.choose import sample
 from runtime.sampling import Sampling
 from runtime.sampling.choose import draw
 from runtime.sampling.processors import probabilities, process
