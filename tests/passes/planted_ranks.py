@@ -24,10 +24,9 @@ from tests.passes.planted import (
     zero_instead,
 )
 
-# Four ranks share two key-value heads: each head is on two of them.
-COPIED = "heads{tp=4},shard{tp=4},partition"
-# Each has a part of the vocabulary, the last of them with a row too many.
-PADDED = "heads{tp=4},shard{tp=4},pad-to-mesh,partition"
+# Four ranks share two key-value heads: each head is on two of them. Each rank has a part of the
+# vocabulary, the last of them with a row too many.
+COPIED = "heads{tp=4},shard{tp=4},pad-to-mesh,partition"
 
 
 def head_of_one_rank(value: Value, b: Builder) -> Value:
@@ -111,7 +110,7 @@ RANK_BUGS = (
         whole_weight,
         RANKS,
     ),
-    Bug("vocabulary-not-masked", "select", "decode", "model", only(1), after=PADDED),
+    Bug("vocabulary-not-masked", "select", "decode", "model", only(1), after=COPIED),
     # Over several calls.
     Bug(
         "row-of-another",
