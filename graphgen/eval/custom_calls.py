@@ -74,12 +74,18 @@ def _each(function: Callable[[Array], Array]) -> Several:
     return rule
 
 
+# As a program in f32 has them.
+_HALF_ROOT = float(np.float32(math.sqrt(0.5)))
+_CUBIC = float(np.float32(0.044715))
+_STEEP = float(np.float32(math.sqrt(8 / math.pi))) / 2
+
+
 def _gelu(x: Array) -> Array:
-    return x * (1 + erf(x * math.sqrt(0.5))) / 2
+    return x * (1 + erf(x * _HALF_ROOT)) / 2
 
 
 def _gelu_tanh(x: Array) -> Array:
-    return x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))) / 2
+    return x * (1 + np.tanh(_STEEP * (x + _CUBIC * x**3))) / 2
 
 
 def _same(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Sequence[Array]:

@@ -10,6 +10,7 @@ from graphgen.ir import Module
 from passes.core import Pass, Rewriter, register
 from passes.core.options import choice
 from passes.legalize.cpu import padded_rows, wide_dot
+from passes.legalize.cpu_kernels import kernel_by_ops
 from passes.legalize.inline import Inliner
 from passes.legalize.neuron import RULES
 from passes.legalize.neuron_sort import sorts_by_kernel
@@ -82,7 +83,7 @@ f32[2,8]
                 f"legalize: unknown target '{self.target}'",
                 help=f"targets: {', '.join(TARGETS)}",
             )
-        for_cpu = (wide_dot, padded_rows(self.min_rows))
+        for_cpu = (wide_dot, padded_rows(self.min_rows), kernel_by_ops)
         rules = for_cpu if self.target == "cpu" else RULES[self.target]
         largest = top_k_without_sort if self.target in NO_SORT else top_k_by_kernel
         forms = {} if self.target == "cpu" else {"top_k": largest}

@@ -20,8 +20,11 @@ from jax.extend.random import threefry_2x32
 
 from graphgen.errors import GraphgenError
 from graphgen.eval import Array
+from lowering.cpu import compile_program
 from lowering.pyhlo import Compiled, compile_py_func
 from lowering.pyhlo.ops import table
+from passes.core import run_pipeline
+from passes.legalize.legalize import Legalize
 from tests.oracles import xla_hlo
 
 # The ops that transformers-neuronx uses.
@@ -393,6 +396,12 @@ def test_kernels_keep_their_names_and_their_meaning():
     np.testing.assert_allclose(np.asarray(found["out2"]), wanted, rtol=1e-4)
     text = xla_hlo.parsed(compiled.module_proto.data)
     assert text.count("custom-call(") == 6
+    run_pipeline(compiled.module, [Legalize()])
+    (here,) = compile_program(compiled.module, compiled.program).run_numpy(
+        [{"p0": x, "p1": weight}]
+    )
+    for name, array in found.items():
+        np.testing.assert_allclose(here[name], np.asarray(array), rtol=1e-4, atol=1e-5)
 
 
 def test_collectives_over_two_ranks():

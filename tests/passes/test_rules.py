@@ -97,7 +97,26 @@ ATTENTION = (
 )
 
 # For each rule programs in which it fires.
+KERNEL = 'arg %x : f32[2,5]\n%a = custom_call(%x) target="AwsNeuron'
+TOP = (
+    'arg %x : f32[2,5]\n%v, %i = custom_call(%x) target="AwsNeuronTopK" config="2" '
+    "results=[f32[2,2],u32[2,2]] : f32[2,2], u32[2,2]\n"
+)
 SAMPLES: dict[str, list[str]] = {
+    "kernel-by-ops": [
+        "arg %x : f32[2,5]\narg %w : f32[5]\n%e = constant() value=f32[](0.1) : f32[]\n"
+        '%a = custom_call(%x, %w, %e) target="AwsNeuronRmsNorm" config="1" '
+        "results=[f32[2,5]] : f32[2,5]",
+        f'{KERNEL}Softmax" config="-1" results=[f32[2,5]] : f32[2,5]',
+        f'{KERNEL}ArgMax" config="0" results=[u32[5]] : u32[5]',
+        f'{KERNEL}ArgMin" config="1" results=[u32[2]] : u32[2]',
+        *[
+            f'{KERNEL}{name}" results=[f32[2,5]] : f32[2,5]'
+            for name in ("Gelu", "GeluApprxTanh", "Silu")
+        ],
+        f"{TOP}%a = negate(%v) : f32[2,2]",
+        f"{TOP}%a = popcnt(%i) : u32[2,2]",
+    ],
     "identity": [
         "arg %x : f32[2,3]\n%a = reshape(%x) shape=[2,3] : f32[2,3]",
         "arg %x : f32[2,3]\n%a = transpose(%x) permutation=[0,1] : f32[2,3]",
