@@ -18,7 +18,7 @@ from lowering.cpu.pjrt import put
 from runtime.checkpoint.match import check_tensors
 from runtime.checkpoint.source import Checkpoint
 from runtime.preparation.memory import arrays_in_one
-from runtime.preparation.numbers import holds_nan, nan_places
+from runtime.preparation.numbers import holds_infinity, holds_nan, nan_places
 from runtime.preparation.pieces import Pieces, whole
 from runtime.preparation.plan import plan_output
 from runtime.progress import Progress
@@ -104,8 +104,11 @@ class RankWeights:
         """Refuse a prepared weight that holds NaN: every answer would be made of it.
 
         Raises:
-            GraphgenError: GG0605 naming the checkpoint tensor it comes from.
+            GraphgenError: GG0605 naming the checkpoint tensor it comes from; the same where f16
+                cannot hold what the checkpoint does.
         """
+        if made.dtype == np.float16 and holds_infinity(made):
+            self._require_small(row)
         if not holds_nan(made):
             return
         for name in self._leaves(row.name):
@@ -124,6 +127,20 @@ class RankWeights:
             where=self.where,
             help="the checkpoint is damaged or its training failed: get it again, or another one",
         )
+
+    def _require_small(self, row: Entry) -> None:
+        """Refuse a weight of which values became infinite in f16; padding may be infinite."""
+        most = float(np.finfo(np.float16).max)
+        for name in self._leaves(row.name):
+            given = self.read(self.module.interface[name]).astype(np.float32)
+            largest = float(np.abs(given).max(initial=0))
+            if largest > most:
+                raise GraphgenError(
+                    "GG0605",
+                    f"the weight '{name}' holds {largest:g}; f16 ends at {most:g}",
+                    where=self.where,
+                    help="run the model in bf16 or f32",
+                )
 
     def _leaves(self, name: str) -> list[str]:
         """The checkpoint tensors that a weight or param is made of."""

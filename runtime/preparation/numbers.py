@@ -1,4 +1,4 @@
-"""Find values that are not numbers, fast enough to look at every weight that is loaded."""
+"""Find values that are not finite numbers, fast enough to look at every weight that is loaded."""
 
 from __future__ import annotations
 
@@ -21,20 +21,28 @@ _BITS: Final = {
 
 def holds_nan(array: Array) -> bool:
     """Whether any element is NaN; False for types that have none or are not looked at."""
+    return _beyond_infinity(array) > 0
+
+
+def holds_infinity(array: Array) -> bool:
+    """Whether any element is infinite and none is NaN; False for types not looked at."""
+    return _beyond_infinity(array) == 0
+
+
+def _beyond_infinity(array: Array) -> int:
+    """The bits of the element that is farthest from zero, less those of infinity."""
     known = _BITS.get(array.dtype.name)
     if known is None:
-        return False
-    if not array.flags.c_contiguous:
-        return bool(np.isnan(array.astype(np.float32)).any())
+        return -1
     unsigned, magnitude, infinity = known
-    bits = array.reshape(-1).view(unsigned)
+    bits = np.ascontiguousarray(array).reshape(-1).view(unsigned)
     room = np.empty(min(_CHUNK, bits.size), unsigned)
+    largest = 0
     for start in range(0, bits.size, _CHUNK):
         part = bits[start : start + _CHUNK]
         found = np.bitwise_and(part, unsigned(magnitude), out=room[: part.size])
-        if int(found.max()) > infinity:
-            return True
-    return False
+        largest = max(largest, int(found.max()))
+    return largest - infinity
 
 
 def nan_places(array: Array) -> tuple[int, tuple[int, ...]]:

@@ -61,8 +61,10 @@ class Pieces:
             box = tuple(
                 slice(at, at + size) for at, size in zip(part.start, part.source.shape, strict=True)
             )
-            # With the dots, one number is an array as well.
-            np.copyto(target[(..., *box)], part.source, casting="unsafe")
+            # What does not fit becomes infinite, and is told of with the tensor's name later.
+            with np.errstate(over="ignore"):
+                # With the dots, one number is an array as well.
+                np.copyto(target[(..., *box)], part.source, casting="unsafe")
 
     def array(self) -> Array:
         """The tensor as an array: a view where one box of the right type is all of it."""

@@ -107,6 +107,13 @@ def one_nan(folder: Path) -> None:
     tensors(folder, change)
 
 
+def large(folder: Path) -> None:
+    def change(found: dict[str, np.ndarray]) -> None:
+        found["model.layers.0.mlp.down_proj.weight"][2, 7] = -7e4
+
+    tensors(folder, change)
+
+
 def many_nans(folder: Path) -> None:
     def change(found: dict[str, np.ndarray]) -> None:
         name = "model.layers.0.self_attn.v_proj.weight"
@@ -159,6 +166,7 @@ CASES: dict[str, tuple[str, Callable[[Path], None], list[str]]] = {
     "NaN into an artifact": ("single", many_nans, [*KEEP, "--dtype", "bf16"]),
     "NaN into 8 bits": ("single", one_nan, [*ASK, "--quantized"]),
     "NaN into the weights of ranks": ("single", many_nans, ["--tp", "2", "-o", "NEW"]),
+    "a value too large for f16": ("single", large, [*KEEP, "--dtype", "f16"]),
     "another shape": ("single", misshapen, KEEP),
     "a missing layer": ("single", more_layers, KEEP),
     "a layer too many": ("single", fewer_layers, KEEP),

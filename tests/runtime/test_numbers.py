@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from runtime.preparation import numbers
-from runtime.preparation.numbers import holds_nan, nan_places
+from runtime.preparation.numbers import holds_infinity, holds_nan, nan_places
 
 FLOATS = (np.float32, np.float16, ml_dtypes.bfloat16)
 
@@ -35,6 +35,9 @@ def test_what_is_infinite_or_large_is_a_number(kind: type[np.generic]):
     limit = ml_dtypes.finfo(kind)
     extremes = np.array([np.inf, -np.inf, limit.max, limit.min, limit.smallest_subnormal, -0.0])
     assert not holds_nan(extremes.astype(kind))
+    assert holds_infinity(extremes.astype(kind))
+    assert not holds_infinity(extremes[2:].astype(kind))
+    assert not holds_infinity(np.append(extremes, np.nan).astype(kind))
     assert not holds_nan(np.zeros((0, 3), kind))
 
 
