@@ -125,7 +125,9 @@ def generate(
       graphgen generate smollm2 --quantized --quantization-type per_channel_symmetric --prompt "Hi"
       graphgen generate smollm2 --do-sample --top-p 0.9 --num-return-sequences 3 --prompt "Once"
     """
+    from runtime.artifact import is_artifact
     from runtime.engine import Options
+    from runtime.sampling import GREEDY
 
     check_dtype(dtype)
     drawing = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
@@ -136,7 +138,10 @@ def generate(
     quantize = quantization(
         quantized, quantization_type, quantization_dtype, modules_to_not_convert
     )
-    chosen = on_device(choose) if on_device_sampling else None
+    # Ranks that each hold a part of the logits choose from it; an artifact says what it does.
+    kept = artifact is not None or is_artifact(Path(model))
+    on_ranks = tp > 1 and not kept and choose == GREEDY
+    chosen = on_device(choose) if on_device_sampling or on_ranks else None
     options = Options(dtype, None, max_len, tp, artifact, weights, quantize, chosen)
     texts = _repeated(prompt or [], chat, num_return_sequences)
     asked = _Asked(texts, chat, max_new_tokens, ignore_eos, choose)

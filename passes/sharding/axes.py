@@ -199,9 +199,11 @@ class _Weighted:
 def _name_vocabulary(
     axes: ModelAxes, module: Module, function: Function, products: _Weighted
 ) -> None:
-    """The features of a product with a weight that leave the program: logits."""
-    for name, value in function.outputs:
-        if module.interface[name].role is Role.OUTPUT and value.type.rank:
+    """Logits: features of a product with a weight that leave the program or are chosen from."""
+    outputs = [v for name, v in function.outputs if module.interface[name].role is Role.OUTPUT]
+    outputs += [op.operands[0] for op in function.block if op.name == "top_k"]
+    for value in outputs:
+        if value.type.rank:
             axis = axes.find(_place(value, value.type.rank - 1))
             passed_on = axis in products.taken or axis not in products.given
             if not passed_on and not axes.names.get(axis):

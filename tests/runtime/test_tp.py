@@ -12,12 +12,14 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
+from graphgen.errors import GraphgenError
 from graphgen.ir import Role, dtype
 from graphgen.models import build, read_model_config
 from runtime.engine import Engine, Options, open_engine
-from runtime.generate import Request
+from runtime.generate import Request, generate
 from runtime.model import Settings
 from runtime.progress import Silent
+from runtime.sampling import Sampling
 from runtime.session import Logits, Session
 from tests.oracles.sessions import open_session
 from tests.oracles.small_gguf import write_small_model
@@ -142,3 +144,22 @@ def test_engine_and_artifact_give_the_tokens_of_one_rank(element: str, tmp_path:
     assert texts[1] == texts[2] == texts[3]
     # 16-bit sums of two ranks are rounded in another order: near-ties may fork.
     assert texts[1] == texts[0] or element == "bf16"
+
+
+@pytest.mark.parametrize("tp", [1, 2, 3])
+def test_programs_that_choose_give_the_tokens_of_logits(tp: int, tmp_path: Path):
+    # 258 tokens divide over two and three ranks, 257 over neither.
+    write_mini(tmp_path, vocab=257 + tp % 2)
+    prompts = [[1, 2, 3], [4] * 20, [256, 0]]
+    wanted, _ = generate(open_session(tmp_path, Settings("f32", ROWS, 64)), prompts, Request(30))
+    session = open_session(tmp_path, Settings("f32", ROWS, 64, tp, sampling="on-device-sampling"))
+    assert session.chooses
+    found, _ = generate(session, prompts, Request(30))
+    assert [one.tokens for one in found] == [one.tokens for one in wanted]
+    for function in session.module.programs():
+        sizes = [op.result.type.nbytes for op in function.ops if op.name == "all_gather"]
+        # One logit and its place for each row and rank.
+        assert sizes == [4 * ROWS * tp] * (2 if tp > 1 else 0)
+    with pytest.raises(GraphgenError) as caught:
+        generate(session, prompts, Request(30, sampling=Sampling(do_sample=True)))
+    assert caught.value.code == "GG0705"
