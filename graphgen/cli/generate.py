@@ -125,9 +125,7 @@ def generate(
       graphgen generate smollm2 --quantized --quantization-type per_channel_symmetric --prompt "Hi"
       graphgen generate smollm2 --do-sample --top-p 0.9 --num-return-sequences 3 --prompt "Once"
     """
-    from runtime.artifact import is_artifact
     from runtime.engine import Options
-    from runtime.sampling import GREEDY
 
     check_dtype(dtype)
     drawing = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
@@ -138,10 +136,8 @@ def generate(
     quantize = quantization(
         quantized, quantization_type, quantization_dtype, modules_to_not_convert
     )
-    # Ranks that each hold a part of the logits choose from it; an artifact says what it does.
-    kept = artifact is not None or is_artifact(Path(model))
-    on_ranks = tp > 1 and not kept and choose == GREEDY
-    chosen = on_device(choose) if on_device_sampling or on_ranks else None
+    by_programs = on_device_sampling or _by_ranks(model, tp, artifact, choose)
+    chosen = on_device(choose) if by_programs else None
     options = Options(dtype, None, max_len, tp, artifact, weights, quantize, chosen)
     texts = _repeated(prompt or [], chat, num_return_sequences)
     asked = _Asked(texts, chat, max_new_tokens, ignore_eos, choose)
@@ -157,6 +153,14 @@ def _repeated(prompts: list[str], chat: bool, sequences: int) -> list[str]:
             help="give the message with --prompt",
         )
     return [text for text in prompts for _ in range(sequences)]
+
+
+def _by_ranks(model: str, tp: int, artifact: Path | None, how: Sampling) -> bool:
+    """Whether ranks choose from their parts of the logits; an artifact says what it does."""
+    from runtime.artifact import is_artifact
+    from runtime.sampling import GREEDY
+
+    return tp > 1 and artifact is None and not is_artifact(Path(model)) and how == GREEDY
 
 
 @dataclass(frozen=True, slots=True)
