@@ -17,7 +17,7 @@ from passes.core.registry import register_pipeline
 from passes.fusion.fuse_projections import FuseProjections
 from passes.heads.gather import GatherHeads
 from passes.heads.place import LayOutHeads
-from passes.heads.strategies import AUTO, GATHERED, STRATEGIES
+from passes.heads.strategies import AUTO, BY_ROWS, GATHERED, STRATEGIES
 from passes.legalize.cache_bits import CacheAsBits
 from passes.legalize.f8_formats import F8Formats
 from passes.legalize.integer_products import IntegerProducts
@@ -136,7 +136,8 @@ def default(
         ),
     ]
     if tp > 1:
-        passes += [LayOutHeads(tp=tp, strategy=heads), Shard(tp=tp), PadToMesh(), Partition()]
+        shard = Shard(tp=tp, by_rows=heads == BY_ROWS)
+        passes += [LayOutHeads(tp=tp, strategy=heads), shard, PadToMesh(), Partition()]
         if heads == GATHERED:
             passes.append(GatherHeads())
     passes.append(CacheAsBits() if target == "cpu" else PadCacheRows())

@@ -117,7 +117,12 @@ f32[1,2,4]
         for function in layout.takes:
             for op in list(function.block):
                 if op.name == "attention" and not rewriter.exhausted:
-                    layout.attention(function, op, self._map(op))
+                    found = self._map(op)
+                    if found.over == "rows":
+                        # Heads stay as they are: shard{by_rows=true} divides the rows.
+                        rewriter.say(found.why)
+                    else:
+                        layout.attention(function, op, found)
         layout.settle()
 
     def _map(self, op: Op) -> HeadMap:
@@ -128,14 +133,7 @@ f32[1,2,4]
         assert isinstance(size, int)
         batch = q[0] if isinstance(q[0], int) else 0
         sizes = Heads(self.tp, heads, kv_heads, size, batch)
-        found = head_map(sizes, self.strategy, self.compat)
-        if found.over == "rows":
-            raise GraphgenError(
-                "GG0304",
-                f"heads: {found.strategy} needs rows divided over ranks, which partition cannot do",
-                help="choose auto, or another strategy that divides heads",
-            )
-        return found
+        return head_map(sizes, self.strategy, self.compat)
 
 
 @dataclass(slots=True)

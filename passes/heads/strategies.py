@@ -18,6 +18,8 @@ from passes.heads.head_map import ZERO, HeadMap, binned, check, least
 AUTO = "auto"
 # Behind partition, ``gather-heads`` does the rest of it.
 GATHERED = "ALL_GATHER_HEADS"
+# The pass ``shard`` does it, with caches by rows.
+BY_ROWS = "SHARD_OVER_BATCH"
 # Nobody's layouts but our own.
 NONE = "none"
 
@@ -149,7 +151,7 @@ STRATEGIES: Mapping[str, Strategy] = {
     "CONVERT_TO_MHA": _convert,
     "REPLICATE_TO_TP_DEGREE": _replicate,
     "SHARD_OVER_HEADS": _shard,
-    "SHARD_OVER_BATCH": _batch,
+    BY_ROWS: _batch,
     "REPLICATED_HEADS": _replicated,
     GATHERED: _gather,
 }
@@ -160,7 +162,7 @@ _NXDI: Mapping[str, Strategy] = {
 }
 _TNX: Mapping[str, Strategy] = {
     "SHARD_OVER_HEADS": _shard_tnx,
-    "SHARD_OVER_BATCH": _batch,
+    BY_ROWS: _batch,
     "REPLICATED_HEADS": _replicated,
     GATHERED: _gather,
 }

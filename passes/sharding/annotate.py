@@ -17,9 +17,11 @@ from passes.sharding.axes import (
     INTERMEDIATE,
     KV_HEADS,
     LOGICAL,
+    ROWS,
     VOCAB,
     model_axes,
 )
+from passes.sharding.mesh import divides
 
 # Megatron's layout of a decoder: heads, their caches, what lies between the MLP's products, and the
 # vocabulary.
@@ -207,6 +209,8 @@ class Shard(Pass):
         mesh: the axes of the mesh instead, such as ``[dp:2,tp:4]``; neighbors along the last one
             are neighbors in number.
         vocab: split the embedding and the head of the model by words, over ``tp``.
+        by_rows: split the caches by rows instead, and heads only between attention and the weights:
+            ``SHARD_OVER_BATCH``. Rows must be in place and divide by ``tp``.
         rules: more rules, such as ``[vocab:tp,*.down_proj.weight:{-,tp}]``.
 
     Given:
@@ -257,12 +261,13 @@ f32[2,4]
     tp: int = 2
     mesh: tuple[str, ...] = ()
     vocab: bool = False
+    by_rows: bool = False
     rules: tuple[str, ...] = ()
 
     def run(self, module: Module, rewriter: Rewriter) -> None:
         """Set the mesh and annotate."""
         axes = self.axes
-        rules = self.all_rules
+        rules = self.all_rules(module)
         module.mesh.clear()
         module.mesh.update(axes)
         annotate(module, rules, rewriter)
@@ -278,10 +283,11 @@ f32[2,4]
                 raise GraphgenError("GG0302", f"shard: {axis}={size} must be at least 1")
         return axes
 
-    @property
-    def all_rules(self) -> Mapping[str, str]:
+    def all_rules(self, module: Module) -> Mapping[str, str]:
         """The usual rules and those given, in order (GG0302 for what is none)."""
         rules = dict(DECODER_RULES) if "tp" in self.axes else {}
+        if self.by_rows:
+            rules |= _by_rows(module, self.tp)
         if self.vocab:
             rules[VOCAB] = "tp"
         for rule in self.rules:
@@ -289,6 +295,19 @@ f32[2,4]
             rules.pop(name, None)
             rules[name] = text
         return rules
+
+
+def _by_rows(module: Module, tp: int) -> Mapping[str, str]:
+    """Caches by rows; projections by heads where ranks divide these, else as is cheapest."""
+    whole: dict[str, str] = {}
+    for function in module.programs():
+        for op in function.block:
+            if op.name == "attention":
+                for operand, axis in zip(op.operands, (HEADS, KV_HEADS), strict=False):
+                    # One head is no axis.
+                    if operand.shape[2] != 1 and not divides(operand.shape[2], tp):
+                        whole[axis] = "-"
+    return {**whole, ROWS: "tp"}
 
 
 def _axis(text: str) -> tuple[str, int]:

@@ -200,6 +200,9 @@ def _name_vocabulary(
     axes: ModelAxes, module: Module, function: Function, products: _Weighted
 ) -> None:
     """Logits: features of a product with a weight that leave the program or are chosen from."""
+    if not any(op.name == "embedding" for op in function.block):
+        # Without words there are none to choose from.
+        return
     outputs = [v for name, v in function.outputs if module.interface[name].role is Role.OUTPUT]
     outputs += [op.operands[0] for op in function.block if op.name == "top_k"]
     for value in outputs:

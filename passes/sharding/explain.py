@@ -63,7 +63,7 @@ class ExplainSharding(Watcher):
     def before(self, step: Step) -> None:
         """Note the rules, or make the plans that partition is about to make."""
         if isinstance(step.item, Shard):
-            for item in annotations_of(step.module, step.item.all_rules):
+            for item in annotations_of(step.module, step.item.all_rules(step.module)):
                 self._rules[item.place] = ", ".join(item.rules)
         if isinstance(step.item, Partition):
             self.reasons = explain(step.module, step.item, self._rules)

@@ -460,12 +460,10 @@ def test_families(name: str):
     assert heads == {4 if "norm" in name else 8}
 
 
-def test_rows_are_never_divided_by_another_strategy():
-    # transformers-neuronx gives wrong numbers for all but the simplest calls of it.
-    with pytest.raises(GraphgenError) as caught:
-        laid_out(grouped_model(8, 2), "tp=4,strategy=SHARD_OVER_BATCH")
-    what = "heads: SHARD_OVER_BATCH needs rows divided over ranks, which partition cannot do"
-    assert (caught.value.code, caught.value.what) == ("GG0304", what)
+def test_rows_are_divided_by_another_pass():
+    module = grouped_model(8, 2)
+    text = print_module(module)
+    assert print_module(laid_out(module, "tp=4,strategy=SHARD_OVER_BATCH")) == text
 
 
 def test_gathering_nothing_is_sharding_over_heads():

@@ -1,0 +1,69 @@
+"""Caches by rows: every rank has all heads of its rows, whatever the calls are like.
+
+transformers-neuronx is right with it only for single tokens, as many rows as ranks and equal
+starts; here prompts are ragged, a row is idle, and there are more rows than ranks.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from graphgen.eval import MEANING
+from graphgen.ir import Module, Role
+from graphgen.ir.dtype import f32
+from graphgen.models import build, known_shape
+from passes.core import parse_pipeline, run_pipeline
+from passes.core.clone import clone_module
+from passes.debug import Runner, script_for
+from passes.debug.compare import compare
+from passes.heads.strategies import Heads, serving
+from passes.pipelines import parse
+from tests.oracles.gqa import SWEEP, grouped_model
+
+Row = tuple[int, int, int]
+NAME = "SHARD_OVER_BATCH"
+# Two rows a rank, heads of 64 features as in the table of the guide.
+SERVED = [row for row in SWEEP if NAME in serving(Heads(*row, 64, 2 * row[0]))]
+SMALL = [row for row in SERVED if row[0] <= 8]
+
+
+def specialized(row: Row, *, bias: bool) -> Module:
+    tp, q, kv = row
+    module = grouped_model(q, kv, tp=tp, bias=bias, size=64)
+    sizes = f"batch=[{2 * tp}],context=[8],tokens=[8,16],in_place=true"
+    run_pipeline(module, parse_pipeline(f"canonicalize,specialize{{{sizes}}}"))
+    return module
+
+
+def test_it_serves_five_rows_of_the_sweep():
+    assert len(SMALL) >= 5
+    assert (4, 71, 1) in SMALL
+    assert (8, 71, 71) in SMALL
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("row", SMALL, ids=str)
+def test_rows_over_ranks_give_the_unsharded_numbers(row: Row, bias: bool):
+    tp, _, kv = row
+    whole = specialized(row, bias=bias)
+    script = script_for(whole, seed=1)
+    wanted = Runner(whole, script, arithmetic=MEANING).outcomes()
+    module = clone_module(whole)
+    steps = f"heads{{tp={tp},strategy={NAME}}},shard{{tp={tp},by_rows=true}},pad-to-mesh,partition"
+    run_pipeline(module, parse_pipeline(steps))
+    caches = [state.physical.dims for state in module.entries(Role.STATE)]
+    assert {(dims[0], dims[2]) for dims in caches} == {(2, kv)}
+    assert compare(wanted, Runner(module, script, arithmetic=MEANING).outcomes()).relative <= 1e-9
+    run_pipeline(module, parse_pipeline("cse,fuse-projections,lift-weights"))
+    assert compare(wanted, Runner(module, script, arithmetic=MEANING).outcomes()).relative <= 1e-9
+
+
+def test_heads_are_exchanged_for_rows_and_back():
+    module = build(known_shape("llama-3.1-8b"), f32, mini=True)
+    run_pipeline(module, parse(f"default{{tp=2,heads={NAME},batch=[4],context=[8],tokens=[8]}}"))
+    for function in module.programs():
+        names = [op.name for op in function.ops]
+        # Queries, keys and values of two layers there, what is attended to back.
+        assert names.count("all_to_all") == 2 * 4
+        splits = [op.operands[0].shape[0] for op in function.ops if op.name == "attention"]
+        assert set(splits) <= {2}
