@@ -17,6 +17,9 @@ os.environ.setdefault("JAX_NUM_CPU_DEVICES", "8")
 os.environ.setdefault("GRAPHGEN_VERIFY", "2")
 # Passes that fail do so on purpose here; tests of what they leave behind say where.
 os.environ["GRAPHGEN_CRASH"] = "off"
+# A test process a core: threads of their own would only wait for each other.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 

@@ -70,6 +70,7 @@ def borderline(row: int, number: float) -> bool:
 @pytest.mark.parametrize("where", ["numpy", "xla"])
 def test_host_and_device_agree(where: str):
     module = program()
+    compiled = None
     if where == "xla":
         run_pipeline(module, parse_pipeline("legalize"))
         compiled = compile_program(module, module.function("f"))
@@ -79,7 +80,7 @@ def test_host_and_device_agree(where: str):
         given = {"logits": LOGITS, "params": PARAMS, "random": random}
         got = (
             compiled.run_numpy([given])[0]["tokens"]
-            if where == "xla"
+            if compiled is not None
             else on_numpy(module, **given)
         )
         for row in range(ROWS):
@@ -114,7 +115,7 @@ def test_no_row_sees_another():
 
 
 def test_only_the_best_tokens_are_looked_at():
-    params = np.tile(np.float32([0, 1, 5]), (ROWS, 1))
+    params = np.tile(np.array([0, 1, 5], np.float32), (ROWS, 1))
     best = np.argsort(-LOGITS, 1)[:, :4]
     for number in (0.0, 0.4, 0.9999999):
         random = np.full(ROWS, number, np.float32)
@@ -164,8 +165,8 @@ def test_drawn_tokens_through_the_default_pipeline(tp: int):
         given |= {
             "lengths": np.ones(3, np.int32),
             "seq_ids": np.arange(3, dtype=np.int32),
-            "sampling_params": np.float32([[5, 0.9, 1], [0, 1, 2], [1, 1, 1]]),
-            "random": np.float32([0.3, 0.7, 0.9]),
+            "sampling_params": np.array([[5, 0.9, 1], [0, 1, 2], [1, 1, 1]], np.float32),
+            "random": np.array([0.3, 0.7, 0.9], np.float32),
         }
         ranks.append(given)
     del rng
