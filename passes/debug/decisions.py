@@ -16,6 +16,8 @@ from passes.core.journal import Application, Journal, Miss
 
 # A part of a dotted name that is a number, and a number in a sentence.
 _PART = re.compile(r"(?<=\.)\d+(?=\.|$)|(?<=\.)\d+(?=[-\s])")
+# What functions that pack a state are named after.
+_SIZES = re.compile(r"(?<=\.)\d+(x\d+)+(?=\.|$)")
 _NUMBER = re.compile(r"(?<![\w.])\d+(?![\w.]*\w)")
 
 
@@ -25,7 +27,7 @@ class Site:
 
     Attributes:
         pass_name, rule: by whom; numbers of layers are ``N``.
-        function: in which function.
+        function: in which function; sizes in its name are ``N``.
         scope: in which module scope, with ``N`` for the number of a layer.
     """
 
@@ -70,7 +72,8 @@ def decisions(journal: Journal) -> Decisions:
 def site_of(item: Application | Miss) -> Site:
     """Where a rewrite was made or declined, whichever layer it was."""
     rule = _PART.sub("N", item.rule)
-    return Site(item.pass_name, rule, item.function, _PART.sub("N", item.loc.scope))
+    function = _SIZES.sub("N", item.function)
+    return Site(item.pass_name, rule, function, _PART.sub("N", item.loc.scope))
 
 
 def differences(one: Decisions, other: Decisions) -> list[str]:

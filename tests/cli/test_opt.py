@@ -254,14 +254,15 @@ def test_a_page_of_a_pass_of_ones_own(tmp_path: Path):
 
 
 def test_pipelines_are_listed_and_explained():
-    (row,) = done("pipeline").stdout.splitlines()[1:]
+    row, other = done("pipeline").stdout.splitlines()[1:]
     assert row.startswith("default   From the logical module")
+    assert other.startswith("imported  ")
     page = done("pipeline", "default").stdout
     assert page.startswith("default{target=cpu,tp=1,")
     assert page.endswith("\n  cse\n  dce\n")
     said = facts("pipeline", "default")
     assert said["passes"] == [str(item) for item in default(Buckets())]
-    assert [item["name"] for item in facts("pipeline")] == ["default"]
+    assert [item["name"] for item in facts("pipeline")] == ["default", "imported"]
 
 
 def test_a_pipeline_is_shown_pass_by_pass():
