@@ -89,7 +89,7 @@ def test_split_over_four_ranks_it_gives_the_numbers_of_jax(style: str):
     params, tokens = plain.parameters(), plain.tokens()
     wanted = np.asarray(STYLES[style](params, jax.numpy.asarray(tokens)))
     module = raised(style)
-    script = _script(module, params, tokens)
+    script = script_of(module, params, tokens)
     run_pipeline(module, pipeline(split(4) + "lift-weights,legalize,cse"))
     ops = Counter(op.name for op in module.function("main").ops)
     assert {name: ops[name] for name in ops if OPS[name].collective} == {"all_reduce": 4}
@@ -97,7 +97,7 @@ def test_split_over_four_ranks_it_gives_the_numbers_of_jax(style: str):
     np.testing.assert_allclose(outcome["result"], wanted, rtol=1e-4, atol=1e-5)
 
 
-def _script(module: Module, params: Any, tokens: np.ndarray) -> Script:
+def script_of(module: Module, params: Any, tokens: np.ndarray) -> Script:
     """The first call of the module's script, with these weights and tokens."""
     leaves, _ = jax.tree_util.tree_flatten_with_path(params)
     weights = {
