@@ -23,7 +23,7 @@ from passes.legalize.f8_formats import F8Formats
 from passes.legalize.integer_products import IntegerProducts
 from passes.legalize.legalize import TARGETS, Legalize
 from passes.legalize.order_interface import OrderInterface
-from passes.legalize.pad_cache_rows import PadCacheRows
+from passes.legalize.pad_cache_slots import PadCacheSlots
 from passes.outline.outline_layers import OutlineLayers
 from passes.sharding.annotate import Shard
 from passes.sharding.pad_to_mesh import PadToMesh
@@ -140,7 +140,7 @@ def default(
         passes += [LayOutHeads(tp=tp, strategy=heads), shard, PadToMesh(), Partition()]
         if heads == GATHERED:
             passes.append(GatherHeads())
-    passes.append(CacheAsBits() if target == "cpu" else PadCacheRows())
+    passes.append(CacheAsBits() if target == "cpu" else PadCacheSlots())
     return [
         *passes,
         CommonSubexpressions(),

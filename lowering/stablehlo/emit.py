@@ -27,10 +27,12 @@ def emit_stablehlo(module: Module, function: Function, *, locs: bool = True) -> 
     """
     table = _Locations() if locs else None
     names = _names(function)
+    # First the ops: what cannot be said is told of them before it is of the arguments.
+    lines = _lines(function, names, table)
     return "\n".join(
         [
             *_opening(module, function, names),
-            *_lines(function, names, table),
+            *lines,
             *[line for callee in _callees(module, function) for line in _body(callee, table)],
             "}",
             *(table.definitions() if table else []),
@@ -79,10 +81,11 @@ def _body(function: Function, table: _Locations | None) -> list[str]:
 
 def _lines(function: Function, names: dict[Value, str], table: _Locations | None) -> list[str]:
     """The ops, what is returned, and the closing brace."""
+    ops = [_op(op, names, table) for op in function.block]
     results = ", ".join([names[value] for _, value in function.outputs])
     types = ", ".join([type_text(value.type) for _, value in function.outputs])
     returned = f" {results} : {types}" if results else ""
-    return [*[_op(op, names, table) for op in function.block], f"    return{returned}", "  }"]
+    return [*ops, f"    return{returned}", "  }"]
 
 
 def _callees(module: Module, function: Function) -> list[Function]:

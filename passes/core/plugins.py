@@ -12,6 +12,8 @@ from pkgutil import walk_packages
 from graphgen.errors import GraphgenError
 
 GROUP = "graphgen.passes"
+# What modules made of a user's files are called.
+PLUGIN = "graphgen_plugin_"
 # Files that have been run, so that what they registered can be had again elsewhere.
 LOADED: list[Path] = []
 
@@ -23,7 +25,7 @@ def load_file(path: str) -> None:
         GraphgenError: GG0705 when the file is not there or fails, with its own error.
     """
     file = Path(path)
-    name = f"graphgen_plugin_{file.stem}"
+    name = f"{PLUGIN}{file.stem}"
     spec = importlib.util.spec_from_file_location(name, file) if file.is_file() else None
     if spec is None or spec.loader is None:
         raise GraphgenError("GG0705", f"the plugin '{path}' is no Python file")

@@ -13,7 +13,7 @@ from passes.core.facts import FACTS
 from passes.core.named import NamedPipeline
 from passes.core.options import read_options
 from passes.core.pass_ import Pass
-from passes.core.plugins import load_all
+from passes.core.plugins import PLUGIN, load_all
 
 P = TypeVar("P", bound=Pass)
 N = TypeVar("N", bound=NamedPipeline)
@@ -22,12 +22,17 @@ PIPELINES: dict[str, type[NamedPipeline]] = {}
 
 
 def register(cls: type[P]) -> type[P]:
-    """Enter a pass under its name."""
-    assert cls.name not in PASSES, cls.name
+    """Enter a pass under its name; of two plugins with one name the later holds."""
+    known = PASSES.get(cls.name)
+    assert known is None or _of_plugin(known), cls.name
     for name in (*cls.requires, *cls.provides, *cls.invalidates):
         assert name in FACTS, f"{cls.name}: there is no fact '{name}'"
     PASSES[cls.name] = cls
     return cls
+
+
+def _of_plugin(cls: type[Pass]) -> bool:
+    return cls.__module__.startswith(PLUGIN)
 
 
 def register_pipeline(cls: type[N]) -> type[N]:

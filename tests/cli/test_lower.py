@@ -126,7 +126,7 @@ def test_hlo_protobufs_in_a_folder(mini: Path, tmp_path: Path):
 def test_for_an_accelerator(mini: Path, tmp_path: Path):
     folder = tmp_path / "programs"
     said = done("lower", mini, "--target", "trn2", "--to", "hlo", "-o", folder)
-    assert "pad-cache-rows" in said.stderr
+    assert "pad-cache-slots" in said.stderr
     assert "legalize{target=trn2}" in said.stderr
     for file in folder.iterdir():
         assert facts("check", file, "--target", "trn2", "--sdk-next")["findings"] is not None

@@ -147,7 +147,7 @@ def gives_the_numbers(name: str, tp: int, target: str) -> None:
         theirs = xla_hlo.run(data, [[*one.values()] for one in given], tp)
         for one, other in zip(ours, theirs, strict=True):
             for (output, mine), array in zip(one.items(), other, strict=True):
-                # What the spare row holds does not matter.
+                # What the spare slot holds does not matter.
                 rows = slice(-1) if output in states else slice(None)
                 scale = float(np.abs(mine[rows]).max(initial=1.0))
                 np.testing.assert_allclose(

@@ -16,7 +16,7 @@ EXTRA = {
     "simplify-shape": ("canonicalize", "specialize", "legalize"),
     "fold-constants{exact=true}": ("specialize", "legalize"),
     "gather-heads": ("partition",),
-    "pad-cache-rows": ("cache-as-bits",),
+    "pad-cache-slots": ("cache-as-bits",),
     "order-interface": ("lift-weights",),
     "f8-formats": ("quantize-weights",),
     "outline-layers,inline-calls": ("dce",),

@@ -21,6 +21,8 @@ USERS, CHAIN = 10_000, 20_000
 # Twice the graph may take this many times the calls; a quadratic pass takes four times as many.
 MOST = 2.5
 RANKS = ("partition", "gather-heads")
+# on-device-sampling looks at outputs alone, and these graphs give no logits.
+NAMES = [name for name in our_passes() if name != "on-device-sampling"]
 
 
 def empty(level: str) -> tuple[Module, Function, Builder]:
@@ -79,7 +81,7 @@ def calls(run: Callable[[], object]) -> int:
     return count
 
 
-@pytest.mark.parametrize("name", our_passes())
+@pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("graph", [many_users, chain], ids=lambda graph: graph.__name__)
 def test_twice_the_graph_is_twice_the_work(name: str, graph: Callable[[int, str], Module]):
     item = all_passes()[name]()
@@ -93,7 +95,7 @@ def test_twice_the_graph_is_twice_the_work(name: str, graph: Callable[[int, str]
     assert large <= MOST * small + 1000
 
 
-@pytest.mark.parametrize("name", our_passes())
+@pytest.mark.parametrize("name", NAMES)
 def test_ten_thousand_users_and_a_chain_of_twenty_thousand(name: str):
     item = all_passes()[name]()
     for graph, size in ((many_users, USERS), (chain, CHAIN)):

@@ -1,8 +1,9 @@
-"""A spare row for every cache: writes that would be dropped land there instead."""
+"""A spare slot in every cache: writes that would be dropped land there instead."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import ClassVar
 
 from graphgen.build import Builder
@@ -16,12 +17,12 @@ from passes.core.relation import Chain, DontCare, Relation, Take
 
 @register
 @dataclass(frozen=True)
-class PadCacheRows(Pass):
-    """A state that ``kv_update`` writes gets one more row, for tokens and rows that are idle.
+class PadCacheSlots(Pass):
+    """A state that ``kv_update`` writes gets one slot more, for tokens and rows that are idle.
 
-    On Neuron an index out of range is an error at run time, not a write that is dropped. What the
-    spare row holds does not matter: no call reads it for a row that is not idle. Each write becomes
-    a scatter of rows of one table, the form in which AWS's own code updates caches.
+    On Neuron an index out of range is an error at run time, not a write that is dropped. All such
+    writes go to the spare slot of the first row, which no call reads. Each write becomes a scatter
+    of rows of one table, the form in which AWS's own code updates caches.
 
     Given:
         module @m level=canonical {
@@ -48,13 +49,13 @@ class PadCacheRows(Pass):
           input %new : f32[2,1,1,4]
           input %ids : s32[2]
           input %at : s32[2,1]
-          state %k : f32[2,8,1,4] as f32[3,8,1,4] pack=@pack.f32.2x8x1x4.row \
-unpack=@unpack.f32.2x8x1x4.row
+          state %k : f32[2,8,1,4] as f32[2,9,1,4] pack=@pack.f32.2x8x1x4.slot \
+unpack=@unpack.f32.2x8x1x4.slot
           output %r : f32[2,4,1,4]
         }
 
         func @f phase=decode {
-          arg %k : f32[3,8,1,4]
+          arg %k : f32[2,9,1,4]
           arg %new : f32[2,1,1,4]
           arg %ids : s32[2]
           arg %at : s32[2,1]
@@ -74,40 +75,40 @@ unpack=@unpack.f32.2x8x1x4.row
           %13 = broadcast_in_dim(%12) shape=[2,1] : s32[2,1]
           %14 = compare(%at, %13) direction=LT : pred[2,1]
           %15 = and(%11, %14) : pred[2,1]
-          %16 = constant() value=s32[](8) : s32[]
+          %16 = constant() value=s32[](9) : s32[]
           %17 = broadcast_in_dim(%16) shape=[2,1] : s32[2,1]
           %18 = multiply(%0, %17) : s32[2,1]
           %19 = add(%18, %at) : s32[2,1]
-          %20 = constant() value=s32[](16) : s32[]
+          %20 = constant() value=s32[](8) : s32[]
           %21 = broadcast_in_dim(%20) shape=[2,1] : s32[2,1]
           %22 = select(%15, %19, %21) : s32[2,1]
-          %23 = reshape(%k) shape=[24,1,4] : f32[24,1,4]
+          %23 = reshape(%k) shape=[18,1,4] : f32[18,1,4]
           %24 = reshape(%22) shape=[2,1,1] : s32[2,1,1]
           %25 = scatter(%23, %24, %new) update_window_dims=[2,3] inserted_window_dims=[0] \
-scatter_dims_to_operand_dims=[0] index_vector_dim=2 : f32[24,1,4]
-          %c = reshape(%25) shape=[3,8,1,4] : f32[3,8,1,4]
+scatter_dims_to_operand_dims=[0] index_vector_dim=2 : f32[18,1,4]
+          %c = reshape(%25) shape=[2,9,1,4] : f32[2,9,1,4]
           %r = slice(%c) start_indices=[0,0,0,0] limit_indices=[2,4,1,4] : f32[2,4,1,4]
           return k = %c
           return r = %r
         }
 
-        func @pack.f32.2x8x1x4.row {
+        func @pack.f32.2x8x1x4.slot {
           arg %whole : f32[2,8,1,4]
           arg %rank : s32[1]
           %0 = constant() value=f32[](0.0) : f32[]
-          %1 = pad(%whole, %0) low=[0,0,0,0] high=[1,0,0,0] : f32[3,8,1,4]
+          %1 = pad(%whole, %0) low=[0,0,0,0] high=[0,1,0,0] : f32[2,9,1,4]
           return part = %1
         }
 
-        func @unpack.f32.2x8x1x4.row {
-          arg %parts : f32[1,3,8,1,4]
+        func @unpack.f32.2x8x1x4.slot {
+          arg %parts : f32[1,2,9,1,4]
           %0 = slice(%parts) start_indices=[0,0,0,0,0] limit_indices=[1,2,8,1,4] : f32[1,2,8,1,4]
           %1 = reshape(%0) shape=[2,8,1,4] : f32[2,8,1,4]
           return whole = %1
         }
     """
 
-    name: ClassVar[str] = "pad-cache-rows"
+    name: ClassVar[str] = "pad-cache-slots"
     takes: ClassVar[tuple[str, ...]] = ("logical", "canonical", "sharded")
     requires: ClassVar[tuple[str, ...]] = ("specialized", "partitioned")
 
@@ -129,8 +130,8 @@ def _written(function: Function, name: str) -> Op | None:
 
 def _pad(module: Module, row: Entry, rewriter: Rewriter) -> None:
     """Change one state everywhere: in the programs, then in the interface."""
-    rows = row.physical.dims[0]
-    grown = tensor(row.physical.dtype, (rows + 1, *row.physical.dims[1:]))
+    rows, slots, *window = row.physical.dims
+    grown = tensor(row.physical.dtype, (rows, slots + 1, *window))
     first: tuple[Function, Op] | None = None
     with rewriter.joined():
         for function in module.programs():
@@ -141,24 +142,31 @@ def _pad(module: Module, row: Entry, rewriter: Rewriter) -> None:
                 _Program(function, rewriter, grown).change(cache)
 
     def pack(b: Builder, part: Value, rank: Value) -> Value:
-        return _with_row(b, part)
+        return _with_slot(b, part)
 
     def unpack(b: Builder, parts: Value) -> Value:
-        return b.slice_dim(parts, 1, 0, rows)
+        return b.slice_dim(parts, 2, 0, slots)
 
-    repack(module, row, grown, "row", (pack, unpack))
+    repack(module, row, grown, "slot", (pack, unpack))
     function, op = first or (None, None)
-    rewriter.note(function, f"a spare row for {row.name}", op if op and op.block else None)
+    rewriter.note(function, f"a spare slot for {row.name}", op if op and op.block else None)
 
 
-def _with_row(b: Builder, x: Value) -> Value:
-    """``x`` with a row of zeros behind the others."""
+def _with_slot(b: Builder, x: Value) -> Value:
+    """``x`` with a slot of zeros behind the others of each row."""
     none = [0] * x.type.rank
-    return b.pad(x, b.literal(_zero(x.type), x.dtype), none, [1, *none[1:]])
+    return b.pad(x, b.literal(_zero(x.type), x.dtype), none, [0, 1, *none[2:]])
 
 
 def _zero(type_: TensorType) -> float | int:
     return 0.0 if type_.dtype.is_float else 0
+
+
+@cache
+def _relation(slots: int) -> Relation:
+    """The slots as they were, and one that does not matter."""
+    mask = [[[[slot == slots]] for slot in range(slots + 1)]]
+    return Chain((Take(1, (*range(slots), -1)), DontCare(Literal.of(pred, mask), "the spare slot")))
 
 
 class _Program:
@@ -168,7 +176,7 @@ class _Program:
         self.function = function
         self.rewriter = rewriter
         self.grown = grown
-        self.rows = grown.dims[0] - 1
+        self.rows, self.slots = grown.dims[0], grown.dims[1] - 1
 
     def change(self, cache: Value) -> None:
         """Follow the state through updates to what reads it, and to the outputs."""
@@ -185,37 +193,29 @@ class _Program:
                     self._read(op)
                 else:
                     b = self.rewriter.before(self.function, op)
-                    whole = b.slice_dim(value, 0, 0, self.rows)
+                    whole = b.slice_dim(value, 1, 0, self.slots)
                     op.set_operands(tuple([whole if x is value else x for x in op.operands]))
         self._outputs(cache.name or "", large)
 
-    @property
-    def relation(self) -> Relation:
-        """The rows as they were, and one that does not matter."""
-        mask = [[[[row == self.rows]]] for row in range(self.rows + 1)]
-        return Chain(
-            (Take(0, (*range(self.rows), -1)), DontCare(Literal.of(pred, mask), "the spare row"))
-        )
-
     def _update(self, op: Op) -> Value:
-        """A write of the rows of one table; what would be dropped goes to the spare row."""
+        """A write of the rows of one table; what would be dropped goes to the first spare slot."""
         cache, new, ids, slots = op.operands
         b = self.rewriter.before(self.function, op)
         if new is cache:
-            new = b.slice_dim(new, 0, 0, self.rows)
-        _, length, *window = self.grown.dims
+            new = b.slice_dim(new, 1, 0, self.slots)
+        window = self.grown.dims[2:]
         rows = b.broadcast_in_dim(ids, slots.shape, [0])
         inside: Value | None = None
-        for number, limit in ((rows, self.rows), (slots, length)):
+        for number, limit in ((rows, self.rows), (slots, self.slots)):
             for bound, direction in ((0, "GE"), (limit, "LT")):
                 holds = b.compare(number, b.full(bound, number.type), direction)
                 inside = holds if inside is None else b.binary("and", inside, holds)
         assert inside is not None
-        at = b.binary("add", b.binary("multiply", rows, length), slots)
-        at = b.select(inside, at, b.full(self.rows * length, at.type))
+        at = b.binary("add", b.binary("multiply", rows, self.slots + 1), slots)
+        at = b.select(inside, at, b.full(self.slots, at.type))
         made = b.op(
             "scatter",
-            b.reshape(cache, ((self.rows + 1) * length, *window)),
+            b.reshape(cache, (self.rows * (self.slots + 1), *window)),
             b.reshape(at, (*at.shape, 1)),
             new,
             update_window_dims=(2, 3),
@@ -225,28 +225,30 @@ class _Program:
         )
         made = b.reshape(made, self.grown.shape)
         op.result.type = self.grown
-        self.rewriter.replace(self.function, op, [made], relation=self.relation)
+        self.rewriter.replace(self.function, op, [made], relation=_relation(self.slots))
         return made
 
     def _read(self, op: Op) -> None:
-        """Rows that are in place are the first ones; others are looked up, idle ones at the end."""
-        cache, _ = op.operands
-        if op.attrs.text("rows") != "in_place":
-            return
+        """Only slots before the spare one; rows that are looked up are rows that there are."""
+        cache, ids = op.operands
         b = self.rewriter.before(self.function, op)
+        if op.attrs.text("rows") != "in_place":
+            known = b.binary("minimum", b.binary("maximum", ids, 0), self.rows - 1)
+            op.set_operands((cache, known))
+            return
         limits = (self.rows, op.attrs.dim("attended"), *self.grown.shape[2:])
         self.rewriter.replace(self.function, op, [b.slice(cache, [0] * 4, limits)])
 
     def _outputs(self, state: str, large: set[Value]) -> None:
-        """The state leaves as it came, with its row; any other output without."""
+        """The state leaves as it came, with its spare slots; any other output without."""
         b, changed = Builder(self.function), list[tuple[str, Value]]()
         for name, value in self.function.outputs:
             if name == state and value not in large:
-                if value.type.dims[0] != self.rows:
+                if value.type.dims[1] != self.slots:
                     what = f"{self.rewriter.pass_name}: {state} leaves as {value.type.text}"
                     raise GraphgenError("GG0304", what)
-                value = _with_row(b, value)
+                value = _with_slot(b, value)
             elif name != state and value in large:
-                value = b.slice_dim(value, 0, 0, self.rows)
+                value = b.slice_dim(value, 1, 0, self.slots)
             changed.append((name, value))
         self.function.outputs = changed
