@@ -72,8 +72,10 @@ def test_several_answers_are_none_in_a_conversation(model: Path):
 # A terminal sends Ctrl-C to those it belongs to. Taking it before the program starts would be the
 # place of preexec_fn, which forks: that does not go with JAX.
 ON_TERMINAL = """
-import fcntl, sys, termios
+import fcntl, signal, sys, termios
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+# What a shell starts in the background ignores Ctrl-C, and so does all that is started from there.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 from graphgen.cli.main import main
 main()
 """

@@ -109,12 +109,14 @@ def test_a_shell_completes_commands_options_and_values(words: str, offered: list
 
 
 def test_completion_is_installed_where_the_shell_looks(tmp_path: Path):
-    ran = process("--install-completion", "bash", env_more={"HOME": str(tmp_path)})
+    # Which shell it is would be guessed from the processes above, among which there may be none.
+    told = {"HOME": str(tmp_path), "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
+    ran = process("--install-completion", "bash", env_more=told)
     assert (ran.returncode, ran.stderr) == (0, "")
     assert ".bash_completions/graphgen.sh" in (tmp_path / ".bashrc").read_text()
     script = (tmp_path / ".bash_completions/graphgen.sh").read_text()
     assert "_GRAPHGEN_COMPLETE=complete_bash" in script
-    shown = process("--show-completion", "bash")
+    shown = process("--show-completion", "bash", env_more=told)
     assert shown.stdout.strip() == script.strip()
 
 
