@@ -101,15 +101,23 @@ def local_shape(mesh: Mesh, type_: TensorType, layout: Sharding) -> tuple[Dim, .
 
 
 def check_divides(mesh: Mesh, name: str, type_: TensorType, layout: Sharding) -> None:
-    """Every split dimension of what is called ``name`` must divide (GG0304)."""
+    """Every split dimension of what is called ``name`` must be known and divide (GG0304)."""
     for size, axes in zip(type_.shape, layout.dims, strict=False):
-        if not divides(size, mesh.size(axes)):
+        if divides(size, mesh.size(axes)):
+            continue
+        if not isinstance(size, int):
             raise GraphgenError(
                 "GG0304",
-                f"{name} {type_.text}: {size} does not divide over {' * '.join(axes)} = "
-                f"{mesh.size(axes)}",
-                help="pad-to-mesh before partition pads weights; heads lays out heads and caches",
+                f"{name} {type_.text} cannot be split along {size}, which is no number yet",
+                help="specialize before partition binds the sizes of calls, and those of caches "
+                "with in_place=true",
             )
+        raise GraphgenError(
+            "GG0304",
+            f"{name} {type_.text}: {size} does not divide over {' * '.join(axes)} = "
+            f"{mesh.size(axes)}",
+            help="pad-to-mesh before partition pads weights; heads lays out heads and caches",
+        )
 
 
 def fits(mesh: Mesh, type_: TensorType, layout: Sharding) -> bool:

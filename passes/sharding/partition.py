@@ -156,8 +156,24 @@ def _check_row(module: Module, mesh: Mesh, row: Entry) -> None:
         args = [function.arg(row.name) for function in module.programs()]
         for value in filter(None, args):
             check_divides(mesh, row.name, value.type, layout)
-    elif not fits(mesh, row.physical, layout) and not _only_prepared(module, row):
+        return
+    if row.role is Role.OUTPUT:
+        _check_output(row, layout)
+    if not fits(mesh, row.physical, layout) and not _only_prepared(module, row):
         check_divides(mesh, row.name, row.physical, layout)
+
+
+def _check_output(row: Entry, layout: Sharding) -> None:
+    """An output has one type for all programs, which no part along a symbol has (GG0304)."""
+    for size, axes in zip(row.physical.shape, layout.dims, strict=True):
+        if axes and not isinstance(size, int):
+            what = f"output {row.name} {row.physical.text} leaves whole along {size}"
+            raise GraphgenError(
+                "GG0304",
+                f"{what}: programs of any {size} share its type, and a part of {size} is none",
+                help=f"leave out the rule: every rank gets all of {row.name}, however its ops are "
+                "split",
+            )
 
 
 def _only_prepared(module: Module, row: Entry) -> bool:

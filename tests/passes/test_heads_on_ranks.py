@@ -10,11 +10,10 @@ import numpy as np
 import pytest
 
 from graphgen.build import Builder
-from graphgen.eval import NATIVE, Array, evaluate, rank_index
+from graphgen.eval import Array, evaluate, rank_index
 from graphgen.ir import RANK, WEIGHTS_RANK, Module, Op, Role, Value
 from graphgen.ir.dtype import bf16, s32
 from graphgen.models import build, known_shape
-from lowering.cpu import compile_program
 from passes.core import Pass, parse_pipeline, run_pipeline
 from passes.core.clone import clone_module
 from passes.core.journal import Journal
@@ -115,49 +114,6 @@ def test_gathering_applies_to_five_rows_and_says_why_not_elsewhere():
     miss = journal.nearest("gather-parts", LAYER)
     assert miss is not None
     assert miss.no.reason == "ranks do not take the same blocks in equal groups"
-
-
-SMALL = [row for row in SWEEP if row[0] <= 8]
-QUICK = [(8, 28, 4), (2, 9, 3)]
-
-
-@pytest.mark.parametrize(
-    "row",
-    [pytest.param(row, marks=() if row in QUICK else pytest.mark.slow) for row in SMALL],
-    ids=str,
-)
-@pytest.mark.parametrize("fused", [False, True])
-def test_devices_give_the_unsharded_numbers(row: Row, fused: bool):
-    tp, q, kv = row
-    module = specialized_model(q, kv, tp=tp, bias=True)
-    script = script_for(module)
-    wanted = Runner(module, script).outcomes()
-    split(module, tp)
-    if fused:
-        run_pipeline(module, parse_pipeline("fuse-projections"))
-    assert compare(wanted, on_devices(module, script)).relative <= 1e-5
-
-
-def test_devices_gather_parts_of_heads():
-    module = specialized_model(28, 4, tp=8, bias=True, size=8)
-    script = script_for(module)
-    wanted = Runner(module, script).outcomes()
-    split(module, 8, f"strategy={GATHERED}")
-    run_pipeline(module, parse_pipeline("gather-heads"))
-    assert compare(wanted, on_devices(module, script)).relative <= 1e-5
-
-
-def on_devices(module: Module, script: Script) -> list[dict[str, Array]]:
-    """What a partitioned module gives on as many virtual devices as it has ranks."""
-    run_pipeline(module, parse_pipeline("lift-weights,legalize,cse,dce"))
-    programs = {f.name: compile_program(module, f) for f in module.programs()}
-    runner = Runner(
-        module,
-        script,
-        lambda module, function, inputs: programs[function.name].run_numpy(inputs),
-        NATIVE,
-    )
-    return runner.outcomes()
 
 
 def weights_on_ranks(module: Module, weights: dict[str, Array]) -> list[dict[str, Array]]:

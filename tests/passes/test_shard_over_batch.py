@@ -6,8 +6,11 @@ starts; here prompts are ragged, a row is idle, and there are more rows than ran
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
+from graphgen.errors import GraphgenError
 from graphgen.eval import MEANING
 from graphgen.ir import Module, Role
 from graphgen.ir.dtype import f32
@@ -67,3 +70,22 @@ def test_heads_are_exchanged_for_rows_and_back():
         assert names.count("all_to_all") == 2 * 4
         splits = [op.operands[0].shape[0] for op in function.ops if op.name == "attention"]
         assert set(splits) <= {2}
+
+
+SIZES = "specialize{batch=[4],context=[8],tokens=[8],in_place=true}"
+
+
+@pytest.mark.parametrize(
+    ("before", "rules", "what", "advice"),
+    [
+        ("canonicalize", "", "k_cache f32[R,M,2,8] cannot be split along R, which", "in_place="),
+        (SIZES, "logits:{tp,-}", "logits f32[B,257] leaves whole along B", "leave out the rule"),
+    ],
+)
+def test_what_is_no_number_yet_is_refused(before: str, rules: str, what: str, advice: str):
+    module = build(known_shape("smollm2-135m"), f32, mini=True)
+    steps = f"{before},shard{{tp=2,by_rows=true,rules=[{rules}]}},pad-to-mesh,partition"
+    with pytest.raises(GraphgenError, match=re.escape(what)) as caught:
+        run_pipeline(module, parse_pipeline(steps))
+    assert caught.value.code == "GG0304"
+    assert advice in (caught.value.help or "")
