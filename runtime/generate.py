@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
-
-import numpy as np
+from dataclasses import dataclass
 
 from graphgen.errors import GraphgenError
+from runtime.device_choice import check_choice, draw_of
 from runtime.sampling import GREEDY, Sampling, choose_token
-from runtime.sampling.choose import uniform
 from runtime.session import Draw, Result, Session
 
 # Called with (row, token) as soon as a token is chosen.
@@ -25,13 +23,27 @@ class Request:
         max_new_tokens: most tokens a prompt gets.
         eos_ids: tokens that end a sequence; the ending token is part of the output.
         padding: side on which shorter prompts are padded; the tokens are the same.
-        sampling: how each token is chosen.
+        sampling: how each token is chosen: for all sequences, or of each sequence.
     """
 
     max_new_tokens: int = 128
     eos_ids: Collection[int] = ()
     padding: str = "right"
-    sampling: Sampling = GREEDY
+    sampling: Sampling | Sequence[Sampling] = GREEDY
+
+    def choices(self, sequences: int) -> list[Sampling]:
+        """How the tokens of each sequence are chosen.
+
+        Raises:
+            GraphgenError: GG0705 for another number of settings than of sequences.
+        """
+        if isinstance(self.sampling, Sampling):
+            return [self.sampling] * sequences
+        if len(self.sampling) != sequences:
+            raise GraphgenError(
+                "GG0705", f"{len(self.sampling)} settings of sampling for {sequences} sequences"
+            )
+        return list(self.sampling)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +83,7 @@ class Row:
 
     prompt: Sequence[int]
     tokens: list[int]
+    how: Sampling
     finish: str = ""
 
 
@@ -93,12 +106,13 @@ def generate(
             GG0705 for more prompts than rows, or where the sampling leaves no token.
     """
     check_prompts(prompts, session.rows)
-    _check_choice(session, request.sampling)
+    choices = request.choices(len(prompts))
+    check_choice(session, choices)
     padded: list[Sequence[int]] = [*prompts, *([()] * (session.rows - len(prompts)))]
-    rows = [Row(prompt, []) for prompt in prompts]
+    rows = [Row(prompt, [], how) for prompt, how in zip(prompts, choices, strict=True)]
     session.reset()
     with _Clock(session) as clock:
-        given = session.prefill(padded, request.padding, _draw(session, rows, request.sampling))
+        given = session.prefill(padded, request.padding, _draw(session, rows))
         _take(session, rows, given, [True] * len(rows), request, on_token)
     first = clock.seconds
     steps = list(_decode(session, rows, request, on_token))
@@ -123,23 +137,6 @@ def check_prompts(prompts: Sequence[Sequence[int]], rows: int) -> None:
         )
 
 
-def _check_choice(session: Session, how: Sampling) -> None:
-    """Refuse to choose otherwise than programs that choose tokens do (GG0705)."""
-    fits = replace(how, seed=0) == GREEDY
-    if session.draws:
-        device = Sampling(
-            do_sample=True, top_k=how.top_k, top_p=how.top_p, temperature=how.temperature
-        )
-        fits = replace(how, seed=0) == device
-    if session.chooses and not fits:
-        does = "draw tokens by top_k, top_p and temperature" if session.draws else "take the best"
-        raise GraphgenError(
-            "GG0705",
-            f"these programs choose tokens themselves: they {does}",
-            help="ask for the same, or compile without --on-device-sampling",
-        )
-
-
 def _decode(
     session: Session, rows: list[Row], request: Request, on_token: OnToken | None
 ) -> Iterator[float]:
@@ -155,8 +152,13 @@ def _step(session: Session, rows: list[Row], request: Request, on_token: OnToken
     idle = [False] * (session.rows - len(rows))
     active = [not row.finish for row in rows] + idle
     last = [row.tokens[-1] for row in rows] + [0] * len(idle)
-    given = session.decode(last, active, _draw(session, rows, request.sampling))
+    given = session.decode(last, active, _draw(session, rows))
     _take(session, rows, given, active, request, on_token)
+
+
+def _draw(session: Session, rows: list[Row]) -> Draw | None:
+    """What programs that draw tokens are given for the next token of each row."""
+    return draw_of(session, [row.how for row in rows], [len(row.tokens) for row in rows])
 
 
 class _Clock:
@@ -183,34 +185,18 @@ def _take(
     on_token: OnToken | None,
 ) -> None:
     """Choose the next token of each active row, in order."""
-    best = None
-    if session.chooses:
-        best = given[: len(rows)]
-    elif request.sampling == GREEDY:
-        best = given[: len(rows)].argmax(-1)
+    best = given[: len(rows)] if session.chooses else given[: len(rows)].argmax(-1)
     for number, row in enumerate(rows):
         if not active[number]:
             continue
-        if best is not None:
+        if session.chooses or row.how == GREEDY:
             token = int(best[number])
         else:
             sequence = [*row.prompt, *row.tokens]
-            token = choose_token(given[number], sequence, request.sampling, number, len(row.tokens))
+            token = choose_token(given[number], sequence, row.how, number, len(row.tokens))
         _append(session, number, row, token, request)
         if on_token is not None:
             on_token(number, token)
-
-
-def _draw(session: Session, rows: list[Row], how: Sampling) -> Draw | None:
-    """What programs that draw tokens are given: settings, and the next number of each sequence."""
-    if not session.draws:
-        return None
-    numbers = [uniform(how.seed, number, len(row.tokens)) for number, row in enumerate(rows)]
-    random = np.zeros(session.rows, np.float32)
-    # The nearest f32 of a number just below 1 is 1, which is no number of the interval.
-    random[: len(rows)] = np.minimum(numbers, np.float32(1 - 2**-24))
-    row = np.array([how.top_k, how.top_p, how.temperature], np.float32)
-    return Draw(np.tile(row, (session.rows, 1)), random)
 
 
 def _append(session: Session, number: int, row: Row, token: int, request: Request) -> None:

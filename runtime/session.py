@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -48,7 +49,9 @@ class Session:
         slots: M, positions a row has.
         lengths: tokens in each row so far.
         chooses: whether programs give tokens instead of logits.
-        draws: whether those are drawn, from numbers and settings given at each call.
+        draws: whether those are drawn, from settings given at each call.
+        deterministic: whether they are drawn with one number instead of numbers given too.
+        candidates: how many of the best tokens drawing programs look at; 0 for all.
     """
 
     def __init__(self, programs: ProgramStore, weights: Mapping[str, DeviceValue]) -> None:
@@ -56,8 +59,10 @@ class Session:
         self.module: Module = programs.module
         self._values: dict[str, DeviceValue] = dict(weights)
         self._states = [row.name for row in self.module.entries(Role.STATE)]
-        self.chooses = "next_tokens" in self.module.interface
-        self.draws = "sampling_params" in self.module.interface
+        self.chooses: Final = "next_tokens" in self.module.interface
+        self.draws: Final = "sampling_params" in self.module.interface
+        self.deterministic: Final = self.draws and "random" not in self.module.interface
+        self.candidates: Final = int(self.module.meta.get("global_topk", "0"))
         self._warm: set[str] = set()
         self.buckets: dict[str, dict[int, str]] = {"prefill": {}, "decode": {}}
         for function in self.module.programs():
@@ -196,7 +201,9 @@ class Session:
             chosen = draw or Draw(
                 np.ones((self.rows, 3), np.float32), np.zeros(self.rows, np.float32)
             )
-            inputs |= {"sampling_params": chosen.params, "random": chosen.random}
+            inputs["sampling_params"] = chosen.params
+            if not self.deterministic:
+                inputs["random"] = chosen.random
         ranks = self.module.ranks
         values = {key: put([array] * ranks) for key, array in inputs.items()}
         results = program.launch({**self._values, **values})

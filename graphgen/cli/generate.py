@@ -17,7 +17,9 @@ from graphgen.cli.quantization import (
     quantization,
 )
 from graphgen.cli.sampling import (
+    Deterministic,
     DoSample,
+    GlobalTopK,
     MinP,
     NoRepeatNgram,
     OnDevice,
@@ -104,8 +106,10 @@ def generate(
     repetition_penalty: RepetitionPenalty = None,
     no_repeat_ngram_size: NoRepeatNgram = None,
     seed: Seed = None,
+    deterministic: Deterministic = False,
     num_return_sequences: ReturnSequences = 1,
     on_device_sampling: OnDevice = False,
+    global_topk: GlobalTopK = None,
     ignore_eos: IgnoreEos = False,
     summary: Summary = False,
     as_json: AsJson = False,
@@ -124,27 +128,25 @@ def generate(
       graphgen generate smollm2 --dtype bf16 --artifact smollm2.art --prompt "Hello"
       graphgen generate smollm2 --quantized --quantization-type per_channel_symmetric --prompt "Hi"
       graphgen generate smollm2 --do-sample --top-p 0.9 --num-return-sequences 3 --prompt "Once"
+      graphgen generate smollm2 --do-sample --top-k 1,50 --prompt "2 + 2 =" --prompt "Once"
     """
     from runtime.engine import Options
 
     check_dtype(dtype)
-    drawing = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
-    rules = {
-        "repetition_penalty": repetition_penalty, "no_repeat_ngram_size": no_repeat_ngram_size,
-    }  # fmt: skip
-    choose = sampling(do_sample, {**drawing, "seed": seed}, rules, num_return_sequences)
+    filters = (temperature, top_k, top_p, min_p, repetition_penalty, no_repeat_ngram_size)
+    answers = (len(prompt or [""]), num_return_sequences)
+    choose = sampling(do_sample, filters, seed, deterministic, answers)
     quantize = quantization(
         quantized, quantization_type, quantization_dtype, modules_to_not_convert
     )
     by_programs = on_device_sampling or _by_ranks(model, tp, artifact, choose)
-    chosen = on_device(choose) if by_programs else None
+    chosen = on_device(choose, global_topk, by_programs)
     options = Options(dtype, None, max_len, tp, artifact, weights, quantize, chosen)
-    texts = _repeated(prompt or [], chat, num_return_sequences)
-    asked = _Asked(texts, chat, max_new_tokens, ignore_eos, choose)
-    _run(model, options, asked, as_json=as_json, summary=summary)
+    asked = _Asked(_repeated(prompt, chat, answers[1]), chat, max_new_tokens, ignore_eos, choose)
+    _run(model, options, asked, as_json, summary)
 
 
-def _repeated(prompts: list[str], chat: bool, sequences: int) -> list[str]:
+def _repeated(prompts: list[str] | None, chat: bool, sequences: int) -> list[str]:
     """Each prompt as often as it is to be answered; none for a conversation (GG0705)."""
     if chat and not prompts and sequences > 1:
         raise GraphgenError(
@@ -152,15 +154,16 @@ def _repeated(prompts: list[str], chat: bool, sequences: int) -> list[str]:
             "--num-return-sequences has no meaning in a conversation",
             help="give the message with --prompt",
         )
-    return [text for text in prompts for _ in range(sequences)]
+    return [text for text in prompts or () for _ in range(sequences)]
 
 
-def _by_ranks(model: str, tp: int, artifact: Path | None, how: Sampling) -> bool:
+def _by_ranks(model: str, tp: int, artifact: Path | None, how: list[Sampling]) -> bool:
     """Whether ranks choose from their parts of the logits; an artifact says what it does."""
     from runtime.artifact import is_artifact
     from runtime.sampling import GREEDY
 
-    return tp > 1 and artifact is None and not is_artifact(Path(model)) and how == GREEDY
+    greedy = all(row == GREEDY for row in how)
+    return tp > 1 and artifact is None and not is_artifact(Path(model)) and greedy
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +174,7 @@ class _Asked:
     chat: bool
     new_tokens: int
     ignore_eos: bool
-    sampling: Sampling
+    sampling: list[Sampling]
 
     @property
     def talk(self) -> bool:
@@ -184,7 +187,7 @@ class _Asked:
 _ROOM, _GREETING = 1536, ["Hello"]
 
 
-def _run(model: str, options: Options, asked: _Asked, *, as_json: bool, summary: bool) -> None:
+def _run(model: str, options: Options, asked: _Asked, as_json: bool, summary: bool) -> None:
     """Open the model, answer, and tell what it took where that is asked for."""
     from graphgen.cli.progress import TerminalProgress
     from runtime.engine import open_engine

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -15,76 +16,210 @@ DoSample = Annotated[
     bool, typer.Option("--do-sample", help="Draw tokens instead of taking the best one.")
 ]
 Temperature = Annotated[
-    float | None, typer.Option("--temperature", help="Divides scores; above 1 is more random.")
+    str | None,
+    typer.Option(
+        "--temperature",
+        metavar="FLOAT[,FLOAT...]",
+        help="Divides scores; above 1 is more random. Like the next five: one value, or one a "
+        "prompt.",
+    ),
 ]
-TopK = Annotated[int | None, typer.Option("--top-k", help="Keep this many best tokens; 0: all.")]
+TopK = Annotated[
+    str | None,
+    typer.Option("--top-k", metavar="INT[,INT...]", help="Keep this many best tokens; 0: all."),
+]
 TopP = Annotated[
-    float | None,
-    typer.Option("--top-p", help="Keep the best tokens that reach this probability."),
+    str | None,
+    typer.Option(
+        "--top-p",
+        metavar="FLOAT[,FLOAT...]",
+        help="Keep the best tokens that reach this probability.",
+    ),
 ]
 MinP = Annotated[
-    float | None,
-    typer.Option("--min-p", help="Drop tokens below this part of the best one's probability."),
+    str | None,
+    typer.Option(
+        "--min-p",
+        metavar="FLOAT[,FLOAT...]",
+        help="Drop tokens below this part of the best one's probability.",
+    ),
 ]
 RepetitionPenalty = Annotated[
-    float | None,
-    typer.Option("--repetition-penalty", help="Above 1 makes tokens that are there less likely."),
+    str | None,
+    typer.Option(
+        "--repetition-penalty",
+        metavar="FLOAT[,FLOAT...]",
+        help="Above 1 makes tokens that are there less likely.",
+    ),
 ]
 NoRepeatNgram = Annotated[
-    int | None,
-    typer.Option("--no-repeat-ngram-size", help="No run of so many tokens comes twice."),
+    str | None,
+    typer.Option(
+        "--no-repeat-ngram-size",
+        metavar="INT[,INT...]",
+        help="No run of so many tokens comes twice.",
+    ),
 ]
 Seed = Annotated[int | None, typer.Option("--seed", help="Of the random numbers.  [default: 0]")]
+Deterministic = Annotated[
+    bool,
+    typer.Option("--deterministic", help="Draw with the number 0.5 each time: no randomness."),
+]
 OnDevice = Annotated[
     bool,
     typer.Option("--on-device-sampling", help="Let the programs choose tokens, not the host."),
+]
+GlobalTopK = Annotated[
+    int | None,
+    typer.Option(
+        "--global-topk",
+        min=0,
+        help="How many best tokens programs that draw look at; 0: all.  "
+        "[default: 256 if every --top-k is within, else all]",
+    ),
 ]
 ReturnSequences = Annotated[
     int, typer.Option("--num-return-sequences", min=1, help="Answers to each prompt.")
 ]
 
+# What NxD Inference looks at, of which a top-k that is no larger loses nothing.
+_CANDIDATES = 256
+# In the order in which `sampling` takes them.
+_PARSERS: Mapping[str, Callable[[str], float]] = {
+    "temperature": float,
+    "top_k": int,
+    "top_p": float,
+    "min_p": float,
+    "repetition_penalty": float,
+    "no_repeat_ngram_size": int,
+}
+_RULES = ("repetition_penalty", "no_repeat_ngram_size")
+
 
 def sampling(
     do_sample: bool,
-    drawing: dict[str, float | int | None],
-    rules: dict[str, float | int | None],
-    sequences: int,
-) -> Sampling:
-    """How tokens are chosen.
+    filters: Sequence[str | None],
+    seed: int | None,
+    deterministic: bool,
+    answers: tuple[int, int],
+) -> list[Sampling]:
+    """How the tokens of each sequence are chosen, those of one prompt next to each other.
 
     Args:
         do_sample: whether they are drawn.
-        drawing: by field of :class:`~runtime.sampling.Sampling`, options that draws alone need.
-        rules: by field, the others.
-        sequences: answers to each prompt.
+        filters: temperature, top_k, top_p, min_p, repetition_penalty, no_repeat_ngram_size as
+            they were written: one value, or one a prompt.
+        seed: of the random numbers.
+        deterministic: whether there are none.
+        answers: how many prompts, and how many answers to each.
 
     Raises:
-        GraphgenError: GG0705 for options that would have no effect, or a value without meaning.
+        GraphgenError: GG0705 for options that would have no effect, values without meaning, and
+            another number of values than of prompts.
     """
     from runtime.sampling import Sampling
 
-    given = {name: value for name, value in drawing.items() if value is not None}
-    if not do_sample and given:
-        option = f"--{next(iter(given)).replace('_', '-')}"
-        raise GraphgenError(
-            "GG0705", f"{option} has no effect without --do-sample", help="add --do-sample"
-        )
-    if not do_sample and sequences > 1:
+    prompts, sequences = answers
+    texts = dict(zip(_PARSERS, filters, strict=True))
+    given = {name: text for name, text in texts.items() if text is not None}
+    drawing = [_option(name) for name in given if name not in _RULES]
+    drawing += ["--seed"] * (seed is not None) + ["--deterministic"] * deterministic
+    if not do_sample:
+        _check_greedy(drawing, sequences)
+    if deterministic and seed is not None:
         raise GraphgenError(
             "GG0705",
-            f"--num-return-sequences {sequences} would give the same answer {sequences} times",
-            help="add --do-sample",
+            "--seed has no effect with --deterministic, which takes no random numbers",
+            help="leave one of them out",
         )
-    given |= {name: value for name, value in rules.items() if value is not None}
-    return Sampling(do_sample=do_sample, **given)  # pyright: ignore[reportArgumentType]
+    if deterministic and sequences > 1:
+        raise _same_answers(sequences, "leave --deterministic out")
+    columns = {name: _values(name, text, prompts) for name, text in given.items()}
+    rows = [{name: values[row] for name, values in columns.items()} for row in range(prompts)]
+    made = [
+        Sampling(do_sample=do_sample, seed=seed or 0, deterministic=deterministic, **row)  # pyright: ignore[reportArgumentType]
+        for row in rows
+    ]
+    return [how for how in made for _ in range(sequences)]
 
 
-def on_device(how: Sampling) -> str:
-    """The pass that makes programs choose as ``how`` says, as pipelines write it.
+def _check_greedy(drawing: Sequence[str], sequences: int) -> None:
+    """Refuse what has no effect where the best token is taken (GG0705)."""
+    if drawing:
+        raise GraphgenError(
+            "GG0705", f"{drawing[0]} has no effect without --do-sample", help="add --do-sample"
+        )
+    if sequences > 1:
+        raise _same_answers(sequences, "add --do-sample")
+
+
+def _same_answers(sequences: int, help: str) -> GraphgenError:
+    return GraphgenError(
+        "GG0705",
+        f"--num-return-sequences {sequences} would give the same answer {sequences} times",
+        help=help,
+    )
+
+
+def _option(field: str) -> str:
+    return f"--{field.replace('_', '-')}"
+
+
+def _values(field: str, text: str, prompts: int) -> list[float]:
+    """The value of each prompt (GG0705)."""
+    parse, kind = _PARSERS[field], "an integer" if _PARSERS[field] is int else "a number"
+    values: list[float] = []
+    for item in text.split(","):
+        try:
+            values.append(parse(item))
+        except ValueError:
+            raise GraphgenError(
+                "GG0705",
+                f"{_option(field)}: '{item.strip()}' is not {kind}",
+                help="give one value, or one a prompt with commas between them",
+            ) from None
+    if len(values) not in (1, prompts):
+        raise GraphgenError(
+            "GG0705",
+            f"{_option(field)} has {len(values)} values for {prompts} "
+            f"prompt{'s' if prompts > 1 else ''}",
+            help="give one value, or one a prompt",
+        )
+    return values * prompts if len(values) == 1 else values
+
+
+def on_device(rows: Sequence[Sampling], candidates: int | None, by_programs: bool) -> str | None:
+    """The pass that makes programs choose as ``rows`` say, as pipelines write it.
+
+    Args:
+        rows: of each sequence; all draw or none does.
+        candidates: how many of the best tokens are looked at; ``None`` for as many as it takes.
+        by_programs: whether programs choose at all; ``None`` is returned otherwise.
 
     Raises:
-        GraphgenError: GG0705 for what programs do not do.
+        GraphgenError: GG0705 for what programs do not do, or candidates where none draws.
     """
+    if candidates is not None and not (by_programs and rows[0].do_sample):
+        raise GraphgenError(
+            "GG0705",
+            "--global-topk has no effect without --on-device-sampling and --do-sample",
+            help="add both",
+        )
+    if not by_programs:
+        return None
+    for how in rows:
+        _check_known(how)
+    if not rows[0].do_sample:
+        return "on-device-sampling"
+    if candidates is None:
+        few = all(0 < how.top_k <= _CANDIDATES for how in rows)
+        candidates = _CANDIDATES if few else 0
+    fixed = ",deterministic=true" if rows[0].deterministic else ""
+    return f"on-device-sampling{{do_sample=true,global_topk={candidates}{fixed}}}"
+
+
+def _check_known(how: Sampling) -> None:
+    """Refuse rules that programs have not (GG0705)."""
     for name, given, none in (
         ("--repetition-penalty", how.repetition_penalty, 1),
         ("--no-repeat-ngram-size", how.no_repeat_ngram_size, 0),
@@ -96,4 +231,3 @@ def on_device(how: Sampling) -> str:
                 f"{name} and --on-device-sampling exclude each other",
                 help="leave one of them out: the host has this rule, programs have not",
             )
-    return "on-device-sampling{do_sample=true}" if how.do_sample else "on-device-sampling"

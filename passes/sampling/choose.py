@@ -25,7 +25,8 @@ def sample(
     Args:
         b: where to build.
         logits: f32 [B,V].
-        params: f32 [B,3], of each row top_k (0 or less for all), top_p and temperature.
+        params: f32 [B,3], of each row top_k (0 or less for all), top_p and temperature (0 or less
+            for the best token, of equal ones the lowest).
         random: f32 [B], in [0, 1).
         global_topk: how many of the best tokens are looked at; 0 for all.
     """
@@ -34,6 +35,10 @@ def sample(
     count = min(global_topk or vocabulary, vocabulary)
     values, ids = b.top_k(logits, count)
     top_k, top_p, temperature = (_column(b, params, index, count) for index in range(3))
+    # Dividing by a temperature of 0 would leave no numbers; the best alone reaches any top_p.
+    cold = b.compare(temperature, b.full(0.0, temperature.type), "LE")
+    temperature = b.select(cold, b.full(1.0, temperature.type), temperature)
+    top_p = b.select(cold, b.full(1e-30, top_p.type), top_p)
     scores = _best(b, values / temperature, top_k, count)
     probable = _softmax(b, scores)
     # A token stays while those before it have not reached top_p, so the one that does stays too.
@@ -67,13 +72,33 @@ def _softmax(b: Builder, scores: Value) -> Value:
     return raised / b.broadcast_in_dim(b.reduce(raised, [1], "add"), scores.shape, [0])
 
 
+# Sums are taken in blocks of so many: a triangle over a whole vocabulary would not fit in memory.
+_BLOCK = 256
+
+
 def _sums(b: Builder, x: Value, *, inclusive: bool) -> Value:
-    """Sums of each row's elements up to each place: a product with a triangle of ones."""
+    """Sums of each row's elements up to each place."""
     size = x.shape[1]
-    square = (size, size)
+    assert isinstance(size, int)
+    if size <= _BLOCK:
+        return _triangle(b, x, inclusive=inclusive)
+    rows, blocks = x.shape[0], -(-size // _BLOCK)
+    zero = b.full(0.0, tensor(f32, ()))
+    whole = b.pad(x, zero, [0, 0], [0, blocks * _BLOCK - size])
+    parts = b.reshape(whole, (rows, blocks, _BLOCK))
+    before = _sums(b, b.reduce(parts, [2], "add"), inclusive=False)
+    inside = _triangle(b, parts, inclusive=inclusive)
+    reached = inside + b.broadcast_in_dim(before, inside.shape, [0, 1])
+    return b.slice_dim(b.reshape(reached, whole.shape), 1, 0, size)
+
+
+def _triangle(b: Builder, x: Value, *, inclusive: bool) -> Value:
+    """Sums along the last dimension: a product with a triangle of ones."""
+    last = len(x.shape) - 1
+    square = (x.shape[last], x.shape[last])
     earlier = b.compare(b.iota(s32, square, 0), b.iota(s32, square, 1), "LE" if inclusive else "LT")
     triangle = b.select(earlier, b.full(1.0, tensor(f32, square)), b.full(0.0, tensor(f32, square)))
-    return b.dot_general(x, triangle, ([1], [0]), dtype=f32)
+    return b.dot_general(x, triangle, ([last], [0]), dtype=f32)
 
 
 def _pick(b: Builder, left: Value, ids: Value, random: Value, shape: tuple[Dim, int]) -> Value:

@@ -14,6 +14,8 @@ from passes.sampling.choose import greedy, sample
 
 LOGITS, TOKENS = "logits", "next_tokens"
 PARAMS, RANDOM = "sampling_params", "random"
+# What a module says of programs that draw: how many of the best tokens they look at.
+CANDIDATES = "global_topk"
 
 
 @register
@@ -78,6 +80,8 @@ class OnDeviceSampling(Pass):
             self._choose(module, function, rewriter)
         if not self.output_logits:
             del module.interface[LOGITS]
+        if self.do_sample:
+            module.meta[CANDIDATES] = str(self.global_topk)
         rewriter.note(None, "choose tokens")
 
     def _choose(self, module: Module, function: Function, rewriter: Rewriter) -> None:

@@ -37,7 +37,12 @@ def choose_token(
         )
     if not how.do_sample:
         return int(scores.argmax())
-    return draw(scores, uniform(how.seed, sequence, step))
+    return draw(scores, number_for(how, sequence, step))
+
+
+def number_for(how: Sampling, sequence: int, step: int) -> float:
+    """The number in [0, 1) that a token is drawn with."""
+    return 0.5 if how.deterministic else uniform(how.seed, sequence, step)
 
 
 def uniform(seed: int, sequence: int, step: int) -> float:

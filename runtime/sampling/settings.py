@@ -23,6 +23,7 @@ class Sampling:
             reaches it included; 1 for all.
         min_p: only tokens stay whose probability is this part of the highest one; 0 for all.
         seed: of the random numbers.
+        deterministic: draw with the number 0.5 each time instead of random ones.
 
     Raises:
         GraphgenError: GG0705 for a value that has no meaning.
@@ -36,6 +37,7 @@ class Sampling:
     top_p: float = 1.0
     min_p: float = 0.0
     seed: int = 0
+    deterministic: bool = False
 
     def __post_init__(self) -> None:
         """Refuse what has no meaning."""
