@@ -29,7 +29,8 @@ def check_choice(session: Session, how: Sequence[Sampling]) -> None:
             raise GraphgenError(
                 "GG0705",
                 f"these programs choose tokens themselves: they {does}",
-                help="ask for the same, or compile without --on-device-sampling",
+                help="ask for the same; programs give logits, from which the host chooses, where "
+                "they are made for --do-sample without --on-device-sampling",
             )
         if not best:
             _check_drawn(session, row)

@@ -158,12 +158,15 @@ def _repeated(prompts: list[str] | None, chat: bool, sequences: int) -> list[str
 
 
 def _by_ranks(model: str, tp: int, artifact: Path | None, how: list[Sampling]) -> bool:
-    """Whether ranks choose from their parts of the logits; an artifact says what it does."""
+    """Whether ranks choose from their parts of the logits; an artifact says what it does.
+
+    One that is made for this request chooses as the request would without it.
+    """
     from runtime.artifact import is_artifact
     from runtime.sampling import GREEDY
 
-    greedy = all(row == GREEDY for row in how)
-    return tp > 1 and artifact is None and not is_artifact(Path(model)) and greedy
+    made = is_artifact(Path(model)) or (artifact is not None and is_artifact(artifact))
+    return tp > 1 and not made and all(row == GREEDY for row in how)
 
 
 @dataclass(frozen=True, slots=True)
