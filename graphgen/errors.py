@@ -32,6 +32,7 @@ CODES: dict[str, str] = {
     "GG0401": "op has no lowering for this target",
     "GG0402": "inputs do not fit the program",
     "GG0403": "op cannot be evaluated",
+    "GG0404": "loop does not end",
     # 05xx: models and configurations
     "GG0501": "unknown architecture",
     "GG0502": "unsupported configuration value",

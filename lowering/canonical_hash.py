@@ -14,8 +14,8 @@ import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from graphgen.analysis import function_fingerprint
-from graphgen.ir import Attrs, Function, Module
+from graphgen.analysis import called, function_fingerprint
+from graphgen.ir import Function, Module
 from lowering.stablehlo.emit import donated
 
 # Goes up when the same program is written, or keyed, in another way.
@@ -54,22 +54,5 @@ def _lines(module: Module, function: Function, how: Compilation) -> Iterator[str
     yield f"aliases {sorted(donated(module, function).items())}"
     yield f"donated {module.meta.get('donated', '')}"
     yield function_fingerprint(function)
-    for name in sorted(_called(module, function)):
-        yield f"@{name} {function_fingerprint(module.function(name))}"
-
-
-def _called(module: Module, function: Function) -> set[str]:
-    """Functions that an op of this one names, and those that they name."""
-    found: set[str] = set()
-    work = [function]
-    seen: set[Attrs] = set()
-    while work:
-        for op in work.pop().block:
-            if op.attrs in seen:
-                continue
-            seen.add(op.attrs)
-            for value in op.attrs.values():
-                if isinstance(value, str) and value in module.functions and value not in found:
-                    found.add(value)
-                    work.append(module.function(value))
-    return found
+    for callee in sorted(called(module, function), key=lambda item: item.name):
+        yield f"@{callee.name} {function_fingerprint(callee)}"

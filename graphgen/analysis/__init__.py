@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
-from graphgen.analysis.calls import inlined
+from graphgen.analysis.calls import acts, called, inlined, is_foreign
 from graphgen.analysis.fingerprint import fingerprint, function_fingerprint
 from graphgen.analysis.symbols import free_symbols
 
-__all__ = ["fingerprint", "free_symbols", "function_fingerprint", "inlined"]
+__all__ = [
+    "acts",
+    "called",
+    "fingerprint",
+    "free_symbols",
+    "function_fingerprint",
+    "inlined",
+    "is_foreign",
+]

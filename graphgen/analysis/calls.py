@@ -1,16 +1,18 @@
-"""What a program with calls computes: the same program with each call's body in its place."""
+"""Programs that run other functions: which those are, and the same program without calls."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from graphgen.ir import Function, Loc, Module, Op, Value, loc
+from graphgen.ops.control import CONTROL, callees
+from graphgen.ops.foreign import FOREIGN, has_effect
 
 
 def inlined(
     module: Module, function: Function, copies: dict[Value, Value] | None = None
 ) -> Function:
-    """``function`` without calls; itself if it has none.
+    """``function`` without calls; itself if it has none. Bodies of loops and branches stay theirs.
 
     What is copied out of a body is in the scope of the call, as :func:`within` says, so layers that
     share a function are told apart again.
@@ -30,6 +32,37 @@ def inlined(
     _copy(module, function, made, mapping, None)
     made.outputs = [(name, mapping[value]) for name, value in function.outputs]
     return made
+
+
+def called(module: Module, function: Function) -> list[Function]:
+    """What a function runs, and what that runs, each once, in the module's order."""
+    found: set[str] = set()
+    work = [function]
+    while work:
+        for op in work.pop().block:
+            for name in callees(op):
+                if name not in found:
+                    found.add(name)
+                    work.append(module.function(name))
+    return [item for name, item in module.functions.items() if name in found]
+
+
+def holds_any(module: Module, op: Op, what: Callable[[Op], bool]) -> bool:
+    """Whether ``what`` is true of an op, or of one in the functions that it runs."""
+    if op.name not in CONTROL:
+        return what(op)
+    functions = [module.function(name) for name in callees(op)]
+    return any(holds_any(module, inner, what) for function in functions for inner in function.block)
+
+
+def acts(module: Module, op: Op) -> bool:
+    """Whether an op does something beside giving its results, also in a function that it runs."""
+    return holds_any(module, op, lambda inner: has_effect(inner.name, inner.attrs))
+
+
+def is_foreign(module: Module, op: Op) -> bool:
+    """Whether nobody here knows what an op does, or one in a function that it runs."""
+    return holds_any(module, op, lambda inner: inner.name in FOREIGN)
 
 
 def within(outer: Loc, inner: Loc) -> Loc:

@@ -52,7 +52,7 @@ def ranks_of(module: Module) -> int:
 
 def on_numpy(module: Module, function: Function, inputs: Sequence[Arrays]) -> Sequence[Arrays]:
     """Evaluate with NumPy."""
-    return evaluate_ranks(inlined(module, function), inputs)
+    return evaluate_ranks(inlined(module, function), inputs, module=module)
 
 
 def on_cpu(module: Module, function: Function, inputs: Sequence[Arrays]) -> Sequence[Arrays]:

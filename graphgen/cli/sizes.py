@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 
-from graphgen.analysis import free_symbols
+from graphgen.analysis import called, free_symbols
 from graphgen.errors import GraphgenError
 from graphgen.ir import WEIGHTS_GLOBAL, WEIGHTS_RANK, Dim, Function, Module
 
@@ -54,20 +54,9 @@ def alone(module: Module, function: Function) -> Module:
     names |= {name for f in kept.values() for name, _ in f.outputs}
     rows = {name: row for name, row in module.interface.items() if name in names}
     packs = {name for row in rows.values() for name in (row.pack, row.unpack) if name}
-    called = _called(module, [*kept, *packs])
-    functions = {n: f for n, f in module.functions.items() if n in kept or n in packs | called}
+    run = {f.name for name in (*kept, *packs) for f in called(module, module.function(name))}
+    functions = {n: f for n, f in module.functions.items() if n in kept or n in packs | run}
     return Module(module.name, module.level, module.mesh, functions, rows, module.meta)
-
-
-def _called(module: Module, names: list[str]) -> set[str]:
-    """The functions that these call, and so on."""
-    found: set[str] = set()
-    while names:
-        for op in module.function(names.pop()).block:
-            if op.name == "call" and op.attrs.text("to_apply") not in found:
-                found.add(op.attrs.text("to_apply"))
-                names.append(op.attrs.text("to_apply"))
-    return found
 
 
 def check_sizes(module: Module, function: Function, sizes: Mapping[str, int]) -> None:

@@ -10,9 +10,8 @@ from graphgen.analysis.calls import inlined
 from graphgen.errors import GraphgenError
 from graphgen.eval.arithmetic import Array, numpy_dtype
 from graphgen.eval.evaluate import evaluate
-from graphgen.ir import Dim, Function, Module, TensorType
-from graphgen.ir.clone import Binder
-from graphgen.ir.dims import Poly
+from graphgen.eval.symbol_sizes import bound_by
+from graphgen.ir import Function, Module, TensorType
 
 
 def evaluate_bound(
@@ -31,12 +30,8 @@ def evaluate_bound(
     """
     flat = function if module is None else inlined(module, function)
     arrays = _arrays(flat, given)
-    sizes = _sizes(flat, arrays)
-    if sizes:
-        made = Function(flat.name, flat.phase, {**flat.dims, **sizes})
-        Binder(sizes).clone(flat, made, "")
-        flat = made
-    return evaluate(flat, arrays)
+    given_to = {v: arrays[v.name] for v in flat.args if v.name in arrays}
+    return evaluate(bound_by(flat, given_to), arrays, module=module)
 
 
 def _arrays(function: Function, given: Mapping[str, object]) -> dict[str, Array]:
@@ -56,22 +51,3 @@ def _array(name: str, type_: TensorType, value: object) -> Array:
         return np.asarray(value).astype(numpy_dtype(type_.dtype))
     except (TypeError, ValueError) as error:
         raise GraphgenError("GG0402", f"%{name} is no array of numbers: {error}") from error
-
-
-def _sizes(function: Function, arrays: Mapping[str, Array]) -> dict[str, Dim]:
-    """The size of each symbol that is a whole dimension of an input."""
-    sizes: dict[str, Dim] = {}
-    first: dict[str, str] = {}
-    for value in function.args:
-        array = arrays.get(value.name or "")
-        if array is None or len(array.shape) != value.type.rank:
-            continue
-        for dim, size in zip(value.shape, array.shape, strict=True):
-            name = str(dim)
-            if not isinstance(dim, Poly) or not name.isidentifier():
-                continue
-            if sizes.setdefault(name, size) != size:
-                what = f"{name} is {sizes[name]} in %{first[name]} and {size} in %{value.name}"
-                raise GraphgenError("GG0402", f"@{function.name}: {what}")
-            first.setdefault(name, value.name or "")
-    return sizes

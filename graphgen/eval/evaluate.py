@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -10,9 +11,12 @@ from graphgen.errors import GraphgenError
 from graphgen.eval.arithmetic import NATIVE, Arithmetic, Array
 from graphgen.eval.collectives import COLLECTIVES
 from graphgen.eval.composites import COMPOSITES
+from graphgen.eval.control import Columns, run_control
 from graphgen.eval.custom_calls import kernel
 from graphgen.eval.rules import RULES, SEVERAL
-from graphgen.ir import Function, Op, TensorType, Value
+from graphgen.eval.symbol_sizes import bound_by
+from graphgen.ir import Function, Module, Op, TensorType, Value
+from graphgen.ops.control import CONTROL
 
 # Instructions that say which rank this is. HLO tells replicas from partitions; ranks are both.
 _RANK_OF = ("replica-id", "partition-id")
@@ -25,6 +29,7 @@ def evaluate(
     inputs: Mapping[str, Array],
     arithmetic: Arithmetic = NATIVE,
     probe: Probe | None = None,
+    module: Module | None = None,
 ) -> dict[str, Array]:
     """Run a function of one rank; :func:`evaluate_output` runs a part of it.
 
@@ -32,15 +37,17 @@ def evaluate(
         function: static shapes; composites are evaluated as what they mean.
         inputs: an array for each argument, by name.
         arithmetic: in which floats to compute.
-        probe: sees every op's results as they are made.
+        probe: sees the results of every op of ``function`` as they are made.
+        module: has the functions that are called, looped over or chosen from.
 
     Returns:
         The outputs by name.
 
     Raises:
-        GraphgenError: GG0402 inputs that do not fit, GG0403 an op without an evaluation rule.
+        GraphgenError: GG0402 inputs that do not fit, GG0403 an op without an evaluation rule,
+            GG0404 a loop without an end.
     """
-    return evaluate_ranks(function, [inputs], arithmetic, probe)[0]
+    return evaluate_ranks(function, [inputs], arithmetic, probe, module)[0]
 
 
 def evaluate_ranks(
@@ -48,6 +55,7 @@ def evaluate_ranks(
     inputs: Sequence[Mapping[str, Array]],
     arithmetic: Arithmetic = NATIVE,
     probe: Probe | None = None,
+    module: Module | None = None,
 ) -> list[dict[str, Array]]:
     """Run a function on every rank, op by op, so that collectives see all ranks' operands.
 
@@ -55,12 +63,14 @@ def evaluate_ranks(
         function: the program all ranks run.
         inputs: per rank, an array for each argument by name.
         arithmetic: in which floats to compute.
-        probe: sees every op's results as they are made.
+        probe: sees the results of every op of ``function`` as they are made.
+        module: has the functions that are called, looped over or chosen from. Ranks may go
+            different ways only where they need not talk to each other on the way.
 
     Returns:
         Per rank, the outputs by name.
     """
-    env = _run(function, inputs, arithmetic, probe)
+    env = _run(function, inputs, arithmetic, probe, module)
     return [{name: env[v][rank] for name, v in function.outputs} for rank in range(len(inputs))]
 
 
@@ -85,7 +95,7 @@ def evaluate_output(
         arithmetic: in which floats to compute.
     """
     wanted, needed = _behind(function, output)
-    return _run(function, [inputs], arithmetic, None, needed)[wanted][0]
+    return _run(function, [inputs], arithmetic, None, None, needed)[wanted][0]
 
 
 def rank_index(rank: int) -> Array:
@@ -93,14 +103,40 @@ def rank_index(rank: int) -> Array:
     return np.asarray([rank], np.int32)
 
 
+@dataclass(frozen=True, slots=True)
+class _Machine:
+    """What does not change while a program runs: how floats are computed, where functions are."""
+
+    arithmetic: Arithmetic
+    module: Module | None
+    ranks: int
+
+    def body(self, op: Op, name: str, given: Columns, ranks: Sequence[int]) -> list[list[Array]]:
+        """See :class:`~graphgen.eval.control.Body`."""
+        if self.module is None:
+            what = f"{op.name} runs @{name}, a function of a module that is not at hand"
+            raise GraphgenError("GG0403", what, where=repr(op.loc), help="evaluate the module")
+        function = self.module.function(name)
+        if ranks and any(not value.type.static for value in function.args):
+            first = {v: column[0] for v, column in zip(function.args, given, strict=True)}
+            function = bound_by(function, first)
+        env: dict[Value, Sequence[Array]] = dict(zip(function.args, given, strict=True))
+        for inner in function.block:
+            results = _step(inner, [env[v] for v in inner.operands], ranks, self)
+            env.update(zip(inner.results, results, strict=True))
+        return [list(env[value]) for _, value in function.outputs]
+
+
 def _run(
     function: Function,
     inputs: Sequence[Mapping[str, Array]],
     arithmetic: Arithmetic,
     probe: Probe | None,
+    module: Module | None,
     needed: Container[Value] | None = None,
 ) -> dict[Value, list[Array]]:
     """Every value, or every needed one, with one array a rank."""
+    machine = _Machine(arithmetic, module, len(inputs))
     env: dict[Value, list[Array]] = {}
     for value in function.args:
         if needed is None or value in needed:
@@ -109,7 +145,7 @@ def _run(
         for op in function.block:
             if needed is not None and op.results[0] not in needed:
                 continue
-            results = _step(op, [env[v] for v in op.operands], len(inputs), arithmetic)
+            results = _step(op, [env[v] for v in op.operands], range(len(inputs)), machine)
             env.update(zip(op.results, results, strict=True))
             if probe is not None:
                 probe(op, results)
@@ -157,29 +193,37 @@ def checked(array: Array, type_: TensorType, name: str, function: Function) -> A
     return array
 
 
-def _step(
-    op: Op, operands: Sequence[list[Array]], ranks: int, arithmetic: Arithmetic
-) -> list[list[Array]]:
-    """The results of one op: per result, per rank."""
+def _step(op: Op, given: Columns, ranks: Sequence[int], machine: _Machine) -> list[list[Array]]:
+    """The results of one op: per result, per rank of those that run it."""
     collective = COLLECTIVES.get(op.name)
     if collective is not None:
-        return [collective(op.attrs, operands[0])]
+        if len(ranks) < machine.ranks:
+            what = f"{op.name} is reached by {len(ranks)} of {machine.ranks} ranks: the others wait"
+            raise GraphgenError("GG0403", what, where=repr(op.loc))
+        return [collective(op.attrs, given[0])]
+    if op.name in CONTROL:
+        return run_control(op, given, ranks, machine.body)
+    if op.name == "hlo.opaque" and op.attrs.get("opcode") in _RANK_OF:
+        kind = machine.arithmetic.dtype(op.result.dtype)
+        return [[np.asarray(rank, kind) for rank in ranks]]
+    rows = [_local(op, arrays, machine.arithmetic) for arrays in _by_rank(given, len(ranks))]
+    return [[results[i] for results in rows] for i in range(len(op.results))]
+
+
+def _by_rank(given: Columns, ranks: int) -> list[list[Array]]:
+    return [[operand[rank] for operand in given] for rank in range(ranks)]
+
+
+def _local(op: Op, arrays: Sequence[Array], arithmetic: Arithmetic) -> Sequence[Array]:
+    """The results of one op on one rank."""
     whole = COMPOSITES.get(op.name) or SEVERAL.get(op.name)
     if op.name == "custom_call":
         whole = kernel(op.attrs)
+    if whole is not None:
+        return whole(arithmetic, op.attrs, arrays)
     rule = RULES.get(op.name)
-    per_rank: list[Sequence[Array]] = []
-    if op.name == "hlo.opaque" and op.attrs.get("opcode") in _RANK_OF:
-        kind = arithmetic.dtype(op.result.dtype)
-        return [[np.asarray(rank, kind) for rank in range(ranks)]]
-    for rank in range(ranks):
-        arrays = [operand[rank] for operand in operands]
-        if whole is not None:
-            per_rank.append(whole(arithmetic, op.attrs, arrays))
-        elif rule is not None:
-            per_rank.append([rule(arithmetic, op.attrs, arrays)])
-        else:
-            inner = op.attrs.get("opcode", op.attrs.get("target", ""))
-            what = f"{op.name} {inner}".strip()
-            raise GraphgenError("GG0403", f"{what} has no evaluation rule", where=repr(op.loc))
-    return [[results[i] for results in per_rank] for i in range(len(op.results))]
+    if rule is not None:
+        return [rule(arithmetic, op.attrs, arrays)]
+    inner = op.attrs.get("opcode", op.attrs.get("target", ""))
+    what = f"{op.name} {inner}".strip()
+    raise GraphgenError("GG0403", f"{what} has no evaluation rule", where=repr(op.loc))

@@ -62,7 +62,13 @@ def _flatten(value: object, shape: tuple[int, ...]) -> Iterator[bool | int | flo
 
 
 AttrScalar = bool | int | float | str | Dim | DType | Literal
-AttrValue = AttrScalar | tuple[Dim, ...] | tuple[tuple[int, ...], ...] | tuple[TensorType, ...]
+AttrValue = (
+    AttrScalar
+    | tuple[Dim, ...]
+    | tuple[str, ...]
+    | tuple[tuple[int, ...], ...]
+    | tuple[TensorType, ...]
+)
 
 
 class Attrs(Mapping[str, AttrValue]):
@@ -115,6 +121,10 @@ class Attrs(Mapping[str, AttrValue]):
 
     def types(self, key: str) -> tuple[TensorType, ...]:
         """The attribute ``key``, a tuple of types."""
+        return self._items[key]  # pyright: ignore[reportReturnType]
+
+    def names(self, key: str) -> tuple[str, ...]:
+        """The attribute ``key``, a tuple of words."""
         return self._items[key]  # pyright: ignore[reportReturnType]
 
     def number(self, key: str) -> float:

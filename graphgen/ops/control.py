@@ -1,12 +1,55 @@
-"""Ops that run other functions of the module."""
+"""Ops that run other functions of the module: calls, loops, and choices between functions.
+
+The functions are no entry programs and stand before those that run them, so nothing runs itself.
+That their types agree with those of the op is for the verifier, who knows the module.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Final
 
-from graphgen.ir import Attrs, TensorType
+from graphgen.ir import Attrs, AttrValue, Op, TensorType, Value, attrs_of
+from graphgen.ir.dtype import pred, s32
 from graphgen.ops.foreign import RESULTS, stated
 from graphgen.ops.opdef import Attr, define, require
+
+CONTROL: Final = frozenset(("call", "while", "conditional"))
+# How often a loop of which nobody knows that runs.
+UNKNOWN_TRIPS: Final = -1
+
+
+def callees(op: Op) -> tuple[str, ...]:
+    """The functions of the module that an op runs, in order; empty for nearly all ops."""
+    if op.name == "call":
+        return (op.attrs.text("to_apply"),)
+    if op.name == "while":
+        return (op.attrs.text("condition"), op.attrs.text("body"))
+    return op.attrs.names("branches") if op.name == "conditional" else ()
+
+
+def renamed(op: Op, names: Mapping[str, str]) -> Attrs:
+    """The attributes of an op with new names of the functions it runs; others keep theirs."""
+    if op.name not in CONTROL:
+        return op.attrs
+    changed: dict[str, AttrValue] = {}
+    for key in ("to_apply", "condition", "body"):
+        if key in op.attrs:
+            changed[key] = names.get(op.attrs.text(key), op.attrs.text(key))
+    if "branches" in op.attrs:
+        changed["branches"] = tuple([names.get(name, name) for name in callees(op)])
+    return attrs_of({**op.attrs, **changed})
+
+
+def branch_operands(op: Op) -> list[tuple[Value, ...]]:
+    """What each branch of a ``conditional`` is given."""
+    rest = list(op.operands[1:])
+    return [tuple([rest.pop(0) for _ in range(count)]) for count in op.attrs.integers("takes")]
+
+
+def _words(attrs: Attrs, *keys: str) -> None:
+    for key in keys:
+        require(bool(attrs.text(key)), f"{key} needs the name of a function")
 
 
 @define("call", "*operands", Attr("to_apply", "text"), RESULTS)
@@ -19,5 +62,54 @@ def _call(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
     Example:
         %y = call(%x) to_apply=layers results=[f32[B,4]] : f32[B,4]
     """
-    require(bool(attrs.text("to_apply")), "needs the name of a function")
+    _words(attrs, "to_apply")
+    return stated(attrs)
+
+
+@define(
+    "while",
+    "*state",
+    Attr("condition", "text"),
+    Attr("body", "text"),
+    Attr("trip_count", "integer", UNKNOWN_TRIPS),
+)
+def _while(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
+    """What a loop leaves of its state: ``body`` of the state again and again, while ``condition``.
+
+    Both are functions of the module that take the state; the body gives it anew, the condition one
+    ``pred[]``. What the loop only reads is part of the state too, and the body hands it on as it
+    is. ``trip_count`` is how often the body runs where whoever wrote the loop said so, else -1.
+
+    Example:
+        %n, %y = while(%i, %x) condition=below body=step : s32[], f32[B,4]
+    """
+    _words(attrs, "condition", "body")
+    require(bool(types), "has no state")
+    require(attrs.integer("trip_count") >= UNKNOWN_TRIPS, "trip_count is negative")
+    return tuple(types)
+
+
+@define(
+    "conditional", "which *operands", Attr("branches", "names"), Attr("takes", "integers"), RESULTS
+)
+def _conditional(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
+    """The outputs of one of several functions of the module.
+
+    ``which`` is a ``pred[]``: the first of two branches if it is true, else the second; or an
+    ``s32[]``: the branch of that number, the last one if there is none. The operands are those of
+    the first branch, then those of the second: ``takes`` says how many each has.
+
+    Example:
+        %y = conditional(%p, %x, %z) branches=[less,more] takes=[1,1] results=[f32[B,4]] : f32[B,4]
+    """
+    which, branches, takes = types[0], attrs.names("branches"), attrs.integers("takes")
+    legal = which.rank == 0 and which.dtype in (pred, s32)
+    require(legal, f"chooses by pred[] or s32[], not {which.text}", 0)
+    require(bool(branches) and all(branches), "needs the names of its branches")
+    two = which.dtype is s32 or len(branches) == 2
+    require(two, f"a pred[] chooses between two branches, not {len(branches)}")
+    require(len(takes) == len(branches), f"says what {len(takes)} of {len(branches)} branches take")
+    given = len(types) - 1
+    fits = min(takes) >= 0 and sum(takes) == given
+    require(fits, f"its branches take {sum(takes)} operands, it has {given}")
     return stated(attrs)

@@ -40,8 +40,8 @@ class Attr:
 
     Attributes:
         name: HLO's spelling.
-        kind: ``integer integers number text string dim dims element literal groups types boolean``;
-            a ``text`` is one word, a ``string`` anything.
+        kind: ``integer integers number text string dim dims element literal groups types boolean
+            names``; a ``text`` is one word, a ``string`` anything, ``names`` are words.
         default: value when left out; :data:`REQUIRED` when it must be given.
         choices: the allowed strings of a ``text`` attribute, empty for any.
     """
@@ -189,6 +189,12 @@ def _is_types(value: object) -> bool:
     )
 
 
+def _is_names(value: object) -> bool:
+    return isinstance(value, tuple) and all(
+        isinstance(item, str) for item in cast(tuple[object, ...], value)
+    )
+
+
 _KINDS: dict[str, Callable[[object], bool]] = {
     "integer": _is_int,
     "integers": _is_ints,
@@ -201,6 +207,7 @@ _KINDS: dict[str, Callable[[object], bool]] = {
     "groups": _is_groups,
     "string": lambda value: isinstance(value, str),
     "types": _is_types,
+    "names": _is_names,
     "boolean": lambda value: isinstance(value, bool),
 }
 

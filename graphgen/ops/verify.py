@@ -5,8 +5,11 @@ from __future__ import annotations
 from graphgen.errors import GraphgenError
 from graphgen.ir import RANK, Function, Module, Op, Role, TensorType, Value, tensor
 from graphgen.ir.dtype import s32
+from graphgen.ops.control import CONTROL
 from graphgen.ops.levels import LEVELS, Level
 from graphgen.ops.opdef import OPS, InferError, infer, op_def
+from graphgen.ops.verify_control import verify_control
+from graphgen.ops.wrong import wrong
 
 
 def verify(module: Module) -> None:
@@ -24,8 +27,8 @@ def verify(module: Module) -> None:
         )
     before: dict[str, Function] = {}
     for function in module.functions.values():
-        for call in _verify_ops(function, level, module.ranks if module.mesh else 0):
-            _verify_call(call, function, before)
+        for op in _verify_ops(function, level, module.ranks if module.mesh else 0):
+            verify_control(op, function, before)
         _verify_outputs(function)
         if function.phase:
             _verify_program(module, function)
@@ -39,21 +42,25 @@ _passed: dict[tuple[str, int], set[_Signature]] = {}
 
 
 def _verify_ops(function: Function, level: Level, ranks: int) -> list[Op]:
-    """Every op of a function; ``ranks`` is 0 while the module has no mesh. Its calls."""
+    """Every op of a function; ``ranks`` is 0 while the module has no mesh.
+
+    Returns:
+        Those that run other functions.
+    """
     seen: set[Value] = set(function.args)
     passed = _passed.setdefault((level.name, ranks), set())
-    calls: list[Op] = []
+    control: list[Op] = []
     count = 0
     for op in function.block:
         count += 1
-        if op.name == "call":
-            calls.append(op)
+        if op.name in CONTROL:
+            control.append(op)
         types: list[object] = [op.name, op.attrs, len(op.operands)]
         for operand in op.operands:
             if operand not in seen:
-                raise _error("GG0202", op, function, f"reads %{operand.name} before it is made")
+                raise wrong("GG0202", op, function, f"reads %{operand.name} before it is made")
             if op not in operand.users:
-                raise _error("GG0204", op, function, f"%{operand.name} does not know this user")
+                raise wrong("GG0204", op, function, f"%{operand.name} does not know this user")
             types.append(operand.type)
         for result in op.results:
             types.append(result.type)
@@ -65,25 +72,7 @@ def _verify_ops(function: Function, level: Level, ranks: int) -> list[Op]:
             passed.add(signature)
     if count != function.block.size:
         raise GraphgenError("GG0204", f"@{function.name}: {count} ops, size {function.block.size}")
-    return calls
-
-
-def _verify_call(op: Op, function: Function, before: dict[str, Function]) -> None:
-    """A call is of a function that stands before this one, so that nothing calls itself."""
-    name = op.attrs.text("to_apply")
-    callee = before.get(name)
-    if callee is None:
-        raise _error("GG0202", op, function, f"no function @{name} stands before this one")
-    if callee.phase:
-        raise _error("GG0204", op, function, f"@{name} is an entry program")
-    for what, values, wanted in (
-        ("operands", op.operands, callee.args),
-        ("results", op.results, [value for _, value in callee.outputs]),
-    ):
-        given = [value.type for value in values]
-        if given != [value.type for value in wanted]:
-            texts = ", ".join([value.type.text for value in wanted])
-            raise _error("GG0203", op, function, f"the {what} of @{name} are {texts}")
+    return control
 
 
 def _verify_op(op: Op, function: Function, level: Level) -> None:
@@ -92,17 +81,17 @@ def _verify_op(op: Op, function: Function, level: Level) -> None:
     try:
         wanted = infer(op.name, tuple([v.type for v in op.operands]), op.attrs)
     except InferError as error:
-        raise _error("GG0105", op, function, str(error)) from error
+        raise wrong("GG0105", op, function, str(error)) from error
     if len(op.results) != len(wanted):
         what = f"has {len(op.results)} results, but the op gives {len(wanted)}"
-        raise _error("GG0203", op, function, what)
+        raise wrong("GG0203", op, function, what)
     for result, type_ in zip(op.results, wanted, strict=True):
         if result.type is not type_:
             what = f"states {result.type.text}, but the op gives {type_.text}"
-            raise _error("GG0203", op, function, what)
+            raise wrong("GG0203", op, function, what)
     reason = level.why_not(op)
     if reason:
-        raise _error("GG0206", op, function, f"not legal at level '{level.name}': {reason}")
+        raise wrong("GG0206", op, function, f"not legal at level '{level.name}': {reason}")
 
 
 def _verify_ranks(op: Op, function: Function, ranks: int) -> None:
@@ -114,19 +103,10 @@ def _verify_ranks(op: Op, function: Function, ranks: int) -> None:
     named = {rank for group in groups for rank in group}
     outside = sorted(named.difference(range(ranks)))
     if outside:
-        raise _error("GG0204", op, function, f"speaks of rank {outside[0]}, the mesh has {ranks}")
+        raise wrong("GG0204", op, function, f"speaks of rank {outside[0]}, the mesh has {ranks}")
     missing = sorted(set(range(ranks)) - named)
     if missing and covers:
-        raise _error("GG0204", op, function, f"rank {missing[0]} of the mesh is in no group")
-
-
-def _error(code: str, op: Op, function: Function, what: str) -> GraphgenError:
-    where = f"{op.loc!r}, in @{function.name}"
-    results = ", ".join(f"%{r.name or '?'}" for r in op.results)
-    operands = ", ".join(f"%{v.name or '?'} : {v.type.text}" for v in op.operands)
-    return GraphgenError(
-        code, f"{op.name}: {what}", where=where, note=f"{results} = {op.name}({operands})"
-    )
+        raise wrong("GG0204", op, function, f"rank {missing[0]} of the mesh is in no group")
 
 
 def _verify_outputs(function: Function) -> None:

@@ -151,6 +151,14 @@ def _parse_groups(text: str) -> tuple[tuple[int, ...], ...]:
     return tuple(tuple(int(rank) for rank in group.split(",") if rank) for group in groups)
 
 
+def _parse_names(text: str) -> tuple[str, ...]:
+    names = tuple([name for name in text[1:-1].split(",") if name])
+    legal = text.startswith("[") and text.endswith("]")
+    if not legal or not all(re.fullmatch(NAME, name) for name in names):
+        raise GraphgenError("GG0201", f"'{text}' is not a list of names", help="write e.g. [f,g]")
+    return names
+
+
 _PARSERS: dict[str, Callable[[str], AttrValue]] = {
     "integer": _parse_integer,
     "integers": _parse_integers,
@@ -164,6 +172,7 @@ _PARSERS: dict[str, Callable[[str], AttrValue]] = {
     "boolean": _parse_boolean,
     "string": _parse_string,
     "types": _parse_types,
+    "names": _parse_names,
 }
 
 

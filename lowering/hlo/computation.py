@@ -19,9 +19,11 @@ from lowering.hlo.instruction import (
     instruction,
     metadata_of,
     program_shape,
+    result_shape,
+    shapes_of_computation,
 )
 from lowering.hlo.literal import write_literal
-from lowering.hlo.recipe import Before, Called, Comparator, Recipe, Reducer, Region
+from lowering.hlo.recipe import Before, Called, Callee, Comparator, Recipe, Reducer, Region
 from lowering.hlo.regions import write_region
 from lowering.hlo.shape import shape_of, tuple_of
 from lowering.stablehlo.emit import donated
@@ -77,7 +79,7 @@ class ModuleEmitter:
             elif isinstance(called, Region):
                 found = write_region(self, called)
             else:
-                found = self.function(self.module.function(called.function))
+                found = _Computation(self, self.module.function(called.function), called).write()
             self.done[called] = found
         return found
 
@@ -94,7 +96,7 @@ class ModuleEmitter:
 
     def function(self, function: Function, *, entry: bool = False) -> int:
         """Write a function as a computation; its id."""
-        return _Computation(self, function, entry=entry).write()
+        return _Computation(self, function, Callee(function.name), entry=entry).write()
 
     def reducer(self, called: Reducer) -> int:
         """Write the sub-computation of a reduction, of two scalars."""
@@ -144,9 +146,12 @@ def recipe_of(op: Op) -> Recipe:
 class _Computation:
     """One function being written."""
 
-    def __init__(self, owner: ModuleEmitter, function: Function, *, entry: bool) -> None:
+    def __init__(
+        self, owner: ModuleEmitter, function: Function, form: Callee, *, entry: bool = False
+    ) -> None:
         self.owner = owner
         self.function = function
+        self.form = form
         self.entry = entry
         self.body: list[Chunk] = []
         self.ids: dict[Value, int] = {}
@@ -165,16 +170,20 @@ class _Computation:
         """Write it all; the computation's id."""
         function = self.function
         self.callees_first()
-        names = [self.parameter(index, value) for index, value in enumerate(function.args)]
+        arguments = [shape_of(value.type) for value in function.args]
+        if self.form.takes_tuple:
+            names, arguments = [self.whole()], [tuple_of([value.type for value in function.args])]
+        else:
+            names = [self.parameter(index, value) for index, value in enumerate(function.args)]
         for op in function.block:
             if op.name == "constant":
                 self.constant(op)
             else:
                 self.op(op)
         root = self.finish_root()
-        shape = program_shape(
-            [v.type for v in function.args], [v.type for _, v in function.outputs], names
-        )
+        types = [value.type for _, value in function.outputs]
+        result = tuple_of(types) if self.form.gives_tuple else result_shape(types)
+        shape = shapes_of_computation(arguments, result, names)
         return self.owner.finish(function.name, self.body, shape, root)
 
     def callees_first(self) -> None:
@@ -223,6 +232,22 @@ class _Computation:
             [wire.integer(InstructionField.PARAMETER_NUMBER, index)],
             more=more,
         )
+        return name
+
+    def whole(self) -> str:
+        """Append the one parameter that holds all arguments, and take it apart; its name."""
+        types = [value.type for value in self.function.args]
+        number = wire.integer(InstructionField.PARAMETER_NUMBER, 0)
+        name = self.owner.fresh(f"{self.function.name}.state")
+        metadata = metadata_of(UNKNOWN, "parameter", name)
+        whole = self.add(name, head_of("parameter", tuple_of(types)), metadata, [number])
+        code = "get-tuple-element"
+        for index, value in enumerate(self.function.args):
+            place = wire.integer(InstructionField.TUPLE_INDEX, index)
+            head = head_of(code, shape_of(value.type))
+            label = self.name(value, code)
+            metadata = metadata_of(UNKNOWN, code, label)
+            self.ids[value] = self.add(label, head, metadata, [place], [whole])
         return name
 
     def constant(self, op: Op) -> None:
@@ -304,7 +329,7 @@ class _Computation:
     def finish_root(self) -> int:
         """The id of the root: the only output, or the tuple of all."""
         results = [self.copied(name, value) for name, value in self.function.outputs]
-        if len(results) == 1:
+        if len(results) == 1 and not self.form.gives_tuple:
             return results[0]
         types = [value.type for _, value in self.function.outputs]
         more = self.output_names() if self.entry else b""

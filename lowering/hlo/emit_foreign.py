@@ -1,4 +1,4 @@
-"""How calls, custom calls and opaque instructions are written: these as they were read."""
+"""How custom calls and opaque instructions are written: as they were read."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from graphgen.ir import Op, TensorType
 from lowering.hlo.fields import InstructionField
-from lowering.hlo.recipe import Before, Called, Callee, Operand, Recipe, Region, Step, one
+from lowering.hlo.recipe import Before, Called, Operand, Recipe, Region, Step, one
 from lowering.hlo.shape import Shape, shape_of, tuple_of
 from lowering.hlo.wire import integer, text
 
@@ -48,10 +48,6 @@ def stated(
         place = integer(InstructionField.TUPLE_INDEX, index)
         steps.append(Step("get-tuple-element", shape_of(type_), (Before(0),), place))
     return Recipe(tuple(steps), tuple(range(1, len(steps))))
-
-
-def _call(op: Op) -> Recipe:
-    return stated(op, "call", calls=(Callee(op.attrs.text("to_apply")),))
 
 
 def _custom_call(op: Op) -> Recipe:
@@ -110,7 +106,6 @@ def _taken_apart(
 
 
 FOREIGN: dict[str, Callable[[Op], Recipe]] = {
-    "call": _call,
     "custom_call": _custom_call,
     "hlo.opaque": _opaque,
 }

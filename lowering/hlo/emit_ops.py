@@ -10,6 +10,7 @@ from graphgen.ir import Op, Value, tensor
 from graphgen.ops.bits import COUNTS, LOGIC, SHIFTS
 from graphgen.ops.elementwise import BINARY, UNARY_FLOAT, UNARY_SIGNED
 from lowering.hlo.emit_collectives import COLLECTIVES
+from lowering.hlo.emit_control import CONTROL
 from lowering.hlo.emit_foreign import FOREIGN, stated
 from lowering.hlo.fields import (
     DotField,
@@ -235,6 +236,7 @@ TABLE: dict[str, Emit] = {
     **dict.fromkeys(PLAIN, _plain),
     "compare": _compare,
     **FOREIGN,
+    **CONTROL,
     "reduce_precision": _reduce_precision,
     "iota": _iota,
     "broadcast_in_dim": _broadcast_in_dim,

@@ -100,15 +100,22 @@ def program_shape(
     parameters: Iterable[TensorType], results: list[TensorType], names: Iterable[str]
 ) -> bytes:
     """The types of a computation from outside, which carry no layout."""
+    return shapes_of_computation(map(shape_of, parameters), result_shape(results), names)
+
+
+def shapes_of_computation(
+    parameters: Iterable[Shape], result: Shape, names: Iterable[str]
+) -> bytes:
+    """The same where a parameter may be a tuple."""
     out = [
-        wire.delimited(ProgramShapeField.PARAMETERS, write_shape(shape_of(t), layout=False))
-        for t in parameters
+        wire.delimited(ProgramShapeField.PARAMETERS, write_shape(shape, layout=False))
+        for shape in parameters
     ]
-    result = write_shape(_result(results), layout=False)
-    out.append(wire.delimited(ProgramShapeField.RESULT, result))
+    out.append(wire.delimited(ProgramShapeField.RESULT, write_shape(result, layout=False)))
     out += [wire.delimited(ProgramShapeField.PARAMETER_NAMES, name.encode()) for name in names]
     return b"".join(out)
 
 
-def _result(types: list[TensorType]) -> Shape:
+def result_shape(types: list[TensorType]) -> Shape:
+    """What a computation gives: its only result, or the tuple of all."""
     return shape_of(types[0]) if len(types) == 1 else tuple_of(types)

@@ -44,9 +44,17 @@ class Comparator:
 
 @dataclass(frozen=True, slots=True)
 class Callee:
-    """A function of the module that an instruction calls."""
+    """A function of the module that an instruction calls.
+
+    Attributes:
+        function: its name.
+        takes_tuple: its operands come as one tuple, as loops and choices hand them over.
+        gives_tuple: its results leave as a tuple, also where there is only one.
+    """
 
     function: str
+    takes_tuple: bool = False
+    gives_tuple: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 
+from graphgen.analysis import called
 from graphgen.errors import GraphgenError
 from graphgen.ir import Function, Loc, Module, Op, Role, Value
 from graphgen.text.printer import value_names
-from lowering.stablehlo.table import TABLE, callee_symbol
+from lowering.stablehlo.emit_control import callee_symbol, string
+from lowering.stablehlo.table import TABLE
 from lowering.stablehlo.types import type_text
 
 
@@ -33,7 +35,7 @@ def emit_stablehlo(module: Module, function: Function, *, locs: bool = True) -> 
         [
             *_opening(module, function, names),
             *lines,
-            *[line for callee in _callees(module, function) for line in _body(callee, table)],
+            *[line for callee in called(module, function) for line in _body(callee, table)],
             "}",
             *(table.definitions() if table else []),
             "",
@@ -48,7 +50,7 @@ def stablehlo_lines(module: Module, function: Function) -> dict[Op, tuple[int, s
     """
     number = len("\n".join(_opening(module, function, _names(function))).splitlines()) + 1
     found: dict[Op, tuple[int, str]] = {}
-    for each in (function, *_callees(module, function)):
+    for each in (function, *called(module, function)):
         names = _names(each)
         for op in each.block:
             text = _op(op, names, None)
@@ -63,7 +65,7 @@ def _opening(module: Module, function: Function, names: dict[Value, str]) -> lis
     """What stands before the ops."""
     arguments = ",\n    ".join(_arguments(module, function, names))
     outputs = ", ".join(
-        f"{type_text(value.type)} {{jax.result_info = {_quoted(name)}}}"
+        f"{type_text(value.type)} {{jax.result_info = {string(name)}}}"
         for name, value in function.outputs
     )
     head = f"module @{_symbol(module.name)} attributes {{mhlo.num_replicas = {module.ranks} : i32}}"
@@ -88,19 +90,6 @@ def _lines(function: Function, names: dict[Value, str], table: _Locations | None
     return [*ops, f"    return{returned}", "  }"]
 
 
-def _callees(module: Module, function: Function) -> list[Function]:
-    """What a function calls, and what that calls, each once, in the module's order."""
-    found: set[str] = set()
-    work = [function]
-    while work:
-        for op in work.pop().block:
-            name = op.attrs.text("to_apply") if op.name == "call" else ""
-            if name and name not in found:
-                found.add(name)
-                work.append(module.function(name))
-    return [item for name, item in module.functions.items() if name in found]
-
-
 # What MLIR takes as the name of a value; ours may be in any alphabet, or begin with a digit.
 _NAME = re.compile(r"%(?:\d+|[A-Za-z_.\-][\w.$\-]*)", re.ASCII)
 
@@ -117,12 +106,6 @@ def _names(function: Function) -> dict[Value, str]:
 def _symbol(name: str) -> str:
     safe = re.sub(r"\W", "_", name, flags=re.ASCII)
     return safe if re.match(r"[A-Za-z_]", safe) else f"_{safe}"
-
-
-def _quoted(text: str) -> str:
-    """A string in MLIR's spelling: bytes that are not plain are written in hexadecimal."""
-    plain = (chr(b) if 32 <= b < 127 and b not in b'"\\' else f"\\{b:02X}" for b in text.encode())
-    return f'"{"".join(plain)}"'
 
 
 def donated(module: Module, function: Function) -> dict[int, int]:
@@ -176,8 +159,8 @@ class _Locations:
 
     def definitions(self) -> list[str]:
         return [
-            f"{name} = loc(fused[{_quoted(operation_name(where))}, "
-            f"{_quoted(where.file)}:{where.line}:0])"
+            f"{name} = loc(fused[{string(operation_name(where))}, "
+            f"{string(where.file)}:{where.line}:0])"
             for where, name in self.numbers.items()
         ]
 

@@ -11,6 +11,7 @@ from graphgen.ir import Attrs, DType, Literal, Op, tensor
 from graphgen.ir.dtype import f8e4m3fn, lowest
 from graphgen.ops.bits import COUNTS, LOGIC, SHIFTS
 from graphgen.ops.elementwise import BINARY, UNARY_FLOAT, UNARY_SIGNED
+from lowering.stablehlo.emit_control import call, conditional, string, while_
 from lowering.stablehlo.types import dense_text, element_text, type_text
 
 # (op, result names, operand names) -> the op's text without location, perhaps of several lines.
@@ -285,11 +286,11 @@ _ORIGINAL_API = "e80401"
 
 def _custom_call(op: Op, out: str, x: Sequence[str]) -> str:
     config = op.attrs.text("config")
-    attrs = f" {{backend_config = {_string(config)}}}" if config else ""
+    attrs = f" {{backend_config = {string(config)}}}" if config else ""
     operands = ", ".join([type_text(value.type) for value in op.operands])
     results = ", ".join([type_text(value.type) for value in op.results])
     made = results if len(op.results) == 1 else f"({results})"
-    target = _string(op.attrs.text("target"))
+    target = string(op.attrs.text("target"))
     if op.attrs.text("fields") or op.attrs.text("more") not in ("", _ORIGINAL_API):
         what = f"custom_call {op.attrs.text('target')} says more than StableHLO has words for here"
         raise GraphgenError("GG0401", what, where=repr(op.loc), help="write HLO instead")
@@ -298,27 +299,12 @@ def _custom_call(op: Op, out: str, x: Sequence[str]) -> str:
     )
 
 
-def callee_symbol(name: str) -> str:
-    """A function that is called; none is mistaken for the entry ``@main``."""
-    return f"@{_string(f'call.{name}')}"
-
-
-def _call(op: Op, out: str, x: Sequence[str]) -> str:
-    operands = ", ".join([type_text(value.type) for value in op.operands])
-    results = ", ".join([type_text(value.type) for value in op.results])
-    callee = callee_symbol(op.attrs.text("to_apply"))
-    return f"{out} = func.call {callee}({', '.join(x)}) : ({operands}) -> ({results})"
-
-
-def _string(text: str) -> str:
-    plain = (chr(b) if 32 <= b < 127 and b not in b'"\\' else f"\\{b:02X}" for b in text.encode())
-    return f'"{"".join(plain)}"'
-
-
 TABLE: dict[str, Emit] = {
     **dict.fromkeys((*UNARY_FLOAT, *UNARY_SIGNED, *BINARY, *LOGIC, *SHIFTS, *COUNTS), _elementwise),
     **dict.fromkeys(("negate", "not", "atan2"), _elementwise),
-    "call": _call,
+    "call": call,
+    "while": while_,
+    "conditional": conditional,
     "custom_call": _custom_call,
     "erf": _erf,
     "is_finite": _plain,

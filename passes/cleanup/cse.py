@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from graphgen.analysis import is_foreign
 from graphgen.ir import Attrs, Function, Module, Op, Sharding, Value
-from graphgen.ops.foreign import FOREIGN
 from passes.core import Pass, Rewriter, register
 
 # An op by what it computes, and where its results were asked to lie.
@@ -55,15 +55,15 @@ class CommonSubexpressions(Pass):
     def run(self, module: Module, rewriter: Rewriter) -> None:
         """Walk each function once, in program order: operands are merged before their readers."""
         for function in module.functions.values():
-            _merge(function, rewriter)
+            _merge(module, function, rewriter)
 
 
-def _merge(function: Function, rewriter: Rewriter) -> None:
+def _merge(module: Module, function: Function, rewriter: Rewriter) -> None:
     kept: dict[_Key, Op] = {}
     for op in function.block:
         if rewriter.exhausted:
             return
-        if op.name in FOREIGN:
+        if is_foreign(module, op):
             continue
         layouts = tuple([result.sharding for result in op.results])
         first = kept.setdefault((op.name, op.attrs, op.operands, layouts), op)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from graphgen.analysis import acts
 from graphgen.ir import Module
-from graphgen.ops.foreign import has_effect
 from passes.core import Pass, Rewriter, register
 
 
@@ -44,7 +44,7 @@ class DeadCodeElimination(Pass):
             for op in reversed(function.block):
                 if rewriter.exhausted:
                     return
-                if has_effect(op.name, op.attrs):
+                if acts(module, op):
                     continue
                 if not any(result.users or function.returns(result) for result in op.results):
                     rewriter.erase(function, op)

@@ -60,10 +60,12 @@ class Side:
     """One module's part in a call.
 
     Attributes:
+        module: what it was run from.
         function: the program, without symbols.
         given: per rank its arguments.
     """
 
+    module: Module
     function: Function
     given: Given
 
@@ -130,7 +132,7 @@ def by_script(left: Module, right: Module, terms: Terms) -> Iterator[Both]:
         inputs = {v: left_args[v.name] for v in b.function.args if v.name in left_args}
         made = dict(a.function.outputs)
         results = {value: made[name] for name, value in b.function.outputs if name in made}
-        sides = Side(a.function, a.given), Side(b.function, b.given)
+        sides = Side(left, a.function, a.given), Side(right, b.function, b.given)
         yield Both(number, *sides, outputs, inputs, results)
 
 

@@ -38,12 +38,12 @@ def by_program(left: Module, right: Module, terms: Terms) -> Iterator[Both]:
         if forward:
             given = _carried(left, right, pairing, ran.given, terms)
             results = terms.run(right, pairing.right, given)
-            a, b = Side(ran.function, ran.given), Side(pairing.right, given)
+            a, b = Side(left, ran.function, ran.given), Side(right, pairing.right, given)
             yield _paired(number, a, ran.results, b, results, pairing, right, ran.call, terms)
         else:
             given = _carried(right, left, _reversed(pairing), ran.given, terms)
             results = terms.run(left, pairing.left, given)
-            a, b = Side(pairing.left, given), Side(ran.function, ran.given)
+            a, b = Side(left, pairing.left, given), Side(right, ran.function, ran.given)
             yield _paired(number, a, results, b, ran.results, pairing, right, ran.call, terms)
 
 

@@ -125,8 +125,10 @@ def _first(both: Both, terms: Terms, tolerance: float) -> First | None:
         arrays = both.outputs[names[ours]]
         if difference(names[ours], both.number, *arrays).relative > tolerance:
             wrong[theirs] = Output(ours, arrays)
-    left = trace(both.left.function, both.left.given, terms.arithmetic)
-    right = trace(both.right.function, both.right.given, terms.arithmetic)
+    left, right = (
+        trace(side.module, side.function, side.given, terms.arithmetic)
+        for side in (both.left, both.right)
+    )
     return first_difference(left, right, both.inputs, wrong, tolerance)
 
 

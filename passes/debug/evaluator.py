@@ -44,7 +44,7 @@ class NumpyEvaluator:
         self, module: Module, function: Function, inputs: Sequence[Mapping[str, Array]]
     ) -> list[dict[str, Array]]:
         """Evaluate."""
-        return evaluate_ranks(inlined(module, function), inputs, self.arithmetic)
+        return evaluate_ranks(inlined(module, function), inputs, self.arithmetic, module=module)
 
     def noise(self, module: Module) -> float:
         """0: the same op on the same numbers gives the same bits."""

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
-from graphgen.analysis import inlined
-from graphgen.ir import RANK, WEIGHTS_GLOBAL, WEIGHTS_RANK, Function, Module, Op, Role, Value
+from graphgen.analysis import acts, called, inlined, is_foreign
+from graphgen.ir import (
+    RANK,
+    WEIGHTS_GLOBAL,
+    WEIGHTS_RANK,
+    Function,
+    Module,
+    Op,
+    Role,
+    Value,
+)
 from graphgen.ops import OPS
-from graphgen.ops.foreign import FOREIGN, has_effect
+from graphgen.ops.control import callees, renamed
 
 
 def normalized(module: Module, *, keep_names: bool = False) -> Module:
@@ -29,22 +39,35 @@ def normalized(module: Module, *, keep_names: bool = False) -> Module:
         made.interface[names.get(row.name, row.name)] = replace(
             row, name=names.get(row.name, row.name)
         )
-    called = {
-        op.attrs.text("to_apply")
-        for function in module.functions.values()
-        for op in function.block
-        if op.name == "call"
-    }
+    bodies = {f.name for each in module.functions.values() for f in called(module, each)}
+    plain = {n: inlined(module, f) for n, f in module.functions.items()}
+    # Of those, what loops and choices run is there still when calls are written out.
+    left = _still_run(module, plain, bodies)
+    new = {name: name if keep_names else f"body{i}" for i, name in enumerate(left)}
     count = 0
     for function in module.functions.values():
-        if function.name in called:
+        if function.name in bodies and function.name not in new:
             continue
-        name = function.name
+        name = new.get(function.name, function.name)
         if function.phase and not keep_names:
             name, count = f"program{count}", count + 1
         target = made.add(Function(name, function.phase, dict(function.dims)))
-        _copy(inlined(module, function), target, names)
+        given = names
+        if function.name in new:
+            given = {value.name or "": f"arg{i}" for i, value in enumerate(function.args)}
+        _Copy(module, plain[function.name], target, given, new).fill()
     return made
+
+
+def _still_run(module: Module, plain: Mapping[str, Function], bodies: set[str]) -> list[str]:
+    """The functions that are run by programs without calls, in the module's order."""
+    found: set[str] = set()
+    work = [function for name, function in plain.items() if name not in bodies]
+    while work:
+        names = {name for op in work.pop().block for name in callees(op)} - found
+        found |= names
+        work += [plain[name] for name in names]
+    return [name for name in module.functions if name in found]
 
 
 def _interface_names(module: Module) -> dict[str, str]:
@@ -61,48 +84,62 @@ def _interface_names(module: Module) -> dict[str, str]:
     return names
 
 
-def _copy(source: Function, target: Function, names: dict[str, str]) -> None:
-    copies: dict[Value, Value] = {}
-    made: dict[object, Op] = {}
-    taken: dict[str, int] = {}
-    for value in source.args:
-        name = names.get(value.name or "", value.name or "")
-        copies[value] = target.block.add_arg(value.type, name)
-        copies[value].sharding = value.sharding
-    for op in in_order(source):
-        key = _key(op, [copies[value] for value in op.operands])
-        if key in made:
-            copies.update(zip(op.results, made[key].results, strict=True))
-            continue
-        results: list[str] = []
+@dataclass(slots=True)
+class _Copy:
+    """One function being written anew: ``names`` of its interface, ``bodies`` of what it runs."""
+
+    module: Module
+    source: Function
+    target: Function
+    names: Mapping[str, str]
+    bodies: Mapping[str, str]
+    copies: dict[Value, Value] = field(default_factory=dict[Value, Value])
+
+    def fill(self) -> None:
+        """Do it."""
+        made: dict[object, Op] = {}
+        taken: dict[str, int] = {}
+        for value in self.source.args:
+            name = self.names.get(value.name or "", value.name or "")
+            self.copies[value] = self.target.block.add_arg(value.type, name)
+            self.copies[value].sharding = value.sharding
+        for op in in_order(self.module, self.source):
+            key = self._key(op)
+            copy = made.get(key)
+            if copy is None:
+                copy = made[key] = self._op(op, taken)
+            self.copies.update(zip(op.results, copy.results, strict=True))
+        self.target.outputs = [
+            (self.names.get(name, name), self.copies[value]) for name, value in self.source.outputs
+        ]
+
+    def _op(self, op: Op, taken: dict[str, int]) -> Op:
+        names: list[str] = []
         for result in op.results:
             base = f"{op.name}.{result.type.text_name}".rstrip(".")
             taken[base] = taken.get(base, -1) + 1
-            results.append(f"{base}.{taken[base]}")
+            names.append(f"{base}.{taken[base]}")
         types = [result.type for result in op.results]
-        operands = tuple([copies[value] for value in op.operands])
-        copy = Op(op.name, operands, types, op.attrs, names=results)
-        target.block.append(copy)
-        made[key] = copy
+        operands = tuple([self.copies[value] for value in op.operands])
+        copy = Op(op.name, operands, types, renamed(op, self.bodies), names=names)
+        self.target.block.append(copy)
         for old, new in zip(op.results, copy.results, strict=True):
-            copies[old] = new
             new.sharding = old.sharding
-    target.outputs = [(names.get(name, name), copies[value]) for name, value in source.outputs]
+        return copy
+
+    def _key(self, op: Op) -> object:
+        """Equal for ops that give the same; of what is foreign nobody knows."""
+        if OPS[op.name].collective or is_foreign(self.module, op):
+            return op
+        types = tuple([(result.type, result.sharding) for result in op.results])
+        return (op.name, op.attrs, types, *[self.copies[value] for value in op.operands])
 
 
-def _key(op: Op, operands: list[Value]) -> object:
-    """Equal for ops that give the same; of what is foreign nobody knows."""
-    if op.name in FOREIGN or OPS[op.name].collective:
-        return op
-    types = tuple([(result.type, result.sharding) for result in op.results])
-    return (op.name, op.attrs, types, *operands)
-
-
-def in_order(function: Function) -> list[Op]:
+def in_order(module: Module, function: Function) -> list[Op]:
     """The ops that outputs and effects need, each after what it reads, in order of first need."""
     done: dict[Op, None] = {}
     roots = [value.op for _, value in function.outputs if value.op is not None]
-    roots += [op for op in function.block if has_effect(op.name, op.attrs)]
+    roots += [op for op in function.block if acts(module, op)]
     for root in roots:
         work = [root]
         while work:

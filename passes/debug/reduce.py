@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import cast
 
+from graphgen.analysis import called
 from graphgen.analysis.layers import scope_of
 from graphgen.ir import (
     RANK,
@@ -61,23 +62,12 @@ def tidy(module: Module) -> None:
     rows = module.interface.items()
     module.interface = {name: row for name, row in rows if name in read or name in made}
     packs = {name for row in module.interface.values() for name in (row.pack, row.unpack)}
-    packs |= _called(module)
+    packs |= {f.name for program in module.programs() for f in called(module, program)}
     module.functions = {
         name: function
         for name, function in module.functions.items()
         if function.phase or name in packs or (name.startswith("weights.") and function.outputs)
     }
-
-
-def _called(module: Module) -> set[str]:
-    """What programs call, and what that calls."""
-    found: set[str] = set()
-    work = list(module.programs())
-    while work:
-        names = {op.attrs.text("to_apply") for op in work.pop().block if op.name == "call"}
-        work += [module.functions[name] for name in names - found]
-        found |= names
-    return found
 
 
 def _sweep(function: Function) -> None:

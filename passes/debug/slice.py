@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
+from graphgen.analysis import called
 from graphgen.analysis.layers import layers_of
 from graphgen.errors import GraphgenError
 from graphgen.ir import RANK, Function, Module, Op, Role, Value, entry
+from graphgen.ir.clone import Binder
 from graphgen.text.printer import value_names
 
 # What is copied into a slice rather than cut at, it costs nothing and says what is meant; and what
@@ -116,7 +118,16 @@ class _Cut:
                 self.copy(op)
         self.outputs(wanted, only)
         self.rows()
+        self.bodies()
         return self.made
+
+    def bodies(self) -> None:
+        """What loops and choices run comes along, before what runs it."""
+        for function in called(self.module, self.target):
+            body = self.made.add(Function(function.name, function.phase, dict(function.dims)))
+            Binder({}).clone(function, body, "")
+        target = self.made.functions.pop(self.target.name)
+        self.made.add(target)
 
     def plain(self, wanted: set[Op]) -> set[Op]:
         """Constants that the ops read, through whatever spreads them."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from graphgen.eval import Arithmetic, Array, evaluate_ranks
-from graphgen.ir import Function, Op, Value
+from graphgen.ir import Function, Module, Op, Value
 
 Parts = Sequence[Array]
 
@@ -27,11 +27,15 @@ class Trace:
 
 
 def trace(
-    function: Function, given: Sequence[Mapping[str, Array]], arithmetic: Arithmetic
+    module: Module,
+    function: Function,
+    given: Sequence[Mapping[str, Array]],
+    arithmetic: Arithmetic,
 ) -> Trace:
     """Run a program in NumPy and keep every value.
 
     Args:
+        module: has the bodies of loops and branches.
         function: static shapes.
         given: per rank the arguments.
         arithmetic: in which floats.
@@ -45,7 +49,7 @@ def trace(
     def keep(op: Op, results: Sequence[Sequence[Array]]) -> None:
         parts.update(zip(op.results, results, strict=True))
 
-    evaluate_ranks(function, given, arithmetic, keep)
+    evaluate_ranks(function, given, arithmetic, keep, module)
     return Trace(function, parts)
 
 

@@ -76,7 +76,7 @@ WHOLE_ONLY = frozenset(
     (
         "constant",
         # What others define: nothing is known about its dimensions.
-        *("call", "custom_call", "hlo.opaque"),
+        *("call", "while", "conditional", "custom_call", "hlo.opaque"),
         # Made by partition itself.
         *("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "collective_permute"),
     )

@@ -11,6 +11,7 @@ from graphgen.errors import GraphgenError
 from graphgen.ir import Dim, Entry, Function, Module, Role
 from passes.core import Pass, Rewriter, register
 from passes.core.clone import Binder
+from passes.specialize.bodies import bind_bodies, drop_unused
 from passes.specialize.ladders import Sizes, context_sizes, powers, token_sizes
 
 
@@ -145,31 +146,36 @@ class Specialize(Pass):
                 functions[function.name] = function
                 continue
             buckets = list(_buckets(function.phase, batch, sizes.get(function.phase, context)))
-            made = list(self._programs(function, buckets, shared, rewriter))
-            functions |= {program.name: program for program in made}
+            new = list(self._programs(module, function, buckets, shared, rewriter))
+            functions |= {each.name: each for each in new}
+            made = [each for each in new if each.phase]
             if not buckets and not rewriter.exhausted:
                 rewriter.note(function, "no bucket")
             elif len(made) < len(buckets) or not buckets:
                 # Stopped: the symbolic program still serves the sizes that have none of their own.
                 functions[function.name] = function
+        drop_unused(module, functions)
         module.functions = functions
         _bind_states(module, shared, rewriter)
 
     def _programs(
         self,
+        module: Module,
         function: Function,
         buckets: Sequence[tuple[str, dict[str, Dim]]],
         shared: Mapping[str, Dim],
         rewriter: Rewriter,
     ) -> Iterator[Function]:
-        """The program of each bucket, as far as the fuel goes."""
+        """The program of each bucket behind what it runs, as far as the fuel goes."""
         for name, dims in buckets:
             if rewriter.exhausted:
                 return
             made = Function(f"{function.name}.{name}", phase=function.phase)
             made.dims = {**function.dims, **dims, **shared}
             override = {"rows": "in_place"} if self.in_place and dims["B"] == shared["R"] else {}
-            rewriter.copied(Binder(made.dims, override).clone(function, made, self.name))
+            binder = Binder(made.dims, override)
+            rewriter.copied(binder.clone(function, made, self.name))
+            yield from bind_bodies(module, made, binder, rewriter)
             rewriter.note(made, f"bucket {name}")
             yield made
 

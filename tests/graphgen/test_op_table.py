@@ -13,6 +13,7 @@ from graphgen.eval import COLLECTIVES, COMPOSITES, RULES, SEVERAL
 from graphgen.ir import Literal, attrs_of, dtype
 from graphgen.ops import LEVELS, OPS, InferError, infer, make_attrs, op_def, verify
 from graphgen.ops.bits import COUNTS, SHIFTS
+from graphgen.ops.control import CONTROL
 from graphgen.ops.elementwise import BINARY, UNARY_FLOAT, UNARY_SIGNED
 from graphgen.text import parse, print_module
 from graphgen.text.grammar import parse_attr, parse_type
@@ -25,8 +26,8 @@ SIMPLE = [name for name, op in OPS.items() if not op.composite]
 def test_every_simple_op_is_evaluated_and_lowered():
     # A collective is evaluated over all ranks at once.
     # What others define is written, and not evaluated; HLO's own instructions only in HLO.
-    # A call is what its body is: who runs a program puts the bodies in first.
-    without_rule = {"call", "custom_call", "hlo.opaque"}
+    # What runs other functions is evaluated over all ranks, each of which may go its own way.
+    without_rule = {*CONTROL, "custom_call", "hlo.opaque"}
     assert set(RULES) | set(SEVERAL) | set(COLLECTIVES) | without_rule == set(SIMPLE)
     assert set(TABLE) | {"hlo.opaque"} == set(SIMPLE)
 
@@ -57,6 +58,8 @@ EXAMPLE_OPERANDS = {
     " ".join(SHIFTS): "s32[B] s32[B]",
     " ".join(COUNTS): "s32[B]",
     "call custom_call hlo.opaque": "f32[B,4]",
+    "while": "s32[] f32[B,4]",
+    "conditional": "pred[] f32[B,4] f32[B,4]",
     "reverse": "f32[B,4]",
     "clamp": "f32[] f32[B,4] f32[]",
     "silu gelu": "f32[B,S,4]",
@@ -106,8 +109,17 @@ def example(name: str) -> str:
     return lines[0]
 
 
-# What the example of `call` calls.
-CALLED = ["func @layers {", "  arg %x : f32[B,4]", "  return y = %x", "}", ""]
+# What the examples of `call`, `while` and `conditional` run.
+RUN = {
+    "layers less more": ["  arg %x : f32[B,4]", "  return y = %x"],
+    "below": [
+        "  arg %i : s32[]",
+        "  arg %x : f32[B,4]",
+        "  %t = compare(%i, %i) direction=LT : pred[]",
+        "  return t = %t",
+    ],
+    "step": ["  arg %i : s32[]", "  arg %x : f32[B,4]", "  return i = %i", "  return x = %x"],
+}
 
 
 @pytest.mark.parametrize("name", OPS)
@@ -121,8 +133,13 @@ def test_the_example_is_a_program(name: str):
     results = match[1].split(", ")
     returns = [f"  return r{index} = {result}" for index, result in enumerate(results)]
     body = [*args, f"  {line}", *returns]
-    callee = CALLED if name == "call" else []
-    text = "\n".join(["module @m level=sharded {", "}", "", *callee, "func @f {", *body, "}", ""])
+    run = [
+        (f"func @{each} {{\n" + "\n".join(lines) + "\n}\n")
+        for names, lines in RUN.items()
+        for each in names.split()
+        if re.search(rf"\b{each}\b", line) and name in CONTROL
+    ]
+    text = "\n".join(["module @m level=sharded {", "}", "", *run, "func @f {", *body, "}", ""])
     module = parse(text)
     verify(module)
     assert print_module(module) == text
@@ -163,6 +180,17 @@ exponential_minus_one s32[2]
 reverse f32[2] dimensions=[1]
 reverse f32[2,3] dimensions=[0,0]
 call f32[2] to_apply=f results=[]
+while condition=f body=g
+while f32[2] condition= body=g
+while f32[2] condition=f body=g trip_count=-2
+conditional f32[] f32[2] branches=[f,g] takes=[1,0] results=[f32[2]]
+conditional s32[1] branches=[f] takes=[0] results=[f32[2]]
+conditional pred[] branches=[f] takes=[0] results=[f32[2]]
+conditional s32[] branches=[] takes=[] results=[f32[2]]
+conditional s32[] branches=[f,g] takes=[0] results=[f32[2]]
+conditional s32[] f32[2] branches=[f,g] takes=[1,1] results=[f32[2]]
+conditional s32[] f32[2] branches=[f,g] takes=[2,-1] results=[f32[2]]
+conditional s32[] branches=[f,g] takes=[0,0] results=[]
 custom_call f32[2] target="x" results=[]
 custom_call f32[2] target="" results=[f32[2]]
 hlo.opaque f32[2] opcode="" results=[f32[2]]

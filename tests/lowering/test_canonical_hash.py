@@ -145,8 +145,7 @@ def test_no_two_of_all_these_are_equal():
 
 
 def test_a_called_function_is_part_of_it():
-    # Whatever op names a function by an attribute.
-    lines = '  %n = custom_call(%k) target="inner" results=[f32[2,4]] : f32[2,4]\n'
+    lines = "  %n = call(%k) to_apply=inner results=[f32[2,4]] : f32[2,4]\n"
     inner = (
         "\nfunc @inner {\n  arg %q : f32[2,4]\n  %a = negate(%q) : f32[2,4]\n  return a = %a\n}\n"
     )

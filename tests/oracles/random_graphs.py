@@ -25,6 +25,7 @@ from graphgen.ir import AttrValue, Module, Op, TensorType, Value, dtype, tensor
 from graphgen.ir.dtype import s32
 from graphgen.ir.module import Function
 from graphgen.ops import OPS
+from graphgen.ops.control import CONTROL
 from tests.graphgen.test_eval_composites import CASES, EXACT, FLOATS, Sizes
 from tests.oracles.op_samples import BY_OP, Sample, program
 from tests.oracles.sample import any_array
@@ -211,7 +212,7 @@ SIMPLE = tuple(sorted(name for name in BY_OP if name not in COLLECTIVES))
 COMPOSITE = tuple(sorted(CASES))
 # Ops that are not grown, and why.
 LEFT_OUT: dict[str, str] = {
-    "call": "its function is a program of its own; tests/passes/test_outline.py",
+    **dict.fromkeys(CONTROL, "it runs functions; tests/oracles/random_control.py grows those"),
     "custom_call": "it cannot be evaluated",
     "hlo.opaque": "it cannot be evaluated",
 }

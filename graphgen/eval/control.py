@@ -1,0 +1,100 @@
+"""What calls, loops and choices compute: which functions run, on which ranks, how often."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from graphgen.errors import GraphgenError
+from graphgen.eval.arithmetic import Array
+from graphgen.ir import Op
+from graphgen.ops.control import callees
+
+# Turns after which a loop is taken for one that does not end, unless it says how many it makes.
+MOST_TRIPS = 100_000
+
+# For each value, an array for each rank that runs.
+Columns = Sequence[Sequence[Array]]
+
+
+class Body(Protocol):
+    """Runs a function of the module on some of the ranks."""
+
+    def __call__(
+        self, op: Op, name: str, given: Columns, ranks: Sequence[int]
+    ) -> list[list[Array]]:
+        """The outputs of the function called ``name``; ``op`` is who runs it."""
+        ...
+
+
+def run_control(op: Op, given: Columns, ranks: Sequence[int], body: Body) -> list[list[Array]]:
+    """The results of an op that runs other functions.
+
+    Args:
+        op: a call, a loop or a choice.
+        given: its operands.
+        ranks: the numbers of the ranks that run it.
+        body: runs a function.
+
+    Raises:
+        GraphgenError: GG0404 a loop that makes too many turns.
+    """
+    if op.name == "call":
+        return body(op, callees(op)[0], given, ranks)
+    run = _while if op.name == "while" else _conditional
+    return run(op, given, ranks, body)
+
+
+def _while(op: Op, given: Columns, ranks: Sequence[int], body: Body) -> list[list[Array]]:
+    """Each rank goes on for as long as its own condition holds."""
+    condition, step = callees(op)
+    state = [list(column) for column in given]
+    active = list(range(len(ranks)))
+    trips = 0
+    while True:
+        (goes,) = body(op, condition, _of(state, active), [ranks[i] for i in active])
+        active = [i for i, yes in zip(active, goes, strict=True) if bool(yes)]
+        if not active:
+            return state
+        if trips >= max(MOST_TRIPS, op.attrs.integer("trip_count")):
+            raise GraphgenError(
+                "GG0404",
+                f"while: @{condition} still holds after {trips} turns",
+                where=repr(op.loc),
+                help="run it with XLA, which has no bound: graphgen run --on cpu",
+            )
+        made = body(op, step, _of(state, active), [ranks[i] for i in active])
+        _put(state, active, made)
+        trips += 1
+
+
+def _conditional(op: Op, given: Columns, ranks: Sequence[int], body: Body) -> list[list[Array]]:
+    """Each rank runs the branch that it chooses; those that choose the same run together."""
+    branches, takes = callees(op), op.attrs.integers("takes")
+    chosen = [_branch(which, len(branches)) for which in given[0]]
+    results: list[list[Array]] = [list(given[0]) for _ in op.results]
+    for number, name in enumerate(branches):
+        active = [i for i, choice in enumerate(chosen) if choice == number]
+        start = 1 + sum(takes[:number])
+        if active:
+            operands = _of(given[start : start + takes[number]], active)
+            _put(results, active, body(op, name, operands, [ranks[i] for i in active]))
+    return results
+
+
+def _branch(which: Array, count: int) -> int:
+    """True is the first of two; a number that no branch has is the last one."""
+    if which.dtype == bool:
+        return 0 if bool(which) else 1
+    number = int(which)
+    return number if 0 <= number < count else count - 1
+
+
+def _of(columns: Columns, places: Sequence[int]) -> list[list[Array]]:
+    return [[column[place] for place in places] for column in columns]
+
+
+def _put(columns: Sequence[list[Array]], places: Sequence[int], made: Columns) -> None:
+    for column, arrays in zip(columns, made, strict=True):
+        for place, array in zip(places, arrays, strict=True):
+            column[place] = array

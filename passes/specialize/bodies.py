@@ -1,0 +1,49 @@
+"""What programs run besides themselves, for the sizes of one bucket: bodies, branches, callees."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from graphgen.analysis import called, free_symbols
+from graphgen.ir import Function, Module
+from graphgen.ops.control import CONTROL, renamed
+from passes.core import Rewriter
+from passes.core.clone import Binder
+
+
+def bind_bodies(
+    module: Module, program: Function, binder: Binder, rewriter: Rewriter
+) -> Iterator[Function]:
+    """Functions with symbols that ``program`` runs, bound as it is, which runs them from now on.
+
+    Args:
+        module: has the functions with symbols.
+        program: a bucket's program, whose loops, choices and calls still name those.
+        binder: what it was bound with.
+        rewriter: whose pass it is.
+    """
+    symbolic = [item for item in called(module, program) if free_symbols([item])]
+    names = {item.name: f"{item.name}.{program.name}" for item in symbolic}
+    if not names:
+        return
+    for item in symbolic:
+        made = Function(names[item.name], dims=dict(program.dims))
+        rewriter.copied(binder.clone(item, made, rewriter.pass_name))
+        _rename(made, names)
+        yield made
+    _rename(program, names)
+
+
+def _rename(function: Function, names: dict[str, str]) -> None:
+    for op in function.block:
+        if op.name in CONTROL:
+            op.attrs = renamed(op, names)
+
+
+def drop_unused(module: Module, functions: dict[str, Function]) -> None:
+    """Take those out of ``functions`` that programs of ``module`` ran and nothing runs any more."""
+    before = {item.name for program in module.programs() for item in called(module, program)}
+    made = Module(module.name, functions=functions)
+    after = {item.name for program in made.programs() for item in called(made, program)}
+    for name in before - after:
+        del functions[name]
