@@ -12,6 +12,7 @@ from typing import Final, Protocol
 
 from graphgen.errors import GraphgenError
 from graphgen.ir import AttrValue, Literal, TensorType, Value
+from graphgen.ir.dtype import pred, s32
 from graphgen.ops import OPS
 from lowering.stablehlo.read_tree import Attribute, Custom, Dense, Node, Region, integers
 from lowering.stablehlo.read_types import read_literal, read_tensor_type
@@ -271,8 +272,11 @@ def _checked_reducer(node: Node, op: str, key: str = "kind") -> str:
 def _reduce(to: Emit, node: Node, x: Sequence[Value]) -> list[Value]:
     if len(x) != 2:
         raise Unmodelled(f"a reduction of {len(x) // 2} operands at once")
-    kind = _checked_reducer(node, "reduce")
     operand, init = x
+    logical = _LOGICAL.get(reducer(node.regions[0]), "") if len(node.regions) == 1 else ""
+    if logical and operand.dtype is pred:
+        return [_reduce_logical(to, node, operand, init, logical)]
+    kind = _checked_reducer(node, "reduce")
     found = to.emit("reduce", [operand], dimensions=_ints(node, "dimensions"), kind=kind)
     if _is_neutral(init, kind):
         to.idle(init)
@@ -282,6 +286,21 @@ def _reduce(to: Emit, node: Node, x: Sequence[Value]) -> list[Value]:
     if found.type.rank:
         whole = to.emit("broadcast_in_dim", [init], shape=found.shape, dimensions=())
     return [to.emit(kind, [found, whole])]
+
+
+# What an "and" or an "or" of zeros and ones is.
+_LOGICAL: Final[Mapping[str, str]] = {"and": "minimum", "or": "maximum"}
+
+
+def _reduce_logical(to: Emit, node: Node, operand: Value, init: Value, kind: str) -> Value:
+    """Whether all hold, or one does: by numbers, since only those are reduced here."""
+    numbers = to.emit("convert", [operand], dtype=s32)
+    found = to.emit("reduce", [numbers], dimensions=_ints(node, "dimensions"), kind=kind)
+    zero = to.emit("constant", [], value=Literal.of(s32, 0))
+    zeros = to.emit("broadcast_in_dim", [zero], shape=found.shape, dimensions=())
+    holds = to.emit("compare", [found, zeros], direction="GT")
+    whole = to.emit("broadcast_in_dim", [init], shape=found.shape, dimensions=())
+    return to.emit("and" if kind == "minimum" else "or", [holds, whole])
 
 
 def _is_neutral(init: Value, kind: str) -> bool:
@@ -327,9 +346,6 @@ def _top_k(to: Emit, node: Node, x: Sequence[Value]) -> list[Value]:
 
 def _dimension_numbers(node: Node, key: str, names: Sequence[str]) -> dict[str, tuple[int, ...]]:
     fields = _fields(node, key)
-    for name in fields:
-        if "batching" in name and _field(fields, name):
-            raise Unmodelled(f"{name} of {node.name}")
     return {name: _field(fields, name) for name in names}
 
 
@@ -338,22 +354,56 @@ def _vector_dim(node: Node, key: str) -> int:
     return value if isinstance(value, int) else 0
 
 
+def _counted(
+    to: Emit, indices: Value, vector: int, dims: Sequence[int], batching: Sequence[int]
+) -> Value:
+    """Index vectors that begin with their own places along ``dims``: batching, written out.
+
+    The numbers go in front of the others in the order of ``batching``, what they are places in.
+    """
+    if not batching:
+        return indices
+    shape = [*indices.shape[:vector], 1, *indices.shape[vector + 1 :]]
+    if vector == indices.type.rank:
+        indices = to.emit("reshape", [indices], shape=tuple(shape))
+    # What is told of are dimensions of the indices, whose vectors lie along one of them too.
+    counts = [
+        to.emit("iota", [], dtype=indices.dtype, shape=tuple(shape), dimension=dim) for dim in dims
+    ]
+    return to.emit("concatenate", [*counts, indices], dimension=vector)
+
+
 def _gather(to: Emit, node: Node, x: Sequence[Value]) -> list[Value]:
-    key = "dimension_numbers"
+    key, vector = "dimension_numbers", _vector_dim(node, "dimension_numbers")
     names = ("offset_dims", "collapsed_slice_dims", "start_index_map")
-    numbers = _dimension_numbers(node, key, names)
-    vector, sizes = _vector_dim(node, key), _ints(node, "slice_sizes")
-    return [to.emit("gather", x, **numbers, index_vector_dim=vector, slice_sizes=sizes)]
+    names = (*names, "operand_batching_dims", "start_indices_batching_dims")
+    offset, collapsed, starts, batching, dims = _dimension_numbers(node, key, names).values()
+    attrs: dict[str, AttrValue] = {
+        "offset_dims": offset,
+        "collapsed_slice_dims": tuple(sorted((*collapsed, *batching))),
+        "start_index_map": (*batching, *starts),
+        "index_vector_dim": vector,
+        "slice_sizes": _ints(node, "slice_sizes"),
+    }
+    return [to.emit("gather", [x[0], _counted(to, x[1], vector, dims, batching)], **attrs)]
 
 
 def _scatter(to: Emit, node: Node, x: Sequence[Value]) -> list[Value]:
     if len(x) != 3:
         raise Unmodelled(f"a scatter of {len(x) // 2} operands at once")
-    key = "scatter_dimension_numbers"
+    key, vector = "scatter_dimension_numbers", _vector_dim(node, "scatter_dimension_numbers")
     names = ("update_window_dims", "inserted_window_dims", "scatter_dims_to_operand_dims")
-    numbers = _dimension_numbers(node, key, names)
-    kind = _checked_reducer(node, "scatter")
-    return [to.emit("scatter", x, **numbers, index_vector_dim=_vector_dim(node, key), kind=kind)]
+    names = (*names, "input_batching_dims", "scatter_indices_batching_dims")
+    window, inserted, starts, batching, dims = _dimension_numbers(node, key, names).values()
+    attrs: dict[str, AttrValue] = {
+        "update_window_dims": window,
+        "inserted_window_dims": tuple(sorted((*inserted, *batching))),
+        "scatter_dims_to_operand_dims": (*batching, *starts),
+        "index_vector_dim": vector,
+        "kind": _checked_reducer(node, "scatter"),
+    }
+    indices = _counted(to, x[1], vector, dims, batching)
+    return [to.emit("scatter", [x[0], indices, x[2]], **attrs)]
 
 
 def _dynamic_slice(to: Emit, node: Node, x: Sequence[Value]) -> list[Value]:

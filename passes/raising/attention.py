@@ -3,164 +3,143 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from graphgen.build import Builder
-from graphgen.ir import Op, Value
-from graphgen.ir.dtype import pred
+from graphgen.ir import Dim, Op, Value, tensor
+from graphgen.ir.dtype import f32, pred
 from passes.core import No, no, rule
-from passes.raising.peel import filled, without
-from passes.raising.softmax import Scores, scores_of, softmax_of
+from passes.raising.attention_dims import (
+    GROUP,
+    HEADS,
+    ROWS,
+    SIZE,
+    SLOTS,
+    TOKENS,
+    Dims,
+    Side,
+    dims_of,
+)
+from passes.raising.peel import plain
+from passes.raising.softmax import Over, Scores, scores_of, softmax_of
 
-_MOVES_NOTHING = ("rope", "convert", "multiply", "divide", "add", "rms_norm", "subtract")
-
-
-@dataclass(frozen=True, slots=True)
-class _Side:
-    """One operand of a product with two batch dimensions.
-
-    Attributes:
-        value: the operand.
-        batch: its batch dimensions, in the product's order.
-        summed: its contracted dimension.
-        free: the one that is left.
-    """
-
-    value: Value
-    batch: tuple[int, int]
-    summed: int
-    free: int
+_QUERY: tuple[str, ...] = (ROWS, TOKENS, HEADS, GROUP, SIZE)
+_KEYS: tuple[str, ...] = (ROWS, SLOTS, HEADS, SIZE)
+_MASK: tuple[str, ...] = (ROWS, TOKENS, SLOTS)
 
 
 @rule("dot_general")
 def raise_attention(op: Op, b: Builder) -> Sequence[Value] | No:
     """``softmax(mask(q k)) v`` is attention; keys that are repeated for each query are not."""
-    sides = _sides(op)
-    if sides is None:
-        return no("it is no product over two batch dimensions", op.result)
-    swapped = softmax_of(sides[0].value) is None
-    weights, values = (sides[1], sides[0]) if swapped else sides
-    masked = softmax_of(weights.value)
-    if masked is None:
-        return no("no operand is a softmax", op.result)
-    if (weights.summed, weights.free) != (3, 2) or set(weights.batch) != {0, 1}:
-        return no("the softmax is not over the slots", weights.value)
-    scores = scores_of(masked)
-    if scores is None:
-        return no("what the softmax is taken of is not scaled and masked scores", masked)
-    product = scores.dot.op
-    assert product is not None
-    pair = _sides(product)
-    if pair is None:
-        return no("the scores are no product over two batch dimensions", scores.dot)
-    query, keys = pair
-    heads = _head_dim(query)
-    if heads is None:
-        return no("which dimension of the queries holds heads is not known", query.value)
-    if len({side.value.dtype for side in (query, keys, values)}) > 1:
-        return no("queries, keys and values are of different types", op.result)
-    return _attention(op, b, scores, query, keys, weights, values, heads, swapped)
+    for weights in (0, 1):
+        found = _weights(op.operands[weights])
+        if found is None:
+            continue
+        masked, order = found
+        scores = scores_of(masked)
+        if isinstance(scores, No):
+            return scores
+        dims = dims_of(op, weights, order, scores)
+        return dims if isinstance(dims, No) else _attention(op, b, scores, dims)
+    return no("no operand is a softmax", op.result)
 
 
-def _attention(
-    op: Op,
-    b: Builder,
-    scores: Scores,
-    query: _Side,
-    keys: _Side,
-    weights: _Side,
-    values: _Side,
-    heads: int,
-    swapped: bool,
-) -> Sequence[Value] | No:
+def _weights(value: Value) -> tuple[Value, tuple[int, ...]] | None:
+    """What ``value`` is a softmax of, and which dimension of it each of the value's is."""
+    value = plain(value)
+    order = tuple(range(value.type.rank))
+    turned = value.producer("transpose")
+    if turned is not None:
+        value, order = turned.operands[0], turned.attrs.integers("permutation")
+    masked = softmax_of(value)
+    return (masked, order) if masked is not None else None
+
+
+def _attention(op: Op, b: Builder, scores: Scores, dims: Dims) -> Sequence[Value] | No:
     """Everything brought into the layout of the composite, and its result back."""
-    # Of the scores' two batch dimensions, the one that holds rows.
-    rows = 1 - heads
-    mask = _mask(b, scores, rows, heads)
-    if mask is None:
-        return no("the mask differs from head to head", scores.mask)
-    q = _ordered(b, query, rows, heads, tokens=query.free, size=query.summed)
-    k = _ordered(b, keys, rows, heads, tokens=keys.free, size=keys.summed)
-    # The batch dimensions of the second product are dimensions 0 and 1 of the scores.
-    first = weights.batch.index(0)
-    placed = _Side(
-        values.value, (values.batch[first], values.batch[1 - first]), values.summed, values.free
+    sides = _of_one_type(dims)
+    if sides is None:
+        return no("queries, keys and values are of different types", op.result)
+    for over in (*scores.masks, *((scores.bias,) if scores.bias is not None else ())):
+        if not _is_shared(over, dims):
+            return no("the mask differs from head to head", over.value)
+    q, k, v = (
+        _ordered(b, side, roles) for side, roles in zip(sides, (_QUERY, _KEYS, _KEYS), strict=True)
     )
-    v = _ordered(b, placed, rows, heads, tokens=placed.summed, size=placed.free)
-    if scores.divisor != 1:
-        q = b.binary("divide", q, b.full(scores.divisor, q.type))
+    rows, tokens, heads, group, size = q.shape
+    q = b.reshape(q, (rows, tokens, heads * group, size))
+    for name, number in scores.steps:
+        q = b.binary(name, q, b.broadcast_in_dim(b.convert(number, q.dtype), q.shape, []))
     if _once(k).shape[2] == _once(v).shape[2]:
         k, v = _once(k), _once(v)
-    made = b.attention(q, k, v, mask, scale=scores.factor)
-    # [B,S,H,D] to the second product's order: its batch dimensions, then what is free.
-    place = {rows: 0, heads: 2}
-    order = [place[dim] for dim in weights.batch] + ([3, 1] if swapped else [1, 3])
-    return [b.convert(b.transpose(made, order), op.result.dtype)]
+    shape = (rows, tokens, k.shape[1])
+    mask, bias = _mask(b, scores, dims, shape), _bias(b, scores, dims, (*shape, q.shape[2]))
+    made = b.attention(q, k, v, mask, scores.factor, *bias)
+    present = [role for role in _QUERY if role in dims.result]
+    whole = dict(zip(_QUERY, (rows, tokens, heads, group, v.shape[3]), strict=True))
+    made = b.reshape(made, [whole[role] for role in present])
+    order = [present.index(role) for role in dims.result]
+    if order != sorted(order):
+        made = b.transpose(made, order)
+    return [b.convert(made, op.result.dtype)]
 
 
-def _sides(op: Op) -> tuple[_Side, _Side] | None:
-    """The operands of a product of [b0,b1,m,k] and [b0,b1,n,k], in any order of dimensions."""
-    found: list[_Side] = []
-    for value, side in zip(op.operands, ("lhs", "rhs"), strict=True):
-        batch = op.attrs.integers(f"{side}_batch_dims")
-        summed = op.attrs.integers(f"{side}_contracting_dims")
-        if value.type.rank != 4 or len(batch) != 2 or len(summed) != 1:
-            return None
-        (free,) = set(range(4)) - {*batch, *summed}
-        found.append(_Side(value, (batch[0], batch[1]), summed[0], free))
-    return found[0], found[1]
+def _of_one_type(dims: Dims) -> tuple[Side, Side, Side] | None:
+    """The operands, before they were widened if only then they are of one type."""
+    sides = (dims.query, dims.keys, dims.values)
+    if len({side.value.dtype for side in sides}) == 1:
+        return sides
+    q, k, v = (Side(plain(side.value), side.dims) for side in sides)
+    return (q, k, v) if q.value.dtype is k.value.dtype is v.value.dtype else None
 
 
-def _ordered(b: Builder, side: _Side, rows: int, heads: int, tokens: int, size: int) -> Value:
-    """An operand as [B, tokens, heads, head size]."""
-    order = [side.batch[rows], tokens, side.batch[heads], size]
+def _ordered(b: Builder, side: Side, roles: Sequence[str]) -> Value:
+    """An operand with its dimensions in this order; what it has not is of size 1."""
     value = side.value
-    return value if order == [0, 1, 2, 3] else b.transpose(value, order)
+    order = [side.dims[role] for role in roles if role in side.dims]
+    turned = value if order == sorted(order) else b.transpose(value, order)
+    shape = [value.shape[side.dims[role]] if role in side.dims else 1 for role in roles]
+    return b.reshape(turned, shape)
 
 
-def _head_dim(query: _Side) -> int | None:
-    """Which batch dimension of the scores counts heads: the one split off from the features."""
-    value, dims = query.value, list(range(4))
-    while value.op is not None:
-        op = value.op
-        if op.name == "transpose":
-            permutation = op.attrs.integers("permutation")
-            dims = [permutation[dim] for dim in dims]
-            value = op.operands[0]
-        elif op.name == "reshape":
-            return _split_off(op, query, dims)
-        elif op.name in _MOVES_NOTHING:
-            same = [operand for operand in op.operands if operand.shape == value.shape]
-            own = [v for v in same if v.producer("broadcast_in_dim") is None]
-            if not own:
-                return None
-            value = own[0]
-        else:
-            return None
-    return None
+def _is_shared(over: Over, dims: Dims) -> bool:
+    """Whether all heads have the same."""
+    heads = {dims.scores[role] for role in (HEADS, GROUP) if role in dims.scores}
+    sizes = zip(over.at, over.value.shape, strict=True)
+    return all(size == 1 for dim, size in sizes if dim in heads)
 
 
-def _split_off(op: Op, query: _Side, dims: list[int]) -> int | None:
-    """Of a reshape [..,H*D] to [..,H,D]: which batch dimension is H, before the last one."""
-    (source,) = op.operands
-    shape = op.result.shape
-    if op.result.type.rank != 4 or source.shape[:-1] != shape[:2]:
-        return None
-    for index, dim in enumerate(query.batch):
-        if dims[dim] == 2:
-            return index
-    return None
+def _mask(b: Builder, scores: Scores, dims: Dims, shape: Sequence[Dim]) -> Value:
+    """The mask as [B,S,C]: what all masks let through."""
+    masks = [_placed(b, over, dims, shape) for over in scores.masks]
+    if not masks:
+        return b.broadcast_in_dim(b.literal(True, pred), shape, [])
+    found = masks[0]
+    for mask in masks[1:]:
+        found = b.binary("and", found, mask)
+    return found
 
 
-def _mask(b: Builder, scores: Scores, rows: int, heads: int) -> Value | None:
-    """The mask as [B,S,C]; ``None`` where heads do not share one."""
-    batch = scores.dot.shape
-    shape = (batch[rows], batch[2], batch[3])
-    if scores.mask is None:
-        allowed = b.literal(True, pred)
-        return b.broadcast_in_dim(allowed, shape, [])
-    found = without(b, scores.mask, [rows, 2, 3], scores.at)
-    return filled(b, found, shape) if found is not None else None
+def _bias(b: Builder, scores: Scores, dims: Dims, shape: Sequence[Dim]) -> list[Value]:
+    """A bias of all heads is a distance with slopes of one."""
+    if scores.bias is None:
+        return []
+    *outer, heads = shape
+    distance = b.convert(_placed(b, scores.bias, dims, outer), f32)
+    return [b.full(1.0, tensor(f32, (heads,))), distance]
+
+
+def _placed(b: Builder, over: Over, dims: Dims, shape: Sequence[Dim]) -> Value:
+    """What is spread over the scores of all heads, as [B,S,C]."""
+    roles = {dim: role for role, dim in dims.scores.items()}
+    kept = [index for index, dim in enumerate(over.at) if roles[dim] in _MASK]
+    value = b.reshape(over.value, [over.value.shape[index] for index in kept])
+    places = [_MASK.index(roles[over.at[index]]) for index in kept]
+    if places != sorted(places):
+        value = b.transpose(value, sorted(range(len(places)), key=places.__getitem__))
+        places.sort()
+    if value.shape == tuple(shape):
+        return value
+    return b.broadcast_in_dim(value, shape, places)
 
 
 def _once(value: Value) -> Value:

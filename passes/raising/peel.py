@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
 
 from graphgen.build import Builder
 from graphgen.ir import Dim, Op, Value
@@ -16,14 +17,75 @@ def spread(value: Value) -> tuple[Value, tuple[int, ...]]:
     return op.operands[0], op.attrs.integers("dimensions")
 
 
-def scalar(value: Value) -> float | None:
-    """The number that is every element of ``value``, if one is."""
+def one_number(value: Value) -> Value | None:
+    """The scalar that is every element of ``value``, if one is."""
     source = plain(spread(plain(value))[0])
-    op = source.producer("constant")
-    if op is None or op.result.type.rank:
+    return source if source.dtype.is_float and not source.type.rank else None
+
+
+def literal(value: Value) -> float | None:
+    """The number that is every element of ``value``, if it is written down."""
+    source = one_number(value)
+    op = source.producer("constant") if source is not None else None
+    return float(op.attrs.literal("value").values()[0]) if op is not None else None
+
+
+def scalar(value: Value) -> float | None:
+    """The number that is every element of ``value``, if one is; also one that is computed."""
+    source = one_number(value)
+    op = source.op if source is not None else None
+    if op is None:
         return None
-    literal = op.attrs.literal("value")
-    return float(literal.values()[0]) if literal.dtype.is_float else None
+    if op.name == "constant":
+        return float(op.attrs.literal("value").values()[0])
+    if op.name == "convert":
+        return _integer(op.operands[0])
+    compute = _COMPUTED.get(op.name)
+    known = [scalar(operand) for operand in op.operands]
+    numbers = [number for number in known if number is not None]
+    if compute is None or len(numbers) != len(known):
+        return None
+    try:
+        return compute(*numbers)
+    except (ArithmeticError, ValueError):
+        return None
+
+
+def _root(x: float) -> float:
+    return math.sqrt(x)
+
+
+def _inverse_root(x: float) -> float:
+    return 1 / math.sqrt(x)
+
+
+def _negative(x: float) -> float:
+    return -x
+
+
+def _product(x: float, y: float) -> float:
+    return x * y
+
+
+def _quotient(x: float, y: float) -> float:
+    return x / y
+
+
+# What people compute from the size of a head.
+_COMPUTED: dict[str, Callable[..., float]] = {
+    "sqrt": _root,
+    "rsqrt": _inverse_root,
+    "negate": _negative,
+    "multiply": _product,
+    "divide": _quotient,
+}
+
+
+def _integer(value: Value) -> float | None:
+    op = value.producer("constant")
+    if op is None or not value.dtype.is_integer:
+        return None
+    return float(op.attrs.literal("value").values()[0])
 
 
 def plain(value: Value) -> Value:

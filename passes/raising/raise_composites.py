@@ -10,6 +10,8 @@ from passes.canonical.canonicalize import identity, reshape_of_reshape, transpos
 from passes.cleanup.simplify_shape import broadcast_of_broadcast, broadcast_of_reshape
 from passes.core import Pass, Rewriter, register
 from passes.raising.attention import raise_attention
+from passes.raising.cache import raise_kv_update
+from passes.raising.cache_select import raise_chosen_slot
 from passes.raising.norms import raise_embedding, raise_rms_norm, raise_silu
 from passes.raising.rotary import raise_rope, raise_rotated_rope
 
@@ -77,7 +79,15 @@ class RaiseComposites(Pass):
         for function in module.programs() or list(module.functions.values()):
             rewriter.apply_rules(function, shapes)
             rewriter.apply_rules(
-                function, (raise_rms_norm, raise_silu, raise_embedding, raise_rope)
+                function,
+                (
+                    raise_rms_norm,
+                    raise_silu,
+                    raise_embedding,
+                    raise_rope,
+                    raise_kv_update,
+                    raise_chosen_slot,
+                ),
             )
             rewriter.apply_rules(function, (raise_rotated_rope, *shapes))
             rewriter.apply_rules(function, (raise_attention, *shapes))

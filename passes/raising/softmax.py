@@ -1,14 +1,28 @@
-"""Recognizing a softmax over the last dimension, and the scores and the mask behind it."""
+"""Recognizing a softmax over the last dimension, and the scores, masks and biases behind it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from graphgen.ir import Value
-from passes.raising.peel import either_way, over_rows, plain, scalar, spread
+from graphgen.ir import Op, Value
+from passes.core import No, no
+from passes.raising.peel import either_way, literal, one_number, over_rows, plain, scalar, spread
 
 # A score this low has no weight beside any other.
 HIDDEN = -1e4
+
+
+@dataclass(frozen=True, slots=True)
+class Over:
+    """A value that is spread over the scores.
+
+    Attributes:
+        value: before it is spread.
+        at: which dimension of the scores, as the softmax reads them, each of its dimensions is.
+    """
+
+    value: Value
+    at: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,17 +31,19 @@ class Scores:
 
     Attributes:
         dot: the product of queries and keys.
+        order: which dimension of ``dot`` each dimension that the softmax reads is.
         factor: each score is multiplied by it.
-        divisor: and divided by it.
-        mask: where it is false a score is hidden; ``None`` for nowhere.
-        at: which dimension of the scores each dimension of the mask is.
+        steps: and by these numbers, or divided by them: which of both, and the number.
+        masks: where one of them is false a score is hidden.
+        bias: what is added to each score, if anything is.
     """
 
     dot: Value
+    order: tuple[int, ...]
     factor: float = 1.0
-    divisor: float = 1.0
-    mask: Value | None = None
-    at: tuple[int, ...] = (0, 1, 2, 3)
+    steps: tuple[tuple[str, Value], ...] = ()
+    masks: tuple[Over, ...] = ()
+    bias: Over | None = None
 
 
 def softmax_of(value: Value) -> Value | None:
@@ -65,31 +81,67 @@ def _is_reduced(value: Value, of: Value, kind: str, rank: int) -> bool:
     return last and plain(op.operands[0]) is plain(of)
 
 
-def scores_of(value: Value) -> Scores | None:
-    """Take scale and mask off scores."""
-    value = plain(value)
-    masked = value.producer("select")
-    if masked is not None:
-        mask, shown, hidden = masked.operands
-        number = scalar(hidden)
-        if number is None or number > HIDDEN:
-            return None
-        return _scaled(shown, mask)
-    shifted = value.producer("add")
-    if shifted is not None:
-        for shown, bias in either_way(shifted):
-            source, at = spread(plain(bias))
-            mask = _mask_of(source)
-            if mask is not None:
-                return _scaled(shown, mask, at)
-        return None
-    return _scaled(value, None)
+def scores_of(value: Value) -> Scores | No:
+    """Take scale, masks and a bias off scores, from the outside in."""
+    found = Scores(value, tuple(range(value.type.rank)))
+    while True:
+        found = replace(found, dot=plain(found.dot))
+        op = found.dot.op
+        if op is None or op.name == "dot_general":
+            return found if op is not None else no("the scores are no product", found.dot)
+        if op.name not in _STEPS:
+            return no(f"{op.name} is neither a scale nor a mask of scores", found.dot)
+        inner = _STEPS[op.name](found, op)
+        if isinstance(inner, No):
+            return inner
+        found = inner
+
+
+def _selected(found: Scores, op: Op) -> Scores | No:
+    mask, shown, hidden = op.operands
+    low = scalar(hidden)
+    if low is None or low > HIDDEN:
+        return no("what is not selected is not very low", hidden)
+    return replace(found, dot=shown, masks=(*found.masks, _over(found, mask)))
+
+
+def _shifted(found: Scores, op: Op) -> Scores | No:
+    """With a mask that is added, or a bias."""
+    sides = list(either_way(op))
+    for shown, bias in sides:
+        over = _over(found, bias)
+        mask = _mask_of(over.value)
+        if mask is not None:
+            source, dims = spread(mask)
+            inside = Over(source, tuple(over.at[dim] for dim in dims))
+            return replace(found, dot=shown, masks=(*found.masks, inside))
+    for shown, bias in sides:
+        if not _leads_to_product(shown):
+            continue
+        if found.bias is not None:
+            return no("more than one bias is added to the scores", op.result)
+        if found.factor != 1 or found.steps:
+            return no("a bias is added before the scores are scaled", op.result)
+        return replace(found, dot=shown, bias=_over(found, bias))
+    return no("what is added to the scores is neither a mask nor a bias", op.result)
+
+
+def _over(found: Scores, value: Value) -> Over:
+    source, dims = spread(plain(value))
+    return Over(source, tuple(found.order.index(dim) for dim in dims))
+
+
+def _leads_to_product(value: Value) -> bool:
+    """Whether ``value`` is a product but for its scale, its masks and its layout."""
+    op = plain(value).op
+    while op is not None and op.name in ("multiply", "divide", "transpose", "add", "select"):
+        op = plain(op.operands[1 if op.name == "select" else 0]).op
+    return op is not None and op.name == "dot_general"
 
 
 def _mask_of(bias: Value) -> Value | None:
     """The mask of a value that is 0 where it is true and very low elsewhere."""
-    source = plain(bias)
-    op = source.producer("select")
+    op = plain(bias).producer("select")
     if op is None:
         return None
     mask, shown, hidden = op.operands
@@ -98,18 +150,34 @@ def _mask_of(bias: Value) -> Value | None:
     return mask if fits else None
 
 
-def _scaled(value: Value, mask: Value | None, at: tuple[int, ...] = (0, 1, 2, 3)) -> Scores | None:
-    value = plain(value)
-    product = value.producer("multiply")
-    if product is not None:
-        for dot, number in either_way(product):
-            factor = scalar(number)
-            if factor is not None and plain(dot).producer("dot_general"):
-                return Scores(plain(dot), factor=factor, mask=mask, at=at)
-    quotient = value.producer("divide")
-    if quotient is not None:
-        divisor = scalar(quotient.operands[1])
-        dot = plain(quotient.operands[0])
-        if divisor is not None and dot.producer("dot_general"):
-            return Scores(dot, divisor=divisor, mask=mask, at=at)
-    return Scores(value, mask=mask, at=at) if value.producer("dot_general") else None
+def _scaled(found: Scores, op: Op) -> Scores | No:
+    for inner, number in either_way(op):
+        factor = literal(number)
+        if factor is not None:
+            return replace(found, dot=inner, factor=found.factor * factor)
+        computed = one_number(number)
+        if computed is not None:
+            return replace(found, dot=inner, steps=(*found.steps, ("multiply", computed)))
+    return no("the scores are not multiplied by one number", op.result)
+
+
+def _divided(found: Scores, op: Op) -> Scores | No:
+    divisor = one_number(op.operands[1])
+    if divisor is None:
+        return no("the scores are not divided by one number", op.operands[1])
+    return replace(found, dot=op.operands[0], steps=(*found.steps, ("divide", divisor)))
+
+
+def _turned(found: Scores, op: Op) -> Scores | No:
+    permutation = op.attrs.integers("permutation")
+    order = tuple(permutation[dim] for dim in found.order)
+    return replace(found, dot=op.operands[0], order=order)
+
+
+_STEPS = {
+    "select": _selected,
+    "add": _shifted,
+    "multiply": _scaled,
+    "divide": _divided,
+    "transpose": _turned,
+}

@@ -1,0 +1,261 @@
+"""Cache updates, raised from what writes a part of a tensor at computed places."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from graphgen.build import Builder
+from graphgen.ir import Dim, Op, Value
+from graphgen.ir.dtype import s32
+from passes.core import No, no, rule
+from passes.raising.indices import Part, counts_along, part_of
+
+_START = Part(None, number=0)
+# What lies between an argument and the cache in it.
+_SAME_NUMBERS = ("transpose", "reshape", "kv_update", "slice")
+
+
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """Windows of a tensor that are written.
+
+    Attributes:
+        cache: what is written into.
+        new: what is written.
+        sizes: of a window, in each dimension of ``cache``.
+        starts: where a window begins, in each dimension of ``cache``.
+        batch: the dimensions of ``new`` that count windows.
+        inner: the dimension of ``new`` that each dimension of ``cache`` is, ``None`` for size 1.
+        clamped: whether a window that does not fit is moved, and not dropped.
+    """
+
+    cache: Value
+    new: Value
+    sizes: tuple[Dim, ...]
+    starts: tuple[Part, ...]
+    batch: tuple[int, ...]
+    inner: tuple[int | None, ...]
+    clamped: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Roles:
+    """What the dimensions of a cache are.
+
+    Attributes:
+        order: those for rows, slots, heads and the size of a head.
+        row_axis: the dimension of the batch that counts rows, if one does.
+        token_axis: the one that counts tokens.
+        counted: whether row b of the call is row b of the cache.
+    """
+
+    order: tuple[int, int, int, int]
+    row_axis: int | None
+    token_axis: int | None
+    counted: bool
+
+
+@rule("scatter", "dynamic_update_slice")
+def raise_kv_update(op: Op, b: Builder) -> Sequence[Value] | No:
+    """Tokens written into some slots of an argument are an update of a cache."""
+    if op.result.type.rank != 4:
+        return no("what is written into has not four dimensions", op.result)
+    windows = _scattered(op) if op.name == "scatter" else _sliced(op)
+    if isinstance(windows, No):
+        return windows
+    if not is_kept(windows.cache):
+        return no("what is written into is no argument, so nothing is kept", windows.cache)
+    roles = _roles(windows)
+    if isinstance(roles, No):
+        return roles
+    room = _room(windows, roles.order[1])
+    if isinstance(room, No):
+        return room
+    return _update(b, windows, roles, room)
+
+
+def _scattered(op: Op) -> Windows | No:
+    cache, indices, new = op.operands
+    attrs = op.attrs
+    if attrs.text("kind") != "assign":
+        return no("it adds to what is there", op.result)
+    target = attrs.integers("scatter_dims_to_operand_dims")
+    vector, inserted = attrs.integer("index_vector_dim"), attrs.integers("inserted_window_dims")
+    starts = [_START] * 4
+    for index, dim in enumerate(target):
+        found = part_of(indices, vector, index)
+        if found is None:
+            return no("where it writes is not one number for each dimension", indices)
+        starts[dim] = found
+    windows = iter(attrs.integers("update_window_dims"))
+    inner = tuple(None if dim in inserted else next(windows) for dim in range(4))
+    sizes = tuple(1 if dim is None else new.shape[dim] for dim in inner)
+    batch = tuple(dim for dim in range(new.type.rank) if dim not in inner)
+    return Windows(cache, new, sizes, tuple(starts), batch, inner, clamped=False)
+
+
+def _sliced(op: Op) -> Windows:
+    cache, new, *starts = op.operands
+    parts: list[Part] = []
+    for start in starts:
+        constant = start.producer("constant")
+        known = int(constant.attrs.literal("value").values()[0]) if constant is not None else None
+        parts.append(Part(None if constant is not None else start, number=known))
+    return Windows(cache, new, new.shape, tuple(parts), (), (0, 1, 2, 3), clamped=True)
+
+
+def is_kept(value: Value) -> bool:
+    """Whether ``value`` is an argument, or what was made of one by writing into it."""
+    while value.op is not None:
+        if value.op.name not in _SAME_NUMBERS:
+            return False
+        value = value.op.operands[0]
+    return True
+
+
+def _roles(windows: Windows) -> Roles | No:
+    """Rows are counted, named or all there; slots are computed; heads and their size are left."""
+    shape = windows.cache.shape
+    free: list[int] = []
+    for dim in range(4):
+        whole = windows.sizes[dim] == shape[dim] and (
+            windows.clamped or windows.starts[dim].known() == 0
+        )
+        if not whole or windows.inner[dim] is None:
+            free.append(dim)
+    axes = {dim: counts_along(windows.starts[dim]) for dim in free if windows.sizes[dim] == 1}
+    counted = [dim for dim, axis in axes.items() if axis is not None]
+    if len(free) not in (1, 2):
+        return no(f"it writes at computed places in {len(free)} dimensions", windows.cache)
+    if len(free) == 1:
+        others = [dim for dim in range(4) if dim not in free]
+        return _all_rows(windows, (others[0], free[0], others[1], others[2]))
+    rows = counted[0] if counted else free[0]
+    (slots,) = set(free) - {rows}
+    if windows.sizes[rows] != 1:
+        return no("it writes some of the rows, not all and not one by one", windows.cache)
+    rest = [dim for dim in range(4) if dim not in free]
+    return _named_rows(windows, (rows, slots, rest[0], rest[1]), axes.get(rows))
+
+
+def _all_rows(windows: Windows, order: tuple[int, int, int, int]) -> Roles | No:
+    """Every row is written at the same slots."""
+    if len(windows.batch) > 1:
+        return no("windows are counted in more than one dimension", windows.new)
+    return Roles(order, None, 0 if windows.batch else None, counted=True)
+
+
+def _named_rows(windows: Windows, order: tuple[int, int, int, int], axis: int | None) -> Roles | No:
+    """Each row is written at slots of its own."""
+    part = windows.starts[order[0]]
+    if axis is None and len(part.at) > 1:
+        used = {
+            place
+            for dim, place in enumerate(part.at)
+            if part.value is not None and part.value.shape[dim] != 1
+        }
+        if len(used) > 1:
+            return no("the rows differ from token to token", windows.new)
+        axis = used.pop() if used else None
+    elif axis is None:
+        axis = part.at[0] if part.at else None
+    if len(windows.batch) > 2:
+        return no("windows are counted in more than two dimensions", windows.new)
+    others = [place for place in range(len(windows.batch)) if place != axis]
+    if axis is None and len(others) > 1:
+        return no("which dimension counts rows is not known", windows.new)
+    # Row b is row b where as many are counted as there are.
+    places = windows.new.shape[windows.batch[axis]] if axis is not None else 1
+    first = counts_along(part) is not None or part.known() == 0
+    counted = first and places == windows.cache.shape[order[0]]
+    return Roles(order, axis, others[0] if others else None, counted)
+
+
+def _room(windows: Windows, slots: int) -> int | No:
+    """The last slot at which a window fits; 0 where that is never asked."""
+    size, limit = windows.sizes[slots], windows.cache.shape[slots]
+    if size == 1 and not windows.clamped:
+        return 0
+    if not isinstance(size, int) or not isinstance(limit, int):
+        return no("how many slots there are is not known yet", windows.cache)
+    start = windows.starts[slots].known()
+    if start is not None and not windows.clamped and not 0 <= start <= limit - size:
+        return no("the window lies outside", windows.cache)
+    return limit - size
+
+
+def _update(b: Builder, windows: Windows, roles: Roles, room: int) -> Sequence[Value]:
+    rows = roles.order[0]
+    new = _tokens(b, windows, roles)
+    batch, active = new.shape[:2]
+    positions = _positions(b, windows, roles, (batch, active), room)
+    if roles.counted:
+        seq_ids = b.iota(s32, (batch,), 0)
+    else:
+        part = windows.starts[rows]
+        seq_ids = part.built(b, [roles.row_axis if roles.row_axis is not None else 0], (batch,))
+        if windows.clamped and part.value is not None:
+            seq_ids = _between(b, seq_ids, windows.cache.shape[rows])
+    return [kv_update(b, windows.cache, roles.order, new, seq_ids, positions, roles.counted)]
+
+
+def kv_update(
+    b: Builder,
+    cache: Value,
+    order: Sequence[int],
+    new: Value,
+    seq_ids: Value,
+    positions: Value,
+    in_place: bool,
+) -> Value:
+    """The update of a cache whose rows, slots, heads and size of a head are ``order``."""
+    straight = tuple(order) == (0, 1, 2, 3)
+    ours = cache if straight else b.transpose(cache, order)
+    attrs = {"rows": "in_place"} if in_place else {}
+    made = b.emit("kv_update", (ours, new, seq_ids, positions), dict(attrs)).result
+    return made if straight else b.transpose(made, [order.index(dim) for dim in range(4)])
+
+
+def _between(b: Builder, starts: Value, rows: Dim) -> Value:
+    assert isinstance(rows, int)
+    return b.op("clamp", b.literal(0, s32), starts, b.literal(rows - 1, s32))
+
+
+def _tokens(b: Builder, windows: Windows, roles: Roles) -> Value:
+    """What is written, as [B,S,K,D]."""
+    rows, slots, heads, size = roles.order
+    new, batch = windows.new, windows.batch
+    row = batch[roles.row_axis] if roles.row_axis is not None else windows.inner[rows]
+    token = batch[roles.token_axis] if roles.token_axis is not None else windows.inner[slots]
+    wanted = (row, token, windows.inner[heads], windows.inner[size])
+    shape = [1 if dim is None else new.shape[dim] for dim in wanted]
+    order = [dim for dim in wanted if dim is not None]
+    # Windows of one slot, one after the other, have a dimension of size 1 more.
+    order += [dim for dim in range(new.type.rank) if dim not in order]
+    turned = new if order == sorted(order) else b.transpose(new, order)
+    return b.reshape(turned, shape)
+
+
+def _positions(
+    b: Builder, windows: Windows, roles: Roles, shape: tuple[Dim, Dim], room: int
+) -> Value:
+    """The slot of each token, s32 [B,S]; -1 where a window that does not fit is dropped."""
+    slots = roles.order[1]
+    part, size = windows.starts[slots], windows.sizes[slots]
+    nowhere = len(windows.batch)
+    order = [nowhere if axis is None else axis for axis in (roles.row_axis, roles.token_axis)]
+    start = part.built(b, order, shape)
+    if windows.clamped:
+        start = b.op("clamp", b.literal(0, s32), start, b.literal(room, s32))
+    if size == 1:
+        return start
+    positions = b.binary("add", start, b.iota(s32, shape, 1))
+    if windows.clamped or part.known() is not None:
+        return positions
+    fits = b.binary(
+        "and",
+        b.compare(start, b.full(0, start.type), "GE"),
+        b.compare(start, b.full(room, start.type), "LE"),
+    )
+    return b.select(fits, positions, b.full(-1, start.type))

@@ -1,0 +1,240 @@
+"""What the numbers of index vectors are: counts, constants, or what a program computes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from graphgen.build import Builder
+from graphgen.ir import Dim, Op, Value
+from graphgen.ir.dtype import s32
+
+_NOWHERE = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One number of each index vector.
+
+    Attributes:
+        value: integers; ``None`` for one that is known.
+        at: which dimension of the index vectors' batch each dimension of ``value`` is; below 0 for
+            one of size 1 that is none of them.
+        number: the one that is known.
+        low, high: what it is brought between, ``None`` for no bound.
+    """
+
+    value: Value | None
+    at: tuple[int, ...] = ()
+    number: int | None = None
+    low: int | None = None
+    high: int | None = None
+
+    def known(self) -> int | None:
+        """The number, if it is known."""
+        if self.number is None:
+            return None
+        found = self.number if self.high is None else min(self.number, self.high)
+        return found if self.low is None else max(found, self.low)
+
+    def built(self, b: Builder, order: Sequence[int], shape: Sequence[Dim]) -> Value:
+        """s32 of this shape, whose dimensions are those of the batch called ``order``.
+
+        A dimension that is not among them has size 1.
+        """
+        if self.value is None:
+            known = self.known()
+            assert known is not None
+            return b.broadcast_in_dim(b.literal(known, s32), shape, [])
+        value = b.convert(self.value, s32)
+        if self.low is not None and self.high is not None:
+            value = b.op("clamp", b.literal(self.low, s32), value, b.literal(self.high, s32))
+        kept = [i for i, dim in enumerate(self.at) if dim in order]
+        value = b.reshape(value, [value.shape[i] for i in kept])
+        places = [order.index(self.at[i]) for i in kept]
+        if places != sorted(places):
+            turned = sorted(range(len(places)), key=places.__getitem__)
+            value, places = b.transpose(value, turned), sorted(places)
+        whole = tuple(shape) == value.shape and places == list(range(len(shape)))
+        return value if whole else b.broadcast_in_dim(value, shape, places)
+
+
+def part_of(value: Value, vector: int, index: int) -> Part | None:
+    """Number ``index`` of the vectors that lie along dimension ``vector``; ``None`` if unclear."""
+    rank = value.type.rank
+    if vector == rank:
+        return Part(value, tuple(range(rank)))
+    op = value.op
+    found = _PARTS[op.name](op, vector, index) if op is not None and op.name in _PARTS else None
+    if found is None and value.shape[vector] == 1:
+        places = [dim - (dim > vector) for dim in range(rank)]
+        places[vector] = _NOWHERE
+        return Part(value, tuple(places))
+    return found
+
+
+def _of_concatenate(op: Op, vector: int, index: int) -> Part | None:
+    if op.attrs.integer("dimension") != vector:
+        return None
+    for operand in op.operands:
+        size = operand.shape[vector]
+        assert isinstance(size, int)
+        if index < size:
+            return part_of(operand, vector, index)
+        index -= size
+    return None
+
+
+def _of_clamp(op: Op, vector: int, index: int) -> Part | None:
+    low, x, high = [
+        part_of(value, vector, index) if value.type.rank else part_of(value, 0, 0)
+        for value in op.operands
+    ]
+    if x is None or x.low is not None or low is None or high is None:
+        return None
+    bounds = low.known(), high.known()
+    return None if None in bounds else replace(x, low=bounds[0], high=bounds[1])
+
+
+def _of_minimum(op: Op, vector: int, index: int) -> Part | None:
+    """The less of two numbers that are known."""
+    found = [part_of(value, vector, index) for value in op.operands]
+    known = [part.known() for part in found if part is not None]
+    numbers = [number for number in known if number is not None]
+    return Part(None, number=min(numbers)) if len(numbers) == 2 else None
+
+
+def _of_broadcast(op: Op, vector: int, index: int) -> Part | None:
+    (source,) = op.operands
+    dims = op.attrs.integers("dimensions")
+    places = [dim - (dim > vector) for dim in dims if dim != vector]
+    if vector not in dims:
+        known = _number(source)
+        return Part(None, number=known) if known is not None else Part(source, tuple(places))
+    along = dims.index(vector)
+    found = part_of(source, along, 0 if source.shape[along] == 1 else index)
+    if found is None:
+        return None
+    return replace(found, at=tuple(places[dim] if dim >= 0 else dim for dim in found.at))
+
+
+def _of_reshape(op: Op, vector: int, index: int) -> Part | None:
+    (source,) = op.operands
+    shape = op.result.shape
+    if source.shape != (*shape[:vector], *shape[vector + 1 :]):
+        return None
+    return Part(source, tuple(range(source.type.rank)))
+
+
+def _of_convert(op: Op, vector: int, index: int) -> Part | None:
+    return part_of(op.operands[0], vector, index) if op.operands[0].dtype.is_integer else None
+
+
+def _of_constant(op: Op, vector: int, index: int) -> Part | None:
+    """A number that is the same in each vector."""
+    literal = op.attrs.literal("value")
+    if not literal.dtype.is_integer:
+        return None
+    inner = 1
+    for size in literal.shape[vector + 1 :]:
+        inner *= size
+    count = literal.shape[vector] if literal.shape else 1
+    found = {
+        int(number)
+        for place, number in enumerate(literal.values())
+        if place // inner % count == index
+    }
+    return Part(None, number=found.pop()) if len(found) == 1 else None
+
+
+_PARTS = {
+    "concatenate": _of_concatenate,
+    "clamp": _of_clamp,
+    "minimum": _of_minimum,
+    "broadcast_in_dim": _of_broadcast,
+    "reshape": _of_reshape,
+    "convert": _of_convert,
+    "constant": _of_constant,
+}
+
+
+def _number(value: Value) -> int | None:
+    """The integer that a scalar is."""
+    op = value.producer("constant")
+    if op is None or op.result.type.rank or not value.dtype.is_integer:
+        return None
+    return int(op.attrs.literal("value").values()[0])
+
+
+def counts_along(part: Part) -> int | None:
+    """The dimension of the batch along which the numbers are 0, 1, 2, ..."""
+    if part.value is None or part.low not in (None, 0) or part.high is not None:
+        return None
+    dim = _counted(part.value)
+    return part.at[dim] if dim is not None else None
+
+
+def _counted(value: Value) -> int | None:
+    """The dimension of ``value`` along which it counts from 0."""
+    op = value.op
+    if op is None:
+        return None
+    if op.name == "iota":
+        return op.attrs.integer("dimension")
+    if op.name == "constant":
+        return _counted_literal(op)
+    if op.name == "convert":
+        return _counted(op.operands[0])
+    if op.name == "broadcast_in_dim":
+        dim = _counted(op.operands[0])
+        kept = dim is not None and op.operands[0].shape[dim] != 1
+        return op.attrs.integers("dimensions")[dim] if dim is not None and kept else None
+    if op.name == "reshape":
+        return _counted_reshape(op)
+    counted = wrapped(value)
+    # What counts is never below zero, so nothing is added to it.
+    return _counted(counted[0]) if counted is not None else None
+
+
+def _counted_literal(op: Op) -> int | None:
+    literal = op.attrs.literal("value")
+    big = [dim for dim, size in enumerate(literal.shape) if size != 1]
+    if len(big) != 1 or not literal.dtype.is_integer:
+        return None
+    return big[0] if [*map(int, literal.values())] == [*range(literal.shape[big[0]])] else None
+
+
+def _counted_reshape(op: Op) -> int | None:
+    """Through a reshape that adds or takes dimensions of size 1 only."""
+    (source,) = op.operands
+    dim = _counted(source)
+    before = [i for i, size in enumerate(source.shape) if size != 1]
+    after = [i for i, size in enumerate(op.result.shape) if size != 1]
+    same = [source.shape[i] for i in before] == [op.result.shape[i] for i in after]
+    return after[before.index(dim)] if same and dim in before else None
+
+
+def wrapped(value: Value) -> tuple[Value, int] | None:
+    """``(x, n)`` where ``value`` is ``x < 0 ? x + n : x``, as Python counts from the end."""
+    op = value.producer("select")
+    if op is None:
+        return None
+    below, added, x = op.operands
+    test, total = below.producer("compare"), added.producer("add")
+    if test is None or total is None or test.attrs.text("direction") != "LT":
+        return None
+    zero, count = _splat(test.operands[1]), _splat(total.operands[1])
+    if test.operands[0] is not x or total.operands[0] is not x or zero != 0 or count is None:
+        return None
+    return x, count
+
+
+def _splat(value: Value) -> int | None:
+    """The integer that every element of ``value`` is."""
+    spread = value.producer("broadcast_in_dim")
+    source = spread.operands[0] if spread is not None else value
+    op = source.producer("constant")
+    if op is None or not source.dtype.is_integer:
+        return None
+    found = set(op.attrs.literal("value").values())
+    return int(found.pop()) if len(found) == 1 else None
