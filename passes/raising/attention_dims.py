@@ -171,7 +171,8 @@ def _through_reshape(op: Op) -> frozenset[int] | None:
         return None
     before, after = groups[-1]
     shape = op.result.shape
-    if len(before) == 1 and len(after) > 1 and head_dims(source) is None:
+    features = [dim for dim in before if source.shape[dim] != 1]
+    if len(features) == 1 and len(after) > 1 and head_dims(source) is None:
         return frozenset(dim for dim in after[:-1] if shape[dim] != 1) or frozenset(after[:-1])
     inner = head_dims(source)
     if inner is None:

@@ -21,10 +21,11 @@ from passes.raising.rotary import raise_rope, raise_rotated_rope
 class RaiseComposites(Pass):
     """Simple ops that say an idea become the composite op of it.
 
-    Found are rms_norm, silu, embedding, rope in both usual forms, and attention over any order of
-    dimensions, with keys that were repeated for the queries of their group. So heads can be laid
-    out, and models be split, that were traced from JAX or PyTorch. What is close and not quite is
-    left as it is; `graphgen explain` says why.
+    Found are rms_norm, silu, embedding, rope in both usual forms, attention over any order of
+    dimensions, with queries in groups or keys that were repeated for the queries of their group,
+    and tokens that are written into a cache. So heads can be laid out, and models be split, that
+    were traced from JAX or PyTorch. What is close and not quite is left as it is; `graphgen
+    explain` says why.
 
     Given:
         module @m level=logical {

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from graphgen.build import Builder
 from graphgen.ir import Op, Value
 from passes.core import No, no, rule
+from passes.raising.attention_dims import head_dims
 from passes.raising.peel import either_way, filled, plain, spread, without
 
 # The angles of both halves of a head, and how they are put together: x * cos + turned * sin.
@@ -143,8 +144,10 @@ def _rope(op: Op, b: Builder, x: Value, tables: _Tables) -> list[Value] | No:
     if any(table.dtype.name != "f32" for table in tables):
         return no("the tables are not f32", tables[0])
     found: list[Value] = []
-    # Rows, tokens, heads: heads are the third or the second dimension.
-    for heads in (2, 1):
+    # Rows, tokens, heads: heads are the third or the second dimension. Of one token, the tables
+    # would fit both.
+    known = head_dims(x) or ()
+    for heads in sorted((2, 1), key=lambda dim: dim not in known):
         order = [0, 3 - heads, heads, 3]
         kept = [0, 3 - heads, 3]
         shape = [tables[0].shape[dim] for dim in kept]
