@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 
 from graphgen.errors import GraphgenError
 from graphgen.ir import MAIN, RANK, Function, Module, Role, TensorType, Value, entry, tensor
 from graphgen.ir.dtype import s32
 from graphgen.ops import OPS, verify
+from lowering.names import clean_name, free_name
 from lowering.stablehlo.read_function import FunctionReader, Source, given_name
 from lowering.stablehlo.read_grammar import Parsed
 from lowering.stablehlo.read_locs import Locations
@@ -34,10 +34,10 @@ def read_module(parsed: Parsed, tokens: Tokens, *, own_lines: bool = True) -> Mo
     source = Source(tokens, Locations(parsed.locs, tokens.filename, own_lines), callees)
     attrs = top.attrs if top is not None else {}
     ranks = attrs.get("mhlo.num_replicas", 1)
-    module = Module(_clean(str(attrs.get("sym_name", "")), "module"))
+    module = Module(clean_name(str(attrs.get("sym_name", "")), "module"))
     if isinstance(ranks, int) and ranks > 1:
         module.mesh["replica"] = ranks
-    function = module.add(Function(_clean(str(main.attrs["sym_name"]), "main"), MAIN))
+    function = module.add(Function(clean_name(str(main.attrs["sym_name"]), "main"), MAIN))
     _fill(source, module, function, main, attrs)
     collective = any(OPS[op.name].collective for op in function.block)
     module.level = "sharded" if module.mesh or collective else "logical"
@@ -109,27 +109,12 @@ def _interface(module: Module, function: Function, states: set[str]) -> None:
             module.interface[name] = entry(Role.OUTPUT, name, value.type)
 
 
-def _clean(text: str, default: str) -> str:
-    """``text`` as a name: ``result['a'][0]`` is ``result.a.0``."""
-    name = re.sub(r"[^\w.\-]+", ".", text).strip(".")
-    return default if not name or name.isdigit() else name
-
-
-def _free(name: str, taken: set[str]) -> str:
-    """``name``, with a number where it is taken; taken from now on."""
-    found, number = name, 1
-    while found in taken:
-        found, number = f"{name}.{number}", number + 1
-    taken.add(found)
-    return found
-
-
 def _argument_names(source: Source, args: Sequence[Argument]) -> list[str]:
     taken: set[str] = set()
     names: list[str] = []
     for index, argument in enumerate(args):
         chosen = given_name(argument.name) or source.locations.name(argument.loc)
-        names.append(_free(_clean(chosen, f"arg{index}"), taken))
+        names.append(free_name(clean_name(chosen, f"arg{index}"), taken))
     return names
 
 
@@ -190,6 +175,6 @@ def _output_names(
     out: list[str] = []
     for index in range(len(returned)):
         info = infos[index].get("jax.result_info", "") if index < len(infos) else ""
-        name = _clean(str(info), "result" if len(returned) == 1 else f"result.{index}")
-        out.append(states[index] if index in states else _free(name, taken))
+        name = clean_name(str(info), "result" if len(returned) == 1 else f"result.{index}")
+        out.append(states[index] if index in states else free_name(name, taken))
     return out

@@ -1,0 +1,434 @@
+"""ATen ops that compute element by element."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from graphgen.build import Builder
+from graphgen.ir import DType, Value
+from graphgen.ir.dtype import f32, pred, s32
+from lowering.aten.call import ATEN, Call, Made, aten, computed_in, wide
+
+_UNARY = {
+    "exp": "exponential",
+    "expm1": "exponential_minus_one",
+    "log": "log",
+    "log1p": "log_plus_one",
+    "sqrt": "sqrt",
+    "rsqrt": "rsqrt",
+    "sigmoid": "logistic",
+    "tanh": "tanh",
+    "cos": "cosine",
+    "sin": "sine",
+    "tan": "tan",
+    "erf": "erf",
+}
+_ROUNDING = {"ceil": "ceil", "floor": "floor", "round": "round_nearest_even"}
+_COMPARE = {"eq": "EQ", "ne": "NE", "lt": "LT", "le": "LE", "gt": "GT", "ge": "GE"}
+
+
+def _unary(name: str) -> Callable[[Call], Made]:
+    def rule(c: Call) -> Made:
+        return c.b.unary(name, c.cast(c.value("self"), c.dtype))
+
+    return rule
+
+
+def _rounding(name: str) -> Callable[[Call], Made]:
+    def rule(c: Call) -> Made:
+        x = c.value("self")
+        return c.b.unary(name, x) if x.dtype.is_float else x
+
+    return rule
+
+
+def _comparison(direction: str) -> Callable[[Call], Made]:
+    def rule(c: Call) -> Made:
+        dtype = computed_in(c.promoted("self", "other"), c.operand("self"), c.operand("other"))
+        x, y = c.same(dtype, "self", "other")
+        return c.b.compare(x, y, direction)
+
+    return rule
+
+
+for _name, _op in _UNARY.items():
+    ATEN[f"{_name}.default"] = _unary(_op)
+for _name, _op in _ROUNDING.items():
+    ATEN[f"{_name}.default"] = _rounding(_op)
+for _name, _direction in _COMPARE.items():
+    ATEN[f"{_name}.Tensor"] = ATEN[f"{_name}.Scalar"] = _comparison(_direction)
+
+
+def wide_unary(c: Call, made: Callable[[Value], Value], name: str = "self") -> Value:
+    """A function of one operand, computed in what torch computes in."""
+    x = c.cast(c.value(name), c.dtype)
+    return c.b.convert(made(c.b.convert(x, wide(c.dtype))), c.dtype)
+
+
+@aten("log2.default")
+def _log2(c: Call) -> Made:
+    return wide_unary(c, lambda x: c.b.log(x) * (1 / math.log(2)))
+
+
+@aten("log10.default")
+def _log10(c: Call) -> Made:
+    return wide_unary(c, lambda x: c.b.log(x) * (1 / math.log(10)))
+
+
+@aten("exp2.default")
+def _exp2(c: Call) -> Made:
+    return wide_unary(c, lambda x: c.b.power(2.0, x))
+
+
+@aten("reciprocal.default")
+def _reciprocal(c: Call) -> Made:
+    return wide_unary(c, lambda x: c.b.divide(1.0, x))
+
+
+@aten("sinh.default")
+def _sinh(c: Call) -> Made:
+    # (e^x - e^-x) / 2 with e^x - 1, which is exact where x is small.
+    grown = c.b.exponential_minus_one
+    return wide_unary(c, lambda x: (grown(x) - grown(-x)) * 0.5)
+
+
+@aten("cosh.default")
+def _cosh(c: Call) -> Made:
+    return wide_unary(c, lambda x: (c.b.exponential(x) + c.b.exponential(-x)) * 0.5)
+
+
+@aten("atan.default")
+def _atan(c: Call) -> Made:
+    return wide_unary(c, lambda x: c.b.atan2(x, 1.0))
+
+
+@aten("neg.default")
+def _neg(c: Call) -> Made:
+    return c.b.negate(c.value("self"))
+
+
+@aten("abs.default")
+def _abs(c: Call) -> Made:
+    x = c.value("self")
+    return x if x.dtype is pred or x.dtype.kind.value == "unsigned" else c.b.abs(x)
+
+
+@aten("sign.default", "sgn.default")
+def _sign(c: Call) -> Made:
+    x = c.value("self")
+    if x.dtype is pred:
+        return x
+    if x.dtype.is_float:
+        # torch says 0 of NaN.
+        zero = c.b.full(0.0, x.type)
+        return c.b.select(c.b.compare(x, x, "EQ"), c.b.sign(x), zero)
+    return c.b.minimum(x, 1) if x.dtype.kind.value == "unsigned" else c.b.sign(x)
+
+
+@aten("trunc.default")
+def _trunc(c: Call) -> Made:
+    x = c.value("self")
+    if not x.dtype.is_float:
+        return x
+    return _toward_zero(c.b, x)
+
+
+def _toward_zero(b: Builder, x: Value) -> Value:
+    return b.select(b.compare(x, b.full(0.0, x.type), "LT"), b.ceil(x), b.floor(x))
+
+
+@aten("logical_not.default")
+def _logical_not(c: Call) -> Made:
+    return c.b.not_(c.cast(c.value("self"), pred))
+
+
+@aten("bitwise_not.default")
+def _bitwise_not(c: Call) -> Made:
+    return c.b.not_(c.value("self"))
+
+
+@aten("isnan.default")
+def _isnan(c: Call) -> Made:
+    x = c.value("self")
+    return c.b.compare(x, x, "NE")
+
+
+@aten("isinf.default")
+def _isinf(c: Call) -> Made:
+    x = c.value("self")
+    if not x.dtype.is_float:
+        return c.full(False, pred, x.shape)
+    return c.b.compare(c.b.abs(x), c.b.full(math.inf, x.type), "EQ")
+
+
+@aten("add.Tensor", "add.Scalar", "sub.Tensor", "sub.Scalar")
+def _add(c: Call) -> Made:
+    return _sum(c, "self", "other", minus=c.op.startswith("sub"))
+
+
+@aten("rsub.Tensor", "rsub.Scalar")
+def _rsub(c: Call) -> Made:
+    return _sum(c, "other", "self", minus=True)
+
+
+def _sum(c: Call, first: str, second: str, *, minus: bool) -> Value:
+    """``first + alpha * second``, or the difference."""
+    alpha = c.number("alpha", 1)
+    if c.dtype is pred:
+        return c.b.or_(*c.same(pred, first, second))
+    dtype = computed_in(c.dtype, c.operand(first), c.operand(second), alpha)
+    x, y = c.same(dtype, first, second)
+    if alpha != 1:
+        y = c.b.multiply(y, c.full(alpha, dtype, y.shape))
+    return c.b.convert(c.b.subtract(x, y) if minus else c.b.add(x, y), c.dtype)
+
+
+@aten("mul.Tensor", "mul.Scalar")
+def _mul(c: Call) -> Made:
+    if c.dtype is pred:
+        return c.b.and_(*c.same(pred, "self", "other"))
+    return _arithmetic(c, "multiply")
+
+
+def _arithmetic(c: Call, name: str) -> Value:
+    """An op of two operands in the result's type."""
+    dtype = computed_in(c.dtype, c.operand("self"), c.operand("other"))
+    return c.b.convert(c.b.binary(name, *c.same(dtype, "self", "other")), c.dtype)
+
+
+@aten("div.Tensor", "div.Scalar")
+def _div(c: Call) -> Made:
+    return _arithmetic(c, "divide")
+
+
+@aten("div.Tensor_mode", "div.Scalar_mode")
+def _div_mode(c: Call) -> Made:
+    mode = c.word("rounding_mode")
+    if not mode:
+        return _arithmetic(c, "divide")
+    dtype = computed_in(c.dtype, c.operand("self"), c.operand("other"))
+    x, y = c.same(dtype, "self", "other")
+    if mode == "floor":
+        return c.b.convert(_floored(c.b, x, y), c.dtype)
+    quotient = c.b.divide(x, y)
+    return c.b.convert(_toward_zero(c.b, quotient) if dtype.is_float else quotient, c.dtype)
+
+
+@aten("floor_divide.default")
+def _floor_divide(c: Call) -> Made:
+    return _floored(c.b, *c.same(c.dtype, "self", "other"))
+
+
+def _floored(b: Builder, x: Value, y: Value) -> Value:
+    """The quotient rounded down; of floats as Python computes it, from the exact remainder."""
+    zero = b.full(0, y.type)
+    rest = b.remainder(x, y)
+    differs = b.and_(
+        b.compare(rest, zero, "NE"), b.xor(b.compare(rest, zero, "LT"), b.compare(y, zero, "LT"))
+    )
+    if not x.dtype.is_float:
+        quotient = b.divide(x, y)
+        return b.subtract(quotient, b.convert(differs, x.dtype))
+    quotient = b.divide(b.subtract(x, rest), y)
+    quotient = b.subtract(quotient, b.convert(differs, x.dtype))
+    low = b.floor(quotient)
+    # The quotient is whole but for its own rounding.
+    above = b.compare(b.subtract(quotient, low), b.full(0.5, low.type), "GT")
+    nearest = b.select(above, b.add(low, 1.0), low)
+    return b.select(b.compare(y, zero, "EQ"), b.divide(x, y), nearest)
+
+
+@aten("remainder.Tensor", "remainder.Scalar", "remainder.Scalar_Tensor")
+def _remainder(c: Call) -> Made:
+    """What is left has the sign of the divisor."""
+    dtype = computed_in(c.dtype, c.operand("self"), c.operand("other"))
+    b, (x, y) = c.b, c.same(dtype, "self", "other")
+    zero = b.full(0, y.type)
+    rest = b.remainder(x, y)
+    turns = b.and_(
+        b.compare(rest, zero, "NE"), b.xor(b.compare(rest, zero, "LT"), b.compare(y, zero, "LT"))
+    )
+    return b.convert(b.select(turns, b.add(rest, y), rest), c.dtype)
+
+
+@aten("fmod.Tensor", "fmod.Scalar")
+def _fmod(c: Call) -> Made:
+    return _arithmetic(c, "remainder")
+
+
+@aten("pow.Tensor_Tensor", "pow.Scalar")
+def _pow(c: Call) -> Made:
+    dtype = wide(c.dtype)
+    base, exponent = c.same(dtype, "self", "exponent")
+    return c.b.convert(c.b.power(base, exponent), c.dtype)
+
+
+@aten("pow.Tensor_Scalar")
+def _pow_number(c: Call) -> Made:
+    """Small powers are products, as they are in torch."""
+    x, exponent = c.cast(c.value("self"), c.dtype), c.number("exponent")
+    b = c.b
+    if exponent == 1:
+        return x
+    if exponent == 2:
+        return b.multiply(x, x)
+    if exponent == 3:
+        return b.multiply(b.multiply(x, x), x)
+    if exponent == 0.5:
+        return b.sqrt(x)
+    if exponent == -0.5:
+        return b.rsqrt(x)
+    raised = b.convert(x, wide(c.dtype))
+    return b.convert(b.power(raised, c.full(exponent, raised.dtype, x.shape)), c.dtype)
+
+
+@aten("maximum.default", "minimum.default")
+def _extreme(c: Call) -> Made:
+    name = c.op.removesuffix(".default")
+    if c.dtype is pred:
+        return c.b.binary("or" if name == "maximum" else "and", *c.same(pred, "self", "other"))
+    return c.b.binary(name, *c.same(c.dtype, "self", "other"))
+
+
+@aten("atan2.default")
+def _atan2(c: Call) -> Made:
+    return c.b.atan2(*c.same(c.dtype, "self", "other"))
+
+
+@aten("logical_and.default", "logical_or.default", "logical_xor.default")
+def _logical(c: Call) -> Made:
+    name = c.op.removeprefix("logical_").removesuffix(".default")
+    return c.b.binary(name, *[c.cast(v, pred) for v in _as_they_are(c)])
+
+
+def _as_they_are(c: Call) -> list[Value]:
+    return [c.spread(c.value(name), c.shape) for name in ("self", "other")]
+
+
+def _bits(name: str) -> Callable[[Call], Made]:
+    def rule(c: Call) -> Made:
+        return c.b.binary(name, *c.same(c.dtype, "self", "other"))
+
+    return rule
+
+
+for _name, _op in (("bitwise_and", "and"), ("bitwise_or", "or"), ("bitwise_xor", "xor")):
+    ATEN[f"{_name}.Tensor"] = ATEN[f"{_name}.Scalar"] = _bits(_op)
+ATEN["bitwise_left_shift.Tensor"] = _bits("shift_left")
+ATEN["bitwise_right_shift.Tensor"] = _bits("shift_right_arithmetic")
+ATEN["__lshift__.Scalar"] = _bits("shift_left")
+ATEN["__rshift__.Scalar"] = _bits("shift_right_arithmetic")
+
+
+@aten("where.self", "where.ScalarOther", "where.ScalarSelf", "where.Scalar")
+def _where(c: Call) -> Made:
+    chosen = c.spread(c.cast(c.value("condition"), pred), c.shape)
+    return c.b.select(chosen, *c.same(c.dtype, "self", "other"))
+
+
+@aten("masked_fill.Scalar", "masked_fill.Tensor")
+def _masked_fill(c: Call) -> Made:
+    mask = c.spread(c.value("mask"), c.shape)
+    return c.b.select(mask, *c.same(c.dtype, "value", "self"))
+
+
+@aten("clamp.default", "clamp.Tensor", "clamp_min.default", "clamp_max.default")
+@aten("clamp_min.Tensor", "clamp_max.Tensor", "hardtanh.default")
+def _clamp(c: Call) -> Made:
+    low, high = ("min_val", "max_val") if c.op.startswith("hardtanh") else ("min", "max")
+    (x,) = c.same(c.dtype, "self")
+    if c.given.get(low) is not None:
+        x = c.b.maximum(x, *c.same(c.dtype, low))
+    if c.given.get(high) is not None:
+        x = c.b.minimum(x, *c.same(c.dtype, high))
+    return x
+
+
+@aten("addcmul.default", "addcdiv.default")
+def _addcmul(c: Call) -> Made:
+    """``self + value * tensor1 * tensor2``, or the quotient."""
+    dtype = wide(c.dtype)
+    start, x, y = c.same(dtype, "self", "tensor1", "tensor2")
+    combined = c.b.multiply(x, y) if c.op.startswith("addcmul") else c.b.divide(x, y)
+    scaled = c.b.multiply(combined, c.full(c.number("value", 1), dtype, c.shape))
+    return c.b.convert(c.b.add(start, scaled), c.dtype)
+
+
+@aten("relu.default")
+def _relu(c: Call) -> Made:
+    return c.b.maximum(c.value("self"), 0)
+
+
+@aten("leaky_relu.default")
+def _leaky_relu(c: Call) -> Made:
+    slope = float(c.number("negative_slope", 0.01))
+
+    def leaky(x: Value) -> Value:
+        return c.b.select(c.b.compare(x, c.b.full(0.0, x.type), "GT"), x, x * slope)
+
+    return wide_unary(c, leaky)
+
+
+@aten("elu.default")
+def _elu(c: Call) -> Made:
+    alpha, scale = float(c.number("alpha", 1)), float(c.number("scale", 1))
+    inner = float(c.number("input_scale", 1))
+
+    def elu(x: Value) -> Value:
+        low = c.b.exponential_minus_one(x * inner) * (alpha * scale)
+        return c.b.select(c.b.compare(x, c.b.full(0.0, x.type), "GT"), x * scale, low)
+
+    return wide_unary(c, elu)
+
+
+@aten("softplus.default")
+def _softplus(c: Call) -> Made:
+    beta, threshold = float(c.number("beta", 1)), float(c.number("threshold", 20))
+
+    def softplus(x: Value) -> Value:
+        scaled = x * beta
+        soft = c.b.log_plus_one(c.b.exponential(scaled)) * (1 / beta)
+        return c.b.select(c.b.compare(scaled, c.b.full(threshold, x.type), "GT"), x, soft)
+
+    return wide_unary(c, softplus)
+
+
+@aten("hardsigmoid.default")
+def _hardsigmoid(c: Call) -> Made:
+    return wide_unary(c, lambda x: _hard(c.b, x))
+
+
+@aten("hardswish.default")
+def _hardswish(c: Call) -> Made:
+    return wide_unary(c, lambda x: x * _hard(c.b, x))
+
+
+def _hard(b: Builder, x: Value) -> Value:
+    return b.minimum(b.maximum(x + 3.0, 0.0), 6.0) * (1 / 6)
+
+
+@aten("silu.default")
+def _silu(c: Call) -> Made:
+    x = c.value("self")
+    return c.b.silu(x) if _composite(x.dtype) else x * c.b.logistic(x)
+
+
+@aten("gelu.default")
+def _gelu(c: Call) -> Made:
+    x, kind = c.value("self"), c.word("approximate", "none")
+    if _composite(x.dtype):
+        return c.b.gelu(x, kind)
+    if kind == "none":
+        return x * ((c.b.erf(x * math.sqrt(0.5)) + 1.0) * 0.5)
+    return x * c.b.logistic((x + x * x * x * 0.044715) * math.sqrt(8 / math.pi))
+
+
+def _composite(dtype: DType) -> bool:
+    """Whether a composite, which computes in f32, is as exact as torch."""
+    return dtype.is_float and dtype.bits <= f32.bits
+
+
+def ordinal(c: Call, value: Value) -> Value:
+    """Booleans as numbers, which have a maximum; others as they are."""
+    return c.b.convert(value, s32) if value.dtype is pred else value

@@ -1,0 +1,55 @@
+"""Which ATen ops are known, and refusing a program that has others: all of them at once."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from graphgen.errors import GraphgenError
+from graphgen.ir import Loc
+from lowering.aten import elementwise, indexing, nn, products, reductions, shape
+from lowering.aten.call import ATEN, Rule
+
+# Each enters its rules when it is imported; in the order of the table in the documentation.
+FAMILIES = {
+    "element by element": elementwise,
+    "shape": shape,
+    "places": indexing,
+    "reductions": reductions,
+    "products": products,
+    "networks": nn,
+}
+
+
+def rule_of(op: str) -> Rule:
+    """The rule of an op that :func:`check_known` has let pass."""
+    return ATEN[op]
+
+
+def is_known(op: object) -> bool:
+    """Whether an op of torch's (``aten.add.Tensor``) has a rule."""
+    return str(op).removeprefix("aten.") in ATEN
+
+
+def family_of(op: str) -> str:
+    """Which of :data:`FAMILIES` an op is of."""
+    module = ATEN[op].__module__
+    return next(name for name, found in FAMILIES.items() if found.__name__ == module)
+
+
+def check_known(called: Sequence[tuple[str, Loc]], where: str) -> None:
+    """Refuse a program with ops that have no rule (GG0103), naming each, how often and where."""
+    counts = Counter(op for op, _ in called if op not in ATEN)
+    if not counts:
+        return
+    first = dict(reversed(called))
+    lines = [f"{op}: {count} times, first at {first[op]!r}" for op, count in counts.items()]
+    names = ", ".join(counts)
+    raise GraphgenError(
+        "GG0103",
+        f"no rule for {len(counts)} of its ops: {names}",
+        where=where,
+        note="\n".join(lines),
+        help="those that are known are in the guide on importing; run_decompositions() makes "
+        "simpler ones of some others",
+    )

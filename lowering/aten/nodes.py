@@ -1,0 +1,117 @@
+"""Nodes of an exported graph: which op they call, with which arguments, and what torch infers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol, cast
+
+from graphgen.errors import GraphgenError
+from graphgen.ir import TensorType, Value, tensor
+from lowering.aten.call import Argument
+from lowering.aten.dtypes import dtype_of
+from lowering.aten.sizes import dim_of
+
+if TYPE_CHECKING:
+    from torch.fx import Node
+
+# They check what was true when the program was exported, and compute nothing.
+_CHECKS = (
+    "_assert_tensor_metadata.default",
+    "_assert_scalar.default",
+    "_assert_async.msg",
+    "_assert_async.default",
+    "sym_constrain_range.default",
+    "sym_constrain_range_for_size.default",
+)
+
+
+class _Parameter(Protocol):
+    """An argument of an op's schema."""
+
+    name: str
+    default_value: object
+
+
+class _Schema(Protocol):
+    arguments: Sequence[_Parameter]
+
+
+class _FakeTensor(Protocol):
+    """What torch knows of a result without its elements."""
+
+    shape: Sequence[object]
+    dtype: object
+
+
+def is_op(node: Node) -> bool:
+    """Whether a node computes tensors: sizes are read off their types, checks are left out."""
+    if node.op != "call_function" or is_item(node) or op_name(node) in _CHECKS:
+        return False
+    made: object = node.meta.get("val")
+    return made is None or isinstance(made, tuple | list) or _is_tensor(made)
+
+
+def is_item(node: Node) -> bool:
+    """Whether a node picks one of several results."""
+    return node.op == "call_function" and getattr(node.target, "__name__", "") == "getitem"
+
+
+def op_name(node: Node) -> str:
+    """``add.Tensor``; an op of another library than ATen with that in front."""
+    return str(node.target).removeprefix("aten.")
+
+
+def types_of(node: Node) -> tuple[TensorType, ...]:
+    """The types of a node's results."""
+    made: object = node.meta.get("val")
+    items = cast("Sequence[object]", made) if isinstance(made, tuple | list) else [made]
+    return tuple(type_of(item) for item in items if _is_tensor(item))
+
+
+def type_of(fake: object) -> TensorType:
+    """The type of what torch knows of a tensor."""
+    known = cast("_FakeTensor", fake)
+    return tensor(dtype_of(known.dtype), [dim_of(size) for size in known.shape])
+
+
+def _is_tensor(item: object) -> bool:
+    return hasattr(item, "shape") and hasattr(item, "dtype")
+
+
+def arguments_of(node: Node, values: Callable[[Node], Value]) -> Mapping[str, Argument]:
+    """A call's arguments by the names of the op's schema, with its defaults."""
+    schema = cast("_Schema", getattr(node.target, "_schema"))  # noqa: B009
+    given: dict[str, Argument] = {}
+    for index, parameter in enumerate(schema.arguments):
+        if index < len(node.args):
+            item: object = node.args[index]
+        else:
+            item = node.kwargs.get(parameter.name, parameter.default_value)
+        given[parameter.name] = _argument(item, values)
+    return given
+
+
+def _argument(item: object, values: Callable[[Node], Value]) -> Argument:
+    if item is None or isinstance(item, bool | int | float | str):
+        return item
+    if isinstance(item, tuple | list):
+        return [_argument(part, values) for part in cast("Sequence[object]", item)]
+    if hasattr(item, "meta"):
+        node = cast("Node", item)
+        made: object = node.meta.get("val")
+        return values(node) if _is_tensor(made) else _size(made)
+    kind = type(item).__name__
+    if kind == "dtype":
+        return dtype_of(item)
+    if kind in ("device", "layout", "memory_format"):
+        # Where and in what order elements lie is not the graph's business.
+        return None
+    return _size(item)
+
+
+def _size(made: object) -> Argument:
+    if isinstance(made, bool | int | float):
+        return made
+    if type(made).__name__ == "SymInt":
+        return dim_of(made)
+    raise GraphgenError("GG0104", f"an argument that is a {type(made).__name__} has no like here")
