@@ -26,6 +26,7 @@ from passes.legalize.order_interface import OrderInterface
 from passes.legalize.pad_cache_slots import PadCacheSlots
 from passes.outline.outline_layers import OutlineLayers
 from passes.sharding.annotate import Shard
+from passes.sharding.merge_collectives import MergeCollectives
 from passes.sharding.pad_to_mesh import PadToMesh
 from passes.sharding.partition import Partition
 from passes.specialize.specialize import Specialize
@@ -140,6 +141,7 @@ def default(
         passes += [LayOutHeads(tp=tp, strategy=heads), shard, PadToMesh(), Partition()]
         if heads == GATHERED:
             passes.append(GatherHeads())
+        passes.append(MergeCollectives())
     passes.append(CacheAsBits() if target == "cpu" else PadCacheSlots())
     return [
         *passes,

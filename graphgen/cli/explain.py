@@ -71,7 +71,8 @@ def explain(
 def _text(found: Explanation, most: int) -> str:
     lines = [f"{found.pass_name}: {len(found.applications)} rewrites here"]
     for item in found.applications[:most]:
-        lines.append(f"  #{item.number} {item.rule}: {item.root}")
+        gain = f": {item.gain}" if item.gain else ""
+        lines.append(f"  #{item.number} {item.rule}: {item.root}{gain}")
         lines.append(f"      --> @{item.function} {item.loc!r}, by the rule at {item.source}")
     if len(found.applications) > most:
         lines.append(f"  ... and {len(found.applications) - most} more (--most)")
@@ -101,6 +102,7 @@ def _json(found: Explanation) -> Json:
                 "op": item.root,
                 "where": repr(item.loc),
                 "rule_at": item.source,
+                "gain": item.gain,
             }
             for item in found.applications
         ],

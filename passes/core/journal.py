@@ -55,6 +55,7 @@ class Application:
         before: the root, and the ops whose results were replaced.
         after: the ops made.
         source: the rule's place in its pass, or the line of the pass that did it: file:line.
+        gain: what is better for it, in words; empty where the pass does not say.
     """
 
     number: int
@@ -68,9 +69,11 @@ class Application:
     before: tuple[Seen, ...] = ()
     after: tuple[Seen, ...] = ()
     source: str = ""
+    gain: str = ""
 
     def __str__(self) -> str:
-        return f"{self.pass_name} #{self.number}: {self.rule} at {self.root} ({self.loc!r})"
+        gain = f": {self.gain}" if self.gain else ""
+        return f"{self.pass_name} #{self.number}: {self.rule} at {self.root} ({self.loc!r}){gain}"
 
 
 @dataclass(frozen=True, slots=True)

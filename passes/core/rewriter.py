@@ -73,6 +73,7 @@ class Rewriter:
         relation: Relation = EQUAL,
         created: Sequence[Op] = (),
         related: _Pairs = (),
+        gain: str = "",
     ) -> None:
         """Let every reader of ``op``'s results read ``values`` instead, and erase ``op``.
 
@@ -84,6 +85,7 @@ class Rewriter:
             relation: of each value to the result it replaces.
             created: ops made for it.
             related: other values before, values after, and how they relate.
+            gain: what is better for it, in words.
 
         Raises:
             GraphgenError: GG0304 when a value has another type than the result it replaces.
@@ -97,7 +99,7 @@ class Rewriter:
                 )
         if self.journal is not None:
             pairs = tuple((old, new, relation) for old, new in zip(op.results, values, strict=True))
-            self._record(function, op, rule, tuple(created), pairs + related)
+            self._record(function, op, rule, tuple(created), pairs + related, gain)
         for old, new in zip(op.results, values, strict=True):
             new.sharding = new.sharding or old.sharding
             function.replace_uses(old, new)
@@ -192,7 +194,9 @@ class Rewriter:
                 found = Made(found)
             if self.journal is not None:
                 self._source = _source_of(rule)
-            self.replace(function, op, found.values, rule.name, created=made, related=found.related)
+            self.replace(
+                function, op, found.values, rule.name, EQUAL, made, found.related, found.gain
+            )
             return [*made, *readers]
         return []
 
@@ -203,6 +207,7 @@ class Rewriter:
         rule: str,
         created: tuple[Op, ...],
         replaced: _Pairs,
+        gain: str = "",
     ) -> None:
         assert self.journal is not None
         source, self._source = self._source or _caller(), ""
@@ -234,6 +239,7 @@ class Rewriter:
             earlier,
             seen(created),
             source,
+            gain,
         )
         self.journal.applications.append(entry)
 

@@ -41,10 +41,12 @@ class Made:
     Attributes:
         values: they replace the results.
         related: other values before, values after, and how they relate; for the journal.
+        gain: what is better for it, in words; for the journal.
     """
 
     values: Sequence[Value]
     related: tuple[tuple[Value, Value, Relation], ...] = ()
+    gain: str = ""
 
 
 # Gets the root op and a builder that inserts before it; gives the values that replace the results.

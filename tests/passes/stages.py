@@ -66,3 +66,15 @@ def untidy(module: Module) -> None:
             turned = b.transpose(b.transpose(first, back), back)
             op.set_operands((turned, *others))
             b.unary("negate", turned)
+
+
+def scattered(module: Module) -> None:
+    """Take every sum for all ranks in two steps: in parts, which are gathered."""
+    for function in module.programs():
+        for op in [op for op in function.block if op.name == "all_reduce"]:
+            b = Builder(function, before=op, loc=op.loc)
+            groups = op.attrs.groups("replica_groups")
+            dim = next(d for d, n in enumerate(op.result.type.dims) if n % len(groups[0]) == 0)
+            part = b.reduce_scatter(op.operands[0], groups, dim, op.attrs.text("kind"))
+            function.replace_uses(op.result, b.all_gather(part, groups, dim))
+            function.block.erase(op)

@@ -1,0 +1,119 @@
+"""Several small collectives of the same ranks as one, over all that they send side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from graphgen.build import Builder
+from graphgen.ir import Op, Value
+from passes.core import Rewriter
+from passes.sharding.merge_rules import Program
+from passes.sharding.traffic import groups_of, size_of
+
+# What has to be the same for collectives to be done as one.
+_Key = tuple[object, ...]
+
+
+def join_collectives(program: Program, rewriter: Rewriter, small: int) -> None:
+    """Join sums for all ranks, and what is gathered, where they are ready before one is read.
+
+    Args:
+        program: changed in place.
+        rewriter: of the pass.
+        small: most bytes that are handed out at once; what a link sends in the time that one step
+            of a collective takes.
+    """
+    for group in list(_groups(program, small)):
+        if rewriter.exhausted:
+            return
+        if len(group) > 1:
+            _join(program, rewriter, group)
+
+
+def _groups(program: Program, small: int) -> Iterator[list[Op]]:
+    """Collectives that can be one: alike, and none of them read before the last stands."""
+    growing: dict[_Key, list[Op]] = {}
+    live = _live(program)
+    for op in program.function.block:
+        if op not in live:
+            continue
+        read = {value.op for value in op.operands}
+        for key in [key for key, group in growing.items() if not read.isdisjoint(group)]:
+            yield growing.pop(key)
+        key = _key(op)
+        if key is None or (size := size_of(op.result.type)) > small:
+            continue
+        group = growing.setdefault(key, [])
+        if sum([size_of(each.result.type) for each in group]) + size > small:
+            yield group
+            group = growing[key] = []
+        group.append(op)
+    yield from growing.values()
+
+
+def _key(op: Op) -> _Key | None:
+    """What collectives have in common that can be one; ``None`` for an op that cannot."""
+    if op.name not in ("all_reduce", "all_gather") or not op.result.type.static:
+        return None
+    kind = op.attrs.text("kind") if op.name == "all_reduce" else ""
+    return op.name, kind, groups_of(op), op.result.dtype
+
+
+def _live(program: Program) -> set[Op]:
+    """Ops whose results are read or returned, by others that are."""
+    live: set[Op] = set()
+    for op in reversed(program.function.block):
+        for value in op.results:
+            if program.function.returns(value) or not live.isdisjoint(value.users):
+                live.add(op)
+    return live
+
+
+def _join(program: Program, rewriter: Rewriter, group: Sequence[Op]) -> None:
+    """One collective in place of a group, where its last stands."""
+    function, last = program.function, group[-1]
+    b = rewriter.before(function, last)
+    made = b.made = list[Op]()
+    with b:
+        values = (_sums if last.name == "all_reduce" else _gathered)(b, group)
+    gain = program.merged(b, values, *group).gain
+    with rewriter.joined():
+        for op, value in zip(group[:-1], values, strict=False):
+            rewriter.replace(function, op, [value], "join-collectives")
+    rewriter.replace(function, last, values[-1:], "join-collectives", created=made, gain=gain)
+
+
+def _sums(b: Builder, group: Sequence[Op]) -> list[Value]:
+    """Side by side, flat; then cut apart."""
+    flat = [b.reshape(op.operands[0], (op.result.type.size,)) for op in group]
+    joined = b.emit("all_reduce", (b.concatenate(flat, 0),), dict(group[0].attrs)).result
+    return [
+        b.reshape(part, op.result.shape)
+        for op, part in zip(group, _apart(b, joined, 0, flat), strict=True)
+    ]
+
+
+def _gathered(b: Builder, group: Sequence[Op]) -> list[Value]:
+    """A row of each rank, side by side; then each value's parts along its own dimension."""
+    flat = [b.reshape(op.operands[0], (1, op.operands[0].type.size)) for op in group]
+    attrs = {**group[0].attrs, "dimension": 0}
+    joined = b.emit("all_gather", (b.concatenate(flat, 1),), attrs).result
+    made: list[Value] = []
+    for op, part in zip(group, _apart(b, joined, 1, flat), strict=True):
+        dim, shape = op.attrs.integer("dimension"), op.operands[0].shape
+        stacked = b.reshape(part, (joined.shape[0], *shape))
+        # The ranks go before the dimension along which they are joined.
+        order = [*range(1, dim + 1), 0, *range(dim + 1, len(shape) + 1)]
+        made.append(b.reshape(b.transpose(stacked, order), op.result.shape))
+    return made
+
+
+def _apart(b: Builder, joined: Value, dim: int, parts: Sequence[Value]) -> list[Value]:
+    start = 0
+    made: list[Value] = []
+    for part in parts:
+        size = part.shape[dim]
+        assert isinstance(size, int)
+        made.append(b.slice_dim(joined, dim, start, start + size))
+        start += size
+    return made

@@ -1,0 +1,217 @@
+"""Rules that need fewer collectives: sums of sums, parts of what was joined, steps that undo.
+
+A collective is replaced only where nobody else reads it, so that it is really gone: what a program
+sends never becomes more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from graphgen.build import Builder
+from graphgen.ir import Function, Op, Value
+from passes.core import No, Rule, no, rule
+from passes.core.rule import Made
+from passes.sharding.mesh import Groups
+from passes.sharding.rank_numbers import RankNumbers
+from passes.sharding.traffic import alone, groups_of, sent
+
+GROUPED = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
+SUMS = ("all_reduce", "reduce_scatter")
+# What an op of two such results does to what was combined, by the op.
+_SAME_KIND = {"add": "add", "subtract": "add", "maximum": "maximum", "minimum": "minimum"}
+
+
+@dataclass(slots=True)
+class Program:
+    """What the rules know of a program.
+
+    Attributes:
+        function: the program.
+        ranks: how many run it.
+        numbers: what follows from the rank.
+    """
+
+    function: Function
+    ranks: int
+    numbers: RankNumbers = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.numbers = RankNumbers(self.function, self.ranks)
+
+    def only(self, value: Value, reader: Op) -> bool:
+        """Whether nobody but ``reader`` reads a value."""
+        return list(value.users) == [reader] and not self.function.returns(value)
+
+    def merged(self, b: Builder, values: Sequence[Value], *gone: Op) -> Made:
+        """What a rule made instead of collectives that are gone with it; it never sends more."""
+        before = sum(map(sent, dict.fromkeys(gone)))
+        after = sum(map(sent, b.made or ()))
+        assert after <= before, f"{after} bytes would be sent instead of {before}"
+        saved = (before - after) // self.ranks
+        fewer = len(set(gone)) - sum([sent(op) > 0 for op in b.made or ()])
+        times = f", {fewer} collective{'s' * (fewer > 1)} less" if fewer else ""
+        return Made(values, gain=f"{saved} bytes less a rank{times}")
+
+
+def merge_rules(program: Program) -> tuple[Rule, ...]:
+    """The rules for one program."""
+    return (
+        _nothing_to_exchange(program),
+        _sum_of_sums(program),
+        _slice_of_gather(program),
+        _slice_of_sum(program),
+        _gather_of_scatter(program),
+        _permute_of_permute(program),
+        _exchange_and_back(program),
+    )
+
+
+def _nothing_to_exchange(program: Program) -> Rule:
+    @rule(*GROUPED, "collective_permute")
+    def nothing_to_exchange(op: Op, b: Builder) -> Made | No:
+        """A collective in groups of one rank, or that sends every rank its own, does nothing."""
+        groups = groups_of(op)
+        if op.name == "collective_permute":
+            same = tuple((rank, rank) for rank in range(program.ranks))
+            if tuple(sorted(groups)) != same:
+                return no("a rank gets something else than its own", op.operands[0])
+        elif not alone(groups):
+            return no("ranks talk to each other", op.operands[0])
+        return program.merged(b, op.operands, op)
+
+    return nothing_to_exchange
+
+
+def _sum_of_sums(program: Program) -> Rule:
+    @rule(*_SAME_KIND)
+    def sum_of_sums(op: Op, b: Builder) -> Made | No:
+        """``sum(a) + sum(b)`` over the same ranks is ``sum(a + b)``, likewise the largest."""
+        left, right = [value.op for value in op.operands]
+        if left is None or right is None or left.name not in SUMS:
+            return no("the operands are not combined over ranks", op.operands[0])
+        if right.name != left.name or right.attrs != left.attrs:
+            return no("the operands are not combined alike", op.operands[1])
+        if left.attrs.text("kind") != _SAME_KIND[op.name]:
+            return no(f"{left.attrs.text('kind')} over ranks does not go with {op.name}")
+        for value in op.operands:
+            if not program.only(value, op):
+                return no("others read it, so it is needed by itself", value)
+        parts = (left.operands[0], right.operands[0])
+        made = b.emit(op.name, parts, dict(op.attrs)).result
+        found = b.emit(left.name, (made,), dict(left.attrs)).result
+        return program.merged(b, [found], left, right)
+
+    return sum_of_sums
+
+
+def _slice_of_gather(program: Program) -> Rule:
+    @rule("dynamic_slice")
+    def slice_of_gather(op: Op, b: Builder) -> Made | No:
+        """A rank's own part of what was gathered is what it had."""
+        gather = op.operands[0].producer("all_gather")
+        if gather is None:
+            return no("the operand is not gathered", op.operands[0])
+        dim = gather.attrs.integer("dimension")
+        why = program.numbers.why_not_own(op, groups_of(gather), dim)
+        if why:
+            return no(why, op.operands[0])
+        gone = [gather] if program.only(gather.result, op) else []
+        return program.merged(b, gather.operands, *gone)
+
+    return slice_of_gather
+
+
+def _slice_of_sum(program: Program) -> Rule:
+    @rule("dynamic_slice")
+    def slice_of_sum(op: Op, b: Builder) -> Made | No:
+        """A rank's own part of a sum over ranks is scattered to it: half as much is sent."""
+        total = op.operands[0].producer("all_reduce")
+        if total is None:
+            return no("the operand is not a sum over ranks", op.operands[0])
+        groups = groups_of(total)
+        if len({len(group) for group in groups}) > 1:
+            return no("groups differ in size", total.result)
+        if not program.only(total.result, op):
+            return no("others read the whole sum", total.result)
+        dim = _cut_dimension(op)
+        if dim is None:
+            return no("not one dimension is cut", op.operands[0])
+        why = program.numbers.why_not_own(op, groups, dim)
+        if why:
+            return no(why, op.operands[0])
+        attrs = {**total.attrs, "dimension": dim}
+        return program.merged(b, [b.emit("reduce_scatter", total.operands, attrs).result], total)
+
+    return slice_of_sum
+
+
+def _cut_dimension(cut: Op) -> int | None:
+    """The one dimension that a dynamic slice makes smaller."""
+    pairs = zip(cut.operands[0].shape, cut.attrs.dims("slice_sizes"), strict=True)
+    cuts = [dim for dim, (whole, size) in enumerate(pairs) if whole != size]
+    return cuts[0] if len(cuts) == 1 else None
+
+
+def _gather_of_scatter(program: Program) -> Rule:
+    @rule("all_gather")
+    def gather_of_scatter(op: Op, b: Builder) -> Made | No:
+        """Parts of a sum, joined again, are the sum for all ranks."""
+        parts = op.operands[0].producer("reduce_scatter")
+        if parts is None:
+            return no("the operand is not a part of a sum", op.operands[0])
+        if any(parts.attrs[key] != op.attrs[key] for key in op.attrs):
+            return no("parts are joined otherwise than they were cut", op.operands[0])
+        if not program.only(parts.result, op):
+            return no("others read the part", parts.result)
+        attrs = {key: parts.attrs[key] for key in ("kind", "replica_groups")}
+        made = b.emit("all_reduce", parts.operands, attrs).result
+        return program.merged(b, [made], parts, op)
+
+    return gather_of_scatter
+
+
+def _permute_of_permute(program: Program) -> Rule:
+    @rule("collective_permute")
+    def permute_of_permute(op: Op, b: Builder) -> Made | No:
+        """What is handed on twice goes where it ends at once."""
+        first = op.operands[0].producer("collective_permute")
+        if first is None:
+            return no("the operand was not handed on", op.operands[0])
+        if not program.only(first.result, op):
+            return no("others read it on its way", first.result)
+        pairs = _composed(groups_of(first), groups_of(op))
+        if len([1 for a, b in pairs if a != b]) > sum(
+            [a != b for p in (first, op) for a, b in groups_of(p)]
+        ):
+            return no("more ranks would send than do now", first.result)
+        made = b.emit("collective_permute", first.operands, {"source_target_pairs": pairs}).result
+        return program.merged(b, [made], first, op)
+
+    return permute_of_permute
+
+
+def _composed(first: Groups, second: Groups) -> Groups:
+    """Pairs that do both; a rank that got nothing has nothing to hand on."""
+    came = {target: source for source, target in first}
+    return tuple(sorted((came[via], target) for via, target in second if via in came))
+
+
+def _exchange_and_back(program: Program) -> Rule:
+    @rule("all_to_all")
+    def exchange_and_back(op: Op, b: Builder) -> Made | No:
+        """An exchange that undoes the one before leaves what was there."""
+        first = op.operands[0].producer("all_to_all")
+        if first is None:
+            return no("the operand was not exchanged", op.operands[0])
+        there, back = first.attrs, op.attrs
+        dims = ("split_dimension", "concat_dimension")
+        if groups_of(first) != groups_of(op) or [there[key] for key in dims] != [
+            back[key] for key in reversed(dims)
+        ]:
+            return no("the second exchange is not the first one back", op.operands[0])
+        gone = [first, op] if program.only(first.result, op) else [op]
+        return program.merged(b, first.operands, *gone)
+
+    return exchange_and_back

@@ -1,0 +1,224 @@
+"""Rules that move a collective to where it sends less: behind what widens, before what narrows.
+
+What only hands elements on (gathering, exchanging) goes past anything that looks at one element at
+a time; what combines elements over ranks goes past what leaves elements out or combines alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from graphgen.build import Builder
+from graphgen.ir import AttrValue, Op, Value
+from passes.core import No, Rule, no, rule
+from passes.core.rule import Made
+from passes.sharding.factor_rules import ELEMENTWISE
+from passes.sharding.merge_rules import GROUPED, Program
+from passes.sharding.traffic import groups_of, size_of
+
+# Collectives whose results are elements of their operands, unchanged.
+HANDING_ON = ("all_gather", "all_to_all", "collective_permute")
+_KEEPING_SHAPE = (*ELEMENTWISE, "convert", "gelu", "negate", "select", "silu")
+
+
+def move_rules(program: Program) -> tuple[Rule, ...]:
+    """The rules for one program."""
+    return (
+        _elementwise_before(program),
+        _widening_behind(program),
+        _broadcast_behind(program),
+        _slice_before(program),
+        _reduce_before(program),
+    )
+
+
+def _reaches_all(op: Op, ranks: int) -> bool:
+    """Whether every rank gets something, so that none is given zeros."""
+    return op.name != "collective_permute" or len(groups_of(op)) == ranks
+
+
+def _elementwise_before(program: Program) -> Rule:
+    @rule(*_KEEPING_SHAPE)
+    def elementwise_before(op: Op, b: Builder) -> Made | No:
+        """``f(gather(x), gather(y))`` is ``gather(f(x, y))``, where that is less to send.
+
+        Between the two may be transposes and reshapes; other operands of ``f`` are one number
+        everywhere.
+        """
+        found = _moved_operands(program, op)
+        if isinstance(found, No):
+            return found
+        chains, first = found
+        if len(chains) > 1 and any(len(chain) > 1 for chain in chains.values()):
+            return no("of several operands some are turned around", op.operands[0])
+        gone = [chain[-1] for chain in chains.values()]
+        if op.result.dtype.bits >= sum([each.result.dtype.bits for each in gone]):
+            return no("no less would be sent", first.result)
+        local = first.operands[0]
+        parts = [
+            chains[value][-1].operands[0] if value in chains else _one_number(b, value, local)
+            for value in op.operands
+        ]
+        made = b.emit(op.name, parts, dict(op.attrs)).result
+        made = b.emit(first.name, (made,), dict(first.attrs)).result
+        for step in reversed(next(iter(chains.values()))[:-1]):
+            made = b.emit(step.name, (made,), dict(step.attrs)).result
+        return program.merged(b, [made], *gone)
+
+    return elementwise_before
+
+
+def _moved_operands(program: Program, op: Op) -> tuple[dict[Value, list[Op]], Op] | No:
+    """What is handed on, with the ops from there to ``op``, and the first of the collectives."""
+    chains: dict[Value, list[Op]] = {}
+    for value in dict.fromkeys(op.operands):
+        if value.type.shape != op.result.shape:
+            return no("an operand has another shape", value)
+        chain = _chain(program, value, op)
+        if chain is not None:
+            chains[value] = chain
+        elif not _is_one_number(value):
+            return no("it is neither handed on nor one number everywhere", value)
+    if not op.result.dtype.is_number:
+        return no(f"{op.result.dtype} is no number to send", op.result)
+    if not chains:
+        return no("no operand is handed on by a collective")
+    first, *others = [chain[-1] for chain in chains.values()]
+    if any(each.name != first.name or each.attrs != first.attrs for each in others):
+        return no("the operands are not handed on alike", others[0].result)
+    if not _reaches_all(first, program.ranks):
+        return no("some ranks are given zeros", first.result)
+    return chains, first
+
+
+def _chain(program: Program, value: Value, reader: Op) -> list[Op] | None:
+    """From a value back to a collective that hands it on, through ops that only turn it around."""
+    ops: list[Op] = []
+    while value.op is not None and program.only(value, reader):
+        reader = value.op
+        ops.append(reader)
+        if reader.name in HANDING_ON:
+            return ops
+        if reader.name not in ("transpose", "reshape"):
+            return None
+        value = reader.operands[0]
+    return None
+
+
+def _is_one_number(value: Value) -> bool:
+    spread = value.producer("broadcast_in_dim")
+    return spread is not None and not spread.operands[0].shape
+
+
+def _one_number(b: Builder, value: Value, like: Value) -> Value:
+    spread = value.producer("broadcast_in_dim")
+    assert spread is not None
+    return b.broadcast_in_dim(spread.operands[0], like.shape, ())
+
+
+def _widening_behind(program: Program) -> Rule:
+    @rule(*HANDING_ON)
+    def widening_behind(op: Op, b: Builder) -> Made | No:
+        """What is converted to a wider type is handed on before."""
+        convert = op.operands[0].producer("convert")
+        if convert is None:
+            return no("the operand is not converted", op.operands[0])
+        (source,) = convert.operands
+        if source.dtype.bits >= op.result.dtype.bits or not source.dtype.is_number:
+            return no(f"{source.dtype} is not a narrower number", source)
+        made = b.emit(op.name, (source,), dict(op.attrs)).result
+        return program.merged(b, [b.convert(made, op.result.dtype)], op)
+
+    return widening_behind
+
+
+def _broadcast_behind(program: Program) -> Rule:
+    @rule("all_reduce", "all_gather", "collective_permute")
+    def broadcast_behind(op: Op, b: Builder) -> Made | No:
+        """What repeats elements of a smaller value is repeated behind the collective."""
+        spread = op.operands[0].producer("broadcast_in_dim")
+        if spread is None:
+            return no("the operand repeats nothing", op.operands[0])
+        (source,) = spread.operands
+        if size_of(source.type) >= size_of(op.operands[0].type):
+            return no("the operand is not larger than what it repeats", source)
+        attrs, dimensions = dict(op.attrs), spread.attrs.integers("dimensions")
+        if op.name == "all_gather":
+            dim = op.attrs.integer("dimension")
+            at = dimensions.index(dim) if dim in dimensions else -1
+            if at < 0 or source.shape[at] != op.operands[0].shape[dim]:
+                return no("what is gathered are repetitions", source)
+            attrs["dimension"] = at
+        made = b.emit(op.name, (source,), attrs).result
+        return program.merged(b, [b.broadcast_in_dim(made, op.result.shape, dimensions)], op)
+
+    return broadcast_behind
+
+
+def _slice_before(program: Program) -> Rule:
+    @rule("slice")
+    def slice_before(op: Op, b: Builder) -> Made | No:
+        """Only what will be left over is sent."""
+        source = op.operands[0].op
+        if source is None or source.name not in (*GROUPED, "collective_permute"):
+            return no("the operand is no result of a collective", op.operands[0])
+        if not program.only(source.result, op):
+            return no("others read all of it", source.result)
+        if size_of(op.result.type) >= size_of(source.result.type):
+            return no("nothing is left out", source.result)
+        whole, given = source.result.shape, source.operands[0].shape
+        touched = _touched(source)
+        starts, limits = op.attrs.dims("start_indices"), list(op.attrs.dims("limit_indices"))
+        strides = op.attrs.integers("strides") or (1,) * len(limits)
+        for dim in touched:
+            if (starts[dim], limits[dim], strides[dim]) != (0, whole[dim], 1):
+                return no("parts of ranks are left out", source.result)
+            limits[dim] = given[dim]
+        attrs = {**op.attrs, "limit_indices": tuple(limits)}
+        made = b.emit("slice", source.operands, attrs).result
+        made = b.emit(source.name, (made,), dict(source.attrs)).result
+        return program.merged(b, [made], source)
+
+    return slice_before
+
+
+def _touched(op: Op) -> Sequence[int]:
+    """The dimensions along which a collective cuts or joins."""
+    keys = ("dimension", "split_dimension", "concat_dimension")
+    return [op.attrs.integer(key) for key in keys if key in op.attrs]
+
+
+def _reduce_before(program: Program) -> Rule:
+    @rule("reduce")
+    def reduce_before(op: Op, b: Builder) -> Made | No:
+        """Each rank reduces what it has, and what is left is gathered or combined."""
+        source = op.operands[0].op
+        if source is None or source.name not in ("all_gather", "all_reduce"):
+            return no("the operand is no result of a collective", op.operands[0])
+        if not program.only(source.result, op):
+            return no("others read all of it", source.result)
+        collective = _behind_reduction(op, source)
+        if isinstance(collective, No):
+            return collective
+        name, attrs = collective
+        made = b.emit("reduce", source.operands, dict(op.attrs)).result
+        return program.merged(b, [b.emit(name, (made,), attrs).result], source)
+
+    return reduce_before
+
+
+def _behind_reduction(op: Op, source: Op) -> tuple[str, dict[str, AttrValue]] | No:
+    """The collective of what is left, and its attributes."""
+    dims, kind = op.attrs.integers("dimensions"), op.attrs.text("kind")
+    if source.name == "all_reduce":
+        if source.attrs.text("kind") != kind:
+            return no(f"{source.attrs.text('kind')} over ranks does not go with {kind}")
+        return "all_reduce", dict(source.attrs)
+    dim, groups = source.attrs.integer("dimension"), groups_of(source)
+    if dim not in dims:
+        kept = dim - sum([reduced < dim for reduced in dims])
+        return "all_gather", {**source.attrs, "dimension": kept}
+    part = source.operands[0].type
+    if 2 * size_of(op.result.type) >= len(groups[0]) * size_of(part):
+        return no("no less would be sent", source.result)
+    return "all_reduce", {"kind": kind, "replica_groups": groups}
