@@ -10,7 +10,8 @@ from lowering.hlo.computation import ALIASED, INPUT_NAMES, OUTPUT_NAMES
 from lowering.hlo.fields import AliasField, InstructionField, ModuleField
 from lowering.hlo.groups import Groups, read_groups, read_pairs
 from lowering.hlo.module import HloModule, frontend_attributes, open_hlo
-from lowering.hlo.read_function import File, FunctionReader, free_name, leaves
+from lowering.hlo.read_control import leaves
+from lowering.hlo.read_function import File, FunctionReader, free_name
 from lowering.hlo.read_metadata import Locations
 from lowering.hlo.summary import COLLECTIVES
 from lowering.hlo.wire import Message, Source

@@ -15,8 +15,15 @@ from lowering.hlo.comparator import direction_of
 from lowering.hlo.computation import INPUT_NAMES, OUTPUT_NAMES
 from lowering.hlo.fields import InstructionField
 from lowering.hlo.module import Computation, HloModule, frontend_attributes
+from lowering.hlo.read_control import (
+    CODES,
+    ContradictionError,
+    leaves,
+    read_control,
+    says_only_trips,
+)
 from lowering.hlo.read_metadata import Locations
-from lowering.hlo.read_opaque import read_custom_call, read_opaque, tree_of
+from lowering.hlo.read_opaque import read_custom_call, read_opaque
 from lowering.hlo.read_ops import READ, To, Tree, UnmodelledError
 from lowering.hlo.regions import pack
 from lowering.hlo.shape import Shape, read_shape
@@ -44,10 +51,6 @@ NEVER_KEPT = (InstructionField.CONTROL_PREDECESSOR_IDS,)
 KNOWN_FIELDS = frozenset(
     value for value in vars(InstructionField).values() if isinstance(value, int)
 )
-
-
-class ContradictionError(UnmodelledError):
-    """An instruction that states what its operands cannot give: the file is wrong."""
 
 
 @dataclass(slots=True)
@@ -99,16 +102,26 @@ class File:
             found = self.functions[number] = made
         return found
 
+    def body(self, number: int) -> Function:
+        """A computation of a loop or a choice, as a function.
+
+        Raises:
+            UnmodelledError: it cannot be read; nothing of it is left.
+        """
+        before = [dict(counts) for counts in (self.dropped, self.opaque)]
+        functions, names, depth = dict(self.functions), set(self.names), len(self.reading)
+        try:
+            return self.function(number)
+        except GraphgenError as error:
+            self.dropped, self.opaque = before
+            self.functions, self.names = functions, names
+            del self.reading[depth:]
+            where = f"{error.where}: " if error.where else ""
+            raise UnmodelledError(f"{where}{error.what}") from error
+
     def keep(self, what: str) -> None:
         """Count an instruction that is kept as it is."""
         self.opaque[what] = self.opaque.get(what, 0) + 1
-
-
-def leaves(tree: Tree) -> list[Value]:
-    """The values in a tuple, from left to right."""
-    if isinstance(tree, Value):
-        return [tree]
-    return [leaf for part in tree for leaf in leaves(part)]
 
 
 def free_name(wanted: str, taken: set[str]) -> str:
@@ -218,6 +231,8 @@ class FunctionReader:
             raise GraphgenError("GG0801", f"there are two parameters {number}")
         made: list[Value] = []
         tree = self._leaves_of(shape, self._name, made)
+        if shape.is_tuple and self.file.reading:
+            self._unnamed.update(dict.fromkeys(made))
         self.parameters[number] = (instruction, made)
         return tree
 
@@ -234,6 +249,8 @@ class FunctionReader:
         """Count what is left out; of what is kept ``whole`` that is little."""
         dropped = {key: what for key, what in DROPPED.items() if not whole or key in NEVER_KEPT}
         for number, what in dropped.items():
+            if number == InstructionField.BACKEND_CONFIG and says_only_trips(instruction):
+                continue
             if number in instruction.fields and _says_something(instruction, number):
                 self.file.drop(what)
         attributes = frontend_attributes(instruction, InstructionField.FRONTEND_ATTRIBUTES)
@@ -250,9 +267,10 @@ class FunctionReader:
         try:
             if code == "custom-call":
                 tree = read_custom_call(self, instruction, operands, shape)
-            elif code == "call":
+            elif code in CODES:
                 _check_fields(instruction)
-                tree = self._call(instruction, operands, shape)
+                tree = read_control(self, self.file, code, instruction, operands, shape)
+                _check(tree, shape)
             else:
                 _check_fields(instruction)
                 read = READ.get(code, _no_op)
@@ -267,18 +285,6 @@ class FunctionReader:
             tree, whole = self._opaque(code, instruction, operands, shape, str(reason)), True
         self._notes(instruction, shape, whole=whole)
         return tree
-
-    def _call(self, instruction: Message, operands: list[Tree], shape: Shape) -> Tree:
-        called = instruction.integers(InstructionField.CALLED_IDS)
-        if len(called) != 1 or instruction.boolean(InstructionField.IS_COMPOSITE):
-            raise UnmodelledError("it is no call of one computation")
-        function = self.file.function(called[0])
-        flat = leaves(tuple(operands))
-        takes = [value.type for value in function.args]
-        gives = [value.type for _, value in function.outputs]
-        if takes != [value.type for value in flat] or gives != [leaf.type for leaf in shape.leaves]:
-            raise ContradictionError(f"it does not fit %{function.name}")
-        return tree_of(shape, [*self.emit_stated("call", flat, shape, to_apply=function.name)])
 
     def _opaque(
         self, code: str, instruction: Message, operands: list[Tree], shape: Shape, reason: str

@@ -139,8 +139,11 @@ def opcodes(module: Module) -> list[str]:
 
 def test_what_they_are_and_why():
     module = read_hlo(parse_hlo_text(REGIONS))
-    assert opcodes(module) == ["while", "sort", "conditional", "convolution", "reduce-window"]
-    begin = "while: it reads a tuple (1); sort: its comparator is more than LT or GT in total order"
+    assert opcodes(module) == ["sort", "convolution", "reduce-window"]
+    begin = (
+        "reduce-window: it has no op in the IR (2); "
+        "sort: its comparator is more than LT or GT in total order"
+    )
     assert module.meta["opaque"].startswith(begin)
     module = read_hlo(parse_hlo_text(OTHERS))
     assert opcodes(module) == [
@@ -175,12 +178,12 @@ def test_xla_computes_the_same_of_what_is_written_again():
 def test_two_regions_alike_are_written_once():
     module = read_hlo(parse_hlo_text(REGIONS))
     found = xla_hlo.instructions(emit_hlo(module, module.programs()[0]))
-    # Body with its own sum, condition, comparison, two branches, the window's sum, the reduction's.
-    assert len(found) == 9
+    # The entry, body, condition, comparison, two branches, the windows' sum, the reduction's.
+    assert len(found) == 8
 
 
 def test_names_and_places_in_regions_make_no_difference():
-    other = REGIONS.replace("%less", "%smaller").replace("%go =", "%gone =")
+    other = REGIONS.replace("%less", "%smaller").replace("%lt =", "%below =")
     one, two = (print_module(read_hlo(parse_hlo_text(text))) for text in (REGIONS, other))
     assert one == two
     assert one != print_module(
@@ -244,7 +247,7 @@ def test_what_has_no_type_is_named():
 def test_a_computation_that_calls_itself():
     proto = parse_hlo_text(REGIONS)
     # The body of the loop is the third computation.
-    damaged = with_field(proto, "tuple", wire.integers(InstructionField.CALLED_IDS, [3]))
+    damaged = with_field(proto, "reduce-window", wire.integers(InstructionField.CALLED_IDS, [3]))
     with pytest.raises(GraphgenError) as caught:
         read_hlo(damaged)
     assert caught.value.code == "GG0801"
