@@ -8,14 +8,13 @@ from dataclasses import dataclass, field
 from graphgen.build import Builder
 from graphgen.errors import GraphgenError
 from graphgen.ir import AttrValue, Function, Loc, Value
+from lowering.stablehlo.read_control import CONTROL, read_control
 from lowering.stablehlo.read_locs import Locations
+from lowering.stablehlo.read_names import given_name
 from lowering.stablehlo.read_ops import Unmodelled, convert
 from lowering.stablehlo.read_tokens import Tokens
-from lowering.stablehlo.read_tree import Node, Symbol
+from lowering.stablehlo.read_tree import Node, Region, Symbol
 from lowering.stablehlo.read_types import read_tensor_type
-
-# What printers call values that nobody has named.
-_GENERATED = ("arg", "c", "cst", "iterArg", "values", "indices")
 
 
 @dataclass(slots=True)
@@ -27,12 +26,16 @@ class Source:
         locations: reads locations.
         callees: the functions by name.
         dropped: how often what was left out because it means nothing here, such as a precision.
+        functions: what loops and choices run, callees first.
+        names: of functions.
     """
 
     tokens: Tokens
     locations: Locations
     callees: Mapping[str, Node]
     dropped: dict[str, int] = field(default_factory=dict[str, int])
+    functions: list[Function] = field(default_factory=list[Function])
+    names: set[str] = field(default_factory=set[str])
 
     def loc(self, node: Node, call: Loc | None) -> Loc:
         """Where an op comes from; ``call`` is the place of the call it stands in."""
@@ -96,6 +99,8 @@ class FunctionReader:
         operands = [self._value(name, node) for name in node.operands]
         if node.name in ("func.call", "stablehlo.composite"):
             results = self._call(node, operands)
+        elif node.name in CONTROL:
+            results = self._control(node, operands)
         else:
             results = self._convert(node, operands)
         for name, value, text in zip(node.results, results, node.types, strict=True):
@@ -122,6 +127,38 @@ class FunctionReader:
             error = GraphgenError("GG0103", reason or f"{node.name} is not modelled")
             raise self.source.fail(node, error)
         return found
+
+    def _control(self, node: Node, operands: Sequence[Value]) -> list[Value]:
+        self.source.tokens.deeper()
+        try:
+            found = read_control(self, node, operands)
+        except GraphgenError as error:
+            raise error if error.where else self.source.fail(node, error) from error
+        self.source.tokens.shallower()
+        return found
+
+    def outer(self, name: str, node: Node) -> Value:
+        """See :class:`~lowering.stablehlo.read_control.To`."""
+        return self._value(name, node)
+
+    def function(self, name: str) -> Function:
+        """See :class:`~lowering.stablehlo.read_control.To`."""
+        found, number = name, 1
+        while found in self.source.names:
+            found, number = f"{name}.{number}", number + 1
+        self.source.names.add(found)
+        return Function(found)
+
+    def fill(
+        self, function: Function, region: Region, values: Mapping[str, Value], more: Sequence[Value]
+    ) -> None:
+        """See :class:`~lowering.stablehlo.read_control.To`."""
+        reader = FunctionReader(self.source, function, dict(values))
+        reader._call_site = self._call_site
+        returned = [*reader.body(region.body), *more]
+        function.outputs = [(str(index), value) for index, value in enumerate(returned)]
+        reader.sweep()
+        self.source.functions.append(function)
 
     def _call(self, node: Node, operands: Sequence[Value]) -> list[Value]:
         """The ops of the callee, written out here."""
@@ -164,14 +201,3 @@ class FunctionReader:
         self.values[name] = value
         if value.name is None and value.op is not None:
             value.name = given_name(name)
-
-
-def given_name(name: str) -> str | None:
-    """The name of ``%name`` if somebody chose it, ``None`` where a printer did."""
-    plain = name[1:]
-    if plain.startswith("$") or "#" in plain or plain.isdigit():
-        return None
-    stem, _, number = plain.partition("_")
-    if stem.rstrip("0123456789") in _GENERATED and (not number or number.isdigit()):
-        return None
-    return plain

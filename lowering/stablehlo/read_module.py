@@ -9,9 +9,10 @@ from graphgen.ir import MAIN, RANK, Function, Module, Role, TensorType, Value, e
 from graphgen.ir.dtype import s32
 from graphgen.ops import OPS, verify
 from lowering.names import clean_name, free_name
-from lowering.stablehlo.read_function import FunctionReader, Source, given_name
+from lowering.stablehlo.read_function import FunctionReader, Source
 from lowering.stablehlo.read_grammar import Parsed
 from lowering.stablehlo.read_locs import Locations
+from lowering.stablehlo.read_names import given_name
 from lowering.stablehlo.read_tokens import Tokens
 from lowering.stablehlo.read_tree import Argument, Attribute, Node
 from lowering.stablehlo.read_types import read_tensor_type
@@ -37,9 +38,12 @@ def read_module(parsed: Parsed, tokens: Tokens, *, own_lines: bool = True) -> Mo
     module = Module(clean_name(str(attrs.get("sym_name", "")), "module"))
     if isinstance(ranks, int) and ranks > 1:
         module.mesh["replica"] = ranks
-    function = module.add(Function(clean_name(str(main.attrs["sym_name"]), "main"), MAIN))
+    function = Function(clean_name(str(main.attrs["sym_name"]), "main"), MAIN)
+    source.names.add(function.name)
     _fill(source, module, function, main, attrs)
-    collective = any(OPS[op.name].collective for op in function.block)
+    for item in (*source.functions, function):
+        module.add(item)
+    collective = any(OPS[op.name].collective for f in module.functions.values() for op in f.block)
     module.level = "sharded" if module.mesh or collective else "logical"
     module.meta["format"] = "stablehlo"
     if source.dropped:
