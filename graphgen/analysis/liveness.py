@@ -7,6 +7,7 @@ from itertools import accumulate
 
 from graphgen.analysis.calls import inlined
 from graphgen.ir import Function, Module, Op, Role, Value
+from graphgen.ops.control import callees
 
 # A result that is its operand under another shape: no new memory.
 _VIEWS = frozenset(("reshape", "bitcast_convert"))
@@ -48,6 +49,11 @@ def peak_memory(module: Module, function: Function) -> Peak:
         change[place] += value.type.nbytes
         change[last[value] + 1] -= value.type.nbytes
     running = list(accumulate(change[: function.block.size]))
+    for place, op in enumerate(function.block):
+        # What lives in the body of a loop, or in a branch, comes on top while that runs.
+        running[place] += max(
+            (peak_memory(module, module.function(name)).bytes for name in callees(op)), default=0
+        )
     if not running:
         return Peak()
     worst = max(range(len(running)), key=running.__getitem__)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from graphgen.analysis.calls import inlined
+from graphgen.analysis.calls import called, inlined
 from graphgen.analysis.custom_calls import Call, calls_of
 from graphgen.analysis.layers import layers_of
 from graphgen.analysis.liveness import Peak, peak_memory
-from graphgen.analysis.work import Work, size_in_bytes, total, work_of
+from graphgen.analysis.loops import ops_run, trip_count
+from graphgen.analysis.work import Work, size_in_bytes, total, total_of, work_of
 from graphgen.ir import RANK, Dim, Function, Loc, Module, Op, Role, Value
 from graphgen.ir.loc import UNKNOWN
 from graphgen.ops import OPS
+from graphgen.ops.control import callees
 
 # Below this a foreign program's argument is taken for an input, not for a weight.
 _WEIGHT_BYTES = 1 << 12
@@ -112,9 +114,26 @@ class Layers:
     weights: Dim = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Body:
+    """A function that a loop or a choice runs.
+
+    Attributes:
+        op: who runs it, and whether it is the condition, the body or which branch.
+        name: of the function.
+        turns: of a loop; ``None`` where that is not known, and for branches.
+        histogram: how many of each op.
+    """
+
+    op: str
+    name: str
+    turns: int | None
+    histogram: dict[str, int]
+
+
 @dataclass(slots=True)
 class Overview:
-    """One program.
+    """One program; its work is that of all turns of loops, and of the largest branch of choices.
 
     Attributes:
         function: the program, without calls.
@@ -126,6 +145,7 @@ class Overview:
         exchanges: collectives.
         calls: custom calls, decoded.
         opaque: opcodes of instructions that have no op here, with counts.
+        bodies: what loops and choices run.
         layers: what repeats.
         largest: the largest values, with the op that makes them or ``None`` for an argument.
         peak: memory at the worst moment; ``None`` with unbound symbols.
@@ -141,6 +161,7 @@ class Overview:
     exchanges: list[Exchange] = field(default_factory=list[Exchange])
     calls: list[Call] = field(default_factory=list[Call])
     opaque: dict[str, int] = field(default_factory=dict[str, int])
+    bodies: list[Body] = field(default_factory=list["Body"])
     layers: list[Layers] = field(default_factory=list[Layers])
     largest: list[Value] = field(default_factory=list[Value])
     peak: Peak | None = None
@@ -178,14 +199,19 @@ def overview(module: Module, function: Function, largest: int = 10) -> Overview:
     values = [*function.args]
     for op in function.block:
         made.histogram[op.name] = made.histogram.get(op.name, 0) + 1
-        _count_flops(made, op)
         if op.name == "hlo.opaque":
             code = op.attrs.text("opcode")
             made.opaque[code] = made.opaque.get(code, 0) + 1
         values += op.results
-    made.work = total(function.block)
-    made.exchanges = _exchanges(function.block)
-    made.calls = calls_of(function.block)
+    run = list(ops_run(module, function.block))
+    for op, count in run:
+        _count_flops(made, op, count)
+    made.work = total_of(run)
+    made.exchanges = _exchanges(run)
+    made.calls = calls_of(
+        [op for each in (function, *called(module, function)) for op in each.block]
+    )
+    made.bodies = list(_bodies(module, function))
     layers = layers_of(function)
     made.layer_of = {op: name for name, ops in layers.items() for op in ops}
     made.layers = _layers(layers, next(p.values for p in made.parts if p.kind == "weights"))
@@ -251,22 +277,37 @@ def _bytes(values: Iterable[Value]) -> Dim:
     return together
 
 
-def _count_flops(made: Overview, op: Op) -> None:
-    flops = work_of(op).flops
+def _bodies(module: Module, function: Function) -> Iterator[Body]:
+    """What a program's loops and choices run, and what that runs."""
+    for op in (op for each in (function, *called(module, function)) for op in each.block):
+        if op.name not in ("while", "conditional"):
+            continue
+        loop = op.name == "while"
+        turns = trip_count(module, op) if loop else None
+        for index, name in enumerate(callees(op)):
+            part = ("condition", "body")[index] if loop else f"branch {index}"
+            histogram: dict[str, int] = {}
+            for inner in module.function(name).block:
+                histogram[inner.name] = histogram.get(inner.name, 0) + 1
+            yield Body(f"{op.name} {part}", name, turns, histogram)
+
+
+def _count_flops(made: Overview, op: Op, count: int) -> None:
+    flops = work_of(op).flops * count
     if flops != 0:
         kind = (op.operands or op.results)[0].dtype.name
         made.flops[kind] = made.flops.get(kind, 0) + flops
 
 
-def _exchanges(ops: Iterable[Op]) -> list[Exchange]:
+def _exchanges(ops: Iterable[tuple[Op, int]]) -> list[Exchange]:
     counts: dict[tuple[str, str, str, Dim], int] = {}
-    for op in ops:
+    for op, times in ops:
         if OPS[op.name].collective:
             of = "replica_groups" if "replica_groups" in op.attrs else "source_target_pairs"
             groups = ",".join(f"[{','.join(map(str, group))}]" for group in op.attrs.groups(of))
             size = _bytes(op.results)
             key = (op.name, op.results[0].type.text, f"[{groups}]", size)
-            counts[key] = counts.get(key, 0) + 1
+            counts[key] = counts.get(key, 0) + times
     return [
         Exchange(name, type_, groups, count, size, algorithm(size))
         for (name, type_, groups, size), count in counts.items()

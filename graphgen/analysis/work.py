@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from graphgen.analysis.custom_calls import decode
 from graphgen.ir import Dim, Op, TensorType
 from graphgen.ir.dims import product
+from graphgen.ops.control import CONTROL
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +79,15 @@ def total(ops: Iterable[Op]) -> Work:
     return together
 
 
+def total_of(ops: Iterable[tuple[Op, int]]) -> Work:
+    """The work of ops that run so and so often each."""
+    together = Work()
+    for op, count in ops:
+        work = work_of(op)
+        together += Work(work.flops * count, work.transcendentals * count, work.bytes * count)
+    return together
+
+
 def size_in_bytes(type_: TensorType) -> Dim:
     """Dense size; a polynomial where the shape has symbols. Types below a byte are packed."""
     bits = type_.size * type_.dtype.bits
@@ -95,7 +105,7 @@ def sum_bytes(types: Iterable[TensorType]) -> Dim:
 def _traffic(op: Op) -> Dim:
     """Bytes read and written."""
     written = sum_bytes(result.type for result in op.results)
-    if op.name in ("reshape", "bitcast_convert"):
+    if op.name in ("reshape", "bitcast_convert", *CONTROL):
         return 0
     if op.name in _READS_PART:
         return written + written + sum_bytes(value.type for value in op.operands[1:])
@@ -165,6 +175,8 @@ _COUNTS: dict[str, _Count] = {
     "dot_general": _dot,
     "custom_call": _kernel,
     "hlo.opaque": _unknown,
+    # What they run is counted where it stands: graphgen.analysis.loops.
+    **dict.fromkeys(CONTROL, _unknown),
     "reduce": _reduce,
     "attention": _attention,
     "rms_norm": _rms_norm,

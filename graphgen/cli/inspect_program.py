@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, cast
 
 from graphgen.cli.console import Json, table
@@ -54,9 +55,16 @@ def program_text(item: Overview) -> str:
         shown = ", ".join(f"{name} {count}" for name, count in item.opaque.items())
         lines.append(f"  {'opaque':<12}{shown}")
     for code, inner in _inside(item).items():
-        shown = ", ".join(f"{name} {count}" for name, count in [*inner.items()][:8])
-        lines.append(f"  {'inside':<12}{code}: {shown}")
+        lines.append(f"  {'inside':<12}{code}: {_counted(inner)}")
+    for body in item.bodies[:_MOST]:
+        turns = f", {body.turns} turns" if body.turns is not None else ""
+        what = f"{body.op} @{body.name}{turns}: {_counted(body.histogram) or 'nothing'}"
+        lines.append(f"  {'inside':<12}{what}")
     return "\n".join([*lines, "", *_tables(item)])
+
+
+def _counted(histogram: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} {count}" for name, count in [*histogram.items()][:8])
 
 
 def _inside(item: Overview) -> dict[str, dict[str, int]]:
@@ -259,6 +267,15 @@ def program_json(item: Overview) -> dict[str, Json]:
         "histogram": dict[str, Json](item.histogram),
         "opaque": dict[str, Json](item.opaque),
         "inside_opaque": {code: dict[str, Json](inner) for code, inner in _inside(item).items()},
+        "bodies": [
+            {
+                "op": body.op,
+                "name": body.name,
+                "turns": body.turns,
+                "histogram": dict[str, Json](body.histogram),
+            }
+            for body in item.bodies
+        ],
         **_repeats_json(item),
         "largest": [_large_json(item, value) for value in item.largest],
     }

@@ -11,6 +11,7 @@ from graphgen.eval.evaluate import (
     evaluate,
     evaluate_output,
     evaluate_ranks,
+    evaluate_values,
     rank_index,
 )
 from graphgen.eval.rules import RULES, SEVERAL
@@ -29,6 +30,7 @@ __all__ = [
     "evaluate",
     "evaluate_output",
     "evaluate_ranks",
+    "evaluate_values",
     "numpy_dtype",
     "rank_index",
 ]

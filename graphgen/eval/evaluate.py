@@ -98,6 +98,38 @@ def evaluate_output(
     return _run(function, [inputs], arithmetic, None, None, needed)[wanted][0]
 
 
+def evaluate_values(
+    given: Mapping[Value, Array], wanted: Sequence[Value], module: Module | None = None
+) -> list[Array]:
+    """Some values of a function of one rank, computing nothing else.
+
+    Args:
+        given: an array for each value that is not to be computed.
+        wanted: values that depend on those and on constants.
+        module: has the functions that are run on the way.
+
+    Raises:
+        GraphgenError: GG0403 an op without an evaluation rule.
+    """
+    machine = _Machine(NATIVE, module, 1)
+    env: dict[Value, Sequence[Array]] = {value: [array] for value, array in given.items()}
+    with np.errstate(all="ignore"):
+        for value in wanted:
+            work = [value]
+            while work:
+                op = work[-1].op
+                missing = [v for v in op.operands if v not in env] if op is not None else []
+                if work[-1] in env:
+                    work.pop()
+                elif missing:
+                    work += missing
+                else:
+                    assert op is not None, f"{work[-1]!r} is not given"
+                    results = _step(op, [env[v] for v in op.operands], range(1), machine)
+                    env.update(zip(op.results, results, strict=True))
+    return [env[value][0] for value in wanted]
+
+
 def rank_index(rank: int) -> Array:
     """The rank as programs take it: s32[1]."""
     return np.asarray([rank], np.int32)

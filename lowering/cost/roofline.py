@@ -5,18 +5,20 @@ collectives come on top. Traffic is what has to cross: arguments (weights, cache
 they are read, updates of caches, and what a collective takes and gives where that is larger than
 the core's own memory. Between two collectives rows can be worked off in tiles, so nothing of what
 lies there has to cross (attention's scores need not, for one). So the sum is a lower bound of what
-a compiler can reach on this device with this program, not a prediction of what one does.
+a compiler can reach on this device with this program, not a prediction of what one does. A loop
+costs its turns where they are known, else one; a choice costs its most expensive branch.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from math import ceil, log2, prod
 
 from graphgen.analysis.calls import inlined
 from graphgen.analysis.layers import layers_of
+from graphgen.analysis.loops import ops_run
 from graphgen.analysis.overview import algorithm
 from graphgen.analysis.work import work_of
 from graphgen.ir import Function, Module, Op, Value
@@ -66,6 +68,13 @@ class Cost:
             self.link_s + other.link_s,
             self.instructions + other.instructions,
         )
+
+    def times(self, count: int) -> Cost:
+        """The same so often."""
+        if count == 1:
+            return self
+        values = (getattr(self, item.name) * count for item in fields(self))
+        return Cost(*values)
 
     @property
     def compute_s(self) -> float:
@@ -144,24 +153,27 @@ def roofline(module: Module, function: Function, device: Target) -> Roofline:
 
 def _cost(module: Module, ops: Iterable[Op], device: Target, seen: set[Value]) -> Cost:
     made = Cost()
-    for op in ops:
-        if OPS[op.name].collective:
-            made += _exchange(module, op, device)
-            continue
-        matrix = op.name in ("dot_general", "convolution")
-        work = work_of(op)
-        flops = _number(work.flops) + _number(work.transcendentals)
-        kind = op.operands[0].dtype.name if op.operands else "f32"
-        moved = _traffic(op, device, seen)
-        made += Cost(
-            flops=flops,
-            matrix_s=flops / _rate(device, kind) if matrix else 0.0,
-            vector_s=0.0 if matrix else flops / device.vector_flops,
-            bytes=moved,
-            memory_s=moved / device.hbm_bandwidth,
-            instructions=_instructions(op, matrix, flops),
-        )
+    for op, times in ops_run(module, ops):
+        made += _cost_of(module, op, device, seen).times(times)
     return made
+
+
+def _cost_of(module: Module, op: Op, device: Target, seen: set[Value]) -> Cost:
+    if OPS[op.name].collective:
+        return _exchange(module, op, device)
+    matrix = op.name in ("dot_general", "convolution")
+    work = work_of(op)
+    flops = _number(work.flops) + _number(work.transcendentals)
+    kind = op.operands[0].dtype.name if op.operands else "f32"
+    moved = _traffic(op, device, seen)
+    return Cost(
+        flops=flops,
+        matrix_s=flops / _rate(device, kind) if matrix else 0.0,
+        vector_s=0.0 if matrix else flops / device.vector_flops,
+        bytes=moved,
+        memory_s=moved / device.hbm_bandwidth,
+        instructions=_instructions(op, matrix, flops),
+    )
 
 
 def _number(count: object) -> int:

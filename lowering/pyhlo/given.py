@@ -83,6 +83,15 @@ class Given:
             raise self._wrong(key, value, "a function of a scribe")
         return value
 
+    def functions(self, key: str) -> list[Callable[..., object]]:
+        """Python functions of a scribe, one or more (GG0104)."""
+        value = self._take(key, None)
+        items = list(cast(Iterable[object], value)) if isinstance(value, list | tuple) else []
+        found = [item for item in items if callable(item)]
+        if not found or len(found) != len(items):
+            raise self._wrong(key, cast(object, value), "functions of a scribe")
+        return found
+
     def any(self, key: str) -> object:
         """Whatever was given; ``None`` for nothing."""
         return self.left.pop(key, None)

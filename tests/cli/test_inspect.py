@@ -267,9 +267,16 @@ def test_groups_and_what_is_inside_of_loops(tmp_path: Path):
     path = tmp_path / "r.hlo"
     path.write_text(REGIONS)
     text = done("inspect", path).stdout
-    assert "inside      while: constant 3, add 2, reduce-window 1, compare 1" in text
+    assert "inside      sort: compare 1" in text
+    assert "inside      while body @body, 3 turns: constant 2, add 1, hlo.opaque 1" in text
     (program,) = facts("inspect", path)["programs"]
-    assert program["inside_opaque"]["conditional"] == {"negate": 1}
+    assert program["inside_opaque"]["reduce-window"] == {"add": 1}
+    assert program["bodies"][2] == {
+        "op": "conditional branch 0",
+        "name": "yes",
+        "turns": None,
+        "histogram": {"negate": 1},
+    }
     groups = "{{" + ",".join(map(str, range(16))) + "}}"
     path.write_text(SUM.replace("{{0,1}}", groups))
     assert "[0..15]" in done("inspect", path).stdout

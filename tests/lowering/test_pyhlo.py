@@ -40,16 +40,15 @@ USED = NAMES.split()
 random = np.random.default_rng(0)
 
 
-def both(compiled: Compiled, *given: Any, numpy: bool = True) -> list[Array]:
+def both(compiled: Compiled, *given: Any) -> list[Array]:
     """What NumPy makes of the module, after XLA has made the same of the proto."""
     arrays = [np.asarray(item) for item in given]
     proto = compiled.module_proto.SerializeToString()
     (theirs,) = xla_hlo.run(proto, [arrays])
-    if numpy:
-        names = [value.name or "" for value in compiled.program.args]
-        ours = compiled.module.evaluate(dict(zip(names, arrays, strict=True)))
-        for one, other in zip(ours.values(), theirs, strict=True):
-            np.testing.assert_allclose(np.asarray(one), other, rtol=1e-5, atol=1e-6)
+    names = [value.name or "" for value in compiled.program.args]
+    ours = compiled.module.evaluate(dict(zip(names, arrays, strict=True)))
+    for one, other in zip(ours.values(), theirs, strict=True):
+        np.testing.assert_allclose(np.asarray(one), other, rtol=1e-5, atol=1e-6)
     return list(theirs)
 
 
@@ -483,8 +482,32 @@ def test_loops_and_choices():
 
     compiled = compile_py_func(program)
     for start, wanted in ((0, -1024.0), (9, 1.0)):
-        found = both(compiled, np.float32(1), np.int32(start), numpy=False)
+        found = both(compiled, np.float32(1), np.int32(start))
         assert float(found[0]) == wanted
+
+
+def test_a_choice_by_number():
+    def times(factor):
+        def branch(scribe):
+            x = scribe.f32[2].Parameter(parameter_number=0)
+            number = scribe.f32.Constant(constant_value=factor)
+            return scribe.f32[2].Multiply(x, scribe.f32[2].Broadcast(number, dimensions=[]))
+
+        return branch
+
+    def program(scribe):
+        which = scribe.s32.Parameter(parameter_number=0)
+        x, y = (scribe.f32[2].Parameter(parameter_number=i) for i in (1, 2))
+        branches = [times(2.0), times(3.0), times(2.0)]
+        return scribe.f32[2].Conditional(which, x, y, y, branch_computations=branches)
+
+    compiled = compile_py_func(program)
+    # The first and the last are the same function.
+    assert list(compiled.module.functions) == ["branch", "branch.1", "program"]
+    x, y = np.array([1, 2], np.float32), np.array([5, 7], np.float32)
+    for which, wanted in ((0, 2 * x), (1, 3 * y), (2, 2 * y), (-1, 2 * y), (9, 2 * y)):
+        (found,) = both(compiled, np.int32(which), x, y)
+        np.testing.assert_array_equal(found, wanted)
 
 
 def test_a_loop_whose_body_changes_the_state_is_refused():
