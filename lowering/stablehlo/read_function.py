@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from graphgen.build import Builder
 from graphgen.errors import GraphgenError
 from graphgen.ir import AttrValue, Function, Loc, Value
+from lowering.names import free_name
 from lowering.stablehlo.read_control import CONTROL, read_control
 from lowering.stablehlo.read_locs import Locations
 from lowering.stablehlo.read_names import given_name
@@ -143,11 +144,7 @@ class FunctionReader:
 
     def function(self, name: str) -> Function:
         """See :class:`~lowering.stablehlo.read_control.To`."""
-        found, number = name, 1
-        while found in self.source.names:
-            found, number = f"{name}.{number}", number + 1
-        self.source.names.add(found)
-        return Function(found)
+        return Function(free_name(name, self.source.names))
 
     def fill(
         self, function: Function, region: Region, values: Mapping[str, Value], more: Sequence[Value]
