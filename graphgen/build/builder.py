@@ -13,12 +13,23 @@ from types import TracebackType
 from typing import ClassVar
 
 from graphgen.build.frames import user_loc
+from graphgen.build.refusals import (
+    check_home,
+    check_type,
+    check_values,
+    misfit,
+    number,
+    placed,
+    plain_attrs,
+    type_of,
+)
 from graphgen.build.vocabulary import Vocabulary
 from graphgen.errors import GraphgenError
 from graphgen.ir import (
     AttrValue,
     Dim,
     DType,
+    Entry,
     Function,
     Literal,
     Loc,
@@ -28,10 +39,9 @@ from graphgen.ir import (
     TensorType,
     Value,
     entry,
-    tensor,
 )
 from graphgen.ir.graph import install_operators
-from graphgen.ops import InferError, infer, make_attrs, op_def
+from graphgen.ops import InferError, infer, make_attrs
 from graphgen.text.grammar import NAME
 
 
@@ -109,18 +119,24 @@ class Builder(Vocabulary):
         """Append the op ``name`` with inferred result types.
 
         Raises:
-            GraphgenError: GG0103, GG0104, or GG0105 when the operands do not fit, naming the
-                caller's line.
+            GraphgenError: GG0103, GG0104, GG0105 when the operands do not fit, or GG0202 when one
+                belongs to another function, naming the caller's line.
         """
         where = self.loc or user_loc(self._scopes[-1])
         try:
             checked = make_attrs(name, attrs or {})
             types = infer(name, tuple([value.type for value in operands]), checked)
         except InferError as error:
-            raise _located(name, operands, error, where) from error
+            raise misfit(name, operands, error, where) from None
         except GraphgenError as error:
             error.where = error.where or repr(where)
             raise
+        except (AttributeError, TypeError):
+            # Looked for only now: it would cost something at every op.
+            check_values(f"{name}: operand ", operands, where)
+            raise
+        if self.before is None:
+            check_home(self.function, name, operands, where)
         op = Op(name, tuple(operands), types, checked, where)
         if self.before is None:
             self.function.block.append(op)
@@ -132,21 +148,29 @@ class Builder(Vocabulary):
 
     def op(self, name: str, *operands: Value, **attrs: AttrValue) -> Value:
         """Append any op of the table that has one result, and return the result."""
-        return self.emit(name, operands, attrs).result
+        return self.emit(name, operands, plain_attrs(attrs)).result
 
     def literal(self, value: object, dtype: DType) -> Value:
         """A constant from a number or nested lists of numbers."""
-        return self.emit("constant", (), {"value": Literal.of(dtype, value)}).result
+        try:
+            written = Literal.of(dtype, value)
+        except GraphgenError as error:
+            raise placed(error, self.scope_name) from None
+        return self.emit("constant", (), {"value": written}).result
 
     def full(self, value: float, type: TensorType) -> Value:
         """``value`` in every element of a tensor of this type; shape may hold symbols.
 
         Raises:
-            GraphgenError: GG0104 for a value the type cannot hold, such as 0.5 in s32.
+            GraphgenError: GG0104 for a value the type cannot hold, such as 0.5 in s32, GG0105 for
+                what is no number or no tensor type.
         """
-        whole = isinstance(value, int) or value.is_integer()
-        number = int(value) if whole and not type.dtype.is_float else value
-        scalar = self.literal(number, type.dtype)
+        check_type(type)
+        plain = number(value)
+        whole = isinstance(plain, int) or plain.is_integer()
+        scalar = self.literal(
+            int(plain) if whole and not type.dtype.is_float else plain, type.dtype
+        )
         return scalar if not type.shape else self.broadcast_in_dim(scalar, type.shape, ())
 
     def binary(self, name: str, lhs: Value | float, rhs: Value | float) -> Value:
@@ -164,19 +188,19 @@ class Builder(Vocabulary):
 
     def input(self, name: str, dtype: DType, shape: Sequence[Dim]) -> Value:
         """Declare an input of the program, given at every call."""
-        return self._declare(Role.INPUT, name, tensor(dtype, shape))
+        return self._declare(Role.INPUT, name, type_of(dtype, shape, self.scope_name))
 
     def weight(self, name: str, dtype: DType, shape: Sequence[Dim]) -> Value:
         """Declare a tensor of the checkpoint, named inside the current scope."""
         scope = self._scopes[-1]
-        return self._declare(
-            Role.WEIGHT, f"{scope}.{name}" if scope else name, tensor(dtype, shape)
-        )
+        full = f"{scope}.{name}" if scope else name
+        return self._declare(Role.WEIGHT, full, type_of(dtype, shape, scope))
 
     def state(self, name: str, dtype: DType, shape: Sequence[Dim]) -> Value:
         """Declare a state, kept from call to call; give its new value to :meth:`set_state`."""
         scope = self._scopes[-1]
-        return self._declare(Role.STATE, f"{scope}.{name}" if scope else name, tensor(dtype, shape))
+        full = f"{scope}.{name}" if scope else name
+        return self._declare(Role.STATE, full, type_of(dtype, shape, scope))
 
     def set_state(self, state: Value, value: Value) -> None:
         """What ``state`` holds after this call."""
@@ -190,47 +214,62 @@ class Builder(Vocabulary):
             name: the output's name.
             value: what to return.
             logical: its type in terms of the module's symbols, where this program binds some.
+
+        Raises:
+            GraphgenError: GG0107 for a name that is taken, GG0105 or GG0202 for what is no value
+                of this function.
         """
-        _check_name(name)
-        if self.module is not None and name not in self.module.interface:
-            self.module.interface[name] = entry(Role.OUTPUT, name, logical or value.type)
+        self._check_name(name)
+        where = self.loc or user_loc(self.scope_name)
+        check_values(f"output {name}: value ", [value], where)
+        check_home(self.function, f"output {name}", [value], where)
+        if any(known == name for known, _ in self.function.outputs):
+            what = f"@{self.function.name} has two outputs called {name}"
+            raise GraphgenError("GG0107", what, where=repr(where))
+        if self.module is not None:
+            row = self.module.interface.setdefault(
+                name, entry(Role.OUTPUT, name, logical or value.type)
+            )
+            if row.role is not Role.OUTPUT:
+                raise _taken(Role.OUTPUT, value.type, row, where)
         self.function.outputs.append((name, value))
 
     def _declare(self, role: Role, name: str, type: TensorType) -> Value:
-        assert self.module is not None, "only an entry program declares an interface"
-        _check_name(name)
+        if self.module is None:
+            raise GraphgenError(
+                "GG0705",
+                f"this builder has no module to declare {name} in",
+                where=repr(user_loc(self.scope_name)),
+                help="give it one: Builder(function, module)",
+            )
+        self._check_name(name)
         known = self.module.interface.get(name)
         if known is None:
             self.module.interface[name] = entry(role, name, type)
         elif (known.role, known.logical) != (role, type):
-            raise GraphgenError(
-                "GG0107",
-                f"{name} is {role.value} {type.text} here and {known.role.value} "
-                f"{known.logical.text} elsewhere",
-                where=repr(user_loc(self._scopes[-1])),
-            )
+            raise _taken(role, type, known, user_loc(self._scopes[-1]))
         declared = self.function.arg(name) if known else None
         return declared or self.function.block.add_arg(type.bind(self.function.dims), name)
 
+    def _check_name(self, name: object) -> None:
+        """A name of the interface has to come back from IR text (GG0705)."""
+        if not isinstance(name, str):
+            what = f"{name!r} is no name"
+            help = "the name comes first: b.output('y', y), b.input('x', dtype, shape)"
+        elif name.isdigit() or not re.fullmatch(NAME, name):
+            what, help = f"'{name}' is no name", "use letters, digits, '_', '.' and '-'"
+        else:
+            return
+        raise GraphgenError("GG0705", what, where=repr(user_loc(self.scope_name)), help=help)
 
-def _check_name(name: str) -> None:
-    """A name of the interface has to come back from IR text (GG0705)."""
-    if name.isdigit() or not re.fullmatch(NAME, name):
-        raise GraphgenError(
-            "GG0705", f"'{name}' is no name", help="use letters, digits, '_', '.' and '-'"
-        )
 
-
-def _located(name: str, operands: Sequence[Value], error: InferError, where: Loc) -> GraphgenError:
-    """The error of an op whose operands do not fit, with a caret under the guilty one."""
-    texts = [f"%{v.name or i} : {v.type.text}" for i, v in enumerate(operands)]
-    head = f"{name}("
-    note = head + ", ".join(texts) + ")"
-    if error.operand is not None and error.operand < len(texts):
-        start = len(head) + sum(len(text) + 2 for text in texts[: error.operand])
-        note += "\n" + " " * start + "^" * len(texts[error.operand])
-    doc = op_def(name).doc.splitlines()[0]
-    return GraphgenError("GG0105", f"{name}: {error}", where=repr(where), note=note, help=doc)
+def _taken(role: Role, type: TensorType, known: Entry, where: Loc) -> GraphgenError:
+    return GraphgenError(
+        "GG0107",
+        f"{known.name} is {role.value} {type.text} here and {known.role.value} "
+        f"{known.logical.text} elsewhere",
+        where=repr(where),
+    )
 
 
 class _CurrentBuilder:

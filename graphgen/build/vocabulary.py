@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from graphgen.build.elementwise_words import ElementwiseWords
+from graphgen.build.refusals import listed
 from graphgen.ir import AttrValue, Dim, DType, Literal, TensorType, Value
 
 # Ranks of each group.
@@ -12,7 +13,7 @@ Groups = Sequence[Sequence[int]]
 
 
 def _groups(groups: Groups) -> tuple[tuple[int, ...], ...]:
-    return tuple(tuple(group) for group in groups)
+    return tuple(listed(group) for group in groups)
 
 
 class Vocabulary(ElementwiseWords):
@@ -28,23 +29,23 @@ class Vocabulary(ElementwiseWords):
 
     def reshape(self, x: Value, shape: Sequence[Dim]) -> Value:
         """The same elements under another shape; ``x`` itself when the shape is the same."""
-        return x if x.shape == tuple(shape) else self._one("reshape", x, shape=tuple(shape))
+        return x if x.shape == listed(shape) else self._one("reshape", x, shape=listed(shape))
 
     def reverse(self, x: Value, dimensions: Sequence[int]) -> Value:
         """The elements of these dimensions from the last to the first."""
-        return self._one("reverse", x, dimensions=tuple(dimensions))
+        return self._one("reverse", x, dimensions=listed(dimensions))
 
     def transpose(self, x: Value, permutation: Sequence[int]) -> Value:
         """Result dimension i is operand dimension ``permutation[i]``."""
-        return self._one("transpose", x, permutation=tuple(permutation))
+        return self._one("transpose", x, permutation=listed(permutation))
 
     def broadcast_in_dim(self, x: Value, shape: Sequence[Dim], dimensions: Sequence[int]) -> Value:
         """Operand dimension i becomes result dimension ``dimensions[i]``."""
-        return self._one("broadcast_in_dim", x, shape=tuple(shape), dimensions=tuple(dimensions))
+        return self._one("broadcast_in_dim", x, shape=listed(shape), dimensions=listed(dimensions))
 
     def slice(self, x: Value, starts: Sequence[Dim], limits: Sequence[Dim]) -> Value:
         """Elements ``start <= i < limit`` of each dimension."""
-        return self._one("slice", x, start_indices=tuple(starts), limit_indices=tuple(limits))
+        return self._one("slice", x, start_indices=listed(starts), limit_indices=listed(limits))
 
     def slice_dim(self, x: Value, dimension: int, start: Dim, limit: Dim) -> Value:
         """Elements ``start <= i < limit`` of one dimension, all of the others."""
@@ -55,15 +56,15 @@ class Vocabulary(ElementwiseWords):
 
     def concatenate(self, values: Sequence[Value], dimension: int) -> Value:
         """The values one after the other along ``dimension``."""
-        return self._one("concatenate", *values, dimension=dimension)
+        return self._one("concatenate", *listed(values), dimension=dimension)
 
     def pad(self, x: Value, value: Value, low: Sequence[int], high: Sequence[int]) -> Value:
         """The scalar ``value`` before and after each dimension."""
-        return self._one("pad", x, value, low=tuple(low), high=tuple(high))
+        return self._one("pad", x, value, low=listed(low), high=listed(high))
 
     def iota(self, dtype: DType, shape: Sequence[Dim], dimension: int) -> Value:
         """Counts 0, 1, 2, ... along ``dimension``."""
-        return self._one("iota", dtype=dtype, shape=tuple(shape), dimension=dimension)
+        return self._one("iota", dtype=dtype, shape=listed(shape), dimension=dimension)
 
     def compare(self, lhs: Value, rhs: Value, direction: str) -> Value:
         """``direction`` is one of EQ NE LT LE GT GE."""
@@ -78,7 +79,7 @@ class Vocabulary(ElementwiseWords):
     ) -> tuple[Value, Value]:
         """8-bit values, and the f32 scale that takes ``limit`` to the largest of ``dimensions``."""
         made = self.emit(
-            "quantize", (x,), {"dtype": dtype, "dimensions": tuple(dimensions), "limit": limit}
+            "quantize", (x,), {"dtype": dtype, "dimensions": listed(dimensions), "limit": limit}
         )
         return made.results[0], made.results[1]
 
@@ -91,7 +92,7 @@ class Vocabulary(ElementwiseWords):
     ) -> tuple[Value, ...]:
         """What the target's compiler knows under this name; its results are of these types."""
         attrs: dict[str, AttrValue] = {"target": target, "config": config}
-        return self.emit("custom_call", x, {**attrs, "results": tuple(results)}).results
+        return self.emit("custom_call", x, {**attrs, "results": listed(results)}).results
 
     def sort(
         self, values: Sequence[Value], dimension: int, *, descending: bool = False
@@ -107,7 +108,7 @@ class Vocabulary(ElementwiseWords):
 
     def reduce(self, x: Value, dimensions: Sequence[int], kind: str) -> Value:
         """Combine along ``dimensions``; ``kind`` is add, maximum or minimum."""
-        return self._one("reduce", x, dimensions=tuple(dimensions), kind=kind)
+        return self._one("reduce", x, dimensions=listed(dimensions), kind=kind)
 
     def dot_general(
         self,
@@ -135,7 +136,7 @@ class Vocabulary(ElementwiseWords):
 
     def dynamic_slice(self, x: Value, starts: Sequence[Value], sizes: Sequence[Dim]) -> Value:
         """The slice of these sizes at computed scalar starts."""
-        return self._one("dynamic_slice", x, *starts, slice_sizes=tuple(sizes))
+        return self._one("dynamic_slice", x, *starts, slice_sizes=listed(sizes))
 
     def dynamic_update_slice(self, x: Value, update: Value, starts: Sequence[Value]) -> Value:
         """``x`` with ``update`` written at computed scalar starts."""

@@ -104,8 +104,23 @@ def dtype(name: str | DType) -> DType:
         return name
     found = DTYPES.get(name)
     if found is None:
-        raise GraphgenError("GG0101", f"unknown dtype '{name}'", help=f"known: {', '.join(DTYPES)}")
+        shown = getattr(name, "__name__", name)
+        near = _elsewhere(str(shown))
+        help = f"did you mean {near}?" if near else f"known: {', '.join(DTYPES)}"
+        raise GraphgenError("GG0101", f"unknown dtype '{shown}'", help=help)
     return found
+
+
+def _elsewhere(name: str) -> str:
+    """What NumPy, torch and people who shout call by ``name``; empty for no such type."""
+    name = name.lower().rpartition(".")[2]
+    words = {"bool": "pred", "half": "f16", "float": "f32", "double": "f64", "bfloat16": "bf16"}
+    found = words.get(name, name)
+    for long, short in (("float", "f"), ("uint", "u"), ("int", "s"), ("fp", "f"), ("i", "s")):
+        if name.startswith(long) and name.removeprefix(long).isdigit():
+            found = name.replace(long, short)
+            break
+    return found if found in DTYPES else ""
 
 
 _STRUCT = {

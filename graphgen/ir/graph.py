@@ -66,6 +66,9 @@ class Value:
 
     __slots__ = ("_users", "index", "name", "op", "sharding", "type")
 
+    # NumPy then leaves ``array * value`` to us instead of making an array of values.
+    __array_ufunc__ = None
+
     def __init__(self, type: TensorType, op: Op | None, index: int, name: str | None) -> None:
         self.type = type
         self.op = op

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import cast
 
 from graphgen.errors import GraphgenError
 from graphgen.ir.dims import Dim, Poly, Shape, bind, product
@@ -81,11 +82,16 @@ def tensor(dtype: DType, shape: Iterable[Dim] = ()) -> TensorType:
     """The interned tensor type of this element type and shape.
 
     Raises:
-        GraphgenError: GG0102 for a negative size, or what is neither an int nor a polynomial.
+        GraphgenError: GG0102 for a negative size, or what is neither an int nor a polynomial;
+            GG0101 for what is no element type.
     """
     key = (dtype, tuple(shape))
     found = _interned.get(key)
     if found is None:
+        if not isinstance(cast(object, dtype), DType):
+            raise GraphgenError(
+                "GG0101", f"{dtype!r} is no element type", help="such as graphgen.dtype('f32')"
+            )
         for dim in key[1]:
             if not (type(dim) is int or isinstance(dim, Poly)):
                 raise GraphgenError("GG0102", f"{dim!r} is not a dimension, in {list(key[1])}")

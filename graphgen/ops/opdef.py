@@ -13,6 +13,7 @@ from typing import Final, cast
 from graphgen.errors import GraphgenError
 from graphgen.ir import Attrs, AttrValue, DType, Literal, TensorType, attrs_of
 from graphgen.ir.dims import Poly
+from graphgen.ir.dtype import DTYPES
 
 
 class InferError(Exception):
@@ -20,11 +21,13 @@ class InferError(Exception):
 
     Attributes:
         operand: index of the operand at fault, ``None`` where it is an attribute.
+        help: what to do; empty for what the op computes.
     """
 
-    def __init__(self, what: str, operand: int | None = None) -> None:
+    def __init__(self, what: str, operand: int | None = None, help: str = "") -> None:
         super().__init__(what)
         self.operand = operand
+        self.help = help
 
 
 class _Required:
@@ -155,9 +158,11 @@ def _check_attrs(definition: OpDef, given: Mapping[str, AttrValue]) -> Attrs:
         if isinstance(value, _Required):
             raise GraphgenError("GG0104", f"{definition.name} needs the attribute '{attr.name}'")
         if not _KINDS[attr.kind](value) or (attr.choices and value not in attr.choices):
-            wanted = " | ".join(attr.choices) if attr.choices else attr.kind
+            wanted = " | ".join(attr.choices) if attr.choices else _KIND_NAMES[attr.kind]
             raise GraphgenError(
-                "GG0104", f"{definition.name}: attribute '{attr.name}' is {value!r}, not {wanted}"
+                "GG0104",
+                f"{definition.name}: attribute '{attr.name}' is {value!r}, not {wanted}",
+                help=f"graphgen.dtype({value!r})" if value in DTYPES else "",
             )
         out[attr.name] = value
     return attrs_of(out)
@@ -211,6 +216,21 @@ _KINDS: dict[str, Callable[[object], bool]] = {
     "boolean": lambda value: isinstance(value, bool),
 }
 
+_KIND_NAMES = {
+    "integer": "an integer",
+    "integers": "a list of integers",
+    "number": "a float",
+    "text": "a word",
+    "dim": "an integer or a symbol",
+    "dims": "a list of integers and symbols",
+    "element": "an element type",
+    "literal": "a literal",
+    "groups": "lists of ranks",
+    "string": "a text",
+    "types": "a list of tensor types",
+    "boolean": "true or false",
+}
+
 _inferred: dict[tuple[str, Attrs, tuple[TensorType, ...]], tuple[TensorType, ...]] = {}
 
 
@@ -236,7 +256,8 @@ def _check_arity(definition: OpDef, count: int) -> None:
     if count < least or (count > len(names) and not variadic):
         open_ended = variadic or least < len(names)
         takes = f"at least {least}" if open_ended and count < least else str(len(names))
-        raise InferError(f"takes {takes} operands ({', '.join(names)}), got {count}")
+        word = "operand" if takes in ("1", "at least 1") else "operands"
+        raise InferError(f"takes {takes} {word} ({', '.join(names)}), got {count}")
 
 
 def require(condition: bool, what: str, operand: int | None = None) -> None:
@@ -248,7 +269,18 @@ def require(condition: bool, what: str, operand: int | None = None) -> None:
 def same_type(types: Sequence[TensorType]) -> None:
     """All operands have one type."""
     for index, other in enumerate(types):
-        require(other is types[0], f"operand types differ: {types[0].text} and {other.text}", index)
+        if other is not types[0]:
+            what = f"operand types differ: {types[0].text} and {other.text}"
+            raise InferError(what, index, _make_equal(types[0], other))
+
+
+def _make_equal(one: TensorType, other: TensorType) -> str:
+    """What to do about two types."""
+    if one.dtype is not other.dtype:
+        return f"b.convert makes one of them {one.dtype} or {other.dtype}"
+    if one.rank == other.rank:
+        return "nothing is repeated by itself: sizes must be the same numbers or symbols"
+    return "nothing is repeated by itself: b.broadcast_in_dim gives the smaller one more dimensions"
 
 
 def float_operand(types: Sequence[TensorType], index: int = 0) -> None:

@@ -111,7 +111,10 @@ class _Parser:
         line = self.next_line()
         match = _MODULE.match(line or "")
         if not match:
-            raise self.fail("GG0201", "a module starts with: module @name level=logical {")
+            error = self.fail("GG0201", "a module starts with: module @name level=logical {")
+            if len(self.lines) == 1 and self.lines[0].endswith(".gg"):
+                error.help = f"give the text of the file: Path('{self.lines[0]}').read_text()"
+            raise error
         module = Module(match[1], match[2])
         for axis in (match[3] or "").split(","):
             if axis:

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from graphgen.errors import GraphgenError
-from graphgen.eval import Array, numpy_dtype
+from graphgen.eval import Array
+from graphgen.eval.bound import as_array
 from graphgen.ir import Function, Module, TensorType
 from lowering.cpu import pjrt
 from lowering.hlo import emit_hlo
@@ -53,7 +54,8 @@ class CpuProgram:
         """Run on NumPy arrays, one mapping a rank; nothing of the caller's is donated.
 
         Raises:
-            GraphgenError: GG0402 for a missing argument or another shape.
+            GraphgenError: GG0402 for a missing argument, another shape, or what is no array of
+                numbers of its type.
         """
         if len(inputs) != self.ranks:
             raise GraphgenError(
@@ -71,12 +73,13 @@ class CpuProgram:
     ) -> list[Array]:
         arrays: list[Array] = []
         for given in inputs:
-            if name not in given or given[name].shape != type_.dims:
-                has = list(given[name].shape) if name in given else "nothing"
+            array = as_array(name, type_, given[name]) if name in given else None
+            if array is None or array.shape != type_.dims:
+                has = "nothing" if array is None else list(array.shape)
                 raise GraphgenError(
                     "GG0402", f"@{self.name}: %{name} must be {type_.text}, given {has}"
                 )
-            arrays.append(np.array(given[name], dtype=numpy_dtype(type_.dtype)))
+            arrays.append(array)
         return arrays
 
 

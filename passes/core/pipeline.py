@@ -59,9 +59,15 @@ def run_pipeline(
 
     Raises:
         GraphgenError: GG0303 before any pass runs when one of them cannot run where it stands,
-            GG0305 when one does not keep its word; what a pass or the verifier raises, with the
-            pass named.
+            GG0305 when one does not keep its word; GG0302 for passes that are still text; what a
+            pass or the verifier raises, with the pass named.
     """
+    if isinstance(passes, str):
+        raise GraphgenError(
+            "GG0302",
+            f"'{passes}' is text, not a list of passes",
+            help="run_pipeline(module, parse_pipeline(text))",
+        )
     check_order(passes, module)
     settings = debugging()
     watchers = [*watch, *_watchers(settings)]

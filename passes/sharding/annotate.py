@@ -186,6 +186,14 @@ def _by_name(module: Module, pattern: str, text: str) -> list[Annotation]:
         if row.role is not Role.PARAM and fnmatchcase(row.name, pattern)
     ]
     layout = parse_sharding(text)
+    for axis in (axis for axes in layout.dims for axis in axes):
+        if axis not in module.mesh:
+            has = ", ".join(module.mesh) or "no axes"
+            raise GraphgenError(
+                "GG0304",
+                f"'{pattern}': {layout.text} speaks of mesh axis {axis}, and the mesh has {has}",
+                help=f"module.mesh['{axis}'] = 2 before, or shard{{mesh=[{axis}:2]}}",
+            )
     for row in rows:
         if len(layout.dims) != row.logical.rank:
             raise GraphgenError(
