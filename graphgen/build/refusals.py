@@ -61,8 +61,14 @@ def number(value: object) -> int | float:
 
 def type_of(dtype: DType, shape: Sequence[object], scope: str) -> TensorType:
     """The tensor type of a declaration; what is wrong with it has the user's line."""
+    sizes = listed(cast(Iterable[int], shape))
+    # 4.0 would be found as 4 among the types there are.
+    for size in sizes:
+        if isinstance(cast(object, size), float):
+            what = f"{size} is not a dimension, in {list(sizes)}"
+            raise placed(GraphgenError("GG0102", what), scope)
     try:
-        return tensor(dtype, listed(cast(Iterable[int], shape)))
+        return tensor(dtype, sizes)
     except GraphgenError as error:
         raise placed(error, scope) from None
 

@@ -187,8 +187,8 @@ def _by_name(module: Module, pattern: str, text: str) -> list[Annotation]:
     ]
     layout = parse_sharding(text)
     for axis in (axis for axes in layout.dims for axis in axes):
-        if axis not in module.mesh:
-            has = ", ".join(module.mesh) or "no axes"
+        if module.mesh and axis not in module.mesh:
+            has = ", ".join(module.mesh)
             raise GraphgenError(
                 "GG0304",
                 f"'{pattern}': {layout.text} speaks of mesh axis {axis}, and the mesh has {has}",

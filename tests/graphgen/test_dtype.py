@@ -158,13 +158,28 @@ def test_lookup_by_name():
     assert dtype("f32") is f32
     assert dtype(f32) is f32
     with pytest.raises(GraphgenError) as caught:
-        dtype("float32")
+        dtype("f31")
     assert caught.value.code == "GG0101"
     assert str(caught.value) == (
-        "error[GG0101]: unknown dtype 'float32'\n"
+        "error[GG0101]: unknown dtype 'f31'\n"
         "  help: known: pred, c64, s4, s8, s16, s32, s64, u4, u8, u16, u32, u64, "
         "f8e4m3, f8e4m3fn, f8e5m2, f16, bf16, f32, f64"
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "ours"),
+    [
+        ("float32", "f32"), ("torch.bfloat16", "bf16"), ("int8", "s8"), ("uint8", "u8"),
+        ("i64", "s64"),
+        ("bool", "pred"), ("half", "f16"), ("F32", "f32"), ("fp16", "f16"), ("float8_e4m3", ""),
+    ],
+)  # fmt: skip
+def test_names_that_others_use_are_translated(name: str, ours: str):
+    with pytest.raises(GraphgenError) as caught:
+        dtype(name)
+    wanted = f"did you mean {ours}?" if ours else "known: pred"
+    assert caught.value.help.startswith(wanted)
 
 
 def test_literals_are_row_major():

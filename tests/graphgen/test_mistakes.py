@@ -97,7 +97,7 @@ EVALUATING = {
     "a program that is none": "module.evaluate(x=X, program='mian')",
     "text that is a file's name": "gg.parse('model.gg')",
     "passes that are text": "run_pipeline(module, 'dce')",
-    "an axis the mesh has not": "annotate(module, {'w': '{tp,-}'})",
+    "an axis the mesh has not": "module.mesh['dp'] = 2; annotate(module, {'w': '{tp,-}'})",
     "operators after the builder": "function_value + function_value",
     "a dtype of NumPy": "gg.dtype('int64')",
     "a dtype of torch": "gg.dtype('torch.bfloat16')",

@@ -443,27 +443,27 @@ def test_wrong_operands_are_named(golden: Callable[[str, str], None]):
         (
             "reduce",
             {"kind": "add", "dimensions": 0},
-            "reduce: attribute 'dimensions' is 0, not integers",
+            "reduce: attribute 'dimensions' is 0, not a list of integers",
         ),
         (
             "reduce",
             {"kind": "add", "dimensions": (True,)},
-            "reduce: attribute 'dimensions' is (True,), not integers",
+            "reduce: attribute 'dimensions' is (True,), not a list of integers",
         ),
         (
             "rms_norm",
             {"epsilon": 1},
-            "rms_norm: attribute 'epsilon' is 1, not number",
+            "rms_norm: attribute 'epsilon' is 1, not a float",
         ),
         (
             "convert",
             {"dtype": "f32"},
-            "convert: attribute 'dtype' is 'f32', not element",
+            "convert: attribute 'dtype' is 'f32', not an element type",
         ),
         (
             "all_reduce",
             {"kind": "add", "replica_groups": (0, 1)},
-            "all_reduce: attribute 'replica_groups' is (0, 1), not groups",
+            "all_reduce: attribute 'replica_groups' is (0, 1), not lists of ranks",
         ),
     ],
 )
