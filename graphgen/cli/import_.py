@@ -42,8 +42,8 @@ def import_(
 
     Norms, activations, rope, lookups and attention are found in what they were lowered to and
     become one op each, so that heads are laid out, weights quantized and models split as if they
-    had been built here. Which arguments are weights is for you to say; what is kept from call to
-    call shows in the file.
+    had been built here. Loops over layers are written out. Which arguments are weights is for you
+    to say; what is kept from call to call shows in the file.
 
     \b
     Examples:

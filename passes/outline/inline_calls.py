@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from graphgen.analysis import inlined
-from graphgen.ir import Function, Module, Value
+from graphgen.analysis import called, inlined
+from graphgen.ir import Module, Value
 from passes.core import Pass, Rewriter, register
 
 
@@ -57,19 +57,18 @@ class InlineCalls(Pass):
 
     def run(self, module: Module, rewriter: Rewriter) -> None:
         """Inline program by program, then drop the functions nobody calls any more."""
-        bodies = {name for function in module.functions.values() for name in _called(function)}
+        before = _run(module)
         for function in module.programs():
-            if _called(function) and not rewriter.exhausted:
+            if any(op.name == "call" for op in function.block) and not rewriter.exhausted:
                 rewriter.note(function, "inline")
                 copies: dict[Value, Value] = {}
                 plain = inlined(module, function, copies)
                 rewriter.copied(copies)
                 function.block, function.outputs = plain.block, plain.outputs
-        left = {name for function in module.programs() for name in _called(function)}
-        if not left:
-            kept = {k: v for k, v in module.functions.items() if k not in bodies}
-            module.functions = kept
+        gone = before - _run(module)
+        module.functions = {k: v for k, v in module.functions.items() if k not in gone}
 
 
-def _called(function: Function) -> list[str]:
-    return [op.attrs.text("to_apply") for op in function.block if op.name == "call"]
+def _run(module: Module) -> set[str]:
+    """What the programs call, loop over or choose from, and what that runs."""
+    return {item.name for function in module.programs() for item in called(module, function)}

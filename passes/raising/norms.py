@@ -16,7 +16,8 @@ def raise_rms_norm(op: Op, b: Builder) -> Sequence[Value] | No:
     rank = op.result.type.rank
     for scaled, spread_weight in either_way(op):
         weight, dims = spread(spread_weight)
-        if dims != (rank - 1,) or weight.type.rank != 1:
+        # One row for all, also where it is cut from the rows of all layers: [1,N].
+        if dims[-1:] != (rank - 1,) or any(size != 1 for size in weight.shape[:-1]):
             continue
         normal = plain(scaled).producer("multiply")
         if normal is None:
@@ -26,7 +27,8 @@ def raise_rms_norm(op: Op, b: Builder) -> Sequence[Value] | No:
             if epsilon is not None:
                 if weight.dtype is not op.result.dtype:
                     return no("the weight is of another type than the result", weight)
-                return [b.rms_norm(plain(x), weight, epsilon)]
+                row = weight if weight.type.rank == 1 else b.reshape(weight, weight.shape[-1:])
+                return [b.rms_norm(plain(x), row, epsilon)]
     return no("no row is divided by the root of its mean square", op.result)
 
 

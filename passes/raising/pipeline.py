@@ -12,6 +12,7 @@ from passes.cleanup.simplify_shape import SimplifyShape
 from passes.core import Pass
 from passes.core.named import NamedPipeline
 from passes.core.registry import register_pipeline
+from passes.outline import InlineCalls, UnrollLoops
 from passes.raising.raise_composites import RaiseComposites
 
 
@@ -25,6 +26,8 @@ class Imported(NamedPipeline):
     def passes(self) -> list[Pass]:
         """The passes."""
         return [
+            UnrollLoops(),
+            InlineCalls(),
             Canonicalize(),
             SimplifyShape(),
             CommonSubexpressions(),

@@ -85,6 +85,28 @@ def llama(params: Any, tokens: jax.Array) -> jax.Array:
     return rms_norm(x, params["norm"]) @ params["head"]
 
 
+def stacked(params: Any) -> dict[str, Any]:
+    """The same weights, those of all layers in one array each."""
+    layers = params["layers"]
+    together = {name: np.stack([layer[name] for layer in layers]) for name in layers[0]}
+    return {**params, "layers": together}
+
+
+def llama_scan(params: Any, tokens: jax.Array) -> jax.Array:
+    """The same numbers from a loop over the layers, whose weights are stacked."""
+    x = params["embed"][tokens]
+    rows, count = tokens.shape
+    positions = jnp.broadcast_to(jnp.arange(count), (rows, count))
+    mask = jnp.tril(jnp.ones((count, count), bool))[None, None]
+
+    def layer(x: jax.Array, p: Any) -> tuple[jax.Array, None]:
+        x = x + attention(p, rms_norm(x, p["ln1"]), positions, mask) @ p["wo"]
+        return x + feed_forward(p, rms_norm(x, p["ln2"])), None
+
+    x, _ = jax.lax.scan(layer, x, params["layers"])
+    return rms_norm(x, params["norm"]) @ params["head"]
+
+
 def rotate_half(x: jax.Array) -> jax.Array:
     return jnp.concatenate([-x[..., SIZE // 2 :], x[..., : SIZE // 2]], -1)
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from graphgen.build import Builder
-from graphgen.ir import Module
+from graphgen.ir import AttrValue, Function, Literal, Module, dtype
+from graphgen.text import parse as parse_text
 from passes.core import Pass, parse_pipeline
 from passes.core.registry import all_passes
 from passes.pipelines import Buckets, default
@@ -13,6 +14,7 @@ from passes.quantize.quantize_weights import QuantizeWeights
 EXTRA = {
     "on-device-sampling{output_logits=true}": ("canonicalize",),
     "raise-composites": ("canonicalize",),
+    "unroll-loops": ("specialize",),
     "simplify-shape": ("canonicalize", "specialize", "legalize"),
     "fold-constants{exact=true}": ("specialize", "legalize"),
     "gather-heads": ("partition",),
@@ -78,3 +80,50 @@ def scattered(module: Module) -> None:
             part = b.reduce_scatter(op.operands[0], groups, dim, op.attrs.text("kind"))
             function.replace_uses(op.result, b.all_gather(part, groups, dim))
             function.block.erase(op)
+
+
+# A loop that turns a value around twice.
+LOOP = """module @loop level=logical {
+}
+
+func @goes.NAME {
+  arg %i : s32[]
+  arg %x : TYPE
+  %c = constant() value=s32[](2) : s32[]
+  %t = compare(%i, %c) direction=LT : pred[]
+  return t = %t
+}
+
+func @turns.NAME {
+  arg %i : s32[]
+  arg %x : TYPE
+  %c = constant() value=s32[](1) : s32[]
+  %j = add(%i, %c) : s32[]
+  %y = negate(%x) : TYPE
+  return i = %j
+  return x = %y
+}
+"""
+
+
+def looped(module: Module) -> None:
+    """Turn every sum of floats around twice, in a loop."""
+    bodies: dict[str, Function] = {}
+    for function in module.programs():
+        sums = [op for op in function.block if op.name == "add" and op.result.dtype.is_float]
+        for op in sums:
+            type_ = op.result.type
+            name = type_.text_name
+            if f"turns.{name}" not in bodies:
+                text = LOOP.replace("NAME", name).replace("TYPE", type_.text)
+                bodies |= parse_text(text).functions
+            readers, returned = list(op.result.users), function.returns(op.result)
+            b = Builder(function, before=op.next, loc=op.loc)
+            start = b.op("constant", value=Literal.of(dtype("s32"), 0))
+            names: dict[str, AttrValue] = {"condition": f"goes.{name}", "body": f"turns.{name}"}
+            _, again = b.emit("while", (start, op.result), names).results
+            for user in readers:
+                user.set_operands(tuple([again if v is op.result else v for v in user.operands]))
+            if returned:
+                function.outputs.replace(op.result, again)
+    module.functions = {**bodies, **module.functions}

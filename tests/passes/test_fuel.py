@@ -17,7 +17,7 @@ from passes.debug.validate import apply_pass
 from passes.pipelines import Buckets
 from tests.passes.planted import CONFIG
 from tests.passes.planted_inside import INSIDE, Broken, Inside
-from tests.passes.stages import every_pass, our_passes, scattered, stage, untidy
+from tests.passes.stages import every_pass, looped, our_passes, scattered, stage, untidy
 
 BUCKETS = Buckets((3,), (8,), (8, 16))
 
@@ -51,6 +51,8 @@ def test_a_pass_stops_where_its_fuel_ends(name: str):
     module, item = before(name, tp=RANKS.get(name, 2))
     if name in TIDYING:
         untidy(module)
+    if name == "unroll-loops":
+        looped(module)
     if name == "merge-collectives":
         scattered(module)
     journal = Journal()

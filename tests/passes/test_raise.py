@@ -28,18 +28,24 @@ from passes.pipelines import parse as pipeline
 from tests.cli.conftest import done, error, facts
 from tests.oracles import jax_llama as plain
 
-STYLES = {"jax": plain.llama, "transformers": plain.llama_hf}
+STYLES = {"jax": plain.llama, "transformers": plain.llama_hf, "scan": plain.llama_scan}
 # What no head tells: how the feed-forward layers lie.
 MLP = "*.wg:{-,tp},*.wu:{-,tp},*.wd:{tp,-}"
 
 
-def split(tp: int) -> str:
-    return f"heads{{tp={tp}}},shard{{tp={tp},rules=[{MLP}]}},pad-to-mesh,partition,"
+def split(tp: int, style: str = "jax") -> str:
+    # Those of all layers in one array lie the same way in each.
+    rules = MLP.replace("{", "{-,") if style == "scan" else MLP
+    return f"heads{{tp={tp}}},shard{{tp={tp},rules=[{rules}]}},pad-to-mesh,partition,"
+
+
+def parameters(style: str) -> Any:
+    return plain.stacked(plain.parameters()) if style == "scan" else plain.parameters()
 
 
 @cache
 def _read(style: str) -> Module:
-    lowered = jax.jit(STYLES[style]).lower(plain.parameters(), plain.tokens())
+    lowered = jax.jit(STYLES[style]).lower(parameters(style), plain.tokens())
     module = read_stablehlo(lowered.as_text(debug_info=True))
     for name, row in list(module.interface.items()):
         if name.startswith("params."):
@@ -77,7 +83,7 @@ def test_every_pass_keeps_the_meaning(style: str, tp: int):
     module = raised(style)
     script = script_for(module, seed=tp)
     checked = validate(clone_module(_read(style)), pipeline("imported"), script)
-    first = split(tp) if tp > 1 else "quantize-weights{skip=[]},"
+    first = split(tp, style) if tp > 1 else "quantize-weights{skip=[]},"
     rest = "cse,fuse-projections,lift-weights,legalize,cse,dce"
     checked += validate(module, pipeline(first + rest), script)
     wrong = [v.pass_text for v in checked if not v.ok and "quantize" not in v.pass_text]
@@ -86,11 +92,11 @@ def test_every_pass_keeps_the_meaning(style: str, tp: int):
 
 @pytest.mark.parametrize("style", STYLES)
 def test_split_over_four_ranks_it_gives_the_numbers_of_jax(style: str):
-    params, tokens = plain.parameters(), plain.tokens()
+    params, tokens = parameters(style), plain.tokens()
     wanted = np.asarray(STYLES[style](params, jax.numpy.asarray(tokens)))
     module = raised(style)
     script = script_of(module, params, tokens)
-    run_pipeline(module, pipeline(split(4) + "lift-weights,legalize,cse"))
+    run_pipeline(module, pipeline(split(4, style) + "lift-weights,legalize,cse"))
     ops = Counter(op.name for op in module.function("main").ops)
     assert {name: ops[name] for name in ops if OPS[name].collective} == {
         # Two a layer, and the embedding's; the logits are put together.

@@ -1,0 +1,203 @@
+"""Loops that turn a known number of times become their turns, one behind the other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import ClassVar, Protocol
+
+from graphgen.analysis import called
+from graphgen.analysis.calls import within
+from graphgen.analysis.loops import trip_count
+from graphgen.build import Builder
+from graphgen.errors import GraphgenError
+from graphgen.ir import Function, Loc, Module, Op, Value, loc
+from graphgen.ir.dtype import pred
+from graphgen.ops.control import branch_operands, callees
+from passes.cleanup.fold_constants import folding
+from passes.core import No, Pass, Rewriter, Rule, no, register, rule
+from passes.outline.known_places import slice_at_constant, stacked
+
+
+@register
+@dataclass(frozen=True)
+class UnrollLoops(Pass):
+    """A loop whose counter begins with a constant becomes its turns, and a known choice its branch.
+
+    So a model that scans over its layers has layers again: each turn is in a scope of its own,
+    numbered. What follows from the counter is computed, so that a layer's weights are a slice of
+    those of all layers, and what a scan stacks up is a concatenation. Loops inside of loops are
+    written out as well, calls are left; functions that nobody runs any more are dropped.
+
+    Options:
+        limit: most turns of a loop that is written out.
+        most_ops: most ops that one loop may become.
+
+    Given:
+        module @m level=logical {
+          input %x : f32[2]
+          input %w : f32[3,2]
+          output %y : f32[2]
+        }
+
+        func @more {
+          arg %i : s32[]
+          arg %v : f32[2]
+          arg %w : f32[3,2]
+          %n = constant() value=s32[](2) : s32[]
+          %t = compare(%i, %n) direction=LT : pred[]
+          return t = %t
+        }
+
+        func @layer {
+          arg %i : s32[]
+          arg %v : f32[2]
+          arg %w : f32[3,2]
+          %one = constant() value=s32[](1) : s32[]
+          %z = constant() value=s32[](0) : s32[]
+          %j = add(%i, %one) : s32[]
+          %r = dynamic_slice(%w, %i, %z) slice_sizes=[1,2] : f32[1,2]
+          %s = reshape(%r) shape=[2] : f32[2]
+          %u = multiply(%v, %s) : f32[2]
+          return i = %j
+          return v = %u
+          return w = %w
+        }
+
+        func @f phase=main {
+          arg %x : f32[2]
+          arg %w : f32[3,2]
+          %i = constant() value=s32[](0) : s32[]
+          %n, %y, %v = while(%i, %x, %w) condition=more body=layer : s32[], f32[2], f32[3,2]
+          return y = %y
+        }
+
+    Result (``unroll-loops,dce``):
+        module @m level=logical {
+          input %x : f32[2]
+          input %w : f32[3,2]
+          output %y : f32[2]
+        }
+
+        func @f phase=main {
+          arg %x : f32[2]
+          arg %w : f32[3,2]
+          %r = slice(%w) start_indices=[0,0] limit_indices=[1,2] : f32[1,2]
+          %s = reshape(%r) shape=[2] : f32[2]
+          %u = multiply(%x, %s) : f32[2]
+          %0 = slice(%w) start_indices=[1,0] limit_indices=[2,2] : f32[1,2]
+          %1 = reshape(%0) shape=[2] : f32[2]
+          %y = multiply(%u, %1) : f32[2]
+          return y = %y
+        }
+    """
+
+    name: ClassVar[str] = "unroll-loops"
+    limit: int = 256
+    most_ops: int = 200_000
+
+    def run(self, module: Module, rewriter: Rewriter) -> None:
+        """Write the loops of every function out, those of bodies before those that run them."""
+        if self.limit < 0:
+            raise GraphgenError("GG0302", f"unroll-loops: limit={self.limit} is negative")
+        before = {item.name for f in module.programs() for item in called(module, f)}
+        rules = (
+            unrolling(module, self.limit, self.most_ops),
+            known_branch(module),
+            slice_at_constant,
+            folding(1, exact=True),
+        )
+        for function in module.functions.values():
+            if any(op.name in ("while", "conditional") for op in function.block):
+                rewriter.apply_rules(function, rules)
+                rewriter.apply_rules(function, (stacked,))
+        left = {item.name for f in module.programs() for item in called(module, f)}
+        gone = before - left
+        module.functions = {n: f for n, f in module.functions.items() if n not in gone}
+
+
+def unrolling(module: Module, limit: int, most_ops: int) -> Rule:
+    """The rule that writes loops out."""
+
+    @rule("while")
+    def unroll(op: Op, b: Builder) -> Sequence[Value] | No:
+        """A loop is its turns, one behind the other."""
+        turns = trip_count(module, op, limit)
+        if turns is None:
+            return no(f"it is not known to turn at most {limit} times", op.operands[0])
+        if turns > limit:
+            return no(f"it turns {turns} times, more than {limit}")
+        body = module.function(callees(op)[1])
+        if turns * body.block.size > most_ops:
+            return no(f"its turns have {turns * body.block.size} ops, more than {most_ops}")
+        state: Sequence[Value] = op.operands
+        for turn in range(turns):
+            state = write_out(body, state, b, partial(_turn, op.loc, turn))
+        return _named_like(op, state)
+
+    return unroll
+
+
+def known_branch(module: Module) -> Rule:
+    """The rule that replaces a choice by the branch that is known to be chosen."""
+
+    @rule("conditional")
+    def branch(op: Op, b: Builder) -> Sequence[Value] | No:
+        """A choice by a constant is the branch it chooses."""
+        known = op.operands[0].producer("constant")
+        if known is None:
+            return no("what chooses is not constant", op.operands[0])
+        (value,) = known.attrs.literal("value").values()
+        branches = callees(op)
+        if op.operands[0].dtype is pred:
+            chosen = 0 if value else 1
+        else:
+            chosen = int(value) if 0 <= value < len(branches) else len(branches) - 1
+        body = module.function(branches[chosen])
+        made = write_out(body, branch_operands(op)[chosen], b, partial(within, op.loc))
+        return _named_like(op, made)
+
+    return branch
+
+
+class _Place(Protocol):
+    def __call__(self, inner: Loc, /) -> Loc:
+        """Where an op of a body belongs, once it is written out."""
+        ...
+
+
+def write_out(body: Function, given: Sequence[Value], b: Builder, place: _Place) -> Sequence[Value]:
+    """The ops of ``body`` on ``given``, made through ``b``; what they give."""
+    mapping = dict(zip(body.args, given, strict=True))
+    outer = b.loc
+    places: dict[Loc, Loc] = {}
+    for op in body.block:
+        if op.loc not in places:
+            places[op.loc] = place(op.loc).through("unroll-loops")
+        b.loc = places[op.loc]
+        operands = [mapping[value] for value in op.operands]
+        made = b.emit(op.name, operands, dict(op.attrs))
+        for old, new in zip(op.results, made.results, strict=True):
+            mapping[old] = new
+            new.name, new.sharding = old.name, old.sharding
+    b.loc = outer
+    return [mapping[value] for _, value in body.outputs]
+
+
+def _named_like(op: Op, values: Sequence[Value]) -> Sequence[Value]:
+    """``values``, those of them that were made called as the results of ``op`` are."""
+    for old, new in zip(op.results, values, strict=True):
+        if new.op is not None and new not in op.operands and old.name is not None:
+            new.name = old.name
+    return values
+
+
+def _turn(loop: Loc, turn: int, inner: Loc) -> Loc:
+    """The place of an op of a body in one turn: in a scope of that number below the loop's."""
+    outer = loop.scope or "while"
+    rest = inner.scope
+    if rest == loop.scope or rest.startswith(f"{loop.scope}."):
+        rest = rest[len(loop.scope) :]
+    scope = ".".join([part for part in (outer, str(turn), rest.strip(".")) if part])
+    return loc(inner.file, inner.line, scope, inner.via)
