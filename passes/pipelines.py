@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from graphgen.errors import GraphgenError
 from passes.canonical.canonicalize import Canonicalize
 from passes.canonical.unfuse_projections import UnfuseProjections
 from passes.cleanup.cse import CommonSubexpressions
@@ -122,7 +123,12 @@ def default(
         target: what to legalize for.
         min_rows: rows a 16-bit product with a weight is padded to.
         quantize: the pass that quantizes weights, ``None`` where they stay as they are.
+
+    Raises:
+        GraphgenError: GG0302 for fewer ranks than one.
     """
+    if tp < 1:
+        raise GraphgenError("GG0302", f"default: tp={tp} must be at least 1")
     passes: list[Pass] = [
         Canonicalize(),
         UnfuseProjections(),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -27,6 +28,10 @@ from runtime.progress import Progress
 RankArrays = Mapping[str, Array]
 
 
+# What families call the table of the embedding.
+_EMBEDDINGS = ("embed_tokens.weight", "wte.weight", "word_embeddings.weight", "embed_in.weight")
+
+
 def check_checkpoint(checkpoint: Checkpoint, module: Module) -> None:
     """Compare the tensors of a checkpoint with what the module needs, before reading any.
 
@@ -42,6 +47,22 @@ def check_checkpoint(checkpoint: Checkpoint, module: Module) -> None:
         return tied or any(fnmatchcase(name, pattern) for pattern in family.buffers)
 
     check_tensors(checkpoint, needed, ignorable)
+    if "lm_head.weight" not in needed and "lm_head.weight" in checkpoint.tensors():
+        _check_tied(checkpoint, [name for name in needed if name.endswith(_EMBEDDINGS)])
+
+
+def _check_tied(checkpoint: Checkpoint, embeddings: Sequence[str]) -> None:
+    """A head that is stored beside the embedding it is tied to must be the same (GG0602)."""
+    head = checkpoint.read("lm_head.weight")
+    for name in embeddings:
+        table = checkpoint.read(name)
+        if table.shape != head.shape or not np.array_equal(table, head):
+            raise GraphgenError(
+                "GG0602",
+                f"tie_word_embeddings is true, but 'lm_head.weight' differs from '{name}'",
+                where=str(checkpoint.path),
+                help="set tie_word_embeddings to false in config.json, or remove the head",
+            )
 
 
 def read_weight(checkpoint: Checkpoint, row: Entry) -> Array:
@@ -104,11 +125,11 @@ class RankWeights:
         """Refuse a prepared weight that holds NaN: every answer would be made of it.
 
         Raises:
-            GraphgenError: GG0605 naming the checkpoint tensor it comes from; the same where f16
-                cannot hold what the checkpoint does.
+            GraphgenError: GG0605 naming the checkpoint tensor it comes from; the same for infinite
+                values, and where f16 cannot hold what the checkpoint does.
         """
-        if made.dtype == np.float16 and holds_infinity(made):
-            self._require_small(row)
+        if holds_infinity(made):
+            self._require_finite(row, made.dtype)
         if not holds_nan(made):
             return
         for name in self._leaves(row.name):
@@ -128,16 +149,26 @@ class RankWeights:
             help="the checkpoint is damaged or its training failed: get it again, or another one",
         )
 
-    def _require_small(self, row: Entry) -> None:
-        """Refuse a weight of which values became infinite in f16; padding may be infinite."""
-        most = float(np.finfo(np.float16).max)
+    def _require_finite(self, row: Entry, dtype: np.dtype[np.generic]) -> None:
+        """Refuse infinite values, in f16 also those that became so; padding may have them."""
+        most = float(np.finfo(np.float16).max) if dtype == np.float16 else math.inf
         for name in self._leaves(row.name):
             given = self.read(self.module.interface[name]).astype(np.float32)
-            largest = float(np.abs(given).max(initial=0))
-            if largest > most:
+            farthest = float(np.abs(given).max(initial=0))
+            if farthest == math.inf:
+                count, first = int(np.isinf(given).sum()), np.argwhere(np.isinf(given))[0].tolist()
+                many = f"{count} infinite values, the first" if count > 1 else "an infinite value"
                 raise GraphgenError(
                     "GG0605",
-                    f"the weight '{name}' holds {largest:g}; f16 ends at {most:g}",
+                    f"the weight '{name}' holds {many} at {first}",
+                    where=self.where,
+                    help="the checkpoint is damaged or was saved in a type that could not hold "
+                    "it: get it again, or another one",
+                )
+            if farthest > most:
+                raise GraphgenError(
+                    "GG0605",
+                    f"the weight '{name}' holds {farthest:g}; f16 ends at {most:g}",
                     where=self.where,
                     help="run the model in bf16 or f32",
                 )

@@ -227,7 +227,7 @@ def _artifact(path: Path, largest: int, *, as_json: bool) -> None:
         write_json({"kind": "artifact", "source": artifact.source, **facts,
                     **module_json(module), "programs": programs})  # fmt: skip
         return
-    shown = ", ".join(f"{key} {value}" for key, value in settings.items())
+    shown = ", ".join(f"{key} {value}" for key, value in settings.items() if value != "")
     head = f"artifact of graphgen, from checkpoint {artifact.source[:12]}: {shown}\n"
     head += f"  compiled for this kind of CPU: {len(compiled)} files\n"
     write_stdout("\n".join([head + module_text(module), *map(program_text, looked)]))

@@ -190,6 +190,10 @@ def main() -> None:
     ``grep``, where 1 is an answer), 2 a usage error, 70 a defect of graphgen, 130 an interruption
     from the keyboard, 141 a reader of standard output that left.
     """
+    if any(word.endswith("-completion") for word in sys.argv[1:2]):
+        from graphgen.cli.completion import complete_at_first_tab
+
+        complete_at_first_tab()
     try:
         typer.main.get_command(app)(prog_name="graphgen")
     except KeyboardInterrupt:

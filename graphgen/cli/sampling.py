@@ -79,7 +79,7 @@ GlobalTopK = Annotated[
     ),
 ]
 ReturnSequences = Annotated[
-    int, typer.Option("--num-return-sequences", min=1, help="Answers to each prompt.")
+    int, typer.Option("--num-return-sequences", min=1, max=4096, help="Answers to each prompt.")
 ]
 
 # What NxD Inference looks at, of which a top-k that is no larger loses nothing.

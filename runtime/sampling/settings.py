@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 
 from graphgen.errors import GraphgenError
+
+# Scores divided by less would no longer be numbers that programs can hold.
+_LOWEST = 1e-30
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +48,11 @@ class Sampling:
         # Written so that NaN fails too.
         _require(self.repetition_penalty > 0, "repetition_penalty", self.repetition_penalty, "> 0")
         _require(self.no_repeat_ngram_size >= 0, "no_repeat_ngram_size", self.no_repeat_ngram_size)
-        if not self.temperature > 0:
+        if not _LOWEST <= self.temperature < inf:
             raise GraphgenError(
                 "GG0705",
-                f"temperature is {self.temperature:g}, not > 0",
+                f"temperature is {self.temperature:g}, not "
+                f"{'> 0' if not self.temperature > 0 else f'in [{_LOWEST:g}, inf)'}",
                 help="for the most probable token each time, do not sample",
             )
         _require(self.top_k >= 0, "top_k", self.top_k)

@@ -123,6 +123,58 @@ def many_nans(folder: Path) -> None:
     tensors(folder, change)
 
 
+def one_infinity(folder: Path) -> None:
+    def change(found: dict[str, np.ndarray]) -> None:
+        found["model.norm.weight"][5] = np.inf
+
+    tensors(folder, change)
+
+
+def another_head(folder: Path) -> None:
+    config(folder, tie_word_embeddings=True)
+
+
+def same_head(folder: Path) -> None:
+    another_head(folder)
+
+    def change(found: dict[str, np.ndarray]) -> None:
+        found["lm_head.weight"] = found["model.embed_tokens.weight"]
+
+    tensors(folder, change)
+
+
+def unknown_activation(folder: Path) -> None:
+    config(folder, hidden_act="swiglu9")
+
+
+def unknown_family(folder: Path) -> None:
+    config(folder, model_type="mamba9")
+
+
+def no_layers(folder: Path) -> None:
+    config(folder, num_hidden_layers=0)
+
+
+def nested_attack(folder: Path) -> None:
+    deep = {"step": [{"x": ("y", [Attack()])}], "model.norm.weight": torch.ones(32)}
+    torch.save(deep, folder / "pytorch_model.bin")
+
+
+def empty_index(folder: Path) -> None:
+    (folder / PARTS).write_text("{}")
+
+
+def outside(folder: Path) -> None:
+    def move(index: dict[str, Any]) -> None:
+        index["weight_map"][NORM] = "../../secret"
+
+    change_json(folder / PARTS, move)
+
+
+def no_tokenizer(folder: Path) -> None:
+    (folder / "tokenizer.json").unlink()
+
+
 def misshapen(folder: Path) -> None:
     config(folder, intermediate_size=40)
 
@@ -163,6 +215,45 @@ CASES: dict[str, tuple[str, Callable[[Path], None], list[str]]] = {
     ),
     "a file that is cut off": ("single", cut_off, KEEP),
     "one NaN": ("single", one_nan, ASK),
+    "one infinity": ("single", one_infinity, ASK),
+    "a tied head that differs from the embedding": ("single", another_head, KEEP),
+    "an activation that is none": ("single", unknown_activation, KEEP),
+    "a family that is none": ("single", unknown_family, KEEP),
+    "no layers": ("single", no_layers, KEEP),
+    "a pickle that wants to run code deep inside": ("torch", nested_attack, KEEP),
+    "an index without names": ("sharded", empty_index, KEEP),
+    "an index that leads outside": ("sharded", outside, KEEP),
+    "no tokenizer": ("single", no_tokenizer, KEEP),
+    "no prompt": ("single", as_it_is, ["--max-new-tokens", "2"]),
+    "an empty prompt": ("single", as_it_is, [*KEEP, "--prompt", " "]),
+    "a prompt that is too long": (
+        "single",
+        as_it_is,
+        ["--prompt", "the cat " * 9, "--max-len", "16"],
+    ),
+    "more positions than the model has": (
+        "single",
+        as_it_is,
+        ["--prompt", "x", "--max-len", "9999"],
+    ),
+    "a temperature of zero": (
+        "single",
+        as_it_is,
+        [*KEEP, "--do-sample", "--temperature", "0"],
+    ),
+    "a temperature nearly zero": (
+        "single",
+        as_it_is,
+        [*KEEP, "--do-sample", "--temperature", "1e-320"],
+    ),
+    "a probability above one": ("single", as_it_is, [*KEEP, "--do-sample", "--top-p", "1,2"]),
+    "a seed below zero": ("single", as_it_is, [*KEEP, "--do-sample", "--seed", "-1"]),
+    "options that exclude each other": (
+        "single",
+        as_it_is,
+        [*KEEP, "--do-sample", "--on-device-sampling", "--min-p", "0.1"],
+    ),
+    "weights that are not there": ("single", as_it_is, [*ASK, "--weights", "OTHER"]),
     "NaN into an artifact": ("single", many_nans, [*KEEP, "--dtype", "bf16"]),
     "NaN into 8 bits": ("single", one_nan, [*ASK, "--quantized"]),
     "NaN into the weights of ranks": ("single", many_nans, ["--tp", "2", "-o", "NEW"]),
@@ -212,6 +303,12 @@ def test_bad_input(
         monkeypatch.chdir(here)
         texts.append(f"--- {case}\n{outcome(models, here, case)}\n")
     golden("cli/bad_checkpoints.txt", "\n".join(texts))
+
+
+def test_a_tied_head_may_be_stored_again(models: Path, tmp_path: Path):
+    folder = copytree(models / "single", tmp_path / "MODEL")
+    same_head(folder)
+    assert graphgen("generate", folder, *ASK).exit_code == 0
 
 
 def test_an_attack_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

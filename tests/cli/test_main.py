@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -118,6 +120,61 @@ def test_completion_is_installed_where_the_shell_looks(tmp_path: Path):
     assert "_GRAPHGEN_COMPLETE=complete_bash" in script
     shown = process("--show-completion", "bash", env_more=told)
     assert shown.stdout.strip() == script.strip()
+
+
+# A terminal in which zsh runs, one Tab, and what it then shows.
+IN_ZSH = """\
+zmodload zsh/zpty
+zpty shell "zsh -i"
+read_to() {
+  local out="" chunk="" tries=0
+  while (( tries++ < 300 )) && [[ $out != *$1* ]]; do
+    zpty -r -t shell chunk && out+=$chunk || sleep 0.1
+  done
+  print -r -- "$out"
+}
+zpty -w shell "PS1='read''y> '"
+read_to 'ready> '
+zpty -w -n shell $'graphgen insp\\t'
+read_to 'ect'
+zpty -d shell
+"""
+
+
+def installed(shell: str, home: Path) -> dict[str, str]:
+    """The environment of a shell that has been taught; ``graphgen`` is a program there."""
+    told = {"HOME": str(home), "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1", "TERM": "xterm"}
+    assert process("--install-completion", shell, env_more=told).returncode == 0
+    program = home / "graphgen"
+    code = "from graphgen.cli.main import main; main()"
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -c "{code}" "$@"\n')
+    program.chmod(0o755)
+    path = f"{home}{os.pathsep}{os.environ['PATH']}"
+    return {**os.environ, **told, "PATH": path, "PYTHONPATH": str(ROOT)}
+
+
+@pytest.mark.skipif(shutil.which("zsh") is None, reason="there is no zsh")
+def test_zsh_completes_at_the_first_tab(tmp_path: Path):
+    home = installed("zsh", tmp_path)
+    ran = subprocess.run(
+        ["zsh", "-f", "-c", IN_ZSH],
+        capture_output=True, text=True, check=False, env=home, timeout=90,
+    )  # fmt: skip
+    assert "graphgen inspect" in re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", ran.stdout).replace("\b", "")
+
+
+@pytest.mark.skipif(shutil.which("fish") is None, reason="there is no fish")
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [("graphgen insp", "inspect"), ("graphgen build x --dtype b", "bf16")],
+)
+def test_fish_completes(words: str, offered: str, tmp_path: Path):
+    home = installed("fish", tmp_path)
+    ran = subprocess.run(
+        ["fish", "-c", f"complete -C '{words}'"],
+        capture_output=True, text=True, check=True, env=home, timeout=90,
+    )  # fmt: skip
+    assert ran.stdout.split()[0] == offered
 
 
 def test_runs_as_a_python_module():

@@ -118,6 +118,7 @@ def test_a_pass_is_named_to_print_or_to_begin_and_end_at(dead: Path, tmp_path: P
     assert [line.split()[0] for line in rows.stderr.splitlines()[2:]] == ["dce"]
     assert error("opt", dead, *options, "--print-after", "dse") == (
         "error[GG0705]: --print-after: no pass 'dse' here\n"
+        "  --> --print-after dse\n"
         "  help: the pipeline has cse, dce, cse#2\n"
     )
     backward = graphgen("opt", dead, *options, "--start-at", "dce", "--stop-after", "cse")
@@ -138,7 +139,9 @@ def test_fuel(dead: Path, tmp_path: Path):
     assert said.startswith("note: the fuel was used up in dce\nnote: wrote ")
     assert parse(out.read_text()).op_count() == 1
     assert error("opt", dead, "-p", "dce", "-o", out, "--fuel", "some") == (
-        "error[GG0705]: --fuel=some is no fuel\n  help: write a number, or name=number,name#2=...\n"
+        "error[GG0705]: --fuel=some is no fuel\n"
+        "  --> --fuel some\n"
+        "  help: write a number, or name=number,name#2=...\n"
     )
 
 
@@ -167,7 +170,7 @@ def test_decisions(mini: Path, tmp_path: Path):
 def test_errors_of_the_pipeline(dead: Path, tmp_path: Path):
     out = tmp_path / "out.gg"
     assert error("opt", dead, "-p", "dec", "-o", out) == (
-        "error[GG0301]: unknown pass 'dec'\n  help: did you mean dce?\n"
+        "error[GG0301]: unknown pass 'dec'\n  --> --pipeline dec\n  help: did you mean dce?\n"
     )
     assert error("opt", dead, "-p", "legalize{colour=red}", "-o", out).startswith(
         "error[GG0302]: legalize has no option 'colour'\n"
