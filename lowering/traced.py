@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable, Mapping
 from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
+from inspect import signature
 from pathlib import Path
 from types import ModuleType
 from typing import Protocol, cast, runtime_checkable
@@ -25,11 +27,22 @@ def is_function(name: str) -> bool:
     return bool(colon) and function.isidentifier() and bool(place)
 
 
-def traced(name: str) -> str:
+def takes(name: str, sizes: Iterable[str]) -> bool:
+    """Whether the function ``name`` has parameters of these names."""
+    place, _, function = name.rpartition(":")
+    try:
+        parameters = signature(getattr(_load(place), function)).parameters
+    except Exception:
+        return False
+    return all(size in parameters for size in sizes)
+
+
+def traced(name: str, sizes: Mapping[str, int] | None = None) -> str:
     """The StableHLO of what the function ``name`` gives: the result of ``jax.jit(f).lower(...)``.
 
     Args:
-        name: ``FILE.py:function`` or ``package.module:function``; called without arguments.
+        name: ``FILE.py:function`` or ``package.module:function``.
+        sizes: what it is called with; by default nothing.
 
     Raises:
         GraphgenError: GG0705 where there is no such function, it fails, or gives something else.
@@ -38,7 +51,7 @@ def traced(name: str) -> str:
     try:
         module = _load(place)
         found = getattr(module, function)
-        result = found()
+        result = found(**(sizes or {}))
     except Exception as error:
         what = f"{name} fails: {type(error).__name__}: {error}"
         raise GraphgenError("GG0705", what, where=_line(error, place)) from error

@@ -1,27 +1,30 @@
-"""``graphgen import``: a graph that was made elsewhere, as one that every pass works on."""
+"""``graphgen import``: programs that were made elsewhere, as a module that every pass works on."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from fnmatch import fnmatchcase
-from typing import Annotated
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from graphgen.cli.console import Json, note
+from graphgen.cli.console import Json, note, table, write_stdout
 from graphgen.cli.files import STANDARD, check_output
-from graphgen.cli.module_file import read_module, write_module
+from graphgen.cli.module_file import write_module
 from graphgen.errors import GraphgenError
-from graphgen.ir import Module, Role
+from graphgen.ir import Module
+
+if TYPE_CHECKING:
+    from passes.debug.explain import Reason
 
 
 def import_(
-    source: Annotated[
-        str,
+    sources: Annotated[
+        list[str],
         typer.Argument(
-            metavar="SOURCE",
+            metavar="SOURCE...",
             help="StableHLO, an HLO proto or HLO text; or FILE.py:function, which returns "
-            "jax.jit(f).lower(...).",
+            "jax.jit(f).lower(...). Several programs of one model: prefill=SOURCE decode=SOURCE.",
         ),
     ],
     output: Annotated[
@@ -31,6 +34,32 @@ def import_(
         list[str] | None,
         typer.Option("--weight", metavar="PATTERN", help="Arguments that are weights: 'params.*'."),
     ] = None,
+    state: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--state",
+            metavar="IN=OUT",
+            help="An input and the output that is its new value, kept from call to call: "
+            "'cache.*=result.1.*'. Donated buffers are found.",
+        ),
+    ] = None,
+    rename: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--rename",
+            metavar="OLD=NEW",
+            help="Call an input or output otherwise: result.0=logits; decode:token=tokens.",
+        ),
+    ] = None,
+    dim: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--dim",
+            metavar="S=61,...",
+            help="Sizes that become symbols: what they were traced with. A function that takes "
+            "them is traced twice.",
+        ),
+    ] = None,
     no_raise: Annotated[
         bool, typer.Option("--no-raise", help="Leave the ops as they were read.")
     ] = False,
@@ -38,71 +67,103 @@ def import_(
         bool, typer.Option("--json", help="Print what was written as JSON; needs -o FILE.gg.")
     ] = False,
 ) -> None:
-    """Take a graph that was made elsewhere.
+    """Take programs that were made elsewhere.
 
-    Norms, activations, rope, lookups and attention are found in what they were lowered to and
-    become one op each, so that heads are laid out, weights quantized and models split as if they
-    had been built here. Loops over layers are written out. Which arguments are weights is for you
-    to say; what is kept from call to call shows in the file.
+    Norms, activations, rope, lookups, attention and cache updates are found in what they were
+    lowered to and become one op each, so that heads are laid out, weights quantized and models
+    split as if they had been built here. Loops over layers are written out. What is close and not
+    quite is shown with the reason. Which arguments are weights is for you to say.
 
     \b
     Examples:
       graphgen import model.mlir --weight 'params.*' -o model.gg
-      graphgen import model.py:lowered --weight 'params.*' -o model.gg
+      graphgen import prefill=model.py:prefill decode=model.py:decode --weight 'params.*' \\
+        --state 'cache.*=result.1.*' --rename result.0=logits --dim B=3,S=61,M=127 -o model.gg
       graphgen import graph.hlo --no-raise -o graph.gg
     """
+    from graphgen.cli.import_sources import Wanted, programs
+    from passes.raising.near import near_misses
+
     if as_json and output == STANDARD:
         raise typer.BadParameter(
             "needs -o FILE.gg: standard output is the module", param_hint="'--json'"
         )
     check_output(output)
-    module = _read(source)
-    _mark_weights(module, weight or [])
-    found = {} if no_raise else _raise(module)
-    if output != STANDARD and not as_json and not no_raise:
-        told = ", ".join(f"{count} {name}" for name, count in found.items()) or "nothing"
+    wanted = Wanted(weight or [], state or [], rename or [], raising=not no_raise)
+    found = programs(sources, wanted, _sizes(dim or []))
+    if len(found) > 1 or found[0][0]:
+        from passes.raising.join import join
+
+        module = join([(name or f"program{i}", m) for i, (name, m) in enumerate(found)])
+    else:
+        module = found[0][1]
+    _tell_returned(module)
+    near = near_misses(module) if not no_raise else ()
+    counts = {} if no_raise else _counts(module)
+    total = {name: sum(each.values()) for name, each in counts.items()}
+    shown = output != STANDARD and not as_json and not no_raise
+    if shown:
+        told = ", ".join(f"{count} {name}" for name, count in total.items()) or "nothing"
         note(f"found {told}")
-    more: dict[str, Json] = {"found": {**found}}
+    more: dict[str, Json] = {
+        "found": {**total},
+        "by_program": {name: {**each} for name, each in counts.items()},
+        "near_misses": [_facts(reason) for reason in near],
+    }
     write_module(module, output, as_json=as_json, more=more)
+    if shown:
+        write_stdout(_text(module, counts, near))
 
 
-def _read(source: str) -> Module:
-    from lowering.traced import is_function, traced
-
-    if not is_function(source):
-        return read_module(source)
-    from graphgen.ops import verify
-    from lowering.stablehlo.read import read_stablehlo
-
-    module = read_stablehlo(traced(source), source)
-    verify(module)
-    return module
-
-
-def _mark_weights(module: Module, patterns: list[str]) -> None:
-    """Make weights of the arguments that a pattern matches (GG0705 if it matches none)."""
-    inputs = list(module.entries(Role.INPUT))
-    for pattern in patterns:
-        matching = [row for row in inputs if fnmatchcase(row.name, pattern)]
-        if not matching:
-            shown = ", ".join([row.name for row in inputs][:8]) or "none"
-            raise GraphgenError(
-                "GG0705", f"no input is called '{pattern}'", help=f"the inputs are {shown}"
-            )
-        for row in matching:
-            module.interface[row.name] = replace(row, role=Role.WEIGHT)
-
-
-def _raise(module: Module) -> dict[str, int]:
-    """Run the pipeline ``imported``; how many of each composite there are now."""
-    from graphgen.ops import OPS
-    from passes.core import run_pipeline
-    from passes.pipelines import parse
-
-    run_pipeline(module, parse("imported"))
+def _sizes(texts: Sequence[str]) -> dict[str, int]:
+    """``B=3,S=61`` as sizes (GG0705)."""
     found: dict[str, int] = {}
-    for function in module.functions.values():
-        for op in function.block:
-            if OPS[op.name].composite:
-                found[op.name] = found.get(op.name, 0) + 1
+    for item in (item for text in texts for item in text.split(",")):
+        name, _, size = item.strip().partition("=")
+        if not name.isidentifier() or not size.isdecimal():
+            raise GraphgenError("GG0705", f"--dim {item}: no size", help="write --dim B=3,S=61")
+        found[name] = int(size)
     return found
+
+
+def _counts(module: Module) -> dict[str, dict[str, int]]:
+    """How many of each composite each program has."""
+    from passes.raising.near import found_in
+
+    each = {function.name: found_in(function) for function in module.programs()}
+    names = dict.fromkeys(name for counts in each.values() for name in counts)
+    return {name: {program: each[program].get(name, 0) for program in each} for name in names}
+
+
+def _tell_returned(module: Module) -> None:
+    """Inputs that come back updated, and that nobody called states."""
+    from passes.raising.names import returned_inputs
+
+    pairs = [f"{given}={back}" for given, back in returned_inputs(module).items()]
+    if pairs:
+        more = f" and {len(pairs) - 1} more" if len(pairs) > 1 else ""
+        note(f"an input comes back updated: --state {pairs[0]}{more} would keep it")
+
+
+def _text(module: Module, counts: dict[str, dict[str, int]], near: Sequence[Reason]) -> str:
+    """What was found, a column a program, and what nearly was."""
+    programs = [function.name for function in module.programs()]
+    rows = [[name, *(str(each[p]) for p in programs)] for name, each in sorted(counts.items())]
+    text = table(["composite", *programs], rows, sys.stdout, numeric=len(programs)) if rows else ""
+    for reason in near:
+        times = f" ({reason.count} ops)" if reason.count > 1 else ""
+        text += f"not {reason.rule.removeprefix('raise-')}: {reason.reason}{times}\n"
+        text += f"  looked at: {reason.root}\n  --> @{reason.function} {reason.loc!r}\n"
+    return text
+
+
+def _facts(reason: Reason) -> Json:
+    return {
+        "rule": reason.rule,
+        "reason": reason.reason,
+        "value": reason.at or None,
+        "function": reason.function,
+        "op": reason.root,
+        "where": repr(reason.loc),
+        "count": reason.count,
+    }

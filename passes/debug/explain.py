@@ -53,6 +53,7 @@ class Reason:
         function: where.
         loc: the op's source.
         count: how many ops were declined for this reason.
+        depth: how far the rule got, 0 where it saw nothing of what it looks for.
     """
 
     rule: str
@@ -63,6 +64,7 @@ class Reason:
     function: str
     loc: Loc
     count: int
+    depth: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,4 +144,5 @@ def _reason(group: Sequence[Miss], pass_name: str) -> Reason:
         first.function,
         first.loc,
         len(group),
+        first.no.depth,
     )

@@ -86,9 +86,9 @@ def script_for(
         rows = np.arange(chosen.rows, dtype=np.int32)
         calls = _language_model(module, rng, chosen, dims, rows[::-1] if shuffled else rows)
     else:
-        dims = {}
-        calls = tuple(_random_call(module, f, rng) for f in module.programs())
-        dims = dict(calls[0].dims) if len(calls) == 1 else {}
+        dims = _sizes(module)
+        calls = tuple(_random_call(module, f, dims, rng) for f in module.programs())
+        dims = dict(calls[0].dims) if len(calls) == 1 else dims
         for row in module.entries(Role.STATE):
             states[row.name] = random_array(rng, row.logical.bind(dims))
     weights = {
@@ -133,15 +133,22 @@ def random_array(rng: np.random.Generator, type_: TensorType) -> Array:
     return rng.integers(low, high, type_.dims).astype(dtype)
 
 
-def _sizes(function: Function) -> dict[str, Dim]:
-    """A size for each symbol of the arguments: small ones, all different."""
-    free = {name for value in function.args for name in symbols(value.type.shape)}
-    found: dict[str, Dim] = {name: 3 + index for index, name in enumerate(sorted(free))}
-    return {**found, **function.dims}
+def _sizes(module: Module) -> dict[str, Dim]:
+    """A size for each symbol of the programs' arguments: small ones, all different.
+
+    Of a cache there are more slots than a call has tokens.
+    """
+    values = [value for function in module.programs() for value in function.args]
+    free = {name for value in values for name in symbols(value.type.shape)}
+    slots = {name for row in module.entries(Role.STATE) for name in symbols(row.logical.shape)}
+    ordered = sorted(free, key=lambda name: (name in slots and name != "B", name))
+    return {name: 3 + index for index, name in enumerate(ordered)}
 
 
-def _random_call(module: Module, function: Function, rng: np.random.Generator) -> Call:
-    dims = _sizes(function)
+def _random_call(
+    module: Module, function: Function, sizes: Mapping[str, Dim], rng: np.random.Generator
+) -> Call:
+    dims = {**sizes, **function.dims}
     rows = [r for r in module.entries(Role.INPUT) if function.arg(r.name) is not None]
     types = {row.name: row.logical.bind(dims) for row in rows}
     shared = dict[str, Array]()

@@ -40,7 +40,7 @@ def raise_attention(op: Op, b: Builder) -> Sequence[Value] | No:
             return scores
         dims = dims_of(op, weights, order, scores)
         return dims if isinstance(dims, No) else _attention(op, b, scores, dims)
-    return no("no operand is a softmax", op.result)
+    return No("no operand is a softmax", op.result)
 
 
 def _weights(value: Value) -> tuple[Value, tuple[int, ...]] | None:

@@ -60,7 +60,7 @@ class Roles:
 def raise_kv_update(op: Op, b: Builder) -> Sequence[Value] | No:
     """Tokens written into some slots of an argument are an update of a cache."""
     if op.result.type.rank != 4:
-        return no("what is written into has not four dimensions", op.result)
+        return No("what is written into has not four dimensions", op.result)
     windows = _scattered(op) if op.name == "scatter" else _sliced(op)
     if isinstance(windows, No):
         return windows

@@ -18,13 +18,13 @@ def raise_chosen_slot(op: Op, b: Builder) -> Sequence[Value] | No:
     """``where(slots == positions, new, cache)`` is an update of a cache."""
     mask, new, cache = op.operands
     if op.result.type.rank != 4:
-        return no("what is written into has not four dimensions", op.result)
+        return No("what is written into has not four dimensions", op.result)
     if not is_kept(cache):
-        return no("what is written into is no argument, so nothing is kept", cache)
+        return No("what is written into is no argument, so nothing is kept", cache)
     equal, dims = spread(mask)
     compare = equal.producer("compare")
     if compare is None or compare.attrs.text("direction") != "EQ":
-        return no("it is not told by equal numbers where to write", mask)
+        return No("it is not told by equal numbers where to write", mask)
     found = _slot_of(compare, dims)
     if found is None:
         return no("no number counts slots while the other tells one of them", equal)

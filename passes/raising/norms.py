@@ -29,7 +29,7 @@ def raise_rms_norm(op: Op, b: Builder) -> Sequence[Value] | No:
                     return no("the weight is of another type than the result", weight)
                 row = weight if weight.type.rank == 1 else b.reshape(weight, weight.shape[-1:])
                 return [b.rms_norm(plain(x), row, epsilon)]
-    return no("no row is divided by the root of its mean square", op.result)
+    return No("no row is divided by the root of its mean square", op.result)
 
 
 def _epsilon(x: Value, root: Value) -> float | None:
@@ -89,7 +89,7 @@ def raise_silu(op: Op, b: Builder) -> Sequence[Value] | No:
         inner = _logistic_of(gate)
         if inner is not None and plain(inner) is plain(x):
             return [b.convert(b.silu(x), op.result.dtype)]
-    return no("no factor is the logistic of the other", op.result)
+    return No("no factor is the logistic of the other", op.result)
 
 
 def _logistic_of(value: Value) -> Value | None:
@@ -116,7 +116,7 @@ def raise_embedding(op: Op, b: Builder) -> Sequence[Value] | No:
     table, indices = op.operands
     attrs = op.attrs
     if table.type.rank != 2 or attrs.dims("slice_sizes") != (1, table.shape[1]):
-        return no("it does not look up whole rows of a matrix", table)
+        return No("it does not look up whole rows of a matrix", table)
     rows = attrs.integers("collapsed_slice_dims") == attrs.integers("start_index_map") == (0,)
     last = op.result.type.rank - 1
     if not rows or attrs.integers("offset_dims") != (last,):

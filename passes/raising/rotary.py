@@ -19,10 +19,10 @@ _UNARY = ("cosine", "sine", "convert")
 def raise_rope(op: Op, b: Builder) -> Sequence[Value] | No:
     """``(a cos - b sin, b cos + a sin)`` of the halves a, b of each head is a rope."""
     if len(op.operands) != 2 or op.attrs.integer("dimension") != op.result.type.rank - 1:
-        return no("it does not join two parts of a last dimension", op.result)
+        return No("it does not join two parts of a last dimension", op.result)
     left, right = (plain(value).op for value in op.operands)
     if left is None or left.name != "subtract" or right is None or right.name != "add":
-        return no("the parts are not a difference and a sum", op.result)
+        return No("the parts are not a difference and a sum", op.result)
     found = _crossed(left, right)
     if found is None:
         return no("the parts are not products of both halves with one pair of tables", op.result)
@@ -84,7 +84,7 @@ def raise_rotated_rope(op: Op, b: Builder) -> Sequence[Value] | No:
             for turned, sin in _factors(second):
                 if _turned(turned) is plain(x):
                     return _of_whole_tables(op, b, x, cos, sin)
-    return no("no term is the other's value turned by a quarter", op.result)
+    return No("no term is the other's value turned by a quarter", op.result)
 
 
 def _turned(value: Value) -> Value | None:

@@ -9,6 +9,7 @@ from typing import ClassVar
 from graphgen.analysis import free_symbols
 from graphgen.errors import GraphgenError
 from graphgen.ir import Dim, Entry, Function, Module, Role
+from graphgen.ir.dims import symbols
 from passes.core import Pass, Rewriter, register
 from passes.core.clone import Binder
 from passes.specialize.bodies import bind_bodies, drop_unused
@@ -139,13 +140,13 @@ class Specialize(Pass):
         if rows < max(batch):
             raise GraphgenError("GG0302", f"specialize: rows={rows} is less than a batch")
         sizes = {"decode": tokens, "prefill": context}
-        shared: dict[str, Dim] = {"R": rows, "M": slots}
+        shared: dict[str, Dim] = {"R": rows, "M": slots, **_tied(module, batch)}
         functions: dict[str, Function] = {}
         for function in module.functions.values():
             if not function.phase or not free_symbols([function]):
                 functions[function.name] = function
                 continue
-            buckets = list(_buckets(function.phase, batch, sizes.get(function.phase, context)))
+            buckets = list(_buckets(function, batch, sizes.get(function.phase, context)))
             new = list(self._programs(module, function, buckets, shared, rewriter))
             functions |= {each.name: each for each in new}
             made = [each for each in new if each.phase]
@@ -201,13 +202,29 @@ def _bound(row: Entry, values: Mapping[str, Dim]) -> Entry:
     return replace(row, logical=row.logical.bind(values), physical=row.physical.bind(values))
 
 
+def _tied(module: Module, batch: Sequence[int]) -> dict[str, Dim]:
+    """B, where states have a row for each row of a call: then all calls have as many."""
+    rows = {name for row in module.entries(Role.STATE) for name in symbols(row.logical.shape)}
+    if "B" not in rows:
+        return {}
+    if len(batch) > 1:
+        raise GraphgenError(
+            "GG0302",
+            f"specialize: batch={list(batch)}, but states have as many rows as a call",
+            help="give one size; several share a cache whose rows are a size R of their own",
+        )
+    return {"B": batch[0]}
+
+
 def _buckets(
-    phase: str, batches: tuple[int, ...], sizes: tuple[int, ...]
+    function: Function, batches: tuple[int, ...], sizes: tuple[int, ...]
 ) -> Iterator[tuple[str, dict[str, Dim]]]:
-    """Name and sizes of each program of a phase."""
+    """Name and sizes of each program of a phase; one where they would all be the same."""
+    if not free_symbols([function]) & {"S", "C"}:
+        sizes = sizes[-1:]
     for batch in batches:
         for size in sizes:
-            if phase == "decode":
+            if function.phase == "decode":
                 yield f"b{batch}.c{size}", {"B": batch, "C": size}
             else:
                 yield f"b{batch}.s{size}", {"B": batch, "S": size, "C": size}

@@ -59,9 +59,10 @@ def projected(p: Any, h: jax.Array) -> tuple[jax.Array, ...]:
 def positions_forward(params: Any, cache: Any, tokens: jax.Array, positions: jax.Array) -> Any:
     """Hidden states of tokens at these positions; -1 for padding."""
     rows = jnp.arange(tokens.shape[0])[:, None]
+    count = cache[0]["k"].shape[1]
     # An index of -1 would be the last slot.
-    slots = jnp.where(positions < 0, SLOTS, positions)
-    mask = jnp.arange(SLOTS)[None, None, :] <= positions[:, :, None]
+    slots = jnp.where(positions < 0, count, positions)
+    mask = jnp.arange(count)[None, None, :] <= positions[:, :, None]
 
     def attend(p: Any, h: Any, kept: Any) -> Any:
         q, k, v = projected(p, h)
@@ -96,7 +97,7 @@ def positions_decode(params: Any, cache: Any, tokens: jax.Array, lengths: jax.Ar
 def sliced_forward(params: Any, cache: Any, tokens: jax.Array, start: Any) -> Any:
     rows, count = tokens.shape
     positions = jnp.broadcast_to(start + jnp.arange(count), (rows, count))
-    mask = jnp.arange(SLOTS)[None] <= positions[0][:, None]
+    mask = jnp.arange(cache[0][0].shape[1])[None] <= positions[0][:, None]
 
     def attend(p: Any, h: Any, kept: Any) -> Any:
         q, k, v = projected(p, h)
@@ -130,7 +131,8 @@ def heads_first_forward(params: Any, cache: Any, tokens: jax.Array, positions: j
     angles = positions[..., None] * (1.0 / 10000.0 ** (jnp.arange(0, SIZE, 2) / SIZE))
     whole = jnp.concatenate([angles, angles], -1)[:, None]
     cos, sin = jnp.cos(whole), jnp.sin(whole)
-    allowed = jnp.arange(SLOTS)[None, None] <= positions[:, :, None]
+    slots = cache[0]["k"].shape[2]
+    allowed = jnp.arange(slots)[None, None] <= positions[:, :, None]
     bias = jnp.where(allowed, 0.0, jnp.finfo(jnp.float32).min)[:, None]
 
     def turned(x: jax.Array) -> jax.Array:
@@ -139,7 +141,7 @@ def heads_first_forward(params: Any, cache: Any, tokens: jax.Array, positions: j
     def updated(kept: jax.Array, new: jax.Array) -> jax.Array:
         if count > 1:
             return kept.at[:, :, :count].set(new)
-        here = jnp.arange(SLOTS)[None, None, :, None] == positions[:, None, :, None]
+        here = jnp.arange(slots)[None, None, :, None] == positions[:, None, :, None]
         return jnp.where(here, new, kept)
 
     def attend(p: Any, h: Any, kept: Any) -> Any:
@@ -147,8 +149,8 @@ def heads_first_forward(params: Any, cache: Any, tokens: jax.Array, positions: j
         k_cache, v_cache = updated(kept["k"], turned(k)), updated(kept["v"], v)
 
         def expanded(x: jax.Array) -> jax.Array:
-            wide = jnp.broadcast_to(x[:, :, None], (rows, KV_HEADS, GROUP, SLOTS, SIZE))
-            return wide.reshape(rows, HEADS, SLOTS, SIZE)
+            wide = jnp.broadcast_to(x[:, :, None], (rows, KV_HEADS, GROUP, slots, SIZE))
+            return wide.reshape(rows, HEADS, slots, SIZE)
 
         keys, values = expanded(k_cache), expanded(v_cache)
         scores = (turned(q) @ keys.transpose(0, 1, 3, 2)) * SIZE**-0.5 + bias
@@ -177,7 +179,7 @@ def mapped_forward(params: Any, cache: Any, tokens: jax.Array, start: Any) -> An
     """Of one sequence: tokens s32 [S], caches [M,K,D]."""
     (count,) = tokens.shape
     positions = start + jnp.arange(count)
-    mask = jnp.arange(SLOTS)[None] <= positions[:, None]
+    mask = jnp.arange(cache[0]["k"].shape[0])[None] <= positions[:, None]
     angles = positions[:, None] * (1.0 / 10000.0 ** (jnp.arange(0, SIZE, 2) / SIZE))
     cos, sin = jnp.cos(angles)[:, None], jnp.sin(angles)[:, None]
 
@@ -224,35 +226,57 @@ STYLES = {
 }
 
 
-def empty_cache(style: str) -> Any:
+def empty_cache(style: str, B: int = ROWS, M: int = SLOTS) -> Any:
     """Zeros for every layer, in the layout of a style."""
-    inner = (KV_HEADS, SLOTS) if style == "heads_first" else (SLOTS, KV_HEADS)
-    zeros = np.zeros((ROWS, *inner, SIZE), np.float32)
+    inner = (KV_HEADS, M) if style == "heads_first" else (M, KV_HEADS)
+    zeros = np.zeros((B, *inner, SIZE), np.float32)
     return [(zeros, zeros) if style == "sliced" else {"k": zeros, "v": zeros}] * LAYERS
 
 
-def prefill_arguments(style: str, count: int = 6) -> tuple[Any, ...]:
-    """Arguments behind parameters and cache; rows of lengths 6, 4 and 2 where they may differ."""
+def prefill_arguments(style: str, B: int = ROWS, S: int = 6) -> tuple[Any, ...]:
+    """Arguments behind parameters and cache; rows of different lengths where they may differ."""
     random = np.random.default_rng(1)
-    tokens = random.integers(0, 50, (ROWS, count)).astype(np.int32)
-    lengths = np.array([count, count - 2, count - 4], np.int32)
-    return (tokens, lengths) if style == "positions" else (tokens,)
+    tokens = random.integers(0, 50, (B, S)).astype(np.int32)
+    return (tokens, _lengths(B, S)) if style == "positions" else (tokens,)
 
 
-def decode_arguments(style: str, step: int, count: int = 6) -> tuple[Any, ...]:
+def decode_arguments(style: str, step: int, B: int = ROWS, S: int = 6) -> tuple[Any, ...]:
     """The same of the decode step ``step``, from 0."""
     random = np.random.default_rng(2 + step)
-    tokens = random.integers(0, 50, (ROWS, 1)).astype(np.int32)
+    tokens = random.integers(0, 50, (B, 1)).astype(np.int32)
     if style == "positions":
-        return tokens, np.array([count, count - 2, count - 4], np.int32) + 1 + step
+        return tokens, _lengths(B, S) + np.int32(1 + step)
     if style == "sliced":
-        return tokens, np.int32(count + step)
-    return tokens, np.full(ROWS, count + step, np.int32)
+        return tokens, np.int32(S + step)
+    return tokens, np.full(B, S + step, np.int32)
 
 
-def lowered(style: str, phase: str, *, donate: bool = True) -> Any:
+def _lengths(rows: int, count: int) -> np.ndarray:
+    return np.array([max(count - 2 * row, 1) for row in range(rows)], np.int32)
+
+
+def lowered(
+    style: str,
+    phase: str,
+    *,
+    donate: bool = True,
+    B: int = ROWS,
+    S: int = 6,
+    M: int = SLOTS,
+) -> Any:
     """``jax.jit(...).lower(...)`` of one program."""
     which = ("prefill", "decode").index(phase)
-    arguments = prefill_arguments(style) if phase == "prefill" else decode_arguments(style, 0)
+    arguments = prefill_arguments(style, B, S) if which == 0 else decode_arguments(style, 0, B, S)
     jitted = jax.jit(STYLES[style][which], donate_argnums=(1,) if donate else ())
-    return jitted.lower(parameters(), empty_cache(style), *arguments)
+    return jitted.lower(parameters(), empty_cache(style, B, M), *arguments)
+
+
+# What ``graphgen import FILE.py:NAME --dim B=3,S=6,M=12`` calls.
+
+
+def prefill(B: int = ROWS, S: int = 6, M: int = SLOTS) -> Any:
+    return lowered("positions", "prefill", donate=False, B=B, S=S, M=M)
+
+
+def decode(B: int = ROWS, S: int = 6, M: int = SLOTS) -> Any:
+    return lowered("positions", "decode", donate=False, B=B, S=S, M=M)

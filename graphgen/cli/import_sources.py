@@ -1,0 +1,170 @@
+"""Reading the programs that ``graphgen import`` is given, and naming what they take and give."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+
+from graphgen.cli.module_file import read_module
+from graphgen.errors import GraphgenError
+from graphgen.ir import Module, Role
+
+# Given, for each program, names as they are in it; gives what became of it, or nothing.
+Change = Callable[[str, Module], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What the user says about names.
+
+    Attributes:
+        weights: patterns of arguments that are weights.
+        states: inputs and the outputs that are their new values, ``IN=OUT``.
+        names: what is called otherwise, ``OLD=NEW``; ``PROGRAM:OLD=NEW`` in one program only.
+        raising: whether composites are looked for.
+    """
+
+    weights: Sequence[str]
+    states: Sequence[str]
+    names: Sequence[str]
+    raising: bool
+
+
+def programs(
+    sources: Sequence[str], wanted: Wanted, sizes: Mapping[str, int]
+) -> list[tuple[str, Module]]:
+    """Each source's module by the name of its program, named, raised and with symbols for sizes.
+
+    Raises:
+        GraphgenError: GG0705 for a name that nothing has, or a source that cannot be read, and what
+            the readers and lifting sizes raise.
+    """
+    named = [_split(source) for source in sources]
+    found = [(name, _read(source, sizes)) for name, source in named]
+    prepare(found, wanted)
+    if not sizes:
+        return found
+    from passes.raising.sizes import lift_sizes, other_sizes
+
+    second = other_sizes([module for _, module in found], sizes)
+    for (name, source), (_, module) in zip(named, found, strict=True):
+        if _is_sized(source, sizes):
+            again = [(name, _read(source, second))]
+            prepare(again, wanted, strict=False)
+            lift_sizes(module, sizes, again[0][1], second)
+        else:
+            lift_sizes(module, sizes)
+    return found
+
+
+def _split(source: str) -> tuple[str, str]:
+    """``prefill=FILE`` as a name and a source."""
+    found = re.fullmatch(r"((?:prefill|decode)(?:\.\w+)*)=(.+)", source)
+    return (found[1], found[2]) if found else ("", source)
+
+
+def _is_sized(source: str, sizes: Mapping[str, int]) -> bool:
+    from lowering.traced import is_function, takes
+
+    return is_function(source) and takes(source, sizes)
+
+
+def _read(source: str, sizes: Mapping[str, int]) -> Module:
+    from lowering.traced import is_function, traced
+
+    if not is_function(source):
+        return read_module(source)
+    from graphgen.ops import verify
+    from lowering.stablehlo.read import read_stablehlo
+
+    given = sizes if sizes and _is_sized(source, sizes) else None
+    module = read_stablehlo(traced(source, given), source)
+    verify(module)
+    return module
+
+
+def prepare(found: Sequence[tuple[str, Module]], wanted: Wanted, *, strict: bool = True) -> None:
+    """Names, weights and states; then composites."""
+    for text in wanted.names:
+        _everywhere(found, text, _renaming(text), strict)
+    for pattern in wanted.weights:
+        _everywhere(found, pattern, _weights(pattern), strict)
+    for text in wanted.states:
+        _everywhere(found, text, _states(text), strict)
+    if wanted.raising:
+        from passes.core import run_pipeline
+        from passes.pipelines import parse
+
+        for _, module in found:
+            run_pipeline(module, parse("imported"))
+
+
+def _everywhere(
+    found: Sequence[tuple[str, Module]], text: str, change: Change, strict: bool
+) -> None:
+    """Make a change in each program that has the names it speaks of (GG0705 if none has)."""
+    done = [change(name, module) for name, module in found]
+    if strict and not any(done):
+        names = [row.name for _, module in found for row in module.interface.values()]
+        roles = (Role.INPUT, Role.OUTPUT)
+        shown = [n for n in dict.fromkeys(names) if _role(found, n) in roles]
+        raise GraphgenError(
+            "GG0705",
+            f"no input is called '{text.partition('=')[0]}'",
+            help=f"the inputs are {', '.join(shown[:8]) or 'none'}",
+        )
+
+
+def _role(found: Sequence[tuple[str, Module]], name: str) -> Role | None:
+    return next((m.interface[name].role for _, m in found if name in m.interface), None)
+
+
+def _pair(text: str) -> tuple[str, str]:
+    left, equals, right = text.partition("=")
+    if not equals or not left or not right:
+        raise GraphgenError("GG0705", f"'{text}' says no pair", help="write NAME=NAME")
+    return left, right
+
+
+def _renaming(text: str) -> Change:
+    from passes.raising.names import matching, rename
+
+    program, colon, rest = text.rpartition(":")
+    old, new = _pair(rest)
+
+    def change(name: str, module: Module) -> bool:
+        if colon and program != name:
+            return False
+        found = matching(module.interface, old, new)
+        if found:
+            rename(module, found)
+        return bool(found)
+
+    return change
+
+
+def _weights(pattern: str) -> Change:
+    def change(name: str, module: Module) -> bool:
+        inputs = [row for row in module.entries(Role.INPUT) if fnmatchcase(row.name, pattern)]
+        for row in inputs:
+            module.interface[row.name] = replace(row, role=Role.WEIGHT)
+        return bool(inputs)
+
+    return change
+
+
+def _states(text: str) -> Change:
+    from passes.raising.names import keep_states, matching
+
+    given, back = _pair(text)
+
+    def change(name: str, module: Module) -> bool:
+        inputs = [row.name for row in module.entries(Role.INPUT)]
+        found = matching(inputs, given, back)
+        if found:
+            keep_states(module, found)
+        return bool(found)
+
+    return change

@@ -1,0 +1,120 @@
+"""Several programs of one model, each read by itself, as one module over one interface."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from graphgen.errors import GraphgenError
+from graphgen.ir import MAIN, Dim, Entry, Module, Role, TensorType, symbol, tensor
+from graphgen.ops import verify
+
+PHASES = ("prefill", "decode")
+
+
+def join(programs: Sequence[tuple[str, Module]]) -> Module:
+    """One module of all programs, which share weights and states by their names.
+
+    Where an input or an output differs in size from program to program, its logical size is a
+    symbol that each program binds.
+
+    Args:
+        programs: a name for the only program of each module, and the module; they become part of
+            the result. One called ``prefill`` or ``decode``, or so up to a dot, is of that phase.
+
+    Raises:
+        GraphgenError: GG0205 for what is called the same and is not, GG0107 for a name given twice,
+            GG0705 for a module without one program or a name without a phase.
+    """
+    first = programs[0][1]
+    joined = Module(first.name, first.level, dict(first.mesh), {}, {}, dict(first.meta))
+    for name, module in programs:
+        if (module.level, module.mesh) != (joined.level, joined.mesh):
+            what = f"{name} is at level {module.level}, {programs[0][0]} at {joined.level}"
+            raise GraphgenError("GG0205", what, help="import programs of one form together")
+        _add(joined, name, module, only=len(programs) == 1)
+    sizes = _Sizes(joined)
+    for row in dict.fromkeys(name for _, module in programs for name in module.interface):
+        rows = {name: m.interface[row] for name, m in programs if row in m.interface}
+        joined.interface[row] = sizes.agreed(rows)
+    _in_order(joined)
+    verify(joined)
+    return joined
+
+
+def _add(joined: Module, name: str, module: Module, *, only: bool) -> None:
+    """The functions of ``module``, its program under ``name``."""
+    found = module.programs()
+    if len(found) != 1:
+        raise GraphgenError("GG0705", f"{name} has {len(found)} programs, not one")
+    phase = name.partition(".")[0]
+    if not only and phase not in PHASES:
+        help_ = "write prefill=FILE decode=FILE; several of a phase are prefill.128 and so on"
+        raise GraphgenError("GG0705", f"'{name}' says no phase of a program", help=help_)
+    found[0].phase = phase if phase in PHASES else MAIN
+    found[0].name = name
+    for function in module.functions.values():
+        joined.add(function)
+
+
+class _Sizes:
+    """Symbols for the sizes that differ from program to program."""
+
+    def __init__(self, joined: Module) -> None:
+        self.joined = joined
+        self.known: dict[tuple[tuple[str, Dim], ...], Dim] = {}
+
+    def agreed(self, rows: dict[str, Entry]) -> Entry:
+        """One row that serves all programs that have it."""
+        (where, first), *others = rows.items()
+        for name, row in others:
+            same = row.role is first.role and row.logical.dtype is first.logical.dtype
+            if not same or row.logical.rank != first.logical.rank:
+                raise _disagree(first, where, row, name)
+            fixed = first.role in (Role.WEIGHT, Role.STATE)
+            if fixed and row.logical is not first.logical:
+                raise _disagree(first, where, row, name)
+        sizes = zip(*(row.logical.shape for row in rows.values()), strict=True)
+        shape = [self._size(dict(zip(rows, dims, strict=True))) for dims in sizes]
+        type_: TensorType = tensor(first.logical.dtype, shape)
+        return replace(first, logical=type_, physical=type_)
+
+    def _size(self, dims: dict[str, Dim]) -> Dim:
+        if len(set(dims.values())) == 1:
+            return next(iter(dims.values()))
+        symbols = {str(dim) for dim in dims.values() if not isinstance(dim, int)}
+        if len(symbols) > 1:
+            raise GraphgenError("GG0205", f"sizes {', '.join(sorted(symbols))} are not one size")
+        key = tuple(dims.items())
+        chosen = self.known.get(key)
+        if chosen is None:
+            chosen = self.known[key] = symbol(symbols.pop() if symbols else self._name(dims))
+        for name, dim in dims.items():
+            function = self.joined.function(name)
+            if dim != chosen and function.dims.setdefault(str(chosen), dim) != dim:
+                raise GraphgenError(
+                    "GG0205", f"@{name}: {chosen} would be {function.dims[str(chosen)]} and {dim}"
+                )
+        return chosen
+
+    def _name(self, dims: dict[str, Dim]) -> str:
+        """``S`` for what most often differs: the tokens of a call."""
+        taken = {name for f in self.joined.functions.values() for name in f.dims}
+        return next(n for n in ("S", *(f"S{i}" for i in range(2, 99))) if n not in taken)
+
+
+def _disagree(first: Entry, where: str, other: Entry, name: str) -> GraphgenError:
+    return GraphgenError(
+        "GG0205",
+        f"{first.name} is the {first.role.value} {first.logical.text} of {where} and the "
+        f"{other.role.value} {other.logical.text} of {name}",
+        help=f"call one of them otherwise: --rename {name}:{first.name}=NAME",
+    )
+
+
+def _in_order(joined: Module) -> None:
+    """Inputs, weights and states as the programs take them, outputs last."""
+    rows = list(joined.interface.values())
+    joined.interface.clear()
+    for row in sorted(rows, key=lambda row: row.role is Role.OUTPUT):
+        joined.interface[row.name] = row

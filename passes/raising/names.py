@@ -1,0 +1,102 @@
+"""Names of a foreign program's arguments and results: renamed, and kept from call to call."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from graphgen.errors import GraphgenError
+from graphgen.ir import Module, Role
+
+
+def matching(names: Iterable[str], pattern: str, other: str) -> dict[str, str]:
+    """What each name that ``pattern`` fits becomes under ``other``; a star stands for the same.
+
+    Raises:
+        GraphgenError: GG0705 where only one of both has a star, or one has several.
+    """
+    if pattern.count("*") > 1 or pattern.count("*") != other.count("*"):
+        raise GraphgenError(
+            "GG0705", f"'{pattern}={other}' needs one * on both sides, or none", help="'a.*=b.*'"
+        )
+    head, star, tail = pattern.partition("*")
+    found: dict[str, str] = {}
+    for name in names:
+        middle = name[len(head) : len(name) - len(tail)]
+        fits = name == pattern if not star else len(name) >= len(head) + len(tail)
+        if fits and name == (f"{head}{middle}{tail}" if star else pattern):
+            found[name] = other.replace("*", middle)
+    return found
+
+
+def rename(module: Module, names: Mapping[str, str]) -> None:
+    """Call arguments and results otherwise, in the interface and in every program.
+
+    Raises:
+        GraphgenError: GG0107 where a name is taken.
+    """
+    after = [names.get(name, name) for name in module.interface]
+    twice = next((name for name in after if after.count(name) > 1), None)
+    if twice is not None:
+        raise GraphgenError("GG0107", f"two of the interface would be called {twice}")
+    rows = list(module.interface.values())
+    module.interface.clear()
+    for row, name in zip(rows, after, strict=True):
+        module.interface[name] = replace(row, name=name)
+    for function in module.programs():
+        for value in function.args:
+            value.name = names.get(value.name or "", value.name)
+        taken = {value.name for value in function.args}
+        for op in function.block:
+            for value in op.results:
+                if value.name in taken:
+                    value.name = None
+        function.outputs = [(names.get(name, name), value) for name, value in function.outputs]
+
+
+def keep_states(module: Module, states: Mapping[str, str]) -> None:
+    """Make a state of each input, whose new value is an output.
+
+    Args:
+        module: changed in place; each of its programs that takes the input gives the output.
+        states: inputs to outputs.
+
+    Raises:
+        GraphgenError: GG0705 where there is no such input or output, or their types differ.
+    """
+    for given, back in states.items():
+        row, result = module.interface.get(given), module.interface.get(back)
+        if row is None or row.role is not Role.INPUT:
+            raise GraphgenError("GG0705", f"no input is called '{given}'")
+        if result is None or result.role is not Role.OUTPUT:
+            shown = ", ".join(item.name for item in module.entries(Role.OUTPUT)) or "none"
+            raise GraphgenError(
+                "GG0705", f"no output is called '{back}'", help=f"the outputs are {shown}"
+            )
+        if row.logical is not result.logical:
+            raise GraphgenError(
+                "GG0705",
+                f"{given} is {row.logical.text} and comes back as {result.logical.text}",
+                help="what is kept from call to call has one type",
+            )
+        module.interface[given] = replace(row, role=Role.STATE)
+        del module.interface[back]
+        for function in module.programs():
+            pairs = [(given if name == back else name, v) for name, v in function.outputs]
+            function.outputs = pairs
+
+
+def returned_inputs(module: Module) -> dict[str, str]:
+    """Inputs that come back updated, to the outputs they come back as: states nobody named."""
+    found: dict[str, str] = {}
+    inputs = {row.name for row in module.entries(Role.INPUT)}
+    for function in module.programs():
+        for name, value in function.outputs:
+            source = value
+            while source.op is not None and source.op.name in ("kv_update", "transpose"):
+                source = source.op.operands[0]
+            given = source.name or ""
+            updated = source is not value and source.op is None and given in inputs
+            if updated and source.type is value.type:
+                found[given] = name
+    return found
