@@ -18,48 +18,55 @@ if TYPE_CHECKING:
     from passes.debug.explain import Reason
 
 
+Sources = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="SOURCE...",
+        help="StableHLO, an HLO proto or HLO text; or FILE.py:function, which returns "
+        "jax.jit(f).lower(...). Several programs of one model: prefill=SOURCE decode=SOURCE.",
+    ),
+]
+Weights = Annotated[
+    list[str] | None,
+    typer.Option("--weight", metavar="PATTERN", help="Arguments that are weights: 'params.*'."),
+]
+States = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--state",
+        metavar="IN=OUT",
+        help="An input and the output that is its new value, kept from call to call: "
+        "'cache.*=result.1.*'. Donated buffers are found.",
+    ),
+]
+Names = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--rename",
+        metavar="OLD=NEW",
+        help="Call an input or output otherwise: result.0=logits; decode:token=tokens.",
+    ),
+]
+Dims = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--dim",
+        metavar="S=61,...",
+        help="Sizes that become symbols: what they were traced with. A function that takes "
+        "them is traced twice.",
+    ),
+]
+
+
 def import_(
-    sources: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="SOURCE...",
-            help="StableHLO, an HLO proto or HLO text; or FILE.py:function, which returns "
-            "jax.jit(f).lower(...). Several programs of one model: prefill=SOURCE decode=SOURCE.",
-        ),
-    ],
+    sources: Sources,
     output: Annotated[
         str, typer.Option("-o", "--output", metavar="FILE.gg", help="Where to write; - is stdout.")
     ] = STANDARD,
-    weight: Annotated[
-        list[str] | None,
-        typer.Option("--weight", metavar="PATTERN", help="Arguments that are weights: 'params.*'."),
-    ] = None,
-    state: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--state",
-            metavar="IN=OUT",
-            help="An input and the output that is its new value, kept from call to call: "
-            "'cache.*=result.1.*'. Donated buffers are found.",
-        ),
-    ] = None,
-    rename: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--rename",
-            metavar="OLD=NEW",
-            help="Call an input or output otherwise: result.0=logits; decode:token=tokens.",
-        ),
-    ] = None,
-    dim: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--dim",
-            metavar="S=61,...",
-            help="Sizes that become symbols: what they were traced with. A function that takes "
-            "them is traced twice.",
-        ),
-    ] = None,
+    weight: Weights = None,
+    state: States = None,
+    rename: Names = None,
+    dim: Dims = None,
     no_raise: Annotated[
         bool, typer.Option("--no-raise", help="Leave the ops as they were read.")
     ] = False,
@@ -81,7 +88,7 @@ def import_(
         --state 'cache.*=result.1.*' --rename result.0=logits --dim B=3,S=61,M=127 -o model.gg
       graphgen import graph.hlo --no-raise -o graph.gg
     """
-    from graphgen.cli.import_sources import Wanted, programs
+    from graphgen.cli.import_sources import Wanted, joined, programs
     from passes.raising.near import near_misses
 
     if as_json and output == STANDARD:
@@ -90,13 +97,7 @@ def import_(
         )
     check_output(output)
     wanted = Wanted(weight or [], state or [], rename or [], raising=not no_raise)
-    found = programs(sources, wanted, _sizes(dim or []))
-    if len(found) > 1 or found[0][0]:
-        from passes.raising.join import join
-
-        module = join([(name or f"program{i}", m) for i, (name, m) in enumerate(found)])
-    else:
-        module = found[0][1]
+    module = joined(programs(sources, wanted, _sizes(dim or [])))
     _tell_returned(module)
     near = near_misses(module) if not no_raise else ()
     counts = {} if no_raise else _counts(module)

@@ -59,6 +59,15 @@ def programs(
     return found
 
 
+def joined(found: Sequence[tuple[str, Module]]) -> Module:
+    """The only program's module, else one of all."""
+    if len(found) == 1 and not found[0][0]:
+        return found[0][1]
+    from passes.raising.join import join
+
+    return join([(name or f"program{number}", m) for number, (name, m) in enumerate(found)])
+
+
 def _split(source: str) -> tuple[str, str]:
     """``prefill=FILE`` as a name and a source."""
     found = re.fullmatch(r"((?:prefill|decode)(?:\.\w+)*)=(.+)", source)
