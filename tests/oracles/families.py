@@ -76,6 +76,11 @@ LLAMA3 = {
     # Short, so that the blend is felt at the positions tried here.
     "original_max_position_embeddings": 16,
 }
+# Not the default base of any family.
+THETA = {"rope_type": "default", "rope_theta": 500.0}
+# The variant that has at once all a family can have: a window below every prompt, another base of
+# the positions, biases, heads that are not the hidden size over their number.
+ALL_AT_ONCE = "all at once"
 ORACLES: dict[str, Oracle] = {
     "llama": Oracle(
         "Llama",
@@ -92,6 +97,12 @@ ORACLES: dict[str, Oracle] = {
             "a head each": {"num_key_value_heads": 4},
             "one head for all": {"num_key_value_heads": 1},
             "another activation": {"hidden_act": "gelu_pytorch_tanh"},
+            ALL_AT_ONCE: {
+                "attention_bias": True,
+                "mlp_bias": True,
+                "head_dim": 12,
+                "rope_parameters": THETA,
+            },
         },
     ),
     "mistral": Oracle(
@@ -102,6 +113,7 @@ ORACLES: dict[str, Oracle] = {
             "a window": {"sliding_window": 4},
             "its own head size": {"head_dim": 12, "sliding_window": 3},
             "tied": {"tie_word_embeddings": True, "sliding_window": 200},
+            ALL_AT_ONCE: {"head_dim": 12, "sliding_window": 4, "rope_parameters": THETA},
         },
     ),
     "qwen2": Oracle(
@@ -111,6 +123,7 @@ ORACLES: dict[str, Oracle] = {
             "plain": {},
             "a window": SECOND_SLIDES,
             "tied": {"tie_word_embeddings": True, "rope_parameters": LLAMA3},
+            ALL_AT_ONCE: {**SECOND_SLIDES, "rope_parameters": THETA},
         },
     ),
     "qwen3": Oracle(
@@ -121,6 +134,7 @@ ORACLES: dict[str, Oracle] = {
             "a window": SECOND_SLIDES,
             "biases": {"attention_bias": True, "tie_word_embeddings": True},
             "square": {"head_dim": 8, "rms_norm_eps": 1e-2},
+            ALL_AT_ONCE: {**SECOND_SLIDES, "attention_bias": True, "rope_parameters": THETA},
         },
     ),
     "gemma3_text": Oracle(
@@ -136,6 +150,13 @@ ORACLES: dict[str, Oracle] = {
             "plain": {},
             "biases, not tied": {"attention_bias": True, "tie_word_embeddings": False},
             "all slide": {"layer_types": ["sliding_attention"] * 2, "head_dim": 8},
+            ALL_AT_ONCE: {
+                "attention_bias": True,
+                "rope_parameters": {
+                    "full_attention": THETA,
+                    "sliding_attention": {**THETA, "rope_theta": 70.0},
+                },
+            },
         },
         text="Text",
     ),
@@ -149,6 +170,7 @@ ORACLES: dict[str, Oracle] = {
             "scaled by layer": {"scale_attn_by_inverse_layer_idx": True},
             "not scaled": {"scale_attn_weights": False},
             "odd heads": {"n_embd": 24, "n_head": 3},
+            ALL_AT_ONCE: {"n_inner": 40, "n_embd": 24, "n_head": 3, "tie_word_embeddings": False},
         },
         head="LMHeadModel",
     ),
@@ -168,6 +190,7 @@ ORACLES: dict[str, Oracle] = {
             "norms behind, projected": {"do_layer_norm_before": False, "word_embed_proj_dim": 20},
             "no last norm": {"_remove_final_layer_norm": True, "activation_function": "gelu_new"},
             "no biases, not tied": {"enable_bias": False, "tie_word_embeddings": False},
+            ALL_AT_ONCE: {"do_layer_norm_before": False, "word_embed_proj_dim": 20},
         },
     ),
     "bloom": Oracle(
@@ -177,6 +200,7 @@ ORACLES: dict[str, Oracle] = {
             "plain": {},
             "no power of two": {"hidden_size": 24, "n_head": 6},
             "residual after the norm": {"apply_residual_connection_post_layernorm": True},
+            ALL_AT_ONCE: {"hidden_size": 24, "n_head": 6, "tie_word_embeddings": False},
             "not tied": {"tie_word_embeddings": False, "layer_norm_epsilon": 1e-2},
         },
     ),
@@ -193,6 +217,7 @@ ORACLES: dict[str, Oracle] = {
         {
             "plain": {},
             "rotated whole": {"rotary_dim": 8, "n_inner": 40, "activation_function": "relu"},
+            ALL_AT_ONCE: {"rotary_dim": 6, "n_inner": 40},
         },
     ),
     "gpt_neox": Oracle(
@@ -215,6 +240,7 @@ ORACLES: dict[str, Oracle] = {
             },
             "one after the other": {"use_parallel_residual": False, "hidden_act": "relu"},
             "no biases, tied": {"attention_bias": False, "tie_word_embeddings": True},
+            ALL_AT_ONCE: {"rope_parameters": {**THETA, "partial_rotary_factor": 0.5}},
         },
     ),
 }
