@@ -14,9 +14,10 @@ import heapq
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from graphgen.analysis.calls import inlined
+from graphgen.analysis.calls import inlined, is_foreign
 from graphgen.ir import Function, Module, Op, Role, Value
-from graphgen.ops.foreign import FOREIGN, has_effect
+from graphgen.ops.control import CONTROL, callees
+from graphgen.ops.foreign import has_effect
 from graphgen.text.grammar import format_attr
 from graphgen.text.printer import value_names
 
@@ -43,6 +44,7 @@ class Difference:
         first, second: the programs.
         interface: what callers would notice, in words: arguments, outputs, what takes over what.
         changes: what is computed differently, in program order.
+        bodies: of loops and choices that are paired, how what they run differs.
         equal: how many ops of the second program have an equal in the first.
     """
 
@@ -50,6 +52,7 @@ class Difference:
     second: Function
     interface: list[str] = field(default_factory=list[str])
     changes: list[Change] = field(default_factory=list[Change])
+    bodies: list[Difference] = field(default_factory=list["Difference"])
     equal: int = 0
 
     @property
@@ -79,7 +82,7 @@ def diff_functions(modules: tuple[Module, Module], first: Function, second: Func
     mine, theirs = ([name for name, _ in function.outputs] for function in (first, second))
     outputs = _matched("output", mine, theirs, made)
     _aliases(modules, made, arguments, outputs)
-    walk = _Walk(made, arguments)
+    walk = _Walk(made, arguments, _Bodies(modules))
     walk.run()
     walk.outputs(outputs)
     return made
@@ -146,13 +149,58 @@ def _kept(module: Module, function: Function) -> dict[int, int]:
     }
 
 
+# Attributes that name functions.
+_NAMES_BODIES = ("to_apply", "condition", "body", "branches")
 # How a value is computed: op, attributes, result types, numbers of the operands.
 _Key = tuple[object, ...]
 
 
+@dataclass(slots=True)
+class _Bodies:
+    """What ops run, numbered: equal functions have one number, whatever they are called."""
+
+    modules: tuple[Module, Module]
+    numbers: dict[tuple[int, str], int] = field(default_factory=dict[tuple[int, str], int])
+    kinds: list[tuple[int, str]] = field(default_factory=list[tuple[int, str]])
+
+    def key(self, op: Op, side: int) -> tuple[object, ...]:
+        """The attributes of an op, its functions as numbers."""
+        if op.name not in CONTROL:
+            return (op.attrs,)
+        kept = [op.attrs[name] for name in op.attrs if name not in _NAMES_BODIES]
+        return (*kept, *[self.number(side, name) for name in callees(op)])
+
+    def number(self, side: int, name: str) -> int:
+        """The number of a function of a module."""
+        found = self.numbers.get((side, name))
+        if found is None:
+            same = (i for i, kind in enumerate(self.kinds) if self.compare(kind, (side, name)).same)
+            found = next(same, len(self.kinds))
+            if found == len(self.kinds):
+                self.kinds.append((side, name))
+            self.numbers[side, name] = found
+        return found
+
+    def compare(self, one: tuple[int, str], other: tuple[int, str]) -> Difference:
+        """How two functions differ."""
+        modules = (self.modules[one[0]], self.modules[other[0]])
+        return diff_functions(
+            modules, *[m.function(n) for m, (_, n) in zip(modules, (one, other), strict=True)]
+        )
+
+    def apart(self, first: Op, second: Op) -> list[Difference]:
+        """How what two ops of one name run differs."""
+        pairs = zip(callees(first), callees(second), strict=False)
+        found = [self.compare((0, one), (1, other)) for one, other in pairs]
+        return [difference for difference in found if not difference.same]
+
+
 class _Walk:
-    def __init__(self, made: Difference, arguments: Sequence[tuple[int, int]]) -> None:
+    def __init__(
+        self, made: Difference, arguments: Sequence[tuple[int, int]], bodies: _Bodies
+    ) -> None:
         self.made = made
+        self.bodies = bodies
         self.names = {**value_names(made.first), **value_names(made.second)}
         self.count = 0
         self.foreign: dict[_Key, dict[Op, int]] = {}
@@ -184,8 +232,10 @@ class _Walk:
 
     def key(self, op: Op) -> _Key:
         types = tuple([result.type for result in op.results])
-        key = (op.name, op.attrs, types, *[self.numbers[value] for value in op.operands])
-        if op.name not in FOREIGN:
+        side = 0 if op in self.place else 1
+        own = self.bodies.key(op, side)
+        key = (op.name, *own, types, *[self.numbers[value] for value in op.operands])
+        if not is_foreign(self.bodies.modules[side], op):
             return key
         # Two of them may well give two values, as random numbers do: told apart by their order.
         alike = self.foreign.setdefault((op in self.place, key), {})
@@ -256,6 +306,8 @@ class _Walk:
         else:
             self.paired.update(self.alike.get(self.key(partner), (partner,)))
             self.made.changes.append(Change(self.what(partner, op), partner, op))
+            if partner.name == op.name:
+                self.made.bodies += self.bodies.apart(partner, op)
             self.give(op, [self.numbers[result] for result in partner.results][: len(op.results)])
             self.found.update(self.numbers[result] for result in partner.results)
         self.table[key] = tuple([self.numbers[result] for result in op.results])
@@ -319,7 +371,10 @@ class _Walk:
         parts = [
             f"{key} {_show(one, key)} / {_show(op, key)}"
             for key in one.attrs
-            if one.attrs[key] != op.attrs[key] and key != "results"
+            if one.attrs[key] != op.attrs[key] and key not in ("results", *_NAMES_BODIES)
+        ]
+        parts += [
+            f"@{item.first.name} / @{item.second.name}" for item in self.bodies.apart(one, op)
         ]
         if len(one.operands) != len(op.operands):
             parts.append(f"{len(one.operands)} operands / {len(op.operands)}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
@@ -64,12 +64,12 @@ def diff(
     pairs, alone = _pairs(modules, program)
     found = [diff_functions(modules, *pair) for pair in pairs]
     if as_json:
-        programs = [_json(item) for item in found]
+        programs = [_json(each) for item in found for each in _with_bodies(item)]
         write_json({"equal": not alone and all(item.same for item in found),
                     "only_in_one": [*alone], "programs": programs})  # fmt: skip
     else:
         lines = [f"program @{name} is in one of them only" for name in alone]
-        lines += [_text(item, show_all=show_all) for item in found]
+        lines += [_text(each, show_all=show_all) for item in found for each in _with_bodies(item)]
         write_stdout("\n".join(lines) + "\n")
     if alone or not all(item.same for item in found):
         raise typer.Exit(1)
@@ -98,6 +98,19 @@ def _functions(module: Module, program: str | None) -> dict[str, Function]:
     if program is None or (len(programs) == 1 and program not in programs):
         return programs
     return {program: module.function(program.removeprefix("@"))}
+
+
+def _with_bodies(found: Difference) -> Iterator[Difference]:
+    """A difference, and those of what its loops and choices run, each pair of functions once."""
+    seen: set[tuple[str, str]] = set()
+    work = [found]
+    while work:
+        item = work.pop(0)
+        names = (item.first.name, item.second.name)
+        if names not in seen:
+            seen.add(names)
+            yield item
+            work += item.bodies
 
 
 def _grouped(found: Difference) -> list[_Group]:

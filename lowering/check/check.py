@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from graphgen.analysis import called
 from graphgen.analysis.liveness import peak_memory
 from graphgen.ir import Function, Module, Op, Role, Value
 from graphgen.ops import OPS
@@ -74,7 +75,13 @@ def check(module: Module, request: Request) -> list[Finding]:
     """
     target(request.target, request.lnc)
     found: list[Finding] = []
+    bodies = {item.name: item for f in _lowered(module) for item in called(module, f)}
+    for body in bodies.values():
+        for op in body.block:
+            found += _of_op(body, op, request)
     for function in _lowered(module):
+        if function.name in bodies:
+            continue
         premature = list(_premature(function))
         found += premature
         if not premature:

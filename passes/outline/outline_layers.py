@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from graphgen.analysis.calls import outside
+from graphgen.analysis.calls import called, outside
 from graphgen.ir import Function, Module, Op, Value, loc
 from graphgen.ops import make_attrs
 from passes.core import Pass, Rewriter, register
@@ -82,7 +82,10 @@ class OutlineLayers(Pass):
         for function in module.programs():
             _Outliner(module, function, rewriter, bodies).run(self.min_layers)
         made = {body.name: body for body in bodies.values()}
-        module.functions = {**made, **module.functions}
+        # What layers run themselves stands before them.
+        run = {item.name for body in made.values() for item in called(module, body)}
+        first = {name: f for name, f in module.functions.items() if name in run}
+        module.functions = {**first, **made, **module.functions}
 
 
 @dataclass(slots=True)

@@ -18,6 +18,7 @@ from graphgen.ir import (
     tensor,
 )
 from graphgen.ir.dtype import s32
+from graphgen.ops.control import CONTROL
 from passes.core import Pass, Rewriter, register
 from passes.core.relation import EQUAL
 from passes.weights.spread import only_enlarges
@@ -158,7 +159,8 @@ class _Lift:
                 classes[value] = _GLOBAL
             keys[value] = self._number((value.name,))
         for op in function.block:
-            if all(v in classes for v in op.operands):
+            # What runs functions of the module stays where those are.
+            if op.name not in CONTROL and all(v in classes for v in op.operands):
                 kind = max((classes[v] for v in op.operands), default=_CONSTANT)
                 base = (op.name, op.attrs, *[keys[v] for v in op.operands])
                 for result in op.results:
