@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ import torch
 import transformers
 from transformers.models.bloom.modeling_bloom import build_alibi_tensor
 
+import graphgen.models
 from graphgen.errors import GraphgenError
 from graphgen.ir import Role
 from graphgen.ir.dtype import bf16, f32
@@ -152,3 +154,20 @@ def test_sequences_are_as_long_as_the_table_of_positions():
 def test_slopes_are_those_of_transformers(heads: int):
     theirs = build_alibi_tensor(torch.ones(1, 2, dtype=torch.int64), heads, torch.float32)
     np.testing.assert_allclose(alibi_slopes(heads), theirs[:, 0, 1].numpy(), rtol=1e-6)
+
+
+@pytest.mark.parametrize("family", ORACLES)
+@pytest.mark.parametrize("value", [True, 0.5, {"kind": "new"}])
+def test_a_switch_that_nobody_knows_is_refused_by_name(family: str, value: object):
+    config = ORACLES[family].model().config.to_dict()
+    read_model_config(config)
+    with pytest.raises(GraphgenError, match="scores_are_squared") as caught:
+        read_model_config({**config, "scores_are_squared": value})
+    assert caught.value.code in ("GG0502", "GG0503")
+
+
+def test_a_family_is_its_mathematics_and_its_names():
+    folder = Path(graphgen.models.__file__).parent
+    lines = {file.name: len(file.read_text().splitlines()) for file in folder.glob("*.py")}
+    assert len(lines) > len(FAMILIES) // 2
+    assert {name: count for name, count in lines.items() if count >= 250} == {}
