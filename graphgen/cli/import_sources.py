@@ -107,7 +107,8 @@ def prepare(found: Sequence[tuple[str, Module]], wanted: Wanted, *, strict: bool
         from passes.pipelines import parse
 
         for _, module in found:
-            run_pipeline(module, parse("imported"))
+            text = "imported{sharded=true}" if module.level == "sharded" else "imported"
+            run_pipeline(module, parse(text))
 
 
 def _everywhere(

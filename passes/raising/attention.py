@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from graphgen.build import Builder
 from graphgen.ir import Dim, Op, Value, tensor
@@ -39,7 +39,7 @@ def raise_attention(op: Op, b: Builder) -> Sequence[Value] | No:
         if isinstance(scores, No):
             return scores
         dims = dims_of(op, weights, order, scores)
-        return dims if isinstance(dims, No) else _attention(op, b, scores, dims)
+        return dims if isinstance(dims, No) else attention_of(op, b, [(scores, dims)])
     return No("no operand is a softmax", op.result)
 
 
@@ -54,33 +54,52 @@ def _weights(value: Value) -> tuple[Value, tuple[int, ...]] | None:
     return (masked, order) if masked is not None else None
 
 
-def _attention(op: Op, b: Builder, scores: Scores, dims: Dims) -> Sequence[Value] | No:
-    """Everything brought into the layout of the composite, and its result back."""
-    sides = _of_one_type(dims)
-    if sides is None:
+def attention_of(op: Op, b: Builder, parts: Sequence[tuple[Scores, Dims]]) -> Sequence[Value] | No:
+    """Everything brought into the layout of the composite, and its result back.
+
+    Args:
+        op: what gives the result.
+        b: where to build.
+        parts: of the slots, one after the other; all of one query.
+    """
+    sides = [_of_one_type(dims) for _, dims in parts]
+    known = [side for side in sides if side is not None]
+    if len(known) < len(parts) or len({side[0].value.dtype for side in known}) > 1:
         return no("queries, keys and values are of different types", op.result)
-    for over in (*scores.masks, *((scores.bias,) if scores.bias is not None else ())):
-        if not _is_shared(over, dims):
-            return no("the mask differs from head to head", over.value)
-    q, k, v = (
-        _ordered(b, side, roles) for side, roles in zip(sides, (_QUERY, _KEYS, _KEYS), strict=True)
-    )
+    for scores, dims in parts:
+        for over in (*scores.masks, *((scores.bias,) if scores.bias is not None else ())):
+            if not _is_shared(over, dims):
+                return no("the mask differs from head to head", over.value)
+    (scores, dims), query = parts[0], known[0][0]
+    q = _ordered(b, query, _QUERY)
     rows, tokens, heads, group, size = q.shape
     q = b.reshape(q, (rows, tokens, heads * group, size))
     for name, number in scores.steps:
         q = b.binary(name, q, b.broadcast_in_dim(b.convert(number, q.dtype), q.shape, []))
-    if _once(k).shape[2] == _once(v).shape[2]:
-        k, v = _once(k), _once(v)
-    shape = (rows, tokens, k.shape[1])
-    mask, bias = _mask(b, scores, dims, shape), _bias(b, scores, dims, (*shape, q.shape[2]))
+    pairs = [[_ordered(b, side, _KEYS) for side in part[1:]] for part in known]
+    if len({_once(value).shape[2] for pair in pairs for value in pair}) == 1:
+        pairs = [[_once(value) for value in pair] for pair in pairs]
+    k, v = (_joined(b, values, 1) for values in zip(*pairs, strict=True))
+    shapes = [(rows, tokens, pair[0].shape[1]) for pair in pairs]
+    mask = _joined(
+        b, [_mask(b, *part, shape) for part, shape in zip(parts, shapes, strict=True)], 2
+    )
+    bias = _bias(b, scores, dims, (*shapes[0], q.shape[2]))
     made = b.attention(q, k, v, mask, scores.factor, *bias)
-    present = [role for role in _QUERY if role in dims.result]
     whole = dict(zip(_QUERY, (rows, tokens, heads, group, v.shape[3]), strict=True))
-    made = b.reshape(made, [whole[role] for role in present])
-    order = [present.index(role) for role in dims.result]
-    if order != sorted(order):
-        made = b.transpose(made, order)
-    return [b.convert(made, op.result.dtype)]
+    return [b.convert(_laid_out(b, made, dims.result, whole), op.result.dtype)]
+
+
+def _laid_out(b: Builder, made: Value, roles: Sequence[str], sizes: Mapping[str, Dim]) -> Value:
+    """What attention gives, [B,S,H,D], with its dimensions in the order of ``roles``."""
+    present = [role for role in _QUERY if role in roles]
+    made = b.reshape(made, [sizes[role] for role in present])
+    order = [present.index(role) for role in roles]
+    return made if order == sorted(order) else b.transpose(made, order)
+
+
+def _joined(b: Builder, values: Sequence[Value], dim: int) -> Value:
+    return values[0] if len(values) == 1 else b.concatenate(values, dim)
 
 
 def _of_one_type(dims: Dims) -> tuple[Side, Side, Side] | None:

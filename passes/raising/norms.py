@@ -13,41 +13,57 @@ from passes.raising.peel import either_way, over_rows, plain, scalar, spread
 @rule("multiply")
 def raise_rms_norm(op: Op, b: Builder) -> Sequence[Value] | No:
     """``x * rsqrt(mean(x^2) + epsilon) * weight`` is an rms_norm."""
-    rank = op.result.type.rank
     for scaled, spread_weight in either_way(op):
         weight, dims = spread(spread_weight)
         # One row for all, also where it is cut from the rows of all layers: [1,N].
-        if dims[-1:] != (rank - 1,) or any(size != 1 for size in weight.shape[:-1]):
+        if not dims or any(size != 1 for size in weight.shape[:-1]):
             continue
         normal = plain(scaled).producer("multiply")
         if normal is None:
             continue
         for x, root in either_way(normal):
-            epsilon = _epsilon(x, root)
+            epsilon = _epsilon(x, root, dims[-1])
             if epsilon is not None:
                 if weight.dtype is not op.result.dtype:
                     return no("the weight is of another type than the result", weight)
                 row = weight if weight.type.rank == 1 else b.reshape(weight, weight.shape[-1:])
-                return [b.rms_norm(plain(x), row, epsilon)]
+                return [_normalized(b, plain(x), row, epsilon, dims[-1])]
     return No("no row is divided by the root of its mean square", op.result)
 
 
-def _epsilon(x: Value, root: Value) -> float | None:
-    """The epsilon of ``root``, if it is ``rsqrt(mean(x^2) + epsilon)`` along the last dimension."""
-    per_row = over_rows(root, x.type.rank)
+def _normalized(b: Builder, x: Value, weight: Value, epsilon: float, dim: int) -> Value:
+    """The norm along dimension ``dim``, which is the last one of the composite."""
+    last = x.type.rank - 1
+    if dim == last:
+        return b.rms_norm(x, weight, epsilon)
+    order = [*(other for other in range(last + 1) if other != dim), dim]
+    made = b.rms_norm(b.transpose(x, order), weight, epsilon)
+    return b.transpose(made, [order.index(place) for place in range(last + 1)])
+
+
+def _epsilon(x: Value, root: Value, dim: int) -> float | None:
+    """The epsilon of ``root``, if it is ``rsqrt(mean(x^2) + epsilon)`` along dimension ``dim``."""
+    per_row = over_rows(root, x.type.rank) if dim == x.type.rank - 1 else _others(root, dim)
     rsqrt = plain(per_row if per_row is not None else root).producer("rsqrt")
     total = rsqrt.operands[0].producer("add") if rsqrt is not None else None
     if total is None:
         return None
     for mean, number in either_way(total):
         epsilon = scalar(number)
-        if epsilon is not None and _is_mean_square(mean, x):
+        if epsilon is not None and _is_mean_square(mean, x, dim):
             return epsilon
     return None
 
 
-def _is_mean_square(mean: Value, x: Value) -> bool:
-    total = _divided_by(mean, x.shape[-1])
+def _others(value: Value, dim: int) -> Value | None:
+    """What ``value`` repeats along ``dim``, and nowhere else."""
+    source, dims = spread(value)
+    kept = tuple(other for other in range(value.type.rank) if other != dim)
+    return source if dims == kept else None
+
+
+def _is_mean_square(mean: Value, x: Value, dim: int) -> bool:
+    total = _divided_by(mean, x.shape[dim])
     if total is None:
         return False
     while total.op is not None and total.op.name in ("reshape", "broadcast_in_dim"):
@@ -59,10 +75,9 @@ def _is_mean_square(mean: Value, x: Value) -> bool:
     if reduce is None or reduce.attrs.text("kind") != "add":
         return False
     square = reduce.operands[0].producer("multiply")
-    last = (x.type.rank - 1,)
     return (
         square is not None
-        and reduce.attrs.integers("dimensions") == last
+        and reduce.attrs.integers("dimensions") == (dim,)
         and all(plain(value) is plain(x) for value in square.operands)
     )
 

@@ -19,16 +19,21 @@ from passes.raising.raise_composites import RaiseComposites
 @register_pipeline
 @dataclass(frozen=True)
 class Imported(NamedPipeline):
-    """From a module that was traced elsewhere to composites; what `graphgen import` runs."""
+    """From a module that was traced elsewhere to composites; what `graphgen import` runs.
+
+    Options:
+        sharded: of a program that is one rank's already, with its collectives.
+    """
 
     name: ClassVar[str] = "imported"
+    sharded: bool = False
 
     def passes(self) -> list[Pass]:
         """The passes."""
         return [
             UnrollLoops(),
             InlineCalls(),
-            Canonicalize(),
+            *(() if self.sharded else (Canonicalize(),)),
             SimplifyShape(),
             CommonSubexpressions(),
             RaiseComposites(),

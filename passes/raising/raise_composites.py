@@ -14,6 +14,8 @@ from passes.raising.cache import raise_kv_update
 from passes.raising.cache_select import raise_chosen_slot
 from passes.raising.norms import raise_embedding, raise_rms_norm, raise_silu
 from passes.raising.rotary import raise_rope, raise_rotated_rope
+from passes.raising.spellings import SPELLINGS
+from passes.raising.split_attention import raise_split_attention
 
 
 @register
@@ -23,9 +25,10 @@ class RaiseComposites(Pass):
 
     Found are rms_norm, silu, embedding, rope in both usual forms, attention over any order of
     dimensions, with queries in groups or keys that were repeated for the queries of their group,
-    and tokens that are written into a cache. So heads can be laid out, and models be split, that
-    were traced from JAX or PyTorch. What is close and not quite is left as it is; `graphgen
-    explain` says why.
+    also over a cache and new tokens apart, and tokens that are written into a cache. So heads can
+    be laid out, and models be split, that were traced from JAX or PyTorch, or dumped for Neuron,
+    whose kernels become the ops they mean. What is close and not quite is left as it is;
+    `graphgen explain` says why.
 
     Given:
         module @m level=logical {
@@ -64,7 +67,7 @@ class RaiseComposites(Pass):
     """
 
     name: ClassVar[str] = "raise-composites"
-    takes: ClassVar[tuple[str, ...]] = ("logical", "canonical")
+    takes: ClassVar[tuple[str, ...]] = ("logical", "canonical", "sharded")
     # A composite rounds between other steps than what it is raised from.
     rounding: ClassVar[float] = 2e-2
 
@@ -78,7 +81,7 @@ class RaiseComposites(Pass):
             broadcast_of_reshape,
         )
         for function in module.programs() or list(module.functions.values()):
-            rewriter.apply_rules(function, shapes)
+            rewriter.apply_rules(function, (*SPELLINGS, *shapes))
             rewriter.apply_rules(
                 function,
                 (
@@ -91,4 +94,4 @@ class RaiseComposites(Pass):
                 ),
             )
             rewriter.apply_rules(function, (raise_rotated_rope, *shapes))
-            rewriter.apply_rules(function, (raise_attention, *shapes))
+            rewriter.apply_rules(function, (raise_attention, raise_split_attention, *shapes))

@@ -1,0 +1,123 @@
+"""Other spellings of what the raising rules look for, brought into the one they know.
+
+PyTorch writes squares as powers and roots as quotients, lets a product run over rows and tokens in
+one dimension, or over rows and heads, and turns weights around; Neuron's kernels stand for norms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from graphgen.build import Builder
+from graphgen.ir import Dim, Op, Value
+from graphgen.ir.dims import product
+from passes.core import No, no, rule
+from passes.legalize.cpu_kernels import kernel_by_ops
+from passes.raising.peel import plain, scalar, spread
+
+
+@rule("power")
+def power_by_ops(op: Op, b: Builder) -> Sequence[Value] | No:
+    """``x ** 2`` is ``x * x``, ``x ** -0.5`` is ``rsqrt(x)``, ``x ** 0.5`` is ``sqrt(x)``."""
+    x, exponent = op.operands
+    number = scalar(exponent)
+    if number == 2:
+        return [b.multiply(x, x)]
+    if number in (0.5, -0.5):
+        return [b.op("sqrt" if number > 0 else "rsqrt", x)]
+    return no("the exponent is neither 2 nor a half", exponent)
+
+
+@rule("divide")
+def quotient_of_root(op: Op, b: Builder) -> Sequence[Value] | No:
+    """``x / sqrt(y + epsilon)`` is ``x * rsqrt(y + epsilon)``."""
+    x, divisor = op.operands
+    source, dims = spread(divisor)
+    root = source.producer("sqrt")
+    if root is None or plain(root.operands[0]).producer("add") is None:
+        return no("the divisor is no root of a sum", divisor)
+    inverse = b.op("rsqrt", root.operands[0])
+    if source is not divisor:
+        inverse = b.broadcast_in_dim(inverse, divisor.shape, dims)
+    return [inverse if scalar(x) == 1 else b.multiply(x, inverse)]
+
+
+@rule("dot_general")
+def product_of_transpose(op: Op, b: Builder) -> Sequence[Value] | No:
+    """A product with a matrix turned around is one along its other dimension."""
+    lhs, rhs = op.operands
+    turned = rhs.producer("transpose")
+    if turned is None or rhs.type.rank != 2 or op.attrs.integers("rhs_batch_dims"):
+        return no("the right operand is no matrix that was turned around", rhs)
+    (summed,) = op.attrs.integers("rhs_contracting_dims") or (-1,)
+    if summed < 0:
+        return no("nothing is summed", rhs)
+    attrs = {**op.attrs, "rhs_contracting_dims": (1 - summed,)}
+    return [b.emit("dot_general", (lhs, turned.operands[0]), attrs).result]
+
+
+@rule("dot_general")
+def product_of_merged(op: Op, b: Builder) -> Sequence[Value] | No:
+    """A product of rows and tokens in one dimension is one of rows and tokens."""
+    lhs, rhs = op.operands
+    merged = lhs.producer("reshape")
+    if merged is None or lhs.type.rank != 2 or rhs.type.rank != 2:
+        return no("the left operand is no matrix that was reshaped", lhs)
+    if op.attrs.integers("lhs_contracting_dims") != (1,):
+        return no("it is not summed along the last dimension", lhs)
+    (x,) = merged.operands
+    places = [p for p in range(2, x.type.rank) if product(x.shape[:p]) == lhs.shape[0]]
+    if not places:
+        return no("its rows were not several dimensions", x)
+    x = b.reshape(x, (*x.shape[: places[0]], lhs.shape[1]))
+    attrs = {**op.attrs, "lhs_contracting_dims": (x.type.rank - 1,)}
+    made = b.emit("dot_general", (x, rhs), attrs).result
+    return [b.reshape(made, op.result.shape)]
+
+
+@rule("dot_general")
+def product_of_merged_batch(op: Op, b: Builder) -> Sequence[Value] | No:
+    """A product for each of rows times heads is one for each row and each head."""
+    batch = tuple(op.attrs.integers(f"{side}_batch_dims") for side in ("lhs", "rhs"))
+    if batch != ((0,), (0,)) or {v.type.rank for v in op.operands} != {3}:
+        return no("it is no product of one leading batch dimension", op.result)
+    outer = _merged(op.operands[0]) or _merged(op.operands[1])
+    if outer is None:
+        return no("no operand had two batch dimensions before", op.operands[0])
+    operands = [b.reshape(v, (*outer, *v.shape[1:])) for v in op.operands]
+    attrs = dict(op.attrs)
+    for side in ("lhs", "rhs"):
+        attrs[f"{side}_batch_dims"] = (0, 1)
+        (summed,) = op.attrs.integers(f"{side}_contracting_dims")
+        attrs[f"{side}_contracting_dims"] = (summed + 1,)
+    return [b.reshape(b.emit("dot_general", operands, attrs).result, op.result.shape)]
+
+
+def _merged(value: Value) -> tuple[Dim, Dim] | None:
+    """The two dimensions that a reshape [B,H,S,D] to [B*H,S,D] made one."""
+    op = value.producer("reshape")
+    if op is None or op.operands[0].type.rank != 4:
+        return None
+    shape = op.operands[0].shape
+    fits = shape[2:] == value.shape[1:] and product(shape[:2]) == value.shape[0]
+    return (shape[0], shape[1]) if fits else None
+
+
+@rule("custom_call")
+def kernel_of_neuron(op: Op, b: Builder) -> Sequence[Value] | No:
+    """A kernel of Neuron's compiler is the ops that it means."""
+    if op.attrs.text("target") == "AwsNeuronTopK":
+        return no("the largest are not looked for", op.results[0])
+    found = kernel_by_ops.apply(op, b)
+    assert isinstance(found, No | Sequence)
+    return found
+
+
+SPELLINGS = (
+    power_by_ops,
+    quotient_of_root,
+    product_of_transpose,
+    product_of_merged,
+    product_of_merged_batch,
+    kernel_of_neuron,
+)

@@ -1,0 +1,90 @@
+"""Attention whose slots come in two parts, the cache and the new tokens, under one softmax."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from graphgen.build import Builder
+from graphgen.ir import Op, Value
+from passes.core import No, no, rule
+from passes.raising.attention import attention_of
+from passes.raising.attention_dims import SLOTS, Dims, dims_of
+from passes.raising.peel import either_way, plain, spread
+from passes.raising.softmax import Scores, scores_of
+
+
+@rule("divide")
+def raise_split_attention(op: Op, b: Builder) -> Sequence[Value] | No:
+    """``(exp(s - m) u + exp(t - m) v) / (sum exp(s - m) + sum exp(t - m))`` is attention."""
+    total, divisor = plain(op.operands[0]).producer("add"), spread(plain(op.operands[1]))
+    sums = plain(divisor[0]).producer("add")
+    products = [plain(value).producer("dot_general") for value in total.operands] if total else []
+    if sums is None or len(products) != 2 or None in products:
+        return No("it is no sum of two products over a sum of two", op.result)
+    found: list[tuple[Scores, Dims]] = []
+    tops: list[Value] = []
+    for product, summed in zip(products, sums.operands, strict=True):
+        assert product is not None
+        part = _part(product, summed)
+        if isinstance(part, No):
+            return part
+        found.append(part[:2])
+        tops.append(part[2])
+    limit = tops[0].producer("maximum")
+    if tops[0] is not tops[1] or limit is None:
+        return no("the parts do not subtract one maximum", op.result)
+    (first, dims), (second, other) = found
+    one = dims.query == other.query and dims.result == other.result
+    same = (first.factor, first.steps) == (second.factor, second.steps)
+    if not one or not same or first.bias is not None or second.bias is not None:
+        return no("the parts are not of one query, scaled alike", op.result)
+    roles = {dim: role for role, dim in dims.scores.items() if role != SLOTS}
+    if [dims.result[dim] for dim in divisor[1]] != [roles[dim] for dim in sorted(roles)]:
+        return no("the sum is not that of each row of scores", op.operands[1])
+    return attention_of(op, b, found)
+
+
+def _part(product: Op, summed: Value) -> tuple[Scores, Dims, Value] | No:
+    """The scores and the layout of one part, and the maximum that is taken off."""
+    for weights, value in enumerate(product.operands):
+        raised = plain(value).producer("exponential")
+        difference = raised.operands[0].producer("subtract") if raised is not None else None
+        if raised is None or difference is None:
+            continue
+        masked, spread_top = difference.operands
+        rank = masked.type.rank
+        top, dims = spread(spread_top)
+        if dims != tuple(range(rank - 1)) or not _is_sum(summed, raised.result):
+            return no("a part is not summed along its slots", value)
+        if not _is_top(top, masked):
+            return no("what is subtracted is not the largest score", spread_top)
+        scores = scores_of(masked)
+        if isinstance(scores, No):
+            return scores
+        found = dims_of(product, weights, range(rank), scores)
+        return found if isinstance(found, No) else (scores, found, top)
+    return no("a part is no product with exponentials", product.result)
+
+
+def _is_sum(value: Value, of: Value) -> bool:
+    """Whether ``value`` is the sum of ``of`` along its last dimension."""
+    op = plain(value).producer("reduce")
+    last = (of.type.rank - 1,)
+    return (
+        op is not None
+        and op.attrs.text("kind") == "add"
+        and op.attrs.integers("dimensions") == last
+        and plain(op.operands[0]) is of
+    )
+
+
+def _is_top(top: Value, scores: Value) -> bool:
+    """Whether one side of the maximum ``top`` is that of ``scores``."""
+    limit = top.producer("maximum")
+    for side, _ in either_way(limit) if limit is not None else ():
+        op = plain(side).producer("reduce")
+        if op is not None and op.attrs.text("kind") == "maximum":
+            last = op.attrs.integers("dimensions") == (scores.type.rank - 1,)
+            if last and plain(op.operands[0]) is plain(scores):
+                return True
+    return False
