@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import cache
 
 from graphgen.errors import GraphgenError
 
@@ -76,6 +77,7 @@ def sharding(
     return found
 
 
+@cache
 def replicated(rank: int) -> Sharding:
     """Every rank holds the whole value of this rank (number of dimensions)."""
     return sharding(((),) * rank)

@@ -119,7 +119,7 @@ f32[1,4]
     rounding: ClassVar[float] = 2e-2
     latency: int = 1 << 23
     memory: int = 4
-    beam: int = 256
+    beam: int = 192
 
     def run(self, module: Module, rewriter: Rewriter) -> None:
         """Plan and partition every program, then the interface."""

@@ -236,9 +236,10 @@ class _Walk:
         for number, step in enumerate(steps):
             site, values = self._op(step) if isinstance(step, Op) else self._source(step)
             kept = [place for place, value in enumerate(values) if last.get(value, -1) > number]
-            moves.append(self.search.step(table, site, tuple(kept)))
-            table = moves[-1].table
             self.live = [values[place] for place in kept]
+            live = tuple([(value.type, value in self.plan.weights) for value in self.live])
+            moves.append(self.search.step(table, site, tuple(kept), live))
+            table = moves[-1].table
         state = min(range(len(table.costs)), key=table.costs.__getitem__)
         for step, move in zip(reversed(steps), reversed(moves), strict=True):
             state, choice = move.back[state]

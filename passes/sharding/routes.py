@@ -75,7 +75,12 @@ class Routes:
 
     def cost(self, type_: TensorType, sources: Iterable[Sharding], target: Sharding) -> int:
         """The cost from the best of several layouts."""
-        return min((self._cost(type_, source, target) for source in sources), default=UNREACHABLE)
+        least = UNREACHABLE
+        for source in sources:
+            cost = self._cost(type_, source, target)
+            if cost < least:
+                least = cost
+        return least
 
     def free(self, cost: int) -> bool:
         """Whether a route of this cost needs no other rank."""
@@ -132,7 +137,7 @@ class Routes:
     def steps(self, type_: TensorType, layout: Sharding, target: Sharding) -> Iterator[Step]:
         """Every step from a layout that can be on a cheapest way to ``target``."""
         yield from self._slices(type_, layout, target)
-        yield from self._joins(type_, layout)
+        yield from self._joins(type_, layout, target)
         yield from self._sums(type_, layout, target)
         yield from self._permutes(type_, layout, target)
 
@@ -151,14 +156,17 @@ class Routes:
             after = sharding(layout.dims, (*layout.partial, *owed))
             yield Step(MASK, layout, after, owed)
 
-    def _joins(self, type_: TensorType, layout: Sharding) -> Iterator[Step]:
+    def _joins(self, type_: TensorType, layout: Sharding, target: Sharding) -> Iterator[Step]:
         shape = local_shape(self.mesh, type_, layout)
+        target_axes = [set(axes) for axes in target.dims]
         for dim, axes in enumerate(layout.dims):
             for kept in range(len(axes)):
                 rest, taken = axes[:kept], axes[kept:]
                 yield Step(ALL_GATHER, layout, _with(layout, {dim: rest}), taken, dim)
                 for other, present in enumerate(layout.dims):
-                    if other == dim or not divides(shape[other], self.mesh.size(taken)):
+                    if other == dim or not target_axes[other].issuperset(taken):
+                        continue
+                    if not divides(shape[other], self.mesh.size(taken)):
                         continue
                     after = _with(layout, {dim: rest, other: (*present, *taken)})
                     yield Step(ALL_TO_ALL, layout, after, taken, dim, other)

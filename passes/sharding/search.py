@@ -2,9 +2,10 @@
 
 Between two ops only the live values matter, and of each only in which layouts it is there. So the
 search keeps, for every such state, the cheapest way to get there, and goes through the ops once.
-Where more than ``beam`` states are reached the dearest are dropped; until then the result is the
-cheapest there is. Costs are ordered as :func:`passes.sharding.routes.pack` says: bytes moved, then
-collectives, then work.
+Where more than ``beam`` states are reached those are dropped that a cheaper one makes up for, then
+the dearest, and behind :data:`CROWD` of them an op is only divided in its cheapest ways; until then
+the result is the cheapest there is. Costs are ordered as :func:`passes.sharding.routes.pack` says:
+bytes moved, then collectives, then work.
 
 Layers repeat, so a step is remembered by what it starts from: the second of many equal layers
 usually starts where the first did, and takes no time.
@@ -16,12 +17,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from graphgen.ir import Attrs, Op, Sharding, TensorType, replicated, sharding
+from passes.sharding.dominance import Dominance, Live, Present, State
 from passes.sharding.mesh import Mesh
 from passes.sharding.routes import UNREACHABLE, Routes, pack
 from passes.sharding.strategies import Strategy, strategies
 
-# The layouts a value is there in: those that the others cannot be cut from.
-Present = frozenset[Sharding]
 # The place of a value that every rank has whole: it costs nothing in any layout.
 FREE = -1
 # The place of such a value that may not be cut: a weight whose readers want it in several layouts.
@@ -29,6 +29,9 @@ RIGID = -2
 # What it costs beside its bytes to send parts of a weight about: only where no other way is left,
 # as a weight that is read in two layouts is kept twice.
 _SECOND_COPY = pack(1 << 60, 0, 0)
+# Behind more states than this only so many ways to divide an op are looked at from each: over
+# several axes there are hundreds.
+CROWD, MOST_STRATEGIES, MOST_OPTIONS = 64, 16, 20
 # Layouts to bring a value into, one after the other.
 Targets = tuple[Sharding, ...]
 
@@ -72,25 +75,32 @@ class Site:
     outputs: tuple[Targets, ...]
     weights: tuple[bool, ...] = ()
 
+    @property
+    def live(self) -> tuple[Live, ...]:
+        """The live values among the operands, in the order of their places, and the results."""
+        known = dict(zip(self.places, zip(self.types, self.weights, strict=True), strict=True))
+        used = [known[place] for place in sorted(known) if place >= 0]
+        return (*used, *[(type_, False) for type_ in self.given])
+
 
 @dataclass(frozen=True, slots=True)
 class _Option:
-    """One choice from one state: its cost, and the layouts that are there afterwards."""
+    """One choice from one state: its cost, and the layouts of its live operands and results."""
 
     cost: int
-    operands: tuple[Present, ...]
-    results: tuple[Present, ...]
+    there: State
     choice: Choice
 
 
-_State = tuple[Present, ...]
+# Layouts of the live operands and the results, and what was brought where for that.
+_Way = tuple[State, tuple[Targets, ...], tuple[Targets, ...]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Table:
     """States and what each costs beyond the cheapest of them."""
 
-    states: tuple[_State, ...]
+    states: tuple[State, ...]
     costs: tuple[int, ...]
 
 
@@ -120,6 +130,7 @@ class Search:
     routes: Routes
     beam: int
     truncated: bool = False
+    dominance: Dominance = field(init=False)
     _strategies: dict[_StrategyKey, tuple[Strategy, ...]] = field(
         default_factory=dict[_StrategyKey, tuple[Strategy, ...]]
     )
@@ -135,9 +146,12 @@ class Search:
     )
     _moves: dict[tuple[object, ...], Move] = field(default_factory=dict[tuple[object, ...], Move])
     _sites: dict[tuple[object, ...], Site] = field(default_factory=dict[tuple[object, ...], Site])
-    _tables: dict[tuple[tuple[_State, ...], tuple[int, ...]], Table] = field(
-        default_factory=dict[tuple[tuple[_State, ...], tuple[int, ...]], Table]
+    _tables: dict[tuple[tuple[State, ...], tuple[int, ...]], Table] = field(
+        default_factory=dict[tuple[tuple[State, ...], tuple[int, ...]], Table]
     )
+
+    def __post_init__(self) -> None:
+        self.dominance = Dominance(self.routes)
 
     def strategies(self, op: Op) -> tuple[Strategy, ...]:
         """All ways to divide an op."""
@@ -178,7 +192,7 @@ class Search:
         """Nothing is live."""
         return self._table([()], [0])
 
-    def _table(self, states: Sequence[_State], costs: Sequence[int]) -> Table:
+    def _table(self, states: Sequence[State], costs: Sequence[int]) -> Table:
         least = min(costs)
         key = (tuple(states), tuple(cost - least for cost in costs))
         found = self._tables.get(key)
@@ -186,62 +200,99 @@ class Search:
             found = self._tables[key] = Table(*key)
         return found
 
-    def step(self, table: Table, site: Site, kept: tuple[int, ...]) -> Move:
+    def step(self, table: Table, site: Site, kept: tuple[int, ...], live: tuple[Live, ...]) -> Move:
         """One op further.
 
         Args:
             table: the states before.
             site: the op.
             kept: of the live values and the results, those that are live afterwards.
+            live: what these are.
         """
-        key = (table, site, kept)
+        key = (table, site, kept, live)
         found = self._moves.get(key)
         if found is None:
-            found = self._moves[key] = self._step(table, site, kept)
+            found = self._moves[key] = self._step(table, site, kept, live)
         return found
 
-    def _step(self, table: Table, site: Site, kept: tuple[int, ...]) -> Move:
-        best: dict[_State, tuple[int, int, Choice]] = {}
+    def _step(
+        self, table: Table, site: Site, kept: tuple[int, ...], live: tuple[Live, ...]
+    ) -> Move:
+        best: dict[State, tuple[int, int, Choice]] = {}
         used = sorted({place for place in site.places if place >= 0})
+        # Behind an option a value lies as the option says, if it says so, else as it did before.
+        number = len(table.states[0])
+        at = {place: number + index for index, place in enumerate(used)}
+        crowded = len(table.states) > CROWD
+        moved = [at.get(p, p + len(used) * (p >= number)) for p in kept]
         for index, (state, cost) in enumerate(zip(table.states, table.costs, strict=True)):
-            for option in self._from(site, tuple([state[place] for place in used])):
-                after = [*state, *option.results]
-                for place, present in zip(used, option.operands, strict=True):
-                    after[place] = present
-                reached = tuple([after[place] for place in kept])
+            for option in self._from(site, tuple([state[place] for place in used]), crowded):
+                after = state + option.there
+                reached = tuple([after[place] for place in moved])
                 total = cost + option.cost
                 known = best.get(reached)
                 if known is None or total < known[0]:
                     best[reached] = (total, index, option.choice)
-        return self._narrowed(best)
+        return self._narrowed(best, live)
 
-    def _narrowed(self, best: dict[_State, tuple[int, int, Choice]]) -> Move:
+    def _narrowed(self, best: dict[State, tuple[int, int, Choice]], live: tuple[Live, ...]) -> Move:
         """The cheapest states, as many as the beam takes, in an order of their own."""
         items = list(best.items())
-        if len(items) > self.beam:
-            self.truncated = True
-            items = sorted(items, key=lambda item: item[1][0])[: self.beam]
+        self.truncated |= len(items) > self.beam
+        costs = [cost for cost, _, _ in best.values()]
+        places = self.dominance.best(list(best), costs, live, self.beam)
+        items = [items[place] for place in places]
         table = self._table([state for state, _ in items], [cost for _, (cost, _, _) in items])
         return Move(table, tuple([(index, choice) for _, (_, index, choice) in items]))
 
-    def _from(self, site: Site, present: tuple[Present, ...]) -> tuple[_Option, ...]:
+    def _from(self, site: Site, present: State, crowded: bool) -> tuple[_Option, ...]:
         """What can be done at a site whose live operands are there in these layouts."""
-        key = (site, present)
+        key = (site, present, crowded)
         found = self._options.get(key)
         if found is None:
-            found = self._options[key] = tuple(self._all_options(site, present))
+            found = self._options[key] = tuple(self._all_options(site, present, crowded))
         return found
 
-    def _all_options(self, site: Site, present: tuple[Present, ...]) -> list[_Option]:
-        best: dict[tuple[tuple[Present, ...], tuple[Present, ...]], _Option] = {}
-        for strategy in site.strategies:
-            for option in self._with(site, present, strategy):
-                key = (option.operands, option.results)
-                if key not in best or option.cost < best[key].cost:
-                    best[key] = option
-        return list(best.values())
+    def _all_options(self, site: Site, present: State, crowded: bool) -> list[_Option]:
+        best: dict[State, tuple[int, Strategy, _Way]] = {}
+        ways = self._promising(site, present) if crowded else site.strategies
+        for strategy in ways:
+            for cost, way in self._with(site, present, strategy):
+                known = best.get(way[0])
+                if known is None or cost < known[0]:
+                    best[way[0]] = (cost, strategy, way)
+        costs = [cost for cost, _, _ in best.values()]
+        most = MOST_OPTIONS if crowded else len(costs)
+        self.truncated |= len(costs) > most
+        places = self.dominance.best(list(best), costs, site.live, most)
+        found = list(best.values())
+        return [
+            _Option(cost, there, Choice(strategy, done, left))
+            for cost, strategy, (there, done, left) in [found[place] for place in places]
+        ]
 
-    def _with(self, site: Site, present: tuple[Present, ...], strategy: Strategy) -> list[_Option]:
+    def _promising(self, site: Site, present: State) -> Sequence[Strategy]:
+        """Those of many strategies that cost least by themselves, in order."""
+        ways = site.strategies
+        if len(ways) <= MOST_STRATEGIES:
+            return ways
+        self.truncated = True
+        there = dict(zip(sorted({p for p in site.places if p >= 0}), present, strict=True))
+        operands = [
+            (type_, there.get(place) or (replicated(type_.rank),))
+            for type_, place in zip(site.types, site.places, strict=True)
+        ]
+        costs = [
+            self.routes.labor(way.work)
+            + sum([self.routes.cost(*o, w) for o, w in zip(operands, way.wanted, strict=True)])
+            for way in ways
+        ]
+        order = sorted(range(len(ways)), key=costs.__getitem__)[:MOST_STRATEGIES]
+        return [ways[place] for place in sorted(order)]
+
+    def _with(
+        self, site: Site, present: tuple[Present, ...], strategy: Strategy
+    ) -> list[tuple[int, _Way]]:
         """The options of one strategy: ways to bring the operands, then ways to leave results."""
         used = sorted({place for place in site.places if place >= 0})
         at = {place: index for index, place in enumerate(used)}
@@ -268,12 +319,12 @@ class Search:
                     changed = (*there[:index], now, *there[index + 1 :])
                     grown.append((cost + price, changed, (*done, targets)))
             partial = grown
-        found: list[_Option] = []
-        for cost, there, done in partial:
-            for price, results, left in self._left(site, strategy):
-                choice = Choice(strategy, done, left)
-                found.append(_Option(cost + price, there, results, choice))
-        return found
+        ends = self._left(site, strategy) if partial else []
+        return [
+            (cost + price, (there + results, done, left))
+            for cost, there, done in partial
+            for price, results, left in ends
+        ]
 
     def _left(
         self, site: Site, strategy: Strategy

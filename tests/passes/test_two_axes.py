@@ -1,0 +1,43 @@
+"""Models over two axes: found in bounded work, and no worse than over the one that they need."""
+
+from __future__ import annotations
+
+import pytest
+
+from graphgen.ir import Module, dtype
+from graphgen.models import build, known_shape
+from graphgen.ops import OPS
+from passes.core import parse_pipeline, run_pipeline
+from passes.sharding.partition import Partition
+from passes.sharding.plan import make_plans
+from tests.passes.test_scaling import calls
+
+# What a search may take, in calls of functions; it takes from a half to three quarters of that.
+MOST = 14_000_000
+
+
+def annotated(name: str, mesh: str) -> Module:
+    module = build(known_shape(name), dtype("bf16"), mini=True)
+    sizes = "specialize{batch=[2],context=[8],tokens=[8],in_place=true}"
+    text = f"canonicalize,unfuse-projections,{sizes},heads{{tp=4}},shard{{{mesh}}},pad-to-mesh"
+    run_pipeline(module, parse_pipeline(text))
+    return module
+
+
+def collectives(module: Module) -> list[int]:
+    run_pipeline(module, parse_pipeline("partition,cse,dce"))
+    return [sum(OPS[op.name].collective for op in f.ops) for f in module.programs()]
+
+
+@pytest.mark.parametrize("name", ["llama-3.1-8b", "gemma-3-1b", "gpt-j-6b"])
+def test_an_axis_that_nobody_asks_for_costs_no_collective(name: str):
+    wanted = collectives(annotated(name, "tp=4"))
+    assert collectives(annotated(name, "mesh=[dp:2,tp:4]")) == wanted
+
+
+@pytest.mark.parametrize("rules", ["", ",rules=[rows:dp,batch:dp]"])
+def test_the_search_over_two_axes_is_bounded(rules: str):
+    module = annotated("bloom-560m", f"mesh=[dp:2,tp:4]{rules}")
+    search = Partition().search(module)
+    made = calls(lambda: make_plans(module, search))
+    assert MOST / 3 < made < MOST
