@@ -6,12 +6,16 @@ A reader is an entry of :data:`FORMATS`, which tells by the first bytes whether 
 from __future__ import annotations
 
 import mmap
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from graphgen.errors import GraphgenError
 from graphgen.ir import Module
+
+if TYPE_CHECKING:
+    from graphgen.eval import Array
 
 # How many bytes a format may look at to know its files.
 HEAD = 4096
@@ -57,12 +61,12 @@ class Format:
     Attributes:
         name: as people call it.
         fits: whether a file that begins like this is one.
-        read: the module; it need not be verified.
+        read: the module, which need not be verified, and what its weights are where that is known.
     """
 
     name: str
     fits: Callable[[bytes], bool]
-    read: Callable[[Source], Module]
+    read: Callable[[Source], Module | tuple[Module, Mapping[str, Array]]]
 
 
 def _is_ir_text(head: bytes) -> bool:
@@ -134,6 +138,19 @@ def _read_hlo_text(source: Source) -> Module:
     return read_hlo(parse_hlo_text(source.text(), source.name), source.name)
 
 
+def _is_exported(head: bytes) -> bool:
+    from lowering.aten.archive import looks_like_archive
+
+    return looks_like_archive(head)
+
+
+def _read_exported(source: Source) -> tuple[Module, Mapping[str, Array]]:
+    from lowering.aten.archive import read_archive
+
+    read = read_archive(source.data[:], source.name)
+    return read.module, {**read.weights, **read.states}
+
+
 _IR_TEXT = Format("IR text", _is_ir_text, _read_ir_text)
 # In the order they are asked.
 FORMATS: tuple[Format, ...] = (
@@ -141,6 +158,7 @@ FORMATS: tuple[Format, ...] = (
     Format("StableHLO", _is_stablehlo, _read_stablehlo),
     Format("HLO protobuf", _is_hlo, _read_hlo),
     Format("HLO text", _is_hlo_text, _read_hlo_text),
+    Format("exported program", _is_exported, _read_exported),
 )
 
 
@@ -155,6 +173,11 @@ def open_module(path: str | Path, name: str | None = None) -> Module:
         GraphgenError: GG0705 the file cannot be read, GG0201 it is empty or damaged, and what its
             reader raises, naming the file.
     """
+    return open_source(source_of(path, name))
+
+
+def source_of(path: str | Path, name: str | None = None) -> Source:
+    """A file to read; see :func:`open_module`."""
     file = _inside(Path(path))
     shown = name or str(file)
     try:
@@ -168,7 +191,7 @@ def open_module(path: str | Path, name: str | None = None) -> Module:
     except (OSError, ValueError) as error:
         reason = (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
         raise GraphgenError("GG0705", f"cannot read '{shown}': {reason}", help=_HELP) from error
-    return open_source(Source(shown, data, file))
+    return Source(shown, data, file)
 
 
 def _inside(path: Path) -> Path:
@@ -188,16 +211,23 @@ def _inside(path: Path) -> Path:
 
 def open_source(source: Source) -> Module:
     """The verified module of a source; see :func:`open_module`."""
+    return open_with_values(source)[0]
+
+
+def open_with_values(source: Source) -> tuple[Module, Mapping[str, Array]]:
+    """The verified module of a source, and by name the weights and first states it holds."""
     from graphgen.ops import verify
 
     if not source.head.strip():
         raise GraphgenError("GG0201", "the file is empty", where=source.name, help=_HELP)
     # What nobody knows is taken for IR text, whose reader says what is wrong with it.
     form = next((form for form in FORMATS if form.fits(source.head)), _IR_TEXT)
-    module = form.read(source)
+    read = form.read(source)
+    values: Mapping[str, Array] = {}
+    module, values = read if isinstance(read, tuple) else (read, values)
     try:
         verify(module)
     except GraphgenError as error:
         error.where = f"{source.name}: {error.where}" if error.where else source.name
         raise
-    return module
+    return module, values

@@ -1,17 +1,24 @@
-"""A function of the user's that JAX lowers, as StableHLO."""
+"""A function of the user's that gives a program: one that JAX lowers, or that torch exports."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
 from inspect import signature
 from pathlib import Path
 from types import ModuleType
-from typing import Protocol, cast, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, cast, runtime_checkable
 
 from graphgen.errors import GraphgenError
+from graphgen.ir import Module
+
+if TYPE_CHECKING:
+    from torch.export import ExportedProgram
+
+    from graphgen.eval import Array
 
 
 @runtime_checkable
@@ -19,6 +26,19 @@ class _Lowered(Protocol):
     """What ``jax.jit(f).lower(...)`` gives."""
 
     def as_text(self, *, debug_info: bool) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Traced:
+    """A program from a function of the user's.
+
+    Attributes:
+        module: the program; it need not be verified.
+        values: of its weights and first states by name, where it holds them.
+    """
+
+    module: Module
+    values: Mapping[str, Array]
 
 
 def is_function(name: str) -> bool:
@@ -37,31 +57,62 @@ def takes(name: str, sizes: Iterable[str]) -> bool:
     return all(size in parameters for size in sizes)
 
 
-def traced(name: str, sizes: Mapping[str, int] | None = None) -> str:
-    """The StableHLO of what the function ``name`` gives: the result of ``jax.jit(f).lower(...)``.
+def traced(name: str, sizes: Mapping[str, int] | None = None) -> Traced:
+    """The program that ``name`` is, or that it gives when called.
 
     Args:
-        name: ``FILE.py:function`` or ``package.module:function``.
+        name: ``FILE.py:function`` or ``package.module:function``. It gives
+            ``jax.jit(f).lower(...)``, a ``torch.export.ExportedProgram``, or a model of torch and
+            a tuple of its arguments (and a dictionary of those by name), which is exported here.
         sizes: what it is called with; by default nothing.
 
     Raises:
-        GraphgenError: GG0705 where there is no such function, it fails, or gives something else.
+        GraphgenError: GG0705 where there is no such function, it fails, or gives something else;
+            and what reading an exported program raises.
     """
     place, _, function = name.rpartition(":")
     try:
-        module = _load(place)
-        found = getattr(module, function)
-        result = found(**(sizes or {}))
+        found: object = getattr(_load(place), function)
+        called = callable(found) and not _is_exported(found)
+        given: object = found(**(sizes or {})) if called and callable(found) else found
+        program = _exported(given)
+    except GraphgenError:
+        raise
     except Exception as error:
         what = f"{name} fails: {type(error).__name__}: {error}"
         raise GraphgenError("GG0705", what, where=_line(error, place)) from error
-    if not isinstance(result, _Lowered):
+    if program is not None:
+        from lowering.aten.program import read_exported
+
+        read = read_exported(program, function)
+        return Traced(read.module, {**read.weights, **read.states})
+    if not isinstance(given, _Lowered):
         raise GraphgenError(
             "GG0705",
-            f"{name} gives a {type(result).__name__}",
-            help="let it return jax.jit(f).lower(...)",
+            f"{name} gives a {type(given).__name__}",
+            help="let it return jax.jit(f).lower(...), torch.export.export(...) or (model, args)",
         )
-    return result.as_text(debug_info=True)
+    from lowering.stablehlo.read import read_stablehlo
+
+    return Traced(read_stablehlo(given.as_text(debug_info=True), name), {})
+
+
+def _exported(given: object) -> ExportedProgram | None:
+    """The exported program that ``given`` is or is the model of, if it is one."""
+    if _is_exported(given):
+        return cast("ExportedProgram", given)
+    parts = list(cast("tuple[object, ...]", given)) if isinstance(given, tuple) else []
+    if len(parts) not in (2, 3) or "torch" not in sys.modules:
+        return None
+    from lowering.aten.export import export
+
+    return export(*parts)
+
+
+def _is_exported(given: object) -> bool:
+    """Whether it is an exported program; torch is not imported to find out."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(given, torch.export.ExportedProgram)
 
 
 def _load(place: str) -> ModuleType:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from graphgen.cli.console import Json, note, table, write_stdout
-from graphgen.cli.files import STANDARD, check_output
+from graphgen.cli.files import STANDARD, check_output, write_file
 from graphgen.cli.module_file import write_module
 from graphgen.errors import GraphgenError
 from graphgen.ir import Module
 
 if TYPE_CHECKING:
+    from graphgen.eval import Array
     from passes.debug.explain import Reason
 
 
@@ -22,8 +23,9 @@ Sources = Annotated[
     list[str],
     typer.Argument(
         metavar="SOURCE...",
-        help="StableHLO, an HLO proto or HLO text; or FILE.py:function, which returns "
-        "jax.jit(f).lower(...). Several programs of one model: prefill=SOURCE decode=SOURCE.",
+        help="StableHLO, an HLO proto or HLO text, a program of torch.export (.pt2); or "
+        "FILE.py:function, which returns jax.jit(f).lower(...), an exported program, or a model "
+        "of torch and its arguments. Several programs of one model: prefill=SOURCE decode=SOURCE.",
     ),
 ]
 Weights = Annotated[
@@ -57,6 +59,15 @@ Dims = Annotated[
     ),
 ]
 
+SavedWeights = Annotated[
+    str | None,
+    typer.Option(
+        "--save-weights",
+        metavar="FILE.npz",
+        help="Where to write the weights that programs of torch hold, for run --inputs.",
+    ),
+]
+
 
 def import_(
     sources: Sources,
@@ -67,6 +78,7 @@ def import_(
     state: States = None,
     rename: Names = None,
     dim: Dims = None,
+    save_weights: SavedWeights = None,
     no_raise: Annotated[
         bool, typer.Option("--no-raise", help="Leave the ops as they were read.")
     ] = False,
@@ -86,6 +98,7 @@ def import_(
       graphgen import model.mlir --weight 'params.*' -o model.gg
       graphgen import prefill=model.py:prefill decode=model.py:decode --weight 'params.*' \\
         --state 'cache.*=result.1.*' --rename result.0=logits --dim B=3,S=61,M=127 -o model.gg
+      graphgen import exported.pt2 --save-weights weights.npz -o model.gg
       graphgen import graph.hlo --no-raise -o graph.gg
     """
     from graphgen.cli.import_sources import Wanted, joined, programs
@@ -97,7 +110,12 @@ def import_(
         )
     check_output(output)
     wanted = Wanted(weight or [], state or [], rename or [], raising=not no_raise)
-    module = joined(programs(sources, wanted, _sizes(dim or [])))
+    if save_weights is not None:
+        check_output(save_weights)
+    held: dict[str, Array] = {}
+    module = joined(programs(sources, wanted, _sizes(dim or []), held))
+    if save_weights is not None:
+        _save(save_weights, held)
     _tell_returned(module)
     near = near_misses(module) if not no_raise else ()
     counts = {} if no_raise else _counts(module)
@@ -114,6 +132,20 @@ def import_(
     write_module(module, output, as_json=as_json, more=more)
     if shown:
         write_stdout(_text(module, counts, near))
+
+
+def _save(name: str, held: Mapping[str, Array]) -> None:
+    """Write the weights (GG0705 where none came with the programs)."""
+    from graphgen.cli.inputs import write_arrays
+
+    if not held:
+        raise GraphgenError(
+            "GG0705",
+            "no weights come with these programs",
+            where="--save-weights",
+            help="programs of torch.export have theirs",
+        )
+    write_file(name, lambda file: write_arrays(file, held))
 
 
 def _sizes(texts: Sequence[str]) -> dict[str, int]:

@@ -6,10 +6,14 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
 
-from graphgen.cli.module_file import read_module
+from graphgen.cli.module_file import read_with_values
 from graphgen.errors import GraphgenError
 from graphgen.ir import Module, Role
+
+if TYPE_CHECKING:
+    from graphgen.eval import Array
 
 # Given, for each program, names as they are in it; gives what became of it, or nothing.
 Change = Callable[[str, Module], bool]
@@ -33,16 +37,22 @@ class Wanted:
 
 
 def programs(
-    sources: Sequence[str], wanted: Wanted, sizes: Mapping[str, int]
+    sources: Sequence[str], wanted: Wanted, sizes: Mapping[str, int], held: dict[str, Array]
 ) -> list[tuple[str, Module]]:
     """Each source's module by the name of its program, named, raised and with symbols for sizes.
+
+    Args:
+        sources: files and functions, each with the name of its program where there are several.
+        wanted: what the user says about names.
+        sizes: that become symbols.
+        held: gets the weights and first states that sources hold, by their own names.
 
     Raises:
         GraphgenError: GG0705 for a name that nothing has, or a source that cannot be read, and what
             the readers and lifting sizes raise.
     """
     named = [_split(source) for source in sources]
-    found = [(name, _read(source, sizes)) for name, source in named]
+    found = [(name, _read(source, sizes, held)) for name, source in named]
     prepare(found, wanted)
     if not sizes:
         return found
@@ -51,7 +61,7 @@ def programs(
     second = other_sizes([module for _, module in found], sizes)
     for (name, source), (_, module) in zip(named, found, strict=True):
         if _is_sized(source, sizes):
-            again = [(name, _read(source, second))]
+            again = [(name, _read(source, second, {}))]
             prepare(again, wanted, strict=False)
             lift_sizes(module, sizes, again[0][1], second)
         else:
@@ -80,18 +90,20 @@ def _is_sized(source: str, sizes: Mapping[str, int]) -> bool:
     return is_function(source) and takes(source, sizes)
 
 
-def _read(source: str, sizes: Mapping[str, int]) -> Module:
+def _read(source: str, sizes: Mapping[str, int], held: dict[str, Array]) -> Module:
     from lowering.traced import is_function, traced
 
     if not is_function(source):
-        return read_module(source)
+        module, values = read_with_values(source)
+        held |= values
+        return module
     from graphgen.ops import verify
-    from lowering.stablehlo.read import read_stablehlo
 
     given = sizes if sizes and _is_sized(source, sizes) else None
-    module = read_stablehlo(traced(source, given), source)
-    verify(module)
-    return module
+    program = traced(source, given)
+    verify(program.module)
+    held |= program.values
+    return program.module
 
 
 def prepare(found: Sequence[tuple[str, Module]], wanted: Wanted, *, strict: bool = True) -> None:

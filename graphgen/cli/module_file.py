@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
 from graphgen.cli.console import Json, note, write_json
 from graphgen.cli.files import STANDARD, standard_input, write_text
 from graphgen.errors import GraphgenError
 from graphgen.ir import Function, Module
 from graphgen.text import print_module
+
+if TYPE_CHECKING:
+    from graphgen.eval import Array
 
 
 def read_module(name: str) -> Module:
@@ -21,6 +27,14 @@ def read_module(name: str) -> Module:
     if name == STANDARD:
         return open_source(Source("<stdin>", standard_input()))
     return open_module(name)
+
+
+def read_with_values(name: str) -> tuple[Module, Mapping[str, Array]]:
+    """As :func:`read_module`, with the weights and first states that the file holds, by name."""
+    from lowering.open import Source, open_with_values, source_of
+
+    source = Source("<stdin>", standard_input()) if name == STANDARD else source_of(name)
+    return open_with_values(source)
 
 
 def choose_program(module: Module, name: str | None) -> Function:

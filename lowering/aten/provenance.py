@@ -9,6 +9,8 @@ from graphgen.build.frames import source_name
 from graphgen.ir import Loc, loc
 
 _FRAME = re.compile(r'File "([^"<>]+)", line (\d+), in ')
+# Its layers and functions, between the user's line and the op.
+_OF_TORCH = re.compile(r"[/\\]torch[/\\](nn|_\w+|functional\.py|export|utils)\b")
 
 
 def place_of(meta: Mapping[str, object]) -> Loc:
@@ -19,8 +21,9 @@ def place_of(meta: Mapping[str, object]) -> Loc:
             ``nn_module_stack`` has a pair of path and class for each module, outermost first.
     """
     frames = _FRAME.findall(str(meta.get("stack_trace") or ""))
-    file, line = frames[-1] if frames else ("?", "0")
-    name = source_name(file).replace(" ", "_") if frames else file
+    own = [frame for frame in frames if not _OF_TORCH.search(frame[0])] or frames
+    file, line = own[-1] if own else ("?", "0")
+    name = source_name(file).replace(" ", "_") if own else file
     return loc(name, int(line), _scope(meta.get("nn_module_stack")))
 
 
