@@ -174,10 +174,14 @@ def _rsub(c: Call) -> Made:
 
 def _sum(c: Call, first: str, second: str, *, minus: bool) -> Value:
     """``first + alpha * second``, or the difference."""
-    alpha = c.number("alpha", 1)
+    alpha, start, more = c.number("alpha", 1), c.operand(first), c.operand(second)
+    nothing = not isinstance(more, Value) and more == 0
+    if nothing and isinstance(start, Value) and not c.dtype.is_float:
+        # transformers counts from a length that is 0; of floats -0.0 + 0 is another number.
+        return c.full(start, c.dtype, c.shape)
     if c.dtype is pred:
         return c.b.or_(*c.same(pred, first, second))
-    dtype = computed_in(c.dtype, c.operand(first), c.operand(second), alpha)
+    dtype = computed_in(c.dtype, start, more, alpha)
     x, y = c.same(dtype, first, second)
     if alpha != 1:
         y = c.b.multiply(y, c.full(alpha, dtype, y.shape))
@@ -188,6 +192,9 @@ def _sum(c: Call, first: str, second: str, *, minus: bool) -> Value:
 def _mul(c: Call) -> Made:
     if c.dtype is pred:
         return c.b.and_(*c.same(pred, "self", "other"))
+    factor = c.operand("other")
+    if not isinstance(factor, Value) and factor == 1:
+        return c.cast(c.value("self"), c.dtype)
     return _arithmetic(c, "multiply")
 
 

@@ -9,9 +9,10 @@ from graphgen.errors import GraphgenError
 from graphgen.ir import TensorType, Value, tensor
 from lowering.aten.call import Argument
 from lowering.aten.dtypes import dtype_of
-from lowering.aten.sizes import dim_of
+from lowering.aten.sizes import Names, dim_of
 
 if TYPE_CHECKING:
+    from torch.export import ExportedProgram
     from torch.fx import Node
 
 # They check what was true when the program was exported, and compute nothing.
@@ -61,24 +62,34 @@ def op_name(node: Node) -> str:
     return str(node.target).removeprefix("aten.")
 
 
-def types_of(node: Node) -> tuple[TensorType, ...]:
+def types_of(node: Node, names: Names) -> tuple[TensorType, ...]:
     """The types of a node's results."""
     made: object = node.meta.get("val")
     items = cast("Sequence[object]", made) if isinstance(made, tuple | list) else [made]
-    return tuple(type_of(item) for item in items if _is_tensor(item))
+    return tuple(type_of(item, names) for item in items if _is_tensor(item))
 
 
-def type_of(fake: object) -> TensorType:
+def type_of(fake: object, names: Names) -> TensorType:
     """The type of what torch knows of a tensor."""
     known = cast("_FakeTensor", fake)
-    return tensor(dtype_of(known.dtype), [dim_of(size) for size in known.shape])
+    return tensor(dtype_of(known.dtype), [dim_of(size, names) for size in known.shape])
 
 
 def _is_tensor(item: object) -> bool:
     return hasattr(item, "shape") and hasattr(item, "dtype")
 
 
-def arguments_of(node: Node, values: Callable[[Node], Value]) -> Mapping[str, Argument]:
+def input_shapes(program: ExportedProgram) -> list[Sequence[object]]:
+    """The shapes of what is given at every call, as torch has them."""
+    given = set(program.graph_signature.user_inputs)
+    nodes = [node for node in program.graph.nodes if node.op == "placeholder"]
+    fakes: list[object] = [node.meta.get("val") for node in nodes if node.name in given]
+    return [cast("_FakeTensor", fake).shape for fake in fakes if _is_tensor(fake)]
+
+
+def arguments_of(
+    node: Node, values: Callable[[Node], Value], names: Names
+) -> Mapping[str, Argument]:
     """A call's arguments by the names of the op's schema, with its defaults."""
     schema = cast("_Schema", getattr(node.target, "_schema"))  # noqa: B009
     given: dict[str, Argument] = {}
@@ -87,31 +98,31 @@ def arguments_of(node: Node, values: Callable[[Node], Value]) -> Mapping[str, Ar
             item: object = node.args[index]
         else:
             item = node.kwargs.get(parameter.name, parameter.default_value)
-        given[parameter.name] = _argument(item, values)
+        given[parameter.name] = _argument(item, values, names)
     return given
 
 
-def _argument(item: object, values: Callable[[Node], Value]) -> Argument:
+def _argument(item: object, values: Callable[[Node], Value], names: Names) -> Argument:
     if item is None or isinstance(item, bool | int | float | str):
         return item
     if isinstance(item, tuple | list):
-        return [_argument(part, values) for part in cast("Sequence[object]", item)]
+        return [_argument(part, values, names) for part in cast("Sequence[object]", item)]
     if hasattr(item, "meta"):
         node = cast("Node", item)
         made: object = node.meta.get("val")
-        return values(node) if _is_tensor(made) else _size(made)
+        return values(node) if _is_tensor(made) else _size(made, names)
     kind = type(item).__name__
     if kind == "dtype":
         return dtype_of(item)
     if kind in ("device", "layout", "memory_format"):
         # Where and in what order elements lie is not the graph's business.
         return None
-    return _size(item)
+    return _size(item, names)
 
 
-def _size(made: object) -> Argument:
+def _size(made: object, names: Names) -> Argument:
     if isinstance(made, bool | int | float):
         return made
     if type(made).__name__ == "SymInt":
-        return dim_of(made)
+        return dim_of(made, names)
     raise GraphgenError("GG0104", f"an argument that is a {type(made).__name__} has no like here")

@@ -8,15 +8,24 @@ from typing import TYPE_CHECKING, cast
 
 from graphgen.build import Builder
 from graphgen.errors import GraphgenError
-from graphgen.ir import MAIN, Function, Literal, Module, Role, Value, entry
+from graphgen.ir import MAIN, Function, Literal, Module, Role, Value, entry, loc
 from graphgen.ops import verify
 from lowering.aten.arrays import array_of
 from lowering.aten.call import Call
 from lowering.aten.dtypes import dtype_of
 from lowering.aten.known import check_known, is_known, rule_of
-from lowering.aten.nodes import arguments_of, is_item, is_op, op_name, type_of, types_of
+from lowering.aten.nodes import (
+    arguments_of,
+    input_shapes,
+    is_item,
+    is_op,
+    op_name,
+    type_of,
+    types_of,
+)
 from lowering.aten.outputs import output_names
 from lowering.aten.provenance import place_of
+from lowering.aten.sizes import named_sizes
 from lowering.names import clean_name, free_name
 
 if TYPE_CHECKING:
@@ -61,7 +70,7 @@ def read_exported(program: ExportedProgram, name: str = "exported") -> Exported:
         GraphgenError: GG0103 naming every op that has no rule, GG0101 an element type that has no
             like, GG0102 a size that is no polynomial, GG0502 what depends on chance or on data.
     """
-    reader = _Reader(decomposed(program), name)
+    reader = _Reader(decomposed(program, name), name)
     reader.check()
     reader.interface()
     reader.ops()
@@ -70,8 +79,12 @@ def read_exported(program: ExportedProgram, name: str = "exported") -> Exported:
     return Exported(reader.module, reader.weights, reader.states)
 
 
-def decomposed(program: ExportedProgram) -> ExportedProgram:
-    """The program in core ATen, ops that have a rule left whole."""
+def decomposed(program: ExportedProgram, name: str = "") -> ExportedProgram:
+    """The program in core ATen, ops that have a rule left whole.
+
+    Raises:
+        GraphgenError: GG0502 where torch fails at it.
+    """
     import warnings
 
     import torch
@@ -81,10 +94,20 @@ def decomposed(program: ExportedProgram) -> ExportedProgram:
         if is_known(op):
             # What has a rule says more whole than taken apart.
             table.pop(op)  # pyright: ignore[reportUnknownMemberType]
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), torch.no_grad():
         # torch warns about its own use of itself.
         warnings.simplefilter("ignore", FutureWarning)
-        return program.run_decompositions(table)  # pyright: ignore[reportUnknownMemberType]
+        try:
+            return program.run_decompositions(table)  # pyright: ignore[reportUnknownMemberType]
+        except (AssertionError, RuntimeError, ValueError) as error:
+            # What torch raises for a program it has exported and cannot take apart.
+            reason = str(error).strip().splitlines() or [type(error).__name__]
+            raise GraphgenError(
+                "GG0502",
+                f"torch cannot take its own program apart: {reason[0]}",
+                where=name,
+                help="torch.export.export(..., strict=True) finds buffers that strict=False loses",
+            ) from error
 
 
 class _Reader:
@@ -104,6 +127,7 @@ class _Reader:
         self.placed: dict[object, Value] = {}
         self.names: dict[str, str] = {}
         self.taken: set[str] = set()
+        self.sizes = named_sizes(input_shapes(program))
 
     def check(self) -> None:
         """Refuse ops without a rule before anything is read."""
@@ -140,6 +164,7 @@ class _Reader:
             return value
         listed = spec.kind.name == "PARAMETER" or spec.persistent
         if not listed and held.numel() <= LITERAL:
+            self.b.loc = loc("?", scope=target.rpartition(".")[0].replace(" ", "_"))
             return self._constant(held)
         return self._weight(target, node, held)
 
@@ -152,7 +177,7 @@ class _Reader:
         name = self.names[target] = free_name(
             clean_name(target, f"arg{len(self.made)}"), self.taken
         )
-        type_ = type_of(node.meta["val"])
+        type_ = type_of(node.meta["val"], self.sizes)
         self.module.interface[name] = entry(role, name, type_)
         return self.function.block.add_arg(type_, name)
 
@@ -185,8 +210,8 @@ class _Reader:
         place = self.b.loc = place_of(node.meta)
         op = op_name(node)
         try:
-            given = arguments_of(node, self._value)
-            call = Call(self.b, op, given, types_of(node))
+            given = arguments_of(node, self._value, self.sizes)
+            call = Call(self.b, op, given, types_of(node, self.sizes))
             made = rule_of(op)(call)
         except GraphgenError as error:
             error.where = error.where or repr(place)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NoReturn, Protocol, cast
 
 from graphgen.errors import GraphgenError
@@ -18,8 +18,30 @@ class _Expression(Protocol):
     def __int__(self) -> int: ...
 
 
-def dim_of(size: object) -> Dim:
+Names = Mapping[str, str]
+
+
+def named_sizes(shapes: Iterable[Sequence[object]]) -> Names:
+    """What torch's symbols are called here: sizes of the inputs B and S, as passes know them.
+
+    The first dimension of an input counts rows, the second one tokens; a symbol of any other size
+    keeps torch's name.
+    """
+    found: dict[str, str] = {}
+    for shape in shapes:
+        for size, name in zip(shape, ("B", "S"), strict=False):
+            text = str(size)
+            if not isinstance(size, int) and text.isidentifier() and name not in found.values():
+                found.setdefault(text, name)
+    return found
+
+
+def dim_of(size: object, names: Names) -> Dim:
     """A size of torch's: an int, or a SymInt that stands for an expression of symbols.
+
+    Args:
+        size: what torch has.
+        names: of its symbols, see :func:`named_sizes`.
 
     Raises:
         GraphgenError: GG0102 for an expression that is no polynomial of sizes.
@@ -27,25 +49,27 @@ def dim_of(size: object) -> Dim:
     if isinstance(size, int):
         return size
     node = getattr(size, "node", None)
-    return _dim(cast("_Expression", getattr(node, "expr", size)))
+    return _dim(cast("_Expression", getattr(node, "expr", size)), names)
 
 
-def _dim(expression: _Expression) -> Dim:
+def _dim(expression: _Expression, names: Names) -> Dim:
     kind = type(expression).__name__
     if kind == "Symbol":
-        return symbol(str(expression))
+        return symbol(names.get(str(expression), str(expression)))
     parts = expression.args
     if not parts:
         return _whole(expression)
     if kind == "Pow":
-        base, count = _dim(parts[0]), _whole(parts[1])
+        base, count = _dim(parts[0], names), _whole(parts[1])
         return _product([base] * count) if count > 0 else _unknown(expression)
     if kind == "Add":
         total: Dim = 0
         for part in parts:
-            total = total + _dim(part)
+            total = total + _dim(part, names)
         return total
-    return _product([_dim(part) for part in parts]) if kind == "Mul" else _unknown(expression)
+    if kind == "Mul":
+        return _product([_dim(part, names) for part in parts])
+    return _unknown(expression)
 
 
 def _product(dims: Sequence[Dim]) -> Dim:

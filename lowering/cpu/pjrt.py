@@ -155,6 +155,16 @@ def put(arrays: Sequence[Any]) -> Any:
 
     An array that starts at a multiple of 64 bytes is used in place, by several devices as well.
     """
+    if arrays[0].dtype.itemsize < 8:
+        return _put(arrays)
+    import jax
+
+    # JAX would make 32 bits of these, and a program that takes 64 read beyond them.
+    with jax.enable_x64(True):
+        return _put(arrays)
+
+
+def _put(arrays: Sequence[Any]) -> Any:
     import jax
     from jax._src.core import ShapedArray
     from jax._src.interpreters.pxla import batched_device_put

@@ -15,8 +15,8 @@ import pytest
 from graphgen.build import Builder
 from graphgen.errors import GraphgenError
 from graphgen.eval import evaluate, numpy_dtype
-from graphgen.ir import Function, Module, dtype, loc, tensor
-from graphgen.ir.dtype import f32, s32
+from graphgen.ir import DType, Function, Module, dtype, loc, tensor
+from graphgen.ir.dtype import f32, f64, s32, s64
 from graphgen.models import build, known_shape
 from graphgen.text import parse
 from lowering.cpu import CpuProgram, compile_program, configure, cpu_key, load_program
@@ -224,3 +224,17 @@ def test_devices_are_made_before_the_first_launch():
         [sys.executable, "-c", program], capture_output=True, text=True, check=True, env=env
     )
     assert ran.stdout.split() == ["3"]
+
+
+@pytest.mark.parametrize("shape", [(2, 3), ()])
+@pytest.mark.parametrize("kind", [s64, f64])
+def test_arguments_of_64_bits_arrive_whole_on_every_rank(kind: DType, shape: tuple[int, ...]):
+    module = Module("m", "sharded", {"tp": 2})
+    function = module.add(Function("f"))
+    x = function.block.add_arg(tensor(kind, shape), "x")
+    function.outputs = [("y", Builder(function).binary("add", x, x))]
+    given = [np.full(shape, 2**40 + rank, numpy_dtype(kind)) for rank in range(2)]
+    results = compile_program(module, function).run_numpy([{"x": array} for array in given])
+    for array, result in zip(given, results, strict=True):
+        assert result["y"].dtype == array.dtype
+        np.testing.assert_array_equal(result["y"], 2 * array)
