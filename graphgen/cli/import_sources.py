@@ -37,7 +37,10 @@ class Wanted:
 
 
 def programs(
-    sources: Sequence[str], wanted: Wanted, sizes: Mapping[str, int], held: dict[str, Array]
+    sources: Sequence[str],
+    wanted: Wanted,
+    sizes: Mapping[str, int],
+    held: dict[str, Array] | None = None,
 ) -> list[tuple[str, Module]]:
     """Each source's module by the name of its program, named, raised and with symbols for sizes.
 
@@ -52,6 +55,7 @@ def programs(
             the readers and lifting sizes raise.
     """
     named = [_split(source) for source in sources]
+    held = {} if held is None else held
     found = [(name, _read(source, sizes, held)) for name, source in named]
     prepare(found, wanted)
     if not sizes:

@@ -79,7 +79,7 @@ def test_mistakes_are_told(file: Path, tmp_path: Path):
     )
     done("import", f"{file}:model", "-o", tmp_path / "one.gg")
     text = error("import", tmp_path / "one.gg", "--save-weights", tmp_path / "w.npz", "-o", out)
-    assert "no weights come with this graph" in text
+    assert "no weights come with these programs" in text
     assert not out.exists()
     (tmp_path / "cut.pt2").write_bytes(b"PK\3\4" + bytes(22) + b"\x10\0\0\0l/archive_format")
     assert "the archive is damaged" in error("import", tmp_path / "cut.pt2", "-o", out)

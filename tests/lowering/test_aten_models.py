@@ -50,7 +50,9 @@ SIZES: dict[str, dict[str, Any]] = {
     "gemma3_text": {},
     "gpt2": {},
 }
-OVER_RANKS = [name for name in SIZES if name != "mistral"]
+# What is told by the others too is tried when there is time.
+SLOW = ("llama tied", "mistral", "qwen2")
+CASES = [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in SIZES]
 
 
 def both(name: str, attention: str = "eager") -> tuple[Case, Exported]:
@@ -68,10 +70,8 @@ def logits(read: Exported, found: Case) -> np.ndarray:
     return np.asarray(read.module.evaluate({**read.weights, "input_ids": found.ids})["logits"])
 
 
-SPELLINGS = [*((name, "eager") for name in SIZES), ("llama", "sdpa"), ("gpt2", "sdpa")]
-
-
-@pytest.mark.parametrize(("name", "attention"), SPELLINGS)
+@pytest.mark.parametrize("attention", ["eager", pytest.param("sdpa", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", CASES)
 def test_a_family_is_read_and_its_ideas_are_found(name: str, attention: str):
     found, read = both(name, attention)
     np.testing.assert_allclose(logits(found.read, found), found.logits, rtol=1e-4, atol=1e-4)
@@ -79,7 +79,7 @@ def test_a_family_is_read_and_its_ideas_are_found(name: str, attention: str):
     np.testing.assert_allclose(logits(read, found), found.logits, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("family", ["llama", "gpt2"])
+@pytest.mark.parametrize("family", [pytest.param("llama", marks=pytest.mark.slow), "gpt2"])
 def test_a_program_that_is_decomposed_already_is_raised_too(family: str):
     found, read = case(family, core=True), raised(family, core=True)
     assert composites(read.module) == FOUND[family]
@@ -93,6 +93,7 @@ def test_families_whose_ideas_are_not_all_found_are_read(family: str):
     np.testing.assert_allclose(logits(read, found), found.logits, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_tied_weights_are_one():
     found, _ = both("llama tied")
     names = [row.name for row in found.read.module.entries(Role.WEIGHT)]
@@ -134,7 +135,7 @@ def run(read: Exported, found: Case, tp: int, arithmetic: Arithmetic, quantize: 
 
 
 @pytest.mark.parametrize("tp", [2, 3, 4])
-@pytest.mark.parametrize("name", OVER_RANKS)
+@pytest.mark.parametrize("name", CASES)
 def test_over_ranks_it_says_what_torch_says(name: str, tp: int):
     found, read = both(name)
     module = compiled(read, tp, quantize=False)
@@ -146,7 +147,7 @@ def test_over_ranks_it_says_what_torch_says(name: str, tp: int):
     np.testing.assert_allclose(outcome["logits"], found.logits, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("name", OVER_RANKS)
+@pytest.mark.parametrize("name", CASES)
 def test_int8_weights_say_the_same_over_ranks_and_near_to_torch(name: str):
     found, read = both(name)
     one = run(read, found, 1, NATIVE, quantize=True)
