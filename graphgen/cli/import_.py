@@ -59,6 +59,7 @@ Dims = Annotated[
     ),
 ]
 
+NotRaised = Annotated[bool, typer.Option("--no-raise", help="Leave the ops as they were read.")]
 SavedWeights = Annotated[
     str | None,
     typer.Option(
@@ -78,10 +79,9 @@ def import_(
     state: States = None,
     rename: Names = None,
     dim: Dims = None,
-    save_weights: SavedWeights = None,
-    no_raise: Annotated[
-        bool, typer.Option("--no-raise", help="Leave the ops as they were read.")
-    ] = False,
+    save_weights: NotRaised = Annotated[bool, typer.Option("--no-raise", help="Leave the ops as they were read.")]
+SavedWeights = None,
+    no_raise: NotRaised = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print what was written as JSON; needs -o FILE.gg.")
     ] = False,
@@ -112,10 +112,8 @@ def import_(
     wanted = Wanted(weight or [], state or [], rename or [], raising=not no_raise)
     if save_weights is not None:
         check_output(save_weights)
-    held: dict[str, Array] = {}
-    module = joined(programs(sources, wanted, _sizes(dim or []), held))
-    if save_weights is not None:
-        _save(save_weights, held)
+    module = joined(programs(sources, wanted, _sizes(dim or []), held := {}))
+    _save(save_weights, held)
     _tell_returned(module)
     near = near_misses(module) if not no_raise else ()
     counts = {} if no_raise else _counts(module)
@@ -134,10 +132,12 @@ def import_(
         write_stdout(_text(module, counts, near))
 
 
-def _save(name: str, held: Mapping[str, Array]) -> None:
-    """Write the weights (GG0705 where none came with the programs)."""
+def _save(name: str | None, held: Mapping[str, Array]) -> None:
+    """Write the weights, if that is wanted (GG0705 where none came with the programs)."""
     from graphgen.cli.inputs import write_arrays
 
+    if name is None:
+        return
     if not held:
         raise GraphgenError(
             "GG0705",
