@@ -79,8 +79,7 @@ def import_(
     state: States = None,
     rename: Names = None,
     dim: Dims = None,
-    save_weights: NotRaised = Annotated[bool, typer.Option("--no-raise", help="Leave the ops as they were read.")]
-SavedWeights = None,
+    save_weights: SavedWeights = None,
     no_raise: NotRaised = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print what was written as JSON; needs -o FILE.gg.")
