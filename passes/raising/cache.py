@@ -22,6 +22,7 @@ class Windows:
 
     Attributes:
         cache: what is written into.
+        shape: its sizes.
         new: what is written.
         sizes: of a window, in each dimension of ``cache``.
         starts: where a window begins, in each dimension of ``cache``.
@@ -31,6 +32,7 @@ class Windows:
     """
 
     cache: Value
+    shape: tuple[Dim, ...]
     new: Value
     sizes: tuple[Dim, ...]
     starts: tuple[Part, ...]
@@ -61,18 +63,30 @@ def raise_kv_update(op: Op, b: Builder) -> Sequence[Value] | No:
     """Tokens written into some slots of an argument are an update of a cache."""
     if op.result.type.rank != 4:
         return No("what is written into has not four dimensions", op.result)
-    windows = _scattered(op) if op.name == "scatter" else _sliced(op)
-    if isinstance(windows, No):
-        return windows
+    windows = windows_of(op)
+    return windows if isinstance(windows, No) else updated(b, windows)
+
+
+def windows_of(op: Op) -> Windows | No:
+    """What a scatter or a dynamic_update_slice writes."""
+    return _scattered(op) if op.name == "scatter" else _sliced(op)
+
+
+def updated(b: Builder, windows: Windows) -> Sequence[Value] | No:
+    """The cache of four dimensions with the windows written, by an update."""
+    plan = planned(windows)
+    return plan if isinstance(plan, No) else update(b, windows, *plan)
+
+
+def planned(windows: Windows) -> tuple[Roles, int] | No:
+    """What the dimensions are, and the last slot at which a window fits."""
     if not is_kept(windows.cache):
         return no("what is written into is no argument, so nothing is kept", windows.cache)
     roles = _roles(windows)
     if isinstance(roles, No):
         return roles
     room = _room(windows, roles.order[1])
-    if isinstance(room, No):
-        return room
-    return _update(b, windows, roles, room)
+    return room if isinstance(room, No) else (roles, room)
 
 
 def _scattered(op: Op) -> Windows | No:
@@ -82,17 +96,18 @@ def _scattered(op: Op) -> Windows | No:
         return no("it adds to what is there", op.result)
     target = attrs.integers("scatter_dims_to_operand_dims")
     vector, inserted = attrs.integer("index_vector_dim"), attrs.integers("inserted_window_dims")
-    starts = [_START] * 4
+    rank = cache.type.rank
+    starts = [_START] * rank
     for index, dim in enumerate(target):
         found = part_of(indices, vector, index)
         if found is None:
             return no("where it writes is not one number for each dimension", indices)
         starts[dim] = found
     windows = iter(attrs.integers("update_window_dims"))
-    inner = tuple(None if dim in inserted else next(windows) for dim in range(4))
+    inner = tuple(None if dim in inserted else next(windows) for dim in range(rank))
     sizes = tuple(1 if dim is None else new.shape[dim] for dim in inner)
     batch = tuple(dim for dim in range(new.type.rank) if dim not in inner)
-    return Windows(cache, new, sizes, tuple(starts), batch, inner, clamped=False)
+    return Windows(cache, cache.shape, new, sizes, tuple(starts), batch, inner, clamped=False)
 
 
 def _sliced(op: Op) -> Windows:
@@ -102,21 +117,32 @@ def _sliced(op: Op) -> Windows:
         constant = start.producer("constant")
         known = int(constant.attrs.literal("value").values()[0]) if constant is not None else None
         parts.append(Part(None if constant is not None else start, number=known))
-    return Windows(cache, new, new.shape, tuple(parts), (), (0, 1, 2, 3), clamped=True)
+    return Windows(
+        cache, cache.shape, new, new.shape, tuple(parts), (), tuple(range(new.type.rank)), True
+    )
 
 
 def is_kept(value: Value) -> bool:
     """Whether ``value`` is an argument, or what was made of one by writing into it."""
-    while value.op is not None:
-        if value.op.name not in _SAME_NUMBERS:
+    work, seen = [value], set[Value]()
+    while work:
+        value = work.pop()
+        if value.op is None or value in seen:
+            continue
+        seen.add(value)
+        if value.op.name == "concatenate":
+            # Layers that were written, between those that were not.
+            work += value.op.operands
+        elif value.op.name in _SAME_NUMBERS:
+            work.append(value.op.operands[0])
+        else:
             return False
-        value = value.op.operands[0]
     return True
 
 
 def _roles(windows: Windows) -> Roles | No:
     """Rows are counted, named or all there; slots are computed; heads and their size are left."""
-    shape = windows.cache.shape
+    shape = windows.shape
     free: list[int] = []
     for dim in range(4):
         whole = windows.sizes[dim] == shape[dim] and (
@@ -168,13 +194,13 @@ def _named_rows(windows: Windows, order: tuple[int, int, int, int], axis: int | 
     # Row b is row b where as many are counted as there are.
     places = windows.new.shape[windows.batch[axis]] if axis is not None else 1
     first = counts_along(part) is not None or part.known() == 0
-    counted = first and places == windows.cache.shape[order[0]]
+    counted = first and places == windows.shape[order[0]]
     return Roles(order, axis, others[0] if others else None, counted)
 
 
 def _room(windows: Windows, slots: int) -> int | No:
     """The last slot at which a window fits; 0 where that is never asked."""
-    size, limit = windows.sizes[slots], windows.cache.shape[slots]
+    size, limit = windows.sizes[slots], windows.shape[slots]
     if size == 1 and not windows.clamped:
         return 0
     if not isinstance(size, int) or not isinstance(limit, int):
@@ -185,7 +211,8 @@ def _room(windows: Windows, slots: int) -> int | No:
     return limit - size
 
 
-def _update(b: Builder, windows: Windows, roles: Roles, room: int) -> Sequence[Value]:
+def update(b: Builder, windows: Windows, roles: Roles, room: int) -> Sequence[Value]:
+    """The windows written by an update."""
     rows = roles.order[0]
     new = _tokens(b, windows, roles)
     batch, active = new.shape[:2]
@@ -196,7 +223,7 @@ def _update(b: Builder, windows: Windows, roles: Roles, room: int) -> Sequence[V
         part = windows.starts[rows]
         seq_ids = part.built(b, [roles.row_axis if roles.row_axis is not None else 0], (batch,))
         if windows.clamped and part.value is not None:
-            seq_ids = _between(b, seq_ids, windows.cache.shape[rows])
+            seq_ids = _between(b, seq_ids, windows.shape[rows])
     return [kv_update(b, windows.cache, roles.order, new, seq_ids, positions, roles.counted)]
 
 

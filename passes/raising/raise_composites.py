@@ -7,10 +7,15 @@ from typing import ClassVar
 
 from graphgen.ir import Module
 from passes.canonical.canonicalize import identity, reshape_of_reshape, transpose_of_transpose
-from passes.cleanup.simplify_shape import broadcast_of_broadcast, broadcast_of_reshape
+from passes.cleanup.simplify_shape import (
+    broadcast_of_broadcast,
+    broadcast_of_reshape,
+    slice_of_concatenate,
+)
 from passes.core import Pass, Rewriter, register
 from passes.raising.attention import raise_attention
 from passes.raising.cache import raise_kv_update
+from passes.raising.cache_layers import raise_layer_update, write_of_layer
 from passes.raising.cache_select import raise_chosen_slot
 from passes.raising.norms import raise_embedding, raise_rms_norm, raise_silu
 from passes.raising.rotary import raise_rope, raise_rotated_rope
@@ -25,10 +30,10 @@ class RaiseComposites(Pass):
 
     Found are rms_norm, silu, embedding, rope in both usual forms, attention over any order of
     dimensions, with queries in groups or keys that were repeated for the queries of their group,
-    also over a cache and new tokens apart, and tokens that are written into a cache. So heads can
-    be laid out, and models be split, that were traced from JAX or PyTorch, or dumped for Neuron,
-    whose kernels become the ops they mean. What is close and not quite is left as it is;
-    `graphgen explain` says why.
+    also over a cache and new tokens apart, and tokens that are written into a cache, of one layer
+    or of all in one tensor. So heads can be laid out, and models be split, that were traced from
+    JAX or PyTorch, or dumped for Neuron, whose kernels become the ops they mean. What is close and
+    not quite is left as it is; `graphgen explain` says why.
 
     Given:
         module @m level=logical {
@@ -84,14 +89,13 @@ class RaiseComposites(Pass):
             rewriter.apply_rules(function, (*SPELLINGS, *shapes))
             rewriter.apply_rules(
                 function,
-                (
-                    raise_rms_norm,
-                    raise_silu,
-                    raise_embedding,
-                    raise_rope,
-                    raise_kv_update,
-                    raise_chosen_slot,
-                ),
+                (raise_rms_norm, raise_silu, raise_embedding, raise_rope),
             )
+            caches = (raise_kv_update, raise_chosen_slot, raise_layer_update, write_of_layer)
+            # Of caches kept in one, a layer's shows once those before it are written.
+            before = -1
+            while before < rewriter.applications and not rewriter.exhausted:
+                before = rewriter.applications
+                rewriter.apply_rules(function, (*caches, slice_of_concatenate(), *shapes))
             rewriter.apply_rules(function, (raise_rotated_rope, *shapes))
             rewriter.apply_rules(function, (raise_attention, raise_split_attention, *shapes))

@@ -218,6 +218,46 @@ def mapped_decode(params: Any, cache: Any, tokens: jax.Array, positions: jax.Arr
     return jax.vmap(one)(cache, tokens, positions)
 
 
+# ---- stacked: the layers' weights in one tensor each, and their caches ---------------------------
+
+
+def stacked_parameters() -> Any:
+    """The same weights, those of all layers in one tensor each."""
+    params = parameters()
+    return {**params, "layers": jax.tree.map(lambda *x: np.stack(x), *params["layers"])}
+
+
+def stacked_decode(
+    params: Any, cache: Any, tokens: jax.Array, start: jax.Array, *, scanned: bool
+) -> Any:
+    """One token a row at slot ``start``; caches f32 [L,B,M,K,D], by a scan or layer by layer."""
+    rows, count = tokens.shape
+    positions = jnp.broadcast_to(start + jnp.arange(count), (rows, count))
+    mask = jnp.arange(cache["k"].shape[2])[None] <= positions[0][:, None]
+
+    def layer(x: jax.Array, given: Any) -> Any:
+        p, k_cache, v_cache = given
+        q, k, v = projected(p, rms_norm(x, p["ln1"]))
+        q, k = rope(q, positions), rope(k, positions)
+        k_cache = jax.lax.dynamic_update_slice(k_cache, k, (0, start, 0, 0))
+        v_cache = jax.lax.dynamic_update_slice(v_cache, v, (0, start, 0, 0))
+        keys, values = (jnp.repeat(y, GROUP, 2) for y in (k_cache, v_cache))
+        scores = jnp.einsum("bqhd,bkhd->bhqk", q, keys) / np.sqrt(SIZE)
+        weights = jax.nn.softmax(jnp.where(mask, scores, -1e9), -1)
+        read = jnp.einsum("bhqk,bkhd->bqhd", weights, values).reshape(rows, count, -1)
+        x = x + read @ p["wo"]
+        return x + feed_forward(p, rms_norm(x, p["ln2"])), (k_cache, v_cache)
+
+    x, keys, values = params["embed"][tokens], cache["k"], cache["v"]
+    if scanned:
+        x, (keys, values) = jax.lax.scan(layer, x, (params["layers"], keys, values))
+    for i in () if scanned else range(LAYERS):
+        own = jax.tree.map(lambda y, i=i: y[i], params["layers"])
+        x, (k, v) = layer(x, (own, keys[i], values[i]))
+        keys, values = keys.at[i].set(k), values.at[i].set(v)
+    return rms_norm(x, params["norm"])[:, 0] @ params["head"], {"k": keys, "v": values}
+
+
 STYLES = {
     "positions": (positions_prefill, positions_decode),
     "sliced": (sliced_prefill, sliced_decode),

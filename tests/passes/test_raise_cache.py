@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import jax
@@ -95,6 +95,34 @@ def test_each_way_to_write_is_an_update_that_writes_the_same(name: str):
     named = name in ("named rows", "slice of one row")
     assert update.attrs.text("rows") == ("any" if named else "in_place")
     assert update.result.shape == (ROWS, SLOTS, KV, SIZE)
+
+
+STACKED: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
+    "a slot of a layer": (
+        lambda c, n, s: c.at[1, :, s].set(n[:, 0]),
+        (zeros(3, ROWS, SLOTS, KV, SIZE), TOKEN, ONE),
+    ),
+    "slots of a layer": (
+        lambda c, n, p: c.at[2, COUNT[:, None], p].set(n),
+        (zeros(3, ROWS, SLOTS, KV, SIZE), TOKENS, ALL),
+    ),
+    "a layer after the other": (
+        lambda c, n, s: c.at[0].set(c[0].at[:, s].set(n[:, 0])).at[1, :, s].set(n[:, 0]),
+        (zeros(2, ROWS, SLOTS, KV, SIZE), TOKEN, ONE),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", STACKED)
+def test_layers_of_one_tensor_are_written_one_by_one(name: str):
+    module = lower(*STACKED[name])
+    verdicts = validate(clone_module(module), pipeline("imported"), script_for(module, seed=1))
+    assert [verdict for verdict in verdicts if not verdict.ok] == []
+    run_pipeline(module, pipeline("imported"))
+    updates = [op for op in module.function("main").ops if op.name == "kv_update"]
+    assert len(updates) == (2 if "after" in name else 1)
+    assert {op.result.shape for op in updates} == {(ROWS, SLOTS, KV, SIZE)}
+    assert not {"scatter", "dynamic_update_slice"} & {op.name for op in module.function("main").ops}
 
 
 @pytest.mark.parametrize("start", [-20, -1, 5, 6, 20])
@@ -203,4 +231,29 @@ def test_caches_are_split_with_their_heads(style: str, tp: int):
     assert dims == {1}
     ops = Counter(op.name for op in module.function("main").ops)
     # Two a layer and the embedding's: the caches are never sent.
+    assert (ops["all_reduce"], ops["all_gather"]) == (5, 1)
+
+
+@pytest.mark.parametrize("tp", [2, 3])
+@pytest.mark.parametrize("scanned", [True, False])
+def test_caches_of_all_layers_in_one_tensor_are_split(scanned: bool, tp: int):
+    kept = zeros(cached.LAYERS, cached.ROWS, cached.SLOTS, cached.KV_HEADS, cached.SIZE)
+    jitted = jax.jit(partial(cached.stacked_decode, scanned=scanned), donate_argnums=1)
+    given = ({"k": kept, "v": kept}, *cached.decode_arguments("sliced", 0))
+    lowered = jitted.lower(cached.stacked_parameters(), *given)
+    module = read_stablehlo(lowered.as_text(debug_info=True))
+    for name, row in list(module.interface.items()):
+        if name.startswith("params."):
+            module.interface[name] = replace(row, role=Role.WEIGHT)
+    run_pipeline(module, pipeline("imported"))
+    whole = {"embedding": 1, "rms_norm": 5, "rope": 4, "kv_update": 4, "attention": 2, "silu": 2}
+    assert composites(module) == whole
+    rules = "*.wg:{-,-,tp},*.wu:{-,-,tp},*.wd:{-,tp,-}"
+    text = f"heads{{tp={tp}}},shard{{tp={tp},rules=[{rules}]}},pad-to-mesh,partition,cse"
+    passes, script = pipeline(f"{text},lift-weights,legalize,cse,dce"), script_for(module, seed=tp)
+    assert [v.pass_text for v in validate(clone_module(module), passes, script) if not v.ok] == []
+    run_pipeline(module, passes)
+    shape = (cached.LAYERS, cached.ROWS, cached.SLOTS, 1, cached.SIZE)
+    assert {row.physical.shape for row in module.entries(Role.STATE)} == {shape}
+    ops = Counter(op.name for op in module.function("main").ops)
     assert (ops["all_reduce"], ops["all_gather"]) == (5, 1)

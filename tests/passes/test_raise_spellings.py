@@ -62,8 +62,8 @@ def rotated(x: jax.Array, cos: jax.Array, sin: jax.Array) -> jax.Array:
 
 def batched(a: jax.Array, b: jax.Array) -> jax.Array:
     """A product for each of rows times heads."""
-    wide = [x.reshape(ROWS * HEADS, *x.shape[2:]) for x in (a, b)]
-    made = jax.lax.batch_matmul(*wide)
+    left, right = (x.reshape(ROWS * HEADS, *x.shape[2:]) for x in (a, b))
+    made = jax.lax.batch_matmul(left, right)
     return made.reshape(ROWS, HEADS, *made.shape[1:])
 
 
