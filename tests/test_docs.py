@@ -18,6 +18,7 @@ GUIDES = {
     "debugging.md": 7,
     "inspecting.md": 4,
     "cost.md": 3,
+    "importing.md": 4,
     "pyhlo.md": 1,
     "sharding.md": 6,
 }

@@ -50,6 +50,6 @@ def check_known(called: Sequence[tuple[str, Loc]], where: str) -> None:
         f"no rule for {len(counts)} of its ops: {names}",
         where=where,
         note="\n".join(lines),
-        help="those that are known are in the guide on importing; run_decompositions() makes "
-        "simpler ones of some others",
+        help="docs/importing.md names those that are known; run_decompositions() makes simpler "
+        "ones of some others",
     )

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Mapping
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -78,6 +80,15 @@ def test_every_rule_has_a_case_of_its_family():
     assert covered == set(ATEN)
     assert {name.split(" ")[0]: family for family, name in CASES} == {
         op: family_of(op) for op in ATEN
+    }
+
+
+def test_the_guide_names_them():
+    guide = Path(__file__).resolve().parents[2] / "docs" / "importing.md"
+    rows = re.findall(r"^\| ([a-z ]+) \| (`_.*|`[a-z].*) \|$", guide.read_text(), re.MULTILINE)
+    assert {family: re.findall(r"`(\w+)`", names) for family, names in rows} == {
+        family: sorted({op.partition(".")[0] for op in ATEN if family_of(op) == family})
+        for family in FAMILIES
     }
 
 
