@@ -25,9 +25,9 @@ from graphgen.ir import AttrValue, Module, Op, TensorType, Value, dtype, tensor
 from graphgen.ir.dtype import s32
 from graphgen.ir.module import Function
 from graphgen.ops import OPS
-from graphgen.ops.control import CONTROL
 from tests.graphgen.test_eval_composites import CASES, EXACT, FLOATS, Sizes
 from tests.oracles.op_samples import BY_OP, Sample, program
+from tests.oracles.random_control import CONTROLS
 from tests.oracles.sample import any_array
 
 # Say where elements go; what is in them does not matter.
@@ -96,8 +96,9 @@ class Grower:
         return Counter(op.name for op in self.function.block)
 
     def _put(self, name: str) -> None:
-        if name in COLLECTIVES:
-            self._add(COLLECTIVES[name](self))
+        made = COLLECTIVES.get(name) or CONTROLS.get(name)
+        if made is not None:
+            self._add(made(self))
         elif name in CASES:
             self._composite(name)
         else:
@@ -172,7 +173,7 @@ class Grower:
         of = {item.value: item for item in self.known}
         read = [of[value] for value in op.operands if value in of]
         odd = any(item.odd for item in read)
-        exact = op.name in MOVES or op.name in EXACT
+        exact = op.name in MOVES or op.name in EXACT or op.name in CONTROLS
         for result in op.results:
             # What quantize rounds to an integer was a rounded quotient before.
             may = result.dtype.is_float or op.name == "quantize"
@@ -212,7 +213,7 @@ SIMPLE = tuple(sorted(name for name in BY_OP if name not in COLLECTIVES))
 COMPOSITE = tuple(sorted(CASES))
 # Ops that are not grown, and why.
 LEFT_OUT: dict[str, str] = {
-    **dict.fromkeys(CONTROL, "it runs functions; tests/oracles/random_control.py grows those"),
+    "call": "its function is a program of its own; tests/passes/test_outline.py",
     "custom_call": "it cannot be evaluated",
     "hlo.opaque": "it cannot be evaluated",
 }
@@ -231,4 +232,5 @@ def names_for(seed: int, count: int, ranks: int) -> list[str]:
     if ranks > 1:
         chosen += [random.choice(sorted(COLLECTIVES)) for _ in range(3)]
     random.shuffle(chosen)
+    chosen.insert(random.randrange(len(chosen) + 1), random.choice(sorted(CONTROLS)))
     return chosen
