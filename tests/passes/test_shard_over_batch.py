@@ -45,7 +45,11 @@ def test_it_serves_five_rows_of_the_sweep():
 
 
 @pytest.mark.parametrize("bias", [False, True])
-@pytest.mark.parametrize("row", SMALL, ids=str)
+@pytest.mark.parametrize(
+    "row",
+    [pytest.param(row, marks=() if row[0] <= 16 else pytest.mark.slow) for row in SERVED],
+    ids=str,
+)
 def test_rows_over_ranks_give_the_unsharded_numbers(row: Row, bias: bool):
     tp, _, kv = row
     whole = specialized(row, bias=bias)
