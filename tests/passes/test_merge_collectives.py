@@ -521,3 +521,20 @@ def test_partitioned_graphs_send_no_more_with_it(seed: int, axes: dict[str, int]
     for latency in (0, 64):
         for before, after in zip(module.programs(), merged_.programs(), strict=True):
             assert sent(merged_, after, latency) <= sent(module, before, latency)
+
+
+READ = f"""
+    arg %x : f32[4]
+    %a = all_reduce(%x) kind=add {ALL} : f32[4]
+    %p = hlo.opaque() opcode="partition-id" results=[u32[]] : u32[]
+    %i = convert(%p) dtype=s32 : s32[]
+    %y = dynamic_slice(%a, %i) slice_sizes=[1] : f32[1]
+    return y = %y
+"""
+
+
+def test_a_program_read_from_elsewhere_asks_for_its_rank():
+    made, journal = merged(READ)
+    assert [item.rule for item in journal.of_pass("merge-collectives")] == ["slice-of-sum"]
+    assert "reduce_scatter" in names(made)
+    equal_on_all_ranks(parse(body(READ)), parse(HEAD + "  " + made + "\n}\n"), 5)
