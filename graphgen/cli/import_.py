@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 Sources = Annotated[
     list[str],
     typer.Argument(
-        metavar="SOURCE...",
+        metavar="SOURCE",
         help="StableHLO, an HLO proto or HLO text, a program of torch.export (.pt2); or "
         "FILE.py:function, which returns jax.jit(f).lower(...), an exported program, or a model "
         "of torch and its arguments. Several programs of one model: prefill=SOURCE decode=SOURCE.",
