@@ -217,21 +217,28 @@ def static_cache(slots: int) -> tuple[Any, torch.export.ExportedProgram]:
     return made, exported.export(whole, kwargs=given, strict=True)
 
 
-def test_transformers_static_cache_is_a_state():
+@pytest.mark.parametrize("tp", [1, 2])
+def test_transformers_static_cache_is_a_state(tp: int):
     made, program = static_cache(16)
     read = read_exported(program)
     states = [row.name for row in read.module.entries(Role.STATE)]
     assert {"key_cache_0", "value_cache_0", "key_cache_1", "value_cache_1"} <= set(states)
     run_pipeline(read.module, parse("imported"))
     assert composites(read.module) == {**LLAMA, "kv_update": 4}
+    module = compiled(read, tp, quantize=False)
+    # Each rank keeps its own heads of the cache.
+    assert module.interface["key_cache_0"].physical.dims == (1, 2 // tp, 16, 8)
     ids = torch.randint(0, exported.VOCABULARY, (1, 6))
-    held: dict[str, Any] = dict(read.states)
-    found: list[np.ndarray] = []
-    for at in range(ids.shape[1]):
-        given = {"input_ids": ids[:, at : at + 1].numpy(), "cache_position": np.array([at])}
-        outputs = read.module.evaluate({**read.weights, **held, **given})
-        held = {name: outputs[name] for name in states}
-        found.append(np.asarray(outputs["result"])[:, -1])
+    script = script_of(read, {})
+    steps = [
+        replace(
+            script.calls[0],
+            inputs={"input_ids": ids[:, at : at + 1].numpy(), "cache_position": np.array([at])},
+        )
+        for at in range(ids.shape[1])
+    ]
+    outcomes = Runner(module, replace(script, calls=tuple(steps))).outcomes()
     with torch.no_grad():
         wanted = made(ids, use_cache=False).logits.numpy()
-    np.testing.assert_allclose(np.stack(found, 1), wanted, rtol=1e-4, atol=1e-4)
+    found = np.stack([outcome["result"][:, -1] for outcome in outcomes], 1)
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
