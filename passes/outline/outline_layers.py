@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -78,14 +78,22 @@ class OutlineLayers(Pass):
 
     def run(self, module: Module, rewriter: Rewriter) -> None:
         """Outline every program; equal layers of two programs share a function."""
-        bodies: dict[Key, Function] = {}
+        bodies: dict[Key, _Body] = {}
         for function in module.programs():
             _Outliner(module, function, rewriter, bodies).run(self.min_layers)
-        made = {body.name: body for body in bodies.values()}
+        made = {body.function.name: body.function for body in bodies.values()}
         # What layers run themselves stands before them.
         run = {item.name for body in made.values() for item in called(module, body)}
         first = {name: f for name, f in module.functions.items() if name in run}
         module.functions = {**first, **made, **module.functions}
+
+
+@dataclass(frozen=True, slots=True)
+class _Body:
+    """A function that layers became, and its ops in the order of theirs."""
+
+    function: Function
+    copies: Sequence[Op]
 
 
 @dataclass(slots=True)
@@ -93,12 +101,11 @@ class _Outliner:
     module: Module
     function: Function
     rewriter: Rewriter
-    bodies: dict[Key, Function]
+    # Of all programs.
+    bodies: dict[Key, _Body]
     # Where things stand: each op's place in the list, and where a value can be read from.
     places: dict[Op, int] = field(default_factory=dict[Op, int])
     ready: dict[Value, float] = field(default_factory=dict[Value, float])
-    # The ops of each body, in the order of the ops of its layers.
-    copies: dict[Key, list[Op]] = field(default_factory=dict[Key, list[Op]])
     # What a value of an outlined layer has become.
     now: dict[Value, Value] = field(default_factory=dict[Value, Value])
 
@@ -145,7 +152,7 @@ class _Outliner:
             "call",
             tuple([self.now.get(value, value) for value in layer.inputs]),
             types,
-            make_attrs("call", {"to_apply": body.name, "results": types}),
+            make_attrs("call", {"to_apply": body.function.name, "results": types}),
             loc(first.loc.file, first.loc.line, layer.scope, first.loc.via).through(via),
             [value.name for value in layer.outputs],
         )
@@ -156,7 +163,7 @@ class _Outliner:
         related = zip(layer.outputs, call.results, strict=True)
         pairs = tuple((old, new, EQUAL) for old, new in related)
         self.rewriter.note(self.function, "outline", first, [call], pairs)
-        for op, copy in zip(layer.ops, self.copies[layer.key], strict=True):
+        for op, copy in zip(layer.ops, body.copies, strict=True):
             self.rewriter.copied(dict(zip(op.results, copy.results, strict=True)))
         for old, new in zip(layer.outputs, call.results, strict=True):
             new.sharding = old.sharding
@@ -164,14 +171,15 @@ class _Outliner:
             self.now[old], self.ready[old] = new, place - 0.5
         return True
 
-    def _body(self, layer: Layer, constants: dict[Value, Key]) -> Function:
+    def _body(self, layer: Layer, constants: dict[Value, Key]) -> _Body:
         """The function of all layers of this key, made from the first."""
         found = self.bodies.get(layer.key)
         if found is None:
-            taken = self.module.functions.keys() | {body.name for body in self.bodies.values()}
-            found = Function(_unused(layer.scope.rpartition(".")[0] or "layer", taken))
-            self.bodies[layer.key] = found
-            self.copies[layer.key] = _fill(found, layer, constants, self.rewriter.pass_name)
+            made = {body.function.name for body in self.bodies.values()}
+            taken = self.module.functions.keys() | made
+            function = Function(_unused(layer.scope.rpartition(".")[0] or "layer", taken))
+            copies = _fill(function, layer, constants, self.rewriter.pass_name)
+            found = self.bodies[layer.key] = _Body(function, copies)
         return found
 
 

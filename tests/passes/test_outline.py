@@ -232,3 +232,18 @@ def test_a_wrong_call_is_refused(text: str, code: str, what: str):
     with pytest.raises(GraphgenError, match=what) as caught:
         verify(parse(text))
     assert caught.value.code == code
+
+
+def test_equal_layers_of_two_programs_are_one_function():
+    one = print_module(lowered("llama-3.1-8b", 1))
+    decode = one[one.index("func @decode") :]
+    decode = decode[: decode.index("\n}\n") + 3]
+    name = decode.split()[1]
+    module = parse(f"{one}\n{decode.replace(name, '@decode.twin')}")
+    outline(module)
+    assert verify(module) is None
+    called = {
+        function.name: {op.attrs.text("to_apply") for op in function.ops if op.name == "call"}
+        for function in module.programs()
+    }
+    assert called["decode.twin"] == called[name.removeprefix("@")] != set()
