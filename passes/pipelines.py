@@ -32,6 +32,7 @@ from passes.sharding.pad_to_mesh import PadToMesh
 from passes.sharding.partition import Partition
 from passes.specialize.specialize import Specialize
 from passes.weights.lift import LiftWeights
+from passes.window.roll_window_cache import RollWindowCache
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +64,7 @@ class Default(NamedPipeline):
         tokens: buckets of the decode programs.
         slots: of a cache row; by default the largest bucket.
         min_rows: rows a 16-bit product with a weight is padded to.
+        roll_window_cache: whether layers with a window have caches that hold no more than it.
         outline: whether layers that compute the same become one function, as the last step.
     """
 
@@ -75,13 +77,19 @@ class Default(NamedPipeline):
     tokens: tuple[int, ...] = _SIZES.tokens
     slots: int = _SIZES.slots
     min_rows: int = 8
+    roll_window_cache: bool = False
     outline: bool = False
 
     def passes(self) -> list[Pass]:
         """The passes, for these options."""
         buckets = Buckets(self.batch, self.context, self.tokens, self.slots)
         passes = default(
-            buckets, tp=self.tp, heads=self.heads, target=self.target, min_rows=self.min_rows
+            buckets,
+            tp=self.tp,
+            heads=self.heads,
+            target=self.target,
+            min_rows=self.min_rows,
+            roll_window_cache=self.roll_window_cache,
         )
         return [*passes, OutlineLayers()] if self.outline else passes
 
@@ -113,6 +121,7 @@ def default(
     target: str = "cpu",
     min_rows: int = 8,
     quantize: Pass | None = None,
+    roll_window_cache: bool = False,
 ) -> list[Pass]:
     """From the logical module to programs ready to be lowered.
 
@@ -123,6 +132,7 @@ def default(
         target: what to legalize for.
         min_rows: rows a 16-bit product with a weight is padded to.
         quantize: the pass that quantizes weights, ``None`` where they stay as they are.
+        roll_window_cache: whether layers with a window have caches that hold no more than it.
 
     Raises:
         GraphgenError: GG0302 for fewer ranks than one.
@@ -141,6 +151,8 @@ def default(
             slots=buckets.slots,
             in_place=True,
         ),
+        # Before caches are laid out or split: it goes by what is read from them.
+        *([RollWindowCache()] if roll_window_cache else []),
     ]
     if tp > 1:
         shard = Shard(tp=tp, by_rows=heads == BY_ROWS)

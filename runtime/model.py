@@ -23,6 +23,7 @@ class Settings:
         quantization: the pass that quantizes the weights with its options, as pipelines write it;
             empty for weights as they are.
         sampling: the pass that lets programs choose tokens, in the same way; empty for logits.
+        roll_window_cache: whether layers with a window have caches that hold no more than it.
     """
 
     dtype: str = "f32"
@@ -31,6 +32,7 @@ class Settings:
     tp: int = 1
     quantization: str = ""
     sampling: str = ""
+    roll_window_cache: bool = False
 
     @property
     def buckets(self) -> tuple[int, ...]:
@@ -118,7 +120,13 @@ def build_model(
     rows = 8 if has_matrix_unit() else 2
     quantize = next(iter(parse_pipeline(settings.quantization)), None)
     passes = parse_pipeline(settings.sampling)
-    passes += default(buckets, tp=settings.tp, min_rows=rows, quantize=quantize)
+    passes += default(
+        buckets,
+        tp=settings.tp,
+        min_rows=rows,
+        quantize=quantize,
+        roll_window_cache=settings.roll_window_cache,
+    )
     reports = run_pipeline(module, passes)
     steps = [
         PassStep(r.name, r.ops_before, r.ops_after, r.applications, r.seconds, r.remarks)

@@ -40,7 +40,8 @@ def function_fingerprint(function: Function) -> str:
 def _row(row: Entry) -> str:
     layout = row.sharding.text if row.sharding else ""
     types = f"{row.logical.text} {row.physical.text}"
-    return f"{row.role.value} {row.name} {types} {row.pack} {row.unpack} {layout}"
+    last = f" last={row.last}" if row.last else ""
+    return f"{row.role.value} {row.name} {types} {row.pack} {row.unpack} {layout}{last}"
 
 
 def _lines(function: Function) -> Iterator[str]:

@@ -70,6 +70,13 @@ class Vocabulary(ElementwiseWords):
         """``direction`` is one of EQ NE LT LE GT GE."""
         return self._one("compare", lhs, rhs, direction=direction)
 
+    def modulo(self, x: Value, n: int) -> Value:
+        """``x`` modulo ``n``, 0 to n-1, of integers from ``-n`` on."""
+        if n & (n - 1) == 0:
+            # Of two's complements the low bits.
+            return self.binary("and", x, n - 1)
+        return self.binary("remainder", self.binary("add", x, n), n)
+
     def select(self, pred: Value, on_true: Value, on_false: Value) -> Value:
         """``on_true`` where ``pred`` holds, else ``on_false``."""
         return self._one("select", pred, on_true, on_false)
@@ -204,10 +211,14 @@ class Vocabulary(ElementwiseWords):
         return self._one("rope", x, cos, sin, pairs=pairs)
 
     def attention_mask(
-        self, positions: Value, lengths: Value, attended: Dim, window: int = 0
+        self, positions: Value, lengths: Value, attended: Dim, window: int = 0, ring: int = 0
     ) -> Value:
-        """Causal mask over the first ``attended`` slots; of the last ``window`` where not 0."""
-        return self._one("attention_mask", positions, lengths, attended=attended, window=window)
+        """Causal mask over the first ``attended`` slots; of the last ``window`` where not 0.
+
+        ``ring`` slots hold the newest positions, each at its position modulo their number.
+        """
+        operands = positions, lengths
+        return self._one("attention_mask", *operands, attended=attended, window=window, ring=ring)
 
     def key_distance(self, positions: Value, attended: Dim) -> Value:
         """How far each of the first ``attended`` cache slots lies from each token: f32 [B,S,C]."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from graphgen.analysis import inlined
 from graphgen.errors import GraphgenError
-from graphgen.eval import Array, evaluate, evaluate_ranks, rank_index
+from graphgen.eval import Array, Filled, evaluate, evaluate_ranks, rank_index
 from graphgen.ir import (
     RANK,
     WEIGHTS_GLOBAL,
@@ -159,10 +159,21 @@ def _arguments(
         elif name not in logical:
             continue  # each rank has its own
         elif row is not None and row.pack:
-            out[name] = _pack(module.function(row.pack), logical[name], rank)
+            whole = _kept(row, logical) if row.last else logical[name]
+            out[name] = _pack(module.function(row.pack), whole, rank)
         else:
             out[name] = logical[name]
     return out
+
+
+def _kept(row: Entry, logical: Arrays) -> Array:
+    """A cache of which the newest positions are kept: which those are, the call says."""
+    whole = logical[row.name]
+    if not whole.any():
+        return whole
+    filled = Filled(*row.logical.dims[:2])
+    filled.begin(logical)
+    return filled.wound(whole, row.last)
 
 
 def _pack(function: Function, whole: Array, rank: int) -> Array:

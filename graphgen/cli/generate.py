@@ -79,6 +79,13 @@ WeightsFolder = Annotated[
     Path | None,
     typer.Option("--weights", help="Weights that 'graphgen shard-weights' has prepared."),
 ]
+RollWindowCache = Annotated[
+    bool,
+    typer.Option(
+        "--roll-window-cache",
+        help="Caches of layers with a sliding window hold no more than the window.",
+    ),
+]
 IgnoreEos = Annotated[bool, typer.Option("--ignore-eos", help="Go on after the end token.")]
 Summary = Annotated[bool, typer.Option("--summary", help="Tell on stderr what each step took.")]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object instead of text.")]
@@ -110,6 +117,7 @@ def generate(
     num_return_sequences: ReturnSequences = 1,
     on_device_sampling: OnDevice = False,
     global_topk: GlobalTopK = None,
+    roll_window_cache: RollWindowCache = False,
     ignore_eos: IgnoreEos = False,
     summary: Summary = False,
     as_json: AsJson = False,
@@ -141,7 +149,8 @@ def generate(
     )
     by_programs = on_device_sampling or _by_ranks(model, tp, artifact, choose)
     chosen = on_device(choose, global_topk, by_programs)
-    options = Options(dtype, None, max_len, tp, artifact, weights, quantize, chosen)
+    rolled = roll_window_cache or None
+    options = Options(dtype, None, max_len, tp, artifact, weights, quantize, chosen, rolled)
     asked = _Asked(_repeated(prompt, chat, answers[1]), chat, max_new_tokens, ignore_eos, choose)
     _run(model, options, asked, as_json, summary)
 

@@ -35,6 +35,13 @@ def plan(
     lnc: Annotated[
         int, typer.Option("--lnc", min=0, help="Cores to a logical core; 0 for the default.")
     ] = 0,
+    roll_window_cache: Annotated[
+        bool,
+        typer.Option(
+            "--roll-window-cache",
+            help="Caches of layers with a sliding window hold no more than the window.",
+        ),
+    ] = False,
     rules: Annotated[
         Literal["graphgen", "aws"],
         typer.Option("--rules", help="What this compiler can do, or what AWS's guides ask."),
@@ -50,6 +57,7 @@ def plan(
       graphgen plan llama-3.1-70b --target trn1 --batch 1 --seq 2048
       graphgen plan llama-3.1-405b --target trn2 --seq 12288 --tp 64
       graphgen plan llama-3.1-8b --target inf2 --rules aws --json
+      graphgen plan gemma-3-1b --target trn1 --seq 8192 --roll-window-cache
     """
     from graphgen.cli.model_source import read_config_of
     from lowering.plan.measure import Demand
@@ -57,7 +65,7 @@ def plan(
     from lowering.targets.hardware import target as find_target
 
     where = find_target(target, lnc)
-    demand = Demand(batch, seq, context or seq, dtype)
+    demand = Demand(batch, seq, context or seq, dtype, roll_window_cache)
     made = make_plan(read_config_of(model), where, demand, rules, tp)
     if as_json:
         write_json(_json(model, made))
@@ -128,6 +136,7 @@ def _json(model: str, made: Plan) -> Json:
         "seq": made.demand.seq,
         "context": made.demand.context,
         "dtype": made.demand.dtype,
+        "roll_window_cache": made.demand.roll_window_cache,
         "rules": made.rules,
         "degrees": [_degree_json(item) for item in made.degrees],
         "chosen": _degree_json(made.chosen) if made.chosen else None,

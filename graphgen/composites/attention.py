@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from graphgen.build import Builder
 from graphgen.composites.registry import Decomposition
 from graphgen.ir import Attrs, Value
+from graphgen.ir.dims import Shape
 from graphgen.ir.dtype import f32, lowest, s32
 
 
@@ -14,15 +15,31 @@ def attention_mask(b: Builder, operands: Sequence[Value], attrs: Attrs) -> Seque
     """``c <= position`` and ``c < length``, and ``c > position - window`` where there is one."""
     positions, lengths = operands
     shape = (*positions.shape, attrs.dim("attended"))
-    slots = b.iota(s32, shape, 2)
+    ring = attrs.integer("ring")
+    slots = _held(b, lengths, shape, ring) if ring else b.iota(s32, shape, 2)
     causal = b.compare(slots, b.broadcast_in_dim(positions, shape, [0, 1]), "LE")
-    filled = b.compare(slots, b.broadcast_in_dim(lengths, shape, [0]), "LT")
+    if ring:
+        filled = b.compare(slots, b.full(0, slots.type), "GE")
+    else:
+        filled = b.compare(slots, b.broadcast_in_dim(lengths, shape, [0]), "LT")
     allowed = b.binary("and", causal, filled)
     window = attrs.integer("window")
     if not window:
         return [allowed]
     first = b.broadcast_in_dim(positions - float(window), shape, [0, 1])
     return [b.binary("and", allowed, b.compare(slots, first, "GT"))]
+
+
+def _held(b: Builder, lengths: Value, shape: Shape, ring: int) -> Value:
+    """s32 [B,S,C]: the newest position below ``lengths`` in each slot; below 0 where there is none.
+
+    It is the same for all tokens of a row.
+    """
+    flat = (shape[0], shape[2])
+    newest = b.broadcast_in_dim(lengths - 1.0, flat, [0])
+    # A row without tokens has the newest position -1, so this is -ring at the least.
+    steps_back = b.modulo(newest - b.iota(s32, flat, 1), ring)
+    return b.broadcast_in_dim(newest - steps_back, shape, [0, 2])
 
 
 def key_distance(b: Builder, operands: Sequence[Value], attrs: Attrs) -> Sequence[Value]:

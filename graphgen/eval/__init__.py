@@ -14,6 +14,7 @@ from graphgen.eval.evaluate import (
     evaluate_values,
     rank_index,
 )
+from graphgen.eval.rings import Filled
 from graphgen.eval.rules import RULES, SEVERAL
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "SEVERAL",
     "Arithmetic",
     "Array",
+    "Filled",
     "arguments_of",
     "checked",
     "evaluate",

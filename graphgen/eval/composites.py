@@ -82,9 +82,11 @@ def _rope(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Sequence[Array]:
 def _attention_mask(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Sequence[Array]:
     slots = np.arange(cast(int, attrs.dim("attended")))
     positions, lengths = x[0][:, :, None], x[1][:, None, None]
-    window = attrs.integer("window")
+    window, ring = attrs.integer("window"), attrs.integer("ring")
+    if ring:
+        slots = lengths - 1 - (lengths - 1 - slots) % ring
     near = positions - slots < window if window else True
-    return [(slots <= positions) & (slots < lengths) & near]
+    return [(slots >= 0) & (slots <= positions) & (slots < lengths) & near]
 
 
 def _key_distance(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Sequence[Array]:

@@ -38,6 +38,9 @@ class Entry:
         unpack: function ``(stacked physical [n, ...]) -> logical`` of the first n ranks' parts, one
             where every rank keeps the same; empty when the types are the same.
         sharding: layout asked for by the user or a rule, ``None`` where nobody has said.
+        last: of a cache, how many positions a row keeps, the newest ones: position p lies in slot
+            ``p mod last`` of what is packed, and logical slots of other positions hold nothing
+            that is defined. 0 for all of them, each in its own slot.
     """
 
     role: Role
@@ -47,6 +50,7 @@ class Entry:
     pack: str = ""
     unpack: str = ""
     sharding: Sharding | None = None
+    last: int = 0
 
     def with_physical(self, physical: TensorType, pack: str = "", unpack: str = "") -> Entry:
         """The entry after a pass changed its representation."""

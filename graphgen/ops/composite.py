@@ -154,6 +154,7 @@ def _rope(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
     "positions lengths",
     Attr("attended", "dim"),
     Attr("window", "integer", 0),
+    Attr("ring", "integer", 0),
     composite=True,
 )
 def _attention_mask(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
@@ -162,14 +163,22 @@ def _attention_mask(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorTy
     A padding token has position -1 and so reads nothing. With a ``window`` above 0 a token reads
     that many slots at most: ``c > positions[b,s] - window``.
 
+    With a ``ring`` above 0, position p lies in slot ``p mod ring``, so that slot c holds the newest
+    position below ``lengths[b]`` that is c modulo the ring; a slot nothing was written to is not
+    read. In the conditions above that position is what c is otherwise.
+
     Example:
         %m = attention_mask(%positions, %lengths) attended=C : pred[B,S,C]
     """
     rank_of(types, 0, 2, "positions")
     _like(types, 0, tensor(s32, types[0].shape))
     _like(types, 1, tensor(s32, types[0].shape[:1]))
+    attended, ring = attrs.dim("attended"), attrs.integer("ring")
     require(attrs.integer("window") >= 0, f"a window of {attrs.integer('window')} slots")
-    return (tensor(pred, (*types[0].shape, attrs.dim("attended"))),)
+    require(ring >= 0, f"a ring of {ring} slots")
+    if ring and isinstance(attended, int):
+        require(attended <= ring, f"attends to {attended} slots of a ring of {ring}")
+    return (tensor(pred, (*types[0].shape, attended)),)
 
 
 @define("key_distance", "positions", Attr("attended", "dim"), composite=True)

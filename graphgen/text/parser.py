@@ -36,7 +36,7 @@ _MODULE = re.compile(rf"module @({NAME}) level=(\w+)(?: mesh=([\w:,]+))? \{{$")
 _META = re.compile(r"  meta (\w+) = (\".*\")$")
 _ENTRY = re.compile(
     rf"  (input|weight|param|state|output) %({NAME}) : (\S+)(?: as (\S+))?"
-    rf"(?: pack=@({NAME}))?(?: unpack=@({NAME}))?(?: sharding=(\{{\S*\}}))?$"
+    rf"(?: pack=@({NAME}))?(?: unpack=@({NAME}))?(?: last=(\d+))?(?: sharding=(\{{\S*\}}))?$"
 )
 _FUNC = re.compile(rf"func @({NAME})(?: phase=(\w+))?(?: dims=\{{([^}}]*)\}})? \{{$")
 _ARG = re.compile(rf"  arg %({NAME}) : (\w+\[[^\]]*\])(\{{\S*\}})?$")
@@ -152,10 +152,9 @@ class _Parser:
         """One interface row."""
         logical = self.type(match[3])
         physical = self.type(match[4]) if match[4] else logical
-        layout = self.sharding(match[7])
-        return Entry(
-            Role(match[1]), match[2], logical, physical, match[5] or "", match[6] or "", layout
-        )
+        layout, last = self.sharding(match[8]), int(match[7] or 0)
+        packs = match[5] or "", match[6] or ""
+        return Entry(Role(match[1]), match[2], logical, physical, *packs, layout, last)
 
     def string(self, text: str) -> str:
         """A quoted text."""

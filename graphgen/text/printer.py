@@ -66,6 +66,8 @@ def _entry(row: Entry) -> str:
         text += f" pack=@{row.pack}"
     if row.unpack:
         text += f" unpack=@{row.unpack}"
+    if row.last:
+        text += f" last={row.last}"
     if row.sharding:
         text += f" sharding={row.sharding.text}"
     return text

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from graphgen.analysis.liveness import peak_memory
-from graphgen.ir import Function, Module, Op, Role, dtype
+from graphgen.ir import Entry, Function, Module, Op, Role, dtype
 from graphgen.models import build
 from graphgen.ops import OPS
 from passes.core import Pass, run_pipeline
@@ -25,12 +25,14 @@ class Demand:
         seq: positions of a cache row.
         context: tokens of the largest prefill program.
         dtype: ``f32``, ``bf16`` or ``f16`` for weights, activations and caches.
+        roll_window_cache: whether layers with a window have caches that hold no more than it.
     """
 
     batch: int = 1
     seq: int = 2048
     context: int = 2048
     dtype: str = "bf16"
+    roll_window_cache: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,10 +98,16 @@ def measure(config: Mapping[str, object], demand: Demand, tp: int) -> CoreUse:
         kv=sum(_bytes_read(module, (Role.STATE,))),
         activations=max(peak_memory(module, f).bytes for f in module.programs()),
         weights_once=weights_once,
-        kv_once=sum(row.logical.nbytes for row in module.entries(Role.STATE)),
+        kv_once=sum(_kept(row) for row in module.entries(Role.STATE)),
         collectives=tuple(_collectives(module)),
-        heads="; ".join(said for report in reports for said in report.remarks),
+        heads="; ".join(said for r in reports if r.name.startswith("heads") for said in r.remarks),
     )
+
+
+def _kept(row: Entry) -> int:
+    """Bytes of a whole cache, of what is kept of it."""
+    slots = row.logical.dims[1]
+    return row.logical.nbytes // slots * (row.last or slots)
 
 
 def estimate(config: Mapping[str, object], demand: Demand, tp: int) -> CoreUse:
@@ -111,6 +119,9 @@ def estimate(config: Mapping[str, object], demand: Demand, tp: int) -> CoreUse:
     key = next((key for key in _LAYERS if key in config), None)
     layers = config[key] if key is not None else None
     if key is None or not isinstance(layers, int) or layers <= 3:
+        return measure(config, demand, tp)
+    if demand.roll_window_cache and len(_windows(config)) > 1:
+        # Layers are not alike: their caches are of several sizes.
         return measure(config, demand, tp)
     two = measure({**config, key: 2}, demand, tp)
     three = measure({**config, key: 3}, demand, tp)
@@ -130,10 +141,18 @@ def estimate(config: Mapping[str, object], demand: Demand, tp: int) -> CoreUse:
     )
 
 
+def _windows(config: Mapping[str, object]) -> set[int]:
+    """The windows of the layers, 0 for none."""
+    programs = build(config, dtype("bf16"), phases=("decode",)).programs()
+    masks = [op for f in programs for op in f.ops if op.name == "attention_mask"]
+    return {op.attrs.integer("window") for op in masks}
+
+
 def _passes(demand: Demand, tp: int) -> list[Pass]:
     """The default pipeline of an accelerator: nothing that only the CPU wants."""
     buckets = Buckets((demand.batch,), (demand.context,), (demand.seq,), slots=demand.seq)
-    return default(buckets, tp=tp, target="trn1")
+    rolled = demand.roll_window_cache
+    return default(buckets, tp=tp, target="trn1", roll_window_cache=rolled)
 
 
 def _bytes_read(module: Module, roles: tuple[Role, ...]) -> list[int]:

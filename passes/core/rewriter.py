@@ -135,6 +135,12 @@ class Rewriter:
             self._record(function, op or first, rule, tuple(created), replaced)
         self.applications += not self._joining
 
+    def decline(self, function: Function, rule: str, op: Op, why: No) -> None:
+        """Record that a rewrite was looked for at ``op``, and why it is not made."""
+        if self.journal is not None:
+            miss = Miss(self.pass_name, rule, function.name, describe(op), op.loc, why)
+            self.journal.misses.append(miss)
+
     def copied(self, copies: Mapping[Value, Value]) -> None:
         """Record, for a function that is written anew, what its values are copies of.
 
@@ -182,11 +188,7 @@ class Rewriter:
                 found = rule.apply(op, builder)
             if isinstance(found, No):
                 assert not made, f"{rule.name} made ops and then declined"
-                if self.journal is not None:
-                    miss = Miss(
-                        self.pass_name, rule.name, function.name, describe(op), op.loc, found
-                    )
-                    self.journal.misses.append(miss)
+                self.decline(function, rule.name, op, found)
                 continue
             # Those who read the old values; the new ones may have readers that saw nothing change.
             readers = [user for value in op.results for user in value.users]

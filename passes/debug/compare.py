@@ -50,9 +50,15 @@ def worse(one: Difference, other: Difference) -> Difference:
 
 
 def difference(name: str, call: int, reference: Array, other: Array) -> Difference:
-    """How far two arrays are apart that should hold the same; infinitely in another shape."""
+    """How far two arrays are apart that should hold the same; infinitely in another shape.
+
+    Elements that are masked in one of them are not compared.
+    """
     if reference.shape != other.shape:
         return Difference(name, call, np.inf, np.inf, np.inf, 0.0)
+    if np.ma.isMaskedArray(reference) or np.ma.isMaskedArray(other):
+        shown = ~(np.ma.getmaskarray(reference) | np.ma.getmaskarray(other))
+        reference, other = np.asarray(reference)[shown], np.asarray(other)[shown]
     a, b = reference.astype(np.float64).ravel(), other.astype(np.float64).ravel()
     if a.size == 0:
         return NONE

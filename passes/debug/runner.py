@@ -13,13 +13,14 @@ import numpy as np
 
 from graphgen.analysis import inlined
 from graphgen.errors import GraphgenError
-from graphgen.eval import MEANING, Arithmetic, Array, evaluate, rank_index
-from graphgen.ir import MAIN, RANK, WEIGHTS_GLOBAL, WEIGHTS_RANK, Function, Module, Role
+from graphgen.eval import MEANING, Arithmetic, Array, Filled, evaluate, rank_index
+from graphgen.ir import MAIN, RANK, WEIGHTS_GLOBAL, WEIGHTS_RANK, Entry, Function, Module, Role
 from passes.core.clone import Binder
 from passes.debug.evaluator import NumpyEvaluator, Run
 from passes.debug.script import Call, Script
 
-# Outputs and states after one call, by name, in logical types.
+# Outputs and states after one call, by name, in logical types; a masked array where some elements
+# of a state hold nothing that is defined.
 Outcome = dict[str, Array]
 
 
@@ -68,6 +69,7 @@ class Runner:
         self._bound: dict[tuple[str, tuple[tuple[str, object], ...]], Function] = {}
         self._without_calls: dict[Function, Function] = {}
         self._weights = self._prepare_weights()
+        self._filled = self._before()
         self._states = self._first_states()
 
     def outcomes(self) -> list[Outcome]:
@@ -95,6 +97,16 @@ class Runner:
             return {}
         return evaluate(function, {**self.script.weights, **given}, self.arithmetic)
 
+    def _before(self) -> Filled | None:
+        """What caches hold at the start, where some keep their newest positions only."""
+        for row in self.module.entries(Role.STATE):
+            if row.last:
+                filled = Filled(*row.logical.bind(self.script.dims).dims[:2])
+                for call in self.script.calls[:1]:
+                    filled.begin(call.inputs)
+                return filled
+        return None
+
     def _first_states(self) -> list[dict[str, Array]]:
         ranks: list[dict[str, Array]] = [{} for _ in range(self.module.ranks)]
         for row in self.module.entries(Role.STATE):
@@ -102,6 +114,8 @@ class Runner:
             kind = self.arithmetic.dtype(logical.dtype)
             whole = self.script.states.get(row.name)
             whole = np.zeros(logical.dims, kind) if whole is None else whole.astype(kind)
+            if row.last and self._filled is not None:
+                whole = self._filled.wound(whole, row.last)
             for rank, states in enumerate(ranks):
                 states[row.name] = self._pack(row.pack, whole, rank) if row.pack else whole
         return ranks
@@ -120,14 +134,17 @@ class Runner:
         needed = {value.name for value in function.args}
         given = [{k: v for k, v in one.items() if k in needed} for one in inputs]
         results = self._run(self.module, function, given)
+        if self._filled is not None:
+            self._filled.end(call.inputs)
         outcome: Outcome = {}
         for name, _ in function.outputs:
             parts = [result[name] for result in results]
             whole = self._unpack(function, name, parts, call)
-            if self.module.interface[name].role is Role.STATE:
+            row = self.module.interface[name]
+            if row.role is Role.STATE:
                 for states, part in zip(self._states, parts, strict=True):
                     states[name] = part
-                outcome[name] = whole
+                outcome[name] = self._defined(row, whole)
             else:
                 outcome[name] = whole if call.active is None else whole[list(call.active)]
         states = frozenset(row.name for row in self.module.entries(Role.STATE))
@@ -148,6 +165,12 @@ class Runner:
         function = self._bind(self.module.function(row.unpack), dims)
         needed = function.args[0].type.dims[0]
         return evaluate(function, {"parts": np.stack(parts[:needed])}, self.arithmetic)["whole"]
+
+    def _defined(self, row: Entry, whole: Array) -> Array:
+        """The state, without what a ring has not kept."""
+        if not row.last or self._filled is None:
+            return whole
+        return np.ma.masked_array(whole, self._filled.hidden(whole.shape, row.last))
 
     def _program(self, call: Call) -> Function:
         """The program of the call's phase and sizes."""

@@ -316,3 +316,27 @@ def test_ranks_that_disagree_are_pointed_out(tmp_path: Path):
     result = graphgen("run", path)
     assert result.stderr == "note: output y is not the same on all ranks; shown is rank 0\n"
     assert result.exit_code == 0
+
+
+def test_a_cache_that_is_a_ring_takes_what_was_in_the_whole_one(tmp_path: Path):
+    mini, rolled = tmp_path / "mini.gg", tmp_path / "rolled.gg"
+    sizes = "canonicalize,specialize{batch=[2],context=[16],tokens=[16]}"
+    done("build", "mistral-7b", "--mini", "--dtype", "f32", "-o", tmp_path / "all.gg")
+    done("opt", tmp_path / "all.gg", "-p", sizes, "-o", mini)
+    made = done("opt", mini, "-p", "roll-window-cache", "-o", rolled)
+    assert "the caches of 2 layers hold 6 positions instead of 16" in made.stderr
+    random = np.random.default_rng(1)
+    given: dict[str, Any] = {
+        "tokens": np.array([[3], [4]]),
+        "positions": np.array([[11], [4]]),
+        "lengths": np.array([12, 5]),
+        "seq_ids": np.array([1, 0]),
+    }
+    for layer in range(2):
+        for kind in "kv":
+            name = f"model.layers.{layer}.self_attn.{kind}_cache"
+            given[name] = random.standard_normal((2, 16, 2, 8)).astype(np.float32)
+    np.savez(tmp_path / "given.npz", **given)
+    asked = ["--program", "decode.b2.c16", "--inputs", tmp_path / "given.npz"]
+    wanted, ours = (saved(tmp_path, module, *asked)["logits"] for module in (mini, rolled))
+    assert_close({"logits": wanted}, {"logits": ours})

@@ -120,6 +120,8 @@ def rope(s: Sizes) -> Case:
 def attention_mask(s: Sizes) -> Case:
     b, t = s.size(), s.size()
     attrs: dict[str, AttrValue] = {"attended": s.size(0, 8), "window": s.size(0, 4)}
+    if s.size(0, 1):
+        attrs = {**attrs, "attended": s.size(0, 6), "ring": s.size(6, 8)}
     return s.case("attention_mask", attrs, s.integers(-1, 8, b, t), s.integers(0, 9, b))
 
 
@@ -366,11 +368,15 @@ def test_rope_table_by_hand():
     np.testing.assert_allclose(out["r1"], 2 * np.sin(angle), rtol=1e-12)
 
 
+def marks(mask: Array) -> list[list[str]]:
+    return [["".join(".x"[int(c)] for c in row) for row in rows] for rows in mask]
+
+
 def test_a_mask_by_hand():
     at = np.array([[-1, 0, 1], [2, 3, -1]], np.int32)
     out = run("attention_mask", {"attended": 4}, at, np.array([2, 3], np.int32))
     wanted = [["....", "x...", "xx.."], ["xxx.", "xxx.", "...."]]
-    assert [["".join(".x"[int(c)] for c in row) for row in rows] for rows in out] == wanted
+    assert marks(out) == wanted
 
 
 def test_a_window_by_hand():
@@ -378,7 +384,17 @@ def test_a_window_by_hand():
     attrs: dict[str, AttrValue] = {"attended": 5, "window": 2}
     out = run("attention_mask", attrs, at, np.array([5, 5], np.int32))
     wanted = [["x....", "xx...", ".xx.."], ["..xx.", "...xx", "....."]]
-    assert [["".join(".x"[int(c)] for c in row) for row in rows] for rows in out] == wanted
+    assert marks(out) == wanted
+
+
+def test_a_ring_by_hand():
+    # The first row holds positions 6 4 5 in its three slots, the second one 0, the third none.
+    at = np.array([[5, 6], [-1, 0], [-1, -1]], np.int32)
+    lengths = np.array([7, 1, 0], np.int32)
+    out = run("attention_mask", {"attended": 3, "ring": 3}, at, lengths)
+    assert marks(out) == [[".xx", "xxx"], ["...", "x.."], ["...", "..."]]
+    out = run("attention_mask", {"attended": 3, "ring": 3, "window": 2}, at, lengths)
+    assert marks(out) == [[".xx", "x.x"], ["...", "x.."], ["...", "..."]]
 
 
 def test_kv_update_never_clamps():

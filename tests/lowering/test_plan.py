@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from graphgen.errors import GraphgenError
@@ -97,3 +99,15 @@ def test_heads_that_do_not_divide_are_laid_out_and_said():
 def test_unknown_rules():
     with pytest.raises(GraphgenError, match="unknown rules 'gcp'"):
         make_plan(SMOLLM2, target("inf2"), Demand(), "gcp")
+
+
+@pytest.mark.parametrize("name", ["mistral-7b", "gemma-3-1b"])
+def test_rolled_caches_take_the_share_of_the_window(name: str):
+    config = {**known_shape(name), "num_hidden_layers": 7}
+    window, layers = {"mistral-7b": (4096, 7), "gemma-3-1b": (512, 6)}[name]
+    demand = Demand(batch=2, seq=8192, context=128)
+    wide = estimate(config, demand, 1).kv_once
+    rolled = estimate(config, replace(demand, roll_window_cache=True), 1)
+    assert rolled.kv_once * 7 * 8192 == wide * (layers * window + (7 - layers) * 8192)
+    # And a slot of each row for what is written nowhere.
+    assert 1 < rolled.kv / rolled.kv_once < 1.003

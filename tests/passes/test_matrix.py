@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from graphgen.ir import dtype
+from graphgen.ir import Module, Role, dtype
 from graphgen.models import SHAPES, build, known_shape
 from graphgen.models.registry import FAMILIES
-from passes.core import Pass, parse_pipeline
+from passes.core import Pass, parse_pipeline, run_pipeline
 from passes.debug import script_for, validate
 from passes.pipelines import Buckets, default
 
@@ -32,6 +32,8 @@ FEATURES: dict[str, tuple[int, str, str, str]] = {
     "sampling, tp 3": (3, "", SAMPLED, ""),
     "outlined": (2, "", "", "outline-layers"),
 }
+# Of families with a window: where it is smaller than the caches, they hold no more than it.
+ROLLED = "rolled caches, tp 2"
 
 
 def smallest() -> dict[str, str]:
@@ -47,6 +49,8 @@ SHAPE = smallest()
 
 
 def pipeline(feature: str) -> list[Pass]:
+    if feature == ROLLED:
+        return default(BUCKETS, tp=2, roll_window_cache=True)
     tp, quantize, front, behind = FEATURES[feature]
     quantized = parse_pipeline(quantize)[0] if quantize else None
     middle = default(BUCKETS, tp=tp, quantize=quantized)
@@ -62,13 +66,48 @@ def test_the_feature_keeps_what_the_family_means(family: str, feature: str):
     assert [verdict.pass_text for verdict in verdicts if not verdict.ok] == []
 
 
+# Where a window is for the configuration to choose.
+CHOSEN: dict[str, dict[str, object]] = {
+    family: {"use_sliding_window": True, "max_window_layers": 1} for family in ("qwen2", "qwen3")
+}
+
+
+def with_window(family: str) -> Module:
+    """A mini of a family with a window of the last positions, where the family has one."""
+    config = {**known_shape(SHAPE[family]), **CHOSEN.get(family, {})}
+    return build(config, dtype("f32"), mini=True)
+
+
+def windowed() -> dict[str, bool]:
+    """Whether a family's mini has layers that read less than the longest bucket."""
+    found: dict[str, bool] = {}
+    for family in FAMILIES:
+        module = with_window(family)
+        masks = [op for f in module.programs() for op in f.ops if op.name == "attention_mask"]
+        found[family] = any(0 < op.attrs.integer("window") < 16 for op in masks)
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", FAMILIES)
+def test_caches_are_rolled_where_there_is_a_window(family: str):
+    module = with_window(family)
+    verdicts = validate(module, pipeline(ROLLED), script_for(module, seed=3))
+    assert [verdict.pass_text for verdict in verdicts if not verdict.ok] == []
+    run_pipeline(module, pipeline(ROLLED))
+    assert any(row.last for row in module.entries(Role.STATE)) == windowed()[family]
+
+
 def test_no_family_is_left_out():
     assert set(SHAPE) == set(FAMILIES)
 
 
 def page() -> str:
-    head = ["family", *FEATURES]
-    rows = [[f"`{family}`", *["yes"] * len(FEATURES)] for family in FAMILIES]
+    head = ["family", *FEATURES, ROLLED]
+    rows = [
+        [f"`{family}`", *["yes"] * len(FEATURES), "yes" if windows else "no window"]
+        for family, windows in windowed().items()
+    ]
     lines = ["| " + " | ".join(row) + " |" for row in (head, ["---"] * len(head), *rows)]
     return INTRODUCTION + "\n".join(lines) + "\n"
 
@@ -79,8 +118,10 @@ INTRODUCTION = """\
 Each cell is a test of `tests/passes/test_matrix.py`: the mini twin of a model of that family goes
 through the default pipeline with the feature, and after every pass prefill, ragged decode steps and
 caches are compared in float64 with what they were before it, and in the program's own types within
-what the pass declares. Projections are fused in every cell. This page is written by the same file,
-and a cell that is no test cannot stand on it.
+what the pass declares. Projections are fused in every cell. Where layers read a window of the last
+positions, `default{roll_window_cache=true}` lets their caches hold no more than it; in families
+without one the test is that nothing changes. This page is written by the same file, and a cell that
+is no test cannot stand on it.
 
 """
 

@@ -1,0 +1,1 @@
+"""Caches of layers that read a window of the last positions."""

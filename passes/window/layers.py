@@ -1,0 +1,131 @@
+"""Finding layers whose attention reads a window, and what each program does with their caches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from graphgen.ir import Function, Module, Op, Role, Value
+from passes.core import No, no
+
+# How those who call a language model say where its tokens lie.
+_SAID = ("positions", "lengths", "seq_ids")
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """One layer's attention in one program.
+
+    Attributes:
+        function: the program.
+        attention: the op.
+        caches: the states of the keys and of the values, as the program takes them.
+        updates: the ``kv_update`` of each.
+        reads: the ``cache_read`` of each.
+        mask: the ``attention_mask``.
+    """
+
+    function: Function
+    attention: Op
+    caches: tuple[Value, ...]
+    updates: tuple[Op, ...]
+    reads: tuple[Op, ...]
+    mask: Op
+
+    @property
+    def states(self) -> tuple[str, ...]:
+        """The names of the caches."""
+        return tuple(cache.name or "" for cache in self.caches)
+
+    @property
+    def window(self) -> int:
+        """Positions a token reads at most."""
+        return self.mask.attrs.integer("window")
+
+    @property
+    def active(self) -> int:
+        """S, tokens of a call."""
+        return self.mask.operands[0].type.dims[1]
+
+    @property
+    def attended(self) -> int:
+        """C, slots that are read."""
+        return self.mask.result.type.dims[2]
+
+    @property
+    def slots(self) -> int:
+        """M, slots of a cache row."""
+        return self.caches[0].type.dims[1]
+
+    @property
+    def extends(self) -> bool:
+        """Whether calls go on where the last one ended, each with a token or a few."""
+        return self.function.phase != "prefill"
+
+
+def find_layer(module: Module, function: Function, attention: Op) -> Layer | No:
+    """What an attention op reads, or why its caches cannot become rings."""
+    _, *read, masked = attention.operands[:4]
+    mask = masked.producer("attention_mask")
+    if mask is None:
+        return no("the mask is made otherwise", masked)
+    if mask.attrs.integer("ring"):
+        return no("the cache is a ring already", masked)
+    if not mask.attrs.integer("window"):
+        return no("the layer reads all positions", masked)
+    if len(attention.operands) > 4:
+        return no("linear biases are measured from slot to slot", attention.operands[5])
+    reads: list[Op] = []
+    for value in read:
+        found = value.producer("cache_read")
+        if found is None:
+            return no("this is not read from a cache", value)
+        reads.append(found)
+    updates: list[Op] = []
+    for op in reads:
+        found = _update_of(module, function, op, mask)
+        if isinstance(found, No):
+            return found
+        updates.append(found)
+    caches = tuple(op.operands[0] for op in updates)
+    return Layer(function, attention, caches, tuple(updates), tuple(reads), mask)
+
+
+def _update_of(module: Module, function: Function, read: Op, mask: Op) -> Op | No:
+    """The update a cache is read behind, where nothing but this attention reads it."""
+    update = read.operands[0].producer("kv_update")
+    if update is None:
+        return no("it is not read behind its update", read.result)
+    cache, _, rows, positions = update.operands
+    row = module.interface.get(cache.name or "")
+    if cache.op is not None or row is None or row.role is not Role.STATE:
+        return no("it is no state", cache)
+    said = (positions, mask.operands[1], rows)
+    if said != (*mask.operands, read.operands[1]):
+        return no("it is written, read and masked at different positions", positions)
+    if any(value.op is not None or value.name not in _SAID for value in said):
+        return no("it is not the caller who says the positions", positions)
+    if function.outputs.get(row.name) is not update.result:
+        return no("the update is not what is kept", update.result)
+    alone = (cache, update), (update.result, read), (read.result, None)
+    for value, user in alone:
+        if len(value.users) != 1 or (user is not None and user not in value.users):
+            return no("something else reads it", value)
+    return update
+
+
+def ring_slots(layers: Sequence[Layer]) -> int | No:
+    """The smallest ring for the caches of one layer, of which there is one in each program.
+
+    A call of S tokens overwrites the S oldest slots before its first token reads. That token reads
+    ``window`` positions with its own, so S - 1 more are needed; and what a later call would then
+    take back, as when guessed tokens are refused, is still in the window's place.
+    """
+    one = layers[0]
+    if any(layer.window != one.window for layer in layers):
+        return no("its window is another one in another program", one.mask.result)
+    ring = one.window + max((layer.active for layer in layers if layer.extends), default=1) - 1
+    if ring >= one.slots:
+        why = f"the {one.slots} slots of a row are no more than the ring needs, {ring}"
+        return no(why, one.caches[0])
+    return ring

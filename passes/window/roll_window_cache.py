@@ -1,0 +1,190 @@
+"""Caches of layers with a sliding window become rings that hold no more than the window."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from graphgen.build import Builder
+from graphgen.ir import Module, Value, tensor
+from passes.core import No, Pass, Rewriter, no, register
+from passes.core.packing import repack
+from passes.window.layers import Layer, find_layer, ring_slots
+from passes.window.rings import Rings
+
+_RULE = "roll-layer"
+
+
+@register
+@dataclass(frozen=True)
+class RollWindowCache(Pass):
+    """The caches of a layer with a window of W positions have W slots: position p is in p mod W.
+
+    Layers without a window keep their caches. Programs that attend to no more slots than the ring
+    has stay as they are. In the others each token is written to its slot, unless a newer one of the
+    same call takes it, and masks go by the position that a slot holds. Where a call's tokens would
+    overwrite what its first ones read, they read the ring as it was and each other; where a
+    decoding call has S tokens, the ring has S - 1 slots more, so that these may be taken back.
+
+    Given:
+        module @m level=canonical {
+          input %new : f32[2,1,1,4]
+          input %positions : s32[2,1]
+          input %lengths : s32[2]
+          input %seq_ids : s32[2]
+          state %k : f32[2,8,1,4]
+          state %v : f32[2,8,1,4]
+          output %y : f32[2,1,1,4]
+        }
+
+        func @f phase=decode {
+          arg %k : f32[2,8,1,4]
+          arg %v : f32[2,8,1,4]
+          arg %new : f32[2,1,1,4]
+          arg %positions : s32[2,1]
+          arg %lengths : s32[2]
+          arg %seq_ids : s32[2]
+          %m = attention_mask(%positions, %lengths) attended=8 window=4 : pred[2,1,8]
+          %0 = kv_update(%k, %new, %seq_ids, %positions) : f32[2,8,1,4]
+          %1 = cache_read(%0, %seq_ids) attended=8 : f32[2,8,1,4]
+          %2 = kv_update(%v, %new, %seq_ids, %positions) : f32[2,8,1,4]
+          %3 = cache_read(%2, %seq_ids) attended=8 : f32[2,8,1,4]
+          %y = attention(%new, %1, %3, %m) scale=0.5 : f32[2,1,1,4]
+          return k = %0
+          return v = %2
+          return y = %y
+        }
+
+    Result:
+        module @m level=canonical {
+          input %new : f32[2,1,1,4]
+          input %positions : s32[2,1]
+          input %lengths : s32[2]
+          input %seq_ids : s32[2]
+          state %k : f32[2,8,1,4] as f32[2,4,1,4] pack=@pack.f32.2x8x1x4.ring4 \
+unpack=@unpack.f32.2x8x1x4.ring4 last=4
+          state %v : f32[2,8,1,4] as f32[2,4,1,4] pack=@pack.f32.2x8x1x4.ring4 \
+unpack=@unpack.f32.2x8x1x4.ring4 last=4
+          output %y : f32[2,1,1,4]
+        }
+
+        func @f phase=decode {
+          arg %k : f32[2,4,1,4]
+          arg %v : f32[2,4,1,4]
+          arg %new : f32[2,1,1,4]
+          arg %positions : s32[2,1]
+          arg %lengths : s32[2]
+          arg %seq_ids : s32[2]
+          %0 = constant() value=s32[](8) : s32[]
+          %1 = broadcast_in_dim(%0) shape=[2] : s32[2]
+          %2 = minimum(%lengths, %1) : s32[2]
+          %3 = constant() value=s32[](0) : s32[]
+          %4 = broadcast_in_dim(%3) shape=[2,1] : s32[2,1]
+          %5 = compare(%positions, %4) direction=GE : pred[2,1]
+          %6 = constant() value=s32[](8) : s32[]
+          %7 = broadcast_in_dim(%6) shape=[2,1] : s32[2,1]
+          %8 = compare(%positions, %7) direction=LT : pred[2,1]
+          %9 = and(%5, %8) : pred[2,1]
+          %10 = constant() value=s32[](3) : s32[]
+          %11 = broadcast_in_dim(%10) shape=[2,1] : s32[2,1]
+          %12 = and(%positions, %11) : s32[2,1]
+          %13 = constant() value=s32[](-1) : s32[]
+          %14 = broadcast_in_dim(%13) shape=[2,1] : s32[2,1]
+          %15 = select(%9, %12, %14) : s32[2,1]
+          %16 = attention_mask(%positions, %2) attended=4 window=4 ring=4 : pred[2,1,4]
+          %17 = kv_update(%k, %new, %seq_ids, %15) : f32[2,4,1,4]
+          %18 = cache_read(%17, %seq_ids) attended=4 : f32[2,4,1,4]
+          %19 = kv_update(%v, %new, %seq_ids, %15) : f32[2,4,1,4]
+          %20 = cache_read(%19, %seq_ids) attended=4 : f32[2,4,1,4]
+          %y = attention(%new, %18, %20, %16) scale=0.5 : f32[2,1,1,4]
+          return k = %17
+          return v = %19
+          return y = %y
+        }
+
+        func @pack.f32.2x8x1x4.ring4 {
+          arg %whole : f32[2,8,1,4]
+          arg %rank : s32[1]
+          %0 = slice(%whole) start_indices=[0,0,0,0] limit_indices=[2,4,1,4] : f32[2,4,1,4]
+          return part = %0
+        }
+
+        func @unpack.f32.2x8x1x4.ring4 {
+          arg %parts : f32[1,2,4,1,4]
+          %0 = concatenate(%parts, %parts) dimension=2 : f32[1,2,8,1,4]
+          %1 = slice(%0) start_indices=[0,0,0,0,0] limit_indices=[1,2,8,1,4] : f32[1,2,8,1,4]
+          %2 = reshape(%1) shape=[2,8,1,4] : f32[2,8,1,4]
+          return whole = %2
+        }
+    """
+
+    name: ClassVar[str] = "roll-window-cache"
+    takes: ClassVar[tuple[str, ...]] = ("logical", "canonical")
+    requires: ClassVar[tuple[str, ...]] = ("specialized",)
+    # Scores are the same numbers in another order, and 16-bit types round their sums differently.
+    rounding: ClassVar[float] = 2e-2
+
+    def run(self, module: Module, rewriter: Rewriter) -> None:
+        """Layer by layer, each in all programs at once: they share its caches."""
+        rings, made = Rings(rewriter), Counter[tuple[int, int]]()
+        for layers in _layers(module, rewriter):
+            if rewriter.exhausted:
+                return
+            one = layers[0]
+            ring, slots = ring_slots(layers), one.slots
+            if isinstance(ring, No):
+                rewriter.decline(one.function, _RULE, one.attention, ring)
+                continue
+            with rewriter.joined():
+                for layer in layers:
+                    rings.roll(layer, ring)
+                for state in one.states:
+                    _keep_last(module, state, ring)
+            what = f"rings of {ring} for {' and '.join(one.states)}"
+            rewriter.note(one.function, what, one.updates[0])
+            made[slots, ring] += 1
+        for (slots, ring), count in made.items():
+            rewriter.say(f"the caches of {count} layers hold {ring} positions instead of {slots}")
+        if not made:
+            rewriter.say("no layer has a window that is smaller than its caches")
+
+
+def _layers(module: Module, rewriter: Rewriter) -> Iterator[Sequence[Layer]]:
+    """Each layer that has a window: one for every program that has its caches."""
+    found: dict[tuple[str, ...], list[Layer]] = {}
+    for function in module.programs():
+        for op in function.ops:
+            if op.name != "attention":
+                continue
+            layer = find_layer(module, function, op)
+            if isinstance(layer, Layer):
+                found.setdefault(layer.states, []).append(layer)
+            else:
+                rewriter.decline(function, _RULE, op, layer)
+    programs = [{value.name for value in f.args} for f in module.programs()]
+    for states, layers in found.items():
+        taking = sum(not names.isdisjoint(states) for names in programs)
+        if len(layers) == taking:
+            yield layers
+            continue
+        why = no("another program does something else with the cache", layers[0].caches[0])
+        rewriter.decline(layers[0].function, _RULE, layers[0].attention, why)
+
+
+def _keep_last(module: Module, state: str, ring: int) -> None:
+    """Say in the interface that a state is a ring now."""
+    row = module.interface[state]
+    rows, slots, *rest = row.physical.dims
+
+    def pack(b: Builder, part: Value, rank: Value) -> Value:
+        return b.slice_dim(part, 1, 0, ring)
+
+    def unpack(b: Builder, parts: Value) -> Value:
+        rounds = b.concatenate([parts] * -(-slots // ring), 2)
+        return b.slice_dim(rounds, 2, 0, slots)
+
+    physical = tensor(row.physical.dtype, (rows, ring, *rest))
+    repack(module, row, physical, f"ring{ring}", (pack, unpack))
+    module.interface[state] = replace(module.interface[state], last=ring)
