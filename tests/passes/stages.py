@@ -17,6 +17,7 @@ EXTRA = {
     "unroll-loops": ("specialize",),
     "simplify-shape": ("canonicalize", "specialize", "legalize"),
     "fold-constants{exact=true}": ("specialize", "legalize"),
+    "roll-window-cache": ("specialize",),
     "gather-heads": ("partition",),
     "pad-cache-slots": ("cache-as-bits",),
     "order-interface": ("lift-weights",),

@@ -32,7 +32,7 @@ RANKS = {"heads": 4, "gather-heads": 4}
 # Passes that make one rewrite of all programs, since those share the interface.
 AT_ONCE = ("on-device-sampling",)
 # Passes that need another model than Llama to have something to do.
-MODELS = {"unfuse-projections": "gpt2"}
+MODELS = {"unfuse-projections": "gpt2", "roll-window-cache": "mistral-7b"}
 
 
 def before(name: str, element: str = "bf16", tp: int = 2) -> tuple[Module, Pass]:
