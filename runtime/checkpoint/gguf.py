@@ -1,8 +1,8 @@
-"""Read a Llama model from one GGUF file under its Hugging Face names and in Hugging Face layout."""
+"""Read a model from GGUF files under its Hugging Face names and in Hugging Face layout."""
 
 from __future__ import annotations
 
-import re
+import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -12,8 +12,11 @@ from gguf.constants import GGMLQuantizationType
 from gguf.quants import dequantize, quant_shape_to_byte_shape
 
 from graphgen.errors import GraphgenError
+from runtime.checkpoint.gguf_architectures import ARCHITECTURES
 from runtime.checkpoint.gguf_config import read_config
-from runtime.checkpoint.gguf_header import GgufTensor, read_header
+from runtime.checkpoint.gguf_header import GgufTensor
+from runtime.checkpoint.gguf_order import Restore
+from runtime.checkpoint.gguf_parts import joined, read_parts
 from runtime.checkpoint.gguf_rope import ROPE_FACTORS_TENSOR
 from runtime.checkpoint.mapped import unreadable
 from runtime.checkpoint.source import NUMPY_DTYPES, Array, TensorInfo
@@ -28,35 +31,16 @@ _PLAIN: Final[Mapping[GGMLQuantizationType, str]] = {
     GGMLQuantizationType.I32: "s32",
     GGMLQuantizationType.I64: "s64",
 }
-_WHOLE_NAMES: Final[Mapping[str, str]] = {
-    "token_embd": "model.embed_tokens",
-    "output_norm": "model.norm",
-    "output": "lm_head",
-}
-_LAYER_NAMES: Final[Mapping[str, str]] = {
-    "attn_norm": "input_layernorm",
-    "attn_q": "self_attn.q_proj",
-    "attn_k": "self_attn.k_proj",
-    "attn_v": "self_attn.v_proj",
-    "attn_output": "self_attn.o_proj",
-    "ffn_norm": "post_attention_layernorm",
-    "ffn_gate": "mlp.gate_proj",
-    "ffn_up": "mlp.up_proj",
-    "ffn_down": "mlp.down_proj",
-}
-_NAME: Final = re.compile(
-    r"(?:blk\.(?P<layer>0|[1-9][0-9]*)\.)?(?P<part>\w+)\.(?P<kind>weight|bias)"
-)
 
 
 class GgufCheckpoint:
-    """The weights and the configuration of one GGUF file, memory-mapped.
+    """The weights and the configuration of one GGUF file or of all parts of one, memory-mapped.
 
     Quantised tensors are declared, and come, as f32. A GGUF name that has no Hugging Face
     equivalent is kept as it is, so that it shows up when the tensors are matched with the model.
 
     Args:
-        path: the ``.gguf`` file.
+        path: the ``.gguf`` file, or any file of a model that was split.
 
     Raises:
         GraphgenError: GG0601 for a damaged file, GG0501, GG0502 or GG0503 for a model or a setting
@@ -64,26 +48,33 @@ class GgufCheckpoint:
     """
 
     def __init__(self, path: Path) -> None:
-        self._header: Final = read_header(path)
-        self.path: Final = path
-        self.config: Final[Mapping[str, object]] = read_config(self._header)
+        self._parts: Final = read_parts(path)
+        header = joined(self._parts)
+        self.path: Final = header.file.path
+        self.config: Final[Mapping[str, object]] = read_config(header)
+        self._architecture: Final = ARCHITECTURES[str(header.metadata["general.architecture"])]
         self._entries: Final[dict[str, GgufTensor]] = {}
-        for name, entry in self._header.tensors.items():
-            if name == ROPE_FACTORS_TENSOR:
+        for stored, entry in header.tensors.items():
+            if stored == ROPE_FACTORS_TENSOR:
                 continue  # it has become part of the configuration
-            if hf_name(name) in self._entries:
-                raise unreadable(path, f"two GGUF tensors are '{hf_name(name)}'")
-            self._entries[hf_name(name)] = entry
+            name = self._architecture.hf_name(stored)
+            if name in self._entries:
+                raise unreadable(path, f"two GGUF tensors are '{name}'")
+            self._entries[name] = entry
 
     def tensors(self) -> Mapping[str, TensorInfo]:
         """Every tensor by its Hugging Face name, in file order; reads no tensor data."""
         return {
-            name: TensorInfo(name, entry.shape, _PLAIN.get(entry.kind, "f32"))
+            name: TensorInfo(name, self._shape(entry), _PLAIN.get(entry.kind, "f32"))
             for name, entry in self._entries.items()
         }
 
+    def _shape(self, entry: GgufTensor) -> tuple[int, ...]:
+        restore = self._architecture.restore_of(entry.name)
+        return restore.shape(entry.shape) if restore else entry.shape
+
     def read(self, name: str) -> Array:
-        """The tensor ``name``, dequantised, its rows in Hugging Face order.
+        """The tensor ``name``, dequantised, its values as Hugging Face has them.
 
         Raises:
             GraphgenError: GG0602 if there is no such tensor, GG0601 if it cannot be decoded.
@@ -92,17 +83,20 @@ class GgufCheckpoint:
         if entry is None:
             raise GraphgenError("GG0602", f"there is no tensor '{name}'", where=str(self.path))
         values = self._decode(entry)
-        match = _NAME.fullmatch(entry.name)
-        heads = {
-            "attn_q": self.config["num_attention_heads"],
-            "attn_k": self.config["num_key_value_heads"],
-        }.get(match["part"] if match and match["layer"] else "")
-        return self._undo_rotary_order(entry, values, heads) if isinstance(heads, int) else values
+        restore = self._architecture.restore_of(entry.name)
+        return self._restored(entry, values, restore) if restore else values
 
     def fingerprint(self) -> str:
         """Identity of the contents as 64 hexadecimal digits; see :class:`Checkpoint`."""
-        spans = ((entry.offset, entry.nbytes) for entry in self._header.tensors.values())
-        return self._header.file.digest(self._header.data_offset, spans)
+        digests = [
+            part.file.digest(
+                part.data_offset, [(entry.offset, entry.nbytes) for entry in part.tensors.values()]
+            )
+            for part in self._parts
+        ]
+        if len(digests) == 1:
+            return digests[0]
+        return hashlib.sha256("".join(digests).encode()).hexdigest()
 
     def _decode(self, entry: GgufTensor) -> Array:
         what = f"the data of tensor '{entry.name}'"
@@ -110,10 +104,10 @@ class GgufCheckpoint:
         if plain is not None:
             dtype = NUMPY_DTYPES[plain]
             count = entry.nbytes // dtype.itemsize
-            return self._header.file.array(entry.offset, count, dtype, what).reshape(entry.shape)
+            return entry.file.array(entry.offset, count, dtype, what).reshape(entry.shape)
         if not entry.nbytes:
             return np.empty(entry.shape, np.float32)
-        blocks = self._header.file.array(entry.offset, entry.nbytes, NUMPY_DTYPES["u8"], what)
+        blocks = entry.file.array(entry.offset, entry.nbytes, NUMPY_DTYPES["u8"], what)
         rows = blocks.reshape(quant_shape_to_byte_shape(entry.shape, entry.kind))
         try:
             # A scale that is not finite gives values that are not finite; that is no warning's job.
@@ -121,35 +115,21 @@ class GgufCheckpoint:
                 return dequantize(rows, entry.kind)
         except RuntimeError as error:  # a kind that the package has no rule for
             raise unreadable(
-                self.path,
+                entry.file.path,
                 f"tensor '{entry.name}' is quantised as {entry.kind.name}, "
                 f"which the gguf package cannot dequantise",
                 offset=entry.offset,
             ) from error
 
-    def _undo_rotary_order(self, entry: GgufTensor, values: Array, heads: int) -> Array:
-        """Rows of each head from interleaved pairs (llama.cpp) to two halves (Hugging Face).
-
-        The inverse of ``w.reshape(heads, 2, d // 2, in).swapaxes(1, 2)``.
-        """
-        rows = entry.shape[0]
-        if rows % (2 * heads):
+    def _restored(self, entry: GgufTensor, values: Array, restore: Restore) -> Array:
+        """The values as Hugging Face has them; rows must divide over the heads (GG0601)."""
+        heads = self.config[restore.heads] if restore.heads else 1
+        assert isinstance(heads, int)
+        if entry.shape[0] % (restore.parts * heads):
+            what = "heads of even size" if restore.parts == 2 else "heads with q, k and v each"
             raise unreadable(
-                self.path,
-                f"tensor '{entry.name}' has {rows} rows, which {heads} heads of even size "
+                entry.file.path,
+                f"tensor '{entry.name}' has {entry.shape[0]} rows, which {heads} {what} "
                 f"cannot share",
             )
-        pairs = values.reshape(heads, rows // heads // 2, 2, *entry.shape[1:])
-        return pairs.swapaxes(1, 2).reshape(entry.shape)
-
-
-def hf_name(name: str) -> str:
-    """The Hugging Face name of the GGUF tensor ``name``; the name itself if there is none."""
-    match = _NAME.fullmatch(name)
-    if match is None:
-        return name
-    layer, part, kind = match["layer"], match["part"], match["kind"]
-    if layer is None:
-        return f"{_WHOLE_NAMES[part]}.{kind}" if part in _WHOLE_NAMES else name
-    known = _LAYER_NAMES.get(part)
-    return f"model.layers.{layer}.{known}.{kind}" if known else name
+        return restore.values(values, heads)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
 from typing import Final, TypeAlias, cast
@@ -57,6 +57,7 @@ class GgufTensor:
         kind: how the data is stored.
         offset: the first byte of the data in the file.
         nbytes: the number of bytes of data.
+        file: the file the data is in.
     """
 
     name: str
@@ -64,6 +65,7 @@ class GgufTensor:
     kind: GGMLQuantizationType
     offset: int
     nbytes: int
+    file: MappedFile
 
 
 @dataclass(frozen=True)
@@ -233,7 +235,7 @@ def _read_tensor(reader: _Reader, index: int) -> GgufTensor:
             at,
         )
     offset = reader.u64(f"the offset of tensor '{name}'")
-    return GgufTensor(name, shape, kind, offset, prod(shape) // block * block_bytes)
+    return GgufTensor(name, shape, kind, offset, prod(shape) // block * block_bytes, reader.file)
 
 
 def _alignment(reader: _Reader, metadata: Mapping[str, GgufValue]) -> int:
@@ -266,7 +268,7 @@ def _place(
                 GET_IT_AGAIN,
             )
         _require_addressable(reader, entry)
-        tensors[entry.name] = GgufTensor(entry.name, entry.shape, entry.kind, offset, entry.nbytes)
+        tensors[entry.name] = replace(entry, offset=offset)
     _require_disjoint(reader, tensors)
     return tensors
 

@@ -34,6 +34,15 @@ class Metadata:
         """The value of ``key`` as it is stored, or None."""
         return self._values.get(key)
 
+    @property
+    def architecture(self) -> str:
+        """What kind of model it is; GG0601 if the file does not say."""
+        return self.string("general.architecture")
+
+    def own(self, key: str) -> str:
+        """The key of a setting of the model's architecture, as ``llama.context_length``."""
+        return f"{self.architecture}.{key}"
+
     def keys_under(self, prefix: str) -> list[str]:
         """The keys that start with ``prefix``, without it."""
         return [key.removeprefix(prefix) for key in self._values if key.startswith(prefix)]

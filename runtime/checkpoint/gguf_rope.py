@@ -61,8 +61,8 @@ def read_rope_scaling(
         GraphgenError: GG0502 for a scaling that has no equivalent in a Hugging Face configuration.
     """
     for key, neutral in _NEUTRAL.items():
-        if metadata.get(f"llama.{key}") not in (None, neutral):
-            raise metadata.unsupported(f"llama.{key}", f"only {neutral} is supported")
+        if metadata.get(metadata.own(key)) not in (None, neutral):
+            raise metadata.unsupported(metadata.own(key), f"only {neutral} is supported")
     scaling = _scaling_from_keys(metadata)
     if ROPE_FACTORS_TENSOR not in header.tensors:
         return scaling
@@ -73,12 +73,13 @@ def read_rope_scaling(
 
 def _scaling_from_keys(metadata: Metadata) -> dict[str, object] | None:
     # llama.cpp takes a factor without a type for linear scaling.
-    key = f"llama.{_TYPE}"
+    key = metadata.own(_TYPE)
     kind = metadata.string(key) if key in metadata else "linear"
     if kind == "none":
         return None
     factor_key = next(
-        (f"llama.{name}" for name in (_FACTOR, _OLD_FACTOR) if f"llama.{name}" in metadata), None
+        (metadata.own(name) for name in (_FACTOR, _OLD_FACTOR) if metadata.own(name) in metadata),
+        None,
     )
     if kind == "linear":
         # llama.cpp takes 0 for "not scaled".
@@ -89,12 +90,12 @@ def _scaling_from_keys(metadata: Metadata) -> dict[str, object] | None:
         raise metadata.unsupported(key, "supported: none, linear, yarn")
     scaling: dict[str, object] = {
         "rope_type": "yarn",
-        "factor": metadata.positive_float(f"llama.{_FACTOR}"),
-        "original_max_position_embeddings": metadata.positive_int(f"llama.{_ORIGINAL}"),
+        "factor": metadata.positive_float(metadata.own(_FACTOR)),
+        "original_max_position_embeddings": metadata.positive_int(metadata.own(_ORIGINAL)),
     }
     for name, hf_name in _BETAS.items():
-        if f"llama.{name}" in metadata:
-            scaling[hf_name] = metadata.positive_float(f"llama.{name}")
+        if metadata.own(name) in metadata:
+            scaling[hf_name] = metadata.positive_float(metadata.own(name))
     return scaling
 
 
@@ -105,7 +106,7 @@ def _scaling_from_factors(
     tensor = header.tensors[ROPE_FACTORS_TENSOR]
     if tensor.kind is not GGMLQuantizationType.F32 or tensor.shape != (head_dim // 2,):
         raise _bad_factors(header, f"it is {tensor.kind.name} of shape {tensor.shape}")
-    stored = header.file.array(
+    stored = tensor.file.array(
         tensor.offset, head_dim // 2, NUMPY_DTYPES["f32"], f"tensor '{ROPE_FACTORS_TENSOR}'"
     ).astype(np.float64)
     if not (stored.size and np.isfinite(stored).all() and (stored > 0).all()):

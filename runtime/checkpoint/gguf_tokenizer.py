@@ -16,6 +16,7 @@ from tokenizers import Tokenizer as Backend
 from graphgen.errors import GraphgenError
 from runtime.checkpoint.gguf_header import read_header
 from runtime.checkpoint.gguf_metadata import Metadata
+from runtime.checkpoint.gguf_parts import first_part
 from runtime.checkpoint.tokenizer_parts import TokenizerParts, add_tokens, surround, unusable
 
 # The split of Llama 3's own tokenizer.
@@ -70,12 +71,13 @@ _END_KEYS: Final = ("eos_token_id", "eot_token_id", "eom_token_id")
 
 
 def read_gguf_tokenizer(path: Path) -> TokenizerParts:
-    """Build the tokenizer of the GGUF file ``path``.
+    """Build the tokenizer of the GGUF file ``path``, or of the model that it is a part of.
 
     Raises:
         GraphgenError: GG0603 for a tokenizer that is damaged or of an unknown kind, GG0601 for a
             file that is no readable GGUF file.
     """
+    path = first_part(path)
     metadata = Metadata(path, read_header(path).metadata)
     try:
         return _build(metadata)

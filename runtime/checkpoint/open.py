@@ -25,9 +25,10 @@ def open_checkpoint(path: str | Path) -> Checkpoint:
     """Open the checkpoint at ``path`` without reading its weights.
 
     Args:
-        path: a ``.gguf`` file; a folder with ``config.json`` and its weights, in one file or in
-            several with an index; or a folder with exactly one ``.gguf`` file. Where there are
-            several, ``model.safetensors`` comes before ``pytorch_model.bin``, before GGUF.
+        path: a ``.gguf`` file, or any part of one that is split; a folder with ``config.json`` and
+            its weights, in one file or in several with an index; or a folder with exactly one
+            ``.gguf`` file. Where there are several, ``model.safetensors`` comes before
+            ``pytorch_model.bin``, before GGUF.
 
     Raises:
         GraphgenError: GG0601 if nothing readable is there, saying what was looked for; GG0604 for
@@ -47,8 +48,11 @@ def open_checkpoint(path: str | Path) -> Checkpoint:
 
 
 def only_gguf(folder: Path) -> Path | None:
-    """The ``.gguf`` file of ``folder`` if it has one; GG0601 if it has several."""
-    files = sorted(folder.glob("*.gguf"))
+    """The ``.gguf`` file of ``folder`` if it has one; GG0601 if it has several.
+
+    Of a model that is split it is the first part.
+    """
+    files = sorted({_beginning(file) for file in folder.glob("*.gguf")})
     if len(files) > 1:
         names = ", ".join(file.name for file in files[:5]) + (", ..." if len(files) > 5 else "")
         raise unreadable(
@@ -57,6 +61,13 @@ def only_gguf(folder: Path) -> Path | None:
             help="name the file instead of the folder",
         )
     return files[0] if files else None
+
+
+def _beginning(file: Path) -> Path:
+    # Only here: the gguf package is not needed to read safetensors.
+    from runtime.checkpoint.gguf_parts import first_part
+
+    return first_part(file)
 
 
 def _open_folder(folder: Path) -> Checkpoint:
