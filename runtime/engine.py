@@ -42,7 +42,7 @@ class Options:
         weights: folder of prepared weights, made by ``graphgen shard-weights``.
         quantization: see :class:`~runtime.model.Settings`; ``None`` for none, or an artifact's own.
         sampling: likewise.
-        roll_window_cache: likewise.
+        roll_window_cache: see :class:`~runtime.model.Settings`; an artifact may do it by itself.
     """
 
     dtype: str | None = None
@@ -53,7 +53,7 @@ class Options:
     weights: Path | None = None
     quantization: str | None = None
     sampling: str | None = None
-    roll_window_cache: bool | None = None
+    roll_window_cache: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,9 +264,7 @@ def _asked(mine: Settings, options: Options) -> Settings:
         tp=options.tp,
         quantization=mine.quantization if options.quantization is None else options.quantization,
         sampling=mine.sampling if options.sampling is None else options.sampling,
-        roll_window_cache=mine.roll_window_cache
-        if options.roll_window_cache is None
-        else options.roll_window_cache,
+        roll_window_cache=options.roll_window_cache or mine.roll_window_cache,
     )
 
 
@@ -304,5 +302,5 @@ def _settings(
         options.tp,
         options.quantization or "",
         options.sampling or "",
-        options.roll_window_cache or False,
+        options.roll_window_cache,
     )

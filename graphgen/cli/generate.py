@@ -135,12 +135,10 @@ def generate(
       graphgen generate model.gguf --prompt "1, 2, 3," --prompt "a, b, c," --json
       graphgen generate smollm2 --dtype bf16 --artifact smollm2.art --prompt "Hello"
       graphgen generate smollm2 --quantized --quantization-type per_channel_symmetric --prompt "Hi"
-      graphgen generate smollm2 --do-sample --top-p 0.9 --num-return-sequences 3 --prompt "Once"
       graphgen generate smollm2 --do-sample --top-k 1,50 --prompt "2 + 2 =" --prompt "Once"
     """
     from runtime.engine import Options
 
-    check_dtype(dtype)
     filters = (temperature, top_k, top_p, min_p, repetition_penalty, no_repeat_ngram_size)
     answers = (len(prompt or [""]), num_return_sequences)
     choose = sampling(do_sample, filters, seed, deterministic, answers)
@@ -149,8 +147,8 @@ def generate(
     )
     by_programs = on_device_sampling or _by_ranks(model, tp, artifact, choose)
     chosen = on_device(choose, global_topk, by_programs)
-    rolled = roll_window_cache or None
-    options = Options(dtype, None, max_len, tp, artifact, weights, quantize, chosen, rolled)
+    how = (quantize, chosen, roll_window_cache)
+    options = Options(dtype, None, max_len, tp, artifact, weights, *how)
     asked = _Asked(_repeated(prompt, chat, answers[1]), chat, max_new_tokens, ignore_eos, choose)
     _run(model, options, asked, as_json, summary)
 
@@ -205,6 +203,7 @@ def _run(model: str, options: Options, asked: _Asked, as_json: bool, summary: bo
     from runtime.engine import open_engine
     from runtime.generate import Request
 
+    check_dtype(options.dtype)
     progress = TerminalProgress()
     engine, prompts = open_engine(
         model,
