@@ -50,7 +50,8 @@ def on_devices(module: Module, function: Any, given: Any) -> Any:
     return compile_program(module, module.function(function.name)).run_numpy(given)
 
 
-@pytest.mark.parametrize("style", STYLES)
+# Stacked weights have a dimension more than these layouts.
+@pytest.mark.parametrize("style", [style for style in STYLES if style != "scan"])
 def test_both_partitioners_give_the_same_numbers(style: str):
     # XLA cannot split two key-value heads over more ranks; that is what `heads` is for.
     tp, params, tokens = 2, plain.parameters(), plain.tokens()
