@@ -26,6 +26,7 @@ from graphgen.ir import WEIGHTS_GLOBAL, WEIGHTS_RANK, Entry, Module
 from graphgen.version import __version__
 from runtime.checkpoint.source import Checkpoint
 from runtime.preparation.aligned import fingerprint, read_aligned, write_aligned
+from runtime.preparation.numbers import largest
 from runtime.progress import Progress
 from runtime.weights import RankArrays, program_weights, weights_of
 
@@ -62,7 +63,7 @@ def write_rank_files(
         def arrays(rank: int) -> Iterator[Array]:
             for row in rows:
                 made = weights.on_rank(row, rank).array()
-                weights.require_numbers(row, made)
+                weights.require_numbers(row, largest(made))
                 yield made
                 done[rank] += 1
                 report(sum(done) / (len(rows) * module.ranks))

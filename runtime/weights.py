@@ -19,7 +19,7 @@ from lowering.cpu.pjrt import put
 from runtime.checkpoint.match import check_tensors
 from runtime.checkpoint.source import Checkpoint
 from runtime.preparation.memory import arrays_in_one
-from runtime.preparation.numbers import holds_infinity, holds_nan, nan_places
+from runtime.preparation.numbers import Largest, largest, nan_places
 from runtime.preparation.pieces import Pieces, whole
 from runtime.preparation.plan import plan_output
 from runtime.progress import Progress
@@ -121,20 +121,35 @@ class RankWeights:
         known: dict[str, Pieces] = {}
         return [self._made(row.name, rank, known) for rank in range(self.module.ranks)]
 
-    def require_numbers(self, row: Entry, made: Array) -> None:
+    def fill(self, row: Entry, values: Sequence[Pieces], homes: Sequence[Array]) -> None:
+        """Copy a prepared weight, of one rank or more, to where it is to be.
+
+        Raises:
+            GraphgenError: GG0605 as :meth:`require_numbers`.
+        """
+        seen = Largest(homes[0].dtype)
+        for pieces, home in zip(values, homes, strict=True):
+            pieces.fill(home, seen.see)
+        self.require_numbers(row, seen)
+
+    def require_numbers(self, row: Entry, seen: Largest) -> None:
         """Refuse a prepared weight that holds NaN: every answer would be made of it.
+
+        Args:
+            row: the weight.
+            seen: has seen all of it.
 
         Raises:
             GraphgenError: GG0605 naming the checkpoint tensor it comes from; the same for infinite
                 values, and where f16 cannot hold what the checkpoint does.
         """
-        if holds_infinity(made):
-            self._require_finite(row, made.dtype)
-        if not holds_nan(made):
+        if seen.is_infinite:
+            self._require_finite(row, numpy_dtype(row.physical.dtype))
+        if not seen.is_nan:
             return
         for name in self._leaves(row.name):
             given = self.read(self.module.interface[name])
-            if holds_nan(given):
+            if largest(given).is_nan:
                 count, first = nan_places(given)
                 many = f"{count} values that are" if count > 1 else "a value that is"
                 place = f"{', the first' if count > 1 else ''} at {[*first]}"
@@ -217,8 +232,7 @@ def rank_arrays(weights: RankWeights, rank: int) -> dict[str, Array]:
     home = arrays_in_one([_kind(row) for row in rows])
 
     def prepare(index: int) -> None:
-        weights.on_rank(rows[index], rank).fill(home[index])
-        weights.require_numbers(rows[index], home[index])
+        weights.fill(rows[index], [weights.on_rank(rows[index], rank)], [home[index]])
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         list(pool.map(prepare, range(len(rows))))
@@ -241,9 +255,8 @@ def put_weights(weights: RankWeights, progress: Progress) -> dict[str, DeviceVal
 
     def prepare(index: int) -> None:
         # One home takes what is the same for all.
-        for home, pieces in zip(homes[index], weights.on_ranks(rows[index]), strict=False):
-            pieces.fill(home)
-            weights.require_numbers(rows[index], home)
+        values = weights.on_ranks(rows[index])[: len(homes[index])]
+        weights.fill(rows[index], values, homes[index])
 
     placed: dict[str, DeviceValue] = {}
     with progress.task("loading weights") as report, ThreadPoolExecutor(os.cpu_count()) as pool:

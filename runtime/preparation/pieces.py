@@ -6,16 +6,20 @@ permuting and reshaping change boxes and views only; the bytes move once, when a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import prod
+from typing import Final
 
 import numpy as np
 
 from graphgen.eval import Array
 
 Shape = tuple[int, ...]
+See = Callable[[Array], None]
+# Bytes copied in a row: where they come from and where they go fit into a core's own cache.
+_BLOCK: Final = 1 << 19
 
 
 class NotACopyError(Exception):
@@ -55,16 +59,23 @@ class Pieces:
         """Bytes of the tensor."""
         return prod(self.shape) * self.dtype.itemsize
 
-    def fill(self, target: Array) -> None:
-        """Copy every box into ``target``, an array of this shape and type."""
-        for part in self.parts:
-            box = tuple(
-                slice(at, at + size) for at, size in zip(part.start, part.source.shape, strict=True)
-            )
-            # What does not fit becomes infinite, and is told of with the tensor's name later.
-            with np.errstate(over="ignore"):
+    def fill(self, target: Array, see: See | None = None) -> None:
+        """Copy every box into ``target``, an array of this shape and type.
+
+        Args:
+            target: where to.
+            see: shown every part of ``target`` right after it was written, while a core's own cache
+                holds it: looking later would fetch it from memory again.
+        """
+        # What does not fit becomes infinite, and is told of with the tensor's name later.
+        with np.errstate(over="ignore"):
+            for part in self.parts:
+                box = tuple(
+                    slice(at, at + size)
+                    for at, size in zip(part.start, part.source.shape, strict=True)
+                )
                 # With the dots, one number is an array as well.
-                np.copyto(target[(..., *box)], part.source, casting="unsafe")
+                _copy(target[(..., *box)], part.source, see)
 
     def array(self) -> Array:
         """The tensor as an array: a view where one box of the right type is all of it."""
@@ -73,6 +84,21 @@ class Pieces:
         made = np.empty(self.shape, self.dtype)
         self.fill(made)
         return made
+
+
+def _copy(to: Array, source: Array, see: See | None) -> None:
+    """Copy an array in parts along its first dimensions."""
+    if to.nbytes <= _BLOCK:
+        np.copyto(to, source, casting="unsafe")
+        if see is not None:
+            see(to)
+    elif to.nbytes // len(to) > _BLOCK:
+        for inner in zip(to, source, strict=True):
+            _copy(*inner, see)
+    else:
+        rows = _BLOCK * len(to) // to.nbytes
+        for start in range(0, len(to), rows):
+            _copy(to[start : start + rows], source[start : start + rows], see)
 
 
 def whole(array: Array, dtype: np.dtype[np.generic] | None = None) -> Pieces:

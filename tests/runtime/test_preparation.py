@@ -13,10 +13,12 @@ from hypothesis import strategies as st
 
 from graphgen.eval import Array, evaluate_output, rank_index
 from graphgen.text import parse
+from runtime.preparation import pieces as pieces_module
 from runtime.preparation.memory import ALIGNMENT, arrays_in_one
 from runtime.preparation.pieces import (
     NotACopyError,
     Pieces,
+    constant,
     convert,
     cut,
     join,
@@ -94,6 +96,21 @@ def test_no_byte_moves_until_the_end():
     half = cut(reshape(permute(whole(array), [1, 0]), (2, 3, 4)), [0, 0, 2], [2, 3, 2])
     assert all(np.shares_memory(part.source, array) for part in half.parts)
     assert np.shares_memory(half.array(), array)
+
+
+@pytest.mark.parametrize("block", [4, 8, 24, 40, 1 << 20])
+def test_parts_are_seen_once_each_when_they_are_there(block: int, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(pieces_module, "_BLOCK", block)
+    array = np.arange(1, 61, dtype=np.float32).reshape(3, 4, 5)
+    turned = join([permute(whole(array), [2, 0, 1]), constant(-1, (5, 3, 2), array.dtype)], 2)
+    target = np.zeros((5, 3, 6), np.float32)
+    seen: list[Array] = []
+    turned.fill(target, lambda part: seen.append(part.copy()))
+    wanted = np.concatenate([array.transpose(2, 0, 1), np.full((5, 3, 2), -1, np.float32)], 2)
+    np.testing.assert_array_equal(target, wanted)
+    together = np.concatenate([part.reshape(-1) for part in seen])
+    np.testing.assert_array_equal(np.sort(together), np.sort(wanted.reshape(-1)))
+    assert max(part.nbytes for part in seen) <= block
 
 
 def test_a_type_is_changed_by_the_copy_and_only_once():
