@@ -20,8 +20,10 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -187,7 +189,37 @@ SIDES: dict[str, Callable[[Path], Work]] = {
 }
 
 
-def measure(side: str, folder: Path, cold: bool) -> dict[str, float]:
+@dataclass(frozen=True)
+class How:
+    """The circumstances of a measurement.
+
+    Attributes:
+        cold: with memory nobody touched before.
+        alone: at a real-time priority, so that other work on the machine waits meanwhile.
+    """
+
+    cold: bool = False
+    alone: bool = False
+
+    @property
+    def arguments(self) -> list[str]:
+        """The same on the command line."""
+        return ["--cold"] * self.cold + ["--alone"] * self.alone
+
+    @contextmanager
+    def clock(self) -> Iterator[None]:
+        """What is timed happens here; threads and processes started here have the priority too."""
+        if not self.alone:
+            yield
+            return
+        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
+        try:
+            yield
+        finally:
+            os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+
+
+def measure(side: str, folder: Path, how: How) -> dict[str, float]:
     """Seconds of one side, of the wall clock and of the CPUs, and its largest anonymous memory."""
     import jax
 
@@ -197,7 +229,7 @@ def measure(side: str, folder: Path, cold: bool) -> dict[str, float]:
     configure(TP)
     jax.devices()
     work = SIDES[side](folder)
-    if not cold:
+    if not how.cold:
         _touch((folder / "model.safetensors").stat().st_size * 5 // 4)
     before, done = _anonymous(), threading.Event()
     peak = [before]
@@ -208,9 +240,10 @@ def measure(side: str, folder: Path, cold: bool) -> dict[str, float]:
 
     watcher = threading.Thread(target=watch)
     watcher.start()
-    start, cpu = time.perf_counter(), time.process_time()
-    work()
-    seconds, cpu = time.perf_counter() - start, time.process_time() - cpu
+    with how.clock():
+        start, cpu = time.perf_counter(), time.process_time()
+        work()
+        seconds, cpu = time.perf_counter() - start, time.process_time() - cpu
     done.set()
     watcher.join()
     return {"seconds": seconds, "cpu_s": cpu, "anonymous_mb": (peak[0] - before) / 1e6}
@@ -221,30 +254,30 @@ def _anonymous() -> int:
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("RssAnon"))
 
 
-def in_fresh_process(side: str, folder: Path, cold: bool) -> dict[str, float]:
+def in_fresh_process(side: str, folder: Path, how: How) -> dict[str, float]:
     """Measure in a process of its own; ``cat`` is one already."""
     file = folder / "model.safetensors"
     if side == "cat":
-        start, cpu = time.perf_counter(), os.times()
-        with open("/dev/null", "wb") as nowhere:
+        with open("/dev/null", "wb") as nowhere, how.clock():
+            start, cpu = time.perf_counter(), os.times()
             subprocess.run(["cat", str(file)], stdout=nowhere, check=True)
-        seconds, now = time.perf_counter() - start, os.times()
+            seconds, now = time.perf_counter() - start, os.times()
         spent = now.children_user + now.children_system - cpu.children_user - cpu.children_system
         return {"seconds": seconds, "cpu_s": spent, "anonymous_mb": 0.0}
     command = [sys.executable, "-m", "benchmarks.weights", "--child", side, "--folder", str(folder)]
-    command += ["--cold"] if cold else []
+    command += how.arguments
     ran = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
     return json.loads(ran.stdout)
 
 
-def compare(folder: Path, best_of: int, cold: bool) -> list[Row]:
+def compare(folder: Path, best_of: int, how: How) -> list[Row]:
     """All sides by turns, best of several."""
     sides = ("cat", *SIDES)
     runs: dict[str, list[dict[str, float]]] = {side: [] for side in sides}
-    in_fresh_process("cat", folder, cold)
+    in_fresh_process("cat", folder, how)
     for _ in range(best_of):
         for side in sides:
-            runs[side].append(in_fresh_process(side, folder, cold))
+            runs[side].append(in_fresh_process(side, folder, how))
     best = {side: min(found, key=lambda run: run["seconds"]) for side, found in runs.items()}
     size = (folder / "model.safetensors").stat().st_size / 1e9
 
@@ -273,17 +306,19 @@ def main() -> None:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows there as well")
     parser.add_argument("--layers", type=int, default=LAYERS, metavar="N", help="a smaller file")
     parser.add_argument("--cold", action="store_true", help="with memory nobody touched before")
+    parser.add_argument("--alone", action="store_true", help="let other work wait; needs root")
     parser.add_argument("--child", choices=SIDES, help=argparse.SUPPRESS)
     given = parser.parse_args()
+    how = How(given.cold, given.alone)
     if given.child:
-        print(json.dumps(measure(given.child, given.folder, given.cold)))
+        print(json.dumps(measure(given.child, given.folder, how)))
         return
     with tempfile.TemporaryDirectory() as temporary:
         folder = given.folder or Path(temporary)
         if not (folder / "config.json").exists():
             print("writing the checkpoint ...", file=sys.stderr)
             write_checkpoint(folder, {**CONFIG, "num_hidden_layers": given.layers})
-        rows = compare(folder, given.best_of, given.cold)
+        rows = compare(folder, given.best_of, how)
     print(table(rows, ("gb", "anonymous_mb", "cpu_s", "peer_cpu_s")))
     if given.json:
         write_json(rows, given.json)

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 import pytest
 
-from benchmarks.weights import CONFIG, SIDES, TP, measure, write_checkpoint
+from benchmarks.weights import CONFIG, SIDES, TP, How, measure, write_checkpoint
 from lowering.cpu import DeviceValue
 from lowering.cpu.pjrt import configure
 
@@ -50,6 +50,6 @@ def test_both_sides_end_with_the_same_bytes_on_each_device(folder: Path):
 
 @pytest.mark.parametrize("side", SIDES)
 def test_every_side_is_measured(side: str, folder: Path):
-    found = measure(side, folder, cold=True)
+    found = measure(side, folder, How(cold=True))
     assert found["seconds"] > 0
     assert set(found) == {"seconds", "cpu_s", "anonymous_mb"}
