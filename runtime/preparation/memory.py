@@ -16,8 +16,8 @@ ALIGNMENT = 64
 def huge_pages(size: int) -> Array:
     """``size`` bytes that come in huge pages where the system has them; freed with their views.
 
-    With small pages, walking through all weights once a token spends as long on page tables as on
-    the weights (measured: 2.3 times the time of a step).
+    With small pages, walking through all weights once a token spends time on page tables as well:
+    from 6 % to 130 % of a step were measured.
     """
     # Private: shared memory has small pages on most systems.
     memory = mmap.mmap(-1, max(size, 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
