@@ -137,6 +137,7 @@ def test_a_degree_that_divides_nothing_is_served(tmp_path: Path):
 
 def test_the_output_is_checked_first(tmp_path: Path):
     text = error("build", "no-such-model", "-o", tmp_path)
-    assert (
-        text == f"error[GG0704]: cannot write '{tmp_path}': it is a folder\n  help: name a file\n"
+    assert text == (
+        f"error[GG0704]: cannot write '{tmp_path}': it is a folder\n"
+        f"  --> --output {tmp_path}\n  help: name a file\n"
     )

@@ -106,7 +106,8 @@ def test_weight_preparation_can_be_lowered(split: Path):
 
 def test_unknown_program(mini: Path):
     assert error("lower", mini, "--program", "prefil") == (
-        "error[GG0202]: no function @prefil\n  help: the module has @prefill, @decode\n"
+        "error[GG0202]: no function @prefil\n  --> --program prefil\n"
+        "  help: the module has @prefill, @decode\n"
     )
 
 

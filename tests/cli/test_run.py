@@ -247,8 +247,10 @@ def test_files_that_are_no_arrays(small: Path, tmp_path: Path):
     assert error(*run, small).startswith(
         f"error[GG0705]: cannot read '{small}': it is no .npz file\n"
     )
-    assert error(*run, tmp_path / "no.npz").endswith(
-        "No such file or directory\n  help: an .npz file is what --save or numpy.savez writes\n"
+    missing = tmp_path / "no.npz"
+    assert error(*run, missing).endswith(
+        f"No such file or directory\n  --> --inputs {missing}\n"
+        "  help: an .npz file is what --save or numpy.savez writes\n"
     )
     objects = write(tmp_path / "objects.npz", x=np.array([{}], object))
     assert error(*run, objects).startswith("error[GG0705]: ")

@@ -21,6 +21,7 @@ from passes.core import Rewriter
 from passes.core.journal import Journal
 from passes.core.rule import Rule
 from tests.oracles.sample import any_array
+from tests.passes.samples_of_raising import CACHES, KNOWN_PLACES, SPELLINGS
 
 
 def rules() -> dict[str, Rule]:
@@ -103,6 +104,9 @@ TOP = (
     "results=[f32[2,2],u32[2,2]] : f32[2,2], u32[2,2]\n"
 )
 SAMPLES: dict[str, list[str]] = {
+    **CACHES,
+    **SPELLINGS,
+    **KNOWN_PLACES,
     "kernel-by-ops": [
         "arg %x : f32[2,5]\narg %w : f32[5]\n%e = constant() value=f32[](0.1) : f32[]\n"
         '%a = custom_call(%x, %w, %e) target="AwsNeuronRmsNorm" config="1" '

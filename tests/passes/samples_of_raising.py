@@ -1,0 +1,142 @@
+"""Programs in which the rules for models written elsewhere fire: caches, spellings, places."""
+
+from __future__ import annotations
+
+from typing import Final
+
+ZERO: Final = "%z = constant() value=s32[](0) : s32[]\n"
+ONE: Final = "%o = constant() value=s32[](1) : s32[]\n"
+# One layer's cache [rows, slots, heads, size], three tokens for each row, their positions.
+WRITE: Final = "arg %x : f32[2,4,1,2]\narg %n : f32[2,3,1,2]\n"
+STACK: Final = "arg %x : f32[2,2,4,1,2]\narg %n : f32[2,1,1,2]\narg %p : s32[]\n"
+PLACES: Final = (
+    "arg %p : s32[2,3]\n"
+    "%r = iota() dtype=s32 shape=[2,3,1] dimension=0 : s32[2,3,1]\n"
+    "%q = broadcast_in_dim(%p) shape=[2,3,1] dimensions=[0,1] : s32[2,3,1]\n"
+    "%w = concatenate(%r, %q) dimension=2 : s32[2,3,2]\n"
+)
+CACHES: Final[dict[str, list[str]]] = {
+    "raise-kv-update": [
+        f"{WRITE}arg %p : s32[]\n{ZERO}"
+        "%a = dynamic_update_slice(%x, %n, %z, %p, %z, %z) : f32[2,4,1,2]",
+        f"{WRITE}{PLACES}%a = scatter(%x, %w, %n) update_window_dims=[2,3] "
+        "inserted_window_dims=[0,1] scatter_dims_to_operand_dims=[0,1] index_vector_dim=2 "
+        ": f32[2,4,1,2]",
+    ],
+    "raise-chosen-slot": [
+        "arg %x : f32[2,4,1,2]\narg %n : f32[2,1,1,2]\narg %i : s32[2]\n"
+        "%s = iota() dtype=s32 shape=[4] dimension=0 : s32[4]\n"
+        "%t = broadcast_in_dim(%s) shape=[2,4] dimensions=[1] : s32[2,4]\n"
+        "%p = broadcast_in_dim(%i) shape=[2,4] dimensions=[0] : s32[2,4]\n"
+        "%e = compare(%t, %p) direction=EQ : pred[2,4]\n"
+        "%f = broadcast_in_dim(%e) shape=[2,4,1,2] dimensions=[0,1] : pred[2,4,1,2]\n"
+        "%m = broadcast_in_dim(%n) shape=[2,4,1,2] dimensions=[0,1,2,3] : f32[2,4,1,2]\n"
+        "%a = select(%f, %m, %x) : f32[2,4,1,2]"
+    ],
+    "raise-layer-update": [
+        f"{STACK}%m = reshape(%n) shape=[2,1,2] : f32[2,1,2]\n{ONE}"
+        "%b = broadcast_in_dim(%o) shape=[1] : s32[1]\n"
+        "%c = broadcast_in_dim(%p) shape=[1] : s32[1]\n"
+        "%w = concatenate(%b, %c) dimension=0 : s32[2]\n"
+        "%a = scatter(%x, %w, %m) update_window_dims=[0,1,2] inserted_window_dims=[0,2] "
+        "scatter_dims_to_operand_dims=[0,2] index_vector_dim=0 : f32[2,2,4,1,2]"
+    ],
+    "write-of-layer": [
+        f"{STACK}{ZERO}%f = slice(%x) start_indices=[0,0,0,0,0] limit_indices=[1,2,4,1,2] "
+        ": f32[1,2,4,1,2]\n%l = reshape(%f) shape=[2,4,1,2] : f32[2,4,1,2]\n"
+        "%s = broadcast_in_dim(%p) shape=[2,1] : s32[2,1]\n"
+        "%r = iota() dtype=s32 shape=[2] dimension=0 : s32[2]\n"
+        "%k = kv_update(%l, %n, %r, %s) rows=in_place : f32[2,4,1,2]\n"
+        "%w = broadcast_in_dim(%z) shape=[1] : s32[1]\n"
+        "%a = scatter(%x, %w, %k) update_window_dims=[0,1,2,3] inserted_window_dims=[0] "
+        "scatter_dims_to_operand_dims=[0] index_vector_dim=0 : f32[2,2,4,1,2]"
+    ],
+}
+
+
+def _part(name: str, keys: str, values: str, allowed: str, slots: int) -> tuple[str, str]:
+    """The masked scores of one part of the slots, and what is made of them below the maximum."""
+    n, shape = name, f"[2,2,1,{slots}]"
+    return (
+        f"%{n}s = dot_general(%q, %{keys}) lhs_contracting_dims=[3] rhs_contracting_dims=[3] "
+        f"lhs_batch_dims=[1,2] rhs_batch_dims=[1,2] dtype=f32 : f32{shape}\n"
+        f"%{n}b = broadcast_in_dim(%{allowed}) shape={shape} dimensions=[0,3] : pred{shape}\n"
+        f"%{n}l = broadcast_in_dim(%low) shape={shape} : f32{shape}\n"
+        f"%{n}m = select(%{n}b, %{n}s, %{n}l) : f32{shape}\n"
+        f"%{n}t = reduce(%{n}m) dimensions=[3] kind=maximum : f32[2,2,1]\n"
+    ), (
+        f"%{n}u = broadcast_in_dim(%top) shape={shape} dimensions=[0,1,2] : f32{shape}\n"
+        f"%{n}d = subtract(%{n}m, %{n}u) : f32{shape}\n%{n}e = exponential(%{n}d) : f32{shape}\n"
+        f"%{n}p = dot_general(%{n}e, %{values}) lhs_contracting_dims=[3] "
+        "rhs_contracting_dims=[0] lhs_batch_dims=[0,1] rhs_batch_dims=[1,2] dtype=f32 "
+        f": f32[2,2,1,2]\n%{n}r = reduce(%{n}e) dimensions=[3] kind=add : f32[2,2,1]\n"
+    )
+
+
+_OLD, _NEW = _part("old", "kc", "vc", "before", 3), _part("new", "kn", "vn", "now", 1)
+# The cache's slots may all be masked, the new token's own never is.
+SPLIT: Final = (
+    "arg %x : f32[2,4]\narg %kn : f32[1,2,2,2]\narg %vn : f32[1,2,2,2]\narg %before : pred[2,3]\n"
+    "arg %kc : f32[3,2,2,2]\narg %vc : f32[3,2,2,2]\n"
+    "%yes = constant() value=pred[](true) : pred[]\n"
+    "%now = broadcast_in_dim(%yes) shape=[2,1] : pred[2,1]\n"
+    "%low = constant() value=f32[](-30000.0) : f32[]\n"
+    "%q = reshape(%x) shape=[1,2,2,2] : f32[1,2,2,2]\n"
+    f"{_OLD[0]}{_NEW[0]}%top = maximum(%oldt, %newt) : f32[2,2,1]\n{_OLD[1]}{_NEW[1]}"
+    "%y = add(%oldp, %newp) : f32[2,2,1,2]\n%s = add(%oldr, %newr) : f32[2,2,1]\n"
+    "%t = broadcast_in_dim(%s) shape=[2,2,1,2] dimensions=[0,1,2] : f32[2,2,1,2]\n"
+    "%a = divide(%y, %t) : f32[2,2,1,2]"
+)
+SPELLINGS: Final[dict[str, list[str]]] = {
+    "raise-split-attention": [SPLIT],
+    "power-by-ops": [
+        "arg %x : f32[2,3]\n%b = multiply(%x, %x) : f32[2,3]\n"
+        f"%n = constant() value=f32[]({number}) : f32[]\n"
+        "%e = broadcast_in_dim(%n) shape=[2,3] : f32[2,3]\n%a = power(%b, %e) : f32[2,3]"
+        for number in (2.0, 0.5, -0.5)
+    ],
+    "quotient-of-root": [
+        "arg %x : f32[2,3]\narg %y : f32[2]\n%s = multiply(%y, %y) : f32[2]\n"
+        "%n = constant() value=f32[](0.125) : f32[]\n"
+        "%e = broadcast_in_dim(%n) shape=[2] : f32[2]\n%t = add(%s, %e) : f32[2]\n"
+        "%r = sqrt(%t) : f32[2]\n"
+        "%b = broadcast_in_dim(%r) shape=[2,3] dimensions=[0] : f32[2,3]\n"
+        "%a = divide(%x, %b) : f32[2,3]"
+    ],
+    "product-of-transpose": [
+        "arg %x : f32[2,3]\narg %w : f32[4,3]\n%t = transpose(%w) permutation=[1,0] : f32[3,4]\n"
+        "%a = dot_general(%x, %t) lhs_contracting_dims=[1] rhs_contracting_dims=[0] dtype=f32 "
+        ": f32[2,4]"
+    ],
+    "product-of-merged": [
+        "arg %x : f32[2,3,4]\narg %w : f32[4,5]\n%m = reshape(%x) shape=[6,4] : f32[6,4]\n"
+        "%a = dot_general(%m, %w) lhs_contracting_dims=[1] rhs_contracting_dims=[0] dtype=f32 "
+        ": f32[6,5]"
+    ],
+    "product-of-merged-batch": [
+        "arg %x : f32[2,3,4,5]\narg %w : f32[2,3,5,2]\n"
+        "%m = reshape(%x) shape=[6,4,5] : f32[6,4,5]\n"
+        "%n = reshape(%w) shape=[6,5,2] : f32[6,5,2]\n"
+        "%a = dot_general(%m, %n) lhs_contracting_dims=[2] rhs_contracting_dims=[1] "
+        "lhs_batch_dims=[0] rhs_batch_dims=[0] dtype=f32 : f32[6,4,2]"
+    ],
+    "kernel-of-neuron": [
+        "arg %x : f32[2,5]\narg %w : f32[5]\n%e = constant() value=f32[](0.1) : f32[]\n"
+        '%a = custom_call(%x, %w, %e) target="AwsNeuronRmsNorm" config="1" '
+        "results=[f32[2,5]] : f32[2,5]",
+        'arg %x : f32[2,5]\n%a = custom_call(%x) target="AwsNeuronSoftmax" config="-1" '
+        "results=[f32[2,5]] : f32[2,5]",
+    ],
+}
+KNOWN_PLACES: Final[dict[str, list[str]]] = {
+    "slice-at-constant": [
+        f"arg %x : f32[4,3]\n%s = constant() value=s32[]({start}) : s32[]\n{ZERO}"
+        "%a = dynamic_slice(%x, %s, %z) slice_sizes=[2,3] : f32[2,3]"
+        for start in (1, 3, -1)
+    ],
+    "stacked": [
+        f"arg %x : f32[3,2]\narg %y : f32[1,2]\narg %u : f32[2,2]\n{ZERO}{ONE}"
+        "%b = dynamic_update_slice(%x, %u, %o, %z) : f32[3,2]\n"
+        "%a = dynamic_update_slice(%b, %y, %z, %z) : f32[3,2]"
+    ],
+}
