@@ -111,32 +111,30 @@ def _kept(row: Entry) -> int:
 
 
 def estimate(config: Mapping[str, object], demand: Demand, tp: int) -> CoreUse:
-    """The same as :func:`measure` from a model of two and one of three layers.
+    """The same as :func:`measure`, from models of three and of four layers where all are alike.
 
-    Layers are alike, so bytes and collectives grow by the same number with each of them; several
-    degrees are then compared in the time of one.
+    Bytes and collectives grow by the same number with each layer; several degrees are then
+    compared in the time of one. What fewer layers take grows otherwise: the first and the last
+    alone hold what a layer between them shares with its neighbors.
     """
     key = next((key for key in _LAYERS if key in config), None)
     layers = config[key] if key is not None else None
-    if key is None or not isinstance(layers, int) or layers <= 3:
+    if key is None or not isinstance(layers, int) or layers <= 4 or len(_windows(config)) > 1:
         return measure(config, demand, tp)
-    if demand.roll_window_cache and len(_windows(config)) > 1:
-        # Layers are not alike: their caches are of several sizes.
-        return measure(config, demand, tp)
-    two = measure({**config, key: 2}, demand, tp)
-    three = measure({**config, key: 3}, demand, tp)
-    more = layers - 3
-    counts = {(item.kind, item.bytes): item.count for item in two.collectives}
+    few = measure({**config, key: 3}, demand, tp)
+    most = measure({**config, key: 4}, demand, tp)
+    more = layers - 4
+    counts = {(item.kind, item.bytes): item.count for item in few.collectives}
     return replace(
-        three,
-        weights=three.weights + more * (three.weights - two.weights),
-        kv=three.kv + more * (three.kv - two.kv),
-        activations=three.activations + more * (three.activations - two.activations),
-        weights_once=three.weights_once + more * (three.weights_once - two.weights_once),
-        kv_once=three.kv_once + more * (three.kv_once - two.kv_once),
+        most,
+        weights=most.weights + more * (most.weights - few.weights),
+        kv=most.kv + more * (most.kv - few.kv),
+        activations=most.activations + more * (most.activations - few.activations),
+        weights_once=most.weights_once + more * (most.weights_once - few.weights_once),
+        kv_once=most.kv_once + more * (most.kv_once - few.kv_once),
         collectives=tuple(
             replace(item, count=item.count + more * (item.count - counts[item.kind, item.bytes]))
-            for item in three.collectives
+            for item in most.collectives
         ),
     )
 

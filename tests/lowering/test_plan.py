@@ -16,10 +16,20 @@ SMOLLM2, LLAMA_8B = known_shape("smollm2-135m"), known_shape("llama-3.1-8b")
 
 
 @pytest.mark.parametrize(
-    ("name", "tp"), [("smollm2-135m", 1), ("smollm2-135m", 3), ("llama-3.1-8b", 8)]
+    ("name", "tp"),
+    [
+        ("smollm2-135m", 1),
+        ("smollm2-135m", 3),
+        ("llama-3.1-8b", 8),
+        ("gpt2", 2),
+        ("gpt-j-6b", 1),
+        ("gemma-3-1b", 2),
+        ("bloom-560m", 2),
+    ],
 )
-def test_two_layers_and_three_tell_of_all_of_them(name: str, tp: int):
-    demand = Demand(batch=2, seq=256, context=128)
+@pytest.mark.parametrize("seq", [256, 8192])
+def test_three_layers_and_four_tell_of_all_of_them(name: str, tp: int, seq: int):
+    demand = Demand(batch=2, seq=seq, context=seq // 2)
     assert estimate(known_shape(name), demand, tp) == measure(known_shape(name), demand, tp)
 
 
