@@ -160,11 +160,15 @@ class Routes:
         shape = local_shape(self.mesh, type_, layout)
         target_axes = [set(axes) for axes in target.dims]
         for dim, axes in enumerate(layout.dims):
+            # Where axes are in the way of others, every dimension is better than none for them: a
+            # part of them is gathered again behind the cut by those others.
+            in_the_way = not target_axes[dim].issubset({*layout.axes, *layout.partial})
             for kept in range(len(axes)):
                 rest, taken = axes[:kept], axes[kept:]
                 yield Step(ALL_GATHER, layout, _with(layout, {dim: rest}), taken, dim)
                 for other, present in enumerate(layout.dims):
-                    if other == dim or not target_axes[other].issuperset(taken):
+                    wanted = in_the_way or target_axes[other].issuperset(taken)
+                    if other == dim or not wanted:
                         continue
                     if not divides(shape[other], self.mesh.size(taken)):
                         continue
