@@ -57,9 +57,9 @@ def test_two_sums_a_layer_of_a_token_s_hidden_state():
     ("model", "heads", "gigabytes", "tp", "instance"),
     [
         ("llama-3.1-8b", 32, 16, 1, "trn1.2xlarge"),
-        ("llama-3.1-70b", 64, 148, 16, "trn1.32xlarge"),
+        pytest.param("llama-3.1-70b", 64, 148, 16, "trn1.32xlarge", marks=pytest.mark.slow),
         ("opt-13b", 40, 29, 2, "trn1.2xlarge"),
-        ("opt-30b", 56, 66, 8, "trn1.32xlarge"),
+        pytest.param("opt-30b", 56, 66, 8, "trn1.32xlarge", marks=pytest.mark.slow),
         ("gpt2-xl", 25, 4, 1, "trn1.2xlarge"),
     ],
 )

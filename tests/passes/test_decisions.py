@@ -47,7 +47,14 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("name", "tp", "target"), CASES)
+# The largest of families of which smaller ones are tried in `make test`.
+LARGEST = {"llama-3.1-405b", "bloom-176b", "gpt2-xl", "gpt2-large", "opt-30b"}
+MARKED = [
+    pytest.param(*case, marks=pytest.mark.slow if case[0] in LARGEST else ()) for case in CASES
+]
+
+
+@pytest.mark.parametrize(("name", "tp", "target"), MARKED)
 def test_a_twin_decides_as_its_model(name: str, tp: int, target: str):
     # The twin's vocabulary is odd, so that it is padded over two ranks, whatever the model's is.
     config = dict(known_shape(name))

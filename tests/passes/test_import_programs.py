@@ -136,7 +136,10 @@ def test_every_pass_is_checked_on_symbols():
     assert [v.pass_text for v in verdicts if not v.ok] == []
 
 
-@pytest.mark.parametrize("style", ["sliced", "heads_first", "mapped"])
+@pytest.mark.parametrize(
+    "style",
+    [*(pytest.param(s, marks=pytest.mark.slow) for s in ("sliced", "heads_first")), "mapped"],
+)
 def test_other_styles_become_symbolic_and_split(style: str):
     found: list[tuple[str, Module]] = []
     second = {"B": 5, "S": 7, "M": 13}

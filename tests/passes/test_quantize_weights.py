@@ -364,8 +364,15 @@ def test_ranks_hold_parts_of_what_is_quantized_whole(scheme: str):
     assert columns == 2 * 5 * per_rank
 
 
-@pytest.mark.parametrize("element", ["f32", "bf16"])
-@pytest.mark.parametrize("tp", [1, 2])
+@pytest.mark.parametrize(
+    ("element", "tp"),
+    [
+        ("f32", 1),
+        ("bf16", 2),
+        pytest.param("f32", 2, marks=pytest.mark.slow),
+        pytest.param("bf16", 1, marks=pytest.mark.slow),
+    ],
+)
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("kind", DTYPES)
 def test_every_pass_keeps_what_quantized_weights_mean(

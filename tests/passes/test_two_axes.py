@@ -35,7 +35,9 @@ def test_an_axis_that_nobody_asks_for_costs_no_collective(name: str):
     assert collectives(annotated(name, "mesh=[dp:2,tp:4]")) == wanted
 
 
-@pytest.mark.parametrize("rules", ["", ",rules=[rows:dp,batch:dp]"])
+@pytest.mark.parametrize(
+    "rules", ["", pytest.param(",rules=[rows:dp,batch:dp]", marks=pytest.mark.slow)]
+)
 def test_the_search_over_two_axes_is_bounded(rules: str):
     module = annotated("bloom-560m", f"mesh=[dp:2,tp:4]{rules}")
     search = Partition().search(module)

@@ -60,7 +60,9 @@ def test_the_long_prompt_is_long():
     assert 300 < len(prompt("long")) < 512 - NEW
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.slow if n == "long" else ()) for n in NAMES]
+)
 def test_f32_greedy_tokens_and_logits_are_those_of_transformers(name: str):
     # One pass of the oracle over prompt and answer: where each token is the oracle's choice after
     # all before it, the answer is the oracle's greedy answer.

@@ -49,6 +49,7 @@ def floats(weight: Array) -> Array:
 
 
 CASES = {INT8: channels, TENSORS: tensors, F8: floats}
+SOME = [pytest.param(case, marks=() if case == INT8 else pytest.mark.slow) for case in CASES]
 
 
 @cache
@@ -62,7 +63,7 @@ def session(quantization: str, tp: int, rounded: Rounded | None = None) -> Sessi
         return open_session(Path(folder), Settings("f32", 3, 256, tp, quantization), read)
 
 
-@pytest.mark.parametrize("tp", [1, 2])
+@pytest.mark.parametrize("tp", [1, pytest.param(2, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("quantization", CASES)
 def test_logits_are_those_of_weights_rounded_beforehand(quantization: str, tp: int):
     wanted = script(session("", 1, CASES[quantization]))
@@ -99,7 +100,7 @@ def answer(engine: Engine) -> list[int]:
     return engine.generate([prompt], Request(8)).completions[0].tokens
 
 
-@pytest.mark.parametrize("quantization", CASES)
+@pytest.mark.parametrize("quantization", SOME)
 def test_an_artifact_carries_its_quantization(tmp_path: Path, quantization: str):
     write_small_model(tmp_path / "small.gguf")
     made = start(tmp_path / "small.gguf", tmp_path / "artifact", quantization)
