@@ -185,12 +185,13 @@ def _take(
     on_token: OnToken | None,
 ) -> None:
     """Choose the next token of each active row, in order."""
-    best = given[: len(rows)] if session.chooses else given[: len(rows)].argmax(-1)
     for number, row in enumerate(rows):
         if not active[number]:
             continue
-        if session.chooses or row.how == GREEDY:
-            token = int(best[number])
+        if session.chooses:
+            token = int(given[number])
+        elif row.how == GREEDY:
+            token = int(given[number].argmax())
         else:
             sequence = [*row.prompt, *row.tokens]
             token = choose_token(given[number], sequence, row.how, number, len(row.tokens))

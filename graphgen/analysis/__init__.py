@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from graphgen.analysis.calls import acts, called, inlined, is_foreign
+from graphgen.analysis.calls import acts, called, inlined, is_foreign, run_by_programs
 from graphgen.analysis.fingerprint import fingerprint, function_fingerprint
 from graphgen.analysis.symbols import free_symbols
 
@@ -14,4 +14,5 @@ __all__ = [
     "function_fingerprint",
     "inlined",
     "is_foreign",
+    "run_by_programs",
 ]

@@ -47,6 +47,11 @@ def called(module: Module, function: Function) -> list[Function]:
     return [item for name, item in module.functions.items() if name in found]
 
 
+def run_by_programs(module: Module) -> set[str]:
+    """What the programs call, loop over or choose from, and what that runs: names."""
+    return {item.name for program in module.programs() for item in called(module, program)}
+
+
 def holds_any(module: Module, op: Op, what: Callable[[Op], bool]) -> bool:
     """Whether ``what`` is true of an op, or of one in the functions that it runs."""
     if op.name not in CONTROL:

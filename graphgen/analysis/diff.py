@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 from graphgen.analysis.calls import inlined, is_foreign
 from graphgen.ir import Function, Module, Op, Role, Value
-from graphgen.ops.control import CONTROL, callees
+from graphgen.ops.control import CONTROL, NAMING, callees
 from graphgen.ops.foreign import has_effect
 from graphgen.text.grammar import format_attr
 from graphgen.text.printer import value_names
@@ -149,8 +149,6 @@ def _kept(module: Module, function: Function) -> dict[int, int]:
     }
 
 
-# Attributes that name functions.
-_NAMES_BODIES = ("to_apply", "condition", "body", "branches")
 # How a value is computed: op, attributes, result types, numbers of the operands.
 _Key = tuple[object, ...]
 
@@ -162,12 +160,15 @@ class _Bodies:
     modules: tuple[Module, Module]
     numbers: dict[tuple[int, str], int] = field(default_factory=dict[tuple[int, str], int])
     kinds: list[tuple[int, str]] = field(default_factory=list[tuple[int, str]])
+    compared: dict[tuple[tuple[int, str], tuple[int, str]], Difference] = field(
+        default_factory=dict[tuple[tuple[int, str], tuple[int, str]], Difference]
+    )
 
     def key(self, op: Op, side: int) -> tuple[object, ...]:
         """The attributes of an op, its functions as numbers."""
         if op.name not in CONTROL:
             return (op.attrs,)
-        kept = [op.attrs[name] for name in op.attrs if name not in _NAMES_BODIES]
+        kept = [op.attrs[name] for name in op.attrs if name not in NAMING]
         return (*kept, *[self.number(side, name) for name in callees(op)])
 
     def number(self, side: int, name: str) -> int:
@@ -183,10 +184,12 @@ class _Bodies:
 
     def compare(self, one: tuple[int, str], other: tuple[int, str]) -> Difference:
         """How two functions differ."""
-        modules = (self.modules[one[0]], self.modules[other[0]])
-        return diff_functions(
-            modules, *[m.function(n) for m, (_, n) in zip(modules, (one, other), strict=True)]
-        )
+        found = self.compared.get((one, other))
+        if found is None:
+            modules = (self.modules[one[0]], self.modules[other[0]])
+            functions = modules[0].function(one[1]), modules[1].function(other[1])
+            found = self.compared[one, other] = diff_functions(modules, *functions)
+        return found
 
     def apart(self, first: Op, second: Op) -> list[Difference]:
         """How what two ops of one name run differs."""
@@ -371,7 +374,7 @@ class _Walk:
         parts = [
             f"{key} {_show(one, key)} / {_show(op, key)}"
             for key in one.attrs
-            if one.attrs[key] != op.attrs[key] and key not in ("results", *_NAMES_BODIES)
+            if one.attrs[key] != op.attrs[key] and key not in ("results", *NAMING)
         ]
         parts += [
             f"@{item.first.name} / @{item.second.name}" for item in self.bodies.apart(one, op)

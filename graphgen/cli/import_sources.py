@@ -56,15 +56,19 @@ def programs(
     """
     named = [_split(source) for source in sources]
     held = {} if held is None else held
-    found = [(name, _read(source, sizes, held)) for name, source in named]
+    sized = [_is_sized(source, sizes) for _, source in named]
+    found = [
+        (name, _read(source, sizes if takes else None, held))
+        for (name, source), takes in zip(named, sized, strict=True)
+    ]
     prepare(found, wanted)
     if not sizes:
         return found
     from passes.raising.sizes import lift_sizes, other_sizes
 
     second = other_sizes([module for _, module in found], sizes)
-    for (name, source), (_, module) in zip(named, found, strict=True):
-        if _is_sized(source, sizes):
+    for (name, source), (_, module), takes in zip(named, found, sized, strict=True):
+        if takes:
             again = [(name, _read(source, second, {}))]
             prepare(again, wanted, strict=False)
             lift_sizes(module, sizes, again[0][1], second)
@@ -91,10 +95,11 @@ def _split(source: str) -> tuple[str, str]:
 def _is_sized(source: str, sizes: Mapping[str, int]) -> bool:
     from lowering.traced import is_function, takes
 
-    return is_function(source) and takes(source, sizes)
+    return bool(sizes) and is_function(source) and takes(source, sizes)
 
 
-def _read(source: str, sizes: Mapping[str, int], held: dict[str, Array]) -> Module:
+def _read(source: str, sizes: Mapping[str, int] | None, held: dict[str, Array]) -> Module:
+    """The module of a source; ``sizes`` is what a function is called with."""
     from lowering.traced import is_function, traced
 
     if not is_function(source):
@@ -103,8 +108,7 @@ def _read(source: str, sizes: Mapping[str, int], held: dict[str, Array]) -> Modu
         return module
     from graphgen.ops import verify
 
-    given = sizes if sizes and _is_sized(source, sizes) else None
-    program = traced(source, given)
+    program = traced(source, sizes)
     verify(program.module)
     held |= program.values
     return program.module

@@ -8,7 +8,7 @@ from typing import Protocol
 from graphgen.errors import GraphgenError
 from graphgen.eval.arithmetic import Array
 from graphgen.ir import Op
-from graphgen.ops.control import callees
+from graphgen.ops.control import callees, chosen_branch
 
 # Turns after which a loop is taken for one that does not end, unless it says how many it makes.
 MOST_TRIPS = 100_000
@@ -71,7 +71,10 @@ def _while(op: Op, given: Columns, ranks: Sequence[int], body: Body) -> list[lis
 def _conditional(op: Op, given: Columns, ranks: Sequence[int], body: Body) -> list[list[Array]]:
     """Each rank runs the branch that it chooses; those that choose the same run together."""
     branches, takes = callees(op), op.attrs.integers("takes")
-    chosen = [_branch(which, len(branches)) for which in given[0]]
+    chosen = [
+        chosen_branch(bool(which) if which.dtype == bool else int(which), len(branches))
+        for which in given[0]
+    ]
     results: list[list[Array]] = [list(given[0]) for _ in op.results]
     for number, name in enumerate(branches):
         active = [i for i, choice in enumerate(chosen) if choice == number]
@@ -80,14 +83,6 @@ def _conditional(op: Op, given: Columns, ranks: Sequence[int], body: Body) -> li
             operands = _of(given[start : start + takes[number]], active)
             _put(results, active, body(op, name, operands, [ranks[i] for i in active]))
     return results
-
-
-def _branch(which: Array, count: int) -> int:
-    """True is the first of two; a number that no branch has is the last one."""
-    if which.dtype == bool:
-        return 0 if bool(which) else 1
-    number = int(which)
-    return number if 0 <= number < count else count - 1
 
 
 def _of(columns: Columns, places: Sequence[int]) -> list[list[Array]]:

@@ -15,6 +15,8 @@ from graphgen.ops.foreign import RESULTS, stated
 from graphgen.ops.opdef import Attr, define, require
 
 CONTROL: Final = frozenset(("call", "while", "conditional"))
+# Attributes that name functions.
+NAMING: Final = ("to_apply", "condition", "body", "branches")
 # How often a loop of which nobody knows that runs.
 UNKNOWN_TRIPS: Final = -1
 
@@ -33,11 +35,11 @@ def renamed(op: Op, names: Mapping[str, str]) -> Attrs:
     if op.name not in CONTROL:
         return op.attrs
     changed: dict[str, AttrValue] = {}
-    for key in ("to_apply", "condition", "body"):
-        if key in op.attrs:
+    for key in NAMING:
+        if key == "branches" and key in op.attrs:
+            changed[key] = tuple([names.get(name, name) for name in callees(op)])
+        elif key in op.attrs:
             changed[key] = names.get(op.attrs.text(key), op.attrs.text(key))
-    if "branches" in op.attrs:
-        changed["branches"] = tuple([names.get(name, name) for name in callees(op)])
     return attrs_of({**op.attrs, **changed})
 
 
@@ -45,6 +47,13 @@ def branch_operands(op: Op) -> list[tuple[Value, ...]]:
     """What each branch of a ``conditional`` is given."""
     rest = list(op.operands[1:])
     return [tuple([rest.pop(0) for _ in range(count)]) for count in op.attrs.integers("takes")]
+
+
+def chosen_branch(which: bool | int, count: int) -> int:
+    """The branch of ``count`` that is run: true is the first of two, an unknown number the last."""
+    if isinstance(which, bool):
+        return 0 if which else 1
+    return which if 0 <= which < count else count - 1
 
 
 def _words(attrs: Attrs, *keys: str) -> None:

@@ -229,11 +229,7 @@ def _floor_divide(c: Call) -> Made:
 
 def _floored(b: Builder, x: Value, y: Value) -> Value:
     """The quotient rounded down; of floats as Python computes it, from the exact remainder."""
-    zero = b.full(0, y.type)
-    rest = b.remainder(x, y)
-    differs = b.and_(
-        b.compare(rest, zero, "NE"), b.xor(b.compare(rest, zero, "LT"), b.compare(y, zero, "LT"))
-    )
+    rest, differs, zero = _rest(b, x, y)
     if not x.dtype.is_float:
         quotient = b.divide(x, y)
         return b.subtract(quotient, b.convert(differs, x.dtype))
@@ -251,12 +247,18 @@ def _remainder(c: Call) -> Made:
     """What is left has the sign of the divisor."""
     dtype = computed_in(c.dtype, c.operand("self"), c.operand("other"))
     b, (x, y) = c.b, c.same(dtype, "self", "other")
+    rest, differs, _ = _rest(b, x, y)
+    return b.convert(b.select(differs, b.add(rest, y), rest), c.dtype)
+
+
+def _rest(b: Builder, x: Value, y: Value) -> tuple[Value, Value, Value]:
+    """What division leaves, whether it has another sign than the divisor, and zeros."""
     zero = b.full(0, y.type)
     rest = b.remainder(x, y)
-    turns = b.and_(
+    differs = b.and_(
         b.compare(rest, zero, "NE"), b.xor(b.compare(rest, zero, "LT"), b.compare(y, zero, "LT"))
     )
-    return b.convert(b.select(turns, b.add(rest, y), rest), c.dtype)
+    return rest, differs, zero
 
 
 @aten("fmod.Tensor", "fmod.Scalar")

@@ -27,12 +27,16 @@ def _index(c: Call) -> Made:
     dims, indices = _indices(c, x)
     batch = ones_like(indices)
     vectors = _vectors(c, indices, batch, [x.shape[dim] for dim in dims])
-    # Where the indexed dimensions are neighbors, what was looked up takes their place.
-    neighbors = dims == list(range(dims[0], dims[-1] + 1))
-    first = dims[0] if neighbors else 0
+    first = _first(dims)
     kept = x.type.rank - len(dims)
     offset = [i if i < first else i + len(batch) for i in range(kept)]
     return _gathered(c, x, vectors, dims, offset)
+
+
+def _first(dims: Sequence[int]) -> int:
+    """Where what is looked up lies: in place of the indexed dimensions if they are neighbors."""
+    neighbors = list(dims) == list(range(dims[0], dims[-1] + 1))
+    return dims[0] if neighbors else 0
 
 
 def _gathered(
@@ -131,8 +135,7 @@ def _index_put(c: Call) -> Made:
     x = c.value("self")
     dims, indices = _indices(c, x)
     batch = ones_like(indices)
-    neighbors = dims == list(range(dims[0], dims[-1] + 1))
-    first = dims[0] if neighbors else 0
+    first = _first(dims)
     kept = [i for i in range(x.type.rank) if i not in dims]
     window = [x.shape[i] for i in kept]
     updates = c.spread(

@@ -46,10 +46,14 @@ def _rows(c: Call, per_row: Value, x: Value, dim: int) -> Value:
 
 def where_any(c: Call, shown: Value, dim: int, made: Value) -> Value:
     """``made`` with 0 in the rows of which nothing is shown."""
+    kept = _rows(c, _any_shown(c, shown, dim), made, dim)
+    return c.b.select(kept, made, c.b.full(0.0, made.type))
+
+
+def _any_shown(c: Call, shown: Value, dim: int) -> Value:
+    """Whether a row along ``dim`` shows anything."""
     some = c.b.reduce(c.b.convert(shown, f32), [dim], "maximum")
-    kept = c.b.compare(some, c.b.full(0.0, some.type), "GT")
-    zero = c.b.full(0.0, made.type)
-    return c.b.select(_rows(c, kept, made, dim), made, zero)
+    return c.b.compare(some, c.b.full(0.0, some.type), "GT")
 
 
 @aten("_log_softmax.default", "log_softmax.int")
@@ -173,11 +177,9 @@ def _masked(c: Call, scores: Value) -> tuple[Value | None, Value]:
 
 def _where_row_reads(c: Call, mask: Value, made: Value) -> Value:
     """torch gives 0 for a token that may read nothing."""
-    some = c.b.reduce(c.b.convert(mask, f32), [mask.type.rank - 1], "maximum")
-    reads = c.b.compare(some, c.b.full(0.0, some.type), "GT")
-    return c.b.select(
-        c.spread(c.b.reshape(reads, (*reads.shape, 1)), made.shape), made, c.b.full(0.0, made.type)
-    )
+    reads = _any_shown(c, mask, mask.type.rank - 1)
+    kept = c.spread(c.b.reshape(reads, (*reads.shape, 1)), made.shape)
+    return c.b.select(kept, made, c.b.full(0.0, made.type))
 
 
 def _for_each_query(c: Call, x: Value, q: Value) -> Value:

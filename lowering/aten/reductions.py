@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from graphgen.errors import GraphgenError
 from graphgen.ir import Dim, Value
+from graphgen.ir.dims import product
 from graphgen.ir.dtype import pred, s64
 from lowering.aten.call import Call, Made, aten, wide
 from lowering.aten.elementwise import ordinal
@@ -14,10 +15,7 @@ from lowering.aten.elementwise import ordinal
 
 def size_of(x: Value, dims: Sequence[int]) -> Dim:
     """How many elements each result combines."""
-    size: Dim = 1
-    for dim in dims:
-        size = size * x.shape[dim]
-    return size
+    return product([x.shape[dim] for dim in dims])
 
 
 def reduced(c: Call, x: Value, dims: Sequence[int], kind: str) -> Value:

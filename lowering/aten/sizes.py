@@ -7,6 +7,7 @@ from typing import NoReturn, Protocol, cast
 
 from graphgen.errors import GraphgenError
 from graphgen.ir import Dim, symbol
+from graphgen.ir.dims import product
 
 
 class _Expression(Protocol):
@@ -61,22 +62,15 @@ def _dim(expression: _Expression, names: Names) -> Dim:
         return _whole(expression)
     if kind == "Pow":
         base, count = _dim(parts[0], names), _whole(parts[1])
-        return _product([base] * count) if count > 0 else _unknown(expression)
+        return product([base] * count) if count > 0 else _unknown(expression)
     if kind == "Add":
         total: Dim = 0
         for part in parts:
             total = total + _dim(part, names)
         return total
     if kind == "Mul":
-        return _product([_dim(part, names) for part in parts])
+        return product([_dim(part, names) for part in parts])
     return _unknown(expression)
-
-
-def _product(dims: Sequence[Dim]) -> Dim:
-    result: Dim = 1
-    for dim in dims:
-        result = result * dim
-    return result
 
 
 def _whole(expression: _Expression) -> int:

@@ -110,16 +110,24 @@ def _kept(row: Entry) -> int:
     return row.logical.nbytes // slots * (row.last or slots)
 
 
-def estimate(config: Mapping[str, object], demand: Demand, tp: int) -> CoreUse:
+def estimate(
+    config: Mapping[str, object], demand: Demand, tp: int, alike: bool | None = None
+) -> CoreUse:
     """The same as :func:`measure`, from models of three and of four layers where all are alike.
 
     Bytes and collectives grow by the same number with each layer; several degrees are then
     compared in the time of one. What fewer layers take grows otherwise: the first and the last
     alone hold what a layer between them shares with its neighbors.
+
+    Args:
+        config, demand, tp: as for :func:`measure`.
+        alike: what :func:`layers_alike` says of ``config``, where that is known.
     """
     key = next((key for key in _LAYERS if key in config), None)
     layers = config[key] if key is not None else None
-    if key is None or not isinstance(layers, int) or layers <= 4 or len(_windows(config)) > 1:
+    if key is None or not isinstance(layers, int) or layers <= 4:
+        return measure(config, demand, tp)
+    if not (layers_alike(config) if alike is None else alike):
         return measure(config, demand, tp)
     few = measure({**config, key: 3}, demand, tp)
     most = measure({**config, key: 4}, demand, tp)
@@ -139,11 +147,11 @@ def estimate(config: Mapping[str, object], demand: Demand, tp: int) -> CoreUse:
     )
 
 
-def _windows(config: Mapping[str, object]) -> set[int]:
-    """The windows of the layers, 0 for none."""
+def layers_alike(config: Mapping[str, object]) -> bool:
+    """Whether all layers read windows of one size, or none does."""
     programs = build(config, dtype("bf16"), phases=("decode",)).programs()
     masks = [op for f in programs for op in f.ops if op.name == "attention_mask"]
-    return {op.attrs.integer("window") for op in masks}
+    return len({op.attrs.integer("window") for op in masks}) <= 1
 
 
 def _passes(demand: Demand, tp: int) -> list[Pass]:

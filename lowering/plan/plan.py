@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from graphgen.errors import GraphgenError
 from graphgen.models.config import ConfigReader
-from lowering.plan.measure import CoreUse, Demand, estimate, measure
+from lowering.plan.measure import CoreUse, Demand, estimate, layers_alike, measure
 from lowering.targets.hardware import Target
 
 RULES = ("graphgen", "aws")
@@ -80,9 +80,10 @@ def make_plan(
     if rules not in RULES:
         raise GraphgenError("GG0302", f"unknown rules '{rules}'", help=f"there are {RULES}")
     # A configuration nobody can read is no matter of degrees.
-    one = estimate(config, demand, 1)
+    alike = layers_alike(config)
+    one = estimate(config, demand, 1, alike)
     looked = sorted({*_candidates(target), tp} - {0})
-    degrees = tuple(_degree(config, target, demand, rules, one, n) for n in looked)
+    degrees = tuple(_degree(config, target, demand, rules, one, n, alike) for n in looked)
     serving = [item for item in degrees if item.serves]
     wanted = [item for item in degrees if item.tp == tp] if tp else serving
     chosen = wanted[0] if wanted else None
@@ -107,9 +108,10 @@ def _degree(
     rules: str,
     one: CoreUse,
     tp: int,
+    alike: bool,
 ) -> Degree:
     try:
-        use = one if tp == 1 else estimate(config, demand, tp)
+        use = one if tp == 1 else estimate(config, demand, tp, alike)
     except GraphgenError as error:
         use, refusal = None, error.what
     else:

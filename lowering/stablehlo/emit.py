@@ -8,9 +8,9 @@ from graphgen.analysis import called
 from graphgen.errors import GraphgenError
 from graphgen.ir import Function, Loc, Module, Op, Role, Value
 from graphgen.text.printer import value_names
-from lowering.stablehlo.emit_control import callee_symbol, string
+from lowering.stablehlo.emit_control import callee_symbol
 from lowering.stablehlo.table import TABLE
-from lowering.stablehlo.types import type_text
+from lowering.stablehlo.types import string, type_text
 
 
 def emit_stablehlo(module: Module, function: Function, *, locs: bool = True) -> str:

@@ -11,18 +11,12 @@ from collections.abc import Sequence
 from graphgen.ir import Op, TensorType, Value, tensor
 from graphgen.ir.dtype import pred
 from graphgen.ops.control import branch_operands, callees
-from lowering.stablehlo.types import type_text
+from lowering.stablehlo.types import string, type_text
 
 
 def callee_symbol(name: str) -> str:
     """A function that is called; none is mistaken for the entry ``@main``."""
     return f"@{string(f'call.{name}')}"
-
-
-def string(text: str) -> str:
-    """A text in quotes, as MLIR escapes it."""
-    plain = (chr(b) if 32 <= b < 127 and b not in b'"\\' else f"\\{b:02X}" for b in text.encode())
-    return f'"{"".join(plain)}"'
 
 
 def _types(values: Sequence[Value]) -> str:

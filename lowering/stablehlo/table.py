@@ -11,8 +11,8 @@ from graphgen.ir import Attrs, DType, Literal, Op, tensor
 from graphgen.ir.dtype import f8e4m3fn, lowest
 from graphgen.ops.bits import COUNTS, LOGIC, SHIFTS
 from graphgen.ops.elementwise import BINARY, UNARY_FLOAT, UNARY_SIGNED
-from lowering.stablehlo.emit_control import call, conditional, string, while_
-from lowering.stablehlo.types import dense_text, element_text, type_text
+from lowering.stablehlo.emit_control import call, conditional, while_
+from lowering.stablehlo.types import dense_text, element_text, string, type_text
 
 # (op, result names, operand names) -> the op's text without location, perhaps of several lines.
 Emit = Callable[[Op, str, Sequence[str]], str]

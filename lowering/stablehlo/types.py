@@ -74,3 +74,9 @@ def _number(value: bool | int | float, dtype: DType) -> str:
         return f"{value:.17e}"
     # Infinities and NaN have no decimal form in MLIR.
     return "0x" + encode(dtype, value)[::-1].hex().upper()
+
+
+def string(text: str) -> str:
+    """A text in quotes, as MLIR escapes it."""
+    plain = (chr(b) if 32 <= b < 127 and b not in b'"\\' else f"\\{b:02X}" for b in text.encode())
+    return f'"{"".join(plain)}"'

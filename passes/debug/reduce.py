@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import cast
 
-from graphgen.analysis import called
+from graphgen.analysis import run_by_programs
 from graphgen.analysis.layers import scope_of
 from graphgen.ir import (
     RANK,
@@ -62,7 +62,7 @@ def tidy(module: Module) -> None:
     rows = module.interface.items()
     module.interface = {name: row for name, row in rows if name in read or name in made}
     packs = {name for row in module.interface.values() for name in (row.pack, row.unpack)}
-    packs |= {f.name for program in module.programs() for f in called(module, program)}
+    packs |= run_by_programs(module)
     module.functions = {
         name: function
         for name, function in module.functions.items()

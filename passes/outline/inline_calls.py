@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from graphgen.analysis import called, inlined
+from graphgen.analysis import inlined, run_by_programs
 from graphgen.ir import Module, Value
 from passes.core import Pass, Rewriter, register
 
@@ -57,7 +57,7 @@ class InlineCalls(Pass):
 
     def run(self, module: Module, rewriter: Rewriter) -> None:
         """Inline program by program, then drop the functions nobody calls any more."""
-        before = _run(module)
+        before = run_by_programs(module)
         for function in module.programs():
             if any(op.name == "call" for op in function.block) and not rewriter.exhausted:
                 rewriter.note(function, "inline")
@@ -65,10 +65,5 @@ class InlineCalls(Pass):
                 plain = inlined(module, function, copies)
                 rewriter.copied(copies)
                 function.block, function.outputs = plain.block, plain.outputs
-        gone = before - _run(module)
+        gone = before - run_by_programs(module)
         module.functions = {k: v for k, v in module.functions.items() if k not in gone}
-
-
-def _run(module: Module) -> set[str]:
-    """What the programs call, loop over or choose from, and what that runs."""
-    return {item.name for function in module.programs() for item in called(module, function)}

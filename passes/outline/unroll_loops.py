@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar, Protocol
 
-from graphgen.analysis import called
+from graphgen.analysis import run_by_programs
 from graphgen.analysis.calls import within
 from graphgen.analysis.loops import trip_count
 from graphgen.build import Builder
 from graphgen.errors import GraphgenError
 from graphgen.ir import Function, Loc, Module, Op, Value, loc
-from graphgen.ir.dtype import pred
-from graphgen.ops.control import branch_operands, callees
+from graphgen.ops.control import branch_operands, callees, chosen_branch
 from passes.cleanup.fold_constants import folding
 from passes.core import No, Pass, Rewriter, Rule, no, register, rule
 from passes.outline.known_places import slice_at_constant, stacked
@@ -101,7 +100,7 @@ class UnrollLoops(Pass):
         """Write the loops of every function out, those of bodies before those that run them."""
         if self.limit < 0:
             raise GraphgenError("GG0302", f"unroll-loops: limit={self.limit} is negative")
-        before = {item.name for f in module.programs() for item in called(module, f)}
+        before = run_by_programs(module)
         rules = (
             unrolling(module, self.limit, self.most_ops),
             known_branch(module),
@@ -112,8 +111,7 @@ class UnrollLoops(Pass):
             if any(op.name in ("while", "conditional") for op in function.block):
                 rewriter.apply_rules(function, rules)
                 rewriter.apply_rules(function, (stacked,))
-        left = {item.name for f in module.programs() for item in called(module, f)}
-        gone = before - left
+        gone = before - run_by_programs(module)
         module.functions = {n: f for n, f in module.functions.items() if n not in gone}
 
 
@@ -150,10 +148,7 @@ def known_branch(module: Module) -> Rule:
             return no("what chooses is not constant", op.operands[0])
         (value,) = known.attrs.literal("value").values()
         branches = callees(op)
-        if op.operands[0].dtype is pred:
-            chosen = 0 if value else 1
-        else:
-            chosen = int(value) if 0 <= value < len(branches) else len(branches) - 1
+        chosen = chosen_branch(value if isinstance(value, bool) else int(value), len(branches))
         body = module.function(branches[chosen])
         made = write_out(body, branch_operands(op)[chosen], b, partial(within, op.loc))
         return _named_like(op, made)

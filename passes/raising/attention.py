@@ -19,7 +19,7 @@ from passes.raising.attention_dims import (
     Side,
     dims_of,
 )
-from passes.raising.peel import plain
+from passes.raising.peel import laid_out, plain
 from passes.raising.softmax import Over, Scores, scores_of, softmax_of
 
 _QUERY: tuple[str, ...] = (ROWS, TOKENS, HEADS, GROUP, SIZE)
@@ -152,13 +152,7 @@ def _placed(b: Builder, over: Over, dims: Dims, shape: Sequence[Dim]) -> Value:
     roles = {dim: role for role, dim in dims.scores.items()}
     kept = [index for index, dim in enumerate(over.at) if roles[dim] in _MASK]
     value = b.reshape(over.value, [over.value.shape[index] for index in kept])
-    places = [_MASK.index(roles[over.at[index]]) for index in kept]
-    if places != sorted(places):
-        value = b.transpose(value, sorted(range(len(places)), key=places.__getitem__))
-        places.sort()
-    if value.shape == tuple(shape):
-        return value
-    return b.broadcast_in_dim(value, shape, places)
+    return laid_out(b, value, [_MASK.index(roles[over.at[index]]) for index in kept], shape)
 
 
 def _once(value: Value) -> Value:

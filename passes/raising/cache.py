@@ -10,6 +10,7 @@ from graphgen.ir import Dim, Op, Value
 from graphgen.ir.dtype import s32
 from passes.core import No, no, rule
 from passes.raising.indices import Part, counts_along, part_of
+from passes.raising.peel import integer
 
 _START = Part(None, number=0)
 # What lies between an argument and the cache in it.
@@ -114,9 +115,8 @@ def _sliced(op: Op) -> Windows:
     cache, new, *starts = op.operands
     parts: list[Part] = []
     for start in starts:
-        constant = start.producer("constant")
-        known = int(constant.attrs.literal("value").values()[0]) if constant is not None else None
-        parts.append(Part(None if constant is not None else start, number=known))
+        known = integer(start)
+        parts.append(Part(start if known is None else None, number=known))
     return Windows(
         cache, cache.shape, new, new.shape, tuple(parts), (), tuple(range(new.type.rank)), True
     )

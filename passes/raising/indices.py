@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from graphgen.build import Builder
 from graphgen.ir import Dim, Op, Value
 from graphgen.ir.dtype import s32
+from passes.raising.peel import integer, laid_out
 
 _NOWHERE = -1
 
@@ -51,12 +52,7 @@ class Part:
             value = b.op("clamp", b.literal(self.low, s32), value, b.literal(self.high, s32))
         kept = [i for i, dim in enumerate(self.at) if dim in order]
         value = b.reshape(value, [value.shape[i] for i in kept])
-        places = [order.index(self.at[i]) for i in kept]
-        if places != sorted(places):
-            turned = sorted(range(len(places)), key=places.__getitem__)
-            value, places = b.transpose(value, turned), sorted(places)
-        whole = tuple(shape) == value.shape and places == list(range(len(shape)))
-        return value if whole else b.broadcast_in_dim(value, shape, places)
+        return laid_out(b, value, [order.index(self.at[i]) for i in kept], shape)
 
 
 def part_of(value: Value, vector: int, index: int) -> Part | None:
@@ -109,7 +105,7 @@ def _of_broadcast(op: Op, vector: int, index: int) -> Part | None:
     dims = op.attrs.integers("dimensions")
     places = [dim - (dim > vector) for dim in dims if dim != vector]
     if vector not in dims:
-        known = _number(source)
+        known = integer(source)
         return Part(None, number=known) if known is not None else Part(source, tuple(places))
     along = dims.index(vector)
     found = part_of(source, along, 0 if source.shape[along] == 1 else index)
@@ -156,14 +152,6 @@ _PARTS = {
     "convert": _of_convert,
     "constant": _of_constant,
 }
-
-
-def _number(value: Value) -> int | None:
-    """The integer that a scalar is."""
-    op = value.producer("constant")
-    if op is None or op.result.type.rank or not value.dtype.is_integer:
-        return None
-    return int(op.attrs.literal("value").values()[0])
 
 
 def counts_along(part: Part) -> int | None:

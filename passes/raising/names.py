@@ -22,10 +22,12 @@ def matching(names: Iterable[str], pattern: str, other: str) -> dict[str, str]:
     head, star, tail = pattern.partition("*")
     found: dict[str, str] = {}
     for name in names:
-        middle = name[len(head) : len(name) - len(tail)]
-        fits = name == pattern if not star else len(name) >= len(head) + len(tail)
-        if fits and name == (f"{head}{middle}{tail}" if star else pattern):
-            found[name] = other.replace("*", middle)
+        fits = name == pattern
+        if star:
+            long = len(name) >= len(head) + len(tail)
+            fits = long and name.startswith(head) and name.endswith(tail)
+        if fits:
+            found[name] = other.replace("*", name[len(head) : len(name) - len(tail)])
     return found
 
 

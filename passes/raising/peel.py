@@ -39,7 +39,8 @@ def scalar(value: Value) -> float | None:
     if op.name == "constant":
         return float(op.attrs.literal("value").values()[0])
     if op.name == "convert":
-        return _integer(op.operands[0])
+        number = integer(op.operands[0])
+        return None if number is None else float(number)
     compute = _COMPUTED.get(op.name)
     known = [scalar(operand) for operand in op.operands]
     numbers = [number for number in known if number is not None]
@@ -81,11 +82,12 @@ _COMPUTED: dict[str, Callable[..., float]] = {
 }
 
 
-def _integer(value: Value) -> float | None:
+def integer(value: Value) -> int | None:
+    """The integer that a scalar is, if it is written down."""
     op = value.producer("constant")
-    if op is None or not value.dtype.is_integer:
+    if op is None or value.type.rank or not value.dtype.is_integer:
         return None
-    return float(op.attrs.literal("value").values()[0])
+    return int(op.attrs.literal("value").values()[0])
 
 
 def plain(value: Value) -> Value:
@@ -152,6 +154,16 @@ def without(
     known = dict(zip(places, source.shape, strict=True))
     shape = [known.get(place, 1) for place in range(len(kept))]
     return source if tuple(shape) == source.shape else b.broadcast_in_dim(source, shape, places)
+
+
+def laid_out(b: Builder, value: Value, places: Sequence[int], shape: Sequence[Dim]) -> Value:
+    """``value``, of which dimension i becomes ``places[i]``, repeated to ``shape``."""
+    order = sorted(range(len(places)), key=places.__getitem__)
+    if order != list(range(len(order))):
+        value = b.transpose(value, order)
+    if value.shape == tuple(shape):
+        return value
+    return b.broadcast_in_dim(value, shape, sorted(places))
 
 
 def filled(b: Builder, value: Value, shape: Sequence[Dim]) -> Value:

@@ -55,9 +55,9 @@ def lift_sizes(
         GraphgenError: GG0304 where a size cannot be told from another number, an op does not stay
             what it was, or the two programs are not one, naming the op.
     """
-    pairs = other is not None and second is not None
-    lifted = _Twice(sizes, second) if pairs and second is not None else _Once(sizes)
-    _check(module, sizes, once=not pairs)
+    once = other is None or second is None
+    lifted = _Once(sizes) if second is None or once else _Twice(sizes, second)
+    _check(module, sizes, once=once)
     weights = {row.name for row in module.entries(Role.WEIGHT)}
     for name, function in list(module.functions.items()):
         again = other.function(name) if other is not None else function

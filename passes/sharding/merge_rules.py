@@ -15,7 +15,7 @@ from passes.core import No, Rule, no, rule
 from passes.core.rule import Made
 from passes.sharding.mesh import Groups
 from passes.sharding.rank_numbers import RankNumbers
-from passes.sharding.traffic import alone, groups_of, sent
+from passes.sharding.traffic import alone, groups_of, sent, total
 
 GROUPED = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
 SUMS = ("all_reduce", "reduce_scatter")
@@ -46,8 +46,7 @@ class Program:
 
     def merged(self, b: Builder, values: Sequence[Value], *gone: Op) -> Made:
         """What a rule made instead of collectives that are gone with it; it never sends more."""
-        before = sum(map(sent, dict.fromkeys(gone)))
-        after = sum(map(sent, b.made or ()))
+        before, after = total(dict.fromkeys(gone)), total(b.made or ())
         assert after <= before, f"{after} bytes would be sent instead of {before}"
         saved = (before - after) // self.ranks
         fewer = len(set(gone)) - sum([sent(op) > 0 for op in b.made or ()])
@@ -127,22 +126,22 @@ def _slice_of_sum(program: Program) -> Rule:
     @rule("dynamic_slice")
     def slice_of_sum(op: Op, b: Builder) -> Made | No:
         """A rank's own part of a sum over ranks is scattered to it: half as much is sent."""
-        total = op.operands[0].producer("all_reduce")
-        if total is None:
+        whole = op.operands[0].producer("all_reduce")
+        if whole is None:
             return no("the operand is not a sum over ranks", op.operands[0])
-        groups = groups_of(total)
+        groups = groups_of(whole)
         if len({len(group) for group in groups}) > 1:
-            return no("groups differ in size", total.result)
-        if not program.only(total.result, op):
-            return no("others read the whole sum", total.result)
+            return no("groups differ in size", whole.result)
+        if not program.only(whole.result, op):
+            return no("others read the whole sum", whole.result)
         dim = _cut_dimension(op)
         if dim is None:
             return no("not one dimension is cut", op.operands[0])
         why = program.numbers.why_not_own(op, groups, dim)
         if why:
             return no(why, op.operands[0])
-        attrs = {**total.attrs, "dimension": dim}
-        return program.merged(b, [b.emit("reduce_scatter", total.operands, attrs).result], total)
+        attrs = {**whole.attrs, "dimension": dim}
+        return program.merged(b, [b.emit("reduce_scatter", whole.operands, attrs).result], whole)
 
     return slice_of_sum
 

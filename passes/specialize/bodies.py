@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from graphgen.analysis import called, free_symbols
+from graphgen.analysis import called, free_symbols, run_by_programs
 from graphgen.ir import Function, Module
 from graphgen.ops.control import CONTROL, renamed
 from passes.core import Rewriter
@@ -42,8 +42,6 @@ def _rename(function: Function, names: dict[str, str]) -> None:
 
 def drop_unused(module: Module, functions: dict[str, Function]) -> None:
     """Take those out of ``functions`` that programs of ``module`` ran and nothing runs any more."""
-    before = {item.name for program in module.programs() for item in called(module, program)}
-    made = Module(module.name, functions=functions)
-    after = {item.name for program in made.programs() for item in called(made, program)}
-    for name in before - after:
+    left = run_by_programs(Module(module.name, functions=functions))
+    for name in run_by_programs(module) - left:
         del functions[name]
