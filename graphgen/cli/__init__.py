@@ -1,5 +1,6 @@
-"""The command line; the only part of graphgen that looks up passes, lowering and runtime.
+"""The command line; the only part of graphgen that imports passes, lowering and runtime.
 
-``graphgen --help`` imports no command: :data:`graphgen.cli.main.COMMANDS` names each one, and its
-module is imported when it is invoked.
+Read ``main`` first: :data:`graphgen.cli.main.COMMANDS` is the table of commands, one folder for
+each kind of user. ``graphgen --help`` imports no command; a command's module is imported when it
+runs.
 """

@@ -28,7 +28,7 @@ def write_stdout(text: str) -> None:
     """Write ``text`` to standard output, now.
 
     Raises:
-        BrokenPipeError: the reader has left; :mod:`graphgen.cli.failures` ends quietly.
+        BrokenPipeError: the reader has left; :mod:`graphgen.cli.command_errors` ends quietly.
         GraphgenError: GG0704 when it cannot be written, such as on a full disk.
     """
     with _written():

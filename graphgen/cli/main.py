@@ -1,4 +1,4 @@
-"""The command ``graphgen``: which subcommands there are, each imported when it is invoked."""
+"""The command ``graphgen`` and the table of its subcommands, each imported when it is invoked."""
 
 from __future__ import annotations
 
@@ -11,75 +11,78 @@ from typing import Annotated, Any, Final, Protocol, cast
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from graphgen.cli.failures import USER_ERROR, GuardedCommand, report_defect, show_version
+from graphgen.cli.command_errors import USER_ERROR, GuardedCommand, report_defect, show_version
+
+# Folders of graphgen.cli, one for each kind of user, and their titles in ``graphgen --help``.
+PANELS: Final = {
+    "model": "Run a model",
+    "passes": "Run and understand passes",
+    "debug": "Debug a miscompile",
+    "inspect": "Look into programs",
+    "neuron": "Target Neuron devices",
+}
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """Where a command lives, and what ``graphgen --help`` says about it.
+class CommandEntry:
+    """One row of ``graphgen --help``, and the place of the command's code.
 
     Attributes:
-        module: imported when the command is invoked, never for ``graphgen --help``.
-        function: the function in it; its parameters are the command's, its docstring the help.
+        panel: key of :data:`PANELS`, the folder of the command's module.
         help: one line.
+        function: parameters are the command's, the docstring its help; by default ``COMMAND``.
         error_status: exit status of a user's mistake.
     """
 
-    module: str
-    function: str
+    panel: str
     help: str
+    function: str = ""
     error_status: int = USER_ERROR
 
+    def load(self, name: str) -> Callable[..., None]:
+        """Import the function of the command ``name``; nothing is imported before."""
+        return getattr(import_module(self.module(name)), self.function or _identifier(name))
 
-COMMANDS: Final[Mapping[str, Entry]] = {
-    "generate": Entry("graphgen.cli.generate", "generate", "Answer prompts with a model."),
-    "build": Entry("graphgen.cli.build", "build", "Write a model's graph as IR text."),
-    "import": Entry("graphgen.cli.import_", "import_", "Take a graph that was made elsewhere."),
-    "opt": Entry("graphgen.cli.opt", "opt", "Run passes over a module."),
-    "validate": Entry(
-        "graphgen.cli.validate", "validate", "Check passes by numbers; name the wrong rewrite."
-    ),
+    def module(self, name: str) -> str:
+        """The module of the command ``name``."""
+        return f"graphgen.cli.{self.panel}.{_identifier(name)}_cmd"
+
+
+def _identifier(name: str) -> str:
+    return name.replace("-", "_")
+
+
+COMMANDS: Final[Mapping[str, CommandEntry]] = {
+    "generate": CommandEntry("model", "Answer prompts with a model."),
+    "perplexity": CommandEntry("model", "Say how well a model foresees a text."),
+    "build": CommandEntry("model", "Write a model's graph as IR text."),
+    "import": CommandEntry("model", "Take a graph that was made elsewhere.", "import_"),
+    "shard-weights": CommandEntry("model", "Prepare a checkpoint's weights a rank."),
+    "opt": CommandEntry("passes", "Run passes over a module."),
+    "passes": CommandEntry("passes", "List the passes, or explain one."),
+    "pipeline": CommandEntry("passes", "List the pipelines, or show what one is made of."),
+    "ops": CommandEntry("passes", "List the ops, or explain one."),
+    "explain": CommandEntry("passes", "Say why a pass did, or did not, rewrite something."),
+    "trace": CommandEntry("passes", "Show all that passes did, as a page of HTML."),
+    "why": CommandEntry("passes", "Tell one value's history through the passes."),
+    "validate": CommandEntry("debug", "Check passes by numbers; name the wrong rewrite."),
     # As for diff: 1 is a difference.
-    "equiv": Entry("graphgen.cli.equiv", "equiv", "Compare two modules by numbers.", 2),
-    "diff": Entry("graphgen.cli.diff", "diff", "Compare two modules by what they compute.", 2),
-    "grep": Entry("graphgen.cli.grep", "grep", "Find ops by a pattern.", 2),
-    "inspect": Entry("graphgen.cli.inspect", "inspect", "Say what is in a module."),
-    "slice": Entry("graphgen.cli.slice", "slice_", "Cut a part of a program out."),
-    "normalize": Entry(
-        "graphgen.cli.normalize", "normalize", "Write a module so that texts can be compared."
-    ),
-    "cost": Entry("graphgen.cli.cost", "cost", "Say what a module takes on an accelerator."),
-    "check": Entry("graphgen.cli.check", "check", "Predict what neuronx-cc will refuse."),
-    "hash": Entry("graphgen.cli.hash", "hash", "Say under which key a compilation is kept."),
-    "perplexity": Entry(
-        "graphgen.cli.perplexity", "perplexity", "Say how well a model foresees a text."
-    ),
-    "shard-weights": Entry(
-        "graphgen.cli.shard_weights", "shard_weights", "Prepare a checkpoint's weights a rank."
-    ),
-    "plan": Entry("graphgen.cli.plan", "plan", "Say what a model needs and where it fits."),
-    "bisect": Entry("graphgen.cli.bisect", "bisect", "Find the rewrite that makes a module wrong."),
-    "minify": Entry(
-        "graphgen.cli.minify", "minify", "Make a failing module as small as it still fails."
-    ),
-    "explain": Entry(
-        "graphgen.cli.explain", "explain", "Say why a pass did, or did not, rewrite something."
-    ),
-    "trace": Entry("graphgen.cli.trace", "trace", "Show all that passes did, as a page of HTML."),
-    "why": Entry("graphgen.cli.why", "why", "Tell one value's history through the passes."),
-    "replay": Entry(
-        "graphgen.cli.replay", "replay", "Say whether models are lowered as at a git revision."
-    ),
-    "repro": Entry("graphgen.cli.repro", "repro", "Replay a pass that failed."),
-    "lower": Entry(
-        "graphgen.cli.lower", "lower", "Turn a module's programs into StableHLO or HLO."
-    ),
-    "run": Entry("graphgen.cli.run", "run", "Run a program and describe what it gives."),
-    "passes": Entry("graphgen.cli.passes", "passes", "List the passes, or explain one."),
-    "pipeline": Entry(
-        "graphgen.cli.pipelines", "pipeline", "List the pipelines, or show what one is made of."
-    ),
-    "ops": Entry("graphgen.cli.ops", "ops", "List the ops, or explain one."),
+    "equiv": CommandEntry("debug", "Compare two modules by numbers.", error_status=2),
+    "bisect": CommandEntry("debug", "Find the rewrite that makes a module wrong."),
+    "minify": CommandEntry("debug", "Make a failing module as small as it still fails."),
+    "repro": CommandEntry("debug", "Replay a pass that failed."),
+    "replay": CommandEntry("debug", "Say whether models are lowered as at a git revision."),
+    "inspect": CommandEntry("inspect", "Say what is in a module."),
+    "diff": CommandEntry("inspect", "Compare two modules by what they compute.", error_status=2),
+    "grep": CommandEntry("inspect", "Find ops by a pattern.", error_status=2),
+    "slice": CommandEntry("inspect", "Cut a part of a program out.", "slice_"),
+    "normalize": CommandEntry("inspect", "Write a module so that texts can be compared."),
+    "run": CommandEntry("inspect", "Run a program and describe what it gives."),
+    "lower": CommandEntry("neuron", "Turn a module's programs into StableHLO or HLO."),
+    "check": CommandEntry("neuron", "Predict what neuronx-cc will refuse."),
+    "cost": CommandEntry("neuron", "Say what a module takes on an accelerator."),
+    "plan": CommandEntry("neuron", "Say what a model needs and where it fits."),
+    "hash": CommandEntry("neuron", "Say under which key a compilation is kept."),
 }
 
 
@@ -102,7 +105,7 @@ class LazyCommands(MutableMapping[str, TyperCommand]):
         entries: what there is.
     """
 
-    def __init__(self, entries: Mapping[str, Entry]) -> None:
+    def __init__(self, entries: Mapping[str, CommandEntry]) -> None:
         self._entries = dict(entries)
         self._loaded: dict[str, TyperCommand] = {}
 
@@ -110,8 +113,7 @@ class LazyCommands(MutableMapping[str, TyperCommand]):
         found = self._loaded.get(name)
         if found is None:
             entry = self._entries[name]
-            function = getattr(import_module(entry.module), entry.function)
-            found = self._loaded[name] = _compile(name, function, entry.error_status)
+            found = self._loaded[name] = _compile(name, entry.load(name), entry.error_status)
         return found
 
     def __setitem__(self, name: str, command: TyperCommand) -> None:
@@ -148,9 +150,14 @@ class LazyGroup(TyperGroup):
         return list(COMMANDS)
 
     def format_commands(self, ctx: object, formatter: _Formatter) -> None:
-        """The names with their one-line helps; typer would import every command for them."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, entry.help) for name, entry in COMMANDS.items()])
+        """One panel for each folder of commands; typer would import every command for its help."""
+        width = max(map(len, COMMANDS))
+        for panel, title in PANELS.items():
+            with formatter.section(title):
+                rows = [
+                    (name.ljust(width), e.help) for name, e in COMMANDS.items() if e.panel == panel
+                ]
+                formatter.write_dl(rows)
 
 
 app = typer.Typer(cls=LazyGroup, rich_markup_mode=None)

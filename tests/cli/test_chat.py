@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from graphgen.cli import chat
-from graphgen.cli.chat import QUIT
+from graphgen.cli.model import chat_loop as chat
+from graphgen.cli.model.chat_loop import QUIT
 from runtime.conversation import Conversation
 from runtime.engine import Options, open_engine
 from runtime.generate import Request

@@ -13,7 +13,7 @@ import pytest
 import torch
 from safetensors.numpy import save_file
 
-from graphgen.cli.inspect import LARGE
+from graphgen.cli.inspect.inspect_cmd import LARGE
 from graphgen.cli.units import folded, groups, number, size, spans
 from lowering.hlo import parse_hlo_text
 from tests.cli.conftest import done, error, facts
@@ -150,7 +150,7 @@ def test_the_summary(step: Path):
 
 def test_a_large_file_is_summarized_by_itself(step: Path, monkeypatch: pytest.MonkeyPatch):
     assert LARGE > 1 << 20
-    monkeypatch.setattr("graphgen.cli.inspect.LARGE", 10)
+    monkeypatch.setattr("graphgen.cli.inspect.inspect_cmd.LARGE", 10)
     assert "highest id" in done("inspect", step).stdout
 
 

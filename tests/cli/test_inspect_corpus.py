@@ -11,7 +11,7 @@ import pytest
 from graphgen.analysis.diff import diff_functions
 from graphgen.analysis.overview import overview
 from graphgen.analysis.pattern import Known, find, parse_pattern
-from graphgen.cli.inspect_program import module_text, program_json, program_text
+from graphgen.cli.inspect.inspect_program import module_text, program_json, program_text
 from graphgen.ops import verify
 from graphgen.report.dump_data import Places, program_data
 from graphgen.report.model_explorer import model_explorer

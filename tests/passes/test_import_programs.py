@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from graphgen.cli.import_sources import Wanted, prepare, programs
+from graphgen.cli.model.import_sources import Wanted, prepare, programs
 from graphgen.errors import GraphgenError
 from graphgen.ir import Module, Role
 from graphgen.text import parse, print_module

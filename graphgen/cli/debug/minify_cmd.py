@@ -97,7 +97,7 @@ def _check(
     from passes.debug.failing import after_passes, same_exception, wrong_numbers
 
     if command is not None:
-        from graphgen.cli.command_check import by_command
+        from graphgen.cli.debug.command_check import by_command
 
         return after_passes(passes, by_command(command, "--command"))
     if not passes:

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from graphgen.cli.console import note, write_json
-from graphgen.cli.quantization import (
+from graphgen.cli.model.quantization_options import (
     ModulesToNotConvert,
     QuantizationDtype,
     QuantizationType,

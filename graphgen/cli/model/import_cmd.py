@@ -100,7 +100,7 @@ def import_(
       graphgen import exported.pt2 --save-weights weights.npz -o model.gg
       graphgen import graph.hlo --no-raise -o graph.gg
     """
-    from graphgen.cli.import_sources import Wanted, joined, programs
+    from graphgen.cli.model.import_sources import Wanted, joined, programs
     from passes.raising.near import near_misses
 
     if as_json and output == STANDARD:

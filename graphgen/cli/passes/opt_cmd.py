@@ -13,7 +13,7 @@ from graphgen.cli.console import Json, colored, note, note_remarks, paint_diff, 
 from graphgen.cli.files import STANDARD, check_output
 from graphgen.cli.module_file import read_module, write_module
 from graphgen.cli.pass_list import load_passes
-from graphgen.cli.sharding import sharding_json, sharding_text, sharding_watcher
+from graphgen.cli.passes.sharding_report import sharding_json, sharding_text, sharding_watcher
 
 if TYPE_CHECKING:
     from passes.core import Pass, PassReport

@@ -16,7 +16,7 @@ _OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
 _CONFIGURATION, _PIPELINE = ("GG0501", "GG0502", "GG0503"), ("GG0301", "GG0302")
 
 
-def place(error: GraphgenError, command: TyperCommand, context: typer.Context) -> str:
+def error_context(error: GraphgenError, command: TyperCommand, context: typer.Context) -> str:
     """The options that the error names with their values, or the file it is about; may be empty.
 
     Args:

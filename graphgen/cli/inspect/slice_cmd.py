@@ -8,8 +8,8 @@ import typer
 
 from graphgen.cli.console import Json, write_json
 from graphgen.cli.files import STANDARD
+from graphgen.cli.inspect.write_program import HELP, check_form, write_program
 from graphgen.cli.module_file import choose_program, read_module
-from graphgen.cli.write_program import HELP, check_form, write_program
 from graphgen.ir import Function, Module
 
 

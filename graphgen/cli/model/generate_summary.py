@@ -1,11 +1,11 @@
-"""What ``graphgen generate --summary`` tells: passes, programs, times, and the floor."""
+"""Results of ``graphgen generate`` as JSON, and the tables of its ``--summary``."""
 
 from __future__ import annotations
 
 import sys
 from typing import TYPE_CHECKING
 
-from graphgen.cli.console import table
+from graphgen.cli.console import Json, table
 
 if TYPE_CHECKING:
     from runtime.engine import Engine, Result
@@ -65,3 +65,26 @@ def _times(engine: Engine, result: Result, progress: Progress) -> str:
 
 def _floor_note(size: int, speed: float) -> str:
     return f"{size / 1e6:.0f} MB of weights at {speed / 1e9:.1f} GB/s, read just now"
+
+
+def describe(engine: Engine, prompts: list[list[int]], result: Result) -> dict[str, Json]:
+    """The result as JSON: ``outputs`` and ``timings``."""
+    outputs: list[Json] = [
+        {
+            "prompt_tokens": list(tokens),
+            "tokens": list(completion.tokens),
+            "text": engine.tokenizer.decode(completion.tokens),
+            "finish_reason": completion.finish_reason,
+        }
+        for tokens, completion in zip(prompts, result.completions, strict=True)
+    ]
+    return {
+        "outputs": outputs,
+        "timings": {
+            "load_s": round(result.load_s, 4),
+            "compile_s": round(result.compile_s, 4),
+            "ttft_ms": round(result.timings.first_token * 1e3, 3),
+            "ms_per_token": round(result.timings.per_step * 1e3, 3),
+            "tokens_per_s": round(result.tokens_per_s, 3),
+        },
+    }

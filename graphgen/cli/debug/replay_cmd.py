@@ -20,7 +20,7 @@ import typer
 from graphgen.cli.console import Json, colored, note, paint_diff, write_json, write_stdout
 from graphgen.errors import GraphgenError
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 _PACKAGES = ("graphgen", "passes", "lowering", "runtime")
 # The newest name first; zoo.py printed StableHLO only.
 _PROGRAMS = ("lowering/regression.py", "lowering/zoo.py")

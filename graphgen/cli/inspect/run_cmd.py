@@ -251,7 +251,7 @@ def _save(name: str, outputs: Sequence[Output]) -> None:
 
 
 def _print_table(outputs: Sequence[Output]) -> None:
-    from graphgen.cli.summary import summarize
+    from graphgen.cli.inspect.array_summary import summarize
 
     rows = [
         [output.entry.name, output.type.text, *summarize(output.array).cells()]
@@ -264,7 +264,7 @@ def _print_json(
     module: Module, function: Function, outputs: Sequence[Output], *, on: str, seed: int
 ) -> None:
     from graphgen.cli.execute import ranks_of
-    from graphgen.cli.summary import summarize
+    from graphgen.cli.inspect.array_summary import summarize
 
     write_json(
         {

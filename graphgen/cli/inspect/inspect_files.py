@@ -213,7 +213,12 @@ def _by_type(listing: Listing) -> str:
 def _artifact(path: Path, largest: int, *, as_json: bool) -> None:
     """The manifest, the programs, and the weights of each rank."""
     from graphgen.analysis.overview import overview
-    from graphgen.cli.inspect_program import module_json, module_text, program_json, program_text
+    from graphgen.cli.inspect.inspect_program import (
+        module_json,
+        module_text,
+        program_json,
+        program_text,
+    )
     from runtime.artifact import open_artifact
 
     artifact = open_artifact(path)

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from graphgen.cli.console import Json, note_remarks, write_json, write_stdout
-from graphgen.cli.quantization import (
+from graphgen.cli.console import note_remarks, write_json, write_stdout
+from graphgen.cli.model.quantization_options import (
     ModulesToNotConvert,
     QuantizationDtype,
     QuantizationType,
     Quantized,
     quantization,
 )
-from graphgen.cli.sampling import (
+from graphgen.cli.model.sampling_options import (
     Deterministic,
     DoSample,
     GlobalTopK,
@@ -216,14 +216,14 @@ def _run(model: str, options: Options, asked: _Asked, as_json: bool, summary: bo
     note_remarks(engine.model.reports)
     request = Request(asked.new_tokens, ends, sampling=asked.sampling)
     if asked.talk:
-        from graphgen.cli.chat import talk
+        from graphgen.cli.model.chat_loop import talk
         from runtime.conversation import Conversation
 
         result = talk(Conversation(engine, request), as_json=as_json)
     else:
         result = _answer(engine, asked.texts, prompts, request, as_json)
     if summary and result is not None:
-        from graphgen.cli.generate_summary import write_summary
+        from graphgen.cli.model.generate_summary import write_summary
 
         write_summary(engine, result, progress)
 
@@ -237,6 +237,8 @@ def _answer(
     if printer:
         printer.finish()
     elif as_json:
+        from graphgen.cli.model.generate_summary import describe
+
         write_json(describe(engine, prompts, result))
     else:
         _write_answers(engine, texts, result)
@@ -283,26 +285,3 @@ class _Printer:
 def _write_answers(engine: Engine, texts: list[str], result: Result) -> None:
     for text, completion in zip(texts, result.completions, strict=True):
         write_stdout(f"> {text}\n{engine.tokenizer.decode(completion.tokens)}\n\n")
-
-
-def describe(engine: Engine, prompts: list[list[int]], result: Result) -> dict[str, Json]:
-    """The result as JSON: ``outputs`` and ``timings``."""
-    outputs: list[Json] = [
-        {
-            "prompt_tokens": list(tokens),
-            "tokens": list(completion.tokens),
-            "text": engine.tokenizer.decode(completion.tokens),
-            "finish_reason": completion.finish_reason,
-        }
-        for tokens, completion in zip(prompts, result.completions, strict=True)
-    ]
-    return {
-        "outputs": outputs,
-        "timings": {
-            "load_s": round(result.load_s, 4),
-            "compile_s": round(result.compile_s, 4),
-            "ttft_ms": round(result.timings.first_token * 1e3, 3),
-            "ms_per_token": round(result.timings.per_step * 1e3, 3),
-            "tokens_per_s": round(result.tokens_per_s, 3),
-        },
-    }

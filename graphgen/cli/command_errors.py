@@ -9,7 +9,7 @@ import typer
 from typer.core import TyperCommand
 
 from graphgen.cli.console import Json, abandon_stdout, note, write_error, write_json
-from graphgen.cli.place import place
+from graphgen.cli.error_context import error_context
 from graphgen.errors import GraphgenError
 from graphgen.version import __version__
 
@@ -51,7 +51,7 @@ class GuardedCommand(TyperCommand):
 
     def _report(self, error: GraphgenError, context: typer.Context) -> int:
         """Print the error, with its place on the command line; the exit status."""
-        error.where = error.where or place(error, self, context)
+        error.where = error.where or error_context(error, self, context)
         _print(error, as_json=self._as_json(context))
         return self.error_status
 

@@ -87,7 +87,7 @@ def _answer(
         write_error(error)
         return None
     if as_json:
-        from graphgen.cli.generate import describe
+        from graphgen.cli.model.generate_summary import describe
 
         write_json(
             {"message": message, **describe(conversation.engine, [turn.prompt], turn.result)}

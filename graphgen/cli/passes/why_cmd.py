@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from graphgen.cli.console import Json, write_json, write_stdout
-from graphgen.cli.trace import stablehlo_places
+from graphgen.cli.passes.trace_cmd import stablehlo_places
 from graphgen.errors import GraphgenError
 
 if TYPE_CHECKING:

@@ -71,7 +71,7 @@ def build(
 
 
 def _module(model: str, dtype: str, phase: str | None, mini: bool) -> Module:
-    from graphgen.cli.model_source import read_config_of
+    from graphgen.cli.model.model_source import read_config_of
     from graphgen.ir import dtype as element
     from graphgen.models import PHASES
     from graphgen.models import build as build_model

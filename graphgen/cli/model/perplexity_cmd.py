@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import typer
 
 from graphgen.cli.console import table, write_json, write_stdout
-from graphgen.cli.quantization import (
+from graphgen.cli.model.quantization_options import (
     ModulesToNotConvert,
     QuantizationDtype,
     QuantizationType,

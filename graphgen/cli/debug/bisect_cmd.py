@@ -83,7 +83,7 @@ def bisect(
 def _judge(module: Module, passes: Sequence[Pass], check: str | None, seed: int) -> Judge:
     """Whether a module is wrong: by the command, or by numbers."""
     if check is not None:
-        from graphgen.cli.command_check import by_command
+        from graphgen.cli.debug.command_check import by_command
 
         return by_command(check, "--check")
     from passes.debug import script_for

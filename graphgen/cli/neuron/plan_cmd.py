@@ -59,7 +59,7 @@ def plan(
       graphgen plan llama-3.1-8b --target inf2 --rules aws --json
       graphgen plan gemma-3-1b --target trn1 --seq 8192 --roll-window-cache
     """
-    from graphgen.cli.model_source import read_config_of
+    from graphgen.cli.model.model_source import read_config_of
     from lowering.plan.measure import Demand
     from lowering.plan.plan import make_plan
     from lowering.targets.hardware import target as find_target

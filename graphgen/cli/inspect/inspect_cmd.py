@@ -84,7 +84,7 @@ def inspect(
       graphgen inspect model.safetensors
       graphgen inspect checkpoint/
     """
-    from graphgen.cli.inspect_files import inspected_otherwise, summarized
+    from graphgen.cli.inspect.inspect_files import inspected_otherwise, summarized
 
     path = Path(file)
     if html is not None or model_explorer is not None:
@@ -131,7 +131,7 @@ def _draw(
     as_json: bool,
 ) -> None:
     """Write the pages asked for."""
-    from graphgen.cli.inspect_program import module_json, program_json
+    from graphgen.cli.inspect.inspect_program import module_json, program_json
     from graphgen.report import dump_page
     from graphgen.report.dump_data import Places, program_data
     from graphgen.report.model_explorer import model_explorer as collection
@@ -163,7 +163,7 @@ def _draw(
 def _show(
     module: Module, program: str | None, output: str | None, largest: int, *, as_json: bool
 ) -> None:
-    from graphgen.cli import inspect_program as shown
+    from graphgen.cli.inspect import inspect_program as shown
 
     looked = _looked(module, program, largest)
     if output is not None:

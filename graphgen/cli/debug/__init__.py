@@ -1,0 +1,1 @@
+"""Commands that find and reduce miscompiles. Read ``validate_cmd`` first."""

@@ -1,0 +1,1 @@
+"""Commands that show, compare, cut and run programs. Read ``inspect_cmd`` first."""

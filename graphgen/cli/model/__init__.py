@@ -1,0 +1,1 @@
+"""Commands that make and run models. Read ``generate_cmd`` first."""

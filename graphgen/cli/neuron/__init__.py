@@ -1,0 +1,1 @@
+"""Commands for Neuron compilers and devices. Read ``lower_cmd`` first."""

@@ -1,0 +1,1 @@
+"""Commands that run, list and explain passes. Read ``opt_cmd`` first."""
