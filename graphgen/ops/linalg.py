@@ -2,12 +2,33 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
-from graphgen.ir import Attrs, TensorType, tensor
+from graphgen.ir import Attrs, DType, Literal, TensorType, tensor
+from graphgen.ir.dtype import f8e4m3fn, lowest
 from graphgen.ops.opdef import Attr, define, number_operand, require
 
 REDUCERS = ("add", "maximum", "minimum")
+
+
+def neutral_element(kind: str, dtype: DType) -> Literal:
+    """Identity of the reduction ``kind``: ``kind(x, identity) = x`` for every ``x``, as a scalar.
+
+    It is 0 for ``add``, -inf for ``maximum`` and +inf for ``minimum``; element types without
+    infinities (integers, ``f8e4m3fn``) have their lowest or highest number instead.
+    """
+    if kind == "add":
+        return Literal.of(dtype, 0.0 if dtype.is_float else 0)
+    sign = -1 if kind == "maximum" else 1
+    if dtype is f8e4m3fn:
+        return Literal.of(dtype, sign * -lowest(dtype))
+    if dtype.is_float:
+        return Literal.of(dtype, sign * math.inf)
+    if dtype.name[0] == "u":
+        return Literal.of(dtype, 0 if sign < 0 else (1 << dtype.bits) - 1)
+    half = 1 << (dtype.bits - 1)
+    return Literal.of(dtype, -half if sign < 0 else half - 1)
 
 
 @define(

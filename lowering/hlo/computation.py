@@ -8,6 +8,7 @@ from graphgen.errors import GraphgenError
 from graphgen.ir import Function, Literal, Loc, Module, Op, TensorType, Value, tensor
 from graphgen.ir.loc import UNKNOWN
 from graphgen.text.printer import value_names
+from lowering.abi import donated
 from lowering.hlo import wire
 from lowering.hlo.comparator import write_comparator
 from lowering.hlo.emit_ops import TABLE, opcode
@@ -26,7 +27,6 @@ from lowering.hlo.literal import write_literal
 from lowering.hlo.recipe import Before, Called, Callee, Comparator, Recipe, Reducer, Region
 from lowering.hlo.regions import write_region
 from lowering.hlo.shape import shape_of, tuple_of
-from lowering.stablehlo.emit import donated
 
 ALIASED = ".must_alias_input"
 INPUT_NAMES, OUTPUT_NAMES = "neff_input_names", "neff_output_names"

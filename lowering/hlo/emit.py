@@ -10,11 +10,11 @@ the oldest readers know, without channels; no instruction is without metadata th
 from __future__ import annotations
 
 from graphgen.ir import Function, Module
+from lowering.abi import donated
 from lowering.hlo import wire
 from lowering.hlo.computation import ModuleEmitter
 from lowering.hlo.fields import AliasField, ModuleField
 from lowering.hlo.instruction import Chunk, program_shape
-from lowering.stablehlo.emit import donated
 
 
 def emit_hlo(module: Module, function: Function) -> bytes:

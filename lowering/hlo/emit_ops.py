@@ -9,6 +9,7 @@ from graphgen.composites import decompose, take_by_gather
 from graphgen.ir import Op, Value, tensor
 from graphgen.ops.bits import COUNTS, LOGIC, SHIFTS
 from graphgen.ops.elementwise import BINARY, UNARY_FLOAT, UNARY_SIGNED
+from graphgen.ops.linalg import neutral_element
 from lowering.hlo.emit_collectives import COLLECTIVES
 from lowering.hlo.emit_control import CONTROL
 from lowering.hlo.emit_foreign import FOREIGN, stated
@@ -23,7 +24,6 @@ from lowering.hlo.fields import (
 from lowering.hlo.recipe import Before, Comparator, Operand, Recipe, Reducer, Step, one
 from lowering.hlo.shape import shape_of
 from lowering.hlo.wire import delimited, integer, integers, text
-from lowering.stablehlo.table import neutral
 
 Emit = Callable[[Op], Recipe]
 
@@ -148,7 +148,7 @@ def _reduce(op: Op) -> Recipe:
     return one(
         "reduce",
         op.results[0].type,
-        (0, neutral(kind, dtype)),
+        (0, neutral_element(kind, dtype)),
         dimensions(op.attrs.integers("dimensions")),
         calls=(Reducer(kind, dtype),),
     )

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from graphgen.ir import Loc, TensorType
 from graphgen.ir.loc import UNKNOWN
+from lowering.abi import operation_name
 from lowering.hlo import wire
 from lowering.hlo.fields import (
     ComputationField,
@@ -15,7 +16,6 @@ from lowering.hlo.fields import (
     ProgramShapeField,
 )
 from lowering.hlo.shape import Shape, shape_of, tuple_of, write_shape
-from lowering.stablehlo.emit import operation_name
 
 Chunk = bytes | memoryview
 

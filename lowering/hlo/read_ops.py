@@ -7,6 +7,7 @@ from typing import Protocol
 
 from graphgen.ir import AttrValue, Literal, Value
 from graphgen.ops import OPS
+from graphgen.ops.linalg import neutral_element
 from lowering.hlo.emit_ops import PLAIN, opcode
 from lowering.hlo.fields import (
     DotField,
@@ -20,7 +21,6 @@ from lowering.hlo.groups import Groups, read_groups, read_pairs
 from lowering.hlo.literal import read_literal
 from lowering.hlo.shape import Shape
 from lowering.hlo.wire import Message
-from lowering.stablehlo.table import neutral
 
 # A value, or what a tuple holds.
 Tree = Value | tuple["Tree", ...]
@@ -198,7 +198,7 @@ def _reduce(to: To, i: Message, x: Sequence[Value], shape: Shape) -> Tree:
     kind = choice("reduce", "kind", to.body(i))
     operand, init = x
     constant = init.producer("constant")
-    start = neutral(kind, operand.dtype)
+    start = neutral_element(kind, operand.dtype)
     if constant is not None and same_number(constant.attrs.literal("value"), start):
         to.idle(init)
         return to.emit("reduce", [operand], dimensions=dims_of(i), kind=kind)

@@ -12,11 +12,11 @@ from typing import cast
 from graphgen.ir import Literal, Value
 from graphgen.ir.dtype import pred, s32
 from graphgen.ops import OPS
+from graphgen.ops.linalg import neutral_element
 from lowering.pyhlo.given import Given
 from lowering.pyhlo.ops import Write, only
 from lowering.pyhlo.scribe import Trace
 from lowering.pyhlo.shapes import Result, Shape, mistake
-from lowering.stablehlo.table import neutral
 
 
 def body_of(t: Trace, a: Given) -> tuple[str, str]:
@@ -75,7 +75,7 @@ def starts_from_nothing(start: Value, kind: str) -> bool:
     if made is None:
         return False
     found: Literal = made.attrs.literal("value")
-    return found.values() == neutral(kind, start.dtype).values()
+    return found.values() == neutral_element(kind, start.dtype).values()
 
 
 def _scatter(t: Trace, want: Shape, x: Sequence[Result], a: Given) -> Sequence[Value]:
@@ -127,7 +127,7 @@ def _windowed(t: Trace, x: Value, axis: int, dim: Given, kind: str) -> Value:
     dim.finish()
     if low or high:
         sides = [[low if i == axis else 0, high if i == axis else 0] for i in range(x.type.rank)]
-        fill = t.b.op("constant", value=neutral(kind, x.dtype))
+        fill = t.b.op("constant", value=neutral_element(kind, x.dtype))
         x = t.b.pad(x, fill, [side[0] for side in sides], [side[1] for side in sides])
     whole = cast(int, x.shape[axis])
     count = whole - (size - 1) * step

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from lowering.stablehlo.emit import donated, emit_stablehlo, stablehlo_lines
+from lowering.stablehlo.emit import emit_stablehlo, stablehlo_lines
 from lowering.stablehlo.read import looks_like_stablehlo, read_stablehlo
 from lowering.stablehlo.table import TABLE
 
 __all__ = [
     "TABLE",
-    "donated",
     "emit_stablehlo",
     "looks_like_stablehlo",
     "read_stablehlo",

@@ -6,8 +6,9 @@ import re
 
 from graphgen.analysis import called
 from graphgen.errors import GraphgenError
-from graphgen.ir import Function, Loc, Module, Op, Role, Value
+from graphgen.ir import Function, Loc, Module, Op, Value
 from graphgen.text.printer import value_names
+from lowering.abi import donated, operation_name
 from lowering.stablehlo.emit_control import callee_symbol
 from lowering.stablehlo.table import TABLE
 from lowering.stablehlo.types import string, type_text
@@ -108,17 +109,6 @@ def _symbol(name: str) -> str:
     return safe if re.match(r"[A-Za-z_]", safe) else f"_{safe}"
 
 
-def donated(module: Module, function: Function) -> dict[int, int]:
-    """Argument index to the output index that takes over its buffer, for every state."""
-    outputs = {name: index for index, (name, _) in enumerate(function.outputs)}
-    found: dict[int, int] = {}
-    for index, value in enumerate(function.args):
-        row = module.interface.get(value.name or "")
-        if row is not None and row.role is Role.STATE and row.name in outputs:
-            found[index] = outputs[row.name]
-    return found
-
-
 def _arguments(module: Module, function: Function, names: dict[Value, str]) -> list[str]:
     alias = donated(module, function)
     out: list[str] = []
@@ -163,9 +153,3 @@ class _Locations:
             f"{string(where.file)}:{where.line}:0])"
             for where, name in self.numbers.items()
         ]
-
-
-def operation_name(where: Loc) -> str:
-    """Scope and passes, as the op_name of HLO's metadata."""
-    scope = where.scope.replace(".", "/") or "main"
-    return f"{scope} via {','.join(where.via)}" if where.via else scope

@@ -14,9 +14,9 @@ from graphgen.errors import GraphgenError
 from graphgen.ir import AttrValue, Literal, TensorType, Value
 from graphgen.ir.dtype import pred, s32
 from graphgen.ops import OPS
+from graphgen.ops.linalg import neutral_element
 from lowering.stablehlo.read_tree import Attribute, Custom, Dense, Node, Region, integers
 from lowering.stablehlo.read_types import read_literal, read_tensor_type
-from lowering.stablehlo.table import neutral
 
 # A splat of more bytes than this becomes a scalar and a broadcast.
 LARGE_SPLAT: Final = 1 << 16
@@ -308,7 +308,7 @@ def _is_neutral(init: Value, kind: str) -> bool:
     if made is None:
         return False
     literal = made.attrs.literal("value")
-    if literal == neutral(kind, init.dtype):
+    if literal == neutral_element(kind, init.dtype):
         return True
     return kind == "add" and init.dtype.is_float and literal.values() == [0.0]
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 
 from graphgen.composites import decompose, take_by_gather
 from graphgen.errors import GraphgenError
-from graphgen.ir import Attrs, DType, Literal, Op, tensor
-from graphgen.ir.dtype import f8e4m3fn, lowest
+from graphgen.ir import Attrs, DType, Op, tensor
 from graphgen.ops.bits import COUNTS, LOGIC, SHIFTS
 from graphgen.ops.elementwise import BINARY, UNARY_FLOAT, UNARY_SIGNED
+from graphgen.ops.linalg import neutral_element
 from lowering.stablehlo.emit_control import call, conditional, while_
 from lowering.stablehlo.types import dense_text, element_text, string, type_text
 
@@ -120,27 +119,11 @@ def _local(out: str, what: str) -> str:
     return f"%${what}.{out[1:]}"
 
 
-def neutral(kind: str, dtype: DType) -> Literal:
-    """The value that changes nothing under a reduction of this kind."""
-    if kind == "add":
-        return Literal.of(dtype, 0.0 if dtype.is_float else 0)
-    sign = -1 if kind == "maximum" else 1
-    if dtype is f8e4m3fn:
-        # It has no infinity.
-        return Literal.of(dtype, sign * -lowest(dtype))
-    if dtype.is_float:
-        return Literal.of(dtype, sign * math.inf)
-    if dtype.name[0] == "u":
-        return Literal.of(dtype, 0 if sign < 0 else (1 << dtype.bits) - 1)
-    half = 1 << (dtype.bits - 1)
-    return Literal.of(dtype, -half if sign < 0 else half - 1)
-
-
 def _reduce(op: Op, out: str, x: Sequence[str]) -> str:
     kind, dtype = op.attrs.text("kind"), op.operands[0].dtype
     scalar = type_text(tensor(dtype))
     init = _local(out, "init")
-    first = f"{init} = stablehlo.constant {dense_text(neutral(kind, dtype))} : {scalar}"
+    first = f"{init} = stablehlo.constant {dense_text(neutral_element(kind, dtype))} : {scalar}"
     dims = _list(op.attrs.integers("dimensions"))
     types = f"({type_text(op.operands[0].type)}, {scalar}) -> {type_text(op.results[0].type)}"
     second = (

@@ -19,10 +19,11 @@ from graphgen.ir import DType, Function, Module, dtype, loc, tensor
 from graphgen.ir.dtype import f32, f64, s32, s64
 from graphgen.models import build, known_shape
 from graphgen.text import parse
+from lowering.abi import donated
 from lowering.cpu import CpuProgram, compile_program, configure, cpu_key, load_program
 from lowering.cpu.pjrt import join, put
 from lowering.cpu.program import program_key, serialize_program
-from lowering.stablehlo import donated, emit_stablehlo
+from lowering.stablehlo import emit_stablehlo
 from passes.core import run_pipeline
 from passes.pipelines import Buckets, default
 

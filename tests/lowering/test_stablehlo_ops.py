@@ -13,9 +13,9 @@ from graphgen.errors import GraphgenError
 from graphgen.eval import Array, evaluate, evaluate_ranks, numpy_dtype
 from graphgen.ir import Function, Literal, Module, dtype, loc, symbol, tensor
 from graphgen.ir.dtype import DTYPES, f8e4m3fn, f32, s32
+from graphgen.ops.linalg import neutral_element
 from lowering.cpu import compile_program
 from lowering.stablehlo import emit_stablehlo
-from lowering.stablehlo.table import neutral
 from lowering.stablehlo.types import dense_text, type_text
 from tests.oracles.op_samples import BY_OP, Sample, inputs, program
 
@@ -97,7 +97,7 @@ def test_the_neutral_element_changes_nothing():
         if not kind.is_number:
             continue
         (zero,), (low,), (high,) = (
-            neutral(how, kind).values() for how in ("add", "maximum", "minimum")
+            neutral_element(how, kind).values() for how in ("add", "maximum", "minimum")
         )
         assert zero == 0
         if kind.is_integer:
