@@ -8,63 +8,63 @@ from typing import ClassVar
 
 from graphgen.build import Builder
 from graphgen.ir import Module, Op, Value
-from passes.core import No, Pass, Rewriter, no, register, rule
+from passes.core import NoMatch, Pass, Rewriter, no_match, register, rule
 
 
 @rule("reshape", "convert", "transpose", "broadcast_in_dim", "slice", "pad")
-def identity(op: Op, b: Builder) -> Sequence[Value] | No:
+def identity(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
     """An op that gives back its operand."""
     operand = op.operands[0]
     if operand.type is not op.result.type:
-        return no("the type changes", operand)
+        return no_match("the type changes", operand)
     if op.name == "transpose" and op.attrs.integers("permutation") != tuple(
         range(operand.type.rank)
     ):
-        return no("the permutation moves dimensions", operand)
+        return no_match("the permutation moves dimensions", operand, depth=2)
     if op.name == "broadcast_in_dim" and op.attrs.integers("dimensions") != tuple(
         range(operand.type.rank)
     ):
-        return no("the dimensions are reordered", operand)
+        return no_match("the dimensions are reordered", operand, depth=3)
     if op.name == "slice" and any(op.attrs.dims("start_indices")):
-        return no("the slice starts inside", operand)
+        return no_match("the slice starts inside", operand, depth=4)
     return [operand]
 
 
 @rule("reshape")
-def reshape_of_reshape(op: Op, b: Builder) -> Sequence[Value] | No:
+def reshape_of_reshape(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
     """``reshape(reshape(x))`` is one reshape."""
     inner = op.operands[0].producer("reshape")
     if inner is None:
-        return no("the operand is not a reshape", op.operands[0])
+        return no_match("the operand is not a reshape", op.operands[0])
     return [b.reshape(inner.operands[0], op.result.shape)]
 
 
 @rule("transpose")
-def transpose_of_transpose(op: Op, b: Builder) -> Sequence[Value] | No:
+def transpose_of_transpose(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
     """``transpose(transpose(x))`` is one transpose."""
     inner = op.operands[0].producer("transpose")
     if inner is None:
-        return no("the operand is not a transpose", op.operands[0])
+        return no_match("the operand is not a transpose", op.operands[0])
     first = inner.attrs.integers("permutation")
     return [b.transpose(inner.operands[0], [first[i] for i in op.attrs.integers("permutation")])]
 
 
 @rule("concatenate")
-def concatenate_of_one(op: Op, b: Builder) -> Sequence[Value] | No:
+def concatenate_of_one(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
     """A concatenation of one value is that value."""
     if len(op.operands) != 1:
-        return no(f"it joins {len(op.operands)} values")
+        return no_match(f"it joins {len(op.operands)} values")
     return [op.operands[0]]
 
 
 @rule("add", "multiply", "maximum", "minimum", "and")
-def constant_on_the_right(op: Op, b: Builder) -> Sequence[Value] | No:
+def constant_on_the_right(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
     """``c + x`` is written ``x + c``."""
     lhs, rhs = op.operands
     if not _constant(lhs):
-        return no("the left operand is not constant", lhs)
+        return no_match("the left operand is not constant", lhs)
     if _constant(rhs):
-        return no("both operands are constant", rhs)
+        return no_match("both operands are constant", rhs, depth=2)
     return [b.op(op.name, rhs, lhs)]
 
 

@@ -11,7 +11,7 @@ from graphgen.build import Builder
 from graphgen.ir import Dim, Function, Module, Op, Value
 from passes.canonical.canonicalize import identity, reshape_of_reshape
 from passes.cleanup.simplify_shape import Bound, bounds, cut
-from passes.core import No, Pass, Rewriter, Rule, no, register, rule
+from passes.core import NoMatch, Pass, Rewriter, Rule, no_match, register, rule
 from passes.fusion.channels import Step, steps_behind
 from passes.fusion.prepared import PreparedValues, WeightNumbers
 
@@ -156,7 +156,7 @@ class _Plan:
     def __init__(self, prepared: PreparedValues) -> None:
         self.prepared = prepared
         self.products: list[_Product] = []
-        self.misses: dict[Op, No] = {}
+        self.misses: dict[Op, NoMatch] = {}
         self.made: list[Op] = []
         for op in prepared.function.block:
             if op.name == "dot_general":
@@ -169,12 +169,12 @@ class _Plan:
         if not slices:
             return
         found = _why_not(dot, self.prepared) or _product(self.prepared.function, dot, steps)
-        if isinstance(found, No):
+        if isinstance(found, NoMatch):
             self.misses.update(dict.fromkeys(slices, found))
         else:
             self.products.append(found)
 
-    def drop(self, product: _Product, why: No) -> None:
+    def drop(self, product: _Product, why: NoMatch) -> None:
         """Leave a product as it is."""
         self.products.remove(product)
         self.misses.update(dict.fromkeys(product.slices, why))
@@ -186,42 +186,46 @@ def _beyond_reshapes(value: Value) -> Iterator[Op]:
         yield from reader.result.users if reader.name == "reshape" else (reader,)
 
 
-def _why_not(dot: Op, prepared: PreparedValues) -> No | None:
+def _why_not(dot: Op, prepared: PreparedValues) -> NoMatch | None:
     """Why a product is no projection, ``None`` where it is one."""
     lhs, rhs = dot.operands
     if dot.attrs.integers("lhs_batch_dims"):
-        return no("the product has batch dimensions", lhs)
+        return no_match("the product has batch dimensions", lhs)
     if not prepared.of_weights(rhs):
-        return no("its right operand is not made of weights alone", rhs)
+        return no_match("its right operand is not made of weights alone", rhs, depth=2)
     if len(dot.attrs.integers("rhs_contracting_dims")) != 1 or rhs.type.rank != 2:
-        return no("the weight is no matrix", rhs)
+        return no_match("the weight is no matrix", rhs, depth=3)
     if prepared.readers(rhs) != 1:
-        return no("the weight is read elsewhere too, and would be kept twice", rhs)
+        return no_match("the weight is read elsewhere too, and would be kept twice", rhs, depth=4)
     return None
 
 
-def _product(function: Function, dot: Op, steps: tuple[Step, ...]) -> _Product | No:
+def _product(function: Function, dot: Op, steps: tuple[Step, ...]) -> _Product | NoMatch:
     """The product with the cuts of its features, or why they are no cuts of features alone."""
     end = steps[-1].op.result if steps else dot.result
     first = next(iter(end.users))
     reshape = first if first.name == "reshape" and len(end.users) == 1 else None
     value = reshape.result if reshape else end
     if function.returns(end) or function.returns(value):
-        return no("the product is given back whole, and would be computed twice", value)
+        return no_match(
+            "the product is given back whole, and would be computed twice", value, depth=5
+        )
     if any(op.name != "slice" for op in value.users):
-        return no("the product is read whole as well, and would be computed twice", value)
+        return no_match(
+            "the product is read whole as well, and would be computed twice", value, depth=6
+        )
     rows = end.type.rank - 1
     if value.shape[:rows] != end.shape[:rows]:
-        return no("the reshape moves rows into features", value)
+        return no_match("the reshape moves rows into features", value, depth=7)
     slices: dict[Op, tuple[Bound, ...]] = {}
     for op in value.users:
         around = bounds(op)
         if around[:rows] != [(0, size, 1) for size in value.shape[:rows]]:
-            return no("a slice cuts rows, not features", op.operands[0])
+            return no_match("a slice cuts rows, not features", op.operands[0], depth=8)
         slices[op] = tuple(around[rows:])
     features = _known(value.shape[rows:])
     if sum(prod(_known(op.result.shape[rows:])) for op in slices) > prod(features):
-        return no("the slices overlap, and parts would be computed twice", value)
+        return no_match("the slices overlap, and parts would be computed twice", value, depth=9)
     return _Product(dot, steps, reshape, rows, features, slices)
 
 
@@ -242,7 +246,9 @@ def _keep_agreed(plans: Sequence[_Plan]) -> None:
         for product in list(plan.products):
             weight = product.dot.operands[1]
             if len(uses[plan.prepared.number(weight)]) > 1:
-                why = no("another program of the module reads this weight otherwise", weight)
+                why = no_match(
+                    "another program of the module reads this weight otherwise", weight, depth=10
+                )
                 plan.drop(product, why)
 
 
@@ -251,12 +257,12 @@ def unfusing(plan: _Plan) -> Rule:
     members = {op: product for product in plan.products for op in product.slices}
 
     @rule("slice")
-    def unfuse(op: Op, b: Builder) -> Sequence[Value] | No:
+    def unfuse(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
         """A slice of a product is a product with a slice of the weight."""
         product = members.get(op)
         if product is None:
             # Not a near miss: by its depth, every other reason is nearer.
-            return plan.misses.get(op) or No("it cuts no product", op.operands[0])
+            return plan.misses.get(op) or NoMatch("it cuts no product", op.operands[0])
         part = _narrow(b, product, op)
         if part.op is not None:
             plan.made.append(part.op)

@@ -10,7 +10,7 @@ from graphgen.build import Builder
 from graphgen.errors import GraphgenError
 from graphgen.ir import Literal, Module, Op, Value
 from graphgen.ops import OPS
-from passes.core import No, Pass, Rewriter, Rule, no, register, rule
+from passes.core import NoMatch, Pass, Rewriter, Rule, no_match, register, rule
 
 # Every op but the constant itself: one that must not be folded is told why.
 _ROOTS = tuple(name for name in OPS if name != "constant")
@@ -74,27 +74,31 @@ def folding(max_elements: int, exact: bool = False) -> Rule:
     """The rule that folds results of up to ``max_elements`` elements."""
 
     @rule(*_ROOTS)
-    def fold(op: Op, b: Builder) -> Sequence[Value] | No:
+    def fold(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
         """An op whose operands are all constants is a constant."""
         for operand in op.operands:
             if operand.producer("constant") is None:
-                return no("an operand is not constant", operand)
+                return no_match("an operand is not constant", operand)
         if OPS[op.name].composite:
-            return no(f"{op.name} is a composite, which other passes want to see whole")
+            return no_match(
+                f"{op.name} is a composite, which other passes want to see whole", depth=2
+            )
         if OPS[op.name].collective:
-            return no(f"{op.name} talks to the other ranks")
+            return no_match(f"{op.name} talks to the other ranks", depth=3)
         if len(op.results) != 1:
-            return no(f"{op.name} has {len(op.results)} results")
+            return no_match(f"{op.name} has {len(op.results)} results", depth=4)
         (result,) = op.results
         if not result.type.static:
-            return no("its size is not known yet", result)
+            return no_match("its size is not known yet", result, depth=5)
         elements = result.type.size
         if not isinstance(elements, int) or elements > max_elements:
-            return no(f"it has {elements} elements, more than {max_elements}", result)
+            return no_match(
+                f"it has {elements} elements, more than {max_elements}", result, depth=6
+            )
         literal = _computed(op, exact)
         if literal is None:
             why = "it is rounded" if _evaluable(op) else f"{op.name} has no evaluation rule"
-            return no(why, result)
+            return no_match(why, result, depth=7)
         return [b.op("constant", value=literal)]
 
     return fold

@@ -20,39 +20,41 @@ from passes.canonical.canonicalize import (
     reshape_of_reshape,
     transpose_of_transpose,
 )
-from passes.core import No, Pass, Rewriter, Rule, no, register, rule
+from passes.core import NoMatch, Pass, Rewriter, Rule, no_match, register, rule
 
 # Start, limit and stride of a slice in one dimension.
 Bound = tuple[Dim, Dim, int]
 
 
 @rule("broadcast_in_dim")
-def broadcast_of_broadcast(op: Op, b: Builder) -> Sequence[Value] | No:
+def broadcast_of_broadcast(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
     """``broadcast(broadcast(x))`` is one broadcast."""
     inner = op.operands[0].producer("broadcast_in_dim")
     if inner is None:
-        return no("the operand is not a broadcast", op.operands[0])
+        return no_match("the operand is not a broadcast", op.operands[0])
     outer = op.attrs.integers("dimensions")
     dimensions = [outer[i] for i in inner.attrs.integers("dimensions")]
     return [b.broadcast_in_dim(inner.operands[0], op.result.shape, dimensions)]
 
 
 @rule("broadcast_in_dim")
-def broadcast_of_reshape(op: Op, b: Builder) -> Sequence[Value] | No:
+def broadcast_of_reshape(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
     """A reshape that only adds or drops dimensions of size 1 is left out below a broadcast."""
     inner = op.operands[0].producer("reshape")
     if inner is None:
-        return no("the operand is not a reshape", op.operands[0])
+        return no_match("the operand is not a reshape", op.operands[0])
     (source,) = inner.operands
     targets = op.attrs.integers("dimensions")
     middle = zip(inner.result.shape, targets, strict=True)
     wide = [(size, target) for size, target in middle if size != 1]
     if [size for size in source.shape if size != 1] != [size for size, _ in wide]:
-        return no("the reshape moves more than dimensions of size 1", source)
+        return no_match("the reshape moves more than dimensions of size 1", source, depth=2)
     kept = [target for _, target in wide]
     dimensions = _with_units(source.shape, kept, len(op.result.shape))
     if dimensions is None:
-        return no("the result has no place for the dropped dimensions of size 1", source)
+        return no_match(
+            "the result has no place for the dropped dimensions of size 1", source, depth=3
+        )
     return [b.broadcast_in_dim(source, op.result.shape, dimensions)]
 
 
@@ -71,40 +73,40 @@ def _with_units(shape: Sequence[Dim], kept: Sequence[int], rank: int) -> list[in
 
 
 @rule("reshape", "transpose")
-def moved_splat(op: Op, b: Builder) -> Sequence[Value] | No:
+def moved_splat(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
     """One number in every element is that in any order and shape."""
     inner = op.operands[0].producer("broadcast_in_dim")
     if inner is None:
-        return no("the operand is not a broadcast", op.operands[0])
+        return no_match("the operand is not a broadcast", op.operands[0])
     (source,) = inner.operands
     if source.shape:
-        return no("what is broadcast is not a scalar", source)
+        return no_match("what is broadcast is not a scalar", source, depth=2)
     if not op.result.shape:
         return [source]
     return [b.broadcast_in_dim(source, op.result.shape, ())]
 
 
 @rule("transpose")
-def transpose_of_units(op: Op, b: Builder) -> Sequence[Value] | No:
+def transpose_of_units(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
     """A transpose that moves only dimensions of size 1 is a reshape."""
     (operand,) = op.operands
     moved = [i for i in op.attrs.integers("permutation") if operand.shape[i] != 1]
     if moved != sorted(moved):
-        return no("dimensions larger than 1 change places", operand)
+        return no_match("dimensions larger than 1 change places", operand)
     return [b.reshape(operand, op.result.shape)]
 
 
 @rule("slice")
-def slice_of_slice(op: Op, b: Builder) -> Sequence[Value] | No:
+def slice_of_slice(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
     """``slice(slice(x))`` is one slice."""
     inner = op.operands[0].producer("slice")
     if inner is None:
-        return no("the operand is not a slice", op.operands[0])
+        return no_match("the operand is not a slice", op.operands[0])
     pairs = zip(bounds(inner), bounds(op), strict=True)
     merged = [_compose(first, second) for first, second in pairs]
     known = [bound for bound in merged if bound is not None]
     if len(known) < len(merged):
-        return no("a stride over a size that is not known yet", op.operands[0])
+        return no_match("a stride over a size that is not known yet", op.operands[0], depth=2)
     return [cut(b, inner.operands[0], known)]
 
 
@@ -145,11 +147,11 @@ def cut(b: Builder, x: Value, cuts: Sequence[Bound]) -> Value:
 
 
 @rule("slice")
-def slice_of_broadcast(op: Op, b: Builder) -> Sequence[Value] | No:
+def slice_of_broadcast(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
     """``slice(broadcast(x))`` is ``broadcast(slice(x))``: fewer elements are made."""
     inner = op.operands[0].producer("broadcast_in_dim")
     if inner is None:
-        return no("the operand is not a broadcast", op.operands[0])
+        return no_match("the operand is not a broadcast", op.operands[0])
     (source,) = inner.operands
     cuts, dimensions = bounds(op), inner.attrs.integers("dimensions")
     mine = [
@@ -164,11 +166,11 @@ def slice_of_concatenate() -> Rule:
     ends: dict[Op, list[Dim]] = {}
 
     @rule("slice")
-    def slice_of_concatenate(op: Op, b: Builder) -> Sequence[Value] | No:
+    def slice_of_concatenate(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
         """A slice that lies in one operand of a concatenation is a slice of that operand."""
         inner = op.operands[0].producer("concatenate")
         if inner is None:
-            return no("the operand is not a concatenation", op.operands[0])
+            return no_match("the operand is not a concatenation", op.operands[0])
         if inner not in ends:
             ends[inner] = _ends(inner)
         axis = inner.attrs.integer("dimension")
@@ -176,7 +178,7 @@ def slice_of_concatenate() -> Rule:
         start, limit, stride = cuts[axis]
         place = _operand_at(ends[inner], start, limit)
         if place is None:
-            return no("the slice does not lie in one operand", op.operands[0])
+            return no_match("the slice does not lie in one operand", op.operands[0], depth=2)
         index, before = place
         cuts[axis] = (start - before, limit - before, stride)
         return [cut(b, inner.operands[index], cuts)]
@@ -215,12 +217,12 @@ def _checked_place(
 
 
 @rule("concatenate")
-def concatenate_of_slices(op: Op, b: Builder) -> Sequence[Value] | No:
+def concatenate_of_slices(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
     """Neighboring slices of one value, joined again, are one slice."""
     axis = op.attrs.integer("dimension")
     runs = _runs(op.operands, axis)
     if len(runs) == len(op.operands):
-        return no("no two operands are neighboring slices of one value")
+        return no_match("no two operands are neighboring slices of one value")
     return [_join_runs(b, runs, axis)]
 
 
@@ -266,20 +268,20 @@ def _joined(b: Builder, run: Sequence[Value], axis: int) -> Value:
 
 
 @rule("convert")
-def convert_of_convert(op: Op, b: Builder) -> Sequence[Value] | No:
+def convert_of_convert(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
     """A conversion that keeps every value is left out below another conversion."""
     inner = op.operands[0].producer("convert")
     if inner is None:
-        return no("the operand is not converted", op.operands[0])
+        return no_match("the operand is not converted", op.operands[0])
     (source,) = inner.operands
     middle, last = inner.result.dtype, op.result.dtype
     if not keeps(source.dtype, middle):
-        return no(f"{middle} does not hold every value of {source.dtype}", source)
+        return no_match(f"{middle} does not hold every value of {source.dtype}", source, depth=2)
     # Out of range, a float and an integer become different integers.
     if middle.is_float and not (
         source.dtype.is_float or last.is_float or keeps(source.dtype, last)
     ):
-        return no(f"{last} does not hold every value of {source.dtype}", source)
+        return no_match(f"{last} does not hold every value of {source.dtype}", source, depth=3)
     return [b.convert(source, last)]
 
 

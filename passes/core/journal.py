@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 
 from graphgen.ir import Loc, Op, TensorType, Value
 from passes.core.relation import Relation
-from passes.core.rule import No
+from passes.core.rule import NoMatch
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class OpSnapshot:
     """An op as it was when a rewrite was made; passes change what it reads, and erase it.
 
     Attributes:
@@ -29,18 +29,18 @@ class Seen:
     types: tuple[TensorType, ...]
 
 
-def seen(ops: Iterable[Op]) -> tuple[Seen, ...]:
+def seen(ops: Iterable[Op]) -> tuple[OpSnapshot, ...]:
     """Ops as they are now, each once."""
     return tuple([see(op) for op in dict.fromkeys(ops)])
 
 
-def see(op: Op) -> Seen:
+def see(op: Op) -> OpSnapshot:
     """An op as it is now."""
-    return Seen(op, op.operands, tuple([result.type for result in op.results]))
+    return OpSnapshot(op, op.operands, tuple([result.type for result in op.results]))
 
 
 @dataclass(frozen=True, slots=True)
-class Application:
+class Rewrite:
     """One rewrite.
 
     Attributes:
@@ -66,8 +66,8 @@ class Application:
     loc: Loc
     created: tuple[Op, ...] = ()
     replaced: tuple[tuple[Value, Value, Relation], ...] = ()
-    before: tuple[Seen, ...] = ()
-    after: tuple[Seen, ...] = ()
+    before: tuple[OpSnapshot, ...] = ()
+    after: tuple[OpSnapshot, ...] = ()
     source: str = ""
     gain: str = ""
 
@@ -77,7 +77,7 @@ class Application:
 
 
 @dataclass(frozen=True, slots=True)
-class Miss:
+class MatchFailure:
     """A rule that looked at an op and declined.
 
     Attributes:
@@ -85,7 +85,7 @@ class Miss:
         function: where.
         root: the op, as text.
         loc: where the op comes from.
-        no: the reason, and the value it was found at.
+        why: the reason, and the value it was found at.
     """
 
     pass_name: str
@@ -93,7 +93,7 @@ class Miss:
     function: str
     root: str
     loc: Loc
-    no: No
+    why: NoMatch
 
 
 @dataclass(slots=True)
@@ -106,19 +106,19 @@ class Journal:
         copies: values of functions that were written anew: the value before, and its copy.
     """
 
-    applications: list[Application] = field(default_factory=list[Application])
-    misses: list[Miss] = field(default_factory=list[Miss])
+    applications: list[Rewrite] = field(default_factory=list[Rewrite])
+    misses: list[MatchFailure] = field(default_factory=list[MatchFailure])
     copies: list[tuple[Value, Value]] = field(default_factory=list[tuple[Value, Value]])
 
-    def of_pass(self, name: str) -> list[Application]:
+    def of_pass(self, name: str) -> list[Rewrite]:
         """The applications of one pass."""
         return [item for item in self.applications if item.pass_name == name]
 
-    def nearest(self, rule: str, scope: str = "") -> Miss | None:
+    def nearest(self, rule: str, scope: str = "") -> MatchFailure | None:
         """The miss of ``rule`` that got furthest, among ops of a module scope and below it."""
-        return max(self._near(rule, scope), key=lambda miss: miss.no.depth, default=None)
+        return max(self._near(rule, scope), key=lambda miss: miss.why.depth, default=None)
 
-    def _near(self, rule: str, scope: str) -> Iterator[Miss]:
+    def _near(self, rule: str, scope: str) -> Iterator[MatchFailure]:
         for miss in self.misses:
             inside = not scope or miss.loc.scope == scope or miss.loc.scope.startswith(f"{scope}.")
             if miss.rule == rule and inside:

@@ -11,9 +11,9 @@ from graphgen.build.frames import source_name
 from graphgen.errors import GraphgenError
 from graphgen.ir import Function, Op, Value
 from graphgen.ir.loc import UNKNOWN
-from passes.core.journal import Application, Journal, Miss, Seen, describe, seen
+from passes.core.journal import Journal, MatchFailure, OpSnapshot, Rewrite, describe, seen
 from passes.core.relation import EQUAL, Relation
-from passes.core.rule import Made, No, Rule
+from passes.core.rule import NoMatch, Replacement, Rule
 
 _Pairs = tuple[tuple[Value, Value, Relation], ...]
 
@@ -23,7 +23,7 @@ class Rewriter:
 
     Args:
         pass_name: goes into the provenance of every op made.
-        journal: where applications and misses are written, ``None`` for nowhere.
+        journal: where rewrites and match failures are recorded, ``None`` for nowhere.
         fuel: how many applications are allowed; what comes after is left undone.
 
     Attributes:
@@ -42,7 +42,7 @@ class Rewriter:
         self._joining = False
         self._joined_ops: tuple[Op, ...] = ()
         self._joined_pairs: _Pairs = ()
-        self._joined_before: tuple[Seen, ...] = ()
+        self._joined_before: tuple[OpSnapshot, ...] = ()
         self._source = ""
         self._made: list[Op] = []
 
@@ -51,10 +51,10 @@ class Rewriter:
         """Whether the fuel is used up; a pass asks before each rewrite it makes by hand."""
         return self.fuel is not None and self.applications >= self.fuel
 
-    def say(self, remark: str) -> None:
-        """Tell the user something, once."""
-        if remark not in self.remarks:
-            self.remarks.append(remark)
+    def remark(self, text: str) -> None:
+        """Add ``text`` to the remarks, once."""
+        if text not in self.remarks:
+            self.remarks.append(text)
 
     def before(self, function: Function, op: Op) -> Builder:
         """A builder that inserts before ``op`` and gives what it makes ``op``'s provenance."""
@@ -135,10 +135,10 @@ class Rewriter:
             self._record(function, op or first, rule, tuple(created), replaced)
         self.applications += not self._joining
 
-    def decline(self, function: Function, rule: str, op: Op, why: No) -> None:
+    def decline(self, function: Function, rule: str, op: Op, why: NoMatch) -> None:
         """Record that a rewrite was looked for at ``op``, and why it is not made."""
         if self.journal is not None:
-            miss = Miss(self.pass_name, rule, function.name, describe(op), op.loc, why)
+            miss = MatchFailure(self.pass_name, rule, function.name, describe(op), op.loc, why)
             self.journal.misses.append(miss)
 
     def copied(self, copies: Mapping[Value, Value]) -> None:
@@ -186,14 +186,14 @@ class Rewriter:
         for rule in rules:
             with builder:
                 found = rule.apply(op, builder)
-            if isinstance(found, No):
+            if isinstance(found, NoMatch):
                 assert not made, f"{rule.name} made ops and then declined"
                 self.decline(function, rule.name, op, found)
                 continue
             # Those who read the old values; the new ones may have readers that saw nothing change.
             readers = [user for value in op.results for user in value.users]
-            if not isinstance(found, Made):
-                found = Made(found)
+            if not isinstance(found, Replacement):
+                found = Replacement(found)
             if self.journal is not None:
                 self._source = _source_of(rule)
             self.replace(
@@ -229,7 +229,7 @@ class Rewriter:
         root = describe(op) if op is not None else f"@{name}" if name else "the interface"
         where = op.loc if op is not None else UNKNOWN
         number = self.applications + 1
-        entry = Application(
+        entry = Rewrite(
             number,
             self.pass_name,
             rule,

@@ -1,10 +1,9 @@
-"""A rewrite rule: a function indexed by its root op that either rewrites or says why not."""
+"""Rewrite rules: functions indexed by their root op that rewrite it or explain the refusal."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from graphgen.build import Builder
 from graphgen.ir import Op, Value
@@ -12,36 +11,45 @@ from passes.core.relation import Relation
 
 
 @dataclass(frozen=True, slots=True)
-class No:
-    """Why a rule does not apply.
+class NoMatch:
+    """The refusal of a rule.
 
     Attributes:
-        reason: what was looked for and not found.
-        at: the value it was looked for at.
-        depth: how far the rule got before it gave up; orders near misses.
+        reason: the condition that failed, in words.
+        at: the value that failed it.
+        depth: position of the failed condition among those of the rule, from 1; orders near
+            misses. 0 where nothing of the pattern was found: not a near miss.
     """
 
     reason: str
     at: Value | None = None
     depth: int = 0
 
+    def after(self, conditions: int) -> NoMatch:
+        """The same refusal, of a part of a rule that runs after ``conditions`` others."""
+        return replace(self, depth=self.depth + conditions)
 
-def no(reason: str, at: Value | None = None) -> No:
-    """The rule does not apply, because of ``reason`` at ``at``.
 
-    A rule tests its predicates from top to bottom, so the line of this call tells how many held.
+def no_match(reason: str, at: Value | None = None, *, depth: int = 1) -> NoMatch:
+    """Refuse a rewrite.
+
+    Args:
+        reason: the condition that failed, in words.
+        at: the value that failed it.
+        depth: position of the condition among those of the rule, from 1. Of several refusals,
+            ``explain`` shows the deepest first, so a rule numbers its conditions in order.
     """
-    return No(reason, at, sys._getframe(1).f_lineno)  # pyright: ignore[reportPrivateUsage]
+    return NoMatch(reason, at, depth)
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
-    """What a rule made, where there is more to say than which values replace the results.
+class Replacement:
+    """Result of a rule that has more to record than the values that replace the results.
 
     Attributes:
         values: they replace the results.
-        related: other values before, values after, and how they relate; for the journal.
-        gain: what is better for it, in words; for the journal.
+        related: other values before, values after, and their relation; for the journal.
+        gain: the improvement, in words; for the journal.
     """
 
     values: Sequence[Value]
@@ -49,8 +57,8 @@ class Made:
     gain: str = ""
 
 
-# Gets the root op and a builder that inserts before it; gives the values that replace the results.
-Apply = Callable[[Op, Builder], Sequence[Value] | Made | No]
+# (root op, builder that inserts before it) -> the values that replace the results.
+Apply = Callable[[Op, Builder], Sequence[Value] | Replacement | NoMatch]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +66,9 @@ class Rule:
     """One rewrite.
 
     Attributes:
-        name: as shown to people.
+        name: the name in reports.
         roots: names of the ops it starts from.
-        apply: the rewrite.
+        apply: the function that rewrites one root op.
     """
 
     name: str

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from graphgen.ir import Module
-from passes.core.journal import Application, Miss
+from passes.core.journal import MatchFailure, Rewrite
 from passes.core.pass_ import Pass
 
 
@@ -66,8 +66,8 @@ class Watcher:
         self,
         step: Step,
         report: PassReport,
-        applications: Sequence[Application],
-        misses: Sequence[Miss],
+        applications: Sequence[Rewrite],
+        misses: Sequence[MatchFailure],
     ) -> None:
         """A pass has run and the module has been checked.
 

@@ -14,7 +14,7 @@ from graphgen.eval import MEANING
 from graphgen.ir import Module
 from passes.core import Pass, run_pipeline
 from passes.core.clone import clone_module
-from passes.core.journal import Application, Journal
+from passes.core.journal import Journal, Rewrite
 from passes.debug.compare import compare
 from passes.debug.equiv import equivalent
 from passes.debug.first import First
@@ -46,7 +46,7 @@ class Guilt:
     number: int
     item: Pass
     fuel: int
-    application: Application | None
+    application: Rewrite | None
     before: Module
     good: Module
     bad: Module

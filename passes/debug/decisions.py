@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from passes.core.journal import Application, Journal, Miss
+from passes.core.journal import Journal, MatchFailure, Rewrite
 
 # A part of a dotted name that is a number, and a number in a sentence.
 _PART = re.compile(r"(?<=\.)\d+(?=\.|$)|(?<=\.)\d+(?=[-\s])")
@@ -59,17 +59,17 @@ def decisions(journal: Journal) -> Decisions:
         layers = times.setdefault(site_of(item), Counter())
         layers[item.rule, item.loc.scope] += 1
     made = {site: Counter(layers.values()) for site, layers in times.items()}
-    nearest: dict[Site, Miss] = {}
+    nearest: dict[Site, MatchFailure] = {}
     for miss in journal.misses:
         site = site_of(miss)
         best = nearest.get(site)
-        if best is None or miss.no.depth > best.no.depth:
+        if best is None or miss.why.depth > best.why.depth:
             nearest[site] = miss
-    near = {site: _NUMBER.sub("N", miss.no.reason) for site, miss in nearest.items()}
+    near = {site: _NUMBER.sub("N", miss.why.reason) for site, miss in nearest.items()}
     return Decisions(made, near)
 
 
-def site_of(item: Application | Miss) -> Site:
+def site_of(item: Rewrite | MatchFailure) -> Site:
     """Where a rewrite was made or declined, whichever layer it was."""
     rule = _PART.sub("N", item.rule)
     function = _SIZES.sub("N", item.function)

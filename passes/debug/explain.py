@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from graphgen.errors import GraphgenError
 from graphgen.ir import Loc, Module
 from passes.core import Pass, run_pipeline
-from passes.core.journal import Application, Journal, Miss, describe
+from passes.core.journal import Journal, MatchFailure, Rewrite, describe
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class Explanation:
     """
 
     pass_name: str
-    applications: tuple[Application, ...]
+    applications: tuple[Rewrite, ...]
     reasons: tuple[Reason, ...]
     place: Place
 
@@ -118,18 +118,18 @@ def explain(module: Module, passes: Sequence[Pass], pass_name: str, place: Place
     return Explanation(pass_name, made, tuple(_reasons(missed, pass_name)), place)
 
 
-def _reasons(missed: Iterable[Miss], pass_name: str) -> list[Reason]:
+def _reasons(missed: Iterable[MatchFailure], pass_name: str) -> list[Reason]:
     """Misses of one rule and one reason together, those that got furthest first."""
-    groups: dict[tuple[str, str], list[Miss]] = {}
+    groups: dict[tuple[str, str], list[MatchFailure]] = {}
     for miss in missed:
-        groups.setdefault((miss.rule, miss.no.reason), []).append(miss)
-    ordered = sorted(groups.values(), key=lambda group: (group[0].rule, -group[0].no.depth))
+        groups.setdefault((miss.rule, miss.why.reason), []).append(miss)
+    ordered = sorted(groups.values(), key=lambda group: (group[0].rule, -group[0].why.depth))
     return [_reason(group, pass_name) for group in ordered]
 
 
-def _reason(group: Sequence[Miss], pass_name: str) -> Reason:
+def _reason(group: Sequence[MatchFailure], pass_name: str) -> Reason:
     first = group[0]
-    at = first.no.at
+    at = first.why.at
     text, touched = "", ""
     if at is not None:
         text = describe(at.op) if at.op is not None else f"%{at.name} : {at.type.text}"
@@ -137,12 +137,12 @@ def _reason(group: Sequence[Miss], pass_name: str) -> Reason:
         touched = next((name for name in reversed(via) if name != pass_name), "")
     return Reason(
         first.rule,
-        first.no.reason,
+        first.why.reason,
         text,
         touched,
         first.root,
         first.function,
         first.loc,
         len(group),
-        first.no.depth,
+        first.why.depth,
     )

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from graphgen.analysis.layers import scope_of
 from graphgen.ir import Value
 from graphgen.text.printer import loc_text
-from passes.core.journal import Seen
-from passes.debug.recording import Picture, Recording, text_of
+from passes.core.journal import OpSnapshot
+from passes.debug.recording import ModuleSnapshot, Recording, text_of
 
 _NUMBER = re.compile(r"(?<![^.])\d+(?=\.|$)")
 _LAYER = re.compile(r"(?:[^.]+\.)*?\d+(?=\.|$)")
@@ -65,9 +65,11 @@ def fold(recording: Recording) -> Folding:
     return Folding(shown)
 
 
-def _signatures(picture: Picture, ops: Sequence[Seen]) -> dict[str, tuple[object, ...]]:
+def _signatures(
+    picture: ModuleSnapshot, ops: Sequence[OpSnapshot]
+) -> dict[str, tuple[object, ...]]:
     """What each layer of a function is made of, whatever its number."""
-    layers: dict[str, list[Seen]] = {}
+    layers: dict[str, list[OpSnapshot]] = {}
     for item in ops:
         layer = scope_of(item.op)
         if layer:
@@ -75,7 +77,7 @@ def _signatures(picture: Picture, ops: Sequence[Seen]) -> dict[str, tuple[object
     return {layer: _signature(picture, items) for layer, items in layers.items()}
 
 
-def _signature(picture: Picture, items: Sequence[Seen]) -> tuple[object, ...]:
+def _signature(picture: ModuleSnapshot, items: Sequence[OpSnapshot]) -> tuple[object, ...]:
     inside: dict[Value, int] = {}
     found: list[object] = []
     for item in items:
@@ -88,7 +90,7 @@ def _signature(picture: Picture, items: Sequence[Seen]) -> tuple[object, ...]:
     return tuple(found)
 
 
-def _operand(picture: Picture, value: Value, inside: Mapping[Value, int]) -> object:
+def _operand(picture: ModuleSnapshot, value: Value, inside: Mapping[Value, int]) -> object:
     """A value of the layer by its place, an argument by its name, any other by its type."""
     place = inside.get(value)
     if place is not None:
@@ -96,7 +98,7 @@ def _operand(picture: Picture, value: Value, inside: Mapping[Value, int]) -> obj
     return numberless(picture.names[value]) if value.op is None else value.type
 
 
-def folded_lines(picture: Picture, function: str, folding: Folding) -> list[str]:
+def folded_lines(picture: ModuleSnapshot, function: str, folding: Folding) -> list[str]:
     """The text of a function without the layers that another one stands for."""
     lines = [f"func @{function} {{"]
     for value in picture.args[function]:

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from graphgen.errors import GraphgenError
 from graphgen.ir import Loc, Value
 from graphgen.ir.loc import UNKNOWN
-from passes.core.journal import Application, Seen
+from passes.core.journal import OpSnapshot, Rewrite
 from passes.core.relation import EQUAL, Relation
-from passes.debug.recording import Picture, Recording, Stage, text_of
+from passes.debug.recording import ModuleSnapshot, Recording, Stage, text_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class History:
     inside: Sequence[Value]
 
 
-def find_value(picture: Picture, name: str, function: str = "") -> Value:
+def find_value(picture: ModuleSnapshot, name: str, function: str = "") -> Value:
     """The value called ``%name`` at one moment.
 
     Args:
@@ -91,7 +91,7 @@ def find_value(picture: Picture, name: str, function: str = "") -> Value:
     return found[0]
 
 
-def _near(picture: Picture, wanted: str) -> str:
+def _near(picture: ModuleSnapshot, wanted: str) -> str:
     from difflib import get_close_matches
 
     near = get_close_matches(wanted, list(picture.names.values()), n=3)
@@ -188,7 +188,7 @@ class _Walk:
         return list(found)
 
     def _application(
-        self, stage: Stage, item: Application, names: Mapping[Value, str], keep: set[Value] | None
+        self, stage: Stage, item: Rewrite, names: Mapping[Value, str], keep: set[Value] | None
     ) -> Event | None:
         """What one rewrite does to what is followed."""
         pairs = [pair for pair in item.replaced if pair[0] in self.values]
@@ -227,7 +227,7 @@ def _existing(value: Value, names: Mapping[Value, str]) -> str:
     return f"{names[value]} : {value.type.text}"
 
 
-def _line(seen: Seen | None, value: Value, picture: Picture) -> str:
+def _line(seen: OpSnapshot | None, value: Value, picture: ModuleSnapshot) -> str:
     if seen is None:
         return f"arg {picture.names[value]} : {value.type.text}"
     return text_of(seen, picture.names)

@@ -15,7 +15,7 @@ from graphgen.ops import OPS
 from graphgen.text.printer import op_text, print_interface
 from passes.core import Pass, run_pipeline
 from passes.core.fuel import labels
-from passes.core.journal import Application, Journal, Miss, Seen, see
+from passes.core.journal import Journal, MatchFailure, OpSnapshot, Rewrite, see
 from passes.core.watch import PassReport, Step, Watcher
 from passes.debug.stable_names import StableNames
 
@@ -43,7 +43,7 @@ def cost_of(function: Function) -> Cost:
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
+class ModuleSnapshot:
     """A module at one moment.
 
     Attributes:
@@ -57,16 +57,16 @@ class Picture:
     """
 
     level: str
-    ops: Mapping[str, Sequence[Seen]]
+    ops: Mapping[str, Sequence[OpSnapshot]]
     args: Mapping[str, Sequence[Value]]
     outputs: Mapping[str, Sequence[tuple[str, Value]]]
     names: Mapping[Value, str]
     head: Sequence[str]
     costs: Mapping[str, Cost]
 
-    def places(self) -> dict[Value, tuple[str, Seen | None]]:
+    def places(self) -> dict[Value, tuple[str, OpSnapshot | None]]:
         """For each value, its function, and the picture of its op; ``None`` for an argument."""
-        found: dict[Value, tuple[str, Seen | None]] = {}
+        found: dict[Value, tuple[str, OpSnapshot | None]] = {}
         for function, args in self.args.items():
             found.update(dict.fromkeys(args, (function, None)))
         for function, ops in self.ops.items():
@@ -74,13 +74,13 @@ class Picture:
         return found
 
 
-def picture(module: Module, names: StableNames) -> Picture:
+def picture(module: Module, names: StableNames) -> ModuleSnapshot:
     """A module as it is now."""
     named: dict[Value, str] = {}
     for function in module.functions.values():
         named.update(names.of(function))
     functions = module.functions.items()
-    return Picture(
+    return ModuleSnapshot(
         module.level,
         {name: [see(op) for op in function.block] for name, function in functions},
         {name: tuple(function.args) for name, function in functions},
@@ -105,11 +105,11 @@ class Stage:
 
     label: str
     report: PassReport
-    applications: Sequence[Application]
-    misses: Sequence[Miss]
+    applications: Sequence[Rewrite]
+    misses: Sequence[MatchFailure]
     copies: Sequence[tuple[Value, Value]]
-    before: Picture
-    after: Picture
+    before: ModuleSnapshot
+    after: ModuleSnapshot
 
     def names(self) -> StageNames:
         """Names of all values there were while the pass ran."""
@@ -140,7 +140,7 @@ class StageNames(dict[Value, str]):
         return found
 
 
-def text_of(item: Seen, names: Mapping[Value, str]) -> str:
+def text_of(item: OpSnapshot, names: Mapping[Value, str]) -> str:
     """The line of an op as it was."""
     return op_text(item.op, names, item.operands, item.types)
 
@@ -155,12 +155,12 @@ class Recording:
         module: as it is at the end.
     """
 
-    start: Picture
+    start: ModuleSnapshot
     stages: Sequence[Stage]
     module: Module
 
     @property
-    def end(self) -> Picture:
+    def end(self) -> ModuleSnapshot:
         """The module after the last pass."""
         return self.stages[-1].after if self.stages else self.start
 
@@ -185,7 +185,7 @@ def record(module: Module, passes: Sequence[Pass]) -> Recording:
 class _Recorder(Watcher):
     labels: Sequence[str]
     journal_: Journal
-    start: Picture
+    start: ModuleSnapshot
     names: StableNames
     stages: list[Stage] = field(default_factory=list[Stage])
     copied: int = 0
@@ -194,8 +194,8 @@ class _Recorder(Watcher):
         self,
         step: Step,
         report: PassReport,
-        applications: Sequence[Application],
-        misses: Sequence[Miss],
+        applications: Sequence[Rewrite],
+        misses: Sequence[MatchFailure],
     ) -> None:
         before = self.stages[-1].after if self.stages else self.start
         after = picture(step.module, self.names)
@@ -205,6 +205,6 @@ class _Recorder(Watcher):
         self.stages.append(Stage(label, report, applications, misses, copies, before, after))
 
 
-def made_by(picture: Picture) -> dict[Op, Seen]:
+def made_by(picture: ModuleSnapshot) -> dict[Op, OpSnapshot]:
     """The ops of a picture."""
     return {item.op: item for ops in picture.ops.values() for item in ops}

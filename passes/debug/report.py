@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from graphgen.analysis.layers import scope_of
 from graphgen.ir import Op, Value
 from graphgen.report import Json
-from passes.core.journal import Application, Miss
+from passes.core.journal import MatchFailure, Rewrite
 from passes.core.relation import EQUAL
 from passes.debug.folding import Folding, fold, folded_lines, numberless
-from passes.debug.recording import Picture, Recording, Stage, StageNames, text_of
+from passes.debug.recording import ModuleSnapshot, Recording, Stage, StageNames, text_of
 from passes.debug.text_diff import changes
 
 # For an op of the module at the end: program, line in its lowered text, and the line.
@@ -56,7 +56,7 @@ def _layers(folding: Folding) -> list[Json]:
     return [{"layer": layer, "like": folding.alike(layer)} for layer in shown]
 
 
-def _texts(picture: Picture, folding: Folding) -> dict[str, list[str]]:
+def _texts(picture: ModuleSnapshot, folding: Folding) -> dict[str, list[str]]:
     head = [line for line in picture.head if not _of_hidden(line, folding)]
     texts = {"interface": head}
     for name in picture.ops:
@@ -96,7 +96,7 @@ def _stage(stage: Stage, diff: list[Json]) -> dict[str, Json]:
     }
 
 
-def _costs(picture: Picture) -> list[Json]:
+def _costs(picture: ModuleSnapshot) -> list[Json]:
     """Numbers, or polynomials as text where sizes are symbols."""
     return [
         {
@@ -116,21 +116,21 @@ def _number(size: object) -> Json:
 
 def _rewrites(stage: Stage) -> list[Json]:
     """Rewrites in order of the first of each kind, with the places of all of the kind."""
-    groups: dict[object, list[Application]] = {}
+    groups: dict[object, list[Rewrite]] = {}
     for item in stage.applications:
         groups.setdefault(_kind(item), []).append(item)
     names = stage.names()
     return [_rewrite(group, names) for group in groups.values()]
 
 
-def _kind(item: Application) -> object:
+def _kind(item: Rewrite) -> object:
     """What is the same in rewrites that differ in the layer they are made in only."""
     ops = [(seen.op.name, seen.op.attrs, seen.types) for seen in (*item.before, *item.after)]
     scope = numberless(item.loc.scope)
     return numberless(item.rule), item.function, scope, item.source, len(item.before), *ops
 
 
-def _rewrite(group: Sequence[Application], names: StageNames) -> dict[str, Json]:
+def _rewrite(group: Sequence[Rewrite], names: StageNames) -> dict[str, Json]:
     first = group[0]
     relations = dict.fromkeys(str(how) for _, _, how in first.replaced if how is not EQUAL)
     after = [text_of(seen, names) for seen in first.after]
@@ -148,18 +148,18 @@ def _rewrite(group: Sequence[Application], names: StageNames) -> dict[str, Json]
     }
 
 
-def _misses(misses: Sequence[Miss]) -> list[Json]:
+def _misses(misses: Sequence[MatchFailure]) -> list[Json]:
     """For each rule, place and reason one near miss, those that got furthest first."""
-    groups: dict[object, list[Miss]] = {}
+    groups: dict[object, list[MatchFailure]] = {}
     for miss in misses:
-        key = (miss.rule, miss.function, numberless(miss.loc.scope), miss.no.reason)
+        key = (miss.rule, miss.function, numberless(miss.loc.scope), miss.why.reason)
         groups.setdefault(key, []).append(miss)
-    ordered = sorted(groups.values(), key=lambda group: -group[0].no.depth)
+    ordered = sorted(groups.values(), key=lambda group: -group[0].why.depth)
     ordered.sort(key=lambda group: group[0].rule)
     return [
         {
             "rule": group[0].rule,
-            "reason": group[0].no.reason,
+            "reason": group[0].why.reason,
             "at": f"%{at.name or (at.op.name if at.op else '?')}" if at is not None else "",
             "function": group[0].function,
             "scope": group[0].loc.scope,
@@ -168,7 +168,7 @@ def _misses(misses: Sequence[Miss]) -> list[Json]:
             "count": len(group),
         }
         for group in ordered
-        for at in [group[0].no.at]
+        for at in [group[0].why.at]
     ]
 
 
@@ -225,7 +225,7 @@ class _Provenance:
             found |= self.origins.get(old, frozenset())
         self.origins[new] = found
 
-    def _ends(self, end: Picture, numbers: Mapping[Op, int]) -> list[Json]:
+    def _ends(self, end: ModuleSnapshot, numbers: Mapping[Op, int]) -> list[Json]:
         """The ops at the end, in layers that are shown."""
         found: list[Json] = []
         # Programs first: they are what is asked about.

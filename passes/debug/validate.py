@@ -18,7 +18,7 @@ from graphgen.ops import verify
 from passes.core import Pass
 from passes.core.clone import clone_module
 from passes.core.crash import guarded
-from passes.core.journal import Application, Journal
+from passes.core.journal import Journal, Rewrite
 from passes.core.order import check_order
 from passes.core.pipeline import run_pass
 from passes.core.rewriter import Rewriter
@@ -49,7 +49,7 @@ class Verdict:
     meaning: Difference
     rounding: Difference
     budget: float
-    guilty: Application | None = None
+    guilty: Rewrite | None = None
 
     @property
     def means_the_same(self) -> bool:
@@ -140,7 +140,7 @@ def blame(
     arithmetic: Arithmetic = MEANING,
     budget: float = MEANING_BUDGET,
     run: Evaluator | None = None,
-) -> Application | None:
+) -> Rewrite | None:
     """The application of ``item`` that makes the difference, by bisecting over fuel.
 
     With one application fewer the outcomes are within ``budget`` of ``reference``, with it they are

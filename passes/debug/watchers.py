@@ -14,7 +14,7 @@ from graphgen.text import print_module
 from graphgen.whole_file import unwritable, write_whole
 from passes.core import Pass
 from passes.core.fuel import labels
-from passes.core.journal import Application, Journal, Miss
+from passes.core.journal import Journal, MatchFailure, Rewrite
 from passes.core.settings import Debugging, Level
 from passes.core.watch import PassReport, Step, Watcher
 from passes.debug.stable_names import StableNames
@@ -97,8 +97,8 @@ class PrintAfter(Watcher):
         self,
         step: Step,
         report: PassReport,
-        applications: Sequence[Application],
-        misses: Sequence[Miss],
+        applications: Sequence[Rewrite],
+        misses: Sequence[MatchFailure],
     ) -> None:
         """Write the module, or how it differs."""
         if self.which in (ALL, step.number):
@@ -137,8 +137,8 @@ class Dump(Watcher):
         self,
         step: Step,
         report: PassReport,
-        applications: Sequence[Application],
-        misses: Sequence[Miss],
+        applications: Sequence[Rewrite],
+        misses: Sequence[MatchFailure],
     ) -> None:
         """Write what a pass left, if it is another module."""
         text = print_module(step.module)
@@ -182,8 +182,8 @@ class Ladder(Watcher):
         self,
         step: Step,
         report: PassReport,
-        applications: Sequence[Application],
-        misses: Sequence[Miss],
+        applications: Sequence[Rewrite],
+        misses: Sequence[MatchFailure],
     ) -> None:
         """Write what the level asks for."""
         line = f"graphgen: {step.number}/{step.count} {report.name}: {report.seconds * 1e3:.1f} ms"
@@ -201,17 +201,17 @@ class Ladder(Watcher):
             self._changes.after(step, report, applications, misses)
 
 
-def _rule(item: Application) -> str:
+def _rule(item: Rewrite) -> str:
     return item.rule
 
 
-def nearest_misses(misses: Sequence[Miss]) -> list[str]:
+def nearest_misses(misses: Sequence[MatchFailure]) -> list[str]:
     """For each rule that looked at something, the miss that got furthest, in words."""
     journal = Journal([], list(misses))
     out: list[str] = []
     for rule in dict.fromkeys([miss.rule for miss in misses]):
         miss = journal.nearest(rule)
         assert miss is not None
-        at = f" (at %{miss.no.at.name})" if miss.no.at is not None and miss.no.at.name else ""
-        out.append(f"{rule} at {miss.root}: {miss.no.reason}{at}")
+        at = f" (at %{miss.why.at.name})" if miss.why.at is not None and miss.why.at.name else ""
+        out.append(f"{rule} at {miss.root}: {miss.why.reason}{at}")
     return out

@@ -12,7 +12,7 @@ from graphgen.errors import GraphgenError
 from graphgen.ir import Attrs, Dim, DType, Function, Loc, Module, Op, Value, attrs_of, loc
 from graphgen.ir.dtype import bf16, f16, f32
 from passes.cleanup.simplify_shape import join
-from passes.core import No, Pass, Rewriter, Rule, no, register, rule
+from passes.core import NoMatch, Pass, Rewriter, Rule, no_match, register, rule
 from passes.fusion.channels import Step, steps_behind
 from passes.fusion.prepared import PreparedValues, WeightNumbers
 from passes.weights.spread import weight_of, widened
@@ -142,20 +142,20 @@ class _Group:
     fused: Value | None = None
 
 
-def _why_not(op: Op, prepared: PreparedValues) -> No | None:
+def _why_not(op: Op, prepared: PreparedValues) -> NoMatch | None:
     """Why a product cannot be a sibling, ``None`` where it can."""
     lhs, rhs = op.operands[0], weight_of(op)
     if op.attrs.integers("lhs_batch_dims"):
-        return no("it has batch dimensions", lhs)
+        return no_match("it has batch dimensions", lhs)
     if not prepared.of_weights(rhs):
-        return no("its right operand is not made of weights alone", rhs)
+        return no_match("its right operand is not made of weights alone", rhs, depth=2)
     if lhs in prepared:
-        return no("its left operand is made of weights itself", lhs)
+        return no_match("its left operand is made of weights itself", lhs, depth=3)
     outputs = rhs.type.rank - len(op.attrs.integers("rhs_contracting_dims"))
     if outputs != 1:
-        return no(f"the weight has {outputs} output dimensions, not 1", rhs)
+        return no_match(f"the weight has {outputs} output dimensions, not 1", rhs, depth=4)
     if prepared.readers(rhs) != 1 or (rhs is not op.operands[1] and len(rhs.users) != 1):
-        return no("the weight is read elsewhere too, and would be kept twice", rhs)
+        return no_match("the weight is read elsewhere too, and would be kept twice", rhs, depth=5)
     return None
 
 
@@ -188,7 +188,7 @@ class _Plan:
         self.prepared = prepared
         self.function: Function = prepared.function
         self.groups: list[_Group] = []
-        self.misses: dict[Op, No] = {}
+        self.misses: dict[Op, NoMatch] = {}
         self.members: dict[Op, tuple[_Group, int]] = {}
         found: dict[_SiblingKey, list[_Sibling]] = {}
         for op in self.function.block:
@@ -202,7 +202,9 @@ class _Plan:
         for (value, _, _), siblings in found.items():
             if len(siblings) < least:
                 what = f"{len(siblings)} product{'s' if len(siblings) > 1 else ''} of this value"
-                why = no(f"{what} with a weight, and {least} are worth fusing", value)
+                why = no_match(
+                    f"{what} with a weight, and {least} are worth fusing", value, depth=6
+                )
                 self.misses.update((sibling.dot, why) for sibling in siblings)
             else:
                 self._add(siblings)
@@ -218,7 +220,7 @@ class _Plan:
         for index, sibling in enumerate(siblings):
             self.members[sibling.end] = (group, index)
 
-    def drop(self, group: _Group, why: No) -> None:
+    def drop(self, group: _Group, why: NoMatch) -> None:
         """Leave a group as it is."""
         for sibling in group.siblings:
             self.members.pop(sibling.end, None)
@@ -260,7 +262,11 @@ def _keep_agreed(plans: Sequence[_Plan]) -> None:
     while work:
         for plan, group in groups.pop(work.pop(), []):
             dot = group.siblings[0].dot
-            why = no("another program of the module reads these weights otherwise", dot.operands[1])
+            why = no_match(
+                "another program of the module reads these weights otherwise",
+                dot.operands[1],
+                depth=7,
+            )
             plan.drop(group, why)
             work.extend(chain.from_iterable(group.key))
 
@@ -270,12 +276,14 @@ def fusing(plan: _Plan, rewriter: Rewriter) -> Rule:
     ends = {end.name for end in plan.members}
 
     @rule(*sorted({"dot_general", *ends}))
-    def fuse_siblings(op: Op, b: Builder) -> Sequence[Value] | No:
+    def fuse_siblings(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
         """A product with one weight is a slice of the product with all weights."""
         member = plan.members.get(op)
         if member is None:
             # Not a near miss: by its depth, every other reason is nearer.
-            return plan.misses.get(op) or No("it is no product, or goes with what follows it", None)
+            return plan.misses.get(op) or NoMatch(
+                "it is no product, or goes with what follows it", None
+            )
         group, index = member
         if group.fused is None:
             group.fused = _fuse(plan, group, rewriter, b)

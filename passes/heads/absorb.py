@@ -11,13 +11,13 @@ from collections.abc import Callable, Sequence
 
 from graphgen.build import Builder
 from graphgen.ir import Op, Value
-from passes.core import No, no
+from passes.core import NoMatch, no_match
 from passes.heads.commute import BINARY, UNARY, respread, result_dims, same_for_all
 from passes.heads.takes import Move, Takes
 
 # (the op, which operand is a take, what take, where takes are made, where the new op goes)
 # -> the result, or all of them
-Absorb = Callable[[Op, int, Move, Takes, Builder], Value | Sequence[Value] | No]
+Absorb = Callable[[Op, int, Move, Takes, Builder], Value | Sequence[Value] | NoMatch]
 
 
 def taken(op: Op, index: int) -> Value:
@@ -27,15 +27,15 @@ def taken(op: Op, index: int) -> Value:
     return made.operands[0]
 
 
-def _elementwise(op: Op, index: int, move: Move, takes: Takes, b: Builder) -> Value | No:
+def _elementwise(op: Op, index: int, move: Move, takes: Takes, b: Builder) -> Value | NoMatch:
     """The other operands are laid out like it; what they are in a zero head, nobody reads."""
     source = taken(op, index)
     back = move.back(move.size_of(source))
     for value in op.operands:
         if value.shape != op.result.shape:
-            return no("its operands differ in shape", value)
+            return no_match("its operands differ in shape", value)
     if op.name == "divide" and not same_for_all(op.operands[1], move.dim):
-        return no("zero heads would be divided by zero", op.operands[1])
+        return no_match("zero heads would be divided by zero", op.operands[1], depth=2)
     operands: list[Value] = []
     for value in op.operands:
         other = value.producer("take")
@@ -48,30 +48,30 @@ def _elementwise(op: Op, index: int, move: Move, takes: Takes, b: Builder) -> Va
     return takes.take(b.emit(op.name, operands, dict(op.attrs)).result, move)
 
 
-def _clamp(op: Op, index: int, move: Move, takes: Takes, b: Builder) -> Value | No:
+def _clamp(op: Op, index: int, move: Move, takes: Takes, b: Builder) -> Value | NoMatch:
     low, _, high = op.operands
     if low.shape or high.shape:
-        return no("its bounds are not the same for all", op.operands[0])
+        return no_match("its bounds are not the same for all", op.operands[0])
     operands = [low, taken(op, index), high]
     return takes.take(b.emit(op.name, operands, dict(op.attrs)).result, move)
 
 
-def _reshape(op: Op, index: int, move: Move, takes: Takes, b: Builder) -> Value | No:
+def _reshape(op: Op, index: int, move: Move, takes: Takes, b: Builder) -> Value | NoMatch:
     source = taken(op, index)
     after = move.through_reshape(op.operands[0].shape, op.result.shape)
     if after is None:
-        return no("the heads are no run of blocks behind the reshape", op.operands[0])
+        return no_match("the heads are no run of blocks behind the reshape", op.operands[0])
     shape = list(op.result.shape)
     shape[after.dim] = move.size_of(source) * after.block
     return takes.take(b.reshape(source, shape), after)
 
 
-def _transpose(op: Op, index: int, move: Move, takes: Takes, b: Builder) -> Value | No:
+def _transpose(op: Op, index: int, move: Move, takes: Takes, b: Builder) -> Value | NoMatch:
     order = op.attrs.integers("permutation")
     return takes.take(b.transpose(taken(op, index), order), move.at(order.index(move.dim)))
 
 
-def _dot_general(op: Op, index: int, move: Move, takes: Takes, b: Builder) -> Value | No:
+def _dot_general(op: Op, index: int, move: Move, takes: Takes, b: Builder) -> Value | NoMatch:
     """A sum over the heads: the other operand gets zeros where nothing was taken."""
     source = taken(op, index)
     sides = [op.attrs.integers(f"{side}_contracting_dims") for side in ("lhs", "rhs")]
@@ -86,7 +86,7 @@ def _dot_general(op: Op, index: int, move: Move, takes: Takes, b: Builder) -> Va
         if sources == [(index, move.dim)]:
             made = b.emit(op.name, operands, dict(op.attrs)).result
             return takes.take(made, move.at(dim))
-    return no("the heads are a batch of the product", op.operands[index])
+    return no_match("the heads are a batch of the product", op.operands[index])
 
 
 ABSORBS: dict[str, Absorb] = {

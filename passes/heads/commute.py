@@ -10,11 +10,11 @@ from collections.abc import Callable, Sequence
 
 from graphgen.build import Builder
 from graphgen.ir import AttrValue, Dim, Literal, Op, Value
-from passes.core import No, no
+from passes.core import NoMatch, no_match
 from passes.heads.takes import Move, Takes
 
 # (the op, a take of its result, where takes are made, where the new op goes) -> what the take is.
-Commute = Callable[[Op, Move, Takes, Builder], Value | No]
+Commute = Callable[[Op, Move, Takes, Builder], Value | NoMatch]
 
 
 def _again(b: Builder, op: Op, operands: Sequence[Value], **attrs: AttrValue) -> Value:
@@ -22,25 +22,25 @@ def _again(b: Builder, op: Op, operands: Sequence[Value], **attrs: AttrValue) ->
     return b.emit(op.name, operands, {**op.attrs, **attrs}).result
 
 
-def _each(op: Op, move: Move, takes: Takes, b: Builder) -> Value | No:
+def _each(op: Op, move: Move, takes: Takes, b: Builder) -> Value | NoMatch:
     """Element by element, all operands of one shape."""
     for value in op.operands:
         if value.shape != op.result.shape:
-            return no("its operands differ in shape", value)
+            return no_match("its operands differ in shape", value)
     return _again(b, op, [takes.take(value, move) for value in op.operands])
 
 
-def _divide(op: Op, move: Move, takes: Takes, b: Builder) -> Value | No:
+def _divide(op: Op, move: Move, takes: Takes, b: Builder) -> Value | NoMatch:
     if not same_for_all(op.operands[1], move.dim):
-        return no("zero heads would be divided by zero", op.operands[1])
+        return no_match("zero heads would be divided by zero", op.operands[1], depth=2)
     return _each(op, move, takes, b)
 
 
-def _clamp(op: Op, move: Move, takes: Takes, b: Builder) -> Value | No:
+def _clamp(op: Op, move: Move, takes: Takes, b: Builder) -> Value | NoMatch:
     """The bounds are one number each."""
     low, x, high = op.operands
     if low.shape or high.shape:
-        return no("its bounds are not the same for all", op.operands[0])
+        return no_match("its bounds are not the same for all", op.operands[0])
     return _again(b, op, [low, takes.take(x, move), high])
 
 
@@ -60,7 +60,7 @@ def respread(b: Builder, value: Value, shape: Sequence[Dim]) -> Value:
     return _again(b, spread, spread.operands, shape=tuple(shape))
 
 
-def _broadcast(op: Op, move: Move, takes: Takes, b: Builder) -> Value | No:
+def _broadcast(op: Op, move: Move, takes: Takes, b: Builder) -> Value | NoMatch:
     if same_for_all(op.result, move.dim):
         return respread(b, op.result, move.shape_of(op.result))
     operand = op.operands[0]
@@ -69,29 +69,29 @@ def _broadcast(op: Op, move: Move, takes: Takes, b: Builder) -> Value | No:
     return _again(b, op, [taken], shape=move.shape_of(op.result))
 
 
-def _reshape(op: Op, move: Move, takes: Takes, b: Builder) -> Value | No:
+def _reshape(op: Op, move: Move, takes: Takes, b: Builder) -> Value | NoMatch:
     before = move.through_reshape(op.result.shape, op.operands[0].shape)
     if before is None:
-        return no("the heads are no run of blocks before the reshape", op.operands[0])
+        return no_match("the heads are no run of blocks before the reshape", op.operands[0])
     taken = takes.take(op.operands[0], before)
     return _again(b, op, [taken], shape=move.shape_of(op.result))
 
 
-def _transpose(op: Op, move: Move, takes: Takes, b: Builder) -> Value | No:
+def _transpose(op: Op, move: Move, takes: Takes, b: Builder) -> Value | NoMatch:
     source = op.attrs.integers("permutation")[move.dim]
     return _again(b, op, [takes.take(op.operands[0], move.at(source))])
 
 
-def _slice(op: Op, move: Move, takes: Takes, b: Builder) -> Value | No:
+def _slice(op: Op, move: Move, takes: Takes, b: Builder) -> Value | NoMatch:
     """Blocks of a part are blocks of the whole, further on."""
     operand, dim = op.operands[0], move.dim
     starts, limits = list(op.attrs.dims("start_indices")), list(op.attrs.dims("limit_indices"))
     strides = op.attrs.integers("strides") or (1,) * len(starts)
     start, size = starts[dim], operand.shape[dim]
     if strides[dim] != 1 or not isinstance(start, int) or start % move.block:
-        return no("the slice does not begin with a block", operand)
+        return no_match("the slice does not begin with a block", operand)
     if not isinstance(size, int) or size % move.block:
-        return no("what is sliced has no whole blocks", operand)
+        return no_match("what is sliced has no whole blocks", operand, depth=2)
     ahead = start // move.block
     blocks = tuple([block + ahead if block >= 0 else block for block in move.blocks])
     taken = takes.take(operand, Move(blocks, dim, move.block))
@@ -101,19 +101,19 @@ def _slice(op: Op, move: Move, takes: Takes, b: Builder) -> Value | No:
     return _again(b, op, [taken], start_indices=tuple(starts), limit_indices=tuple(limits))
 
 
-def _concatenate(op: Op, move: Move, takes: Takes, b: Builder) -> Value | No:
+def _concatenate(op: Op, move: Move, takes: Takes, b: Builder) -> Value | NoMatch:
     if op.attrs.integer("dimension") == move.dim:
-        return no("heads are joined one after the other", op.operands[0])
+        return no_match("heads are joined one after the other", op.operands[0])
     return _again(b, op, [takes.take(value, move) for value in op.operands])
 
 
-def _reduce(op: Op, move: Move, takes: Takes, b: Builder) -> Value | No:
+def _reduce(op: Op, move: Move, takes: Takes, b: Builder) -> Value | NoMatch:
     operand = op.operands[0]
     left = [dim for dim in range(operand.type.rank) if dim not in op.attrs.integers("dimensions")]
     return _again(b, op, [takes.take(operand, move.at(left[move.dim]))])
 
 
-def _dot_general(op: Op, move: Move, takes: Takes, b: Builder) -> Value | No:
+def _dot_general(op: Op, move: Move, takes: Takes, b: Builder) -> Value | NoMatch:
     """Rows of the result are rows of the operand that they come from."""
     operands = list(op.operands)
     for side, dim in result_dims(op)[move.dim]:
@@ -137,37 +137,37 @@ def result_dims(op: Op) -> list[list[tuple[int, int]]]:
     return out
 
 
-def _norm(op: Op, move: Move, takes: Takes, b: Builder) -> Value | No:
+def _norm(op: Op, move: Move, takes: Takes, b: Builder) -> Value | NoMatch:
     """A norm of each head by itself."""
     if move.dim == op.operands[0].type.rank - 1:
-        return no(f"{op.name} is over all heads, not over each", op.operands[0])
+        return no_match(f"{op.name} is over all heads, not over each", op.operands[0])
     return _again(b, op, [takes.take(op.operands[0], move), *op.operands[1:]])
 
 
-def _rope(op: Op, move: Move, takes: Takes, b: Builder) -> Value | No:
+def _rope(op: Op, move: Move, takes: Takes, b: Builder) -> Value | NoMatch:
     if move.dim != 2:
-        return no("the heads are not in dimension 2", op.operands[0])
+        return no_match("the heads are not in dimension 2", op.operands[0])
     return _again(b, op, [takes.take(op.operands[0], move), *op.operands[1:]])
 
 
-def _kv_update(op: Op, move: Move, takes: Takes, b: Builder) -> Value | No:
+def _kv_update(op: Op, move: Move, takes: Takes, b: Builder) -> Value | NoMatch:
     if move.dim != 2:
-        return no("the heads are not in dimension 2", op.operands[0])
+        return no_match("the heads are not in dimension 2", op.operands[0])
     cache, new = [takes.take(value, move) for value in op.operands[:2]]
     return _again(b, op, [cache, new, *op.operands[2:]])
 
 
-def _cache_read(op: Op, move: Move, takes: Takes, b: Builder) -> Value | No:
+def _cache_read(op: Op, move: Move, takes: Takes, b: Builder) -> Value | NoMatch:
     if move.dim != 2:
-        return no("the heads are not in dimension 2", op.operands[0])
+        return no_match("the heads are not in dimension 2", op.operands[0])
     return _again(b, op, [takes.take(op.operands[0], move), op.operands[1]])
 
 
-def _constant(op: Op, move: Move, takes: Takes, b: Builder) -> Value | No:
+def _constant(op: Op, move: Move, takes: Takes, b: Builder) -> Value | NoMatch:
     """The take itself, now."""
     old = op.attrs.literal("value")
     if old.dtype.bits % 8:
-        return no("its elements are smaller than a byte", op.result)
+        return no_match("its elements are smaller than a byte", op.result)
     step = old.dtype.bits // 8 * move.block
     for size in old.shape[move.dim + 1 :]:
         step *= size

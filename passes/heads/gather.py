@@ -9,7 +9,7 @@ from typing import ClassVar
 from graphgen.build import Builder
 from graphgen.ir import RANK, Function, Module, Op, Value
 from graphgen.ir.dtype import s32
-from passes.core import No, Pass, Rewriter, Rule, no, register, rule
+from passes.core import NoMatch, Pass, Rewriter, Rule, no_match, register, rule
 from passes.heads.commute import result_dims
 
 
@@ -82,20 +82,22 @@ def gathering(function: Function, ranks: int) -> Rule:
     """The rule for one program on this many ranks."""
 
     @rule("dot_general")
-    def gather_parts(op: Op, b: Builder) -> Sequence[Value] | No:
+    def gather_parts(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
         """A product with a block that a group of ranks takes is gathered from its parts."""
         rank = function.arg(RANK)
         take = op.operands[1].producer("take")
         if take is None or rank is None:
-            return no("the weight is no take", op.operands[1])
+            return no_match("the weight is no take", op.operands[1])
         dim, block = take.attrs.integer("dimension"), take.attrs.integer("block")
         if [(1, dim)] not in result_dims(op):
-            return no("the blocks are summed over", op.operands[1])
+            return no_match("the blocks are summed over", op.operands[1], depth=2)
         size = _together(take, rank, ranks)
-        if isinstance(size, No):
+        if isinstance(size, NoMatch):
             return size
         if block % size:
-            return no(f"{size} ranks cannot share a block of {block}", op.operands[1])
+            return no_match(
+                f"{size} ranks cannot share a block of {block}", op.operands[1], depth=3
+            )
         part = _part(b, take.operands[0], rank, dim, block // size)
         made = b.emit(op.name, (op.operands[0], part), dict(op.attrs)).result
         groups = tuple(tuple(range(at, at + size)) for at in range(0, ranks, size))
@@ -105,22 +107,22 @@ def gathering(function: Function, ranks: int) -> Rule:
     return gather_parts
 
 
-def _together(take: Op, rank: Value, ranks: int) -> int | No:
+def _together(take: Op, rank: Value, ranks: int) -> int | NoMatch:
     """How many neighbors take the same block, where all blocks are taken by as many."""
     mine = take.operands[1].producer("dynamic_slice")
     blocks = mine.operands[0].producer("constant") if mine is not None else None
     if mine is None or blocks is None:
-        return no("which block a rank takes is not known", take.operands[1])
+        return no_match("which block a rank takes is not known", take.operands[1], depth=4)
     start = mine.operands[1].producer("reshape")
     if start is None or start.operands[0] is not rank or mine.result.shape != (1,):
-        return no("a rank takes more than one block", mine.result)
+        return no_match("a rank takes more than one block", mine.result, depth=5)
     source = take.operands[0]
     count = source.shape[take.attrs.integer("dimension")]
     assert isinstance(count, int)
     size, rest = divmod(ranks, count // take.attrs.integer("block"))
     wanted = [number // size for number in range(ranks)] if size else []
     if rest or size < 2 or list(blocks.attrs.literal("value").values()) != wanted:
-        return no("ranks do not take the same blocks in equal groups", source)
+        return no_match("ranks do not take the same blocks in equal groups", source, depth=6)
     return size
 
 

@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 
 from graphgen.build import Builder
 from graphgen.ir import Op, Value
-from passes.core import No, Rule, no, rule
+from passes.core import NoMatch, Rule, no_match, rule
 from passes.heads.absorb import ABSORBS, Absorb
 from passes.heads.commute import COMMUTES
 from passes.heads.takes import Move, Takes
 
 
 def moves(
-    takes: Takes, refusals: dict[Op, No], absorbs: Mapping[str, Absorb] = ABSORBS
+    takes: Takes, refusals: dict[Op, NoMatch], absorbs: Mapping[str, Absorb] = ABSORBS
 ) -> tuple[Rule, Rule]:
     """The rules for one program.
 
@@ -24,44 +24,45 @@ def moves(
     """
 
     @rule("take")
-    def take_before(op: Op, b: Builder) -> Sequence[Value] | No:
+    def take_before(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
         """A take of what an op makes is what the op makes of takes."""
         takes.made = b.made
         move = Move.of(op)
         if move is None or not move.lays_out:
-            return no("it takes the model's heads, or what is computed", op.operands[0])
+            return no_match("it takes the model's heads, or what is computed", op.operands[0])
         found = _before(op.operands[0], move, takes, b)
-        if isinstance(found, No):
+        if isinstance(found, NoMatch):
             refusals[op] = found
             return found
         return [found]
 
     @rule(*absorbs)
-    def take_behind(op: Op, b: Builder) -> Sequence[Value] | No:
+    def take_behind(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
         """What an op makes of the model's heads is taken from what it makes of all heads."""
         takes.made = b.made
         for index, value in enumerate(op.operands):
             move = _of_model(value)
             if move is not None and value.op is not None:
                 found = absorbs[op.name](op, index, move, takes, b)
-                if isinstance(found, No):
+                if isinstance(found, NoMatch):
                     refusals[value.op] = found
                     return found
                 return [found] if isinstance(found, Value) else found
-        return No("it reads no heads that are laid out")
+        return NoMatch("it reads no heads that are laid out")
 
     return take_before, take_behind
 
 
-def _before(value: Value, move: Move, takes: Takes, b: Builder) -> Value | No:
+def _before(value: Value, move: Move, takes: Takes, b: Builder) -> Value | NoMatch:
     if value.op is None:
-        return no("it takes from an argument", value)
+        return no_match("it takes from an argument", value, depth=2)
     commute = COMMUTES.get(value.op.name)
     if commute is None:
-        return no(f"{value.op.name} is not known to keep heads apart", value)
+        return no_match(f"{value.op.name} is not known to keep heads apart", value, depth=3)
     found = commute(value.op, move, takes, b)
-    if not isinstance(found, No):
-        takes.became(value, move, found)
+    if isinstance(found, NoMatch):
+        return found.after(3)
+    takes.became(value, move, found)
     return found
 
 

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from graphgen.errors import GraphgenError
 from graphgen.ir import Function, Module, Op, Role
-from passes.core import No, Pass, Rewriter, register
+from passes.core import NoMatch, Pass, Rewriter, register
 from passes.core.options import choice
 from passes.heads.absorb import ABSORBS
 from passes.heads.head_map import HeadMap
@@ -120,7 +120,7 @@ f32[1,2,4]
                     found = self._map(op)
                     if found.over == "rows":
                         # Heads stay as they are: shard{by_rows=true} divides the rows.
-                        rewriter.say(found.why)
+                        rewriter.remark(found.why)
                     else:
                         layout.attention(function, op, found)
         layout.settle()
@@ -151,7 +151,7 @@ class _Layout:
     rewriter: Rewriter
     takes: dict[Function, Takes] = field(init=False)
     states: States = field(init=False)
-    refusals: dict[Op, No] = field(default_factory=dict[Op, No])
+    refusals: dict[Op, NoMatch] = field(default_factory=dict[Op, NoMatch])
 
     def __post_init__(self) -> None:
         self.takes = {f: Takes(f, self.rewriter) for f in self.module.programs()}
@@ -161,7 +161,7 @@ class _Layout:
         """Attention of the heads that are laid out, and behind it those of the model."""
         if found.identity:
             return
-        self.rewriter.say(found.why)
+        self.rewriter.remark(found.why)
         takes, b = self.takes[function], self.rewriter.before(function, op)
         takes.made = b.made = []
         operands = list(op.operands)
@@ -226,14 +226,14 @@ class _Layout:
 
     def _refusal(self, take: Op, move: Move) -> GraphgenError:
         """Which op is in the way of a take that is left, and why."""
-        why = self.refusals.get(take, No("the heads leave the program"))
+        why = self.refusals.get(take, NoMatch("the heads leave the program"))
         readers = [reader for reader in take.result.users if reader.name not in ABSORBS]
         stop = (
             take.operands[0].op if move.lays_out else next(iter(readers or take.result.users), take)
         )
         stop = stop or take
         if not move.lays_out and readers:
-            why = No(f"{stop.name} is not known to keep heads apart")
+            why = NoMatch(f"{stop.name} is not known to keep heads apart")
         return GraphgenError(
             "GG0304",
             f"heads: the heads cannot be laid out past {stop.name}: {why.reason}",

@@ -14,17 +14,17 @@ from collections.abc import Sequence
 from graphgen.build import Builder
 from graphgen.ir import Op, Value
 from graphgen.ir.dtype import bf16, f16, f32
-from passes.core import No, Rule, no, rule
+from passes.core import NoMatch, Rule, no_match, rule
 
 
 @rule("dot_general")
-def wide_dot(op: Op, b: Builder) -> Sequence[Value] | No:
+def wide_dot(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
     """A dot of 16-bit floats accumulates and leaves in f32, then is rounded."""
     lhs, rhs = op.operands
     if lhs.dtype not in (bf16, f16):
-        return no(f"the operands are {lhs.dtype}, which is fast as it is", lhs)
+        return no_match(f"the operands are {lhs.dtype}, which is fast as it is", lhs)
     if op.result.dtype is f32:
-        return no("the result is f32 already", op.result)
+        return no_match("the result is f32 already", op.result, depth=2)
     attrs = {**op.attrs, "dtype": f32}
     return [b.convert(b.emit("dot_general", (lhs, rhs), attrs).result, op.result.dtype)]
 
@@ -33,20 +33,20 @@ def padded_rows(rows: int) -> Rule:
     """The rule that brings a 16-bit dot with fewer than ``rows`` rows to ``rows``."""
 
     @rule("dot_general")
-    def pad_rows(op: Op, b: Builder) -> Sequence[Value] | No:
+    def pad_rows(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
         lhs, rhs = op.operands
         if lhs.dtype not in (bf16, f16):
-            return no(f"the operands are {lhs.dtype}", lhs)
+            return no_match(f"the operands are {lhs.dtype}", lhs)
         if op.attrs.integers("lhs_batch_dims") or len(rhs.shape) != 2:
-            return no("not a product with a weight matrix", rhs)
+            return no_match("not a product with a weight matrix", rhs, depth=2)
         if op.attrs.integers("lhs_contracting_dims") != (len(lhs.shape) - 1,):
-            return no("the left side does not contract its last dimension", lhs)
+            return no_match("the left side does not contract its last dimension", lhs, depth=3)
         *outer, depth = lhs.type.dims
         count = 1
         for size in outer:
             count *= size
         if not 0 < count < rows:
-            return no(f"{count} rows are enough", lhs)
+            return no_match(f"{count} rows are enough", lhs, depth=4)
         flat = b.reshape(lhs, (count, depth))
         tall = b.pad(flat, b.literal(0.0, lhs.dtype), (0, 0), (rows - count, 0))
         (axis,) = op.attrs.integers("rhs_contracting_dims")

@@ -13,7 +13,7 @@ from graphgen.composites.basics import gelu, silu
 from graphgen.composites.top_k import top_k
 from graphgen.ir import Op, TensorType, Value, attrs_of
 from graphgen.ir.dtype import f32, s32
-from passes.core import No, no, rule
+from passes.core import NoMatch, no_match, rule
 
 # (builder, operands, the number in the configuration, result types) -> the results.
 Plain = Callable[[Builder, Sequence[Value], int, Sequence[TensorType]], Sequence[Value]]
@@ -90,7 +90,7 @@ _PLAIN: dict[str, Plain] = {
 
 
 @rule("custom_call")
-def kernel_by_ops(op: Op, b: Builder) -> Sequence[Value] | No:
+def kernel_by_ops(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
     """A kernel whose meaning is published is that meaning.
 
     Given:
@@ -105,13 +105,15 @@ def kernel_by_ops(op: Op, b: Builder) -> Sequence[Value] | No:
     target, config = op.attrs.text("target"), op.attrs.text("config")
     plain = _PLAIN.get(target)
     if plain is None:
-        return no(f"nothing is known about {target}")
+        return no_match(f"nothing is known about {target}")
     number = config.lstrip("-")
     if config and not number.isdecimal():
-        return no(f"the configuration of {target} is '{config}', not a number")
+        return no_match(f"the configuration of {target} is '{config}', not a number", depth=2)
     types = [result.type for result in op.results]
     made = plain(b, op.operands, int(config or -1), types)
     if [value.type for value in made] != types:
         given = ", ".join(value.type.text for value in made)
-        return no(f"{target} gives {given}, and states {', '.join(t.text for t in types)}")
+        return no_match(
+            f"{target} gives {given}, and states {', '.join(t.text for t in types)}", depth=3
+        )
     return made

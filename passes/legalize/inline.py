@@ -10,7 +10,7 @@ from graphgen.composites import DECOMPOSITIONS, Decomposition, decompose
 from graphgen.ir import Attrs, Function, Op, TensorType, Value
 from graphgen.ops import OPS
 from passes.core import Rewriter, Rule
-from passes.core.journal import Journal, Miss, describe
+from passes.core.journal import Journal, MatchFailure, describe
 
 
 def _itself(op: Op) -> Decomposition:
@@ -37,7 +37,7 @@ class _Template:
 
     body: Function
     label: str
-    misses: Sequence[Miss]
+    misses: Sequence[MatchFailure]
 
 
 class Inliner:
@@ -127,9 +127,9 @@ class Inliner:
         if journal is None:
             return
         for miss in template.misses:
-            at = mapping.get(miss.no.at) if miss.no.at is not None else None
+            at = mapping.get(miss.why.at) if miss.why.at is not None else None
             root = miss.root if OPS[op.name].composite else describe(op)
-            no = replace(miss.no, at=at)
+            why = replace(miss.why, at=at)
             journal.misses.append(
-                replace(miss, function=function.name, root=root, loc=op.loc, no=no)
+                replace(miss, function=function.name, root=root, loc=op.loc, why=why)
             )

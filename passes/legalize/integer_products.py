@@ -11,7 +11,7 @@ from graphgen.build import Builder
 from graphgen.errors import GraphgenError
 from graphgen.ir import Module, Op, Value
 from graphgen.ir.dtype import f32, f64, s8, s32
-from passes.core import No, Pass, Rewriter, Rule, no, register, rule
+from passes.core import NoMatch, Pass, Rewriter, Rule, no_match, register, rule
 from passes.weights.spread import widened
 
 # The largest digit, how many steps of one digit make a step of the one before, the smallest unit.
@@ -115,21 +115,21 @@ def integer_product(digits: int) -> Rule:
     """The rule that writes each activation in so many digits."""
 
     @rule("dot_general")
-    def integer_product(op: Op, b: Builder) -> Sequence[Value] | No:
+    def integer_product(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
         """``x @ convert(q)`` is a sum of products of the digits of ``x`` with ``q``."""
         lhs, wide = op.operands[0], widened(op)
         if wide is None or wide.operands[0].dtype is not s8:
-            return no("its right operand is no widened 8-bit integer", op.operands[1])
+            return no_match("its right operand is no widened 8-bit integer", op.operands[1])
         (weight,) = wide.operands
         if weight.type.rank != 2 or op.attrs.integers("lhs_batch_dims"):
-            return no("not a product with a weight matrix", weight)
+            return no_match("not a product with a weight matrix", weight, depth=2)
         if lhs.dtype is f64:
-            return no("digits would lose what f64 holds", lhs)
+            return no_match("digits would lose what f64 holds", lhs, depth=3)
         *outer, depth = lhs.type.dims
         if op.attrs.integers("lhs_contracting_dims") != (len(outer),):
-            return no("the left side does not contract its last dimension", lhs)
+            return no_match("the left side does not contract its last dimension", lhs, depth=4)
         if depth > _DEEPEST:
-            return no(f"{depth} products do not fit into 32 bits", lhs)
+            return no_match(f"{depth} products do not fit into 32 bits", lhs, depth=5)
         rows = prod(outer)
         flat = b.convert(b.reshape(lhs, (rows, depth)), f32)
         unit, stacked = _digits(b, flat, digits)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from graphgen.build import Builder
 from graphgen.ir import Op, Value
 from graphgen.ir.dtype import bf16, f8e4m3fn
-from passes.core import No, Rule, no, rule
+from passes.core import NoMatch, Rule, no_match, rule
 from passes.legalize.neuron_erf import erf_by_quotients
 from passes.legalize.neuron_integers import (
     integer_dot,
@@ -20,7 +20,7 @@ from passes.legalize.neuron_memory import gather_of_elements, gather_of_rows, sc
 
 
 @rule("all_to_all")
-def exchange_along_the_first(op: Op, b: Builder) -> Sequence[Value] | No:
+def exchange_along_the_first(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
     """Parts change hands along dimension 0 alone: they go there before and back after.
 
     Given:
@@ -38,7 +38,7 @@ def exchange_along_the_first(op: Op, b: Builder) -> Sequence[Value] | No:
     (x,) = op.operands
     split, joined = op.attrs.integer("split_dimension"), op.attrs.integer("concat_dimension")
     if (split, joined) == (0, 0):
-        return no("parts change hands along dimension 0", x)
+        return no_match("parts change hands along dimension 0", x)
     groups = op.attrs.groups("replica_groups")
     shape, ranks = x.type.dims, len(groups[0])
     cut = b.reshape(x, (*shape[:split], ranks, shape[split] // ranks, *shape[split + 1 :]))
@@ -49,7 +49,7 @@ def exchange_along_the_first(op: Op, b: Builder) -> Sequence[Value] | No:
 
 
 @rule("dot_general")
-def widened_f8_dot(op: Op, b: Builder) -> Sequence[Value] | No:
+def widened_f8_dot(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
     """Before trn3 there are no products of f8e4m3fn (NCC_EVRF051): bf16 holds its values exactly.
 
     Given:
@@ -67,7 +67,7 @@ f32[2,3]
 f32[2,3]
     """
     if op.operands[0].dtype is not f8e4m3fn:
-        return no(f"the operands are {op.operands[0].dtype}", op.operands[0])
+        return no_match(f"the operands are {op.operands[0].dtype}", op.operands[0])
     wide = [b.convert(x, bf16) for x in op.operands]
     return [b.emit("dot_general", wide, dict(op.attrs)).result]
 

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from graphgen.build import Builder
 from graphgen.ir import Op, Value
 from graphgen.ir.dtype import f32, f64
-from passes.core import No, no, rule
+from passes.core import NoMatch, no_match, rule
 
 # From the highest power to the lowest; the denominators begin with 1.
 _P = (
@@ -58,11 +58,11 @@ def _polynomial(b: Builder, x: Value, coefficients: Sequence[float]) -> Value:
 
 
 @rule("erf")
-def erf_by_quotients(op: Op, b: Builder) -> Sequence[Value] | No:
+def erf_by_quotients(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
     """Two quotients of polynomials, one for small numbers and one for the others, in f32."""
     (x,) = op.operands
     if x.dtype is f64 or not x.dtype.is_float:
-        return no(f"the operand is {x.dtype}", x)
+        return no_match(f"the operand is {x.dtype}", x)
     wide = b.convert(x, f32)
     square = b.binary("multiply", wide, wide)
     quotient = b.binary("divide", _polynomial(b, square, _P), _polynomial(b, square, _Q))

@@ -14,7 +14,7 @@ from math import prod
 from graphgen.build import Builder
 from graphgen.ir import Op, Value, tensor
 from graphgen.ir.dtype import bf16, f32, lowest, pred, s8, s16, s32, u8, u16
-from passes.core import No, no, rule
+from passes.core import NoMatch, no_match, rule
 from passes.legalize.digits import WIDE, digits, stacked, unstacked, whole, width_for
 
 # Digits of a product go into the matrix unit as bf16; those of a sum into f32.
@@ -24,7 +24,7 @@ _SIGNED = {s8: s8, u8: s8, s16: s16, u16: s16}
 
 
 @rule("dot_general")
-def integer_dot(op: Op, b: Builder) -> Sequence[Value] | No:
+def integer_dot(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
     """A product of integers is the sum of the products of their digits, shifted.
 
     With digits x_i and y_j of w bits, ``x·y = sum over i, j of (x_i·y_j) << w(i+j)``; what is
@@ -34,13 +34,13 @@ def integer_dot(op: Op, b: Builder) -> Sequence[Value] | No:
     lhs, rhs = op.operands
     kind = op.result.dtype
     if lhs.dtype not in WIDE:
-        return no(f"the operands are {lhs.dtype}", lhs)
+        return no_match(f"the operands are {lhs.dtype}", lhs)
     if not kind.is_integer:
-        return no(f"the result is {kind}", op.result)
+        return no_match(f"the result is {kind}", op.result, depth=2)
     depth = prod([lhs.type.dims[dim] for dim in op.attrs.integers("lhs_contracting_dims")])
     width = width_for(depth, most=_PRODUCT, factors=2)
     if not width:
-        return no(f"{depth} products do not add up exactly in f32", lhs)
+        return no_match(f"{depth} products do not add up exactly in f32", lhs, depth=3)
     left, right = (
         [b.convert(part, bf16) for part in digits(b, b.convert(x, kind), width)] for x in (lhs, rhs)
     )
@@ -62,7 +62,7 @@ def _most_ranks(op: Op) -> int:
 
 
 @rule("all_reduce", "reduce_scatter")
-def integer_sum_over_ranks(op: Op, b: Builder) -> Sequence[Value] | No:
+def integer_sum_over_ranks(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
     """Integers are added up digit by digit, all digits in one collective of f32.
 
     Given:
@@ -96,12 +96,12 @@ def integer_sum_over_ranks(op: Op, b: Builder) -> Sequence[Value] | No:
     """
     (x,) = op.operands
     if x.dtype not in WIDE:
-        return no(f"the operand is {x.dtype}", x)
+        return no_match(f"the operand is {x.dtype}", x)
     if op.attrs.text("kind") != "add":
-        return no("no sum", x)
+        return no_match("no sum", x, depth=2)
     width = width_for(_most_ranks(op), most=_SUM)
     if not width:
-        return no(f"{_most_ranks(op)} ranks do not add up exactly in f32", x)
+        return no_match(f"{_most_ranks(op)} ranks do not add up exactly in f32", x, depth=3)
     attrs = dict(op.attrs)
     if op.name == "reduce_scatter":
         attrs["dimension"] = op.attrs.integer("dimension") + 1
@@ -110,7 +110,7 @@ def integer_sum_over_ranks(op: Op, b: Builder) -> Sequence[Value] | No:
 
 
 @rule("all_reduce", "reduce_scatter")
-def integer_extreme_over_ranks(op: Op, b: Builder) -> Sequence[Value] | No:
+def integer_extreme_over_ranks(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
     """The largest (smallest) integer is that of the highest digit, among those of the next, ...
 
     Digits from the highest to the lowest, a collective of f32 each; a rank whose digits so far are
@@ -119,9 +119,9 @@ def integer_extreme_over_ranks(op: Op, b: Builder) -> Sequence[Value] | No:
     (x,) = op.operands
     kind = op.attrs.text("kind")
     if x.dtype not in WIDE:
-        return no(f"the operand is {x.dtype}", x)
+        return no_match(f"the operand is {x.dtype}", x)
     if kind == "add":
-        return no("a sum", x)
+        return no_match("a sum", x, depth=2)
     parts = [b.convert(part, f32) for part in digits(b, x, _SUM, signed=True)]
     out = b.full(lowest(f32) if kind == "maximum" else -lowest(f32), parts[0].type)
     groups = op.attrs["replica_groups"]
@@ -141,20 +141,20 @@ def integer_extreme_over_ranks(op: Op, b: Builder) -> Sequence[Value] | No:
 
 
 @rule("scatter")
-def integer_scatter_add(op: Op, b: Builder) -> Sequence[Value] | No:
+def integer_scatter_add(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
     """Integers are added at their places digit by digit, in f32, and the sums to the operand."""
     operand, indices, updates = op.operands
     kind = operand.dtype
     if op.attrs.text("kind") != "add":
-        return no("nothing is added", updates)
+        return no_match("nothing is added", updates)
     if not kind.is_integer and kind is not pred:
-        return no(f"the operand is {kind}", operand)
+        return no_match(f"the operand is {kind}", operand, depth=2)
     windows = indices.type.dims
     vector = op.attrs.integer("index_vector_dim")
     terms = prod([size for dim, size in enumerate(windows) if dim != vector])
     width = width_for(terms, most=_SUM)
     if not width:
-        return no(f"{terms} windows do not add up exactly in f32", indices)
+        return no_match(f"{terms} windows do not add up exactly in f32", indices, depth=3)
     # Narrow integers wrap around when they are narrowed again.
     wide = kind if kind in WIDE else s32
     parts: list[Value] = []
@@ -169,7 +169,7 @@ def integer_scatter_add(op: Op, b: Builder) -> Sequence[Value] | No:
 
 
 @rule("shift_right_arithmetic")
-def wide_shift(op: Op, b: Builder) -> Sequence[Value] | No:
+def wide_shift(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
     """A shift that keeps the sign is one of 32 bits (NCC_EVRF022).
 
     Given:
@@ -188,7 +188,7 @@ def wide_shift(op: Op, b: Builder) -> Sequence[Value] | No:
     x, count = op.operands
     signed = _SIGNED.get(x.dtype)
     if signed is None:
-        return no(f"the operand is {x.dtype}", x)
+        return no_match(f"the operand is {x.dtype}", x)
     # Also what has no sign is filled up with its highest bit.
     wide = b.convert(x if signed is x.dtype else b.bitcast_convert(x, signed), s32)
     shifted = b.binary("shift_right_arithmetic", wide, b.convert(count, s32))

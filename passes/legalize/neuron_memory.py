@@ -8,7 +8,7 @@ from math import prod
 from graphgen.build import Builder
 from graphgen.ir import Op, Value
 from graphgen.ir.dtype import s32
-from passes.core import No, no, rule
+from passes.core import NoMatch, no_match, rule
 
 _MOST_ROWS = 2**31 - 1
 
@@ -36,7 +36,7 @@ def _component(b: Builder, vectors: Value, at: int) -> Value:
 
 
 @rule("gather")
-def gather_of_elements(op: Op, b: Builder) -> Sequence[Value] | No:
+def gather_of_elements(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
     """A window along an indexed dimension becomes one index for each of its elements.
 
     The compiler wants ``start_index_map`` and the dimensions a window keeps to be disjoint.
@@ -60,9 +60,9 @@ index_vector_dim=2 slice_sizes=[1,4] : f32[3,1,4]
     kept = [dim for dim in range(table.type.rank) if dim not in collapsed]
     spread = [dim for dim in kept if dim in mapped]
     if not spread:
-        return no("no window reaches along an indexed dimension", table)
+        return no_match("no window reaches along an indexed dimension", table)
     if 0 in op.result.type.dims:
-        return no("the result is empty", op.result)
+        return no_match("the result is empty", op.result, depth=2)
     vectors = _vectors(b, op)
     *batch, length = vectors.type.dims
     lengths = [sizes[dim] for dim in spread]
@@ -135,18 +135,18 @@ def _flat(b: Builder, vectors: Value, limits: Sequence[int], *, clamp: bool) -> 
 
 
 @rule("gather")
-def gather_of_rows(op: Op, b: Builder) -> Sequence[Value] | No:
+def gather_of_rows(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
     """Indices of several leading dimensions become one index into a table of their rows."""
     table, a = op.operands[0], op.attrs
     mapped, sizes = a.integers("start_index_map"), a.dims("slice_sizes")
     if not _leading(mapped) or a.integers("collapsed_slice_dims") != mapped:
-        return no("its index vectors do not name leading dimensions alone", table)
+        return no_match("its index vectors do not name leading dimensions alone", table)
     count = len(mapped)
     limits = table.type.dims[:count]
     if 0 in op.result.type.dims:
-        return no("the result is empty", op.result)
+        return no_match("the result is empty", op.result, depth=2)
     if prod(limits) > _MOST_ROWS:
-        return no(f"{prod(limits)} rows cannot be numbered in 32 bits", table)
+        return no_match(f"{prod(limits)} rows cannot be numbered in 32 bits", table, depth=3)
     vectors = _vectors(b, op)
     rows = b.reshape(table, (prod(limits), *table.shape[count:]))
     index = _flat(b, vectors, limits, clamp=True)
@@ -164,7 +164,7 @@ def gather_of_rows(op: Op, b: Builder) -> Sequence[Value] | No:
 
 
 @rule("scatter")
-def scatter_of_rows(op: Op, b: Builder) -> Sequence[Value] | No:
+def scatter_of_rows(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
     """Index vectors of several leading dimensions become one index into a table of their rows.
 
     It is the form in which AWS's own code updates a cache. What lay outside stays outside.
@@ -172,13 +172,13 @@ def scatter_of_rows(op: Op, b: Builder) -> Sequence[Value] | No:
     table, updates, a = op.operands[0], op.operands[2], op.attrs
     mapped = a.integers("scatter_dims_to_operand_dims")
     if not _leading(mapped) or a.integers("inserted_window_dims") != mapped:
-        return no("its index vectors do not name leading dimensions alone", table)
+        return no_match("its index vectors do not name leading dimensions alone", table)
     count = len(mapped)
     limits = table.type.dims[:count]
     if 0 in table.type.dims or 0 in updates.type.dims:
-        return no("nothing is written", updates)
+        return no_match("nothing is written", updates, depth=2)
     if prod(limits) > _MOST_ROWS:
-        return no(f"{prod(limits)} rows cannot be numbered in 32 bits", table)
+        return no_match(f"{prod(limits)} rows cannot be numbered in 32 bits", table, depth=3)
     vectors = _vectors(b, op)
     rows = b.reshape(table, (prod(limits), *table.shape[count:]))
     index = _flat(b, vectors, limits, clamp=False)

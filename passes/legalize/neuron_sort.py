@@ -13,7 +13,7 @@ from math import prod
 from graphgen.build import Builder
 from graphgen.ir import Function, Op, Value, tensor
 from graphgen.ir.dtype import bf16, f16, f32, lowest, s32, u32
-from passes.core import No, Rewriter, no, rule
+from passes.core import NoMatch, Rewriter, no_match, rule
 from passes.legalize.digits import digits
 
 TARGET = "AwsNeuronTopK"
@@ -123,7 +123,7 @@ def _front(op: Op) -> int:
 
 
 @rule("slice")
-def front_of_sort(op: Op, b: Builder) -> Sequence[Value] | No:
+def front_of_sort(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
     """The first k of a sort are the kernel's k largest (of the negated ones, if ascending).
 
     Given:
@@ -141,23 +141,25 @@ f32[4,2], u32[4,2]
     value = op.operands[0]
     sort = value.producer("sort")
     if sort is None:
-        return no("what it reads was not sorted", value)
+        return no_match("what it reads was not sorted", value)
     key = sort.operands[0]
     if sort.attrs.integer("dimension") != key.type.rank - 1 or not in_reach(key):
-        return no(f"{key.type.text} is not sorted along the last dimension by the kernel", key)
+        return no_match(
+            f"{key.type.text} is not sorted along the last dimension by the kernel", key, depth=2
+        )
     k = _front(op)
     if not k:
-        return no("it is not the front of each row", value)
+        return no_match("it is not the front of each row", value, depth=3)
     values, places = in_order(b, key, k, descending=bool(sort.attrs["descending"]))
     return [values if value.index == 0 else _moved(b, sort.operands[value.index], places)]
 
 
 @rule("sort")
-def sort_by_kernel(op: Op, b: Builder) -> Sequence[Value] | No:
+def sort_by_kernel(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
     """A sort that is read as a whole takes as many of each row as there are."""
     readers = [user for result in op.results for user in result.users]
     if readers and all(user.name == "slice" and _front(user) for user in readers):
-        return no("only the front of each row is read")
+        return no_match("only the front of each row is read")
     axis = op.attrs.integer("dimension")
     rank, size = op.operands[0].type.rank, op.operands[0].type.dims[axis]
     if axis != rank - 1:
@@ -167,7 +169,9 @@ def sort_by_kernel(op: Op, b: Builder) -> Sequence[Value] | No:
         back = [order.index(dim) for dim in range(rank)]
         return [b.transpose(value, back) for value in made.results]
     if not in_reach(op.operands[0]):
-        return no(f"the kernel has no form for {op.operands[0].type.text}", op.operands[0])
+        return no_match(
+            f"the kernel has no form for {op.operands[0].type.text}", op.operands[0], depth=2
+        )
     key, *others = op.operands
     values, places = in_order(b, key, size, descending=bool(op.attrs["descending"]))
     return [values, *[_moved(b, other, places) for other in others]]

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from graphgen.build import Builder
 from graphgen.ir import RANK, Op, Value, tensor
 from graphgen.ir.dtype import s32
-from passes.core import No, no, rule
+from passes.core import NoMatch, no_match, rule
 
 # Ranks are both here: one program, loaded once a rank.
 _ASK = ("replica-id", "partition-id")
 
 
 @rule("hlo.opaque")
-def rank_as_input(op: Op, b: Builder) -> Sequence[Value] | No:
+def rank_as_input(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
     """What asks for the rank reads the input ``rank``, an s32[1] of each rank's own.
 
     It is how AWS's libraries tell a program its rank; neuronx-cc knows neither instruction.
@@ -35,10 +35,10 @@ def rank_as_input(op: Op, b: Builder) -> Sequence[Value] | No:
     """
     opcode = op.attrs.text("opcode")
     if opcode not in _ASK:
-        return no(f"{opcode} does not ask for the rank")
+        return no_match(f"{opcode} does not ask for the rank")
     rank = _rank(b)
     if rank is None:
-        return no(f"the input called {RANK} is something else")
+        return no_match(f"the input called {RANK} is something else", depth=2)
     return [b.convert(b.reshape(rank, ()), op.result.dtype)]
 
 
@@ -51,7 +51,7 @@ def _rank(b: Builder) -> Value | None:
 
 
 @rule("all_to_all")
-def exchange_of_two(op: Op, b: Builder) -> Sequence[Value] | No:
+def exchange_of_two(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
     """Two ranks exchange halves by handing each other the one that is not theirs.
 
     With two physical cores to a logical one (LNC 2), an exchange of two ranks is refused.
@@ -83,10 +83,10 @@ index_vector_dim=1 slice_sizes=[1] : s32[1]
     (x,) = op.operands
     groups = op.attrs.groups("replica_groups")
     if len(groups[0]) != 2:
-        return no(f"{len(groups[0])} ranks exchange parts", x)
+        return no_match(f"{len(groups[0])} ranks exchange parts", x)
     rank = _rank(b)
     if rank is None:
-        return no(f"the input called {RANK} is something else")
+        return no_match(f"the input called {RANK} is something else", depth=2)
     split, joined = op.attrs.integer("split_dimension"), op.attrs.integer("concat_dimension")
     place = {one: index for group in groups for index, one in enumerate(group)}
     table = b.literal([place[one] for one in range(len(place))], s32)

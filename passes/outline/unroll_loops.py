@@ -15,7 +15,7 @@ from graphgen.errors import GraphgenError
 from graphgen.ir import Function, Loc, Module, Op, Value, loc
 from graphgen.ops.control import branch_operands, callees, chosen_branch
 from passes.cleanup.fold_constants import folding
-from passes.core import No, Pass, Rewriter, Rule, no, register, rule
+from passes.core import NoMatch, Pass, Rewriter, Rule, no_match, register, rule
 from passes.outline.known_places import slice_at_constant, stacked
 
 
@@ -119,16 +119,18 @@ def unrolling(module: Module, limit: int, most_ops: int) -> Rule:
     """The rule that writes loops out."""
 
     @rule("while")
-    def unroll(op: Op, b: Builder) -> Sequence[Value] | No:
+    def unroll(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
         """A loop is its turns, one behind the other."""
         turns = trip_count(module, op, limit)
         if turns is None:
-            return no(f"it is not known to turn at most {limit} times", op.operands[0])
+            return no_match(f"it is not known to turn at most {limit} times", op.operands[0])
         if turns > limit:
-            return no(f"it turns {turns} times, more than {limit}")
+            return no_match(f"it turns {turns} times, more than {limit}", depth=2)
         body = module.function(callees(op)[1])
         if turns * body.block.size > most_ops:
-            return no(f"its turns have {turns * body.block.size} ops, more than {most_ops}")
+            return no_match(
+                f"its turns have {turns * body.block.size} ops, more than {most_ops}", depth=3
+            )
         state: Sequence[Value] = op.operands
         for turn in range(turns):
             state = write_out(body, state, b, partial(_turn, op.loc, turn))
@@ -141,11 +143,11 @@ def known_branch(module: Module) -> Rule:
     """The rule that replaces a choice by the branch that is known to be chosen."""
 
     @rule("conditional")
-    def branch(op: Op, b: Builder) -> Sequence[Value] | No:
+    def branch(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
         """A choice by a constant is the branch it chooses."""
         known = op.operands[0].producer("constant")
         if known is None:
-            return no("what chooses is not constant", op.operands[0])
+            return no_match("what chooses is not constant", op.operands[0])
         (value,) = known.attrs.literal("value").values()
         branches = callees(op)
         chosen = chosen_branch(value if isinstance(value, bool) else int(value), len(branches))

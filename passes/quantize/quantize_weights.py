@@ -11,10 +11,10 @@ from graphgen.build import Builder
 from graphgen.errors import GraphgenError
 from graphgen.ir import Module, Op, Role, Value
 from graphgen.ir.dtype import f32, f64
-from passes.core import No, Pass, Rewriter, Rule, no, register, rule
+from passes.core import NoMatch, Pass, Rewriter, Rule, no_match, register, rule
 from passes.core.options import choice
 from passes.core.relation import Quantized
-from passes.core.rule import Made
+from passes.core.rule import Replacement
 from passes.fusion.prepared import PreparedValues, WeightNumbers
 from passes.quantize.schemes import DTYPES, ELEMENTS, PER_CHANNEL, SCHEMES, limit
 from passes.weights.lift import joined
@@ -134,26 +134,26 @@ def _names(pattern: str, weight: str) -> bool:
     )
 
 
-def _why_not(op: Op, prepared: PreparedValues, skip: Sequence[str]) -> No | None:
+def _why_not(op: Op, prepared: PreparedValues, skip: Sequence[str]) -> NoMatch | None:
     """Why the weight of a product stays as it is, ``None`` where it need not."""
     lhs, rhs = op.operands[0], weight_of(op)
     if not rhs.dtype.is_float or rhs.dtype.bits <= 8:
-        return no(f"its right operand is {rhs.dtype} already", rhs)
+        return no_match(f"its right operand is {rhs.dtype} already", rhs)
     if not prepared.of_weights(rhs):
-        return no("its right operand is not made of weights alone", rhs)
+        return no_match("its right operand is not made of weights alone", rhs, depth=2)
     if lhs in prepared:
-        return no("its left operand is made of weights itself", lhs)
+        return no_match("its left operand is made of weights itself", lhs, depth=3)
     if op.attrs.integers("rhs_batch_dims"):
-        return no("it has batch dimensions", rhs)
+        return no_match("it has batch dimensions", rhs, depth=4)
     outputs = rhs.type.rank - len(op.attrs.integers("rhs_contracting_dims"))
     if outputs != 1:
-        return no(f"the weight has {outputs} output dimensions, not 1", rhs)
+        return no_match(f"the weight has {outputs} output dimensions, not 1", rhs, depth=5)
     for name in prepared.sources(rhs):
         for pattern in skip:
             if _names(pattern, name):
-                return no(f"skip={pattern} names {name}", rhs)
+                return no_match(f"skip={pattern} names {name}", rhs, depth=6)
     if prepared.readers(rhs) != 1:
-        return no("the weight is read elsewhere too, and would be kept twice", rhs)
+        return no_match("the weight is read elsewhere too, and would be kept twice", rhs, depth=7)
     return None
 
 
@@ -186,14 +186,16 @@ def _quantizing(options: QuantizeWeights, prepared: PreparedValues, otherwise: s
     names: set[str] = set()
 
     @rule("dot_general")
-    def quantize_product(op: Op, b: Builder) -> Sequence[Value] | Made | No:
+    def quantize_product(op: Op, b: Builder) -> Sequence[Value] | Replacement | NoMatch:
         """A product with a weight is one with 8-bit numbers, and then scaled."""
         why = _why_not(op, prepared, options.skip)
         if why is not None:
             return why
         lhs, weight = op.operands
         if prepared.number(weight) in otherwise:
-            return no("another program of the module reads the weight otherwise", weight)
+            return no_match(
+                "another program of the module reads the weight otherwise", weight, depth=8
+            )
         contracted = op.attrs.integers("rhs_contracting_dims")
         (channels,) = [dim for dim in range(weight.type.rank) if dim not in contracted]
         per_channel = options.scheme == PER_CHANNEL
@@ -208,6 +210,6 @@ def _quantizing(options: QuantizeWeights, prepared: PreparedValues, otherwise: s
         factor = b.broadcast_in_dim(b.convert(scale, wide), product.shape, along)
         made = b.convert(product * factor, op.result.dtype)
         dims = (channels,) if per_channel else ()
-        return Made([made], ((weight, values, Quantized(scale.name, dims)),))
+        return Replacement([made], ((weight, values, Quantized(scale.name, dims)),))
 
     return quantize_product

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from graphgen.build import Builder
 from graphgen.ir import Dim, Op, Value, tensor
 from graphgen.ir.dtype import f32, pred
-from passes.core import No, no, rule
+from passes.core import NoMatch, no_match, rule
 from passes.raising.attention_dims import (
     GROUP,
     HEADS,
@@ -28,7 +28,7 @@ _MASK: tuple[str, ...] = (ROWS, TOKENS, SLOTS)
 
 
 @rule("dot_general")
-def raise_attention(op: Op, b: Builder) -> Sequence[Value] | No:
+def raise_attention(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
     """``softmax(mask(q k)) v`` is attention; keys that are repeated for each query are not."""
     for weights in (0, 1):
         found = _weights(op.operands[weights])
@@ -36,11 +36,11 @@ def raise_attention(op: Op, b: Builder) -> Sequence[Value] | No:
             continue
         masked, order = found
         scores = scores_of(masked)
-        if isinstance(scores, No):
+        if isinstance(scores, NoMatch):
             return scores
         dims = dims_of(op, weights, order, scores)
-        return dims if isinstance(dims, No) else attention_of(op, b, [(scores, dims)])
-    return No("no operand is a softmax", op.result)
+        return dims if isinstance(dims, NoMatch) else attention_of(op, b, [(scores, dims)])
+    return NoMatch("no operand is a softmax", op.result)
 
 
 def _weights(value: Value) -> tuple[Value, tuple[int, ...]] | None:
@@ -54,7 +54,9 @@ def _weights(value: Value) -> tuple[Value, tuple[int, ...]] | None:
     return (masked, order) if masked is not None else None
 
 
-def attention_of(op: Op, b: Builder, parts: Sequence[tuple[Scores, Dims]]) -> Sequence[Value] | No:
+def attention_of(
+    op: Op, b: Builder, parts: Sequence[tuple[Scores, Dims]]
+) -> Sequence[Value] | NoMatch:
     """Everything brought into the layout of the composite, and its result back.
 
     Args:
@@ -65,11 +67,11 @@ def attention_of(op: Op, b: Builder, parts: Sequence[tuple[Scores, Dims]]) -> Se
     sides = [_of_one_type(dims) for _, dims in parts]
     known = [side for side in sides if side is not None]
     if len(known) < len(parts) or len({side[0].value.dtype for side in known}) > 1:
-        return no("queries, keys and values are of different types", op.result)
+        return no_match("queries, keys and values are of different types", op.result, depth=15)
     for scores, dims in parts:
         for over in (*scores.masks, *((scores.bias,) if scores.bias is not None else ())):
             if not _is_shared(over, dims):
-                return no("the mask differs from head to head", over.value)
+                return no_match("the mask differs from head to head", over.value, depth=16)
     (scores, dims), query = parts[0], known[0][0]
     q = _ordered(b, query, _QUERY)
     rows, tokens, heads, group, size = q.shape

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from graphgen.ir import Dim, Op, Value
 from graphgen.ir.dims import product
-from passes.core import No, no
+from passes.core import NoMatch, no_match
 from passes.heads.commute import result_dims
 from passes.raising.softmax import Scores
 
@@ -47,7 +47,7 @@ class Dims:
     result: tuple[str, ...]
 
 
-def dims_of(op: Op, weights: int, order: Sequence[int], scores: Scores) -> Dims | No:
+def dims_of(op: Op, weights: int, order: Sequence[int], scores: Scores) -> Dims | NoMatch:
     """The layout of the attention whose second product is ``op``.
 
     Args:
@@ -62,21 +62,23 @@ def dims_of(op: Op, weights: int, order: Sequence[int], scores: Scores) -> Dims 
     own = [dict(places[dim]) for dim in scores.order]
     last = len(own) - 1
     if len(own[last]) != 1:
-        return no("the softmax is not over the slots", scores.dot)
+        return no_match("the softmax is not over the slots", scores.dot, depth=9)
     (key_side,) = own[last]
     query = [place.get(1 - key_side) for place in own]
     keys = [place.get(key_side) for place in own]
     if any(dim is not None and query[i] is None for i, dim in enumerate(keys[:-1])):
-        return no("keys have a dimension that queries have not", product_.operands[key_side])
+        return no_match(
+            "keys have a dimension that queries have not", product_.operands[key_side], depth=10
+        )
     roles = _roles(product_, 1 - key_side, query, keys)
-    if isinstance(roles, No):
+    if isinstance(roles, NoMatch):
         return roles
     return _with_values(op, weights, order, product_, key_side, roles, query, keys)
 
 
 def _roles(
     op: Op, query_side: int, query: Sequence[int | None], keys: Sequence[int | None]
-) -> list[str] | No:
+) -> list[str] | NoMatch:
     """The role of each dimension of the scores."""
     last = len(query) - 1
     for side, dims in ((query_side, query), (1 - query_side, keys)):
@@ -86,7 +88,9 @@ def _roles(
         roles = [_role(dims[i] in heads, keys[i] is not None) for i in range(last)]
         if len(set(roles)) == last and (side == query_side or GROUP not in roles):
             return [*roles, SLOTS]
-    return no("which dimension of the queries holds heads is not known", op.operands[query_side])
+    return no_match(
+        "which dimension of the queries holds heads is not known", op.operands[query_side], depth=11
+    )
 
 
 def _role(is_head: bool, is_shared: bool) -> str:
@@ -105,12 +109,12 @@ def _with_values(
     roles: Sequence[str],
     query: Sequence[int | None],
     keys: Sequence[int | None],
-) -> Dims | No:
+) -> Dims | NoMatch:
     """The dimensions of the values and of the result, from those of the weights."""
     sides = ("lhs", "rhs")
     summed = [op.attrs.integers(f"{side}_contracting_dims") for side in sides]
     if len(summed[weights]) != 1 or roles[order[summed[weights][0]]] != SLOTS:
-        return no("the softmax is not over the slots", op.operands[weights])
+        return no_match("the softmax is not over the slots", op.operands[weights], depth=12)
     values: dict[str, int] = {SLOTS: summed[1 - weights][0]}
     result: list[str] = []
     for places in result_dims(op):
@@ -121,10 +125,14 @@ def _with_values(
         result.append(role)
     shared = {role for role, dim in zip(roles, keys, strict=True) if dim is not None}
     if result.count(SIZE) != 1 or set(values) != {*shared, SIZE}:
-        return no("values have other dimensions than keys", op.operands[1 - weights])
+        return no_match(
+            "values have other dimensions than keys", op.operands[1 - weights], depth=13
+        )
     contracted = [product_.attrs.integers(f"{side}_contracting_dims") for side in sides]
     if len(contracted[0]) != 1:
-        return no("queries and keys are summed over several dimensions", product_.result)
+        return no_match(
+            "queries and keys are summed over several dimensions", product_.result, depth=14
+        )
     queries = {role: dim for role, dim in zip(roles, query, strict=True) if dim is not None}
     known = {role: dim for role, dim in zip(roles, keys, strict=True) if dim is not None}
     return Dims(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from graphgen.build import Builder
 from graphgen.ir import Dim, Op, Value
 from graphgen.ir.dtype import s32
-from passes.core import No, no, rule
+from passes.core import NoMatch, no_match, rule
 from passes.raising.indices import Part, counts_along, part_of
 from passes.raising.peel import integer
 
@@ -60,41 +60,43 @@ class Roles:
 
 
 @rule("scatter", "dynamic_update_slice")
-def raise_kv_update(op: Op, b: Builder) -> Sequence[Value] | No:
+def raise_kv_update(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
     """Tokens written into some slots of an argument are an update of a cache."""
     if op.result.type.rank != 4:
-        return No("what is written into has not four dimensions", op.result)
+        return NoMatch("what is written into has not four dimensions", op.result)
     windows = windows_of(op)
-    return windows if isinstance(windows, No) else updated(b, windows)
+    return windows if isinstance(windows, NoMatch) else updated(b, windows)
 
 
-def windows_of(op: Op) -> Windows | No:
+def windows_of(op: Op) -> Windows | NoMatch:
     """What a scatter or a dynamic_update_slice writes."""
     return _scattered(op) if op.name == "scatter" else _sliced(op)
 
 
-def updated(b: Builder, windows: Windows) -> Sequence[Value] | No:
+def updated(b: Builder, windows: Windows) -> Sequence[Value] | NoMatch:
     """The cache of four dimensions with the windows written, by an update."""
     plan = planned(windows)
-    return plan if isinstance(plan, No) else update(b, windows, *plan)
+    return plan if isinstance(plan, NoMatch) else update(b, windows, *plan)
 
 
-def planned(windows: Windows) -> tuple[Roles, int] | No:
+def planned(windows: Windows) -> tuple[Roles, int] | NoMatch:
     """What the dimensions are, and the last slot at which a window fits."""
     if not is_kept(windows.cache):
-        return no("what is written into is no argument, so nothing is kept", windows.cache)
+        return no_match(
+            "what is written into is no argument, so nothing is kept", windows.cache, depth=3
+        )
     roles = _roles(windows)
-    if isinstance(roles, No):
+    if isinstance(roles, NoMatch):
         return roles
     room = _room(windows, roles.order[1])
-    return room if isinstance(room, No) else (roles, room)
+    return room if isinstance(room, NoMatch) else (roles, room)
 
 
-def _scattered(op: Op) -> Windows | No:
+def _scattered(op: Op) -> Windows | NoMatch:
     cache, indices, new = op.operands
     attrs = op.attrs
     if attrs.text("kind") != "assign":
-        return no("it adds to what is there", op.result)
+        return no_match("it adds to what is there", op.result)
     target = attrs.integers("scatter_dims_to_operand_dims")
     vector, inserted = attrs.integer("index_vector_dim"), attrs.integers("inserted_window_dims")
     rank = cache.type.rank
@@ -102,7 +104,9 @@ def _scattered(op: Op) -> Windows | No:
     for index, dim in enumerate(target):
         found = part_of(indices, vector, index)
         if found is None:
-            return no("where it writes is not one number for each dimension", indices)
+            return no_match(
+                "where it writes is not one number for each dimension", indices, depth=2
+            )
         starts[dim] = found
     windows = iter(attrs.integers("update_window_dims"))
     inner = tuple(None if dim in inserted else next(windows) for dim in range(rank))
@@ -140,7 +144,7 @@ def is_kept(value: Value) -> bool:
     return True
 
 
-def _roles(windows: Windows) -> Roles | No:
+def _roles(windows: Windows) -> Roles | NoMatch:
     """Rows are counted, named or all there; slots are computed; heads and their size are left."""
     shape = windows.shape
     free: list[int] = []
@@ -153,26 +157,32 @@ def _roles(windows: Windows) -> Roles | No:
     axes = {dim: counts_along(windows.starts[dim]) for dim in free if windows.sizes[dim] == 1}
     counted = [dim for dim, axis in axes.items() if axis is not None]
     if len(free) not in (1, 2):
-        return no(f"it writes at computed places in {len(free)} dimensions", windows.cache)
+        return no_match(
+            f"it writes at computed places in {len(free)} dimensions", windows.cache, depth=4
+        )
     if len(free) == 1:
         others = [dim for dim in range(4) if dim not in free]
         return _all_rows(windows, (others[0], free[0], others[1], others[2]))
     rows = counted[0] if counted else free[0]
     (slots,) = set(free) - {rows}
     if windows.sizes[rows] != 1:
-        return no("it writes some of the rows, not all and not one by one", windows.cache)
+        return no_match(
+            "it writes some of the rows, not all and not one by one", windows.cache, depth=5
+        )
     rest = [dim for dim in range(4) if dim not in free]
     return _named_rows(windows, (rows, slots, rest[0], rest[1]), axes.get(rows))
 
 
-def _all_rows(windows: Windows, order: tuple[int, int, int, int]) -> Roles | No:
+def _all_rows(windows: Windows, order: tuple[int, int, int, int]) -> Roles | NoMatch:
     """Every row is written at the same slots."""
     if len(windows.batch) > 1:
-        return no("windows are counted in more than one dimension", windows.new)
+        return no_match("windows are counted in more than one dimension", windows.new, depth=6)
     return Roles(order, None, 0 if windows.batch else None, counted=True)
 
 
-def _named_rows(windows: Windows, order: tuple[int, int, int, int], axis: int | None) -> Roles | No:
+def _named_rows(
+    windows: Windows, order: tuple[int, int, int, int], axis: int | None
+) -> Roles | NoMatch:
     """Each row is written at slots of its own."""
     part = windows.starts[order[0]]
     if axis is None and len(part.at) > 1:
@@ -182,15 +192,15 @@ def _named_rows(windows: Windows, order: tuple[int, int, int, int], axis: int | 
             if part.value is not None and part.value.shape[dim] != 1
         }
         if len(used) > 1:
-            return no("the rows differ from token to token", windows.new)
+            return no_match("the rows differ from token to token", windows.new, depth=7)
         axis = used.pop() if used else None
     elif axis is None:
         axis = part.at[0] if part.at else None
     if len(windows.batch) > 2:
-        return no("windows are counted in more than two dimensions", windows.new)
+        return no_match("windows are counted in more than two dimensions", windows.new, depth=8)
     others = [place for place in range(len(windows.batch)) if place != axis]
     if axis is None and len(others) > 1:
-        return no("which dimension counts rows is not known", windows.new)
+        return no_match("which dimension counts rows is not known", windows.new, depth=9)
     # Row b is row b where as many are counted as there are.
     places = windows.new.shape[windows.batch[axis]] if axis is not None else 1
     first = counts_along(part) is not None or part.known() == 0
@@ -198,16 +208,16 @@ def _named_rows(windows: Windows, order: tuple[int, int, int, int], axis: int | 
     return Roles(order, axis, others[0] if others else None, counted)
 
 
-def _room(windows: Windows, slots: int) -> int | No:
+def _room(windows: Windows, slots: int) -> int | NoMatch:
     """The last slot at which a window fits; 0 where that is never asked."""
     size, limit = windows.sizes[slots], windows.shape[slots]
     if size == 1 and not windows.clamped:
         return 0
     if not isinstance(size, int) or not isinstance(limit, int):
-        return no("how many slots there are is not known yet", windows.cache)
+        return no_match("how many slots there are is not known yet", windows.cache, depth=10)
     start = windows.starts[slots].known()
     if start is not None and not windows.clamped and not 0 <= start <= limit - size:
-        return no("the window lies outside", windows.cache)
+        return no_match("the window lies outside", windows.cache, depth=11)
     return limit - size
 
 

@@ -7,36 +7,36 @@ from collections.abc import Sequence
 from graphgen.build import Builder
 from graphgen.ir import Op, Value
 from graphgen.ir.dtype import s32
-from passes.core import No, no, rule
+from passes.core import NoMatch, no_match, rule
 from passes.raising.cache import is_kept, kv_update
 from passes.raising.indices import Part, counts_along
 from passes.raising.peel import either_way, filled, spread, without
 
 
 @rule("select")
-def raise_chosen_slot(op: Op, b: Builder) -> Sequence[Value] | No:
+def raise_chosen_slot(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
     """``where(slots == positions, new, cache)`` is an update of a cache."""
     mask, new, cache = op.operands
     if op.result.type.rank != 4:
-        return No("what is written into has not four dimensions", op.result)
+        return NoMatch("what is written into has not four dimensions", op.result)
     if not is_kept(cache):
-        return No("what is written into is no argument, so nothing is kept", cache)
+        return NoMatch("what is written into is no argument, so nothing is kept", cache)
     equal, dims = spread(mask)
     compare = equal.producer("compare")
     if compare is None or compare.attrs.text("direction") != "EQ":
-        return No("it is not told by equal numbers where to write", mask)
+        return NoMatch("it is not told by equal numbers where to write", mask)
     found = _slot_of(compare, dims)
     if found is None:
-        return no("no number counts slots while the other tells one of them", equal)
+        return no_match("no number counts slots while the other tells one of them", equal)
     slots, positions = found
     uneven = [at for dim, at in enumerate(positions.at) if _size(positions, dim) != 1]
     if len(uneven) > 1 or slots in uneven:
-        return no("the slot differs in more than the row", equal)
+        return no_match("the slot differs in more than the row", equal, depth=2)
     others = [dim for dim in range(4) if dim != slots]
     rows = uneven[0] if uneven else others[0]
     token = without(b, new, others)
     if token is None:
-        return no("each slot would be given another token", new)
+        return no_match("each slot would be given another token", new, depth=3)
     heads, size = (dim for dim in others if dim != rows)
     whole = filled(b, token, [cache.shape[dim] for dim in others])
     turned = b.transpose(whole, [others.index(dim) for dim in (rows, heads, size)])

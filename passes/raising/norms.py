@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 from graphgen.build import Builder
 from graphgen.ir import Dim, Op, Value
-from passes.core import No, no, rule
+from passes.core import NoMatch, no_match, rule
 from passes.raising.peel import either_way, over_rows, plain, scalar, spread
 
 
 @rule("multiply")
-def raise_rms_norm(op: Op, b: Builder) -> Sequence[Value] | No:
+def raise_rms_norm(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
     """``x * rsqrt(mean(x^2) + epsilon) * weight`` is an rms_norm."""
     for scaled, spread_weight in either_way(op):
         weight, dims = spread(spread_weight)
@@ -25,10 +25,10 @@ def raise_rms_norm(op: Op, b: Builder) -> Sequence[Value] | No:
             epsilon = _epsilon(x, root, dims[-1])
             if epsilon is not None:
                 if weight.dtype is not op.result.dtype:
-                    return no("the weight is of another type than the result", weight)
+                    return no_match("the weight is of another type than the result", weight)
                 row = weight if weight.type.rank == 1 else b.reshape(weight, weight.shape[-1:])
                 return [_normalized(b, plain(x), row, epsilon, dims[-1])]
-    return No("no row is divided by the root of its mean square", op.result)
+    return NoMatch("no row is divided by the root of its mean square", op.result)
 
 
 def _normalized(b: Builder, x: Value, weight: Value, epsilon: float, dim: int) -> Value:
@@ -98,13 +98,13 @@ def _divided_by(value: Value, count: Dim) -> Value | None:
 
 
 @rule("multiply")
-def raise_silu(op: Op, b: Builder) -> Sequence[Value] | No:
+def raise_silu(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
     """``x * logistic(x)`` is a silu, also with ``1 / (1 + exp(-x))`` written out."""
     for x, gate in either_way(op):
         inner = _logistic_of(gate)
         if inner is not None and plain(inner) is plain(x):
             return [b.convert(b.silu(x), op.result.dtype)]
-    return No("no factor is the logistic of the other", op.result)
+    return NoMatch("no factor is the logistic of the other", op.result)
 
 
 def _logistic_of(value: Value) -> Value | None:
@@ -126,22 +126,22 @@ def _logistic_of(value: Value) -> Value | None:
 
 
 @rule("gather")
-def raise_embedding(op: Op, b: Builder) -> Sequence[Value] | No:
+def raise_embedding(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
     """A gather of whole rows of a table is an embedding."""
     table, indices = op.operands
     attrs = op.attrs
     if table.type.rank != 2 or attrs.dims("slice_sizes") != (1, table.shape[1]):
-        return No("it does not look up whole rows of a matrix", table)
+        return NoMatch("it does not look up whole rows of a matrix", table)
     rows = attrs.integers("collapsed_slice_dims") == attrs.integers("start_index_map") == (0,)
     last = op.result.type.rank - 1
     if not rows or attrs.integers("offset_dims") != (last,):
-        return no("the rows do not become the last dimension", op.result)
+        return no_match("the rows do not become the last dimension", op.result)
     vector = attrs.integer("index_vector_dim")
     ids = indices
     if vector < indices.type.rank:
         if vector != last or indices.shape[-1] != 1:
-            return no("the indices are not one number each", indices)
+            return no_match("the indices are not one number each", indices, depth=2)
         ids = b.reshape(indices, indices.shape[:-1])
     if ids.dtype.name != "s32":
-        return no("the indices are not s32", indices)
+        return no_match("the indices are not s32", indices, depth=3)
     return [b.embedding(table, ids)]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from graphgen.build import Builder
 from graphgen.ir import Op, Value
-from passes.core import No, no, rule
+from passes.core import NoMatch, no_match, rule
 from passes.raising.attention_dims import head_dims
 from passes.raising.peel import either_way, filled, plain, spread, without
 
@@ -16,16 +16,18 @@ _UNARY = ("cosine", "sine", "convert")
 
 
 @rule("concatenate")
-def raise_rope(op: Op, b: Builder) -> Sequence[Value] | No:
+def raise_rope(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
     """``(a cos - b sin, b cos + a sin)`` of the halves a, b of each head is a rope."""
     if len(op.operands) != 2 or op.attrs.integer("dimension") != op.result.type.rank - 1:
-        return No("it does not join two parts of a last dimension", op.result)
+        return NoMatch("it does not join two parts of a last dimension", op.result)
     left, right = (plain(value).op for value in op.operands)
     if left is None or left.name != "subtract" or right is None or right.name != "add":
-        return No("the parts are not a difference and a sum", op.result)
+        return NoMatch("the parts are not a difference and a sum", op.result)
     found = _crossed(left, right)
     if found is None:
-        return no("the parts are not products of both halves with one pair of tables", op.result)
+        return no_match(
+            "the parts are not products of both halves with one pair of tables", op.result
+        )
     x, tables = found
     return _rope(op, b, x, tables)
 
@@ -77,14 +79,14 @@ def _is_part(op: Op, which: int) -> bool:
 
 
 @rule("add")
-def raise_rotated_rope(op: Op, b: Builder) -> Sequence[Value] | No:
+def raise_rotated_rope(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
     """``x * cos + concatenate(-b, a) * sin`` with tables of equal halves is a rope."""
     for first, second in either_way(op):
         for x, cos in _factors(first):
             for turned, sin in _factors(second):
                 if _turned(turned) is plain(x):
                     return _of_whole_tables(op, b, x, cos, sin)
-    return No("no term is the other's value turned by a quarter", op.result)
+    return NoMatch("no term is the other's value turned by a quarter", op.result)
 
 
 def _turned(value: Value) -> Value | None:
@@ -99,13 +101,13 @@ def _turned(value: Value) -> Value | None:
     return plain(x) if x is not None else None
 
 
-def _of_whole_tables(op: Op, b: Builder, x: Value, cos: Value, sin: Value) -> list[Value] | No:
+def _of_whole_tables(op: Op, b: Builder, x: Value, cos: Value, sin: Value) -> list[Value] | NoMatch:
     size = x.shape[-1]
     tables: list[Value] = []
     for table in (cos, sin):
         source, dims = spread(plain(table))
         if not _has_equal_halves(source) or not dims or dims[-1] != x.type.rank - 1:
-            return no("the halves of a table are not known to be equal", table)
+            return no_match("the halves of a table are not known to be equal", table, depth=2)
         assert isinstance(size, int)
         half = b.slice_dim(source, source.type.rank - 1, 0, size // 2)
         shape = (*table.shape[:-1], size // 2)
@@ -137,12 +139,12 @@ def _has_equal_halves(value: Value) -> bool:
     return False
 
 
-def _rope(op: Op, b: Builder, x: Value, tables: _Tables) -> list[Value] | No:
+def _rope(op: Op, b: Builder, x: Value, tables: _Tables) -> list[Value] | NoMatch:
     """The rope of ``x`` [.., D], in whose layout heads are the dimension the tables repeat."""
     if x.type.rank != 4:
-        return no("it has not four dimensions", x)
+        return no_match("it has not four dimensions", x, depth=3)
     if any(table.dtype.name != "f32" for table in tables):
-        return no("the tables are not f32", tables[0])
+        return no_match("the tables are not f32", tables[0], depth=4)
     found: list[Value] = []
     # Rows, tokens, heads: heads are the third or the second dimension. Of one token, the tables
     # would fit both.
@@ -156,7 +158,7 @@ def _rope(op: Op, b: Builder, x: Value, tables: _Tables) -> list[Value] | No:
         if len(found) == 2:
             break
     else:
-        return no("the tables differ from head to head", tables[0])
+        return no_match("the tables differ from head to head", tables[0], depth=5)
     straight = x if order == [0, 1, 2, 3] else b.transpose(x, order)
     made = b.rope(straight, found[0], found[1])
     back = made if order == [0, 1, 2, 3] else b.transpose(made, order)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from graphgen.ir import Op, Value
-from passes.core import No, no
+from passes.core import NoMatch, no_match
 from passes.raising.peel import either_way, literal, one_number, over_rows, plain, scalar, spread
 
 # A score this low has no weight beside any other.
@@ -81,31 +81,33 @@ def _is_reduced(value: Value, of: Value, kind: str, rank: int) -> bool:
     return last and plain(op.operands[0]) is plain(of)
 
 
-def scores_of(value: Value) -> Scores | No:
+def scores_of(value: Value) -> Scores | NoMatch:
     """Take scale, masks and a bias off scores, from the outside in."""
     found = Scores(value, tuple(range(value.type.rank)))
     while True:
         found = replace(found, dot=plain(found.dot))
         op = found.dot.op
         if op is None or op.name == "dot_general":
-            return found if op is not None else no("the scores are no product", found.dot)
+            return found if op is not None else no_match("the scores are no product", found.dot)
         if op.name not in _STEPS:
-            return no(f"{op.name} is neither a scale nor a mask of scores", found.dot)
+            return no_match(
+                f"{op.name} is neither a scale nor a mask of scores", found.dot, depth=2
+            )
         inner = _STEPS[op.name](found, op)
-        if isinstance(inner, No):
+        if isinstance(inner, NoMatch):
             return inner
         found = inner
 
 
-def _selected(found: Scores, op: Op) -> Scores | No:
+def _selected(found: Scores, op: Op) -> Scores | NoMatch:
     mask, shown, hidden = op.operands
     low = scalar(hidden)
     if low is None or low > HIDDEN:
-        return no("what is not selected is not very low", hidden)
+        return no_match("what is not selected is not very low", hidden, depth=3)
     return replace(found, dot=shown, masks=(*found.masks, _over(found, mask)))
 
 
-def _shifted(found: Scores, op: Op) -> Scores | No:
+def _shifted(found: Scores, op: Op) -> Scores | NoMatch:
     """With a mask that is added, or a bias."""
     sides = list(either_way(op))
     for shown, bias in sides:
@@ -119,11 +121,11 @@ def _shifted(found: Scores, op: Op) -> Scores | No:
         if not _leads_to_product(shown):
             continue
         if found.bias is not None:
-            return no("more than one bias is added to the scores", op.result)
+            return no_match("more than one bias is added to the scores", op.result, depth=4)
         if found.factor != 1 or found.steps:
-            return no("a bias is added before the scores are scaled", op.result)
+            return no_match("a bias is added before the scores are scaled", op.result, depth=5)
         return replace(found, dot=shown, bias=_over(found, bias))
-    return no("what is added to the scores is neither a mask nor a bias", op.result)
+    return no_match("what is added to the scores is neither a mask nor a bias", op.result, depth=6)
 
 
 def _over(found: Scores, value: Value) -> Over:
@@ -150,7 +152,7 @@ def _mask_of(bias: Value) -> Value | None:
     return mask if fits else None
 
 
-def _scaled(found: Scores, op: Op) -> Scores | No:
+def _scaled(found: Scores, op: Op) -> Scores | NoMatch:
     for inner, number in either_way(op):
         factor = literal(number)
         if factor is not None:
@@ -158,17 +160,17 @@ def _scaled(found: Scores, op: Op) -> Scores | No:
         computed = one_number(number)
         if computed is not None:
             return replace(found, dot=inner, steps=(*found.steps, ("multiply", computed)))
-    return no("the scores are not multiplied by one number", op.result)
+    return no_match("the scores are not multiplied by one number", op.result, depth=7)
 
 
-def _divided(found: Scores, op: Op) -> Scores | No:
+def _divided(found: Scores, op: Op) -> Scores | NoMatch:
     divisor = one_number(op.operands[1])
     if divisor is None:
-        return no("the scores are not divided by one number", op.operands[1])
+        return no_match("the scores are not divided by one number", op.operands[1], depth=8)
     return replace(found, dot=op.operands[0], steps=(*found.steps, ("divide", divisor)))
 
 
-def _turned(found: Scores, op: Op) -> Scores | No:
+def _turned(found: Scores, op: Op) -> Scores | NoMatch:
     permutation = op.attrs.integers("permutation")
     order = tuple(permutation[dim] for dim in found.order)
     return replace(found, dot=op.operands[0], order=order)

@@ -11,13 +11,13 @@ from collections.abc import Sequence
 from graphgen.build import Builder
 from graphgen.ir import Dim, Op, Value
 from graphgen.ir.dims import product
-from passes.core import No, no, rule
+from passes.core import NoMatch, no_match, rule
 from passes.legalize.cpu_kernels import kernel_by_ops
 from passes.raising.peel import plain, scalar, spread
 
 
 @rule("power")
-def power_by_ops(op: Op, b: Builder) -> Sequence[Value] | No:
+def power_by_ops(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
     """``x ** 2`` is ``x * x``, ``x ** -0.5`` is ``rsqrt(x)``, ``x ** 0.5`` is ``sqrt(x)``."""
     x, exponent = op.operands
     number = scalar(exponent)
@@ -25,17 +25,17 @@ def power_by_ops(op: Op, b: Builder) -> Sequence[Value] | No:
         return [b.multiply(x, x)]
     if number in (0.5, -0.5):
         return [b.op("sqrt" if number > 0 else "rsqrt", x)]
-    return no("the exponent is neither 2 nor a half", exponent)
+    return no_match("the exponent is neither 2 nor a half", exponent)
 
 
 @rule("divide")
-def quotient_of_root(op: Op, b: Builder) -> Sequence[Value] | No:
+def quotient_of_root(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
     """``x / sqrt(y + epsilon)`` is ``x * rsqrt(y + epsilon)``."""
     x, divisor = op.operands
     source, dims = spread(divisor)
     root = source.producer("sqrt")
     if root is None or plain(root.operands[0]).producer("add") is None:
-        return no("the divisor is no root of a sum", divisor)
+        return no_match("the divisor is no root of a sum", divisor)
     inverse = b.op("rsqrt", root.operands[0])
     if source is not divisor:
         inverse = b.broadcast_in_dim(inverse, divisor.shape, dims)
@@ -43,32 +43,32 @@ def quotient_of_root(op: Op, b: Builder) -> Sequence[Value] | No:
 
 
 @rule("dot_general")
-def product_of_transpose(op: Op, b: Builder) -> Sequence[Value] | No:
+def product_of_transpose(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
     """A product with a matrix turned around is one along its other dimension."""
     lhs, rhs = op.operands
     turned = rhs.producer("transpose")
     if turned is None or rhs.type.rank != 2 or op.attrs.integers("rhs_batch_dims"):
-        return no("the right operand is no matrix that was turned around", rhs)
+        return no_match("the right operand is no matrix that was turned around", rhs)
     (summed,) = op.attrs.integers("rhs_contracting_dims") or (-1,)
     if summed < 0:
-        return no("nothing is summed", rhs)
+        return no_match("nothing is summed", rhs, depth=2)
     attrs = {**op.attrs, "rhs_contracting_dims": (1 - summed,)}
     return [b.emit("dot_general", (lhs, turned.operands[0]), attrs).result]
 
 
 @rule("dot_general")
-def product_of_merged(op: Op, b: Builder) -> Sequence[Value] | No:
+def product_of_merged(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
     """A product of rows and tokens in one dimension is one of rows and tokens."""
     lhs, rhs = op.operands
     merged = lhs.producer("reshape")
     if merged is None or lhs.type.rank != 2 or rhs.type.rank != 2:
-        return no("the left operand is no matrix that was reshaped", lhs)
+        return no_match("the left operand is no matrix that was reshaped", lhs)
     if op.attrs.integers("lhs_contracting_dims") != (1,):
-        return no("it is not summed along the last dimension", lhs)
+        return no_match("it is not summed along the last dimension", lhs, depth=2)
     (x,) = merged.operands
     places = [p for p in range(2, x.type.rank) if product(x.shape[:p]) == lhs.shape[0]]
     if not places:
-        return no("its rows were not several dimensions", x)
+        return no_match("its rows were not several dimensions", x, depth=3)
     x = b.reshape(x, (*x.shape[: places[0]], lhs.shape[1]))
     attrs = {**op.attrs, "lhs_contracting_dims": (x.type.rank - 1,)}
     made = b.emit("dot_general", (x, rhs), attrs).result
@@ -76,14 +76,14 @@ def product_of_merged(op: Op, b: Builder) -> Sequence[Value] | No:
 
 
 @rule("dot_general")
-def product_of_merged_batch(op: Op, b: Builder) -> Sequence[Value] | No:
+def product_of_merged_batch(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
     """A product for each of rows times heads is one for each row and each head."""
     batch = tuple(op.attrs.integers(f"{side}_batch_dims") for side in ("lhs", "rhs"))
     if batch != ((0,), (0,)) or {v.type.rank for v in op.operands} != {3}:
-        return no("it is no product of one leading batch dimension", op.result)
+        return no_match("it is no product of one leading batch dimension", op.result)
     outer = _merged(op.operands[0]) or _merged(op.operands[1])
     if outer is None:
-        return no("no operand had two batch dimensions before", op.operands[0])
+        return no_match("no operand had two batch dimensions before", op.operands[0], depth=2)
     operands = [b.reshape(v, (*outer, *v.shape[1:])) for v in op.operands]
     attrs = dict(op.attrs)
     for side in ("lhs", "rhs"):
@@ -104,12 +104,12 @@ def _merged(value: Value) -> tuple[Dim, Dim] | None:
 
 
 @rule("custom_call")
-def kernel_of_neuron(op: Op, b: Builder) -> Sequence[Value] | No:
+def kernel_of_neuron(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
     """A kernel of Neuron's compiler is the ops that it means."""
     if op.attrs.text("target") == "AwsNeuronTopK":
-        return no("the largest are not looked for", op.results[0])
+        return no_match("the largest are not looked for", op.results[0])
     found = kernel_by_ops.apply(op, b)
-    assert isinstance(found, No | Sequence)
+    assert isinstance(found, NoMatch | Sequence)
     return found
 
 

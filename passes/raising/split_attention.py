@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from graphgen.build import Builder
 from graphgen.ir import Op, Value
-from passes.core import No, no, rule
+from passes.core import NoMatch, no_match, rule
 from passes.raising.attention import attention_of
 from passes.raising.attention_dims import SLOTS, Dims, dims_of
 from passes.raising.peel import either_way, plain, spread
@@ -14,37 +14,38 @@ from passes.raising.softmax import Scores, scores_of
 
 
 @rule("divide")
-def raise_split_attention(op: Op, b: Builder) -> Sequence[Value] | No:
+def raise_split_attention(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
     """``(exp(s - m) u + exp(t - m) v) / (sum exp(s - m) + sum exp(t - m))`` is attention."""
     total, divisor = plain(op.operands[0]).producer("add"), spread(plain(op.operands[1]))
     sums = plain(divisor[0]).producer("add")
     products = [plain(value).producer("dot_general") for value in total.operands] if total else []
     if sums is None or len(products) != 2 or None in products:
-        return No("it is no sum of two products over a sum of two", op.result)
+        return NoMatch("it is no sum of two products over a sum of two", op.result)
     found: list[tuple[Scores, Dims]] = []
     tops: list[Value] = []
     for product, summed in zip(products, sums.operands, strict=True):
         assert product is not None
         part = _part(product, summed)
-        if isinstance(part, No):
+        if isinstance(part, NoMatch):
             return part
         found.append(part[:2])
         tops.append(part[2])
     limit = tops[0].producer("maximum")
     if tops[0] is not tops[1] or limit is None:
-        return no("the parts do not subtract one maximum", op.result)
+        return no_match("the parts do not subtract one maximum", op.result, depth=18)
     (first, dims), (second, other) = found
     one = dims.query == other.query and dims.result == other.result
     same = (first.factor, first.steps) == (second.factor, second.steps)
     if not one or not same or first.bias is not None or second.bias is not None:
-        return no("the parts are not of one query, scaled alike", op.result)
+        return no_match("the parts are not of one query, scaled alike", op.result, depth=19)
     roles = {dim: role for role, dim in dims.scores.items() if role != SLOTS}
     if [dims.result[dim] for dim in divisor[1]] != [roles[dim] for dim in sorted(roles)]:
-        return no("the sum is not that of each row of scores", op.operands[1])
-    return attention_of(op, b, found)
+        return no_match("the sum is not that of each row of scores", op.operands[1], depth=20)
+    made = attention_of(op, b, found)
+    return made.after(5) if isinstance(made, NoMatch) else made
 
 
-def _part(product: Op, summed: Value) -> tuple[Scores, Dims, Value] | No:
+def _part(product: Op, summed: Value) -> tuple[Scores, Dims, Value] | NoMatch:
     """The scores and the layout of one part, and the maximum that is taken off."""
     for weights, value in enumerate(product.operands):
         raised = plain(value).producer("exponential")
@@ -55,15 +56,15 @@ def _part(product: Op, summed: Value) -> tuple[Scores, Dims, Value] | No:
         rank = masked.type.rank
         top, dims = spread(spread_top)
         if dims != tuple(range(rank - 1)) or not _is_sum(summed, raised.result):
-            return no("a part is not summed along its slots", value)
+            return no_match("a part is not summed along its slots", value, depth=2)
         if not _is_top(top, masked):
-            return no("what is subtracted is not the largest score", spread_top)
+            return no_match("what is subtracted is not the largest score", spread_top, depth=3)
         scores = scores_of(masked)
-        if isinstance(scores, No):
-            return scores
+        if isinstance(scores, NoMatch):
+            return scores.after(3)
         found = dims_of(product, weights, range(rank), scores)
-        return found if isinstance(found, No) else (scores, found, top)
-    return no("a part is no product with exponentials", product.result)
+        return found.after(3) if isinstance(found, NoMatch) else (scores, found, top)
+    return no_match("a part is no product with exponentials", product.result)
 
 
 def _is_sum(value: Value, of: Value) -> bool:

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 from graphgen.build import Builder
 from graphgen.ir import Function, Op, Value
-from passes.core import No, Rule, no, rule
-from passes.core.rule import Made
+from passes.core import NoMatch, Rule, no_match, rule
+from passes.core.rule import Replacement
 from passes.sharding.mesh import Groups
 from passes.sharding.rank_numbers import RankNumbers
 from passes.sharding.traffic import alone, groups_of, sent, total
@@ -44,14 +44,14 @@ class Program:
         """Whether nobody but ``reader`` reads a value."""
         return list(value.users) == [reader] and not self.function.returns(value)
 
-    def merged(self, b: Builder, values: Sequence[Value], *gone: Op) -> Made:
+    def merged(self, b: Builder, values: Sequence[Value], *gone: Op) -> Replacement:
         """What a rule made instead of collectives that are gone with it; it never sends more."""
         before, after = total(dict.fromkeys(gone)), total(b.made or ())
         assert after <= before, f"{after} bytes would be sent instead of {before}"
         saved = (before - after) // self.ranks
         fewer = len(set(gone)) - sum([sent(op) > 0 for op in b.made or ()])
         times = f", {fewer} collective{'s' * (fewer > 1)} less" if fewer else ""
-        return Made(values, gain=f"{saved} bytes less a rank{times}")
+        return Replacement(values, gain=f"{saved} bytes less a rank{times}")
 
 
 def merge_rules(program: Program) -> tuple[Rule, ...]:
@@ -69,15 +69,15 @@ def merge_rules(program: Program) -> tuple[Rule, ...]:
 
 def _nothing_to_exchange(program: Program) -> Rule:
     @rule(*GROUPED, "collective_permute")
-    def nothing_to_exchange(op: Op, b: Builder) -> Made | No:
+    def nothing_to_exchange(op: Op, b: Builder) -> Replacement | NoMatch:
         """A collective in groups of one rank, or that sends every rank its own, does nothing."""
         groups = groups_of(op)
         if op.name == "collective_permute":
             same = tuple((rank, rank) for rank in range(program.ranks))
             if tuple(sorted(groups)) != same:
-                return no("a rank gets something else than its own", op.operands[0])
+                return no_match("a rank gets something else than its own", op.operands[0])
         elif not alone(groups):
-            return no("ranks talk to each other", op.operands[0])
+            return no_match("ranks talk to each other", op.operands[0], depth=2)
         return program.merged(b, op.operands, op)
 
     return nothing_to_exchange
@@ -85,18 +85,20 @@ def _nothing_to_exchange(program: Program) -> Rule:
 
 def _sum_of_sums(program: Program) -> Rule:
     @rule(*_SAME_KIND)
-    def sum_of_sums(op: Op, b: Builder) -> Made | No:
+    def sum_of_sums(op: Op, b: Builder) -> Replacement | NoMatch:
         """``sum(a) + sum(b)`` over the same ranks is ``sum(a + b)``, likewise the largest."""
         left, right = [value.op for value in op.operands]
         if left is None or right is None or left.name not in SUMS:
-            return no("the operands are not combined over ranks", op.operands[0])
+            return no_match("the operands are not combined over ranks", op.operands[0])
         if right.name != left.name or right.attrs != left.attrs:
-            return no("the operands are not combined alike", op.operands[1])
+            return no_match("the operands are not combined alike", op.operands[1], depth=2)
         if left.attrs.text("kind") != _SAME_KIND[op.name]:
-            return no(f"{left.attrs.text('kind')} over ranks does not go with {op.name}")
+            return no_match(
+                f"{left.attrs.text('kind')} over ranks does not go with {op.name}", depth=3
+            )
         for value in op.operands:
             if not program.only(value, op):
-                return no("others read it, so it is needed by itself", value)
+                return no_match("others read it, so it is needed by itself", value, depth=4)
         parts = (left.operands[0], right.operands[0])
         made = b.emit(op.name, parts, dict(op.attrs)).result
         found = b.emit(left.name, (made,), dict(left.attrs)).result
@@ -107,15 +109,15 @@ def _sum_of_sums(program: Program) -> Rule:
 
 def _slice_of_gather(program: Program) -> Rule:
     @rule("dynamic_slice")
-    def slice_of_gather(op: Op, b: Builder) -> Made | No:
+    def slice_of_gather(op: Op, b: Builder) -> Replacement | NoMatch:
         """A rank's own part of what was gathered is what it had."""
         gather = op.operands[0].producer("all_gather")
         if gather is None:
-            return no("the operand is not gathered", op.operands[0])
+            return no_match("the operand is not gathered", op.operands[0])
         dim = gather.attrs.integer("dimension")
         why = program.numbers.why_not_own(op, groups_of(gather), dim)
         if why:
-            return no(why, op.operands[0])
+            return no_match(why, op.operands[0], depth=2)
         gone = [gather] if program.only(gather.result, op) else []
         return program.merged(b, gather.operands, *gone)
 
@@ -124,22 +126,22 @@ def _slice_of_gather(program: Program) -> Rule:
 
 def _slice_of_sum(program: Program) -> Rule:
     @rule("dynamic_slice")
-    def slice_of_sum(op: Op, b: Builder) -> Made | No:
+    def slice_of_sum(op: Op, b: Builder) -> Replacement | NoMatch:
         """A rank's own part of a sum over ranks is scattered to it: half as much is sent."""
         whole = op.operands[0].producer("all_reduce")
         if whole is None:
-            return no("the operand is not a sum over ranks", op.operands[0])
+            return no_match("the operand is not a sum over ranks", op.operands[0])
         groups = groups_of(whole)
         if len({len(group) for group in groups}) > 1:
-            return no("groups differ in size", whole.result)
+            return no_match("groups differ in size", whole.result, depth=2)
         if not program.only(whole.result, op):
-            return no("others read the whole sum", whole.result)
+            return no_match("others read the whole sum", whole.result, depth=3)
         dim = _cut_dimension(op)
         if dim is None:
-            return no("not one dimension is cut", op.operands[0])
+            return no_match("not one dimension is cut", op.operands[0], depth=4)
         why = program.numbers.why_not_own(op, groups, dim)
         if why:
-            return no(why, op.operands[0])
+            return no_match(why, op.operands[0], depth=5)
         attrs = {**whole.attrs, "dimension": dim}
         return program.merged(b, [b.emit("reduce_scatter", whole.operands, attrs).result], whole)
 
@@ -155,15 +157,17 @@ def _cut_dimension(cut: Op) -> int | None:
 
 def _gather_of_scatter(program: Program) -> Rule:
     @rule("all_gather")
-    def gather_of_scatter(op: Op, b: Builder) -> Made | No:
+    def gather_of_scatter(op: Op, b: Builder) -> Replacement | NoMatch:
         """Parts of a sum, joined again, are the sum for all ranks."""
         parts = op.operands[0].producer("reduce_scatter")
         if parts is None:
-            return no("the operand is not a part of a sum", op.operands[0])
+            return no_match("the operand is not a part of a sum", op.operands[0])
         if any(parts.attrs[key] != op.attrs[key] for key in op.attrs):
-            return no("parts are joined otherwise than they were cut", op.operands[0])
+            return no_match(
+                "parts are joined otherwise than they were cut", op.operands[0], depth=2
+            )
         if not program.only(parts.result, op):
-            return no("others read the part", parts.result)
+            return no_match("others read the part", parts.result, depth=3)
         attrs = {key: parts.attrs[key] for key in ("kind", "replica_groups")}
         made = b.emit("all_reduce", parts.operands, attrs).result
         return program.merged(b, [made], parts, op)
@@ -173,18 +177,18 @@ def _gather_of_scatter(program: Program) -> Rule:
 
 def _permute_of_permute(program: Program) -> Rule:
     @rule("collective_permute")
-    def permute_of_permute(op: Op, b: Builder) -> Made | No:
+    def permute_of_permute(op: Op, b: Builder) -> Replacement | NoMatch:
         """What is handed on twice goes where it ends at once."""
         first = op.operands[0].producer("collective_permute")
         if first is None:
-            return no("the operand was not handed on", op.operands[0])
+            return no_match("the operand was not handed on", op.operands[0])
         if not program.only(first.result, op):
-            return no("others read it on its way", first.result)
+            return no_match("others read it on its way", first.result, depth=2)
         pairs = _composed(groups_of(first), groups_of(op))
         if len([1 for a, b in pairs if a != b]) > sum(
             [a != b for p in (first, op) for a, b in groups_of(p)]
         ):
-            return no("more ranks would send than do now", first.result)
+            return no_match("more ranks would send than do now", first.result, depth=3)
         made = b.emit("collective_permute", first.operands, {"source_target_pairs": pairs}).result
         return program.merged(b, [made], first, op)
 
@@ -199,17 +203,19 @@ def _composed(first: Groups, second: Groups) -> Groups:
 
 def _exchange_and_back(program: Program) -> Rule:
     @rule("all_to_all")
-    def exchange_and_back(op: Op, b: Builder) -> Made | No:
+    def exchange_and_back(op: Op, b: Builder) -> Replacement | NoMatch:
         """An exchange that undoes the one before leaves what was there."""
         first = op.operands[0].producer("all_to_all")
         if first is None:
-            return no("the operand was not exchanged", op.operands[0])
+            return no_match("the operand was not exchanged", op.operands[0])
         there, back = first.attrs, op.attrs
         dims = ("split_dimension", "concat_dimension")
         if groups_of(first) != groups_of(op) or [there[key] for key in dims] != [
             back[key] for key in reversed(dims)
         ]:
-            return no("the second exchange is not the first one back", op.operands[0])
+            return no_match(
+                "the second exchange is not the first one back", op.operands[0], depth=2
+            )
         gone = [first, op] if program.only(first.result, op) else [op]
         return program.merged(b, first.operands, *gone)
 

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 from graphgen.build import Builder
 from graphgen.ir import AttrValue, Op, Value
-from passes.core import No, Rule, no, rule
-from passes.core.rule import Made
+from passes.core import NoMatch, Rule, no_match, rule
+from passes.core.rule import Replacement
 from passes.sharding.factor_rules import ELEMENTWISE
 from passes.sharding.merge_rules import GROUPED, Program
 from passes.sharding.traffic import groups_of, size_of
@@ -39,21 +39,21 @@ def _reaches_all(op: Op, ranks: int) -> bool:
 
 def _elementwise_before(program: Program) -> Rule:
     @rule(*_KEEPING_SHAPE)
-    def elementwise_before(op: Op, b: Builder) -> Made | No:
+    def elementwise_before(op: Op, b: Builder) -> Replacement | NoMatch:
         """``f(gather(x), gather(y))`` is ``gather(f(x, y))``, where that is less to send.
 
         Between the two may be transposes and reshapes; other operands of ``f`` are one number
         everywhere.
         """
         found = _moved_operands(program, op)
-        if isinstance(found, No):
+        if isinstance(found, NoMatch):
             return found
         chains, first = found
         if len(chains) > 1 and any(len(chain) > 1 for chain in chains.values()):
-            return no("of several operands some are turned around", op.operands[0])
+            return no_match("of several operands some are turned around", op.operands[0])
         gone = [chain[-1] for chain in chains.values()]
         if op.result.dtype.bits >= sum([each.result.dtype.bits for each in gone]):
-            return no("no less would be sent", first.result)
+            return no_match("no less would be sent", first.result, depth=2)
         local = first.operands[0]
         parts = [
             chains[value][-1].operands[0] if value in chains else _one_number(b, value, local)
@@ -68,26 +68,26 @@ def _elementwise_before(program: Program) -> Rule:
     return elementwise_before
 
 
-def _moved_operands(program: Program, op: Op) -> tuple[dict[Value, list[Op]], Op] | No:
+def _moved_operands(program: Program, op: Op) -> tuple[dict[Value, list[Op]], Op] | NoMatch:
     """What is handed on, with the ops from there to ``op``, and the first of the collectives."""
     chains: dict[Value, list[Op]] = {}
     for value in dict.fromkeys(op.operands):
         if value.type.shape != op.result.shape:
-            return no("an operand has another shape", value)
+            return no_match("an operand has another shape", value, depth=3)
         chain = _chain(program, value, op)
         if chain is not None:
             chains[value] = chain
         elif not _is_one_number(value):
-            return no("it is neither handed on nor one number everywhere", value)
+            return no_match("it is neither handed on nor one number everywhere", value, depth=4)
     if not op.result.dtype.is_number:
-        return no(f"{op.result.dtype} is no number to send", op.result)
+        return no_match(f"{op.result.dtype} is no number to send", op.result, depth=5)
     if not chains:
-        return no("no operand is handed on by a collective")
+        return no_match("no operand is handed on by a collective", depth=6)
     first, *others = [chain[-1] for chain in chains.values()]
     if any(each.name != first.name or each.attrs != first.attrs for each in others):
-        return no("the operands are not handed on alike", others[0].result)
+        return no_match("the operands are not handed on alike", others[0].result, depth=7)
     if not _reaches_all(first, program.ranks):
-        return no("some ranks are given zeros", first.result)
+        return no_match("some ranks are given zeros", first.result, depth=8)
     return chains, first
 
 
@@ -118,14 +118,14 @@ def _one_number(b: Builder, value: Value, like: Value) -> Value:
 
 def _widening_behind(program: Program) -> Rule:
     @rule(*HANDING_ON)
-    def widening_behind(op: Op, b: Builder) -> Made | No:
+    def widening_behind(op: Op, b: Builder) -> Replacement | NoMatch:
         """What is converted to a wider type is handed on before."""
         convert = op.operands[0].producer("convert")
         if convert is None:
-            return no("the operand is not converted", op.operands[0])
+            return no_match("the operand is not converted", op.operands[0])
         (source,) = convert.operands
         if source.dtype.bits >= op.result.dtype.bits or not source.dtype.is_number:
-            return no(f"{source.dtype} is not a narrower number", source)
+            return no_match(f"{source.dtype} is not a narrower number", source, depth=2)
         made = b.emit(op.name, (source,), dict(op.attrs)).result
         return program.merged(b, [b.convert(made, op.result.dtype)], op)
 
@@ -134,20 +134,20 @@ def _widening_behind(program: Program) -> Rule:
 
 def _broadcast_behind(program: Program) -> Rule:
     @rule("all_reduce", "all_gather", "collective_permute")
-    def broadcast_behind(op: Op, b: Builder) -> Made | No:
+    def broadcast_behind(op: Op, b: Builder) -> Replacement | NoMatch:
         """What repeats elements of a smaller value is repeated behind the collective."""
         spread = op.operands[0].producer("broadcast_in_dim")
         if spread is None:
-            return no("the operand repeats nothing", op.operands[0])
+            return no_match("the operand repeats nothing", op.operands[0])
         (source,) = spread.operands
         if size_of(source.type) >= size_of(op.operands[0].type):
-            return no("the operand is not larger than what it repeats", source)
+            return no_match("the operand is not larger than what it repeats", source, depth=2)
         attrs, dimensions = dict(op.attrs), spread.attrs.integers("dimensions")
         if op.name == "all_gather":
             dim = op.attrs.integer("dimension")
             at = dimensions.index(dim) if dim in dimensions else -1
             if at < 0 or source.shape[at] != op.operands[0].shape[dim]:
-                return no("what is gathered are repetitions", source)
+                return no_match("what is gathered are repetitions", source, depth=3)
             attrs["dimension"] = at
         made = b.emit(op.name, (source,), attrs).result
         return program.merged(b, [b.broadcast_in_dim(made, op.result.shape, dimensions)], op)
@@ -157,22 +157,22 @@ def _broadcast_behind(program: Program) -> Rule:
 
 def _slice_before(program: Program) -> Rule:
     @rule("slice")
-    def slice_before(op: Op, b: Builder) -> Made | No:
+    def slice_before(op: Op, b: Builder) -> Replacement | NoMatch:
         """Only what will be left over is sent."""
         source = op.operands[0].op
         if source is None or source.name not in (*GROUPED, "collective_permute"):
-            return no("the operand is no result of a collective", op.operands[0])
+            return no_match("the operand is no result of a collective", op.operands[0])
         if not program.only(source.result, op):
-            return no("others read all of it", source.result)
+            return no_match("others read all of it", source.result, depth=2)
         if size_of(op.result.type) >= size_of(source.result.type):
-            return no("nothing is left out", source.result)
+            return no_match("nothing is left out", source.result, depth=3)
         whole, given = source.result.shape, source.operands[0].shape
         touched = _touched(source)
         starts, limits = op.attrs.dims("start_indices"), list(op.attrs.dims("limit_indices"))
         strides = op.attrs.integers("strides") or (1,) * len(limits)
         for dim in touched:
             if (starts[dim], limits[dim], strides[dim]) != (0, whole[dim], 1):
-                return no("parts of ranks are left out", source.result)
+                return no_match("parts of ranks are left out", source.result, depth=4)
             limits[dim] = given[dim]
         attrs = {**op.attrs, "limit_indices": tuple(limits)}
         made = b.emit("slice", source.operands, attrs).result
@@ -190,15 +190,15 @@ def _touched(op: Op) -> Sequence[int]:
 
 def _reduce_before(program: Program) -> Rule:
     @rule("reduce")
-    def reduce_before(op: Op, b: Builder) -> Made | No:
+    def reduce_before(op: Op, b: Builder) -> Replacement | NoMatch:
         """Each rank reduces what it has, and what is left is gathered or combined."""
         source = op.operands[0].op
         if source is None or source.name not in ("all_gather", "all_reduce"):
-            return no("the operand is no result of a collective", op.operands[0])
+            return no_match("the operand is no result of a collective", op.operands[0])
         if not program.only(source.result, op):
-            return no("others read all of it", source.result)
+            return no_match("others read all of it", source.result, depth=2)
         collective = _behind_reduction(op, source)
-        if isinstance(collective, No):
+        if isinstance(collective, NoMatch):
             return collective
         name, attrs = collective
         made = b.emit("reduce", source.operands, dict(op.attrs)).result
@@ -207,12 +207,14 @@ def _reduce_before(program: Program) -> Rule:
     return reduce_before
 
 
-def _behind_reduction(op: Op, source: Op) -> tuple[str, dict[str, AttrValue]] | No:
+def _behind_reduction(op: Op, source: Op) -> tuple[str, dict[str, AttrValue]] | NoMatch:
     """The collective of what is left, and its attributes."""
     dims, kind = op.attrs.integers("dimensions"), op.attrs.text("kind")
     if source.name == "all_reduce":
         if source.attrs.text("kind") != kind:
-            return no(f"{source.attrs.text('kind')} over ranks does not go with {kind}")
+            return no_match(
+                f"{source.attrs.text('kind')} over ranks does not go with {kind}", depth=3
+            )
         return "all_reduce", dict(source.attrs)
     dim, groups = source.attrs.integer("dimension"), groups_of(source)
     if dim not in dims:
@@ -220,5 +222,5 @@ def _behind_reduction(op: Op, source: Op) -> tuple[str, dict[str, AttrValue]] | 
         return "all_gather", {**source.attrs, "dimension": kept}
     part = source.operands[0].type
     if 2 * size_of(op.result.type) >= len(groups[0]) * size_of(part):
-        return no("no less would be sent", source.result)
+        return no_match("no less would be sent", source.result, depth=4)
     return "all_reduce", {"kind": kind, "replica_groups": groups}

@@ -10,7 +10,7 @@ from typing import ClassVar
 from graphgen.build import Builder
 from graphgen.ir import Function, Module, Op, Sharding, Value
 from graphgen.ir.dtype import lowest, s32
-from passes.core import No, Pass, Rewriter, no, register
+from passes.core import NoMatch, Pass, Rewriter, no_match, register
 from passes.core.relation import EQUAL
 from passes.fusion.prepared import PreparedValues
 from passes.heads.absorb import ABSORBS, Absorb, taken
@@ -108,7 +108,7 @@ class _Padding:
     mesh: Mesh
     rewriter: Rewriter
     takes: Takes = field(init=False)
-    refusals: dict[Op, No] = field(default_factory=dict[Op, No])
+    refusals: dict[Op, NoMatch] = field(default_factory=dict[Op, NoMatch])
 
     def __post_init__(self) -> None:
         self.takes = Takes(self.function, self.rewriter)
@@ -205,11 +205,11 @@ def _readers(prepared: PreparedValues, value: Value) -> list[Op]:
     return [op for op in value.users if not prepared.of_weights(op.results[0])]
 
 
-def _embedding(op: Op, index: int, move: Move, takes: Takes, b: Builder) -> Value | No:
+def _embedding(op: Op, index: int, move: Move, takes: Takes, b: Builder) -> Value | NoMatch:
     """A row that is not there is clamped to the last one, which is no longer the table's last."""
     table, ids = op.operands
     if index != 0 or move.dim != 0:
-        return no("it is not the rows of the table", op.operands[index])
+        return no_match("it is not the rows of the table", op.operands[index])
     last = table.shape[0]
     assert isinstance(last, int)
     low = b.binary("maximum", ids, b.full(0, ids.type))
@@ -218,7 +218,7 @@ def _embedding(op: Op, index: int, move: Move, takes: Takes, b: Builder) -> Valu
 
 def _top_k(
     op: Op, index: int, move: Move, takes: Takes, b: Builder
-) -> Value | Sequence[Value] | No:
+) -> Value | Sequence[Value] | NoMatch:
     """The padding is smaller than all else, and comes last among equals."""
     source, last = taken(op, index), op.operands[0].type.rank - 1
     size = op.operands[0].shape[-1]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from graphgen.ir import Function, Module, Op, Role, Value
-from passes.core import No, no
+from passes.core import NoMatch, no_match
 
 # How those who call a language model say where its tokens lie.
 _SAID = ("positions", "lengths", "seq_ids")
@@ -63,58 +63,60 @@ class Layer:
         return self.function.phase != "prefill"
 
 
-def find_layer(module: Module, function: Function, attention: Op) -> Layer | No:
+def find_layer(module: Module, function: Function, attention: Op) -> Layer | NoMatch:
     """What an attention op reads, or why its caches cannot become rings."""
     _, *read, masked = attention.operands[:4]
     mask = masked.producer("attention_mask")
     if mask is None:
-        return no("the mask is made otherwise", masked)
+        return no_match("the mask is made otherwise", masked)
     if mask.attrs.integer("ring"):
-        return no("the cache is a ring already", masked)
+        return no_match("the cache is a ring already", masked, depth=2)
     if not mask.attrs.integer("window"):
-        return no("the layer reads all positions", masked)
+        return no_match("the layer reads all positions", masked, depth=3)
     if len(attention.operands) > 4:
-        return no("linear biases are measured from slot to slot", attention.operands[5])
+        return no_match(
+            "linear biases are measured from slot to slot", attention.operands[5], depth=4
+        )
     reads: list[Op] = []
     for value in read:
         found = value.producer("cache_read")
         if found is None:
-            return no("this is not read from a cache", value)
+            return no_match("this is not read from a cache", value, depth=5)
         reads.append(found)
     updates: list[Op] = []
     for op in reads:
         found = _update_of(module, function, op, mask)
-        if isinstance(found, No):
+        if isinstance(found, NoMatch):
             return found
         updates.append(found)
     caches = tuple(op.operands[0] for op in updates)
     return Layer(function, attention, caches, tuple(updates), tuple(reads), mask)
 
 
-def _update_of(module: Module, function: Function, read: Op, mask: Op) -> Op | No:
+def _update_of(module: Module, function: Function, read: Op, mask: Op) -> Op | NoMatch:
     """The update a cache is read behind, where nothing but this attention reads it."""
     update = read.operands[0].producer("kv_update")
     if update is None:
-        return no("it is not read behind its update", read.result)
+        return no_match("it is not read behind its update", read.result, depth=6)
     cache, _, rows, positions = update.operands
     row = module.interface.get(cache.name or "")
     if cache.op is not None or row is None or row.role is not Role.STATE:
-        return no("it is no state", cache)
+        return no_match("it is no state", cache, depth=7)
     said = (positions, mask.operands[1], rows)
     if said != (*mask.operands, read.operands[1]):
-        return no("it is written, read and masked at different positions", positions)
+        return no_match("it is written, read and masked at different positions", positions, depth=8)
     if any(value.op is not None or value.name not in _SAID for value in said):
-        return no("it is not the caller who says the positions", positions)
+        return no_match("it is not the caller who says the positions", positions, depth=9)
     if function.outputs.get(row.name) is not update.result:
-        return no("the update is not what is kept", update.result)
+        return no_match("the update is not what is kept", update.result, depth=10)
     alone = (cache, update), (update.result, read), (read.result, None)
     for value, user in alone:
         if len(value.users) != 1 or (user is not None and user not in value.users):
-            return no("something else reads it", value)
+            return no_match("something else reads it", value, depth=11)
     return update
 
 
-def ring_slots(layers: Sequence[Layer]) -> int | No:
+def ring_slots(layers: Sequence[Layer]) -> int | NoMatch:
     """The smallest ring for the caches of one layer, of which there is one in each program.
 
     A call of S tokens overwrites the S oldest slots before its first token reads. That token reads
@@ -123,9 +125,9 @@ def ring_slots(layers: Sequence[Layer]) -> int | No:
     """
     one = layers[0]
     if any(layer.window != one.window for layer in layers):
-        return no("its window is another one in another program", one.mask.result)
+        return no_match("its window is another one in another program", one.mask.result, depth=12)
     ring = one.window + max((layer.active for layer in layers if layer.extends), default=1) - 1
     if ring >= one.slots:
         why = f"the {one.slots} slots of a row are no more than the ring needs, {ring}"
-        return no(why, one.caches[0])
+        return no_match(why, one.caches[0], depth=13)
     return ring

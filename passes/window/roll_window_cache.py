@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from graphgen.build import Builder
 from graphgen.ir import Module, Value, tensor
-from passes.core import No, Pass, Rewriter, no, register
+from passes.core import NoMatch, Pass, Rewriter, no_match, register
 from passes.core.packing import repack
 from passes.window.layers import Layer, find_layer, ring_slots
 from passes.window.rings import Rings
@@ -134,7 +134,7 @@ unpack=@unpack.f32.2x8x1x4.ring4 last=4
                 return
             one = layers[0]
             ring, slots = ring_slots(layers), one.slots
-            if isinstance(ring, No):
+            if isinstance(ring, NoMatch):
                 rewriter.decline(one.function, _RULE, one.attention, ring)
                 continue
             with rewriter.joined():
@@ -146,9 +146,11 @@ unpack=@unpack.f32.2x8x1x4.ring4 last=4
             rewriter.note(one.function, what, one.updates[0])
             made[slots, ring] += 1
         for (slots, ring), count in made.items():
-            rewriter.say(f"the caches of {count} layers hold {ring} positions instead of {slots}")
+            rewriter.remark(
+                f"the caches of {count} layers hold {ring} positions instead of {slots}"
+            )
         if not made:
-            rewriter.say("no layer has a window that is smaller than its caches")
+            rewriter.remark("no layer has a window that is smaller than its caches")
 
 
 def _layers(module: Module, rewriter: Rewriter) -> Iterator[Sequence[Layer]]:
@@ -169,7 +171,9 @@ def _layers(module: Module, rewriter: Rewriter) -> Iterator[Sequence[Layer]]:
         if len(layers) == taking:
             yield layers
             continue
-        why = no("another program does something else with the cache", layers[0].caches[0])
+        why = no_match(
+            "another program does something else with the cache", layers[0].caches[0], depth=14
+        )
         rewriter.decline(layers[0].function, _RULE, layers[0].attention, why)
 
 

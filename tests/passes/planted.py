@@ -17,7 +17,7 @@ from graphgen.ir.dtype import bf16, f32, f64
 from graphgen.models.family import build_module
 from graphgen.models.llama import LLAMA, LlamaConfig
 from graphgen.models.mistral import MISTRAL, MistralConfig
-from passes.core import No, Pass, Rewriter, Rule, no, parse_pipeline, rule, run_pipeline
+from passes.core import NoMatch, Pass, Rewriter, Rule, no_match, parse_pipeline, rule, run_pipeline
 from passes.debug import Script, script_for
 from passes.legalize.legalize import Legalize
 from passes.sharding.annotate import Shard
@@ -123,9 +123,9 @@ def planting(bug: Bug, wrong: Rewrite, history: list[bool]) -> Rule:
     """The rule, with ``wrong`` in the one place; ``history`` is told of every application."""
 
     @rule(bug.root)
-    def apply(op: Op, b: Builder) -> Sequence[Value] | No:
+    def apply(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
         if "planted" in op.loc.via:
-            return no("it has been rebuilt", op.results[0])
+            return no_match("it has been rebuilt", op.results[0])
         here = bug.here(op, b.function.name)
         history.append(here)
         return wrong(op, b) if here else rebuild(op, b)

@@ -15,10 +15,10 @@ from unittest import mock
 from graphgen.build import Builder
 from graphgen.composites import DECOMPOSITIONS, Decomposition
 from graphgen.ir import Attrs, AttrValue, Dim, Function, Module, Op, Value, attrs_of
-from passes.core import No, Pass, Rewriter, Rule, rule
+from passes.core import NoMatch, Pass, Rewriter, Rule, rule
 from passes.core.clone import Binder
-from passes.core.journal import Application
-from passes.core.rule import Made
+from passes.core.journal import Rewrite
+from passes.core.rule import Replacement
 from passes.fusion import fuse_projections
 from passes.legalize.cpu import padded_rows
 from passes.weights import lift
@@ -43,7 +43,7 @@ class Broken:
     name: str
     item: str
     breaks: Break
-    guilty: Callable[[Application], bool]
+    guilty: Callable[[Rewrite], bool]
     tp: int = 1
     shuffled: bool = False
 
@@ -133,9 +133,9 @@ def rows_below() -> Generator[None]:
         right = padded_rows(rows)
 
         @rule(*right.roots)
-        def pad_rows(op: Op, b: Builder) -> Sequence[Value] | Made | No:
+        def pad_rows(op: Op, b: Builder) -> Sequence[Value] | Replacement | NoMatch:
             found = right.apply(op, b)
-            if isinstance(found, No) or op.loc.scope != "lm_head":
+            if isinstance(found, NoMatch) or op.loc.scope != "lm_head":
                 return found
             (flat,) = [made for made in b.made or () if made.name == "slice"]
             count = flat.result.shape[0]
@@ -229,14 +229,14 @@ def joined_in_another_order(function: str, scope: str) -> Break:
     return breaks
 
 
-def at(root: str, function: str, scope: str) -> Callable[[Application], bool]:
+def at(root: str, function: str, scope: str) -> Callable[[Rewrite], bool]:
     """The application whose root is an op of this kind, there."""
     return lambda item: (
         f" = {root}(" in item.root and item.function == function and item.loc.scope == scope
     )
 
 
-def ruled(text: str) -> Callable[[Application], bool]:
+def ruled(text: str) -> Callable[[Rewrite], bool]:
     """The first application of a rule of this name."""
     return lambda item: item.rule == text
 

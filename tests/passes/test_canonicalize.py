@@ -164,7 +164,7 @@ def test_a_rule_that_declines_says_why_and_where():
     module = parse(function(*ARGS, *STAYS["a square transposed"], "return y = %y"))
     journal = Journal()
     Canonicalize().run(module, Rewriter("canonicalize", journal))
-    misses = {miss.rule: miss.no for miss in journal.misses}
+    misses = {miss.rule: miss.why for miss in journal.misses}
     assert misses["identity"].reason == "the permutation moves dimensions"
     assert misses["transpose-of-transpose"].reason == "the operand is not a transpose"
     at = misses["identity"].at

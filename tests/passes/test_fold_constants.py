@@ -39,7 +39,7 @@ def reasons(body: str, item: FoldConstants, level: str = "logical") -> dict[str,
     """Per op, why it was not folded."""
     module, journal = program(body, level), Journal()
     run_pipeline(module, [item], journal=journal)
-    return {miss.root.split()[0]: miss.no.reason for miss in journal.misses}
+    return {miss.root.split()[0]: miss.why.reason for miss in journal.misses}
 
 
 def test_a_chain_folds_from_its_start():
@@ -113,7 +113,7 @@ def test_the_miss_names_the_value_that_is_not_constant():
         (Journal()),
     )
     run_pipeline(module, [FoldConstants()], journal=journal)
-    assert journal.misses[0].no.at is module.function("f").arg("x")
+    assert journal.misses[0].why.at is module.function("f").arg("x")
 
 
 def test_the_limit_is_on_the_result():

@@ -66,7 +66,7 @@ def fused(module: Module, pipeline: str = "fuse-projections") -> tuple[list[str]
 def reasons(journal: Journal) -> dict[str, str]:
     """Per product, why it was not fused."""
     found = [miss for miss in journal.misses if "dot_general" in miss.root]
-    return {miss.root.split()[0]: miss.no.reason for miss in found}
+    return {miss.root.split()[0]: miss.why.reason for miss in found}
 
 
 QKV = {"q": "f32[6,4]", "k": "f32[3,4]", "v": "f32[3,4]"}
@@ -211,7 +211,7 @@ def test_a_lone_product_stays():
     _, journal = fused(module)
     why = "1 product of this value with a weight, and 2 are worth fusing"
     assert reasons(journal) == {"%a": why}
-    assert journal.misses[0].no.at is module.function("f").arg("x")
+    assert journal.misses[0].why.at is module.function("f").arg("x")
 
 
 def test_min_siblings_is_heeded():

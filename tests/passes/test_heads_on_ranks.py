@@ -113,7 +113,7 @@ def test_gathering_applies_to_five_rows_and_says_why_not_elsewhere():
     assert journal.applications == []
     miss = journal.nearest("gather-parts", LAYER)
     assert miss is not None
-    assert miss.no.reason == "ranks do not take the same blocks in equal groups"
+    assert miss.why.reason == "ranks do not take the same blocks in equal groups"
 
 
 def weights_on_ranks(module: Module, weights: dict[str, Array]) -> list[dict[str, Array]]:

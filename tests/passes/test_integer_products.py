@@ -115,7 +115,7 @@ def test_other_products_stay(reason: str):
     assert not journal.applications
     miss = journal.nearest("integer-product")
     assert miss is not None
-    assert miss.no.reason == reason
+    assert miss.why.reason == reason
 
 
 def test_no_digits_are_refused():

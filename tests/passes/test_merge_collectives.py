@@ -312,7 +312,7 @@ def test_each_rule_says_why_not(name: str):
     assert journal.applications == []
     miss = journal.nearest(name)
     assert miss is not None
-    assert miss.no.reason == reason
+    assert miss.why.reason == reason
 
 
 SMALL = f"""

@@ -44,7 +44,7 @@ def reason(module: Module) -> str:
     assert not journal.applications
     miss = journal.nearest("quantize-product")
     assert miss is not None
-    return miss.no.reason
+    return miss.why.reason
 
 
 ONE = {"w": "f32[6,4]"}

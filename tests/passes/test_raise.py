@@ -199,7 +199,7 @@ def test_what_is_not_quite_it_stays_and_the_reason_is_told(name: str):
     run_pipeline(module, pipeline("imported"), journal=journal)
     assert composites(module) == {}
     assert module.op_count() <= before
-    assert reason in {miss.no.reason for miss in journal.misses}
+    assert reason in {miss.why.reason for miss in journal.misses}
 
 
 def test_tiled_keys_are_not_taken_for_repeated_ones():
@@ -222,7 +222,7 @@ def test_a_mask_that_differs_by_head_is_told():
     module = lower(masked, (2, 4, 16), (2, 4, 4, 4), (2, 4, 4, 4), (2, 4, 4, 4))
     journal = Journal()
     run_pipeline(module, pipeline("imported"), journal=journal)
-    assert "the mask differs from head to head" in {miss.no.reason for miss in journal.misses}
+    assert "the mask differs from head to head" in {miss.why.reason for miss in journal.misses}
 
 
 # ---- the command ---------------------------------------------------------------------------------

@@ -188,7 +188,7 @@ def test_what_is_not_quite_an_update_stays_and_the_reason_is_told(name: str):
     module, journal = lower(function, arguments), Journal()
     run_pipeline(module, pipeline("imported"), journal=journal)
     assert composites(module) == {}
-    assert reason in {miss.no.reason for miss in journal.misses}
+    assert reason in {miss.why.reason for miss in journal.misses}
 
 
 # ---- whole models --------------------------------------------------------------------------------

@@ -184,7 +184,7 @@ def test_parts_of_another_maximum_are_not_one_attention():
     module = lower(apart, zeros(2, 3, 16), zeros(2, 5, 4, 4), zeros(2, 5, 4, 4))
     journal = Journal()
     run_pipeline(module, pipeline("imported"), journal=journal)
-    told = {miss.no.reason for miss in journal.misses}
+    told = {miss.why.reason for miss in journal.misses}
     assert "what is subtracted is not the largest score" in told
     assert "attention" not in {op.name for op in module.function("main").ops}
 

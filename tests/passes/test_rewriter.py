@@ -12,21 +12,21 @@ from graphgen.ir import Function, Op, Value
 from graphgen.ir.dtype import bf16
 from graphgen.ops import verify
 from graphgen.text import parse
-from passes.core import No, Rewriter, no, rule
+from passes.core import NoMatch, Rewriter, no_match, rule
 from tests.passes import programs
 
 CHAIN = ["%a = negate(%x) : f32[2]", "%b = negate(%a) : f32[2]", "%c = negate(%b) : f32[2]"]
 
 
 @rule("negate")
-def double_negation(op: Op, b: Builder) -> Sequence[Value] | No:
+def double_negation(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
     """``-(-x)`` is x."""
     inner = op.operands[0].producer("negate")
-    return no("not negated", op.operands[0]) if inner is None else [inner.operands[0]]
+    return no_match("not negated", op.operands[0]) if inner is None else [inner.operands[0]]
 
 
 @rule("exponential")
-def as_negation(op: Op, b: Builder) -> Sequence[Value] | No:
+def as_negation(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
     """Not a true rewrite, but one that makes a root of another rule."""
     return [-op.operands[0]]
 
@@ -67,7 +67,7 @@ def test_new_ops_know_their_pass_and_take_the_name():
 
 def test_a_replacement_of_another_type_is_refused():
     @rule("negate")
-    def narrow(op: Op, b: Builder) -> Sequence[Value] | No:
+    def narrow(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
         """Forgets to convert back."""
         return [b.convert(op.operands[0], bf16)]
 
@@ -82,10 +82,10 @@ def test_a_replacement_of_another_type_is_refused():
 
 def test_a_rule_that_makes_ops_and_declines_is_a_defect():
     @rule("negate")
-    def wasteful(op: Op, b: Builder) -> Sequence[Value] | No:
+    def wasteful(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
         """Builds first and asks later."""
         b.silu(op.operands[0])
-        return no("changed its mind")
+        return no_match("changed its mind")
 
     module = parse(programs.function("arg %x : f32[2]", CHAIN[0], "return y = %a"))
     with pytest.raises(AssertionError, match="wasteful made ops and then declined"):
@@ -102,3 +102,11 @@ def test_a_rule_runs_inside_its_own_builder_only():
     assert names(module.function("f")) == ["negate", "negate"]
     with pytest.raises(GraphgenError, match="inside `with Builder"):
         Builder.current()
+
+
+def test_of_several_refusals_the_deepest_is_the_nearest():
+    assert no_match("first").depth == 1
+    assert no_match("third", depth=3).depth == 3
+    assert NoMatch("nothing of the pattern").depth == 0
+    later = no_match("second of a part", depth=2).after(3)
+    assert (later.reason, later.at, later.depth) == ("second of a part", None, 5)

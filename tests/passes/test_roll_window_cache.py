@@ -299,7 +299,7 @@ def test_a_layer_is_left_alone(reason: str):
     assert print_module(module) == before
     miss = journal.nearest("roll-layer")
     assert miss is not None
-    assert miss.no.reason == reason
+    assert miss.why.reason == reason
 
 
 def test_programs_have_to_agree():
@@ -311,7 +311,7 @@ def test_programs_have_to_agree():
     for reason, (right, wrong) in reasons.items():
         module = parse(f"{PREFILL}\n{other.replace(right, wrong)}")
         run_pipeline(module, [RollWindowCache()], journal=(journal := Journal()))
-        assert reason in [miss.no.reason for miss in journal.misses]
+        assert reason in [miss.why.reason for miss in journal.misses]
         assert journal.applications == []
 
 

@@ -255,7 +255,8 @@ def test_the_rule_declines_and_says_why(rule: str, index: int):
     lines, journal = simplified(body)
     assert not journal.applications
     assert any(
-        m.rule == rule and m.root.startswith("%y") and m.no.reason == reason for m in journal.misses
+        m.rule == rule and m.root.startswith("%y") and m.why.reason == reason
+        for m in journal.misses
     )
     assert lines
 

@@ -265,8 +265,8 @@ def misses(item: Module) -> str:
     assert journal.applications == []
     miss = journal.nearest("unfuse")
     assert miss is not None
-    at = miss.no.at
-    return f"{miss.no.reason} (at %{at.name if at else '?'})"
+    at = miss.why.at
+    return f"{miss.why.reason} (at %{at.name if at else '?'})"
 
 
 def test_what_stays_as_it_is_and_why(golden: Callable[[str, str], None]):

@@ -129,7 +129,7 @@ def test_a_loop_of_unknown_length_stays():
     assert ops(module)["while"] == 1
     miss = journal.nearest("unroll")
     assert miss is not None
-    assert miss.no.reason == "it is not known to turn at most 256 times"
+    assert miss.why.reason == "it is not known to turn at most 256 times"
     wanted = until(jnp.asarray(X), jnp.asarray(STACK))
     (found,) = module.evaluate({"x": X, "rows": STACK}).values()
     np.testing.assert_allclose(np.asarray(found), wanted, rtol=1e-6)
@@ -149,12 +149,12 @@ def test_reasons(option: str, reason: str):
     run_pipeline(module, passes, journal=(journal := Journal()))
     miss = journal.nearest("unroll")
     assert miss is not None
-    assert miss.no.reason == reason
+    assert miss.why.reason == reason
     said = parse(TEXT.replace("body=step", "body=step trip_count=3"))
     run_pipeline(said, pipeline("unroll-loops{limit=2}"), journal=(journal := Journal()))
     miss = journal.nearest("unroll")
     assert miss is not None
-    assert miss.no.reason == "it turns 3 times, more than 2"
+    assert miss.why.reason == "it turns 3 times, more than 2"
 
 
 def test_options_are_checked():

@@ -19,7 +19,17 @@ from graphgen.ir import Module, Op, Value
 from graphgen.text import parse, print_module
 from passes.canonical.canonicalize import Canonicalize
 from passes.cleanup.dce import DeadCodeElimination
-from passes.core import PASSES, No, Pass, Rewriter, no, parse_pipeline, plugins, rule, run_pipeline
+from passes.core import (
+    PASSES,
+    NoMatch,
+    Pass,
+    Rewriter,
+    no_match,
+    parse_pipeline,
+    plugins,
+    rule,
+    run_pipeline,
+)
 from passes.core.clone import clone_module
 from passes.core.journal import Journal
 from passes.core.relation import EQUAL, Take
@@ -154,7 +164,7 @@ def test_a_pass_that_cannot_stop_is_to_blame_as_a_whole():
 
 
 @rule("silu")
-def inline_silu(op: Op, b: Builder) -> Sequence[Value] | No:
+def inline_silu(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
     x = op.operands[0]
     # Right for the first of two, wrong for the second.
     inner = x.producer("multiply") is not None
@@ -194,15 +204,15 @@ def small(*lines: str) -> Module:
 
 
 @rule("negate")
-def double_negate(op: Op, b: Builder) -> Sequence[Value] | No:
+def double_negate(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
     inner = op.operands[0].producer("negate")
     if inner is None:
-        return no("the operand is not a negate", op.operands[0])
+        return no_match("the operand is not a negate", op.operands[0])
     return [inner.operands[0]]
 
 
 @rule("subtract")
-def subtract_as_add(op: Op, b: Builder) -> Sequence[Value] | No:
+def subtract_as_add(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
     return [b.op("add", op.operands[0], b.unary("negate", op.operands[1]))]
 
 
@@ -431,8 +441,8 @@ def test_the_nearest_miss_says_why_not(case: str):
     Rewriter("rows", journal).apply_rules(module.function("f"), rules)
     miss = journal.nearest(name, scope)
     assert miss is not None
-    assert miss.no.reason == reason
-    assert (miss.no.at.name if miss.no.at else None) == at
+    assert miss.why.reason == reason
+    assert (miss.why.at.name if miss.why.at else None) == at
 
 
 def test_there_is_no_miss_of_a_rule_that_looked_at_nothing():
