@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,15 @@ from lowering.aten.program import decomposed, read_exported
 from tests.oracles.aten_calls import FAMILIES, Run, Tensors, tensors
 
 CASES = [(family, name) for family, calls in FAMILIES.items() for name in calls]
+
+
+@pytest.fixture(autouse=True)
+def nothing_uninitialised() -> Iterator[None]:
+    """Fill what torch leaves uninitialised with NaN or the largest integer."""
+    assert torch.utils.deterministic.fill_uninitialized_memory
+    torch.use_deterministic_algorithms(True)
+    yield
+    torch.use_deterministic_algorithms(False)
 
 
 class Calls(nn.Module):

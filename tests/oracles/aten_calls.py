@@ -256,7 +256,7 @@ SHAPE: dict[str, Run] = {
     "ones.default": lambda t: A.ones.default([2, 2], dtype=torch.int32),
     "ones_like.default": lambda t: A.ones_like.default(t["f"]),
     "new_ones.default": lambda t: A.new_ones.default(t["i"], [3]),
-    "empty.memory_format": lambda t: A.empty.memory_format([2]) * 0,
+    "empty.memory_format": lambda t: A.fill.Scalar(A.empty.memory_format([2]), 2),
     "empty_like.default": lambda t: A.fill.Scalar(A.empty_like.default(t["f"]), 2),
     "new_empty.default": lambda t: A.fill.Scalar(A.new_empty.default(t["i"], [2]), 2),
     "fill.Scalar": lambda t: A.fill.Scalar(t["i"], 3),
