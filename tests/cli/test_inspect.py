@@ -62,6 +62,15 @@ def test_the_first_screen(step: Path):
     assert ("AwsNeuronCustomNativeKernel 1 kernel add, grid 2 net.py:9") in lines
 
 
+def test_bytes_of_symbolic_shapes_stand_in_a_column_of_their_own(mini: Path):
+    lines = done("inspect", mini, "--program", "prefill").stdout.splitlines()
+    parts = {line.split()[0]: line for line in lines if line.startswith("  ")}
+    assert "  8*B+8*B*S bytes  tokens, positions," in parts["inputs"]
+    assert " bytes    model.layers.{0,1}.self_attn.k_cache" in parts["caches"]
+    names = [parts["inputs"].index("tokens"), parts["weights"].index("model.")]
+    assert names == [parts["caches"].index("model.")] * 2
+
+
 def test_everything_as_json(step: Path):
     found = facts("inspect", step)
     (program,) = found["programs"]

@@ -37,13 +37,14 @@ def program_text(item: Overview) -> str:
     function = item.function
     phase = f" ({function.phase})" if function.phase else ""
     lines = [f"@{function.name}{phase}: {function.block.size} ops"]
-    for part in item.parts:
-        if part.values:
-            guess = "  (guessed from use)" if part.guessed else ""
-            names = [value.name or "-" for value in part.values]
-            lines.append(
-                f"  {part.kind:<12}{len(names):>5}  {size(part.bytes):<11}{_names(names)}{guess}"
-            )
+    parts = [part for part in item.parts if part.values]
+    # The bytes of symbolic shapes are polynomials, of any length.
+    width = max([9, *(len(size(part.bytes)) for part in parts)])
+    for part in parts:
+        guess = "  (guessed from use)" if part.guessed else ""
+        names = [value.name or "-" for value in part.values]
+        count = f"{len(names):>5}  {size(part.bytes):<{width}}"
+        lines.append(f"  {part.kind:<12}{count}  {_names(names)}{guess}")
     lines.append(f"  {'outputs':<12}{len(item.outputs):>5}  {item.kept} kept in place")
     lines.append(f"  {'work':<12}{_flops(item)}; {size(item.work.bytes)} moved without fusion")
     if item.peak is not None:
