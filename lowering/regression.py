@@ -23,8 +23,8 @@ from graphgen.models import SHAPES, build, known_shape
 from graphgen.text import print_function
 from lowering.canonical_hash import Compilation, canonical_hash
 from lowering.hlo import emit_hlo
-from lowering.hlo.fields import ComputationField, InstructionField, ModuleField
-from lowering.hlo.wire import Message, delimited
+from lowering.hlo.proto.fields import ComputationField, InstructionField, ModuleField
+from lowering.hlo.proto.wire import Message, delimited
 from lowering.stablehlo import emit_stablehlo
 from passes.core import run_pipeline
 from passes.pipelines import Buckets, default

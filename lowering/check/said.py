@@ -7,19 +7,19 @@ from functools import lru_cache
 
 from graphgen.errors import GraphgenError
 from graphgen.ir import Op
-from lowering.hlo.fields import (
+from lowering.hlo.dialect.subcomputations import COMPUTATIONS
+from lowering.hlo.function_reader import reducer_of
+from lowering.hlo.proto.fields import (
     ComputationField,
     DotField,
     GatherField,
     InstructionField,
     WindowField,
 )
-from lowering.hlo.groups import read_groups, read_pairs
-from lowering.hlo.module import Computation
-from lowering.hlo.read_function import reducer_of
+from lowering.hlo.proto.proto_module import HloComputation
+from lowering.hlo.proto.replica_groups import read_groups, read_pairs
+from lowering.hlo.proto.wire import Message
 from lowering.hlo.read_ops import UnmodelledError
-from lowering.hlo.regions import COMPUTATIONS
-from lowering.hlo.wire import Message
 
 _F = InstructionField
 # Under our names, what each dimension of a window says.
@@ -86,6 +86,6 @@ def _kind(region: bytes) -> str:
     last = Message(region).messages(COMPUTATIONS)[-1]
     root = last.integer(ComputationField.ROOT_ID)
     try:
-        return reducer_of(Computation(last, 1, "", root))
+        return reducer_of(HloComputation(last, 1, "", root))
     except UnmodelledError:
         return ""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from lowering.hlo.emit import emit_hlo, hlo_chunks
 from lowering.hlo.emit_ops import TABLE
-from lowering.hlo.module import looks_like_proto
+from lowering.hlo.proto.proto_module import looks_like_proto
 from lowering.hlo.read import read_hlo
-from lowering.hlo.text_parse import looks_like_text, parse_hlo_text
-from lowering.hlo.text_print import print_hlo_text
+from lowering.hlo.text.hlo_parser import looks_like_text, parse_hlo_text
+from lowering.hlo.text.hlo_printer import print_hlo_text
 
 __all__ = [
     "TABLE",

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 from graphgen.ir import tensor
 from graphgen.ir.dtype import pred
 from graphgen.ir.loc import UNKNOWN
-from lowering.hlo import wire
-from lowering.hlo.fields import InstructionField
-from lowering.hlo.instruction import Chunk, head_of, instruction, metadata_of, program_shape
-from lowering.hlo.module import Computation
-from lowering.hlo.recipe import Comparator
-from lowering.hlo.shape import shape_of
+from lowering.hlo.dialect.instruction_template import Comparator
+from lowering.hlo.proto import wire
+from lowering.hlo.proto.fields import InstructionField
+from lowering.hlo.proto.instruction import Chunk, head_of, instruction, metadata_of, program_shape
+from lowering.hlo.proto.proto_module import HloComputation
+from lowering.hlo.proto.shape import shape_of
 
 if TYPE_CHECKING:
-    from lowering.hlo.computation import ModuleEmitter
+    from lowering.hlo.computation_emitter import ModuleEmitter
 
 TOTAL = "TOTALORDER"
 
@@ -44,7 +44,7 @@ def write_comparator(owner: ModuleEmitter, called: Comparator) -> int:
     return owner.finish(owner.fresh(called.name), body, shape, root)
 
 
-def direction_of(computation: Computation, *, floats: bool) -> str:
+def direction_of(computation: HloComputation, *, floats: bool) -> str:
     """``LT`` or ``GT`` of its first two parameters; empty where it does anything else.
 
     Args:

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from graphgen.ir import Function, Module
 from lowering.abi import donated
-from lowering.hlo import wire
-from lowering.hlo.computation import ModuleEmitter
-from lowering.hlo.fields import AliasField, ModuleField
-from lowering.hlo.instruction import Chunk, program_shape
+from lowering.hlo.computation_emitter import ModuleEmitter
+from lowering.hlo.proto import wire
+from lowering.hlo.proto.fields import AliasField, ModuleField
+from lowering.hlo.proto.instruction import Chunk, program_shape
 
 
 def emit_hlo(module: Module, function: Function) -> bytes:

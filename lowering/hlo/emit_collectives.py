@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from graphgen.ir import Op, TensorType, tensor
-from lowering.hlo.fields import InstructionField
-from lowering.hlo.groups import write_groups, write_pairs
-from lowering.hlo.recipe import Before, Operand, Recipe, Reducer, Step, one
-from lowering.hlo.shape import shape_of
-from lowering.hlo.wire import integers
+from lowering.hlo.dialect.instruction_template import (
+    InstructionTemplate,
+    Operand,
+    Reducer,
+    StepResult,
+    TemplateStep,
+    one,
+)
+from lowering.hlo.proto.fields import InstructionField
+from lowering.hlo.proto.replica_groups import write_groups, write_pairs
+from lowering.hlo.proto.shape import shape_of
+from lowering.hlo.proto.wire import integers
 
 
 def _dimension(dim: int) -> bytes:
@@ -22,26 +29,26 @@ def _reducer(op: Op) -> tuple[Reducer, ...]:
     return (Reducer(op.attrs.text("kind"), op.operands[0].dtype),)
 
 
-def _all_reduce(op: Op) -> Recipe:
+def _all_reduce(op: Op) -> InstructionTemplate:
     return one("all-reduce", op.results[0].type, (0,), more=_groups(op), calls=_reducer(op))
 
 
-def _all_gather(op: Op) -> Recipe:
+def _all_gather(op: Op) -> InstructionTemplate:
     dim = _dimension(op.attrs.integer("dimension"))
     return one("all-gather", op.results[0].type, (0,), dim, _groups(op))
 
 
-def _reduce_scatter(op: Op) -> Recipe:
+def _reduce_scatter(op: Op) -> InstructionTemplate:
     dim = _dimension(op.attrs.integer("dimension"))
     return one("reduce-scatter", op.results[0].type, (0,), dim, _groups(op), _reducer(op))
 
 
-def _collective_permute(op: Op) -> Recipe:
+def _collective_permute(op: Op) -> InstructionTemplate:
     pairs = write_pairs(op.attrs.groups("source_target_pairs"))
     return one("collective-permute", op.results[0].type, (0,), more=pairs)
 
 
-def _all_to_all(op: Op) -> Recipe:
+def _all_to_all(op: Op) -> InstructionTemplate:
     """HLO cuts and joins along one dimension, so with two, the parts go to the front and back."""
     split, concat = op.attrs.integer("split_dimension"), op.attrs.integer("concat_dimension")
     if split == concat:
@@ -60,19 +67,19 @@ def _all_to_all(op: Op) -> Recipe:
     joined = tensor(kind, [parts[dim] for dim in back])
     chain.add("transpose", joined, integers(InstructionField.DIMENSIONS, back))
     chain.add("reshape", op.results[0].type)
-    return Recipe(tuple(chain.steps), (len(chain.steps) - 1,))
+    return InstructionTemplate(tuple(chain.steps), (len(chain.steps) - 1,))
 
 
 class _Chain:
     """Steps that each work on what the one before made."""
 
     def __init__(self) -> None:
-        self.steps: list[Step] = []
+        self.steps: list[TemplateStep] = []
 
     def add(self, opcode: str, type_: TensorType, fields: bytes = b"", more: bytes = b"") -> None:
         """Append a step."""
-        source: Operand = Before(len(self.steps) - 1) if self.steps else 0
-        self.steps.append(Step(opcode, shape_of(type_), (source,), fields, more))
+        source: Operand = StepResult(len(self.steps) - 1) if self.steps else 0
+        self.steps.append(TemplateStep(opcode, shape_of(type_), (source,), fields, more))
 
 
 COLLECTIVES = {

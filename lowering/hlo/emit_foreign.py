@@ -5,10 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from graphgen.ir import Op, TensorType
-from lowering.hlo.fields import InstructionField
-from lowering.hlo.recipe import Before, Called, Operand, Recipe, Region, Step, one
-from lowering.hlo.shape import Shape, shape_of, tuple_of
-from lowering.hlo.wire import integer, text
+from lowering.hlo.dialect.instruction_template import (
+    Called,
+    InstructionTemplate,
+    Operand,
+    StepResult,
+    Subcomputation,
+    TemplateStep,
+    one,
+)
+from lowering.hlo.proto.fields import InstructionField
+from lowering.hlo.proto.shape import HloShape, shape_of, tuple_of
+from lowering.hlo.proto.wire import integer, text
 
 # The number of an operand or a result, or what a tuple holds.
 Nested = int | tuple["Nested", ...]
@@ -37,62 +45,62 @@ def stated(
     more: bytes = b"",
     calls: tuple[Called, ...] = (),
     operands: tuple[Operand, ...] | None = None,
-) -> Recipe:
+) -> InstructionTemplate:
     """One instruction of the stated results, taken out of their tuple where there are several."""
     types = [value.type for value in op.results]
     reads = tuple(range(len(op.operands))) if operands is None else operands
     if len(types) == 1:
         return one(code, types[0], reads, fields, more, calls)
-    steps = [Step(code, tuple_of(types), reads, fields, more, calls)]
+    steps = [TemplateStep(code, tuple_of(types), reads, fields, more, calls)]
     for index, type_ in enumerate(types):
         place = integer(InstructionField.TUPLE_INDEX, index)
-        steps.append(Step("get-tuple-element", shape_of(type_), (Before(0),), place))
-    return Recipe(tuple(steps), tuple(range(1, len(steps))))
+        steps.append(TemplateStep("get-tuple-element", shape_of(type_), (StepResult(0),), place))
+    return InstructionTemplate(tuple(steps), tuple(range(1, len(steps))))
 
 
-def _custom_call(op: Op) -> Recipe:
+def _custom_call(op: Op) -> InstructionTemplate:
     target = text(InstructionField.CUSTOM_CALL_TARGET, op.attrs.text("target"))
     config = text(InstructionField.BACKEND_CONFIG, op.attrs.text("config"))
     fields, more = (bytes.fromhex(op.attrs.text(key)) for key in ("fields", "more"))
     return stated(op, "custom-call", fields + target, config + more)
 
 
-def _opaque(op: Op) -> Recipe:
+def _opaque(op: Op) -> InstructionTemplate:
     fields, more = (bytes.fromhex(op.attrs.text(key)) for key in ("fields", "more"))
     given = op.attrs.text("regions")
-    calls = tuple([Region(data) for data in given.split(",")]) if given else ()
+    calls = tuple([Subcomputation(data) for data in given.split(",")]) if given else ()
     code, form = op.attrs.text("opcode"), op.attrs.text("form")
     if not form:
         return stated(op, code, fields, more, calls)
     left, _, right = form.partition("->")
-    steps: list[Step] = []
+    steps: list[TemplateStep] = []
     types = [value.type for value in op.operands]
     operands = tuple([_gathered(item, types, steps) for item in nested(left)])
     (whole,) = nested(right)
     shape = _shape(whole, [value.type for value in op.results])
-    steps.append(Step(code, shape, operands, fields, more, calls))
+    steps.append(TemplateStep(code, shape, operands, fields, more, calls))
     places: dict[int, int] = {}
     _taken_apart(whole, shape, len(steps) - 1, steps, places)
-    return Recipe(tuple(steps), tuple([places[i] for i in range(len(op.results))]))
+    return InstructionTemplate(tuple(steps), tuple([places[i] for i in range(len(op.results))]))
 
 
-def _shape(item: Nested, types: Sequence[TensorType]) -> Shape:
+def _shape(item: Nested, types: Sequence[TensorType]) -> HloShape:
     if isinstance(item, int):
         return shape_of(types[item])
-    return Shape("tuple", members=tuple([_shape(part, types) for part in item]))
+    return HloShape("tuple", members=tuple([_shape(part, types) for part in item]))
 
 
-def _gathered(item: Nested, types: Sequence[TensorType], steps: list[Step]) -> Operand:
+def _gathered(item: Nested, types: Sequence[TensorType], steps: list[TemplateStep]) -> Operand:
     """An operand; what is in a tuple is put into one first."""
     if isinstance(item, int):
         return item
     parts = tuple([_gathered(part, types, steps) for part in item])
-    steps.append(Step("tuple", _shape(item, types), parts))
-    return Before(len(steps) - 1)
+    steps.append(TemplateStep("tuple", _shape(item, types), parts))
+    return StepResult(len(steps) - 1)
 
 
 def _taken_apart(
-    item: Nested, shape: Shape, at: int, steps: list[Step], places: dict[int, int]
+    item: Nested, shape: HloShape, at: int, steps: list[TemplateStep], places: dict[int, int]
 ) -> None:
     """The arrays in the tuple that step ``at`` gives; ``places`` gets the step of each."""
     if isinstance(item, int):
@@ -101,11 +109,11 @@ def _taken_apart(
     for index, part in enumerate(item):
         inner = shape.members[index]
         place = integer(InstructionField.TUPLE_INDEX, index)
-        steps.append(Step("get-tuple-element", inner, (Before(at),), place))
+        steps.append(TemplateStep("get-tuple-element", inner, (StepResult(at),), place))
         _taken_apart(part, inner, len(steps) - 1, steps, places)
 
 
-FOREIGN: dict[str, Callable[[Op], Recipe]] = {
+FOREIGN: dict[str, Callable[[Op], InstructionTemplate]] = {
     "custom_call": _custom_call,
     "hlo.opaque": _opaque,
 }

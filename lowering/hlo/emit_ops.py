@@ -10,10 +10,19 @@ from graphgen.ir import Op, Value, tensor
 from graphgen.ops.bits import COUNTS, LOGIC, SHIFTS
 from graphgen.ops.elementwise import BINARY, UNARY_FLOAT, UNARY_SIGNED
 from graphgen.ops.linalg import neutral_element
+from lowering.hlo.dialect.instruction_template import (
+    Comparator,
+    InstructionTemplate,
+    Operand,
+    Reducer,
+    StepResult,
+    TemplateStep,
+    one,
+)
 from lowering.hlo.emit_collectives import COLLECTIVES
 from lowering.hlo.emit_control import CONTROL
 from lowering.hlo.emit_foreign import FOREIGN, stated
-from lowering.hlo.fields import (
+from lowering.hlo.proto.fields import (
     DotField,
     GatherField,
     InstructionField,
@@ -21,11 +30,10 @@ from lowering.hlo.fields import (
     ScatterField,
     SliceField,
 )
-from lowering.hlo.recipe import Before, Comparator, Operand, Recipe, Reducer, Step, one
-from lowering.hlo.shape import shape_of
-from lowering.hlo.wire import delimited, integer, integers, text
+from lowering.hlo.proto.shape import shape_of
+from lowering.hlo.proto.wire import delimited, integer, integers, text
 
-Emit = Callable[[Op], Recipe]
+Emit = Callable[[Op], InstructionTemplate]
 
 # Ops that are one instruction of the same name and have nothing but operands.
 PLAIN = (
@@ -44,11 +52,11 @@ def _operands(op: Op) -> tuple[Operand, ...]:
     return tuple(range(len(op.operands)))
 
 
-def _plain(op: Op) -> Recipe:
+def _plain(op: Op) -> InstructionTemplate:
     return one(opcode(op.name), op.results[0].type, _operands(op))
 
 
-def _with(op: Op, fields: bytes = b"", more: bytes = b"", name: str = "") -> Recipe:
+def _with(op: Op, fields: bytes = b"", more: bytes = b"", name: str = "") -> InstructionTemplate:
     return one(name or opcode(op.name), op.results[0].type, _operands(op), fields, more)
 
 
@@ -57,50 +65,50 @@ def dimensions(values: Sequence[int]) -> bytes:
     return integers(InstructionField.DIMENSIONS, values)
 
 
-def _compare(op: Op) -> Recipe:
+def _compare(op: Op) -> InstructionTemplate:
     return _with(op, more=text(InstructionField.COMPARISON_DIRECTION, op.attrs.text("direction")))
 
 
-def _reduce_precision(op: Op) -> Recipe:
+def _reduce_precision(op: Op) -> InstructionTemplate:
     exponent, mantissa = op.attrs.integer("exponent_bits"), op.attrs.integer("mantissa_bits")
     kept = integer(InstructionField.EXPONENT_BITS, exponent)
     return _with(op, kept + integer(InstructionField.MANTISSA_BITS, mantissa))
 
 
-def _iota(op: Op) -> Recipe:
+def _iota(op: Op) -> InstructionTemplate:
     return _with(op, dimensions([op.attrs.integer("dimension")]))
 
 
-def _broadcast_in_dim(op: Op) -> Recipe:
+def _broadcast_in_dim(op: Op) -> InstructionTemplate:
     """HLO's broadcast keeps sizes and order: sizes of 1 that grow are dropped first."""
     targets, shape = op.attrs.integers("dimensions"), op.results[0].type.dims
     operand, kind = op.operands[0].type.dims, op.operands[0].dtype
     kept = [i for i, target in enumerate(targets) if operand[i] == shape[target]]
-    steps: list[Step] = []
+    steps: list[TemplateStep] = []
     source: Operand = 0
     if len(kept) < len(operand):
         smaller = tensor(kind, [operand[i] for i in kept])
-        steps.append(Step("reshape", shape_of(smaller), (source,)))
-        source = Before(len(steps) - 1)
+        steps.append(TemplateStep("reshape", shape_of(smaller), (source,)))
+        source = StepResult(len(steps) - 1)
     order = sorted(range(len(kept)), key=lambda i: targets[kept[i]])
     if order != list(range(len(kept))):
         turned = tensor(kind, [operand[kept[i]] for i in order])
-        steps.append(Step("transpose", shape_of(turned), (source,), dimensions(order)))
-        source = Before(len(steps) - 1)
+        steps.append(TemplateStep("transpose", shape_of(turned), (source,), dimensions(order)))
+        source = StepResult(len(steps) - 1)
     where = dimensions([targets[kept[i]] for i in order])
-    steps.append(Step("broadcast", shape_of(op.results[0].type), (source,), where))
-    return Recipe(tuple(steps), (len(steps) - 1,))
+    steps.append(TemplateStep("broadcast", shape_of(op.results[0].type), (source,), where))
+    return InstructionTemplate(tuple(steps), (len(steps) - 1,))
 
 
-def _transpose(op: Op) -> Recipe:
+def _transpose(op: Op) -> InstructionTemplate:
     return _with(op, dimensions(op.attrs.integers("permutation")))
 
 
-def _reverse(op: Op) -> Recipe:
+def _reverse(op: Op) -> InstructionTemplate:
     return _with(op, dimensions(op.attrs.integers("dimensions")))
 
 
-def _slice(op: Op) -> Recipe:
+def _slice(op: Op) -> InstructionTemplate:
     starts, limits = op.attrs.integers("start_indices"), op.attrs.integers("limit_indices")
     strides = op.attrs.integers("strides") or (1,) * len(starts)
     ranges = [
@@ -115,11 +123,11 @@ def _slice(op: Op) -> Recipe:
     return _with(op, b"".join(ranges))
 
 
-def _concatenate(op: Op) -> Recipe:
+def _concatenate(op: Op) -> InstructionTemplate:
     return _with(op, dimensions([op.attrs.integer("dimension")]))
 
 
-def _pad(op: Op) -> Recipe:
+def _pad(op: Op) -> InstructionTemplate:
     low, high = op.attrs.integers("low"), op.attrs.integers("high")
     edges = [
         delimited(
@@ -131,7 +139,7 @@ def _pad(op: Op) -> Recipe:
     return _with(op, delimited(InstructionField.PADDING, b"".join(edges)))
 
 
-def _dot_general(op: Op) -> Recipe:
+def _dot_general(op: Op) -> InstructionTemplate:
     numbers = b"".join(
         [
             integers(DotField.LHS_CONTRACTING, op.attrs.integers("lhs_contracting_dims")),
@@ -143,7 +151,7 @@ def _dot_general(op: Op) -> Recipe:
     return _with(op, delimited(InstructionField.DOT, numbers), name="dot")
 
 
-def _reduce(op: Op) -> Recipe:
+def _reduce(op: Op) -> InstructionTemplate:
     kind, dtype = op.attrs.text("kind"), op.operands[0].dtype
     return one(
         "reduce",
@@ -154,7 +162,7 @@ def _reduce(op: Op) -> Recipe:
     )
 
 
-def _sort(op: Op) -> Recipe:
+def _sort(op: Op) -> InstructionTemplate:
     direction = "GT" if op.attrs["descending"] else "LT"
     comparator = Comparator(direction, tuple([value.dtype for value in op.operands]))
     return stated(
@@ -166,7 +174,7 @@ def _sort(op: Op) -> Recipe:
     )
 
 
-def _gather(op: Op) -> Recipe:
+def _gather(op: Op) -> InstructionTemplate:
     a = op.attrs
     numbers = b"".join(
         [
@@ -180,7 +188,7 @@ def _gather(op: Op) -> Recipe:
     return _with(op, delimited(InstructionField.GATHER, numbers) + sizes)
 
 
-def _scatter(op: Op) -> Recipe:
+def _scatter(op: Op) -> InstructionTemplate:
     a = op.attrs
     to_operand = a.integers("scatter_dims_to_operand_dims")
     numbers = b"".join(
@@ -200,11 +208,11 @@ def _scatter(op: Op) -> Recipe:
     )
 
 
-def _take(op: Op) -> Recipe:
+def _take(op: Op) -> InstructionTemplate:
     """The ops that say the same, with their recipes one after the other."""
     body = decompose(op, take_by_gather)
     places: dict[Value, Operand] = {value: index for index, value in enumerate(body.args)}
-    steps: list[Step] = []
+    steps: list[TemplateStep] = []
     for inner in body.block:
         if inner.name == "constant":
             places[inner.result] = inner.attrs.literal("value")
@@ -213,21 +221,21 @@ def _take(op: Op) -> Recipe:
         for step in recipe.steps:
             operands = tuple([_moved(item, inner, places, first) for item in step.operands])
             steps.append(replace(step, operands=operands))
-        places[inner.result] = Before(first + recipe.results[0])
+        places[inner.result] = StepResult(first + recipe.results[0])
     (_, result), *_ = body.outputs
     last = places[result]
-    assert isinstance(last, Before)
-    return Recipe(tuple(steps), (last.step,))
+    assert isinstance(last, StepResult)
+    return InstructionTemplate(tuple(steps), (last.step,))
 
 
 def _moved(operand: Operand, inner: Op, places: dict[Value, Operand], first: int) -> Operand:
     """What an operand of an inner op's step is in the whole recipe."""
     if isinstance(operand, int):
         return places[inner.operands[operand]]
-    return Before(operand.step + first) if isinstance(operand, Before) else operand
+    return StepResult(operand.step + first) if isinstance(operand, StepResult) else operand
 
 
-def _dynamic_slice(op: Op) -> Recipe:
+def _dynamic_slice(op: Op) -> InstructionTemplate:
     sizes = op.attrs.integers("slice_sizes")
     return _with(op, integers(InstructionField.DYNAMIC_SLICE_SIZES, sizes))
 

@@ -6,15 +6,15 @@ from graphgen.errors import GraphgenError
 from graphgen.ir import RANK, Function, Module, Op, Role, Value, entry, tensor
 from graphgen.ir.dtype import s32
 from graphgen.ops import OPS
-from lowering.hlo.computation import ALIASED, INPUT_NAMES, OUTPUT_NAMES
-from lowering.hlo.fields import AliasField, InstructionField, ModuleField
-from lowering.hlo.groups import Groups, read_groups, read_pairs
-from lowering.hlo.module import HloModule, frontend_attributes, open_hlo
+from lowering.hlo.computation_emitter import ALIASED, INPUT_NAMES, OUTPUT_NAMES
+from lowering.hlo.dialect.hlo_locations import HloLocations
+from lowering.hlo.function_reader import HloFile, HloFunctionReader, free_name
+from lowering.hlo.hlo_summary import COLLECTIVES
+from lowering.hlo.proto.fields import AliasField, InstructionField, ModuleField
+from lowering.hlo.proto.proto_module import HloModule, frontend_attributes, open_hlo
+from lowering.hlo.proto.replica_groups import ReplicaGroups, read_groups, read_pairs
+from lowering.hlo.proto.wire import Message, Source
 from lowering.hlo.read_control import leaves
-from lowering.hlo.read_function import File, FunctionReader, free_name
-from lowering.hlo.read_metadata import Locations
-from lowering.hlo.summary import COLLECTIVES
-from lowering.hlo.wire import Message, Source
 
 PHASE = "main"
 
@@ -47,10 +47,10 @@ def read_hlo(source: Source, name: str = "<bytes>") -> Module:
 
 def _read(hlo: HloModule) -> Module:
     by_id = {item.id: item for item in hlo.computations}
-    file = File(hlo, Locations(hlo.message), by_id)
+    file = HloFile(hlo, HloLocations(hlo.message), by_id)
     module = Module(free_name(hlo.name or "module", set()))
     function = Function(free_name(hlo.entry.name or "main", file.names), PHASE)
-    reader = FunctionReader(file, hlo.entry, function)
+    reader = HloFunctionReader(file, hlo.entry, function)
     results = leaves(reader.read())
     for item in (*file.functions.values(), function):
         module.add(item)
@@ -81,7 +81,7 @@ def _ranks(function: Function) -> int:
     return max(ranks, default=-1) + 1
 
 
-def _groups(op: Op) -> list[Groups]:
+def _groups(op: Op) -> list[ReplicaGroups]:
     """Which ranks a collective speaks of, also one that is not modelled."""
     if OPS[op.name].collective:
         keys = ("replica_groups", "source_target_pairs")
@@ -97,9 +97,9 @@ class _Interface:
 
     def __init__(
         self,
-        file: File,
+        file: HloFile,
         module: Module,
-        reader: FunctionReader,
+        reader: HloFunctionReader,
         results: list[Value],
         ranks: int,
     ) -> None:

@@ -9,11 +9,11 @@ from typing import Protocol, cast
 from graphgen.errors import GraphgenError
 from graphgen.ir import AttrValue, Function, TensorType, Value
 from graphgen.ops.control import UNKNOWN_TRIPS
-from lowering.hlo.fields import InstructionField
+from lowering.hlo.proto.fields import InstructionField
+from lowering.hlo.proto.shape import HloShape
+from lowering.hlo.proto.wire import Message
 from lowering.hlo.read_opaque import tree_of
 from lowering.hlo.read_ops import Tree, UnmodelledError
-from lowering.hlo.shape import Shape
-from lowering.hlo.wire import Message
 
 CODES = ("call", "while", "conditional")
 
@@ -26,7 +26,7 @@ class To(Protocol):
     """Where instructions are read to."""
 
     def emit_stated(
-        self, name: str, operands: Sequence[Value], shape: Shape, **attrs: AttrValue
+        self, name: str, operands: Sequence[Value], shape: HloShape, **attrs: AttrValue
     ) -> Sequence[Value]:
         """Append an op whose results are the arrays in ``shape``."""
         ...
@@ -49,7 +49,7 @@ class Functions(Protocol):
 
 
 def read_control(
-    to: To, file: Functions, code: str, i: Message, operands: Sequence[Tree], shape: Shape
+    to: To, file: Functions, code: str, i: Message, operands: Sequence[Tree], shape: HloShape
 ) -> Tree:
     """What the instruction ``i`` becomes.
 
@@ -77,14 +77,14 @@ def leaves(tree: Tree) -> list[Value]:
     return [leaf for part in tree for leaf in leaves(part)]
 
 
-def _call(to: To, function: Function, operands: Sequence[Tree], shape: Shape) -> Tree:
+def _call(to: To, function: Function, operands: Sequence[Tree], shape: HloShape) -> Tree:
     flat = leaves(tuple(operands))
     _fits(function, flat, [leaf.type for leaf in shape.leaves])
     return tree_of(shape, [*to.emit_stated("call", flat, shape, to_apply=function.name)])
 
 
 def _while(
-    to: To, i: Message, functions: Sequence[Function], operands: Sequence[Tree], shape: Shape
+    to: To, i: Message, functions: Sequence[Function], operands: Sequence[Tree], shape: HloShape
 ) -> Tree:
     """HLO names the body first."""
     if len(functions) != 2 or len(operands) != 1:
@@ -101,7 +101,7 @@ def _while(
 
 
 def _conditional(
-    to: To, functions: Sequence[Function], operands: Sequence[Tree], shape: Shape
+    to: To, functions: Sequence[Function], operands: Sequence[Tree], shape: HloShape
 ) -> Tree:
     if not functions or len(operands) != 1 + len(functions):
         raise UnmodelledError("it has not one operand for each branch")

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from graphgen.ir import AttrValue, Value
-from lowering.hlo.computation import OUTPUT_NAMES
-from lowering.hlo.fields import InstructionField
-from lowering.hlo.instruction import frontend_attributes as write_attributes
-from lowering.hlo.module import frontend_attributes
+from lowering.hlo.computation_emitter import OUTPUT_NAMES
+from lowering.hlo.proto.fields import InstructionField
+from lowering.hlo.proto.instruction import frontend_attributes as write_attributes
+from lowering.hlo.proto.proto_module import frontend_attributes
+from lowering.hlo.proto.shape import HloShape
+from lowering.hlo.proto.wire import Message
 from lowering.hlo.read_ops import Tree, UnmodelledError
-from lowering.hlo.shape import Shape
-from lowering.hlo.wire import Message
 
 _F = InstructionField
 # What the op says otherwise, or what is made anew when it is written.
@@ -29,7 +29,7 @@ class To(Protocol):
     """Where instructions are read to."""
 
     def emit_stated(
-        self, name: str, operands: Sequence[Value], shape: Shape, **attrs: AttrValue
+        self, name: str, operands: Sequence[Value], shape: HloShape, **attrs: AttrValue
     ) -> Sequence[Value]:
         """Append an op whose results are the arrays in ``shape``."""
         ...
@@ -39,7 +39,7 @@ class To(Protocol):
         ...
 
 
-def read_custom_call(to: To, i: Message, operands: Sequence[Tree], shape: Shape) -> Tree:
+def read_custom_call(to: To, i: Message, operands: Sequence[Tree], shape: HloShape) -> Tree:
     """The op of a custom call; one with tuples inside, or computations, is opaque."""
     flat = [item for item in operands if isinstance(item, Value)]
     nested = any(member.is_tuple for member in shape.members) or len(shape.leaves) < 2
@@ -53,7 +53,7 @@ def read_custom_call(to: To, i: Message, operands: Sequence[Tree], shape: Shape)
     return tuple(made) if shape.is_tuple else made[0]
 
 
-def read_opaque(to: To, i: Message, operands: Sequence[Tree], shape: Shape) -> Tree:
+def read_opaque(to: To, i: Message, operands: Sequence[Tree], shape: HloShape) -> Tree:
     """The op of any instruction that has arrays as results."""
     if not shape.leaves:
         raise UnmodelledError("it gives nothing")
@@ -94,7 +94,7 @@ def _leaves(tree: Tree) -> list[Value]:
     return [leaf for part in tree for leaf in _leaves(part)]
 
 
-def _form(operands: Sequence[Tree], shape: Shape) -> str:
+def _form(operands: Sequence[Tree], shape: HloShape) -> str:
     flat = all(isinstance(item, Value) for item in operands)
     plain = not shape.is_tuple or (
         len(shape.members) > 1 and not any(member.is_tuple for member in shape.members)
@@ -108,11 +108,11 @@ def _tree_form(tree: Tree) -> str:
     return "x" if isinstance(tree, Value) else f"({''.join(map(_tree_form, tree))})"
 
 
-def _shape_form(shape: Shape) -> str:
+def _shape_form(shape: HloShape) -> str:
     return f"({''.join(map(_shape_form, shape.members))})" if shape.is_tuple else "x"
 
 
-def tree_of(shape: Shape, made: list[Value]) -> Tree:
+def tree_of(shape: HloShape, made: list[Value]) -> Tree:
     """The values as the tuple that the shape is; they are used up from the left."""
     if not shape.is_tuple:
         return made.pop(0)

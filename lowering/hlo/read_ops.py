@@ -9,7 +9,7 @@ from graphgen.ir import AttrValue, Literal, Value
 from graphgen.ops import OPS
 from graphgen.ops.linalg import neutral_element
 from lowering.hlo.emit_ops import PLAIN, opcode
-from lowering.hlo.fields import (
+from lowering.hlo.proto.fields import (
     DotField,
     GatherField,
     InstructionField,
@@ -17,10 +17,10 @@ from lowering.hlo.fields import (
     ScatterField,
     SliceField,
 )
-from lowering.hlo.groups import Groups, read_groups, read_pairs
-from lowering.hlo.literal import read_literal
-from lowering.hlo.shape import Shape
-from lowering.hlo.wire import Message
+from lowering.hlo.proto.literal import read_literal
+from lowering.hlo.proto.replica_groups import ReplicaGroups, read_groups, read_pairs
+from lowering.hlo.proto.shape import HloShape
+from lowering.hlo.proto.wire import Message
 
 # A value, or what a tuple holds.
 Tree = Value | tuple["Tree", ...]
@@ -59,11 +59,11 @@ class To(Protocol):
 
 
 # (where to, instruction, operands, stated shape) -> its value.
-Read = Callable[[To, Message, Sequence[Value], Shape], Tree]
+Read = Callable[[To, Message, Sequence[Value], HloShape], Tree]
 
 
 def _plain(name: str) -> Read:
-    def read(to: To, i: Message, x: Sequence[Value], shape: Shape) -> Tree:
+    def read(to: To, i: Message, x: Sequence[Value], shape: HloShape) -> Tree:
         return to.emit(name, x)
 
     return read
@@ -81,22 +81,22 @@ def _only(i: Message) -> int:
     return dims[0]
 
 
-def _convert(to: To, i: Message, x: Sequence[Value], shape: Shape) -> Tree:
+def _convert(to: To, i: Message, x: Sequence[Value], shape: HloShape) -> Tree:
     return to.emit("convert", x, dtype=shape.type.dtype)
 
 
-def _bitcast_convert(to: To, i: Message, x: Sequence[Value], shape: Shape) -> Tree:
+def _bitcast_convert(to: To, i: Message, x: Sequence[Value], shape: HloShape) -> Tree:
     return to.emit("bitcast_convert", x, dtype=shape.type.dtype)
 
 
-def _compare(to: To, i: Message, x: Sequence[Value], shape: Shape) -> Tree:
+def _compare(to: To, i: Message, x: Sequence[Value], shape: HloShape) -> Tree:
     kind = i.text(InstructionField.COMPARISON_TYPE)
     if kind == "TOTALORDER" and x[0].dtype.is_float:
         raise UnmodelledError("it compares floats in total order")
     return to.emit("compare", x, direction=i.text(InstructionField.COMPARISON_DIRECTION))
 
 
-def _constant(to: To, i: Message, x: Sequence[Value], shape: Shape) -> Tree:
+def _constant(to: To, i: Message, x: Sequence[Value], shape: HloShape) -> Tree:
     message = i.message(InstructionField.LITERAL)
     if message is None:
         raise UnmodelledError("it has no elements")
@@ -108,26 +108,26 @@ def _constant(to: To, i: Message, x: Sequence[Value], shape: Shape) -> Tree:
     return to.emit("constant", (), value=found.literal(shape.type.dtype))
 
 
-def _reduce_precision(to: To, i: Message, x: Sequence[Value], shape: Shape) -> Tree:
+def _reduce_precision(to: To, i: Message, x: Sequence[Value], shape: HloShape) -> Tree:
     exponent = i.integer(InstructionField.EXPONENT_BITS)
     mantissa = i.integer(InstructionField.MANTISSA_BITS)
     return to.emit("reduce_precision", x, exponent_bits=exponent, mantissa_bits=mantissa)
 
 
-def _iota(to: To, i: Message, x: Sequence[Value], shape: Shape) -> Tree:
+def _iota(to: To, i: Message, x: Sequence[Value], shape: HloShape) -> Tree:
     type_ = shape.type
     return to.emit("iota", (), dtype=type_.dtype, shape=type_.dims, dimension=_only(i))
 
 
-def _broadcast(to: To, i: Message, x: Sequence[Value], shape: Shape) -> Tree:
+def _broadcast(to: To, i: Message, x: Sequence[Value], shape: HloShape) -> Tree:
     return to.emit("broadcast_in_dim", x, shape=shape.type.dims, dimensions=dims_of(i))
 
 
-def _reshape(to: To, i: Message, x: Sequence[Value], shape: Shape) -> Tree:
+def _reshape(to: To, i: Message, x: Sequence[Value], shape: HloShape) -> Tree:
     return to.emit("reshape", x, shape=shape.type.dims)
 
 
-def _bitcast(to: To, i: Message, x: Sequence[Value], shape: Shape) -> Tree:
+def _bitcast(to: To, i: Message, x: Sequence[Value], shape: HloShape) -> Tree:
     """With layouts in order it is a reshape, or other bits of the same width."""
     if not shape.in_order:
         raise UnmodelledError("it changes the layout")
@@ -136,15 +136,15 @@ def _bitcast(to: To, i: Message, x: Sequence[Value], shape: Shape) -> Tree:
     raise UnmodelledError("it changes the element type")
 
 
-def _transpose(to: To, i: Message, x: Sequence[Value], shape: Shape) -> Tree:
+def _transpose(to: To, i: Message, x: Sequence[Value], shape: HloShape) -> Tree:
     return to.emit("transpose", x, permutation=dims_of(i))
 
 
-def _reverse(to: To, i: Message, x: Sequence[Value], shape: Shape) -> Tree:
+def _reverse(to: To, i: Message, x: Sequence[Value], shape: HloShape) -> Tree:
     return to.emit("reverse", x, dimensions=dims_of(i))
 
 
-def _slice(to: To, i: Message, x: Sequence[Value], shape: Shape) -> Tree:
+def _slice(to: To, i: Message, x: Sequence[Value], shape: HloShape) -> Tree:
     ranges = i.messages(InstructionField.SLICES)
     strides = tuple([item.integer(SliceField.STRIDE, 1) for item in ranges])
     return to.emit(
@@ -156,11 +156,11 @@ def _slice(to: To, i: Message, x: Sequence[Value], shape: Shape) -> Tree:
     )
 
 
-def _concatenate(to: To, i: Message, x: Sequence[Value], shape: Shape) -> Tree:
+def _concatenate(to: To, i: Message, x: Sequence[Value], shape: HloShape) -> Tree:
     return to.emit("concatenate", x, dimension=_only(i))
 
 
-def _pad(to: To, i: Message, x: Sequence[Value], shape: Shape) -> Tree:
+def _pad(to: To, i: Message, x: Sequence[Value], shape: HloShape) -> Tree:
     config = i.message(InstructionField.PADDING)
     edges = config.messages(PaddingField.DIMENSIONS) if config else []
     if any(edge.integer(PaddingField.INTERIOR) for edge in edges):
@@ -170,7 +170,7 @@ def _pad(to: To, i: Message, x: Sequence[Value], shape: Shape) -> Tree:
     return to.emit("pad", x, low=low, high=high)
 
 
-def _dot(to: To, i: Message, x: Sequence[Value], shape: Shape) -> Tree:
+def _dot(to: To, i: Message, x: Sequence[Value], shape: HloShape) -> Tree:
     numbers = i.message(InstructionField.DOT) or Message(b"")
     return to.emit(
         "dot_general",
@@ -191,7 +191,7 @@ def choice(op: str, attr: str, value: str) -> str:
     return value
 
 
-def _reduce(to: To, i: Message, x: Sequence[Value], shape: Shape) -> Tree:
+def _reduce(to: To, i: Message, x: Sequence[Value], shape: HloShape) -> Tree:
     """Ours starts from the neutral element: anything else is combined in behind."""
     if len(x) != 2:
         raise UnmodelledError(f"it reduces {len(x) // 2} operands at once")
@@ -215,7 +215,7 @@ def same_number(one: Literal, other: Literal) -> bool:
     return one.dtype is other.dtype and one.values() == other.values()
 
 
-def _sort(to: To, i: Message, x: Sequence[Value], shape: Shape) -> Tree:
+def _sort(to: To, i: Message, x: Sequence[Value], shape: HloShape) -> Tree:
     """Ours keeps the order of equal elements, which others may leave to chance."""
     if not x:
         raise UnmodelledError("it has no operand")
@@ -224,7 +224,7 @@ def _sort(to: To, i: Message, x: Sequence[Value], shape: Shape) -> Tree:
     return tuple(made) if shape.is_tuple else made[0]
 
 
-def _gather(to: To, i: Message, x: Sequence[Value], shape: Shape) -> Tree:
+def _gather(to: To, i: Message, x: Sequence[Value], shape: HloShape) -> Tree:
     numbers = i.message(InstructionField.GATHER) or Message(b"")
     if numbers.integers(GatherField.OPERAND_BATCHING_DIMS):
         raise UnmodelledError("it has batching dimensions")
@@ -239,7 +239,7 @@ def _gather(to: To, i: Message, x: Sequence[Value], shape: Shape) -> Tree:
     )
 
 
-def _scatter(to: To, i: Message, x: Sequence[Value], shape: Shape) -> Tree:
+def _scatter(to: To, i: Message, x: Sequence[Value], shape: HloShape) -> Tree:
     numbers = i.message(InstructionField.SCATTER) or Message(b"")
     if numbers.integers(ScatterField.INPUT_BATCHING_DIMS):
         raise UnmodelledError("it has batching dimensions")
@@ -256,12 +256,12 @@ def _scatter(to: To, i: Message, x: Sequence[Value], shape: Shape) -> Tree:
     )
 
 
-def _dynamic_slice(to: To, i: Message, x: Sequence[Value], shape: Shape) -> Tree:
+def _dynamic_slice(to: To, i: Message, x: Sequence[Value], shape: HloShape) -> Tree:
     sizes = i.integers(InstructionField.DYNAMIC_SLICE_SIZES)
     return to.emit("dynamic_slice", _starts(to, x, 1), slice_sizes=sizes)
 
 
-def _dynamic_update_slice(to: To, i: Message, x: Sequence[Value], shape: Shape) -> Tree:
+def _dynamic_update_slice(to: To, i: Message, x: Sequence[Value], shape: HloShape) -> Tree:
     return to.emit("dynamic_update_slice", _starts(to, x, 2))
 
 
@@ -279,7 +279,7 @@ def _starts(to: To, x: Sequence[Value], first: int) -> Sequence[Value]:
     return [*x[:first], *starts]
 
 
-def groups_of(i: Message) -> Groups:
+def groups_of(i: Message) -> ReplicaGroups:
     """The replica groups, which must be listed."""
     groups = read_groups(i)
     if not groups:
@@ -298,22 +298,22 @@ def _each(to: To, x: Sequence[Value], name: str, **attrs: AttrValue) -> Tree:
     return tuple(out)
 
 
-def _all_reduce(to: To, i: Message, x: Sequence[Value], shape: Shape) -> Tree:
+def _all_reduce(to: To, i: Message, x: Sequence[Value], shape: HloShape) -> Tree:
     kind = choice("all_reduce", "kind", to.body(i))
     return _each(to, x, "all_reduce", kind=kind, replica_groups=groups_of(i))
 
 
-def _all_gather(to: To, i: Message, x: Sequence[Value], shape: Shape) -> Tree:
+def _all_gather(to: To, i: Message, x: Sequence[Value], shape: HloShape) -> Tree:
     return _each(to, x, "all_gather", dimension=_only(i), replica_groups=groups_of(i))
 
 
-def _reduce_scatter(to: To, i: Message, x: Sequence[Value], shape: Shape) -> Tree:
+def _reduce_scatter(to: To, i: Message, x: Sequence[Value], shape: HloShape) -> Tree:
     kind = choice("reduce_scatter", "kind", to.body(i))
     groups = groups_of(i)
     return _each(to, x, "reduce_scatter", kind=kind, dimension=_only(i), replica_groups=groups)
 
 
-def _all_to_all(to: To, i: Message, x: Sequence[Value], shape: Shape) -> Tree:
+def _all_to_all(to: To, i: Message, x: Sequence[Value], shape: HloShape) -> Tree:
     if len(x) != 1:
         raise UnmodelledError(f"it exchanges {len(x)} operands, one a rank")
     dim = _only(i)
@@ -323,11 +323,11 @@ def _all_to_all(to: To, i: Message, x: Sequence[Value], shape: Shape) -> Tree:
     )
 
 
-def _collective_permute(to: To, i: Message, x: Sequence[Value], shape: Shape) -> Tree:
+def _collective_permute(to: To, i: Message, x: Sequence[Value], shape: HloShape) -> Tree:
     return _each(to, x, "collective_permute", source_target_pairs=read_pairs(i))
 
 
-def _same(to: To, i: Message, x: Sequence[Value], shape: Shape) -> Tree:
+def _same(to: To, i: Message, x: Sequence[Value], shape: HloShape) -> Tree:
     return x[0]
 
 

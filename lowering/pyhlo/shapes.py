@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 from graphgen.build.frames import user_loc
 from graphgen.errors import GraphgenError
 from graphgen.ir import DType, TensorType, Value, dtype, tensor
-from lowering.hlo.shape import Shape as HloShape
-from lowering.hlo.shape import shape_of, tuple_of, write_shape
+from lowering.hlo.proto.shape import HloShape, shape_of, tuple_of, write_shape
 
 if TYPE_CHECKING:
     from lowering.pyhlo.scribe import Scribe

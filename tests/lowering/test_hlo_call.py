@@ -14,8 +14,9 @@ from graphgen.models import build, known_shape
 from graphgen.ops import verify
 from graphgen.text import parse, print_module
 from lowering.cpu import compile_program
-from lowering.hlo import emit_hlo, parse_hlo_text, print_hlo_text, read_hlo, wire
-from lowering.hlo.fields import InstructionField
+from lowering.hlo import emit_hlo, parse_hlo_text, print_hlo_text, read_hlo
+from lowering.hlo.proto import wire
+from lowering.hlo.proto.fields import InstructionField
 from passes.core import parse_pipeline, run_pipeline
 from passes.debug.normalize import normalized
 from tests.lowering.test_hlo_opaque import with_field

@@ -14,7 +14,7 @@ from graphgen.ir import Function, Module, Role, dtype, entry, loc, tensor
 from graphgen.ir.dtype import f32, s32
 from graphgen.models import build, known_shape
 from lowering.hlo import emit_hlo
-from lowering.hlo.fields import (
+from lowering.hlo.proto.fields import (
     AliasField,
     ComputationField,
     InstructionField,
@@ -23,7 +23,7 @@ from lowering.hlo.fields import (
     ProgramShapeField,
     ShapeField,
 )
-from lowering.hlo.wire import Message
+from lowering.hlo.proto.wire import Message
 from passes.core import run_pipeline
 from passes.pipelines import Buckets, default
 from tests.oracles import xla_hlo

@@ -16,10 +16,11 @@ from graphgen.ir import Function, Module, Role
 from graphgen.ir.dtype import f32, s32
 from graphgen.ops import verify
 from graphgen.text import parse, print_module
-from lowering.hlo import emit_hlo, read_hlo, wire
-from lowering.hlo.fields import GroupField, InstructionField, ModuleField, WrapperField
-from lowering.hlo.groups import read_groups, write_groups
-from lowering.hlo.wire import Message
+from lowering.hlo import emit_hlo, read_hlo
+from lowering.hlo.proto import wire
+from lowering.hlo.proto.fields import GroupField, InstructionField, ModuleField, WrapperField
+from lowering.hlo.proto.replica_groups import read_groups, write_groups
+from lowering.hlo.proto.wire import Message
 from lowering.open import open_module
 from lowering.stablehlo import emit_stablehlo
 from tests.lowering.test_stablehlo_ops import difference

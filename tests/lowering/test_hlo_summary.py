@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from graphgen.errors import GraphgenError
-from lowering.hlo import parse_hlo_text, read_hlo, wire
-from lowering.hlo.fields import ComputationField, InstructionField, LiteralField, ModuleField
-from lowering.hlo.shape import Shape, write_shape
-from lowering.hlo.summary import Parameter, summarize_hlo
+from lowering.hlo import parse_hlo_text, read_hlo
+from lowering.hlo.hlo_summary import HloParameter, summarize_hlo
+from lowering.hlo.proto import wire
+from lowering.hlo.proto.fields import ComputationField, InstructionField, LiteralField, ModuleField
+from lowering.hlo.proto.shape import HloShape, write_shape
 from tests.lowering.test_hlo_text import ATTRIBUTES, NEURON
 
 
@@ -25,9 +26,9 @@ def test_the_summary_of_a_module():
         "tuple": 1,
     }  # fmt: skip
     assert found.parameters == (
-        Parameter("p0.1", "f32[2,3]{1,0}", 24, aliased=False),
-        Parameter("p1.2", "s64[]", 8, aliased=False),
-        Parameter("p2.3", "f32[2,3]{1,0}", 24, aliased=True),
+        HloParameter("p0.1", "f32[2,3]{1,0}", 24, aliased=False),
+        HloParameter("p1.2", "s64[]", 8, aliased=False),
+        HloParameter("p2.3", "f32[2,3]{1,0}", 24, aliased=True),
     )
     assert found.outputs == ("f32[2,3]{1,0}", "f32[2,3]{1,0}")
     assert found.collectives == {"all-reduce of 2": 1}
@@ -47,9 +48,9 @@ GIB = 1 << 30
 @pytest.fixture
 def huge(tmp_path: Path) -> Path:
     """A module with a constant of one GiB, whose elements are a hole in the file."""
-    shape = wire.delimited(InstructionField.SHAPE, write_shape(Shape("f32", (GIB // 4,))))
+    shape = wire.delimited(InstructionField.SHAPE, write_shape(HloShape("f32", (GIB // 4,))))
     front = wire.text(InstructionField.NAME, "c") + wire.text(InstructionField.OPCODE, "constant")
-    literal = wire.delimited(LiteralField.SHAPE, write_shape(Shape("f32", (GIB // 4,))))
+    literal = wire.delimited(LiteralField.SHAPE, write_shape(HloShape("f32", (GIB // 4,))))
     literal += wire.head(8, GIB)
     front += shape + wire.head(InstructionField.LITERAL, len(literal) + GIB) + literal
     behind = wire.integer(InstructionField.ID, 1)

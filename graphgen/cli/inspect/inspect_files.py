@@ -15,7 +15,7 @@ from graphgen.cli.units import folded, pattern, short, size, spans
 from graphgen.errors import GraphgenError
 
 if TYPE_CHECKING:
-    from lowering.hlo.summary import Parameter, Summary
+    from lowering.hlo.hlo_summary import HloParameter, HloSummary
     from lowering.neuron import Found
     from runtime.checkpoint.listing import Listing, Stored
 
@@ -103,7 +103,7 @@ def _dumps(folder: Path, *, as_json: bool) -> bool:
 
 def _counts(file: Path, form: str) -> dict[str, Json]:
     """What a walk through a protobuf tells at once; nothing of other forms, or a damaged file."""
-    from lowering.hlo.summary import summarize_hlo
+    from lowering.hlo.hlo_summary import summarize_hlo
 
     if form != "HLO protobuf":
         return {}
@@ -244,7 +244,7 @@ def summarized(path: Path, *, as_json: bool) -> None:
     Raises:
         GraphgenError: GG0705 it cannot be read, GG0801 it is damaged or none.
     """
-    from lowering.hlo.summary import summarize_hlo
+    from lowering.hlo.hlo_summary import summarize_hlo
 
     try:
         with path.open("rb") as opened:
@@ -258,7 +258,7 @@ def summarized(path: Path, *, as_json: bool) -> None:
     write_stdout(_summary(found, path.stat().st_size))
 
 
-def _summary(found: Summary, nbytes: int) -> str:
+def _summary(found: HloSummary, nbytes: int) -> str:
     ops = sum(found.opcodes.values())
     lines = [
         f"{found.name}: {size(nbytes)}, {found.computations} computations, {ops} instructions",
@@ -281,8 +281,8 @@ def _summary(found: Summary, nbytes: int) -> str:
 _PARAMETERS = ["parameters", "name", "shape", "bytes", "taken over"]
 
 
-def _parameters(parameters: tuple[Parameter, ...]) -> list[list[str]]:
-    found: dict[tuple[str, str, bool], list[tuple[int, Parameter]]] = {}
+def _parameters(parameters: tuple[HloParameter, ...]) -> list[list[str]]:
+    found: dict[tuple[str, str, bool], list[tuple[int, HloParameter]]] = {}
     for index, item in enumerate(parameters):
         key = (pattern(item.name), item.shape, item.aliased)
         found.setdefault(key, []).append((index, item))

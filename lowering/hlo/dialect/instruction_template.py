@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from graphgen.ir import DType, Literal, TensorType
-from lowering.hlo.shape import Shape, shape_of
+from lowering.hlo.proto.shape import HloShape, shape_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,33 +58,33 @@ class Callee:
 
 
 @dataclass(frozen=True, slots=True)
-class Region:
+class Subcomputation:
     """Computations that came with an opaque instruction; the last of them is what it calls.
 
     Attributes:
-        data: as :func:`lowering.hlo.regions.pack` makes it.
+        data: as :func:`lowering.hlo.dialect.subcomputations.pack` makes it.
     """
 
     data: str
 
 
 # What an instruction may call.
-Called = Reducer | Comparator | Callee | Region
+Called = Reducer | Comparator | Callee | Subcomputation
 
 
 @dataclass(frozen=True, slots=True)
-class Before:
+class StepResult:
     """The result of an earlier step of the same recipe."""
 
     step: int
 
 
 # The op's operand of this number, an earlier step's result, or a constant.
-Operand = int | Before | Literal
+Operand = int | StepResult | Literal
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class TemplateStep:
     """One instruction.
 
     Attributes:
@@ -97,7 +97,7 @@ class Step:
     """
 
     opcode: str
-    shape: Shape
+    shape: HloShape
     operands: tuple[Operand, ...] = ()
     fields: bytes = b""
     more: bytes = b""
@@ -105,7 +105,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Recipe:
+class InstructionTemplate:
     """The instructions of an op, in order.
 
     Attributes:
@@ -113,7 +113,7 @@ class Recipe:
         results: for each result of the op, the step that makes it.
     """
 
-    steps: tuple[Step, ...]
+    steps: tuple[TemplateStep, ...]
     results: tuple[int, ...]
 
     def result_of(self, step: int) -> int | None:
@@ -128,6 +128,8 @@ def one(
     fields: bytes = b"",
     more: bytes = b"",
     calls: tuple[Called, ...] = (),
-) -> Recipe:
+) -> InstructionTemplate:
     """The recipe of an op that is one instruction with one array as its result."""
-    return Recipe((Step(opcode, shape_of(type_), operands, fields, more, calls),), (0,))
+    return InstructionTemplate(
+        (TemplateStep(opcode, shape_of(type_), operands, fields, more, calls),), (0,)
+    )

@@ -18,7 +18,7 @@ _TOKEN = re.compile(
 _CLOSING = {"(": ")", "{": "}", "[": "]"}
 
 
-class Tokens:
+class HloTokens:
     """The tokens of a text, taken one after the other.
 
     Args:

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from graphgen.errors import GraphgenError
 from graphgen.ir import DType, Literal, tensor
 from graphgen.ir.dtype import DTYPES
-from lowering.hlo.fields import LITERAL_FIELDS, LiteralField
-from lowering.hlo.shape import Shape, read_shape, type_bytes
-from lowering.hlo.wire import Message, Wire, delimited, head, varint, varints
+from lowering.hlo.proto.fields import LITERAL_FIELDS, LiteralField
+from lowering.hlo.proto.shape import HloShape, read_shape, type_bytes
+from lowering.hlo.proto.wire import Message, Wire, delimited, head, varint, varints
 
 _VARINT = {"pred": 1, "s32": 4, "u32": 4, "s64": 8, "u64": 8}
 
@@ -32,7 +32,7 @@ class RawLiteral:
         message: the LiteralProto.
     """
 
-    shape: Shape
+    shape: HloShape
     data: bytes | memoryview | None
     message: Message
 
@@ -77,7 +77,7 @@ def _bits(element: str) -> int:
     return kind.bits if kind is not None else _OTHER_BITS.get(element, 8)
 
 
-def _bytes(shape: Shape) -> int:
+def _bytes(shape: HloShape) -> int:
     return math.prod(shape.dims) * -(-_bits(shape.element) // 8)
 
 
@@ -146,7 +146,7 @@ def _decode(data: memoryview, width: int) -> bytes:
     return out.astype(f"<u{width}").tobytes()
 
 
-def _row_major(data: bytes | memoryview, shape: Shape) -> bytes:
+def _row_major(data: bytes | memoryview, shape: HloShape) -> bytes:
     """Elements that lie in another order, in the IR's."""
     import numpy as np
 

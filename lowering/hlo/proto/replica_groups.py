@@ -6,13 +6,13 @@ import math
 from collections.abc import Sequence
 
 from graphgen.errors import GraphgenError
-from lowering.hlo.fields import GroupField, InstructionField
-from lowering.hlo.wire import Message, delimited, integer, integers
+from lowering.hlo.proto.fields import GroupField, InstructionField
+from lowering.hlo.proto.wire import Message, delimited, integer, integers
 
 # More ranks than there are anywhere; a list written as a formula could name any number.
 MOST_RANKS = 1 << 20
 
-Groups = tuple[tuple[int, ...], ...]
+ReplicaGroups = tuple[tuple[int, ...], ...]
 
 
 def write_groups(groups: Sequence[Sequence[int]]) -> bytes:
@@ -25,7 +25,7 @@ def write_groups(groups: Sequence[Sequence[int]]) -> bytes:
     )
 
 
-def read_groups(instruction: Message) -> Groups:
+def read_groups(instruction: Message) -> ReplicaGroups:
     """The groups of a collective, from field 49, 87 or 92, listed or as a formula (GG0801)."""
     groups = _listed(instruction, InstructionField.REPLICA_GROUPS)
     iota = instruction.message(InstructionField.IOTA_DEVICE_LIST)
@@ -38,11 +38,11 @@ def read_groups(instruction: Message) -> Groups:
     return _iota(iota) if iota else _listed(devices, GroupField.LIST_GROUPS)
 
 
-def _listed(message: Message, number: int) -> Groups:
+def _listed(message: Message, number: int) -> ReplicaGroups:
     return tuple(item.integers(GroupField.REPLICA_IDS) for item in message.messages(number))
 
 
-def _iota(message: Message) -> Groups:
+def _iota(message: Message) -> ReplicaGroups:
     count = message.integer(GroupField.IOTA_GROUPS)
     size = message.integer(GroupField.IOTA_PER_GROUP)
     dims = message.integers(GroupField.IOTA_DIMS)
@@ -50,7 +50,7 @@ def _iota(message: Message) -> Groups:
     return iota_groups(count, size, dims, order)
 
 
-def iota_groups(count: int, size: int, dims: Sequence[int], order: Sequence[int]) -> Groups:
+def iota_groups(count: int, size: int, dims: Sequence[int], order: Sequence[int]) -> ReplicaGroups:
     """Ranks 0, 1, ... laid out as ``dims``, transposed by ``order``, cut into groups (GG0801)."""
     dims = dims or (count * size,)
     order = order or tuple(range(len(dims)))
@@ -77,7 +77,7 @@ def write_pairs(pairs: Sequence[Sequence[int]]) -> bytes:
     )
 
 
-def read_pairs(instruction: Message) -> Groups:
+def read_pairs(instruction: Message) -> ReplicaGroups:
     """The source and target of each transfer of a collective-permute."""
     return tuple(
         (item.integer(GroupField.SOURCE), item.integer(GroupField.TARGET))

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from lowering.hlo.fields import AliasField, InstructionField, ModuleField
-from lowering.hlo.module import Computation, HloModule, open_hlo
-from lowering.hlo.shape import read_shape
-from lowering.hlo.text_attrs import ATTRS
-from lowering.hlo.text_literal import show_literal
-from lowering.hlo.text_values import braces, show_map
-from lowering.hlo.wire import Message, Source
+from lowering.hlo.proto.fields import AliasField, InstructionField, ModuleField
+from lowering.hlo.proto.proto_module import HloComputation, HloModule, open_hlo
+from lowering.hlo.proto.shape import read_shape
+from lowering.hlo.proto.wire import Message, Source
+from lowering.hlo.text.attribute_values import braces, show_map
+from lowering.hlo.text.attributes import ATTRS
+from lowering.hlo.text.hlo_constants import show_literal
 
 _KINDS = {0: "must-alias", 1: "may-alias", 2: "must-alias"}
 # The attribute that names what an instruction calls; any other opcode has to_apply.
@@ -73,7 +73,9 @@ def _donors(message: Message) -> str:
     return "{ " + ", ".join(parts) + " }" if parts else ""
 
 
-def _computation(computation: Computation, names: dict[int, str], *, entry: bool) -> Iterator[str]:
+def _computation(
+    computation: HloComputation, names: dict[int, str], *, entry: bool
+) -> Iterator[str]:
     yield ("ENTRY " if entry else "") + f"%{names[computation.id]} {{"
     known: dict[int, str] = {}
     taken: set[str] = set()

@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from graphgen.errors import GraphgenError
-from lowering.hlo.fields import (
+from lowering.hlo.proto.fields import (
     ComputationField,
     InstructionField,
     MapField,
     ModuleField,
     WrapperField,
 )
-from lowering.hlo.wire import Message, Source
+from lowering.hlo.proto.wire import Message, Source
 
 _OPCODE = re.compile(r"[a-z][a-z0-9\-]*")
 # HloSnapshot holds an HloProto, which holds an HloModuleProto.
@@ -22,7 +22,7 @@ _WRAPPERS = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Computation:
+class HloComputation:
     """One computation of the file.
 
     Attributes:
@@ -59,8 +59,8 @@ class HloModule:
     """
 
     message: Message
-    computations: tuple[Computation, ...]
-    entry: Computation
+    computations: tuple[HloComputation, ...]
+    entry: HloComputation
 
     @property
     def name(self) -> str:
@@ -124,12 +124,12 @@ def open_hlo(source: Source) -> HloModule:
 
 
 def _module(message: Message) -> HloModule:
-    computations: list[Computation] = []
+    computations: list[HloComputation] = []
     for item in message.messages(ModuleField.COMPUTATIONS):
         number = item.integer(ComputationField.ID)
         root = item.integer(ComputationField.ROOT_ID)
         name = item.text(ComputationField.NAME)
-        computations.append(Computation(item, number, name, root))
+        computations.append(HloComputation(item, number, name, root))
     by_id = {item.id: item for item in computations}
     if len(by_id) != len(computations):
         raise GraphgenError("GG0801", "two computations have the same id")

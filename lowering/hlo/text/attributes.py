@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from lowering.hlo import text_values as values
-from lowering.hlo import wire
-from lowering.hlo.fields import DotField, GatherField, InstructionField, ScatterField
-from lowering.hlo.text_values import (
+from lowering.hlo.proto import wire
+from lowering.hlo.proto.fields import DotField, GatherField, InstructionField, ScatterField
+from lowering.hlo.proto.wire import Message
+from lowering.hlo.text import attribute_values as values
+from lowering.hlo.text.attribute_values import (
     BadAttributeError,
     boolean_of,
     braces,
@@ -21,7 +22,6 @@ from lowering.hlo.text_values import (
     quoted,
     unquoted,
 )
-from lowering.hlo.wire import Message
 
 F = InstructionField
 

@@ -10,8 +10,8 @@ import re
 from dataclasses import dataclass, field
 
 from graphgen.errors import GraphgenError
-from lowering.hlo import wire
-from lowering.hlo.fields import (
+from lowering.hlo.proto import wire
+from lowering.hlo.proto.fields import (
     AliasField,
     ComputationField,
     InstructionField,
@@ -19,13 +19,13 @@ from lowering.hlo.fields import (
     ProgramShapeField,
     StackFramesField,
 )
-from lowering.hlo.instruction import frontend_attributes
-from lowering.hlo.shape import Shape, write_shape
-from lowering.hlo.text_attrs import IGNORED, ORIGINAL_API, UNKNOWN_ATTRIBUTE, attr_named
-from lowering.hlo.text_literal import parse_literal
-from lowering.hlo.text_shape import parse_shape
-from lowering.hlo.text_tokens import Tokens
-from lowering.hlo.text_values import BadAttributeError, numbers, parse_map, unquoted
+from lowering.hlo.proto.instruction import frontend_attributes
+from lowering.hlo.proto.shape import HloShape, write_shape
+from lowering.hlo.text.attribute_values import BadAttributeError, numbers, parse_map, unquoted
+from lowering.hlo.text.attributes import IGNORED, ORIGINAL_API, UNKNOWN_ATTRIBUTE, attr_named
+from lowering.hlo.text.hlo_constants import parse_literal
+from lowering.hlo.text.hlo_shapes import parse_shape
+from lowering.hlo.text.hlo_tokens import HloTokens
 
 # Attributes that name computations, in the order their ids are kept.
 CALLS = (
@@ -50,7 +50,7 @@ def parse_hlo_text(text: str, name: str = "<text>") -> bytes:
     Raises:
         GraphgenError: GG0201 with file, line and column.
     """
-    return _Parser(Tokens(text, name)).module()
+    return _HloParser(HloTokens(text, name)).module()
 
 
 @dataclass(slots=True)
@@ -58,7 +58,7 @@ class _Instruction:
     name: str
     at: int
     code: str
-    shape: Shape
+    shape: HloShape
     operands: list[str]
     fields: dict[int, list[bytes]]
     calls: list[str] = field(default_factory=list[str])
@@ -76,12 +76,12 @@ class _Computation:
     entry: bool = False
 
 
-class _Parser:
-    def __init__(self, tokens: Tokens) -> None:
+class _HloParser:
+    def __init__(self, tokens: HloTokens) -> None:
         self.tokens = tokens
         self.computations: list[_Computation] = []
         self.frames: list[bytes] = []
-        self.shapes: dict[str, Shape] = {}
+        self.shapes: dict[str, HloShape] = {}
 
     def module(self) -> bytes:
         """The whole text."""
@@ -191,7 +191,7 @@ class _Parser:
                 self._attribute(made, key, value, where)
         return made
 
-    def _shape(self) -> Shape:
+    def _shape(self) -> HloShape:
         at = self.tokens.position()
         text = self.tokens.shape()
         found = self.shapes.get(text)

@@ -6,14 +6,14 @@ import re
 
 from graphgen.ir import Loc, loc
 from graphgen.ir.loc import UNKNOWN
-from lowering.hlo.fields import InstructionField, MetadataField, ModuleField, StackFramesField
-from lowering.hlo.wire import Message
+from lowering.hlo.proto.fields import InstructionField, MetadataField, ModuleField, StackFramesField
+from lowering.hlo.proto.wire import Message
 
 # Behind the scope of an op of ours stand the passes it went through.
 _VIA = re.compile(r"(.*) via (\S+)$", re.DOTALL)
 
 
-class Locations:
+class HloLocations:
     """Reads metadata; equal ones are read once.
 
     Args:

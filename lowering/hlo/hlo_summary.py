@@ -12,11 +12,11 @@ from dataclasses import dataclass
 
 from graphgen.errors import GraphgenError
 from graphgen.ir.dtype import DTYPES
-from lowering.hlo.fields import AliasField, InstructionField, LiteralField, ModuleField
-from lowering.hlo.groups import read_groups
-from lowering.hlo.module import Computation, open_hlo
-from lowering.hlo.shape import Shape, read_shape
-from lowering.hlo.wire import Message, Source
+from lowering.hlo.proto.fields import AliasField, InstructionField, LiteralField, ModuleField
+from lowering.hlo.proto.proto_module import HloComputation, open_hlo
+from lowering.hlo.proto.replica_groups import read_groups
+from lowering.hlo.proto.shape import HloShape, read_shape
+from lowering.hlo.proto.wire import Message, Source
 
 COLLECTIVES = (
     *("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute"),
@@ -25,7 +25,7 @@ COLLECTIVES = (
 
 
 @dataclass(frozen=True, slots=True)
-class Parameter:
+class HloParameter:
     """One parameter of the program.
 
     Attributes:
@@ -42,7 +42,7 @@ class Parameter:
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
+class HloSummary:
     """What is in a module.
 
     Attributes:
@@ -63,7 +63,7 @@ class Summary:
     entry: str
     computations: int
     opcodes: dict[str, int]
-    parameters: tuple[Parameter, ...]
+    parameters: tuple[HloParameter, ...]
     outputs: tuple[str, ...]
     constant_bytes: int
     largest: tuple[tuple[str, int], ...]
@@ -72,22 +72,22 @@ class Summary:
     highest_id: int
 
 
-def summarize_hlo(source: Source) -> Summary:
+def summarize_hlo(source: Source) -> HloSummary:
     """Walk through an HLO protobuf (GG0801 where it is damaged)."""
     module = open_hlo(source)
-    walk = _Walk()
+    walk = _InstructionCounts()
     for computation in module.computations:
         walk.computation(computation)
     entry = module.entry
     aliased = _aliased(module.message)
     parameters, result = _interface(entry)
-    return Summary(
+    return HloSummary(
         module.name,
         entry.name,
         len(module.computations),
         dict(walk.opcodes.most_common()),
         tuple(
-            Parameter(name, shape.text, bytes_of(shape), number in aliased)
+            HloParameter(name, shape.text, bytes_of(shape), number in aliased)
             for number, (name, shape) in sorted(parameters.items())
         ),
         tuple(leaf.text for leaf in result.leaves) if result else (),
@@ -99,7 +99,7 @@ def summarize_hlo(source: Source) -> Summary:
     )
 
 
-def bytes_of(shape: Shape) -> int:
+def bytes_of(shape: HloShape) -> int:
     """Dense size, of all parts of a tuple; 0 for what has no elements."""
     total = 0
     for leaf in shape.leaves:
@@ -109,7 +109,7 @@ def bytes_of(shape: Shape) -> int:
     return total
 
 
-class _Walk:
+class _InstructionCounts:
     def __init__(self) -> None:
         self.opcodes: Counter[str] = Counter()
         self.collectives: Counter[str] = Counter()
@@ -118,7 +118,7 @@ class _Walk:
         self.constant_bytes = 0
         self.highest_id = 0
 
-    def computation(self, computation: Computation) -> None:
+    def computation(self, computation: HloComputation) -> None:
         for instruction in computation.instructions():
             code = instruction.text(InstructionField.OPCODE)
             self.opcodes[code] += 1
@@ -155,9 +155,9 @@ def _aliased(message: Message) -> set[int]:
     return {item.integer(AliasField.PARAMETER) for item in entries}
 
 
-def _interface(entry: Computation) -> tuple[dict[int, tuple[str, Shape]], Shape | None]:
-    parameters: dict[int, tuple[str, Shape]] = {}
-    result: Shape | None = None
+def _interface(entry: HloComputation) -> tuple[dict[int, tuple[str, HloShape]], HloShape | None]:
+    parameters: dict[int, tuple[str, HloShape]] = {}
+    result: HloShape | None = None
     for instruction in entry.instructions():
         is_parameter = instruction.text(InstructionField.OPCODE) == "parameter"
         is_root = instruction.integer(InstructionField.ID) == entry.root_id

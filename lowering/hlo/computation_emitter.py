@@ -9,11 +9,21 @@ from graphgen.ir import Function, Literal, Loc, Module, Op, TensorType, Value, t
 from graphgen.ir.loc import UNKNOWN
 from graphgen.text.printer import value_names
 from lowering.abi import donated
-from lowering.hlo import wire
 from lowering.hlo.comparator import write_comparator
+from lowering.hlo.dialect.instruction_template import (
+    Called,
+    Callee,
+    Comparator,
+    InstructionTemplate,
+    Reducer,
+    StepResult,
+    Subcomputation,
+)
+from lowering.hlo.dialect.subcomputations import write_region
 from lowering.hlo.emit_ops import TABLE, opcode
-from lowering.hlo.fields import ComputationField, InstructionField
-from lowering.hlo.instruction import (
+from lowering.hlo.proto import wire
+from lowering.hlo.proto.fields import ComputationField, InstructionField
+from lowering.hlo.proto.instruction import (
     Chunk,
     frontend_attributes,
     head_of,
@@ -23,10 +33,8 @@ from lowering.hlo.instruction import (
     result_shape,
     shapes_of_computation,
 )
-from lowering.hlo.literal import write_literal
-from lowering.hlo.recipe import Before, Called, Callee, Comparator, Recipe, Reducer, Region
-from lowering.hlo.regions import write_region
-from lowering.hlo.shape import shape_of, tuple_of
+from lowering.hlo.proto.literal import write_literal
+from lowering.hlo.proto.shape import shape_of, tuple_of
 
 ALIASED = ".must_alias_input"
 INPUT_NAMES, OUTPUT_NAMES = "neff_input_names", "neff_output_names"
@@ -76,7 +84,7 @@ class ModuleEmitter:
                 found = self.reducer(called)
             elif isinstance(called, Comparator):
                 found = write_comparator(self, called)
-            elif isinstance(called, Region):
+            elif isinstance(called, Subcomputation):
                 found = write_region(self, called)
             else:
                 found = _Computation(self, self.module.function(called.function), called).write()
@@ -121,10 +129,10 @@ class ModuleEmitter:
         return self.finish(called.name, body, shape, root)
 
 
-_recipes: dict[_Signature, Recipe] = {}
+_recipes: dict[_Signature, InstructionTemplate] = {}
 
 
-def recipe_of(op: Op) -> Recipe:
+def recipe_of(op: Op) -> InstructionTemplate:
     """The instructions an op becomes (GG0401 if it has no form); made once for equal ops."""
     key: _Signature = (
         op.name, op.attrs, *[v.type for v in op.operands], *[v.type for v in op.results],
@@ -295,7 +303,7 @@ class _Computation:
             for operand in step.operands:
                 if isinstance(operand, int):
                     operands.append(self.ids[op.operands[operand]])
-                elif isinstance(operand, Before):
+                elif isinstance(operand, StepResult):
                     operands.append(made[operand.step])
                 else:
                     operands.append(self.shared(operand, base, op.loc))

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 
 from graphgen.errors import GraphgenError
-from lowering.hlo.fields import ELEMENT_TYPES
-from lowering.hlo.shape import MOST_NESTING, Shape
+from lowering.hlo.proto.fields import ELEMENT_TYPES
+from lowering.hlo.proto.shape import MOST_NESTING, HloShape
 
 _ARRAY = re.compile(r"\s*([a-z]\w*)\[([^\]]*)\](?:\{([\d,]*)[^{}]*\})?\s*")
 
 
-def parse_shape(text: str) -> Shape:
+def parse_shape(text: str) -> HloShape:
     """The shape of its text (GG0101 an unknown element type, GG0201 no shape)."""
     shape, end = _parse(text, 0, MOST_NESTING)
     if text[end:].strip():
@@ -19,7 +19,7 @@ def parse_shape(text: str) -> Shape:
     return shape
 
 
-def _parse(text: str, at: int, depth: int) -> tuple[Shape, int]:
+def _parse(text: str, at: int, depth: int) -> tuple[HloShape, int]:
     """The shape that begins at a place, and where it ends."""
     space = re.compile(r"(?:\s|/\*.*?\*/)*")
     found = space.match(text, at)
@@ -34,8 +34,8 @@ def _parse(text: str, at: int, depth: int) -> tuple[Shape, int]:
     return _array(match), match.end()
 
 
-def _tuple(text: str, at: int, depth: int) -> tuple[Shape, int]:
-    members: list[Shape] = []
+def _tuple(text: str, at: int, depth: int) -> tuple[HloShape, int]:
+    members: list[HloShape] = []
     nothing = re.compile(r"(?:[\s,]|/\*.*?\*/)*")
     while True:
         found = nothing.match(text, at)
@@ -43,12 +43,12 @@ def _tuple(text: str, at: int, depth: int) -> tuple[Shape, int]:
         if at >= len(text):
             raise GraphgenError("GG0201", f"'{text[:40]}' is not closed")
         if text[at] == ")":
-            return Shape("tuple", members=tuple(members)), at + 1
+            return HloShape("tuple", members=tuple(members)), at + 1
         member, at = _parse(text, at, depth)
         members.append(member)
 
 
-def _array(match: re.Match[str]) -> Shape:
+def _array(match: re.Match[str]) -> HloShape:
     element, sizes, order = match.groups()
     if element not in ELEMENT_TYPES or element == "tuple":
         raise GraphgenError("GG0101", f"HLO element type '{element}' is unknown")
@@ -60,4 +60,4 @@ def _array(match: re.Match[str]) -> Shape:
     layout = tuple([int(item) for item in order.split(",") if item]) if order else None
     if layout is not None and sorted(layout) != list(range(len(dims))):
         raise GraphgenError("GG0201", f"layout {{{order}}} of {len(dims)} dimensions")
-    return Shape(element, dims, (), layout, dynamic if any(dynamic) else ())
+    return HloShape(element, dims, (), layout, dynamic if any(dynamic) else ())

@@ -7,23 +7,23 @@ from collections.abc import Iterable
 from graphgen.ir import Loc, TensorType
 from graphgen.ir.loc import UNKNOWN
 from lowering.abi import operation_name
-from lowering.hlo import wire
-from lowering.hlo.fields import (
+from lowering.hlo.proto import wire
+from lowering.hlo.proto.fields import (
     ComputationField,
     InstructionField,
     MapField,
     MetadataField,
     ProgramShapeField,
 )
-from lowering.hlo.shape import Shape, shape_of, tuple_of, write_shape
+from lowering.hlo.proto.shape import HloShape, shape_of, tuple_of, write_shape
 
 Chunk = bytes | memoryview
 
 
-_heads: dict[tuple[str, Shape], bytes] = {}
+_heads: dict[tuple[str, HloShape], bytes] = {}
 
 
-def head_of(code: str, shape: Shape) -> bytes:
+def head_of(code: str, shape: HloShape) -> bytes:
     """Opcode and shape, encoded; made once."""
     found = _heads.get((code, shape))
     if found is None:
@@ -104,7 +104,7 @@ def program_shape(
 
 
 def shapes_of_computation(
-    parameters: Iterable[Shape], result: Shape, names: Iterable[str]
+    parameters: Iterable[HloShape], result: HloShape, names: Iterable[str]
 ) -> bytes:
     """The same where a parameter may be a tuple."""
     out = [
@@ -116,6 +116,6 @@ def shapes_of_computation(
     return b"".join(out)
 
 
-def result_shape(types: list[TensorType]) -> Shape:
+def result_shape(types: list[TensorType]) -> HloShape:
     """What a computation gives: its only result, or the tuple of all."""
     return shape_of(types[0]) if len(types) == 1 else tuple_of(types)

@@ -10,18 +10,18 @@ from graphgen.errors import GraphgenError
 from graphgen.ir import Literal
 from graphgen.ir.dtype import DTYPES, DType, encode
 from graphgen.text.grammar import format_number
-from lowering.hlo import wire
-from lowering.hlo.fields import LiteralField
-from lowering.hlo.literal import read_literal, write_literal
-from lowering.hlo.shape import Shape, write_shape
-from lowering.hlo.wire import Message
+from lowering.hlo.proto import wire
+from lowering.hlo.proto.fields import LiteralField
+from lowering.hlo.proto.literal import read_literal, write_literal
+from lowering.hlo.proto.shape import HloShape, write_shape
+from lowering.hlo.proto.wire import Message
 
 ELIDED = "{...}"
 _ITEM = re.compile(r"\([^()]*\)|[^\s,{}()]+")
 _COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 
 
-def parse_literal(text: str, shape: Shape) -> bytes:
+def parse_literal(text: str, shape: HloShape) -> bytes:
     """The LiteralProto of a constant's text; without elements where those are elided.
 
     Raises:

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING
 
 from graphgen.errors import GraphgenError
 from graphgen.ir.loc import UNKNOWN
-from lowering.hlo import wire
-from lowering.hlo.fields import ComputationField, InstructionField, ProgramShapeField
-from lowering.hlo.instruction import Chunk, metadata_of
-from lowering.hlo.module import Computation
-from lowering.hlo.recipe import Region
-from lowering.hlo.wire import Message
+from lowering.hlo.dialect.instruction_template import Subcomputation
+from lowering.hlo.proto import wire
+from lowering.hlo.proto.fields import ComputationField, InstructionField, ProgramShapeField
+from lowering.hlo.proto.instruction import Chunk, metadata_of
+from lowering.hlo.proto.proto_module import HloComputation
+from lowering.hlo.proto.wire import Message
 
 if TYPE_CHECKING:
-    from lowering.hlo.computation import ModuleEmitter
+    from lowering.hlo.computation_emitter import ModuleEmitter
 
 # The only field of a packed region: its computations, callees first.
 COMPUTATIONS = 1
@@ -29,7 +29,7 @@ _PLUMBING = ("parameter", "tuple", "get-tuple-element")
 _IDS = (_F.ID, _F.OPERAND_IDS, _F.CONTROL_PREDECESSOR_IDS, _F.CALLED_IDS)
 
 
-def pack(called: int, by_id: Mapping[int, Computation]) -> str:
+def pack(called: int, by_id: Mapping[int, HloComputation]) -> str:
     """The computation ``called`` and those it calls, in hexadecimal.
 
     Args:
@@ -52,7 +52,7 @@ def pack(called: int, by_id: Mapping[int, Computation]) -> str:
     return b"".join(out).hex()
 
 
-def _reached(called: int, by_id: Mapping[int, Computation]) -> set[int]:
+def _reached(called: int, by_id: Mapping[int, HloComputation]) -> set[int]:
     work, seen = [called], {called}
     while work:
         number = work.pop()
@@ -66,7 +66,7 @@ def _reached(called: int, by_id: Mapping[int, Computation]) -> set[int]:
 
 
 def _renumbered(
-    computation: Computation, computations: Mapping[int, int], count: int
+    computation: HloComputation, computations: Mapping[int, int], count: int
 ) -> tuple[bytes, int]:
     """A computation without names and with new ids, and the highest id so far."""
     ids: dict[int, int] = {}
@@ -125,7 +125,7 @@ def opcodes(data: str) -> dict[str, int]:
     return {code: count for code, count in counts.most_common() if code not in _PLUMBING}
 
 
-def write_region(owner: ModuleEmitter, region: Region) -> int:
+def write_region(owner: ModuleEmitter, region: Subcomputation) -> int:
     """Write the computations of a region into a module; the id of the one that is called."""
     packed = Message(bytes.fromhex(region.data))
     computations: dict[int, int] = {}

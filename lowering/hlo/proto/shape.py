@@ -7,15 +7,15 @@ from functools import lru_cache
 
 from graphgen.errors import GraphgenError
 from graphgen.ir import TensorType, dtype, tensor
-from lowering.hlo.fields import ELEMENT_NAMES, ELEMENT_TYPES, LayoutField, ShapeField
-from lowering.hlo.wire import Message, delimited, integer, integers
+from lowering.hlo.proto.fields import ELEMENT_NAMES, ELEMENT_TYPES, LayoutField, ShapeField
+from lowering.hlo.proto.wire import Message, delimited, integer, integers
 
 # Deeper than any program nests its tuples.
 MOST_NESTING = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class HloShape:
     """One shape.
 
     Attributes:
@@ -28,7 +28,7 @@ class Shape:
 
     element: str
     dims: tuple[int, ...] = ()
-    members: tuple[Shape, ...] = ()
+    members: tuple[HloShape, ...] = ()
     layout: tuple[int, ...] | None = None
     dynamic: tuple[bool, ...] = ()
 
@@ -38,7 +38,7 @@ class Shape:
         return self.element == "tuple"
 
     @property
-    def leaves(self) -> tuple[Shape, ...]:
+    def leaves(self) -> tuple[HloShape, ...]:
         """Everything in it that is no tuple, from left to right."""
         if not self.is_tuple:
             return (self,)
@@ -75,12 +75,12 @@ def _tensor(element: str, dims: tuple[int, ...]) -> TensorType:
 
 
 @lru_cache(maxsize=4096)
-def read_shape(data: bytes) -> Shape:
+def read_shape(data: bytes) -> HloShape:
     """A ShapeProto; remembered by its bytes, because layers repeat (GG0801, GG0101)."""
     return _read(Message(data), MOST_NESTING)
 
 
-def _read(message: Message, depth: int) -> Shape:
+def _read(message: Message, depth: int) -> HloShape:
     number = message.integer(ShapeField.ELEMENT_TYPE)
     element = ELEMENT_NAMES.get(number)
     if element is None:
@@ -89,7 +89,7 @@ def _read(message: Message, depth: int) -> Shape:
         if depth == 0:
             raise GraphgenError("GG0801", f"tuples are nested deeper than {MOST_NESTING}")
         members = message.messages(ShapeField.TUPLE_SHAPES)
-        return Shape(element, members=tuple([_read(item, depth - 1) for item in members]))
+        return HloShape(element, members=tuple([_read(item, depth - 1) for item in members]))
     dims = message.integers(ShapeField.DIMENSIONS)
     if any(size < 0 for size in dims):
         raise GraphgenError("GG0801", f"a shape has the dimensions {list(dims)}")
@@ -98,10 +98,10 @@ def _read(message: Message, depth: int) -> Shape:
     if order and sorted(order) != list(range(len(dims))):
         raise GraphgenError("GG0801", f"layout {list(order)} of {len(dims)} dimensions")
     marks = tuple(map(bool, message.integers(ShapeField.IS_DYNAMIC)))
-    return Shape(element, dims, (), order, marks if any(marks) else ())
+    return HloShape(element, dims, (), order, marks if any(marks) else ())
 
 
-def write_shape(shape: Shape, *, layout: bool = True) -> bytes:
+def write_shape(shape: HloShape, *, layout: bool = True) -> bytes:
     """A ShapeProto, with each layout it has, or the usual one, unless ``layout`` is false."""
     out = integer(ShapeField.ELEMENT_TYPE, ELEMENT_TYPES[shape.element])
     if shape.is_tuple:
@@ -129,11 +129,11 @@ def type_bytes(type_: TensorType) -> bytes:
     return found
 
 
-def shape_of(type_: TensorType) -> Shape:
+def shape_of(type_: TensorType) -> HloShape:
     """The shape of an array with the usual layout (GG0106 while a symbol is unbound)."""
-    return Shape(type_.dtype.name, type_.dims, (), tuple(reversed(range(type_.rank))))
+    return HloShape(type_.dtype.name, type_.dims, (), tuple(reversed(range(type_.rank))))
 
 
-def tuple_of(types: list[TensorType] | tuple[TensorType, ...]) -> Shape:
+def tuple_of(types: list[TensorType] | tuple[TensorType, ...]) -> HloShape:
     """The tuple of these arrays."""
-    return Shape("tuple", members=tuple([shape_of(type_) for type_ in types]))
+    return HloShape("tuple", members=tuple([shape_of(type_) for type_ in types]))

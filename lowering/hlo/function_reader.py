@@ -12,9 +12,13 @@ from graphgen.ir.loc import UNKNOWN
 from graphgen.ops import InferError, infer, make_attrs
 from graphgen.text.grammar import NAME
 from lowering.hlo.comparator import direction_of
-from lowering.hlo.computation import INPUT_NAMES, OUTPUT_NAMES
-from lowering.hlo.fields import InstructionField
-from lowering.hlo.module import Computation, HloModule, frontend_attributes
+from lowering.hlo.computation_emitter import INPUT_NAMES, OUTPUT_NAMES
+from lowering.hlo.dialect.hlo_locations import HloLocations
+from lowering.hlo.dialect.subcomputations import pack
+from lowering.hlo.proto.fields import InstructionField
+from lowering.hlo.proto.proto_module import HloComputation, HloModule, frontend_attributes
+from lowering.hlo.proto.shape import HloShape, read_shape
+from lowering.hlo.proto.wire import Message
 from lowering.hlo.read_control import (
     CODES,
     ContradictionError,
@@ -22,13 +26,9 @@ from lowering.hlo.read_control import (
     read_control,
     says_only_trips,
 )
-from lowering.hlo.read_metadata import Locations
 from lowering.hlo.read_opaque import read_custom_call, read_opaque
 from lowering.hlo.read_ops import READ, To, Tree, UnmodelledError
-from lowering.hlo.regions import pack
-from lowering.hlo.shape import Shape, read_shape
-from lowering.hlo.text_attrs import UNKNOWN_ATTRIBUTE
-from lowering.hlo.wire import Message
+from lowering.hlo.text.attributes import UNKNOWN_ATTRIBUTE
 
 _NAME = re.compile(NAME)
 # What an instruction may say that our ops do not carry, and changes no number.
@@ -54,7 +54,7 @@ KNOWN_FIELDS = frozenset(
 
 
 @dataclass(slots=True)
-class File:
+class HloFile:
     """What the computations of one file share.
 
     Attributes:
@@ -71,8 +71,8 @@ class File:
     """
 
     module: HloModule
-    locations: Locations
-    by_id: dict[int, Computation]
+    locations: HloLocations
+    by_id: dict[int, HloComputation]
     dropped: dict[str, int] = field(default_factory=dict[str, int])
     bodies: dict[int, str] = field(default_factory=dict[int, str])
     opaque: dict[str, int] = field(default_factory=dict[str, int])
@@ -96,7 +96,7 @@ class File:
                 raise GraphgenError("GG0801", f"%{computation.name} calls itself, or nearly so")
             self.reading.append(number)
             made = Function(free_name(computation.name or "called", self.names))
-            given = leaves(FunctionReader(self, computation, made).read())
+            given = leaves(HloFunctionReader(self, computation, made).read())
             made.outputs = [(str(index), value) for index, value in enumerate(given)]
             self.reading.pop()
             found = self.functions[number] = made
@@ -139,7 +139,7 @@ def free_name(wanted: str, taken: set[str]) -> str:
     return found
 
 
-class FunctionReader:
+class HloFunctionReader:
     """Reads one computation into one function.
 
     Args:
@@ -148,7 +148,7 @@ class FunctionReader:
         function: where to; empty.
     """
 
-    def __init__(self, file: File, computation: Computation, function: Function) -> None:
+    def __init__(self, file: HloFile, computation: HloComputation, function: Function) -> None:
         self.file = file
         self.computation = computation
         self.function = function
@@ -225,7 +225,7 @@ class FunctionReader:
             raise GraphgenError("GG0202", f"operand {number} is not defined before it is read")
         return found
 
-    def _parameter(self, instruction: Message, shape: Shape) -> Tree:
+    def _parameter(self, instruction: Message, shape: HloShape) -> Tree:
         number = instruction.integer(InstructionField.PARAMETER_NUMBER)
         if number in self.parameters:
             raise GraphgenError("GG0801", f"there are two parameters {number}")
@@ -236,7 +236,7 @@ class FunctionReader:
         self.parameters[number] = (instruction, made)
         return tree
 
-    def _leaves_of(self, shape: Shape, name: str, made: list[Value]) -> Tree:
+    def _leaves_of(self, shape: HloShape, name: str, made: list[Value]) -> Tree:
         """An argument for each array in the shape."""
         if shape.is_tuple:
             parts = enumerate(shape.members)
@@ -245,7 +245,7 @@ class FunctionReader:
         made.append(value)
         return value
 
-    def _notes(self, instruction: Message, shape: Shape, *, whole: bool) -> None:
+    def _notes(self, instruction: Message, shape: HloShape, *, whole: bool) -> None:
         """Count what is left out; of what is kept ``whole`` that is little."""
         dropped = {key: what for key, what in DROPPED.items() if not whole or key in NEVER_KEPT}
         for number, what in dropped.items():
@@ -259,7 +259,7 @@ class FunctionReader:
         if any(not leaf.in_order for leaf in shape.leaves):
             self.file.drop("layouts")
 
-    def _op(self, code: str, instruction: Message, operands: list[Tree], shape: Shape) -> Tree:
+    def _op(self, code: str, instruction: Message, operands: list[Tree], shape: HloShape) -> Tree:
         block = self.function.block
         before = block.last
         self._loc = self.file.locations.read(instruction)
@@ -287,7 +287,7 @@ class FunctionReader:
         return tree
 
     def _opaque(
-        self, code: str, instruction: Message, operands: list[Tree], shape: Shape, reason: str
+        self, code: str, instruction: Message, operands: list[Tree], shape: HloShape, reason: str
     ) -> Tree:
         try:
             tree = read_opaque(self, instruction, operands, shape)
@@ -297,7 +297,7 @@ class FunctionReader:
         return tree
 
     def emit_stated(
-        self, name: str, operands: Sequence[Value], shape: Shape, **attrs: AttrValue
+        self, name: str, operands: Sequence[Value], shape: HloShape, **attrs: AttrValue
     ) -> Sequence[Value]:
         """See :class:`~lowering.hlo.read_opaque.To`."""
         types = tuple([leaf.type for leaf in shape.leaves])
@@ -378,7 +378,7 @@ class FunctionReader:
         return found
 
 
-def _no_op(to: To, i: Message, x: Sequence[Value], shape: Shape) -> Tree:
+def _no_op(to: To, i: Message, x: Sequence[Value], shape: HloShape) -> Tree:
     raise UnmodelledError("it has no op in the IR")
 
 
@@ -395,7 +395,7 @@ def _member(operands: Sequence[Tree], index: int) -> Tree:
     return whole[index]
 
 
-def _check(tree: Tree, shape: Shape) -> None:
+def _check(tree: Tree, shape: HloShape) -> None:
     """The instruction gives what it states."""
     given = [value.type for value in leaves(tree)]
     if given != [leaf.type for leaf in shape.leaves]:
@@ -424,7 +424,7 @@ def _says_something(instruction: Message, number: int) -> bool:
     return value[1] > value[0]
 
 
-def reducer_of(computation: Computation) -> str:
+def reducer_of(computation: HloComputation) -> str:
     """What a computation of two scalars does: one opcode on both, or ``assign`` of the second."""
     found = {item.integer(InstructionField.ID): item for item in computation.instructions()}
     codes = {number: item.text(InstructionField.OPCODE) for number, item in found.items()}

@@ -1,0 +1,1 @@
+"""HLO's ops: one row per op, for writing and for reading."""

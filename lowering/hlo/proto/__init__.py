@@ -1,0 +1,1 @@
+"""HLO protobufs: wire format, messages, shapes, literals. Start with ``wire``."""
