@@ -26,10 +26,10 @@ from typing import TYPE_CHECKING
 
 from benchmarks.rows import Row, table, write_json
 from graphgen.ir import dtype
+from graphgen.lowering.stablehlo import emit_stablehlo
 from graphgen.models import LlamaConfig, build, known_shape, read_llama
-from lowering.stablehlo import emit_stablehlo
-from passes.core import Pass, run_pipeline
-from passes.pipelines import Buckets, default
+from graphgen.passes.core import Pass, run_pipeline
+from graphgen.passes.pipelines import Buckets, default
 
 if TYPE_CHECKING:
     from benchmarks.peers.jax_llama import Llama

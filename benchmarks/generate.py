@@ -18,14 +18,14 @@ import numpy.typing as npt
 
 from benchmarks.peers.transformers_llama import Eager
 from benchmarks.rows import Row, table, write_json
-from runtime.checkpoint.known import locate
-from runtime.checkpoint.open import open_checkpoint
-from runtime.checkpoint.source import Checkpoint
-from runtime.model import Settings, build_model
-from runtime.programs import ProgramStore
-from runtime.progress import Silent
-from runtime.session import Session
-from runtime.weights import RankWeights, put_weights, read_weight
+from graphgen.runtime.checkpoint.known import locate
+from graphgen.runtime.checkpoint.open import open_checkpoint
+from graphgen.runtime.checkpoint.source import Checkpoint
+from graphgen.runtime.model import Settings, build_model
+from graphgen.runtime.programs import ProgramStore
+from graphgen.runtime.progress import Silent
+from graphgen.runtime.session import Session
+from graphgen.runtime.weights import RankWeights, put_weights, read_weight
 
 Tokens = npt.NDArray[np.int32]
 

@@ -26,12 +26,12 @@ from typing import Any, TypeVar
 
 from benchmarks.rows import Row, table, write_json
 from graphgen.ir import Module, dtype
+from graphgen.lowering.hlo import emit_hlo, read_hlo
+from graphgen.lowering.stablehlo import emit_stablehlo
 from graphgen.models import build, known_shape
 from graphgen.ops import verify
-from lowering.hlo import emit_hlo, read_hlo
-from lowering.stablehlo import emit_stablehlo
-from passes.core import run_pipeline
-from passes.pipelines import Buckets, default
+from graphgen.passes.core import run_pipeline
+from graphgen.passes.pipelines import Buckets, default
 
 RANKS = 64
 ROOT = Path(__file__).resolve().parent.parent

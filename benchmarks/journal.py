@@ -19,8 +19,8 @@ from statistics import median
 from benchmarks.rows import Row, table, write_json
 from graphgen.ir import dtype
 from graphgen.models import build, known_shape
-from passes.core import Rewriter, rewriter, run_pipeline
-from passes.pipelines import Buckets, default
+from graphgen.passes.core import Rewriter, rewriter, run_pipeline
+from graphgen.passes.pipelines import Buckets, default
 
 HOOKED = ("replace", "erase", "note", "_try_rules")
 

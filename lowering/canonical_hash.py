@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from graphgen.analysis import called, function_fingerprint
 from graphgen.ir import Function, Module
-from lowering.abi import donated
+from graphgen.lowering.abi import donated
 
 # Goes up when the same program is written, or keyed, in another way.
 _FORM = "graphgen 1"

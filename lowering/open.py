@@ -77,13 +77,13 @@ def _is_ir_text(head: bytes) -> bool:
 
 
 def _is_stablehlo(head: bytes) -> bool:
-    from lowering.stablehlo import looks_like_stablehlo
+    from graphgen.lowering.stablehlo import looks_like_stablehlo
 
     return looks_like_stablehlo(head)
 
 
 def _read_stablehlo(source: Source) -> Module:
-    from lowering.stablehlo import read_stablehlo
+    from graphgen.lowering.stablehlo import read_stablehlo
 
     try:
         return read_stablehlo(source.data[:], source.name)
@@ -98,8 +98,8 @@ def _read_as_hlo(source: Source, unread: GraphgenError) -> Module:
 
     Where jaxlib cannot turn it into HLO, or is not installed, it stays unread.
     """
-    from lowering.hlo import read_hlo
-    from lowering.stablehlo.read_jaxlib import hlo_of
+    from graphgen.lowering.hlo import read_hlo
+    from graphgen.lowering.stablehlo.read_jaxlib import hlo_of
 
     try:
         proto = hlo_of(source.data[:])
@@ -115,37 +115,37 @@ def _read_ir_text(source: Source) -> Module:
 
 
 def _is_hlo(head: bytes) -> bool:
-    from lowering.hlo import looks_like_proto
+    from graphgen.lowering.hlo import looks_like_proto
 
     return looks_like_proto(head)
 
 
 def _read_hlo(source: Source) -> Module:
-    from lowering.hlo import read_hlo
+    from graphgen.lowering.hlo import read_hlo
 
     return read_hlo(source.data, source.name)
 
 
 def _is_hlo_text(head: bytes) -> bool:
-    from lowering.hlo import looks_like_text
+    from graphgen.lowering.hlo import looks_like_text
 
     return looks_like_text(head)
 
 
 def _read_hlo_text(source: Source) -> Module:
-    from lowering.hlo import parse_hlo_text, read_hlo
+    from graphgen.lowering.hlo import parse_hlo_text, read_hlo
 
     return read_hlo(parse_hlo_text(source.text(), source.name), source.name)
 
 
 def _is_exported(head: bytes) -> bool:
-    from lowering.aten.archive import looks_like_archive
+    from graphgen.lowering.aten.archive import looks_like_archive
 
     return looks_like_archive(head)
 
 
 def _read_exported(source: Source) -> tuple[Module, Mapping[str, Array]]:
-    from lowering.aten.archive import read_archive
+    from graphgen.lowering.aten.archive import read_archive
 
     read = read_archive(source.data[:], source.name)
     return read.module, {**read.weights, **read.states}
@@ -198,7 +198,7 @@ def _inside(path: Path) -> Path:
     """The module of a cache or work folder of Neuron's tools (GG0802 for none or several)."""
     if not path.is_dir():
         return path
-    from lowering.neuron import describe
+    from graphgen.lowering.neuron import describe
 
     found = describe(path)
     files = [program.module for program in found.programs if program.module is not None]

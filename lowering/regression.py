@@ -19,16 +19,16 @@ from dataclasses import dataclass
 from graphgen.errors import GraphgenError
 from graphgen.ir import Module
 from graphgen.ir.dtype import bf16
+from graphgen.lowering.canonical_hash import Compilation, canonical_hash
+from graphgen.lowering.hlo import emit_hlo
+from graphgen.lowering.hlo.proto.fields import ComputationField, InstructionField, ModuleField
+from graphgen.lowering.hlo.proto.wire import Message, delimited
+from graphgen.lowering.stablehlo import emit_stablehlo
 from graphgen.models import SHAPES, build, known_shape
+from graphgen.passes.core import run_pipeline
+from graphgen.passes.pipelines import Buckets, default
+from graphgen.passes.quantize.quantize_weights import QuantizeWeights
 from graphgen.text import print_function
-from lowering.canonical_hash import Compilation, canonical_hash
-from lowering.hlo import emit_hlo
-from lowering.hlo.proto.fields import ComputationField, InstructionField, ModuleField
-from lowering.hlo.proto.wire import Message, delimited
-from lowering.stablehlo import emit_stablehlo
-from passes.core import run_pipeline
-from passes.pipelines import Buckets, default
-from passes.quantize.quantize_weights import QuantizeWeights
 
 BUCKETS = Buckets(batch=(2,), context=(8,), tokens=(8, 16))
 TARGETS = ("cpu", "trn1", "trn2")

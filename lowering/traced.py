@@ -82,7 +82,7 @@ def traced(name: str, sizes: Mapping[str, int] | None = None) -> Traced:
         what = f"{name} fails: {type(error).__name__}: {error}"
         raise GraphgenError("GG0705", what, where=_line(error, place)) from error
     if program is not None:
-        from lowering.aten.program import read_exported
+        from graphgen.lowering.aten.program import read_exported
 
         read = read_exported(program, function)
         return Traced(read.module, {**read.weights, **read.states})
@@ -92,7 +92,7 @@ def traced(name: str, sizes: Mapping[str, int] | None = None) -> Traced:
             f"{name} gives a {type(given).__name__}",
             help="let it return jax.jit(f).lower(...), torch.export.export(...) or (model, args)",
         )
-    from lowering.stablehlo.read import read_stablehlo
+    from graphgen.lowering.stablehlo.read import read_stablehlo
 
     return Traced(read_stablehlo(given.as_text(debug_info=True), name), {})
 
@@ -104,7 +104,7 @@ def _exported(given: object) -> ExportedProgram | None:
     parts = list(cast("tuple[object, ...]", given)) if isinstance(given, tuple) else []
     if len(parts) not in (2, 3) or "torch" not in sys.modules:
         return None
-    from lowering.aten.export import export
+    from graphgen.lowering.aten.export import export
 
     return export(*parts)
 

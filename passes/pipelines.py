@@ -6,33 +6,33 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from graphgen.errors import GraphgenError
-from passes.canonical.canonicalize import Canonicalize
-from passes.canonical.unfuse_projections import UnfuseProjections
-from passes.cleanup.cse import CommonSubexpressions
-from passes.cleanup.dce import DeadCodeElimination
-from passes.core import Pass, parse_pipeline
-from passes.core.named import NamedPipeline
-from passes.core.options import choice
-from passes.core.order import check_order
-from passes.core.registry import register_pipeline
-from passes.fusion.fuse_projections import FuseProjections
-from passes.heads.gather import GatherHeads
-from passes.heads.place import LayOutHeads
-from passes.heads.strategies import AUTO, BY_ROWS, GATHERED, STRATEGIES
-from passes.legalize.cache_bits import CacheAsBits
-from passes.legalize.f8_formats import F8Formats
-from passes.legalize.integer_products import IntegerProducts
-from passes.legalize.legalize import TARGETS, Legalize
-from passes.legalize.order_interface import OrderInterface
-from passes.legalize.pad_cache_slots import PadCacheSlots
-from passes.outline.outline_layers import OutlineLayers
-from passes.sharding.annotate import Shard
-from passes.sharding.merge_collectives import MergeCollectives
-from passes.sharding.pad_to_mesh import PadToMesh
-from passes.sharding.partition import Partition
-from passes.specialize.specialize import Specialize
-from passes.weights.lift import LiftWeights
-from passes.window.roll_window_cache import RollWindowCache
+from graphgen.passes.canonical.canonicalize import Canonicalize
+from graphgen.passes.canonical.unfuse_projections import UnfuseProjections
+from graphgen.passes.cleanup.cse import CommonSubexpressions
+from graphgen.passes.cleanup.dce import DeadCodeElimination
+from graphgen.passes.core import Pass, parse_pipeline
+from graphgen.passes.core.named import NamedPipeline
+from graphgen.passes.core.options import choice
+from graphgen.passes.core.order import check_order
+from graphgen.passes.core.registry import register_pipeline
+from graphgen.passes.fusion.fuse_projections import FuseProjections
+from graphgen.passes.heads.gather import GatherHeads
+from graphgen.passes.heads.place import LayOutHeads
+from graphgen.passes.heads.strategies import AUTO, BY_ROWS, GATHERED, STRATEGIES
+from graphgen.passes.legalize.cache_bits import CacheAsBits
+from graphgen.passes.legalize.f8_formats import F8Formats
+from graphgen.passes.legalize.integer_products import IntegerProducts
+from graphgen.passes.legalize.legalize import TARGETS, Legalize
+from graphgen.passes.legalize.order_interface import OrderInterface
+from graphgen.passes.legalize.pad_cache_slots import PadCacheSlots
+from graphgen.passes.outline.outline_layers import OutlineLayers
+from graphgen.passes.sharding.annotate import Shard
+from graphgen.passes.sharding.merge_collectives import MergeCollectives
+from graphgen.passes.sharding.pad_to_mesh import PadToMesh
+from graphgen.passes.sharding.partition import Partition
+from graphgen.passes.specialize.specialize import Specialize
+from graphgen.passes.weights.lift import LiftWeights
+from graphgen.passes.window.roll_window_cache import RollWindowCache
 
 
 @dataclass(frozen=True, slots=True)

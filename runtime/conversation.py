@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from runtime.generate import Request
+from graphgen.runtime.generate import Request
 
 if TYPE_CHECKING:
-    from runtime.engine import Engine, Result
+    from graphgen.runtime.engine import Engine, Result
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,9 @@ from dataclasses import replace
 import numpy as np
 
 from graphgen.errors import GraphgenError
-from runtime.sampling import GREEDY, Sampling
-from runtime.sampling.choose import number_for
-from runtime.session import Draw, Session
+from graphgen.runtime.sampling import GREEDY, Sampling
+from graphgen.runtime.sampling.choose import number_for
+from graphgen.runtime.session import Draw, Session
 
 # The row of a sequence that takes the best token: a temperature of 0.
 _BEST = (1.0, 1.0, 0.0)

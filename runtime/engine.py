@@ -10,22 +10,22 @@ from pathlib import Path
 from graphgen.errors import GraphgenError
 from graphgen.eval import rank_index
 from graphgen.ir import RANK
+from graphgen.lowering.cpu.pjrt import configure
 from graphgen.models import SHAPES, read_model_config
-from lowering.cpu.pjrt import configure
-from runtime.artifact import Artifact, is_artifact, open_artifact, save_artifact
-from runtime.buckets import choose, up_to
-from runtime.checkpoint.declared import AS_DECLARED, chosen_dtype
-from runtime.checkpoint.known import locate
-from runtime.checkpoint.open import open_checkpoint
-from runtime.checkpoint.source import Checkpoint
-from runtime.generate import Completion, OnToken, Request, Timings, check_prompts, generate
-from runtime.model import BuiltModel, Settings, build_model
-from runtime.presharded import read_shards
-from runtime.programs import ProgramStore
-from runtime.progress import Progress
-from runtime.session import Session
-from runtime.tokenizer import Tokenizer, load_tokenizer
-from runtime.weights import check_checkpoint, put_arrays, put_weights, weights_of
+from graphgen.runtime.artifact import Artifact, is_artifact, open_artifact, save_artifact
+from graphgen.runtime.buckets import choose, up_to
+from graphgen.runtime.checkpoint.declared import AS_DECLARED, chosen_dtype
+from graphgen.runtime.checkpoint.known import locate
+from graphgen.runtime.checkpoint.open import open_checkpoint
+from graphgen.runtime.checkpoint.source import Checkpoint
+from graphgen.runtime.generate import Completion, OnToken, Request, Timings, check_prompts, generate
+from graphgen.runtime.model import BuiltModel, Settings, build_model
+from graphgen.runtime.presharded import read_shards
+from graphgen.runtime.programs import ProgramStore
+from graphgen.runtime.progress import Progress
+from graphgen.runtime.session import Session
+from graphgen.runtime.tokenizer import Tokenizer, load_tokenizer
+from graphgen.runtime.weights import check_checkpoint, put_arrays, put_weights, weights_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +40,11 @@ class Options:
         tp: ranks.
         artifact: folder to start from, or to make when it is not there.
         weights: folder of prepared weights, made by ``graphgen shard-weights``.
-        quantization: see :class:`~runtime.model.Settings`; ``None`` for none, or an artifact's own.
+        quantization: see :class:`~graphgen.runtime.model.Settings`; ``None`` for none, or an
+        artifact's own.
         sampling: likewise.
-        roll_window_cache: see :class:`~runtime.model.Settings`; an artifact may do it by itself.
+        roll_window_cache: see :class:`~graphgen.runtime.model.Settings`; an artifact may do it by
+        itself.
     """
 
     dtype: str | None = None

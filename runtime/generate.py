@@ -7,9 +7,9 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from graphgen.errors import GraphgenError
-from runtime.device_choice import check_choice, draw_of
-from runtime.sampling import GREEDY, Sampling, choose_token
-from runtime.session import Draw, Result, Session
+from graphgen.runtime.device_choice import check_choice, draw_of
+from graphgen.runtime.sampling import GREEDY, Sampling, choose_token
+from graphgen.runtime.session import Draw, Result, Session
 
 # Called with (row, token) as soon as a token is chosen.
 OnToken = Callable[[int, int], None]

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from graphgen.ir import Module, Role, dtype
+from graphgen.lowering.cpu.pjrt import has_matrix_unit
 from graphgen.models import build, read_model_config
-from lowering.cpu.pjrt import has_matrix_unit
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Settings:
     def buckets(self) -> tuple[int, ...]:
         """Bucket sizes of both phases."""
         # Only here: an artifact runs without any pass.
-        from passes.specialize.ladders import powers
+        from graphgen.passes.specialize.ladders import powers
 
         return powers(self.max_len)
 
@@ -106,8 +106,8 @@ def build_model(
             over ``tp`` ranks.
     """
     # Only here: an artifact runs without any pass.
-    from passes.core import parse_pipeline, run_pipeline
-    from passes.pipelines import Buckets, default
+    from graphgen.passes.core import parse_pipeline, run_pipeline
+    from graphgen.passes.pipelines import Buckets, default
 
     element, sizes = dtype(settings.dtype), settings.buckets
     if every_token:

@@ -15,15 +15,15 @@ import numpy as np
 import numpy.typing as npt
 
 from graphgen.errors import GraphgenError
+from graphgen.lowering.cpu.pjrt import configure
 from graphgen.models import read_model_config
-from lowering.cpu.pjrt import configure
-from runtime.checkpoint.source import Checkpoint
-from runtime.model import Settings, build_model
-from runtime.programs import ProgramStore
-from runtime.progress import Progress
-from runtime.session import Session
-from runtime.tokenizer import load_tokenizer
-from runtime.weights import check_checkpoint, put_weights, weight_bytes, weights_of
+from graphgen.runtime.checkpoint.source import Checkpoint
+from graphgen.runtime.model import Settings, build_model
+from graphgen.runtime.programs import ProgramStore
+from graphgen.runtime.progress import Progress
+from graphgen.runtime.session import Session
+from graphgen.runtime.tokenizer import load_tokenizer
+from graphgen.runtime.weights import check_checkpoint, put_weights, weight_bytes, weights_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,12 +23,12 @@ from graphgen.analysis.fingerprint import function_fingerprint
 from graphgen.errors import GraphgenError
 from graphgen.eval import Array, numpy_dtype
 from graphgen.ir import WEIGHTS_GLOBAL, WEIGHTS_RANK, Entry, Module
+from graphgen.runtime.checkpoint.source import Checkpoint
+from graphgen.runtime.preparation.aligned import fingerprint, read_aligned, write_aligned
+from graphgen.runtime.preparation.numbers import largest
+from graphgen.runtime.progress import Progress
+from graphgen.runtime.weights import RankArrays, program_weights, weights_of
 from graphgen.version import __version__
-from runtime.checkpoint.source import Checkpoint
-from runtime.preparation.aligned import fingerprint, read_aligned, write_aligned
-from runtime.preparation.numbers import largest
-from runtime.progress import Progress
-from runtime.weights import RankArrays, program_weights, weights_of
 
 MANIFEST = "weights.json"
 _HELP = "make it again: graphgen shard-weights CHECKPOINT --tp N -o FOLDER"

@@ -10,11 +10,11 @@ from pathlib import Path
 
 from graphgen.errors import GraphgenError
 from graphgen.ir import Module
+from graphgen.lowering.cpu import CpuProgram, compile_program, load_program
+from graphgen.lowering.cpu.program import program_key, serialize_program
+from graphgen.lowering.stablehlo import emit_stablehlo
+from graphgen.runtime.progress import Progress
 from graphgen.whole_file import write_whole
-from lowering.cpu import CpuProgram, compile_program, load_program
-from lowering.cpu.program import program_key, serialize_program
-from lowering.stablehlo import emit_stablehlo
-from runtime.progress import Progress
 
 
 @dataclass(frozen=True, slots=True)

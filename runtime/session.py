@@ -13,10 +13,10 @@ import numpy.typing as npt
 from graphgen.errors import GraphgenError
 from graphgen.eval import numpy_dtype
 from graphgen.ir import Module, Role, TensorType
-from lowering.cpu import DeviceValue
-from lowering.cpu.pjrt import join, put
-from runtime.buckets import choose
-from runtime.programs import ProgramStore
+from graphgen.lowering.cpu import DeviceValue
+from graphgen.lowering.cpu.pjrt import join, put
+from graphgen.runtime.buckets import choose
+from graphgen.runtime.programs import ProgramStore
 
 Ints = npt.NDArray[np.int32]
 Logits = npt.NDArray[np.float32]

@@ -13,16 +13,16 @@ import numpy as np
 from graphgen.errors import GraphgenError
 from graphgen.eval import Array, arguments_of, numpy_dtype, rank_index
 from graphgen.ir import RANK, WEIGHTS_GLOBAL, WEIGHTS_RANK, Entry, Module, Role
+from graphgen.lowering.cpu import DeviceValue
+from graphgen.lowering.cpu.pjrt import put
 from graphgen.models import family_of
-from lowering.cpu import DeviceValue
-from lowering.cpu.pjrt import put
-from runtime.checkpoint.match import check_tensors
-from runtime.checkpoint.source import Checkpoint
-from runtime.preparation.memory import arrays_in_one
-from runtime.preparation.numbers import Largest, largest, nan_places
-from runtime.preparation.pieces import Pieces, whole
-from runtime.preparation.plan import plan_output
-from runtime.progress import Progress
+from graphgen.runtime.checkpoint.match import check_tensors
+from graphgen.runtime.checkpoint.source import Checkpoint
+from graphgen.runtime.preparation.memory import arrays_in_one
+from graphgen.runtime.preparation.numbers import Largest, largest, nan_places
+from graphgen.runtime.preparation.pieces import Pieces, whole
+from graphgen.runtime.preparation.plan import plan_output
+from graphgen.runtime.progress import Progress
 
 # The arrays of one rank, by the name the programs know them by.
 RankArrays = Mapping[str, Array]

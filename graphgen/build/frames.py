@@ -8,7 +8,13 @@ from pathlib import Path
 from graphgen.ir import Loc, loc
 
 _ROOT = Path(__file__).resolve().parents[2]
-_BUILDING = ("graphgen/build/", "graphgen/composites/", "graphgen/ir/", "lowering/pyhlo/")
+_BUILDING = (
+    "graphgen/build/",
+    "graphgen/composites/",
+    "graphgen/ir/",
+    "graphgen/lowering/pyhlo/",
+    "lowering/pyhlo/",
+)
 _short: dict[str, tuple[str, bool]] = {}
 _locs: dict[tuple[str, int, str], Loc] = {}
 

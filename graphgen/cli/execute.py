@@ -57,7 +57,7 @@ def on_numpy(module: Module, function: Function, inputs: Sequence[Arrays]) -> Se
 
 def on_cpu(module: Module, function: Function, inputs: Sequence[Arrays]) -> Sequence[Arrays]:
     """Compile with XLA for this CPU and launch; the module is at level ``target``."""
-    from lowering.cpu import compile_program, configure
+    from graphgen.lowering.cpu import compile_program, configure
 
     configure(len(inputs))
     return compile_program(module, function).run_numpy(inputs)

@@ -22,7 +22,7 @@ def read_module(name: str) -> Module:
         GraphgenError: GG0705 the file cannot be read, GG0201 it is no module, and what the readers
             and the verifier raise, naming the file.
     """
-    from lowering.open import Source, open_module, open_source
+    from graphgen.lowering.open import Source, open_module, open_source
 
     if name == STANDARD:
         return open_source(Source("<stdin>", standard_input()))
@@ -31,7 +31,7 @@ def read_module(name: str) -> Module:
 
 def read_with_values(name: str) -> tuple[Module, Mapping[str, Array]]:
     """As :func:`read_module`, with the weights and first states that the file holds, by name."""
-    from lowering.open import Source, open_with_values, source_of
+    from graphgen.lowering.open import Source, open_with_values, source_of
 
     source = Source("<stdin>", standard_input()) if name == STANDARD else source_of(name)
     return open_with_values(source)

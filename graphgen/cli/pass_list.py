@@ -11,20 +11,20 @@ from graphgen.cli.console import Json, table
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-    from passes.core import Pass
+    from graphgen.passes.core import Pass
 
 
 def load_passes() -> Mapping[str, type[Pass]]:
     """Every pass there is, ours and those of installed packages, by name."""
-    from passes.core.registry import all_passes
+    from graphgen.passes.core.registry import all_passes
 
     return all_passes()
 
 
 def options_json(item: type[DataclassInstance]) -> list[Json]:
     """Name, type, default, choices and meaning of each option."""
-    from passes.core.options import options_of
-    from passes.core.page import page_of
+    from graphgen.passes.core.options import options_of
+    from graphgen.passes.core.page import page_of
 
     docs = page_of(item).options
     return [
@@ -41,8 +41,8 @@ def options_json(item: type[DataclassInstance]) -> list[Json]:
 
 def options_table(item: type[DataclassInstance]) -> str:
     """The same as a section of a page; empty where there are none."""
-    from passes.core.options import options_of
-    from passes.core.page import page_of
+    from graphgen.passes.core.options import options_of
+    from graphgen.passes.core.page import page_of
 
     docs = page_of(item).options
     rows = [
@@ -54,7 +54,7 @@ def options_table(item: type[DataclassInstance]) -> str:
 
 def pasteable(name: str, item: type[DataclassInstance]) -> str:
     """How a pipeline names it, with every option at its default."""
-    from passes.core.options import options_of
+    from graphgen.passes.core.options import options_of
 
     options = ",".join(f"{o.name}={o.default}" for o in options_of(item).values())
     return f"{name}{{{options}}}" if options else name

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from graphgen.ir import Module
-from passes.cleanup.cse import CommonSubexpressions
-from passes.cleanup.dce import DeadCodeElimination
-from passes.core import Pass
-from passes.core.facts import facts_of
-from passes.legalize.legalize import Legalize
-from passes.pipelines import Buckets, default
-from passes.sharding.pad_to_mesh import PadToMesh
-from passes.sharding.partition import Partition
-from passes.specialize.specialize import Specialize
+from graphgen.passes.cleanup.cse import CommonSubexpressions
+from graphgen.passes.cleanup.dce import DeadCodeElimination
+from graphgen.passes.core import Pass
+from graphgen.passes.core.facts import facts_of
+from graphgen.passes.legalize.legalize import Legalize
+from graphgen.passes.pipelines import Buckets, default
+from graphgen.passes.sharding.pad_to_mesh import PadToMesh
+from graphgen.passes.sharding.partition import Partition
+from graphgen.passes.specialize.specialize import Specialize
 
 # The passes before a program is split, and the levels at which they still have something to do.
 _FRONT = {"canonicalize": ("logical",), "unfuse-projections": ("logical", "canonical")}

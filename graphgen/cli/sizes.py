@@ -116,7 +116,7 @@ def bind_symbols(module: Module, sizes: Mapping[str, int]) -> Module:
 
 
 def _bound(function: Function, sizes: Mapping[str, int]) -> Function:
-    from passes.core.clone import Binder
+    from graphgen.passes.core.clone import Binder
 
     values: dict[str, Dim] = {**sizes, **function.dims}
     made = Function(function.name, phase=function.phase)

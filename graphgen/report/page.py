@@ -16,7 +16,7 @@ def trace_page(title: str, data: Json) -> str:
 
     Args:
         title: of the page.
-        data: of ``passes.debug.report``.
+        data: of ``graphgen.passes.debug.report``.
     """
     return _page("trace", title, data)
 

@@ -18,7 +18,7 @@ from graphgen.errors import GraphgenError
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
-    from lowering.aten.program import Exported
+    from graphgen.lowering.aten.program import Exported
 
 _FIRST = re.compile(rb"[^/]+/(data/(weights|constants|sample_inputs)/.+|models/.+|archive_\w+)")
 # What is read without running anything: elements as they are, and JSON.
@@ -46,14 +46,15 @@ def read_archive(data: bytes, name: str) -> Exported:
 
     Raises:
         GraphgenError: GG0201 the file is damaged, GG0604 it wants to run code, GG0705 there is no
-            torch to read it with, and those of :func:`~lowering.aten.program.read_exported`.
+            torch to read it with, and those of
+            :func:`~graphgen.lowering.aten.program.read_exported`.
     """
     try:
         with zipfile.ZipFile(BytesIO(data)) as archive:
             _check_harmless(archive, name)
     except (zipfile.BadZipFile, ValueError, EOFError) as error:
         raise GraphgenError("GG0201", f"the archive is damaged: {error}", where=name) from error
-    from lowering.aten.program import read_exported
+    from graphgen.lowering.aten.program import read_exported
 
     return read_exported(_load(data, name), Path(name).stem)
 

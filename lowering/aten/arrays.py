@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from graphgen.eval import Array, numpy_dtype
-from lowering.aten.dtypes import TORCH, dtype_of
+from graphgen.lowering.aten.dtypes import TORCH, dtype_of
 
 if TYPE_CHECKING:
     from torch import Tensor

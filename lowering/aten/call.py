@@ -11,7 +11,7 @@ from graphgen.errors import GraphgenError
 from graphgen.ir import Dim, DType, Poly, TensorType, Value
 from graphgen.ir.dims import Shape
 from graphgen.ir.dtype import decode, encode, f32, pred, s64
-from lowering.aten.dtypes import HALF, result_type
+from graphgen.lowering.aten.dtypes import HALF, result_type
 
 # What an argument may be: a tensor, a size, a number, a word, a type, or a list of these.
 Argument = Value | Dim | float | str | DType | None | Sequence["Argument"]

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from graphgen.build import Builder
 from graphgen.ir import DType, Value
 from graphgen.ir.dtype import f32, pred, s32
-from lowering.aten.call import ATEN, Call, Made, aten, computed_in, wide
+from graphgen.lowering.aten.call import ATEN, Call, Made, aten, computed_in, wide
 
 _UNARY = {
     "exp": "exponential",

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from graphgen.errors import GraphgenError
 from graphgen.ir import Dim, Value
 from graphgen.ir.dtype import pred, s32, s64
-from lowering.aten.call import Call, Made, aten
-from lowering.aten.shape import ones_like
+from graphgen.lowering.aten.call import Call, Made, aten
+from graphgen.lowering.aten.shape import ones_like
 
 # What keeps a count from below zero.
 _KEEPS_SIGN = ("reshape", "broadcast_in_dim", "transpose", "slice", "convert")

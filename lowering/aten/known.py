@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from graphgen.errors import GraphgenError
 from graphgen.ir import Loc
-from lowering.aten import elementwise, indexing, nn, products, reductions, shape
-from lowering.aten.call import ATEN, Rule
+from graphgen.lowering.aten import elementwise, indexing, nn, products, reductions, shape
+from graphgen.lowering.aten.call import ATEN, Rule
 
 # Each enters its rules when it is imported; in the order of the table in the documentation.
 FAMILIES = {

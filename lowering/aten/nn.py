@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from graphgen.errors import GraphgenError
 from graphgen.ir import Value
 from graphgen.ir.dtype import bf16, f16, f32, f64, pred, s64
-from lowering.aten.call import Call, Made, aten, wide
-from lowering.aten.reductions import size_of
+from graphgen.lowering.aten.call import Call, Made, aten, wide
+from graphgen.lowering.aten.reductions import size_of
 
 # The distance from 1 to the next number of a type: what torch takes for an epsilon left out.
 _EPSILON = {f32: 2.0**-23, f64: 2.0**-52, bf16: 2.0**-7, f16: 2.0**-10}

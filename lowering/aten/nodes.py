@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 from graphgen.errors import GraphgenError
 from graphgen.ir import TensorType, Value, tensor
-from lowering.aten.call import Argument
-from lowering.aten.dtypes import dtype_of
-from lowering.aten.sizes import Names, dim_of
+from graphgen.lowering.aten.call import Argument
+from graphgen.lowering.aten.dtypes import dtype_of
+from graphgen.lowering.aten.sizes import Names, dim_of
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram

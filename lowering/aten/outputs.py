@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
-from lowering.names import clean_name
+from graphgen.lowering.names import clean_name
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram

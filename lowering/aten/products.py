@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from graphgen.ir import Dim, Value
-from lowering.aten.call import Call, Made, aten
-from lowering.aten.shape import ones_like
+from graphgen.lowering.aten.call import Call, Made, aten
+from graphgen.lowering.aten.shape import ones_like
 
 
 def unmerged(value: Value, kept: int) -> Value | None:

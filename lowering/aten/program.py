@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, cast
 from graphgen.build import Builder
 from graphgen.errors import GraphgenError
 from graphgen.ir import MAIN, Function, Literal, Module, Role, Value, entry, loc
-from graphgen.ops import verify
-from lowering.aten.arrays import array_of
-from lowering.aten.call import Call
-from lowering.aten.dtypes import dtype_of
-from lowering.aten.known import check_known, is_known, rule_of
-from lowering.aten.nodes import (
+from graphgen.lowering.aten.arrays import array_of
+from graphgen.lowering.aten.call import Call
+from graphgen.lowering.aten.dtypes import dtype_of
+from graphgen.lowering.aten.known import check_known, is_known, rule_of
+from graphgen.lowering.aten.nodes import (
     arguments_of,
     input_shapes,
     is_item,
@@ -23,10 +22,11 @@ from lowering.aten.nodes import (
     type_of,
     types_of,
 )
-from lowering.aten.outputs import output_names
-from lowering.aten.provenance import place_of
-from lowering.aten.sizes import named_sizes
-from lowering.names import clean_name, free_name
+from graphgen.lowering.aten.outputs import output_names
+from graphgen.lowering.aten.provenance import place_of
+from graphgen.lowering.aten.sizes import named_sizes
+from graphgen.lowering.names import clean_name, free_name
+from graphgen.ops import verify
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -9,8 +9,8 @@ from graphgen.errors import GraphgenError
 from graphgen.ir import Dim, Value
 from graphgen.ir.dims import product
 from graphgen.ir.dtype import pred, s64
-from lowering.aten.call import Call, Made, aten, wide
-from lowering.aten.elementwise import ordinal
+from graphgen.lowering.aten.call import Call, Made, aten, wide
+from graphgen.lowering.aten.elementwise import ordinal
 
 
 def size_of(x: Value, dims: Sequence[int]) -> Dim:

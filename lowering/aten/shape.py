@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from graphgen.errors import GraphgenError
 from graphgen.ir import Dim, Poly, Value
 from graphgen.ir.dtype import pred, s64
-from lowering.aten.call import END, Call, Made, aten, computed_in, wrapped
+from graphgen.lowering.aten.call import END, Call, Made, aten, computed_in, wrapped
 
 
 @aten("view.default", "_unsafe_view.default", "unsqueeze.default")

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from graphgen.analysis import called
 from graphgen.analysis.liveness import peak_memory
 from graphgen.ir import Function, Module, Op, Role, Value
-from graphgen.ops import OPS
-from lowering.check.predicates import PREDICATES, Request
-from lowering.check.rewrites import rewrite_of
-from lowering.check.rules import (
+from graphgen.lowering.check.predicates import PREDICATES, Request
+from graphgen.lowering.check.rewrites import rewrite_of
+from graphgen.lowering.check.rules import (
     Rule,
     dtype_status,
     module_rules,
@@ -19,8 +18,9 @@ from lowering.check.rules import (
     rules_by_op,
     status_of,
 )
-from lowering.check.said import said
-from lowering.targets.hardware import target
+from graphgen.lowering.check.said import said
+from graphgen.lowering.targets.hardware import target
+from graphgen.ops import OPS
 
 SEVERITIES = ("error", "warn", "perf", "info")
 _STATUS = {

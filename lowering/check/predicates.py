@@ -8,8 +8,8 @@ from math import prod
 from typing import cast
 
 from graphgen.ir import Op, Value
-from lowering.check.rules import custom_call_targets
-from lowering.check.said import said
+from graphgen.lowering.check.rules import custom_call_targets
+from graphgen.lowering.check.said import said
 
 # Indices reach the op that looks them up through these.
 _CARRIES = frozenset(("reshape", "convert", "broadcast_in_dim", "concatenate", "transpose", "copy"))

@@ -22,8 +22,8 @@ from graphgen.analysis.loops import ops_run
 from graphgen.analysis.overview import algorithm
 from graphgen.analysis.work import work_of
 from graphgen.ir import Function, Module, Op, Value
+from graphgen.lowering.targets.hardware import Target
 from graphgen.ops import OPS
-from lowering.targets.hardware import Target
 
 # The matrix unit's tile and the vector unit's rows and columns, for counting instructions.
 _TILE = (128, 128, 512)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from lowering.cpu.pjrt import configure, cpu_key
-from lowering.cpu.program import CpuProgram, DeviceValue, compile_program, load_program
+from graphgen.lowering.cpu.pjrt import configure, cpu_key
+from graphgen.lowering.cpu.program import CpuProgram, DeviceValue, compile_program, load_program
 
 __all__ = [
     "CpuProgram",

@@ -9,12 +9,12 @@ from graphgen.analysis import fingerprint
 from graphgen.eval import Array
 from graphgen.ir import DType, Function, Module
 from graphgen.ir.dtype import decode, encode
+from graphgen.lowering.cpu import pjrt
+from graphgen.lowering.cpu.program import CpuProgram, compile_program
 from graphgen.ops import OPS
-from lowering.cpu import pjrt
-from lowering.cpu.program import CpuProgram, compile_program
-from passes.core import Rewriter
-from passes.core.clone import Binder
-from passes.legalize.legalize import Legalize
+from graphgen.passes.core import Rewriter
+from graphgen.passes.core.clone import Binder
+from graphgen.passes.legalize.legalize import Legalize
 
 # XLA takes sums in an order of its own and keeps what it fuses in wider types. So many steps of the
 # narrowest type, relative to the largest value, two programs of one meaning may be apart: in wide

@@ -13,10 +13,10 @@ from graphgen.errors import GraphgenError
 from graphgen.eval import Array
 from graphgen.eval.bound import as_array
 from graphgen.ir import Function, Module, TensorType
-from lowering.abi import donated
-from lowering.cpu import pjrt
-from lowering.hlo import emit_hlo
-from lowering.stablehlo import emit_stablehlo
+from graphgen.lowering.abi import donated
+from graphgen.lowering.cpu import pjrt
+from graphgen.lowering.hlo import emit_hlo
+from graphgen.lowering.stablehlo import emit_stablehlo
 
 # A tensor on the devices: one buffer, or one a rank; only jaxlib looks inside.
 DeviceValue = Any

@@ -7,15 +7,21 @@ from typing import TYPE_CHECKING
 from graphgen.ir import tensor
 from graphgen.ir.dtype import pred
 from graphgen.ir.loc import UNKNOWN
-from lowering.hlo.dialect.instruction_template import Comparator
-from lowering.hlo.proto import wire
-from lowering.hlo.proto.fields import InstructionField
-from lowering.hlo.proto.instruction import Chunk, head_of, instruction, metadata_of, program_shape
-from lowering.hlo.proto.proto_module import HloComputation
-from lowering.hlo.proto.shape import shape_of
+from graphgen.lowering.hlo.dialect.instruction_template import Comparator
+from graphgen.lowering.hlo.proto import wire
+from graphgen.lowering.hlo.proto.fields import InstructionField
+from graphgen.lowering.hlo.proto.instruction import (
+    Chunk,
+    head_of,
+    instruction,
+    metadata_of,
+    program_shape,
+)
+from graphgen.lowering.hlo.proto.proto_module import HloComputation
+from graphgen.lowering.hlo.proto.shape import shape_of
 
 if TYPE_CHECKING:
-    from lowering.hlo.computation_emitter import ModuleEmitter
+    from graphgen.lowering.hlo.computation_emitter import ModuleEmitter
 
 TOTAL = "TOTALORDER"
 

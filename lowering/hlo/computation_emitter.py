@@ -7,10 +7,9 @@ import re
 from graphgen.errors import GraphgenError
 from graphgen.ir import Function, Literal, Loc, Module, Op, TensorType, Value, tensor
 from graphgen.ir.loc import UNKNOWN
-from graphgen.text.printer import value_names
-from lowering.abi import donated
-from lowering.hlo.comparator import write_comparator
-from lowering.hlo.dialect.instruction_template import (
+from graphgen.lowering.abi import donated
+from graphgen.lowering.hlo.comparator import write_comparator
+from graphgen.lowering.hlo.dialect.instruction_template import (
     Called,
     Callee,
     Comparator,
@@ -19,11 +18,11 @@ from lowering.hlo.dialect.instruction_template import (
     StepResult,
     Subcomputation,
 )
-from lowering.hlo.dialect.subcomputations import write_region
-from lowering.hlo.emit_ops import TABLE, opcode
-from lowering.hlo.proto import wire
-from lowering.hlo.proto.fields import ComputationField, InstructionField
-from lowering.hlo.proto.instruction import (
+from graphgen.lowering.hlo.dialect.subcomputations import write_region
+from graphgen.lowering.hlo.emit_ops import TABLE, opcode
+from graphgen.lowering.hlo.proto import wire
+from graphgen.lowering.hlo.proto.fields import ComputationField, InstructionField
+from graphgen.lowering.hlo.proto.instruction import (
     Chunk,
     frontend_attributes,
     head_of,
@@ -33,8 +32,9 @@ from lowering.hlo.proto.instruction import (
     result_shape,
     shapes_of_computation,
 )
-from lowering.hlo.proto.literal import write_literal
-from lowering.hlo.proto.shape import shape_of, tuple_of
+from graphgen.lowering.hlo.proto.literal import write_literal
+from graphgen.lowering.hlo.proto.shape import shape_of, tuple_of
+from graphgen.text.printer import value_names
 
 ALIASED = ".must_alias_input"
 INPUT_NAMES, OUTPUT_NAMES = "neff_input_names", "neff_output_names"

@@ -10,11 +10,11 @@ the oldest readers know, without channels; no instruction is without metadata th
 from __future__ import annotations
 
 from graphgen.ir import Function, Module
-from lowering.abi import donated
-from lowering.hlo.computation_emitter import ModuleEmitter
-from lowering.hlo.proto import wire
-from lowering.hlo.proto.fields import AliasField, ModuleField
-from lowering.hlo.proto.instruction import Chunk, program_shape
+from graphgen.lowering.abi import donated
+from graphgen.lowering.hlo.computation_emitter import ModuleEmitter
+from graphgen.lowering.hlo.proto import wire
+from graphgen.lowering.hlo.proto.fields import AliasField, ModuleField
+from graphgen.lowering.hlo.proto.instruction import Chunk, program_shape
 
 
 def emit_hlo(module: Module, function: Function) -> bytes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from graphgen.ir import Op, TensorType, tensor
-from lowering.hlo.dialect.instruction_template import (
+from graphgen.lowering.hlo.dialect.instruction_template import (
     InstructionTemplate,
     Operand,
     Reducer,
@@ -11,10 +11,10 @@ from lowering.hlo.dialect.instruction_template import (
     TemplateStep,
     one,
 )
-from lowering.hlo.proto.fields import InstructionField
-from lowering.hlo.proto.replica_groups import write_groups, write_pairs
-from lowering.hlo.proto.shape import shape_of
-from lowering.hlo.proto.wire import integers
+from graphgen.lowering.hlo.proto.fields import InstructionField
+from graphgen.lowering.hlo.proto.replica_groups import write_groups, write_pairs
+from graphgen.lowering.hlo.proto.shape import shape_of
+from graphgen.lowering.hlo.proto.wire import integers
 
 
 def _dimension(dim: int) -> bytes:

@@ -9,18 +9,18 @@ import json
 from collections.abc import Callable, Sequence
 
 from graphgen.ir import Op, TensorType
-from graphgen.ops.control import UNKNOWN_TRIPS, branch_operands, callees
-from lowering.hlo.dialect.instruction_template import (
+from graphgen.lowering.hlo.dialect.instruction_template import (
     Callee,
     InstructionTemplate,
     Operand,
     StepResult,
     TemplateStep,
 )
-from lowering.hlo.emit_foreign import stated
-from lowering.hlo.proto.fields import InstructionField
-from lowering.hlo.proto.shape import shape_of, tuple_of
-from lowering.hlo.proto.wire import integer, text
+from graphgen.lowering.hlo.emit_foreign import stated
+from graphgen.lowering.hlo.proto.fields import InstructionField
+from graphgen.lowering.hlo.proto.shape import shape_of, tuple_of
+from graphgen.lowering.hlo.proto.wire import integer, text
+from graphgen.ops.control import UNKNOWN_TRIPS, branch_operands, callees
 
 
 def _call(op: Op) -> InstructionTemplate:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from graphgen.ir import Op, TensorType
-from lowering.hlo.dialect.instruction_template import (
+from graphgen.lowering.hlo.dialect.instruction_template import (
     Called,
     InstructionTemplate,
     Operand,
@@ -14,9 +14,9 @@ from lowering.hlo.dialect.instruction_template import (
     TemplateStep,
     one,
 )
-from lowering.hlo.proto.fields import InstructionField
-from lowering.hlo.proto.shape import HloShape, shape_of, tuple_of
-from lowering.hlo.proto.wire import integer, text
+from graphgen.lowering.hlo.proto.fields import InstructionField
+from graphgen.lowering.hlo.proto.shape import HloShape, shape_of, tuple_of
+from graphgen.lowering.hlo.proto.wire import integer, text
 
 # The number of an operand or a result, or what a tuple holds.
 Nested = int | tuple["Nested", ...]

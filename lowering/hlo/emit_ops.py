@@ -7,10 +7,7 @@ from dataclasses import replace
 
 from graphgen.composites import decompose, take_by_gather
 from graphgen.ir import Op, Value, tensor
-from graphgen.ops.bits import COUNTS, LOGIC, SHIFTS
-from graphgen.ops.elementwise import BINARY, UNARY_FLOAT, UNARY_SIGNED
-from graphgen.ops.linalg import neutral_element
-from lowering.hlo.dialect.instruction_template import (
+from graphgen.lowering.hlo.dialect.instruction_template import (
     Comparator,
     InstructionTemplate,
     Operand,
@@ -19,10 +16,10 @@ from lowering.hlo.dialect.instruction_template import (
     TemplateStep,
     one,
 )
-from lowering.hlo.emit_collectives import COLLECTIVES
-from lowering.hlo.emit_control import CONTROL
-from lowering.hlo.emit_foreign import FOREIGN, stated
-from lowering.hlo.proto.fields import (
+from graphgen.lowering.hlo.emit_collectives import COLLECTIVES
+from graphgen.lowering.hlo.emit_control import CONTROL
+from graphgen.lowering.hlo.emit_foreign import FOREIGN, stated
+from graphgen.lowering.hlo.proto.fields import (
     DotField,
     GatherField,
     InstructionField,
@@ -30,8 +27,11 @@ from lowering.hlo.proto.fields import (
     ScatterField,
     SliceField,
 )
-from lowering.hlo.proto.shape import shape_of
-from lowering.hlo.proto.wire import delimited, integer, integers, text
+from graphgen.lowering.hlo.proto.shape import shape_of
+from graphgen.lowering.hlo.proto.wire import delimited, integer, integers, text
+from graphgen.ops.bits import COUNTS, LOGIC, SHIFTS
+from graphgen.ops.elementwise import BINARY, UNARY_FLOAT, UNARY_SIGNED
+from graphgen.ops.linalg import neutral_element
 
 Emit = Callable[[Op], InstructionTemplate]
 

@@ -9,26 +9,26 @@ from dataclasses import dataclass, field
 from graphgen.errors import GraphgenError
 from graphgen.ir import AttrValue, Function, Op, Value
 from graphgen.ir.loc import UNKNOWN
-from graphgen.ops import InferError, infer, make_attrs
-from graphgen.text.grammar import NAME
-from lowering.hlo.comparator import direction_of
-from lowering.hlo.computation_emitter import INPUT_NAMES, OUTPUT_NAMES
-from lowering.hlo.dialect.hlo_locations import HloLocations
-from lowering.hlo.dialect.subcomputations import pack
-from lowering.hlo.proto.fields import InstructionField
-from lowering.hlo.proto.proto_module import HloComputation, HloModule, frontend_attributes
-from lowering.hlo.proto.shape import HloShape, read_shape
-from lowering.hlo.proto.wire import Message
-from lowering.hlo.read_control import (
+from graphgen.lowering.hlo.comparator import direction_of
+from graphgen.lowering.hlo.computation_emitter import INPUT_NAMES, OUTPUT_NAMES
+from graphgen.lowering.hlo.dialect.hlo_locations import HloLocations
+from graphgen.lowering.hlo.dialect.subcomputations import pack
+from graphgen.lowering.hlo.proto.fields import InstructionField
+from graphgen.lowering.hlo.proto.proto_module import HloComputation, HloModule, frontend_attributes
+from graphgen.lowering.hlo.proto.shape import HloShape, read_shape
+from graphgen.lowering.hlo.proto.wire import Message
+from graphgen.lowering.hlo.read_control import (
     CODES,
     ContradictionError,
     leaves,
     read_control,
     says_only_trips,
 )
-from lowering.hlo.read_opaque import read_custom_call, read_opaque
-from lowering.hlo.read_ops import READ, To, Tree, UnmodelledError
-from lowering.hlo.text.attributes import UNKNOWN_ATTRIBUTE
+from graphgen.lowering.hlo.read_opaque import read_custom_call, read_opaque
+from graphgen.lowering.hlo.read_ops import READ, To, Tree, UnmodelledError
+from graphgen.lowering.hlo.text.attributes import UNKNOWN_ATTRIBUTE
+from graphgen.ops import InferError, infer, make_attrs
+from graphgen.text.grammar import NAME
 
 _NAME = re.compile(NAME)
 # What an instruction may say that our ops do not carry, and changes no number.
@@ -299,7 +299,7 @@ class HloFunctionReader:
     def emit_stated(
         self, name: str, operands: Sequence[Value], shape: HloShape, **attrs: AttrValue
     ) -> Sequence[Value]:
-        """See :class:`~lowering.hlo.read_opaque.To`."""
+        """See :class:`~graphgen.lowering.hlo.read_opaque.To`."""
         types = tuple([leaf.type for leaf in shape.leaves])
         try:
             checked = make_attrs(name, {**attrs, "results": types})
@@ -316,18 +316,18 @@ class HloFunctionReader:
         return op.results
 
     def region(self, called: int) -> str:
-        """See :class:`~lowering.hlo.read_opaque.To`."""
+        """See :class:`~graphgen.lowering.hlo.read_opaque.To`."""
         found = self.file.regions.get(called)
         if found is None:
             found = self.file.regions[called] = pack(called, self.file.by_id)
         return found
 
     def emit(self, name: str, operands: Sequence[Value], **attrs: AttrValue) -> Value:
-        """Append an op of one result; see :class:`~lowering.hlo.read_ops.To`."""
+        """Append an op of one result; see :class:`~graphgen.lowering.hlo.read_ops.To`."""
         return self.emit_all(name, operands, **attrs)[0]
 
     def emit_all(self, name: str, operands: Sequence[Value], **attrs: AttrValue) -> Sequence[Value]:
-        """Append an op; see :class:`~lowering.hlo.read_ops.To`."""
+        """Append an op; see :class:`~graphgen.lowering.hlo.read_ops.To`."""
         try:
             checked = make_attrs(name, attrs)
             types = infer(name, tuple([value.type for value in operands]), checked)
@@ -347,7 +347,7 @@ class HloFunctionReader:
         return op.results
 
     def direction(self, instruction: Message, *, floats: bool) -> str:
-        """See :class:`~lowering.hlo.read_ops.To`."""
+        """See :class:`~graphgen.lowering.hlo.read_ops.To`."""
         called = instruction.integers(InstructionField.CALLED_IDS)
         found = [self.file.by_id[number] for number in called if number in self.file.by_id]
         direction = direction_of(found[0], floats=floats) if len(found) == 1 else ""
@@ -356,15 +356,15 @@ class HloFunctionReader:
         return direction
 
     def part(self, what: str) -> None:
-        """See :class:`~lowering.hlo.read_ops.To`."""
+        """See :class:`~graphgen.lowering.hlo.read_ops.To`."""
         self._part = what
 
     def idle(self, value: Value) -> None:
-        """See :class:`~lowering.hlo.read_ops.To`."""
+        """See :class:`~graphgen.lowering.hlo.read_ops.To`."""
         self._idle[value] = None
 
     def body(self, instruction: Message) -> str:
-        """See :class:`~lowering.hlo.read_ops.To`."""
+        """See :class:`~graphgen.lowering.hlo.read_ops.To`."""
         called = instruction.integers(InstructionField.CALLED_IDS)
         if len(called) != 1:
             raise UnmodelledError(f"it calls {len(called)} computations")

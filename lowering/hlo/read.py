@@ -5,16 +5,16 @@ from __future__ import annotations
 from graphgen.errors import GraphgenError
 from graphgen.ir import RANK, Function, Module, Op, Role, Value, entry, tensor
 from graphgen.ir.dtype import s32
+from graphgen.lowering.hlo.computation_emitter import ALIASED, INPUT_NAMES, OUTPUT_NAMES
+from graphgen.lowering.hlo.dialect.hlo_locations import HloLocations
+from graphgen.lowering.hlo.function_reader import HloFile, HloFunctionReader, free_name
+from graphgen.lowering.hlo.hlo_summary import COLLECTIVES
+from graphgen.lowering.hlo.proto.fields import AliasField, InstructionField, ModuleField
+from graphgen.lowering.hlo.proto.proto_module import HloModule, frontend_attributes, open_hlo
+from graphgen.lowering.hlo.proto.replica_groups import ReplicaGroups, read_groups, read_pairs
+from graphgen.lowering.hlo.proto.wire import Message, Source
+from graphgen.lowering.hlo.read_control import leaves
 from graphgen.ops import OPS
-from lowering.hlo.computation_emitter import ALIASED, INPUT_NAMES, OUTPUT_NAMES
-from lowering.hlo.dialect.hlo_locations import HloLocations
-from lowering.hlo.function_reader import HloFile, HloFunctionReader, free_name
-from lowering.hlo.hlo_summary import COLLECTIVES
-from lowering.hlo.proto.fields import AliasField, InstructionField, ModuleField
-from lowering.hlo.proto.proto_module import HloModule, frontend_attributes, open_hlo
-from lowering.hlo.proto.replica_groups import ReplicaGroups, read_groups, read_pairs
-from lowering.hlo.proto.wire import Message, Source
-from lowering.hlo.read_control import leaves
 
 PHASE = "main"
 

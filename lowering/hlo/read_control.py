@@ -8,12 +8,12 @@ from typing import Protocol, cast
 
 from graphgen.errors import GraphgenError
 from graphgen.ir import AttrValue, Function, TensorType, Value
+from graphgen.lowering.hlo.proto.fields import InstructionField
+from graphgen.lowering.hlo.proto.shape import HloShape
+from graphgen.lowering.hlo.proto.wire import Message
+from graphgen.lowering.hlo.read_opaque import tree_of
+from graphgen.lowering.hlo.read_ops import Tree, UnmodelledError
 from graphgen.ops.control import UNKNOWN_TRIPS
-from lowering.hlo.proto.fields import InstructionField
-from lowering.hlo.proto.shape import HloShape
-from lowering.hlo.proto.wire import Message
-from lowering.hlo.read_opaque import tree_of
-from lowering.hlo.read_ops import Tree, UnmodelledError
 
 CODES = ("call", "while", "conditional")
 

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from graphgen.ir import AttrValue, Value
-from lowering.hlo.computation_emitter import OUTPUT_NAMES
-from lowering.hlo.proto.fields import InstructionField
-from lowering.hlo.proto.instruction import frontend_attributes as write_attributes
-from lowering.hlo.proto.proto_module import frontend_attributes
-from lowering.hlo.proto.shape import HloShape
-from lowering.hlo.proto.wire import Message
-from lowering.hlo.read_ops import Tree, UnmodelledError
+from graphgen.lowering.hlo.computation_emitter import OUTPUT_NAMES
+from graphgen.lowering.hlo.proto.fields import InstructionField
+from graphgen.lowering.hlo.proto.instruction import frontend_attributes as write_attributes
+from graphgen.lowering.hlo.proto.proto_module import frontend_attributes
+from graphgen.lowering.hlo.proto.shape import HloShape
+from graphgen.lowering.hlo.proto.wire import Message
+from graphgen.lowering.hlo.read_ops import Tree, UnmodelledError
 
 _F = InstructionField
 # What the op says otherwise, or what is made anew when it is written.

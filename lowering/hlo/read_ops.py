@@ -6,10 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from graphgen.ir import AttrValue, Literal, Value
-from graphgen.ops import OPS
-from graphgen.ops.linalg import neutral_element
-from lowering.hlo.emit_ops import PLAIN, opcode
-from lowering.hlo.proto.fields import (
+from graphgen.lowering.hlo.emit_ops import PLAIN, opcode
+from graphgen.lowering.hlo.proto.fields import (
     DotField,
     GatherField,
     InstructionField,
@@ -17,10 +15,12 @@ from lowering.hlo.proto.fields import (
     ScatterField,
     SliceField,
 )
-from lowering.hlo.proto.literal import read_literal
-from lowering.hlo.proto.replica_groups import ReplicaGroups, read_groups, read_pairs
-from lowering.hlo.proto.shape import HloShape
-from lowering.hlo.proto.wire import Message
+from graphgen.lowering.hlo.proto.literal import read_literal
+from graphgen.lowering.hlo.proto.replica_groups import ReplicaGroups, read_groups, read_pairs
+from graphgen.lowering.hlo.proto.shape import HloShape
+from graphgen.lowering.hlo.proto.wire import Message
+from graphgen.ops import OPS
+from graphgen.ops.linalg import neutral_element
 
 # A value, or what a tuple holds.
 Tree = Value | tuple["Tree", ...]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lowering.neuron.folders import Found, Program, describe
-from lowering.neuron.neff import Member, Neff, read_neff
+from graphgen.lowering.neuron.folders import Found, Program, describe
+from graphgen.lowering.neuron.neff import Member, Neff, read_neff
 
 __all__ = ["Found", "Member", "Neff", "Program", "describe", "read_neff"]

@@ -9,8 +9,8 @@ from graphgen.analysis.liveness import peak_memory
 from graphgen.ir import Entry, Function, Module, Op, Role, dtype
 from graphgen.models import build
 from graphgen.ops import OPS
-from passes.core import Pass, run_pipeline
-from passes.pipelines import Buckets, default
+from graphgen.passes.core import Pass, run_pipeline
+from graphgen.passes.pipelines import Buckets, default
 
 # How configurations call the number of layers.
 _LAYERS = ("num_hidden_layers", "n_layer", "n_layers")

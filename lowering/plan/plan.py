@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from graphgen.errors import GraphgenError
+from graphgen.lowering.plan.measure import CoreUse, Demand, estimate, layers_alike, measure
+from graphgen.lowering.targets.hardware import Target
 from graphgen.models.config import ConfigReader
-from lowering.plan.measure import CoreUse, Demand, estimate, layers_alike, measure
-from lowering.targets.hardware import Target
 
 RULES = ("graphgen", "aws")
 

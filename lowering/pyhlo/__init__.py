@@ -6,7 +6,7 @@ result, ``f32[2,3].Add(x, y)``, which is compared with what the operands give.
 
 from __future__ import annotations
 
-from lowering.pyhlo.compiled import Compiled, compile_py_func
-from lowering.pyhlo.scribe import Scribe
+from graphgen.lowering.pyhlo.compiled import Compiled, compile_py_func
+from graphgen.lowering.pyhlo.scribe import Scribe
 
 __all__ = ["Compiled", "Scribe", "compile_py_func"]

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from graphgen.ir import Value
-from lowering.pyhlo.given import Given
-from lowering.pyhlo.ops import Write, only, operands
-from lowering.pyhlo.regions import reducer
-from lowering.pyhlo.scribe import Trace
-from lowering.pyhlo.shapes import Result, Shape
+from graphgen.lowering.pyhlo.given import Given
+from graphgen.lowering.pyhlo.ops import Write, only, operands
+from graphgen.lowering.pyhlo.regions import reducer
+from graphgen.lowering.pyhlo.scribe import Trace
+from graphgen.lowering.pyhlo.shapes import Result, Shape
 
 
 def _all_reduce(t: Trace, want: Shape, x: Sequence[Result], a: Given) -> Sequence[Value]:

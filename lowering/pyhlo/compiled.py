@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 from graphgen.errors import GraphgenError
 from graphgen.ir import MAIN, Function, Module, Role, Value, entry
+from graphgen.lowering.hlo import emit_hlo
+from graphgen.lowering.pyhlo.scribe import Scribe, Trace
+from graphgen.lowering.pyhlo.shapes import Result
 from graphgen.ops import verify
-from lowering.hlo import emit_hlo
-from lowering.pyhlo.scribe import Scribe, Trace
-from lowering.pyhlo.shapes import Result
 
 KEY = "rng_key"
 

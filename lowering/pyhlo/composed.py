@@ -9,11 +9,11 @@ from typing import cast
 from graphgen.build import Builder
 from graphgen.ir import Value
 from graphgen.ir.dtype import f32, u32
-from lowering.pyhlo.given import Given
-from lowering.pyhlo.ops import Write, operands
-from lowering.pyhlo.scribe import Trace
-from lowering.pyhlo.shapes import Result, Shape, mistake
-from lowering.pyhlo.threefry import threefry
+from graphgen.lowering.pyhlo.given import Given
+from graphgen.lowering.pyhlo.ops import Write, operands
+from graphgen.lowering.pyhlo.scribe import Trace
+from graphgen.lowering.pyhlo.shapes import Result, Shape, mistake
+from graphgen.lowering.pyhlo.threefry import threefry
 
 UNIFORM, NORMAL = 1, 2
 

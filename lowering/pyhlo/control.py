@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from graphgen.ir import AttrValue, Function, Value
-from lowering.pyhlo.given import Given
-from lowering.pyhlo.ops import Write
-from lowering.pyhlo.scribe import Trace
-from lowering.pyhlo.shapes import Result, Shape, mistake
+from graphgen.lowering.pyhlo.given import Given
+from graphgen.lowering.pyhlo.ops import Write
+from graphgen.lowering.pyhlo.scribe import Trace
+from graphgen.lowering.pyhlo.shapes import Result, Shape, mistake
 
 
 def _call(t: Trace, want: Shape, x: Sequence[Result], a: Given) -> Sequence[Value]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import cast
 
-from lowering.pyhlo.shapes import mistake
+from graphgen.lowering.pyhlo.shapes import mistake
 
 
 class Given:

@@ -6,8 +6,8 @@ from typing import Protocol, cast, runtime_checkable
 
 from graphgen.errors import GraphgenError
 from graphgen.ir import DType, Literal
-from lowering.pyhlo.given import Given
-from lowering.pyhlo.shapes import mistake
+from graphgen.lowering.pyhlo.given import Given
+from graphgen.lowering.pyhlo.shapes import mistake
 
 # Fields of a LiteralProto that hold numbers; the others hold bytes.
 _NUMBERS = {

@@ -7,10 +7,10 @@ from difflib import get_close_matches
 
 from graphgen.ir import Literal, Value
 from graphgen.ir.dtype import pred
-from lowering.pyhlo.given import Given
-from lowering.pyhlo.literals import literal_of
-from lowering.pyhlo.scribe import Trace
-from lowering.pyhlo.shapes import Result, Shape, mistake
+from graphgen.lowering.pyhlo.given import Given
+from graphgen.lowering.pyhlo.literals import literal_of
+from graphgen.lowering.pyhlo.scribe import Trace
+from graphgen.lowering.pyhlo.shapes import Result, Shape, mistake
 
 # (computation, stated result, operands, attributes) -> the values it makes, or a value as it is.
 Write = Callable[[Trace, Shape, Sequence[Result], Given], "Sequence[Value] | Result"]
@@ -220,10 +220,10 @@ _TABLE: dict[str, Write] = {
 
 def table() -> dict[str, Write]:
     """Every op there is, by PyHLO's name."""
-    from lowering.pyhlo.collectives import COLLECTIVES
-    from lowering.pyhlo.composed import COMPOSED
-    from lowering.pyhlo.control import CONTROL
-    from lowering.pyhlo.regions import REGIONS
+    from graphgen.lowering.pyhlo.collectives import COLLECTIVES
+    from graphgen.lowering.pyhlo.composed import COMPOSED
+    from graphgen.lowering.pyhlo.control import CONTROL
+    from graphgen.lowering.pyhlo.regions import REGIONS
 
     return {**_TABLE, **REGIONS, **COLLECTIVES, **COMPOSED, **CONTROL}
 

@@ -11,12 +11,12 @@ from typing import cast
 
 from graphgen.ir import Literal, Value
 from graphgen.ir.dtype import pred, s32
+from graphgen.lowering.pyhlo.given import Given
+from graphgen.lowering.pyhlo.ops import Write, only
+from graphgen.lowering.pyhlo.scribe import Trace
+from graphgen.lowering.pyhlo.shapes import Result, Shape, mistake
 from graphgen.ops import OPS
 from graphgen.ops.linalg import neutral_element
-from lowering.pyhlo.given import Given
-from lowering.pyhlo.ops import Write, only
-from lowering.pyhlo.scribe import Trace
-from lowering.pyhlo.shapes import Result, Shape, mistake
 
 
 def body_of(t: Trace, a: Given) -> tuple[str, str]:

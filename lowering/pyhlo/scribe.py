@@ -8,8 +8,8 @@ from graphgen.build import Builder
 from graphgen.errors import GraphgenError
 from graphgen.ir import Function, Module, Value
 from graphgen.ir.dtype import DTYPES
-from lowering.pyhlo.given import Given
-from lowering.pyhlo.shapes import Element, Result, Shape, mistake
+from graphgen.lowering.pyhlo.given import Given
+from graphgen.lowering.pyhlo.shapes import Element, Result, Shape, mistake
 
 # PrimitiveType's names in lower case; those that the IR has no values of are named when used.
 NAMES = (*DTYPES, "c128", "token", "opaque_type")
@@ -107,7 +107,7 @@ class Scribe:
             GraphgenError: GG0103 unknown, GG0104 attributes, GG0105 operands, GG0203 where the
                 stated shape is not what the operands give; all at the user's line.
         """
-        from lowering.pyhlo.ops import written
+        from graphgen.lowering.pyhlo.ops import written
 
         given = Given(name, attrs)
         for operand in operands:

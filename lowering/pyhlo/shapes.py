@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from graphgen.build.frames import user_loc
 from graphgen.errors import GraphgenError
 from graphgen.ir import DType, TensorType, Value, dtype, tensor
-from lowering.hlo.proto.shape import HloShape, shape_of, tuple_of, write_shape
+from graphgen.lowering.hlo.proto.shape import HloShape, shape_of, tuple_of, write_shape
 
 if TYPE_CHECKING:
-    from lowering.pyhlo.scribe import Scribe
+    from graphgen.lowering.pyhlo.scribe import Scribe
 
 
 def mistake(code: str, what: str, note: str = "", help: str = "") -> GraphgenError:

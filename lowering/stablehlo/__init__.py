@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from lowering.stablehlo.emit import emit_stablehlo, stablehlo_lines
-from lowering.stablehlo.read import looks_like_stablehlo, read_stablehlo
-from lowering.stablehlo.table import TABLE
+from graphgen.lowering.stablehlo.emit import emit_stablehlo, stablehlo_lines
+from graphgen.lowering.stablehlo.read import looks_like_stablehlo, read_stablehlo
+from graphgen.lowering.stablehlo.table import TABLE
 
 __all__ = [
     "TABLE",

@@ -7,11 +7,11 @@ import re
 from graphgen.analysis import called
 from graphgen.errors import GraphgenError
 from graphgen.ir import Function, Loc, Module, Op, Value
+from graphgen.lowering.abi import donated, operation_name
+from graphgen.lowering.stablehlo.emit_control import callee_symbol
+from graphgen.lowering.stablehlo.table import TABLE
+from graphgen.lowering.stablehlo.types import string, type_text
 from graphgen.text.printer import value_names
-from lowering.abi import donated, operation_name
-from lowering.stablehlo.emit_control import callee_symbol
-from lowering.stablehlo.table import TABLE
-from lowering.stablehlo.types import string, type_text
 
 
 def emit_stablehlo(module: Module, function: Function, *, locs: bool = True) -> str:

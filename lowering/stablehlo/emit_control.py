@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 from graphgen.ir import Op, TensorType, Value, tensor
 from graphgen.ir.dtype import pred
+from graphgen.lowering.stablehlo.types import string, type_text
 from graphgen.ops.control import branch_operands, callees
-from lowering.stablehlo.types import string, type_text
 
 
 def callee_symbol(name: str) -> str:

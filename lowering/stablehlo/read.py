@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from graphgen.errors import GraphgenError
 from graphgen.ir import Module
-from lowering.stablehlo.read_grammar import read_tree
-from lowering.stablehlo.read_module import read_module
-from lowering.stablehlo.read_tokens import Tokens, Unread
+from graphgen.lowering.stablehlo.read_grammar import read_tree
+from graphgen.lowering.stablehlo.read_module import read_module
+from graphgen.lowering.stablehlo.read_tokens import Tokens, Unread
 
 BYTECODE = b"ML\xefR"
 
@@ -64,7 +64,7 @@ def _decoded(data: bytes, filename: str) -> str:
 
 def _generic(data: str | bytes, filename: str, unread: GraphgenError | None = None) -> str:
     """The same module in the generic form, through jaxlib."""
-    from lowering.stablehlo.read_jaxlib import generic_text
+    from graphgen.lowering.stablehlo.read_jaxlib import generic_text
 
     try:
         return generic_text(data, filename)

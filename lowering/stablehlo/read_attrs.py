@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from lowering.stablehlo.read_tokens import Tokens, unquoted
-from lowering.stablehlo.read_tree import Attribute, Custom, Dense, Symbol, TypeText
+from graphgen.lowering.stablehlo.read_tokens import Tokens, unquoted
+from graphgen.lowering.stablehlo.read_tree import Attribute, Custom, Dense, Symbol, TypeText
 
 
 def number(text: str) -> int | float:

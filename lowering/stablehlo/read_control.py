@@ -11,9 +11,9 @@ from typing import Protocol
 
 from graphgen.errors import GraphgenError
 from graphgen.ir import AttrValue, Function, Op, Value
-from lowering.stablehlo.read_names import given_name
-from lowering.stablehlo.read_tree import Node, Region
-from lowering.stablehlo.read_types import read_tensor_type
+from graphgen.lowering.stablehlo.read_names import given_name
+from graphgen.lowering.stablehlo.read_tree import Node, Region
+from graphgen.lowering.stablehlo.read_types import read_tensor_type
 
 CHOICES = {"stablehlo.if": ("true", "false"), "stablehlo.case": ()}
 CONTROL = ("stablehlo.while", *CHOICES)

@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 from graphgen.build import Builder
 from graphgen.errors import GraphgenError
 from graphgen.ir import AttrValue, Function, Loc, Value
-from lowering.names import free_name
-from lowering.stablehlo.read_control import CONTROL, read_control
-from lowering.stablehlo.read_locs import Locations
-from lowering.stablehlo.read_names import given_name
-from lowering.stablehlo.read_ops import Unmodelled, convert
-from lowering.stablehlo.read_tokens import Tokens
-from lowering.stablehlo.read_tree import Node, Region, Symbol
-from lowering.stablehlo.read_types import read_tensor_type
+from graphgen.lowering.names import free_name
+from graphgen.lowering.stablehlo.read_control import CONTROL, read_control
+from graphgen.lowering.stablehlo.read_locs import Locations
+from graphgen.lowering.stablehlo.read_names import given_name
+from graphgen.lowering.stablehlo.read_ops import Unmodelled, convert
+from graphgen.lowering.stablehlo.read_tokens import Tokens
+from graphgen.lowering.stablehlo.read_tree import Node, Region, Symbol
+from graphgen.lowering.stablehlo.read_types import read_tensor_type
 
 
 @dataclass(slots=True)
@@ -79,7 +79,7 @@ class FunctionReader:
         return []
 
     def emit(self, name: str, operands: Sequence[Value], **attrs: AttrValue) -> Value:
-        """Append an op of one result; see :class:`~lowering.stablehlo.read_ops.Emit`."""
+        """Append an op of one result; see :class:`~graphgen.lowering.stablehlo.read_ops.Emit`."""
         return self.builder.emit(name, operands, attrs).result
 
     def emit_all(self, name: str, operands: Sequence[Value], **attrs: AttrValue) -> Sequence[Value]:
@@ -139,17 +139,17 @@ class FunctionReader:
         return found
 
     def outer(self, name: str, node: Node) -> Value:
-        """See :class:`~lowering.stablehlo.read_control.To`."""
+        """See :class:`~graphgen.lowering.stablehlo.read_control.To`."""
         return self._value(name, node)
 
     def function(self, name: str) -> Function:
-        """See :class:`~lowering.stablehlo.read_control.To`."""
+        """See :class:`~graphgen.lowering.stablehlo.read_control.To`."""
         return Function(free_name(name, self.source.names))
 
     def fill(
         self, function: Function, region: Region, values: Mapping[str, Value], more: Sequence[Value]
     ) -> None:
-        """See :class:`~lowering.stablehlo.read_control.To`."""
+        """See :class:`~graphgen.lowering.stablehlo.read_control.To`."""
         reader = FunctionReader(self.source, function, dict(values))
         reader._call_site = self._call_site
         returned = [*reader.body(region.body), *more]

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from lowering.stablehlo.read_attrs import read_attr, read_dict, read_type, read_types
-from lowering.stablehlo.read_pretty import read_pretty
-from lowering.stablehlo.read_tokens import Tokens, unquoted
-from lowering.stablehlo.read_tree import Argument, Attribute, Node, Region, Symbol, TypeText
+from graphgen.lowering.stablehlo.read_attrs import read_attr, read_dict, read_type, read_types
+from graphgen.lowering.stablehlo.read_pretty import read_pretty
+from graphgen.lowering.stablehlo.read_tokens import Tokens, unquoted
+from graphgen.lowering.stablehlo.read_tree import (
+    Argument,
+    Attribute,
+    Node,
+    Region,
+    Symbol,
+    TypeText,
+)
 
 
 @dataclass(slots=True)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from graphgen.ir import Loc, loc
-from lowering.stablehlo.read_tokens import unquoted
+from graphgen.lowering.stablehlo.read_tokens import unquoted
 
 _STRING = r'"(?:[^"\\]|\\.)*"'
 _PART = re.compile(

@@ -7,15 +7,15 @@ from collections.abc import Mapping, Sequence
 from graphgen.errors import GraphgenError
 from graphgen.ir import MAIN, RANK, Function, Module, Role, TensorType, Value, entry, tensor
 from graphgen.ir.dtype import s32
+from graphgen.lowering.names import clean_name, free_name
+from graphgen.lowering.stablehlo.read_function import FunctionReader, Source
+from graphgen.lowering.stablehlo.read_grammar import Parsed
+from graphgen.lowering.stablehlo.read_locs import Locations
+from graphgen.lowering.stablehlo.read_names import given_name
+from graphgen.lowering.stablehlo.read_tokens import Tokens
+from graphgen.lowering.stablehlo.read_tree import Argument, Attribute, Node
+from graphgen.lowering.stablehlo.read_types import read_tensor_type
 from graphgen.ops import OPS, verify
-from lowering.names import clean_name, free_name
-from lowering.stablehlo.read_function import FunctionReader, Source
-from lowering.stablehlo.read_grammar import Parsed
-from lowering.stablehlo.read_locs import Locations
-from lowering.stablehlo.read_names import given_name
-from lowering.stablehlo.read_tokens import Tokens
-from lowering.stablehlo.read_tree import Argument, Attribute, Node
-from lowering.stablehlo.read_types import read_tensor_type
 
 
 def read_module(parsed: Parsed, tokens: Tokens, *, own_lines: bool = True) -> Module:

@@ -13,10 +13,10 @@ from typing import Final, Protocol
 from graphgen.errors import GraphgenError
 from graphgen.ir import AttrValue, Literal, TensorType, Value
 from graphgen.ir.dtype import pred, s32
+from graphgen.lowering.stablehlo.read_tree import Attribute, Custom, Dense, Node, Region, integers
+from graphgen.lowering.stablehlo.read_types import read_literal, read_tensor_type
 from graphgen.ops import OPS
 from graphgen.ops.linalg import neutral_element
-from lowering.stablehlo.read_tree import Attribute, Custom, Dense, Node, Region, integers
-from lowering.stablehlo.read_types import read_literal, read_tensor_type
 
 # A splat of more bytes than this becomes a scalar and a broadcast.
 LARGE_SPLAT: Final = 1 << 16

@@ -11,9 +11,15 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from lowering.stablehlo.read_attrs import read_attr, read_dense, read_dict, read_type, read_types
-from lowering.stablehlo.read_tokens import Tokens, Unread
-from lowering.stablehlo.read_tree import Argument, Attribute, Node, Region, Symbol
+from graphgen.lowering.stablehlo.read_attrs import (
+    read_attr,
+    read_dense,
+    read_dict,
+    read_type,
+    read_types,
+)
+from graphgen.lowering.stablehlo.read_tokens import Tokens, Unread
+from graphgen.lowering.stablehlo.read_tree import Argument, Attribute, Node, Region, Symbol
 
 ReadRegion = Callable[[Tokens], Region]
 

@@ -9,8 +9,8 @@ from functools import lru_cache
 from graphgen.errors import GraphgenError
 from graphgen.ir import DType, Literal, TensorType, tensor
 from graphgen.ir.dtype import DTYPES, encode, pred
-from lowering.stablehlo.read_tree import Dense
-from lowering.stablehlo.types import element_text
+from graphgen.lowering.stablehlo.read_tree import Dense
+from graphgen.lowering.stablehlo.types import element_text
 
 _TENSOR = re.compile(r"tensor<((?:\d+x)*)([A-Za-z]\w*)>")
 _BY_TEXT = {element_text(dtype): dtype for dtype in DTYPES.values()}

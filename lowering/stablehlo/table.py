@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from graphgen.composites import decompose, take_by_gather
 from graphgen.errors import GraphgenError
 from graphgen.ir import Attrs, DType, Op, tensor
+from graphgen.lowering.stablehlo.emit_control import call, conditional, while_
+from graphgen.lowering.stablehlo.types import dense_text, element_text, string, type_text
 from graphgen.ops.bits import COUNTS, LOGIC, SHIFTS
 from graphgen.ops.elementwise import BINARY, UNARY_FLOAT, UNARY_SIGNED
 from graphgen.ops.linalg import neutral_element
-from lowering.stablehlo.emit_control import call, conditional, while_
-from lowering.stablehlo.types import dense_text, element_text, string, type_text
 
 # (op, result names, operand names) -> the op's text without location, perhaps of several lines.
 Emit = Callable[[Op, str, Sequence[str]], str]

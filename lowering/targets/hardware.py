@@ -61,7 +61,7 @@ class Target:
 @cache
 def hardware() -> _Json:
     """All figures with their sources, as they are stored."""
-    text = files("lowering.targets").joinpath("hardware.json").read_text(encoding="utf-8")
+    text = files("graphgen.lowering.targets").joinpath("hardware.json").read_text(encoding="utf-8")
     return cast(_Json, json.loads(text))
 
 

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from graphgen.build import Builder
 from graphgen.ir import Module, Op, Value
-from passes.core import NoMatch, Pass, Rewriter, no_match, register, rule
+from graphgen.passes.core import NoMatch, Pass, Rewriter, no_match, register, rule
 
 
 @rule("reshape", "convert", "transpose", "broadcast_in_dim", "slice", "pad")

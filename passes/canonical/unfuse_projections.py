@@ -9,11 +9,11 @@ from typing import ClassVar
 
 from graphgen.build import Builder
 from graphgen.ir import Dim, Function, Module, Op, Value
-from passes.canonical.canonicalize import identity, reshape_of_reshape
-from passes.cleanup.simplify_shape import Bound, bounds, cut
-from passes.core import NoMatch, Pass, Rewriter, Rule, no_match, register, rule
-from passes.fusion.channels import Step, steps_behind
-from passes.fusion.prepared import PreparedValues, WeightNumbers
+from graphgen.passes.canonical.canonicalize import identity, reshape_of_reshape
+from graphgen.passes.cleanup.simplify_shape import Bound, bounds, cut
+from graphgen.passes.core import NoMatch, Pass, Rewriter, Rule, no_match, register, rule
+from graphgen.passes.fusion.channels import Step, steps_behind
+from graphgen.passes.fusion.prepared import PreparedValues, WeightNumbers
 
 
 @register

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from graphgen.analysis import is_foreign
 from graphgen.ir import Attrs, Function, Module, Op, Sharding, Value
-from passes.core import Pass, Rewriter, register
+from graphgen.passes.core import Pass, Rewriter, register
 
 # An op by what it computes, and where its results were asked to lie.
 _Key = tuple[str, Attrs, tuple[Value, ...], tuple[Sharding | None, ...]]

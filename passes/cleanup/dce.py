@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from graphgen.analysis import acts
 from graphgen.ir import Module
-from passes.core import Pass, Rewriter, register
+from graphgen.passes.core import Pass, Rewriter, register
 
 
 @register

@@ -10,7 +10,7 @@ from graphgen.build import Builder
 from graphgen.errors import GraphgenError
 from graphgen.ir import Literal, Module, Op, Value
 from graphgen.ops import OPS
-from passes.core import NoMatch, Pass, Rewriter, Rule, no_match, register, rule
+from graphgen.passes.core import NoMatch, Pass, Rewriter, Rule, no_match, register, rule
 
 # Every op but the constant itself: one that must not be folded is told why.
 _ROOTS = tuple(name for name in OPS if name != "constant")

@@ -14,13 +14,13 @@ from typing import ClassVar
 from graphgen.build import Builder
 from graphgen.ir import Dim, DType, Module, Op, Value
 from graphgen.ir.dtype import pred
-from passes.canonical.canonicalize import (
+from graphgen.passes.canonical.canonicalize import (
     concatenate_of_one,
     identity,
     reshape_of_reshape,
     transpose_of_transpose,
 )
-from passes.core import NoMatch, Pass, Rewriter, Rule, no_match, register, rule
+from graphgen.passes.core import NoMatch, Pass, Rewriter, Rule, no_match, register, rule
 
 # Start, limit and stride of a slice in one dimension.
 Bound = tuple[Dim, Dim, int]

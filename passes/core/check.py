@@ -8,11 +8,11 @@ from graphgen.analysis import fingerprint
 from graphgen.errors import GraphgenError
 from graphgen.ir import Module
 from graphgen.ops import verify
+from graphgen.passes.core.facts import FACTS, facts_of
+from graphgen.passes.core.pass_ import Pass
+from graphgen.passes.core.rewriter import Rewriter
+from graphgen.passes.core.settings import Verify
 from graphgen.text import parse, print_module
-from passes.core.facts import FACTS, facts_of
-from passes.core.pass_ import Pass
-from passes.core.rewriter import Rewriter
-from passes.core.settings import Verify
 
 
 @dataclass(slots=True)

@@ -9,9 +9,9 @@ from shlex import quote
 
 from graphgen.errors import GraphgenError
 from graphgen.ir import Module
-from passes.core.pass_ import Pass
-from passes.core.settings import OFF, Debugging, Verify
-from passes.core.snapshot import Snapshot
+from graphgen.passes.core.pass_ import Pass
+from graphgen.passes.core.settings import OFF, Debugging, Verify
+from graphgen.passes.core.snapshot import Snapshot
 
 
 @dataclass(slots=True)
@@ -69,7 +69,7 @@ def guarded(
 
 def _leave(crash: Crash, folder: str, error: Exception) -> None:
     """Write the reproducer; a full disk must not hide the error itself."""
-    from passes.debug.reproducer import write_reproducer
+    from graphgen.passes.debug.reproducer import write_reproducer
 
     try:
         command = f"graphgen repro {quote(str(write_reproducer(crash, folder, error)))}"

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from graphgen.errors import GraphgenError
-from passes.core.pass_ import Pass
+from graphgen.passes.core.pass_ import Pass
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from graphgen.ir import Loc, Op, TensorType, Value
-from passes.core.relation import Relation
-from passes.core.rule import NoMatch
+from graphgen.passes.core.relation import Relation
+from graphgen.passes.core.rule import NoMatch
 
 
 @dataclass(frozen=True, slots=True)

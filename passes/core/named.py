@@ -6,8 +6,8 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
 
-from passes.core.options import write_options
-from passes.core.pass_ import Pass
+from graphgen.passes.core.options import write_options
+from graphgen.passes.core.pass_ import Pass
 
 
 @dataclass(frozen=True)

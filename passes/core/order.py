@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from graphgen.errors import GraphgenError
 from graphgen.ir import Module
 from graphgen.ops import LEVELS
-from passes.core.facts import FACTS, facts_of
-from passes.core.pass_ import Pass
-from passes.core.registry import all_passes
+from graphgen.passes.core.facts import FACTS, facts_of
+from graphgen.passes.core.pass_ import Pass
+from graphgen.passes.core.registry import all_passes
 
 
 def check_order(passes: Sequence[Pass], module: Module | None = None) -> None:

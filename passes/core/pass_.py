@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from graphgen.ir import Module
-from passes.core.options import write_options
-from passes.core.rewriter import Rewriter
+from graphgen.passes.core.options import write_options
+from graphgen.passes.core.rewriter import Rewriter
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Pass(ABC):
         name: as written in pipelines, e.g. ``lift-weights``.
         takes: levels the module may be at.
         gives: the level it is at afterwards, empty when the pass does not change it.
-        requires: facts that must hold before, keys of :data:`passes.core.facts.FACTS`.
+        requires: facts that must hold before, keys of :data:`graphgen.passes.core.facts.FACTS`.
         provides: facts that hold afterwards.
         invalidates: facts that may no longer hold afterwards; all others it keeps.
         rounding: largest difference, relative to the largest value, that the pass may cause when

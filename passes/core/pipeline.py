@@ -10,15 +10,15 @@ from dataclasses import dataclass, field
 
 from graphgen.errors import GraphgenError
 from graphgen.ir import Module
-from passes.core.check import Checker
-from passes.core.crash import Crash, guarded
-from passes.core.fuel import Fuel, labels
-from passes.core.journal import Journal
-from passes.core.order import check_order
-from passes.core.pass_ import Pass
-from passes.core.rewriter import Rewriter
-from passes.core.settings import Debugging, Verify, debugging
-from passes.core.watch import PassReport, Step, Watcher
+from graphgen.passes.core.check import Checker
+from graphgen.passes.core.crash import Crash, guarded
+from graphgen.passes.core.fuel import Fuel, labels
+from graphgen.passes.core.journal import Journal
+from graphgen.passes.core.order import check_order
+from graphgen.passes.core.pass_ import Pass
+from graphgen.passes.core.rewriter import Rewriter
+from graphgen.passes.core.settings import Debugging, Verify, debugging
+from graphgen.passes.core.watch import PassReport, Step, Watcher
 
 
 @contextmanager
@@ -86,7 +86,7 @@ def _watchers(settings: Debugging) -> list[Watcher]:
     """Who looks on because the settings say so."""
     if not settings.level and not settings.dump:
         return []
-    from passes.debug.watchers import watchers_of
+    from graphgen.passes.debug.watchers import watchers_of
 
     return watchers_of(settings)
 

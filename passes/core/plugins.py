@@ -43,9 +43,9 @@ def load_file(path: str) -> None:
 
 def load_all() -> None:
     """Import every pass of ours, and what installed packages declare under ``graphgen.passes``."""
-    import passes
 
-    for found in walk_packages(passes.__path__, "passes."):
+    package = import_module("graphgen.passes")
+    for found in walk_packages(package.__path__, f"{package.__name__}."):
         import_module(found.name)
     for point in entry_points(group=GROUP):
         point.load()

@@ -9,11 +9,11 @@ from difflib import get_close_matches
 from typing import TypeVar
 
 from graphgen.errors import GraphgenError
-from passes.core.facts import FACTS
-from passes.core.named import NamedPipeline
-from passes.core.options import read_options
-from passes.core.pass_ import Pass
-from passes.core.plugins import PLUGIN, load_all
+from graphgen.passes.core.facts import FACTS
+from graphgen.passes.core.named import NamedPipeline
+from graphgen.passes.core.options import read_options
+from graphgen.passes.core.pass_ import Pass
+from graphgen.passes.core.plugins import PLUGIN, load_all
 
 P = TypeVar("P", bound=Pass)
 N = TypeVar("N", bound=NamedPipeline)

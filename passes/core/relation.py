@@ -1,7 +1,8 @@
 """How a value after a rewrite relates to the value it replaced.
 
 Every comparison of a program with the one it came from goes through these: a rewrite may change
-what a value holds, but never silently. What each means in numbers is in ``passes.debug.relate``.
+what a value holds, but never silently. What each means in numbers is in
+``graphgen.passes.debug.relate``.
 """
 
 from __future__ import annotations

@@ -11,9 +11,9 @@ from graphgen.build.frames import source_name
 from graphgen.errors import GraphgenError
 from graphgen.ir import Function, Op, Value
 from graphgen.ir.loc import UNKNOWN
-from passes.core.journal import Journal, MatchFailure, OpSnapshot, Rewrite, describe, seen
-from passes.core.relation import EQUAL, Relation
-from passes.core.rule import NoMatch, Replacement, Rule
+from graphgen.passes.core.journal import Journal, MatchFailure, OpSnapshot, Rewrite, describe, seen
+from graphgen.passes.core.relation import EQUAL, Relation
+from graphgen.passes.core.rule import NoMatch, Replacement, Rule
 
 _Pairs = tuple[tuple[Value, Value, Relation], ...]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from graphgen.build import Builder
 from graphgen.ir import Op, Value
-from passes.core.relation import Relation
+from graphgen.passes.core.relation import Relation
 
 
 @dataclass(frozen=True, slots=True)

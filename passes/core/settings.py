@@ -5,7 +5,7 @@
 | ``GRAPHGEN_DEBUG`` | ``level`` | what is told on stderr: see :class:`Level` |
 | ``GRAPHGEN_DUMP`` | ``dump`` | a folder, for the module after every pass that changes it |
 | ``GRAPHGEN_VERIFY`` | ``verify`` | what is checked after every pass: see :class:`Verify` |
-| ``GRAPHGEN_FUEL`` | ``fuel`` | how many rewrites are made: see :mod:`passes.core.fuel` |
+| ``GRAPHGEN_FUEL`` | ``fuel`` | how many rewrites are made: see :mod:`graphgen.passes.core.fuel` |
 | ``GRAPHGEN_CRASH`` | ``crash`` | where a failing pass leaves what replays it, or ``off`` |
 
 Whatever runs passes obeys: every command, and a program of the user's own.
@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from enum import IntEnum
 
 from graphgen.errors import GraphgenError
-from passes.core.fuel import NO_LIMIT, Fuel, parse_fuel
+from graphgen.passes.core.fuel import NO_LIMIT, Fuel, parse_fuel
 
 # Where crashes go when nobody wants them.
 OFF = "off"

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from graphgen.ir import Module
-from passes.core.journal import MatchFailure, Rewrite
-from passes.core.pass_ import Pass
+from graphgen.passes.core.journal import MatchFailure, Rewrite
+from graphgen.passes.core.pass_ import Pass
 
 
 @dataclass(frozen=True, slots=True)

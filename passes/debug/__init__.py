@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from passes.debug.compare import Difference
-from passes.debug.evaluator import Evaluator, NumpyEvaluator
-from passes.debug.runner import Runner
-from passes.debug.script import Script, script_for
-from passes.debug.validate import Verdict, validate
+from graphgen.passes.debug.compare import Difference
+from graphgen.passes.debug.evaluator import Evaluator, NumpyEvaluator
+from graphgen.passes.debug.runner import Runner
+from graphgen.passes.debug.script import Script, script_for
+from graphgen.passes.debug.validate import Verdict, validate
 
 __all__ = [
     "Difference",

@@ -12,15 +12,15 @@ from dataclasses import dataclass, replace
 from graphgen.errors import GraphgenError
 from graphgen.eval import MEANING
 from graphgen.ir import Module
-from passes.core import Pass, run_pipeline
-from passes.core.clone import clone_module
-from passes.core.journal import Journal, Rewrite
-from passes.debug.compare import compare
-from passes.debug.equiv import equivalent
-from passes.debug.first import First
-from passes.debug.runner import Runner
-from passes.debug.script import Script
-from passes.debug.validate import MEANING_BUDGET, apply_pass
+from graphgen.passes.core import Pass, run_pipeline
+from graphgen.passes.core.clone import clone_module
+from graphgen.passes.core.journal import Journal, Rewrite
+from graphgen.passes.debug.compare import compare
+from graphgen.passes.debug.equiv import equivalent
+from graphgen.passes.debug.first import First
+from graphgen.passes.debug.runner import Runner
+from graphgen.passes.debug.script import Script
+from graphgen.passes.debug.validate import MEANING_BUDGET, apply_pass
 
 # Whether a module is wrong.
 Judge = Callable[[Module], bool]

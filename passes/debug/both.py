@@ -10,12 +10,12 @@ import numpy as np
 from graphgen.errors import GraphgenError
 from graphgen.eval import MEANING, NATIVE, Arithmetic, Array, numpy_dtype
 from graphgen.ir import MAIN, Function, Module, Role, Value
-from passes.core.relation import Relation
-from passes.debug.evaluator import Evaluator, NumpyEvaluator
-from passes.debug.given import with_arrays
-from passes.debug.relate import Mesh, apply, meet
-from passes.debug.runner import Ran, Runner
-from passes.debug.script import Call, Script, may_shuffle, script_for
+from graphgen.passes.core.relation import Relation
+from graphgen.passes.debug.evaluator import Evaluator, NumpyEvaluator
+from graphgen.passes.debug.given import with_arrays
+from graphgen.passes.debug.relate import Mesh, apply, meet
+from graphgen.passes.debug.runner import Ran, Runner
+from graphgen.passes.debug.script import Call, Script, may_shuffle, script_for
 
 Parts = Sequence[Array]
 Given = Sequence[Mapping[str, Array]]

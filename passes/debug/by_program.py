@@ -10,13 +10,13 @@ import numpy as np
 from graphgen.errors import GraphgenError
 from graphgen.eval import Array, rank_index
 from graphgen.ir import Function, Module, Role
-from passes.core.relation import Relation
-from passes.debug.both import Both, Side, Terms, mesh_of, stored, with_scales
-from passes.debug.given import with_arrays
-from passes.debug.pair import Pairing, is_rank, pair_programs
-from passes.debug.relate import Mesh, apply, meet
-from passes.debug.runner import Runner
-from passes.debug.script import Call, Script, Sizes, is_language_model, script_for
+from graphgen.passes.core.relation import Relation
+from graphgen.passes.debug.both import Both, Side, Terms, mesh_of, stored, with_scales
+from graphgen.passes.debug.given import with_arrays
+from graphgen.passes.debug.pair import Pairing, is_rank, pair_programs
+from graphgen.passes.debug.relate import Mesh, apply, meet
+from graphgen.passes.debug.runner import Runner
+from graphgen.passes.debug.script import Call, Script, Sizes, is_language_model, script_for
 
 Parts = Sequence[Array]
 Given = Sequence[Mapping[str, Array]]

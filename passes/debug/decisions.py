@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from passes.core.journal import Journal, MatchFailure, Rewrite
+from graphgen.passes.core.journal import Journal, MatchFailure, Rewrite
 
 # A part of a dotted name that is a number, and a number in a sentence.
 _PART = re.compile(r"(?<=\.)\d+(?=\.|$)|(?<=\.)\d+(?=[-\s])")

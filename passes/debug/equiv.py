@@ -15,12 +15,12 @@ import numpy as np
 from graphgen.errors import GraphgenError
 from graphgen.ir import Function, Loc, Module, Value
 from graphgen.ir.loc import UNKNOWN
-from passes.debug.both import Both, Terms, by_script, interface_difference, same_phases
-from passes.debug.by_program import by_program
-from passes.debug.compare import NONE, Difference, difference, worse
-from passes.debug.first import First, Output, first_difference
-from passes.debug.trace import trace
-from passes.debug.validate import MEANING_BUDGET
+from graphgen.passes.debug.both import Both, Terms, by_script, interface_difference, same_phases
+from graphgen.passes.debug.by_program import by_program
+from graphgen.passes.debug.compare import NONE, Difference, difference, worse
+from graphgen.passes.debug.first import First, Output, first_difference
+from graphgen.passes.debug.trace import trace
+from graphgen.passes.debug.validate import MEANING_BUDGET
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from graphgen.errors import GraphgenError
 from graphgen.ir import Loc, Module
-from passes.core import Pass, run_pipeline
-from passes.core.journal import Journal, MatchFailure, Rewrite, describe
+from graphgen.passes.core import Pass, run_pipeline
+from graphgen.passes.core.journal import Journal, MatchFailure, Rewrite, describe
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,14 +7,14 @@ from collections.abc import Callable, Sequence
 from graphgen.errors import GraphgenError
 from graphgen.eval import MEANING
 from graphgen.ir import Module
-from passes.core import Pass, run_pipeline
-from passes.core.clone import clone_module
-from passes.core.settings import OFF, debug
-from passes.debug.compare import compare
-from passes.debug.reproducer import Failure, failure_of
-from passes.debug.runner import Runner
-from passes.debug.script import may_shuffle, script_for
-from passes.debug.validate import MEANING_BUDGET, apply_pass
+from graphgen.passes.core import Pass, run_pipeline
+from graphgen.passes.core.clone import clone_module
+from graphgen.passes.core.settings import OFF, debug
+from graphgen.passes.debug.compare import compare
+from graphgen.passes.debug.reproducer import Failure, failure_of
+from graphgen.passes.debug.runner import Runner
+from graphgen.passes.debug.script import may_shuffle, script_for
+from graphgen.passes.debug.validate import MEANING_BUDGET, apply_pass
 
 # Whether a module fails; it may be changed.
 Fails = Callable[[Module], bool]

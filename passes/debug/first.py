@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from graphgen.eval import Array
 from graphgen.ir import Loc, Value
 from graphgen.ir.loc import UNKNOWN
+from graphgen.passes.debug.trace import Trace, close, views, worst_index
+from graphgen.passes.debug.twins import Twins, ancestors
 from graphgen.text.printer import value_names
-from passes.debug.trace import Trace, close, views, worst_index
-from passes.debug.twins import Twins, ancestors
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 from graphgen.analysis.layers import scope_of
 from graphgen.ir import Value
+from graphgen.passes.core.journal import OpSnapshot
+from graphgen.passes.debug.recording import ModuleSnapshot, Recording, text_of
 from graphgen.text.printer import loc_text
-from passes.core.journal import OpSnapshot
-from passes.debug.recording import ModuleSnapshot, Recording, text_of
 
 _NUMBER = re.compile(r"(?<![^.])\d+(?=\.|$)")
 _LAYER = re.compile(r"(?:[^.]+\.)*?\d+(?=\.|$)")

@@ -10,7 +10,7 @@ import numpy as np
 from graphgen.errors import GraphgenError
 from graphgen.eval import Array, numpy_dtype
 from graphgen.ir import Module, TensorType
-from passes.debug.script import Call, Script
+from graphgen.passes.debug.script import Call, Script
 
 
 def with_arrays(script: Script, module: Module, arrays: Mapping[str, Array]) -> Script:

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from graphgen.errors import GraphgenError
 from graphgen.ir import Loc, Value
 from graphgen.ir.loc import UNKNOWN
-from passes.core.journal import OpSnapshot, Rewrite
-from passes.core.relation import EQUAL, Relation
-from passes.debug.recording import ModuleSnapshot, Recording, Stage, text_of
+from graphgen.passes.core.journal import OpSnapshot, Rewrite
+from graphgen.passes.core.relation import EQUAL, Relation
+from graphgen.passes.debug.recording import ModuleSnapshot, Recording, Stage, text_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,8 @@ from graphgen.analysis.layers import scope_of
 from graphgen.errors import GraphgenError
 from graphgen.ir import Function, Module
 from graphgen.ops import InferError, verify
-from passes.core.clone import clone_module
-from passes.debug.reduce import (
+from graphgen.passes.core.clone import clone_module
+from graphgen.passes.debug.reduce import (
     Edit,
     as_inputs,
     bypassed,

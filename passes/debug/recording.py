@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from graphgen.analysis.work import Work, sum_bytes, total
 from graphgen.ir import Dim, Function, Module, Op, Value
 from graphgen.ops import OPS
+from graphgen.passes.core import Pass, run_pipeline
+from graphgen.passes.core.fuel import labels
+from graphgen.passes.core.journal import Journal, MatchFailure, OpSnapshot, Rewrite, see
+from graphgen.passes.core.watch import PassReport, Step, Watcher
+from graphgen.passes.debug.stable_names import StableNames
 from graphgen.text.printer import op_text, print_interface
-from passes.core import Pass, run_pipeline
-from passes.core.fuel import labels
-from passes.core.journal import Journal, MatchFailure, OpSnapshot, Rewrite, see
-from passes.core.watch import PassReport, Step, Watcher
-from passes.debug.stable_names import StableNames
 
 
 @dataclass(frozen=True, slots=True)

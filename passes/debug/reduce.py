@@ -27,7 +27,7 @@ from graphgen.ir import (
 )
 from graphgen.ops import infer, op_def
 from graphgen.ops.opdef import REQUIRED
-from passes.core.clone import clone_module
+from graphgen.passes.core.clone import clone_module
 
 # Changes a copy; whether there was anything to change.
 Edit = Callable[[Module], bool]

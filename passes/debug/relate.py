@@ -15,7 +15,7 @@ from graphgen.errors import GraphgenError
 from graphgen.eval import NATIVE, Array
 from graphgen.ir import Literal, Sharding
 from graphgen.ir.sharding import sharding
-from passes.core.relation import (
+from graphgen.passes.core.relation import (
     Chain,
     DontCare,
     Equal,

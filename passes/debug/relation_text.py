@@ -27,7 +27,7 @@ from graphgen.errors import GraphgenError
 from graphgen.eval import Array
 from graphgen.ir import Literal, dtype
 from graphgen.ir.sharding import parse_sharding
-from passes.core.relation import (
+from graphgen.passes.core.relation import (
     EQUAL,
     Chain,
     DontCare,

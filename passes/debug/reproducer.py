@@ -21,14 +21,14 @@ from pathlib import Path
 
 from graphgen.errors import GraphgenError
 from graphgen.ir import Module
+from graphgen.passes.core import parse_pipeline, run_pipeline
+from graphgen.passes.core.crash import Crash
+from graphgen.passes.core.fuel import NO_LIMIT, Fuel, labels
+from graphgen.passes.core.plugins import LOADED, load_file
+from graphgen.passes.core.settings import OFF, debug
 from graphgen.text import parse, print_module
 from graphgen.version import __version__
 from graphgen.whole_file import unwritable
-from passes.core import parse_pipeline, run_pipeline
-from passes.core.crash import Crash
-from passes.core.fuel import NO_LIMIT, Fuel, labels
-from passes.core.plugins import LOADED, load_file
-from passes.core.settings import OFF, debug
 
 MODULE, FACTS = "repro.gg", "repro.json"
 _PACKAGES = ("numpy", "ml_dtypes", "jax", "jaxlib")

@@ -15,9 +15,9 @@ from graphgen.analysis import inlined
 from graphgen.errors import GraphgenError
 from graphgen.eval import MEANING, Arithmetic, Array, Filled, evaluate, rank_index
 from graphgen.ir import MAIN, RANK, WEIGHTS_GLOBAL, WEIGHTS_RANK, Entry, Function, Module, Role
-from passes.core.clone import Binder
-from passes.debug.evaluator import NumpyEvaluator, Run
-from passes.debug.script import Call, Script
+from graphgen.passes.core.clone import Binder
+from graphgen.passes.debug.evaluator import NumpyEvaluator, Run
+from graphgen.passes.debug.script import Call, Script
 
 # Outputs and states after one call, by name, in logical types; a masked array where some elements
 # of a state hold nothing that is defined.

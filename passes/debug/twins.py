@@ -11,7 +11,7 @@ from graphgen.eval import Array
 from graphgen.ir import Op, Value
 from graphgen.ir.loc import UNKNOWN
 from graphgen.ops import OPS
-from passes.debug.trace import SENTINEL, Trace, close, views, wholes
+from graphgen.passes.debug.trace import SENTINEL, Trace, close, views, wholes
 
 
 class Twins:

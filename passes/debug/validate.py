@@ -15,18 +15,18 @@ from graphgen.errors import GraphgenError
 from graphgen.eval import MEANING, NATIVE, Arithmetic
 from graphgen.ir import Module
 from graphgen.ops import verify
-from passes.core import Pass
-from passes.core.clone import clone_module
-from passes.core.crash import guarded
-from passes.core.journal import Journal, Rewrite
-from passes.core.order import check_order
-from passes.core.pipeline import run_pass
-from passes.core.rewriter import Rewriter
-from passes.core.settings import Verify, debugging
-from passes.debug.compare import Difference, compare
-from passes.debug.evaluator import Evaluator, NumpyEvaluator
-from passes.debug.runner import Outcome, Runner
-from passes.debug.script import Script
+from graphgen.passes.core import Pass
+from graphgen.passes.core.clone import clone_module
+from graphgen.passes.core.crash import guarded
+from graphgen.passes.core.journal import Journal, Rewrite
+from graphgen.passes.core.order import check_order
+from graphgen.passes.core.pipeline import run_pass
+from graphgen.passes.core.rewriter import Rewriter
+from graphgen.passes.core.settings import Verify, debugging
+from graphgen.passes.debug.compare import Difference, compare
+from graphgen.passes.debug.evaluator import Evaluator, NumpyEvaluator
+from graphgen.passes.debug.runner import Outcome, Runner
+from graphgen.passes.debug.script import Script
 
 MEANING_BUDGET = 1e-9
 

@@ -10,15 +10,15 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from graphgen.errors import GraphgenError
+from graphgen.passes.core import Pass
+from graphgen.passes.core.fuel import labels
+from graphgen.passes.core.journal import Journal, MatchFailure, Rewrite
+from graphgen.passes.core.settings import Debugging, Level
+from graphgen.passes.core.watch import PassReport, Step, Watcher
+from graphgen.passes.debug.stable_names import StableNames
+from graphgen.passes.debug.text_diff import Texts, texts_of, unified
 from graphgen.text import print_module
 from graphgen.whole_file import unwritable, write_whole
-from passes.core import Pass
-from passes.core.fuel import labels
-from passes.core.journal import Journal, MatchFailure, Rewrite
-from passes.core.settings import Debugging, Level
-from passes.core.watch import PassReport, Step, Watcher
-from passes.debug.stable_names import StableNames
-from passes.debug.text_diff import Texts, texts_of, unified
 
 Write = Callable[[str], object]
 ALL, CHANGED = "ALL", "CHANGED"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from graphgen.build import Builder
 from graphgen.ir import Op, Value
-from passes.fusion.prepared import PreparedValues
+from graphgen.passes.fusion.prepared import PreparedValues
 
 # What may follow a part of a product, or several products joined, just as well.
 _SCALES = ("add", "multiply")

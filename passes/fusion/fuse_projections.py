@@ -11,11 +11,11 @@ from graphgen.build import Builder
 from graphgen.errors import GraphgenError
 from graphgen.ir import Attrs, Dim, DType, Function, Loc, Module, Op, Value, attrs_of, loc
 from graphgen.ir.dtype import bf16, f16, f32
-from passes.cleanup.simplify_shape import join
-from passes.core import NoMatch, Pass, Rewriter, Rule, no_match, register, rule
-from passes.fusion.channels import Step, steps_behind
-from passes.fusion.prepared import PreparedValues, WeightNumbers
-from passes.weights.spread import weight_of, widened
+from graphgen.passes.cleanup.simplify_shape import join
+from graphgen.passes.core import NoMatch, Pass, Rewriter, Rule, no_match, register, rule
+from graphgen.passes.fusion.channels import Step, steps_behind
+from graphgen.passes.fusion.prepared import PreparedValues, WeightNumbers
+from graphgen.passes.weights.spread import weight_of, widened
 
 
 @register

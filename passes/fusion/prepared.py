@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from graphgen.ir import RANK, Function, Module, Op, Role, Value
 from graphgen.ops import OPS
-from passes.core import Rewriter
-from passes.weights.spread import only_enlarges
+from graphgen.passes.core import Rewriter
+from graphgen.passes.weights.spread import only_enlarges
 
 # Numbers for what a value is computed from, shared by the programs of a module.
 WeightNumbers = dict[tuple[object, ...], int]

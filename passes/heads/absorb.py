@@ -1,6 +1,7 @@
 """What reads only the model's heads reads all of them, up to the weight that gives each its part.
 
-The counterpart of :mod:`passes.heads.commute`: the take of the model's heads out of those that are
+The counterpart of :mod:`graphgen.passes.heads.commute`: the take of the model's heads out of
+those that are
 laid out moves on, op by op, until a product sums over the heads. There the weight is laid out like
 the heads, with zeros for those that nobody asked for.
 """
@@ -11,9 +12,9 @@ from collections.abc import Callable, Sequence
 
 from graphgen.build import Builder
 from graphgen.ir import Op, Value
-from passes.core import NoMatch, no_match
-from passes.heads.commute import BINARY, UNARY, respread, result_dims, same_for_all
-from passes.heads.takes import Move, Takes
+from graphgen.passes.core import NoMatch, no_match
+from graphgen.passes.heads.commute import BINARY, UNARY, respread, result_dims, same_for_all
+from graphgen.passes.heads.takes import Move, Takes
 
 # (the op, which operand is a take, what take, where takes are made, where the new op goes)
 # -> the result, or all of them

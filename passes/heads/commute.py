@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 
 from graphgen.build import Builder
 from graphgen.ir import AttrValue, Dim, Literal, Op, Value
-from passes.core import NoMatch, no_match
-from passes.heads.takes import Move, Takes
+from graphgen.passes.core import NoMatch, no_match
+from graphgen.passes.heads.takes import Move, Takes
 
 # (the op, a take of its result, where takes are made, where the new op goes) -> what the take is.
 Commute = Callable[[Op, Move, Takes, Builder], Value | NoMatch]

@@ -9,8 +9,8 @@ from typing import ClassVar
 from graphgen.build import Builder
 from graphgen.ir import RANK, Function, Module, Op, Value
 from graphgen.ir.dtype import s32
-from passes.core import NoMatch, Pass, Rewriter, Rule, no_match, register, rule
-from passes.heads.commute import result_dims
+from graphgen.passes.core import NoMatch, Pass, Rewriter, Rule, no_match, register, rule
+from graphgen.passes.heads.commute import result_dims
 
 
 @register

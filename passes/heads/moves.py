@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 
 from graphgen.build import Builder
 from graphgen.ir import Op, Value
-from passes.core import NoMatch, Rule, no_match, rule
-from passes.heads.absorb import ABSORBS, Absorb
-from passes.heads.commute import COMMUTES
-from passes.heads.takes import Move, Takes
+from graphgen.passes.core import NoMatch, Rule, no_match, rule
+from graphgen.passes.heads.absorb import ABSORBS, Absorb
+from graphgen.passes.heads.commute import COMMUTES
+from graphgen.passes.heads.takes import Move, Takes
 
 
 def moves(

@@ -7,14 +7,14 @@ from typing import ClassVar
 
 from graphgen.errors import GraphgenError
 from graphgen.ir import Function, Module, Op, Role
-from passes.core import NoMatch, Pass, Rewriter, register
-from passes.core.options import choice
-from passes.heads.absorb import ABSORBS
-from passes.heads.head_map import HeadMap
-from passes.heads.moves import moves
-from passes.heads.states import States
-from passes.heads.strategies import AUTO, COMPAT, NONE, STRATEGIES, Heads, head_map
-from passes.heads.takes import Move, Takes
+from graphgen.passes.core import NoMatch, Pass, Rewriter, register
+from graphgen.passes.core.options import choice
+from graphgen.passes.heads.absorb import ABSORBS
+from graphgen.passes.heads.head_map import HeadMap
+from graphgen.passes.heads.moves import moves
+from graphgen.passes.heads.states import States
+from graphgen.passes.heads.strategies import AUTO, COMPAT, NONE, STRATEGIES, Heads, head_map
+from graphgen.passes.heads.takes import Move, Takes
 
 # Which operands of attention have heads, in which dimension, and of which kind.
 _QUERY, _KEYS = 0, 1

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from graphgen.build import Builder
 from graphgen.ir import Entry, Function, Module, TensorType, Value, tensor
 from graphgen.ir.dtype import s32
-from passes.core import Rewriter
-from passes.core.packing import repack
-from passes.heads.takes import Move, Takes
+from graphgen.passes.core import Rewriter
+from graphgen.passes.core.packing import repack
+from graphgen.passes.heads.takes import Move, Takes
 
 
 @dataclass(slots=True)

@@ -13,7 +13,7 @@ from functools import lru_cache
 from math import ceil
 
 from graphgen.errors import GraphgenError
-from passes.heads.head_map import ZERO, HeadMap, binned, check, least
+from graphgen.passes.heads.head_map import ZERO, HeadMap, binned, check, least
 
 AUTO = "auto"
 # Behind partition, ``gather-heads`` does the rest of it.

@@ -9,7 +9,7 @@ from graphgen.build import Builder
 from graphgen.ir import Dim, Function, Literal, Op, Value
 from graphgen.ir.dims import product
 from graphgen.ir.dtype import s32
-from passes.core import Rewriter
+from graphgen.passes.core import Rewriter
 
 
 @lru_cache(maxsize=256)

@@ -9,8 +9,8 @@ from graphgen.build import Builder
 from graphgen.errors import GraphgenError
 from graphgen.ir import DType, Entry, Function, Module, Op, Role, Value, tensor
 from graphgen.ir.dtype import bf16, f16, u16
-from passes.core import Pass, Rewriter, register
-from passes.core.packing import repack
+from graphgen.passes.core import Pass, Rewriter, register
+from graphgen.passes.core.packing import repack
 
 
 @register

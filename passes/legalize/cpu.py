@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from graphgen.build import Builder
 from graphgen.ir import Op, Value
 from graphgen.ir.dtype import bf16, f16, f32
-from passes.core import NoMatch, Rule, no_match, rule
+from graphgen.passes.core import NoMatch, Rule, no_match, rule
 
 
 @rule("dot_general")

@@ -13,7 +13,7 @@ from graphgen.composites.basics import gelu, silu
 from graphgen.composites.top_k import top_k
 from graphgen.ir import Op, TensorType, Value, attrs_of
 from graphgen.ir.dtype import f32, s32
-from passes.core import NoMatch, no_match, rule
+from graphgen.passes.core import NoMatch, no_match, rule
 
 # (builder, operands, the number in the configuration, result types) -> the results.
 Plain = Callable[[Builder, Sequence[Value], int, Sequence[TensorType]], Sequence[Value]]

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from graphgen.ir import Function, Module, Op, tensor
 from graphgen.ir.dtype import f8e4m3, f8e4m3fn, lowest
-from passes.core import Pass, Rewriter, register
+from graphgen.passes.core import Pass, Rewriter, register
 
 
 @register

@@ -9,8 +9,8 @@ from graphgen.build import Builder
 from graphgen.composites import DECOMPOSITIONS, Decomposition, decompose
 from graphgen.ir import Attrs, Function, Op, TensorType, Value
 from graphgen.ops import OPS
-from passes.core import Rewriter, Rule
-from passes.core.journal import Journal, MatchFailure, describe
+from graphgen.passes.core import Rewriter, Rule
+from graphgen.passes.core.journal import Journal, MatchFailure, describe
 
 
 def _itself(op: Op) -> Decomposition:

@@ -7,15 +7,15 @@ from typing import ClassVar
 
 from graphgen.errors import GraphgenError
 from graphgen.ir import Module
-from passes.core import Pass, Rewriter, register
-from passes.core.options import choice
-from passes.legalize.cpu import padded_rows, wide_dot
-from passes.legalize.cpu_kernels import kernel_by_ops
-from passes.legalize.inline import Inliner
-from passes.legalize.neuron import RULES
-from passes.legalize.neuron_sort import sorts_by_kernel
-from passes.legalize.neuron_top_k import top_k_by_kernel, top_k_without_sort
-from passes.legalize.rank_input import exchange_of_two, rank_as_input
+from graphgen.passes.core import Pass, Rewriter, register
+from graphgen.passes.core.options import choice
+from graphgen.passes.legalize.cpu import padded_rows, wide_dot
+from graphgen.passes.legalize.cpu_kernels import kernel_by_ops
+from graphgen.passes.legalize.inline import Inliner
+from graphgen.passes.legalize.neuron import RULES
+from graphgen.passes.legalize.neuron_sort import sorts_by_kernel
+from graphgen.passes.legalize.neuron_top_k import top_k_by_kernel, top_k_without_sort
+from graphgen.passes.legalize.rank_input import exchange_of_two, rank_as_input
 
 TARGETS = ("cpu", "inf2", "trn1", "trn2", "trn3")
 # Their compiler refuses to sort (NCC_EVRF029).

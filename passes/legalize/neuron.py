@@ -7,16 +7,20 @@ from collections.abc import Sequence
 from graphgen.build import Builder
 from graphgen.ir import Op, Value
 from graphgen.ir.dtype import bf16, f8e4m3fn
-from passes.core import NoMatch, Rule, no_match, rule
-from passes.legalize.neuron_erf import erf_by_quotients
-from passes.legalize.neuron_integers import (
+from graphgen.passes.core import NoMatch, Rule, no_match, rule
+from graphgen.passes.legalize.neuron_erf import erf_by_quotients
+from graphgen.passes.legalize.neuron_integers import (
     integer_dot,
     integer_extreme_over_ranks,
     integer_scatter_add,
     integer_sum_over_ranks,
     wide_shift,
 )
-from passes.legalize.neuron_memory import gather_of_elements, gather_of_rows, scatter_of_rows
+from graphgen.passes.legalize.neuron_memory import (
+    gather_of_elements,
+    gather_of_rows,
+    scatter_of_rows,
+)
 
 
 @rule("all_to_all")

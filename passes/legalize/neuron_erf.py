@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from graphgen.build import Builder
 from graphgen.ir import Op, Value
 from graphgen.ir.dtype import f32, f64
-from passes.core import NoMatch, no_match, rule
+from graphgen.passes.core import NoMatch, no_match, rule
 
 # From the highest power to the lowest; the denominators begin with 1.
 _P = (

@@ -8,7 +8,7 @@ from math import prod
 from graphgen.build import Builder
 from graphgen.ir import Op, Value
 from graphgen.ir.dtype import s32
-from passes.core import NoMatch, no_match, rule
+from graphgen.passes.core import NoMatch, no_match, rule
 
 _MOST_ROWS = 2**31 - 1
 

@@ -13,8 +13,8 @@ from math import prod
 from graphgen.build import Builder
 from graphgen.ir import Function, Op, Value, tensor
 from graphgen.ir.dtype import bf16, f16, f32, lowest, s32, u32
-from passes.core import NoMatch, Rewriter, no_match, rule
-from passes.legalize.digits import digits
+from graphgen.passes.core import NoMatch, Rewriter, no_match, rule
+from graphgen.passes.legalize.digits import digits
 
 TARGET = "AwsNeuronTopK"
 # The kernel reads rows of so many elements, or a multiple.

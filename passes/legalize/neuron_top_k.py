@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from graphgen.build import Builder
 from graphgen.composites.top_k import top_k
 from graphgen.ir import Attrs, Value
-from passes.legalize.neuron_sort import FLOATS, in_order, in_reach
+from graphgen.passes.legalize.neuron_sort import FLOATS, in_order, in_reach
 
 
 def top_k_by_kernel(b: Builder, operands: Sequence[Value], attrs: Attrs) -> Sequence[Value]:

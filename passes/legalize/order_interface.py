@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from graphgen.ir import RANK, Function, Module, Role, Value
-from passes.core import Pass, Rewriter, register
+from graphgen.passes.core import Pass, Rewriter, register
 
 # Where an argument of each role stands; the rank is an input without a row.
 _PLACES = {Role.INPUT: 0, Role.STATE: 2, Role.WEIGHT: 3, Role.PARAM: 3}

@@ -10,9 +10,9 @@ from graphgen.build import Builder
 from graphgen.errors import GraphgenError
 from graphgen.ir import Entry, Function, Literal, Module, Op, Role, TensorType, Value, tensor
 from graphgen.ir.dtype import pred
-from passes.core import Pass, Rewriter, register
-from passes.core.packing import repack
-from passes.core.relation import Chain, DontCare, Relation, Take
+from graphgen.passes.core import Pass, Rewriter, register
+from graphgen.passes.core.packing import repack
+from graphgen.passes.core.relation import Chain, DontCare, Relation, Take
 
 
 @register

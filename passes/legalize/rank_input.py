@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from graphgen.build import Builder
 from graphgen.ir import RANK, Op, Value, tensor
 from graphgen.ir.dtype import s32
-from passes.core import NoMatch, no_match, rule
+from graphgen.passes.core import NoMatch, no_match, rule
 
 # Ranks are both here: one program, loaded once a rank.
 _ASK = ("replica-id", "partition-id")

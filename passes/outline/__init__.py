@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from passes.outline.inline_calls import InlineCalls
-from passes.outline.outline_layers import OutlineLayers
-from passes.outline.unroll_loops import UnrollLoops
+from graphgen.passes.outline.inline_calls import InlineCalls
+from graphgen.passes.outline.outline_layers import OutlineLayers
+from graphgen.passes.outline.unroll_loops import UnrollLoops
 
 __all__ = ["InlineCalls", "OutlineLayers", "UnrollLoops"]

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from graphgen.analysis import inlined, run_by_programs
 from graphgen.ir import Module, Value
-from passes.core import Pass, Rewriter, register
+from graphgen.passes.core import Pass, Rewriter, register
 
 
 @register

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from graphgen.build import Builder
 from graphgen.ir import Op, Value
-from passes.core import NoMatch, no_match, rule
+from graphgen.passes.core import NoMatch, no_match, rule
 
 
 @rule("dynamic_slice")

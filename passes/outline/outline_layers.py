@@ -9,9 +9,9 @@ from typing import ClassVar
 from graphgen.analysis.calls import called, outside
 from graphgen.ir import Function, Module, Op, Value, loc
 from graphgen.ops import make_attrs
-from passes.core import Pass, Rewriter, register
-from passes.core.relation import EQUAL
-from passes.outline.layers import Key, Layer, find_layers, portable
+from graphgen.passes.core import Pass, Rewriter, register
+from graphgen.passes.core.relation import EQUAL
+from graphgen.passes.outline.layers import Key, Layer, find_layers, portable
 
 
 @register

@@ -14,9 +14,9 @@ from graphgen.build import Builder
 from graphgen.errors import GraphgenError
 from graphgen.ir import Function, Loc, Module, Op, Value, loc
 from graphgen.ops.control import branch_operands, callees, chosen_branch
-from passes.cleanup.fold_constants import folding
-from passes.core import NoMatch, Pass, Rewriter, Rule, no_match, register, rule
-from passes.outline.known_places import slice_at_constant, stacked
+from graphgen.passes.cleanup.fold_constants import folding
+from graphgen.passes.core import NoMatch, Pass, Rewriter, Rule, no_match, register, rule
+from graphgen.passes.outline.known_places import slice_at_constant, stacked
 
 
 @register

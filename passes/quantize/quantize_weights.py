@@ -11,14 +11,14 @@ from graphgen.build import Builder
 from graphgen.errors import GraphgenError
 from graphgen.ir import Module, Op, Role, Value
 from graphgen.ir.dtype import f32, f64
-from passes.core import NoMatch, Pass, Rewriter, Rule, no_match, register, rule
-from passes.core.options import choice
-from passes.core.relation import Quantized
-from passes.core.rule import Replacement
-from passes.fusion.prepared import PreparedValues, WeightNumbers
-from passes.quantize.schemes import DTYPES, ELEMENTS, PER_CHANNEL, SCHEMES, limit
-from passes.weights.lift import joined
-from passes.weights.spread import weight_of
+from graphgen.passes.core import NoMatch, Pass, Rewriter, Rule, no_match, register, rule
+from graphgen.passes.core.options import choice
+from graphgen.passes.core.relation import Quantized
+from graphgen.passes.core.rule import Replacement
+from graphgen.passes.fusion.prepared import PreparedValues, WeightNumbers
+from graphgen.passes.quantize.schemes import DTYPES, ELEMENTS, PER_CHANNEL, SCHEMES, limit
+from graphgen.passes.weights.lift import joined
+from graphgen.passes.weights.spread import weight_of
 
 
 @register

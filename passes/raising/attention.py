@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from graphgen.build import Builder
 from graphgen.ir import Dim, Op, Value, tensor
 from graphgen.ir.dtype import f32, pred
-from passes.core import NoMatch, no_match, rule
-from passes.raising.attention_dims import (
+from graphgen.passes.core import NoMatch, no_match, rule
+from graphgen.passes.raising.attention_dims import (
     GROUP,
     HEADS,
     ROWS,
@@ -19,8 +19,8 @@ from passes.raising.attention_dims import (
     Side,
     dims_of,
 )
-from passes.raising.peel import laid_out, plain
-from passes.raising.softmax import Over, Scores, scores_of, softmax_of
+from graphgen.passes.raising.peel import laid_out, plain
+from graphgen.passes.raising.softmax import Over, Scores, scores_of, softmax_of
 
 _QUERY: tuple[str, ...] = (ROWS, TOKENS, HEADS, GROUP, SIZE)
 _KEYS: tuple[str, ...] = (ROWS, SLOTS, HEADS, SIZE)

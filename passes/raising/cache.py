@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from graphgen.build import Builder
 from graphgen.ir import Dim, Op, Value
 from graphgen.ir.dtype import s32
-from passes.core import NoMatch, no_match, rule
-from passes.raising.indices import Part, counts_along, part_of
-from passes.raising.peel import integer
+from graphgen.passes.core import NoMatch, no_match, rule
+from graphgen.passes.raising.indices import Part, counts_along, part_of
+from graphgen.passes.raising.peel import integer
 
 _START = Part(None, number=0)
 # What lies between an argument and the cache in it.

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from graphgen.build import Builder
 from graphgen.ir import Op, Value
-from passes.core import NoMatch, no_match, rule
-from passes.raising.cache import Windows, planned, update, windows_of
+from graphgen.passes.core import NoMatch, no_match, rule
+from graphgen.passes.raising.cache import Windows, planned, update, windows_of
 
 
 @rule("scatter", "dynamic_update_slice")

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from graphgen.build import Builder
 from graphgen.ir import Op, Value
 from graphgen.ir.dtype import s32
-from passes.core import NoMatch, no_match, rule
-from passes.raising.cache import is_kept, kv_update
-from passes.raising.indices import Part, counts_along
-from passes.raising.peel import either_way, filled, spread, without
+from graphgen.passes.core import NoMatch, no_match, rule
+from graphgen.passes.raising.cache import is_kept, kv_update
+from graphgen.passes.raising.indices import Part, counts_along
+from graphgen.passes.raising.peel import either_way, filled, spread, without
 
 
 @rule("select")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from graphgen.build import Builder
 from graphgen.ir import Dim, Op, Value
 from graphgen.ir.dtype import s32
-from passes.raising.peel import integer, laid_out
+from graphgen.passes.raising.peel import integer, laid_out
 
 _NOWHERE = -1
 

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 from graphgen.ir import Function, Module
 from graphgen.ops import OPS
-from passes.core.clone import clone_module
-from passes.debug.explain import Place, Reason, explain
-from passes.raising.raise_composites import RaiseComposites
+from graphgen.passes.core.clone import clone_module
+from graphgen.passes.debug.explain import Place, Reason, explain
+from graphgen.passes.raising.raise_composites import RaiseComposites
 
 
 def found_in(function: Function) -> dict[str, int]:

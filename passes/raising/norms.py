@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from graphgen.build import Builder
 from graphgen.ir import Dim, Op, Value
-from passes.core import NoMatch, no_match, rule
-from passes.raising.peel import either_way, over_rows, plain, scalar, spread
+from graphgen.passes.core import NoMatch, no_match, rule
+from graphgen.passes.raising.peel import either_way, over_rows, plain, scalar, spread
 
 
 @rule("multiply")

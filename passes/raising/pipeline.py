@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from passes.canonical.canonicalize import Canonicalize
-from passes.cleanup.cse import CommonSubexpressions
-from passes.cleanup.dce import DeadCodeElimination
-from passes.cleanup.simplify_shape import SimplifyShape
-from passes.core import Pass
-from passes.core.named import NamedPipeline
-from passes.core.registry import register_pipeline
-from passes.outline import InlineCalls, UnrollLoops
-from passes.raising.raise_composites import RaiseComposites
+from graphgen.passes.canonical.canonicalize import Canonicalize
+from graphgen.passes.cleanup.cse import CommonSubexpressions
+from graphgen.passes.cleanup.dce import DeadCodeElimination
+from graphgen.passes.cleanup.simplify_shape import SimplifyShape
+from graphgen.passes.core import Pass
+from graphgen.passes.core.named import NamedPipeline
+from graphgen.passes.core.registry import register_pipeline
+from graphgen.passes.outline import InlineCalls, UnrollLoops
+from graphgen.passes.raising.raise_composites import RaiseComposites
 
 
 @register_pipeline

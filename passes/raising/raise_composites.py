@@ -6,21 +6,25 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from graphgen.ir import Module
-from passes.canonical.canonicalize import identity, reshape_of_reshape, transpose_of_transpose
-from passes.cleanup.simplify_shape import (
+from graphgen.passes.canonical.canonicalize import (
+    identity,
+    reshape_of_reshape,
+    transpose_of_transpose,
+)
+from graphgen.passes.cleanup.simplify_shape import (
     broadcast_of_broadcast,
     broadcast_of_reshape,
     slice_of_concatenate,
 )
-from passes.core import Pass, Rewriter, register
-from passes.raising.attention import raise_attention
-from passes.raising.cache import raise_kv_update
-from passes.raising.cache_layers import raise_layer_update, write_of_layer
-from passes.raising.cache_select import raise_chosen_slot
-from passes.raising.norms import raise_embedding, raise_rms_norm, raise_silu
-from passes.raising.rotary import raise_rope, raise_rotated_rope
-from passes.raising.spellings import SPELLINGS
-from passes.raising.split_attention import raise_split_attention
+from graphgen.passes.core import Pass, Rewriter, register
+from graphgen.passes.raising.attention import raise_attention
+from graphgen.passes.raising.cache import raise_kv_update
+from graphgen.passes.raising.cache_layers import raise_layer_update, write_of_layer
+from graphgen.passes.raising.cache_select import raise_chosen_slot
+from graphgen.passes.raising.norms import raise_embedding, raise_rms_norm, raise_silu
+from graphgen.passes.raising.rotary import raise_rope, raise_rotated_rope
+from graphgen.passes.raising.spellings import SPELLINGS
+from graphgen.passes.raising.split_attention import raise_split_attention
 
 
 @register

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from graphgen.build import Builder
 from graphgen.ir import Op, Value
-from passes.core import NoMatch, no_match, rule
-from passes.raising.attention_dims import head_dims
-from passes.raising.peel import either_way, filled, plain, spread, without
+from graphgen.passes.core import NoMatch, no_match, rule
+from graphgen.passes.raising.attention_dims import head_dims
+from graphgen.passes.raising.peel import either_way, filled, plain, spread, without
 
 # The angles of both halves of a head, and how they are put together: x * cos + turned * sin.
 _Tables = tuple[Value, Value]

@@ -32,7 +32,7 @@ from graphgen.ir import tensor as tensor_of
 from graphgen.ir.dims import bind, product
 from graphgen.ir.dtype import s32
 from graphgen.ops import OPS
-from passes.raising.indices import wrapped
+from graphgen.passes.raising.indices import wrapped
 
 _CARRIES_FUNCTIONS = ("call", "while", "conditional", "hlo.opaque", "custom_call")
 

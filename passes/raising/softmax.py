@@ -5,8 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from graphgen.ir import Op, Value
-from passes.core import NoMatch, no_match
-from passes.raising.peel import either_way, literal, one_number, over_rows, plain, scalar, spread
+from graphgen.passes.core import NoMatch, no_match
+from graphgen.passes.raising.peel import (
+    either_way,
+    literal,
+    one_number,
+    over_rows,
+    plain,
+    scalar,
+    spread,
+)
 
 # A score this low has no weight beside any other.
 HIDDEN = -1e4

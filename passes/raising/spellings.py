@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from graphgen.build import Builder
 from graphgen.ir import Dim, Op, Value
 from graphgen.ir.dims import product
-from passes.core import NoMatch, no_match, rule
-from passes.legalize.cpu_kernels import kernel_by_ops
-from passes.raising.peel import plain, scalar, spread
+from graphgen.passes.core import NoMatch, no_match, rule
+from graphgen.passes.legalize.cpu_kernels import kernel_by_ops
+from graphgen.passes.raising.peel import plain, scalar, spread
 
 
 @rule("power")

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from graphgen.build import Builder
 from graphgen.ir import Op, Value
-from passes.core import NoMatch, no_match, rule
-from passes.raising.attention import attention_of
-from passes.raising.attention_dims import SLOTS, Dims, dims_of
-from passes.raising.peel import either_way, plain, spread
-from passes.raising.softmax import Scores, scores_of
+from graphgen.passes.core import NoMatch, no_match, rule
+from graphgen.passes.raising.attention import attention_of
+from graphgen.passes.raising.attention_dims import SLOTS, Dims, dims_of
+from graphgen.passes.raising.peel import either_way, plain, spread
+from graphgen.passes.raising.softmax import Scores, scores_of
 
 
 @rule("divide")

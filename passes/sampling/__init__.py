@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from passes.sampling.on_device import OnDeviceSampling
+from graphgen.passes.sampling.on_device import OnDeviceSampling
 
 __all__ = ["OnDeviceSampling"]

@@ -1,6 +1,7 @@
 """Choosing tokens inside the graph: the best one, or one drawn with a given random number.
 
-The meaning is Hugging Face's, as on the host (`runtime.sampling`), over the ``global_topk`` best
+The meaning is Hugging Face's, as on the host (`graphgen.runtime.sampling`), over the
+``global_topk`` best
 tokens. No row sees another, and what is removed has no probability at all.
 """
 

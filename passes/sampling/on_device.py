@@ -9,8 +9,8 @@ from graphgen.build import Builder
 from graphgen.errors import GraphgenError
 from graphgen.ir import Dim, Function, Module, Value, tensor
 from graphgen.ir.dtype import f32, s32
-from passes.core import Pass, Rewriter, register
-from passes.sampling.choose import greedy, sample
+from graphgen.passes.core import Pass, Rewriter, register
+from graphgen.passes.sampling.choose import greedy, sample
 
 LOGITS, TOKENS = "logits", "next_tokens"
 PARAMS, RANDOM = "sampling_params", "random"

@@ -10,9 +10,9 @@ from typing import ClassVar
 from graphgen.errors import GraphgenError
 from graphgen.ir import Function, Module, Role, Sharding, Value, replicated, sharding
 from graphgen.ir.sharding import Axes, parse_sharding
-from passes.core import Pass, Rewriter, register
-from passes.fusion.prepared import PreparedValues
-from passes.sharding.axes import (
+from graphgen.passes.core import Pass, Rewriter, register
+from graphgen.passes.fusion.prepared import PreparedValues
+from graphgen.passes.sharding.axes import (
     HEADS,
     INTERMEDIATE,
     KV_HEADS,
@@ -21,7 +21,7 @@ from passes.sharding.axes import (
     VOCAB,
     model_axes,
 )
-from passes.sharding.mesh import divides
+from graphgen.passes.sharding.mesh import divides
 
 # Megatron's layout of a decoder: heads, their caches, what lies between the MLP's products, and the
 # vocabulary.
@@ -56,7 +56,8 @@ def annotations_of(module: Module, rules: Mapping[str, str]) -> list[Annotation]
     Args:
         module: where a weight is taken apart or reordered before it is used, what is made of it is
             given the layout, as a value.
-        rules: either the name of an axis of the model (:data:`~passes.sharding.axes.LOGICAL`) and
+        rules: either the name of an axis of the model
+        (:data:`~graphgen.passes.sharding.axes.LOGICAL`) and
             the mesh axes that split it, such as ``heads`` and ``tp``; or a pattern (as in a shell)
             for names of inputs, weights, states and outputs, and a layout such as ``{tp,-}``.
 

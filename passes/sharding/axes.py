@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, field
 
 from graphgen.ir import Function, Module, Op, Role, Value
-from passes.sharding.factors import Factors
-from passes.sharding.strategies import factors_of
+from graphgen.passes.sharding.factors import Factors
+from graphgen.passes.sharding.strategies import factors_of
 
 HEADS, KV_HEADS, INTERMEDIATE = "heads", "kv_heads", "intermediate"
 VOCAB, HIDDEN, POSITIONS = "vocab", "hidden", "positions"

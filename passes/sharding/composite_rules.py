@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from graphgen.ir import Attrs
-from passes.sharding.factor_rules import RULES, Rule
-from passes.sharding.factors import Factors, Notation, Table, Types, together
+from graphgen.passes.sharding.factor_rules import RULES, Rule
+from graphgen.passes.sharding.factors import Factors, Notation, Table, Types, together
 
 # Letters: b rows of a call, r rows of the cache, s active tokens, c attended length, m allocated
 # length, k key-value heads, g query heads of each, d head size, e model width, v vocabulary.

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from graphgen.ir import Sharding, TensorType
-from passes.sharding.routes import UNREACHABLE, Routes
+from graphgen.passes.sharding.routes import UNREACHABLE, Routes
 
 # The layouts a value is there in: those that the others cannot be cut from.
 Present = frozenset[Sharding]

@@ -8,15 +8,15 @@ from dataclasses import dataclass, field
 
 from graphgen.errors import GraphgenError
 from graphgen.ir import Function, Module, Op, Role, Value, replicated
+from graphgen.passes.core import Rewriter
+from graphgen.passes.core.watch import Step, Watcher
+from graphgen.passes.sharding.annotate import Shard, annotations_of
+from graphgen.passes.sharding.factors import Factors
+from graphgen.passes.sharding.partition import Moved, Partition, Partitioner
+from graphgen.passes.sharding.plan import asked, make_plans
+from graphgen.passes.sharding.steps import LOCAL, moved
+from graphgen.passes.sharding.strategies import Strategy, factors_of
 from graphgen.text.printer import value_names
-from passes.core import Rewriter
-from passes.core.watch import Step, Watcher
-from passes.sharding.annotate import Shard, annotations_of
-from passes.sharding.factors import Factors
-from passes.sharding.partition import Moved, Partition, Partitioner
-from passes.sharding.plan import asked, make_plans
-from passes.sharding.steps import LOCAL, moved
-from passes.sharding.strategies import Strategy, factors_of
 
 _LAYER = re.compile(r"(?<=\.)\d+(?=\.)")
 RULE, SAID, FOLLOWS, READERS, WHOLE, MOVED = "rule", "said", "follows", "readers", "whole", "moved"

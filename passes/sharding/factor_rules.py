@@ -10,7 +10,7 @@ from graphgen.ir import Attrs, Dim
 from graphgen.ir.dims import product
 from graphgen.ops.bits import COUNTS, LOGIC, SHIFTS
 from graphgen.ops.elementwise import BINARY, UNARY_FLOAT, UNARY_SIGNED
-from passes.sharding.factors import (
+from graphgen.passes.sharding.factors import (
     DimFactors,
     Factors,
     Table,

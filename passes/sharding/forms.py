@@ -9,8 +9,8 @@ from graphgen.build import Builder
 from graphgen.ir import AttrValue, Dim, Op, Value
 from graphgen.ir.dims import Shape
 from graphgen.ir.sharding import Axes
-from passes.sharding.mesh import Mesh
-from passes.sharding.strategies import Strategy
+from graphgen.passes.sharding.mesh import Mesh
+from graphgen.passes.sharding.strategies import Strategy
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 
 from graphgen.build import Builder
 from graphgen.ir import Op, Value
-from passes.core import Rewriter
-from passes.sharding.merge_rules import Program
-from passes.sharding.traffic import groups_of, size_of
+from graphgen.passes.core import Rewriter
+from graphgen.passes.sharding.merge_rules import Program
+from graphgen.passes.sharding.traffic import groups_of, size_of
 
 # What has to be the same for collectives to be done as one.
 _Key = tuple[object, ...]

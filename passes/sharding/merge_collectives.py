@@ -8,11 +8,11 @@ from typing import ClassVar
 from graphgen.errors import GraphgenError
 from graphgen.ir import Function, Module
 from graphgen.ops import OPS
-from passes.core import Pass, Rewriter, register
-from passes.sharding.join_collectives import join_collectives
-from passes.sharding.merge_rules import Program, merge_rules
-from passes.sharding.move_rules import move_rules
-from passes.sharding.traffic import groups_of
+from graphgen.passes.core import Pass, Rewriter, register
+from graphgen.passes.sharding.join_collectives import join_collectives
+from graphgen.passes.sharding.merge_rules import Program, merge_rules
+from graphgen.passes.sharding.move_rules import move_rules
+from graphgen.passes.sharding.traffic import groups_of
 
 
 @register

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 
 from graphgen.build import Builder
 from graphgen.ir import Function, Op, Value
-from passes.core import NoMatch, Rule, no_match, rule
-from passes.core.rule import Replacement
-from passes.sharding.mesh import Groups
-from passes.sharding.rank_numbers import RankNumbers
-from passes.sharding.traffic import alone, groups_of, sent, total
+from graphgen.passes.core import NoMatch, Rule, no_match, rule
+from graphgen.passes.core.rule import Replacement
+from graphgen.passes.sharding.mesh import Groups
+from graphgen.passes.sharding.rank_numbers import RankNumbers
+from graphgen.passes.sharding.traffic import alone, groups_of, sent, total
 
 GROUPED = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
 SUMS = ("all_reduce", "reduce_scatter")

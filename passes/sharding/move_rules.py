@@ -10,11 +10,11 @@ from collections.abc import Sequence
 
 from graphgen.build import Builder
 from graphgen.ir import AttrValue, Op, Value
-from passes.core import NoMatch, Rule, no_match, rule
-from passes.core.rule import Replacement
-from passes.sharding.factor_rules import ELEMENTWISE
-from passes.sharding.merge_rules import GROUPED, Program
-from passes.sharding.traffic import groups_of, size_of
+from graphgen.passes.core import NoMatch, Rule, no_match, rule
+from graphgen.passes.core.rule import Replacement
+from graphgen.passes.sharding.factor_rules import ELEMENTWISE
+from graphgen.passes.sharding.merge_rules import GROUPED, Program
+from graphgen.passes.sharding.traffic import groups_of, size_of
 
 # Collectives whose results are elements of their operands, unchanged.
 HANDING_ON = ("all_gather", "all_to_all", "collective_permute")

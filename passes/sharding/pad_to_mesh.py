@@ -10,15 +10,15 @@ from typing import ClassVar
 from graphgen.build import Builder
 from graphgen.ir import Function, Module, Op, Sharding, Value
 from graphgen.ir.dtype import lowest, s32
-from passes.core import NoMatch, Pass, Rewriter, no_match, register
-from passes.core.relation import EQUAL
-from passes.fusion.prepared import PreparedValues
-from passes.heads.absorb import ABSORBS, Absorb, taken
-from passes.heads.head_map import ZERO
-from passes.heads.moves import moves
-from passes.heads.takes import Move, Takes
-from passes.sharding.mesh import Mesh, divides, mesh_of
-from passes.sharding.plan import Plan, asked, carried
+from graphgen.passes.core import NoMatch, Pass, Rewriter, no_match, register
+from graphgen.passes.core.relation import EQUAL
+from graphgen.passes.fusion.prepared import PreparedValues
+from graphgen.passes.heads.absorb import ABSORBS, Absorb, taken
+from graphgen.passes.heads.head_map import ZERO
+from graphgen.passes.heads.moves import moves
+from graphgen.passes.heads.takes import Move, Takes
+from graphgen.passes.sharding.mesh import Mesh, divides, mesh_of
+from graphgen.passes.sharding.plan import Plan, asked, carried
 
 
 @register

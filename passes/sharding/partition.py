@@ -24,17 +24,17 @@ from graphgen.ir import (
 )
 from graphgen.ir.dtype import s32
 from graphgen.ir.loc import UNKNOWN
-from passes.core import Pass, Rewriter, register
-from passes.core.relation import Shard
-from passes.fusion.prepared import PreparedValues
-from passes.sharding.forms import Here, emit_part
-from passes.sharding.interface import split_row
-from passes.sharding.mesh import Mesh, check_divides, fits, local_shape, mesh_of
-from passes.sharding.plan import Plan, asked, make_plans
-from passes.sharding.routes import Routes
-from passes.sharding.search import Choice, Search
-from passes.sharding.steps import LOCAL, SLICE, Step, emit_step
-from passes.sharding.strategies import whole_strategy
+from graphgen.passes.core import Pass, Rewriter, register
+from graphgen.passes.core.relation import Shard
+from graphgen.passes.fusion.prepared import PreparedValues
+from graphgen.passes.sharding.forms import Here, emit_part
+from graphgen.passes.sharding.interface import split_row
+from graphgen.passes.sharding.mesh import Mesh, check_divides, fits, local_shape, mesh_of
+from graphgen.passes.sharding.plan import Plan, asked, make_plans
+from graphgen.passes.sharding.routes import Routes
+from graphgen.passes.sharding.search import Choice, Search
+from graphgen.passes.sharding.steps import LOCAL, SLICE, Step, emit_step
+from graphgen.passes.sharding.strategies import whole_strategy
 
 
 @register

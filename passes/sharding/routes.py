@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 
 from graphgen.ir import Sharding, TensorType, sharding
 from graphgen.ir.sharding import Axes
-from passes.sharding.mesh import Mesh, divides, fits, local_shape
-from passes.sharding.steps import (
+from graphgen.passes.sharding.mesh import Mesh, divides, fits, local_shape
+from graphgen.passes.sharding.steps import (
     ALL_GATHER,
     ALL_REDUCE,
     ALL_TO_ALL,

@@ -4,7 +4,8 @@ Between two ops only the live values matter, and of each only in which layouts i
 search keeps, for every such state, the cheapest way to get there, and goes through the ops once.
 Where more than ``beam`` states are reached those are dropped that a cheaper one makes up for, then
 the dearest, and behind :data:`CROWD` of them an op is only divided in its cheapest ways; until then
-the result is the cheapest there is. Costs are ordered as :func:`passes.sharding.routes.pack` says:
+the result is the cheapest there is. Costs are ordered as
+:func:`graphgen.passes.sharding.routes.pack` says:
 bytes moved, then collectives, then work.
 
 Layers repeat, so a step is remembered by what it starts from: the second of many equal layers
@@ -17,10 +18,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from graphgen.ir import Attrs, Op, Sharding, TensorType, replicated, sharding
-from passes.sharding.dominance import Dominance, Live, Present, State
-from passes.sharding.mesh import Mesh
-from passes.sharding.routes import UNREACHABLE, Routes, pack
-from passes.sharding.strategies import Strategy, strategies
+from graphgen.passes.sharding.dominance import Dominance, Live, Present, State
+from graphgen.passes.sharding.mesh import Mesh
+from graphgen.passes.sharding.routes import UNREACHABLE, Routes, pack
+from graphgen.passes.sharding.strategies import Strategy, strategies
 
 # The place of a value that every rank has whole: it costs nothing in any layout.
 FREE = -1

@@ -12,7 +12,7 @@ from graphgen.build import Builder
 from graphgen.ir import Dim, Sharding, TensorType, Value
 from graphgen.ir.dtype import s32
 from graphgen.ir.sharding import Axes
-from passes.sharding.mesh import Groups, Mesh, local_shape
+from graphgen.passes.sharding.mesh import Groups, Mesh, local_shape
 
 SLICE, MASK = "slice", "mask"
 ALL_GATHER, ALL_REDUCE, REDUCE_SCATTER = "all-gather", "all-reduce", "reduce-scatter"

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from graphgen.analysis.work import work_of
 from graphgen.ir import Attrs, Op, Sharding, TensorType, replicated, sharding
 from graphgen.ir.sharding import Axes
-from passes.sharding.composite_rules import FACTORS
-from passes.sharding.factors import Factors, ValueFactors
-from passes.sharding.mesh import Mesh, divides
-from passes.sharding.steps import nominal
+from graphgen.passes.sharding.composite_rules import FACTORS
+from graphgen.passes.sharding.factors import Factors, ValueFactors
+from graphgen.passes.sharding.mesh import Mesh, divides
+from graphgen.passes.sharding.steps import nominal
 
 # Operations in the time of a byte from memory: 16-bit products on trn1 (190 T/s, 820 GB/s).
 BALANCE = 232

@@ -1,6 +1,7 @@
 """What the collectives of a program send, in bytes of all ranks together.
 
-In a ring as in :mod:`passes.sharding.steps`: of n ranks in a group, gathering parts of b bytes
+In a ring as in :mod:`graphgen.passes.sharding.steps`: of n ranks in a group, gathering parts of b
+bytes
 sends n(n-1)b, combining b bytes for all of them 2(n-1)b, scattering a sum of b bytes or exchanging
 parts of them (n-1)b; a pair sends what it hands on.
 """
@@ -11,12 +12,12 @@ from collections.abc import Iterable, Sequence
 
 from graphgen.ir import Op, TensorType
 from graphgen.ops import OPS
-from passes.sharding.mesh import Groups
-from passes.sharding.steps import nominal
+from graphgen.passes.sharding.mesh import Groups
+from graphgen.passes.sharding.steps import nominal
 
 
 def size_of(type_: TensorType) -> int:
-    """Bytes of a value, each symbol being :data:`passes.sharding.steps.NOMINAL`."""
+    """Bytes of a value, each symbol being :data:`graphgen.passes.sharding.steps.NOMINAL`."""
     return -(-nominal(type_.size) * type_.dtype.bits // 8)
 
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from graphgen.analysis import called, free_symbols, run_by_programs
 from graphgen.ir import Function, Module
 from graphgen.ops.control import CONTROL, renamed
-from passes.core import Rewriter
-from passes.core.clone import Binder
+from graphgen.passes.core import Rewriter
+from graphgen.passes.core.clone import Binder
 
 
 def bind_bodies(

@@ -10,10 +10,10 @@ from graphgen.analysis import free_symbols
 from graphgen.errors import GraphgenError
 from graphgen.ir import Dim, Entry, Function, Module, Role
 from graphgen.ir.dims import symbols
-from passes.core import Pass, Rewriter, register
-from passes.core.clone import Binder
-from passes.specialize.bodies import bind_bodies, drop_unused
-from passes.specialize.ladders import Sizes, context_sizes, powers, token_sizes
+from graphgen.passes.core import Pass, Rewriter, register
+from graphgen.passes.core.clone import Binder
+from graphgen.passes.specialize.bodies import bind_bodies, drop_unused
+from graphgen.passes.specialize.ladders import Sizes, context_sizes, powers, token_sizes
 
 
 @register

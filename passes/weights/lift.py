@@ -19,9 +19,9 @@ from graphgen.ir import (
 )
 from graphgen.ir.dtype import s32
 from graphgen.ops.control import CONTROL
-from passes.core import Pass, Rewriter, register
-from passes.core.relation import EQUAL
-from passes.weights.spread import only_enlarges
+from graphgen.passes.core import Pass, Rewriter, register
+from graphgen.passes.core.relation import EQUAL
+from graphgen.passes.weights.spread import only_enlarges
 
 # What a value is computed from: nothing but constants, checkpoint tensors, tensors and the rank.
 _CONSTANT, _GLOBAL, _RANK = 0, 1, 2

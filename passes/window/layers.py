@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from graphgen.ir import Function, Module, Op, Role, Value
-from passes.core import NoMatch, no_match
+from graphgen.passes.core import NoMatch, no_match
 
 # How those who call a language model say where its tokens lie.
 _SAID = ("positions", "lengths", "seq_ids")

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from graphgen.build import Builder
 from graphgen.ir import Function, Op, Value, tensor
 from graphgen.ir.dtype import s32
-from passes.core import Rewriter
-from passes.window.layers import Layer
+from graphgen.passes.core import Rewriter
+from graphgen.passes.window.layers import Layer
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,10 +9,10 @@ from typing import ClassVar
 
 from graphgen.build import Builder
 from graphgen.ir import Module, Value, tensor
-from passes.core import NoMatch, Pass, Rewriter, no_match, register
-from passes.core.packing import repack
-from passes.window.layers import Layer, find_layer, ring_slots
-from passes.window.rings import Rings
+from graphgen.passes.core import NoMatch, Pass, Rewriter, no_match, register
+from graphgen.passes.core.packing import repack
+from graphgen.passes.window.layers import Layer, find_layer, ring_slots
+from graphgen.passes.window.rings import Rings
 
 _RULE = "roll-layer"
 

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
-from runtime.artifact.folder import MANIFEST, Artifact, is_artifact, open_artifact, save_artifact
+from graphgen.runtime.artifact.folder import (
+    MANIFEST,
+    Artifact,
+    is_artifact,
+    open_artifact,
+    save_artifact,
+)
 
 __all__ = ["MANIFEST", "Artifact", "is_artifact", "open_artifact", "save_artifact"]

@@ -19,17 +19,17 @@ from typing import Any, cast
 from graphgen.errors import GraphgenError
 from graphgen.eval import rank_index
 from graphgen.ir import RANK
+from graphgen.runtime.artifact.tokenizer_folder import save_tokenizer
+from graphgen.runtime.checkpoint.source import Checkpoint
+from graphgen.runtime.model import BuiltModel, PassStep, Settings
+from graphgen.runtime.preparation.aligned import fingerprint, read_aligned
+from graphgen.runtime.presharded import rank_file, write_rank_files
+from graphgen.runtime.programs import ProgramStore
+from graphgen.runtime.progress import Progress
+from graphgen.runtime.tokenizer import Tokenizer
+from graphgen.runtime.weights import put_arrays
 from graphgen.text import parse, print_module
 from graphgen.version import __version__
-from runtime.artifact.tokenizer_folder import save_tokenizer
-from runtime.checkpoint.source import Checkpoint
-from runtime.model import BuiltModel, PassStep, Settings
-from runtime.preparation.aligned import fingerprint, read_aligned
-from runtime.presharded import rank_file, write_rank_files
-from runtime.programs import ProgramStore
-from runtime.progress import Progress
-from runtime.tokenizer import Tokenizer
-from runtime.weights import put_arrays
 
 MANIFEST = "manifest.json"
 FORMAT = 1

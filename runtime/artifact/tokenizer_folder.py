@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from runtime.tokenizer import Tokenizer
+from graphgen.runtime.tokenizer import Tokenizer
 
 
 def save_tokenizer(tokenizer: Tokenizer, folder: Path) -> None:

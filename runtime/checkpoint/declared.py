@@ -7,7 +7,7 @@ from math import prod
 from typing import Final
 
 from graphgen.errors import GraphgenError
-from runtime.checkpoint.source import NUMPY_DTYPES, Checkpoint
+from graphgen.runtime.checkpoint.source import NUMPY_DTYPES, Checkpoint
 
 AS_DECLARED: Final = "as-declared"
 """What the user writes where an element type is asked for and the checkpoint's own is meant."""

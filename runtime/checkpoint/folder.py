@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Final, cast
 
 from graphgen.errors import GraphgenError
-from runtime.checkpoint.config_file import read_config, read_json_object
-from runtime.checkpoint.mapped import unreadable
-from runtime.checkpoint.safetensors_file import SafetensorsFile
-from runtime.checkpoint.source import Array, TensorFile, TensorInfo
-from runtime.checkpoint.torch_file import TorchFile
+from graphgen.runtime.checkpoint.config_file import read_config, read_json_object
+from graphgen.runtime.checkpoint.mapped import unreadable
+from graphgen.runtime.checkpoint.safetensors_file import SafetensorsFile
+from graphgen.runtime.checkpoint.source import Array, TensorFile, TensorInfo
+from graphgen.runtime.checkpoint.torch_file import TorchFile
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,14 +12,14 @@ from gguf.constants import GGMLQuantizationType
 from gguf.quants import dequantize, quant_shape_to_byte_shape
 
 from graphgen.errors import GraphgenError
-from runtime.checkpoint.gguf_architectures import ARCHITECTURES
-from runtime.checkpoint.gguf_config import read_config
-from runtime.checkpoint.gguf_header import GgufTensor
-from runtime.checkpoint.gguf_order import Restore
-from runtime.checkpoint.gguf_parts import joined, read_parts
-from runtime.checkpoint.gguf_rope import ROPE_FACTORS_TENSOR
-from runtime.checkpoint.mapped import unreadable
-from runtime.checkpoint.source import NUMPY_DTYPES, Array, TensorInfo
+from graphgen.runtime.checkpoint.gguf_architectures import ARCHITECTURES
+from graphgen.runtime.checkpoint.gguf_config import read_config
+from graphgen.runtime.checkpoint.gguf_header import GgufTensor
+from graphgen.runtime.checkpoint.gguf_order import Restore
+from graphgen.runtime.checkpoint.gguf_parts import joined, read_parts
+from graphgen.runtime.checkpoint.gguf_rope import ROPE_FACTORS_TENSOR
+from graphgen.runtime.checkpoint.mapped import unreadable
+from graphgen.runtime.checkpoint.source import NUMPY_DTYPES, Array, TensorInfo
 
 _PLAIN: Final[Mapping[GGMLQuantizationType, str]] = {
     GGMLQuantizationType.F32: "f32",

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from runtime.checkpoint.gguf_order import (
+from graphgen.runtime.checkpoint.gguf_order import (
     ONE_LESS,
     TRANSPOSED,
     Restore,

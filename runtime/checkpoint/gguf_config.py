@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from typing import Final
 
 from graphgen.errors import GraphgenError
-from runtime.checkpoint.gguf_architectures import ARCHITECTURES
-from runtime.checkpoint.gguf_families import FAMILIES, Family
-from runtime.checkpoint.gguf_header import GgufHeader, GgufValue
-from runtime.checkpoint.gguf_metadata import Metadata
+from graphgen.runtime.checkpoint.gguf_architectures import ARCHITECTURES
+from graphgen.runtime.checkpoint.gguf_families import FAMILIES, Family
+from graphgen.runtime.checkpoint.gguf_header import GgufHeader, GgufValue
+from graphgen.runtime.checkpoint.gguf_metadata import Metadata
 
 # Keys that may be there as long as they say what the models read here do anyway.
 _REQUIRED_VALUES: Final[Mapping[str, GgufValue]] = {

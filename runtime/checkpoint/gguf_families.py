@@ -8,10 +8,10 @@ from typing import Final
 
 import numpy as np
 
-from runtime.checkpoint.gguf_header import GgufHeader
-from runtime.checkpoint.gguf_metadata import Metadata
-from runtime.checkpoint.gguf_rope import ROPE_KEYS, read_rope_scaling
-from runtime.checkpoint.mapped import unreadable
+from graphgen.runtime.checkpoint.gguf_header import GgufHeader
+from graphgen.runtime.checkpoint.gguf_metadata import Metadata
+from graphgen.runtime.checkpoint.gguf_rope import ROPE_KEYS, read_rope_scaling
+from graphgen.runtime.checkpoint.mapped import unreadable
 
 Config = dict[str, object]
 

@@ -18,8 +18,8 @@ import numpy as np
 from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType, GGUFValueType
 
 from graphgen.errors import GraphgenError
-from runtime.checkpoint.mapped import GET_IT_AGAIN, MappedFile, unreadable
-from runtime.checkpoint.source import Array
+from graphgen.runtime.checkpoint.mapped import GET_IT_AGAIN, MappedFile, unreadable
+from graphgen.runtime.checkpoint.source import Array
 
 GgufValue: TypeAlias = bool | int | float | str | list[str] | Array
 """One metadata value: a scalar, a list of strings, or a view of a numeric array."""

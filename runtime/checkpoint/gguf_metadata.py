@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from graphgen.errors import GraphgenError
-from runtime.checkpoint.gguf_header import GgufValue
-from runtime.checkpoint.mapped import unreadable
+from graphgen.runtime.checkpoint.gguf_header import GgufValue
+from graphgen.runtime.checkpoint.mapped import unreadable
 
 
 class Metadata:

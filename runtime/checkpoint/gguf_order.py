@@ -13,7 +13,7 @@ from typing import cast
 import numpy as np
 import numpy.typing as npt
 
-from runtime.checkpoint.source import Array
+from graphgen.runtime.checkpoint.source import Array
 
 Shape = tuple[int, ...]
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Final
 
 from graphgen.errors import GraphgenError
-from runtime.checkpoint.gguf_header import GgufHeader, GgufTensor, read_header
-from runtime.checkpoint.mapped import unreadable
+from graphgen.runtime.checkpoint.gguf_header import GgufHeader, GgufTensor, read_header
+from graphgen.runtime.checkpoint.mapped import unreadable
 
 _PART: Final = re.compile(r"(?P<name>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf")
 _COUNT, _NUMBER, _TENSORS = "split.count", "split.no", "split.tensors.count"

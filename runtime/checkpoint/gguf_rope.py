@@ -11,9 +11,9 @@ import numpy.typing as npt
 from gguf.constants import GGMLQuantizationType
 
 from graphgen.errors import GraphgenError
-from runtime.checkpoint.gguf_header import GgufHeader
-from runtime.checkpoint.gguf_metadata import Metadata
-from runtime.checkpoint.source import NUMPY_DTYPES
+from graphgen.runtime.checkpoint.gguf_header import GgufHeader
+from graphgen.runtime.checkpoint.gguf_metadata import Metadata
+from graphgen.runtime.checkpoint.source import NUMPY_DTYPES
 
 ROPE_FACTORS_TENSOR: Final = "rope_freqs.weight"
 """The tensor in which llama.cpp keeps one divisor for each rotary frequency."""

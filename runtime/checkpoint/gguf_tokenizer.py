@@ -14,10 +14,15 @@ from tokenizers import AddedToken, Regex, decoders, models, pre_tokenizers
 from tokenizers import Tokenizer as Backend
 
 from graphgen.errors import GraphgenError
-from runtime.checkpoint.gguf_header import read_header
-from runtime.checkpoint.gguf_metadata import Metadata
-from runtime.checkpoint.gguf_parts import first_part
-from runtime.checkpoint.tokenizer_parts import TokenizerParts, add_tokens, surround, unusable
+from graphgen.runtime.checkpoint.gguf_header import read_header
+from graphgen.runtime.checkpoint.gguf_metadata import Metadata
+from graphgen.runtime.checkpoint.gguf_parts import first_part
+from graphgen.runtime.checkpoint.tokenizer_parts import (
+    TokenizerParts,
+    add_tokens,
+    surround,
+    unusable,
+)
 
 # The split of Llama 3's own tokenizer.
 _LLAMA3_SPLIT: Final = (

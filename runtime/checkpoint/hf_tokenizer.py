@@ -10,8 +10,8 @@ from tokenizers import AddedToken
 from tokenizers import Tokenizer as Backend
 
 from graphgen.errors import GraphgenError
-from runtime.checkpoint.config_file import read_json_object
-from runtime.checkpoint.tokenizer_parts import TokenizerParts, add_tokens, unusable
+from graphgen.runtime.checkpoint.config_file import read_json_object
+from graphgen.runtime.checkpoint.tokenizer_parts import TokenizerParts, add_tokens, unusable
 
 _NAMED: Final = (
     "bos_token",

@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 
 from graphgen.errors import GraphgenError
-from runtime.checkpoint.source import Array
+from graphgen.runtime.checkpoint.source import Array
 
 _SAMPLE_BYTES: Final = 64 * 1024
 GET_IT_AGAIN: Final = "the file is incomplete: copy or download it again"

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from graphgen.errors import GraphgenError
-from runtime.checkpoint.source import Checkpoint
+from graphgen.runtime.checkpoint.source import Checkpoint
 
 _SHOWN: Final = 20
 _LAYER: Final = re.compile(r"\.(\d+)\.")

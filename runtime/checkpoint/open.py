@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Final
 
 from graphgen.errors import GraphgenError
-from runtime.checkpoint.config_file import read_config
-from runtime.checkpoint.folder import WEIGHT_FILES, FolderCheckpoint
-from runtime.checkpoint.mapped import unreadable
-from runtime.checkpoint.renamed import with_model_names
-from runtime.checkpoint.source import Checkpoint
+from graphgen.runtime.checkpoint.config_file import read_config
+from graphgen.runtime.checkpoint.folder import WEIGHT_FILES, FolderCheckpoint
+from graphgen.runtime.checkpoint.mapped import unreadable
+from graphgen.runtime.checkpoint.renamed import with_model_names
+from graphgen.runtime.checkpoint.source import Checkpoint
 
 __all__ = ["only_gguf", "open_checkpoint", "read_config"]
 
@@ -65,7 +65,7 @@ def only_gguf(folder: Path) -> Path | None:
 
 def _beginning(file: Path) -> Path:
     # Only here: the gguf package is not needed to read safetensors.
-    from runtime.checkpoint.gguf_parts import first_part
+    from graphgen.runtime.checkpoint.gguf_parts import first_part
 
     return first_part(file)
 
@@ -99,6 +99,6 @@ def _nothing_found(folder: Path, has_config: bool) -> GraphgenError:
 
 def _open_gguf(path: Path) -> Checkpoint:
     # Only here: the gguf package is not needed to read safetensors.
-    from runtime.checkpoint.gguf import GgufCheckpoint
+    from graphgen.runtime.checkpoint.gguf import GgufCheckpoint
 
     return GgufCheckpoint(path)

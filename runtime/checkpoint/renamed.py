@@ -9,7 +9,7 @@ from typing import Final
 
 from graphgen.models import FAMILIES
 from graphgen.models.family import AnyFamily
-from runtime.checkpoint.source import Array, Checkpoint, TensorInfo
+from graphgen.runtime.checkpoint.source import Array, Checkpoint, TensorInfo
 
 
 def with_model_names(checkpoint: Checkpoint) -> Checkpoint:

@@ -2,7 +2,7 @@
 
 Such a file is a zip archive with nothing compressed: ``data.pkl`` says which tensors there are, and
 each storage is an entry ``data/KEY`` whose bytes are used in place. The pickle is read by
-:mod:`runtime.checkpoint.torch_pickle`, which runs nothing. What torch.save wrote before
+:mod:`graphgen.runtime.checkpoint.torch_pickle`, which runs nothing. What torch.save wrote before
 PyTorch 1.6 is no archive and is refused.
 """
 
@@ -18,9 +18,9 @@ from typing import Final, cast
 import numpy as np
 
 from graphgen.errors import GraphgenError
-from runtime.checkpoint.mapped import GET_IT_AGAIN, MappedFile, unreadable
-from runtime.checkpoint.source import CONVERT, NUMPY_DTYPES, Array, TensorInfo
-from runtime.checkpoint.torch_pickle import STORAGE_TYPES, StoredTensor, read_pickle
+from graphgen.runtime.checkpoint.mapped import GET_IT_AGAIN, MappedFile, unreadable
+from graphgen.runtime.checkpoint.source import CONVERT, NUMPY_DTYPES, Array, TensorInfo
+from graphgen.runtime.checkpoint.torch_pickle import STORAGE_TYPES, StoredTensor, read_pickle
 
 _DTYPES: Final[Mapping[str, str]] = {
     "float64": "f64",

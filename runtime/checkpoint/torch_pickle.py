@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final, cast
 
 from graphgen.errors import GraphgenError
-from runtime.checkpoint.mapped import unreadable
+from graphgen.runtime.checkpoint.mapped import unreadable
 
 STORAGE_TYPES: Final[Mapping[str, str]] = {
     "torch.DoubleStorage": "float64",

@@ -18,7 +18,7 @@ import numpy as np
 
 from graphgen.errors import GraphgenError
 from graphgen.eval import Array
-from runtime.preparation.memory import ALIGNMENT, huge_pages
+from graphgen.runtime.preparation.memory import ALIGNMENT, huge_pages
 
 _PAD = "__pad."
 _SAMPLE = 1 << 16

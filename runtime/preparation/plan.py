@@ -21,7 +21,7 @@ from graphgen.eval import (
     rank_index,
 )
 from graphgen.ir import RANK, Attrs, Function, Op, Value
-from runtime.preparation.pieces import (
+from graphgen.runtime.preparation.pieces import (
     NotACopyError,
     Pieces,
     constant,

@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from graphgen.errors import GraphgenError
-from runtime.sampling.processors import Scores, probabilities, process
-from runtime.sampling.settings import Sampling
+from graphgen.runtime.sampling.processors import Scores, probabilities, process
+from graphgen.runtime.sampling.settings import Sampling
 
 
 def choose_token(

@@ -16,8 +16,8 @@ from benchmarks.rows import Row, table, write_json
 from graphgen.eval import Array, evaluate
 from graphgen.ir import Module, dtype
 from graphgen.models import build, known_shape, read_llama
-from passes.core import run_pipeline
-from passes.pipelines import Buckets, default
+from graphgen.passes.core import run_pipeline
+from graphgen.passes.pipelines import Buckets, default
 
 MODEL = "llama-3.1-8b"
 SLOTS = 8

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from benchmarks.weights import CONFIG, SIDES, TP, How, measure, write_checkpoint
-from lowering.cpu import DeviceValue
-from lowering.cpu.pjrt import configure
+from graphgen.lowering.cpu import DeviceValue
+from graphgen.lowering.cpu.pjrt import configure
 
 SMALL: dict[str, object] = {
     **CONFIG,

@@ -15,10 +15,10 @@ import pytest
 
 from graphgen.cli.model import chat_loop as chat
 from graphgen.cli.model.chat_loop import QUIT
-from runtime.conversation import Conversation
-from runtime.engine import Options, open_engine
-from runtime.generate import Request
-from runtime.progress import Silent
+from graphgen.runtime.conversation import Conversation
+from graphgen.runtime.engine import Options, open_engine
+from graphgen.runtime.generate import Request
+from graphgen.runtime.progress import Silent
 from tests.cli.conftest import ROOT, done, graphgen
 from tests.oracles.small_gguf import write_small_model
 

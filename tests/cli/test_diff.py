@@ -6,7 +6,7 @@ import json
 import re
 from pathlib import Path
 
-from lowering.hlo import parse_hlo_text
+from graphgen.lowering.hlo import parse_hlo_text
 from tests.cli.conftest import done, graphgen
 from tests.cli.test_inspect import CALLS
 

@@ -15,7 +15,7 @@ from safetensors.numpy import save_file
 
 from graphgen.cli.inspect.inspect_cmd import LARGE
 from graphgen.cli.units import folded, groups, number, size, spans
-from lowering.hlo import parse_hlo_text
+from graphgen.lowering.hlo import parse_hlo_text
 from tests.cli.conftest import done, error, facts
 from tests.lowering.test_hlo_opaque import OTHERS, REGIONS
 from tests.oracles.hlo_texts import SUM

@@ -12,13 +12,13 @@ from graphgen.analysis.diff import diff_functions
 from graphgen.analysis.overview import overview
 from graphgen.analysis.pattern import Known, find, parse_pattern
 from graphgen.cli.inspect.inspect_program import module_text, program_json, program_text
+from graphgen.lowering.hlo import emit_hlo, parse_hlo_text, print_hlo_text, read_hlo
 from graphgen.ops import verify
+from graphgen.passes.debug.normalize import normalized
+from graphgen.passes.debug.slice import ops_below, sliced
 from graphgen.report.dump_data import Places, program_data
 from graphgen.report.model_explorer import model_explorer
 from graphgen.text import print_module
-from lowering.hlo import emit_hlo, parse_hlo_text, print_hlo_text, read_hlo
-from passes.debug.normalize import normalized
-from passes.debug.slice import ops_below, sliced
 from tests.oracles.hlo_corpus import modules
 
 

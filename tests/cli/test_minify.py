@@ -14,8 +14,8 @@ from graphgen.ir.dtype import f32
 from graphgen.models.family import build_module
 from graphgen.models.llama import LLAMA
 from graphgen.ops import verify
+from graphgen.passes.core import PASSES
 from graphgen.text import parse, print_module
-from passes.core import PASSES
 from tests.cli.conftest import ROOT, done, error, graphgen
 from tests.passes.planted import CONFIG
 

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from graphgen.ops import OPS
+from graphgen.passes.cleanup.cse import CommonSubexpressions
+from graphgen.passes.core import PASSES, parse_pipeline
+from graphgen.passes.core.registry import all_passes
+from graphgen.passes.legalize.legalize import TARGETS
+from graphgen.passes.pipelines import Buckets, default
 from graphgen.text import parse, print_module
-from passes.cleanup.cse import CommonSubexpressions
-from passes.core import PASSES, parse_pipeline
-from passes.core.registry import all_passes
-from passes.legalize.legalize import TARGETS
-from passes.pipelines import Buckets, default
 from tests.cli.conftest import done, error, facts, graphgen
 
 DEAD = """\
@@ -238,7 +238,7 @@ def test_a_page_of_a_pass_of_ones_own(tmp_path: Path):
     path = tmp_path / "mine.py"
     path.write_text(
         "from dataclasses import dataclass\n"
-        "from passes.core import Pass, PASSES, register\n"
+        "from graphgen.passes.core import Pass, PASSES, register\n"
         "@dataclass(frozen=True)\n"
         "class Mine(Pass):\n"
         '    """Do as I say."""\n'

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from graphgen.cli.pass_list import load_passes
+from graphgen.passes.core import PASSES, parse_pipeline, run_pipeline
+from graphgen.passes.core.clone import clone_module
 from graphgen.text import print_module
-from passes.core import PASSES, parse_pipeline, run_pipeline
-from passes.core.clone import clone_module
 from tests.cli.conftest import ROOT, done, graphgen
 from tests.passes.planted import BUGS, Bug, Planted, model
 from tests.passes.planted_ranks import RANK_BUGS

@@ -14,10 +14,10 @@ from graphgen.errors import GraphgenError
 from graphgen.ir import Module
 from graphgen.ir.dtype import f32
 from graphgen.models import build, known_shape
-from passes.core import Pass, Rewriter, debug, parse_pipeline, run_pipeline
-from passes.debug import script_for, validate
-from passes.debug.reproducer import replay
-from passes.pipelines import parse
+from graphgen.passes.core import Pass, Rewriter, debug, parse_pipeline, run_pipeline
+from graphgen.passes.debug import script_for, validate
+from graphgen.passes.debug.reproducer import replay
+from graphgen.passes.pipelines import parse
 from tests.cli.conftest import facts, graphgen, process
 
 PURPOSE = "on purpose"
@@ -27,7 +27,7 @@ PLUGIN = '''
 from dataclasses import dataclass
 from typing import ClassVar
 
-from passes.core import Pass, register
+from graphgen.passes.core import Pass, register
 
 
 @register

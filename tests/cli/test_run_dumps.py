@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lowering.hlo import parse_hlo_text
+from graphgen.lowering.hlo import parse_hlo_text
 from tests.cli.conftest import done, error, facts, graphgen
 from tests.lowering.test_hlo_opaque import OTHERS, REGIONS, numbers
 from tests.oracles import xla_hlo

@@ -13,14 +13,14 @@ import pytest
 
 from graphgen.ir.dtype import bf16
 from graphgen.models import build, known_shape
+from graphgen.passes.core import run_pipeline
+from graphgen.passes.core.journal import Journal
+from graphgen.passes.debug.folding import fold
+from graphgen.passes.debug.recording import record
+from graphgen.passes.debug.report import report
+from graphgen.passes.pipelines import parse
 from graphgen.report import trace_page
 from graphgen.text import print_module
-from passes.core import run_pipeline
-from passes.core.journal import Journal
-from passes.debug.folding import fold
-from passes.debug.recording import record
-from passes.debug.report import report
-from passes.pipelines import parse
 from tests.cli.chromium import Page, program
 from tests.cli.conftest import done, error, facts
 

@@ -30,7 +30,7 @@ PLUGIN = """\
 from dataclasses import dataclass
 from typing import ClassVar
 
-from passes.core import Pass, no, register, rule
+from graphgen.passes.core import Pass, no, register, rule
 
 
 @rule("maximum")
@@ -61,7 +61,7 @@ def checkpoint(tmp_path: Path) -> Path:
 
 
 def test_given_inputs_show_what_random_ones_do_not(tmp_path: Path):
-    from passes.core import PASSES
+    from graphgen.passes.core import PASSES
 
     file, plugin, arrays = tmp_path / "m.gg", tmp_path / "clamp.py", tmp_path / "case.npz"
     file.write_text(TEXT)

@@ -12,8 +12,8 @@ from graphgen.eval import NATIVE, evaluate
 from graphgen.ir import Function, tensor
 from graphgen.ir.dtype import f32
 from graphgen.nn import ACTIVATIONS, activate
-from passes.core import Rewriter
-from passes.legalize.inline import Inliner
+from graphgen.passes.core import Rewriter
+from graphgen.passes.legalize.inline import Inliner
 
 # With weights of their own.
 LEARNED = {"prelu", "xielu"}

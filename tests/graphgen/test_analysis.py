@@ -10,9 +10,9 @@ from graphgen.ir import Function, Module, Op
 from graphgen.ir.dims import parse_dim
 from graphgen.ir.dtype import f32
 from graphgen.models import build, known_shape
+from graphgen.passes.core import parse_pipeline, run_pipeline
 from graphgen.text import parse
 from graphgen.text.grammar import parse_type
-from passes.core import parse_pipeline, run_pipeline
 
 HEAD = "module @m level=target {\n}\n\nfunc @f {\n"
 

@@ -12,9 +12,9 @@ import pytest
 from graphgen.analysis import fingerprint, function_fingerprint
 from graphgen.ir import dtype
 from graphgen.models import build, known_shape
+from graphgen.passes.core import parse_pipeline, run_pipeline
+from graphgen.passes.pipelines import Buckets, default
 from graphgen.text import parse, print_module
-from passes.core import parse_pipeline, run_pipeline
-from passes.pipelines import Buckets, default
 
 TEXT = """\
 module @m level=logical mesh=tp:2 {

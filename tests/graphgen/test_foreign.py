@@ -7,11 +7,11 @@ import pytest
 
 from graphgen.errors import GraphgenError
 from graphgen.eval import evaluate
+from graphgen.lowering.hlo import emit_hlo
+from graphgen.lowering.stablehlo import emit_stablehlo
 from graphgen.ops import verify
+from graphgen.passes.core.clone import clone_module
 from graphgen.text import parse, print_module
-from lowering.hlo import emit_hlo
-from lowering.stablehlo import emit_stablehlo
-from passes.core.clone import clone_module
 from tests.oracles import xla_hlo
 
 TEXT = """\

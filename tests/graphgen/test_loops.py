@@ -11,9 +11,9 @@ from graphgen.analysis.loops import ops_run, trip_count
 from graphgen.analysis.overview import overview
 from graphgen.analysis.work import total_of
 from graphgen.ir import Module
+from graphgen.lowering.cost.roofline import roofline
+from graphgen.lowering.targets.hardware import target
 from graphgen.text import parse
-from lowering.cost.roofline import roofline
-from lowering.targets.hardware import target
 
 TEXT = (Path(__file__).parents[1] / "data" / "control.gg").read_text()
 # The same, where it begins with a constant.

@@ -107,8 +107,8 @@ EVALUATING = {
 
 
 def names() -> dict[str, object]:
-    from passes.core import run_pipeline
-    from passes.sharding.annotate import annotate
+    from graphgen.passes.core import run_pipeline
+    from graphgen.passes.sharding.annotate import annotate
 
     scope: dict[str, object] = {
         "gg": gg, "np": np, "F32": gg.dtype("f32"), "S32": gg.dtype("s32"), "B": gg.symbol("B"),

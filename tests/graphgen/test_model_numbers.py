@@ -13,7 +13,7 @@ from graphgen.ir import Dim, Function, Module, Role
 from graphgen.ir.dtype import f32
 from graphgen.models import build
 from graphgen.models.registry import FAMILIES
-from passes.core.clone import Binder
+from graphgen.passes.core.clone import Binder
 from tests.oracles.families import CASES, ORACLES
 
 ROWS, SLOTS = 3, 12

@@ -11,14 +11,14 @@ from graphgen.composites import DECOMPOSITIONS
 from graphgen.errors import GraphgenError
 from graphgen.eval import COLLECTIVES, COMPOSITES, RULES, SEVERAL
 from graphgen.ir import Literal, attrs_of, dtype
+from graphgen.lowering.stablehlo import TABLE
 from graphgen.ops import LEVELS, OPS, InferError, infer, make_attrs, op_def, verify
 from graphgen.ops.bits import COUNTS, SHIFTS
 from graphgen.ops.control import CONTROL
 from graphgen.ops.elementwise import BINARY, UNARY_FLOAT, UNARY_SIGNED
+from graphgen.passes.sharding.composite_rules import FACTORS, WHOLE_ONLY
 from graphgen.text import parse, print_module
 from graphgen.text.grammar import parse_attr, parse_type
-from lowering.stablehlo import TABLE
-from passes.sharding.composite_rules import FACTORS, WHOLE_ONLY
 
 SIMPLE = [name for name, op in OPS.items() if not op.composite]
 

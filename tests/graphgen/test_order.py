@@ -12,12 +12,12 @@ from graphgen.build import Builder
 from graphgen.eval import Array, evaluate
 from graphgen.ir import Function, Module, tensor
 from graphgen.ir.dtype import bf16, f32, s32
+from graphgen.lowering.cpu import compile_program
+from graphgen.lowering.hlo import emit_hlo, read_hlo
+from graphgen.lowering.stablehlo import emit_stablehlo, read_stablehlo
+from graphgen.passes.core import run_pipeline
+from graphgen.passes.legalize.legalize import Legalize
 from graphgen.text import parse, print_module
-from lowering.cpu import compile_program
-from lowering.hlo import emit_hlo, read_hlo
-from lowering.stablehlo import emit_stablehlo, read_stablehlo
-from passes.core import run_pipeline
-from passes.legalize.legalize import Legalize
 from tests.oracles import xla_hlo
 
 TIES = [[3.0, 1.0, 3.0, -2.0, 1.0, 3.0, 0.0], [-1.0, -1.0, 5.0, -1.0, 7.0, 5.0, -9.0]]

@@ -14,9 +14,9 @@ from graphgen.cli.main import app
 from graphgen.ir import Module
 from graphgen.ir.dtype import f32
 from graphgen.models import build, known_shape
+from graphgen.passes.core import run_pipeline
+from graphgen.passes.pipelines import Buckets, default
 from graphgen.text import parse, print_module
-from passes.core import run_pipeline
-from passes.pipelines import Buckets, default
 
 
 @pytest.fixture(scope="module")

@@ -11,10 +11,10 @@ from graphgen.ir import DType, Literal, Module, dtype, loc, parse_dim
 from graphgen.ir.dtype import DTYPES
 from graphgen.models import build, known_shape
 from graphgen.ops import Attr, verify
+from graphgen.passes.core import Pass, run_pipeline
+from graphgen.passes.pipelines import Buckets, default
 from graphgen.text import parse, print_function, print_module
 from graphgen.text.grammar import format_attr, format_literal, parse_attr, parse_literal
-from passes.core import Pass, run_pipeline
-from passes.pipelines import Buckets, default
 from tests.oracles.minis import MINI_RANKS
 
 BUCKETS = Buckets(batch=(1, 2), context=(8,), tokens=(8, 16))

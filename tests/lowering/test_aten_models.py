@@ -13,15 +13,15 @@ import torch
 
 from graphgen.eval import MEANING, NATIVE, Arithmetic
 from graphgen.ir import Module, Role
+from graphgen.lowering.aten.program import Exported, read_exported
+from graphgen.lowering.cpu.evaluator import CpuEvaluator
 from graphgen.ops import OPS
-from lowering.aten.program import Exported, read_exported
-from lowering.cpu.evaluator import CpuEvaluator
-from passes.core import run_pipeline
-from passes.core.clone import clone_module
-from passes.debug import script_for, validate
-from passes.debug.runner import Runner
-from passes.debug.script import Script
-from passes.pipelines import parse
+from graphgen.passes.core import run_pipeline
+from graphgen.passes.core.clone import clone_module
+from graphgen.passes.debug import script_for, validate
+from graphgen.passes.debug.runner import Runner
+from graphgen.passes.debug.script import Script
+from graphgen.passes.pipelines import parse
 from tests.oracles import exported
 from tests.oracles.exported import NINE, Case, case, raised
 

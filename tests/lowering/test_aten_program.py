@@ -16,9 +16,9 @@ from torch import Tensor, nn
 
 from graphgen.errors import GraphgenError
 from graphgen.ir import Module, Role
+from graphgen.lowering.aten.program import read_exported
+from graphgen.lowering.open import Source, open_module, open_with_values
 from graphgen.text import parse, print_module
-from lowering.aten.program import read_exported
-from lowering.open import Source, open_module, open_with_values
 from tests.oracles.exported import export
 
 
@@ -104,7 +104,7 @@ def test_types_that_numpy_does_not_know_keep_their_bits():
 
 
 def _bits(x: Tensor) -> np.ndarray:
-    from lowering.aten.arrays import array_of
+    from graphgen.lowering.aten.arrays import array_of
 
     return array_of(x)
 

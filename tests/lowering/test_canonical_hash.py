@@ -15,11 +15,11 @@ from typer.testing import CliRunner
 
 from graphgen.cli.main import app
 from graphgen.ir import Module, dtype
+from graphgen.lowering.canonical_hash import Compilation, canonical_hash
 from graphgen.models import build, known_shape
+from graphgen.passes.core import run_pipeline
+from graphgen.passes.pipelines import Buckets, default
 from graphgen.text import parse, print_module
-from lowering.canonical_hash import Compilation, canonical_hash
-from passes.core import run_pipeline
-from passes.pipelines import Buckets, default
 
 HOW = Compilation("trn2", 2, "--auto-cast=none -O1", "neuronx-cc 2.27")
 ROOT = Path(__file__).resolve().parents[2]
@@ -170,9 +170,9 @@ def test_a_printed_program_keeps_its_key_with_and_without_locations():
 PROGRAM = """\
 from graphgen.ir import dtype
 from graphgen.models import build, known_shape
-from lowering.canonical_hash import Compilation, canonical_hash
-from passes.core import run_pipeline
-from passes.pipelines import Buckets, default
+from graphgen.lowering.canonical_hash import Compilation, canonical_hash
+from graphgen.passes.core import run_pipeline
+from graphgen.passes.pipelines import Buckets, default
 module = build(known_shape("llama-3.1-8b"), dtype("bf16"), mini=True)
 run_pipeline(module, default(Buckets(context=(8,), tokens=(8,)), tp=2, target="trn2"))
 how = Compilation("trn2", 2, "--auto-cast=none -O1", "neuronx-cc 2.27")

@@ -11,14 +11,14 @@ from typer.testing import CliRunner
 from graphgen.cli.main import app
 from graphgen.errors import GraphgenError
 from graphgen.ir.dtype import bf16
+from graphgen.lowering.check.check import SEVERITIES, Finding, check
+from graphgen.lowering.check.predicates import PREDICATES, Request
+from graphgen.lowering.check.rules import module_rules, rules_by_op
+from graphgen.lowering.hlo import parse_hlo_text, read_hlo
 from graphgen.models import build, known_shape
+from graphgen.passes.core import run_pipeline
+from graphgen.passes.pipelines import Buckets, default
 from graphgen.text import parse, print_module
-from lowering.check.check import SEVERITIES, Finding, check
-from lowering.check.predicates import PREDICATES, Request
-from lowering.check.rules import module_rules, rules_by_op
-from lowering.hlo import parse_hlo_text, read_hlo
-from passes.core import run_pipeline
-from passes.pipelines import Buckets, default
 
 TRN2, TRN1 = Request("trn2", 2), Request("trn1", 1)
 

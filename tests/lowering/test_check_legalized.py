@@ -8,17 +8,17 @@ import pytest
 from graphgen.eval import Array, evaluate_ranks
 from graphgen.eval.evaluate import rank_index
 from graphgen.ir import RANK, Module
+from graphgen.lowering.check.check import Finding, check
+from graphgen.lowering.check.predicates import Request
+from graphgen.lowering.check.rewrites import REWRITES
+from graphgen.lowering.cpu import compile_program
+from graphgen.lowering.cpu.pjrt import configure
+from graphgen.lowering.hlo import parse_hlo_text, read_hlo
+from graphgen.lowering.stablehlo import read_stablehlo
+from graphgen.passes.core import run_pipeline
+from graphgen.passes.core.journal import Journal
+from graphgen.passes.legalize.legalize import Legalize
 from graphgen.text import parse
-from lowering.check.check import Finding, check
-from lowering.check.predicates import Request
-from lowering.check.rewrites import REWRITES
-from lowering.cpu import compile_program
-from lowering.cpu.pjrt import configure
-from lowering.hlo import parse_hlo_text, read_hlo
-from lowering.stablehlo import read_stablehlo
-from passes.core import run_pipeline
-from passes.core.journal import Journal
-from passes.legalize.legalize import Legalize
 from tests.oracles import xla_hlo
 from tests.oracles.sample import any_array
 from tests.passes.test_rules import SAMPLES

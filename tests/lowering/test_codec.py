@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lowering.codec import OpCodec, by_name, by_op
+from graphgen.lowering.codec import OpCodec, by_name, by_op
 
 ROWS: list[OpCodec[str, str, str]] = [
     OpCodec("transpose", "transpose", ("permutation",)),

@@ -8,9 +8,9 @@ import pytest
 from graphgen.build import Builder
 from graphgen.eval import COLLECTIVES, evaluate_ranks, numpy_dtype
 from graphgen.ir import AttrValue, Function, Module, dtype, tensor
-from lowering.cpu import compile_program
-from lowering.hlo import emit_hlo
-from lowering.stablehlo import emit_stablehlo, read_stablehlo
+from graphgen.lowering.cpu import compile_program
+from graphgen.lowering.hlo import emit_hlo
+from graphgen.lowering.stablehlo import emit_stablehlo, read_stablehlo
 from tests.lowering.test_stablehlo_ops import accepted
 from tests.oracles import xla_hlo
 from tests.oracles.structure import structure

@@ -11,12 +11,12 @@ from typer.testing import CliRunner
 from graphgen.cli.main import app
 from graphgen.ir import Module
 from graphgen.ir.dtype import bf16
+from graphgen.lowering.cost.roofline import Cost, Roofline, roofline
+from graphgen.lowering.targets.hardware import target
 from graphgen.models import build, known_shape
+from graphgen.passes.core import run_pipeline
+from graphgen.passes.pipelines import Buckets, default
 from graphgen.text import parse, print_module
-from lowering.cost.roofline import Cost, Roofline, roofline
-from lowering.targets.hardware import target
-from passes.core import run_pipeline
-from passes.pipelines import Buckets, default
 
 TRN2, TRN1 = target("trn2"), target("trn1")
 

@@ -17,15 +17,15 @@ from graphgen.errors import GraphgenError
 from graphgen.eval import evaluate, numpy_dtype
 from graphgen.ir import DType, Function, Module, dtype, loc, tensor
 from graphgen.ir.dtype import f32, f64, s32, s64
+from graphgen.lowering.abi import donated
+from graphgen.lowering.cpu import CpuProgram, compile_program, configure, cpu_key, load_program
+from graphgen.lowering.cpu.pjrt import join, put
+from graphgen.lowering.cpu.program import program_key, serialize_program
+from graphgen.lowering.stablehlo import emit_stablehlo
 from graphgen.models import build, known_shape
+from graphgen.passes.core import run_pipeline
+from graphgen.passes.pipelines import Buckets, default
 from graphgen.text import parse
-from lowering.abi import donated
-from lowering.cpu import CpuProgram, compile_program, configure, cpu_key, load_program
-from lowering.cpu.pjrt import join, put
-from lowering.cpu.program import program_key, serialize_program
-from lowering.stablehlo import emit_stablehlo
-from passes.core import run_pipeline
-from passes.pipelines import Buckets, default
 
 COUNTER = """\
 module @m level=target{mesh} {{
@@ -218,7 +218,8 @@ def test_more_devices_than_jax_has_started_with_are_refused():
 
 def test_devices_are_made_before_the_first_launch():
     program = (
-        "from lowering.cpu import configure; configure(3); import jax; print(len(jax.devices()))"
+        "from graphgen.lowering.cpu import configure; configure(3);"
+        " import jax; print(len(jax.devices()))"
     )
     env = {k: v for k, v in os.environ.items() if k not in ("JAX_NUM_CPU_DEVICES", "XLA_FLAGS")}
     ran = subprocess.run(

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from graphgen.ir import Module, dtype
+from graphgen.lowering.cpu.evaluator import CpuEvaluator
 from graphgen.models import build, known_shape
+from graphgen.passes.core import parse_pipeline, run_pipeline
+from graphgen.passes.debug import NumpyEvaluator, Runner, script_for, validate
+from graphgen.passes.debug.compare import compare
+from graphgen.passes.pipelines import Buckets, default
 from graphgen.text import parse
-from lowering.cpu.evaluator import CpuEvaluator
-from passes.core import parse_pipeline, run_pipeline
-from passes.debug import NumpyEvaluator, Runner, script_for, validate
-from passes.debug.compare import compare
-from passes.pipelines import Buckets, default
 
 SMALL = Buckets((3,), (8,), (8, 16))
 

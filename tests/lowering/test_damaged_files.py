@@ -13,14 +13,14 @@ import pytest
 
 from graphgen.errors import CODES, GraphgenError
 from graphgen.ir import Module, dtype
+from graphgen.lowering.hlo import emit_hlo, parse_hlo_text, print_hlo_text, read_hlo
+from graphgen.lowering.open import Source, open_source
+from graphgen.lowering.stablehlo import emit_stablehlo
 from graphgen.models import build, known_shape
 from graphgen.ops import verify
+from graphgen.passes.core import run_pipeline
+from graphgen.passes.pipelines import Buckets, default
 from graphgen.text import parse, print_module
-from lowering.hlo import emit_hlo, parse_hlo_text, print_hlo_text, read_hlo
-from lowering.open import Source, open_source
-from lowering.stablehlo import emit_stablehlo
-from passes.core import run_pipeline
-from passes.pipelines import Buckets, default
 from tests.lowering.test_hlo_read import of_jaxlib
 from tests.lowering.test_hlo_text import ATTRIBUTES, NEURON
 from tests.oracles import xla_hlo

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from graphgen.errors import GraphgenError
-from lowering.targets.hardware import Target, target, target_names
+from graphgen.lowering.targets.hardware import Target, target, target_names
 
 GIB = 1 << 30
 

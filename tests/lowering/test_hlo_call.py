@@ -10,15 +10,15 @@ from graphgen.errors import GraphgenError
 from graphgen.eval import evaluate
 from graphgen.ir import Module
 from graphgen.ir.dtype import f32
+from graphgen.lowering.cpu import compile_program
+from graphgen.lowering.hlo import emit_hlo, parse_hlo_text, print_hlo_text, read_hlo
+from graphgen.lowering.hlo.proto import wire
+from graphgen.lowering.hlo.proto.fields import InstructionField
 from graphgen.models import build, known_shape
 from graphgen.ops import verify
+from graphgen.passes.core import parse_pipeline, run_pipeline
+from graphgen.passes.debug.normalize import normalized
 from graphgen.text import parse, print_module
-from lowering.cpu import compile_program
-from lowering.hlo import emit_hlo, parse_hlo_text, print_hlo_text, read_hlo
-from lowering.hlo.proto import wire
-from lowering.hlo.proto.fields import InstructionField
-from passes.core import parse_pipeline, run_pipeline
-from passes.debug.normalize import normalized
 from tests.lowering.test_hlo_opaque import with_field
 from tests.oracles import xla_hlo
 

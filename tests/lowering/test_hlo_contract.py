@@ -12,9 +12,8 @@ import pytest
 from graphgen.build import Builder
 from graphgen.ir import Function, Module, Role, dtype, entry, loc, tensor
 from graphgen.ir.dtype import f32, s32
-from graphgen.models import build, known_shape
-from lowering.hlo import emit_hlo
-from lowering.hlo.proto.fields import (
+from graphgen.lowering.hlo import emit_hlo
+from graphgen.lowering.hlo.proto.fields import (
     AliasField,
     ComputationField,
     InstructionField,
@@ -23,9 +22,10 @@ from lowering.hlo.proto.fields import (
     ProgramShapeField,
     ShapeField,
 )
-from lowering.hlo.proto.wire import Message
-from passes.core import run_pipeline
-from passes.pipelines import Buckets, default
+from graphgen.lowering.hlo.proto.wire import Message
+from graphgen.models import build, known_shape
+from graphgen.passes.core import run_pipeline
+from graphgen.passes.pipelines import Buckets, default
 from tests.oracles import xla_hlo
 
 

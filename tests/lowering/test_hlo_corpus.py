@@ -12,13 +12,13 @@ import pytest
 from graphgen.eval import Array, evaluate_ranks
 from graphgen.eval.evaluate import rank_index
 from graphgen.ir import RANK, Function, Module
+from graphgen.lowering.check.check import check
+from graphgen.lowering.check.predicates import Request
+from graphgen.lowering.hlo import emit_hlo, read_hlo
 from graphgen.ops import verify
+from graphgen.passes.core import run_pipeline
+from graphgen.passes.legalize.legalize import Legalize
 from graphgen.text import parse, print_module
-from lowering.check.check import check
-from lowering.check.predicates import Request
-from lowering.hlo import emit_hlo, read_hlo
-from passes.core import run_pipeline
-from passes.legalize.legalize import Legalize
 from tests.oracles import xla_hlo
 from tests.oracles.hlo_corpus import modules
 from tests.oracles.sample import any_array

@@ -13,14 +13,14 @@ import pytest
 from graphgen.errors import GraphgenError
 from graphgen.eval import Array, evaluate_ranks
 from graphgen.ir import RANK, Function, Module, Role, dtype
+from graphgen.lowering.check.check import check
+from graphgen.lowering.check.predicates import Request
+from graphgen.lowering.cpu.pjrt import configure
+from graphgen.lowering.hlo import emit_hlo, read_hlo
 from graphgen.models import build, known_shape
-from lowering.check.check import check
-from lowering.check.predicates import Request
-from lowering.cpu.pjrt import configure
-from lowering.hlo import emit_hlo, read_hlo
-from passes.core import run_pipeline
-from passes.pipelines import Buckets, default
-from passes.quantize.quantize_weights import QuantizeWeights
+from graphgen.passes.core import run_pipeline
+from graphgen.passes.pipelines import Buckets, default
+from graphgen.passes.quantize.quantize_weights import QuantizeWeights
 from tests.oracles import xla_hlo
 from tests.oracles.hlo_contract import violations
 from tests.oracles.minis import MINIS

@@ -11,7 +11,7 @@ from benchmarks.hlo import decode_step
 from graphgen.build import Builder
 from graphgen.ir import Function, Literal, Module, tensor
 from graphgen.ir.dtype import bf16
-from lowering.hlo import emit_hlo, hlo_chunks, read_hlo
+from graphgen.lowering.hlo import emit_hlo, hlo_chunks, read_hlo
 from tests.lowering.test_hlo_read import of_jaxlib
 
 MIB = 1 << 20

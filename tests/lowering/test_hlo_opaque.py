@@ -8,12 +8,12 @@ import pytest
 from graphgen.errors import GraphgenError
 from graphgen.eval import Array
 from graphgen.ir import Module
+from graphgen.lowering.hlo import emit_hlo, parse_hlo_text, print_hlo_text, read_hlo
+from graphgen.lowering.hlo.proto import wire
+from graphgen.lowering.hlo.proto.fields import ComputationField, InstructionField, ModuleField
+from graphgen.lowering.hlo.proto.wire import Message
 from graphgen.ops import verify
 from graphgen.text import parse, print_module
-from lowering.hlo import emit_hlo, parse_hlo_text, print_hlo_text, read_hlo
-from lowering.hlo.proto import wire
-from lowering.hlo.proto.fields import ComputationField, InstructionField, ModuleField
-from lowering.hlo.proto.wire import Message
 from tests.oracles import xla_hlo
 
 # A loop around a windowed sum, a sort, a choice, a convolution.

@@ -10,8 +10,8 @@ from graphgen.errors import GraphgenError
 from graphgen.eval import evaluate, evaluate_ranks, numpy_dtype
 from graphgen.ir import Function, Literal, Module, dtype, symbol, tensor
 from graphgen.ir.dtype import f32, s32
+from graphgen.lowering.hlo import TABLE, emit_hlo
 from graphgen.ops import OPS
-from lowering.hlo import TABLE, emit_hlo
 from tests.lowering.test_stablehlo_ops import difference
 from tests.oracles import xla_hlo
 from tests.oracles.op_samples import BY_OP, inputs, program
@@ -111,7 +111,7 @@ def test_symbols_have_no_form():
 
 
 def test_a_big_constant_is_handed_on_and_not_copied():
-    from lowering.hlo import hlo_chunks
+    from graphgen.lowering.hlo import hlo_chunks
 
     module = Module("m", "target")
     function = module.add(Function("f"))

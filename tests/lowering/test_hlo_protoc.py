@@ -10,7 +10,7 @@ import pytest
 from graphgen.build import Builder
 from graphgen.ir import Function, Module, Role, entry, loc, tensor
 from graphgen.ir.dtype import bf16, f32, pred, s32
-from lowering.hlo import emit_hlo
+from graphgen.lowering.hlo import emit_hlo
 from tests.oracles import hlo_contract as contract
 from tests.oracles.hlo_contract import CHECKS, violations
 from tests.oracles.protoc import read

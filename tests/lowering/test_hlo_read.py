@@ -14,15 +14,20 @@ from graphgen.errors import GraphgenError
 from graphgen.eval import evaluate, numpy_dtype
 from graphgen.ir import Function, Module, Role
 from graphgen.ir.dtype import f32, s32
+from graphgen.lowering.hlo import emit_hlo, read_hlo
+from graphgen.lowering.hlo.proto import wire
+from graphgen.lowering.hlo.proto.fields import (
+    GroupField,
+    InstructionField,
+    ModuleField,
+    WrapperField,
+)
+from graphgen.lowering.hlo.proto.replica_groups import read_groups, write_groups
+from graphgen.lowering.hlo.proto.wire import Message
+from graphgen.lowering.open import open_module
+from graphgen.lowering.stablehlo import emit_stablehlo
 from graphgen.ops import verify
 from graphgen.text import parse, print_module
-from lowering.hlo import emit_hlo, read_hlo
-from lowering.hlo.proto import wire
-from lowering.hlo.proto.fields import GroupField, InstructionField, ModuleField, WrapperField
-from lowering.hlo.proto.replica_groups import read_groups, write_groups
-from lowering.hlo.proto.wire import Message
-from lowering.open import open_module
-from lowering.stablehlo import emit_stablehlo
 from tests.lowering.test_stablehlo_ops import difference
 from tests.oracles import xla_hlo
 from tests.oracles.op_samples import BY_OP, inputs, program

@@ -9,11 +9,16 @@ from pathlib import Path
 import pytest
 
 from graphgen.errors import GraphgenError
-from lowering.hlo import parse_hlo_text, read_hlo
-from lowering.hlo.hlo_summary import HloParameter, summarize_hlo
-from lowering.hlo.proto import wire
-from lowering.hlo.proto.fields import ComputationField, InstructionField, LiteralField, ModuleField
-from lowering.hlo.proto.shape import HloShape, write_shape
+from graphgen.lowering.hlo import parse_hlo_text, read_hlo
+from graphgen.lowering.hlo.hlo_summary import HloParameter, summarize_hlo
+from graphgen.lowering.hlo.proto import wire
+from graphgen.lowering.hlo.proto.fields import (
+    ComputationField,
+    InstructionField,
+    LiteralField,
+    ModuleField,
+)
+from graphgen.lowering.hlo.proto.shape import HloShape, write_shape
 from tests.lowering.test_hlo_text import ATTRIBUTES, NEURON
 
 

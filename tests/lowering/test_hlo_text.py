@@ -10,10 +10,10 @@ import pytest
 from graphgen.errors import GraphgenError
 from graphgen.eval import evaluate
 from graphgen.ir import Module
+from graphgen.lowering.hlo import emit_hlo, parse_hlo_text, print_hlo_text, read_hlo
+from graphgen.lowering.hlo.text.hlo_shapes import parse_shape
+from graphgen.lowering.open import open_module
 from graphgen.text import print_module
-from lowering.hlo import emit_hlo, parse_hlo_text, print_hlo_text, read_hlo
-from lowering.hlo.text.hlo_shapes import parse_shape
-from lowering.open import open_module
 from tests.oracles import xla_hlo
 from tests.oracles.hlo_corpus import modules
 from tests.oracles.op_samples import BY_OP, program

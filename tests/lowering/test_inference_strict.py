@@ -14,11 +14,11 @@ from graphgen.build import Builder
 from graphgen.errors import GraphgenError
 from graphgen.ir import AttrValue, Function, Literal, Module, TensorType, tensor
 from graphgen.ir.dtype import DTYPES, f32, s32
+from graphgen.lowering.stablehlo import emit_stablehlo
 from graphgen.ops import OPS
 from graphgen.ops.bits import COUNTS, LOGIC, SHIFTS
 from graphgen.ops.control import CONTROL
 from graphgen.ops.elementwise import BINARY, UNARY_FLOAT, UNARY_SIGNED
-from lowering.stablehlo import emit_stablehlo
 
 # What a use of an op is made of: operand types and attributes.
 Use = tuple[list[TensorType], dict[str, AttrValue]]

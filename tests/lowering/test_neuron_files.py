@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from graphgen.errors import GraphgenError
-from lowering.hlo import parse_hlo_text
-from lowering.neuron import Member, describe, read_neff
-from lowering.open import open_module
+from graphgen.lowering.hlo import parse_hlo_text
+from graphgen.lowering.neuron import Member, describe, read_neff
+from graphgen.lowering.open import open_module
 from tests.lowering.test_hlo_text import NEURON
 
 

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from graphgen.errors import GraphgenError
+from graphgen.lowering.plan.measure import Demand, estimate, measure
+from graphgen.lowering.plan.plan import make_plan
+from graphgen.lowering.targets.hardware import target
 from graphgen.models import known_shape
-from lowering.plan.measure import Demand, estimate, measure
-from lowering.plan.plan import make_plan
-from lowering.targets.hardware import target
 
 SMOLLM2, LLAMA_8B = known_shape("smollm2-135m"), known_shape("llama-3.1-8b")
 

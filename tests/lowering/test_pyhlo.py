@@ -20,11 +20,11 @@ from jax.extend.random import threefry_2x32
 
 from graphgen.errors import GraphgenError
 from graphgen.eval import Array
-from lowering.cpu import compile_program
-from lowering.pyhlo import Compiled, compile_py_func
-from lowering.pyhlo.ops import table
-from passes.core import run_pipeline
-from passes.legalize.legalize import Legalize
+from graphgen.lowering.cpu import compile_program
+from graphgen.lowering.pyhlo import Compiled, compile_py_func
+from graphgen.lowering.pyhlo.ops import table
+from graphgen.passes.core import run_pipeline
+from graphgen.passes.legalize.legalize import Legalize
 from tests.oracles import xla_hlo
 
 # The ops that transformers-neuronx uses.

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lowering.pyhlo import compile_py_func
-from lowering.pyhlo.ops import table
+from graphgen.lowering.pyhlo import compile_py_func
+from graphgen.lowering.pyhlo.ops import table
 from tests.lowering.test_pyhlo import both
 
 Function = Callable[..., Any]
@@ -132,7 +132,7 @@ def test_element_by_element(name: str, numpy: Function, operands: tuple[Any, ...
 def test_what_is_not_element_by_element_is_tested_elsewhere():
     import inspect
 
-    from lowering.pyhlo.ops import _PLAIN  # pyright: ignore[reportPrivateUsage]
+    from graphgen.lowering.pyhlo.ops import _PLAIN  # pyright: ignore[reportPrivateUsage]
     from tests.lowering import test_pyhlo
 
     here, there = (

@@ -11,8 +11,8 @@ from graphgen.build import Builder
 from graphgen.eval import evaluate_ranks, numpy_dtype
 from graphgen.ir import DType, Function, Module, tensor
 from graphgen.ir.dtype import bf16, f16, f32, s32
-from lowering.cpu import compile_program
-from lowering.stablehlo import emit_stablehlo
+from graphgen.lowering.cpu import compile_program
+from graphgen.lowering.stablehlo import emit_stablehlo
 
 GROUPS = ((0, 1, 2, 3),)
 

@@ -12,9 +12,16 @@ from pathlib import Path
 
 import pytest
 
+from graphgen.lowering.hlo.proto.wire import Message
+from graphgen.lowering.regression import (
+    QUICK,
+    Case,
+    digests,
+    every_case,
+    snapshots,
+    without_metadata,
+)
 from graphgen.models import SHAPES
-from lowering.hlo.proto.wire import Message
-from lowering.regression import QUICK, Case, digests, every_case, snapshots, without_metadata
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "lowering" / "programs.txt"
 

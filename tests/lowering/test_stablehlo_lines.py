@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from graphgen.ir.dtype import bf16
+from graphgen.lowering.stablehlo import emit_stablehlo, stablehlo_lines
 from graphgen.models import build, known_shape
-from lowering.stablehlo import emit_stablehlo, stablehlo_lines
-from passes.core import run_pipeline
-from passes.pipelines import Buckets, parse
+from graphgen.passes.core import run_pipeline
+from graphgen.passes.pipelines import Buckets, parse
 
 
 @pytest.mark.parametrize("pipeline", ["default", "default{tp=2}", "default,outline-layers"])

@@ -7,10 +7,10 @@ from jax._src.interpreters import mlir as jax_mlir
 from jax._src.lib.mlir import ir as mlir  # pyright: ignore[reportPrivateImportUsage]
 
 from graphgen.ir import Module, dtype
+from graphgen.lowering.stablehlo import emit_stablehlo
 from graphgen.models import build, known_shape
-from lowering.stablehlo import emit_stablehlo
-from passes.core import run_pipeline
-from passes.pipelines import Buckets, default
+from graphgen.passes.core import run_pipeline
+from graphgen.passes.pipelines import Buckets, default
 from tests.oracles.minis import MINI_RANKS
 
 

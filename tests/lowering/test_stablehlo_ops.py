@@ -13,10 +13,10 @@ from graphgen.errors import GraphgenError
 from graphgen.eval import Array, evaluate, evaluate_ranks, numpy_dtype
 from graphgen.ir import Function, Literal, Module, dtype, loc, symbol, tensor
 from graphgen.ir.dtype import DTYPES, f8e4m3fn, f32, s32
+from graphgen.lowering.cpu import compile_program
+from graphgen.lowering.stablehlo import emit_stablehlo
+from graphgen.lowering.stablehlo.types import dense_text, type_text
 from graphgen.ops.linalg import neutral_element
-from lowering.cpu import compile_program
-from lowering.stablehlo import emit_stablehlo
-from lowering.stablehlo.types import dense_text, type_text
 from tests.oracles.op_samples import BY_OP, Sample, inputs, program
 
 # Differences in the last place add up where XLA reorders or keeps 16-bit sums narrow.

@@ -12,11 +12,11 @@ from jax._src.lib.mlir import ir as mlir  # pyright: ignore[reportPrivateImportU
 
 from graphgen.eval import evaluate, evaluate_ranks
 from graphgen.ir import Function, Module, Role, dtype
+from graphgen.lowering.stablehlo import emit_stablehlo, read_stablehlo
 from graphgen.models import build, known_shape
+from graphgen.passes.core import run_pipeline
+from graphgen.passes.pipelines import Buckets, default
 from graphgen.text import parse, print_module
-from lowering.stablehlo import emit_stablehlo, read_stablehlo
-from passes.core import run_pipeline
-from passes.pipelines import Buckets, default
 from tests.oracles.minis import MINI_RANKS
 from tests.oracles.op_samples import BY_OP, inputs, program
 from tests.oracles.structure import structure

@@ -18,9 +18,9 @@ from jax.extend.mlir import serialize_portable_artifact
 from graphgen.errors import GraphgenError
 from graphgen.eval import evaluate
 from graphgen.ir import Module, Role
+from graphgen.lowering.open import open_module
+from graphgen.lowering.stablehlo import read_stablehlo
 from graphgen.text import print_module
-from lowering.open import open_module
-from lowering.stablehlo import read_stablehlo
 from tests.oracles.structure import structure
 
 

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from lowering.aten.program import Exported, read_exported
-from passes.core import run_pipeline
-from passes.core.clone import clone_module
-from passes.pipelines import parse
+from graphgen.lowering.aten.program import Exported, read_exported
+from graphgen.passes.core import run_pipeline
+from graphgen.passes.core.clone import clone_module
+from graphgen.passes.pipelines import parse
 from tests.oracles.families import ORACLES
 
 ROWS, TOKENS, VOCABULARY = 2, 8, 61

@@ -9,7 +9,7 @@ from __future__ import annotations
 from graphgen.ir import Module
 from graphgen.ir.dtype import f32
 from graphgen.models import build
-from passes.core import parse_pipeline, run_pipeline
+from graphgen.passes.core import parse_pipeline, run_pipeline
 
 # Ranks, query heads, key-value heads.
 SWEEP = (

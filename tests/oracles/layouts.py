@@ -13,10 +13,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from graphgen.ir import Function, Module, Op, Sharding, TensorType, Value, replicated
-from passes.sharding.mesh import Mesh
-from passes.sharding.routes import Routes
-from passes.sharding.steps import LOCAL, Step, moved
-from passes.sharding.strategies import Strategy, strategies
+from graphgen.passes.sharding.mesh import Mesh
+from graphgen.passes.sharding.routes import Routes
+from graphgen.passes.sharding.steps import LOCAL, Step, moved
+from graphgen.passes.sharding.strategies import Strategy, strategies
 
 FAR = 1 << 60
 

@@ -7,13 +7,13 @@ from pathlib import Path
 
 from graphgen.eval import Array
 from graphgen.ir import Entry
-from runtime.checkpoint.open import open_checkpoint
-from runtime.checkpoint.source import Checkpoint
-from runtime.model import Settings, build_model
-from runtime.programs import ProgramStore
-from runtime.progress import Silent
-from runtime.session import Session
-from runtime.weights import RankWeights, check_checkpoint, put_weights, read_weight
+from graphgen.runtime.checkpoint.open import open_checkpoint
+from graphgen.runtime.checkpoint.source import Checkpoint
+from graphgen.runtime.model import Settings, build_model
+from graphgen.runtime.programs import ProgramStore
+from graphgen.runtime.progress import Silent
+from graphgen.runtime.session import Session
+from graphgen.runtime.weights import RankWeights, check_checkpoint, put_weights, read_weight
 
 
 def open_session(

@@ -7,10 +7,10 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from runtime.checkpoint.known import locate
-from runtime.checkpoint.open import open_checkpoint
-from runtime.model import Settings
-from runtime.session import Session
+from graphgen.runtime.checkpoint.known import locate
+from graphgen.runtime.checkpoint.open import open_checkpoint
+from graphgen.runtime.model import Settings
+from graphgen.runtime.session import Session
 from tests.oracles.sessions import open_session
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from jax._src.lib.mlir import ir
 from jaxlib import _hlo
 
 from graphgen.eval import Array
-from lowering.cpu import pjrt
+from graphgen.lowering.cpu import pjrt
 
 
 def parsed(proto: bytes) -> str:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from graphgen.ir import Module
+from graphgen.passes.debug.explain import Place
 from graphgen.text import parse
-from passes.debug.explain import Place
 
 
 @dataclass(frozen=True, slots=True)

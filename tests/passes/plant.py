@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from graphgen.errors import GraphgenError
 from graphgen.ir import Module
-from passes.core import Pass, Rewriter, register
+from graphgen.passes.core import Pass, Rewriter, register
 from tests.passes.planted import BUGS, Bug, Planted
 from tests.passes.planted_quantized import QUANTIZED_BUGS
 from tests.passes.planted_ranks import RANK_BUGS

@@ -17,12 +17,21 @@ from graphgen.ir.dtype import bf16, f32, f64
 from graphgen.models.family import build_module
 from graphgen.models.llama import LLAMA, LlamaConfig
 from graphgen.models.mistral import MISTRAL, MistralConfig
-from passes.core import NoMatch, Pass, Rewriter, Rule, no_match, parse_pipeline, rule, run_pipeline
-from passes.debug import Script, script_for
-from passes.legalize.legalize import Legalize
-from passes.sharding.annotate import Shard
-from passes.sharding.partition import Partition
-from passes.specialize.specialize import Specialize
+from graphgen.passes.core import (
+    NoMatch,
+    Pass,
+    Rewriter,
+    Rule,
+    no_match,
+    parse_pipeline,
+    rule,
+    run_pipeline,
+)
+from graphgen.passes.debug import Script, script_for
+from graphgen.passes.legalize.legalize import Legalize
+from graphgen.passes.sharding.annotate import Shard
+from graphgen.passes.sharding.partition import Partition
+from graphgen.passes.specialize.specialize import Specialize
 
 # Half a head is as wide as there are query heads, and q, o and the stream are square: wrong
 # dimensions fit.

@@ -15,13 +15,13 @@ from unittest import mock
 from graphgen.build import Builder
 from graphgen.composites import DECOMPOSITIONS, Decomposition
 from graphgen.ir import Attrs, AttrValue, Dim, Function, Module, Op, Value, attrs_of
-from passes.core import NoMatch, Pass, Rewriter, Rule, rule
-from passes.core.clone import Binder
-from passes.core.journal import Rewrite
-from passes.core.rule import Replacement
-from passes.fusion import fuse_projections
-from passes.legalize.cpu import padded_rows
-from passes.weights import lift
+from graphgen.passes.core import NoMatch, Pass, Rewriter, Rule, rule
+from graphgen.passes.core.clone import Binder
+from graphgen.passes.core.journal import Rewrite
+from graphgen.passes.core.rule import Replacement
+from graphgen.passes.fusion import fuse_projections
+from graphgen.passes.legalize.cpu import padded_rows
+from graphgen.passes.weights import lift
 
 # Replaces something inside a pass; gives what tells whether an application is the broken one.
 Break = Callable[[], Generator[None]]
@@ -143,7 +143,7 @@ def rows_below() -> Generator[None]:
 
         return pad_rows
 
-    with mock.patch("passes.legalize.legalize.padded_rows", off_by_one):
+    with mock.patch("graphgen.passes.legalize.legalize.padded_rows", off_by_one):
         yield
 
 
@@ -158,7 +158,7 @@ def bucket(name: str, kind: str, change: Callable[[Op], None]) -> Break:
             return copies
 
     def breaks() -> Generator[None]:
-        with mock.patch("passes.specialize.specialize.Binder", Careless):
+        with mock.patch("graphgen.passes.specialize.specialize.Binder", Careless):
             yield
 
     return breaks
@@ -175,7 +175,7 @@ def in_place_everywhere() -> Generator[None]:
     def careless(values: Mapping[str, Dim], overrides: Mapping[str, AttrValue]) -> Binder:
         return Binder(values, {"rows": "in_place"})
 
-    with mock.patch("passes.specialize.specialize.Binder", careless):
+    with mock.patch("graphgen.passes.specialize.specialize.Binder", careless):
         yield
 
 
@@ -190,7 +190,7 @@ def copied(kind: str, weight: str, change: Callable[[Op], None]) -> Break:
         return made
 
     def breaks() -> Generator[None]:
-        with mock.patch("passes.weights.lift.copy_of", wrong):
+        with mock.patch("graphgen.passes.weights.lift.copy_of", wrong):
             yield
 
     return breaks
@@ -223,7 +223,7 @@ def joined_in_another_order(function: str, scope: str) -> Break:
         return fused
 
     def breaks() -> Generator[None]:
-        with mock.patch("passes.fusion.fuse_projections._fuse", wrong):
+        with mock.patch("graphgen.passes.fusion.fuse_projections._fuse", wrong):
             yield
 
     return breaks

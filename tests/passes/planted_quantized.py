@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-import passes.pipelines  # noqa: F401
+import graphgen.passes.pipelines  # noqa: F401
 from graphgen.build import Builder
 from graphgen.ir import Op, Value
 from graphgen.ir.dtype import bf16, s8

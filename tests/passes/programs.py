@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from graphgen.ops import verify
+from graphgen.passes.core import parse_pipeline, run_pipeline
 from graphgen.text import parse, print_module
-from passes.core import parse_pipeline, run_pipeline
 
 
 def function(*lines: str, level: str = "logical") -> str:

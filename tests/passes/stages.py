@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from graphgen.build import Builder
 from graphgen.ir import AttrValue, Function, Literal, Module, dtype
+from graphgen.passes.core import Pass, parse_pipeline
+from graphgen.passes.core.registry import all_passes
+from graphgen.passes.pipelines import Buckets, default
+from graphgen.passes.quantize.quantize_weights import QuantizeWeights
 from graphgen.text import parse as parse_text
-from passes.core import Pass, parse_pipeline
-from passes.core.registry import all_passes
-from passes.pipelines import Buckets, default
-from passes.quantize.quantize_weights import QuantizeWeights
 
 # Passes that are in no default pipeline: behind which ones they are tried.
 EXTRA = {
@@ -54,7 +54,7 @@ def stage(name: str, buckets: Buckets, *, tp: int = 1) -> tuple[list[Pass], Pass
 
 def our_passes() -> list[str]:
     """Names of the passes of this repository; tests and plugins may have registered more."""
-    return [n for n, cls in all_passes().items() if cls.__module__.startswith("passes.")]
+    return [n for n, cls in all_passes().items() if cls.__module__.startswith("graphgen.passes.")]
 
 
 def untidy(module: Module) -> None:

@@ -11,9 +11,9 @@ from typer.testing import CliRunner
 from graphgen.cli.main import app
 from graphgen.errors import GraphgenError
 from graphgen.ir import Module
+from graphgen.passes.core import parse_pipeline
+from graphgen.passes.debug.bisect import Judge, bisect, by_numbers
 from graphgen.text import parse, print_module
-from passes.core import parse_pipeline
-from passes.debug.bisect import Judge, bisect, by_numbers
 from tests.passes.planted import BUGS, Bug, Planted, model, script
 
 AROUND = "canonicalize", "dce"
@@ -78,7 +78,7 @@ from typing import ClassVar
 
 from graphgen.build import Builder
 from graphgen.ir import Module, Op, Value
-from passes.core import No, Pass, Rewriter, no, register, rule
+from graphgen.passes.core import No, Pass, Rewriter, no, register, rule
 
 
 @rule("silu")

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-import passes.pipelines  # noqa: F401
+import graphgen.passes.pipelines  # noqa: F401
 from graphgen.errors import GraphgenError
 from graphgen.eval import evaluate, numpy_dtype
 from graphgen.ir import Module, Role, dtype
 from graphgen.models import build, known_shape
+from graphgen.passes.core import parse_pipeline, run_pipeline
 from graphgen.text import parse, print_module
-from passes.core import parse_pipeline, run_pipeline
 
 
 def model(kind: str, *, tp: int = 1) -> Module:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-import passes.pipelines  # noqa: F401
+import graphgen.passes.pipelines  # noqa: F401
+from graphgen.passes.canonical.canonicalize import RULES, Canonicalize
+from graphgen.passes.core import Rewriter, run_pipeline
+from graphgen.passes.core.journal import Journal
 from graphgen.text import parse
-from passes.canonical.canonicalize import RULES, Canonicalize
-from passes.core import Rewriter, run_pipeline
-from passes.core.journal import Journal
 from tests.passes.programs import after, function, lines
 
 # Rule, operation lines before, operation lines after; %y is returned.

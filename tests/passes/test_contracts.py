@@ -11,14 +11,14 @@ from graphgen.errors import GraphgenError
 from graphgen.ir import Module, Role, entry, symbol, tensor
 from graphgen.ir.dtype import f32
 from graphgen.models import build, known_shape
+from graphgen.passes.cleanup.cse import CommonSubexpressions
+from graphgen.passes.cleanup.dce import DeadCodeElimination
+from graphgen.passes.core import Pass, Rewriter, parse_pipeline, run_pipeline
+from graphgen.passes.core.facts import FACTS, facts_of
+from graphgen.passes.core.registry import all_passes
+from graphgen.passes.core.settings import Verify, debug, debugging
+from graphgen.passes.pipelines import Buckets, default
 from graphgen.text import parse, print_module
-from passes.cleanup.cse import CommonSubexpressions
-from passes.cleanup.dce import DeadCodeElimination
-from passes.core import Pass, Rewriter, parse_pipeline, run_pipeline
-from passes.core.facts import FACTS, facts_of
-from passes.core.registry import all_passes
-from passes.core.settings import Verify, debug, debugging
-from passes.pipelines import Buckets, default
 
 ONE = """\
 module @m level=logical {

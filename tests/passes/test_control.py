@@ -9,15 +9,15 @@ import pytest
 
 from graphgen.analysis.diff import diff_functions
 from graphgen.ir import Module
+from graphgen.lowering.canonical_hash import Compilation, canonical_hash
+from graphgen.lowering.check.check import Request, check
 from graphgen.ops import verify
+from graphgen.passes.core import run_pipeline
+from graphgen.passes.debug import script_for, validate
+from graphgen.passes.debug.normalize import normalized
+from graphgen.passes.debug.slice import ops_called, sliced
+from graphgen.passes.pipelines import parse as pipeline
 from graphgen.text import parse, print_module
-from lowering.canonical_hash import Compilation, canonical_hash
-from lowering.check.check import Request, check
-from passes.core import run_pipeline
-from passes.debug import script_for, validate
-from passes.debug.normalize import normalized
-from passes.debug.slice import ops_called, sliced
-from passes.pipelines import parse as pipeline
 from tests.cli.conftest import done, facts, graphgen
 
 TEXT = (Path(__file__).parents[1] / "data" / "control.gg").read_text()

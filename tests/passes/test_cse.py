@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from graphgen.ir import Module
+from graphgen.passes.cleanup.cse import CommonSubexpressions
+from graphgen.passes.core import Rewriter, run_pipeline
+from graphgen.passes.core.journal import Journal
 from graphgen.text import parse, print_function, print_module
-from passes.cleanup.cse import CommonSubexpressions
-from passes.core import Rewriter, run_pipeline
-from passes.core.journal import Journal
 
 
 def program(body: str, level: str = "logical") -> Module:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import passes.pipelines  # noqa: F401
+import graphgen.passes.pipelines  # noqa: F401
+from graphgen.passes.cleanup.dce import DeadCodeElimination
+from graphgen.passes.core import run_pipeline
 from graphgen.text import parse
-from passes.cleanup.dce import DeadCodeElimination
-from passes.core import run_pipeline
 from tests.passes.programs import after, function, lines
 
 TABLE = "inv_freq=f32[2](1.0,0.5) : f32[1,2], f32[1,2]"

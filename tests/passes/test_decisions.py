@@ -9,10 +9,10 @@ import pytest
 
 from graphgen.ir import Role, dtype
 from graphgen.models import SHAPES, build, known_shape
-from passes.core import run_pipeline
-from passes.core.journal import Journal
-from passes.debug.decisions import Decisions, Site, decisions, differences
-from passes.pipelines import Buckets, default
+from graphgen.passes.core import run_pipeline
+from graphgen.passes.core.journal import Journal
+from graphgen.passes.debug.decisions import Decisions, Site, decisions, differences
+from graphgen.passes.pipelines import Buckets, default
 
 BUCKETS = Buckets(context=(128,), tokens=(128,))
 

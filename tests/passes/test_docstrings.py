@@ -8,19 +8,19 @@ import re
 
 import pytest
 
-import passes
+import graphgen.passes
 from graphgen.ops import verify
+from graphgen.passes.core import PASSES, Pass, parse_pipeline, run_pipeline
+from graphgen.passes.core.options import options_of
+from graphgen.passes.core.page import page_of
+from graphgen.passes.core.registry import PIPELINES
+from graphgen.passes.pipelines import Buckets, default
 from graphgen.text import parse, print_module
-from passes.core import PASSES, Pass, parse_pipeline, run_pipeline
-from passes.core.options import options_of
-from passes.core.page import page_of
-from passes.core.registry import PIPELINES
-from passes.pipelines import Buckets, default
 
-for _module in pkgutil.walk_packages(passes.__path__, "passes."):
+for _module in pkgutil.walk_packages(graphgen.passes.__path__, "graphgen.passes."):
     importlib.import_module(_module.name)
 
-OURS = {name: cls for name, cls in PASSES.items() if cls.__module__.startswith("passes.")}
+OURS = {name: cls for name, cls in PASSES.items() if cls.__module__.startswith("graphgen.passes.")}
 
 
 def example(cls: type[Pass]) -> tuple[str, list[Pass], str]:

@@ -12,11 +12,11 @@ from graphgen.cli.main import app
 from graphgen.errors import GraphgenError
 from graphgen.ir import Module, dtype
 from graphgen.models import build, known_shape
+from graphgen.passes import pipelines
+from graphgen.passes.core import run_pipeline
+from graphgen.passes.debug.equiv import equivalent
+from graphgen.passes.pipelines import Buckets
 from graphgen.text import parse, print_module
-from passes import pipelines
-from passes.core import run_pipeline
-from passes.debug.equiv import equivalent
-from passes.pipelines import Buckets
 
 SMALL = Buckets((3,), (8,), (8, 16))
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from graphgen.ir import Module
+from graphgen.lowering.stablehlo import emit_stablehlo, read_stablehlo
+from graphgen.passes.core.clone import clone_module
+from graphgen.passes.debug.both import Terms
+from graphgen.passes.debug.equiv import equivalent
+from graphgen.passes.debug.first import First
+from graphgen.passes.debug.validate import apply_pass
 from graphgen.text import parse
-from lowering.stablehlo import emit_stablehlo, read_stablehlo
-from passes.core.clone import clone_module
-from passes.debug.both import Terms
-from passes.debug.equiv import equivalent
-from passes.debug.first import First
-from passes.debug.validate import apply_pass
 from tests.passes.planted import BUGS, SIMPLE, Bug, Planted, model
 
 WRONG_MEANING = [bug for bug in BUGS if not bug.rounding]

@@ -6,8 +6,8 @@ import pytest
 
 from graphgen.ir import Module, dtype
 from graphgen.models import build, known_shape
-from passes.debug import script_for, validate
-from passes.pipelines import Buckets
+from graphgen.passes.debug import script_for, validate
+from graphgen.passes.pipelines import Buckets
 from tests.oracles.minis import MINI_RANKS, MINIS
 from tests.passes.stages import every_pass, our_passes
 

@@ -12,9 +12,9 @@ from graphgen.cli.main import app
 from graphgen.errors import GraphgenError
 from graphgen.ir.dtype import f32
 from graphgen.models import build, known_shape
+from graphgen.passes.debug.explain import Explanation, Place, explain
+from graphgen.passes.pipelines import parse
 from graphgen.text import print_module
-from passes.debug.explain import Explanation, Place, explain
-from passes.pipelines import parse
 
 FUSE = "fuse-projections"
 

@@ -6,9 +6,9 @@ import pytest
 
 from graphgen.ir.dtype import f32
 from graphgen.models import SHAPES, build, known_shape
-from passes.debug import script_for, validate
-from passes.debug.script import Sizes
-from passes.pipelines import Buckets, default
+from graphgen.passes.debug import script_for, validate
+from graphgen.passes.debug.script import Sizes
+from graphgen.passes.pipelines import Buckets, default
 
 # Rows and lengths of the calls, and the buckets they need.
 SCRIPTS = {

@@ -12,10 +12,10 @@ from graphgen.errors import GraphgenError
 from graphgen.eval import evaluate
 from graphgen.ir import Function, Literal, Module, dtype
 from graphgen.ir.dtype import DTYPES, f32
+from graphgen.passes.cleanup.fold_constants import FoldConstants
+from graphgen.passes.core import Rewriter, run_pipeline
+from graphgen.passes.core.journal import Journal
 from graphgen.text import parse, print_function
-from passes.cleanup.fold_constants import FoldConstants
-from passes.core import Rewriter, run_pipeline
-from passes.core.journal import Journal
 
 
 def program(body: str, level: str = "logical") -> Module:

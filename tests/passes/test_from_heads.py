@@ -6,9 +6,9 @@ import pytest
 
 from graphgen.ir import Module, Role, dtype
 from graphgen.models import build, known_shape
-from passes.core import parse_pipeline, run_pipeline
-from passes.debug import script_for, validate
-from passes.pipelines import Buckets, default
+from graphgen.passes.core import parse_pipeline, run_pipeline
+from graphgen.passes.debug import script_for, validate
+from graphgen.passes.pipelines import Buckets, default
 from tests.oracles.families import ORACLES
 
 BEFORE = "canonicalize,unfuse-projections,shard{tp=2}"

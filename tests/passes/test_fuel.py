@@ -8,13 +8,13 @@ from graphgen.ir import Module, dtype
 from graphgen.models import build, known_shape
 from graphgen.models.family import build_module
 from graphgen.models.llama import LLAMA
-from passes.core import Pass, run_pipeline
-from passes.core.clone import clone_module
-from passes.core.journal import Journal
-from passes.debug import Runner, script_for, validate
-from passes.debug.compare import compare
-from passes.debug.validate import apply_pass
-from passes.pipelines import Buckets
+from graphgen.passes.core import Pass, run_pipeline
+from graphgen.passes.core.clone import clone_module
+from graphgen.passes.core.journal import Journal
+from graphgen.passes.debug import Runner, script_for, validate
+from graphgen.passes.debug.compare import compare
+from graphgen.passes.debug.validate import apply_pass
+from graphgen.passes.pipelines import Buckets
 from tests.passes.planted import CONFIG
 from tests.passes.planted_inside import INSIDE, Broken, Inside
 from tests.passes.stages import every_pass, looped, our_passes, scattered, stage, untidy

@@ -10,16 +10,16 @@ from graphgen.errors import GraphgenError
 from graphgen.ir import Module, Role, dtype
 from graphgen.models import build
 from graphgen.ops import verify
+from graphgen.passes.canonical.canonicalize import Canonicalize
+from graphgen.passes.cleanup.cse import CommonSubexpressions
+from graphgen.passes.core import Pass, Rewriter, parse_pipeline, run_pipeline
+from graphgen.passes.core.journal import Journal
+from graphgen.passes.debug.script import script_for
+from graphgen.passes.debug.validate import validate
+from graphgen.passes.fusion.fuse_projections import FuseProjections
+from graphgen.passes.pipelines import Buckets, default
+from graphgen.passes.weights.lift import LiftWeights
 from graphgen.text import parse, print_function
-from passes.canonical.canonicalize import Canonicalize
-from passes.cleanup.cse import CommonSubexpressions
-from passes.core import Pass, Rewriter, parse_pipeline, run_pipeline
-from passes.core.journal import Journal
-from passes.debug.script import script_for
-from passes.debug.validate import validate
-from passes.fusion.fuse_projections import FuseProjections
-from passes.pipelines import Buckets, default
-from passes.weights.lift import LiftWeights
 
 DOT = "lhs_contracting_dims=[1] rhs_contracting_dims=[1] dtype=f32"
 

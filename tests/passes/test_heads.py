@@ -15,16 +15,16 @@ from graphgen.ir import RANK, DType, Function, Module, Op, Role, Value
 from graphgen.ir.dtype import bf16, f32, pred, s8, s32
 from graphgen.models import build
 from graphgen.ops import verify
+from graphgen.passes.core import parse_pipeline, run_pipeline
+from graphgen.passes.core.clone import clone_module
+from graphgen.passes.debug import script_for
+from graphgen.passes.debug.compare import compare
+from graphgen.passes.debug.runner import Runner
+from graphgen.passes.fusion.prepared import PreparedValues
+from graphgen.passes.heads.absorb import ABSORBS
+from graphgen.passes.heads.commute import COMMUTES
+from graphgen.passes.heads.strategies import Heads, head_map
 from graphgen.text import parse, print_module
-from passes.core import parse_pipeline, run_pipeline
-from passes.core.clone import clone_module
-from passes.debug import script_for
-from passes.debug.compare import compare
-from passes.debug.runner import Runner
-from passes.fusion.prepared import PreparedValues
-from passes.heads.absorb import ABSORBS
-from passes.heads.commute import COMMUTES
-from passes.heads.strategies import Heads, head_map
 from tests.oracles.gqa import grouped_model, specialized_model
 
 LAYER = "model.layers.0.self_attn"

@@ -6,13 +6,13 @@ import pytest
 
 from graphgen.eval import NATIVE, Array
 from graphgen.ir import Module
-from lowering.cpu import compile_program
-from passes.core import parse_pipeline, run_pipeline
-from passes.debug import script_for
-from passes.debug.compare import compare
-from passes.debug.runner import Runner
-from passes.debug.script import Script
-from passes.heads.strategies import AUTO, BY_ROWS, GATHERED, Heads, serving
+from graphgen.lowering.cpu import compile_program
+from graphgen.passes.core import parse_pipeline, run_pipeline
+from graphgen.passes.debug import script_for
+from graphgen.passes.debug.compare import compare
+from graphgen.passes.debug.runner import Runner
+from graphgen.passes.debug.script import Script
+from graphgen.passes.heads.strategies import AUTO, BY_ROWS, GATHERED, Heads, serving
 from tests.oracles.gqa import SWEEP, grouped_model
 
 Row = tuple[int, int, int]

@@ -14,19 +14,19 @@ from graphgen.eval import Array, evaluate, rank_index
 from graphgen.ir import RANK, WEIGHTS_RANK, Module, Op, Role, Value
 from graphgen.ir.dtype import bf16, s32
 from graphgen.models import build, known_shape
-from passes.core import Pass, parse_pipeline, run_pipeline
-from passes.core.clone import clone_module
-from passes.core.journal import Journal
-from passes.debug import script_for, validate
-from passes.debug.compare import Difference, compare
-from passes.debug.runner import Runner
-from passes.debug.script import Script
-from passes.heads.head_map import HeadMap
-from passes.heads.place import LayOutHeads
-from passes.heads.strategies import AUTO, Heads, head_map, serving
-from passes.heads.takes import Move
-from passes.sharding.mesh import Mesh
-from passes.sharding.steps import Step
+from graphgen.passes.core import Pass, parse_pipeline, run_pipeline
+from graphgen.passes.core.clone import clone_module
+from graphgen.passes.core.journal import Journal
+from graphgen.passes.debug import script_for, validate
+from graphgen.passes.debug.compare import Difference, compare
+from graphgen.passes.debug.runner import Runner
+from graphgen.passes.debug.script import Script
+from graphgen.passes.heads.head_map import HeadMap
+from graphgen.passes.heads.place import LayOutHeads
+from graphgen.passes.heads.strategies import AUTO, Heads, head_map, serving
+from graphgen.passes.heads.takes import Move
+from graphgen.passes.sharding.mesh import Mesh
+from graphgen.passes.sharding.steps import Step
 from tests.oracles.gqa import SWEEP, nxdi_maps, specialized_model, tnx_maps
 
 LAYER = "model.layers.0.self_attn"
@@ -286,7 +286,7 @@ def test_a_zero_head_that_is_not_zero_is_caught_and_blamed(monkeypatch: pytest.M
 
 def test_the_key_value_heads_of_another_rank_are_caught(monkeypatch: pytest.MonkeyPatch):
     # The map is right, but every rank takes its neighbor's part of it.
-    from passes.sharding import partition, steps
+    from graphgen.passes.sharding import partition, steps
 
     def emit_step(b: Builder, mesh: Mesh, rank: Value, value: Value, step: Step) -> Value:
         if value.type.rank == 1 and value.dtype is s32:

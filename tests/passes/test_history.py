@@ -8,11 +8,11 @@ from graphgen.errors import GraphgenError
 from graphgen.ir import Module, Value
 from graphgen.ir.dtype import f32
 from graphgen.models import build, known_shape
+from graphgen.passes.core import parse_pipeline
+from graphgen.passes.debug.history import History, backward, find_value, forward
+from graphgen.passes.debug.recording import Recording, record
+from graphgen.passes.pipelines import Buckets, parse
 from graphgen.text import parse as parse_module
-from passes.core import parse_pipeline
-from passes.debug.history import History, backward, find_value, forward
-from passes.debug.recording import Recording, record
-from passes.pipelines import Buckets, parse
 
 BUCKETS = Buckets((1,), (8,), (8,))
 

@@ -15,17 +15,17 @@ import pytest
 from graphgen.cli.model.import_sources import Wanted, prepare, programs
 from graphgen.errors import GraphgenError
 from graphgen.ir import Module, Role
+from graphgen.lowering.stablehlo.read import read_stablehlo
+from graphgen.passes.core import run_pipeline
+from graphgen.passes.core.clone import clone_module
+from graphgen.passes.debug import script_for, validate
+from graphgen.passes.debug.runner import Runner
+from graphgen.passes.debug.script import Call, Script
+from graphgen.passes.pipelines import parse as pipeline
+from graphgen.passes.raising.join import join
+from graphgen.passes.raising.names import keep_states
+from graphgen.passes.raising.sizes import lift_sizes
 from graphgen.text import parse, print_module
-from lowering.stablehlo.read import read_stablehlo
-from passes.core import run_pipeline
-from passes.core.clone import clone_module
-from passes.debug import script_for, validate
-from passes.debug.runner import Runner
-from passes.debug.script import Call, Script
-from passes.pipelines import parse as pipeline
-from passes.raising.join import join
-from passes.raising.names import keep_states
-from passes.raising.sizes import lift_sizes
 from tests.oracles import jax_llama_cached as cached
 from tests.oracles.jax_llama import parameters
 from tests.passes.test_raise import split

@@ -8,12 +8,12 @@ import pytest
 from graphgen.errors import GraphgenError
 from graphgen.eval import MEANING, Array, evaluate
 from graphgen.ir import Module
+from graphgen.lowering.cpu import compile_program
 from graphgen.ops import verify
+from graphgen.passes.core import parse_pipeline, run_pipeline
+from graphgen.passes.core.journal import Journal
+from graphgen.passes.legalize.integer_products import IntegerProducts
 from graphgen.text import parse
-from lowering.cpu import compile_program
-from passes.core import parse_pipeline, run_pipeline
-from passes.core.journal import Journal
-from passes.legalize.integer_products import IntegerProducts
 
 DOT = "lhs_contracting_dims=[{0}] rhs_contracting_dims=[{1}]"
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from graphgen.errors import GraphgenError
-from passes.core import parse_pipeline
-from passes.specialize.ladders import context_sizes, powers, token_sizes
-from passes.specialize.specialize import Specialize
+from graphgen.passes.core import parse_pipeline
+from graphgen.passes.specialize.ladders import context_sizes, powers, token_sizes
+from graphgen.passes.specialize.specialize import Specialize
 
 Ladders = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 

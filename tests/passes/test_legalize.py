@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-import passes.pipelines  # noqa: F401
+import graphgen.passes.pipelines  # noqa: F401
 from graphgen.errors import GraphgenError
 from graphgen.eval import evaluate, numpy_dtype
 from graphgen.ir import dtype
 from graphgen.models import build, known_shape
 from graphgen.ops import OPS
+from graphgen.passes.core import parse_pipeline, run_pipeline
+from graphgen.passes.legalize.legalize import Legalize
 from graphgen.text import parse
-from passes.core import parse_pipeline, run_pipeline
-from passes.legalize.legalize import Legalize
 from tests.passes.programs import after, function, lines
 
 DIMS = "lhs_contracting_dims=[1] rhs_contracting_dims=[1]"

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-import passes.pipelines  # noqa: F401
+import graphgen.passes.pipelines  # noqa: F401
 from graphgen.eval import Array, evaluate, evaluate_ranks
 from graphgen.ir import RANK, WEIGHTS_GLOBAL, WEIGHTS_RANK, Module
 from graphgen.ops import verify
+from graphgen.passes.core import parse_pipeline, run_pipeline
+from graphgen.passes.weights.lift import LiftWeights, joined
 from graphgen.text import parse, print_module
-from passes.core import parse_pipeline, run_pipeline
-from passes.weights.lift import LiftWeights, joined
 from tests.passes.programs import after
 
 

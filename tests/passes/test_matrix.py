@@ -10,9 +10,9 @@ import pytest
 from graphgen.ir import Module, Role, dtype
 from graphgen.models import SHAPES, build, known_shape
 from graphgen.models.registry import FAMILIES
-from passes.core import Pass, parse_pipeline, run_pipeline
-from passes.debug import script_for, validate
-from passes.pipelines import Buckets, default
+from graphgen.passes.core import Pass, parse_pipeline, run_pipeline
+from graphgen.passes.debug import script_for, validate
+from graphgen.passes.pipelines import Buckets, default
 
 BUCKETS = Buckets((3,), (8,), (8, 16))
 PAGE = Path(__file__).parents[2] / "docs" / "families.md"

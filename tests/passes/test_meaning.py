@@ -26,11 +26,11 @@ from graphgen.ir import (
     attrs_of,
     dtype,
 )
+from graphgen.lowering.cpu import compile_program
 from graphgen.models import build, known_shape
-from lowering.cpu import compile_program
-from passes.core import Pass, run_pipeline
-from passes.core.clone import Binder
-from passes.pipelines import Buckets, default
+from graphgen.passes.core import Pass, run_pipeline
+from graphgen.passes.core.clone import Binder
+from graphgen.passes.pipelines import Buckets, default
 
 ROWS, SLOTS = 3, 16
 IDLE = ROWS

@@ -16,12 +16,12 @@ from graphgen.eval import MEANING, Array, evaluate_ranks
 from graphgen.ir import RANK, Function, Module, Value, dtype, tensor
 from graphgen.ir.dtype import bf16, f32, s32
 from graphgen.ops import verify
+from graphgen.passes.core import parse_pipeline, run_pipeline
+from graphgen.passes.core.clone import clone_module
+from graphgen.passes.core.journal import Journal
+from graphgen.passes.sharding.merge_collectives import MergeCollectives
+from graphgen.passes.sharding.traffic import total
 from graphgen.text import parse, print_module
-from passes.core import parse_pipeline, run_pipeline
-from passes.core.clone import clone_module
-from passes.core.journal import Journal
-from passes.sharding.merge_collectives import MergeCollectives
-from passes.sharding.traffic import total
 from tests.oracles.layouts import sent
 from tests.passes.test_sharding_random import MESHES, random_module
 

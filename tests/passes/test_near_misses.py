@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from graphgen.passes.debug.explain import explain
+from graphgen.passes.pipelines import parse
 from graphgen.text import print_module
-from passes.debug.explain import explain
-from passes.pipelines import parse
 from tests.cli.conftest import done
 from tests.passes.near_misses import NEAR_MISSES, NearMiss, module_of
 

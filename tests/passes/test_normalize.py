@@ -5,13 +5,13 @@ from __future__ import annotations
 from graphgen.analysis.diff import diff_functions
 from graphgen.ir import Module
 from graphgen.ir.dtype import f32
+from graphgen.lowering.hlo import emit_hlo, parse_hlo_text, print_hlo_text, read_hlo
+from graphgen.lowering.stablehlo import emit_stablehlo, read_stablehlo
 from graphgen.models import build, known_shape
 from graphgen.ops import verify
+from graphgen.passes.core import parse_pipeline, run_pipeline
+from graphgen.passes.debug.normalize import normalized
 from graphgen.text import parse, print_module
-from lowering.hlo import emit_hlo, parse_hlo_text, print_hlo_text, read_hlo
-from lowering.stablehlo import emit_stablehlo, read_stablehlo
-from passes.core import parse_pipeline, run_pipeline
-from passes.debug.normalize import normalized
 from tests.passes.test_slice import SMALL
 
 OTHER = """\

@@ -9,18 +9,18 @@ from graphgen.build import Builder
 from graphgen.errors import GraphgenError
 from graphgen.eval import evaluate, evaluate_ranks
 from graphgen.ir import Function, Module, Role, dtype
+from graphgen.lowering.cpu import compile_program
 from graphgen.models import build, known_shape
 from graphgen.ops import verify
-from lowering.cpu import compile_program
-from passes.core import parse_pipeline, run_pipeline
-from passes.debug import script_for
-from passes.debug.runner import Runner
-from passes.pipelines import Buckets
-from passes.pipelines import parse as pipeline
-from passes.sampling.choose import sample
-from runtime.sampling import Sampling
-from runtime.sampling.choose import draw
-from runtime.sampling.processors import probabilities, process
+from graphgen.passes.core import parse_pipeline, run_pipeline
+from graphgen.passes.debug import script_for
+from graphgen.passes.debug.runner import Runner
+from graphgen.passes.pipelines import Buckets
+from graphgen.passes.pipelines import parse as pipeline
+from graphgen.passes.sampling.choose import sample
+from graphgen.runtime.sampling import Sampling
+from graphgen.runtime.sampling.choose import draw
+from graphgen.runtime.sampling.processors import probabilities, process
 from tests.oracles.minis import MINIS
 
 ROWS, VOCABULARY = 24, 37

@@ -11,19 +11,19 @@ from graphgen.analysis.overview import overview
 from graphgen.errors import GraphgenError
 from graphgen.eval import evaluate_ranks
 from graphgen.ir import Function, Module, dtype
+from graphgen.lowering.cpu import compile_program
+from graphgen.lowering.hlo import emit_hlo
+from graphgen.lowering.stablehlo import emit_stablehlo
+from graphgen.lowering.stablehlo.read import read_stablehlo
 from graphgen.models import build, known_shape
 from graphgen.ops import verify
+from graphgen.passes.core import parse_pipeline, run_pipeline
+from graphgen.passes.core.rewriter import Rewriter
+from graphgen.passes.debug.script import random_array
+from graphgen.passes.outline import OutlineLayers
+from graphgen.passes.pipelines import Buckets
+from graphgen.passes.pipelines import parse as pipeline
 from graphgen.text import parse, print_module
-from lowering.cpu import compile_program
-from lowering.hlo import emit_hlo
-from lowering.stablehlo import emit_stablehlo
-from lowering.stablehlo.read import read_stablehlo
-from passes.core import parse_pipeline, run_pipeline
-from passes.core.rewriter import Rewriter
-from passes.debug.script import random_array
-from passes.outline import OutlineLayers
-from passes.pipelines import Buckets
-from passes.pipelines import parse as pipeline
 from tests.oracles import xla_hlo
 from tests.oracles.minis import MINIS
 from tests.passes.programs import after

@@ -9,12 +9,12 @@ import pytest
 
 import graphgen as gg
 from graphgen.eval import Array
-from lowering.cpu import compile_program
-from lowering.hlo import emit_hlo
-from passes.core import parse_pipeline, run_pipeline
-from passes.debug.both import Terms
-from passes.debug.equiv import equivalent
-from passes.sharding.annotate import annotate
+from graphgen.lowering.cpu import compile_program
+from graphgen.lowering.hlo import emit_hlo
+from graphgen.passes.core import parse_pipeline, run_pipeline
+from graphgen.passes.debug.both import Terms
+from graphgen.passes.debug.equiv import equivalent
+from graphgen.passes.sharding.annotate import annotate
 from tests.oracles.outside_models import CHOSEN, EXPERTS, HEADS, LAYOUTS, MODELS, WIDTH, WORDS
 
 SIZE = 8

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-import passes.pipelines  # noqa: F401
+import graphgen.passes.pipelines  # noqa: F401
 from graphgen.eval import Array, evaluate
 from graphgen.ir import Module, Op, Role, dtype
 from graphgen.models import build, known_shape
+from graphgen.passes.core import parse_pipeline, run_pipeline
+from graphgen.passes.core.journal import Journal
+from graphgen.passes.core.relation import Chain, DontCare, Take
 from graphgen.text import parse, print_module
-from passes.core import parse_pipeline, run_pipeline
-from passes.core.journal import Journal
-from passes.core.relation import Chain, DontCare, Take
 
 CACHE = """\
 module @m level=canonical {{

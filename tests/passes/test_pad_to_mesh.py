@@ -9,23 +9,23 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-import passes.pipelines  # noqa: F401
+import graphgen.passes.pipelines  # noqa: F401
 from graphgen.build import Builder
 from graphgen.eval import NATIVE, evaluate, evaluate_ranks
 from graphgen.ir import WEIGHTS_RANK, Function, Module, Value, sharding
 from graphgen.ir.dtype import f32, s32
 from graphgen.models import build, known_shape, read_model_config
+from graphgen.passes.core import parse_pipeline, run_pipeline
+from graphgen.passes.core.clone import clone_module
+from graphgen.passes.core.fuel import Fuel
+from graphgen.passes.core.journal import Journal
+from graphgen.passes.debug import script_for, validate
+from graphgen.passes.debug.compare import compare
+from graphgen.passes.debug.runner import Runner
+from graphgen.passes.pipelines import Buckets, default
+from graphgen.passes.quantize.quantize_weights import QuantizeWeights
+from graphgen.passes.quantize.schemes import PER_CHANNEL, PER_TENSOR
 from graphgen.text import parse
-from passes.core import parse_pipeline, run_pipeline
-from passes.core.clone import clone_module
-from passes.core.fuel import Fuel
-from passes.core.journal import Journal
-from passes.debug import script_for, validate
-from passes.debug.compare import compare
-from passes.debug.runner import Runner
-from passes.pipelines import Buckets, default
-from passes.quantize.quantize_weights import QuantizeWeights
-from passes.quantize.schemes import PER_CHANNEL, PER_TENSOR
 from tests.oracles.gqa import specialized_model
 
 FAMILIES = [

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from graphgen.errors import GraphgenError
+from graphgen.passes.debug.pair import Values, pair_values
 from graphgen.text.grammar import parse_type
-from passes.debug.pair import Values, pair_values
 
 
 def values(text: str) -> Values:

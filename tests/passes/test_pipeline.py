@@ -14,16 +14,16 @@ from graphgen.errors import GraphgenError
 from graphgen.ir import Module, dtype, tensor
 from graphgen.ir.dtype import f32
 from graphgen.models import build, known_shape
+from graphgen.passes.canonical.canonicalize import Canonicalize
+from graphgen.passes.cleanup.dce import DeadCodeElimination
+from graphgen.passes.core import PASSES, Pass, Rewriter, parse_pipeline, run_pipeline
+from graphgen.passes.core.options import format_option
+from graphgen.passes.core.order import check_order
+from graphgen.passes.legalize.legalize import TARGETS, Legalize
+from graphgen.passes.pipelines import Buckets, default
+from graphgen.passes.pipelines import parse as named
+from graphgen.passes.specialize.specialize import Specialize
 from graphgen.text import parse, print_module
-from passes.canonical.canonicalize import Canonicalize
-from passes.cleanup.dce import DeadCodeElimination
-from passes.core import PASSES, Pass, Rewriter, parse_pipeline, run_pipeline
-from passes.core.options import format_option
-from passes.core.order import check_order
-from passes.legalize.legalize import TARGETS, Legalize
-from passes.pipelines import Buckets, default
-from passes.pipelines import parse as named
-from passes.specialize.specialize import Specialize
 
 SMALL = Buckets(batch=(1, 2), context=(8,), tokens=(8, 16), slots=32)
 

@@ -11,16 +11,16 @@ from graphgen.errors import GraphgenError
 from graphgen.eval import MEANING, Array, evaluate
 from graphgen.ir import RANK, WEIGHTS_GLOBAL, WEIGHTS_RANK, Module, Role, dtype
 from graphgen.models import build, known_shape
+from graphgen.passes.core import parse_pipeline, run_pipeline
+from graphgen.passes.core.journal import Journal
+from graphgen.passes.core.relation import EQUAL, Quantized
+from graphgen.passes.debug import script_for, validate
+from graphgen.passes.fusion.fuse_projections import FuseProjections
+from graphgen.passes.pipelines import Buckets, default
+from graphgen.passes.quantize.quantize_weights import QuantizeWeights
+from graphgen.passes.quantize.schemes import DTYPES, PER_CHANNEL, PER_TENSOR, SCHEMES, limit
+from graphgen.passes.weights.lift import LiftWeights
 from graphgen.text import parse, print_function
-from passes.core import parse_pipeline, run_pipeline
-from passes.core.journal import Journal
-from passes.core.relation import EQUAL, Quantized
-from passes.debug import script_for, validate
-from passes.fusion.fuse_projections import FuseProjections
-from passes.pipelines import Buckets, default
-from passes.quantize.quantize_weights import QuantizeWeights
-from passes.quantize.schemes import DTYPES, PER_CHANNEL, PER_TENSOR, SCHEMES, limit
-from passes.weights.lift import LiftWeights
 from tests.passes.planted import model
 from tests.passes.test_fuse_projections import DOT, QKV, RETURN, THREE, dot, program
 

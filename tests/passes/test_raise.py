@@ -15,16 +15,16 @@ import numpy as np
 import pytest
 
 from graphgen.ir import Module, Role
+from graphgen.lowering.stablehlo.read import read_stablehlo
 from graphgen.ops import OPS, verify
+from graphgen.passes.core import run_pipeline
+from graphgen.passes.core.clone import clone_module
+from graphgen.passes.core.journal import Journal
+from graphgen.passes.debug import script_for, validate
+from graphgen.passes.debug.runner import Runner
+from graphgen.passes.debug.script import Script
+from graphgen.passes.pipelines import parse as pipeline
 from graphgen.text import parse
-from lowering.stablehlo.read import read_stablehlo
-from passes.core import run_pipeline
-from passes.core.clone import clone_module
-from passes.core.journal import Journal
-from passes.debug import script_for, validate
-from passes.debug.runner import Runner
-from passes.debug.script import Script
-from passes.pipelines import parse as pipeline
 from tests.cli.conftest import done, error, facts
 from tests.oracles import jax_llama as plain
 

@@ -14,13 +14,13 @@ import numpy as np
 import pytest
 
 from graphgen.ir import Module, Role
+from graphgen.lowering.stablehlo.read import read_stablehlo
 from graphgen.ops import OPS
-from lowering.stablehlo.read import read_stablehlo
-from passes.core import run_pipeline
-from passes.core.clone import clone_module
-from passes.core.journal import Journal
-from passes.debug import script_for, validate
-from passes.pipelines import parse as pipeline
+from graphgen.passes.core import run_pipeline
+from graphgen.passes.core.clone import clone_module
+from graphgen.passes.core.journal import Journal
+from graphgen.passes.debug import script_for, validate
+from graphgen.passes.pipelines import parse as pipeline
 from tests.oracles import jax_llama_cached as cached
 from tests.passes.test_raise import split
 

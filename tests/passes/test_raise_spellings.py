@@ -10,15 +10,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from graphgen.ir import Module
+from graphgen.lowering.hlo import parse_hlo_text, read_hlo
+from graphgen.lowering.stablehlo.read import read_stablehlo
 from graphgen.ops import OPS
-from lowering.hlo import parse_hlo_text, read_hlo
-from lowering.stablehlo.read import read_stablehlo
-from passes.core import run_pipeline
-from passes.core.clone import clone_module
-from passes.core.journal import Journal
-from passes.debug import script_for, validate
-from passes.pipelines import parse as pipeline
-from passes.raising.near import near_misses
+from graphgen.passes.core import run_pipeline
+from graphgen.passes.core.clone import clone_module
+from graphgen.passes.core.journal import Journal
+from graphgen.passes.debug import script_for, validate
+from graphgen.passes.pipelines import parse as pipeline
+from graphgen.passes.raising.near import near_misses
 
 ROWS, COUNT, SLOTS, HEADS, KV, SIZE = 1, 5, 16, 4, 2, 8
 WIDTH = HEADS * SIZE

@@ -9,16 +9,16 @@ import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import passes.cleanup.simplify_shape
-import passes.pipelines  # noqa: F401
+import graphgen.passes.cleanup.simplify_shape
+import graphgen.passes.pipelines  # noqa: F401
 from graphgen.build import Builder
 from graphgen.eval import Array, evaluate, numpy_dtype
 from graphgen.ir import DType, Function, Module, Value, tensor
 from graphgen.ir.dtype import f32, pred, s32
+from graphgen.lowering.cpu import compile_program
 from graphgen.ops import verify
+from graphgen.passes.core import parse_pipeline, run_pipeline
 from graphgen.text import parse, print_module
-from lowering.cpu import compile_program
-from passes.core import parse_pipeline, run_pipeline
 
 ARGS = 5
 # Ops of whole numbers; whatever they are given they give the same bits everywhere.

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 
-import passes.cleanup.simplify_shape
-import passes.pipelines  # noqa: F401
+import graphgen.passes.cleanup.simplify_shape
+import graphgen.passes.pipelines  # noqa: F401
 from graphgen.eval import Array, evaluate_ranks
+from graphgen.lowering.cpu import compile_program
+from graphgen.lowering.cpu.pjrt import configure
 from graphgen.ops import verify
+from graphgen.passes.core import parse_pipeline, run_pipeline
 from graphgen.text import parse, print_module
-from lowering.cpu import compile_program
-from lowering.cpu.pjrt import configure
-from passes.core import parse_pipeline, run_pipeline
 from tests.lowering.test_stablehlo_ops import ROUNDING
 from tests.oracles.random_graphs import LEFT_OUT, Grower, names_for, supported
 

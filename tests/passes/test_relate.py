@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from graphgen.errors import GraphgenError
 from graphgen.eval import Array
 from graphgen.ir import Literal, dtype, sharding
-from passes.core.relation import (
+from graphgen.passes.core.relation import (
     EQUAL,
     Chain,
     DontCare,
@@ -23,8 +23,8 @@ from passes.core.relation import (
     Shard,
     Take,
 )
-from passes.debug.relate import Mesh, apply, meet
-from passes.debug.relation_text import parse_relation
+from graphgen.passes.debug.relate import Mesh, apply, meet
+from graphgen.passes.debug.relation_text import parse_relation
 
 TP = Mesh({"tp": 2})
 GRID = Mesh({"dp": 2, "tp": 3})

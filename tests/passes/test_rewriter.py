@@ -11,8 +11,8 @@ from graphgen.errors import GraphgenError
 from graphgen.ir import Function, Op, Value
 from graphgen.ir.dtype import bf16
 from graphgen.ops import verify
+from graphgen.passes.core import NoMatch, Rewriter, no_match, rule
 from graphgen.text import parse
-from passes.core import NoMatch, Rewriter, no_match, rule
 from tests.passes import programs
 
 CHAIN = ["%a = negate(%x) : f32[2]", "%b = negate(%a) : f32[2]", "%c = negate(%b) : f32[2]"]

@@ -11,18 +11,18 @@ import pytest
 from graphgen.eval import Array, evaluate
 from graphgen.ir import Module, Op, Role, dtype
 from graphgen.models import build, known_shape
+from graphgen.passes.core import run_pipeline
+from graphgen.passes.core.journal import Journal
+from graphgen.passes.core.pass_ import Pass
+from graphgen.passes.debug import script_for, validate
+from graphgen.passes.debug.compare import compare
+from graphgen.passes.debug.equiv import equivalent
+from graphgen.passes.debug.runner import Runner
+from graphgen.passes.debug.script import Call, Script, Sizes
+from graphgen.passes.debug.validate import apply_pass
+from graphgen.passes.pipelines import parse as pipeline
+from graphgen.passes.window.roll_window_cache import RollWindowCache
 from graphgen.text import parse, print_module
-from passes.core import run_pipeline
-from passes.core.journal import Journal
-from passes.core.pass_ import Pass
-from passes.debug import script_for, validate
-from passes.debug.compare import compare
-from passes.debug.equiv import equivalent
-from passes.debug.runner import Runner
-from passes.debug.script import Call, Script, Sizes
-from passes.debug.validate import apply_pass
-from passes.pipelines import parse as pipeline
-from passes.window.roll_window_cache import RollWindowCache
 
 # A window of 6 in every layer; one of 8 in the first and the last of three layers.
 WINDOWED = ("mistral-7b", "gemma-3-1b")

@@ -10,16 +10,16 @@ import re
 import numpy as np
 import pytest
 
-import passes
+import graphgen.passes
 from graphgen.analysis.fingerprint import function_fingerprint
 from graphgen.eval import MEANING, Array, evaluate_ranks
 from graphgen.eval.evaluate import rank_index
 from graphgen.ir import RANK, Function
 from graphgen.ops import verify
+from graphgen.passes.core import Rewriter
+from graphgen.passes.core.journal import Journal
+from graphgen.passes.core.rule import Rule
 from graphgen.text import parse
-from passes.core import Rewriter
-from passes.core.journal import Journal
-from passes.core.rule import Rule
 from tests.oracles.sample import any_array
 from tests.passes.samples_of_raising import CACHES, KNOWN_PLACES, SPELLINGS
 
@@ -27,7 +27,7 @@ from tests.passes.samples_of_raising import CACHES, KNOWN_PLACES, SPELLINGS
 def rules() -> dict[str, Rule]:
     """Every rule that stands in a module; those with options are made by their pass."""
     found: dict[str, Rule] = {}
-    for module in pkgutil.walk_packages(passes.__path__, "passes."):
+    for module in pkgutil.walk_packages(graphgen.passes.__path__, "graphgen.passes."):
         names = vars(importlib.import_module(module.name)).values()
         found |= {item.name: item for item in names if isinstance(item, Rule)}
     return found

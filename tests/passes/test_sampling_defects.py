@@ -14,17 +14,17 @@ import pytest
 from graphgen.build import Builder
 from graphgen.eval import evaluate
 from graphgen.ir import Function, Module, dtype
+from graphgen.lowering.cpu import compile_program
 from graphgen.models import build, known_shape
 from graphgen.ops import verify
-from lowering.cpu import compile_program
-from passes.core import parse_pipeline, run_pipeline
-from passes.pipelines import Buckets
-from passes.pipelines import parse as pipeline
-from passes.sampling.choose import sample
-from runtime.device_choice import draw_of
-from runtime.sampling import GREEDY, Sampling
-from runtime.sampling.choose import draw
-from runtime.sampling.processors import probabilities, process
+from graphgen.passes.core import parse_pipeline, run_pipeline
+from graphgen.passes.pipelines import Buckets
+from graphgen.passes.pipelines import parse as pipeline
+from graphgen.passes.sampling.choose import sample
+from graphgen.runtime.device_choice import draw_of
+from graphgen.runtime.sampling import GREEDY, Sampling
+from graphgen.runtime.sampling.choose import draw
+from graphgen.runtime.sampling.processors import probabilities, process
 from tests.runtime.test_sampling import SETTINGS, logits
 
 NUMBERS = np.linspace(0, 1, 200, endpoint=False, dtype=np.float32)

@@ -8,13 +8,13 @@ from types import FrameType
 
 import pytest
 
-import passes.pipelines  # noqa: F401
+import graphgen.passes.pipelines  # noqa: F401
 from graphgen.build import Builder
 from graphgen.ir import Function, Module, Role, entry, tensor
 from graphgen.ir.dtype import f32
 from graphgen.ops import verify
-from passes.core import Pass, Rewriter
-from passes.core.registry import all_passes
+from graphgen.passes.core import Pass, Rewriter
+from graphgen.passes.core.registry import all_passes
 from tests.passes.stages import our_passes
 
 USERS, CHAIN = 10_000, 20_000

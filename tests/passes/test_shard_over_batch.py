@@ -15,12 +15,12 @@ from graphgen.eval import MEANING
 from graphgen.ir import Module, Role
 from graphgen.ir.dtype import f32
 from graphgen.models import build, known_shape
-from passes.core import parse_pipeline, run_pipeline
-from passes.core.clone import clone_module
-from passes.debug import Runner, script_for
-from passes.debug.compare import compare
-from passes.heads.strategies import Heads, serving
-from passes.pipelines import parse
+from graphgen.passes.core import parse_pipeline, run_pipeline
+from graphgen.passes.core.clone import clone_module
+from graphgen.passes.debug import Runner, script_for
+from graphgen.passes.debug.compare import compare
+from graphgen.passes.heads.strategies import Heads, serving
+from graphgen.passes.pipelines import parse
 from tests.oracles.gqa import SWEEP, grouped_model
 
 Row = tuple[int, int, int]

@@ -8,14 +8,14 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-import passes.pipelines  # noqa: F401
+import graphgen.passes.pipelines  # noqa: F401
 from graphgen.errors import GraphgenError
 from graphgen.eval import Array, evaluate, evaluate_ranks
 from graphgen.ir import RANK, WEIGHTS_GLOBAL, WEIGHTS_RANK, Function, Module, Role
 from graphgen.ir.dtype import f32
 from graphgen.models import build, known_shape
+from graphgen.passes.core import parse_pipeline, run_pipeline
 from graphgen.text import parse
-from passes.core import parse_pipeline, run_pipeline
 
 SPECIALIZE = "canonicalize,specialize{batch=[2],context=[8],tokens=[8]}"
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-import passes.pipelines  # noqa: F401
+import graphgen.passes.pipelines  # noqa: F401
 from graphgen.errors import GraphgenError
 from graphgen.eval import MEANING
 from graphgen.ir import Module, Role
 from graphgen.ir.dtype import f32
 from graphgen.models import SHAPES, build, known_shape
-from passes.core import Rewriter, parse_pipeline, run_pipeline
-from passes.debug import Runner, script_for
-from passes.debug.compare import compare
-from passes.sharding.annotate import DECODER_RULES, Shard, annotate, annotations_of
-from passes.sharding.axes import LOGICAL, model_axes
+from graphgen.passes.core import Rewriter, parse_pipeline, run_pipeline
+from graphgen.passes.debug import Runner, script_for
+from graphgen.passes.debug.compare import compare
+from graphgen.passes.sharding.annotate import DECODER_RULES, Shard, annotate, annotations_of
+from graphgen.passes.sharding.axes import LOGICAL, model_axes
 
 
 def mini(name: str = "llama-3.1-8b", **changes: object) -> Module:

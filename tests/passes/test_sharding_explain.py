@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-import passes.pipelines  # noqa: F401
+import graphgen.passes.pipelines  # noqa: F401
 from graphgen.errors import GraphgenError
 from graphgen.ir import Module
 from graphgen.ir.dtype import f32
 from graphgen.models import build, known_shape
-from passes.core import parse_pipeline, run_pipeline
-from passes.sharding.explain import ExplainSharding, Reason, grouped
+from graphgen.passes.core import parse_pipeline, run_pipeline
+from graphgen.passes.sharding.explain import ExplainSharding, Reason, grouped
 from tests.oracles.layouts import sent
 
 SIZES = "canonicalize,specialize{batch=[2],context=[8],tokens=[8]}"

@@ -14,13 +14,13 @@ from graphgen.ir import Function, Op, tensor
 from graphgen.ir.dtype import f32, s32
 from graphgen.ir.sharding import parse_sharding
 from graphgen.ops import OPS, op_def
+from graphgen.passes.sharding.composite_rules import FACTORS, WHOLE_ONLY
+from graphgen.passes.sharding.forms import Here, emit_part
+from graphgen.passes.sharding.mesh import Mesh, local_shape
+from graphgen.passes.sharding.plan import Plan, carried
+from graphgen.passes.sharding.strategies import Strategy, strategies
 from graphgen.text import parse
 from graphgen.text.grammar import parse_attr
-from passes.sharding.composite_rules import FACTORS, WHOLE_ONLY
-from passes.sharding.forms import Here, emit_part
-from passes.sharding.mesh import Mesh, local_shape
-from passes.sharding.plan import Plan, carried
-from passes.sharding.strategies import Strategy, strategies
 from tests.passes import programs
 
 PAIR = Mesh({"tp": 2})

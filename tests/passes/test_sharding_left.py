@@ -9,10 +9,10 @@ import pytest
 from graphgen.ir import Function, Module, Op, dtype
 from graphgen.models import build, known_shape
 from graphgen.ops import OPS
+from graphgen.passes.core import parse_pipeline, run_pipeline
+from graphgen.passes.pipelines import Buckets
+from graphgen.passes.pipelines import parse as pipeline
 from graphgen.text import parse
-from passes.core import parse_pipeline, run_pipeline
-from passes.pipelines import Buckets
-from passes.pipelines import parse as pipeline
 from tests.oracles.minis import MINIS
 
 BUCKETS = Buckets((2,), (8,), (8,))

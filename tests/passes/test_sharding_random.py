@@ -14,17 +14,17 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-import passes.pipelines  # noqa: F401
+import graphgen.passes.pipelines  # noqa: F401
 from graphgen.eval import MEANING
 from graphgen.ir import Module, Role, Sharding, TensorType, entry, sharding
 from graphgen.ops import verify
+from graphgen.passes.core import run_pipeline
+from graphgen.passes.debug.compare import compare
+from graphgen.passes.debug.runner import Outcome, Runner
+from graphgen.passes.debug.script import script_for
+from graphgen.passes.sharding.mesh import Mesh, fits
+from graphgen.passes.sharding.partition import Partition
 from graphgen.text import parse, print_module
-from passes.core import run_pipeline
-from passes.debug.compare import compare
-from passes.debug.runner import Outcome, Runner
-from passes.debug.script import script_for
-from passes.sharding.mesh import Mesh, fits
-from passes.sharding.partition import Partition
 from tests.oracles.layouts import Exhaustive, sent
 from tests.passes.test_random_graphs import Grower
 

@@ -16,10 +16,10 @@ from graphgen.eval import Array, evaluate_ranks, rank_index
 from graphgen.ir import Function, Module, Sharding, replicated, sharding, tensor
 from graphgen.ir.dtype import f32, s32
 from graphgen.ir.sharding import parse_sharding
+from graphgen.passes.sharding.mesh import Mesh, fits, local_shape, mesh_of
+from graphgen.passes.sharding.routes import Routes, bytes_of
+from graphgen.passes.sharding.steps import emit_step, nominal
 from graphgen.text.grammar import parse_type
-from passes.sharding.mesh import Mesh, fits, local_shape, mesh_of
-from passes.sharding.routes import Routes, bytes_of
-from passes.sharding.steps import emit_step, nominal
 from tests.oracles.layouts import sent
 
 GRID = {"dp": 2, "tp": 4}

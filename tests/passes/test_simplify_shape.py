@@ -9,13 +9,13 @@ from graphgen.eval import evaluate, numpy_dtype
 from graphgen.eval.arithmetic import widened
 from graphgen.ir import Function, Module
 from graphgen.ir.dtype import DTYPES
+from graphgen.passes.cleanup.dce import DeadCodeElimination
+from graphgen.passes.cleanup.simplify_shape import SimplifyShape, keeps
+from graphgen.passes.core import Rewriter, run_pipeline
+from graphgen.passes.core.clone import Binder
+from graphgen.passes.core.journal import Journal
+from graphgen.passes.debug.script import random_array
 from graphgen.text import parse, print_function
-from passes.cleanup.dce import DeadCodeElimination
-from passes.cleanup.simplify_shape import SimplifyShape, keeps
-from passes.core import Rewriter, run_pipeline
-from passes.core.clone import Binder
-from passes.core.journal import Journal
-from passes.debug.script import random_array
 
 
 def program(body: str) -> Module:

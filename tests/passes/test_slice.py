@@ -12,11 +12,11 @@ from graphgen.ir import Function, Module, Role
 from graphgen.ir.dtype import f32
 from graphgen.models import build, known_shape
 from graphgen.ops import verify
+from graphgen.passes.core import parse_pipeline, run_pipeline
+from graphgen.passes.core.clone import clone_module
+from graphgen.passes.debug.slice import ops_below, ops_called, ops_of_layer, sliced
 from graphgen.text import parse, print_module
 from graphgen.text.printer import value_names
-from passes.core import parse_pipeline, run_pipeline
-from passes.core.clone import clone_module
-from passes.debug.slice import ops_below, ops_called, ops_of_layer, sliced
 from tests.oracles.sample import any_array
 
 SMALL = """\

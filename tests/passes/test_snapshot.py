@@ -7,10 +7,10 @@ import pytest
 from graphgen.ir.dtype import bf16
 from graphgen.models import build, known_shape
 from graphgen.ops import verify
+from graphgen.passes.core import run_pipeline
+from graphgen.passes.core.snapshot import Snapshot
+from graphgen.passes.pipelines import parse
 from graphgen.text import print_module
-from passes.core import run_pipeline
-from passes.core.snapshot import Snapshot
-from passes.pipelines import parse
 
 
 @pytest.mark.parametrize("first", ["", "heads{tp=4},shard{tp=4}", "default{tp=2}"])

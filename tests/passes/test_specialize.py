@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-import passes.pipelines  # noqa: F401
+import graphgen.passes.pipelines  # noqa: F401
 from graphgen.errors import GraphgenError
 from graphgen.ir import Module, Role
 from graphgen.ir.dtype import f32
 from graphgen.models import build, known_shape
-from passes.core import parse_pipeline, run_pipeline
-from passes.specialize.specialize import Specialize
+from graphgen.passes.core import parse_pipeline, run_pipeline
+from graphgen.passes.specialize.specialize import Specialize
 
 
 @pytest.fixture

@@ -10,16 +10,16 @@ import pytest
 from graphgen.eval import MEANING, evaluate
 from graphgen.ir import Module, Role, dtype
 from graphgen.models import build, known_shape
+from graphgen.passes.canonical.canonicalize import Canonicalize
+from graphgen.passes.canonical.unfuse_projections import UnfuseProjections
+from graphgen.passes.core import Pass, Rewriter, run_pipeline
+from graphgen.passes.core.journal import Journal
+from graphgen.passes.debug import script_for, validate
+from graphgen.passes.debug.script import random_array
+from graphgen.passes.fusion.fuse_projections import FuseProjections
+from graphgen.passes.fusion.prepared import PreparedValues
+from graphgen.passes.pipelines import Buckets, default
 from graphgen.text import parse
-from passes.canonical.canonicalize import Canonicalize
-from passes.canonical.unfuse_projections import UnfuseProjections
-from passes.core import Pass, Rewriter, run_pipeline
-from passes.core.journal import Journal
-from passes.debug import script_for, validate
-from passes.debug.script import random_array
-from passes.fusion.fuse_projections import FuseProjections
-from passes.fusion.prepared import PreparedValues
-from passes.pipelines import Buckets, default
 
 ROWS = "lhs_contracting_dims=[2] rhs_contracting_dims=[1] dtype=f32"
 COLUMNS = "lhs_contracting_dims=[2] rhs_contracting_dims=[0] dtype=f32"

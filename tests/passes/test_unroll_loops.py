@@ -16,14 +16,14 @@ from jax import lax
 from graphgen.analysis.layers import layers_of
 from graphgen.errors import GraphgenError
 from graphgen.ir import Module
+from graphgen.lowering.stablehlo.read import read_stablehlo
 from graphgen.ops import verify
+from graphgen.passes.core import run_pipeline
+from graphgen.passes.core.clone import clone_module
+from graphgen.passes.core.journal import Journal
+from graphgen.passes.debug import script_for, validate
+from graphgen.passes.pipelines import parse as pipeline
 from graphgen.text import parse
-from lowering.stablehlo.read import read_stablehlo
-from passes.core import run_pipeline
-from passes.core.clone import clone_module
-from passes.core.journal import Journal
-from passes.debug import script_for, validate
-from passes.pipelines import parse as pipeline
 
 TEXT = (Path(__file__).parents[1] / "data" / "control.gg").read_text()
 X = np.arange(4, dtype=np.float32)

@@ -16,10 +16,9 @@ from graphgen.build import Builder
 from graphgen.cli.pass_list import load_passes
 from graphgen.errors import GraphgenError
 from graphgen.ir import Module, Op, Value
-from graphgen.text import parse, print_module
-from passes.canonical.canonicalize import Canonicalize
-from passes.cleanup.dce import DeadCodeElimination
-from passes.core import (
+from graphgen.passes.canonical.canonicalize import Canonicalize
+from graphgen.passes.cleanup.dce import DeadCodeElimination
+from graphgen.passes.core import (
     PASSES,
     NoMatch,
     Pass,
@@ -30,13 +29,14 @@ from passes.core import (
     rule,
     run_pipeline,
 )
-from passes.core.clone import clone_module
-from passes.core.journal import Journal
-from passes.core.relation import EQUAL, Take
-from passes.debug import script_for, validate
-from passes.debug.validate import apply_pass
-from passes.legalize.cpu import padded_rows, wide_dot
-from passes.pipelines import Buckets, default
+from graphgen.passes.core.clone import clone_module
+from graphgen.passes.core.journal import Journal
+from graphgen.passes.core.relation import EQUAL, Take
+from graphgen.passes.debug import script_for, validate
+from graphgen.passes.debug.validate import apply_pass
+from graphgen.passes.legalize.cpu import padded_rows, wide_dot
+from graphgen.passes.pipelines import Buckets, default
+from graphgen.text import parse, print_module
 from tests.cli.conftest import done, error, graphgen, process
 from tests.passes.planted import (
     BUGS,
@@ -458,7 +458,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from graphgen.ir import Module
-from passes.core import Pass, Rewriter, no, register, rule
+from graphgen.passes.core import Pass, Rewriter, no, register, rule
 
 
 @rule("attention")

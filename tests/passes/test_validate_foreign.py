@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from graphgen.ir import Module
-from lowering.stablehlo import emit_stablehlo, read_stablehlo
-from passes.core import parse_pipeline
-from passes.core.clone import clone_module
-from passes.debug import script_for, validate
-from passes.debug.validate import apply_pass
-from passes.pipelines import Buckets, default
+from graphgen.lowering.stablehlo import emit_stablehlo, read_stablehlo
+from graphgen.passes.core import parse_pipeline
+from graphgen.passes.core.clone import clone_module
+from graphgen.passes.debug import script_for, validate
+from graphgen.passes.debug.validate import apply_pass
+from graphgen.passes.pipelines import Buckets, default
 from tests.cli.conftest import done, graphgen
 from tests.passes.planted import BUGS, RANKS, SIMPLE, Bug, Planted, model
 
@@ -70,7 +70,7 @@ def test_each_rank_of_a_read_program_has_inputs_of_its_own():
 PLUGIN = """
 from dataclasses import dataclass
 from typing import ClassVar
-from passes.core import Pass, no, register, rule
+from graphgen.passes.core import Pass, no, register, rule
 
 
 @rule("add")

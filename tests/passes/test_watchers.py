@@ -10,14 +10,14 @@ import pytest
 from graphgen.errors import GraphgenError
 from graphgen.ir import Module, Value, dtype
 from graphgen.models import build, known_shape
+from graphgen.passes.core import debug, parse_pipeline, run_pipeline
+from graphgen.passes.core.fuel import Fuel, labels, parse_fuel
+from graphgen.passes.core.settings import Debugging, Level, Verify, debugging
+from graphgen.passes.debug.stable_names import StableNames
+from graphgen.passes.debug.text_diff import changes, texts_of, unified
+from graphgen.passes.debug.watchers import CHANGED, Dump, PrintAfter, PrintBefore, pick
+from graphgen.passes.pipelines import Buckets, default
 from graphgen.text import parse, print_module
-from passes.core import debug, parse_pipeline, run_pipeline
-from passes.core.fuel import Fuel, labels, parse_fuel
-from passes.core.settings import Debugging, Level, Verify, debugging
-from passes.debug.stable_names import StableNames
-from passes.debug.text_diff import changes, texts_of, unified
-from passes.debug.watchers import CHANGED, Dump, PrintAfter, PrintBefore, pick
-from passes.pipelines import Buckets, default
 
 TEXT = """\
 module @m level=logical {

@@ -14,11 +14,11 @@ from tempfile import mkdtemp
 import pytest
 
 from graphgen.errors import GraphgenError
-from runtime.artifact import MANIFEST, is_artifact, open_artifact
-from runtime.engine import Engine, Options, open_engine
-from runtime.generate import Request
-from runtime.progress import Silent
-from runtime.tokenizer import load_tokenizer
+from graphgen.runtime.artifact import MANIFEST, is_artifact, open_artifact
+from graphgen.runtime.engine import Engine, Options, open_engine
+from graphgen.runtime.generate import Request
+from graphgen.runtime.progress import Silent
+from graphgen.runtime.tokenizer import load_tokenizer
 from tests.oracles.small_gguf import CORPUS, write_small_model
 from tests.oracles.smollm2 import smollm2_path
 from tests.runtime.test_tokenizer import TRICKY
@@ -81,9 +81,9 @@ SCRIPT = """
 import json, sys
 for name in ("passes", "gguf", "torch", "transformers"):
     sys.modules[name] = None
-from runtime.engine import Options, open_engine
-from runtime.generate import Request
-from runtime.progress import Silent
+from graphgen.runtime.engine import Options, open_engine
+from graphgen.runtime.generate import Request
+from graphgen.runtime.progress import Silent
 texts = json.loads(sys.argv[2])
 engine, prompts = open_engine(
     sys.argv[1], Options(), lambda t: [t.encode(text) for text in texts], 8, Silent()
@@ -108,7 +108,7 @@ def test_an_artifact_needs_no_passes_and_no_checkpoint_reader(place: Path):
 
 
 def test_the_tokenizer_of_an_artifact_is_the_original(place: Path, tmp_path: Path):
-    from runtime.artifact.tokenizer_folder import save_tokenizer
+    from graphgen.runtime.artifact.tokenizer_folder import save_tokenizer
 
     ours = load_tokenizer(place / "artifact" / "tokenizer")
     small = load_tokenizer(place / "small.gguf")

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from graphgen.errors import GraphgenError
-from runtime.artifact import is_artifact
+from graphgen.runtime.artifact import is_artifact
 from tests.oracles.small_gguf import write_small_model
 from tests.runtime.test_artifact import answer, made, start
 

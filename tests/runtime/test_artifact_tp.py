@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from runtime.artifact import open_artifact
+from graphgen.runtime.artifact import open_artifact
 from tests.cli.conftest import error, facts
 from tests.oracles.small_gguf import write_small_model
 

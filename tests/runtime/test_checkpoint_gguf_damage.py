@@ -13,11 +13,11 @@ import pytest
 from gguf import GGMLQuantizationType
 
 from graphgen.errors import GraphgenError
-from runtime.checkpoint.gguf import GgufCheckpoint
-from runtime.checkpoint.gguf_header import read_header
-from runtime.checkpoint.mapped import GET_IT_AGAIN
-from runtime.checkpoint.source import NUMPY_DTYPES
-from runtime.tokenizer import load_tokenizer
+from graphgen.runtime.checkpoint.gguf import GgufCheckpoint
+from graphgen.runtime.checkpoint.gguf_header import read_header
+from graphgen.runtime.checkpoint.mapped import GET_IT_AGAIN
+from graphgen.runtime.checkpoint.source import NUMPY_DTYPES
+from graphgen.runtime.tokenizer import load_tokenizer
 from tests.oracles.small_gguf import small_metadata, write_gguf, write_small_model
 
 

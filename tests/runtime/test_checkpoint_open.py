@@ -11,12 +11,12 @@ import pytest
 from safetensors.numpy import save_file
 
 from graphgen.errors import GraphgenError
-from runtime.checkpoint import known
-from runtime.checkpoint.folder import FolderCheckpoint
-from runtime.checkpoint.gguf import GgufCheckpoint
-from runtime.checkpoint.known import locate
-from runtime.checkpoint.match import check_tensors
-from runtime.checkpoint.open import open_checkpoint, read_config
+from graphgen.runtime.checkpoint import known
+from graphgen.runtime.checkpoint.folder import FolderCheckpoint
+from graphgen.runtime.checkpoint.gguf import GgufCheckpoint
+from graphgen.runtime.checkpoint.known import locate
+from graphgen.runtime.checkpoint.match import check_tensors
+from graphgen.runtime.checkpoint.open import open_checkpoint, read_config
 from tests.oracles.small_gguf import write_small_model
 
 LOOKED_FOR = (

@@ -16,10 +16,10 @@ import safetensors
 from safetensors.numpy import save_file
 
 from graphgen.errors import GraphgenError
-from runtime.checkpoint.folder import FolderCheckpoint
-from runtime.checkpoint.mapped import GET_IT_AGAIN
-from runtime.checkpoint.open import open_checkpoint
-from runtime.checkpoint.source import CONVERT, NUMPY_DTYPES, TensorInfo
+from graphgen.runtime.checkpoint.folder import FolderCheckpoint
+from graphgen.runtime.checkpoint.mapped import GET_IT_AGAIN
+from graphgen.runtime.checkpoint.open import open_checkpoint
+from graphgen.runtime.checkpoint.source import CONVERT, NUMPY_DTYPES, TensorInfo
 
 CONFIG = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 6}
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from graphgen.errors import GraphgenError
-from runtime.conversation import Conversation
-from runtime.engine import Engine, Options, open_engine
-from runtime.generate import Request
-from runtime.progress import Silent
+from graphgen.runtime.conversation import Conversation
+from graphgen.runtime.engine import Engine, Options, open_engine
+from graphgen.runtime.generate import Request
+from graphgen.runtime.progress import Silent
 from tests.oracles.small_gguf import write_small_model
 
 TEMPLATE = "{% for m in messages %}{{ m.role[0] }}:{{ m.content }}|{% endfor %}a:"

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from runtime.engine import Options, open_engine
-from runtime.generate import Request
-from runtime.progress import Silent
+from graphgen.runtime.engine import Options, open_engine
+from graphgen.runtime.generate import Request
+from graphgen.runtime.progress import Silent
 
 
 def resident_bytes() -> int:

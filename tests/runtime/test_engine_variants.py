@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from runtime.model import Settings
+from graphgen.runtime.model import Settings
 from tests.oracles.llama import SIZES, all_logits, write_llama
 from tests.oracles.sessions import open_session
 

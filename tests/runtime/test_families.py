@@ -17,13 +17,13 @@ from transformers import PreTrainedModel
 
 from graphgen.errors import GraphgenError
 from graphgen.models import FAMILIES
-from runtime.checkpoint.open import open_checkpoint
-from runtime.checkpoint.renamed import RenamedCheckpoint
-from runtime.engine import Options, open_engine
-from runtime.generate import Request
-from runtime.model import Settings, build_model
-from runtime.progress import Silent
-from runtime.weights import check_checkpoint
+from graphgen.runtime.checkpoint.open import open_checkpoint
+from graphgen.runtime.checkpoint.renamed import RenamedCheckpoint
+from graphgen.runtime.engine import Options, open_engine
+from graphgen.runtime.generate import Request
+from graphgen.runtime.model import Settings, build_model
+from graphgen.runtime.progress import Silent
+from graphgen.runtime.weights import check_checkpoint
 from tests.oracles.families import CASES, ORACLES, save, save_tokenizer
 from tests.oracles.sessions import open_session
 

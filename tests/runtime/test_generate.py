@@ -9,9 +9,9 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from graphgen.errors import GraphgenError
-from runtime.engine import Engine, Options, open_engine
-from runtime.generate import Request
-from runtime.progress import Silent
+from graphgen.runtime.engine import Engine, Options, open_engine
+from graphgen.runtime.generate import Request
+from graphgen.runtime.progress import Silent
 from tests.oracles.small_gguf import write_small_model
 
 TEXTS = ("The llama said", "It's 2024")

@@ -13,12 +13,12 @@ import pytest
 
 from graphgen.eval import Array
 from graphgen.ir import Entry
-from runtime.checkpoint.source import Checkpoint
-from runtime.generate import Request, generate
-from runtime.model import Settings
-from runtime.session import Session
-from runtime.tokenizer import Tokenizer, load_tokenizer
-from runtime.weights import read_weight
+from graphgen.runtime.checkpoint.source import Checkpoint
+from graphgen.runtime.generate import Request, generate
+from graphgen.runtime.model import Settings
+from graphgen.runtime.session import Session
+from graphgen.runtime.tokenizer import Tokenizer, load_tokenizer
+from graphgen.runtime.weights import read_weight
 from tests.oracles.llama import all_logits
 from tests.oracles.sessions import open_session
 from tests.oracles.smollm2 import arrays_model, reference_model, smollm2_path, smollm2_session

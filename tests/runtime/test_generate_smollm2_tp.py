@@ -7,9 +7,9 @@ from functools import cache
 import pytest
 
 from graphgen.ir import Role
-from runtime.generate import Request, generate
-from runtime.model import Settings
-from runtime.tokenizer import load_tokenizer
+from graphgen.runtime.generate import Request, generate
+from graphgen.runtime.model import Settings
+from graphgen.runtime.tokenizer import load_tokenizer
 from tests.oracles.sessions import open_session
 from tests.oracles.smollm2 import smollm2_path
 

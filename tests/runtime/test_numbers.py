@@ -6,8 +6,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from runtime.preparation import numbers
-from runtime.preparation.numbers import largest, nan_places
+from graphgen.runtime.preparation import numbers
+from graphgen.runtime.preparation.numbers import largest, nan_places
 
 FLOATS = (np.float32, np.float16, ml_dtypes.bfloat16)
 

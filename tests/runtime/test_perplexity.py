@@ -19,13 +19,13 @@ from graphgen.errors import GraphgenError
 from graphgen.ir import Role, dtype
 from graphgen.models import build, known_shape
 from graphgen.ops import verify
-from passes.debug import Runner, script_for
-from runtime.checkpoint.open import open_checkpoint
-from runtime.engine import locate_checkpoint
-from runtime.model import Settings
-from runtime.perplexity import Perplexity, perplexity, surprise
-from runtime.progress import Silent
-from runtime.tokenizer import load_tokenizer
+from graphgen.passes.debug import Runner, script_for
+from graphgen.runtime.checkpoint.open import open_checkpoint
+from graphgen.runtime.engine import locate_checkpoint
+from graphgen.runtime.model import Settings
+from graphgen.runtime.perplexity import Perplexity, perplexity, surprise
+from graphgen.runtime.progress import Silent
+from graphgen.runtime.tokenizer import load_tokenizer
 from tests.cli.conftest import done, error, facts
 from tests.oracles.llama import all_logits
 from tests.oracles.small_gguf import CORPUS, write_small_model

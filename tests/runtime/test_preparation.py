@@ -12,10 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphgen.eval import Array, evaluate_output, rank_index
-from graphgen.text import parse
-from runtime.preparation import pieces as pieces_module
-from runtime.preparation.memory import ALIGNMENT, arrays_in_one
-from runtime.preparation.pieces import (
+from graphgen.runtime.preparation import pieces as pieces_module
+from graphgen.runtime.preparation.memory import ALIGNMENT, arrays_in_one
+from graphgen.runtime.preparation.pieces import (
     NotACopyError,
     Pieces,
     constant,
@@ -27,7 +26,8 @@ from runtime.preparation.pieces import (
     take_blocks,
     whole,
 )
-from runtime.preparation.plan import plan_output
+from graphgen.runtime.preparation.plan import plan_output
+from graphgen.text import parse
 
 Step = Callable[[Pieces, Array], tuple[Pieces, Array]]
 

@@ -14,13 +14,13 @@ import pytest
 from graphgen.errors import GraphgenError
 from graphgen.eval import Array
 from graphgen.ir import Entry
-from runtime.artifact import open_artifact
-from runtime.checkpoint.source import Checkpoint
-from runtime.engine import Engine, Options, open_engine
-from runtime.generate import Request
-from runtime.model import Settings
-from runtime.progress import Silent
-from runtime.session import Session
+from graphgen.runtime.artifact import open_artifact
+from graphgen.runtime.checkpoint.source import Checkpoint
+from graphgen.runtime.engine import Engine, Options, open_engine
+from graphgen.runtime.generate import Request
+from graphgen.runtime.model import Settings
+from graphgen.runtime.progress import Silent
+from graphgen.runtime.session import Session
 from tests.cli.conftest import error, facts
 from tests.oracles.sessions import open_session
 from tests.oracles.small_gguf import write_small_model

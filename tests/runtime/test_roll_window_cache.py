@@ -15,11 +15,11 @@ from transformers import PreTrainedModel
 
 from graphgen.errors import GraphgenError
 from graphgen.ir import Role
-from runtime.engine import Options, open_engine
-from runtime.generate import Request
-from runtime.model import Settings
-from runtime.progress import Silent
-from runtime.session import Session
+from graphgen.runtime.engine import Options, open_engine
+from graphgen.runtime.generate import Request
+from graphgen.runtime.model import Settings
+from graphgen.runtime.progress import Silent
+from graphgen.runtime.session import Session
 from tests.oracles.families import ORACLES, save, save_tokenizer
 from tests.oracles.sessions import open_session
 

@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 
 from graphgen.errors import GraphgenError
-from runtime.engine import Engine, Options, open_engine
-from runtime.generate import Request
-from runtime.progress import Silent
-from runtime.sampling import GREEDY, Sampling, choose_token
-from runtime.sampling.choose import draw, uniform
-from runtime.sampling.processors import probabilities, process
+from graphgen.runtime.engine import Engine, Options, open_engine
+from graphgen.runtime.generate import Request
+from graphgen.runtime.progress import Silent
+from graphgen.runtime.sampling import GREEDY, Sampling, choose_token
+from graphgen.runtime.sampling.choose import draw, uniform
+from graphgen.runtime.sampling.processors import probabilities, process
 from tests.cli.conftest import error
 from tests.oracles.small_gguf import write_small_model
 from tests.runtime.test_generate import SLOTS, TEXTS, engine, prompts

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from graphgen.errors import GraphgenError
-from runtime.generate import Request
-from runtime.sampling import GREEDY, Sampling
+from graphgen.runtime.generate import Request
+from graphgen.runtime.sampling import GREEDY, Sampling
 from tests.cli.conftest import error, facts
 from tests.oracles.small_gguf import write_small_model
 from tests.runtime.test_generate import engine, prompts

@@ -13,9 +13,9 @@ import pytest
 
 from graphgen.errors import GraphgenError
 from graphgen.ir import Role
-from runtime.generate import Request, generate
-from runtime.model import Settings
-from runtime.session import Logits, Session
+from graphgen.runtime.generate import Request, generate
+from graphgen.runtime.model import Settings
+from graphgen.runtime.session import Logits, Session
 from tests.oracles.llama import write_llama
 from tests.oracles.sessions import open_session
 from tests.oracles.smollm2 import smollm2_session

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphgen.errors import GraphgenError
-from passes.specialize.ladders import powers
-from runtime.buckets import choose, up_to
-from runtime.model import Settings
+from graphgen.passes.specialize.ladders import powers
+from graphgen.runtime.buckets import choose, up_to
+from graphgen.runtime.model import Settings
 
 sizes = st.integers(1, 1 << 20)
 

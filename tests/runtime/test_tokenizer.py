@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphgen.errors import GraphgenError
-from runtime.tokenizer import Tokenizer, load_tokenizer
+from graphgen.runtime.tokenizer import Tokenizer, load_tokenizer
 from tests.oracles.small_gguf import CORPUS, Value, small_metadata, write_gguf
 from tests.oracles.smollm2 import reference_tokenizer, smollm2_path
 

@@ -13,8 +13,8 @@ from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
 from tokenizers import Tokenizer as Backend
 
 from graphgen.errors import GraphgenError
-from runtime.checkpoint.tokenizer_parts import TokenizerParts
-from runtime.tokenizer import Tokenizer, load_tokenizer
+from graphgen.runtime.checkpoint.tokenizer_parts import TokenizerParts
+from graphgen.runtime.tokenizer import Tokenizer, load_tokenizer
 from tests.oracles.small_gguf import CORPUS, SPECIAL, small_vocabulary, write_small_model
 
 TEXTS = ["", "we'll count to 1000000!", CORPUS, "a<|end|>b <|begin|>c<tool> <pad>d"]

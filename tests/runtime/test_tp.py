@@ -15,12 +15,12 @@ from safetensors.numpy import save_file
 from graphgen.errors import GraphgenError
 from graphgen.ir import Role, dtype
 from graphgen.models import build, read_model_config
-from runtime.engine import Engine, Options, open_engine
-from runtime.generate import Request, generate
-from runtime.model import Settings
-from runtime.progress import Silent
-from runtime.sampling import Sampling
-from runtime.session import Logits, Session
+from graphgen.runtime.engine import Engine, Options, open_engine
+from graphgen.runtime.generate import Request, generate
+from graphgen.runtime.model import Settings
+from graphgen.runtime.progress import Silent
+from graphgen.runtime.sampling import Sampling
+from graphgen.runtime.session import Logits, Session
 from tests.oracles.sessions import open_session
 from tests.oracles.small_gguf import write_small_model
 

@@ -11,8 +11,8 @@ from safetensors.numpy import save_file
 
 from graphgen.ir import Role, dtype
 from graphgen.models import SHAPES, build, read_model_config
-from runtime.model import Settings
-from runtime.session import Logits, Session
+from graphgen.runtime.model import Settings
+from graphgen.runtime.session import Logits, Session
 from tests.oracles.sessions import open_session
 
 FAMILIES = [

@@ -15,8 +15,8 @@ from graphgen.errors import GraphgenError
 
 if TYPE_CHECKING:
     from graphgen.ir import Module
-    from passes.core import Pass
-    from passes.debug.bisect import Guilt, Judge
+    from graphgen.passes.core import Pass
+    from graphgen.passes.debug.bisect import Guilt, Judge
 
 Output = Annotated[
     Path | None,
@@ -57,9 +57,9 @@ def bisect(
     """
     from graphgen.cli.module_file import read_module
     from graphgen.cli.pass_list import load_passes
-    from passes.core.plugins import load_file
-    from passes.debug.bisect import bisect as find
-    from passes.pipelines import Buckets, parse
+    from graphgen.passes.core.plugins import load_file
+    from graphgen.passes.debug.bisect import bisect as find
+    from graphgen.passes.pipelines import Buckets, parse
 
     if output is not None:
         _check_folder(output)
@@ -86,9 +86,9 @@ def _judge(module: Module, passes: Sequence[Pass], check: str | None, seed: int)
         from graphgen.cli.debug.command_check import by_command
 
         return by_command(check, "--check")
-    from passes.debug import script_for
-    from passes.debug.bisect import by_numbers
-    from passes.debug.script import may_shuffle
+    from graphgen.passes.debug import script_for
+    from graphgen.passes.debug.bisect import by_numbers
+    from graphgen.passes.debug.script import may_shuffle
 
     shuffled = may_shuffle(module) and not any(getattr(i, "in_place", False) for i in passes)
     return by_numbers(module, script_for(module, seed, shuffled=shuffled))
@@ -127,7 +127,7 @@ def _default_folder(content: str) -> Path | None:
     import hashlib
     import tempfile
 
-    from passes.core.settings import OFF, debugging
+    from graphgen.passes.core.settings import OFF, debugging
 
     home = debugging().crash
     if home == OFF:

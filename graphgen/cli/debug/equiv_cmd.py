@@ -12,9 +12,9 @@ from graphgen.errors import GraphgenError
 
 if TYPE_CHECKING:
     from graphgen.eval import Array
-    from passes.debug.both import Terms
-    from passes.debug.equiv import Equivalence
-    from passes.debug.first import First, Maker
+    from graphgen.passes.debug.both import Terms
+    from graphgen.passes.debug.equiv import Equivalence
+    from graphgen.passes.debug.first import First, Maker
 
 Left = Annotated[str, typer.Argument(metavar="A", help="A module: IR text or StableHLO.")]
 Right = Annotated[str, typer.Argument(metavar="B", help="Another; - is standard input.")]
@@ -84,7 +84,7 @@ def equiv(
       graphgen equiv whole.mlir split.mlir --relation 'w=shard{@,-}' --relation 'y=partial{@}'
       graphgen equiv a.gg b.gg --on cpu
     """
-    from passes.debug.equiv import equivalent
+    from graphgen.passes.debug.equiv import equivalent
 
     terms = _terms(relation or [], inputs, program, seed, tolerance, on)
     found = equivalent(read_module(left), read_module(right), terms)
@@ -107,13 +107,13 @@ def _terms(
     on: str,
 ) -> Terms:
     from graphgen.cli.inputs import read_arrays
-    from passes.debug.both import Terms
-    from passes.debug.relation_text import parse_relation
+    from graphgen.passes.debug.both import Terms
+    from graphgen.passes.debug.relation_text import parse_relation
 
     parsed = dict(parse_relation(text, _array) for text in relations)
     evaluator = None
     if on == "cpu":
-        from lowering.cpu.evaluator import CpuEvaluator
+        from graphgen.lowering.cpu.evaluator import CpuEvaluator
 
         evaluator = CpuEvaluator()
     arrays = read_arrays(inputs) if inputs is not None else {}

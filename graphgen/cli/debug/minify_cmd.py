@@ -16,8 +16,8 @@ from graphgen.errors import GraphgenError
 
 if TYPE_CHECKING:
     from graphgen.ir import Module
-    from passes.core import Pass
-    from passes.debug.minify import Round
+    from graphgen.passes.core import Pass
+    from graphgen.passes.debug.minify import Round
 
 Check = Annotated[
     Literal["numeric", "crash"],
@@ -68,9 +68,9 @@ def minify(
         raise typer.BadParameter(
             "needs -o OUT.gg: standard output is the module", param_hint="'--json'"
         )
-    from passes.core.plugins import load_file
-    from passes.debug.minify import Minifier
-    from passes.pipelines import Buckets, parse
+    from graphgen.passes.core.plugins import load_file
+    from graphgen.passes.debug.minify import Minifier
+    from graphgen.passes.pipelines import Buckets, parse
 
     check_output(output)
     load_passes()
@@ -94,7 +94,7 @@ def _check(
     module: Module, passes: Sequence[Pass], check: str, command: str | None, seed: int
 ) -> Callable[[Module], bool]:
     """What still fails."""
-    from passes.debug.failing import after_passes, same_exception, wrong_numbers
+    from graphgen.passes.debug.failing import after_passes, same_exception, wrong_numbers
 
     if command is not None:
         from graphgen.cli.debug.command_check import by_command

@@ -11,7 +11,7 @@ from graphgen.cli.console import Json, note, write_json, write_stdout
 from graphgen.errors import GraphgenError
 
 if TYPE_CHECKING:
-    from passes.debug.reproducer import Replay
+    from graphgen.passes.debug.reproducer import Replay
 
 
 def repro(
@@ -36,8 +36,8 @@ def repro(
       graphgen repro graphgen-crash-1f3a5b7c9d --json
     """
     from graphgen.cli.pass_list import load_passes
-    from passes.core.plugins import load_file
-    from passes.debug.reproducer import replay
+    from graphgen.passes.core.plugins import load_file
+    from graphgen.passes.debug.reproducer import replay
 
     load_passes()
     for path in plugin or []:

@@ -15,8 +15,8 @@ from graphgen.cli.pass_list import load_passes
 if TYPE_CHECKING:
     from graphgen.eval import Array
     from graphgen.ir import Module
-    from passes.core import Pass
-    from passes.debug import Evaluator, Script, Verdict
+    from graphgen.passes.core import Pass
+    from graphgen.passes.debug import Evaluator, Script, Verdict
 
 File = Annotated[
     str, typer.Argument(metavar="FILE", help="IR text, StableHLO or HLO; - is standard input.")
@@ -70,9 +70,9 @@ def validate(
       graphgen validate jitted.mlir -p canonicalize,cse --inputs case.npz
       graphgen build CHECKPOINT -o m.gg && graphgen validate m.gg --weights CHECKPOINT
     """
-    from passes.core.plugins import load_file
-    from passes.debug import validate as run
-    from passes.pipelines import Buckets, parse
+    from graphgen.passes.core.plugins import load_file
+    from graphgen.passes.debug import validate as run
+    from graphgen.passes.pipelines import Buckets, parse
 
     load_passes()
     for path in plugin or []:
@@ -93,9 +93,9 @@ def _script(
     module: Module, passes: Sequence[Pass], seed: int, inputs: str | None, weights: str | None
 ) -> Script:
     """What is run: random, or what the user gives."""
-    from passes.debug import script_for
-    from passes.debug.given import with_arrays
-    from passes.debug.script import may_shuffle
+    from graphgen.passes.debug import script_for
+    from graphgen.passes.debug.given import with_arrays
+    from graphgen.passes.debug.script import may_shuffle
 
     # Only programs that were promised it may take row b of a call for row b of the cache.
     shuffled = may_shuffle(module) and not any(getattr(i, "in_place", False) for i in passes)
@@ -112,8 +112,8 @@ def _script(
 def _read_weights(module: Module, path: str) -> dict[str, Array]:
     """Every tensor of the checkpoint that the module reads (GG0602 where one does not fit)."""
     from graphgen.ir import Role
-    from runtime.checkpoint.open import open_checkpoint
-    from runtime.weights import check_checkpoint, read_weight
+    from graphgen.runtime.checkpoint.open import open_checkpoint
+    from graphgen.runtime.weights import check_checkpoint, read_weight
 
     checkpoint = open_checkpoint(path)
     check_checkpoint(checkpoint, module)
@@ -123,7 +123,7 @@ def _read_weights(module: Module, path: str) -> dict[str, Array]:
 def _evaluator(on: str) -> Evaluator | None:
     if on == "numpy":
         return None
-    from lowering.cpu.evaluator import CpuEvaluator
+    from graphgen.lowering.cpu.evaluator import CpuEvaluator
 
     return CpuEvaluator()
 

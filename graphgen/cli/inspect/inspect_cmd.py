@@ -105,8 +105,8 @@ def inspect(
 
 
 def _is_proto(path: Path) -> bool:
-    from lowering.hlo import looks_like_proto
-    from lowering.open import HEAD
+    from graphgen.lowering.hlo import looks_like_proto
+    from graphgen.lowering.open import HEAD
 
     with path.open("rb") as opened:
         return looks_like_proto(opened.read(HEAD))

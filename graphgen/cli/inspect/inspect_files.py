@@ -15,9 +15,9 @@ from graphgen.cli.units import folded, pattern, short, size, spans
 from graphgen.errors import GraphgenError
 
 if TYPE_CHECKING:
-    from lowering.hlo.hlo_summary import HloParameter, HloSummary
-    from lowering.neuron import Found
-    from runtime.checkpoint.listing import Listing, Stored
+    from graphgen.lowering.hlo.hlo_summary import HloParameter, HloSummary
+    from graphgen.lowering.neuron import Found
+    from graphgen.runtime.checkpoint.listing import Listing, Stored
 
 _HEAD = 16
 
@@ -32,7 +32,7 @@ def inspected_otherwise(path: Path, largest: int, *, as_json: bool) -> bool:
     """
     if path.is_dir():
         return _folder(path, largest, as_json=as_json)
-    from runtime.checkpoint.listing import is_checkpoint, is_torch_file, list_checkpoint
+    from graphgen.runtime.checkpoint.listing import is_checkpoint, is_torch_file, list_checkpoint
 
     try:
         with path.open("rb") as opened:
@@ -49,9 +49,9 @@ def inspected_otherwise(path: Path, largest: int, *, as_json: bool) -> bool:
 
 
 def _folder(path: Path, largest: int, *, as_json: bool) -> bool:
-    from lowering.neuron import describe
-    from runtime.artifact import is_artifact
-    from runtime.checkpoint.listing import checkpoint_files, list_checkpoint
+    from graphgen.lowering.neuron import describe
+    from graphgen.runtime.artifact import is_artifact
+    from graphgen.runtime.checkpoint.listing import checkpoint_files, list_checkpoint
 
     if is_artifact(path):
         _artifact(path, largest, as_json=as_json)
@@ -74,7 +74,7 @@ def _folder(path: Path, largest: int, *, as_json: bool) -> bool:
 
 def _dumps(folder: Path, *, as_json: bool) -> bool:
     """List the modules in a folder of dumps; whether there are any."""
-    from lowering.open import FORMATS, HEAD
+    from graphgen.lowering.open import FORMATS, HEAD
 
     rows: list[dict[str, Json]] = []
     for file in sorted(item for item in folder.rglob("*") if item.is_file()):
@@ -103,7 +103,7 @@ def _dumps(folder: Path, *, as_json: bool) -> bool:
 
 def _counts(file: Path, form: str) -> dict[str, Json]:
     """What a walk through a protobuf tells at once; nothing of other forms, or a damaged file."""
-    from lowering.hlo.hlo_summary import summarize_hlo
+    from graphgen.lowering.hlo.hlo_summary import summarize_hlo
 
     if form != "HLO protobuf":
         return {}
@@ -160,7 +160,7 @@ def _file_size(path: Path | None) -> str:
 
 
 def _neff(path: Path, *, as_json: bool) -> None:
-    from lowering.neuron import read_neff
+    from graphgen.lowering.neuron import read_neff
 
     found = read_neff(path)
     if as_json:
@@ -219,7 +219,7 @@ def _artifact(path: Path, largest: int, *, as_json: bool) -> None:
         program_json,
         program_text,
     )
-    from runtime.artifact import open_artifact
+    from graphgen.runtime.artifact import open_artifact
 
     artifact = open_artifact(path)
     module = artifact.model.module
@@ -244,7 +244,7 @@ def summarized(path: Path, *, as_json: bool) -> None:
     Raises:
         GraphgenError: GG0705 it cannot be read, GG0801 it is damaged or none.
     """
-    from lowering.hlo.hlo_summary import summarize_hlo
+    from graphgen.lowering.hlo.hlo_summary import summarize_hlo
 
     try:
         with path.open("rb") as opened:

@@ -70,7 +70,7 @@ def _counted(histogram: Mapping[str, int]) -> str:
 
 def _inside(item: Overview) -> dict[str, dict[str, int]]:
     """What is in the computations that opaque instructions call, by opcode; it is not counted."""
-    from lowering.hlo.dialect.subcomputations import opcodes
+    from graphgen.lowering.hlo.dialect.subcomputations import opcodes
 
     found: dict[str, dict[str, int]] = {}
     for op in item.function.block:

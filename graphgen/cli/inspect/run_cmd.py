@@ -167,7 +167,7 @@ def _backend(module: Module, on: Literal["auto", "numpy", "cpu"]) -> Literal["nu
 
 def _for_cpu(module: Module, function: Function) -> tuple[Module, Function]:
     from graphgen.cli.pipeline import remaining
-    from passes.core import run_pipeline
+    from graphgen.passes.core import run_pipeline
 
     run_pipeline(module, remaining(module))
     return module, module.function(function.name)

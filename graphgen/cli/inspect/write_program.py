@@ -34,15 +34,15 @@ def write_program(module: Module, function: Function, output: str) -> None:
 
         write_text(output, print_module(module))
     elif ending == ".mlir":
-        from lowering.stablehlo import emit_stablehlo
+        from graphgen.lowering.stablehlo import emit_stablehlo
 
         write_text(output, emit_stablehlo(module, function))
     elif ending == ".hlo":
-        from lowering.hlo import emit_hlo, print_hlo_text
+        from graphgen.lowering.hlo import emit_hlo, print_hlo_text
 
         write_text(output, print_hlo_text(emit_hlo(module, function)))
     else:
-        from lowering.hlo import hlo_chunks
+        from graphgen.lowering.hlo import hlo_chunks
 
         write_bytes(output, hlo_chunks(module, function))
     if output != STANDARD:

@@ -83,7 +83,7 @@ def _module(model: str, dtype: str, phase: str | None, mini: bool) -> Module:
 
 
 def _declared(config: Mapping[str, object]) -> str:
-    from runtime.checkpoint.declared import stated_dtype
+    from graphgen.runtime.checkpoint.declared import stated_dtype
 
     stated = stated_dtype(config)
     if stated is None:
@@ -96,14 +96,14 @@ def _declared(config: Mapping[str, object]) -> str:
 
 
 def _split(module: Module, tp: int) -> None:
-    from passes.canonical.canonicalize import Canonicalize
-    from passes.canonical.unfuse_projections import UnfuseProjections
-    from passes.core import run_pipeline
-    from passes.heads.place import LayOutHeads
-    from passes.sharding.annotate import Shard
-    from passes.sharding.pad_to_mesh import PadToMesh
-    from passes.sharding.partition import Partition
-    from passes.weights.lift import LiftWeights
+    from graphgen.passes.canonical.canonicalize import Canonicalize
+    from graphgen.passes.canonical.unfuse_projections import UnfuseProjections
+    from graphgen.passes.core import run_pipeline
+    from graphgen.passes.heads.place import LayOutHeads
+    from graphgen.passes.sharding.annotate import Shard
+    from graphgen.passes.sharding.pad_to_mesh import PadToMesh
+    from graphgen.passes.sharding.partition import Partition
+    from graphgen.passes.weights.lift import LiftWeights
 
     passes = [
         Canonicalize(),

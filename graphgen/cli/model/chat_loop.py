@@ -10,8 +10,8 @@ from graphgen.cli.console import note, write_error, write_json, write_stdout
 from graphgen.errors import GraphgenError
 
 if TYPE_CHECKING:
-    from runtime.conversation import Conversation
-    from runtime.engine import Result
+    from graphgen.runtime.conversation import Conversation
+    from graphgen.runtime.engine import Result
 
 PROMPT = "> "
 NEW, QUIT = "/new", "/quit"

@@ -35,10 +35,10 @@ from graphgen.cli.model.sampling_options import (
 from graphgen.errors import GraphgenError
 
 if TYPE_CHECKING:
-    from runtime.engine import Engine, Options, Result
-    from runtime.generate import Request
-    from runtime.sampling import Sampling
-    from runtime.tokenizer import TextStream, Tokenizer
+    from graphgen.runtime.engine import Engine, Options, Result
+    from graphgen.runtime.generate import Request
+    from graphgen.runtime.sampling import Sampling
+    from graphgen.runtime.tokenizer import TextStream, Tokenizer
 
 DTYPES = ("f32", "bf16", "f16", "as-declared")
 
@@ -137,7 +137,7 @@ def generate(
       graphgen generate smollm2 --quantized --quantization-type per_channel_symmetric --prompt "Hi"
       graphgen generate smollm2 --do-sample --top-k 1,50 --prompt "2 + 2 =" --prompt "Once"
     """
-    from runtime.engine import Options
+    from graphgen.runtime.engine import Options
 
     filters = (temperature, top_k, top_p, min_p, repetition_penalty, no_repeat_ngram_size)
     answers = (len(prompt or [""]), num_return_sequences)
@@ -169,8 +169,8 @@ def _by_ranks(model: str, tp: int, artifact: Path | None, how: list[Sampling]) -
 
     One that is made for this request chooses as the request would without it.
     """
-    from runtime.artifact import is_artifact
-    from runtime.sampling import GREEDY
+    from graphgen.runtime.artifact import is_artifact
+    from graphgen.runtime.sampling import GREEDY
 
     made = is_artifact(Path(model)) or (artifact is not None and is_artifact(artifact))
     return tp > 1 and not made and all(row == GREEDY for row in how)
@@ -200,8 +200,8 @@ _ROOM, _GREETING = 1536, ["Hello"]
 def _run(model: str, options: Options, asked: _Asked, as_json: bool, summary: bool) -> None:
     """Open the model, answer, and tell what it took where that is asked for."""
     from graphgen.cli.progress import TerminalProgress
-    from runtime.engine import open_engine
-    from runtime.generate import Request
+    from graphgen.runtime.engine import open_engine
+    from graphgen.runtime.generate import Request
 
     check_dtype(options.dtype)
     progress = TerminalProgress()
@@ -217,7 +217,7 @@ def _run(model: str, options: Options, asked: _Asked, as_json: bool, summary: bo
     request = Request(asked.new_tokens, ends, sampling=asked.sampling)
     if asked.talk:
         from graphgen.cli.model.chat_loop import talk
-        from runtime.conversation import Conversation
+        from graphgen.runtime.conversation import Conversation
 
         result = talk(Conversation(engine, request), as_json=as_json)
     else:

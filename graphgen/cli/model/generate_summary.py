@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from graphgen.cli.console import Json, table
 
 if TYPE_CHECKING:
-    from runtime.engine import Engine, Result
-    from runtime.progress import Progress
+    from graphgen.runtime.engine import Engine, Result
+    from graphgen.runtime.progress import Progress
 
 
 def write_summary(engine: Engine, result: Result, progress: Progress) -> None:
@@ -42,8 +42,8 @@ def _programs(engine: Engine) -> str:
 
 
 def _times(engine: Engine, result: Result, progress: Progress) -> str:
-    from runtime.bandwidth import GIB, read_bandwidth
-    from runtime.weights import weight_bytes
+    from graphgen.runtime.bandwidth import GIB, read_bandwidth
+    from graphgen.runtime.weights import weight_bytes
 
     size = weight_bytes(engine.model.module)
     with progress.task("measuring memory bandwidth"):

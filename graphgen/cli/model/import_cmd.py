@@ -16,7 +16,7 @@ from graphgen.ir import Module
 
 if TYPE_CHECKING:
     from graphgen.eval import Array
-    from passes.debug.explain import Reason
+    from graphgen.passes.debug.explain import Reason
 
 
 Sources = Annotated[
@@ -101,7 +101,7 @@ def import_(
       graphgen import graph.hlo --no-raise -o graph.gg
     """
     from graphgen.cli.model.import_sources import Wanted, joined, programs
-    from passes.raising.near import near_misses
+    from graphgen.passes.raising.near import near_misses
 
     if as_json and output == STANDARD:
         raise typer.BadParameter(
@@ -160,7 +160,7 @@ def _sizes(texts: Sequence[str]) -> dict[str, int]:
 
 def _counts(module: Module) -> dict[str, dict[str, int]]:
     """How many of each composite each program has."""
-    from passes.raising.near import found_in
+    from graphgen.passes.raising.near import found_in
 
     each = {function.name: found_in(function) for function in module.programs()}
     names = dict.fromkeys(name for counts in each.values() for name in counts)
@@ -169,7 +169,7 @@ def _counts(module: Module) -> dict[str, dict[str, int]]:
 
 def _tell_returned(module: Module) -> None:
     """Inputs that come back updated, and that nobody called states."""
-    from passes.raising.names import returned_inputs
+    from graphgen.passes.raising.names import returned_inputs
 
     pairs = [f"{given}={back}" for given, back in returned_inputs(module).items()]
     if pairs:

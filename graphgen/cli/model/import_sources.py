@@ -64,7 +64,7 @@ def programs(
     prepare(found, wanted)
     if not sizes:
         return found
-    from passes.raising.sizes import lift_sizes, other_sizes
+    from graphgen.passes.raising.sizes import lift_sizes, other_sizes
 
     second = other_sizes([module for _, module in found], sizes)
     for (name, source), (_, module), takes in zip(named, found, sized, strict=True):
@@ -81,7 +81,7 @@ def joined(found: Sequence[tuple[str, Module]]) -> Module:
     """The only program's module, else one of all."""
     if len(found) == 1 and not found[0][0]:
         return found[0][1]
-    from passes.raising.join import join
+    from graphgen.passes.raising.join import join
 
     return join([(name or f"program{number}", m) for number, (name, m) in enumerate(found)])
 
@@ -93,14 +93,14 @@ def _split(source: str) -> tuple[str, str]:
 
 
 def _is_sized(source: str, sizes: Mapping[str, int]) -> bool:
-    from lowering.traced import is_function, takes
+    from graphgen.lowering.traced import is_function, takes
 
     return bool(sizes) and is_function(source) and takes(source, sizes)
 
 
 def _read(source: str, sizes: Mapping[str, int] | None, held: dict[str, Array]) -> Module:
     """The module of a source; ``sizes`` is what a function is called with."""
-    from lowering.traced import is_function, traced
+    from graphgen.lowering.traced import is_function, traced
 
     if not is_function(source):
         module, values = read_with_values(source)
@@ -123,8 +123,8 @@ def prepare(found: Sequence[tuple[str, Module]], wanted: Wanted, *, strict: bool
     for text in wanted.states:
         _everywhere(found, text, _states(text), strict)
     if wanted.raising:
-        from passes.core import run_pipeline
-        from passes.pipelines import parse
+        from graphgen.passes.core import run_pipeline
+        from graphgen.passes.pipelines import parse
 
         for _, module in found:
             text = "imported{sharded=true}" if module.level == "sharded" else "imported"
@@ -159,7 +159,7 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 def _renaming(text: str) -> Change:
-    from passes.raising.names import matching, rename
+    from graphgen.passes.raising.names import matching, rename
 
     program, colon, rest = text.rpartition(":")
     old, new = _pair(rest)
@@ -186,7 +186,7 @@ def _weights(pattern: str) -> Change:
 
 
 def _states(text: str) -> Change:
-    from passes.raising.names import keep_states, matching
+    from graphgen.passes.raising.names import keep_states, matching
 
     given, back = _pair(text)
 

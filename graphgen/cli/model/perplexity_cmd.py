@@ -48,10 +48,10 @@ def perplexity(
       graphgen perplexity smollm2 --text story.txt --quantized --quantization-dtype f8e4m3
     """
     from graphgen.cli.progress import TerminalProgress
-    from runtime.checkpoint.declared import chosen_dtype
-    from runtime.engine import locate_checkpoint
-    from runtime.model import Settings
-    from runtime.perplexity import perplexity as measure
+    from graphgen.runtime.checkpoint.declared import chosen_dtype
+    from graphgen.runtime.engine import locate_checkpoint
+    from graphgen.runtime.model import Settings
+    from graphgen.runtime.perplexity import perplexity as measure
 
     quantize = quantization(
         quantized, quantization_type, quantization_dtype, modules_to_not_convert

@@ -53,8 +53,8 @@ def quantization(
                     "GG0705", f"{option} has no effect without --quantized", help="add --quantized"
                 )
         return None
-    from passes.quantize.quantize_weights import QuantizeWeights
-    from passes.quantize.schemes import DTYPES, SCHEMES
+    from graphgen.passes.quantize.quantize_weights import QuantizeWeights
+    from graphgen.passes.quantize.schemes import DTYPES, SCHEMES
 
     for option, value, known in (
         ("--quantization-type", scheme, SCHEMES),

@@ -10,7 +10,7 @@ import typer
 from graphgen.errors import GraphgenError
 
 if TYPE_CHECKING:
-    from runtime.sampling import Sampling
+    from graphgen.runtime.sampling import Sampling
 
 DoSample = Annotated[
     bool, typer.Option("--do-sample", help="Draw tokens instead of taking the best one.")
@@ -117,7 +117,7 @@ def sampling(
         GraphgenError: GG0705 for options that would have no effect, values without meaning, and
             another number of values than of prompts.
     """
-    from runtime.sampling import Sampling
+    from graphgen.runtime.sampling import Sampling
 
     prompts, sequences = answers
     texts = dict(zip(_PARSERS, filters, strict=True))

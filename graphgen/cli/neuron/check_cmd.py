@@ -11,7 +11,7 @@ import typer
 from graphgen.cli.console import Json, write_json, write_stdout
 
 if TYPE_CHECKING:
-    from lowering.check.check import Finding
+    from graphgen.lowering.check.check import Finding
 
 
 def check(
@@ -46,10 +46,10 @@ def check(
     from graphgen.cli.module_file import read_module
     from graphgen.cli.pass_list import load_passes
     from graphgen.cli.pipeline import remaining
-    from lowering.check.check import check as find
-    from lowering.check.predicates import Request
-    from lowering.targets.hardware import target as find_target
-    from passes.core import run_pipeline
+    from graphgen.lowering.check.check import check as find
+    from graphgen.lowering.check.predicates import Request
+    from graphgen.lowering.targets.hardware import target as find_target
+    from graphgen.passes.core import run_pipeline
 
     device = find_target(target, lnc)
     load_passes()

@@ -12,8 +12,8 @@ from graphgen.errors import GraphgenError
 
 if TYPE_CHECKING:
     from graphgen.ir import Function, Module
-    from lowering.cost.roofline import Cost, Roofline
-    from lowering.targets.hardware import Target
+    from graphgen.lowering.cost.roofline import Cost, Roofline
+    from graphgen.lowering.targets.hardware import Target
 
 # neuronx-cc's own message names this limit; it depends on the version.
 INSTRUCTIONS = 5_000_000
@@ -50,9 +50,9 @@ def cost(
     from graphgen.cli.module_file import read_module
     from graphgen.cli.pass_list import load_passes
     from graphgen.cli.pipeline import remaining
-    from lowering.cost.roofline import roofline
-    from lowering.targets.hardware import target as find_target
-    from passes.core import run_pipeline
+    from graphgen.lowering.cost.roofline import roofline
+    from graphgen.lowering.targets.hardware import target as find_target
+    from graphgen.passes.core import run_pipeline
 
     device = find_target(target, lnc)
     load_passes()

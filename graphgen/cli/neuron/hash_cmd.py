@@ -42,9 +42,9 @@ def hash(
     from graphgen.cli.module_file import read_module
     from graphgen.cli.pass_list import load_passes
     from graphgen.cli.pipeline import remaining
-    from lowering.canonical_hash import Compilation, canonical_hash
-    from lowering.targets.hardware import target as find_target
-    from passes.core import run_pipeline
+    from graphgen.lowering.canonical_hash import Compilation, canonical_hash
+    from graphgen.lowering.targets.hardware import target as find_target
+    from graphgen.passes.core import run_pipeline
 
     if target != "cpu":
         lnc = find_target(target, lnc).lnc

@@ -15,7 +15,7 @@ from graphgen.errors import GraphgenError
 from graphgen.ir import Function, Module
 
 if TYPE_CHECKING:
-    from passes.core import Pass
+    from graphgen.passes.core import Pass
 
 # What a program is written as, and how its file's name ends.
 Form = Literal["stablehlo", "hlo", "hlo-text"]
@@ -88,9 +88,9 @@ def _prepare(module: Module, pipeline: str | None, target: str) -> None:
     """Bring the module to level target, in place."""
     from graphgen.cli.pass_list import load_passes
     from graphgen.cli.pipeline import foreign, remaining
-    from passes.core import run_pipeline
-    from passes.legalize.legalize import TARGETS
-    from passes.pipelines import parse
+    from graphgen.passes.core import run_pipeline
+    from graphgen.passes.legalize.legalize import TARGETS
+    from graphgen.passes.pipelines import parse
 
     if target not in TARGETS:
         known = f"there are {', '.join(TARGETS)}"
@@ -108,7 +108,7 @@ def _prepare(module: Module, pipeline: str | None, target: str) -> None:
 
 def _tell_sizes(passes: list[Pass]) -> None:
     """Say what sizes the symbols get, unless there are none."""
-    from passes.specialize.specialize import Specialize
+    from graphgen.passes.specialize.specialize import Specialize
 
     for item in passes:
         if isinstance(item, Specialize):
@@ -132,15 +132,15 @@ def _write(module: Module, chosen: list[Function], to: Form, output: str, *, as_
 
 def _write_program(module: Module, function: Function, to: Form, target: str) -> None:
     if to == "stablehlo":
-        from lowering.stablehlo import emit_stablehlo
+        from graphgen.lowering.stablehlo import emit_stablehlo
 
         write_text(target, emit_stablehlo(module, function))
     elif to == "hlo-text":
-        from lowering.hlo import emit_hlo, print_hlo_text
+        from graphgen.lowering.hlo import emit_hlo, print_hlo_text
 
         write_text(target, print_hlo_text(emit_hlo(module, function)))
     else:
-        from lowering.hlo import hlo_chunks
+        from graphgen.lowering.hlo import hlo_chunks
 
         write_bytes(target, hlo_chunks(module, function))
 

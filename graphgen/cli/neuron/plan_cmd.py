@@ -10,8 +10,8 @@ import typer
 from graphgen.cli.console import Json, table, write_json, write_stdout
 
 if TYPE_CHECKING:
-    from lowering.plan.measure import CoreUse
-    from lowering.plan.plan import Degree, Plan
+    from graphgen.lowering.plan.measure import CoreUse
+    from graphgen.lowering.plan.plan import Degree, Plan
 
 
 def plan(
@@ -60,9 +60,9 @@ def plan(
       graphgen plan gemma-3-1b --target trn1 --seq 8192 --roll-window-cache
     """
     from graphgen.cli.model.model_source import read_config_of
-    from lowering.plan.measure import Demand
-    from lowering.plan.plan import make_plan
-    from lowering.targets.hardware import target as find_target
+    from graphgen.lowering.plan.measure import Demand
+    from graphgen.lowering.plan.plan import make_plan
+    from graphgen.lowering.targets.hardware import target as find_target
 
     where = find_target(target, lnc)
     demand = Demand(batch, seq, context or seq, dtype, roll_window_cache)

@@ -9,7 +9,7 @@ import typer
 from graphgen.cli.console import Json, write_json, write_stdout
 
 if TYPE_CHECKING:
-    from passes.debug.explain import Explanation
+    from graphgen.passes.debug.explain import Explanation
 
 
 def explain(
@@ -51,10 +51,10 @@ def explain(
     """
     from graphgen.cli.module_file import read_module
     from graphgen.cli.pass_list import load_passes
-    from passes.core.plugins import load_file
-    from passes.debug.explain import Place
-    from passes.debug.explain import explain as find
-    from passes.pipelines import parse
+    from graphgen.passes.core.plugins import load_file
+    from graphgen.passes.debug.explain import Place
+    from graphgen.passes.debug.explain import explain as find
+    from graphgen.passes.pipelines import parse
 
     load_passes()
     for path in plugin or []:

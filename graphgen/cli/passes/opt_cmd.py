@@ -16,11 +16,11 @@ from graphgen.cli.pass_list import load_passes
 from graphgen.cli.passes.sharding_report import sharding_json, sharding_text, sharding_watcher
 
 if TYPE_CHECKING:
-    from passes.core import Pass, PassReport
-    from passes.core.journal import Journal
-    from passes.core.watch import Watcher
-    from passes.debug.decisions import Site
-    from passes.debug.watchers import PrintAfter
+    from graphgen.passes.core import Pass, PassReport
+    from graphgen.passes.core.journal import Journal
+    from graphgen.passes.core.watch import Watcher
+    from graphgen.passes.debug.decisions import Site
+    from graphgen.passes.debug.watchers import PrintAfter
 
 File = Annotated[
     str, typer.Argument(metavar="FILE", help="IR text, StableHLO or HLO; - is standard input.")
@@ -123,10 +123,10 @@ def opt(
         raise typer.BadParameter(
             "needs -o OUT.gg: standard output is the module", param_hint="'--json'"
         )
-    from passes.core import run_pipeline
-    from passes.core.fuel import parse_fuel
-    from passes.core.journal import Journal
-    from passes.core.plugins import load_file
+    from graphgen.passes.core import run_pipeline
+    from graphgen.passes.core.fuel import parse_fuel
+    from graphgen.passes.core.journal import Journal
+    from graphgen.passes.core.plugins import load_file
 
     check_output(output)
     load_passes()
@@ -159,8 +159,8 @@ def _note(reports: Sequence[PassReport]) -> None:
 
 def _part(pipeline: str, start: str, stop: str) -> list[Pass]:
     """The passes from one to another."""
-    from passes.debug.watchers import pick
-    from passes.pipelines import parse
+    from graphgen.passes.debug.watchers import pick
+    from graphgen.passes.pipelines import parse
 
     passes = parse(pipeline)
     first = pick(passes, start, "--start-at") if start else 0
@@ -172,7 +172,7 @@ def _part(pipeline: str, start: str, stop: str) -> list[Pass]:
 
 def _changes(print_after: str, *, silent: bool) -> PrintAfter | None:
     """What collects a diff of every pass, where that is asked for."""
-    from passes.debug.watchers import CHANGED, PrintAfter
+    from graphgen.passes.debug.watchers import CHANGED, PrintAfter
 
     if print_after != CHANGED:
         return None
@@ -182,7 +182,7 @@ def _changes(print_after: str, *, silent: bool) -> PrintAfter | None:
 def _watchers(
     passes: Sequence[Pass], before: str, after: str, dump: str, changes: PrintAfter | None
 ) -> list[Watcher]:
-    from passes.debug.watchers import ALL, Dump, PrintAfter, PrintBefore, pick
+    from graphgen.passes.debug.watchers import ALL, Dump, PrintAfter, PrintBefore, pick
 
     def number(name: str, option: str) -> int | str:
         return name if name == ALL else pick(passes, name, option) + 1
@@ -240,7 +240,7 @@ def _table(reports: Sequence[PassReport], *, time: bool) -> str:
 def _decisions_json(journal: Journal | None) -> dict[str, Json]:
     if journal is None:
         return {}
-    from passes.debug.decisions import decisions
+    from graphgen.passes.debug.decisions import decisions
 
     found = decisions(journal)
     made: list[Json] = [
@@ -263,7 +263,7 @@ def _site(site: Site) -> dict[str, Json]:
 def _decisions_text(journal: Journal | None) -> str:
     if journal is None:
         return ""
-    from passes.debug.decisions import decisions
+    from graphgen.passes.debug.decisions import decisions
 
     found = decisions(journal)
     rows = [

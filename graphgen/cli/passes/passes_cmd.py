@@ -18,7 +18,7 @@ from graphgen.cli.pass_list import (
 )
 
 if TYPE_CHECKING:
-    from passes.core import Pass
+    from graphgen.passes.core import Pass
 
 
 def passes(
@@ -38,9 +38,9 @@ def passes(
       graphgen passes specialize
       graphgen passes my-pass --plugin my_pass.py --json
     """
-    from passes.core.page import page_of
-    from passes.core.plugins import load_file
-    from passes.core.registry import find_pass
+    from graphgen.passes.core.page import page_of
+    from graphgen.passes.core.plugins import load_file
+    from graphgen.passes.core.registry import find_pass
 
     known = load_passes()
     for path in plugin or []:
@@ -62,7 +62,7 @@ def passes(
 
 
 def _facts(item: type[Pass]) -> dict[str, Json]:
-    from passes.core.page import page_of
+    from graphgen.passes.core.page import page_of
 
     page = page_of(item)
     return {
@@ -89,8 +89,8 @@ def _rounding(item: type[Pass]) -> float | None:
 
 
 def _page(item: type[Pass]) -> str:
-    from passes.core.facts import FACTS
-    from passes.core.page import page_of
+    from graphgen.passes.core.facts import FACTS
+    from graphgen.passes.core.page import page_of
 
     page = page_of(item)
     rounding = _rounding(item)

@@ -12,8 +12,8 @@ from graphgen.cli.console import Json, table, write_json, write_stdout
 from graphgen.cli.pass_list import levels_text, options_json, options_table, pasteable
 
 if TYPE_CHECKING:
-    from passes.core import Pass
-    from passes.core.named import NamedPipeline
+    from graphgen.passes.core import Pass
+    from graphgen.passes.core.named import NamedPipeline
 
 
 def pipeline(
@@ -40,9 +40,9 @@ def pipeline(
       graphgen pipeline 'default{tp=2}' --show
       graphgen pipeline 'canonicalize,specialize,legalize' --show --json
     """
-    from passes.core.plugins import load_file
-    from passes.core.registry import all_pipelines, find_pipeline
-    from passes.pipelines import parse
+    from graphgen.passes.core.plugins import load_file
+    from graphgen.passes.core.registry import all_pipelines, find_pipeline
+    from graphgen.passes.pipelines import parse
 
     known = all_pipelines()
     for path in plugin or []:
@@ -58,7 +58,7 @@ def pipeline(
 
 
 def _list(known: Mapping[str, type[NamedPipeline]], as_json: bool) -> None:
-    from passes.core.page import page_of
+    from graphgen.passes.core.page import page_of
 
     if as_json:
         write_json([_facts(known[name]) for name in sorted(known)])
@@ -68,7 +68,7 @@ def _list(known: Mapping[str, type[NamedPipeline]], as_json: bool) -> None:
 
 
 def _facts(item: type[NamedPipeline]) -> dict[str, Json]:
-    from passes.core.page import page_of
+    from graphgen.passes.core.page import page_of
 
     page = page_of(item)
     return {
@@ -81,7 +81,7 @@ def _facts(item: type[NamedPipeline]) -> dict[str, Json]:
 
 
 def _page(item: type[NamedPipeline]) -> str:
-    from passes.core.page import page_of
+    from graphgen.passes.core.page import page_of
 
     made = "\n".join(f"  {each}" for each in item().passes())
     head = f"{pasteable(item.name, item)}\n\n{page_of(item).text}\n{options_table(item)}"
@@ -106,7 +106,7 @@ def _show(passes: Sequence[Pass], as_json: bool) -> None:
 
 
 def _pass_json(item: Pass) -> dict[str, Json]:
-    from passes.core.options import format_option
+    from graphgen.passes.core.options import format_option
 
     return {
         "pass": str(item),

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 from graphgen.cli.console import Json, table
 
 if TYPE_CHECKING:
-    from passes.sharding.explain import ExplainSharding
+    from graphgen.passes.sharding.explain import ExplainSharding
 
 
 def sharding_watcher() -> ExplainSharding:
     """What looks on while passes run."""
-    from passes.sharding.explain import ExplainSharding
+    from graphgen.passes.sharding.explain import ExplainSharding
 
     return ExplainSharding()
 
@@ -30,7 +30,7 @@ def sharding_text(watcher: ExplainSharding | None) -> str:
     """A table; values that are alike but for the layer are one row."""
     if watcher is None:
         return ""
-    from passes.sharding.explain import grouped
+    from graphgen.passes.sharding.explain import grouped
 
     rows = [
         [

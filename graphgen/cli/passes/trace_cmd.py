@@ -44,11 +44,11 @@ def trace(
     """
     from graphgen.cli.module_file import read_module
     from graphgen.cli.pass_list import load_passes
+    from graphgen.passes.core.plugins import load_file
+    from graphgen.passes.debug.recording import record
+    from graphgen.passes.debug.report import report
+    from graphgen.passes.pipelines import parse
     from graphgen.report import trace_page
-    from passes.core.plugins import load_file
-    from passes.debug.recording import record
-    from passes.debug.report import report
-    from passes.pipelines import parse
 
     if not as_json:
         check_output(output)
@@ -72,7 +72,7 @@ def stablehlo_places(module: Module) -> Mapping[Op, tuple[str, int, str]]:
     """For each op its program, line and text in StableHLO; empty for what cannot be lowered yet."""
     if module.level != "target":
         return {}
-    from lowering.stablehlo import stablehlo_lines
+    from graphgen.lowering.stablehlo import stablehlo_lines
 
     found: dict[Op, tuple[str, int, str]] = {}
     for function in module.programs():

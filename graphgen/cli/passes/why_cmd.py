@@ -13,8 +13,8 @@ from graphgen.errors import GraphgenError
 
 if TYPE_CHECKING:
     from graphgen.ir import Op, Value
-    from passes.debug.history import Event, History
-    from passes.debug.recording import Recording
+    from graphgen.passes.debug.history import Event, History
+    from graphgen.passes.debug.recording import Recording
 
     # For an op of the module at the end: program, line in its StableHLO, text.
     Lines = Mapping[Op, tuple[str, int, str]]
@@ -56,10 +56,10 @@ def why(
     """
     from graphgen.cli.module_file import read_module
     from graphgen.cli.pass_list import load_passes
-    from passes.core.plugins import load_file
-    from passes.debug.history import backward, find_value, forward
-    from passes.debug.recording import record
-    from passes.pipelines import parse
+    from graphgen.passes.core.plugins import load_file
+    from graphgen.passes.debug.history import backward, find_value, forward
+    from graphgen.passes.debug.recording import record
+    from graphgen.passes.pipelines import parse
 
     load_passes()
     for path in plugin or []:

@@ -6,8 +6,13 @@ import re
 
 from graphgen.ir import Loc, loc
 from graphgen.ir.loc import UNKNOWN
-from lowering.hlo.proto.fields import InstructionField, MetadataField, ModuleField, StackFramesField
-from lowering.hlo.proto.wire import Message
+from graphgen.lowering.hlo.proto.fields import (
+    InstructionField,
+    MetadataField,
+    ModuleField,
+    StackFramesField,
+)
+from graphgen.lowering.hlo.proto.wire import Message
 
 # Behind the scope of an op of ours stand the passes it went through.
 _VIA = re.compile(r"(.*) via (\S+)$", re.DOTALL)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from graphgen.ir import DType, Literal, TensorType
-from lowering.hlo.proto.shape import HloShape, shape_of
+from graphgen.lowering.hlo.proto.shape import HloShape, shape_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class Subcomputation:
     """Computations that came with an opaque instruction; the last of them is what it calls.
 
     Attributes:
-        data: as :func:`lowering.hlo.dialect.subcomputations.pack` makes it.
+        data: as :func:`graphgen.lowering.hlo.dialect.subcomputations.pack` makes it.
     """
 
     data: str

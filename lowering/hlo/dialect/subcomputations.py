@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING
 
 from graphgen.errors import GraphgenError
 from graphgen.ir.loc import UNKNOWN
-from lowering.hlo.dialect.instruction_template import Subcomputation
-from lowering.hlo.proto import wire
-from lowering.hlo.proto.fields import ComputationField, InstructionField, ProgramShapeField
-from lowering.hlo.proto.instruction import Chunk, metadata_of
-from lowering.hlo.proto.proto_module import HloComputation
-from lowering.hlo.proto.wire import Message
+from graphgen.lowering.hlo.dialect.instruction_template import Subcomputation
+from graphgen.lowering.hlo.proto import wire
+from graphgen.lowering.hlo.proto.fields import ComputationField, InstructionField, ProgramShapeField
+from graphgen.lowering.hlo.proto.instruction import Chunk, metadata_of
+from graphgen.lowering.hlo.proto.proto_module import HloComputation
+from graphgen.lowering.hlo.proto.wire import Message
 
 if TYPE_CHECKING:
-    from lowering.hlo.computation_emitter import ModuleEmitter
+    from graphgen.lowering.hlo.computation_emitter import ModuleEmitter
 
 # The only field of a packed region: its computations, callees first.
 COMPUTATIONS = 1

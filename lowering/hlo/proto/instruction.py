@@ -6,16 +6,16 @@ from collections.abc import Iterable
 
 from graphgen.ir import Loc, TensorType
 from graphgen.ir.loc import UNKNOWN
-from lowering.abi import operation_name
-from lowering.hlo.proto import wire
-from lowering.hlo.proto.fields import (
+from graphgen.lowering.abi import operation_name
+from graphgen.lowering.hlo.proto import wire
+from graphgen.lowering.hlo.proto.fields import (
     ComputationField,
     InstructionField,
     MapField,
     MetadataField,
     ProgramShapeField,
 )
-from lowering.hlo.proto.shape import HloShape, shape_of, tuple_of, write_shape
+from graphgen.lowering.hlo.proto.shape import HloShape, shape_of, tuple_of, write_shape
 
 Chunk = bytes | memoryview
 

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from graphgen.errors import GraphgenError
 from graphgen.ir import DType, Literal, tensor
 from graphgen.ir.dtype import DTYPES
-from lowering.hlo.proto.fields import LITERAL_FIELDS, LiteralField
-from lowering.hlo.proto.shape import HloShape, read_shape, type_bytes
-from lowering.hlo.proto.wire import Message, Wire, delimited, head, varint, varints
+from graphgen.lowering.hlo.proto.fields import LITERAL_FIELDS, LiteralField
+from graphgen.lowering.hlo.proto.shape import HloShape, read_shape, type_bytes
+from graphgen.lowering.hlo.proto.wire import Message, Wire, delimited, head, varint, varints
 
 _VARINT = {"pred": 1, "s32": 4, "u32": 4, "s64": 8, "u64": 8}
 

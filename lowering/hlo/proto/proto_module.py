@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from graphgen.errors import GraphgenError
-from lowering.hlo.proto.fields import (
+from graphgen.lowering.hlo.proto.fields import (
     ComputationField,
     InstructionField,
     MapField,
     ModuleField,
     WrapperField,
 )
-from lowering.hlo.proto.wire import Message, Source
+from graphgen.lowering.hlo.proto.wire import Message, Source
 
 _OPCODE = re.compile(r"[a-z][a-z0-9\-]*")
 # HloSnapshot holds an HloProto, which holds an HloModuleProto.

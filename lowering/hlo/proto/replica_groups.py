@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 
 from graphgen.errors import GraphgenError
-from lowering.hlo.proto.fields import GroupField, InstructionField
-from lowering.hlo.proto.wire import Message, delimited, integer, integers
+from graphgen.lowering.hlo.proto.fields import GroupField, InstructionField
+from graphgen.lowering.hlo.proto.wire import Message, delimited, integer, integers
 
 # More ranks than there are anywhere; a list written as a formula could name any number.
 MOST_RANKS = 1 << 20

@@ -7,8 +7,8 @@ from functools import lru_cache
 
 from graphgen.errors import GraphgenError
 from graphgen.ir import TensorType, dtype, tensor
-from lowering.hlo.proto.fields import ELEMENT_NAMES, ELEMENT_TYPES, LayoutField, ShapeField
-from lowering.hlo.proto.wire import Message, delimited, integer, integers
+from graphgen.lowering.hlo.proto.fields import ELEMENT_NAMES, ELEMENT_TYPES, LayoutField, ShapeField
+from graphgen.lowering.hlo.proto.wire import Message, delimited, integer, integers
 
 # Deeper than any program nests its tuples.
 MOST_NESTING = 32

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import re
 
-from lowering.hlo.proto import wire
-from lowering.hlo.proto.fields import (
+from graphgen.lowering.hlo.proto import wire
+from graphgen.lowering.hlo.proto.fields import (
     ConvolutionField,
     InstructionField,
     MapField,
@@ -15,14 +15,14 @@ from lowering.hlo.proto.fields import (
     SliceField,
     WindowField,
 )
-from lowering.hlo.proto.replica_groups import (
+from graphgen.lowering.hlo.proto.replica_groups import (
     iota_groups,
     read_groups,
     read_pairs,
     write_groups,
     write_pairs,
 )
-from lowering.hlo.proto.wire import Message
+from graphgen.lowering.hlo.proto.wire import Message
 
 F = InstructionField
 

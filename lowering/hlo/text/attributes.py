@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from lowering.hlo.proto import wire
-from lowering.hlo.proto.fields import DotField, GatherField, InstructionField, ScatterField
-from lowering.hlo.proto.wire import Message
-from lowering.hlo.text import attribute_values as values
-from lowering.hlo.text.attribute_values import (
+from graphgen.lowering.hlo.proto import wire
+from graphgen.lowering.hlo.proto.fields import DotField, GatherField, InstructionField, ScatterField
+from graphgen.lowering.hlo.proto.wire import Message
+from graphgen.lowering.hlo.text import attribute_values as values
+from graphgen.lowering.hlo.text.attribute_values import (
     BadAttributeError,
     boolean_of,
     braces,

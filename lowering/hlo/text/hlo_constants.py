@@ -9,12 +9,12 @@ import struct
 from graphgen.errors import GraphgenError
 from graphgen.ir import Literal
 from graphgen.ir.dtype import DTYPES, DType, encode
+from graphgen.lowering.hlo.proto import wire
+from graphgen.lowering.hlo.proto.fields import LiteralField
+from graphgen.lowering.hlo.proto.literal import read_literal, write_literal
+from graphgen.lowering.hlo.proto.shape import HloShape, write_shape
+from graphgen.lowering.hlo.proto.wire import Message
 from graphgen.text.grammar import format_number
-from lowering.hlo.proto import wire
-from lowering.hlo.proto.fields import LiteralField
-from lowering.hlo.proto.literal import read_literal, write_literal
-from lowering.hlo.proto.shape import HloShape, write_shape
-from lowering.hlo.proto.wire import Message
 
 ELIDED = "{...}"
 _ITEM = re.compile(r"\([^()]*\)|[^\s,{}()]+")

@@ -10,8 +10,8 @@ import re
 from dataclasses import dataclass, field
 
 from graphgen.errors import GraphgenError
-from lowering.hlo.proto import wire
-from lowering.hlo.proto.fields import (
+from graphgen.lowering.hlo.proto import wire
+from graphgen.lowering.hlo.proto.fields import (
     AliasField,
     ComputationField,
     InstructionField,
@@ -19,13 +19,23 @@ from lowering.hlo.proto.fields import (
     ProgramShapeField,
     StackFramesField,
 )
-from lowering.hlo.proto.instruction import frontend_attributes
-from lowering.hlo.proto.shape import HloShape, write_shape
-from lowering.hlo.text.attribute_values import BadAttributeError, numbers, parse_map, unquoted
-from lowering.hlo.text.attributes import IGNORED, ORIGINAL_API, UNKNOWN_ATTRIBUTE, attr_named
-from lowering.hlo.text.hlo_constants import parse_literal
-from lowering.hlo.text.hlo_shapes import parse_shape
-from lowering.hlo.text.hlo_tokens import HloTokens
+from graphgen.lowering.hlo.proto.instruction import frontend_attributes
+from graphgen.lowering.hlo.proto.shape import HloShape, write_shape
+from graphgen.lowering.hlo.text.attribute_values import (
+    BadAttributeError,
+    numbers,
+    parse_map,
+    unquoted,
+)
+from graphgen.lowering.hlo.text.attributes import (
+    IGNORED,
+    ORIGINAL_API,
+    UNKNOWN_ATTRIBUTE,
+    attr_named,
+)
+from graphgen.lowering.hlo.text.hlo_constants import parse_literal
+from graphgen.lowering.hlo.text.hlo_shapes import parse_shape
+from graphgen.lowering.hlo.text.hlo_tokens import HloTokens
 
 # Attributes that name computations, in the order their ids are kept.
 CALLS = (

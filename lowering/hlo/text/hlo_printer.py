@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from lowering.hlo.proto.fields import AliasField, InstructionField, ModuleField
-from lowering.hlo.proto.proto_module import HloComputation, HloModule, open_hlo
-from lowering.hlo.proto.shape import read_shape
-from lowering.hlo.proto.wire import Message, Source
-from lowering.hlo.text.attribute_values import braces, show_map
-from lowering.hlo.text.attributes import ATTRS
-from lowering.hlo.text.hlo_constants import show_literal
+from graphgen.lowering.hlo.proto.fields import AliasField, InstructionField, ModuleField
+from graphgen.lowering.hlo.proto.proto_module import HloComputation, HloModule, open_hlo
+from graphgen.lowering.hlo.proto.shape import read_shape
+from graphgen.lowering.hlo.proto.wire import Message, Source
+from graphgen.lowering.hlo.text.attribute_values import braces, show_map
+from graphgen.lowering.hlo.text.attributes import ATTRS
+from graphgen.lowering.hlo.text.hlo_constants import show_literal
 
 _KINDS = {0: "must-alias", 1: "may-alias", 2: "must-alias"}
 # The attribute that names what an instruction calls; any other opcode has to_apply.

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 from graphgen.errors import GraphgenError
-from lowering.hlo.proto.fields import ELEMENT_TYPES
-from lowering.hlo.proto.shape import MOST_NESTING, HloShape
+from graphgen.lowering.hlo.proto.fields import ELEMENT_TYPES
+from graphgen.lowering.hlo.proto.shape import MOST_NESTING, HloShape
 
 _ARRAY = re.compile(r"\s*([a-z]\w*)\[([^\]]*)\](?:\{([\d,]*)[^{}]*\})?\s*")
 
