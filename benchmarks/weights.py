@@ -79,8 +79,8 @@ def write_checkpoint(folder: Path, config: Mapping[str, object]) -> None:
 
 def ours(folder: Path) -> Work:
     """Every rank's weights in device buffers."""
-    from graphgen.runtime.progress import Silent
-    from graphgen.runtime.weights import put_weights
+    from graphgen.runtime.progress_callback import Silent
+    from graphgen.runtime.weights.rank_weights import put_weights
 
     weights = _opened(folder)
 
@@ -89,7 +89,7 @@ def ours(folder: Path) -> Work:
 
 def one_by_one(folder: Path) -> Work:
     """One rank's weights after the other, each dropped before the next."""
-    from graphgen.runtime.weights import rank_arrays
+    from graphgen.runtime.weights.rank_weights import rank_arrays
 
     weights = _opened(folder)
 
@@ -102,9 +102,9 @@ def one_by_one(folder: Path) -> Work:
 
 def _opened(folder: Path):
     """The weight programs; what is compiled does not depend on the weights and is not timed."""
-    from graphgen.runtime.checkpoint.open import open_checkpoint
+    from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint
     from graphgen.runtime.model import Settings, build_model
-    from graphgen.runtime.weights import RankWeights, read_weight
+    from graphgen.runtime.weights.rank_weights import RankWeights, read_weight
 
     checkpoint = open_checkpoint(folder)
     built = build_model(checkpoint.config, Settings("bf16", 1, 128, TP))
@@ -143,7 +143,7 @@ def touch(folder: Path) -> Work:
 
 def _touch(size: int) -> None:
     """Get memory from the system as preparation does, and give it back."""
-    from graphgen.runtime.preparation.memory import huge_pages
+    from graphgen.runtime.weights.huge_pages import huge_pages
 
     memory = huge_pages(size)
     with ThreadPoolExecutor(os.cpu_count()) as pool:

@@ -1,1 +1,1 @@
-"""Runs compiled programs: checkpoints, weights, KV state, sampling, generation."""
+"""Runtime: load a checkpoint, compile its programs, generate tokens. Read engine.py first."""

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from graphgen.runtime.generate import Request
+from graphgen.runtime.generation import GenerationRequest
 
 if TYPE_CHECKING:
-    from graphgen.runtime.engine import Engine, Result
+    from graphgen.runtime.engine import Engine, GenerationResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class Turn:
     """
 
     prompt: list[int]
-    result: Result
+    result: GenerationResult
     text: str
 
 
@@ -38,7 +38,7 @@ class Conversation:
         request: how to answer.
     """
 
-    def __init__(self, engine: Engine, request: Request) -> None:
+    def __init__(self, engine: Engine, request: GenerationRequest) -> None:
         self.engine: Final = engine
         self.request: Final = request
         self.messages: list[dict[str, str]] = []

@@ -14,18 +14,26 @@ from graphgen.lowering.cpu.pjrt import configure
 from graphgen.models import SHAPES, read_model_config
 from graphgen.runtime.artifact import Artifact, is_artifact, open_artifact, save_artifact
 from graphgen.runtime.buckets import choose, up_to
-from graphgen.runtime.checkpoint.declared import AS_DECLARED, chosen_dtype
-from graphgen.runtime.checkpoint.known import locate
-from graphgen.runtime.checkpoint.open import open_checkpoint
-from graphgen.runtime.checkpoint.source import Checkpoint
-from graphgen.runtime.generate import Completion, OnToken, Request, Timings, check_prompts, generate
+from graphgen.runtime.checkpoint.dtype_policy import AS_DECLARED, chosen_dtype
+from graphgen.runtime.checkpoint.hub import locate
+from graphgen.runtime.checkpoint.interfaces import Checkpoint
+from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint
+from graphgen.runtime.checkpoint.validate_tensors import check_checkpoint
+from graphgen.runtime.executable_cache import ProgramStore
+from graphgen.runtime.generation import (
+    Completion,
+    GenerationRequest,
+    OnToken,
+    Timings,
+    check_prompts,
+    generate,
+)
 from graphgen.runtime.model import BuiltModel, Settings, build_model
-from graphgen.runtime.presharded import read_shards
-from graphgen.runtime.programs import ProgramStore
-from graphgen.runtime.progress import Progress
+from graphgen.runtime.progress_callback import Progress
 from graphgen.runtime.session import Session
 from graphgen.runtime.tokenizer import Tokenizer, load_tokenizer
-from graphgen.runtime.weights import check_checkpoint, put_arrays, put_weights, weights_of
+from graphgen.runtime.weights.presharded import read_shards
+from graphgen.runtime.weights.rank_weights import put_arrays, put_weights, weights_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +67,7 @@ class Options:
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class GenerationResult:
     """Answers and how long they took.
 
     Attributes:
@@ -112,9 +120,9 @@ class Engine:
     def generate(
         self,
         prompts: Sequence[Sequence[int]],
-        request: Request,
+        request: GenerationRequest,
         on_token: OnToken | None = None,
-    ) -> Result:
+    ) -> GenerationResult:
         """Answer token prompts; programs that are missing are compiled first.
 
         Raises:
@@ -123,9 +131,9 @@ class Engine:
         check_prompts(prompts, self.session.rows)
         self._prepare(prompts, request)
         done, timings = generate(self.session, prompts, request, on_token)
-        return Result(done, timings, self.load_s, self.programs.seconds)
+        return GenerationResult(done, timings, self.load_s, self.programs.seconds)
 
-    def _prepare(self, prompts: Sequence[Sequence[int]], request: Request) -> None:
+    def _prepare(self, prompts: Sequence[Sequence[int]], request: GenerationRequest) -> None:
         """Compile what this request will use, while progress can be shown.
 
         Programs that only have to be loaded wait until they are used: the first token comes first.

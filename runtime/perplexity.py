@@ -17,13 +17,14 @@ import numpy.typing as npt
 from graphgen.errors import GraphgenError
 from graphgen.lowering.cpu.pjrt import configure
 from graphgen.models import read_model_config
-from graphgen.runtime.checkpoint.source import Checkpoint
+from graphgen.runtime.checkpoint.interfaces import Checkpoint
+from graphgen.runtime.checkpoint.validate_tensors import check_checkpoint
+from graphgen.runtime.executable_cache import ProgramStore
 from graphgen.runtime.model import Settings, build_model
-from graphgen.runtime.programs import ProgramStore
-from graphgen.runtime.progress import Progress
+from graphgen.runtime.progress_callback import Progress
 from graphgen.runtime.session import Session
 from graphgen.runtime.tokenizer import load_tokenizer
-from graphgen.runtime.weights import check_checkpoint, put_weights, weight_bytes, weights_of
+from graphgen.runtime.weights.rank_weights import put_weights, weight_bytes, weights_of
 
 
 @dataclass(frozen=True, slots=True)

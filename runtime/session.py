@@ -16,12 +16,12 @@ from graphgen.ir import Module, Role, TensorType
 from graphgen.lowering.cpu import DeviceValue
 from graphgen.lowering.cpu.pjrt import join, put
 from graphgen.runtime.buckets import choose
-from graphgen.runtime.programs import ProgramStore
+from graphgen.runtime.executable_cache import ProgramStore
 
 Ints = npt.NDArray[np.int32]
 Logits = npt.NDArray[np.float32]
 # Logits, or the tokens that programs have chosen.
-Result = npt.NDArray[np.float32]
+StepOutput = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ class Session:
         prompts: Sequence[Sequence[int]],
         padding: str = "right",
         draw: Draw | None = None,
-    ) -> Result:
+    ) -> StepOutput:
         """Put a prompt into each row that has one, replacing what the row held.
 
         Args:
@@ -121,7 +121,7 @@ class Session:
         tokens: Sequence[int],
         active: Sequence[bool] | None = None,
         draw: Draw | None = None,
-    ) -> Result:
+    ) -> StepOutput:
         """Append one token to each active row.
 
         Args:
@@ -157,7 +157,7 @@ class Session:
         positions: Ints,
         active: npt.NDArray[np.bool_],
         draw: Draw | None,
-    ) -> Result:
+    ) -> StepOutput:
         if self.draws and draw is None:
             raise GraphgenError(
                 "GG0705", "these programs draw tokens, and were not told how", help="sample"
@@ -187,7 +187,7 @@ class Session:
         positions: Ints,
         active: npt.NDArray[np.bool_],
         draw: Draw | None,
-    ) -> Result:
+    ) -> StepOutput:
         program = self.programs.get(name)
         rows = np.arange(self.rows, dtype=np.int32)
         inputs: dict[str, npt.NDArray[np.generic]] = {

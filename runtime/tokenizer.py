@@ -12,9 +12,9 @@ from typing import Final, cast
 from tokenizers import Tokenizer as Backend
 
 from graphgen.errors import GraphgenError
-from graphgen.runtime.chat import render_chat
-from graphgen.runtime.checkpoint.open import only_gguf
-from graphgen.runtime.checkpoint.tokenizer_parts import TokenizerParts, unusable
+from graphgen.runtime.chat_template import render_chat
+from graphgen.runtime.checkpoint.open_checkpoint import only_gguf
+from graphgen.runtime.checkpoint.tokenizer.tokenizer_parts import TokenizerParts, unusable
 
 
 class Tokenizer:
@@ -215,7 +215,7 @@ def load_tokenizer(checkpoint_path: str | Path) -> Tokenizer:
         gguf = only_gguf(path)
     if gguf is not None:
         # Only here: the gguf package is not needed to read tokenizer.json.
-        from graphgen.runtime.checkpoint.gguf_tokenizer import read_gguf_tokenizer
+        from graphgen.runtime.checkpoint.gguf.gguf_tokenizer import read_gguf_tokenizer
 
         return Tokenizer(read_gguf_tokenizer(gguf))
     if not (path / "tokenizer.json").exists():
@@ -225,7 +225,7 @@ def load_tokenizer(checkpoint_path: str | Path) -> Tokenizer:
             help="looked for: a folder with tokenizer.json; a .gguf file; "
             "a folder with exactly one .gguf file",
         )
-    from graphgen.runtime.checkpoint.hf_tokenizer import read_hf_tokenizer
+    from graphgen.runtime.checkpoint.tokenizer.hf_tokenizer import read_hf_tokenizer
 
     return Tokenizer(read_hf_tokenizer(path))
 

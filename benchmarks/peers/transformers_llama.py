@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from transformers import DynamicCache, LlamaConfig, LlamaForCausalLM
 
-from graphgen.runtime.checkpoint.source import Checkpoint
+from graphgen.runtime.checkpoint.interfaces import Checkpoint
 
 _DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16}
 

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from graphgen.build.builder import Builder
-from graphgen.build.vocabulary import Vocabulary
+from graphgen.build.op_methods import OpMethods
 
-__all__ = ["Builder", "Vocabulary"]
+__all__ = ["Builder", "OpMethods"]

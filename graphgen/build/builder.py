@@ -12,8 +12,7 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import ClassVar
 
-from graphgen.build.frames import user_loc
-from graphgen.build.refusals import (
+from graphgen.build.argument_checks import (
     check_home,
     check_type,
     check_values,
@@ -23,7 +22,8 @@ from graphgen.build.refusals import (
     plain_attrs,
     type_of,
 )
-from graphgen.build.vocabulary import Vocabulary
+from graphgen.build.op_methods import OpMethods
+from graphgen.build.source_location import user_loc
 from graphgen.errors import GraphgenError
 from graphgen.ir import (
     AttrValue,
@@ -45,7 +45,7 @@ from graphgen.ops import InferError, infer, make_attrs
 from graphgen.text.grammar import NAME
 
 
-class Builder(Vocabulary):
+class Builder(OpMethods):
     """Builds one function.
 
     Args:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from graphgen.composites.attention import ATTENTION
 from graphgen.composites.basics import BASICS
+from graphgen.composites.decomposition_registry import Decomposition, decompose
 from graphgen.composites.quantize import quantize
-from graphgen.composites.registry import Decomposition, decompose
 from graphgen.composites.take import take_by_gather
 from graphgen.composites.top_k import top_k
 

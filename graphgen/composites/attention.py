@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from graphgen.build import Builder
-from graphgen.composites.registry import Decomposition
+from graphgen.composites.decomposition_registry import Decomposition
 from graphgen.ir import Attrs, Value
 from graphgen.ir.dims import Shape
 from graphgen.ir.dtype import f32, lowest, s32

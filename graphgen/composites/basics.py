@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from graphgen.build import Builder
-from graphgen.composites.registry import Decomposition
+from graphgen.composites.decomposition_registry import Decomposition
 from graphgen.ir import Attrs, Dim, Value
 from graphgen.ir.dtype import f32
 

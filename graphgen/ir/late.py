@@ -27,12 +27,12 @@ class ArrayLike(Protocol):
 
 def text_of(what: object) -> str:
     """The lines that ``print`` shows."""
-    return cast(Callable[[object], str], _found("graphgen.report.shown", "text_of"))(what)
+    return cast(Callable[[object], str], _found("graphgen.report.ir_repr", "text_of"))(what)
 
 
 def html_of(what: object) -> str:
     """What a notebook shows."""
-    return cast(Callable[[object], str], _found("graphgen.report.shown", "html_of"))(what)
+    return cast(Callable[[object], str], _found("graphgen.report.ir_repr", "html_of"))(what)
 
 
 def outputs_of(module: object, function: object, given: object) -> dict[str, ArrayLike]:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from graphgen.models.families.llama import LlamaConfig, read_llama
 from graphgen.models.family import PHASES, Family, ModelConfig, build_module
-from graphgen.models.llama import LlamaConfig, read_llama
-from graphgen.models.registry import FAMILIES, build, family_of, known_shape, read_model_config
-from graphgen.models.shapes import SHAPES
+from graphgen.models.family_registry import (
+    FAMILIES,
+    build,
+    family_of,
+    known_shape,
+    read_model_config,
+)
+from graphgen.models.named_shapes import SHAPES
 
 __all__ = [
     "FAMILIES",

@@ -13,13 +13,13 @@ from graphgen.build import Builder
 from graphgen.errors import GraphgenError
 from graphgen.ir import DType, Literal, Value
 from graphgen.ir.dtype import f32
-from graphgen.models.config import ConfigReader
+from graphgen.models.config_reader import ConfigReader
 from graphgen.models.rope_config import read_rope, rope_to_hf
 from graphgen.nn import (
     ACTIVATIONS,
     AttentionConfig,
-    Call,
     RopeConfig,
+    StepInputs,
     causal_mask,
     gated_mlp,
     inverse_frequencies,
@@ -67,7 +67,7 @@ class DecoderConfig:
 Config = TypeVar("Config", bound=DecoderConfig)
 
 
-class Sizes(TypedDict):
+class DecoderFields(TypedDict):
     """The fields of :class:`DecoderConfig`, to make one of its subclasses of."""
 
     hidden_size: int
@@ -86,7 +86,7 @@ class Sizes(TypedDict):
 
 def read_sizes(
     reader: ConfigReader, *, positions: int, kv_heads: int = 0, head_dim: int = 0
-) -> Sizes:
+) -> DecoderFields:
     """What all these families read from a ``config.json`` (GG0502, GG0503).
 
     Args:
@@ -111,7 +111,7 @@ def read_sizes(
         raise GraphgenError("GG0503", f"config: head_dim = {head_dim} is odd")
     reader.only("partial_rotary_factor", [1.0], 1.0)
     activation = reader.choice("hidden_act", ACTIVATIONS, "silu")
-    return Sizes(
+    return DecoderFields(
         hidden_size=hidden,
         intermediate_size=reader.integer("intermediate_size"),
         num_hidden_layers=reader.integer("num_hidden_layers"),
@@ -152,7 +152,7 @@ def smaller(config: Config) -> Config:
     )
 
 
-def body(b: Builder, config: DecoderConfig, tokens: Value, call: Call, dtype: DType) -> Value:
+def body(b: Builder, config: DecoderConfig, tokens: Value, call: StepInputs, dtype: DType) -> Value:
     """Embedding, layers and last norm: hidden states [B,S,E].
 
     The residual stream is f32 whatever ``dtype`` is: it sums up two addends a layer, some of them

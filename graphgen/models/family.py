@@ -10,7 +10,7 @@ from typing import Generic, Protocol, TypeVar
 from graphgen.build import Builder
 from graphgen.ir import DType, Function, Module, TensorType, Value, symbol, tensor
 from graphgen.ir.dtype import f32, s32
-from graphgen.nn import Call
+from graphgen.nn import StepInputs
 
 PHASES = ("prefill", "decode")
 B, R, S, C, M = (symbol(name) for name in "BRSCM")
@@ -52,6 +52,7 @@ class Family(Generic[Config]):
             element type of weights) -> hidden states [B,S,E] after the last norm.
         head: hidden states of the chosen tokens [B,E], or of all [B,S,E] -> logits f32, as many.
         prefix: of the body's tensors, Hugging Face's ``base_model_prefix``.
+        embedding: name of the embedding table, a tied head's other name.
         renamed: what names of older checkpoints began with, and what they begin with today.
         buffers: patterns, as in a shell, of tensors some checkpoints hold that are no weights.
     """
@@ -59,9 +60,10 @@ class Family(Generic[Config]):
     model_type: str
     architectures: tuple[str, ...]
     read: Callable[[Mapping[str, object]], Config]
-    body: Callable[[Builder, Config, Value, Call, DType], Value]
+    body: Callable[[Builder, Config, Value, StepInputs, DType], Value]
     head: Callable[[Builder, Config, Value], Value]
     prefix: str
+    embedding: str
     renamed: tuple[tuple[str, str], ...] = ()
     buffers: tuple[str, ...] = ()
 
@@ -89,6 +91,11 @@ class AnyFamily(Protocol):
 
     @property
     def prefix(self) -> str:
+        """See :class:`Family`."""
+        ...
+
+    @property
+    def embedding(self) -> str:
         """See :class:`Family`."""
         ...
 
@@ -159,7 +166,7 @@ def _program(
     positions = b.input("positions", s32, (B, S))
     lengths = b.input("lengths", s32, (B,))
     seq_ids = b.input("seq_ids", s32, (B,))
-    call = Call(positions, lengths, seq_ids, rows=R, allocated=M, attended=C)
+    call = StepInputs(positions, lengths, seq_ids, rows=R, allocated=M, attended=C)
     hidden = family.body(b, config, tokens, call, dtype)
     chosen = hidden if every_token else b.last_token(hidden, positions, lengths)
     logits = family.head(b, config, chosen)

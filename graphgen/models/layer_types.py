@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import cast
 
 from graphgen.errors import GraphgenError
-from graphgen.models.config import ConfigReader
+from graphgen.models.config_reader import ConfigReader
 
 SLIDING, FULL = "sliding_attention", "full_attention"
 

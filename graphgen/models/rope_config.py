@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from graphgen.errors import GraphgenError
-from graphgen.models.config import ConfigReader
+from graphgen.models.config_reader import ConfigReader
 from graphgen.nn import RopeConfig
 
 

@@ -1,4 +1,4 @@
-"""Layers: the mathematics models share, written over the builder, free of any parallelism."""
+"""Layers shared by model families, written for one device. Read linear.py first."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from graphgen.nn.activations import ACTIVATIONS, activate
 from graphgen.nn.attention import (
     Alibi,
     AttentionConfig,
-    Call,
     Rotary,
+    StepInputs,
     alibi_slopes,
     attend,
     causal_mask,
@@ -15,16 +15,17 @@ from graphgen.nn.attention import (
     rotary,
     self_attention,
 )
-from graphgen.nn.layers import conv1d, gated_mlp, layer_norm, linear, rms_norm
+from graphgen.nn.linear import conv1d, gated_mlp, linear
+from graphgen.nn.norm import layer_norm, rms_norm
 from graphgen.nn.rope import RopeConfig, inverse_frequencies
 
 __all__ = [
     "ACTIVATIONS",
     "Alibi",
     "AttentionConfig",
-    "Call",
     "RopeConfig",
     "Rotary",
+    "StepInputs",
     "activate",
     "alibi_slopes",
     "attend",

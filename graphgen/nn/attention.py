@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from graphgen.build import Builder
 from graphgen.ir import Dim, DType, Literal, Value
 from graphgen.ir.dtype import f32
-from graphgen.nn.layers import linear
+from graphgen.nn.linear import linear
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class StepInputs:
     """What every layer of one call shares.
 
     Attributes:
@@ -84,17 +84,17 @@ class AttentionConfig:
 Normalize = Callable[[str, Value], Value]
 
 
-def rotary(b: Builder, call: Call, inv_freq: Literal) -> Rotary:
+def rotary(b: Builder, call: StepInputs, inv_freq: Literal) -> Rotary:
     """The rotary tables of a call, from the inverse frequencies f32 [D/2]."""
     return Rotary(*b.rope_table(call.positions, inv_freq))
 
 
-def causal_mask(b: Builder, call: Call, window: int = 0) -> Value:
+def causal_mask(b: Builder, call: StepInputs, window: int = 0) -> Value:
     """pred [B,S,C]: a token reads its own slot and those before it, ``window`` in all if not 0."""
     return b.attention_mask(call.positions, call.lengths, call.attended, window)
 
 
-def linear_biases(b: Builder, call: Call, heads: int) -> Alibi:
+def linear_biases(b: Builder, call: StepInputs, heads: int) -> Alibi:
     """The linear biases of a call, with the slopes of arXiv 2108.12409 for ``heads`` heads."""
     slopes = b.literal(alibi_slopes(heads), f32)
     return Alibi(slopes, b.key_distance(call.positions, call.attended))
@@ -115,7 +115,7 @@ def self_attention(
     b: Builder,
     x: Value,
     config: AttentionConfig,
-    call: Call,
+    call: StepInputs,
     mask: Value,
     turns: Rotary,
     *,
@@ -147,7 +147,7 @@ def attend(
     q: Value,
     k: Value,
     v: Value,
-    call: Call,
+    call: StepInputs,
     mask: Value,
     scale: float,
     alibi: Alibi | None = None,
@@ -169,7 +169,7 @@ def _heads(
     return b.reshape(flat, (*x.shape[:2], heads, config.head_dim))
 
 
-def _remember(b: Builder, name: str, new: Value, call: Call) -> Value:
+def _remember(b: Builder, name: str, new: Value, call: StepInputs) -> Value:
     """Write ``new`` [B,S,K,D] into the cache ``name`` and read what is attended: [B,C,K,D]."""
     cache = b.state(name, new.dtype, (call.rows, call.allocated, *new.shape[2:]))
     updated = b.kv_update(cache, new, call.seq_ids, call.positions)

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from graphgen.report.page import Json, dump_page, trace_page
+from graphgen.report.html_page import Json, dump_page, trace_page
 
 __all__ = ["Json", "dump_page", "trace_page"]

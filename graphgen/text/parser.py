@@ -73,11 +73,11 @@ def parse(text: str, filename: str = "<text>") -> Module:
         GraphgenError: GG0201 syntax, GG0202 undefined value, GG0203 wrong type, GG0105 operands
             that do not fit, and what the op table raises; each with file, line and column.
     """
-    return _Parser(filename, text.split("\n")).module()
+    return _ModuleParser(filename, text.split("\n")).module()
 
 
 @dataclass(slots=True)
-class _Parser:
+class _ModuleParser:
     filename: str
     lines: list[str]
     number: int = 0

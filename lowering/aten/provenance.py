@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from graphgen.build.frames import source_name
+from graphgen.build.source_location import source_name
 from graphgen.ir import Loc, loc
 
 _FRAME = re.compile(r'File "([^"<>]+)", line (\d+), in ')

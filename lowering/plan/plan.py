@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from graphgen.errors import GraphgenError
 from graphgen.lowering.plan.measure import CoreUse, Demand, estimate, layers_alike, measure
 from graphgen.lowering.targets.hardware import Target
-from graphgen.models.config import ConfigReader
+from graphgen.models.config_reader import ConfigReader
 
 RULES = ("graphgen", "aws")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from graphgen.build.frames import user_loc
+from graphgen.build.source_location import user_loc
 from graphgen.errors import GraphgenError
 from graphgen.ir import DType, TensorType, Value, dtype, tensor
 from graphgen.lowering.hlo.proto.shape import HloShape, shape_of, tuple_of, write_shape

@@ -7,7 +7,7 @@ from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 
 from graphgen.build import Builder
-from graphgen.build.frames import source_name
+from graphgen.build.source_location import source_name
 from graphgen.errors import GraphgenError
 from graphgen.ir import Function, Op, Value
 from graphgen.ir.loc import UNKNOWN

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from graphgen.runtime.artifact.folder import (
+from graphgen.runtime.artifact.artifact_folder import (
     MANIFEST,
     Artifact,
     is_artifact,

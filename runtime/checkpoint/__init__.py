@@ -1,1 +1,1 @@
-"""Open a checkpoint from disk without reading its weights, and read tensors one at a time."""
+"""Checkpoints on disk: safetensors, PyTorch and GGUF files. Read open_checkpoint.py first."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import cast
 
-from graphgen.runtime.checkpoint.mapped import unreadable
+from graphgen.runtime.checkpoint.mapped_file import unreadable
 
 
 def read_config(path: str | Path) -> Mapping[str, object]:

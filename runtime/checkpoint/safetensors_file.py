@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Final, cast
 
 from graphgen.errors import GraphgenError
-from graphgen.runtime.checkpoint.mapped import GET_IT_AGAIN, MappedFile, unreadable
-from graphgen.runtime.checkpoint.source import CONVERT, NUMPY_DTYPES, Array, TensorInfo
+from graphgen.runtime.checkpoint.interfaces import CONVERT, NUMPY_DTYPES, Array, TensorInfo
+from graphgen.runtime.checkpoint.mapped_file import GET_IT_AGAIN, MappedFile, unreadable
 
 _DTYPES: Final[Mapping[str, str]] = {
     "F64": "f64",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from graphgen.runtime.sampling.choose import choose_token
-from graphgen.runtime.sampling.settings import GREEDY, Sampling
+from graphgen.runtime.sampling.choose_token import choose_token
+from graphgen.runtime.sampling.sampling_settings import GREEDY, Sampling
 
 __all__ = ["GREEDY", "Sampling", "choose_token"]

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from graphgen.runtime.sampling.settings import Sampling
+from graphgen.runtime.sampling.sampling_settings import Sampling
 
 Scores = npt.NDArray[np.float64]
 

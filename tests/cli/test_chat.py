@@ -17,8 +17,8 @@ from graphgen.cli.model import chat_loop as chat
 from graphgen.cli.model.chat_loop import QUIT
 from graphgen.runtime.conversation import Conversation
 from graphgen.runtime.engine import Options, open_engine
-from graphgen.runtime.generate import Request
-from graphgen.runtime.progress import Silent
+from graphgen.runtime.generation import GenerationRequest
+from graphgen.runtime.progress_callback import Silent
 from tests.cli.conftest import ROOT, done, graphgen
 from tests.oracles.small_gguf import write_small_model
 
@@ -171,7 +171,7 @@ def test_ctrl_c_stops_an_answer_and_the_conversation_goes_on(
 
     monkeypatch.setattr(chat, "write_stdout", write)
     engine, _ = open_engine(str(model), Options(), lambda t: [t.encode("hi")], 1, Silent())
-    talk = Conversation(engine, Request(5))
+    talk = Conversation(engine, GenerationRequest(5))
     last = chat.talk(talk, as_json=False)
     assert "note: stopped; the answer is kept as far as it got\n" in capsys.readouterr().err
     assert [message["content"] for message in talk.messages][::2] == ["count", "to ten"]

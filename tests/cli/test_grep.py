@@ -20,7 +20,7 @@ def test_layers_are_folded_and_unfolded(mini: Path):
     assert len([line for line in folded if line]) == 4
     whole = done("grep", mini, pattern, "--program", "decode", "--all").stdout
     assert len([line for line in whole.splitlines() if line]) == 7
-    assert "graphgen/nn/layers.py:" in whole
+    assert "graphgen/nn/linear.py:" in whole
 
 
 def test_a_chain_with_lines(step: Path):

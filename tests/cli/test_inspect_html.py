@@ -151,7 +151,7 @@ def test_a_value_leads_to_what_it_reads_and_who_reads_it(page: Page):
     page.run("document.querySelectorAll('#parts button')[2].click()")
     page.run("document.querySelectorAll('.row')[3].click()")
     detail = page.run("document.querySelector('#detail').innerText")
-    for word in ("type", "line", "graphgen/nn/layers.py:", "reads (", "read by ("):
+    for word in ("type", "line", "graphgen/nn/linear.py:", "reads (", "read by ("):
         assert word in detail
     before = page.run("document.querySelector('#detail h2').innerText")
     page.run(

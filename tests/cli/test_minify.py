@@ -11,8 +11,8 @@ import pytest
 
 from graphgen.cli.pass_list import load_passes
 from graphgen.ir.dtype import f32
+from graphgen.models.families.llama import LLAMA
 from graphgen.models.family import build_module
-from graphgen.models.llama import LLAMA
 from graphgen.ops import verify
 from graphgen.passes.core import PASSES
 from graphgen.text import parse, print_module

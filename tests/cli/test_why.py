@@ -12,7 +12,7 @@ SIZES = "default{context=[8],tokens=[8],tp=2}"
 def test_from_the_line_to_the_lowered_op_and_back(mini: Path, tmp_path: Path):
     text = done("why", mini, "%5", "--program", "decode", "-p", SIZES).stdout
     assert text.startswith("@decode  %5 = dot_general(%4, %model.layers.0.self_attn.q_proj.weight)")
-    assert "\n  written at graphgen/nn/layers.py:" in text
+    assert "\n  written at graphgen/nn/linear.py:" in text
     assert "\nfuse-projections #" in text
     assert "\nlowered to, StableHLO of @decode.b1.c8:\n  line " in text
     found = facts("why", mini, "%5", "--program", "decode", "-p", SIZES)

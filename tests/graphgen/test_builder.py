@@ -171,7 +171,7 @@ def test_layers_and_decompositions_have_the_line_of_the_model():
     with Builder(function, Module("m")) as b:
         y = linear(b, "up", b.input("x", f32, (2, 4)), 8, bias=True)
     assert y.op is not None
-    assert y.op.loc.file == "graphgen/nn/layers.py"
+    assert y.op.loc.file == "graphgen/nn/linear.py"
     assert y.op.loc.scope == "up"
 
 

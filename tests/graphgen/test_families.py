@@ -18,7 +18,7 @@ from graphgen.errors import GraphgenError
 from graphgen.ir import Role
 from graphgen.ir.dtype import bf16, f32
 from graphgen.models import SHAPES, build, known_shape, read_model_config
-from graphgen.models.registry import FAMILIES
+from graphgen.models.family_registry import FAMILIES
 from graphgen.nn import alibi_slopes
 from graphgen.ops import verify
 from tests.oracles.families import CASES, DECODER, ORACLES

@@ -12,7 +12,7 @@ from graphgen.eval import MEANING, Array, evaluate
 from graphgen.ir import Dim, Function, Module, Role
 from graphgen.ir.dtype import f32
 from graphgen.models import build
-from graphgen.models.registry import FAMILIES
+from graphgen.models.family_registry import FAMILIES
 from graphgen.passes.core.clone import Binder
 from tests.oracles.families import CASES, ORACLES
 

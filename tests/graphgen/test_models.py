@@ -287,7 +287,8 @@ def test_ops_know_their_layer_and_line():
         "graphgen/models/decoder.py",
         "graphgen/nn/activations.py",
         "graphgen/nn/attention.py",
-        "graphgen/nn/layers.py",
+        "graphgen/nn/linear.py",
+        "graphgen/nn/norm.py",
     }
     assert all(op.loc.line > 0 for op in module.function("decode").ops)
 

@@ -133,7 +133,7 @@ def test_models_have_scopes_in_their_metadata():
     (function,) = module.programs()
     text = executable_text(compile_program(module, function))
     assert re.search(r'op_name="model/layers/1/self_attn/o_proj via [\w,-]+"', text)
-    assert "graphgen/nn/layers.py" in text
+    assert "graphgen/nn/linear.py" in text
 
 
 @pytest.mark.parametrize("ranks", [1, 2])

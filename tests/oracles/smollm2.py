@@ -7,8 +7,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from graphgen.runtime.checkpoint.known import locate
-from graphgen.runtime.checkpoint.open import open_checkpoint
+from graphgen.runtime.checkpoint.hub import locate
+from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint
 from graphgen.runtime.model import Settings
 from graphgen.runtime.session import Session
 from tests.oracles.sessions import open_session

@@ -14,9 +14,9 @@ from typing import ClassVar
 from graphgen.build import Builder
 from graphgen.ir import Literal, Module, Op, Value, dtype
 from graphgen.ir.dtype import bf16, f32, f64
+from graphgen.models.families.llama import LLAMA, LlamaConfig
+from graphgen.models.families.mistral import MISTRAL, MistralConfig
 from graphgen.models.family import build_module
-from graphgen.models.llama import LLAMA, LlamaConfig
-from graphgen.models.mistral import MISTRAL, MistralConfig
 from graphgen.passes.core import (
     NoMatch,
     Pass,

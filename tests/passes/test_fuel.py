@@ -6,8 +6,8 @@ import pytest
 
 from graphgen.ir import Module, dtype
 from graphgen.models import build, known_shape
+from graphgen.models.families.llama import LLAMA
 from graphgen.models.family import build_module
-from graphgen.models.llama import LLAMA
 from graphgen.passes.core import Pass, run_pipeline
 from graphgen.passes.core.clone import clone_module
 from graphgen.passes.core.journal import Journal

@@ -9,7 +9,7 @@ import pytest
 
 from graphgen.ir import Module, Role, dtype
 from graphgen.models import SHAPES, build, known_shape
-from graphgen.models.registry import FAMILIES
+from graphgen.models.family_registry import FAMILIES
 from graphgen.passes.core import Pass, parse_pipeline, run_pipeline
 from graphgen.passes.debug import script_for, validate
 from graphgen.passes.pipelines import Buckets, default

@@ -19,7 +19,7 @@ from graphgen.passes.pipelines import Buckets
 from graphgen.passes.pipelines import parse as pipeline
 from graphgen.passes.sampling.choose import sample
 from graphgen.runtime.sampling import Sampling
-from graphgen.runtime.sampling.choose import draw
+from graphgen.runtime.sampling.choose_token import draw
 from graphgen.runtime.sampling.processors import probabilities, process
 from tests.oracles.minis import MINIS
 

@@ -21,9 +21,9 @@ from graphgen.passes.core import parse_pipeline, run_pipeline
 from graphgen.passes.pipelines import Buckets
 from graphgen.passes.pipelines import parse as pipeline
 from graphgen.passes.sampling.choose import sample
-from graphgen.runtime.device_choice import draw_of
+from graphgen.runtime.on_device_sampling import draw_of
 from graphgen.runtime.sampling import GREEDY, Sampling
-from graphgen.runtime.sampling.choose import draw
+from graphgen.runtime.sampling.choose_token import draw
 from graphgen.runtime.sampling.processors import probabilities, process
 from tests.runtime.test_sampling import SETTINGS, logits
 

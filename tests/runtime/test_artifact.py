@@ -16,8 +16,8 @@ import pytest
 from graphgen.errors import GraphgenError
 from graphgen.runtime.artifact import MANIFEST, is_artifact, open_artifact
 from graphgen.runtime.engine import Engine, Options, open_engine
-from graphgen.runtime.generate import Request
-from graphgen.runtime.progress import Silent
+from graphgen.runtime.generation import GenerationRequest
+from graphgen.runtime.progress_callback import Silent
 from graphgen.runtime.tokenizer import load_tokenizer
 from tests.oracles.small_gguf import CORPUS, write_small_model
 from tests.oracles.smollm2 import smollm2_path
@@ -42,7 +42,7 @@ def start(model: Path, artifact: Path | None, options: Options | None = None) ->
 
 def answer(engine: Engine) -> list[list[int]]:
     prompts = [engine.tokenizer.encode(text) for text in TEXTS]
-    return [done.tokens for done in engine.generate(prompts, Request(8)).completions]
+    return [done.tokens for done in engine.generate(prompts, GenerationRequest(8)).completions]
 
 
 @cache
@@ -82,13 +82,13 @@ import json, sys
 for name in ("passes", "gguf", "torch", "transformers"):
     sys.modules[name] = None
 from graphgen.runtime.engine import Options, open_engine
-from graphgen.runtime.generate import Request
-from graphgen.runtime.progress import Silent
+from graphgen.runtime.generation import GenerationRequest
+from graphgen.runtime.progress_callback import Silent
 texts = json.loads(sys.argv[2])
 engine, prompts = open_engine(
     sys.argv[1], Options(), lambda t: [t.encode(text) for text in texts], 8, Silent()
 )
-done = engine.generate(prompts, Request(8)).completions
+done = engine.generate(prompts, GenerationRequest(8)).completions
 loaded = [report.loaded for report in engine.programs.reports]
 print(json.dumps([[c.tokens for c in done], loaded, "networkx" in sys.modules]))
 """

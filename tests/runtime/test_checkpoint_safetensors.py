@@ -16,10 +16,10 @@ import safetensors
 from safetensors.numpy import save_file
 
 from graphgen.errors import GraphgenError
-from graphgen.runtime.checkpoint.folder import FolderCheckpoint
-from graphgen.runtime.checkpoint.mapped import GET_IT_AGAIN
-from graphgen.runtime.checkpoint.open import open_checkpoint
-from graphgen.runtime.checkpoint.source import CONVERT, NUMPY_DTYPES, TensorInfo
+from graphgen.runtime.checkpoint.hf_folder import FolderCheckpoint
+from graphgen.runtime.checkpoint.interfaces import CONVERT, NUMPY_DTYPES, TensorInfo
+from graphgen.runtime.checkpoint.mapped_file import GET_IT_AGAIN
+from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint
 
 CONFIG = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 6}
 

@@ -21,10 +21,10 @@ import pytest
 import torch
 
 from graphgen.errors import GraphgenError
-from graphgen.runtime.checkpoint.folder import FolderCheckpoint
-from graphgen.runtime.checkpoint.open import open_checkpoint
-from graphgen.runtime.checkpoint.source import NUMPY_DTYPES, TensorInfo
-from graphgen.runtime.checkpoint.torch_file import TorchFile
+from graphgen.runtime.checkpoint.hf_folder import FolderCheckpoint
+from graphgen.runtime.checkpoint.interfaces import NUMPY_DTYPES, TensorInfo
+from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint
+from graphgen.runtime.checkpoint.torch.torch_file import TorchFile
 
 
 def values() -> torch.Tensor:
@@ -95,7 +95,7 @@ def test_a_module_is_read_without_torch(tmp_path: Path):
     module = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.LayerNorm(2))
     write(tmp_path, module.state_dict())
     code = (
-        "import sys\nfrom graphgen.runtime.checkpoint.open import open_checkpoint\n"
+        "import sys\nfrom graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint\n"
         f"c = open_checkpoint({str(tmp_path)!r})\n"
         "print(sorted(c.tensors()), c.read('0.weight').tolist(), 'torch' in sys.modules)"
     )

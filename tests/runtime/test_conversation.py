@@ -9,8 +9,8 @@ import pytest
 from graphgen.errors import GraphgenError
 from graphgen.runtime.conversation import Conversation
 from graphgen.runtime.engine import Engine, Options, open_engine
-from graphgen.runtime.generate import Request
-from graphgen.runtime.progress import Silent
+from graphgen.runtime.generation import GenerationRequest
+from graphgen.runtime.progress_callback import Silent
 from tests.oracles.small_gguf import write_small_model
 
 TEMPLATE = "{% for m in messages %}{{ m.role[0] }}:{{ m.content }}|{% endfor %}a:"
@@ -28,14 +28,14 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Engine:
 
 
 def test_each_answer_is_that_to_the_whole_conversation(engine: Engine):
-    talk = Conversation(engine, Request(6))
+    talk = Conversation(engine, GenerationRequest(6))
     first, second = [], []
     one = talk.say("count", first.append)
     two = talk.say("to ten", second.append)
     assert ("".join(first), "".join(second)) == (one.text, two.text)
     said = f"u:count|a:{one.text}|u:to ten|a:"
     assert two.prompt == engine.tokenizer.encode(said, add_special=False)
-    alone = engine.generate([two.prompt], Request(6))
+    alone = engine.generate([two.prompt], GenerationRequest(6))
     assert alone.completions == two.result.completions
     assert [message["role"] for message in talk.messages] == ["user", "assistant"] * 2
     talk.forget()
@@ -43,8 +43,8 @@ def test_each_answer_is_that_to_the_whole_conversation(engine: Engine):
 
 
 def test_an_answer_that_is_stopped_is_kept_as_far_as_it_got(engine: Engine):
-    talk = Conversation(engine, Request(20))
-    whole = Conversation(engine, Request(20)).say("don't panic", lambda _: None)
+    talk = Conversation(engine, GenerationRequest(20))
+    whole = Conversation(engine, GenerationRequest(20)).say("don't panic", lambda _: None)
     pieces: list[str] = []
 
     def write(piece: str) -> None:
@@ -60,12 +60,12 @@ def test_an_answer_that_is_stopped_is_kept_as_far_as_it_got(engine: Engine):
     assert whole.text.startswith("".join(pieces))
     assert len(answered["content"]) < len(whole.text)
     # The engine is as good as before.
-    again = Conversation(engine, Request(20)).say("don't panic", lambda _: None)
+    again = Conversation(engine, GenerationRequest(20)).say("don't panic", lambda _: None)
     assert again.text == whole.text
 
 
 def test_a_conversation_that_does_not_fit_stays_as_it_was(engine: Engine):
-    talk = Conversation(engine, Request(4))
+    talk = Conversation(engine, GenerationRequest(4))
     talk.say("count", lambda _: None)
     before = list(talk.messages)
     with pytest.raises(GraphgenError) as caught:
@@ -82,4 +82,4 @@ def test_a_model_without_a_template(tmp_path: Path):
         str(tmp_path / "plain.gguf"), Options(), lambda t: [t.encode("hi")], 1, Silent()
     )
     with pytest.raises(GraphgenError, match="the model has no chat template"):
-        Conversation(opened, Request(4)).say("hi", lambda _: None)
+        Conversation(opened, GenerationRequest(4)).say("hi", lambda _: None)

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from graphgen.runtime.engine import Options, open_engine
-from graphgen.runtime.generate import Request
-from graphgen.runtime.progress import Silent
+from graphgen.runtime.generation import GenerationRequest
+from graphgen.runtime.progress_callback import Silent
 
 
 def resident_bytes() -> int:
@@ -32,7 +32,7 @@ def test_memory_is_constant_from_step_100_to_step_500():
         live = sum(array.nbytes for array in jax.live_arrays())
         seen.append((live, resident_bytes()))
 
-    request = Request(501)
+    request = GenerationRequest(501)
     assert not request.eos_ids
     (done,) = engine.generate(prompts, request, on_token).completions
     assert len(done.tokens) == len(seen) == 501

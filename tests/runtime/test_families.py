@@ -17,13 +17,13 @@ from transformers import PreTrainedModel
 
 from graphgen.errors import GraphgenError
 from graphgen.models import FAMILIES
-from graphgen.runtime.checkpoint.open import open_checkpoint
-from graphgen.runtime.checkpoint.renamed import RenamedCheckpoint
+from graphgen.runtime.checkpoint.name_mapping import RenamedCheckpoint
+from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint
+from graphgen.runtime.checkpoint.validate_tensors import check_checkpoint
 from graphgen.runtime.engine import Options, open_engine
-from graphgen.runtime.generate import Request
+from graphgen.runtime.generation import GenerationRequest
 from graphgen.runtime.model import Settings, build_model
-from graphgen.runtime.progress import Silent
-from graphgen.runtime.weights import check_checkpoint
+from graphgen.runtime.progress_callback import Silent
 from tests.oracles.families import CASES, ORACLES, save, save_tokenizer
 from tests.oracles.sessions import open_session
 
@@ -120,7 +120,7 @@ def test_the_engine_gives_the_tokens_of_transformers(family: str, tmp_path: Path
         engine, prompts = open_engine(
             path, options, lambda t: [t.encode("the cat"), t.encode("that mat sat")], 12, Silent()
         )
-        done = engine.generate(prompts, Request(12)).completions
+        done = engine.generate(prompts, GenerationRequest(12)).completions
         for prompt, completion in zip(prompts, done, strict=True):
             with torch.no_grad():
                 text = torch.tensor([prompt])

@@ -15,12 +15,13 @@ import pytest
 import torch
 from transformers import PreTrainedModel
 
-from graphgen.runtime.checkpoint.open import open_checkpoint
+from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint
+from graphgen.runtime.checkpoint.validate_tensors import check_checkpoint
+from graphgen.runtime.executable_cache import ProgramStore
 from graphgen.runtime.model import Settings, build_model
-from graphgen.runtime.programs import ProgramStore
-from graphgen.runtime.progress import Silent
+from graphgen.runtime.progress_callback import Silent
 from graphgen.runtime.session import Session
-from graphgen.runtime.weights import RankWeights, check_checkpoint, put_weights, read_weight
+from graphgen.runtime.weights.rank_weights import RankWeights, put_weights, read_weight
 from tests.oracles.families import ALL_AT_ONCE, FORMS, ORACLES, save_as
 
 # Longer than the windows; the last goes on in the next bucket.

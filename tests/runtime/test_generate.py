@@ -10,8 +10,8 @@ import pytest
 
 from graphgen.errors import GraphgenError
 from graphgen.runtime.engine import Engine, Options, open_engine
-from graphgen.runtime.generate import Request
-from graphgen.runtime.progress import Silent
+from graphgen.runtime.generation import GenerationRequest
+from graphgen.runtime.progress_callback import Silent
 from tests.oracles.small_gguf import write_small_model
 
 TEXTS = ("The llama said", "It's 2024")
@@ -46,7 +46,7 @@ def test_what_is_streamed_is_the_final_text():
         order.append((row, token))
         pieces[row].append(streams[row].push(token))
 
-    done = engine().generate(prompts(), Request(20), on_token).completions
+    done = engine().generate(prompts(), GenerationRequest(20), on_token).completions
     for row, completion in enumerate(done):
         assert [token for at, token in order if at == row] == completion.tokens
         text = "".join(pieces[row]) + streams[row].flush()
@@ -58,19 +58,19 @@ def test_what_is_streamed_is_the_final_text():
 
 @pytest.mark.parametrize("size", [1, 2, 7])
 def test_max_new_tokens(size: int):
-    whole = engine().generate(prompts(), Request(20)).completions
-    result = engine().generate(prompts(), Request(size))
+    whole = engine().generate(prompts(), GenerationRequest(20)).completions
+    result = engine().generate(prompts(), GenerationRequest(size))
     assert [done.tokens for done in result.completions] == [row.tokens[:size] for row in whole]
     assert {done.finish_reason for done in result.completions} == {"length"}
     assert len(result.timings.steps) == size - 1
 
 
 def test_eos_ends_its_row_alone_and_is_part_of_the_output():
-    free = engine().generate(prompts(), Request(20)).completions
+    free = engine().generate(prompts(), GenerationRequest(20)).completions
     # A token of row 0 that row 1 does not choose, as the end of a sequence.
     end = next(token for token in free[0].tokens if token not in free[1].tokens)
     at = free[0].tokens.index(end)
-    ended = engine().generate(prompts(), Request(20, eos_ids={end})).completions
+    ended = engine().generate(prompts(), GenerationRequest(20, eos_ids={end})).completions
     assert ended[0].tokens == free[0].tokens[: at + 1]
     assert ended[0].finish_reason == "eos"
     assert ended[1] == free[1]
@@ -78,29 +78,31 @@ def test_eos_ends_its_row_alone_and_is_part_of_the_output():
 
 
 def test_everybody_at_the_end_stops_the_steps():
-    free = engine().generate(prompts(), Request(20)).completions
+    free = engine().generate(prompts(), GenerationRequest(20)).completions
     ends = {done.tokens[0] for done in free}
-    result = engine().generate(prompts(), Request(20, eos_ids=ends))
+    result = engine().generate(prompts(), GenerationRequest(20, eos_ids=ends))
     assert [done.tokens for done in result.completions] == [done.tokens[:1] for done in free]
     assert result.timings.steps == []
 
 
 def test_a_full_cache_ends_the_sequence():
     long = [3 + n % 300 for n in range(SLOTS - 4)]
-    (done, other) = engine().generate([long, prompts()[0]], Request(20)).completions
+    (done, other) = engine().generate([long, prompts()[0]], GenerationRequest(20)).completions
     # The prompt and all new tokens but the last, which needs no slot, fill the row.
     assert len(done.tokens) == 5
     assert done.finish_reason == "length"
-    assert other == engine().generate([prompts()[0]], Request(20)).completions[0]
-    (exact,) = engine().generate([long + [5] * 4], Request(20)).completions
+    assert other == engine().generate([prompts()[0]], GenerationRequest(20)).completions[0]
+    (exact,) = engine().generate([long + [5] * 4], GenerationRequest(20)).completions
     assert (len(exact.tokens), exact.finish_reason) == (1, "length")
 
 
 def test_a_second_call_starts_anew():
-    first = engine().generate(prompts(), Request(10)).completions
-    engine().generate([prompts()[1]], Request(5))
-    assert engine().generate(prompts(), Request(10)).completions == first
-    assert [*reversed(engine().generate(prompts()[::-1], Request(10)).completions)] == first
+    first = engine().generate(prompts(), GenerationRequest(10)).completions
+    engine().generate([prompts()[1]], GenerationRequest(5))
+    assert engine().generate(prompts(), GenerationRequest(10)).completions == first
+    assert [
+        *reversed(engine().generate(prompts()[::-1], GenerationRequest(10)).completions)
+    ] == first
 
 
 @pytest.mark.parametrize(
@@ -129,5 +131,5 @@ def test_a_second_call_starts_anew():
 )
 def test_prompts_that_no_program_answers(given: list[list[int]], text: str):
     with pytest.raises(GraphgenError) as caught:
-        engine().generate(given, Request(4))
+        engine().generate(given, GenerationRequest(4))
     assert str(caught.value) == text

@@ -13,12 +13,12 @@ import pytest
 
 from graphgen.eval import Array
 from graphgen.ir import Entry
-from graphgen.runtime.checkpoint.source import Checkpoint
-from graphgen.runtime.generate import Request, generate
+from graphgen.runtime.checkpoint.interfaces import Checkpoint
+from graphgen.runtime.generation import GenerationRequest, generate
 from graphgen.runtime.model import Settings
 from graphgen.runtime.session import Session
 from graphgen.runtime.tokenizer import Tokenizer, load_tokenizer
-from graphgen.runtime.weights import read_weight
+from graphgen.runtime.weights.rank_weights import read_weight
 from tests.oracles.llama import all_logits
 from tests.oracles.sessions import open_session
 from tests.oracles.smollm2 import arrays_model, reference_model, smollm2_path, smollm2_session
@@ -52,7 +52,7 @@ NAMES = [*PROMPTS, "chat"]
 @cache
 def answer(name: str) -> list[int]:
     """64 greedy tokens of ours, alone in a batch of 1."""
-    (done,), _ = generate(smollm2_session("f32", 1, 512), [prompt(name)], Request(NEW))
+    (done,), _ = generate(smollm2_session("f32", 1, 512), [prompt(name)], GenerationRequest(NEW))
     return done.tokens
 
 

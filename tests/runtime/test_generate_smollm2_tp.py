@@ -7,7 +7,7 @@ from functools import cache
 import pytest
 
 from graphgen.ir import Role
-from graphgen.runtime.generate import Request, generate
+from graphgen.runtime.generation import GenerationRequest, generate
 from graphgen.runtime.model import Settings
 from graphgen.runtime.tokenizer import load_tokenizer
 from tests.oracles.sessions import open_session
@@ -35,7 +35,7 @@ def answers(tp: int, batch: int) -> list[list[int]]:
     shapes = {row.physical.shape for row in session.module.entries(Role.STATE)}
     assert shapes == {(batch, 128, KEPT[tp], 64)}
     prompts = [tokenizer.encode(text) for text in PROMPTS[:batch]]
-    done, _ = generate(session, prompts, Request(NEW))
+    done, _ = generate(session, prompts, GenerationRequest(NEW))
     return [completion.tokens for completion in done]
 
 

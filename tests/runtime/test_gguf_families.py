@@ -14,11 +14,11 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from graphgen.errors import GraphgenError
 from graphgen.models import FAMILIES
-from graphgen.models.gemma3 import read_gemma3
-from graphgen.runtime.checkpoint.gguf import GgufCheckpoint
-from graphgen.runtime.checkpoint.gguf_architectures import ARCHITECTURES
-from graphgen.runtime.checkpoint.open import open_checkpoint
-from graphgen.runtime.checkpoint.source import Array
+from graphgen.models.families.gemma3 import read_gemma3
+from graphgen.runtime.checkpoint.gguf.gguf_architectures import ARCHITECTURES
+from graphgen.runtime.checkpoint.gguf.gguf_checkpoint import GgufCheckpoint
+from graphgen.runtime.checkpoint.interfaces import Array
+from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint
 from graphgen.runtime.model import Settings
 from tests.oracles.families import ORACLES
 from tests.oracles.gguf_models import CONVERTERS, converted, write_model

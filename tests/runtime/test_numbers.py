@@ -6,15 +6,15 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from graphgen.runtime.preparation import numbers
-from graphgen.runtime.preparation.numbers import largest, nan_places
+from graphgen.runtime.weights import finite_check
+from graphgen.runtime.weights.finite_check import largest, nan_places
 
 FLOATS = (np.float32, np.float16, ml_dtypes.bfloat16)
 
 
 @pytest.fixture
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(numbers, "_CHUNK", 16)
+    monkeypatch.setattr(finite_check, "_CHUNK", 16)
 
 
 @pytest.mark.usefixtures("small_chunks")

@@ -20,11 +20,11 @@ from graphgen.ir import Role, dtype
 from graphgen.models import build, known_shape
 from graphgen.ops import verify
 from graphgen.passes.debug import Runner, script_for
-from graphgen.runtime.checkpoint.open import open_checkpoint
+from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint
 from graphgen.runtime.engine import locate_checkpoint
 from graphgen.runtime.model import Settings
 from graphgen.runtime.perplexity import Perplexity, perplexity, surprise
-from graphgen.runtime.progress import Silent
+from graphgen.runtime.progress_callback import Silent
 from graphgen.runtime.tokenizer import load_tokenizer
 from tests.cli.conftest import done, error, facts
 from tests.oracles.llama import all_logits

@@ -12,9 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphgen.eval import Array, evaluate_output, rank_index
-from graphgen.runtime.preparation import pieces as pieces_module
-from graphgen.runtime.preparation.memory import ALIGNMENT, arrays_in_one
-from graphgen.runtime.preparation.pieces import (
+from graphgen.runtime.weights import copy_plan
+from graphgen.runtime.weights.copy_plan import (
     NotACopyError,
     Pieces,
     constant,
@@ -26,7 +25,8 @@ from graphgen.runtime.preparation.pieces import (
     take_blocks,
     whole,
 )
-from graphgen.runtime.preparation.plan import plan_output
+from graphgen.runtime.weights.copy_planner import plan_output
+from graphgen.runtime.weights.huge_pages import ALIGNMENT, arrays_in_one
 from graphgen.text import parse
 
 Step = Callable[[Pieces, Array], tuple[Pieces, Array]]
@@ -100,7 +100,7 @@ def test_no_byte_moves_until_the_end():
 
 @pytest.mark.parametrize("block", [4, 8, 24, 40, 1 << 20])
 def test_parts_are_seen_once_each_when_they_are_there(block: int, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(pieces_module, "_BLOCK", block)
+    monkeypatch.setattr(copy_plan, "_BLOCK", block)
     array = np.arange(1, 61, dtype=np.float32).reshape(3, 4, 5)
     turned = join([permute(whole(array), [2, 0, 1]), constant(-1, (5, 3, 2), array.dtype)], 2)
     target = np.zeros((5, 3, 6), np.float32)

@@ -15,11 +15,17 @@ import pytest
 from safetensors.numpy import load_file
 
 from graphgen.errors import GraphgenError
-from graphgen.runtime.checkpoint.open import open_checkpoint
+from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint
 from graphgen.runtime.model import BuiltModel, Settings, build_model
-from graphgen.runtime.presharded import MANIFEST, layout_hash, rank_file, read_shards, shard_weights
-from graphgen.runtime.progress import Silent
-from graphgen.runtime.weights import RankWeights, program_weights, read_weight
+from graphgen.runtime.progress_callback import Silent
+from graphgen.runtime.weights.presharded import (
+    MANIFEST,
+    layout_hash,
+    rank_file,
+    read_shards,
+    shard_weights,
+)
+from graphgen.runtime.weights.rank_weights import RankWeights, program_weights, read_weight
 from tests.runtime.test_tp import write_mini
 
 
@@ -131,11 +137,11 @@ def test_an_occupied_folder_is_left_alone(checkpoint: Path, shards: Path):
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from graphgen.runtime.preparation import aligned
-from graphgen.runtime.checkpoint.open import open_checkpoint
+from graphgen.runtime.weights import aligned_safetensors
+from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint
 from graphgen.runtime.model import Settings, build_model
-from graphgen.runtime import presharded
-from graphgen.runtime.progress import Silent
+from graphgen.runtime.weights import presharded
+from graphgen.runtime.progress_callback import Silent
 
 left = int(sys.argv[3])
 def fsync(number):

@@ -15,11 +15,11 @@ from graphgen.errors import GraphgenError
 from graphgen.eval import Array
 from graphgen.ir import Entry
 from graphgen.runtime.artifact import open_artifact
-from graphgen.runtime.checkpoint.source import Checkpoint
+from graphgen.runtime.checkpoint.interfaces import Checkpoint
 from graphgen.runtime.engine import Engine, Options, open_engine
-from graphgen.runtime.generate import Request
+from graphgen.runtime.generation import GenerationRequest
 from graphgen.runtime.model import Settings
-from graphgen.runtime.progress import Silent
+from graphgen.runtime.progress_callback import Silent
 from graphgen.runtime.session import Session
 from tests.cli.conftest import error, facts
 from tests.oracles.sessions import open_session
@@ -97,7 +97,7 @@ def start(model: Path, artifact: Path | None = None, quantization: str | None = 
 
 def answer(engine: Engine) -> list[int]:
     prompt = engine.tokenizer.encode("The llama")
-    return engine.generate([prompt], Request(8)).completions[0].tokens
+    return engine.generate([prompt], GenerationRequest(8)).completions[0].tokens
 
 
 @pytest.mark.parametrize("quantization", SOME)

@@ -16,9 +16,9 @@ from transformers import PreTrainedModel
 from graphgen.errors import GraphgenError
 from graphgen.ir import Role
 from graphgen.runtime.engine import Options, open_engine
-from graphgen.runtime.generate import Request
+from graphgen.runtime.generation import GenerationRequest
 from graphgen.runtime.model import Settings
-from graphgen.runtime.progress import Silent
+from graphgen.runtime.progress_callback import Silent
 from graphgen.runtime.session import Session
 from tests.oracles.families import ORACLES, save, save_tokenizer
 from tests.oracles.sessions import open_session
@@ -100,7 +100,7 @@ def test_the_engine_gives_the_tokens_of_transformers_from_an_artifact_too(tmp_pa
             str(path), options, lambda t: [t.encode("the cat"), t.encode("a mat")], 12, Silent()
         )
         assert rings(engine.session) == {4}
-        done = engine.generate(prompts, Request(12)).completions
+        done = engine.generate(prompts, GenerationRequest(12)).completions
         for prompt, completion in zip(prompts, done, strict=True):
             text = torch.tensor([prompt])
             theirs = model.generate(  # pyright: ignore[reportCallIssue]

@@ -14,10 +14,10 @@ import pytest
 
 from graphgen.errors import GraphgenError
 from graphgen.runtime.engine import Engine, Options, open_engine
-from graphgen.runtime.generate import Request
-from graphgen.runtime.progress import Silent
+from graphgen.runtime.generation import GenerationRequest
+from graphgen.runtime.progress_callback import Silent
 from graphgen.runtime.sampling import GREEDY, Sampling, choose_token
-from graphgen.runtime.sampling.choose import draw, uniform
+from graphgen.runtime.sampling.choose_token import draw, uniform
 from graphgen.runtime.sampling.processors import probabilities, process
 from tests.cli.conftest import error
 from tests.oracles.small_gguf import write_small_model
@@ -195,7 +195,7 @@ WARM = Sampling(do_sample=True, temperature=1.5, top_k=40, seed=5)
 
 
 def answers(texts: list[list[int]], how: Sampling) -> list[list[int]]:
-    done = engine().generate(texts, Request(12, sampling=how)).completions
+    done = engine().generate(texts, GenerationRequest(12, sampling=how)).completions
     return [completion.tokens for completion in done]
 
 
@@ -289,7 +289,7 @@ def device(sampling: str) -> Engine:
 
 
 def on_device(texts: list[list[int]], how: Sampling, sampling: str) -> list[list[int]]:
-    done = device(sampling).generate(texts, Request(12, sampling=how)).completions
+    done = device(sampling).generate(texts, GenerationRequest(12, sampling=how)).completions
     return [completion.tokens for completion in done]
 
 

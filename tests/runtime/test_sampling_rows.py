@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from graphgen.errors import GraphgenError
-from graphgen.runtime.generate import Request
+from graphgen.runtime.generation import GenerationRequest
 from graphgen.runtime.sampling import GREEDY, Sampling
 from tests.cli.conftest import error, facts
 from tests.oracles.small_gguf import write_small_model
@@ -30,7 +30,7 @@ def three() -> list[list[int]]:
 
 def rows_of(how: tuple[Sampling, ...], sampling: str = "") -> list[list[int]]:
     opened = device(sampling) if sampling else engine()
-    done = opened.generate(three(), Request(12, sampling=how)).completions
+    done = opened.generate(three(), GenerationRequest(12, sampling=how)).completions
     return [completion.tokens for completion in done]
 
 
@@ -58,7 +58,7 @@ def test_the_same_number_each_time():
 
 def test_a_prompt_of_one_token_is_read_at_that_token():
     # Others take the logits of a padding position where a prompt has one token.
-    alone = engine().generate([three()[2]], Request(6)).completions[0].tokens
+    alone = engine().generate([three()[2]], GenerationRequest(6)).completions[0].tokens
     assert rows_of((GREEDY,) * 3)[2][:6] == alone
     logits = engine().session.prefill(three())
     engine().session.reset()

@@ -13,7 +13,7 @@ import pytest
 
 from graphgen.errors import GraphgenError
 from graphgen.ir import Role
-from graphgen.runtime.generate import Request, generate
+from graphgen.runtime.generation import GenerationRequest, generate
 from graphgen.runtime.model import Settings
 from graphgen.runtime.session import Logits, Session
 from tests.oracles.llama import write_llama
@@ -115,7 +115,7 @@ def prefill_one(session: Session, row: int, prompt: list[int], padding: str) -> 
 def test_alone_and_in_a_ragged_batch_across_a_bucket_boundary(padding: str):
     batch, single = smollm2_session("f32", ROWS, 256), smollm2_session("f32", 1, 512)
     prompts = [some_tokens(size, size) for size in LENGTHS]
-    request = Request(8, padding=padding)
+    request = GenerationRequest(8, padding=padding)
     together, _ = generate(batch, prompts, request)
     for row, prompt in enumerate(prompts):
         (alone,), _ = generate(single, [prompt], request)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from graphgen.errors import GraphgenError
-from graphgen.runtime.chat import render_chat
+from graphgen.runtime.chat_template import render_chat
 from graphgen.runtime.tokenizer import load_tokenizer
 from tests.oracles.small_gguf import write_small_model
 from tests.oracles.smollm2 import reference_tokenizer, smollm2_path

@@ -13,7 +13,7 @@ from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
 from tokenizers import Tokenizer as Backend
 
 from graphgen.errors import GraphgenError
-from graphgen.runtime.checkpoint.tokenizer_parts import TokenizerParts
+from graphgen.runtime.checkpoint.tokenizer.tokenizer_parts import TokenizerParts
 from graphgen.runtime.tokenizer import Tokenizer, load_tokenizer
 from tests.oracles.small_gguf import CORPUS, SPECIAL, small_vocabulary, write_small_model
 

@@ -16,9 +16,9 @@ from graphgen.errors import GraphgenError
 from graphgen.ir import Role, dtype
 from graphgen.models import build, read_model_config
 from graphgen.runtime.engine import Engine, Options, open_engine
-from graphgen.runtime.generate import Request, generate
+from graphgen.runtime.generation import GenerationRequest, generate
 from graphgen.runtime.model import Settings
-from graphgen.runtime.progress import Silent
+from graphgen.runtime.progress_callback import Silent
 from graphgen.runtime.sampling import Sampling
 from graphgen.runtime.session import Logits, Session
 from tests.oracles.sessions import open_session
@@ -135,7 +135,7 @@ def test_engine_and_artifact_give_the_tokens_of_one_rank(element: str, tmp_path:
     kept = tmp_path / "artifact"
     for tp, artifact in ((1, None), (2, None), (2, kept), (2, kept)):
         engine, prompts = opened(model, Options(element, max_len=128, tp=tp, artifact=artifact))
-        done = engine.generate(prompts, Request(30)).completions
+        done = engine.generate(prompts, GenerationRequest(30)).completions
         texts.append([completion.tokens for completion in done])
         assert engine.model.module.ranks == tp
     assert engine.from_artifact
@@ -151,15 +151,17 @@ def test_programs_that_choose_give_the_tokens_of_logits(tp: int, tmp_path: Path)
     # 258 tokens divide over two and three ranks, 257 over neither.
     write_mini(tmp_path, vocab=257 + tp % 2)
     prompts = [[1, 2, 3], [4] * 20, [256, 0]]
-    wanted, _ = generate(open_session(tmp_path, Settings("f32", ROWS, 64)), prompts, Request(30))
+    wanted, _ = generate(
+        open_session(tmp_path, Settings("f32", ROWS, 64)), prompts, GenerationRequest(30)
+    )
     session = open_session(tmp_path, Settings("f32", ROWS, 64, tp, sampling="on-device-sampling"))
     assert session.chooses
-    found, _ = generate(session, prompts, Request(30))
+    found, _ = generate(session, prompts, GenerationRequest(30))
     assert [one.tokens for one in found] == [one.tokens for one in wanted]
     for function in session.module.programs():
         sizes = [op.result.type.nbytes for op in function.ops if op.name == "all_gather"]
         # One logit and its place for each row and rank.
         assert sizes == [4 * ROWS * tp] * (2 if tp > 1 else 0)
     with pytest.raises(GraphgenError) as caught:
-        generate(session, prompts, Request(30, sampling=Sampling(do_sample=True)))
+        generate(session, prompts, GenerationRequest(30, sampling=Sampling(do_sample=True)))
     assert caught.value.code == "GG0705"

@@ -15,11 +15,16 @@ from graphgen.errors import GraphgenError
 from graphgen.ir import Role
 from graphgen.models import FAMILIES
 from graphgen.nn import ACTIVATIONS
-from graphgen.runtime.checkpoint.open import open_checkpoint
+from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint
 from graphgen.runtime.engine import Options, open_engine
 from graphgen.runtime.model import Settings, build_model
-from graphgen.runtime.progress import Silent
-from graphgen.runtime.weights import RankWeights, program_weights, put_weights, read_weight
+from graphgen.runtime.progress_callback import Silent
+from graphgen.runtime.weights.rank_weights import (
+    RankWeights,
+    program_weights,
+    put_weights,
+    read_weight,
+)
 from tests.oracles.small_gguf import write_small_model
 from tests.oracles.smollm2 import reference_tokenizer
 from tests.runtime.test_tp import write_mini

@@ -112,8 +112,9 @@ def _script(
 def _read_weights(module: Module, path: str) -> dict[str, Array]:
     """Every tensor of the checkpoint that the module reads (GG0602 where one does not fit)."""
     from graphgen.ir import Role
-    from graphgen.runtime.checkpoint.open import open_checkpoint
-    from graphgen.runtime.weights import check_checkpoint, read_weight
+    from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint
+    from graphgen.runtime.checkpoint.validate_tensors import check_checkpoint
+    from graphgen.runtime.weights.rank_weights import read_weight
 
     checkpoint = open_checkpoint(path)
     check_checkpoint(checkpoint, module)

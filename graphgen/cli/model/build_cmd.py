@@ -83,7 +83,7 @@ def _module(model: str, dtype: str, phase: str | None, mini: bool) -> Module:
 
 
 def _declared(config: Mapping[str, object]) -> str:
-    from graphgen.runtime.checkpoint.declared import stated_dtype
+    from graphgen.runtime.checkpoint.dtype_policy import stated_dtype
 
     stated = stated_dtype(config)
     if stated is None:

@@ -11,14 +11,14 @@ from graphgen.errors import GraphgenError
 
 if TYPE_CHECKING:
     from graphgen.runtime.conversation import Conversation
-    from graphgen.runtime.engine import Result
+    from graphgen.runtime.engine import GenerationResult
 
 PROMPT = "> "
 NEW, QUIT = "/new", "/quit"
 _WELCOME = f"say something; {NEW} begins anew, {QUIT} or Ctrl-D ends, Ctrl-C stops an answer"
 
 
-def talk(conversation: Conversation, *, as_json: bool) -> Result | None:
+def talk(conversation: Conversation, *, as_json: bool) -> GenerationResult | None:
     """Answer message after message until there are no more; the last result.
 
     On a terminal a message that cannot be answered is told, and the conversation goes on. From a
@@ -34,7 +34,7 @@ def talk(conversation: Conversation, *, as_json: bool) -> Result | None:
         # What makes the arrow keys work; not every Python has it.
         with suppress(ImportError):
             import readline  # noqa: F401  # pyright: ignore[reportUnusedImport]
-    last: Result | None = None
+    last: GenerationResult | None = None
     while (message := _read(terminal)) is not None:
         text = message.strip()
         if text == QUIT:
@@ -70,7 +70,7 @@ def _ended() -> None:
 
 def _answer(
     conversation: Conversation, message: str, terminal: bool, as_json: bool
-) -> Result | None:
+) -> GenerationResult | None:
     """Answer one message; ``None`` where it was stopped or could not be answered."""
     try:
         turn = conversation.say(message, _silent if as_json else write_stdout)
@@ -102,7 +102,7 @@ def _silent(_: str) -> None:
     """With --json an answer is written when it is whole."""
 
 
-def _tell_cut(result: Result, most: int) -> None:
+def _tell_cut(result: GenerationResult, most: int) -> None:
     (completion,) = result.completions
     if completion.finish_reason == "length":
         why = "--max-new-tokens" if len(completion.tokens) >= most else "--max-len"

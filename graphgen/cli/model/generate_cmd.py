@@ -35,8 +35,8 @@ from graphgen.cli.model.sampling_options import (
 from graphgen.errors import GraphgenError
 
 if TYPE_CHECKING:
-    from graphgen.runtime.engine import Engine, Options, Result
-    from graphgen.runtime.generate import Request
+    from graphgen.runtime.engine import Engine, GenerationResult, Options
+    from graphgen.runtime.generation import GenerationRequest
     from graphgen.runtime.sampling import Sampling
     from graphgen.runtime.tokenizer import TextStream, Tokenizer
 
@@ -201,7 +201,7 @@ def _run(model: str, options: Options, asked: _Asked, as_json: bool, summary: bo
     """Open the model, answer, and tell what it took where that is asked for."""
     from graphgen.cli.progress import TerminalProgress
     from graphgen.runtime.engine import open_engine
-    from graphgen.runtime.generate import Request
+    from graphgen.runtime.generation import GenerationRequest
 
     check_dtype(options.dtype)
     progress = TerminalProgress()
@@ -214,7 +214,7 @@ def _run(model: str, options: Options, asked: _Asked, as_json: bool, summary: bo
     )
     ends = frozenset[int]() if asked.ignore_eos else engine.tokenizer.eos_ids
     note_remarks(engine.model.reports)
-    request = Request(asked.new_tokens, ends, sampling=asked.sampling)
+    request = GenerationRequest(asked.new_tokens, ends, sampling=asked.sampling)
     if asked.talk:
         from graphgen.cli.model.chat_loop import talk
         from graphgen.runtime.conversation import Conversation
@@ -229,8 +229,12 @@ def _run(model: str, options: Options, asked: _Asked, as_json: bool, summary: bo
 
 
 def _answer(
-    engine: Engine, texts: list[str], prompts: list[list[int]], request: Request, as_json: bool
-) -> Result:
+    engine: Engine,
+    texts: list[str],
+    prompts: list[list[int]],
+    request: GenerationRequest,
+    as_json: bool,
+) -> GenerationResult:
     """Generate, and write the answers: a single one as it grows."""
     printer = None if as_json or len(prompts) > 1 else _Printer(engine.tokenizer.stream())
     result = engine.generate(prompts, request, printer.token if printer else None)
@@ -282,6 +286,6 @@ class _Printer:
         write_stdout(self.stream.flush() + "\n")
 
 
-def _write_answers(engine: Engine, texts: list[str], result: Result) -> None:
+def _write_answers(engine: Engine, texts: list[str], result: GenerationResult) -> None:
     for text, completion in zip(texts, result.completions, strict=True):
         write_stdout(f"> {text}\n{engine.tokenizer.decode(completion.tokens)}\n\n")

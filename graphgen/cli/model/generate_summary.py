@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 from graphgen.cli.console import Json, table
 
 if TYPE_CHECKING:
-    from graphgen.runtime.engine import Engine, Result
-    from graphgen.runtime.progress import Progress
+    from graphgen.runtime.engine import Engine, GenerationResult
+    from graphgen.runtime.progress_callback import Progress
 
 
-def write_summary(engine: Engine, result: Result, progress: Progress) -> None:
+def write_summary(engine: Engine, result: GenerationResult, progress: Progress) -> None:
     """Write the tables to stderr, so that standard output stays the answer alone."""
     out = ["", _passes(engine), _programs(engine), _times(engine, result, progress)]
     print("\n".join(out), file=sys.stderr, flush=True)
@@ -41,9 +41,9 @@ def _programs(engine: Engine) -> str:
     return table(("program", "ops", "", "s", "first launch s"), rows, numeric=4, stream=sys.stderr)
 
 
-def _times(engine: Engine, result: Result, progress: Progress) -> str:
-    from graphgen.runtime.bandwidth import GIB, read_bandwidth
-    from graphgen.runtime.weights import weight_bytes
+def _times(engine: Engine, result: GenerationResult, progress: Progress) -> str:
+    from graphgen.lowering.cpu.memory_bandwidth import GIB, read_bandwidth
+    from graphgen.runtime.weights.rank_weights import weight_bytes
 
     size = weight_bytes(engine.model.module)
     with progress.task("measuring memory bandwidth"):
@@ -67,7 +67,7 @@ def _floor_note(size: int, speed: float) -> str:
     return f"{size / 1e6:.0f} MB of weights at {speed / 1e9:.1f} GB/s, read just now"
 
 
-def describe(engine: Engine, prompts: list[list[int]], result: Result) -> dict[str, Json]:
+def describe(engine: Engine, prompts: list[list[int]], result: GenerationResult) -> dict[str, Json]:
     """The result as JSON: ``outputs`` and ``timings``."""
     outputs: list[Json] = [
         {

@@ -22,8 +22,8 @@ def read_config_of(model: str) -> Mapping[str, object]:
             GG0501 to GG0503 for a GGUF file whose model cannot be translated.
     """
     from graphgen.models import known_shape
-    from graphgen.runtime.checkpoint.known import locate
-    from graphgen.runtime.checkpoint.open import open_checkpoint, read_config
+    from graphgen.runtime.checkpoint.hub import locate
+    from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint, read_config
 
     path = Path(model)
     if _is_path(model):

@@ -48,7 +48,7 @@ def perplexity(
       graphgen perplexity smollm2 --text story.txt --quantized --quantization-dtype f8e4m3
     """
     from graphgen.cli.progress import TerminalProgress
-    from graphgen.runtime.checkpoint.declared import chosen_dtype
+    from graphgen.runtime.checkpoint.dtype_policy import chosen_dtype
     from graphgen.runtime.engine import locate_checkpoint
     from graphgen.runtime.model import Settings
     from graphgen.runtime.perplexity import perplexity as measure

@@ -47,12 +47,12 @@ def shard_weights(
       graphgen generate smollm2 --tp 3 --dtype bf16 --weights smollm2-tp3 --prompt "Hello"
     """
     from graphgen.cli.progress import TerminalProgress
-    from graphgen.runtime.checkpoint.declared import chosen_dtype
+    from graphgen.runtime.checkpoint.dtype_policy import chosen_dtype
+    from graphgen.runtime.checkpoint.validate_tensors import check_checkpoint
     from graphgen.runtime.engine import locate_checkpoint
     from graphgen.runtime.model import Settings, build_model
-    from graphgen.runtime.presharded import rank_file
-    from graphgen.runtime.presharded import shard_weights as write
-    from graphgen.runtime.weights import check_checkpoint
+    from graphgen.runtime.weights.presharded import rank_file
+    from graphgen.runtime.weights.presharded import shard_weights as write
 
     checkpoint = locate_checkpoint(model)
     quantize = quantization(

@@ -1,0 +1,152 @@
+"""What the builder says to what is not what it takes: numbers, arrays and names in wrong places."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from operator import index
+from typing import TypeVar, cast
+
+from graphgen.build.source_location import user_loc
+from graphgen.errors import GraphgenError
+from graphgen.ir import AttrValue, DType, Function, Loc, TensorType, Value, tensor
+from graphgen.ops import InferError, op_def
+
+Item = TypeVar("Item")
+_WRITE_IN = "b.literal(array.tolist(), dtype) writes one into the program, b.weight declares one"
+
+
+def placed(error: GraphgenError, scope: str = "") -> GraphgenError:
+    """The error with the user's line, where it has no place yet."""
+    error.where = error.where or repr(user_loc(scope))
+    return error
+
+
+def listed(items: Iterable[Item]) -> tuple[Item, ...]:
+    """The items, integers of NumPy as Python's.
+
+    Raises:
+        GraphgenError: GG0104 for a single thing where several are wanted.
+    """
+    if isinstance(items, Value):
+        raise placed(GraphgenError("GG0105", f"{_shown(items)} is one value", help="write [value]"))
+    try:
+        found = tuple(items)
+    except TypeError:
+        raise placed(
+            GraphgenError("GG0104", f"{items!r} is not a list", help=f"write [{items!r}]")
+        ) from None
+    return tuple([cast(Item, _plain(item)) for item in found])
+
+
+def _plain(item: object) -> object:
+    known = type(item) is int or isinstance(item, bool | Value) or not hasattr(item, "__index__")
+    return item if known else index(cast(int, item))
+
+
+def number(value: object) -> int | float:
+    """A number as Python has it; a scalar of NumPy is one.
+
+    Raises:
+        GraphgenError: GG0105 for anything else.
+    """
+    if isinstance(value, int | float):
+        return value
+    item = getattr(value, "item", None)
+    if item is not None and getattr(value, "shape", None) == ():
+        plain = item()
+        if isinstance(plain, int | float):
+            return plain
+    raise placed(GraphgenError("GG0105", f"{_shown(value)} is no number", help=_help(value)))
+
+
+def type_of(dtype: DType, shape: Sequence[object], scope: str) -> TensorType:
+    """The tensor type of a declaration; what is wrong with it has the user's line."""
+    sizes = listed(cast(Iterable[int], shape))
+    # 4.0 would be found as 4 among the types there are.
+    for size in sizes:
+        if isinstance(cast(object, size), float):
+            what = f"{size} is not a dimension, in {list(sizes)}"
+            raise placed(GraphgenError("GG0102", what), scope)
+    try:
+        return tensor(dtype, sizes)
+    except GraphgenError as error:
+        raise placed(error, scope) from None
+
+
+def check_type(type: object) -> None:
+    """Refuse an element type, or anything else, where a tensor type is wanted (GG0105)."""
+    if not isinstance(type, TensorType):
+        example = f"graphgen.tensor({type!r}, shape)" if isinstance(type, DType) else "value.type"
+        raise placed(
+            GraphgenError("GG0105", f"{_shown(type)} is no tensor type", help=f"write {example}")
+        )
+
+
+def plain_attrs(attrs: Mapping[str, AttrValue]) -> dict[str, AttrValue]:
+    """Attributes with tuples for lists."""
+    given = cast(Mapping[str, object], attrs)
+    made = {
+        k: listed(cast(Iterable[object], v)) if isinstance(v, list) else v for k, v in given.items()
+    }
+    return cast(dict[str, AttrValue], made)
+
+
+def check_values(what: str, things: Sequence[object], where: Loc) -> None:
+    """Refuse something else where a value belongs (GG0105)."""
+    for place, thing in enumerate(things):
+        if not isinstance(thing, Value):
+            said = f"{what}{place + 1} is {_shown(thing)}, which is no value"
+            raise GraphgenError("GG0105", said, where=repr(where), help=_help(thing)) from None
+
+
+def check_home(function: Function, name: str, operands: Sequence[Value], where: Loc) -> None:
+    """Refuse values of another function (GG0202)."""
+    block = function.block
+    args = block.args
+    for operand in operands:
+        made = operand.op
+        if made is not None:
+            home = made.block is block
+        else:
+            home = operand.index < len(args) and args[operand.index] is operand
+        if not home:
+            raise GraphgenError(
+                "GG0202",
+                f"{name}: {_shown(operand)} is not a value of @{function.name}",
+                where=repr(where),
+                help="it was made by another builder: declare it here too, with b.input or "
+                "b.weight, or build both in one function",
+            )
+
+
+def misfit(name: str, operands: Sequence[Value], error: InferError, where: Loc) -> GraphgenError:
+    """The error of an op whose operands do not fit, with a caret under the guilty one."""
+    texts = [f"%{v.name or i} : {v.type.text}" for i, v in enumerate(operands)]
+    head = f"{name}("
+    note = head + ", ".join(texts) + ")"
+    if error.operand is not None and error.operand < len(texts):
+        start = len(head) + sum(len(text) + 2 for text in texts[: error.operand])
+        note += "\n" + " " * start + "^" * len(texts[error.operand])
+    help = error.help or op_def(name).doc.splitlines()[0]
+    return GraphgenError("GG0105", f"{name}: {error}", where=repr(where), note=note, help=help)
+
+
+def _shown(thing: object) -> str:
+    """What it is in a few words, never an array's numbers."""
+    if isinstance(thing, Value):
+        return f"%{thing.name}" if thing.name else f"the {thing.type.text} value"
+    if hasattr(thing, "shape") and hasattr(thing, "dtype"):
+        return f"an array of shape {list(getattr(thing, 'shape'))}"  # noqa: B009
+    if isinstance(thing, list | tuple):
+        return f"a {type(thing).__name__}"  # pyright: ignore[reportUnknownArgumentType]
+    return repr(thing)
+
+
+def _help(thing: object) -> str:
+    if isinstance(thing, bool):
+        return "comparing values is a method: b.compare(x, y, 'GT')"
+    if isinstance(thing, int | float):
+        return "b.full(number, other.type) makes one; operators do it for you"
+    if isinstance(thing, list | tuple) or hasattr(thing, "shape"):
+        return _WRITE_IN
+    return "give a value: what b.input, b.weight or a method of the builder returned"

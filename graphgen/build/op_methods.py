@@ -1,0 +1,246 @@
+"""The builder's words: one method for each op people write by hand, with defaults that fit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from graphgen.build.argument_checks import listed
+from graphgen.build.elementwise_methods import ElementwiseMethods
+from graphgen.ir import AttrValue, Dim, DType, Literal, TensorType, Value
+
+# Ranks of each group.
+Groups = Sequence[Sequence[int]]
+
+
+def _groups(groups: Groups) -> tuple[tuple[int, ...], ...]:
+    return tuple(listed(group) for group in groups)
+
+
+class OpMethods(ElementwiseMethods):
+    """Named ways to append ops; :class:`~graphgen.build.Builder` says where they go."""
+
+    def convert(self, x: Value, dtype: DType) -> Value:
+        """``x`` as another element type; ``x`` itself when it has that type already."""
+        return x if x.dtype is dtype else self._one("convert", x, dtype=dtype)
+
+    def bitcast_convert(self, x: Value, dtype: DType) -> Value:
+        """The same bits read as another element type of the same width."""
+        return self._one("bitcast_convert", x, dtype=dtype)
+
+    def reshape(self, x: Value, shape: Sequence[Dim]) -> Value:
+        """The same elements under another shape; ``x`` itself when the shape is the same."""
+        return x if x.shape == listed(shape) else self._one("reshape", x, shape=listed(shape))
+
+    def reverse(self, x: Value, dimensions: Sequence[int]) -> Value:
+        """The elements of these dimensions from the last to the first."""
+        return self._one("reverse", x, dimensions=listed(dimensions))
+
+    def transpose(self, x: Value, permutation: Sequence[int]) -> Value:
+        """Result dimension i is operand dimension ``permutation[i]``."""
+        return self._one("transpose", x, permutation=listed(permutation))
+
+    def broadcast_in_dim(self, x: Value, shape: Sequence[Dim], dimensions: Sequence[int]) -> Value:
+        """Operand dimension i becomes result dimension ``dimensions[i]``."""
+        return self._one("broadcast_in_dim", x, shape=listed(shape), dimensions=listed(dimensions))
+
+    def slice(self, x: Value, starts: Sequence[Dim], limits: Sequence[Dim]) -> Value:
+        """Elements ``start <= i < limit`` of each dimension."""
+        return self._one("slice", x, start_indices=listed(starts), limit_indices=listed(limits))
+
+    def slice_dim(self, x: Value, dimension: int, start: Dim, limit: Dim) -> Value:
+        """Elements ``start <= i < limit`` of one dimension, all of the others."""
+        starts: list[Dim] = [0] * len(x.shape)
+        limits = list(x.shape)
+        starts[dimension], limits[dimension] = start, limit
+        return self.slice(x, starts, limits)
+
+    def concatenate(self, values: Sequence[Value], dimension: int) -> Value:
+        """The values one after the other along ``dimension``."""
+        return self._one("concatenate", *listed(values), dimension=dimension)
+
+    def pad(self, x: Value, value: Value, low: Sequence[int], high: Sequence[int]) -> Value:
+        """The scalar ``value`` before and after each dimension."""
+        return self._one("pad", x, value, low=listed(low), high=listed(high))
+
+    def iota(self, dtype: DType, shape: Sequence[Dim], dimension: int) -> Value:
+        """Counts 0, 1, 2, ... along ``dimension``."""
+        return self._one("iota", dtype=dtype, shape=listed(shape), dimension=dimension)
+
+    def compare(self, lhs: Value, rhs: Value, direction: str) -> Value:
+        """``direction`` is one of EQ NE LT LE GT GE."""
+        return self._one("compare", lhs, rhs, direction=direction)
+
+    def modulo(self, x: Value, n: int) -> Value:
+        """``x`` modulo ``n``, 0 to n-1, of integers from ``-n`` on."""
+        if n & (n - 1) == 0:
+            # Of two's complements the low bits.
+            return self.binary("and", x, n - 1)
+        return self.binary("remainder", self.binary("add", x, n), n)
+
+    def select(self, pred: Value, on_true: Value, on_false: Value) -> Value:
+        """``on_true`` where ``pred`` holds, else ``on_false``."""
+        return self._one("select", pred, on_true, on_false)
+
+    def quantize(
+        self, x: Value, dtype: DType, dimensions: Sequence[int], limit: float
+    ) -> tuple[Value, Value]:
+        """8-bit values, and the f32 scale that takes ``limit`` to the largest of ``dimensions``."""
+        made = self.emit(
+            "quantize", (x,), {"dtype": dtype, "dimensions": listed(dimensions), "limit": limit}
+        )
+        return made.results[0], made.results[1]
+
+    def take(self, x: Value, indices: Value, dimension: int, block: int = 1) -> Value:
+        """Blocks ``indices`` of ``dimension``, zeros where an index lies outside."""
+        return self._one("take", x, indices, dimension=dimension, block=block)
+
+    def custom_call(
+        self, target: str, x: Sequence[Value], results: Sequence[TensorType], config: str = ""
+    ) -> tuple[Value, ...]:
+        """What the target's compiler knows under this name; its results are of these types."""
+        attrs: dict[str, AttrValue] = {"target": target, "config": config}
+        return self.emit("custom_call", x, {**attrs, "results": listed(results)}).results
+
+    def sort(
+        self, values: Sequence[Value], dimension: int, *, descending: bool = False
+    ) -> tuple[Value, ...]:
+        """Each line along ``dimension`` by the first value; the others move with it."""
+        attrs: dict[str, AttrValue] = {"dimension": dimension, "descending": descending}
+        return self.emit("sort", values, attrs).results
+
+    def top_k(self, x: Value, k: int) -> tuple[Value, Value]:
+        """The ``k`` largest of the last dimension, and where they were (s32)."""
+        made = self.emit("top_k", (x,), {"k": k})
+        return made.results[0], made.results[1]
+
+    def reduce(self, x: Value, dimensions: Sequence[int], kind: str) -> Value:
+        """Combine along ``dimensions``; ``kind`` is add, maximum or minimum."""
+        return self._one("reduce", x, dimensions=listed(dimensions), kind=kind)
+
+    def dot_general(
+        self,
+        lhs: Value,
+        rhs: Value,
+        contracting: tuple[Sequence[int], Sequence[int]],
+        batch: tuple[Sequence[int], Sequence[int]] = ((), ()),
+        dtype: DType | None = None,
+    ) -> Value:
+        """Sum of products; ``dtype`` is the result's element type, by default that of ``lhs``."""
+        return self._one(
+            "dot_general",
+            lhs,
+            rhs,
+            lhs_contracting_dims=tuple(contracting[0]),
+            rhs_contracting_dims=tuple(contracting[1]),
+            lhs_batch_dims=tuple(batch[0]),
+            rhs_batch_dims=tuple(batch[1]),
+            dtype=dtype or lhs.dtype,
+        )
+
+    def dot(self, x: Value, weight: Value, dtype: DType | None = None) -> Value:
+        """``x`` [..., K] times ``weight`` [N, K], the checkpoint's own layout: [..., N]."""
+        return self.dot_general(x, weight, ([len(x.shape) - 1], [1]), dtype=dtype)
+
+    def dynamic_slice(self, x: Value, starts: Sequence[Value], sizes: Sequence[Dim]) -> Value:
+        """The slice of these sizes at computed scalar starts."""
+        return self._one("dynamic_slice", x, *starts, slice_sizes=listed(sizes))
+
+    def dynamic_update_slice(self, x: Value, update: Value, starts: Sequence[Value]) -> Value:
+        """``x`` with ``update`` written at computed scalar starts."""
+        return self._one("dynamic_update_slice", x, update, *starts)
+
+    def all_reduce(self, x: Value, groups: Groups, kind: str = "add") -> Value:
+        """Combine over the ranks of each group."""
+        return self._one("all_reduce", x, kind=kind, replica_groups=_groups(groups))
+
+    def all_gather(self, x: Value, groups: Groups, dimension: int) -> Value:
+        """The values of the ranks of each group, one after the other along ``dimension``."""
+        return self._one("all_gather", x, dimension=dimension, replica_groups=_groups(groups))
+
+    def reduce_scatter(self, x: Value, groups: Groups, dimension: int, kind: str = "add") -> Value:
+        """Combine over the ranks of each group, each of which keeps its part of ``dimension``."""
+        replica_groups = _groups(groups)
+        return self._one(
+            "reduce_scatter", x, kind=kind, dimension=dimension, replica_groups=replica_groups
+        )
+
+    def all_to_all(self, x: Value, groups: Groups, split: int, concat: int) -> Value:
+        """Parts along ``split`` change hands within each group and are joined along ``concat``."""
+        return self._one(
+            "all_to_all",
+            x,
+            split_dimension=split,
+            concat_dimension=concat,
+            replica_groups=_groups(groups),
+        )
+
+    def collective_permute(self, x: Value, pairs: Groups) -> Value:
+        """The target of each pair gets the value of its source."""
+        return self._one("collective_permute", x, source_target_pairs=_groups(pairs))
+
+    def embedding(self, table: Value, ids: Value) -> Value:
+        """Rows ``ids`` of ``table`` [V,E]."""
+        return self._one("embedding", table, ids)
+
+    def rms_norm(self, x: Value, weight: Value, epsilon: float) -> Value:
+        """Root-mean-square norm over the last dimension."""
+        return self._one("rms_norm", x, weight, epsilon=epsilon)
+
+    def layer_norm(self, x: Value, weight: Value, bias: Value, epsilon: float) -> Value:
+        """Layer norm of the last dimension."""
+        return self._one("layer_norm", x, weight, bias, epsilon=epsilon)
+
+    def silu(self, x: Value) -> Value:
+        """``x * logistic(x)``."""
+        return self._one("silu", x)
+
+    def gelu(self, x: Value, approximate: str) -> Value:
+        """``x`` times a normal's share below it: ``none``, ``tanh`` or ``sigmoid``."""
+        return self._one("gelu", x, approximate=approximate)
+
+    def rope_table(
+        self, positions: Value, inv_freq: Literal, scale: float = 1.0
+    ) -> tuple[Value, Value]:
+        """Cosine and sine of ``positions * inv_freq``."""
+        attrs: dict[str, AttrValue] = {"inv_freq": inv_freq, "scale": scale}
+        cos, sin = list(self.emit("rope_table", (positions,), attrs).results)
+        return cos, sin
+
+    def rope(self, x: Value, cos: Value, sin: Value, pairs: str = "halves") -> Value:
+        """Rotate x [B,S,H,D] by the table; pairs are ``halves`` or ``neighbors``."""
+        return self._one("rope", x, cos, sin, pairs=pairs)
+
+    def attention_mask(
+        self, positions: Value, lengths: Value, attended: Dim, window: int = 0, ring: int = 0
+    ) -> Value:
+        """Causal mask over the first ``attended`` slots; of the last ``window`` where not 0.
+
+        ``ring`` slots hold the newest positions, each at its position modulo their number.
+        """
+        operands = positions, lengths
+        return self._one("attention_mask", *operands, attended=attended, window=window, ring=ring)
+
+    def key_distance(self, positions: Value, attended: Dim) -> Value:
+        """How far each of the first ``attended`` cache slots lies from each token: f32 [B,S,C]."""
+        return self._one("key_distance", positions, attended=attended)
+
+    def kv_update(self, cache: Value, new: Value, seq_ids: Value, positions: Value) -> Value:
+        """``cache`` [R,M,K,D] with ``new`` [B,S,K,D] written."""
+        return self._one("kv_update", cache, new, seq_ids, positions)
+
+    def cache_read(self, cache: Value, seq_ids: Value, attended: Dim) -> Value:
+        """The first ``attended`` slots of the rows ``seq_ids``."""
+        return self._one("cache_read", cache, seq_ids, attended=attended)
+
+    def attention(
+        self, q: Value, k: Value, v: Value, mask: Value, scale: float, *bias: Value
+    ) -> Value:
+        """Softmax attention of q [B,S,H,D] over k and v [B,C,K,D].
+
+        ``bias`` is nothing, or slopes f32 [H] and distances f32 [B,S,C].
+        """
+        return self._one("attention", q, k, v, mask, *bias, scale=scale)
+
+    def last_token(self, x: Value, positions: Value, lengths: Value) -> Value:
+        """Each row's token at position ``lengths - 1``."""
+        return self._one("last_token", x, positions, lengths)

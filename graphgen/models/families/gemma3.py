@@ -1,0 +1,177 @@
+"""Gemma 3 (text): norms around attention and MLP, most layers with a window and own rotation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import cast
+
+from graphgen.build import Builder
+from graphgen.ir import DType, Value
+from graphgen.ir.dtype import f32
+from graphgen.models.config_reader import ConfigReader
+from graphgen.models.decoder import DecoderConfig, head, read_sizes, smaller, to_hf
+from graphgen.models.family import Family
+from graphgen.models.layer_types import FULL, SLIDING, ends, read_layer_types
+from graphgen.models.rope_config import read_rope, rope_to_hf
+from graphgen.nn import (
+    AttentionConfig,
+    RopeConfig,
+    StepInputs,
+    causal_mask,
+    gated_mlp,
+    inverse_frequencies,
+    rotary,
+    self_attention,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Gemma3Config(DecoderConfig):
+    """Sizes and switches under Hugging Face's names; ``rope`` is of the layers without a window.
+
+    Attributes:
+        sliding_window: of the layers whose type is ``sliding_attention``.
+        layer_types: one a layer.
+        query_pre_attn_scalar: scores are divided by its root.
+        local_rope: of the layers with a window.
+        attention_bias: of q, k, v and o.
+    """
+
+    sliding_window: int = 4096
+    layer_types: tuple[str, ...] = ()
+    query_pre_attn_scalar: int = 256
+    local_rope: RopeConfig = field(default_factory=RopeConfig)
+    attention_bias: bool = False
+
+    def attention(self, layer: int) -> AttentionConfig:
+        """Sizes and switches of one layer's attention."""
+        return AttentionConfig(
+            self.num_attention_heads,
+            self.num_key_value_heads,
+            self.head_dim,
+            qkv_bias=self.attention_bias,
+            out_bias=self.attention_bias,
+            scale=self.query_pre_attn_scalar**-0.5,
+            window=self.sliding_window if self.layer_types[layer] == SLIDING else 0,
+        )
+
+    def mini(self) -> Gemma3Config:
+        """See :func:`~graphgen.models.decoder.smaller`; the first layer of each kind, and another.
+
+        1/24, which a norm over a head multiplies by, is no other constant of the model, as in the
+        model itself.
+        """
+        first, *others = ends(self.layer_types)
+        types = (first, *others, first)
+        return replace(
+            smaller(self),
+            num_hidden_layers=len(types),
+            layer_types=types,
+            sliding_window=8,
+            head_dim=24,
+        )
+
+    def to_hf(self) -> dict[str, object]:
+        """The configuration as a ``config.json`` holds it."""
+        out = to_hf(self, "gemma3_text", "Gemma3ForCausalLM")
+        for key in ("local_rope", "rope_theta", "rope_scaling", "mlp_bias"):
+            out.pop(key, None)
+        ropes: dict[str, object] = {}
+        for kind, rope in ((FULL, self.rope), (SLIDING, self.local_rope)):
+            written = rope_to_hf(rope)
+            scaling = written.pop("rope_scaling", {"rope_type": "default"})
+            ropes[kind] = {**cast("dict[str, object]", scaling), **written}
+        return {
+            **out,
+            "hidden_activation": out.pop("hidden_act"),
+            "layer_types": list(self.layer_types),
+            "rope_parameters": ropes,
+        }
+
+
+_DEFAULTS: Mapping[str, object] = {
+    "hidden_activation": "gelu_pytorch_tanh",
+    "tie_word_embeddings": True,
+    "sliding_window": 4096,
+}
+
+
+def read_gemma3(config: Mapping[str, object]) -> Gemma3Config:
+    """A ``config.json`` of ``model_type: gemma3_text`` (GG0502, GG0503)."""
+    ropes = config.get("rope_parameters")
+    given: Mapping[str, object] = {}
+    if isinstance(ropes, Mapping):
+        given = cast("Mapping[str, object]", ropes)
+    wide = {"rope_theta": 1000000.0, **_DEFAULTS, **config, "rope_parameters": given.get(FULL)}
+    reader = ConfigReader(wide, {"hidden_activation": "hidden_act"})
+    for key in ("attn_logit_softcapping", "final_logit_softcapping"):
+        reader.only(key, [0], 0)
+    reader.only("use_bidirectional_attention", [False], False)
+    near = {
+        "rope_parameters": given.get(SLIDING),
+        "rope_theta": reader.number("rope_local_base_freq", 10000.0),
+    }
+    sizes = read_sizes(reader, positions=131072, kv_heads=4, head_dim=256)
+    pattern = reader.integer("sliding_window_pattern", 6)
+    slides = [bool((layer + 1) % pattern) for layer in range(sizes["num_hidden_layers"])]
+    read = Gemma3Config(
+        **sizes,
+        sliding_window=reader.integer("sliding_window"),
+        layer_types=read_layer_types(reader, slides),
+        query_pre_attn_scalar=reader.integer("query_pre_attn_scalar", 256),
+        local_rope=read_rope(ConfigReader(near)),
+        attention_bias=reader.boolean("attention_bias", False),
+    )
+    reader.finish()
+    return read
+
+
+def body(b: Builder, config: Gemma3Config, tokens: Value, call: StepInputs, dtype: DType) -> Value:
+    """Embedding, layers and last norm: hidden states [B,S,E]; the residual stream is f32."""
+    attentions = [config.attention(layer) for layer in range(config.num_hidden_layers)]
+    windows = dict.fromkeys(attention.window for attention in attentions)
+    masks = {window: causal_mask(b, call, window) for window in windows}
+    ropes = {window: config.local_rope if window else config.rope for window in windows}
+    turns = {
+        window: rotary(b, call, inverse_frequencies(rope, config.head_dim))
+        for window, rope in ropes.items()
+    }
+
+    def norm(name: str, x: Value, result: DType = dtype) -> Value:
+        return _norm(b, name, x, config.rms_norm_eps, dtype, result)
+
+    with b.scope("model"):
+        with b.scope("embed_tokens"):
+            table = b.weight("weight", dtype, (config.vocab_size, config.hidden_size))
+        x = b.convert(b.embedding(table, tokens), f32) * config.hidden_size**0.5
+        for layer, attention in enumerate(attentions):
+            mask, turn = masks[attention.window], turns[attention.window]
+            with b.scope(f"layers.{layer}"):
+                h = norm("input_layernorm", x)
+                h = self_attention(b, h, attention, call, mask, turn, dtype=f32, normalize=norm)
+                x = x + norm("post_attention_layernorm", h, f32)
+                h = norm("pre_feedforward_layernorm", x)
+                h = gated_mlp(
+                    b, h, config.intermediate_size, activation=config.hidden_act, dtype=f32
+                )
+                x = x + norm("post_feedforward_layernorm", h, f32)
+        return norm("norm", x)
+
+
+def _norm(b: Builder, name: str, x: Value, epsilon: float, dtype: DType, result: DType) -> Value:
+    """A norm whose weight, of type ``dtype``, is what it multiplies with less 1; in f32."""
+    with b.scope(name):
+        weight = b.convert(b.weight("weight", dtype, x.shape[-1:]), f32)
+        return b.convert(b.rms_norm(x, weight + 1.0, epsilon), result)
+
+
+GEMMA3 = Family(
+    "gemma3_text",
+    ("Gemma3ForCausalLM",),
+    read_gemma3,
+    body,
+    head,
+    prefix="model",
+    embedding="model.embed_tokens.weight",
+)

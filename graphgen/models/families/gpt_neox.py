@@ -1,0 +1,188 @@
+"""GPT-NeoX, Pythia: q, k, v fused head by head, heads rotated in part, parallel residuals."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import cast
+
+from graphgen.build import Builder
+from graphgen.errors import GraphgenError
+from graphgen.ir import DType, Value
+from graphgen.ir.dtype import f32
+from graphgen.models.config_reader import ConfigReader
+from graphgen.models.family import Family
+from graphgen.models.rope_config import read_rope, rope_to_hf
+from graphgen.nn import (
+    ACTIVATIONS,
+    RopeConfig,
+    Rotary,
+    StepInputs,
+    activate,
+    attend,
+    causal_mask,
+    inverse_frequencies,
+    layer_norm,
+    linear,
+    rotary,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class GptNeoxConfig:
+    """Sizes and switches under Hugging Face's names; ``rotary_pct`` of each head is rotated."""
+
+    vocab_size: int = 50432
+    hidden_size: int = 6144
+    num_hidden_layers: int = 44
+    num_attention_heads: int = 64
+    intermediate_size: int = 24576
+    hidden_act: str = "gelu"
+    max_position_embeddings: int = 2048
+    layer_norm_eps: float = 1e-5
+    use_parallel_residual: bool = True
+    attention_bias: bool = True
+    tie_word_embeddings: bool = False
+    rotary_pct: float = 0.25
+    rope: RopeConfig = field(default_factory=RopeConfig)
+
+    @property
+    def head_dim(self) -> int:
+        """Size of a head."""
+        return self.hidden_size // self.num_attention_heads
+
+    @property
+    def rotary_dim(self) -> int:
+        """How much of a head is rotated."""
+        return int(self.head_dim * self.rotary_pct)
+
+    def mini(self) -> GptNeoxConfig:
+        """Two layers, up to four heads of which as much is rotated, an odd vocabulary."""
+        heads = min(self.num_attention_heads, 4)
+        return replace(
+            self,
+            vocab_size=257,
+            hidden_size=heads * 16,
+            num_hidden_layers=min(self.num_hidden_layers, 2),
+            num_attention_heads=heads,
+            intermediate_size=heads * 24,
+        )
+
+    def to_hf(self) -> dict[str, object]:
+        """The configuration as a ``config.json`` holds it."""
+        out: dict[str, object] = {item.name: getattr(self, item.name) for item in fields(self)}
+        del out["rope"], out["rotary_pct"]
+        written = rope_to_hf(self.rope)
+        scaling = cast("dict[str, object]", written.pop("rope_scaling", {"rope_type": "default"}))
+        rope = {**scaling, **written, "partial_rotary_factor": self.rotary_pct}
+        kind = {"model_type": "gpt_neox", "architectures": ["GPTNeoXForCausalLM"]}
+        return {**out, **kind, "rope_parameters": rope}
+
+
+def read_gpt_neox(config: Mapping[str, object]) -> GptNeoxConfig:
+    """A ``config.json`` of ``model_type: gpt_neox`` (GG0502, GG0503)."""
+    # transformers 5 keeps the rotated part with the other facts about rotation.
+    rope = config.get("rope_parameters")
+    if isinstance(rope, Mapping):
+        facts = dict(cast("Mapping[str, object]", rope))
+        part = facts.pop("partial_rotary_factor", None)
+        config = {"rotary_pct": part, **config, "rope_parameters": facts}
+    reader = ConfigReader(config, {"rotary_emb_base": "rope_theta"})
+    plain = GptNeoxConfig()
+    width = reader.integer("hidden_size", plain.hidden_size)
+    heads = reader.integer("num_attention_heads", plain.num_attention_heads)
+    if width % heads:
+        raise GraphgenError(
+            "GG0503", f"config: hidden_size = {width} is no multiple of {heads} heads"
+        )
+    read = GptNeoxConfig(
+        vocab_size=reader.integer("vocab_size", plain.vocab_size),
+        hidden_size=width,
+        num_hidden_layers=reader.integer("num_hidden_layers", plain.num_hidden_layers),
+        num_attention_heads=heads,
+        intermediate_size=reader.integer("intermediate_size", plain.intermediate_size),
+        hidden_act=reader.choice("hidden_act", ACTIVATIONS, "gelu"),
+        max_position_embeddings=reader.integer("max_position_embeddings", 2048),
+        layer_norm_eps=reader.number("layer_norm_eps", plain.layer_norm_eps),
+        use_parallel_residual=reader.boolean("use_parallel_residual", True),
+        attention_bias=reader.boolean("attention_bias", True),
+        tie_word_embeddings=reader.boolean("tie_word_embeddings", False),
+        rotary_pct=reader.number("rotary_pct", 0.25),
+        rope=read_rope(reader),
+    )
+    if read.rotary_dim % 2 or not 0 < read.rotary_dim <= read.head_dim:
+        raise GraphgenError(
+            "GG0503",
+            f"config: rotary_pct = {read.rotary_pct} is no even part of heads of {read.head_dim}",
+        )
+    reader.neutral("classifier_dropout")
+    reader.finish()
+    return read
+
+
+def body(b: Builder, config: GptNeoxConfig, tokens: Value, call: StepInputs, dtype: DType) -> Value:
+    """Embedding, layers and last norm: hidden states [B,S,E]; the residual stream is f32."""
+    turns = rotary(b, call, inverse_frequencies(config.rope, config.rotary_dim))
+    mask = causal_mask(b, call)
+    epsilon = config.layer_norm_eps
+    with b.scope("gpt_neox"):
+        x = b.convert(b.embedding(_embedding(b, config, dtype), tokens), f32)
+        for layer in range(config.num_hidden_layers):
+            with b.scope(f"layers.{layer}"):
+                h = layer_norm(b, "input_layernorm", x, epsilon, dtype)
+                after = x + _attention(b, config, h, call, mask, turns)
+                read = x if config.use_parallel_residual else after
+                h = layer_norm(b, "post_attention_layernorm", read, epsilon, dtype)
+                x = after + _mlp(b, config, h)
+        return layer_norm(b, "final_layer_norm", x, epsilon, dtype)
+
+
+def _attention(
+    b: Builder, config: GptNeoxConfig, x: Value, call: StepInputs, mask: Value, turns: Rotary
+) -> Value:
+    width, heads, size = config.hidden_size, config.num_attention_heads, config.head_dim
+    with b.scope("attention"):
+        bias = config.attention_bias
+        fused = linear(b, "query_key_value", x, 3 * width, bias=bias, dtype=f32)
+        fused = b.reshape(fused, (*x.shape[:2], heads, 3 * size))
+        q, k, v = [b.slice_dim(fused, 3, i * size, (i + 1) * size) for i in range(3)]
+        # Rotated in f32 and rounded once.
+        q, k = [b.convert(b.rope(part, turns.cos, turns.sin), x.dtype) for part in (q, k)]
+        out = attend(b, q, k, b.convert(v, x.dtype), call, mask, size**-0.5)
+        return linear(b, "dense", out, width, bias=bias, dtype=f32)
+
+
+def _mlp(b: Builder, config: GptNeoxConfig, x: Value) -> Value:
+    with b.scope("mlp"):
+        hidden = linear(b, "dense_h_to_4h", x, config.intermediate_size, bias=True, dtype=f32)
+        hidden = b.convert(activate(b, config.hidden_act, hidden), x.dtype)
+        return linear(b, "dense_4h_to_h", hidden, config.hidden_size, bias=True, dtype=f32)
+
+
+def head(b: Builder, config: GptNeoxConfig, x: Value) -> Value:
+    """Logits f32 [B,V] of x [B,E]."""
+    if not config.tie_word_embeddings:
+        return linear(b, "lm_head", x, config.vocab_size, dtype=f32)
+    with b.scope("gpt_neox"):
+        weight = _embedding(b, config, x.dtype)
+    with b.scope("lm_head"):
+        return b.dot(x, weight, f32)
+
+
+def _embedding(b: Builder, config: GptNeoxConfig, dtype: DType) -> Value:
+    with b.scope("embed_in"):
+        return b.weight("weight", dtype, (config.vocab_size, config.hidden_size))
+
+
+GPT_NEOX = Family(
+    "gpt_neox",
+    ("GPTNeoXForCausalLM",),
+    read_gpt_neox,
+    body,
+    head,
+    prefix="gpt_neox",
+    embedding="gpt_neox.embed_in.weight",
+    renamed=(("embed_out.", "lm_head."),),
+    # The causal mask, the value it put in, and the frequencies: older checkpoints kept them.
+    buffers=("*.attention.bias", "*.attention.masked_bias", "*.rotary_emb.inv_freq"),
+)

@@ -1,0 +1,60 @@
+"""Llama: Llama 2 and 3.x, SmolLM2 and every checkpoint with the same mathematics."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from graphgen.models.config_reader import ConfigReader
+from graphgen.models.decoder import DecoderConfig, body, head, read_sizes, smaller, to_hf
+from graphgen.models.family import Family
+from graphgen.nn import AttentionConfig
+
+
+@dataclass(frozen=True, slots=True)
+class LlamaConfig(DecoderConfig):
+    """Sizes and switches under Hugging Face's names; ``attention_bias`` is of q, k, v and o."""
+
+    attention_bias: bool = False
+
+    def attention(self, layer: int) -> AttentionConfig:
+        """Every layer is the same."""
+        return AttentionConfig(
+            self.num_attention_heads,
+            self.num_key_value_heads,
+            self.head_dim,
+            qkv_bias=self.attention_bias,
+            out_bias=self.attention_bias,
+        )
+
+    def mini(self) -> LlamaConfig:
+        """See :func:`~graphgen.models.decoder.smaller`."""
+        return smaller(self)
+
+    def to_hf(self) -> dict[str, object]:
+        """The configuration as a ``config.json`` holds it."""
+        return to_hf(self, "llama", "LlamaForCausalLM")
+
+
+def read_llama(config: Mapping[str, object]) -> LlamaConfig:
+    """A ``config.json`` of ``model_type: llama`` (GG0502, GG0503)."""
+    reader = ConfigReader(config)
+    read = LlamaConfig(
+        **read_sizes(reader, positions=2048),
+        attention_bias=reader.boolean("attention_bias", False),
+        mlp_bias=reader.boolean("mlp_bias", False),
+    )
+    reader.finish()
+    return read
+
+
+LLAMA = Family(
+    "llama",
+    ("LlamaForCausalLM",),
+    read_llama,
+    body,
+    head,
+    prefix="model",
+    embedding="model.embed_tokens.weight",
+    buffers=("*.rotary_emb.inv_freq",),
+)

@@ -1,0 +1,61 @@
+"""Mistral: Llama's decoder in which a token reads a window of the last positions only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from graphgen.models.config_reader import ConfigReader
+from graphgen.models.decoder import DecoderConfig, body, head, read_sizes, smaller, to_hf
+from graphgen.models.family import Family
+from graphgen.nn import AttentionConfig
+
+
+@dataclass(frozen=True, slots=True)
+class MistralConfig(DecoderConfig):
+    """Sizes and switches under Hugging Face's names; no ``sliding_window`` means all positions."""
+
+    sliding_window: int | None = None
+
+    def attention(self, layer: int) -> AttentionConfig:
+        """Every layer is the same."""
+        return AttentionConfig(
+            self.num_attention_heads,
+            self.num_key_value_heads,
+            self.head_dim,
+            window=self.sliding_window or 0,
+        )
+
+    def mini(self) -> MistralConfig:
+        """See :func:`~graphgen.models.decoder.smaller`; the window is felt after 6 tokens."""
+        # Another number than any size, as in the model.
+        return replace(smaller(self), sliding_window=self.sliding_window and 6)
+
+    def to_hf(self) -> dict[str, object]:
+        """The configuration as a ``config.json`` holds it."""
+        return to_hf(self, "mistral", "MistralForCausalLM")
+
+
+def read_mistral(config: Mapping[str, object]) -> MistralConfig:
+    """A ``config.json`` of ``model_type: mistral`` (GG0502, GG0503).
+
+    A config without the key ``sliding_window`` has one of 4096, and one that says null has none.
+    """
+    reader = ConfigReader({"sliding_window": 4096, **config})
+    read = MistralConfig(
+        **read_sizes(reader, positions=131072, kv_heads=8),
+        sliding_window=reader.optional_integer("sliding_window"),
+    )
+    reader.finish()
+    return read
+
+
+MISTRAL = Family(
+    "mistral",
+    ("MistralForCausalLM",),
+    read_mistral,
+    body,
+    head,
+    prefix="model",
+    embedding="model.embed_tokens.weight",
+)

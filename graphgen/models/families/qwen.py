@@ -1,0 +1,116 @@
+"""Qwen2 and Qwen3: Llama's decoder with biases on q, k and v, or with normalized q and k.
+
+Both may have layers in which a token reads a window of the last positions only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from graphgen.models.config_reader import ConfigReader
+from graphgen.models.decoder import DecoderConfig, body, head, read_sizes, smaller, to_hf
+from graphgen.models.family import Family
+from graphgen.models.layer_types import SLIDING, ends, read_layer_types
+from graphgen.nn import AttentionConfig
+
+
+@dataclass(frozen=True, slots=True)
+class QwenConfig(DecoderConfig):
+    """Sizes and switches under Hugging Face's names.
+
+    Attributes:
+        kind: ``qwen2`` or ``qwen3``.
+        attention_bias: of q, k, v and o (Qwen3); Qwen2 has biases on q, k and v.
+        sliding_window: of the layers whose type is ``sliding_attention``.
+        layer_types: one a layer.
+    """
+
+    kind: str = "qwen2"
+    attention_bias: bool = False
+    sliding_window: int | None = None
+    layer_types: tuple[str, ...] = ()
+
+    @property
+    def qk_norm(self) -> bool:
+        """Qwen3 normalizes each head of q and k."""
+        return self.kind == "qwen3"
+
+    def attention(self, layer: int) -> AttentionConfig:
+        """Sizes and switches of one layer's attention."""
+        sliding = self.layer_types[layer] == SLIDING
+        return AttentionConfig(
+            self.num_attention_heads,
+            self.num_key_value_heads,
+            self.head_dim,
+            qkv_bias=self.attention_bias or self.kind == "qwen2",
+            out_bias=self.attention_bias,
+            window=self.sliding_window or 0 if sliding else 0,
+        )
+
+    def mini(self) -> QwenConfig:
+        """See :func:`~graphgen.models.decoder.smaller`; a layer of each kind."""
+        types, window = ends(self.layer_types), self.sliding_window and 8
+        return replace(smaller(self), layer_types=types, sliding_window=window)
+
+    def to_hf(self) -> dict[str, object]:
+        """The configuration as a ``config.json`` holds it."""
+        out = to_hf(self, self.kind, f"{self.kind.capitalize()}ForCausalLM")
+        del out["kind"]
+        if self.kind == "qwen2":
+            del out["attention_bias"]
+        return {
+            **out,
+            "layer_types": list(self.layer_types),
+            "use_sliding_window": self.sliding_window is not None,
+        }
+
+
+def _read(config: Mapping[str, object], kind: str) -> QwenConfig:
+    reader = ConfigReader({"sliding_window": 4096, **config})
+    sizes = read_sizes(reader, positions=32768, head_dim=128 if kind == "qwen3" else 0)
+    window = reader.optional_integer("sliding_window")
+    first = reader.integer("max_window_layers", 28)
+    if not reader.boolean("use_sliding_window", False):
+        window = None
+    layers = sizes["num_hidden_layers"]
+    slides = [window is not None and layer >= first for layer in range(layers)]
+    read = QwenConfig(
+        **sizes,
+        kind=kind,
+        attention_bias=kind == "qwen3" and reader.boolean("attention_bias", False),
+        sliding_window=window,
+        layer_types=read_layer_types(reader, slides),
+    )
+    reader.finish()
+    return read
+
+
+def read_qwen2(config: Mapping[str, object]) -> QwenConfig:
+    """A ``config.json`` of ``model_type: qwen2`` (GG0502, GG0503)."""
+    return _read(config, "qwen2")
+
+
+def read_qwen3(config: Mapping[str, object]) -> QwenConfig:
+    """A ``config.json`` of ``model_type: qwen3`` (GG0502, GG0503)."""
+    return _read(config, "qwen3")
+
+
+QWEN2 = Family(
+    "qwen2",
+    ("Qwen2ForCausalLM",),
+    read_qwen2,
+    body,
+    head,
+    prefix="model",
+    embedding="model.embed_tokens.weight",
+)
+QWEN3 = Family(
+    "qwen3",
+    ("Qwen3ForCausalLM",),
+    read_qwen3,
+    body,
+    head,
+    prefix="model",
+    embedding="model.embed_tokens.weight",
+)

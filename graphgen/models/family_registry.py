@@ -1,0 +1,94 @@
+"""Which families there are, and a module from any ``config.json``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from difflib import get_close_matches
+
+from graphgen.errors import GraphgenError
+from graphgen.ir import DType, Module
+from graphgen.models.families.bloom import BLOOM
+from graphgen.models.families.gemma3 import GEMMA3
+from graphgen.models.families.gpt2 import GPT2
+from graphgen.models.families.gpt_neox import GPT_NEOX
+from graphgen.models.families.gptj import GPTJ
+from graphgen.models.families.llama import LLAMA
+from graphgen.models.families.mistral import MISTRAL
+from graphgen.models.families.opt import OPT
+from graphgen.models.families.qwen import QWEN2, QWEN3
+from graphgen.models.family import PHASES, AnyFamily, ModelConfig
+from graphgen.models.named_shapes import SHAPES
+
+_ALL: tuple[AnyFamily, ...] = (
+    LLAMA,
+    MISTRAL,
+    QWEN2,
+    QWEN3,
+    GEMMA3,
+    GPT2,
+    OPT,
+    BLOOM,
+    GPTJ,
+    GPT_NEOX,
+)
+FAMILIES: Mapping[str, AnyFamily] = {family.model_type: family for family in _ALL}
+
+
+def family_of(config: Mapping[str, object]) -> AnyFamily:
+    """The family of a ``config.json`` (GG0501 unknown architecture)."""
+    kind = config.get("model_type")
+    family = FAMILIES.get(kind) if isinstance(kind, str) else None
+    if family is None:
+        raise GraphgenError(
+            "GG0501",
+            f"unknown architecture: model_type = {kind!r}, architectures = "
+            f"{config.get('architectures')!r}",
+            help=f"supported model types: {', '.join(FAMILIES)}",
+        )
+    return family
+
+
+def read_model_config(config: Mapping[str, object]) -> ModelConfig:
+    """The typed configuration of a ``config.json``.
+
+    Raises:
+        GraphgenError: GG0501 unknown architecture, GG0502 a value that changes the mathematics and
+            is not supported, GG0503 a value that makes no sense.
+    """
+    return family_of(config).read(config)
+
+
+def build(
+    config: Mapping[str, object],
+    dtype: DType,
+    *,
+    phases: tuple[str, ...] = PHASES,
+    mini: bool = False,
+    every_token: bool = False,
+) -> Module:
+    """The logical module of a model.
+
+    Args:
+        config: a ``config.json``; Hugging Face's names.
+        dtype: element type of weights, activations and caches.
+        phases: which programs to build.
+        mini: build the tiny twin instead.
+        every_token: give the logits of every token instead of each row's last.
+
+    Raises:
+        GraphgenError: GG0501, GG0502, GG0503.
+    """
+    return family_of(config).module(config, dtype, phases, mini=mini, every_token=every_token)
+
+
+def known_shape(name: str) -> Mapping[str, object]:
+    """The configuration known as ``name``, e.g. ``llama-3.1-8b`` (GG0504 with near names)."""
+    found = SHAPES.get(name.lower())
+    if found is None:
+        near = get_close_matches(name.lower(), SHAPES, n=2)
+        raise GraphgenError(
+            "GG0504",
+            f"unknown model '{name}'",
+            help=f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(SHAPES)}",
+        )
+    return found

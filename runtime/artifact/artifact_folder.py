@@ -1,0 +1,190 @@
+"""The artifact folder: module, weights, tokenizer and compiled programs behind one manifest.
+
+A new artifact is written beside its place and moved there in one step, the manifest last, so what
+is found under its name is whole. Compiled programs are added later, each file whole, and a damaged
+one is compiled again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from graphgen.errors import GraphgenError
+from graphgen.eval import rank_index
+from graphgen.ir import RANK
+from graphgen.runtime.artifact.tokenizer_folder import save_tokenizer
+from graphgen.runtime.checkpoint.interfaces import Checkpoint
+from graphgen.runtime.executable_cache import ProgramStore
+from graphgen.runtime.model import BuiltModel, PassStep, Settings
+from graphgen.runtime.progress_callback import Progress
+from graphgen.runtime.tokenizer import Tokenizer
+from graphgen.runtime.weights.aligned_safetensors import fingerprint, read_aligned
+from graphgen.runtime.weights.presharded import rank_file, write_rank_files
+from graphgen.runtime.weights.rank_weights import put_arrays
+from graphgen.text import parse, print_module
+from graphgen.version import __version__
+
+MANIFEST = "manifest.json"
+FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Artifact:
+    """An opened artifact.
+
+    Attributes:
+        path: the folder.
+        model: module and settings, as built.
+        source: fingerprint of the checkpoint the weights came from.
+        texts: SHA-256 of each program's StableHLO.
+    """
+
+    path: Path
+    model: BuiltModel
+    source: str
+    texts: dict[str, str]
+
+    def check_request(self, source: str, settings: Settings) -> None:
+        """Refuse an artifact of other weights or settings (GG0703, naming both sides)."""
+        if source != self.source:
+            raise _unusable(
+                self.path,
+                f"was made from other weights: {self.source[:12]}, the checkpoint is {source[:12]}",
+            )
+        mine, theirs = asdict(self.model.settings), asdict(settings)
+        other = [
+            f"{key} {mine[key]}, asked for {theirs[key]}"
+            for key in mine
+            if mine[key] != theirs[key]
+        ]
+        if other:
+            raise _unusable(self.path, f"was compiled for {'; '.join(other)}")
+
+    def weights(self, progress: Progress) -> dict[str, object]:
+        """The prepared weights on the devices, used in place where the CPU allows it."""
+        with progress.task("reading weights"):
+            ranks = [
+                {
+                    **read_aligned(rank_file(self.path, rank)),
+                    RANK: rank_index(rank),
+                }
+                for rank in range(self.model.module.ranks)
+            ]
+            used = {v.name for f in self.model.module.programs() for v in f.args}
+            return put_arrays([{k: v for k, v in r.items() if k in used} for r in ranks])
+
+    def programs(self, progress: Progress) -> ProgramStore:
+        """The programs, compiled or taken from the folder when first needed."""
+        module = self.model.module
+        return ProgramStore(module, progress, self.path / "compiled", dict(self.texts))
+
+
+def is_artifact(path: Path) -> bool:
+    """Whether the folder says it is one."""
+    return (path / MANIFEST).is_file()
+
+
+def save_artifact(
+    path: Path, model: BuiltModel, checkpoint: Checkpoint, tokenizer: Tokenizer, progress: Progress
+) -> Artifact:
+    """Write a new artifact and open it.
+
+    Raises:
+        GraphgenError: GG0704 when it cannot be written; nothing is left behind then.
+    """
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise GraphgenError(
+            "GG0704", f"{path} exists and is no artifact", help="choose a new or empty folder"
+        )
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}.partial-"))
+        try:
+            _write(temporary, model, checkpoint, tokenizer, progress)
+            # mkdtemp makes a private folder; the artifact is as readable as any new folder.
+            temporary.chmod(0o755)
+            os.replace(temporary, path)
+        except BaseException:
+            shutil.rmtree(temporary, ignore_errors=True)
+            raise
+    except OSError as error:
+        raise GraphgenError(
+            "GG0704",
+            f"cannot write the artifact {path}: {error.strerror or error}",
+            help="nothing was left behind; free some space or choose another folder",
+        ) from error
+    return open_artifact(path)
+
+
+def _write(
+    folder: Path,
+    model: BuiltModel,
+    checkpoint: Checkpoint,
+    tokenizer: Tokenizer,
+    progress: Progress,
+) -> None:
+    save_tokenizer(tokenizer, folder / "tokenizer")
+    (folder / "module.gg").write_text(print_module(model.module))
+    write_rank_files(folder, model.module, checkpoint, progress)
+    store = ProgramStore(model.module, progress)
+    manifest = {
+        "format": FORMAT,
+        "graphgen": __version__,
+        "settings": asdict(model.settings),
+        "config": dict(model.config),
+        "source": checkpoint.fingerprint(),
+        "passes": [asdict(report) for report in model.reports],
+        "module": fingerprint(folder / "module.gg"),
+        "weights": [fingerprint(rank_file(folder, r)) for r in range(model.module.ranks)],
+        "programs": {f.name: store.text_hash(f.name) for f in model.module.programs()},
+    }
+    with (folder / MANIFEST).open("w") as file:
+        json.dump(manifest, file, indent=1)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def open_artifact(path: Path) -> Artifact:
+    """Open an artifact and check that it is whole and ours.
+
+    Raises:
+        GraphgenError: GG0703 naming what does not fit: another format, another version of graphgen,
+            changed weights, a damaged manifest or module.
+    """
+    try:
+        manifest = cast(dict[str, object], json.loads((path / MANIFEST).read_text()))
+        version, form = manifest["graphgen"], manifest["format"]
+        if form != FORMAT or version != __version__:
+            raise _unusable(
+                path,
+                f"was made by graphgen {version} (format {form}), this is {__version__} "
+                f"(format {FORMAT})",
+            )
+        settings = Settings(**cast(Mapping[str, int], manifest["settings"]))  # pyright: ignore[reportArgumentType]
+        if fingerprint(path / "module.gg") != manifest["module"]:
+            raise _unusable(path, "is damaged: module.gg was changed")
+        module = parse((path / "module.gg").read_text(), str(path / "module.gg"))
+        for rank, wanted in enumerate(cast(list[str], manifest["weights"])):
+            file = rank_file(path, rank)
+            if fingerprint(file) != wanted:
+                raise _unusable(path, f"holds other weights than it was made with: {file.name}")
+        reports = [PassStep(**row) for row in cast(list[dict[str, Any]], manifest["passes"])]
+        config = cast(Mapping[str, object], manifest["config"])
+        model = BuiltModel(config, settings, module, reports)
+        texts = cast(dict[str, str], manifest["programs"])
+        return Artifact(path, model, cast(str, manifest["source"]), texts)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise _unusable(path, f"is damaged: {error}") from error
+
+
+def _unusable(path: Path, what: str) -> GraphgenError:
+    return GraphgenError(
+        "GG0703", f"the artifact {path} {what}", help="delete the folder and make it again"
+    )

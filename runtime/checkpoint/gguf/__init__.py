@@ -1,0 +1,1 @@
+"""GGUF checkpoints: llama.cpp's file format. Read gguf_checkpoint.py first."""

@@ -1,0 +1,165 @@
+"""Read a model from a Hugging Face folder: ``config.json`` and weights in one file or in many.
+
+With ``NAME.index.json`` beside them the weights are in several files; its ``weight_map`` says which
+tensor is in which.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, cast
+
+from graphgen.errors import GraphgenError
+from graphgen.runtime.checkpoint.config_file import read_config, read_json_object
+from graphgen.runtime.checkpoint.interfaces import Array, TensorFile, TensorInfo
+from graphgen.runtime.checkpoint.mapped_file import unreadable
+from graphgen.runtime.checkpoint.safetensors_file import SafetensorsFile
+from graphgen.runtime.checkpoint.torch.torch_file import TorchFile
+
+
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """How a folder may hold its weights: all in one file, or in several behind an index."""
+
+    whole: str
+    opener: Callable[[Path], TensorFile]
+
+    @property
+    def index(self) -> str:
+        return f"{self.whole}.index.json"
+
+
+_FORMS: Final = (
+    _Form("model.safetensors", SafetensorsFile),
+    _Form("pytorch_model.bin", TorchFile),
+)
+"""In the order transformers looks for them."""
+
+WEIGHT_FILES: Final = tuple(name for form in _FORMS for name in (form.whole, form.index))
+"""What a folder has one of if it has weights that are read here."""
+
+
+class FolderCheckpoint:
+    """The weights and the configuration of a folder with ``config.json``.
+
+    Args:
+        path: the folder.
+
+    Raises:
+        GraphgenError: GG0601 for a missing or damaged file, or an index that is wrong about its
+            files; GG0604 for a PyTorch file that wants to run something.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path: Final = path
+        self.config: Final[Mapping[str, object]] = read_config(path)
+        self._files: Final = _open_files(path)
+        self._homes: Final = _homes(path, self._files)
+
+    def tensors(self) -> Mapping[str, TensorInfo]:
+        """Every tensor by its Hugging Face name, in file order; reads no tensor data."""
+        known = {name: file.tensors() for name, file in self._files.files.items()}
+        return {name: known[home][name] for name, home in self._homes.items()}
+
+    def read(self, name: str) -> Array:
+        """The tensor ``name``: a read-only view of its file.
+
+        Raises:
+            GraphgenError: GG0602 if there is no such tensor.
+        """
+        home = self._homes.get(name)
+        if home is None:
+            raise GraphgenError("GG0602", f"there is no tensor '{name}'", where=str(self.path))
+        return self._files.files[home].read(name)
+
+    def fingerprint(self) -> str:
+        """Identity of the contents as 64 hexadecimal digits; see :class:`Checkpoint`."""
+        hasher = hashlib.sha256(json.dumps(self.config, sort_keys=True).encode())
+        for name, file in sorted(self._files.files.items()):
+            hasher.update(f"\n{name} {file.digest()}".encode())
+        return hasher.hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class _Files:
+    """The opened files by name, and what the index says of each tensor (nothing without one)."""
+
+    files: Mapping[str, TensorFile]
+    stated: Mapping[str, str]
+    index: str = ""
+
+
+def _open_files(folder: Path) -> _Files:
+    for form in _FORMS:
+        if (folder / form.whole).exists():
+            return _Files({form.whole: form.opener(folder / form.whole)}, {})
+        if (folder / form.index).exists():
+            stated = read_index(folder / form.index)
+            _require_all(folder, form.index, stated)
+            names = dict.fromkeys(stated.values())
+            return _Files({name: form.opener(folder / name) for name in names}, stated, form.index)
+    raise unreadable(folder, f"the folder has none of {', '.join(WEIGHT_FILES)}")
+
+
+def read_index(path: Path) -> dict[str, str]:
+    """The ``weight_map`` of an index: the file each tensor is in (GG0601)."""
+    found = read_json_object(path).get("weight_map")
+    if not isinstance(found, dict) or not found:
+        raise unreadable(path, f"{path.name} has no weight_map of tensors and files")
+    for tensor, name in cast("dict[str, object]", found).items():
+        # Files of this folder only, whatever the index says.
+        if not isinstance(name, str) or name != Path(name).name or name in ("", ".", ".."):
+            raise unreadable(path, f"{path.name} says tensor '{tensor}' is in {name!r}, no file")
+    return cast("dict[str, str]", found)
+
+
+def _require_all(folder: Path, index: str, stated: Mapping[str, str]) -> None:
+    """Refuse a folder that lacks some of its files, telling all of them."""
+    names = list(dict.fromkeys(stated.values()))
+    missing = [name for name in names if not (folder / name).is_file()]
+    if not missing:
+        return
+    lines: list[str] = []
+    for name in missing[:20]:
+        inside = [tensor for tensor, home in stated.items() if home == name]
+        more = f" and {len(inside) - 1} more" if len(inside) > 1 else ""
+        lines.append(f"missing: {name} with '{inside[0]}'{more}")
+    if len(missing) > 20:
+        lines.append(f"missing: and {len(missing) - 20} more files")
+    raise GraphgenError(
+        "GG0601",
+        f"{len(missing)} of the {len(names)} files that {index} names are not there",
+        where=str(folder / index),
+        note="\n".join(lines),
+        help="copy or download what is missing into the folder",
+    )
+
+
+def _homes(folder: Path, found: _Files) -> dict[str, str]:
+    """The file of every tensor; GG0601 where index and files disagree."""
+    homes: dict[str, str] = {}
+    for name, file in found.files.items():
+        for tensor in file.tensors():
+            stated = found.stated.get(tensor, name)
+            if stated == name and homes.setdefault(tensor, name) != name:
+                raise unreadable(
+                    folder / name,
+                    f"tensor '{tensor}' is in {homes[tensor]} too, and {found.index} names neither",
+                )
+    absent = [tensor for tensor in found.stated if tensor not in homes]
+    if absent:
+        raise GraphgenError(
+            "GG0601",
+            f"{found.index} is wrong about {len(absent)} of its {len(found.stated)} tensors",
+            where=str(folder / found.index),
+            note="\n".join(
+                f"'{tensor}' is not in {found.stated[tensor]}" for tensor in absent[:20]
+            ),
+            help="index and files come from different checkpoints, or one is incomplete: "
+            "get them all again",
+        )
+    return homes

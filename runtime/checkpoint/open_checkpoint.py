@@ -1,0 +1,104 @@
+"""Open a checkpoint by its path, whatever format it is in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from graphgen.errors import GraphgenError
+from graphgen.runtime.checkpoint.config_file import read_config
+from graphgen.runtime.checkpoint.hf_folder import WEIGHT_FILES, FolderCheckpoint
+from graphgen.runtime.checkpoint.interfaces import Checkpoint
+from graphgen.runtime.checkpoint.mapped_file import unreadable
+from graphgen.runtime.checkpoint.name_mapping import with_model_names
+
+__all__ = ["only_gguf", "open_checkpoint", "read_config"]
+
+_LOOKED_FOR: Final = (
+    "looked for: a .gguf file; a folder with config.json and model.safetensors or "
+    "pytorch_model.bin, whole or in parts with their .index.json; "
+    "a folder with exactly one .gguf file"
+)
+
+
+def open_checkpoint(path: str | Path) -> Checkpoint:
+    """Open the checkpoint at ``path`` without reading its weights.
+
+    Args:
+        path: a ``.gguf`` file, or any part of one that is split; a folder with ``config.json`` and
+            its weights, in one file or in several with an index; or a folder with exactly one
+            ``.gguf`` file. Where there are several, ``model.safetensors`` comes before
+            ``pytorch_model.bin``, before GGUF.
+
+    Raises:
+        GraphgenError: GG0601 if nothing readable is there, saying what was looked for; GG0604 for
+            a PyTorch file that wants to run something; GG0501, GG0502 or GG0503 for a GGUF file
+            whose model cannot be translated.
+    """
+    path = Path(path)
+    if path.is_dir():
+        return _open_folder(path)
+    if not path.exists():
+        raise unreadable(path, "there is no such file or folder", help=_LOOKED_FOR)
+    if path.suffix == ".gguf":
+        return _open_gguf(path)
+    if path.suffix in (".safetensors", ".bin"):
+        raise unreadable(path, f"a {path.suffix} file is opened by its folder", help=_LOOKED_FOR)
+    raise unreadable(path, "not a checkpoint: the file is no .gguf file", help=_LOOKED_FOR)
+
+
+def only_gguf(folder: Path) -> Path | None:
+    """The ``.gguf`` file of ``folder`` if it has one; GG0601 if it has several.
+
+    Of a model that is split it is the first part.
+    """
+    files = sorted({_beginning(file) for file in folder.glob("*.gguf")})
+    if len(files) > 1:
+        names = ", ".join(file.name for file in files[:5]) + (", ..." if len(files) > 5 else "")
+        raise unreadable(
+            folder,
+            f"the folder holds {len(files)} .gguf files: {names}",
+            help="name the file instead of the folder",
+        )
+    return files[0] if files else None
+
+
+def _beginning(file: Path) -> Path:
+    # Only here: the gguf package is not needed to read safetensors.
+    from graphgen.runtime.checkpoint.gguf.gguf_parts import first_part
+
+    return first_part(file)
+
+
+def _open_folder(folder: Path) -> Checkpoint:
+    has_config = (folder / "config.json").exists()
+    weights = next((name for name in WEIGHT_FILES if (folder / name).exists()), None)
+    if weights is not None:
+        if not has_config:
+            raise unreadable(folder, f"{weights} is there, but config.json is missing")
+        return with_model_names(FolderCheckpoint(folder))
+    gguf = only_gguf(folder)
+    if gguf is not None:
+        return _open_gguf(gguf)
+    raise _nothing_found(folder, has_config)
+
+
+def _nothing_found(folder: Path, has_config: bool) -> GraphgenError:
+    parts = sorted({*folder.glob("*-of-*.safetensors"), *folder.glob("*-of-*.bin")})
+    if has_config and parts:
+        stem = parts[0].name.partition("-")[0] + parts[0].suffix
+        return unreadable(
+            folder,
+            f"{parts[0].name} is a part of the weights, but {stem}.index.json is missing",
+            help="copy or download it into the folder",
+        )
+    if has_config:
+        return unreadable(folder, "config.json is there, but weights are missing", help=_LOOKED_FOR)
+    return unreadable(folder, "the folder holds no checkpoint", help=_LOOKED_FOR)
+
+
+def _open_gguf(path: Path) -> Checkpoint:
+    # Only here: the gguf package is not needed to read safetensors.
+    from graphgen.runtime.checkpoint.gguf.gguf_checkpoint import GgufCheckpoint
+
+    return GgufCheckpoint(path)

@@ -1,0 +1,1 @@
+"""Tokenizer files of a checkpoint. Read tokenizer_parts.py first."""

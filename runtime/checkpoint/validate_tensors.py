@@ -1,0 +1,111 @@
+"""Validate the tensors of a checkpoint against the model by name and shape, reading none."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import Final
+
+import numpy as np
+
+from graphgen.errors import GraphgenError
+from graphgen.ir import Module, Role
+from graphgen.models import family_of
+from graphgen.runtime.checkpoint.interfaces import Checkpoint
+
+_SHOWN: Final = 20
+_LAYER: Final = re.compile(r"\.(\d+)\.")
+
+
+def check_checkpoint(checkpoint: Checkpoint, module: Module) -> None:
+    """Compare the tensors of a checkpoint with what the module needs, before reading any.
+
+    Raises:
+        GraphgenError: GG0602 listing every tensor that is missing, extra or of another shape.
+    """
+    needed = {row.name: row.logical.dims for row in module.entries(Role.WEIGHT)}
+    family = family_of(checkpoint.config)
+
+    def ignorable(name: str) -> bool:
+        # A tied head may be stored again.
+        tied = name == "lm_head.weight" and name not in needed
+        return tied or any(fnmatchcase(name, pattern) for pattern in family.buffers)
+
+    check_tensors(checkpoint, needed, ignorable)
+    if "lm_head.weight" not in needed and "lm_head.weight" in checkpoint.tensors():
+        _check_tied(checkpoint, family.embedding)
+
+
+def _check_tied(checkpoint: Checkpoint, embedding: str) -> None:
+    """Require that a stored head equals the table ``embedding`` it is tied to (GG0602)."""
+    head, table = checkpoint.read("lm_head.weight"), checkpoint.read(embedding)
+    if table.shape != head.shape or not np.array_equal(table, head):
+        raise GraphgenError(
+            "GG0602",
+            f"tie_word_embeddings is true, but 'lm_head.weight' differs from '{embedding}'",
+            where=str(checkpoint.path),
+            help="set tie_word_embeddings to false in config.json, or remove the head",
+        )
+
+
+def check_tensors(
+    checkpoint: Checkpoint,
+    expected: Mapping[str, tuple[int, ...]],
+    ignore: Callable[[str], bool],
+) -> None:
+    """Require that the checkpoint has exactly the tensors of the model, in the model's shapes.
+
+    Args:
+        checkpoint: the open checkpoint.
+        expected: the shape of every tensor the model reads, by its Hugging Face name.
+        ignore: true for the name of a tensor that may be in the checkpoint without being wanted,
+            such as a stored copy of a tied ``lm_head.weight``.
+
+    Raises:
+        GraphgenError: one GG0602 that lists all missing, unexpected and misshapen tensors.
+    """
+    found = checkpoint.tensors()
+    missing = [f"'{name}' {_shape(shape)}" for name, shape in expected.items() if name not in found]
+    extra = [
+        f"'{name}' {_shape(info.shape)}"
+        for name, info in found.items()
+        if name not in expected and not ignore(name)
+    ]
+    misshapen = [
+        f"'{name}' is {_shape(found[name].shape)}, the model wants {_shape(shape)}"
+        for name, shape in expected.items()
+        if name in found and found[name].shape != tuple(shape)
+    ]
+    kinds = [("missing", missing), ("unexpected", extra), ("wrong shape", misshapen)]
+    if not any(lines for _, lines in kinds):
+        return
+    listed = [line for kind, lines in kinds for line in _listing(kind, lines)]
+    counts = ", ".join(f"{len(lines)} {kind}" for kind, lines in kinds if lines)
+    raise GraphgenError(
+        "GG0602",
+        f"the checkpoint's tensors do not fit the model: {counts}",
+        where=str(checkpoint.path),
+        note="\n".join([*_layers(found, expected), *listed]),
+        help="configuration and weights are not of one model: take both from the same place",
+    )
+
+
+def _layers(found: Iterable[str], expected: Iterable[str]) -> list[str]:
+    """A line of its own where the numbers of layers differ: the usual reason for all the others."""
+    has, wants = (
+        len({match[1] for name in names if (match := _LAYER.search(name))})
+        for names in (found, expected)
+    )
+    return [f"the checkpoint has {has} layers, the model wants {wants}"] if has != wants else []
+
+
+def _shape(shape: Sequence[int]) -> str:
+    return "[" + ",".join(str(size) for size in shape) + "]"
+
+
+def _listing(kind: str, lines: Sequence[str]) -> list[str]:
+    shown = [f"{kind}: {line}" for line in lines[:_SHOWN]]
+    if len(lines) > _SHOWN:
+        shown.append(f"{kind}: and {len(lines) - _SHOWN} more")
+    return shown

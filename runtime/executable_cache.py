@@ -1,0 +1,122 @@
+"""Compiled programs, made when first needed and kept in a folder for the next run."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from graphgen.errors import GraphgenError
+from graphgen.ir import Module
+from graphgen.lowering.cpu import CpuProgram, compile_program, load_program
+from graphgen.lowering.cpu.program import program_key, serialize_program
+from graphgen.lowering.stablehlo import emit_stablehlo
+from graphgen.runtime.progress_callback import Progress
+from graphgen.whole_file import write_whole
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramReport:
+    """How a program came about.
+
+    Attributes:
+        name: the function's name.
+        ops: ops in it.
+        seconds: to compile or to load it.
+        loaded: taken from the folder instead of compiled.
+    """
+
+    name: str
+    ops: int
+    seconds: float
+    loaded: bool
+
+
+@dataclass(slots=True)
+class ProgramStore:
+    """The programs of a module.
+
+    Attributes:
+        module: at level ``target``.
+        folder: where compiled programs are kept, ``None`` to keep none.
+        progress: told about compilations.
+        texts: SHA-256 of each program's StableHLO without locations, where known beforehand.
+        reports: one for each program got so far, in order.
+        warm_ups: seconds of each program's first launch.
+    """
+
+    module: Module
+    progress: Progress
+    folder: Path | None = None
+    texts: dict[str, str] = field(default_factory=dict[str, str])
+    reports: list[ProgramReport] = field(default_factory=list[ProgramReport])
+    warm_ups: dict[str, float] = field(default_factory=dict[str, float])
+    _programs: dict[str, CpuProgram] = field(default_factory=dict[str, CpuProgram])
+
+    def get(self, name: str) -> CpuProgram:
+        """The program ``name``, loaded or compiled the first time."""
+        found = self._programs.get(name)
+        if found is None:
+            found = self._programs[name] = self._make(name)
+        return found
+
+    def compiled(self, name: str) -> bool:
+        """Whether getting the program takes no compilation."""
+        path = self._path(name)
+        return name in self._programs or (path is not None and path.is_file())
+
+    def _make(self, name: str) -> CpuProgram:
+        function = self.module.function(name)
+        start = time.perf_counter()
+        path = self._path(name)
+        data = _read_checked(path) if path else None
+        if data is not None:
+            program = load_program(self.module, function, data)
+        else:
+            with self.progress.task(f"compiling {name}"):
+                program = compile_program(self.module, function)
+            if path:
+                # Keeping it only saves time: an artifact that cannot be written to still runs.
+                with suppress(GraphgenError):
+                    _write_checked(path, serialize_program(program))
+        seconds = time.perf_counter() - start
+        report = ProgramReport(name, function.block.size, seconds, data is not None)
+        self.reports.append(report)
+        return program
+
+    def _path(self, name: str) -> Path | None:
+        if self.folder is None:
+            return None
+        return self.folder / f"{name}.{program_key(self.text_hash(name))}.xla"
+
+    def text_hash(self, name: str) -> str:
+        """SHA-256 of a program's StableHLO without locations."""
+        if name not in self.texts:
+            text = emit_stablehlo(self.module, self.module.function(name), locs=False)
+            self.texts[name] = hashlib.sha256(text.encode()).hexdigest()
+        return self.texts[name]
+
+    @property
+    def seconds(self) -> float:
+        """Time spent compiling, loading and warming up so far."""
+        return sum(report.seconds for report in self.reports) + sum(self.warm_ups.values())
+
+    def charge(self, name: str, seconds: float) -> None:
+        """Count the first launch of a program as part of making it."""
+        self.warm_ups[name] = seconds
+
+
+def _read_checked(path: Path) -> bytes | None:
+    """The content, or ``None`` where there is none or it is damaged: it can be made again."""
+    try:
+        blob = path.read_bytes()
+    except OSError:
+        return None
+    digest, data = blob[:32], blob[32:]
+    return data if hashlib.sha256(data).digest() == digest else None
+
+
+def _write_checked(path: Path, data: bytes) -> None:
+    write_whole(path, hashlib.sha256(data).digest() + data, parents=True)

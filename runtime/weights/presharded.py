@@ -1,0 +1,168 @@
+"""Weights prepared for each rank and kept in files, so that opening a model only reads them.
+
+The files have AWS's names: ``weights/tp{r}_sharded_checkpoint.safetensors``. ``weights.json`` says
+what they fit: the degree, the hash of the programs that made them, and every tensor. It is the last
+to be written, into a folder that takes its name when it is whole.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+
+from graphgen.analysis.fingerprint import function_fingerprint
+from graphgen.errors import GraphgenError
+from graphgen.eval import Array, numpy_dtype
+from graphgen.ir import WEIGHTS_GLOBAL, WEIGHTS_RANK, Entry, Module
+from graphgen.runtime.checkpoint.interfaces import Checkpoint
+from graphgen.runtime.progress_callback import Progress
+from graphgen.runtime.weights.aligned_safetensors import fingerprint, read_aligned, write_aligned
+from graphgen.runtime.weights.finite_check import largest
+from graphgen.runtime.weights.rank_weights import RankArrays, program_weights, weights_of
+from graphgen.version import __version__
+
+MANIFEST = "weights.json"
+_HELP = "make it again: graphgen shard-weights CHECKPOINT --tp N -o FOLDER"
+
+
+def rank_file(folder: Path, rank: int) -> Path:
+    """Where a rank's weights are."""
+    return folder / "weights" / f"tp{rank}_sharded_checkpoint.safetensors"
+
+
+def layout_hash(module: Module) -> str:
+    """What prepared weights depend on apart from the checkpoint: 64 hexadecimal digits.
+
+    Programs of other sizes over the same weights have the same layout.
+    """
+    parts = [f"{row.name} {row.physical.text}" for row in program_weights(module)]
+    homes = [module.functions.get(name) for name in (WEIGHTS_GLOBAL, WEIGHTS_RANK)]
+    parts += [function_fingerprint(home) for home in homes if home is not None]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+
+def write_rank_files(
+    folder: Path, module: Module, checkpoint: Checkpoint, progress: Progress
+) -> None:
+    """Prepare and write the weights of all ranks, ranks side by side, a tensor at a time each."""
+    weights = weights_of(checkpoint, module)
+    rows = program_weights(module)
+    (folder / "weights").mkdir()
+    done = [0] * module.ranks
+    with progress.task(f"writing weights of {module.ranks} ranks") as report:
+
+        def arrays(rank: int) -> Iterator[Array]:
+            for row in rows:
+                made = weights.on_rank(row, rank).array()
+                weights.require_numbers(row, largest(made))
+                yield made
+                done[rank] += 1
+                report(sum(done) / (len(rows) * module.ranks))
+
+        def write(rank: int) -> None:
+            shapes = {row.name: _like(row) for row in rows}
+            write_aligned(rank_file(folder, rank), shapes, arrays(rank))
+
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            list(pool.map(write, range(module.ranks)))
+
+
+def _like(row: Entry) -> Array:
+    """An array of the tensor's shape and type that takes no memory."""
+    return np.broadcast_to(np.zeros((), numpy_dtype(row.physical.dtype)), row.physical.dims)
+
+
+def shard_weights(path: Path, module: Module, checkpoint: Checkpoint, progress: Progress) -> None:
+    """Write a folder of prepared weights.
+
+    Raises:
+        GraphgenError: GG0704 when it cannot be written; nothing is left behind then.
+    """
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise GraphgenError("GG0704", f"{path} exists", help="choose a new or empty folder")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}.partial-"))
+        try:
+            write_rank_files(temporary, module, checkpoint, progress)
+            _write_manifest(temporary, module, checkpoint)
+            temporary.chmod(0o755)
+            os.replace(temporary, path)
+        except BaseException:
+            shutil.rmtree(temporary, ignore_errors=True)
+            raise
+    except OSError as error:
+        raise GraphgenError(
+            "GG0704",
+            f"cannot write the weights {path}: {error.strerror or error}",
+            help="nothing was left behind; free some space or choose another folder",
+        ) from error
+
+
+def _write_manifest(folder: Path, module: Module, checkpoint: Checkpoint) -> None:
+    manifest = {
+        "graphgen": __version__,
+        "tp": module.ranks,
+        "layout": layout_hash(module),
+        "source": checkpoint.fingerprint(),
+        "tensors": {row.name: row.physical.text for row in program_weights(module)},
+        "files": [fingerprint(rank_file(folder, rank)) for rank in range(module.ranks)],
+    }
+    with (folder / MANIFEST).open("w") as file:
+        json.dump(manifest, file, indent=1)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def read_shards(path: Path, module: Module, checkpoint: Checkpoint) -> list[RankArrays]:
+    """The prepared weights of every rank for ``module``, without preparing anything.
+
+    Raises:
+        GraphgenError: GG0703 naming both sides of what does not fit: the degree, the checkpoint,
+            the tensors, the layout; or the file that is damaged.
+    """
+    try:
+        manifest = cast(Mapping[str, object], json.loads((path / MANIFEST).read_text()))
+        _check(path, manifest, module, checkpoint)
+        for rank, wanted in enumerate(cast(list[str], manifest["files"])):
+            file = rank_file(path, rank)
+            if fingerprint(file) != wanted:
+                raise _unusable(path, f"are damaged: {file.name} was changed")
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise _unusable(path, f"cannot be read: {error}") from error
+    return [read_aligned(rank_file(path, rank)) for rank in range(module.ranks)]
+
+
+def _check(
+    path: Path, manifest: Mapping[str, object], module: Module, checkpoint: Checkpoint
+) -> None:
+    if manifest["tp"] != module.ranks:
+        what = f"are for tp {manifest['tp']}, the programs are for tp {module.ranks}"
+        raise _unusable(path, what)
+    source = checkpoint.fingerprint()
+    if manifest["source"] != source:
+        theirs = str(manifest["source"])[:12]
+        raise _unusable(path, f"come from checkpoint {theirs}, this is {source[:12]}")
+    theirs = cast(Mapping[str, str], manifest["tensors"])
+    mine = {row.name: row.physical.text for row in program_weights(module)}
+    for name in sorted({*theirs, *mine}):
+        if theirs.get(name) != mine.get(name):
+            has, wants = theirs.get(name, "nothing"), mine.get(name, "nothing")
+            raise _unusable(path, f"have {has} as {name}, the programs read {wants}")
+    layout = layout_hash(module)
+    if manifest["layout"] != layout:
+        what = f"have layout {str(manifest['layout'])[:12]}, the programs read {layout[:12]}"
+        raise _unusable(path, what)
+
+
+def _unusable(path: Path, what: str) -> GraphgenError:
+    return GraphgenError("GG0703", f"the weights in {path} {what}", help=_HELP)

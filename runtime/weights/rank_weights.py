@@ -1,0 +1,246 @@
+"""Weights on the devices: read from a checkpoint, prepared by the module's own weight programs."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+
+from graphgen.errors import GraphgenError
+from graphgen.eval import Array, arguments_of, numpy_dtype, rank_index
+from graphgen.ir import RANK, WEIGHTS_GLOBAL, WEIGHTS_RANK, Entry, Module, Role
+from graphgen.lowering.cpu import DeviceValue
+from graphgen.lowering.cpu.pjrt import put
+from graphgen.runtime.checkpoint.interfaces import Checkpoint
+from graphgen.runtime.progress_callback import Progress
+from graphgen.runtime.weights.copy_plan import Pieces, whole
+from graphgen.runtime.weights.copy_planner import plan_output
+from graphgen.runtime.weights.finite_check import Largest, largest, nan_places
+from graphgen.runtime.weights.huge_pages import arrays_in_one
+
+# The arrays of one rank, by the name the programs know them by.
+RankArrays = Mapping[str, Array]
+
+
+def read_weight(checkpoint: Checkpoint, row: Entry) -> Array:
+    """One tensor as the checkpoint has it; a view of the file where that can be."""
+    return checkpoint.read(row.name)
+
+
+def weights_of(checkpoint: Checkpoint, module: Module) -> RankWeights:
+    """What a checkpoint gives the programs of a module."""
+    where = str(checkpoint.path)
+    return RankWeights(module, lambda row: read_weight(checkpoint, row), where)
+
+
+def program_weights(module: Module) -> list[Entry]:
+    """The weights and params the programs read, in order."""
+    used = {value.name for function in module.programs() for value in function.args}
+    rows = [*module.entries(Role.WEIGHT), *module.entries(Role.PARAM)]
+    return [row for row in rows if row.name in used]
+
+
+def weight_bytes(module: Module) -> int:
+    """Bytes of weights all programs read together, on one rank."""
+    return sum(row.physical.nbytes for row in program_weights(module))
+
+
+class RankWeights:
+    """The prepared weights of every rank, one tensor at a time.
+
+    Only what one tensor is made of is ever held: a model larger than the memory left over by its
+    own weights can be loaded.
+
+    Args:
+        module: at level ``target``.
+        read: gives a checkpoint tensor; it is converted to the module's element type.
+        where: what is read, for messages.
+    """
+
+    def __init__(self, module: Module, read: Callable[[Entry], Array], where: str = "") -> None:
+        self.module = module
+        self.read = read
+        self.where = where
+        homes = (module.functions.get(name) for name in (WEIGHTS_GLOBAL, WEIGHTS_RANK))
+        self._programs = {
+            output: home for home in homes if home is not None for output, _ in home.outputs
+        }
+
+    def on_rank(self, row: Entry, rank: int) -> Pieces:
+        """What the programs of one rank see as the weight or param ``row``."""
+        return self._made(row.name, rank, {})
+
+    def on_ranks(self, row: Entry) -> list[Pieces]:
+        """The same for all ranks, reading each checkpoint tensor once.
+
+        Where :meth:`same_on_ranks`, all are one object.
+        """
+        known: dict[str, Pieces] = {}
+        return [self._made(row.name, rank, known) for rank in range(self.module.ranks)]
+
+    def fill(self, row: Entry, values: Sequence[Pieces], homes: Sequence[Array]) -> None:
+        """Copy a prepared weight, of one rank or more, to where it is to be.
+
+        Raises:
+            GraphgenError: GG0605 as :meth:`require_numbers`.
+        """
+        seen = Largest(homes[0].dtype)
+        for pieces, home in zip(values, homes, strict=True):
+            pieces.fill(home, seen.see)
+        self.require_numbers(row, seen)
+
+    def require_numbers(self, row: Entry, seen: Largest) -> None:
+        """Refuse a prepared weight that holds NaN: every answer would be made of it.
+
+        Args:
+            row: the weight.
+            seen: has seen all of it.
+
+        Raises:
+            GraphgenError: GG0605 naming the checkpoint tensor it comes from; the same for infinite
+                values, and where f16 cannot hold what the checkpoint does.
+        """
+        if seen.is_infinite:
+            self._require_finite(row, numpy_dtype(row.physical.dtype))
+        if not seen.is_nan:
+            return
+        for name in self._leaves(row.name):
+            given = self.read(self.module.interface[name])
+            if largest(given).is_nan:
+                count, first = nan_places(given)
+                many = f"{count} values that are" if count > 1 else "a value that is"
+                place = f"{', the first' if count > 1 else ''} at {[*first]}"
+                what = f"the weight '{name}' holds {many} not a number (NaN){place}"
+                break
+        else:
+            what = f"preparing the weight '{row.name}' gives values that are not numbers (NaN)"
+        raise GraphgenError(
+            "GG0605",
+            what,
+            where=self.where,
+            help="the checkpoint is damaged or its training failed: get it again, or another one",
+        )
+
+    def _require_finite(self, row: Entry, dtype: np.dtype[np.generic]) -> None:
+        """Refuse infinite values, in f16 also those that became so; padding may have them."""
+        most = float(np.finfo(np.float16).max) if dtype == np.float16 else math.inf
+        for name in self._leaves(row.name):
+            given = self.read(self.module.interface[name]).astype(np.float32)
+            farthest = float(np.abs(given).max(initial=0))
+            if farthest == math.inf:
+                count, first = int(np.isinf(given).sum()), np.argwhere(np.isinf(given))[0].tolist()
+                many = f"{count} infinite values, the first" if count > 1 else "an infinite value"
+                raise GraphgenError(
+                    "GG0605",
+                    f"the weight '{name}' holds {many} at {first}",
+                    where=self.where,
+                    help="the checkpoint is damaged or was saved in a type that could not hold "
+                    "it: get it again, or another one",
+                )
+            if farthest > most:
+                raise GraphgenError(
+                    "GG0605",
+                    f"the weight '{name}' holds {farthest:g}; f16 ends at {most:g}",
+                    where=self.where,
+                    help="run the model in bf16 or f32",
+                )
+
+    def _leaves(self, name: str) -> list[str]:
+        """The checkpoint tensors that a weight or param is made of."""
+        home = self._programs.get(name)
+        if home is None:
+            return [] if name == RANK else [name]
+        return [leaf for given in arguments_of(home, name) for leaf in self._leaves(given)]
+
+    def same_on_ranks(self, row: Entry) -> bool:
+        """Whether all ranks hold the same: what makes it does not ask for the rank."""
+        return self._same(row.name)
+
+    def _same(self, name: str) -> bool:
+        home = self._programs.get(name)
+        return home is None or all(
+            given != RANK and self._same(given) for given in arguments_of(home, name)
+        )
+
+    def _made(self, name: str, rank: int, known: dict[str, Pieces]) -> Pieces:
+        """A checkpoint tensor, or an output of a weight program by what it is made of.
+
+        Args:
+            name: of either.
+            rank: whom it is for.
+            known: what is the same for every rank and made already; added to.
+        """
+        if name in known:
+            return known[name]
+        home = self._programs.get(name)
+        if home is None:
+            row = self.module.interface[name]
+            made = whole(self.read(row), numpy_dtype(row.logical.dtype))
+        else:
+            made = plan_output(home, name, rank, lambda given: self._made(given, rank, known))
+        if self._same(name):
+            known[name] = made
+        return made
+
+
+def rank_arrays(weights: RankWeights, rank: int) -> dict[str, Array]:
+    """All weights of one rank in memory, touching no bytes of the checkpoint but its own."""
+    rows = program_weights(weights.module)
+    home = arrays_in_one([_kind(row) for row in rows])
+
+    def prepare(index: int) -> None:
+        weights.fill(rows[index], [weights.on_rank(rows[index], rank)], [home[index]])
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        list(pool.map(prepare, range(len(rows))))
+    return {row.name: array for row, array in zip(rows, home, strict=True)}
+
+
+def put_weights(weights: RankWeights, progress: Progress) -> dict[str, DeviceValue]:
+    """All weights on the devices, by the names the programs use.
+
+    Tensors are prepared side by side: each is copied once, from the file to where the device reads
+    it. What is the same on every rank is there once, for all devices of this machine.
+
+    Raises:
+        GraphgenError: GG0605 for a weight that holds NaN.
+    """
+    module = weights.module
+    # The largest first, so that no thread is left with one of them at the end.
+    rows = sorted(program_weights(module), key=lambda row: -row.physical.nbytes)
+    homes = _homes(weights, rows)
+
+    def prepare(index: int) -> None:
+        # One home takes what is the same for all.
+        values = weights.on_ranks(rows[index])[: len(homes[index])]
+        weights.fill(rows[index], values, homes[index])
+
+    placed: dict[str, DeviceValue] = {}
+    with progress.task("loading weights") as report, ThreadPoolExecutor(os.cpu_count()) as pool:
+        for done, _ in enumerate(pool.map(prepare, range(len(rows)))):
+            arrays = homes[done] * (module.ranks // len(homes[done]))
+            placed[rows[done].name] = put(arrays)
+            report((done + 1) / len(rows))
+    placed[RANK] = put([rank_index(rank) for rank in range(module.ranks)])
+    return placed
+
+
+def _homes(weights: RankWeights, rows: Sequence[Entry]) -> list[list[Array]]:
+    """Where each weight goes: an array a rank, or one where all ranks hold the same."""
+    counts = [1 if weights.same_on_ranks(row) else weights.module.ranks for row in rows]
+    kinds = [_kind(row) for row, count in zip(rows, counts, strict=True) for _ in range(count)]
+    arrays = iter(arrays_in_one(kinds))
+    return [[next(arrays) for _ in range(count)] for count in counts]
+
+
+def _kind(row: Entry) -> tuple[tuple[int, ...], np.dtype[np.generic]]:
+    """Shape and type of a weight on a rank."""
+    return row.physical.dims, numpy_dtype(row.physical.dtype)
+
+
+def put_arrays(ranks: Sequence[RankArrays]) -> dict[str, DeviceValue]:
+    """Weights that are prepared already, one mapping a rank."""
+    return {name: put([arrays[name] for arrays in ranks]) for name in ranks[0]}
