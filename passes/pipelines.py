@@ -19,12 +19,7 @@ from graphgen.passes.fusion.fuse_projections import FuseProjections
 from graphgen.passes.heads.gather import GatherHeads
 from graphgen.passes.heads.place import LayOutHeads
 from graphgen.passes.heads.strategies import AUTO, BY_ROWS, GATHERED, STRATEGIES
-from graphgen.passes.legalize.cache_bits import CacheAsBits
-from graphgen.passes.legalize.f8_formats import F8Formats
-from graphgen.passes.legalize.integer_products import IntegerProducts
-from graphgen.passes.legalize.legalize import TARGETS, Legalize
-from graphgen.passes.legalize.order_interface import OrderInterface
-from graphgen.passes.legalize.pad_cache_slots import PadCacheSlots
+from graphgen.passes.legalize.legalize import Legalize
 from graphgen.passes.outline.outline_layers import OutlineLayers
 from graphgen.passes.sharding.annotate import Shard
 from graphgen.passes.sharding.merge_collectives import MergeCollectives
@@ -33,6 +28,7 @@ from graphgen.passes.sharding.partition import Partition
 from graphgen.passes.specialize.specialize import Specialize
 from graphgen.passes.weights.lift import LiftWeights
 from graphgen.passes.window.roll_window_cache import RollWindowCache
+from graphgen.targets import find_target, target_names
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +42,6 @@ class Buckets:
 
 
 _SIZES = Buckets()
-# Their only f8e4m3 is the one that ends at 240.
-F8_TO_240 = ("inf2", "trn1", "trn2")
 
 
 @register_pipeline
@@ -69,7 +63,7 @@ class Default(NamedPipeline):
     """
 
     name: ClassVar[str] = "default"
-    target: str = choice("cpu", TARGETS)
+    target: str = choice("cpu", target_names)
     tp: int = 1
     heads: str = choice(AUTO, tuple(STRATEGIES))
     batch: tuple[int, ...] = _SIZES.batch
@@ -139,11 +133,12 @@ def default(
     """
     if tp < 1:
         raise GraphgenError("GG0302", f"default: tp={tp} must be at least 1")
+    quantized = quantize is not None
     passes: list[Pass] = [
         Canonicalize(),
         UnfuseProjections(),
         *([quantize] if quantize else []),
-        *([F8Formats()] if quantize and target in F8_TO_240 else []),
+        *_of_target(target, "quantize", quantized),
         Specialize(
             batch=buckets.batch,
             context=buckets.context,
@@ -154,21 +149,36 @@ def default(
         # Before caches are laid out or split: it goes by what is read from them.
         *([RollWindowCache()] if roll_window_cache else []),
     ]
-    if tp > 1:
-        shard = Shard(tp=tp, by_rows=heads == BY_ROWS)
-        passes += [LayOutHeads(tp=tp, strategy=heads), shard, PadToMesh(), Partition()]
-        if heads == GATHERED:
-            passes.append(GatherHeads())
-        passes.append(MergeCollectives())
-    passes.append(CacheAsBits() if target == "cpu" else PadCacheSlots())
     return [
         *passes,
+        *(_sharding(tp, heads) if tp > 1 else []),
+        *_of_target(target, "shard", quantized),
         CommonSubexpressions(),
         FuseProjections(),
         LiftWeights(),
-        *([IntegerProducts()] if quantize and target == "cpu" else []),
-        *([OrderInterface()] if target != "cpu" else []),
+        *_of_target(target, "weights", quantized),
         Legalize(target=target, min_rows=min_rows),
         CommonSubexpressions(),
         DeadCodeElimination(),
     ]
+
+
+def _sharding(tp: int, heads: str) -> list[Pass]:
+    """The passes that split a program over ``tp`` ranks."""
+    return [
+        LayOutHeads(tp=tp, strategy=heads),
+        Shard(tp=tp, by_rows=heads == BY_ROWS),
+        PadToMesh(),
+        Partition(),
+        *([GatherHeads()] if heads == GATHERED else []),
+        MergeCollectives(),
+    ]
+
+
+def _of_target(name: str, phase: str, quantized: bool) -> list[Pass]:
+    """The passes that the target adds to a phase; ``legalize`` refuses an unknown target."""
+    if name not in target_names():
+        return []
+    target = find_target(name)
+    texts = [target.passes.get(phase), target.quantized_passes.get(phase) if quantized else None]
+    return parse_pipeline(",".join([text for text in texts if text]))

@@ -12,6 +12,7 @@ from graphgen.passes.pipelines import Buckets, default
 from graphgen.passes.sharding.pad_to_mesh import PadToMesh
 from graphgen.passes.sharding.partition import Partition
 from graphgen.passes.specialize.specialize import Specialize
+from graphgen.targets import find_target
 
 # The passes before a program is split, and the levels at which they still have something to do.
 _FRONT = {"canonicalize": ("logical",), "unfuse-projections": ("logical", "canonical")}
@@ -41,6 +42,10 @@ def remaining(module: Module, target: str = "cpu") -> list[Pass]:
 
 def foreign(module: Module, target: str) -> list[Pass]:
     """What makes a module that was read from another form legal on an accelerator."""
-    if "format" not in module.meta or module.level == "target" or target == "cpu":
+    if (
+        "format" not in module.meta
+        or module.level == "target"
+        or not find_target(target).is_accelerator
+    ):
         return []
     return [Legalize(target=target), CommonSubexpressions(), DeadCodeElimination()]

@@ -19,8 +19,8 @@ from graphgen.lowering.check.rules import (
     status_of,
 )
 from graphgen.lowering.check.said import said
-from graphgen.lowering.targets.hardware import target
 from graphgen.ops import OPS
+from graphgen.targets import accelerator
 
 SEVERITIES = ("error", "warn", "perf", "info")
 _STATUS = {
@@ -73,7 +73,7 @@ def check(module: Module, request: Request) -> list[Finding]:
     Raises:
         GraphgenError: GG0302 for a target or a number of cores there is not.
     """
-    target(request.target, request.lnc)
+    accelerator(request.target, request.lnc)
     found: list[Finding] = []
     bodies = {item.name: item for f in _lowered(module) for item in called(module, f)}
     for body in bodies.values():
@@ -100,7 +100,7 @@ def _lowered(module: Module) -> list[Function]:
 def _of_op(function: Function, op: Op, request: Request) -> Iterator[Finding]:
     opcode = opcode_of(op.name, op.attrs)
     for rule in rules_by_op().get(opcode, ()):
-        if rule.targets and request.target not in rule.targets:
+        if rule.targets and request.legality not in rule.targets:
             continue
         if all(PREDICATES[name](op, value, request) for name, value in rule.when.items()):
             yield _finding(rule, function, op, opcode, request)
@@ -115,7 +115,7 @@ def _of_type(
     function: Function, value: Value, opcode: str, where: str, request: Request
 ) -> Iterator[Finding]:
     """An element type the device has not."""
-    status, note = dtype_status(value.dtype.name, request.target)
+    status, note = dtype_status(value.dtype.name, request.legality)
     if status == "error":
         text, kind = value.type.text, value.dtype.name
         what = f"{opcode} gives {text}: {kind} is no type of the device"
@@ -203,7 +203,7 @@ def _states(module: Module, function: Function) -> Iterator[Finding]:
 
 def _memory(module: Module, function: Function, request: Request) -> Iterator[Finding]:
     """Arguments, results and the worst moment in between against a core's memory."""
-    device = target(request.target, request.lnc)
+    device = accelerator(request.target, request.lnc)
     held = sum(value.type.nbytes for value in function.args)
     states = {row.name for row in module.entries(Role.STATE)}
     held += sum(value.type.nbytes for name, value in function.outputs if name not in states)

@@ -10,6 +10,7 @@ from typing import cast
 from graphgen.ir import Op, Value
 from graphgen.lowering.check.rules import custom_call_targets
 from graphgen.lowering.check.said import said
+from graphgen.targets import find_target
 
 # Indices reach the op that looks them up through these.
 _CARRIES = frozenset(("reshape", "convert", "broadcast_in_dim", "concatenate", "transpose", "copy"))
@@ -20,7 +21,7 @@ class Request:
     """What a module is checked for.
 
     Attributes:
-        target: ``inf2``, ``trn1``, ``trn2`` or ``trn3``.
+        target: an accelerator.
         lnc: physical cores a logical core is made of.
         flags: neuronx-cc's flags, as one text.
         sdk_next: as the SDK after 2.32 announces itself: integers are no longer narrowed silently.
@@ -30,6 +31,11 @@ class Request:
     lnc: int
     flags: str = ""
     sdk_next: bool = False
+
+    @property
+    def legality(self) -> str:
+        """The name under which ``legality.json`` lists the target."""
+        return find_target(self.target).legality_name
 
 
 Predicate = Callable[[Op, object, Request], bool]

@@ -51,7 +51,7 @@ class Rule:
 @cache
 def legality() -> _Json:
     """Everything that is stored: rules, statuses of ops and types, custom calls."""
-    text = files("graphgen.lowering.targets").joinpath("legality.json").read_text(encoding="utf-8")
+    text = files("graphgen.targets").joinpath("neuron/legality.json").read_text(encoding="utf-8")
     return cast(_Json, json.loads(text))
 
 

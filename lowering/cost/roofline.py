@@ -22,8 +22,8 @@ from graphgen.analysis.loops import ops_run
 from graphgen.analysis.overview import algorithm
 from graphgen.analysis.work import work_of
 from graphgen.ir import Function, Module, Op, Value
-from graphgen.lowering.targets.hardware import Target
 from graphgen.ops import OPS
+from graphgen.targets import Accelerator
 
 # The matrix unit's tile and the vector unit's rows and columns, for counting instructions.
 _TILE = (128, 128, 512)
@@ -126,7 +126,7 @@ class Roofline:
     total: Cost
 
 
-def roofline(module: Module, function: Function, device: Target) -> Roofline:
+def roofline(module: Module, function: Function, device: Accelerator) -> Roofline:
     """The roofline of one program of a rank; needs static shapes (GG0106)."""
     seen: set[Value] = set()
     program, function = function, inlined(module, function)
@@ -151,14 +151,14 @@ def roofline(module: Module, function: Function, device: Target) -> Roofline:
     return Roofline(program, tuple(groups), seconds, total)
 
 
-def _cost(module: Module, ops: Iterable[Op], device: Target, seen: set[Value]) -> Cost:
+def _cost(module: Module, ops: Iterable[Op], device: Accelerator, seen: set[Value]) -> Cost:
     made = Cost()
     for op, times in ops_run(module, ops):
         made += _cost_of(module, op, device, seen).times(times)
     return made
 
 
-def _cost_of(module: Module, op: Op, device: Target, seen: set[Value]) -> Cost:
+def _cost_of(module: Module, op: Op, device: Accelerator, seen: set[Value]) -> Cost:
     if OPS[op.name].collective:
         return _exchange(module, op, device)
     matrix = op.name in ("dot_general", "convolution")
@@ -180,12 +180,12 @@ def _number(count: object) -> int:
     return count if isinstance(count, int) else 0
 
 
-def _rate(device: Target, kind: str) -> float:
+def _rate(device: Accelerator, kind: str) -> float:
     """Operations per second on operands of a type; one without a figure is taken as bf16."""
     return device.flops.get(kind, device.flops["bf16"])
 
 
-def _traffic(op: Op, device: Target, seen: set[Value]) -> int:
+def _traffic(op: Op, device: Accelerator, seen: set[Value]) -> int:
     """Bytes an op moves to and from device memory; an argument is read once."""
     if op.name in _VIEWS:
         return 0
@@ -219,7 +219,7 @@ def _source(value: Value) -> Value:
     return value
 
 
-def _exchange(module: Module, op: Op, device: Target) -> Cost:
+def _exchange(module: Module, op: Op, device: Accelerator) -> Cost:
     """A collective: bytes over the links of a chip, memory on both sides, a latency for each step.
 
     Ranks are numbered chip by chip. What the ranks of one chip hand each other crosses no link, and

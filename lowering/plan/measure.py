@@ -11,6 +11,7 @@ from graphgen.models import build
 from graphgen.ops import OPS
 from graphgen.passes.core import Pass, run_pipeline
 from graphgen.passes.pipelines import Buckets, default
+from graphgen.targets import DEFAULT_ACCELERATOR
 
 # How configurations call the number of layers.
 _LAYERS = ("num_hidden_layers", "n_layer", "n_layers")
@@ -158,7 +159,7 @@ def _passes(demand: Demand, tp: int) -> list[Pass]:
     """The default pipeline of an accelerator: nothing that only the CPU wants."""
     buckets = Buckets((demand.batch,), (demand.context,), (demand.seq,), slots=demand.seq)
     rolled = demand.roll_window_cache
-    return default(buckets, tp=tp, target="trn1", roll_window_cache=rolled)
+    return default(buckets, tp=tp, target=DEFAULT_ACCELERATOR, roll_window_cache=rolled)
 
 
 def _bytes_read(module: Module, roles: tuple[Role, ...]) -> list[int]:

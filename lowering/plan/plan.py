@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from graphgen.errors import GraphgenError
 from graphgen.lowering.plan.measure import CoreUse, Demand, estimate, layers_alike, measure
-from graphgen.lowering.targets.hardware import Target
 from graphgen.models.config_reader import ConfigReader
+from graphgen.targets import Accelerator
 
 RULES = ("graphgen", "aws")
 
@@ -50,7 +50,7 @@ class Plan:
         instance: the smallest instance with as many cores; empty where none has.
     """
 
-    target: Target
+    target: Accelerator
     demand: Demand
     rules: str
     degrees: tuple[Degree, ...]
@@ -60,7 +60,7 @@ class Plan:
 
 def make_plan(
     config: Mapping[str, object],
-    target: Target,
+    target: Accelerator,
     demand: Demand,
     rules: str = "graphgen",
     tp: int = 0,
@@ -93,7 +93,7 @@ def make_plan(
     return Plan(target, demand, rules, degrees, chosen, _instance(target, chosen))
 
 
-def _candidates(target: Target) -> tuple[int, ...]:
+def _candidates(target: Accelerator) -> tuple[int, ...]:
     """The degrees of the target: AWS's list, or powers of two up to its largest instance."""
     if target.tp_degrees:
         return target.tp_degrees
@@ -103,7 +103,7 @@ def _candidates(target: Target) -> tuple[int, ...]:
 
 def _degree(
     config: Mapping[str, object],
-    target: Target,
+    target: Accelerator,
     demand: Demand,
     rules: str,
     one: CoreUse,
@@ -124,13 +124,13 @@ def _degree(
     return Degree(tp, use, needs, refusal)
 
 
-def _needs(use: CoreUse, target: Target, rules: str, tp: int) -> int:
+def _needs(use: CoreUse, target: Accelerator, rules: str, tp: int) -> int:
     if rules == "aws":
         return (use.weights_once + use.kv_once) // tp
     return use.total + target.code_bytes
 
 
-def _aws_refusal(config: Mapping[str, object], target: Target, tp: int) -> str:
+def _aws_refusal(config: Mapping[str, object], target: Accelerator, tp: int) -> str:
     heads = attention_heads(config)
     if heads % tp:
         return f"{heads} attention heads do not divide by {tp}"
@@ -148,7 +148,7 @@ def attention_heads(config: Mapping[str, object]) -> int:
     raise GraphgenError("GG0503", "the configuration says nothing of attention heads")
 
 
-def _instance(target: Target, chosen: Degree | None) -> str:
+def _instance(target: Accelerator, chosen: Degree | None) -> str:
     if chosen is None or not chosen.serves:
         return ""
     enough = [name for name in target.instances if target.cores(name) >= chosen.tp]

@@ -15,9 +15,13 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 
-def choice(default: str, among: Sequence[str]) -> str:
+# The words an option may be; a function where plugins may add to them.
+Choices = Sequence[str] | Callable[[], Sequence[str]]
+
+
+def choice(default: str, among: Choices) -> str:
     """A field that takes one of a few words."""
-    return field(default=default, metadata={"among": tuple(among)})
+    return field(default=default, metadata={"among": among})
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +65,9 @@ def options_of(cls: type[DataclassInstance]) -> Mapping[str, Option]:
 
 def _option(item: Field[object], kind: object) -> Option:
     default = None if item.default is MISSING else format_option(item.default)
-    return Option(item.name, kind, default, item.metadata.get("among", ()))
+    among = cast(Choices, item.metadata.get("among", ()))
+    words = tuple(among() if callable(among) else among)
+    return Option(item.name, kind, default, words)
 
 
 def format_option(value: object) -> str:

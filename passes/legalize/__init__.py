@@ -1,1 +1,1 @@
-"""Making a program fit a target."""
+"""Programs in the forms a target runs fast: read :mod:`graphgen.passes.legalize.legalize` first."""

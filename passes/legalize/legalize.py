@@ -1,4 +1,4 @@
-"""Legalization: nothing but simple ops on static shapes, in the forms the target likes."""
+"""Legalization: primitive ops on static shapes, in the forms that a target runs fast."""
 
 from __future__ import annotations
 
@@ -9,22 +9,10 @@ from graphgen.errors import GraphgenError
 from graphgen.ir import Module
 from graphgen.passes.core import Pass, Rewriter, register
 from graphgen.passes.core.options import choice
-from graphgen.passes.legalize.cpu import padded_rows, wide_dot
-from graphgen.passes.legalize.cpu_kernels import kernel_by_ops
 from graphgen.passes.legalize.inline import Inliner
-from graphgen.passes.legalize.neuron import RULES
-from graphgen.passes.legalize.neuron_sort import sorts_by_kernel
-from graphgen.passes.legalize.neuron_top_k import top_k_by_kernel, top_k_without_sort
-from graphgen.passes.legalize.rank_input import exchange_of_two, rank_as_input
-
-TARGETS = ("cpu", "inf2", "trn1", "trn2", "trn3")
-# Their compiler refuses to sort (NCC_EVRF029).
-NO_SORT = ("trn2", "trn3")
-# What needs to know the rank, which trn2 joins from two cores by default (LNC 2).
-BY_RANK = {
-    **dict.fromkeys(("inf2", "trn1", "trn3"), (rank_as_input,)),
-    "trn2": (rank_as_input, exchange_of_two),
-}
+from graphgen.passes.legalize.legalization_rules import rules_of
+from graphgen.passes.legalize.neuron.sort_kernel import erase_unread_sorts
+from graphgen.targets import find_target, target_names
 
 
 @register
@@ -72,25 +60,23 @@ f32[2,8]
     requires: ClassVar[tuple[str, ...]] = ("specialized", "partitioned")
     # Sums are taken in another order than the reference's, and 16-bit floats round differently.
     rounding: ClassVar[float] = 2e-2
-    target: str = choice("cpu", TARGETS)
+    target: str = choice("cpu", target_names)
     min_rows: int = 8
 
     def run(self, module: Module, rewriter: Rewriter) -> None:
-        """Inline, and rewrite what the target wants otherwise."""
-        if self.target not in TARGETS:
+        """Inline composites, and apply the rules of the target."""
+        if self.target not in target_names():
             raise GraphgenError(
                 "GG0302",
                 f"legalize: unknown target '{self.target}'",
-                help=f"targets: {', '.join(TARGETS)}",
+                help=f"targets: {', '.join(target_names())}",
             )
-        for_cpu = (wide_dot, padded_rows(self.min_rows), kernel_by_ops)
-        rules = for_cpu if self.target == "cpu" else RULES[self.target]
-        largest = top_k_without_sort if self.target in NO_SORT else top_k_by_kernel
-        forms = {} if self.target == "cpu" else {"top_k": largest}
-        inliner = Inliner(rewriter, forms, rules)
+        rules = rules_of(find_target(self.target), self.min_rows)
+        inliner = Inliner(rewriter, rules.composites, rules.inlined)
         for function in module.functions.values():
-            if self.target != "cpu":
-                rewriter.apply_rules(function, BY_RANK[self.target])
-            if self.target in NO_SORT:
-                sorts_by_kernel(function, rewriter)
+            if rules.first:
+                rewriter.apply_rules(function, rules.first)
+            if rules.sorts:
+                rewriter.apply_rules(function, rules.sorts)
+                erase_unread_sorts(function, rewriter)
             inliner.run(function)

@@ -12,7 +12,7 @@ from graphgen.build import Builder
 from graphgen.ir import Dim, Op, Value
 from graphgen.ir.dims import product
 from graphgen.passes.core import NoMatch, no_match, rule
-from graphgen.passes.legalize.cpu_kernels import kernel_by_ops
+from graphgen.passes.legalize.cpu.kernel_decompositions import kernel_by_ops
 from graphgen.passes.raising.peel import plain, scalar, spread
 
 

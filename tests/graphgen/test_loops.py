@@ -12,7 +12,7 @@ from graphgen.analysis.overview import overview
 from graphgen.analysis.work import total_of
 from graphgen.ir import Module
 from graphgen.lowering.cost.roofline import roofline
-from graphgen.lowering.targets.hardware import target
+from graphgen.targets import accelerator
 from graphgen.text import parse
 
 TEXT = (Path(__file__).parents[1] / "data" / "control.gg").read_text()
@@ -72,7 +72,7 @@ def test_a_loop_counts_its_turns_and_a_choice_its_largest_branch():
 def test_the_roofline_of_a_loop_is_that_of_its_turns():
     def cost(text: str) -> int:
         module: Module = parse(text)
-        return roofline(module, module.function("f"), target("trn2")).total.flops
+        return roofline(module, module.function("f"), accelerator("trn2")).total.flops
 
     longer = FIXED.replace("value=s32[](5)", "value=s32[](105)")
     assert cost(FIXED) == 23

@@ -12,13 +12,13 @@ from graphgen.cli.main import app
 from graphgen.ir import Module
 from graphgen.ir.dtype import bf16
 from graphgen.lowering.cost.roofline import Cost, Roofline, roofline
-from graphgen.lowering.targets.hardware import target
 from graphgen.models import build, known_shape
 from graphgen.passes.core import run_pipeline
 from graphgen.passes.pipelines import Buckets, default
+from graphgen.targets import accelerator
 from graphgen.text import parse, print_module
 
-TRN2, TRN1 = target("trn2"), target("trn1")
+TRN2, TRN1 = accelerator("trn2"), accelerator("trn1")
 
 
 def line_of(lines: str, mesh: str = "") -> Roofline:

@@ -5,17 +5,17 @@ from __future__ import annotations
 import pytest
 
 from graphgen.errors import GraphgenError
-from graphgen.lowering.targets.hardware import Target, target, target_names
+from graphgen.targets import Accelerator, accelerator, accelerator_names
 
 GIB = 1 << 30
 
 
-@pytest.mark.parametrize("name", target_names())
+@pytest.mark.parametrize("name", accelerator_names())
 def test_every_figure_has_a_source(name: str):
-    found = target(name)
+    found = accelerator(name)
     for key, source in found.sources.items():
         assert source or not getattr(found, key), key
-        assert key in Target.__dataclass_fields__
+        assert key in Accelerator.__dataclass_fields__
 
 
 @pytest.mark.parametrize(
@@ -29,22 +29,22 @@ def test_every_figure_has_a_source(name: str):
     ],
 )
 def test_a_chip_is_its_cores(name: str, lnc: int, cores: int, memory: int):
-    found = target(name, lnc)
+    found = accelerator(name, lnc)
     assert (found.lnc, found.cores_per_chip, found.hbm_bytes) == (lnc, cores, memory * GIB)
-    one = target(name, 1)
+    one = accelerator(name, 1)
     assert found.flops["bf16"] == lnc * one.flops["bf16"]
     assert found.hbm_bandwidth == lnc * one.hbm_bandwidth
 
 
 def test_logical_cores_of_two_are_the_default_where_there_are_any():
-    assert [target(name).lnc for name in ("inf2", "trn1", "trn2", "trn3")] == [1, 1, 2, 2]
+    assert [accelerator(name).lnc for name in ("inf2", "trn1", "trn2", "trn3")] == [1, 1, 2, 2]
 
 
 def test_instances_as_the_guides_count_their_cores():
     # "trn2.48xlarge: 64 cores with LNC 2", "trn1.32xlarge: 32", "inf2.48xlarge: 24".
-    assert target("trn2").cores("trn2.48xlarge") == 64
-    assert target("trn1").cores("trn1.32xlarge") == 32
-    assert target("inf2").cores("inf2.48xlarge") == 24
+    assert accelerator("trn2").cores("trn2.48xlarge") == 64
+    assert accelerator("trn1").cores("trn1.32xlarge") == 32
+    assert accelerator("inf2").cores("inf2.48xlarge") == 24
 
 
 @pytest.mark.parametrize(
@@ -53,5 +53,5 @@ def test_instances_as_the_guides_count_their_cores():
 )
 def test_what_there_is_not(name: str, lnc: int, message: str):
     with pytest.raises(GraphgenError, match=message) as caught:
-        target(name, lnc)
+        accelerator(name, lnc)
     assert caught.value.code == "GG0302"

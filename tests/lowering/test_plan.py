@@ -9,8 +9,8 @@ import pytest
 from graphgen.errors import GraphgenError
 from graphgen.lowering.plan.measure import Demand, estimate, measure
 from graphgen.lowering.plan.plan import make_plan
-from graphgen.lowering.targets.hardware import target
 from graphgen.models import known_shape
+from graphgen.targets import accelerator
 
 SMOLLM2, LLAMA_8B = known_shape("smollm2-135m"), known_shape("llama-3.1-8b")
 
@@ -65,7 +65,7 @@ def test_two_sums_a_layer_of_a_token_s_hidden_state():
 )
 def test_the_guides_examples(model: str, heads: int, gigabytes: int, tp: int, instance: str):
     seq = min(2048, int(str(known_shape(model).get("n_positions", 2048))))
-    plan = make_plan(known_shape(model), target("trn1"), Demand(seq=seq, context=128), "aws")
+    plan = make_plan(known_shape(model), accelerator("trn1"), Demand(seq=seq, context=128), "aws")
     one = plan.degrees[0]
     # The guides say "about"; what they count besides weights and caches they do not say. gpt2-xl's
     # 3.4 GB are given as 4.
@@ -76,7 +76,7 @@ def test_the_guides_examples(model: str, heads: int, gigabytes: int, tp: int, in
 
 
 def test_aws_wants_the_heads_to_divide():
-    plan = make_plan(SMOLLM2, target("inf2"), Demand(seq=256, context=128), "aws")
+    plan = make_plan(SMOLLM2, accelerator("inf2"), Demand(seq=256, context=128), "aws")
     assert {item.tp: item.why_not for item in plan.degrees if not item.serves} == {
         2: "9 attention heads do not divide by 2",
         4: "9 attention heads do not divide by 4",
@@ -86,18 +86,22 @@ def test_aws_wants_the_heads_to_divide():
 
 
 def test_a_core_that_is_too_small_is_named_with_both_sizes():
-    plan = make_plan(known_shape("llama-3.1-70b"), target("trn1"), Demand(seq=256, context=128))
+    plan = make_plan(
+        known_shape("llama-3.1-70b"), accelerator("trn1"), Demand(seq=256, context=128)
+    )
     assert plan.degrees[0].why_not.endswith("of 17.2 GB a core")
     assert not plan.degrees[0].serves
 
 
 def test_gpt2_xl_runs_without_tensor_parallelism_only():
-    plan = make_plan(known_shape("gpt2-xl"), target("trn1"), Demand(seq=1024, context=128), "aws")
+    plan = make_plan(
+        known_shape("gpt2-xl"), accelerator("trn1"), Demand(seq=1024, context=128), "aws"
+    )
     assert [item.tp for item in plan.degrees if item.serves] == [1]
 
 
 def test_heads_that_do_not_divide_are_laid_out_and_said():
-    plan = make_plan(SMOLLM2, target("inf2"), Demand(seq=256, context=128), tp=4)
+    plan = make_plan(SMOLLM2, accelerator("inf2"), Demand(seq=256, context=128), tp=4)
     assert plan.chosen is not None
     assert plan.chosen.serves
     assert plan.chosen.use is not None
@@ -108,7 +112,7 @@ def test_heads_that_do_not_divide_are_laid_out_and_said():
 
 def test_unknown_rules():
     with pytest.raises(GraphgenError, match="unknown rules 'gcp'"):
-        make_plan(SMOLLM2, target("inf2"), Demand(), "gcp")
+        make_plan(SMOLLM2, accelerator("inf2"), Demand(), "gcp")
 
 
 @pytest.mark.parametrize("name", ["mistral-7b", "gemma-3-1b"])

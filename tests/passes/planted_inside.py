@@ -20,7 +20,7 @@ from graphgen.passes.core.clone import Binder
 from graphgen.passes.core.journal import Rewrite
 from graphgen.passes.core.rule import Replacement
 from graphgen.passes.fusion import fuse_projections
-from graphgen.passes.legalize.cpu import padded_rows
+from graphgen.passes.legalize.cpu.float_products import padded_rows
 from graphgen.passes.weights import lift
 
 # Replaces something inside a pass; gives what tells whether an application is the broken one.

@@ -34,7 +34,7 @@ from graphgen.passes.core.journal import Journal
 from graphgen.passes.core.relation import EQUAL, Take
 from graphgen.passes.debug import script_for, validate
 from graphgen.passes.debug.validate import apply_pass
-from graphgen.passes.legalize.cpu import padded_rows, wide_dot
+from graphgen.passes.legalize.cpu.float_products import padded_rows, wide_dot
 from graphgen.passes.pipelines import Buckets, default
 from graphgen.text import parse, print_module
 from tests.cli.conftest import done, error, graphgen, process

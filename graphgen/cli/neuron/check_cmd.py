@@ -48,10 +48,10 @@ def check(
     from graphgen.cli.pipeline import remaining
     from graphgen.lowering.check.check import check as find
     from graphgen.lowering.check.predicates import Request
-    from graphgen.lowering.targets.hardware import target as find_target
     from graphgen.passes.core import run_pipeline
+    from graphgen.targets import accelerator
 
-    device = find_target(target, lnc)
+    device = accelerator(target, lnc)
     load_passes()
     module = read_module(file)
     if module.programs():

@@ -9,11 +9,12 @@ import typer
 
 from graphgen.cli.console import Json, table, write_json, write_stdout
 from graphgen.errors import GraphgenError
+from graphgen.targets import DEFAULT_ACCELERATOR
 
 if TYPE_CHECKING:
     from graphgen.ir import Function, Module
     from graphgen.lowering.cost.roofline import Cost, Roofline
-    from graphgen.lowering.targets.hardware import Target
+    from graphgen.targets import Accelerator
 
 # neuronx-cc's own message names this limit; it depends on the version.
 INSTRUCTIONS = 5_000_000
@@ -25,7 +26,7 @@ def cost(
     ],
     target: Annotated[
         str, typer.Option("--target", metavar="TARGET", help="inf2, trn1, trn2 or trn3.")
-    ] = "trn2",
+    ] = DEFAULT_ACCELERATOR,
     lnc: Annotated[
         int, typer.Option("--lnc", min=0, help="Cores to a logical core; 0 for the default.")
     ] = 0,
@@ -51,10 +52,10 @@ def cost(
     from graphgen.cli.pass_list import load_passes
     from graphgen.cli.pipeline import remaining
     from graphgen.lowering.cost.roofline import roofline
-    from graphgen.lowering.targets.hardware import target as find_target
     from graphgen.passes.core import run_pipeline
+    from graphgen.targets import accelerator
 
-    device = find_target(target, lnc)
+    device = accelerator(target, lnc)
     load_passes()
     module = read_module(file)
     if module.programs():
@@ -87,7 +88,9 @@ def _measured(given: list[str], functions: list[Function]) -> dict[str, float]:
     return found
 
 
-def _text(device: Target, module: Module, lines: list[Roofline], measured: dict[str, float]) -> str:
+def _text(
+    device: Accelerator, module: Module, lines: list[Roofline], measured: dict[str, float]
+) -> str:
     head = (
         f"@{module.name} on {device.name} ({device.core}, LNC {device.lnc}), {module.ranks} ranks: "
         f"{device.flops['bf16'] / 1e12:.0f} TFLOP/s in bf16, "
@@ -96,7 +99,9 @@ def _text(device: Target, module: Module, lines: list[Roofline], measured: dict[
     return "\n".join([head, *(_program(device, module, line, measured) for line in lines)])
 
 
-def _program(device: Target, module: Module, line: Roofline, measured: dict[str, float]) -> str:
+def _program(
+    device: Accelerator, module: Module, line: Roofline, measured: dict[str, float]
+) -> str:
     function = line.function
     rows = [
         [
@@ -144,7 +149,7 @@ def _held(module: Module, line: Roofline) -> int:
 
 
 def _json(
-    device: Target, module: Module, lines: list[Roofline], measured: dict[str, float]
+    device: Accelerator, module: Module, lines: list[Roofline], measured: dict[str, float]
 ) -> Json:
     return {
         "target": device.name,

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from graphgen.cli.console import Json, table, write_json, write_stdout
+from graphgen.targets import DEFAULT_ACCELERATOR
 
 
 def hash(
@@ -16,7 +17,7 @@ def hash(
     ],
     target: Annotated[
         str, typer.Option("--target", metavar="TARGET", help="cpu, inf2, trn1, trn2 or trn3.")
-    ] = "trn2",
+    ] = DEFAULT_ACCELERATOR,
     lnc: Annotated[
         int, typer.Option("--lnc", min=0, help="Cores to a logical core; 0 for the default.")
     ] = 0,
@@ -43,11 +44,11 @@ def hash(
     from graphgen.cli.pass_list import load_passes
     from graphgen.cli.pipeline import remaining
     from graphgen.lowering.canonical_hash import Compilation, canonical_hash
-    from graphgen.lowering.targets.hardware import target as find_target
     from graphgen.passes.core import run_pipeline
+    from graphgen.targets import accelerator, find_target, target_names
 
-    if target != "cpu":
-        lnc = find_target(target, lnc).lnc
+    if target not in target_names() or find_target(target).is_accelerator:
+        lnc = accelerator(target, lnc).lnc
     load_passes()
     module = read_module(file)
     if module.programs():

@@ -89,12 +89,10 @@ def _prepare(module: Module, pipeline: str | None, target: str) -> None:
     from graphgen.cli.pass_list import load_passes
     from graphgen.cli.pipeline import foreign, remaining
     from graphgen.passes.core import run_pipeline
-    from graphgen.passes.legalize.legalize import TARGETS
     from graphgen.passes.pipelines import parse
+    from graphgen.targets import find_target
 
-    if target not in TARGETS:
-        known = f"there are {', '.join(TARGETS)}"
-        raise GraphgenError("GG0302", f"unknown target '{target}'", help=known)
+    find_target(target)
     if pipeline is not None:
         load_passes()
         run_pipeline(module, parse(pipeline))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from graphgen.cli.console import Json, table, write_json, write_stdout
+from graphgen.targets import DEFAULT_ACCELERATOR
 
 if TYPE_CHECKING:
     from graphgen.lowering.plan.measure import CoreUse
@@ -20,7 +21,7 @@ def plan(
     ],
     target: Annotated[
         str, typer.Option("--target", metavar="TARGET", help="inf2, trn1, trn2 or trn3.")
-    ] = "trn2",
+    ] = DEFAULT_ACCELERATOR,
     batch: Annotated[int, typer.Option("--batch", min=1, help="Rows of a call.")] = 1,
     seq: Annotated[int, typer.Option("--seq", min=1, help="Positions of a sequence.")] = 2048,
     context: Annotated[
@@ -62,9 +63,9 @@ def plan(
     from graphgen.cli.model.model_source import read_config_of
     from graphgen.lowering.plan.measure import Demand
     from graphgen.lowering.plan.plan import make_plan
-    from graphgen.lowering.targets.hardware import target as find_target
+    from graphgen.targets import accelerator
 
-    where = find_target(target, lnc)
+    where = accelerator(target, lnc)
     demand = Demand(batch, seq, context or seq, dtype, roll_window_cache)
     made = make_plan(read_config_of(model), where, demand, rules, tp)
     if as_json:

@@ -11,10 +11,11 @@ from collections.abc import Sequence
 from math import prod
 
 from graphgen.build import Builder
-from graphgen.ir import Function, Op, Value, tensor
+from graphgen.composites.top_k import top_k
+from graphgen.ir import Attrs, Function, Op, Value, tensor
 from graphgen.ir.dtype import bf16, f16, f32, lowest, s32, u32
 from graphgen.passes.core import NoMatch, Rewriter, no_match, rule
-from graphgen.passes.legalize.digits import digits
+from graphgen.passes.legalize.limb_arithmetic import digits
 
 TARGET = "AwsNeuronTopK"
 # The kernel reads rows of so many elements, or a multiple.
@@ -108,6 +109,21 @@ def in_reach(key: Value) -> bool:
     return ordered and 0 < prod(dims[:-1]) * dims[-1] < (1 << 31)
 
 
+def top_k_by_kernel(b: Builder, operands: Sequence[Value], attrs: Attrs) -> Sequence[Value]:
+    """``AwsNeuronTopK`` on rows padded to a multiple of 8; integers by sorting (NCC_EVRF013)."""
+    if operands[0].dtype not in FLOATS:
+        return top_k(b, operands, attrs)
+    return top_k_without_sort(b, operands, attrs)
+
+
+def top_k_without_sort(b: Builder, operands: Sequence[Value], attrs: Attrs) -> Sequence[Value]:
+    """``AwsNeuronTopK`` on targets that refuse ``sort`` (NCC_EVRF029): integers by their halves."""
+    (x,), k = operands, attrs.integer("k")
+    if not k or not in_reach(x):
+        return top_k(b, operands, attrs)
+    return in_order(b, x, k, descending=True)
+
+
 def _front(op: Op) -> int:
     """How many elements of each row a slice of a sort's result reads, 0 where not its front."""
     axis = op.operands[0].type.rank - 1
@@ -177,9 +193,8 @@ def sort_by_kernel(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
     return [values, *[_moved(b, other, places) for other in others]]
 
 
-def sorts_by_kernel(function: Function, rewriter: Rewriter) -> None:
-    """Apply both rules, and take away sorts of which only the front was read."""
-    rewriter.apply_rules(function, [front_of_sort, sort_by_kernel])
+def erase_unread_sorts(function: Function, rewriter: Rewriter) -> None:
+    """Erase sorts without readers: :func:`front_of_sort` replaced the slices that read them."""
     for op in function.block:
         unread = not any(value.users or function.returns(value) for value in op.results)
         if op.name == "sort" and unread and not rewriter.exhausted:

@@ -1,53 +1,43 @@
-"""The rank as an input, for a compiler on which no instruction says which rank this is."""
+"""Exchanges in the forms neuronx-cc accepts: along dimension 0, and between more than two ranks."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from graphgen.build import Builder
-from graphgen.ir import RANK, Op, Value, tensor
+from graphgen.ir import RANK, Op, Value
 from graphgen.ir.dtype import s32
 from graphgen.passes.core import NoMatch, no_match, rule
-
-# Ranks are both here: one program, loaded once a rank.
-_ASK = ("replica-id", "partition-id")
+from graphgen.passes.legalize.neuron.rank_input import rank_of
 
 
-@rule("hlo.opaque")
-def rank_as_input(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
-    """What asks for the rank reads the input ``rank``, an s32[1] of each rank's own.
-
-    It is how AWS's libraries tell a program its rank; neuronx-cc knows neither instruction.
+@rule("all_to_all")
+def exchange_along_the_first(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
+    """Parts change hands along dimension 0 alone: they go there before and back after.
 
     Given:
-        arg %x : u32[4]
-        %i = hlo.opaque() opcode="replica-id" results=[u32[]] : u32[]
-        %b = broadcast_in_dim(%i) shape=[4] : u32[4]
-        %y = add(%x, %b) : u32[4]
+        arg %x : f32[4,6]
+        %y = all_to_all(%x) split_dimension=1 concat_dimension=1 replica_groups=[[0,1]] : f32[4,6]
 
     Result:
-        arg %x : u32[4]
-        arg %rank : s32[1]
-        %0 = reshape(%rank) shape=[] : s32[]
-        %i = convert(%0) dtype=u32 : u32[]
-        %b = broadcast_in_dim(%i) shape=[4] : u32[4]
-        %y = add(%x, %b) : u32[4]
+        arg %x : f32[4,6]
+        %0 = reshape(%x) shape=[4,2,3] : f32[4,2,3]
+        %1 = transpose(%0) permutation=[1,0,2] : f32[2,4,3]
+        %2 = all_to_all(%1) split_dimension=0 concat_dimension=0 replica_groups=[[0,1]] : f32[2,4,3]
+        %3 = transpose(%2) permutation=[1,0,2] : f32[4,2,3]
+        %y = reshape(%3) shape=[4,6] : f32[4,6]
     """
-    opcode = op.attrs.text("opcode")
-    if opcode not in _ASK:
-        return no_match(f"{opcode} does not ask for the rank")
-    rank = _rank(b)
-    if rank is None:
-        return no_match(f"the input called {RANK} is something else", depth=2)
-    return [b.convert(b.reshape(rank, ()), op.result.dtype)]
-
-
-def _rank(b: Builder) -> Value | None:
-    """The input that is the rank, made where there is none; ``None`` where the name is taken."""
-    rank = b.function.arg(RANK)
-    if rank is None:
-        return b.function.block.add_arg(tensor(s32, (1,)), RANK)
-    return rank if rank.type is tensor(s32, (1,)) else None
+    (x,) = op.operands
+    split, joined = op.attrs.integer("split_dimension"), op.attrs.integer("concat_dimension")
+    if (split, joined) == (0, 0):
+        return no_match("parts change hands along dimension 0", x)
+    groups = op.attrs.groups("replica_groups")
+    shape, ranks = x.type.dims, len(groups[0])
+    cut = b.reshape(x, (*shape[:split], ranks, shape[split] // ranks, *shape[split + 1 :]))
+    front = [split, *[dim for dim in range(len(shape) + 1) if dim != split]]
+    moved = b.all_to_all(b.transpose(cut, front) if split else cut, groups, 0, 0)
+    back = [*range(1, joined + 1), 0, *range(joined + 1, len(shape) + 1)]
+    return [b.reshape(b.transpose(moved, back) if joined else moved, op.result.shape)]
 
 
 @rule("all_to_all")
@@ -84,7 +74,7 @@ index_vector_dim=1 slice_sizes=[1] : s32[1]
     groups = op.attrs.groups("replica_groups")
     if len(groups[0]) != 2:
         return no_match(f"{len(groups[0])} ranks exchange parts", x)
-    rank = _rank(b)
+    rank = rank_of(b)
     if rank is None:
         return no_match(f"the input called {RANK} is something else", depth=2)
     split, joined = op.attrs.integer("split_dimension"), op.attrs.integer("concat_dimension")

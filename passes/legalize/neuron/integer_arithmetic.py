@@ -15,7 +15,14 @@ from graphgen.build import Builder
 from graphgen.ir import Op, Value, tensor
 from graphgen.ir.dtype import bf16, f32, lowest, pred, s8, s16, s32, u8, u16
 from graphgen.passes.core import NoMatch, no_match, rule
-from graphgen.passes.legalize.digits import WIDE, digits, stacked, unstacked, whole, width_for
+from graphgen.passes.legalize.limb_arithmetic import (
+    WIDE,
+    digits,
+    stacked,
+    unstacked,
+    whole,
+    width_for,
+)
 
 # Digits of a product go into the matrix unit as bf16; those of a sum into f32.
 _PRODUCT, _SUM = 8, 16

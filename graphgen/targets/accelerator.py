@@ -1,4 +1,4 @@
-"""The accelerators: cores, memory, bandwidth and instances, each figure with its source."""
+"""The published figures of an accelerator: cores, memory, bandwidth and instances."""
 
 from __future__ import annotations
 
@@ -10,30 +10,29 @@ from importlib.resources import files
 from typing import cast
 
 from graphgen.errors import GraphgenError
-
-_Json = Mapping[str, object]
+from graphgen.targets.target import Json, Target, accelerator_names, find_target
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
-    """One kind of accelerator; a *core* is what one rank runs on.
+class Accelerator:
+    """The hardware of a target with logical cores of a given size; one rank runs on each core.
 
     Attributes:
-        name: as ``neuronx-cc --target`` has it: ``inf2``, ``trn1``, ``trn2``, ``trn3``.
-        chip, core: what they are called.
-        lnc: physical cores that make one logical core, which is one rank.
-        cores_per_chip: logical cores.
+        name: of the target.
+        chip, core: their names.
+        lnc: physical cores per logical core.
+        cores_per_chip: logical cores per chip.
         hbm_bytes: memory of a logical core.
         hbm_bandwidth: bytes per second of a logical core.
         flops: dense operations per second of a logical core, by element type of the operands.
         vector_flops: f32 operations per second of a logical core outside the matrix unit.
-        link_bandwidth: bytes per second a chip exchanges with the others.
-        instances: chips of each instance type.
-        tp_degrees: the degrees AWS lists for the runtime; empty where no list is published.
-        code_bytes: memory of a core the programs themselves take.
-        sbuf_bytes: a logical core's own memory, next to its units.
+        link_bandwidth: bytes per second that a chip exchanges with the others.
+        instances: chips per instance type.
+        tp_degrees: the degrees AWS lists for the runtime; empty if no list is published.
+        code_bytes: bytes of a core's device memory that the programs themselves occupy.
+        sbuf_bytes: on-chip memory (SBUF) of a logical core.
         hop_seconds: latency of one step of a collective.
-        sources: where each figure comes from, by attribute of this class.
+        sources: the source of each figure, by attribute of this class.
     """
 
     name: str
@@ -59,36 +58,31 @@ class Target:
 
 
 @cache
-def hardware() -> _Json:
-    """All figures with their sources, as they are stored."""
-    text = files("graphgen.lowering.targets").joinpath("hardware.json").read_text(encoding="utf-8")
-    return cast(_Json, json.loads(text))
+def common_figures() -> Json:
+    """The figures that all Neuron devices share, with their sources."""
+    text = files("graphgen.targets").joinpath("neuron/common.json").read_text(encoding="utf-8")
+    return cast(Json, json.loads(text))
 
 
-def target_names() -> tuple[str, ...]:
-    """The accelerators there are figures for."""
-    return tuple(cast(_Json, hardware()["targets"]))
-
-
-def target(name: str, lnc: int = 0) -> Target:
-    """The accelerator called ``name``.
+def accelerator(name: str, lnc: int = 0) -> Accelerator:
+    """The hardware of the target called ``name``.
 
     Args:
-        name: one of :func:`target_names`.
-        lnc: physical cores a logical core is made of; 0 for the target's default.
+        name: one of :func:`accelerator_names`.
+        lnc: physical cores per logical core; 0 for the target's default.
 
     Raises:
-        GraphgenError: GG0302 unknown target, or cores that cannot be joined like that.
+        GraphgenError: GG0302 for an unknown target, or cores that cannot be joined like that.
     """
-    known = cast(Mapping[str, _Json], hardware()["targets"])
-    if name not in known:
+    if name not in accelerator_names():
         raise GraphgenError(
-            "GG0302", f"unknown target '{name}'", help=f"there are {', '.join(known)}"
+            "GG0302", f"unknown target '{name}'", help=f"there are {', '.join(accelerator_names())}"
         )
-    return _read(name, known[name], lnc)
+    return _read(find_target(name), lnc)
 
 
-def _read(name: str, facts: _Json, lnc: int) -> Target:
+def _read(target: Target, lnc: int) -> Accelerator:
+    name, facts = target.name, target.hardware
     allowed = cast(list[int], _value(facts, "lnc_allowed"))
     lnc = lnc or cast(int, _value(facts, "lnc_default"))
     if lnc not in allowed:
@@ -96,9 +90,9 @@ def _read(name: str, facts: _Json, lnc: int) -> Target:
             "GG0302", f"{name} has no logical cores of {lnc}", help=f"--lnc takes {allowed}"
         )
     physical = cast(int, _value(facts, "cores_per_chip"))
-    rates = cast(Mapping[str, _Json], facts["tflops_per_core"])
-    common = cast(_Json, hardware()["common"])
-    return Target(
+    rates = cast(Mapping[str, Json], facts["tflops_per_core"])
+    common = common_figures()
+    return Accelerator(
         name=name,
         chip=str(facts["chip"]),
         core=str(facts["core"]),
@@ -120,15 +114,15 @@ def _read(name: str, facts: _Json, lnc: int) -> Target:
     )
 
 
-def _value(facts: _Json, key: str) -> object:
-    return cast(_Json, facts[key])["value"]
+def _value(facts: Json, key: str) -> object:
+    return cast(Json, facts[key])["value"]
 
 
-def _sources(facts: _Json, common: _Json) -> Mapping[str, str]:
-    def source(holder: _Json, key: str) -> str:
-        return str(cast(_Json, holder[key])["source"]) if key in holder else ""
+def _sources(facts: Json, common: Json) -> Mapping[str, str]:
+    def source(holder: Json, key: str) -> str:
+        return str(cast(Json, holder[key])["source"]) if key in holder else ""
 
-    rates = cast(Mapping[str, _Json], facts["tflops_per_core"])
+    rates = cast(Mapping[str, Json], facts["tflops_per_core"])
     return {
         "cores_per_chip": source(facts, "cores_per_chip"),
         "hbm_bytes": source(facts, "hbm_bytes_per_chip"),

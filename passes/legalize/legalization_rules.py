@@ -1,0 +1,110 @@
+"""The rewrite rules of ``legalize`` by name, as a target lists them in ``graphgen/targets``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+from graphgen.composites import Decomposition
+from graphgen.errors import GraphgenError
+from graphgen.passes.core import Rule
+from graphgen.passes.legalize.cpu.float_products import padded_rows, wide_dot
+from graphgen.passes.legalize.cpu.kernel_decompositions import kernel_by_ops
+from graphgen.passes.legalize.neuron.all_to_all import exchange_along_the_first, exchange_of_two
+from graphgen.passes.legalize.neuron.erf import erf_by_quotients
+from graphgen.passes.legalize.neuron.f8_products import widened_f8_dot
+from graphgen.passes.legalize.neuron.gather_scatter import (
+    gather_of_elements,
+    gather_of_rows,
+    scatter_of_rows,
+)
+from graphgen.passes.legalize.neuron.integer_arithmetic import (
+    integer_dot,
+    integer_extreme_over_ranks,
+    integer_scatter_add,
+    integer_sum_over_ranks,
+    wide_shift,
+)
+from graphgen.passes.legalize.neuron.rank_input import rank_as_input
+from graphgen.passes.legalize.neuron.sort_kernel import (
+    front_of_sort,
+    sort_by_kernel,
+    top_k_by_kernel,
+    top_k_without_sort,
+)
+from graphgen.targets import Target
+
+
+def _by_name(*rules: Rule) -> Mapping[str, Rule]:
+    return {rule.name: rule for rule in rules}
+
+
+# Applied to whole programs, before composites are inlined.
+FIRST = _by_name(rank_as_input, exchange_of_two)
+# Applied after those; sorts that nothing reads any more are erased.
+SORTS = _by_name(front_of_sort, sort_by_kernel)
+# Applied while composites are inlined, to what they are made of too.
+INLINED = _by_name(
+    wide_dot,
+    kernel_by_ops,
+    integer_dot,
+    integer_sum_over_ranks,
+    integer_extreme_over_ranks,
+    integer_scatter_add,
+    wide_shift,
+    exchange_along_the_first,
+    gather_of_elements,
+    gather_of_rows,
+    scatter_of_rows,
+    erf_by_quotients,
+    widened_f8_dot,
+)
+# The target's own decompositions of composites: the op, and its decomposition.
+COMPOSITES: Mapping[str, tuple[str, Decomposition]] = {
+    "top-k-by-kernel": ("top_k", top_k_by_kernel),
+    "top-k-without-sort": ("top_k", top_k_without_sort),
+}
+# Takes the option ``min_rows``.
+PAD_ROWS = "pad-rows"
+
+
+@dataclass(frozen=True, slots=True)
+class LegalizationRules:
+    """The rules of one target, by when they are applied.
+
+    Attributes:
+        first, sorts, inlined: as the tables of this module.
+        composites: decompositions by op.
+    """
+
+    first: Sequence[Rule]
+    sorts: Sequence[Rule]
+    inlined: Sequence[Rule]
+    composites: Mapping[str, Decomposition]
+
+
+def rules_of(target: Target, min_rows: int) -> LegalizationRules:
+    """The rules that ``target`` lists, in its order.
+
+    Args:
+        target: its ``rules`` are names of the tables above.
+        min_rows: see :class:`graphgen.passes.legalize.legalize.Legalize`.
+
+    Raises:
+        GraphgenError: GG0302 for a name that no rule has, with the nearest ones.
+    """
+    inlined = {**INLINED, PAD_ROWS: padded_rows(min_rows)}
+    known = [*FIRST, *SORTS, *inlined, *COMPOSITES]
+    for name in target.rules:
+        if name not in known:
+            near = get_close_matches(name, known, n=2)
+            help = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(known)}"
+            what = f"target '{target.name}' lists the unknown rule '{name}'"
+            raise GraphgenError("GG0302", what, help=help)
+
+    def chosen(table: Mapping[str, Rule]) -> list[Rule]:
+        return [table[name] for name in target.rules if name in table]
+
+    composites = dict(COMPOSITES[name] for name in target.rules if name in COMPOSITES)
+    return LegalizationRules(chosen(FIRST), chosen(SORTS), chosen(inlined), composites)

@@ -1,0 +1,50 @@
+"""The rank as an input, for a compiler on which no instruction says which rank this is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from graphgen.build import Builder
+from graphgen.ir import RANK, Op, Value, tensor
+from graphgen.ir.dtype import s32
+from graphgen.passes.core import NoMatch, no_match, rule
+
+# Ranks are both here: one program, loaded once a rank.
+_ASK = ("replica-id", "partition-id")
+
+
+@rule("hlo.opaque")
+def rank_as_input(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
+    """What asks for the rank reads the input ``rank``, an s32[1] of each rank's own.
+
+    It is how AWS's libraries tell a program its rank; neuronx-cc knows neither instruction.
+
+    Given:
+        arg %x : u32[4]
+        %i = hlo.opaque() opcode="replica-id" results=[u32[]] : u32[]
+        %b = broadcast_in_dim(%i) shape=[4] : u32[4]
+        %y = add(%x, %b) : u32[4]
+
+    Result:
+        arg %x : u32[4]
+        arg %rank : s32[1]
+        %0 = reshape(%rank) shape=[] : s32[]
+        %i = convert(%0) dtype=u32 : u32[]
+        %b = broadcast_in_dim(%i) shape=[4] : u32[4]
+        %y = add(%x, %b) : u32[4]
+    """
+    opcode = op.attrs.text("opcode")
+    if opcode not in _ASK:
+        return no_match(f"{opcode} does not ask for the rank")
+    rank = rank_of(b)
+    if rank is None:
+        return no_match(f"the input called {RANK} is something else", depth=2)
+    return [b.convert(b.reshape(rank, ()), op.result.dtype)]
+
+
+def rank_of(b: Builder) -> Value | None:
+    """The input that is the rank, made where there is none; ``None`` where the name is taken."""
+    rank = b.function.arg(RANK)
+    if rank is None:
+        return b.function.block.add_arg(tensor(s32, (1,)), RANK)
+    return rank if rank.type is tensor(s32, (1,)) else None
