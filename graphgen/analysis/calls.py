@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from graphgen.ir import Function, Loc, Module, Op, Value, loc
+from graphgen.ir.clone import Cloner
 from graphgen.ops.control import CONTROL, callees
 from graphgen.ops.foreign import FOREIGN, has_effect
 
@@ -25,12 +26,11 @@ def inlined(
     if not any(op.name == "call" for op in function.block):
         return function
     made = Function(function.name, function.phase, dict(function.dims))
-    mapping: dict[Value, Value] = {} if copies is None else copies
+    inliner = _Inliner(module, {} if copies is None else copies)
     for value in function.args:
-        mapping[value] = made.block.add_arg(value.type, value.name or "")
-        mapping[value].sharding = value.sharding
-    _copy(module, function, made, mapping, None)
-    made.outputs = [(name, mapping[value]) for name, value in function.outputs]
+        inliner.argument(value, made)
+    inliner.ops(function, made)
+    made.outputs = [(name, inliner.mapping[value]) for name, value in function.outputs]
     return made
 
 
@@ -82,48 +82,36 @@ def outside(outer: str, inner: Loc) -> Loc:
     return loc(inner.file, inner.line, scope, inner.via)
 
 
-def _copy(
-    module: Module,
-    source: Function,
-    target: Function,
-    mapping: dict[Value, Value],
-    called: Loc | None,
-) -> None:
-    """Copy the ops of ``source``, whose arguments are in ``mapping`` already."""
-    places: dict[Loc, Loc] = {}
-    for op in source.block:
-        where = op.loc
-        if called is not None:
-            where = places.get(op.loc) or places.setdefault(op.loc, within(called, op.loc))
-        copy = _inline if op.name == "call" else _plain
-        mapping.update(zip(op.results, copy(module, op, target, mapping, where), strict=True))
+class _Inliner(Cloner):
+    """Copies ops with the bodies of calls in their place, inside the scope of ``caller``."""
 
+    def __init__(
+        self, module: Module, mapping: dict[Value, Value], caller: Loc | None = None
+    ) -> None:
+        super().__init__(mapping)
+        self.module = module
+        self.caller = caller
+        self._places: dict[Loc, Loc] = {}
 
-def _plain(
-    module: Module, op: Op, target: Function, mapping: Mapping[Value, Value], where: Loc
-) -> tuple[Value, ...]:
-    made = Op(
-        op.name,
-        tuple([mapping[value] for value in op.operands]),
-        [result.type for result in op.results],
-        op.attrs,
-        where,
-        [result.name for result in op.results],
-    )
-    target.block.append(made)
-    for old, new in zip(op.results, made.results, strict=True):
-        new.sharding = old.sharding
-    return made.results
+    def loc(self, where: Loc) -> Loc:
+        if self.caller is None:
+            return where
+        return self._places.get(where) or self._places.setdefault(where, within(self.caller, where))
 
+    def ops(self, source: Function, target: Function) -> None:
+        """Copy the ops of ``source``, whose arguments are in the mapping already."""
+        for op in source.block:
+            if op.name == "call":
+                self._inline(op, target)
+            else:
+                self.op(op, target.block)
 
-def _inline(
-    module: Module, op: Op, target: Function, mapping: Mapping[Value, Value], where: Loc
-) -> tuple[Value, ...]:
-    body = module.function(op.attrs.text("to_apply"))
-    inner = dict(zip(body.args, [mapping[value] for value in op.operands], strict=True))
-    _copy(module, body, target, inner, where)
-    results = tuple([inner[value] for _, value in body.outputs])
-    for old, new in zip(op.results, results, strict=True):
-        if new.op is not None and old.name is not None:
-            new.name = old.name
-    return results
+    def _inline(self, op: Op, target: Function) -> None:
+        body = self.module.function(op.attrs.text("to_apply"))
+        operands = [self.mapping[value] for value in op.operands]
+        inner = _Inliner(self.module, dict(zip(body.args, operands, strict=True)), self.loc(op.loc))
+        inner.ops(body, target)
+        for old, (_, value) in zip(op.results, body.outputs, strict=True):
+            new = self.mapping[old] = inner.mapping[value]
+            if new.op is not None and old.name is not None:
+                new.name = old.name

@@ -9,6 +9,7 @@ from dataclasses import replace
 from graphgen.analysis import called, free_symbols
 from graphgen.errors import GraphgenError
 from graphgen.ir import WEIGHTS_GLOBAL, WEIGHTS_RANK, Dim, Function, Module
+from graphgen.ir.clone import Cloner
 
 # A logical module is run at these sizes when the user says nothing: small enough for NumPy.
 DEFAULT_TOKENS, DEFAULT_SLOTS = 8, 16
@@ -116,10 +117,8 @@ def bind_symbols(module: Module, sizes: Mapping[str, int]) -> Module:
 
 
 def _bound(function: Function, sizes: Mapping[str, int]) -> Function:
-    from graphgen.passes.core.clone import Binder
-
     values: dict[str, Dim] = {**sizes, **function.dims}
     made = Function(function.name, phase=function.phase)
     made.dims = values if function.phase else {}
-    Binder(values).clone(function, made, "")
+    Cloner(symbols=values).function(function, made)
     return made

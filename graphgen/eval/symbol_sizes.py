@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from graphgen.errors import GraphgenError
 from graphgen.eval.arithmetic import Array
 from graphgen.ir import Dim, Function, Value
-from graphgen.ir.clone import Binder
+from graphgen.ir.clone import Cloner
 from graphgen.ir.dims import Poly
 
 
@@ -25,7 +25,7 @@ def bound_by(function: Function, arrays: Mapping[Value, Array]) -> Function:
     if not sizes:
         return function
     made = Function(function.name, function.phase, {**function.dims, **sizes})
-    Binder(sizes).clone(function, made, "")
+    Cloner(symbols=sizes).function(function, made)
     return made
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, cast
 from graphgen.build import Builder
 from graphgen.errors import GraphgenError
 from graphgen.ir import MAIN, Function, Literal, Module, Role, Value, entry, loc
+from graphgen.ir.names import claim_name
 from graphgen.lowering.aten.arrays import array_of
 from graphgen.lowering.aten.call import Call
 from graphgen.lowering.aten.dtypes import dtype_of
@@ -25,7 +26,7 @@ from graphgen.lowering.aten.nodes import (
 from graphgen.lowering.aten.outputs import output_names
 from graphgen.lowering.aten.provenance import place_of
 from graphgen.lowering.aten.sizes import named_sizes
-from graphgen.lowering.names import clean_name, free_name
+from graphgen.lowering.names import clean_name
 from graphgen.ops import verify
 
 if TYPE_CHECKING:
@@ -174,7 +175,7 @@ class _Reader:
         return cast("Tensor", found) if hasattr(found, "numel") else None
 
     def _declare(self, role: Role, target: str, node: Node) -> Value:
-        name = self.names[target] = free_name(
+        name = self.names[target] = claim_name(
             clean_name(target, f"arg{len(self.made)}"), self.taken
         )
         type_ = type_of(node.meta["val"], self.sizes)
@@ -244,7 +245,7 @@ class _Reader:
         if made is None:
             # None, or a number that was known when the program was exported.
             return
-        name = free_name(name, self.taken)
+        name = claim_name(name, self.taken)
         self.b.output(name, made[0])
 
     def _sweep(self) -> None:

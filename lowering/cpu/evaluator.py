@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from graphgen.analysis import fingerprint
 from graphgen.eval import Array
 from graphgen.ir import DType, Function, Module
+from graphgen.ir.clone import clone_function
 from graphgen.ir.dtype import decode, encode
 from graphgen.lowering.cpu import pjrt
 from graphgen.lowering.cpu.program import CpuProgram, compile_program
 from graphgen.ops import OPS
 from graphgen.passes.core import Rewriter
-from graphgen.passes.core.clone import Binder
 from graphgen.passes.legalize.legalize import Legalize
 
 # XLA takes sums in an order of its own and keeps what it fuses in wider types. So many steps of the
@@ -65,8 +65,7 @@ class CpuEvaluator:
 def _ready(module: Module, function: Function) -> tuple[Module, Function]:
     """A module of this program alone that can be lowered."""
     alone = Module(module.name, module.level, dict(module.mesh), {}, dict(module.interface))
-    copy = alone.add(Function(function.name, function.phase, dict(function.dims)))
-    Binder({}).clone(function, copy, "")
+    copy = alone.add(clone_function(function))
     if any(OPS[op.name].composite for op in copy.block):
         # Rows are not padded: that is for speed, and would round other programs than were given.
         Legalize(min_rows=1).run(alone, Rewriter("legalize"))

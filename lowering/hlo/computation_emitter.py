@@ -7,6 +7,7 @@ import re
 from graphgen.errors import GraphgenError
 from graphgen.ir import Function, Literal, Loc, Module, Op, TensorType, Value, tensor
 from graphgen.ir.loc import UNKNOWN
+from graphgen.ir.names import claim_name
 from graphgen.lowering.abi import donated
 from graphgen.lowering.hlo.comparator import write_comparator
 from graphgen.lowering.hlo.dialect.instruction_template import (
@@ -69,12 +70,7 @@ class ModuleEmitter:
         if not LEGAL_NAME.fullmatch(name):
             name = re.sub(r"[^\w.\-]", "_", name, flags=re.ASCII)
             name = name if LEGAL_NAME.fullmatch(name) else f"_{name}"
-        found, count = name, 0
-        while found in self.taken:
-            count += 1
-            found = f"{name}.{count}"
-        self.taken.add(found)
-        return found
+        return claim_name(name, self.taken)
 
     def callee(self, called: Called) -> int:
         """The id of a computation, which is written first if it is not there yet."""

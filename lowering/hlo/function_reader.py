@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from graphgen.errors import GraphgenError
 from graphgen.ir import AttrValue, Function, Op, Value
 from graphgen.ir.loc import UNKNOWN
+from graphgen.ir.names import claim_name
 from graphgen.lowering.hlo.comparator import direction_of
 from graphgen.lowering.hlo.computation_emitter import INPUT_NAMES, OUTPUT_NAMES
 from graphgen.lowering.hlo.dialect.hlo_locations import HloLocations
@@ -131,12 +132,7 @@ def free_name(wanted: str, taken: set[str]) -> str:
         wanted = wanted if _NAME.fullmatch(wanted) else f"_{wanted}"
     if wanted.isdigit():
         wanted = f"_{wanted}"
-    found, count = wanted, 0
-    while found in taken:
-        count += 1
-        found = f"{wanted}.{count}"
-    taken.add(found)
-    return found
+    return claim_name(wanted, taken)
 
 
 class HloFunctionReader:

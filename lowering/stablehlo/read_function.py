@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from graphgen.build import Builder
 from graphgen.errors import GraphgenError
 from graphgen.ir import AttrValue, Function, Loc, Value
-from graphgen.lowering.names import free_name
+from graphgen.ir.names import claim_name
 from graphgen.lowering.stablehlo.read_control import CONTROL, read_control
 from graphgen.lowering.stablehlo.read_locs import Locations
 from graphgen.lowering.stablehlo.read_names import given_name
@@ -144,7 +144,7 @@ class FunctionReader:
 
     def function(self, name: str) -> Function:
         """See :class:`~graphgen.lowering.stablehlo.read_control.To`."""
-        return Function(free_name(name, self.source.names))
+        return Function(claim_name(name, self.source.names))
 
     def fill(
         self, function: Function, region: Region, values: Mapping[str, Value], more: Sequence[Value]

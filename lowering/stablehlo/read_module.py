@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from graphgen.errors import GraphgenError
 from graphgen.ir import MAIN, RANK, Function, Module, Role, TensorType, Value, entry, tensor
 from graphgen.ir.dtype import s32
-from graphgen.lowering.names import clean_name, free_name
+from graphgen.ir.names import claim_name
+from graphgen.lowering.names import clean_name
 from graphgen.lowering.stablehlo.read_function import FunctionReader, Source
 from graphgen.lowering.stablehlo.read_grammar import Parsed
 from graphgen.lowering.stablehlo.read_locs import Locations
@@ -118,7 +119,7 @@ def _argument_names(source: Source, args: Sequence[Argument]) -> list[str]:
     names: list[str] = []
     for index, argument in enumerate(args):
         chosen = given_name(argument.name) or source.locations.name(argument.loc)
-        names.append(free_name(clean_name(chosen, f"arg{index}"), taken))
+        names.append(claim_name(clean_name(chosen, f"arg{index}"), taken))
     return names
 
 
@@ -180,5 +181,5 @@ def _output_names(
     for index in range(len(returned)):
         info = infos[index].get("jax.result_info", "") if index < len(infos) else ""
         name = clean_name(str(info), "result" if len(returned) == 1 else f"result.{index}")
-        out.append(states[index] if index in states else free_name(name, taken))
+        out.append(states[index] if index in states else claim_name(name, taken))
     return out

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from graphgen.build import Builder
+from graphgen.build.inline_function import inline_function
 from graphgen.ir import RANK, Entry, Function, Module, TensorType, Value, tensor
 from graphgen.ir.dtype import s32
 
@@ -64,10 +65,5 @@ def _unpack(
 
 
 def _call(b: Builder, module: Module, name: str, operands: list[Value]) -> Value:
-    """What the function ``name`` gives for these operands, inlined."""
-    function = module.function(name)
-    mapping = dict(zip(function.args, operands, strict=True))
-    for op in function.block:
-        made = b.emit(op.name, [mapping[value] for value in op.operands], dict(op.attrs))
-        mapping.update(zip(op.results, made.results, strict=True))
-    return mapping[function.outputs[0][1]]
+    """The first output of the function ``name`` on these operands, inlined."""
+    return inline_function(b, module.function(name), operands)[0]

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from graphgen.errors import GraphgenError
 from graphgen.eval import MEANING
 from graphgen.ir import Module
+from graphgen.ir.clone import clone_module
 from graphgen.passes.core import Pass, run_pipeline
-from graphgen.passes.core.clone import clone_module
 from graphgen.passes.core.journal import Journal, Rewrite
 from graphgen.passes.debug.compare import compare
 from graphgen.passes.debug.equiv import equivalent

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from graphgen.errors import GraphgenError
 from graphgen.eval import MEANING
 from graphgen.ir import Module
+from graphgen.ir.clone import clone_module
 from graphgen.passes.core import Pass, run_pipeline
-from graphgen.passes.core.clone import clone_module
 from graphgen.passes.core.settings import OFF, debug
 from graphgen.passes.debug.compare import compare
 from graphgen.passes.debug.reproducer import Failure, failure_of

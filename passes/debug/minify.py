@@ -14,8 +14,8 @@ from typing import TypeVar
 from graphgen.analysis.layers import scope_of
 from graphgen.errors import GraphgenError
 from graphgen.ir import Function, Module
+from graphgen.ir.clone import clone_module
 from graphgen.ops import InferError, verify
-from graphgen.passes.core.clone import clone_module
 from graphgen.passes.debug.reduce import (
     Edit,
     as_inputs,

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from graphgen.analysis import acts, called, inlined, is_foreign
 from graphgen.ir import (
     RANK,
     WEIGHTS_GLOBAL,
     WEIGHTS_RANK,
+    Attrs,
     Function,
+    Loc,
     Module,
     Op,
     Role,
-    Value,
 )
+from graphgen.ir.clone import Cloner
+from graphgen.ir.loc import UNKNOWN
 from graphgen.ops import OPS
 from graphgen.ops.control import callees, renamed
 
@@ -84,55 +87,72 @@ def _interface_names(module: Module) -> dict[str, str]:
     return names
 
 
-@dataclass(slots=True)
-class _Copy:
-    """One function being written anew: ``names`` of its interface, ``bodies`` of what it runs."""
+class _Copy(Cloner):
+    """Writes one function in canonical order.
 
-    module: Module
-    source: Function
-    target: Function
-    names: Mapping[str, str]
-    bodies: Mapping[str, str]
-    copies: dict[Value, Value] = field(default_factory=dict[Value, Value])
+    Args:
+        module: of the function.
+        source: the function, without calls.
+        target: the copy; empty.
+        names: interface name -> its name in the copy.
+        bodies: function that ``source`` runs -> its name in the copy.
+    """
+
+    def __init__(
+        self,
+        module: Module,
+        source: Function,
+        target: Function,
+        names: Mapping[str, str],
+        bodies: Mapping[str, str],
+    ) -> None:
+        super().__init__()
+        self.module = module
+        self.source = source
+        self.target = target
+        self.renames = names
+        self.bodies = bodies
+        self._taken: dict[str, int] = {}
 
     def fill(self) -> None:
-        """Do it."""
+        """Fill the target."""
         made: dict[object, Op] = {}
-        taken: dict[str, int] = {}
         for value in self.source.args:
-            name = self.names.get(value.name or "", value.name or "")
-            self.copies[value] = self.target.block.add_arg(value.type, name)
-            self.copies[value].sharding = value.sharding
+            self.argument(value, self.target, self._renamed(value.name or ""))
         for op in in_order(self.module, self.source):
             key = self._key(op)
             copy = made.get(key)
             if copy is None:
-                copy = made[key] = self._op(op, taken)
-            self.copies.update(zip(op.results, copy.results, strict=True))
+                made[key] = self.op(op, self.target.block)
+            else:
+                self.mapping.update(zip(op.results, copy.results, strict=True))
         self.target.outputs = [
-            (self.names.get(name, name), self.copies[value]) for name, value in self.source.outputs
+            (self._renamed(name), self.mapping[value]) for name, value in self.source.outputs
         ]
 
-    def _op(self, op: Op, taken: dict[str, int]) -> Op:
-        names: list[str] = []
+    def attrs(self, op: Op) -> Attrs:
+        return renamed(op, self.bodies)
+
+    def loc(self, where: Loc) -> Loc:
+        return UNKNOWN
+
+    def result_names(self, op: Op) -> list[str | None]:
+        names: list[str | None] = []
         for result in op.results:
             base = f"{op.name}.{result.type.text_name}".rstrip(".")
-            taken[base] = taken.get(base, -1) + 1
-            names.append(f"{base}.{taken[base]}")
-        types = [result.type for result in op.results]
-        operands = tuple([self.copies[value] for value in op.operands])
-        copy = Op(op.name, operands, types, renamed(op, self.bodies), names=names)
-        self.target.block.append(copy)
-        for old, new in zip(op.results, copy.results, strict=True):
-            new.sharding = old.sharding
-        return copy
+            self._taken[base] = self._taken.get(base, -1) + 1
+            names.append(f"{base}.{self._taken[base]}")
+        return names
+
+    def _renamed(self, name: str) -> str:
+        return self.renames.get(name, name)
 
     def _key(self, op: Op) -> object:
         """Equal for ops that give the same; of what is foreign nobody knows."""
         if OPS[op.name].collective or is_foreign(self.module, op):
             return op
         types = tuple([(result.type, result.sharding) for result in op.results])
-        return (op.name, op.attrs, types, *[self.copies[value] for value in op.operands])
+        return (op.name, op.attrs, types, *[self.mapping[value] for value in op.operands])
 
 
 def in_order(module: Module, function: Function) -> list[Op]:

@@ -25,9 +25,10 @@ from graphgen.ir import (
     entry,
     tensor,
 )
+from graphgen.ir.clone import Cloner, clone_module
+from graphgen.ir.names import fresh_name
 from graphgen.ops import infer, op_def
 from graphgen.ops.opdef import REQUIRED
-from graphgen.passes.core.clone import clone_module
 
 # Changes a copy; whether there was anything to change.
 Edit = Callable[[Module], bool]
@@ -193,7 +194,7 @@ def outputs_at(program: str, count: int) -> Edit:
         ]
         function.outputs = kept
         for value in live:
-            name = _fresh(module, "out")
+            name = _numbered(module, "out")
             module.interface[name] = entry(Role.OUTPUT, name, value.type)
             function.outputs.append((name, value))
         for op in reversed(ops[count:]):
@@ -236,7 +237,7 @@ def _as_input(module: Module, function: Function, value: Value, early: Collectio
     readers = [user for user in value.users if user not in early]
     if not readers:
         return False
-    name = _fresh(module, "in")
+    name = _numbered(module, "in")
     module.interface[name] = entry(Role.INPUT, name, value.type)
     given = function.block.add_arg(value.type, name)
     given.sharding = value.sharding
@@ -258,11 +259,9 @@ def bypassed(program: str, places: Collection[int]) -> Edit:
     return edit
 
 
-def _fresh(module: Module, base: str) -> str:
-    number = 1
-    while f"{base}{number}" in module.interface:
-        number += 1
-    return f"{base}{number}"
+def _numbered(module: Module, base: str) -> str:
+    """``base`` with the first number that is free in the interface, from 1."""
+    return fresh_name(f"{base}1", module.interface, 2, base + "{number}")
 
 
 def plain_attrs(program: str, place: int) -> Edit:
@@ -304,7 +303,9 @@ def resized(sizes: Mapping[int, int]) -> Edit:
                 return False
             rows[name] = entry(row.role, name, _resize(row.logical, sizes))
         for name, function in list(module.functions.items()):
-            module.functions[name] = _rebuilt(function, sizes)
+            made = Function(function.name, function.phase, dict(function.dims))
+            _Resizer(sizes).function(function, made)
+            module.functions[name] = made
         return True
 
     return edit
@@ -318,24 +319,21 @@ def _sizes(shape: Sequence[Dim], sizes: Mapping[int, int]) -> tuple[Dim, ...]:
     return tuple([sizes.get(dim, dim) if isinstance(dim, int) else dim for dim in shape])
 
 
-def _rebuilt(function: Function, sizes: Mapping[int, int]) -> Function:
-    """The function with its arguments resized and every type inferred again."""
-    made = Function(function.name, function.phase, dict(function.dims))
-    mapping: dict[Value, Value] = {}
-    for value in function.args:
-        mapping[value] = made.block.add_arg(_resize(value.type, sizes), value.name or "")
-        mapping[value].sharding = value.sharding
-    for op in function.block:
-        operands = tuple([mapping[value] for value in op.operands])
-        attrs = _resized_attrs(op.attrs, sizes)
-        types = infer(op.name, tuple([value.type for value in operands]), attrs)
-        copy = Op(op.name, operands, types, attrs, op.loc, [value.name for value in op.results])
-        made.block.append(copy)
-        for old, new in zip(op.results, copy.results, strict=True):
-            mapping[old] = new
-            new.sharding = old.sharding
-    made.outputs = [(name, mapping[value]) for name, value in function.outputs]
-    return made
+class _Resizer(Cloner):
+    """Copies with other sizes; every type is inferred again."""
+
+    def __init__(self, sizes: Mapping[int, int]) -> None:
+        super().__init__()
+        self.sizes = sizes
+
+    def type(self, type_: TensorType) -> TensorType:
+        return _resize(type_, self.sizes)
+
+    def attrs(self, op: Op) -> Attrs:
+        return _resized_attrs(op.attrs, self.sizes)
+
+    def result_types(self, op: Op, operands: Sequence[Value], attrs: Attrs) -> list[TensorType]:
+        return list(infer(op.name, tuple([value.type for value in operands]), attrs))
 
 
 def _resized_attrs(attrs: Attrs, sizes: Mapping[int, int]) -> Attrs:

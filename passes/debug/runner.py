@@ -15,7 +15,7 @@ from graphgen.analysis import inlined
 from graphgen.errors import GraphgenError
 from graphgen.eval import MEANING, Arithmetic, Array, Filled, evaluate, rank_index
 from graphgen.ir import MAIN, RANK, WEIGHTS_GLOBAL, WEIGHTS_RANK, Entry, Function, Module, Role
-from graphgen.passes.core.clone import Binder
+from graphgen.ir.clone import Cloner
 from graphgen.passes.debug.evaluator import NumpyEvaluator, Run
 from graphgen.passes.debug.script import Call, Script
 
@@ -194,7 +194,7 @@ class Runner:
         if found is None:
             values = {name: size for name, size in dims.items() if isinstance(size, int)}
             found = self._bound[key] = Function(function.name, function.phase)
-            Binder(values).clone(function, found, "")
+            Cloner(symbols=values).function(function, found)
         return found
 
     def _inlined(self, function: Function) -> Function:

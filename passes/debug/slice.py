@@ -7,8 +7,9 @@ from collections.abc import Collection, Iterable
 from graphgen.analysis import called
 from graphgen.analysis.layers import layers_of
 from graphgen.errors import GraphgenError
-from graphgen.ir import RANK, Function, Module, Op, Role, Value, entry
-from graphgen.ir.clone import Binder
+from graphgen.ir import RANK, Function, Module, Op, Role, entry
+from graphgen.ir.clone import Cloner
+from graphgen.ir.names import fresh_name
 from graphgen.text.printer import value_names
 
 # What is copied into a slice rather than cut at, it costs nothing and says what is meant; and what
@@ -107,7 +108,8 @@ class _Cut:
         self.made = made
         self.target = target
         self.names = {value: name[1:] for value, name in value_names(source).items()}
-        self.copies: dict[Value, Value] = {}
+        self.cloner = Cloner(shardings=False)
+        self.copies = self.cloner.mapping
 
     def cut(self, ops: Collection[Op], only: str) -> Module:
         wanted = {op for op in self.source.block if op in ops}
@@ -115,7 +117,7 @@ class _Cut:
         self.arguments(inside)
         for op in self.source.block:
             if op in inside:
-                self.copy(op)
+                self.cloner.op(op, self.target.block)
         self.outputs(wanted, only)
         self.rows()
         self.bodies()
@@ -125,7 +127,7 @@ class _Cut:
         """What loops and choices run comes along, before what runs it."""
         for function in called(self.module, self.target):
             body = self.made.add(Function(function.name, function.phase, dict(function.dims)))
-            Binder({}).clone(function, body, "")
+            Cloner().function(function, body)
         target = self.made.functions.pop(self.target.name)
         self.made.add(target)
 
@@ -151,15 +153,7 @@ class _Cut:
             name = self.names[value]
             # A digit is a name the text gives to what has none.
             name = f"value.{name}" if name.isdigit() else name
-            self.copies[value] = self.target.block.add_arg(value.type, name)
-
-    def copy(self, op: Op) -> None:
-        operands = tuple([self.copies[value] for value in op.operands])
-        types = [result.type for result in op.results]
-        names = [result.name for result in op.results]
-        copy = Op(op.name, operands, types, op.attrs, op.loc, names)
-        self.target.block.append(copy)
-        self.copies.update(zip(op.results, copy.results, strict=True))
+            self.cloner.argument(value, self.target, name)
 
     def outputs(self, wanted: set[Op], only: str) -> None:
         taken = {value.name or "" for value in self.target.args}
@@ -204,9 +198,9 @@ class _Cut:
 
 
 def _free(wanted: str, taken: set[str]) -> str:
-    found, count = wanted, 0
-    while found in taken:
-        count += 1
-        found = f"{wanted}.out{count if count > 1 else ''}"
+    """``wanted``, ``wanted.out``, ``wanted.out2`` ...: the first free one, added to ``taken``."""
+    found = wanted
+    if wanted in taken:
+        found = fresh_name(f"{wanted}.out", taken, 2, "{name}{number}")
     taken.add(found)
     return found

@@ -14,9 +14,9 @@ from graphgen.analysis import fingerprint
 from graphgen.errors import GraphgenError
 from graphgen.eval import MEANING, NATIVE, Arithmetic
 from graphgen.ir import Module
+from graphgen.ir.clone import clone_module
 from graphgen.ops import verify
 from graphgen.passes.core import Pass
-from graphgen.passes.core.clone import clone_module
 from graphgen.passes.core.crash import guarded
 from graphgen.passes.core.journal import Journal, Rewrite
 from graphgen.passes.core.order import check_order

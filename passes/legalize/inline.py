@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 
 from graphgen.build import Builder
 from graphgen.composites import DECOMPOSITIONS, Decomposition, decompose
-from graphgen.ir import Attrs, Function, Op, TensorType, Value
+from graphgen.ir import Attrs, Function, Loc, Op, TensorType, Value
+from graphgen.ir.clone import Cloner
 from graphgen.ops import OPS
 from graphgen.passes.core import Rewriter, Rule
 from graphgen.passes.core.journal import Journal, MatchFailure, describe
@@ -38,6 +39,17 @@ class _Template:
     body: Function
     label: str
     misses: Sequence[MatchFailure]
+
+
+class _At(Cloner):
+    """Copies ops of a template to one place of a program."""
+
+    def __init__(self, mapping: dict[Value, Value], where: Loc) -> None:
+        super().__init__(mapping, names=False, shardings=False)
+        self.where = where
+
+    def loc(self, where: Loc) -> Loc:
+        return self.where
 
 
 class Inliner:
@@ -97,20 +109,14 @@ class Inliner:
 
     def _inline(self, function: Function, op: Op, rewriter: Rewriter) -> None:
         template = self._template(op)
-        body, where = template.body, op.loc.through(rewriter.pass_name)
+        body = template.body
         mapping: dict[Value, Value] = dict(zip(body.args, op.operands, strict=True))
         if not template.label:
             mapping.update(zip([value for _, value in body.outputs], op.results, strict=True))
             self._decline(template, function, op, mapping, rewriter.journal)
             return
-        copies: list[Op] = []
-        for inner in body.block:
-            operands = tuple([mapping[value] for value in inner.operands])
-            types = [result.type for result in inner.results]
-            copy = Op(inner.name, operands, types, inner.attrs, where)
-            function.block.insert_before(copy, op)
-            copies.append(copy)
-            mapping.update(zip(inner.results, copy.results, strict=True))
+        cloner = _At(mapping, op.loc.through(rewriter.pass_name))
+        copies = [cloner.op(inner, function.block, op) for inner in body.block]
         self._decline(template, function, op, mapping, rewriter.journal)
         results = [mapping[value] for _, value in body.outputs]
         rewriter.replace(function, op, results, template.label, created=copies)

@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from graphgen.analysis.calls import called, outside
-from graphgen.ir import Function, Module, Op, Value, loc
+from graphgen.ir import Block, Function, Loc, Module, Op, Value, loc
+from graphgen.ir.clone import Cloner
+from graphgen.ir.names import claim_name
 from graphgen.ops import make_attrs
 from graphgen.passes.core import Pass, Rewriter, register
 from graphgen.passes.core.relation import EQUAL
@@ -177,7 +179,7 @@ class _Outliner:
         if found is None:
             made = {body.function.name for body in self.bodies.values()}
             taken = self.module.functions.keys() | made
-            function = Function(_unused(layer.scope.rpartition(".")[0] or "layer", taken))
+            function = Function(claim_name(layer.scope.rpartition(".")[0] or "layer", taken, 2))
             copies = _fill(function, layer, constants, self.rewriter.pass_name)
             found = self.bodies[layer.key] = _Body(function, copies)
         return found
@@ -188,36 +190,30 @@ def _readers(layer: Layer) -> Iterator[Op]:
         yield from value.users
 
 
-def _unused(base: str, taken: set[str]) -> str:
-    name, number = base, 1
-    while name in taken:
-        number += 1
-        name = f"{base}.{number}"
-    return name
+class _LayerCloner(Cloner):
+    """Copies ops of a layer without the layer's scope, with the constants they read."""
+
+    def __init__(self, scope: str, constants: dict[Value, Key], via: str) -> None:
+        super().__init__(via=via, shardings=False)
+        self.scope = scope
+        self.constants = constants
+
+    def loc(self, where: Loc) -> Loc:
+        return super().loc(outside(self.scope, where))
+
+    def op(self, op: Op, block: Block, before: Op | None = None) -> Op:
+        for value in op.operands:
+            if value in self.constants and value not in self.mapping and value.op is not None:
+                self.op(value.op, block)
+        return super().op(op, block, before)
 
 
 def _fill(body: Function, layer: Layer, constants: dict[Value, Key], via: str) -> list[Op]:
     """Copy the layer's ops, and the constants they read, into ``body``; the copies of the ops."""
-    mapping: dict[Value, Value] = {}
+    cloner = _LayerCloner(layer.scope, constants, via)
     for index, value in enumerate(layer.inputs):
-        mapping[value] = body.block.add_arg(value.type, str(index))
-
-    def copy(op: Op) -> Op:
-        for value in op.operands:
-            if value in constants and value not in mapping and value.op is not None:
-                copy(value.op)
-        made = Op(
-            op.name,
-            tuple(mapping[value] for value in op.operands),
-            [result.type for result in op.results],
-            op.attrs,
-            outside(layer.scope, op.loc).through(via),
-            [result.name for result in op.results],
-        )
-        body.block.append(made)
-        mapping.update(zip(op.results, made.results, strict=True))
-        return made
-
-    copies = [copy(op) for op in layer.ops]
-    body.outputs = [(str(index), mapping[value]) for index, value in enumerate(layer.outputs)]
+        cloner.argument(value, body, str(index))
+    copies = [cloner.op(op, body.block) for op in layer.ops]
+    outputs = enumerate(layer.outputs)
+    body.outputs = [(str(index), cloner.mapping[value]) for index, value in outputs]
     return copies

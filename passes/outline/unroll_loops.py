@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 from graphgen.analysis import run_by_programs
 from graphgen.analysis.calls import within
 from graphgen.analysis.loops import trip_count
 from graphgen.build import Builder
+from graphgen.build.inline_function import inline_function
 from graphgen.errors import GraphgenError
-from graphgen.ir import Function, Loc, Module, Op, Value, loc
+from graphgen.ir import Loc, Module, Op, Value, loc
 from graphgen.ops.control import branch_operands, callees, chosen_branch
 from graphgen.passes.cleanup.fold_constants import folding
 from graphgen.passes.core import NoMatch, Pass, Rewriter, Rule, no_match, register, rule
@@ -133,7 +134,7 @@ def unrolling(module: Module, limit: int, most_ops: int) -> Rule:
             )
         state: Sequence[Value] = op.operands
         for turn in range(turns):
-            state = write_out(body, state, b, partial(_turn, op.loc, turn))
+            state = inline_function(b, body, state, partial(_through, partial(_turn, op.loc, turn)))
         return _named_like(op, state)
 
     return unroll
@@ -152,34 +153,16 @@ def known_branch(module: Module) -> Rule:
         branches = callees(op)
         chosen = chosen_branch(value if isinstance(value, bool) else int(value), len(branches))
         body = module.function(branches[chosen])
-        made = write_out(body, branch_operands(op)[chosen], b, partial(within, op.loc))
+        made = inline_function(
+            b, body, branch_operands(op)[chosen], partial(_through, partial(within, op.loc))
+        )
         return _named_like(op, made)
 
     return branch
 
 
-class _Place(Protocol):
-    def __call__(self, inner: Loc, /) -> Loc:
-        """Where an op of a body belongs, once it is written out."""
-        ...
-
-
-def write_out(body: Function, given: Sequence[Value], b: Builder, place: _Place) -> Sequence[Value]:
-    """The ops of ``body`` on ``given``, made through ``b``; what they give."""
-    mapping = dict(zip(body.args, given, strict=True))
-    outer = b.loc
-    places: dict[Loc, Loc] = {}
-    for op in body.block:
-        if op.loc not in places:
-            places[op.loc] = place(op.loc).through("unroll-loops")
-        b.loc = places[op.loc]
-        operands = [mapping[value] for value in op.operands]
-        made = b.emit(op.name, operands, dict(op.attrs))
-        for old, new in zip(op.results, made.results, strict=True):
-            mapping[old] = new
-            new.name, new.sharding = old.name, old.sharding
-    b.loc = outer
-    return [mapping[value] for _, value in body.outputs]
+def _through(place: Callable[[Loc], Loc], inner: Loc) -> Loc:
+    return place(inner).through("unroll-loops")
 
 
 def _named_like(op: Op, values: Sequence[Value]) -> Sequence[Value]:

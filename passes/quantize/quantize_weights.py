@@ -11,6 +11,7 @@ from graphgen.build import Builder
 from graphgen.errors import GraphgenError
 from graphgen.ir import Module, Op, Role, Value
 from graphgen.ir.dtype import f32, f64
+from graphgen.ir.names import claim_name
 from graphgen.passes.core import NoMatch, Pass, Rewriter, Rule, no_match, register, rule
 from graphgen.passes.core.options import choice
 from graphgen.passes.core.relation import Quantized
@@ -170,16 +171,6 @@ def _read_otherwise(programs: Sequence[PreparedValues], skip: Sequence[str]) -> 
     return out
 
 
-def _unused(name: str, names: set[str]) -> str:
-    """``name``, or with a number behind it where parts of one tensor are weights of their own."""
-    found, number = name, 1
-    while found in names:
-        number += 1
-        found = f"{name}.{number}"
-    names.add(found)
-    return found
-
-
 def _quantizing(options: QuantizeWeights, prepared: PreparedValues, otherwise: set[int]) -> Rule:
     element = ELEMENTS[options.dtype]
     most = limit(options.dtype, options.scheme)
@@ -201,7 +192,7 @@ def _quantizing(options: QuantizeWeights, prepared: PreparedValues, otherwise: s
         per_channel = options.scheme == PER_CHANNEL
         over = contracted if per_channel else range(weight.type.rank)
         values, scale = b.quantize(weight, element, tuple(over), most)
-        name = _unused(weight.name or joined(prepared.sources(weight)), names)
+        name = claim_name(weight.name or joined(prepared.sources(weight)), names, 2)
         values.name, scale.name = f"{name}.quantized", f"{name}.scale"
         wide = f64 if op.result.dtype is f64 else f32
         operands = (lhs, b.convert(values, lhs.dtype))

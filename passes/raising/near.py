@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Sequence
 
 from graphgen.ir import Function, Module
+from graphgen.ir.clone import clone_module
 from graphgen.ops import OPS
-from graphgen.passes.core.clone import clone_module
 from graphgen.passes.debug.explain import Place, Reason, explain
 from graphgen.passes.raising.raise_composites import RaiseComposites
 

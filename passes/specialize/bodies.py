@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from graphgen.analysis import called, free_symbols, run_by_programs
 from graphgen.ir import Function, Module
+from graphgen.ir.clone import Cloner
 from graphgen.ops.control import CONTROL, renamed
 from graphgen.passes.core import Rewriter
-from graphgen.passes.core.clone import Binder
 
 
 def bind_bodies(
-    module: Module, program: Function, binder: Binder, rewriter: Rewriter
+    module: Module, program: Function, cloner: Callable[[], Cloner], rewriter: Rewriter
 ) -> Iterator[Function]:
     """Functions with symbols that ``program`` runs, bound as it is, which runs them from now on.
 
     Args:
         module: has the functions with symbols.
         program: a bucket's program, whose loops, choices and calls still name those.
-        binder: what it was bound with.
+        cloner: makes cloners like the one that bound it.
         rewriter: whose pass it is.
     """
     symbolic = [item for item in called(module, program) if free_symbols([item])]
@@ -28,7 +28,7 @@ def bind_bodies(
         return
     for item in symbolic:
         made = Function(names[item.name], dims=dict(program.dims))
-        rewriter.copied(binder.clone(item, made, rewriter.pass_name))
+        rewriter.copied(cloner().function(item, made))
         _rename(made, names)
         yield made
     _rename(program, names)

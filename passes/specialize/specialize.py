@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import ClassVar
 
 from graphgen.analysis import free_symbols
 from graphgen.errors import GraphgenError
 from graphgen.ir import Dim, Entry, Function, Module, Role
+from graphgen.ir.clone import Cloner
 from graphgen.ir.dims import symbols
 from graphgen.passes.core import Pass, Rewriter, register
-from graphgen.passes.core.clone import Binder
 from graphgen.passes.specialize.bodies import bind_bodies, drop_unused
 from graphgen.passes.specialize.ladders import Sizes, context_sizes, powers, token_sizes
 
@@ -174,9 +175,9 @@ class Specialize(Pass):
             made = Function(f"{function.name}.{name}", phase=function.phase)
             made.dims = {**function.dims, **dims, **shared}
             override = {"rows": "in_place"} if self.in_place and dims["B"] == shared["R"] else {}
-            binder = Binder(made.dims, override)
-            rewriter.copied(binder.clone(function, made, self.name))
-            yield from bind_bodies(module, made, binder, rewriter)
+            cloner = partial(Cloner, symbols=made.dims, overrides=override, via=self.name)
+            rewriter.copied(cloner().function(function, made))
+            yield from bind_bodies(module, made, cloner, rewriter)
             rewriter.note(made, f"bucket {name}")
             yield made
 
@@ -191,7 +192,8 @@ def _bind_states(module: Module, shared: Mapping[str, Dim], rewriter: Rewriter) 
     changed = [bound for row, bound in states if bound != row]
     for function in packs:
         made = module.functions[function.name] = Function(function.name, dims=function.dims)
-        rewriter.copied(Binder(shared).clone(function, made, rewriter.pass_name))
+        cloner = Cloner(symbols=shared, via=rewriter.pass_name)
+        rewriter.copied(cloner.function(function, made))
     for row in changed:
         module.interface[row.name] = row
     if packs or changed:

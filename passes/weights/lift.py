@@ -17,7 +17,9 @@ from graphgen.ir import (
     entry,
     tensor,
 )
+from graphgen.ir.clone import Cloner
 from graphgen.ir.dtype import s32
+from graphgen.ir.names import fresh_name
 from graphgen.ops.control import CONTROL
 from graphgen.passes.core import Pass, Rewriter, register
 from graphgen.passes.core.relation import EQUAL
@@ -222,7 +224,8 @@ class _Lift:
         if home is self.ranked and _fact(value, classes):
             return self._through(value, classes, keys)
         operands = tuple([self.copies[home.name, keys[v]] for v in value.op.operands])
-        op = copy_of(value.op, operands, self.rewriter.pass_name)
+        cloner = Cloner(via=self.rewriter.pass_name, shardings=False)
+        op = cloner.detached(value.op, operands)
         home.block.append(op)
         for old, new in zip(value.op.results, op.results, strict=True):
             self.copies[home.name, keys[old]] = new
@@ -261,12 +264,9 @@ class _Lift:
 
     def _param_name(self, key: _Key) -> str:
         """Named after the checkpoint tensors it is made of."""
+        facts = {name[:-7] for name in self.facts if name.endswith(".global")}
         base = f"{joined(self._sources(key))}.{self._part(key)}"
-        name, number = base, 1
-        while name in self.module.interface or f"{name}.global" in self.facts:
-            number += 1
-            name = f"{base}.{number}"
-        return name
+        return fresh_name(base, facts.union(self.module.interface), 2)
 
     def _part(self, key: _Key) -> str:
         """What a value is of the tensors it is made of: the last part of its name."""
@@ -284,18 +284,6 @@ def _fact(value: Value, classes: dict[Value, int]) -> bool:
     of it.
     """
     return classes.get(value) == _GLOBAL and value.producer("pad") is None
-
-
-def copy_of(op: Op, operands: tuple[Value, ...], pass_name: str) -> Op:
-    """The same op on other operands, made by a pass."""
-    return Op(
-        op.name,
-        operands,
-        [result.type for result in op.results],
-        op.attrs,
-        op.loc.through(pass_name),
-        [result.name for result in op.results],
-    )
 
 
 def _dead(function: Function, op: Op) -> bool:

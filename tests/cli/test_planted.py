@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from graphgen.cli.pass_list import load_passes
+from graphgen.ir.clone import clone_module
 from graphgen.passes.core import PASSES, parse_pipeline, run_pipeline
-from graphgen.passes.core.clone import clone_module
 from graphgen.text import print_module
 from tests.cli.conftest import ROOT, done, graphgen
 from tests.passes.planted import BUGS, Bug, Planted, model

@@ -7,10 +7,10 @@ import pytest
 
 from graphgen.errors import GraphgenError
 from graphgen.eval import evaluate
+from graphgen.ir.clone import clone_module
 from graphgen.lowering.hlo import emit_hlo
 from graphgen.lowering.stablehlo import emit_stablehlo
 from graphgen.ops import verify
-from graphgen.passes.core.clone import clone_module
 from graphgen.text import parse, print_module
 from tests.oracles import xla_hlo
 

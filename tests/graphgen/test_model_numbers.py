@@ -10,10 +10,10 @@ import torch
 
 from graphgen.eval import MEANING, Array, evaluate
 from graphgen.ir import Dim, Function, Module, Role
+from graphgen.ir.clone import Cloner
 from graphgen.ir.dtype import f32
 from graphgen.models import build
 from graphgen.models.family_registry import FAMILIES
-from graphgen.passes.core.clone import Binder
 from tests.oracles.families import CASES, ORACLES
 
 ROWS, SLOTS = 3, 12
@@ -29,7 +29,7 @@ def ours(
     module: Module, phase: str, dims: dict[str, Dim], given: dict[str, Array]
 ) -> dict[str, Array]:
     bound = Function(phase)
-    Binder({**dims, "R": ROWS, "M": SLOTS}).clone(module.function(phase), bound, "")
+    Cloner(symbols={**dims, "R": ROWS, "M": SLOTS}).function(module.function(phase), bound)
     return evaluate(bound, given, MEANING)
 
 

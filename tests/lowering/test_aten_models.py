@@ -13,11 +13,11 @@ import torch
 
 from graphgen.eval import MEANING, NATIVE, Arithmetic
 from graphgen.ir import Module, Role
+from graphgen.ir.clone import clone_module
 from graphgen.lowering.aten.program import Exported, read_exported
 from graphgen.lowering.cpu.evaluator import CpuEvaluator
 from graphgen.ops import OPS
 from graphgen.passes.core import run_pipeline
-from graphgen.passes.core.clone import clone_module
 from graphgen.passes.debug import script_for, validate
 from graphgen.passes.debug.runner import Runner
 from graphgen.passes.debug.script import Script

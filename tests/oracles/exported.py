@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from graphgen.ir.clone import clone_module
 from graphgen.lowering.aten.program import Exported, read_exported
 from graphgen.passes.core import run_pipeline
-from graphgen.passes.core.clone import clone_module
 from graphgen.passes.pipelines import parse
 from tests.oracles.families import ORACLES
 

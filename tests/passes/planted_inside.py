@@ -15,13 +15,12 @@ from unittest import mock
 from graphgen.build import Builder
 from graphgen.composites import DECOMPOSITIONS, Decomposition
 from graphgen.ir import Attrs, AttrValue, Dim, Function, Module, Op, Value, attrs_of
+from graphgen.ir.clone import Cloner
 from graphgen.passes.core import NoMatch, Pass, Rewriter, Rule, rule
-from graphgen.passes.core.clone import Binder
 from graphgen.passes.core.journal import Rewrite
 from graphgen.passes.core.rule import Replacement
 from graphgen.passes.fusion import fuse_projections
 from graphgen.passes.legalize.cpu.float_products import padded_rows
-from graphgen.passes.weights import lift
 
 # Replaces something inside a pass; gives what tells whether an application is the broken one.
 Break = Callable[[], Generator[None]]
@@ -150,15 +149,15 @@ def rows_below() -> Generator[None]:
 def bucket(name: str, kind: str, change: Callable[[Op], None]) -> Break:
     """One program is cloned with its last op of a kind changed."""
 
-    class Careless(Binder):
-        def clone(self, source: Function, target: Function, via: str) -> Mapping[Value, Value]:
-            copies = super().clone(source, target, via)
+    class Careless(Cloner):
+        def function(self, source: Function, target: Function) -> Mapping[Value, Value]:
+            copies = super().function(source, target)
             if target.name == name:
                 change([op for op in target.block if op.name == kind][-1])
             return copies
 
     def breaks() -> Generator[None]:
-        with mock.patch("graphgen.passes.specialize.specialize.Binder", Careless):
+        with mock.patch("graphgen.passes.specialize.specialize.Cloner", Careless):
             yield
 
     return breaks
@@ -172,25 +171,27 @@ def swap(*order: int) -> Callable[[Op], None]:
 def in_place_everywhere() -> Generator[None]:
     """Every bucket takes row b of the call for row b of the cache."""
 
-    def careless(values: Mapping[str, Dim], overrides: Mapping[str, AttrValue]) -> Binder:
-        return Binder(values, {"rows": "in_place"})
+    def careless(
+        *, symbols: Mapping[str, Dim], overrides: Mapping[str, AttrValue] | None = None, via: str
+    ) -> Cloner:
+        return Cloner(symbols=symbols, overrides={"rows": "in_place"}, via=via)
 
-    with mock.patch("graphgen.passes.specialize.specialize.Binder", careless):
+    with mock.patch("graphgen.passes.specialize.specialize.Cloner", careless):
         yield
 
 
 def copied(kind: str, weight: str, change: Callable[[Op], None]) -> Break:
     """One op that prepares a weight is copied with a change."""
-    right = lift.copy_of
 
-    def wrong(op: Op, operands: tuple[Value, ...], pass_name: str) -> Op:
-        made = right(op, operands, pass_name)
-        if made.name == kind and any(weight in (value.name or "") for value in sources(made)):
-            change(made)
-        return made
+    class Wrong(Cloner):
+        def detached(self, op: Op, operands: Sequence[Value] | None = None) -> Op:
+            made = super().detached(op, operands)
+            if made.name == kind and any(weight in (value.name or "") for value in sources(made)):
+                change(made)
+            return made
 
     def breaks() -> Generator[None]:
-        with mock.patch("graphgen.passes.weights.lift.copy_of", wrong):
+        with mock.patch("graphgen.passes.weights.lift.Cloner", Wrong):
             yield
 
     return breaks

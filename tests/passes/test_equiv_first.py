@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from graphgen.ir import Module
+from graphgen.ir.clone import clone_module
 from graphgen.lowering.stablehlo import emit_stablehlo, read_stablehlo
-from graphgen.passes.core.clone import clone_module
 from graphgen.passes.debug.both import Terms
 from graphgen.passes.debug.equiv import equivalent
 from graphgen.passes.debug.first import First

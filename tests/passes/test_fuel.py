@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from graphgen.ir import Module, dtype
+from graphgen.ir.clone import clone_module
 from graphgen.models import build, known_shape
 from graphgen.models.families.llama import LLAMA
 from graphgen.models.family import build_module
 from graphgen.passes.core import Pass, run_pipeline
-from graphgen.passes.core.clone import clone_module
 from graphgen.passes.core.journal import Journal
 from graphgen.passes.debug import Runner, script_for, validate
 from graphgen.passes.debug.compare import compare

@@ -12,11 +12,11 @@ from graphgen.build import Builder
 from graphgen.errors import GraphgenError
 from graphgen.eval import evaluate
 from graphgen.ir import RANK, DType, Function, Module, Op, Role, Value
+from graphgen.ir.clone import clone_module
 from graphgen.ir.dtype import bf16, f32, pred, s8, s32
 from graphgen.models import build
 from graphgen.ops import verify
 from graphgen.passes.core import parse_pipeline, run_pipeline
-from graphgen.passes.core.clone import clone_module
 from graphgen.passes.debug import script_for
 from graphgen.passes.debug.compare import compare
 from graphgen.passes.debug.runner import Runner

@@ -12,10 +12,10 @@ import pytest
 from graphgen.build import Builder
 from graphgen.eval import Array, evaluate, rank_index
 from graphgen.ir import RANK, WEIGHTS_RANK, Module, Op, Role, Value
+from graphgen.ir.clone import clone_module
 from graphgen.ir.dtype import bf16, s32
 from graphgen.models import build, known_shape
 from graphgen.passes.core import Pass, parse_pipeline, run_pipeline
-from graphgen.passes.core.clone import clone_module
 from graphgen.passes.core.journal import Journal
 from graphgen.passes.debug import script_for, validate
 from graphgen.passes.debug.compare import Difference, compare

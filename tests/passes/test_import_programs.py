@@ -15,9 +15,9 @@ import pytest
 from graphgen.cli.model.import_sources import Wanted, prepare, programs
 from graphgen.errors import GraphgenError
 from graphgen.ir import Module, Role
+from graphgen.ir.clone import clone_module
 from graphgen.lowering.stablehlo.read import read_stablehlo
 from graphgen.passes.core import run_pipeline
-from graphgen.passes.core.clone import clone_module
 from graphgen.passes.debug import script_for, validate
 from graphgen.passes.debug.runner import Runner
 from graphgen.passes.debug.script import Call, Script

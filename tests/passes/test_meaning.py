@@ -26,10 +26,10 @@ from graphgen.ir import (
     attrs_of,
     dtype,
 )
+from graphgen.ir.clone import Cloner
 from graphgen.lowering.cpu import compile_program
 from graphgen.models import build, known_shape
 from graphgen.passes.core import Pass, run_pipeline
-from graphgen.passes.core.clone import Binder
 from graphgen.passes.pipelines import Buckets, default
 
 ROWS, SLOTS = 3, 16
@@ -138,7 +138,7 @@ class Runner:
             fits = all(each.dims[name] == size for name, size in function.dims.items())
             if function.phase == each.phase and fits:
                 bound = Function(function.name, function.phase)
-                Binder(each.dims).clone(function, bound, "")
+                Cloner(symbols=each.dims).function(function, bound)
                 return bound
         raise AssertionError(f"no program for {each}")
 

@@ -14,10 +14,10 @@ from graphgen.build import Builder
 from graphgen.errors import GraphgenError
 from graphgen.eval import MEANING, Array, evaluate_ranks
 from graphgen.ir import RANK, Function, Module, Value, dtype, tensor
+from graphgen.ir.clone import clone_module
 from graphgen.ir.dtype import bf16, f32, s32
 from graphgen.ops import verify
 from graphgen.passes.core import parse_pipeline, run_pipeline
-from graphgen.passes.core.clone import clone_module
 from graphgen.passes.core.journal import Journal
 from graphgen.passes.sharding.merge_collectives import MergeCollectives
 from graphgen.passes.sharding.traffic import total

@@ -13,10 +13,10 @@ import graphgen.passes.pipelines  # noqa: F401
 from graphgen.build import Builder
 from graphgen.eval import NATIVE, evaluate, evaluate_ranks
 from graphgen.ir import WEIGHTS_RANK, Function, Module, Value, sharding
+from graphgen.ir.clone import clone_module
 from graphgen.ir.dtype import f32, s32
 from graphgen.models import build, known_shape, read_model_config
 from graphgen.passes.core import parse_pipeline, run_pipeline
-from graphgen.passes.core.clone import clone_module
 from graphgen.passes.core.fuel import Fuel
 from graphgen.passes.core.journal import Journal
 from graphgen.passes.debug import script_for, validate

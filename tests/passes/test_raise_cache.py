@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 
 from graphgen.ir import Module, Role
+from graphgen.ir.clone import clone_module
 from graphgen.lowering.stablehlo.read import read_stablehlo
 from graphgen.ops import OPS
 from graphgen.passes.core import run_pipeline
-from graphgen.passes.core.clone import clone_module
 from graphgen.passes.core.journal import Journal
 from graphgen.passes.debug import script_for, validate
 from graphgen.passes.pipelines import parse as pipeline

@@ -10,11 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from graphgen.ir import Module
+from graphgen.ir.clone import clone_module
 from graphgen.lowering.hlo import parse_hlo_text, read_hlo
 from graphgen.lowering.stablehlo.read import read_stablehlo
 from graphgen.ops import OPS
 from graphgen.passes.core import run_pipeline
-from graphgen.passes.core.clone import clone_module
 from graphgen.passes.core.journal import Journal
 from graphgen.passes.debug import script_for, validate
 from graphgen.passes.pipelines import parse as pipeline

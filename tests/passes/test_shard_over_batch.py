@@ -13,10 +13,10 @@ import pytest
 from graphgen.errors import GraphgenError
 from graphgen.eval import MEANING
 from graphgen.ir import Module, Role
+from graphgen.ir.clone import clone_module
 from graphgen.ir.dtype import f32
 from graphgen.models import build, known_shape
 from graphgen.passes.core import parse_pipeline, run_pipeline
-from graphgen.passes.core.clone import clone_module
 from graphgen.passes.debug import Runner, script_for
 from graphgen.passes.debug.compare import compare
 from graphgen.passes.heads.strategies import Heads, serving

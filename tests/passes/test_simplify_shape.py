@@ -8,11 +8,11 @@ import pytest
 from graphgen.eval import evaluate, numpy_dtype
 from graphgen.eval.arithmetic import widened
 from graphgen.ir import Function, Module
+from graphgen.ir.clone import Cloner
 from graphgen.ir.dtype import DTYPES
 from graphgen.passes.cleanup.dce import DeadCodeElimination
 from graphgen.passes.cleanup.simplify_shape import SimplifyShape, keeps
 from graphgen.passes.core import Rewriter, run_pipeline
-from graphgen.passes.core.clone import Binder
 from graphgen.passes.core.journal import Journal
 from graphgen.passes.debug.script import random_array
 from graphgen.text import parse, print_function
@@ -48,7 +48,7 @@ def same_numbers(before: Module, after: Module) -> None:
 def bound(module: Module) -> Function:
     """The function with B = 3 and S = 5."""
     made = Function("f")
-    Binder({"B": 3, "S": 5}).clone(module.function("f"), made, "")
+    Cloner(symbols={"B": 3, "S": 5}).function(module.function("f"), made)
     return made
 
 

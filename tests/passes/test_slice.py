@@ -9,11 +9,11 @@ from graphgen.analysis.layers import layers_of
 from graphgen.errors import GraphgenError
 from graphgen.eval import Array, evaluate
 from graphgen.ir import Function, Module, Role
+from graphgen.ir.clone import clone_module
 from graphgen.ir.dtype import f32
 from graphgen.models import build, known_shape
 from graphgen.ops import verify
 from graphgen.passes.core import parse_pipeline, run_pipeline
-from graphgen.passes.core.clone import clone_module
 from graphgen.passes.debug.slice import ops_below, ops_called, ops_of_layer, sliced
 from graphgen.text import parse, print_module
 from graphgen.text.printer import value_names

@@ -16,10 +16,10 @@ from jax import lax
 from graphgen.analysis.layers import layers_of
 from graphgen.errors import GraphgenError
 from graphgen.ir import Module
+from graphgen.ir.clone import clone_module
 from graphgen.lowering.stablehlo.read import read_stablehlo
 from graphgen.ops import verify
 from graphgen.passes.core import run_pipeline
-from graphgen.passes.core.clone import clone_module
 from graphgen.passes.core.journal import Journal
 from graphgen.passes.debug import script_for, validate
 from graphgen.passes.pipelines import parse as pipeline

@@ -16,6 +16,7 @@ from graphgen.build import Builder
 from graphgen.cli.pass_list import load_passes
 from graphgen.errors import GraphgenError
 from graphgen.ir import Module, Op, Value
+from graphgen.ir.clone import clone_module
 from graphgen.passes.canonical.canonicalize import Canonicalize
 from graphgen.passes.cleanup.dce import DeadCodeElimination
 from graphgen.passes.core import (
@@ -29,7 +30,6 @@ from graphgen.passes.core import (
     rule,
     run_pipeline,
 )
-from graphgen.passes.core.clone import clone_module
 from graphgen.passes.core.journal import Journal
 from graphgen.passes.core.relation import EQUAL, Take
 from graphgen.passes.debug import script_for, validate

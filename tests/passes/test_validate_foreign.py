@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from graphgen.ir import Module
+from graphgen.ir.clone import clone_module
 from graphgen.lowering.stablehlo import emit_stablehlo, read_stablehlo
 from graphgen.passes.core import parse_pipeline
-from graphgen.passes.core.clone import clone_module
 from graphgen.passes.debug import script_for, validate
 from graphgen.passes.debug.validate import apply_pass
 from graphgen.passes.pipelines import Buckets, default

@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass, field
 
 from graphgen.errors import GraphgenError
+from graphgen.ir.names import claim_name
 from graphgen.lowering.hlo.proto import wire
 from graphgen.lowering.hlo.proto.fields import (
     AliasField,
@@ -270,7 +271,7 @@ class _HloParser:
             for instruction in computation.body:
                 number += 1
                 instruction.number = number
-                instruction.unique = _unique(instruction.name, taken)
+                instruction.unique = claim_name(instruction.name, taken)
         out = [wire.text(ModuleField.NAME, name), wire.text(ModuleField.ENTRY_NAME, entry.name)]
         for computation in self.computations:
             body = self._computation_bytes(computation, ids)
@@ -326,16 +327,6 @@ class _HloParser:
         out.append(wire.integers(InstructionField.CALLED_IDS, found(item.calls, ids)))
         out += [b"".join(parts) for number, parts in ordered if number > InstructionField.ID]
         return b"".join(out)
-
-
-def _unique(name: str, taken: set[str]) -> str:
-    """A name of the text, which need be one computation's only, as one of the whole module."""
-    found, count = name, 0
-    while found in taken:
-        count += 1
-        found = f"{name}.{count}"
-    taken.add(found)
-    return found
 
 
 def _program_shape(computation: _Computation) -> bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from graphgen.ir.names import claim_name
 from graphgen.lowering.hlo.proto.fields import AliasField, InstructionField, ModuleField
 from graphgen.lowering.hlo.proto.proto_module import HloComputation, HloModule, open_hlo
 from graphgen.lowering.hlo.proto.shape import read_shape
@@ -91,12 +92,7 @@ def _free(name: str, taken: set[str]) -> str:
     """``name`` in letters the text may have, with a number where it is taken."""
     wanted = re.sub(r"[^\w.\-]", "_", name, flags=re.ASCII)
     wanted = wanted if re.match(r"[A-Za-z_]", wanted) else f"_{wanted}"
-    found, count = wanted, 0
-    while found in taken:
-        count += 1
-        found = f"{wanted}.{count}"
-    taken.add(found)
-    return found
+    return claim_name(wanted, taken)
 
 
 def _instruction(i: Message, known: dict[int, str], names: dict[int, str]) -> str:
