@@ -12,8 +12,8 @@ from graphgen.ir import Dim, Function, Module, Op, Value
 from graphgen.passes.canonical.canonicalize import identity, reshape_of_reshape
 from graphgen.passes.cleanup.simplify_shape import Bound, bounds, cut
 from graphgen.passes.core import NoMatch, Pass, Rewriter, Rule, no_match, register, rule
-from graphgen.passes.fusion.channels import Step, steps_behind
-from graphgen.passes.fusion.prepared import PreparedValues, WeightNumbers
+from graphgen.passes.weights.derived import PreparedValues, WeightNumbers
+from graphgen.passes.weights.per_channel_epilogue import Step, steps_behind
 
 
 @register

@@ -1,1 +1,1 @@
-"""Making one op of several."""
+"""Fusion of sibling ops into one; start at :mod:`graphgen.passes.fusion.fuse_projections`."""

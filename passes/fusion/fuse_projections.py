@@ -13,9 +13,9 @@ from graphgen.ir import Attrs, Dim, DType, Function, Loc, Module, Op, Value, att
 from graphgen.ir.dtype import bf16, f16, f32
 from graphgen.passes.cleanup.simplify_shape import join
 from graphgen.passes.core import NoMatch, Pass, Rewriter, Rule, no_match, register, rule
-from graphgen.passes.fusion.channels import Step, steps_behind
-from graphgen.passes.fusion.prepared import PreparedValues, WeightNumbers
-from graphgen.passes.weights.spread import weight_of, widened
+from graphgen.passes.weights.derived import PreparedValues, WeightNumbers
+from graphgen.passes.weights.materialization import weight_of, widened
+from graphgen.passes.weights.per_channel_epilogue import Step, steps_behind
 
 
 @register

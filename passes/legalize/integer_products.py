@@ -12,7 +12,7 @@ from graphgen.errors import GraphgenError
 from graphgen.ir import Module, Op, Value
 from graphgen.ir.dtype import f32, f64, s8, s32
 from graphgen.passes.core import NoMatch, Pass, Rewriter, Rule, no_match, register, rule
-from graphgen.passes.weights.spread import widened
+from graphgen.passes.weights.materialization import widened
 
 # The largest digit, how many steps of one digit make a step of the one before, the smallest unit.
 _LARGEST, _BASE, _SMALLEST = 127.0, 254.0, 2.0**-126

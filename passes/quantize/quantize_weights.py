@@ -16,10 +16,10 @@ from graphgen.passes.core import NoMatch, Pass, Rewriter, Rule, no_match, regist
 from graphgen.passes.core.options import choice
 from graphgen.passes.core.relation import Quantized
 from graphgen.passes.core.rule import Replacement
-from graphgen.passes.fusion.prepared import PreparedValues, WeightNumbers
 from graphgen.passes.quantize.schemes import DTYPES, ELEMENTS, PER_CHANNEL, SCHEMES, limit
+from graphgen.passes.weights.derived import PreparedValues, WeightNumbers
 from graphgen.passes.weights.lift import joined
-from graphgen.passes.weights.spread import weight_of
+from graphgen.passes.weights.materialization import weight_of
 
 
 @register

@@ -11,7 +11,6 @@ from graphgen.errors import GraphgenError
 from graphgen.ir import Function, Module, Role, Sharding, Value, replicated, sharding
 from graphgen.ir.sharding import Axes, parse_sharding
 from graphgen.passes.core import Pass, Rewriter, register
-from graphgen.passes.fusion.prepared import PreparedValues
 from graphgen.passes.sharding.axes import (
     HEADS,
     INTERMEDIATE,
@@ -22,6 +21,7 @@ from graphgen.passes.sharding.axes import (
     model_axes,
 )
 from graphgen.passes.sharding.mesh import divides
+from graphgen.passes.weights.derived import PreparedValues
 
 # Megatron's layout of a decoder: heads, their caches, what lies between the MLP's products, and the
 # vocabulary.

@@ -12,13 +12,13 @@ from graphgen.ir import Function, Module, Op, Sharding, Value
 from graphgen.ir.dtype import lowest, s32
 from graphgen.passes.core import NoMatch, Pass, Rewriter, no_match, register
 from graphgen.passes.core.relation import EQUAL
-from graphgen.passes.fusion.prepared import PreparedValues
 from graphgen.passes.heads.absorb import ABSORBS, Absorb, taken
 from graphgen.passes.heads.head_map import ZERO
 from graphgen.passes.heads.moves import moves
 from graphgen.passes.heads.takes import Move, Takes
 from graphgen.passes.sharding.mesh import Mesh, divides, mesh_of
 from graphgen.passes.sharding.plan import Plan, asked, carried
+from graphgen.passes.weights.derived import PreparedValues
 
 
 @register

@@ -26,7 +26,6 @@ from graphgen.ir.dtype import s32
 from graphgen.ir.loc import UNKNOWN
 from graphgen.passes.core import Pass, Rewriter, register
 from graphgen.passes.core.relation import Shard
-from graphgen.passes.fusion.prepared import PreparedValues
 from graphgen.passes.sharding.forms import Here, emit_part
 from graphgen.passes.sharding.interface import split_row
 from graphgen.passes.sharding.mesh import Mesh, check_divides, fits, local_shape, mesh_of
@@ -35,6 +34,7 @@ from graphgen.passes.sharding.routes import Routes
 from graphgen.passes.sharding.search import Choice, Search
 from graphgen.passes.sharding.steps import LOCAL, SLICE, Step, emit_step
 from graphgen.passes.sharding.strategies import whole_strategy
+from graphgen.passes.weights.derived import PreparedValues
 
 
 @register

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 
 from graphgen.errors import GraphgenError
 from graphgen.ir import Entry, Function, Module, Op, Sharding, Value, replicated, sharding
-from graphgen.passes.fusion.prepared import PreparedValues, WeightNumbers
 from graphgen.passes.sharding.mesh import Mesh, fits
 from graphgen.passes.sharding.search import FREE, RIGID, Choice, Move, Search, Site, Targets
 from graphgen.passes.sharding.strategies import factors_of, whole_strategy
+from graphgen.passes.weights.derived import PreparedValues, WeightNumbers
 
 
 @dataclass(slots=True)

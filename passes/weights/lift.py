@@ -23,7 +23,7 @@ from graphgen.ir.names import fresh_name
 from graphgen.ops.control import CONTROL
 from graphgen.passes.core import Pass, Rewriter, register
 from graphgen.passes.core.relation import EQUAL
-from graphgen.passes.weights.spread import only_enlarges
+from graphgen.passes.weights.materialization import only_enlarges
 
 # What a value is computed from: nothing but constants, checkpoint tensors, tensors and the rank.
 _CONSTANT, _GLOBAL, _RANK = 0, 1, 2

@@ -20,10 +20,10 @@ from graphgen.passes.core import parse_pipeline, run_pipeline
 from graphgen.passes.debug import script_for
 from graphgen.passes.debug.compare import compare
 from graphgen.passes.debug.runner import Runner
-from graphgen.passes.fusion.prepared import PreparedValues
 from graphgen.passes.heads.absorb import ABSORBS
 from graphgen.passes.heads.commute import COMMUTES
 from graphgen.passes.heads.strategies import Heads, head_map
+from graphgen.passes.weights.derived import PreparedValues
 from graphgen.text import parse, print_module
 from tests.oracles.gqa import grouped_model, specialized_model
 

@@ -17,8 +17,8 @@ from graphgen.passes.core.journal import Journal
 from graphgen.passes.debug import script_for, validate
 from graphgen.passes.debug.script import random_array
 from graphgen.passes.fusion.fuse_projections import FuseProjections
-from graphgen.passes.fusion.prepared import PreparedValues
 from graphgen.passes.pipelines import Buckets, default
+from graphgen.passes.weights.derived import PreparedValues
 from graphgen.text import parse
 
 ROWS = "lhs_contracting_dims=[2] rhs_contracting_dims=[1] dtype=f32"

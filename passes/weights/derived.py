@@ -1,4 +1,4 @@
-"""Which values of a program are made of checkpoint tensors alone."""
+"""Classify the values of a program that derive from checkpoint tensors alone."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from collections.abc import Mapping, Sequence
 from graphgen.ir import RANK, Function, Module, Op, Role, Value
 from graphgen.ops import OPS
 from graphgen.passes.core import Rewriter
-from graphgen.passes.weights.spread import only_enlarges
+from graphgen.passes.weights.materialization import only_enlarges
 
-# Numbers for what a value is computed from, shared by the programs of a module.
+# Value numbers: one per distinct computation, shared by the programs of a module.
 WeightNumbers = dict[tuple[object, ...], int]
 
 
 class PreparedValues:
-    """The values ``lift-weights`` moves out: made of weights, the rank and constants.
+    """The values that ``lift-weights`` hoists: computed from weights, the rank and constants.
 
     Args:
         module: gives the roles of the arguments.
         function: one of its programs.
-        numbers: shared by all programs, so that equal preparations have equal numbers.
+        numbers: shared by all programs, so that equal computations have equal numbers.
 
     Attributes:
-        read: numbers of the weights that the rest of the program reads, and in how many places.
+        read: uses by the rest of the program, per value number of a derived weight.
     """
 
     def __init__(self, module: Module, function: Function, numbers: WeightNumbers) -> None:
@@ -55,7 +55,7 @@ class PreparedValues:
                 self._heavy.add(result)
 
     def _leave_enlarging(self) -> None:
-        """A program enlarges a weight itself, as ``lift-weights`` leaves it to."""
+        """Exclude ops that only enlarge a weight: ``lift-weights`` leaves them in the program."""
         for op in reversed(self.function.block):
             value = op.results[0]
             if value in self._heavy and only_enlarges(op):
@@ -80,15 +80,15 @@ class PreparedValues:
         return value in self._numbers
 
     def number(self, value: Value) -> int:
-        """What a prepared value is, as a number."""
+        """The value number of a prepared value."""
         return self._numbers[value]
 
     def of_weights(self, value: Value) -> bool:
-        """Whether a value is made of weights, and of nothing a call brings."""
+        """True if a value depends on weights and on no other argument of the call."""
         return value in self._heavy
 
     def sources(self, value: Value) -> list[str]:
-        """Names of the checkpoint tensors a prepared value is made of, in operand order."""
+        """Names of the checkpoint tensors that a prepared value derives from, in operand order."""
         found: dict[str, None] = {}
         work, seen = [value], {value}
         while work:
@@ -101,18 +101,18 @@ class PreparedValues:
         return list(found)
 
     def readers(self, value: Value) -> int:
-        """In how many places the rest of the program reads this value of weights, or an equal."""
+        """Uses by the rest of the program of this value, or of one with the same number."""
         return self.read.get(self._numbers[value], 0)
 
     def only_reader(self, value: Value) -> Op | None:
-        """The op that alone reads ``value``, and once; ``None`` where there is no such op."""
+        """The only user of ``value``, with one use; ``None`` if there are more, or none."""
         if len(value.users) != 1 or self.function.returns(value):
             return None
         ((op, slots),) = value.users.items()
         return op if slots == 1 else None
 
     def move_before(self, anchor: Op, values: Sequence[Value], rewriter: Rewriter) -> None:
-        """Have ``values`` made before ``anchor``: prepared ops that come later are moved there."""
+        """Hoist the prepared ops that compute ``values`` before ``anchor``."""
         limit = self._positions[anchor]
         late: set[Op] = set()
         work = [value.op for value in values]

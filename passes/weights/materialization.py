@@ -1,4 +1,4 @@
-"""What a program does with a prepared weight itself, rather than read the result."""
+"""Rules for what a program computes from a stored weight instead of storing the result."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from graphgen.ir import Op, Value
 
 
 def only_enlarges(op: Op) -> bool:
-    """Whether the result of ``op`` says no more than its operand, in more bytes.
+    """True if ``op`` adds bytes but no information: a broadcast, or a widened 8-bit weight.
 
-    Prepared once, it would hold the same numbers many times: a bias for every row, or the 8-bit
-    numbers of a quantized weight as floats.
+    Storing the result would repeat the same numbers: a bias per row, or the 8-bit numbers of a
+    quantized weight as floats.
     """
     if op.name == "broadcast_in_dim":
         return True
@@ -17,12 +17,12 @@ def only_enlarges(op: Op) -> bool:
 
 
 def widened(dot: Op) -> Op | None:
-    """The conversion of 8-bit numbers that a product has on the right, if it has one."""
+    """The conversion that widens the 8-bit right operand of a product, if there is one."""
     made = dot.operands[1].producer("convert")
     return made if made is not None and only_enlarges(made) else None
 
 
 def weight_of(dot: Op) -> Value:
-    """What a product has on the right; of 8-bit numbers that the program widens, the numbers."""
+    """The right operand of a product, before the conversion that widens 8-bit numbers."""
     made = widened(dot)
     return dot.operands[1] if made is None else made.operands[0]

@@ -1,4 +1,4 @@
-"""What follows a product channel by channel: biases, scales and conversions."""
+"""Match the per-channel epilogue of a product: biases, scales and conversions."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from dataclasses import dataclass
 
 from graphgen.build import Builder
 from graphgen.ir import Op, Value
-from graphgen.passes.fusion.prepared import PreparedValues
+from graphgen.passes.weights.derived import PreparedValues
 
-# What may follow a part of a product, or several products joined, just as well.
+# f(concat(x, y)) = concat(f(x), f(y)) for these with a vector per channel.
 _SCALES = ("add", "multiply")
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One op behind a product: with what spreads its bias or scale, or a conversion.
+    """One op of an epilogue: a bias or scale with its broadcast, or a conversion.
 
     Attributes:
         op: ``add``, ``multiply`` or ``convert``.
-        spread: the broadcast of the bias or scale, ``None`` for a conversion.
-        side: which operand of ``op`` the product is.
+        spread: the ``broadcast_in_dim`` of the bias or scale, ``None`` for a conversion.
+        side: index of the operand of ``op`` that the product is.
     """
 
     op: Op
@@ -29,11 +29,11 @@ class Step:
 
     @property
     def kind(self) -> tuple[object, ...]:
-        """What must be the same in all siblings for the step to be fused."""
+        """Key that must be equal in all siblings for the step to be fused."""
         return self.op.name, self.op.attrs, self.side
 
     def vector(self, b: Builder) -> Value:
-        """The [N] biases or scales of the channels, also where one number is that of all."""
+        """The biases or scales as a vector [N]; a scalar is broadcast."""
         assert self.spread is not None
         (given,) = self.spread.operands
         return (
@@ -42,7 +42,7 @@ class Step:
 
 
 def steps_behind(dot: Op, prepared: PreparedValues) -> Iterator[Step]:
-    """The ops behind ``dot`` that work channel by channel."""
+    """Yield the per-channel ops that follow ``dot``, in order."""
     value = dot.result
     while (op := prepared.only_reader(value)) is not None:
         side = 0 if op.operands[0] is value else 1
@@ -56,7 +56,7 @@ def steps_behind(dot: Op, prepared: PreparedValues) -> Iterator[Step]:
 
 
 def _spread(other: Value, value: Value, prepared: PreparedValues) -> Op | None:
-    """The broadcast that brings a weight [N], or one number, to every row of ``value`` [..., N]."""
+    """The broadcast of a weight [N], or of a scalar, to the shape of ``value`` [..., N]."""
     spread = other.producer("broadcast_in_dim")
     if spread is None or prepared.only_reader(other) is None:
         return None
