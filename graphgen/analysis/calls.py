@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 from graphgen.ir import Function, Loc, Module, Op, Value, loc
 from graphgen.ir.clone import Cloner
+from graphgen.ops import Trait, has_trait
 from graphgen.ops.control import CONTROL, callees
-from graphgen.ops.foreign import FOREIGN, has_effect
+from graphgen.ops.foreign import has_effect
 
 
 def inlined(
@@ -67,7 +68,7 @@ def acts(module: Module, op: Op) -> bool:
 
 def is_foreign(module: Module, op: Op) -> bool:
     """Whether nobody here knows what an op does, or one in a function that it runs."""
-    return holds_any(module, op, lambda inner: inner.name in FOREIGN)
+    return holds_any(module, op, lambda inner: has_trait(inner, Trait.EXTERNAL))
 
 
 def within(outer: Loc, inner: Loc) -> Loc:

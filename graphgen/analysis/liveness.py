@@ -7,12 +7,8 @@ from itertools import accumulate
 
 from graphgen.analysis.calls import inlined
 from graphgen.ir import Function, Module, Op, Role, Value
+from graphgen.ops import Trait, op_def
 from graphgen.ops.control import callees
-
-# A result that is its operand under another shape: no new memory.
-_VIEWS = frozenset(("reshape", "bitcast_convert"))
-# Ops that write into their first operand where nobody needs the old value any more.
-_IN_PLACE = frozenset(("dynamic_update_slice", "scatter", "kv_update"))
 
 
 @dataclass(slots=True)
@@ -68,9 +64,10 @@ def _homes(module: Module, function: Function) -> dict[Value, Value]:
     states = {row.name for row in module.entries(Role.STATE)}
     for op in function.block:
         home.update((result, result) for result in op.results)
-        if op.name in _VIEWS:
+        definition = op_def(op.name)
+        if definition.has(Trait.VIEW):
             home[op.result] = home[op.operands[0]]
-        elif op.name in _IN_PLACE:
+        elif definition.updates is not None:
             base = home[op.operands[0]]
             if base.op is not None or base.name in states:
                 home[op.result] = base

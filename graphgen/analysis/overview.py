@@ -13,14 +13,13 @@ from graphgen.analysis.loops import ops_run, trip_count
 from graphgen.analysis.work import Work, size_in_bytes, total, total_of, work_of
 from graphgen.ir import RANK, Dim, Function, Loc, Module, Op, Role, Value
 from graphgen.ir.loc import UNKNOWN
-from graphgen.ops import OPS
+from graphgen.ops import OPS, Trait, has_trait
 from graphgen.ops.control import callees
 
 # Below this a foreign program's argument is taken for an input, not for a weight.
 _WEIGHT_BYTES = 1 << 12
-# A weight reaches the product or the lookup that reads it through these.
-_CARRIES = frozenset(("convert", "reshape", "transpose", "broadcast_in_dim", "slice", "copy"))
-_READS_WEIGHTS = frozenset(("dot_general", "gather", "convolution", "embedding", "multiply", "add"))
+# Ops that read weights: products, lookups, scales and biases.
+_READS_WEIGHTS = frozenset(("dot_general", "gather", "embedding", "multiply", "add"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,7 +263,8 @@ def _guess(value: Value) -> str:
         for user in work.pop().users:
             if user.name in _READS_WEIGHTS:
                 return "weights"
-            fresh = [r for r in user.results if user.name in _CARRIES and r not in seen]
+            relays = has_trait(user, Trait.RELAYOUT) or user.name == "slice"
+            fresh = [r for r in user.results if relays and r not in seen]
             seen.update(fresh)
             work += fresh
     return "inputs"

@@ -1,4 +1,7 @@
-"""The op table and what is legal where: inference, attributes, levels, the verifier."""
+"""The op table: definitions with inference, traits, factors and cost; stages and the verifier.
+
+Read :mod:`graphgen.ops.opdef` first, then a family such as :mod:`graphgen.ops.elementwise`.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,18 @@ from graphgen.ops import (
     shape,
 )
 from graphgen.ops.levels import LEVELS, Level
-from graphgen.ops.opdef import OPS, Attr, InferError, OpDef, infer, make_attrs, op_def
+from graphgen.ops.opdef import (
+    OPS,
+    Attr,
+    InferError,
+    OpDef,
+    has_trait,
+    infer,
+    make_attrs,
+    op_def,
+    ops_with,
+)
+from graphgen.ops.traits import LinearIn, Trait, UpdatesPart
 from graphgen.ops.verify import verify
 
 # Importing a family registers its ops; naming the modules here keeps the import from looking idle.
@@ -30,9 +44,14 @@ __all__ = [
     "Attr",
     "InferError",
     "Level",
+    "LinearIn",
     "OpDef",
+    "Trait",
+    "UpdatesPart",
+    "has_trait",
     "infer",
     "make_attrs",
     "op_def",
+    "ops_with",
     "verify",
 ]

@@ -1,4 +1,4 @@
-"""Ops on the bits of elements: logic, shifts, other readings, rounding to fewer of them."""
+"""Bitwise ops: logic, shifts, bit casts, reduced precision."""
 
 from __future__ import annotations
 
@@ -6,22 +6,11 @@ from collections.abc import Sequence
 
 from graphgen.ir import Attrs, TensorType, tensor
 from graphgen.ir.dtype import c64, pred
+from graphgen.ops.factors import Factors, FactorTable, ValueFactors
 from graphgen.ops.opdef import Attr, define, float_operand, require, same_type
+from graphgen.ops.traits import Property, Trait, Types
 
-LOGIC = {
-    "and": "Logical and of pred, bitwise and of integers.",
-    "or": "Logical or of pred, bitwise or of integers.",
-    "xor": "Logical exclusive or of pred, bitwise exclusive or of integers.",
-}
-SHIFTS = {
-    "shift_left": "``lhs`` moved up by ``rhs`` bits, filled up with 0.",
-    "shift_right_logical": "``lhs`` moved down by ``rhs`` bits, filled up with 0.",
-    "shift_right_arithmetic": "``lhs`` moved down by ``rhs`` bits, filled up with its highest bit.",
-}
-COUNTS = {
-    "popcnt": "How many bits of each integer are set.",
-    "count_leading_zeros": "How many bits of each integer are above the highest one that is set.",
-}
+ELEMENTWISE = Trait.ELEMENTWISE
 
 
 def _logical(types: Sequence[TensorType]) -> None:
@@ -33,17 +22,18 @@ def _integers(types: Sequence[TensorType]) -> None:
     require(types[0].dtype.is_integer, f"needs integers, got {types[0].text}", 0)
 
 
-def _define_logic(name: str, doc: str) -> None:
+def _logic(name: str, doc: str, *traits: Property) -> None:
     def infer(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
         same_type(types)
         _logical(types)
         return (types[0],)
 
     infer.__doc__ = f"{doc}\n\nExample:\n    %y = {name}(%p, %q) : pred[B]"
-    define(name, "lhs rhs")(infer)
+    traits = (ELEMENTWISE, Trait.COMMUTATIVE, Trait.ASSOCIATIVE, *traits)
+    define(name, "lhs rhs", traits=traits)(infer)
 
 
-def _define_shift(name: str, doc: str) -> None:
+def _shift(name: str, doc: str) -> None:
     def infer(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
         same_type(types)
         _integers(types)
@@ -51,27 +41,35 @@ def _define_shift(name: str, doc: str) -> None:
 
     more = "By all bits or more, or by a negative number, nothing but what fills up is left."
     infer.__doc__ = f"{doc}\n\n{more}\n\nExample:\n    %y = {name}(%a, %b) : s32[B]"
-    define(name, "lhs rhs")(infer)
+    define(name, "lhs rhs", traits=(ELEMENTWISE,))(infer)
 
 
-def _define_count(name: str, doc: str) -> None:
+def _count(name: str, doc: str) -> None:
     def infer(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
         _integers(types)
         return (types[0],)
 
     infer.__doc__ = f"{doc}\n\nExample:\n    %y = {name}(%a) : s32[B]"
-    define(name, "operand")(infer)
+    define(name, "operand", traits=(ELEMENTWISE,))(infer)
 
 
-for _name, _doc in LOGIC.items():
-    _define_logic(_name, _doc)
-for _name, _doc in SHIFTS.items():
-    _define_shift(_name, _doc)
-for _name, _doc in COUNTS.items():
-    _define_count(_name, _doc)
+_logic("and", "Logical and of pred, bitwise and of integers.", Trait.FINITE_AT_ZERO)
+_logic("or", "Logical or of pred, bitwise or of integers.")
+_logic("xor", "Logical exclusive or of pred, bitwise exclusive or of integers.")
+_shift("shift_left", "``lhs`` moved up by ``rhs`` bits, filled up with 0.")
+_shift("shift_right_logical", "``lhs`` moved down by ``rhs`` bits, filled up with 0.")
+_shift(
+    "shift_right_arithmetic",
+    "``lhs`` moved down by ``rhs`` bits, filled up with its highest bit.",
+)
+_count("popcnt", "How many bits of each integer are set.")
+_count(
+    "count_leading_zeros",
+    "How many bits of each integer are above the highest one that is set.",
+)
 
 
-@define("not", "operand")
+@define("not", "operand", traits=(ELEMENTWISE,))
 def _not(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
     """Logical not of pred, every bit turned of integers.
 
@@ -87,6 +85,7 @@ def _not(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
     "operand",
     Attr("exponent_bits", "integer"),
     Attr("mantissa_bits", "integer"),
+    traits=(ELEMENTWISE,),
 )
 def _reduce_precision(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
     """Each element as a float of so few bits would hold it, in its own type still.
@@ -103,7 +102,26 @@ def _reduce_precision(types: Sequence[TensorType], attrs: Attrs) -> tuple[Tensor
     return (types[0],)
 
 
-@define("bitcast_convert", "operand", Attr("dtype", "element"))
+def _bitcast_factors(operands: Types, results: Types, attrs: Attrs) -> Factors:
+    """The dimension that holds the parts of one element is whole."""
+    table = FactorTable()
+    shared = table.of(min(operands[0], results[0], key=lambda type_: type_.rank))
+    return Factors(
+        table.sizes, (_extended(shared, operands[0].rank),), (_extended(shared, results[0].rank),)
+    )
+
+
+def _extended(dims: ValueFactors, rank: int) -> ValueFactors:
+    return (*dims, *[()] * (rank - len(dims)))
+
+
+@define(
+    "bitcast_convert",
+    "operand",
+    Attr("dtype", "element"),
+    traits=(Trait.DATA_MOVEMENT, Trait.VIEW, Trait.FINITE_AT_ZERO),
+    factors=_bitcast_factors,
+)
 def _bitcast_convert(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
     """The same bits read as another element type.
 

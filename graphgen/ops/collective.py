@@ -1,4 +1,4 @@
-"""Ops that talk to the other ranks of the program."""
+"""Collective ops: communication between the ranks of the mesh."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ from collections.abc import Sequence
 from graphgen.ir import Attrs, TensorType, tensor
 from graphgen.ops.linalg import REDUCERS
 from graphgen.ops.opdef import Attr, define, number_operand, require
+from graphgen.ops.traits import Trait
 
 KIND = Attr("kind", "text", choices=REDUCERS)
 GROUPS = Attr("replica_groups", "groups")
 Groups = tuple[tuple[int, ...], ...]
+# Result elements are operand elements of some rank.
+MOVES = (Trait.COLLECTIVE, Trait.DATA_MOVEMENT)
 
 
 def _check_groups(groups: Groups) -> None:
@@ -20,7 +23,7 @@ def _check_groups(groups: Groups) -> None:
 
 
 def _group_size(groups: Groups) -> int:
-    """How many ranks each group has, which must be the same."""
+    """The number of ranks per group, which must be equal for all groups."""
     _check_groups(groups)
     sizes = {len(group) for group in groups}
     require(len(sizes) == 1, f"{groups} differ in size")
@@ -34,7 +37,7 @@ def _dimension(types: Sequence[TensorType], attrs: Attrs, key: str) -> int:
 
 
 def _divided(types: Sequence[TensorType], dim: int, parts: int) -> TensorType:
-    """The type with one dimension cut into equal parts."""
+    """The type with one dimension divided by ``parts``."""
     shape = list(types[0].shape)
     size = shape[dim]
     if not isinstance(size, int) or size % parts:
@@ -44,7 +47,7 @@ def _divided(types: Sequence[TensorType], dim: int, parts: int) -> TensorType:
     return tensor(types[0].dtype, shape)
 
 
-@define("all_reduce", "operand", KIND, GROUPS, collective=True)
+@define("all_reduce", "operand", KIND, GROUPS, traits=(Trait.COLLECTIVE,))
 def _all_reduce(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
     """Combine the operands of the ranks of each group; all of them get the result.
 
@@ -56,7 +59,7 @@ def _all_reduce(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, 
     return (types[0],)
 
 
-@define("all_gather", "operand", Attr("dimension", "integer"), GROUPS, collective=True)
+@define("all_gather", "operand", Attr("dimension", "integer"), GROUPS, traits=MOVES)
 def _all_gather(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
     """The operands of the ranks of each group one after the other, in the order of the group.
 
@@ -71,7 +74,14 @@ def _all_gather(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, 
     return (tensor(types[0].dtype, shape),)
 
 
-@define("reduce_scatter", "operand", KIND, Attr("dimension", "integer"), GROUPS, collective=True)
+@define(
+    "reduce_scatter",
+    "operand",
+    KIND,
+    Attr("dimension", "integer"),
+    GROUPS,
+    traits=(Trait.COLLECTIVE,),
+)
 def _reduce_scatter(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
     """Combine the operands of each group; the rank at place i of a group gets part i of the result.
 
@@ -91,7 +101,7 @@ def _reduce_scatter(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorTy
     Attr("split_dimension", "integer"),
     Attr("concat_dimension", "integer"),
     GROUPS,
-    collective=True,
+    traits=MOVES,
 )
 def _all_to_all(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
     """Part i of every operand of a group goes to the rank at place i, which joins what it gets.
@@ -110,7 +120,7 @@ def _all_to_all(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, 
     return (tensor(part.dtype, shape),)
 
 
-@define("collective_permute", "operand", Attr("source_target_pairs", "groups"), collective=True)
+@define("collective_permute", "operand", Attr("source_target_pairs", "groups"), traits=MOVES)
 def _collective_permute(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
     """The target of each pair gets the operand of its source; a rank that is no target gets zeros.
 

@@ -1,17 +1,28 @@
-"""Composite ops: ideas of a language model that passes want to see whole.
+"""Composite ops: the building blocks of language models that passes match and lower as one op.
 
-How each is made of simple ops is said once, in ``graphgen.composites``. The letters in the
-documentation are B rows of a call, R rows of the cache, S active tokens, C attended length,
-M allocated length, H query heads, K key-value heads, D head size, E model width, V vocabulary.
+``graphgen.composites`` decomposes them. Letters in the documentation: B batch rows of a call,
+R batch rows of the cache, S active tokens, C attended length, M allocated length, H query heads,
+K key-value heads, D head size, E model width, V vocabulary.
+
+Letters in factors: b batch rows of a call, r of the cache, s active tokens, c attended length,
+m allocated length, k key-value heads, g query heads per key-value head, d head size, e model width,
+v vocabulary.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from graphgen.ir import Attrs, TensorType, tensor
+from graphgen.ir import Attrs, Dim, TensorType, tensor
+from graphgen.ir.dims import product
 from graphgen.ir.dtype import f32, lowest, pred, s32
-from graphgen.ops.opdef import Attr, define, float_operand, rank_of, require
+from graphgen.ops.factors import FactorRule, Factors, FactorTable, Notation
+from graphgen.ops.opdef import Attr, Cost, define, float_operand, rank_of, require
+from graphgen.ops.traits import Trait, Types, UpdatesPart
+
+COMPOSITE = (Trait.COMPOSITE,)
+ACTIVATION = (Trait.COMPOSITE, Trait.ELEMENTWISE, Trait.FINITE_AT_ZERO)
+PARTIAL_READ = (Trait.COMPOSITE, Trait.DATA_MOVEMENT, Trait.PARTIAL_READ)
 
 ROWS = Attr("rows", "text", "any", choices=("any", "in_place"))
 
@@ -20,7 +31,12 @@ def _like(types: Sequence[TensorType], index: int, wanted: TensorType) -> None:
     require(types[index] is wanted, f"needs {wanted.text}, got {types[index].text}", index)
 
 
-@define("embedding", "table ids", composite=True)
+@define(
+    "embedding",
+    "table ids",
+    traits=PARTIAL_READ,
+    factors=Notation("v e, * -> * e", {"v": "add"}, special="v"),
+)
 def _embedding(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
     """Row ``ids[...]`` of ``table`` [V,E]; an id outside 0..V-1 is clamped.
 
@@ -32,7 +48,26 @@ def _embedding(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, .
     return (tensor(types[0].dtype, (*types[1].shape, types[0].shape[1])),)
 
 
-@define("rms_norm", "operand weight", Attr("epsilon", "number"), composite=True)
+def _norm_cost(flops: int) -> Cost:
+    """``flops`` operations per element and a root per row."""
+
+    def cost(operands: Types, results: Types, attrs: Attrs) -> tuple[Dim, Dim]:
+        return flops * operands[0].size, product(operands[0].shape[:-1])
+
+    return cost
+
+
+_NORM = Notation("* E, E, E -> * E")
+
+
+@define(
+    "rms_norm",
+    "operand weight",
+    Attr("epsilon", "number"),
+    traits=COMPOSITE,
+    factors=_NORM,
+    cost=_norm_cost(4),
+)
 def _rms_norm(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
     """``x / sqrt(mean(x^2) + epsilon) * weight`` over the last dimension.
 
@@ -49,7 +84,14 @@ def _rms_norm(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ..
     return (tensor(types[1].dtype, types[0].shape),)
 
 
-@define("layer_norm", "operand weight bias", Attr("epsilon", "number"), composite=True)
+@define(
+    "layer_norm",
+    "operand weight bias",
+    Attr("epsilon", "number"),
+    traits=COMPOSITE,
+    factors=_NORM,
+    cost=_norm_cost(7),  # Two sums, a difference, a square, the quotient, weight and bias.
+)
 def _layer_norm(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
     """``(x - mean(x)) / sqrt(variance(x) + epsilon) * weight + bias`` over the last dimension.
 
@@ -68,7 +110,12 @@ def _layer_norm(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, 
     return (tensor(types[1].dtype, types[0].shape),)
 
 
-@define("silu", "operand", composite=True)
+def _activation_cost(operands: Types, results: Types, attrs: Attrs) -> tuple[Dim, Dim]:
+    """A product and a special function per element."""
+    return results[0].size, results[0].size
+
+
+@define("silu", "operand", traits=ACTIVATION, cost=_activation_cost)
 def _silu(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
     """``x * logistic(x)``, computed in f32.
 
@@ -83,7 +130,8 @@ def _silu(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
     "gelu",
     "operand",
     Attr("approximate", "text", choices=("none", "tanh", "sigmoid")),
-    composite=True,
+    traits=ACTIVATION,
+    cost=_activation_cost,
 )
 def _gelu(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
     """``x`` times about the share of a normal distribution below x, in f32 (arXiv 1606.08415).
@@ -99,12 +147,20 @@ def _gelu(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
     return (types[0],)
 
 
+def _rope_table_cost(operands: Types, results: Types, attrs: Attrs) -> tuple[Dim, Dim]:
+    """An angle, a cosine and a sine per element."""
+    size = results[0].size
+    return size, size + size
+
+
 @define(
     "rope_table",
     "positions",
     Attr("inv_freq", "literal"),
     Attr("scale", "number", 1.0),
-    composite=True,
+    traits=COMPOSITE,
+    factors=Notation("* -> * D, * D"),
+    cost=_rope_table_cost,
 )
 def _rope_table(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
     """Cosine and sine of ``positions * inv_freq``, times ``scale``; f32 [..., D/2] each.
@@ -121,11 +177,18 @@ def _rope_table(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, 
     return (result, result)
 
 
+def _rope_cost(operands: Types, results: Types, attrs: Attrs) -> tuple[Dim, Dim]:
+    """Two products and a sum per element."""
+    return 3 * results[0].size, 0
+
+
 @define(
     "rope",
     "operand cos sin",
     Attr("pairs", "text", "halves", choices=("halves", "neighbors")),
-    composite=True,
+    traits=COMPOSITE,
+    factors=Notation("b s h D, b s ., b s . -> b s h D"),
+    cost=_rope_cost,
 )
 def _rope(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
     """Rotate pairs of the last dimension of x [B,S,H,D] by the angles of the table, in f32.
@@ -155,7 +218,8 @@ def _rope(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
     Attr("attended", "dim"),
     Attr("window", "integer", 0),
     Attr("ring", "integer", 0),
-    composite=True,
+    traits=COMPOSITE,
+    factors=Notation("b s, b -> b s C"),
 )
 def _attention_mask(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
     """Which cache slots each token may read: ``c <= positions[b,s]`` and ``c < lengths[b]``.
@@ -181,7 +245,13 @@ def _attention_mask(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorTy
     return (tensor(pred, (*types[0].shape, attended)),)
 
 
-@define("key_distance", "positions", Attr("attended", "dim"), composite=True)
+@define(
+    "key_distance",
+    "positions",
+    Attr("attended", "dim"),
+    traits=COMPOSITE,
+    factors=Notation("b s -> b s C"),
+)
 def _key_distance(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
     """How far each cache slot lies from each token: ``c - positions[b,s]`` as f32, 0 for its own.
 
@@ -193,7 +263,24 @@ def _key_distance(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType
     return (tensor(f32, (*types[0].shape, attrs.dim("attended"))),)
 
 
-@define("cache_read", "cache seq_ids", Attr("attended", "dim"), ROWS, composite=True)
+def _by_rows(indexed: str, in_place: str, special: str = "") -> FactorRule:
+    """Rows ``in_place`` are the rows of the call; ``indexed`` rows are selected by number."""
+    rules = {"any": Notation(indexed, special=special), "in_place": Notation(in_place, special="r")}
+
+    def rule(operands: Types, results: Types, attrs: Attrs) -> Factors:
+        return rules[attrs.text("rows")](operands, results, attrs)
+
+    return rule
+
+
+@define(
+    "cache_read",
+    "cache seq_ids",
+    Attr("attended", "dim"),
+    ROWS,
+    traits=PARTIAL_READ,
+    factors=_by_rows("R . k d, b -> b C k d", "r . k d, r -> r C k d"),
+)
 def _cache_read(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
     """The first C slots of the cache rows ``seq_ids``: [R,M,K,D] -> [B,C,K,D].
 
@@ -216,7 +303,15 @@ def _cache_read(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, 
     return (tensor(types[0].dtype, shape),)
 
 
-@define("kv_update", "cache new seq_ids positions", ROWS, composite=True)
+@define(
+    "kv_update",
+    "cache new seq_ids positions",
+    ROWS,
+    traits=(Trait.COMPOSITE, Trait.DATA_MOVEMENT, UpdatesPart(1)),
+    factors=_by_rows(
+        "r M k d, B S k d, B, B S -> r M k d", "r M k d, r S k d, r, r S -> r M k d", special="r"
+    ),
+)
 def _kv_update(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
     """The cache [R,M,K,D] with ``new`` [B,S,K,D] written at rows ``seq_ids``, slots ``positions``.
 
@@ -237,11 +332,22 @@ def _kv_update(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, .
     return (cache,)
 
 
+def _attention_cost(operands: Types, results: Types, attrs: Attrs) -> tuple[Dim, Dim]:
+    """Scores and their sum over values: 2·B·S·H·C·D each; one exponential per score."""
+    rows, active, heads, size = operands[0].shape
+    scores = rows * active * heads * operands[1].shape[1]
+    # A linear bias adds a product and a sum.
+    biased = 2 if len(operands) > 4 else 0
+    return 4 * scores * size + (3 + biased) * scores, scores
+
+
 @define(
     "attention",
     "query key value mask slopes? distance?",
     Attr("scale", "number"),
-    composite=True,
+    traits=COMPOSITE,
+    factors=Notation("b s kg D, b C k D, b C k D, b s C, kg, b s C -> b s kg D"),
+    cost=_attention_cost,
 )
 def _attention(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
     """Softmax attention of q [B,S,H,D] over keys and values [B,C,K,D]; H a multiple of K.
@@ -273,7 +379,12 @@ def _attention(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, .
     return (q,)
 
 
-@define("last_token", "operand positions lengths", composite=True)
+@define(
+    "last_token",
+    "operand positions lengths",
+    traits=PARTIAL_READ,
+    factors=Notation("b S e, b S, b -> b e"),
+)
 def _last_token(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
     """Of x [B,S,E], each row's token at position ``lengths - 1``: [B,E]; 0 where there is none.
 
@@ -290,13 +401,24 @@ def _last_token(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, 
     return (tensor(types[0].dtype, (b, e)),)
 
 
+def _quantize_factors(operands: Types, results: Types, attrs: Attrs) -> Factors:
+    """The dimensions that share a scale need replication."""
+    table = FactorTable()
+    shared = attrs.integers("dimensions")
+    dims = table.of(operands[0])
+    scale = tuple(cut for dim, cut in enumerate(dims) if dim not in shared)
+    whole = frozenset(dims[dim][0] for dim in shared)
+    return Factors(table.sizes, (dims,), (dims, scale), need_replication=whole)
+
+
 @define(
     "quantize",
     "operand",
     Attr("dtype", "element"),
     Attr("dimensions", "integers"),
     Attr("limit", "number"),
-    composite=True,
+    traits=COMPOSITE,
+    factors=_quantize_factors,
 )
 def _quantize(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
     """Values of an 8-bit ``dtype``, and the f32 ``scale`` that ``operand`` is about a multiple of.

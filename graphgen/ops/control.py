@@ -12,10 +12,10 @@ from typing import Final
 from graphgen.ir import Attrs, AttrValue, Op, TensorType, Value, attrs_of
 from graphgen.ir.dtype import pred, s32
 from graphgen.ops.foreign import RESULTS, stated
-from graphgen.ops.opdef import Attr, define, require
+from graphgen.ops.opdef import OPS, Attr, define, require
+from graphgen.ops.traits import Trait
 
-CONTROL: Final = frozenset(("call", "while", "conditional"))
-# Attributes that name functions.
+# Attributes that name functions, in the order that `callees` gives.
 NAMING: Final = ("to_apply", "condition", "body", "branches")
 # How often a loop of which nobody knows that runs.
 UNKNOWN_TRIPS: Final = -1
@@ -23,11 +23,13 @@ UNKNOWN_TRIPS: Final = -1
 
 def callees(op: Op) -> tuple[str, ...]:
     """The functions of the module that an op runs, in order; empty for nearly all ops."""
-    if op.name == "call":
-        return (op.attrs.text("to_apply"),)
-    if op.name == "while":
-        return (op.attrs.text("condition"), op.attrs.text("body"))
-    return op.attrs.names("branches") if op.name == "conditional" else ()
+    if op.name not in CONTROL:
+        return ()
+    names: tuple[str, ...] = ()
+    for key in NAMING:
+        if key in op.attrs:
+            names += op.attrs.names(key) if key == "branches" else (op.attrs.text(key),)
+    return names
 
 
 def renamed(op: Op, names: Mapping[str, str]) -> Attrs:
@@ -61,7 +63,7 @@ def _words(attrs: Attrs, *keys: str) -> None:
         require(bool(attrs.text(key)), f"{key} needs the name of a function")
 
 
-@define("call", "*operands", Attr("to_apply", "text"), RESULTS)
+@define("call", "*operands", Attr("to_apply", "text"), RESULTS, traits=(Trait.CONTROL,))
 def _call(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
     """The outputs of another function of the module, given its arguments in order.
 
@@ -81,6 +83,7 @@ def _call(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
     Attr("condition", "text"),
     Attr("body", "text"),
     Attr("trip_count", "integer", UNKNOWN_TRIPS),
+    traits=(Trait.CONTROL,),
 )
 def _while(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
     """What a loop leaves of its state: ``body`` of the state again and again, while ``condition``.
@@ -99,7 +102,12 @@ def _while(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
 
 
 @define(
-    "conditional", "which *operands", Attr("branches", "names"), Attr("takes", "integers"), RESULTS
+    "conditional",
+    "which *operands",
+    Attr("branches", "names"),
+    Attr("takes", "integers"),
+    RESULTS,
+    traits=(Trait.CONTROL,),
 )
 def _conditional(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
     """The outputs of one of several functions of the module.
@@ -122,3 +130,8 @@ def _conditional(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType,
     fits = min(takes) >= 0 and sum(takes) == given
     require(fits, f"its branches take {sum(takes)} operands, it has {given}")
     return stated(attrs)
+
+
+CONTROL: Final = frozenset(
+    [name for name, definition in OPS.items() if definition.has(Trait.CONTROL)]
+)

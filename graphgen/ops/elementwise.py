@@ -1,4 +1,4 @@
-"""Elementwise ops: one result element from the operand elements at the same place."""
+"""Elementwise ops: ``result[i] = f(x[i], y[i], ...)``."""
 
 from __future__ import annotations
 
@@ -7,40 +7,12 @@ from collections.abc import Callable, Sequence
 from graphgen.ir import Attrs, TensorType, tensor
 from graphgen.ir.dtype import Kind, c64, pred
 from graphgen.ops.opdef import Attr, define, float_operand, number_operand, require, same_type
+from graphgen.ops.traits import LinearIn, Property, Trait, Types
 
-UNARY_FLOAT = {
-    "exponential": "e to the power of each element.",
-    "exponential_minus_one": "exp(x) - 1 for each element, exact where x is small.",
-    "log": "The natural logarithm of each element.",
-    "log_plus_one": "log(1 + x) for each element, exact where x is small.",
-    "sqrt": "The square root of each element; NaN below 0.",
-    "rsqrt": "1 / sqrt(x) for each element.",
-    "cbrt": "The cube root of each element, which has the element's sign.",
-    "logistic": "1 / (1 + exp(-x)) for each element.",
-    "tanh": "The hyperbolic tangent of each element.",
-    "cosine": "The cosine of each element, in radians.",
-    "sine": "The sine of each element, in radians.",
-    "tan": "The tangent of each element, in radians.",
-    "erf": "The error function, 2/sqrt(pi) times the integral of exp(-t^2) from 0 to x.",
-    "ceil": "The lowest integer that is not below each element.",
-    "floor": "The highest integer that is not above each element.",
-    "round_nearest_even": "The nearest integer of each element; of two as near, the even one.",
-    "round_nearest_afz": "The nearest integer of each element; of two as near, the larger in size.",
-}
-UNARY_SIGNED = {
-    "abs": "The absolute value; that of the lowest integer wraps around to itself.",
-    "sign": "-1, 0 or 1 as each element is negative, zero or positive; NaN and -0 stay.",
-}
-BINARY = {
-    "add": "The sum; integers wrap around.",
-    "subtract": "The difference; integers wrap around.",
-    "multiply": "The product; integers wrap around.",
-    "divide": "The quotient; integers truncate toward zero, and x/0 is -1 (all ones) as in XLA.",
-    "remainder": "What is left of the quotient, with the sign of ``lhs``; integer x%0 is x.",
-    "power": "``lhs`` to the power of ``rhs``; integers to negative powers are 0, save 1 and -1.",
-    "maximum": "The greater one; NaN if either is NaN.",
-    "minimum": "The lesser one; NaN if either is NaN.",
-}
+ELEMENTWISE, TRANSCENDENTAL = Trait.ELEMENTWISE, Trait.TRANSCENDENTAL
+COMMUTATIVE, ASSOCIATIVE = Trait.COMMUTATIVE, Trait.ASSOCIATIVE
+FINITE_AT_ZERO = Trait.FINITE_AT_ZERO
+
 COMPARISONS = ("EQ", "NE", "LT", "LE", "GT", "GE")
 
 
@@ -50,34 +22,138 @@ def _signed_operand(types: Sequence[TensorType], index: int = 0) -> None:
     require(signed, f"has no signs: {types[index].text}", index)
 
 
-def _define_unary(name: str, doc: str, check: Callable[[Sequence[TensorType]], None]) -> None:
+def _unary(
+    name: str, doc: str, check: Callable[[Sequence[TensorType]], None], *traits: Property
+) -> None:
     def infer(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
         check(types)
         return (types[0],)
 
     infer.__doc__ = f"{doc}\n\nExample:\n    %y = {name}(%x) : f32[B,4]"
-    define(name, "operand")(infer)
+    define(name, "operand", traits=(ELEMENTWISE, *traits))(infer)
 
 
-def _define_binary(name: str, doc: str) -> None:
+def _unary_float(name: str, doc: str, *traits: Property) -> None:
+    _unary(name, doc, float_operand, *traits)
+
+
+def _unary_signed(name: str, doc: str, *traits: Property) -> None:
+    _unary(name, doc, _signed_operand, *traits)
+
+
+def _binary(name: str, doc: str, *traits: Property) -> None:
     def infer(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
         same_type(types)
         number_operand(types)
         return (types[0],)
 
     infer.__doc__ = f"{doc}\n\nExample:\n    %y = {name}(%a, %b) : f32[B,4]"
-    define(name, "lhs rhs")(infer)
+    define(name, "lhs rhs", traits=(ELEMENTWISE, *traits))(infer)
 
 
-for _name, _doc in UNARY_FLOAT.items():
-    _define_unary(_name, _doc, float_operand)
-for _name, _doc in UNARY_SIGNED.items():
-    _define_unary(_name, _doc, _signed_operand)
-for _name, _doc in BINARY.items():
-    _define_binary(_name, _doc)
+def _is_float(operands: Types, results: Types, attrs: Attrs) -> bool:
+    """Integer quotients truncate, so a sum of quotients is not the quotient of the sum."""
+    return results[0].dtype.is_float
 
 
-@define("negate", "operand")
+def _widens_float(operands: Types, results: Types, attrs: Attrs) -> bool:
+    """A sum commutes with widening, but not with rounding each term."""
+    old, new = operands[0].dtype, results[0].dtype
+    return old.is_float and new.is_float and new.bits > old.bits
+
+
+_unary_float("exponential", "e to the power of each element.", TRANSCENDENTAL, FINITE_AT_ZERO)
+_unary_float(
+    "exponential_minus_one",
+    "exp(x) - 1 for each element, exact where x is small.",
+    TRANSCENDENTAL,
+    FINITE_AT_ZERO,
+)
+_unary_float("log", "The natural logarithm of each element.", TRANSCENDENTAL)
+_unary_float(
+    "log_plus_one",
+    "log(1 + x) for each element, exact where x is small.",
+    TRANSCENDENTAL,
+    FINITE_AT_ZERO,
+)
+_unary_float(
+    "sqrt", "The square root of each element; NaN below 0.", TRANSCENDENTAL, FINITE_AT_ZERO
+)
+_unary_float("rsqrt", "1 / sqrt(x) for each element.", TRANSCENDENTAL)
+_unary_float(
+    "cbrt",
+    "The cube root of each element, which has the element's sign.",
+    TRANSCENDENTAL,
+    FINITE_AT_ZERO,
+)
+_unary_float("logistic", "1 / (1 + exp(-x)) for each element.", TRANSCENDENTAL, FINITE_AT_ZERO)
+_unary_float("tanh", "The hyperbolic tangent of each element.", TRANSCENDENTAL, FINITE_AT_ZERO)
+_unary_float("cosine", "The cosine of each element, in radians.", TRANSCENDENTAL, FINITE_AT_ZERO)
+_unary_float("sine", "The sine of each element, in radians.", TRANSCENDENTAL, FINITE_AT_ZERO)
+_unary_float("tan", "The tangent of each element, in radians.", TRANSCENDENTAL, FINITE_AT_ZERO)
+_unary_float(
+    "erf",
+    "The error function, 2/sqrt(pi) times the integral of exp(-t^2) from 0 to x.",
+    TRANSCENDENTAL,
+    FINITE_AT_ZERO,
+)
+_unary_float("ceil", "The lowest integer that is not below each element.", FINITE_AT_ZERO)
+_unary_float("floor", "The highest integer that is not above each element.", FINITE_AT_ZERO)
+_unary_float(
+    "round_nearest_even",
+    "The nearest integer of each element; of two as near, the even one.",
+    FINITE_AT_ZERO,
+)
+_unary_float(
+    "round_nearest_afz", "The nearest integer of each element; of two as near, the larger in size."
+)
+_unary_signed(
+    "abs", "The absolute value; that of the lowest integer wraps around to itself.", FINITE_AT_ZERO
+)
+_unary_signed(
+    "sign",
+    "-1, 0 or 1 as each element is negative, zero or positive; NaN and -0 stay.",
+    FINITE_AT_ZERO,
+)
+_binary(
+    "add",
+    "The sum; integers wrap around.",
+    COMMUTATIVE,
+    ASSOCIATIVE,
+    FINITE_AT_ZERO,
+    LinearIn((0, 1)),
+)
+_binary("subtract", "The difference; integers wrap around.", FINITE_AT_ZERO, LinearIn((0, 1)))
+_binary(
+    "multiply",
+    "The product; integers wrap around.",
+    COMMUTATIVE,
+    ASSOCIATIVE,
+    FINITE_AT_ZERO,
+    LinearIn((0,)),
+    LinearIn((1,)),
+)
+_binary(
+    "divide",
+    "The quotient; integers truncate toward zero, and x/0 is -1 (all ones) as in XLA.",
+    FINITE_AT_ZERO,
+    LinearIn((0,), _is_float),
+)
+_binary("remainder", "What is left of the quotient, with the sign of ``lhs``; integer x%0 is x.")
+_binary(
+    "power",
+    "``lhs`` to the power of ``rhs``; integers to negative powers are 0, save 1 and -1.",
+    TRANSCENDENTAL,
+)
+_binary(
+    "maximum", "The greater one; NaN if either is NaN.", COMMUTATIVE, ASSOCIATIVE, FINITE_AT_ZERO
+)
+_binary(
+    "minimum", "The lesser one; NaN if either is NaN.", COMMUTATIVE, ASSOCIATIVE, FINITE_AT_ZERO
+)
+
+
+@define("negate", "operand", traits=(ELEMENTWISE, FINITE_AT_ZERO, LinearIn((0,))))
 def _negate(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
     """-x for each element; integers wrap around.
 
@@ -88,7 +164,7 @@ def _negate(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]
     return (types[0],)
 
 
-@define("atan2", "lhs rhs")
+@define("atan2", "lhs rhs", traits=(ELEMENTWISE, TRANSCENDENTAL))
 def _atan2(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
     """The angle of the point (x = ``rhs``, y = ``lhs``) from -pi to pi, in radians.
 
@@ -100,7 +176,7 @@ def _atan2(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
     return (types[0],)
 
 
-@define("is_finite", "operand")
+@define("is_finite", "operand", traits=(ELEMENTWISE,))
 def _is_finite(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
     """Whether each element is neither infinite nor NaN.
 
@@ -111,7 +187,7 @@ def _is_finite(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, .
     return (tensor(pred, types[0].shape),)
 
 
-@define("clamp", "min operand max")
+@define("clamp", "min operand max", traits=(ELEMENTWISE,))
 def _clamp(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
     """``minimum(maximum(operand, min), max)``: the bounds are scalars or as large as the operand.
 
@@ -128,7 +204,12 @@ def _clamp(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
     return (operand,)
 
 
-@define("compare", "lhs rhs", Attr("direction", "text", choices=COMPARISONS))
+@define(
+    "compare",
+    "lhs rhs",
+    Attr("direction", "text", choices=COMPARISONS),
+    traits=(ELEMENTWISE, FINITE_AT_ZERO),
+)
 def _compare(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
     """Compare elements; a comparison with NaN is false except for NE.
 
@@ -140,7 +221,7 @@ def _compare(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...
     return (tensor(pred, types[0].shape),)
 
 
-@define("select", "pred on_true on_false")
+@define("select", "pred on_true on_false", traits=(ELEMENTWISE, FINITE_AT_ZERO, LinearIn((1, 2))))
 def _select(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
     """``on_true`` where ``pred`` holds, else ``on_false``.
 
@@ -157,7 +238,15 @@ def _select(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]
     return (types[1],)
 
 
-@define("convert", "operand", Attr("dtype", "element"))
+@define(
+    "convert",
+    "operand",
+    Attr("dtype", "element"),
+    traits=(
+        *(ELEMENTWISE, FINITE_AT_ZERO, Trait.DATA_MOVEMENT, Trait.RELAYOUT),
+        LinearIn((0,), _widens_float),
+    ),
+)
 def _convert(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
     """Change the element type; floats round to nearest even, float to integer truncates.
 

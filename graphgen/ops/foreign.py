@@ -1,4 +1,4 @@
-"""Ops whose meaning lies outside of the IR: kernels of the target, and instructions of others."""
+"""External ops: custom calls of the target's kernels, and HLO instructions without an op here."""
 
 from __future__ import annotations
 
@@ -6,21 +6,20 @@ import re
 from collections.abc import Sequence
 
 from graphgen.ir import Attrs, TensorType
-from graphgen.ops.opdef import Attr, define, require
+from graphgen.ops.opdef import OPS, Attr, define, require
+from graphgen.ops.traits import Trait
 
-# Ops of which nobody here knows what they do: two that look alike may give two values.
-FOREIGN = frozenset(("custom_call", "hlo.opaque"))
-# What an opaque instruction does to the world, and a custom call that says so (HLO's field 65).
+# Opcodes with a side effect, and the field of a custom call that declares one (HLO field 65).
 _EFFECTS = frozenset(("infeed", "outfeed", "send", "send-done", "recv", "recv-done"))
 _SAYS_SO = "880401"
 
 
 def has_effect(name: str, attrs: Attrs) -> bool:
-    """Whether an op does something beside giving its results, so that it stays though nobody reads.
+    """True if an op has a side effect, so that it must stay although its results are unused.
 
-    A custom call that says nothing of an effect has none, as in HLO.
+    A custom call that declares no effect has none, as in HLO.
     """
-    if name not in FOREIGN:
+    if not OPS[name].has(Trait.EXTERNAL):
         return False
     return attrs.get("opcode") in _EFFECTS or _SAYS_SO in attrs.text("more")
 
@@ -29,14 +28,14 @@ RESULTS = Attr("results", "types")
 
 
 def stated(attrs: Attrs) -> tuple[TensorType, ...]:
-    """The result types that an op states itself; at least one."""
+    """The result types that the attributes state; at least one."""
     results = attrs.types("results")
     require(bool(results), "states no result")
     return results
 
 
 def _bytes(attrs: Attrs, *keys: str) -> None:
-    """These attributes are bytes in hexadecimal."""
+    """Require attributes that are bytes in hexadecimal."""
     for key in keys:
         digits = attrs.text(key)
         legal = len(digits) % 2 == 0 and all(digit in "0123456789abcdef" for digit in digits)
@@ -51,6 +50,7 @@ def _bytes(attrs: Attrs, *keys: str) -> None:
     Attr("fields", "string", ""),
     Attr("more", "string", ""),
     RESULTS,
+    traits=(Trait.EXTERNAL,),
 )
 def _custom_call(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
     """What the compiler of the target knows under this name; the result types are as stated.
@@ -76,6 +76,7 @@ def _custom_call(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType,
     Attr("form", "string", ""),
     Attr("regions", "string", ""),
     RESULTS,
+    traits=(Trait.EXTERNAL,),
 )
 def _opaque(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
     """An HLO instruction that has no op here; the result types are as stated.
@@ -101,7 +102,7 @@ def _opaque(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]
 
 
 def _check_form(form: str, operands: int, results: int) -> None:
-    """The form has a place for each operand and each result, and its parentheses match."""
+    """Require a place per operand and per result, and balanced parentheses."""
     if not form:
         return
     left, arrow, right = form.partition("->")

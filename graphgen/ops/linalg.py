@@ -5,9 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from graphgen.ir import Attrs, DType, Literal, TensorType, tensor
+from graphgen.ir import Attrs, Dim, DType, Literal, TensorType, tensor
+from graphgen.ir.dims import product
 from graphgen.ir.dtype import f8e4m3fn, lowest
+from graphgen.ops.factors import DimFactors, Factors, FactorTable
 from graphgen.ops.opdef import Attr, define, number_operand, require
+from graphgen.ops.traits import LinearIn, Types
 
 REDUCERS = ("add", "maximum", "minimum")
 
@@ -31,6 +34,36 @@ def neutral_element(kind: str, dtype: DType) -> Literal:
     return Literal.of(dtype, -half if sign < 0 else half - 1)
 
 
+def _dot_factors(operands: Types, results: Types, attrs: Attrs) -> Factors:
+    """Batch dimensions are shared, contracting ones are reduced, free ones go to the result."""
+    table = FactorTable()
+    left = list(table.of(operands[0]))
+    right: list[DimFactors] = [()] * operands[1].rank
+    for kind in ("batch", "contracting"):
+        for i, j in zip(
+            attrs.integers(f"lhs_{kind}_dims"), attrs.integers(f"rhs_{kind}_dims"), strict=True
+        ):
+            right[j] = left[i]
+    summed = attrs.integers("lhs_contracting_dims")
+    paired = {*attrs.integers("rhs_batch_dims"), *attrs.integers("rhs_contracting_dims")}
+    batch = attrs.integers("lhs_batch_dims")
+    for j, size in enumerate(operands[1].shape):
+        if j not in paired:
+            right[j] = (table.new(size),)
+    result = [left[i] for i in batch]
+    result += [dims for i, dims in enumerate(left) if i not in batch and i not in summed]
+    result += [dims for j, dims in enumerate(right) if j not in paired]
+    reduction = {left[i][0]: "add" for i in summed}
+    return Factors(table.sizes, (tuple(left), tuple(right)), (tuple(result),), reduction)
+
+
+def _dot_cost(operands: Types, results: Types, attrs: Attrs) -> tuple[Dim, Dim]:
+    """A multiplication and an addition per result element and contracted index."""
+    shape = operands[0].shape
+    summed = product(shape[dim] for dim in attrs.integers("lhs_contracting_dims"))
+    return 2 * results[0].size * summed, 0
+
+
 @define(
     "dot_general",
     "lhs rhs",
@@ -39,6 +72,9 @@ def neutral_element(kind: str, dtype: DType) -> Literal:
     Attr("lhs_batch_dims", "integers", ()),
     Attr("rhs_batch_dims", "integers", ()),
     Attr("dtype", "element"),
+    traits=(LinearIn((0,)), LinearIn((1,))),
+    factors=_dot_factors,
+    cost=_dot_cost,
 )
 def _dot_general(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
     """Sum of products over the contracting dimensions, for each index of the batch dimensions.
@@ -77,7 +113,33 @@ def _check_side(side: TensorType, used: tuple[int, ...], operand: int) -> None:
         require(0 <= dim < side.rank, f"dim {dim} of {side.text} does not exist", operand)
 
 
-@define("reduce", "operand", Attr("dimensions", "integers"), Attr("kind", "text", choices=REDUCERS))
+def _reduce_factors(operands: Types, results: Types, attrs: Attrs) -> Factors:
+    table = FactorTable()
+    gone, kind = attrs.integers("dimensions"), attrs.text("kind")
+    dims = table.of(operands[0])
+    kept = tuple(cut for i, cut in enumerate(dims) if i not in gone)
+    reduction = {dims[i][0]: kind for i in gone}
+    return Factors(table.sizes, (dims,), (kept,), reduction)
+
+
+def _is_sum(operands: Types, results: Types, attrs: Attrs) -> bool:
+    return attrs.text("kind") == "add"
+
+
+def _reduce_cost(operands: Types, results: Types, attrs: Attrs) -> tuple[Dim, Dim]:
+    """One operation per operand element."""
+    return operands[0].size, 0
+
+
+@define(
+    "reduce",
+    "operand",
+    Attr("dimensions", "integers"),
+    Attr("kind", "text", choices=REDUCERS),
+    traits=(LinearIn((0,), _is_sum),),
+    factors=_reduce_factors,
+    cost=_reduce_cost,
+)
 def _reduce(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
     """Combine the elements along ``dimensions``, which disappear.
 

@@ -1,16 +1,21 @@
-"""Ops that read or write at computed places."""
+"""Indexing ops: gather, scatter and slices at computed starts."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from graphgen.ir import Attrs, Dim, TensorType, tensor
 from graphgen.ir.dtype import s32
+from graphgen.ops.factors import DimFactors, Factors, FactorTable, passthrough_factors
 from graphgen.ops.opdef import Attr, define, require
+from graphgen.ops.traits import LinearIn, Trait, Types, UpdatesPart
+
+PARTIAL_READ = (Trait.DATA_MOVEMENT, Trait.PARTIAL_READ, LinearIn((0,)))
 
 
 def _indices(types: Sequence[TensorType], vector_dim: int) -> tuple[list[Dim], Dim]:
-    """Batch shape and index-vector length of the index operand (number 1)."""
+    """Batch shape and index-vector length of the index operand, operand 1."""
     indices = types[1]
     require(indices.dtype.is_integer, f"indices must be integers, got {indices.text}", 1)
     require(0 <= vector_dim <= indices.rank, f"index_vector_dim {vector_dim} of {indices.text}", 1)
@@ -21,19 +26,38 @@ def _indices(types: Sequence[TensorType], vector_dim: int) -> tuple[list[Dim], D
 
 
 def _inside(what: str, size: Dim, limit: Dim, operand: int) -> None:
-    """A slice or window of ``size`` has room in ``limit``, as far as both are known."""
+    """Require ``size <= limit`` for a slice or window, if both are static."""
     inside = not isinstance(size, int) or not isinstance(limit, int) or size <= limit
     require(inside, f"{what} size {size} of a dimension of {limit}", operand)
 
 
 def _increasing(what: str, dims: Sequence[int], rank: int) -> None:
-    """XLA wants these lists of dimensions sorted, without repeats."""
+    """Require a strictly increasing list of dimensions, as XLA does."""
     require(list(dims) == sorted(set(dims)), f"{what} {list(dims)} are not in increasing order")
     require(all(0 <= dim < rank for dim in dims), f"{what} {list(dims)} of {rank} dims")
 
 
 def _distinct(what: str, dims: Sequence[int]) -> None:
     require(len(set(dims)) == len(dims), f"{what} {list(dims)} repeat")
+
+
+def _gather_factors(operands: Types, results: Types, attrs: Attrs) -> Factors:
+    """Factors of window dimensions that are read whole, and of the batch of index vectors."""
+    table = FactorTable()
+    sizes, offset = attrs.dims("slice_sizes"), attrs.integers("offset_dims")
+    indexed, vector = attrs.integers("start_index_map"), attrs.integer("index_vector_dim")
+    result: list[DimFactors] = [()] * results[0].rank
+    operand: list[DimFactors] = [()] * operands[0].rank
+    window = [i for i in range(operands[0].rank) if i not in attrs.integers("collapsed_slice_dims")]
+    for i, target in zip(window, offset, strict=True):
+        if sizes[i] == operands[0].shape[i] and i not in indexed:
+            operand[i] = result[target] = (table.new(sizes[i]),)
+    indices: list[DimFactors] = [()] * operands[1].rank
+    batch = iter([target for target in range(results[0].rank) if target not in offset])
+    for i, size in enumerate(operands[1].shape):
+        if i != vector:
+            indices[i] = result[next(batch)] = (table.new(size),)
+    return Factors(table.sizes, (tuple(operand), tuple(indices)), (tuple(result),))
 
 
 @define(
@@ -44,6 +68,8 @@ def _distinct(what: str, dims: Sequence[int]) -> None:
     Attr("start_index_map", "integers"),
     Attr("index_vector_dim", "integer"),
     Attr("slice_sizes", "dims"),
+    traits=PARTIAL_READ,
+    factors=_gather_factors,
 )
 def _gather(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
     """For each index vector the slice of ``operand`` that starts there.
@@ -78,7 +104,22 @@ index_vector_dim=1 slice_sizes=[1,4] : f32[B,4]
     return (tensor(operand.dtype, shape),)
 
 
-@define("take", "operand indices", Attr("dimension", "integer"), Attr("block", "integer", 1))
+def _take_factors(operands: Types, results: Types, attrs: Attrs) -> Factors:
+    """The dimension keeps its factor, but reading from it needs all of it."""
+    axis = attrs.integer("dimension")
+    table = FactorTable()
+    dims = table.of(operands[0])
+    return Factors(table.sizes, (dims, ((),)), (dims,), need_replication=frozenset(dims[axis]))
+
+
+@define(
+    "take",
+    "operand indices",
+    Attr("dimension", "integer"),
+    Attr("block", "integer", 1),
+    traits=PARTIAL_READ,
+    factors=_take_factors,
+)
 def _take(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
     """Blocks of ``operand`` in another order: block i of the result is block ``indices[i]``.
 
@@ -101,6 +142,22 @@ def _take(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
     return (tensor(operand.dtype, shape),)
 
 
+def _scatter_factors(operands: Types, results: Types, attrs: Attrs) -> Factors:
+    """Factors of window dimensions that are written whole; every rank needs all indices."""
+    table = FactorTable()
+    target, updates = operands[0], operands[2]
+    inserted = attrs.integers("inserted_window_dims")
+    indexed = attrs.integers("scatter_dims_to_operand_dims")
+    operand: list[DimFactors] = [()] * target.rank
+    update: list[DimFactors] = [()] * updates.rank
+    window = [i for i in range(target.rank) if i not in inserted]
+    for i, j in zip(window, attrs.integers("update_window_dims"), strict=True):
+        if target.shape[i] == updates.shape[j] and i not in indexed:
+            operand[i] = update[j] = (table.new(target.shape[i]),)
+    indices = ((),) * operands[1].rank
+    return Factors(table.sizes, (tuple(operand), indices, tuple(update)), (tuple(operand),))
+
+
 @define(
     "scatter",
     "operand indices updates",
@@ -109,6 +166,8 @@ def _take(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
     Attr("scatter_dims_to_operand_dims", "integers"),
     Attr("index_vector_dim", "integer"),
     Attr("kind", "text", "assign", choices=("assign", "add")),
+    traits=(Trait.DATA_MOVEMENT, UpdatesPart(2)),
+    factors=_scatter_factors,
 )
 def _scatter(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
     """``operand`` with each window of ``updates`` written (or added) at its index vector.
@@ -154,7 +213,18 @@ def _check_starts(types: Sequence[TensorType], first: int) -> None:
         require(start is starts[0], f"starts differ: {starts[0].text} and {start.text}", index)
 
 
-@define("dynamic_slice", "operand *starts", Attr("slice_sizes", "dims"))
+def _dynamic_slice_factors(operands: Types, results: Types, attrs: Attrs) -> Factors:
+    pairs = zip(operands[0].shape, results[0].shape, strict=True)
+    return passthrough_factors(operands, results, [size == whole for size, whole in pairs])
+
+
+@define(
+    "dynamic_slice",
+    "operand *starts",
+    Attr("slice_sizes", "dims"),
+    traits=PARTIAL_READ,
+    factors=_dynamic_slice_factors,
+)
 def _dynamic_slice(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
     """The slice of these sizes at computed starts, clamped so that it lies inside.
 
@@ -169,7 +239,18 @@ def _dynamic_slice(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorTyp
     return (tensor(types[0].dtype, sizes),)
 
 
-@define("dynamic_update_slice", "operand update *starts")
+def _dynamic_update_slice_factors(operands: Types, results: Types, attrs: Attrs) -> Factors:
+    pairs = zip(operands[0].shape, operands[1].shape, strict=True)
+    found = passthrough_factors(operands, results, [size == whole for size, whole in pairs])
+    return replace(found, operands=(found.operands[0], found.operands[0], *found.operands[2:]))
+
+
+@define(
+    "dynamic_update_slice",
+    "operand update *starts",
+    traits=(Trait.DATA_MOVEMENT, UpdatesPart(1), LinearIn((0, 1))),
+    factors=_dynamic_update_slice_factors,
+)
 def _dynamic_update_slice(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
     """``operand`` with ``update`` written at computed starts, clamped so that it lies inside.
 

@@ -1,27 +1,30 @@
-"""The op table: one entry an op, with its operands, typed attributes, inference and documentation.
+"""The op table: per op its operands, typed attributes, type inference, traits, factors and cost.
 
-Evaluation, lowering and sharding rules live in their own layer's table, keyed by the same names; a
-test asserts that none is missing. The docstring of an inference function is the op's page.
+Evaluation and lowering rules live in their own layer's table, keyed by the same names; a test
+asserts that none is missing. The docstring of an inference function is the op's page.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
 from typing import Final, cast
 
 from graphgen.errors import GraphgenError
-from graphgen.ir import Attrs, AttrValue, DType, Literal, TensorType, attrs_of
+from graphgen.ir import Attrs, AttrValue, Dim, DType, Literal, Op, TensorType, attrs_of
 from graphgen.ir.dims import Poly
 from graphgen.ir.dtype import DTYPES
+from graphgen.ops.factors import FactorRule, Factors, elementwise_factors
+from graphgen.ops.traits import IMPURE, LinearIn, Property, Trait, Types, UpdatesPart
 
 
 class InferError(Exception):
-    """Operands that do not fit; the builder and the verifier add where it happened.
+    """Type inference failed; the builder and the verifier add the location.
 
     Attributes:
-        operand: index of the operand at fault, ``None`` where it is an attribute.
-        help: what to do; empty for what the op computes.
+        operand: index of the operand at fault, ``None`` for an attribute.
+        help: the remedy; may be empty.
     """
 
     def __init__(self, what: str, operand: int | None = None, help: str = "") -> None:
@@ -31,7 +34,7 @@ class InferError(Exception):
 
 
 class _Required:
-    """The default of an attribute that has none."""
+    """Marks an attribute without a default."""
 
 
 REQUIRED: Final = _Required()
@@ -44,8 +47,8 @@ class Attr:
     Attributes:
         name: HLO's spelling.
         kind: ``integer integers number text string dim dims element literal groups types boolean
-            names``; a ``text`` is one word, a ``string`` anything, ``names`` are words.
-        default: value when left out; :data:`REQUIRED` when it must be given.
+            names``; a ``text`` is one word, a ``string`` any text, ``names`` are words.
+        default: value if left out; :data:`REQUIRED` if it has none.
         choices: the allowed strings of a ``text`` attribute, empty for any.
     """
 
@@ -56,6 +59,9 @@ class Attr:
 
 
 Infer = Callable[[Sequence[TensorType], Attrs], tuple[TensorType, ...]]
+# Operand types, result types, attributes -> floating-point or integer operations, and
+# transcendentals.
+Cost = Callable[[Types, Types, Attrs], tuple[Dim, Dim]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,14 +69,18 @@ class OpDef:
     """One entry of the op table.
 
     Attributes:
-        name: HLO's spelling where it is the HLO op.
-        operands: names in order; a last one that starts with ``*`` takes any number, and those that
-            end with ``?`` come last and may be left out.
-        attrs: the attributes it has.
+        name: the HLO opcode if the op is an HLO op.
+        operands: names in order; a last one that starts with ``*`` is variadic, and those that end
+            with ``?`` come last and are optional.
+        attrs: the attributes in order.
         infer: result types from operand types, as strict as XLA's verifier.
-        doc: what it computes, with an example in IR text.
-        composite: made of other ops; ``graphgen.composites`` says how.
-        effects: set when the op talks to other ranks, so it may not be moved or dropped freely.
+        doc: the op's page, with an example in IR text.
+        traits: the properties that hold for all operands and attributes.
+        linear: sets of operands in which the op is linear.
+        updates: index of the operand that overwrites a part of operand 0, ``None`` for other ops.
+        factor_rule: the sharding rule (Shardy: ``OpShardingRule``); ``None`` for an op that every
+            rank runs on whole values.
+        cost: operation counts; by default one operation per result element.
     """
 
     name: str
@@ -78,8 +88,37 @@ class OpDef:
     attrs: tuple[Attr, ...]
     infer: Infer
     doc: str
-    composite: bool = False
-    collective: bool = False
+    traits: frozenset[Trait] = frozenset()
+    linear: tuple[LinearIn, ...] = ()
+    updates: int | None = None
+    factor_rule: FactorRule | None = None
+    cost: Cost | None = None
+
+    def has(self, *traits: Trait) -> bool:
+        """True if the op has all of ``traits``."""
+        return self.traits.issuperset(traits)
+
+    @property
+    def composite(self) -> bool:
+        """True if ``graphgen.composites`` decomposes the op."""
+        return Trait.COMPOSITE in self.traits
+
+    @property
+    def collective(self) -> bool:
+        """True if the op communicates with other ranks."""
+        return Trait.COLLECTIVE in self.traits
+
+    def factors(self, operands: Types, results: Types, attrs: Attrs) -> Factors | None:
+        """The factors for these types; ``None`` for an op that every rank runs on whole values."""
+        if self.factor_rule is None:
+            return None
+        found = self.factor_rule(operands, results, attrs)
+        sets = tuple(
+            frozenset(item.operands or range(len(operands)))
+            for item in self.linear
+            if item.when(operands, results, attrs)
+        )
+        return replace(found, linear_in=sets) if sets else found
 
 
 OPS: dict[str, OpDef] = {}
@@ -89,8 +128,9 @@ def define(
     name: str,
     operands: str,
     *attrs: Attr,
-    composite: bool = False,
-    collective: bool = False,
+    traits: Sequence[Property] = (),
+    factors: FactorRule | None = None,
+    cost: Cost | None = None,
 ) -> Callable[[Infer], Infer]:
     """Register the decorated inference function as the op ``name``.
 
@@ -98,22 +138,52 @@ def define(
         name: the op.
         operands: operand names separated by spaces, as in :class:`OpDef`.
         attrs: its attributes.
-        composite: see :class:`OpDef`.
-        collective: see :class:`OpDef`.
+        traits: its properties; ``PURE`` is implied unless one of :data:`IMPURE` is listed.
+        factors: its sharding rule; that of an elementwise op is implied.
+        cost: its operation counts, if not one per result element.
     """
+    own = {trait for trait in traits if isinstance(trait, Trait)}
+    if own.isdisjoint(IMPURE):
+        own.add(Trait.PURE)
+    rule = factors or (elementwise_factors if Trait.ELEMENTWISE in own else None)
+    updates = next((item.update for item in traits if isinstance(item, UpdatesPart)), None)
 
     def register(infer: Infer) -> Infer:
         assert name not in OPS, name
         doc = (infer.__doc__ or "").strip()
         assert doc, f"op {name} has no documentation"
-        OPS[name] = OpDef(name, tuple(operands.split()), attrs, infer, doc, composite, collective)
+        OPS[name] = OpDef(
+            name,
+            tuple(operands.split()),
+            attrs,
+            infer,
+            doc,
+            frozenset(own),
+            tuple([item for item in traits if isinstance(item, LinearIn)]),
+            updates,
+            rule,
+            cost,
+        )
+        ops_with.cache_clear()
         return infer
 
     return register
 
 
+def has_trait(op: Op, *traits: Trait) -> bool:
+    """True if ``op`` is in the table and has all of ``traits``."""
+    definition = OPS.get(op.name)
+    return definition is not None and definition.has(*traits)
+
+
+@cache
+def ops_with(*traits: Trait) -> tuple[str, ...]:
+    """The ops that have all of ``traits``, in the order of their definition."""
+    return tuple([name for name, definition in OPS.items() if definition.has(*traits)])
+
+
 def op_def(name: str) -> OpDef:
-    """The entry of an op (GG0103 with the nearest names when unknown)."""
+    """The entry of an op (GG0103 with the nearest names if it is unknown)."""
     found = OPS.get(name)
     if found is None:
         from difflib import get_close_matches
@@ -235,10 +305,10 @@ _inferred: dict[tuple[str, Attrs, tuple[TensorType, ...]], tuple[TensorType, ...
 
 
 def infer(name: str, types: tuple[TensorType, ...], attrs: Attrs) -> tuple[TensorType, ...]:
-    """The result types of an op; remembered, because layers repeat.
+    """Infer the result types of an op; memoized, because layers repeat.
 
     Raises:
-        InferError: the operands do not fit.
+        InferError: the operands do not fit the op.
     """
     key = (name, attrs, types)
     found = _inferred.get(key)
@@ -267,7 +337,7 @@ def require(condition: bool, what: str, operand: int | None = None) -> None:
 
 
 def same_type(types: Sequence[TensorType]) -> None:
-    """All operands have one type."""
+    """Require one type for all operands."""
     for index, other in enumerate(types):
         if other is not types[0]:
             what = f"operand types differ: {types[0].text} and {other.text}"
@@ -275,7 +345,7 @@ def same_type(types: Sequence[TensorType]) -> None:
 
 
 def _make_equal(one: TensorType, other: TensorType) -> str:
-    """What to do about two types."""
+    """The remedy for two types that differ."""
     if one.dtype is not other.dtype:
         return f"b.convert makes one of them {one.dtype} or {other.dtype}"
     if one.rank == other.rank:
@@ -284,17 +354,17 @@ def _make_equal(one: TensorType, other: TensorType) -> str:
 
 
 def float_operand(types: Sequence[TensorType], index: int = 0) -> None:
-    """The operand is of a floating-point type."""
+    """Require a floating-point operand."""
     require(types[index].dtype.is_float, f"needs floating point, got {types[index].text}", index)
 
 
 def number_operand(types: Sequence[TensorType], index: int = 0) -> None:
-    """The operand is of an integer or floating-point type."""
+    """Require an integer or floating-point operand."""
     require(types[index].dtype.is_number, f"has no meaning for {types[index].text}", index)
 
 
 def rank_of(types: Sequence[TensorType], index: int, rank: int, what: str) -> None:
-    """The operand has ``rank`` dimensions."""
+    """Require an operand of ``rank`` dimensions."""
     require(
         types[index].rank == rank, f"{what} needs {rank} dimensions, got {types[index].text}", index
     )

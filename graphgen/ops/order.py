@@ -1,4 +1,4 @@
-"""Ops that put elements in order."""
+"""Sorting ops."""
 
 from __future__ import annotations
 
@@ -6,7 +6,18 @@ from collections.abc import Sequence
 
 from graphgen.ir import Attrs, TensorType, tensor
 from graphgen.ir.dtype import s32
+from graphgen.ops.factors import Factors, FactorTable, Notation
 from graphgen.ops.opdef import Attr, define, number_operand, require
+from graphgen.ops.traits import Trait, Types
+
+
+def _sort_factors(operands: Types, results: Types, attrs: Attrs) -> Factors:
+    """The sorted dimension needs replication; the others are batch dimensions."""
+    table = FactorTable()
+    dims = table.of(operands[0])
+    every = (dims,) * len(operands)
+    sorted_ = frozenset(dims[attrs.integer("dimension")])
+    return Factors(table.sizes, every, every, need_replication=sorted_)
 
 
 @define(
@@ -14,6 +25,7 @@ from graphgen.ops.opdef import Attr, define, number_operand, require
     "*operands",
     Attr("dimension", "integer"),
     Attr("descending", "boolean", False),
+    factors=_sort_factors,
 )
 def _sort(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
     """Each line along ``dimension`` by the first operand; the others move with it.
@@ -34,7 +46,13 @@ def _sort(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
     return tuple(types)
 
 
-@define("top_k", "operand", Attr("k", "integer"), composite=True)
+@define(
+    "top_k",
+    "operand",
+    Attr("k", "integer"),
+    traits=(Trait.COMPOSITE,),
+    factors=Notation("* v -> * K, * K", special="v"),
+)
 def _top_k(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
     """The ``k`` largest elements of the last dimension, largest first, and where they were.
 

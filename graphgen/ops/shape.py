@@ -1,14 +1,21 @@
-"""Ops that make or rearrange elements without computing on them."""
+"""Shape ops: create, broadcast, reshape, permute, slice, join and pad, without arithmetic."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from math import gcd
 
 from graphgen.ir import Attrs, Dim, TensorType, tensor
+from graphgen.ir.dims import product
+from graphgen.ops.factors import DimFactors, Factors, FactorTable, passthrough_factors
 from graphgen.ops.opdef import Attr, define, require
+from graphgen.ops.traits import LinearIn, Trait, Types
+
+DATA_MOVEMENT = Trait.DATA_MOVEMENT
 
 
-@define("constant", "", Attr("value", "literal"))
+@define("constant", "", Attr("value", "literal"), traits=(DATA_MOVEMENT,))
 def _constant(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
     """A literal written into the program.
 
@@ -19,7 +26,21 @@ def _constant(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ..
     return (tensor(literal.dtype, literal.shape),)
 
 
-@define("iota", "", Attr("dtype", "element"), Attr("shape", "dims"), Attr("dimension", "integer"))
+def _iota_factors(operands: Types, results: Types, attrs: Attrs) -> Factors:
+    counted = attrs.integer("dimension")
+    found = passthrough_factors(results, results, [i != counted for i in range(results[0].rank)])
+    return replace(found, operands=())
+
+
+@define(
+    "iota",
+    "",
+    Attr("dtype", "element"),
+    Attr("shape", "dims"),
+    Attr("dimension", "integer"),
+    traits=(DATA_MOVEMENT,),
+    factors=_iota_factors,
+)
 def _iota(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
     """Counts 0, 1, 2, ... along one dimension.
 
@@ -33,7 +54,24 @@ def _iota(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
     return (tensor(kind, shape),)
 
 
-@define("broadcast_in_dim", "operand", Attr("shape", "dims"), Attr("dimensions", "integers", ()))
+def _broadcast_factors(operands: Types, results: Types, attrs: Attrs) -> Factors:
+    table = FactorTable()
+    result = table.of(results[0])
+    pairs = zip(operands[0].shape, attrs.integers("dimensions"), strict=True)
+    operand = tuple(
+        result[target] if size == results[0].shape[target] else () for size, target in pairs
+    )
+    return Factors(table.sizes, (operand,), (result,))
+
+
+@define(
+    "broadcast_in_dim",
+    "operand",
+    Attr("shape", "dims"),
+    Attr("dimensions", "integers", ()),
+    traits=(DATA_MOVEMENT, Trait.RELAYOUT, LinearIn((0,))),
+    factors=_broadcast_factors,
+)
 def _broadcast_in_dim(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
     """Operand dimension i becomes result dimension ``dimensions[i]``; the rest repeats it.
 
@@ -53,7 +91,70 @@ def _broadcast_in_dim(types: Sequence[TensorType], attrs: Attrs) -> tuple[Tensor
     return (tensor(types[0].dtype, shape),)
 
 
-@define("reshape", "operand", Attr("shape", "dims"))
+def _reshape_factors(operands: Types, results: Types, attrs: Attrs) -> Factors:
+    """Merged and split dimensions share their outermost common factors."""
+    table = FactorTable()
+    old, new = operands[0].shape, results[0].shape
+    left: list[DimFactors] = [()] * len(old)
+    right: list[DimFactors] = [()] * len(new)
+    for olds, news in _reshape_groups(old, new):
+        for i, j, size in _common_factors(old, new, olds, news):
+            number = table.new(size)
+            left[i] += (number,)
+            right[j] += (number,)
+    return Factors(table.sizes, (tuple(left),), (tuple(right),))
+
+
+def _reshape_groups(old: Sequence[Dim], new: Sequence[Dim]) -> list[tuple[list[int], list[int]]]:
+    """Runs of dimensions of both shapes that have the same number of elements."""
+    found: list[tuple[list[int], list[int]]] = []
+    i = j = 0
+    while i < len(old) and j < len(new):
+        olds, news = [i], [j]
+        i, j = i + 1, j + 1
+        left, right = old[olds[0]], new[news[0]]
+        while left != right and (i < len(old) or j < len(new)):
+            # Sizes that cannot be compared are joined to the end of the shape.
+            grows_left = isinstance(left, int) and isinstance(right, int) and left < right
+            if j >= len(new) or (grows_left and i < len(old)):
+                olds.append(i)
+                left, i = left * old[i], i + 1
+            else:
+                news.append(j)
+                right, j = right * new[j], j + 1
+        found.append((olds, news))
+    return found
+
+
+def _common_factors(
+    old: Sequence[Dim], new: Sequence[Dim], olds: list[int], news: list[int]
+) -> list[tuple[int, int, Dim]]:
+    """The common factors of one run, outermost first: the two dimensions and the size."""
+    if len(olds) == len(news) == 1:
+        return [(olds[0], news[0], old[olds[0]])]
+    out: list[tuple[int, int, Dim]] = []
+    left = [(i, size) for i in olds if isinstance(size := old[i], int) and size > 1]
+    right = [(j, size) for j in news if isinstance(size := new[j], int) and size > 1]
+    if product(size for _, size in left) != product(old[i] for i in olds):
+        return []
+    while left and right:
+        (i, a), (j, b) = left[0], right[0]
+        shared = gcd(a, b)
+        if shared == 1:
+            break
+        out.append((i, j, shared))
+        left = ([(i, a // shared)] if a > shared else []) + left[1:]
+        right = ([(j, b // shared)] if b > shared else []) + right[1:]
+    return out
+
+
+@define(
+    "reshape",
+    "operand",
+    Attr("shape", "dims"),
+    traits=(DATA_MOVEMENT, Trait.RELAYOUT, Trait.VIEW, LinearIn((0,))),
+    factors=_reshape_factors,
+)
 def _reshape(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
     """The same elements in row-major order under another shape.
 
@@ -69,7 +170,20 @@ def _reshape(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...
     return (result,)
 
 
-@define("reverse", "operand", Attr("dimensions", "integers"))
+def _reverse_factors(operands: Types, results: Types, attrs: Attrs) -> Factors:
+    reversed_ = attrs.integers("dimensions")
+    return passthrough_factors(
+        operands, results, [dim not in reversed_ for dim in range(results[0].rank)]
+    )
+
+
+@define(
+    "reverse",
+    "operand",
+    Attr("dimensions", "integers"),
+    traits=(DATA_MOVEMENT, LinearIn((0,))),
+    factors=_reverse_factors,
+)
 def _reverse(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
     """The elements of these dimensions from the last to the first.
 
@@ -83,7 +197,20 @@ def _reverse(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...
     return (types[0],)
 
 
-@define("transpose", "operand", Attr("permutation", "integers"))
+def _transpose_factors(operands: Types, results: Types, attrs: Attrs) -> Factors:
+    table = FactorTable()
+    dims = table.of(operands[0])
+    permuted = tuple(dims[dim] for dim in attrs.integers("permutation"))
+    return Factors(table.sizes, (dims,), (permuted,))
+
+
+@define(
+    "transpose",
+    "operand",
+    Attr("permutation", "integers"),
+    traits=(DATA_MOVEMENT, Trait.RELAYOUT, LinearIn((0,))),
+    factors=_transpose_factors,
+)
 def _transpose(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
     """Result dimension i is operand dimension ``permutation[i]``.
 
@@ -99,12 +226,24 @@ def _transpose(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, .
     return (tensor(types[0].dtype, [types[0].shape[i] for i in order]),)
 
 
+def _slice_factors(operands: Types, results: Types, attrs: Attrs) -> Factors:
+    strides = attrs.integers("strides") or (1,) * operands[0].rank
+    bounds = zip(attrs.dims("start_indices"), attrs.dims("limit_indices"), strides, strict=True)
+    whole = [
+        start == 0 and limit == size and stride == 1
+        for size, (start, limit, stride) in zip(operands[0].shape, bounds, strict=True)
+    ]
+    return passthrough_factors(operands, results, whole)
+
+
 @define(
     "slice",
     "operand",
     Attr("start_indices", "dims"),
     Attr("limit_indices", "dims"),
     Attr("strides", "integers", ()),
+    traits=(DATA_MOVEMENT, Trait.PARTIAL_READ, LinearIn((0,))),
+    factors=_slice_factors,
 )
 def _slice(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
     """Elements ``start, start+stride, ... < limit`` of each dimension; no strides means all 1.
@@ -134,7 +273,19 @@ def _slice_size(size: Dim, start: Dim, limit: Dim, stride: int) -> Dim:
     return limit - start
 
 
-@define("concatenate", "*operands", Attr("dimension", "integer"))
+def _concatenate_factors(operands: Types, results: Types, attrs: Attrs) -> Factors:
+    axis = attrs.integer("dimension")
+    found = passthrough_factors(results, results, [i != axis for i in range(results[0].rank)])
+    return replace(found, operands=found.results * len(operands))
+
+
+@define(
+    "concatenate",
+    "*operands",
+    Attr("dimension", "integer"),
+    traits=(DATA_MOVEMENT, LinearIn()),
+    factors=_concatenate_factors,
+)
 def _concatenate(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
     """The operands one after the other along ``dimension``.
 
@@ -160,7 +311,19 @@ def _concatenate(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType,
     return (tensor(types[0].dtype, shape),)
 
 
-@define("pad", "operand value", Attr("low", "integers"), Attr("high", "integers"))
+def _pad_factors(operands: Types, results: Types, attrs: Attrs) -> Factors:
+    pairs = zip(attrs.integers("low"), attrs.integers("high"), strict=True)
+    return passthrough_factors(operands, results, [low == high == 0 for low, high in pairs])
+
+
+@define(
+    "pad",
+    "operand value",
+    Attr("low", "integers"),
+    Attr("high", "integers"),
+    traits=(DATA_MOVEMENT,),
+    factors=_pad_factors,
+)
 def _pad(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
     """``value`` before (``low``) and after (``high``) each dimension; no interior padding.
 

@@ -10,10 +10,8 @@ from typing import cast
 from graphgen.ir import Op, Value
 from graphgen.lowering.check.rules import custom_call_targets
 from graphgen.lowering.check.said import said
+from graphgen.ops import Trait, has_trait
 from graphgen.targets import find_target
-
-# Indices reach the op that looks them up through these.
-_CARRIES = frozenset(("reshape", "convert", "broadcast_in_dim", "concatenate", "transpose", "copy"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +91,7 @@ def _iota_behind(value: Value) -> Value | None:
             return None
         if value.op.name == "iota":
             return value
-        if value.op.name not in _CARRIES:
+        if not (has_trait(value.op, Trait.RELAYOUT) or value.op.name == "concatenate"):
             return None
         value = value.op.operands[0]
     return None

@@ -22,15 +22,12 @@ from graphgen.analysis.loops import ops_run
 from graphgen.analysis.overview import algorithm
 from graphgen.analysis.work import work_of
 from graphgen.ir import Function, Module, Op, Value
-from graphgen.ops import OPS
+from graphgen.ops import OPS, Trait, has_trait, op_def
 from graphgen.targets import Accelerator
 
 # The matrix unit's tile and the vector unit's rows and columns, for counting instructions.
 _TILE = (128, 128, 512)
 _PARTITIONS, _COLUMNS = 128, 512
-# A part of an argument is read by these, not all of it.
-_PARTS = frozenset(("slice", "gather", "dynamic_slice", "embedding", "cache_read", "take"))
-_VIEWS = frozenset(("reshape", "bitcast_convert"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +158,7 @@ def _cost(module: Module, ops: Iterable[Op], device: Accelerator, seen: set[Valu
 def _cost_of(module: Module, op: Op, device: Accelerator, seen: set[Value]) -> Cost:
     if OPS[op.name].collective:
         return _exchange(module, op, device)
-    matrix = op.name in ("dot_general", "convolution")
+    matrix = op.name == "dot_general"
     work = work_of(op)
     flops = _number(work.flops) + _number(work.transcendentals)
     kind = op.operands[0].dtype.name if op.operands else "f32"
@@ -187,35 +184,32 @@ def _rate(device: Accelerator, kind: str) -> float:
 
 def _traffic(op: Op, device: Accelerator, seen: set[Value]) -> int:
     """Bytes an op moves to and from device memory; an argument is read once."""
-    if op.name in _VIEWS:
+    if has_trait(op, Trait.VIEW):
         return 0
     moved = 0
+    updated = op_def(op.name).updates
     for value in op.operands:
         source = _source(value)
-        if _updates(op) and value is op.operands[0]:
+        if updated is not None and value is op.operands[0]:
             continue
         if source.op is None and source not in seen:
-            if op.name in _PARTS and value is op.operands[0]:
+            if has_trait(op, Trait.PARTIAL_READ) and value is op.operands[0]:
                 moved += op.results[0].type.nbytes
                 continue
             seen.add(source)
             moved += source.type.nbytes
-    if _updates(op):
-        moved += 2 * op.operands[_UPDATE[op.name]].type.nbytes
+    if updated is not None:
+        moved += 2 * op.operands[updated].type.nbytes
     return moved
-
-
-_UPDATE = {"dynamic_update_slice": 1, "scatter": 2, "kv_update": 1}
-
-
-def _updates(op: Op) -> bool:
-    return op.name in _UPDATE
 
 
 def _source(value: Value) -> Value:
     """The value whose memory this is: through views, and updates that are made in place."""
-    while value.op is not None and (value.op.name in _VIEWS or _updates(value.op)):
-        value = value.op.operands[0]
+    while (op := value.op) is not None:
+        definition = op_def(op.name)
+        if not definition.has(Trait.VIEW) and definition.updates is None:
+            break
+        value = op.operands[0]
     return value
 
 

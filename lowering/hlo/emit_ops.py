@@ -29,17 +29,15 @@ from graphgen.lowering.hlo.proto.fields import (
 )
 from graphgen.lowering.hlo.proto.shape import shape_of
 from graphgen.lowering.hlo.proto.wire import delimited, integer, integers, text
-from graphgen.ops.bits import COUNTS, LOGIC, SHIFTS
-from graphgen.ops.elementwise import BINARY, UNARY_FLOAT, UNARY_SIGNED
+from graphgen.ops import OPS, Trait, ops_with
 from graphgen.ops.linalg import neutral_element
 
 Emit = Callable[[Op], InstructionTemplate]
 
 # Ops that are one instruction of the same name and have nothing but operands.
 PLAIN = (
-    *(*UNARY_FLOAT, *UNARY_SIGNED, *BINARY, *LOGIC, *SHIFTS, *COUNTS),
-    *("atan2", "is_finite", "negate", "not"),
-    *("bitcast_convert", "clamp", "convert", "dynamic_update_slice", "reshape", "select"),
+    *(n for n in ops_with(Trait.ELEMENTWISE) if not (OPS[n].attrs or OPS[n].composite)),
+    *("bitcast_convert", "convert", "dynamic_update_slice", "reshape"),
 )
 
 

@@ -9,8 +9,7 @@ from graphgen.errors import GraphgenError
 from graphgen.ir import Attrs, DType, Op, tensor
 from graphgen.lowering.stablehlo.emit_control import call, conditional, while_
 from graphgen.lowering.stablehlo.types import dense_text, element_text, string, type_text
-from graphgen.ops.bits import COUNTS, LOGIC, SHIFTS
-from graphgen.ops.elementwise import BINARY, UNARY_FLOAT, UNARY_SIGNED
+from graphgen.ops import OPS, Trait, ops_with
 from graphgen.ops.linalg import neutral_element
 
 # (op, result names, operand names) -> the op's text without location, perhaps of several lines.
@@ -283,8 +282,11 @@ def _custom_call(op: Op, out: str, x: Sequence[str]) -> str:
 
 
 TABLE: dict[str, Emit] = {
-    **dict.fromkeys((*UNARY_FLOAT, *UNARY_SIGNED, *BINARY, *LOGIC, *SHIFTS, *COUNTS), _elementwise),
-    **dict.fromkeys(("negate", "not", "atan2"), _elementwise),
+    **{
+        name: _elementwise
+        for name in ops_with(Trait.ELEMENTWISE)
+        if not (OPS[name].attrs or OPS[name].composite)
+    },
     "call": call,
     "while": while_,
     "conditional": conditional,

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, field
 
 from graphgen.ir import Function, Module, Op, Role, Value
-from graphgen.passes.sharding.factors import Factors
+from graphgen.ops.factors import Factors
 from graphgen.passes.sharding.strategies import factors_of
 
 HEADS, KV_HEADS, INTERMEDIATE = "heads", "kv_heads", "intermediate"
@@ -140,10 +140,10 @@ def _dims(op: Op, factors: Factors) -> Iterator[tuple[Value, tuple[tuple[int, ..
 
 def _mixed(op: Op, factors: Factors) -> Iterator[Place]:
     """Dimensions that the op needs whole, or sums up without a weight."""
-    summed = frozenset(factors.reduced) if op.name == "reduce" else frozenset[int]()
+    summed = frozenset(factors.reduction) if op.name == "reduce" else frozenset[int]()
     for value, dims in _dims(op, factors):
         for dim, parts in enumerate(dims):
-            if parts and parts[0] in factors.fixed | summed:
+            if parts and parts[0] in factors.need_replication | summed:
                 yield _place(value, dim)
 
 

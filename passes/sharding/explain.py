@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 
 from graphgen.errors import GraphgenError
 from graphgen.ir import Function, Module, Op, Role, Value, replicated
+from graphgen.ops.factors import Factors
 from graphgen.passes.core import Rewriter
 from graphgen.passes.core.watch import Step, Watcher
 from graphgen.passes.sharding.annotate import Shard, annotations_of
-from graphgen.passes.sharding.factors import Factors
 from graphgen.passes.sharding.partition import Moved, Partition, Partitioner
 from graphgen.passes.sharding.plan import asked, make_plans
 from graphgen.passes.sharding.steps import LOCAL, moved
@@ -175,7 +175,7 @@ class _Tracer(Partitioner):
         assert factors is not None
         texts = [
             f"{'*'.join(axes)} over {' = '.join(self.places(op, factors, factor))}"
-            + (f", {factors.reduced[factor]} owed" if factor in factors.reduced else "")
+            + (f", {factors.reduction[factor]} owed" if factor in factors.reduction else "")
             for factor, axes in strategy.cuts.items()
         ]
         owed = sorted({axis for layout in strategy.wanted for axis in layout.partial})

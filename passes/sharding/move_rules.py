@@ -10,15 +10,14 @@ from collections.abc import Sequence
 
 from graphgen.build import Builder
 from graphgen.ir import AttrValue, Op, Value
+from graphgen.ops import Trait, ops_with
 from graphgen.passes.core import NoMatch, Rule, no_match, rule
 from graphgen.passes.core.rule import Replacement
-from graphgen.passes.sharding.factor_rules import ELEMENTWISE
 from graphgen.passes.sharding.merge_rules import GROUPED, Program
 from graphgen.passes.sharding.traffic import groups_of, size_of
 
 # Collectives whose results are elements of their operands, unchanged.
-HANDING_ON = ("all_gather", "all_to_all", "collective_permute")
-_KEEPING_SHAPE = (*ELEMENTWISE, "convert", "gelu", "negate", "select", "silu")
+DATA_COLLECTIVES = ops_with(Trait.COLLECTIVE, Trait.DATA_MOVEMENT)
 
 
 def move_rules(program: Program) -> tuple[Rule, ...]:
@@ -38,7 +37,7 @@ def _reaches_all(op: Op, ranks: int) -> bool:
 
 
 def _elementwise_before(program: Program) -> Rule:
-    @rule(*_KEEPING_SHAPE)
+    @rule(*ops_with(Trait.ELEMENTWISE))
     def elementwise_before(op: Op, b: Builder) -> Replacement | NoMatch:
         """``f(gather(x), gather(y))`` is ``gather(f(x, y))``, where that is less to send.
 
@@ -97,7 +96,7 @@ def _chain(program: Program, value: Value, reader: Op) -> list[Op] | None:
     while value.op is not None and program.only(value, reader):
         reader = value.op
         ops.append(reader)
-        if reader.name in HANDING_ON:
+        if reader.name in DATA_COLLECTIVES:
             return ops
         if reader.name not in ("transpose", "reshape"):
             return None
@@ -117,7 +116,7 @@ def _one_number(b: Builder, value: Value, like: Value) -> Value:
 
 
 def _widening_behind(program: Program) -> Rule:
-    @rule(*HANDING_ON)
+    @rule(*DATA_COLLECTIVES)
     def widening_behind(op: Op, b: Builder) -> Replacement | NoMatch:
         """What is converted to a wider type is handed on before."""
         convert = op.operands[0].producer("convert")

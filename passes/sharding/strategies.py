@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from graphgen.analysis.work import work_of
 from graphgen.ir import Attrs, Op, Sharding, TensorType, replicated, sharding
 from graphgen.ir.sharding import Axes
-from graphgen.passes.sharding.composite_rules import FACTORS
-from graphgen.passes.sharding.factors import Factors, ValueFactors
+from graphgen.ops import op_def
+from graphgen.ops.factors import Factors, ValueFactors
 from graphgen.passes.sharding.mesh import Mesh, divides
 from graphgen.passes.sharding.steps import nominal
 
@@ -45,21 +45,17 @@ class Strategy:
         return all(layout.replicated for layout in (*self.wanted, *self.given))
 
 
-_factors: dict[tuple[str, Attrs, tuple[TensorType, ...]], Factors] = {}
+_factors: dict[tuple[str, Attrs, tuple[TensorType, ...]], Factors | None] = {}
 
 
 def factors_of(op: Op) -> Factors | None:
-    """The factors of an op, remembered as layers repeat; ``None`` for one that is done whole."""
-    rule = FACTORS.get(op.name)
-    if rule is None:
-        return None
+    """The factors of an op, memoized; ``None`` for an op that every rank runs on whole values."""
     operands = tuple([value.type for value in op.operands])
     key = (op.name, op.attrs, operands)
-    found = _factors.get(key)
-    if found is None:
+    if key not in _factors:
         results = [value.type for value in op.results]
-        found = _factors[key] = rule(operands, results, op.attrs)
-    return found
+        _factors[key] = op_def(op.name).factors(operands, results, op.attrs)
+    return _factors[key]
 
 
 def whole_strategy(op: Op) -> Strategy:
@@ -78,8 +74,10 @@ def strategies(op: Op, mesh: Mesh) -> tuple[Strategy, ...]:
     if factors is None:
         return (whole,)
     axes = [axis for axis, size in mesh.axes.items() if size > 1]
-    free = [factor for factor in range(len(factors.sizes)) if factor not in factors.fixed]
-    choices: list[Choice] = [None, *free, *factors.linear]
+    free = [
+        factor for factor in range(len(factors.sizes)) if factor not in factors.need_replication
+    ]
+    choices: list[Choice] = [None, *free, *factors.linear_in]
     found = [whole]
     for made in itertools.product(choices, repeat=len(axes)):
         chosen = dict(zip(axes, made, strict=True))
@@ -113,8 +111,8 @@ def _strategy(
     work: int,
 ) -> Strategy | None:
     """The strategy with these cuts and carried sums; ``None`` where that is none."""
-    owed = {axis: factors.reduced[f] for f, axes in cuts.items() for axis in axes
-            if f in factors.reduced}  # fmt: skip
+    owed = {axis: factors.reduction[f] for f, axes in cuts.items() for axis in axes
+            if f in factors.reduction}  # fmt: skip
     kinds = {*owed.values(), *["add"] * bool(carried)}
     if len(kinds) > 1:
         return None
@@ -134,7 +132,7 @@ def _strategy(
             return None
         given.append(layout)
     parts = mesh.size([axis for axes in cuts.values() for axis in axes])
-    formed = next((axes for factor, axes in cuts.items() if factor in factors.formed), ())
+    formed = next((axes for factor, axes in cuts.items() if factor in factors.special), ())
     return Strategy(tuple(wanted), tuple(given), cuts, formed, work // parts)
 
 

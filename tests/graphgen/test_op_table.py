@@ -12,11 +12,19 @@ from graphgen.errors import GraphgenError
 from graphgen.eval import COLLECTIVES, COMPOSITES, RULES, SEVERAL
 from graphgen.ir import Literal, attrs_of, dtype
 from graphgen.lowering.stablehlo import TABLE
-from graphgen.ops import LEVELS, OPS, InferError, infer, make_attrs, op_def, verify
-from graphgen.ops.bits import COUNTS, SHIFTS
+from graphgen.ops import (
+    LEVELS,
+    OPS,
+    InferError,
+    Trait,
+    infer,
+    make_attrs,
+    op_def,
+    ops_with,
+    verify,
+)
 from graphgen.ops.control import CONTROL
-from graphgen.ops.elementwise import BINARY, UNARY_FLOAT, UNARY_SIGNED
-from graphgen.passes.sharding.composite_rules import FACTORS, WHOLE_ONLY
+from graphgen.ops.traits import IMPURE
 from graphgen.text import parse, print_module
 from graphgen.text.grammar import parse_attr, parse_type
 
@@ -39,8 +47,9 @@ def test_every_composite_has_a_meaning_and_a_decomposition():
 
 
 def test_every_op_has_factors_or_is_done_whole():
-    assert set(FACTORS) | WHOLE_ONLY == set(OPS)
-    assert set(FACTORS) & WHOLE_ONLY == set()
+    # Nothing is known about the dimensions of what others define; partition creates collectives.
+    whole = {name for name, op in OPS.items() if op.traits & IMPURE}
+    assert {name for name, op in OPS.items() if op.factor_rule is None} == {"constant", *whole}
 
 
 def test_only_collectives_are_illegal_before_partition():
@@ -50,13 +59,14 @@ def test_only_collectives_are_illegal_before_partition():
 
 # Types of the operands in each op's example, in order.
 EXAMPLE_OPERANDS = {
-    f"{' '.join(UNARY_FLOAT)} {' '.join(UNARY_SIGNED)} negate convert": "f32[B,4]",
-    "is_finite reduce_precision": "f32[B,4]",
-    f"{' '.join(BINARY)} atan2 compare": "f32[B,4] f32[B,4]",
+    " ".join(ops_with(Trait.ELEMENTWISE)): "f32[B,4]",
+    "add subtract multiply divide remainder power maximum minimum atan2 compare": (
+        "f32[B,4] f32[B,4]"
+    ),
     "and or xor": "pred[B] pred[B]",
     "not": "pred[B]",
-    " ".join(SHIFTS): "s32[B] s32[B]",
-    " ".join(COUNTS): "s32[B]",
+    "shift_left shift_right_logical shift_right_arithmetic": "s32[B] s32[B]",
+    "popcnt count_leading_zeros": "s32[B]",
     "call custom_call hlo.opaque": "f32[B,4]",
     "while": "s32[] f32[B,4]",
     "conditional": "pred[] f32[B,4] f32[B,4]",

@@ -15,10 +15,8 @@ from graphgen.errors import GraphgenError
 from graphgen.ir import AttrValue, Function, Literal, Module, TensorType, tensor
 from graphgen.ir.dtype import DTYPES, f32, s32
 from graphgen.lowering.stablehlo import emit_stablehlo
-from graphgen.ops import OPS
-from graphgen.ops.bits import COUNTS, LOGIC, SHIFTS
+from graphgen.ops import OPS, Trait, ops_with
 from graphgen.ops.control import CONTROL
-from graphgen.ops.elementwise import BINARY, UNARY_FLOAT, UNARY_SIGNED
 
 # What a use of an op is made of: operand types and attributes.
 Use = tuple[list[TensorType], dict[str, AttrValue]]
@@ -57,11 +55,11 @@ def pair(**attrs: object) -> st.SearchStrategy[Use]:
 GROUPS = st.lists(st.permutations([0, 1, 2]).map(tuple), max_size=2).map(tuple) | st.sampled_from(
     [((0, 1), (2,)), ((0,), (1, 2)), ((),), ((0,), ()), ((1,), (0,)), ((0,), (1,), (2,))]
 )
+PLAIN = [n for n in ops_with(Trait.ELEMENTWISE) if not (OPS[n].attrs or OPS[n].composite)]
 USES: dict[str, st.SearchStrategy[Use]] = {
     "sort": pair(dimension=NUMBER, descending=st.booleans()),
-    **{name: use([TYPES]) for name in (*UNARY_FLOAT, *UNARY_SIGNED, *COUNTS)},
-    **{name: use([TYPES]) for name in ("negate", "not", "is_finite")},
-    **{name: pair() for name in (*BINARY, *LOGIC, *SHIFTS, "atan2")},
+    **{name: use([TYPES]) for name in PLAIN if len(OPS[name].operands) == 1},
+    **{name: pair() for name in PLAIN if len(OPS[name].operands) == 2},
     "reduce_precision": use([TYPES], exponent_bits=NUMBER, mantissa_bits=NUMBER),
     "clamp": TYPES.flatmap(
         lambda t: use([near(tensor(t.dtype)), st.just(t), near(t) | near(tensor(t.dtype))])

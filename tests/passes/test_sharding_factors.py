@@ -14,7 +14,7 @@ from graphgen.ir import Function, Op, tensor
 from graphgen.ir.dtype import f32, s32
 from graphgen.ir.sharding import parse_sharding
 from graphgen.ops import OPS, op_def
-from graphgen.passes.sharding.composite_rules import FACTORS, WHOLE_ONLY
+from graphgen.ops.factors import elementwise_factors
 from graphgen.passes.sharding.forms import Here, emit_part
 from graphgen.passes.sharding.mesh import Mesh, local_shape
 from graphgen.passes.sharding.plan import Plan, carried
@@ -179,9 +179,9 @@ def test_layouts_an_op_has_no_form_for(types: str, use: str, operands: str):
 
 def test_every_op_is_divided_somewhere_above():
     divided = {use.partition("(")[0] for _, use, _, _ in DIVIDED}
-    alike = {name for name, op in OPS.items() if FACTORS.get(name) is FACTORS["exponential"]}
-    alike |= {"subtract", "negate", "divide"}
-    assert divided | alike | WHOLE_ONLY == set(OPS)
+    alike = {name for name, op in OPS.items() if op.factor_rule is elementwise_factors}
+    whole = {name for name, op in OPS.items() if op.factor_rule is None}
+    assert divided | alike | whole == set(OPS)
 
 
 def test_work_is_divided_by_what_is_cut():
