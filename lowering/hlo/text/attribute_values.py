@@ -1,9 +1,16 @@
-"""Structured values of HLO text, such as windows and replica groups, and the fields behind them."""
+"""Values of HLO attributes, each kind in text and in the protobuf: numbers, windows, groups, maps.
+
+A :class:`Kind` is a value in both encodings. Structured values that no op of the IR has are their
+own text.
+"""
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from graphgen.lowering.hlo.proto import wire
 from graphgen.lowering.hlo.proto.fields import (
@@ -16,6 +23,7 @@ from graphgen.lowering.hlo.proto.fields import (
     WindowField,
 )
 from graphgen.lowering.hlo.proto.replica_groups import (
+    ReplicaGroups,
     iota_groups,
     read_groups,
     read_pairs,
@@ -25,18 +33,37 @@ from graphgen.lowering.hlo.proto.replica_groups import (
 from graphgen.lowering.hlo.proto.wire import Message
 
 F = InstructionField
+T = TypeVar("T")
+Integers = tuple[int, ...]
 
 
 class BadAttributeError(Exception):
     """A value that an attribute cannot have."""
 
 
-def numbers(text: str) -> list[int]:
+@dataclass(frozen=True, slots=True)
+class Kind(Generic[T]):
+    """The values of some attributes.
+
+    Attributes:
+        parse: the value of its text.
+        show: the text of a value.
+        encode: field number and value -> the field.
+        decode: message and field number -> the value.
+    """
+
+    parse: Callable[[str], T]
+    show: Callable[[T], str]
+    encode: Callable[[int, T], bytes]
+    decode: Callable[[Message, int], T]
+
+
+def numbers(text: str) -> Integers:
     """The integers in a text, in order."""
-    return [int(item) for item in re.findall(r"-?\d+", text)]
+    return tuple([int(item) for item in re.findall(r"-?\d+", text)])
 
 
-def braces(values: tuple[int, ...]) -> str:
+def braces(values: Sequence[int]) -> str:
     """``{0,1}``."""
     return "{" + ",".join(map(str, values)) + "}"
 
@@ -47,7 +74,7 @@ def quoted(text: str) -> str:
 
 
 def unquoted(text: str) -> str:
-    """The string behind :func:`quoted`, or a bare word as it stands."""
+    """The string of :func:`quoted`, or a bare word as it stands."""
     if not text.startswith('"'):
         return text
     out = re.sub(r"\\([0-7]{3})", lambda m: chr(int(m[1], 8)), text[1:-1])
@@ -55,77 +82,115 @@ def unquoted(text: str) -> str:
     return re.sub(r"\\(.)", lambda m: simple.get(m[1], m[1]), out, flags=re.DOTALL)
 
 
-def integer_of(text: str) -> int:
-    """A whole number."""
+def _integer(text: str) -> int:
     if not re.fullmatch(r"-?\d+", text):
         raise BadAttributeError(f"'{text}' is not an integer")
     return int(text)
 
 
-def boolean_of(text: str) -> int:
-    """1 for true, 0 for false."""
+def _boolean(text: str) -> int:
     if text not in ("true", "false"):
         raise BadAttributeError(f"'{text}' is neither true nor false")
     return int(text == "true")
 
 
-def parse_slices(text: str) -> bytes:
-    """The field behind ``{[0:1], [0:8:2]}``."""
-    out: list[bytes] = []
+INTEGER: Kind[int] = Kind(_integer, str, wire.integer, Message.integer)
+INTEGERS: Kind[Integers] = Kind(numbers, braces, wire.integers, Message.integers)
+BOOLEAN: Kind[int] = Kind(
+    _boolean, lambda value: "true" if value else "", wire.integer, Message.integer
+)
+WORD: Kind[str] = Kind(str, str, wire.text, Message.text)
+STRING: Kind[str] = Kind(unquoted, quoted, wire.text, Message.text)
+# A repeated integer field with one element.
+SINGLE: Kind[int] = Kind(
+    _integer,
+    str,
+    lambda number, value: wire.integers(number, [value]),
+    lambda i, number: next(iter(i.integers(number)), 0),
+)
+
+
+def choice(words: Mapping[str, int], *, strict: bool = False) -> Kind[int]:
+    """An enumeration; a number without a word is shown as it is, or not at all if ``strict``."""
+    names = {value: word for word, value in words.items()}
+
+    def parse(text: str) -> int:
+        if text not in words:
+            raise BadAttributeError(f"'{text}' is none of {', '.join(words)}")
+        return words[text]
+
+    def show(value: int) -> str:
+        return names.get(value, "" if strict else str(value))
+
+    return Kind(parse, show, wire.integer, Message.integer)
+
+
+def _rows(
+    keys: Mapping[int, int],
+    parse: Callable[[str], Sequence[Integers]],
+    show: Callable[[Sequence[Integers]], str],
+) -> Kind[Sequence[Integers]]:
+    """A repeated message of integers; ``keys`` are its fields and their values where unset."""
+
+    def encode(number: int, value: Sequence[Integers]) -> bytes:
+        inner = [b"".join(map(wire.integer, keys, row)) for row in value]
+        return b"".join([wire.delimited(number, row) for row in inner])
+
+    def decode(i: Message, number: int) -> Sequence[Integers]:
+        return [tuple([item.integer(*key) for key in keys.items()]) for item in i.messages(number)]
+
+    return Kind(parse, show, encode, decode)
+
+
+def _as_text(parse: Callable[[str], bytes], show: Callable[[Message], str]) -> Kind[str]:
+    """A value kept as its text; ``parse`` and ``show`` work on the whole field."""
+    return Kind(str, str, lambda _, text: parse(text), lambda i, _: show(i))
+
+
+def _parse_slices(text: str) -> list[Integers]:
+    out: list[Integers] = []
     for part in re.findall(r"\[([^\]]*)\]", text):
         bounds = numbers(part)
         if len(bounds) not in (2, 3):
             raise BadAttributeError(f"'[{part}]' is not start:limit or start:limit:stride")
-        start, limit, stride = (*bounds, 1)[:3]
-        out.append(
-            wire.delimited(
-                F.SLICES,
-                wire.integer(SliceField.START, start)
-                + wire.integer(SliceField.LIMIT, limit)
-                + wire.integer(SliceField.STRIDE, stride),
-            )
-        )
-    return b"".join(out)
+        out.append((*bounds, 1)[:3])
+    return out
 
 
-def show_slices(i: Message) -> str:
-    """``{[0:1], [0:8:2]}``, or nothing."""
-    parts: list[str] = []
-    for item in i.messages(F.SLICES):
-        stride = item.integer(SliceField.STRIDE, 1)
-        text = f"{item.integer(SliceField.START)}:{item.integer(SliceField.LIMIT)}"
-        parts.append(f"[{text}:{stride}]" if stride != 1 else f"[{text}]")
+def _show_slices(value: Sequence[Integers]) -> str:
+    parts = [
+        f"[{start}:{limit}:{stride}]" if stride != 1 else f"[{start}:{limit}]"
+        for start, limit, stride in value
+    ]
     return "{" + ", ".join(parts) + "}"
 
 
-def parse_padding(text: str) -> bytes:
-    """The field behind ``0_1x2_0_1``."""
-    out: list[bytes] = []
+# ``{[0:1], [0:8:2]}``: start, limit and stride per dimension.
+SLICES = _rows(
+    {SliceField.START: 0, SliceField.LIMIT: 0, SliceField.STRIDE: 1}, _parse_slices, _show_slices
+)
+
+
+def _parse_padding(text: str) -> list[Integers]:
+    out: list[Integers] = []
     for part in text.split("x") if text else []:
-        edges = [integer_of(item) for item in part.split("_")]
+        edges = [_integer(item) for item in part.split("_")]
         if len(edges) not in (2, 3):
             raise BadAttributeError(f"'{part}' is not low_high or low_high_interior")
-        out.append(
-            wire.delimited(
-                PaddingField.DIMENSIONS,
-                wire.integer(PaddingField.LOW, edges[0])
-                + wire.integer(PaddingField.HIGH, edges[1])
-                + wire.integer(PaddingField.INTERIOR, edges[2] if len(edges) > 2 else 0),
-            )
-        )
-    return wire.delimited(F.PADDING, b"".join(out))
+        out.append((*edges, 0)[:3])
+    return out
 
 
-def show_padding(i: Message) -> str:
-    """``0_1x2_0_1``, or nothing."""
-    config = i.message(F.PADDING)
-    parts: list[str] = []
-    for item in config.messages(PaddingField.DIMENSIONS) if config else []:
-        edges = [item.integer(PaddingField.LOW), item.integer(PaddingField.HIGH)]
-        inner = item.integer(PaddingField.INTERIOR)
-        parts.append("_".join(map(str, [*edges, inner] if inner else edges)))
-    return "x".join(parts)
+def _show_padding(value: Sequence[Integers]) -> str:
+    return "x".join(["_".join(map(str, row if row[2] else row[:2])) for row in value])
 
+
+# ``0_1x2_0_1``: low, high and interior padding per dimension.
+PADDING = _rows(
+    {PaddingField.LOW: 0, PaddingField.HIGH: 0, PaddingField.INTERIOR: 0},
+    _parse_padding,
+    _show_padding,
+)
 
 # HLO text's name of each part of a window, its field, and the value that is not written.
 _WINDOW: dict[str, tuple[int, int]] = {
@@ -137,44 +202,49 @@ _WINDOW: dict[str, tuple[int, int]] = {
 }
 
 
-def parse_window(text: str) -> bytes:
-    """The field behind ``{size=3x3 pad=1_1x1_1}``."""
+def _parse_window(text: str) -> list[Integers]:
     parts = {
         key: value.split("x") for key, value in re.findall(r"(\w+)=([\dx_\-]+)", text.strip("{}"))
     }
     count = len(parts.get("size", ()))
-    dims: list[bytes] = []
+    out: list[Integers] = []
     for index in range(count):
-        out = b""
-        for key, (number, default) in _WINDOW.items():
-            given = parts.get(key)
-            out += wire.integer(number, integer_of(given[index]) if given else default)
+        row = [
+            _integer(parts[key][index]) if key in parts else default
+            for key, (_, default) in _WINDOW.items()
+        ]
         edges = parts.get("pad", ["0_0"] * count)[index].split("_")
-        out += wire.integer(WindowField.PADDING_LOW, integer_of(edges[0]))
-        out += wire.integer(WindowField.PADDING_HIGH, integer_of(edges[-1]))
-        dims.append(wire.delimited(WindowField.DIMENSIONS, out))
-    return wire.delimited(F.WINDOW, b"".join(dims))
+        out.append((*row, _integer(edges[0]), _integer(edges[-1])))
+    return out
 
 
-def show_window(i: Message) -> str:
-    """``{size=3x3 pad=1_1x1_1}``, or nothing."""
-    window = i.message(F.WINDOW)
-    dims = window.messages(WindowField.DIMENSIONS) if window else []
-    if not dims:
+def _show_window(value: Sequence[Integers]) -> str:
+    if not value:
         return ""
-    parts: list[str] = []
-    for key, (number, default) in _WINDOW.items():
-        values = [item.integer(number) for item in dims]
-        if any(value != default for value in values):
-            parts.append(f"{key}={'x'.join(map(str, values))}")
-    pads = [
-        (item.integer(WindowField.PADDING_LOW), item.integer(WindowField.PADDING_HIGH))
-        for item in dims
+    *columns, low, high = zip(*value, strict=True)
+    parts = [
+        f"{key}={'x'.join(map(str, column))}"
+        for (key, (_, default)), column in zip(_WINDOW.items(), columns, strict=True)
+        if any(item != default for item in column)
     ]
-    if any(low or high for low, high in pads):
-        parts.insert(1, "pad=" + "x".join(f"{low}_{high}" for low, high in pads))
+    if any(low) or any(high):
+        pads = zip(low, high, strict=True)
+        parts.insert(1, "pad=" + "x".join([f"{before}_{after}" for before, after in pads]))
     return "{" + " ".join(parts) + "}"
 
+
+# ``{size=3x3 pad=1_1x1_1}``: the parts of ``_WINDOW``, then low and high padding, per dimension.
+WINDOW = _rows(
+    dict.fromkeys(
+        [
+            *[number for number, _ in _WINDOW.values()],
+            *(WindowField.PADDING_LOW, WindowField.PADDING_HIGH),
+        ],
+        0,
+    ),
+    _parse_window,
+    _show_window,
+)
 
 _SIDES = (
     ("b", "f", ConvolutionField.INPUT_BATCH, ConvolutionField.INPUT_FEATURE,
@@ -186,23 +256,21 @@ _SIDES = (
 )  # fmt: skip
 
 
-def parse_dim_labels(text: str) -> bytes:
-    """The field behind ``b01f_01io->b01f``."""
+def _parse_dim_labels(text: str) -> bytes:
     match = re.fullmatch(r"(\w+?)_(\w+)->(\w+)", text)
     if not match:
         raise BadAttributeError(f"'{text}' is not like b01f_01io->b01f")
     out = b""
-    for labels, (first, second, a, b, spatial) in zip(match.groups(), _SIDES, strict=True):
-        digits = sorted(c for c in labels if c.isdigit())
-        if sorted(labels) != sorted([first, second, *digits]):
-            raise BadAttributeError(f"'{labels}' does not have {first}, {second} and digits once")
-        out += wire.integer(a, labels.index(first)) + wire.integer(b, labels.index(second))
-        out += wire.integers(spatial, [labels.index(digit) for digit in digits])
+    for given, (first, second, a, b, spatial) in zip(match.groups(), _SIDES, strict=True):
+        digits = sorted(c for c in given if c.isdigit())
+        if sorted(given) != sorted([first, second, *digits]):
+            raise BadAttributeError(f"'{given}' does not have {first}, {second} and digits once")
+        out += wire.integer(a, given.index(first)) + wire.integer(b, given.index(second))
+        out += wire.integers(spatial, [given.index(digit) for digit in digits])
     return wire.delimited(F.CONVOLUTION, out)
 
 
-def show_dim_labels(i: Message) -> str:
-    """``b01f_01io->b01f``, or nothing."""
+def _show_dim_labels(i: Message) -> str:
     numbers_ = i.message(F.CONVOLUTION)
     if numbers_ is None:
         return ""
@@ -214,55 +282,63 @@ def show_dim_labels(i: Message) -> str:
     return f"{shown[0]}_{shown[1]}->{shown[2]}"
 
 
-def parse_groups(text: str) -> bytes:
-    """The field behind ``{{0,1},{2,3}}``."""
+# ``b01f_01io->b01f``.
+DIM_LABELS = _as_text(_parse_dim_labels, _show_dim_labels)
+
+
+def _parse_groups(text: str) -> ReplicaGroups:
     if text.startswith("{"):
-        return write_groups([numbers(group) for group in re.findall(r"\{([\d,\s]*)\}", text[1:-1])])
+        return tuple([numbers(group) for group in re.findall(r"\{([\d,\s]*)\}", text[1:-1])])
     match = re.fullmatch(r"\[(\d+),(\d+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?", text.replace(" ", ""))
     if not match:
         raise BadAttributeError(f"'{text}' is no list of replica groups")
-    found = iota_groups(int(match[1]), int(match[2]), numbers(match[3]), numbers(match[4] or ""))
-    return write_groups(found)
+    return iota_groups(int(match[1]), int(match[2]), numbers(match[3]), numbers(match[4] or ""))
 
 
-def show_groups(i: Message) -> str:
-    """``{{0,1},{2,3}}``, or nothing."""
-    groups = read_groups(i)
-    return "{" + ",".join(map(braces, groups)) + "}" if groups else ""
-
-
-def parse_pairs(text: str) -> bytes:
-    """The field behind ``{{0,1},{1,0}}``."""
-    pairs = [numbers(pair) for pair in re.findall(r"\{([\d,\s]*)\}", text[1:-1])]
+def _parse_pairs(text: str) -> ReplicaGroups:
+    pairs = tuple([numbers(pair) for pair in re.findall(r"\{([\d,\s]*)\}", text[1:-1])])
     if any(len(pair) != 2 for pair in pairs):
         raise BadAttributeError(f"'{text}' is no list of pairs")
-    return write_pairs(pairs)
+    return pairs
 
 
-def show_pairs(i: Message) -> str:
-    """``{{0,1},{1,0}}``, or nothing."""
-    return "{" + ",".join(map(braces, read_pairs(i))) + "}"
+def _show_groups(value: ReplicaGroups) -> str:
+    return "{" + ",".join(map(braces, value)) + "}"
 
+
+# ``{{0,1},{2,3}}``, also read as ``[2,2]<=[4]``.
+GROUPS = Kind(
+    _parse_groups,
+    lambda value: _show_groups(value) if value else "",
+    lambda _, value: write_groups(value),
+    lambda i, _: read_groups(i),
+)
+# ``{{0,1},{1,0}}``: source and target of each transfer.
+PAIRS = Kind(
+    _parse_pairs,
+    _show_groups,
+    lambda _, value: write_pairs(value),
+    lambda i, _: read_pairs(i),
+)
 
 _PRECISIONS = {"default": 0, "high": 1, "highest": 2, "packed_nibble": 3}
+_PRECISION_WORDS = {value: word for word, value in _PRECISIONS.items()}
 
 
-def parse_precision(text: str) -> bytes:
-    """The field behind ``{highest,default}``."""
+def _parse_precision(text: str) -> Integers:
     words = re.findall(r"\w+", text)
     if any(word not in _PRECISIONS for word in words):
         raise BadAttributeError(f"'{text}' is none of {', '.join(_PRECISIONS)}")
-    return wire.delimited(F.PRECISION, wire.integers(1, [_PRECISIONS[word] for word in words]))
+    return tuple([_PRECISIONS[word] for word in words])
 
 
-def show_precision(i: Message) -> str:
-    """``{highest,default}``, or nothing."""
-    found = i.message(F.PRECISION)
-    values = found.integers(1) if found else ()
-    names = {value: word for word, value in _PRECISIONS.items()}
-    shown = "{" + ",".join(names.get(value, "default") for value in values) + "}"
-    return shown if any(values) else ""
+def _show_precision(value: Integers) -> str:
+    words = [_PRECISION_WORDS.get(item, "default") for item in value]
+    return "{" + ",".join(words) + "}" if any(value) else ""
 
+
+# ``{highest,default}``: one word per operand; nothing where all are the default.
+PRECISION = Kind(_parse_precision, _show_precision, wire.integers, Message.integers)
 
 _TEXT = r'"((?:[^"\\]|\\.)*)"'
 _METADATA = {
@@ -276,8 +352,7 @@ _METADATA_NUMBERS = {
 }
 
 
-def parse_metadata(text: str) -> bytes:
-    """The field behind ``{op_name="f" source_line=3}``."""
+def _parse_metadata(text: str) -> bytes:
     out = b""
     for key, value in re.findall(rf"(\w+)={_TEXT}", text, re.DOTALL):
         if key in _METADATA:
@@ -288,14 +363,17 @@ def parse_metadata(text: str) -> bytes:
     return wire.delimited(F.METADATA, out)
 
 
-def show_metadata(i: Message) -> str:
-    """``{op_name="f" source_line=3}``, or nothing."""
+def _show_metadata(i: Message) -> str:
     found = i.message(F.METADATA)
     if found is None:
         return ""
     parts = [f"{k}={quoted(found.text(n))}" for k, n in _METADATA.items() if found.has(n)]
     parts += [f"{k}={found.integer(n)}" for k, n in _METADATA_NUMBERS.items() if found.has(n)]
     return "{" + " ".join(parts) + "}" if parts else ""
+
+
+# ``{op_name="f" source_line=3}``.
+METADATA = _as_text(_parse_metadata, _show_metadata)
 
 
 def parse_map(text: str) -> bytes:
@@ -318,40 +396,33 @@ def show_map(found: Message | None) -> str:
     return "{" + ",".join(pairs) + "}" if pairs else ""
 
 
-def parse_config(text: str) -> bytes:
-    """A string, or JSON as it stands."""
-    return wire.text(F.BACKEND_CONFIG, unquoted(text))
-
-
-def show_config(i: Message) -> str:
-    """A string, or JSON as it stands."""
-    return (
-        quoted(i.data(F.BACKEND_CONFIG).decode("utf-8", "replace"))
-        if i.has(F.BACKEND_CONFIG)
-        else ""
-    )
-
+# ``{a="1",b="2"}``.
+FRONTEND_ATTRIBUTES = _as_text(
+    lambda text: wire.delimited(F.FRONTEND_ATTRIBUTES, parse_map(text)),
+    lambda i: show_map(i.message(F.FRONTEND_ATTRIBUTES)),
+)
+# A string, or JSON as it stands.
+CONFIG = Kind(
+    unquoted, quoted, wire.text, lambda i, number: i.data(number).decode("utf-8", "replace")
+)
 
 _SHARDINGS = {"replicated": 0, "maximal": 1, "devices": 3, "manual": 4, "unknown": 5}
 
 
-def parse_sharding(text: str) -> bytes:
-    """Only what kind it is: a tuple, or the first word."""
+def _parse_sharding(text: str) -> int:
     word = next(iter(re.findall(r"[a-z]+", text)), "")
-    kind = 2 if text.startswith("{{") else _SHARDINGS.get(word, 5)
-    return wire.delimited(F.SHARDING, wire.integer(1, kind))
+    return 2 if text.startswith("{{") else _SHARDINGS.get(word, 5)
 
 
-def show_sharding(i: Message) -> str:
-    """Its kind; what is split how is not kept."""
-    found = i.message(F.SHARDING)
-    kind = found.integer(1) if found else -1
-    word = next((word for word, number in _SHARDINGS.items() if number == kind), "")
-    return "{" + word + "}" if word in ("replicated", "manual") else ""
+def _show_sharding(value: int) -> str:
+    return {0: "{replicated}", 4: "{manual}"}.get(value, "")
 
 
-def parse_aliasing(text: str) -> bytes:
-    """The field behind ``{{}: (0, {})}``."""
+# The kind of a sharding: a tuple, or its first word. Tile assignments are not kept.
+SHARDING = Kind(_parse_sharding, _show_sharding, wire.integer, Message.integer)
+
+
+def _parse_aliasing(text: str) -> bytes:
     out: list[bytes] = []
     for target, operand, index in re.findall(r"\{([\d,\s]*)\}:\s*\((\d+),\s*\{([\d,\s]*)\}", text):
         inner = wire.integers(1, numbers(target)) + wire.integer(2, int(operand))
@@ -360,10 +431,13 @@ def parse_aliasing(text: str) -> bytes:
     return b"".join(out)
 
 
-def show_aliasing(i: Message) -> str:
-    """``{{}: (0, {})}``, or nothing."""
+def _show_aliasing(i: Message) -> str:
     parts = [
         f"{braces(item.integers(1))}: ({item.integer(2)}, {braces(item.integers(3))})"
         for item in i.messages(F.OUTPUT_OPERAND_ALIASING)
     ]
     return "{" + ", ".join(parts) + "}" if parts else ""
+
+
+# ``{{}: (0, {})}``: result index, operand and operand index of each alias.
+ALIASING = _as_text(_parse_aliasing, _show_aliasing)

@@ -1,151 +1,111 @@
-"""The attributes of HLO text and the protobuf fields behind them, one table for both directions.
+"""Attributes of HLO instructions: one row per attribute, for its text and its protobuf field.
 
-An attribute whose value is the name of something else in the text (a computation, an instruction)
-is not here: the parser and the printer look those up.
+The parser and the printer of text walk over the rows; the rows of ops in
+:mod:`graphgen.lowering.hlo.dialect` name them. Attributes whose value is the name of something else
+in the text (a computation, an instruction) have no row: the parser and the printer look those up.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TypeVar, cast
 
-from graphgen.lowering.hlo.proto import wire
-from graphgen.lowering.hlo.proto.fields import DotField, GatherField, InstructionField, ScatterField
+from graphgen.ir import AttrValue
+from graphgen.lowering.hlo.proto.fields import (
+    DotField,
+    GatherField,
+    InstructionField,
+    PaddingField,
+    ScatterField,
+    WindowField,
+)
 from graphgen.lowering.hlo.proto.wire import Message
 from graphgen.lowering.hlo.text import attribute_values as values
 from graphgen.lowering.hlo.text.attribute_values import (
-    BadAttributeError,
-    boolean_of,
-    braces,
-    integer_of,
-    numbers,
-    quoted,
-    unquoted,
+    BOOLEAN,
+    INTEGER,
+    INTEGERS,
+    SINGLE,
+    STRING,
+    WORD,
+    Kind,
+    choice,
 )
 
 F = InstructionField
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class TextAttr:
+class HloAttribute:
     """One attribute.
 
     Attributes:
         name: as written in the text.
         field: the field of the instruction it is in.
-        read: the field's bytes, or those inside its message, from the text of the value.
-        show: the text of the value in this instruction; empty where it is not said.
-        inside: whether ``read`` gives a part of the message in ``field``, which others share.
+        inside: whether it is a part of the message in ``field``, which other rows share.
         only: the opcodes it is printed for; empty for all that have the field.
+        parse: text of the value -> the field, or the part of its message.
+        show: instruction -> text of the value; empty where it is not printed.
+        encode: value -> the field, or the part of its message.
+        decode: instruction -> value, the default of its type where the field is not set.
     """
 
     name: str
     field: int
-    read: Callable[[str], bytes]
+    inside: bool
+    only: tuple[str, ...]
+    parse: Callable[[str], bytes]
     show: Callable[[Message], str]
-    inside: bool = False
-    only: tuple[str, ...] = ()
+    encode: Callable[[AttrValue], bytes]
+    decode: Callable[[Message], AttrValue]
 
 
-def _ints(name: str, field: int, *only: str) -> TextAttr:
-    def read(text: str) -> bytes:
-        return wire.integers(field, numbers(text))
-
-    def show(i: Message) -> str:
-        return braces(i.integers(field)) if i.has(field) or only else ""
-
-    return TextAttr(name, field, read, show, only=only)
+_NOTHING = Message(b"")
 
 
-def _int(name: str, field: int, *only: str) -> TextAttr:
-    def read(text: str) -> bytes:
-        return wire.integer(field, integer_of(text))
+def _row(
+    name: str, field: int, kind: Kind[T], *only: str, inner: int = 0, always: bool = False
+) -> HloAttribute:
+    """A row of values of one kind.
 
-    def show(i: Message) -> str:
-        return str(i.integer(field)) if i.has(field) or only else ""
+    Args:
+        name: as written in the text.
+        field: of the instruction.
+        kind: of its values.
+        only: see :class:`HloAttribute`; for these it is printed also where the field is not set.
+        inner: the field inside the message in ``field``; 0 if ``field`` itself has the value.
+        always: printed also where the field, or the inner one, is not set.
+    """
+    number = inner or field
 
-    return TextAttr(name, field, read, show, only=only)
-
-
-def _bool(name: str, field: int) -> TextAttr:
-    def read(text: str) -> bytes:
-        return wire.integer(field, boolean_of(text))
+    def decode(i: Message) -> T:
+        return kind.decode((i.message(field) or _NOTHING) if inner else i, number)
 
     def show(i: Message) -> str:
-        return "true" if i.boolean(field) else ""
-
-    return TextAttr(name, field, read, show)
-
-
-def _word(name: str, field: int) -> TextAttr:
-    return TextAttr(name, field, lambda text: wire.text(field, text), lambda i: i.text(field))
-
-
-def _string(name: str, field: int) -> TextAttr:
-    def show(i: Message) -> str:
-        return quoted(i.text(field)) if i.has(field) else ""
-
-    return TextAttr(name, field, lambda text: wire.text(field, unquoted(text)), show)
-
-
-def _choice(name: str, field: int, words: dict[str, int], *only: str) -> TextAttr:
-    names = {value: word for word, value in words.items()}
-
-    def read(text: str) -> bytes:
-        if text not in words:
-            raise BadAttributeError(f"'{text}' is none of {', '.join(words)}")
-        return wire.integer(field, words[text])
-
-    def show(i: Message) -> str:
-        value = i.integer(field)
-        return names.get(value, str(value)) if i.has(field) or only else ""
-
-    return TextAttr(name, field, read, show, only=only)
-
-
-def _part(
-    name: str, field: int, number: int, *only: str, one: bool = False, always: bool = False
-) -> TextAttr:
-    """A list, or one number, inside the message in ``field``."""
-
-    def read(text: str) -> bytes:
-        values = numbers(text)
-        return wire.integer(number, integer_of(text)) if one else wire.integers(number, values)
-
-    def show(i: Message) -> str:
-        inner = i.message(field)
-        if inner is None or not (always or inner.has(number)):
+        holder = i.message(field) if inner else i
+        if holder is None or not (always or only or holder.has(number)):
             return ""
-        return str(inner.integer(number)) if one else braces(inner.integers(number))
+        return kind.show(kind.decode(holder, number))
 
-    return TextAttr(name, field, read, show, inside=True, only=only)
-
-
-def _flag(name: str, field: int, number: int, *only: str) -> TextAttr:
-    """A truth inside the message in ``field``."""
-
-    def read(text: str) -> bytes:
-        return wire.integer(number, boolean_of(text))
-
-    def show(i: Message) -> str:
-        inner = i.message(field)
-        return "true" if inner is not None and inner.boolean(number) else ""
-
-    return TextAttr(name, field, read, show, inside=True, only=only)
+    return HloAttribute(
+        name,
+        field,
+        inner > 0,
+        only,
+        lambda text: kind.encode(number, kind.parse(text)),
+        show,
+        lambda value: kind.encode(number, cast("T", value)),
+        cast("Callable[[Message], AttrValue]", decode),
+    )
 
 
-def _transposed(name: str, field: int, number: int) -> TextAttr:
-    def read(text: str) -> bytes:
-        if text not in _TRANSPOSE:
-            raise BadAttributeError(f"'{text}' is none of {', '.join(_TRANSPOSE)}")
-        return wire.integer(number, _TRANSPOSE[text])
-
-    def show(i: Message) -> str:
-        inner = i.message(field)
-        value = inner.integer(number) if inner is not None else 0
-        return next((word for word, known in _TRANSPOSE.items() if known == value), "")
-
-    return TextAttr(name, field, read, show, inside=True)
+def _parts(field: int, *, always: bool = False, **inner: int) -> list[HloAttribute]:
+    """Rows of integers, each in a field of its own inside the message in ``field``."""
+    return [
+        _row(name, field, INTEGERS, inner=number, always=always) for name, number in inner.items()
+    ]
 
 
 _API = {
@@ -165,115 +125,116 @@ _TRANSPOSE = {"NO_TRANSPOSE": 1, "TRANSPOSE": 2, "ADJOINT": 3}
 _DIMENSIONED = ("broadcast", "reduce", "transpose", "concatenate")
 
 
-def _show_dimensions(i: Message) -> str:
-    code = i.text(F.OPCODE)
-    said = code != "iota" and (i.has(F.DIMENSIONS) or code in _DIMENSIONED)
-    return braces(i.integers(F.DIMENSIONS)) if said else ""
+def _dimensions() -> HloAttribute:
+    """Dimensions of any instruction but ``iota``, which prints them by another name."""
+    row = _row("dimensions", F.DIMENSIONS, INTEGERS, always=True)
+
+    def show(i: Message) -> str:
+        code = i.text(F.OPCODE)
+        said = code != "iota" and (i.has(F.DIMENSIONS) or code in _DIMENSIONED)
+        return row.show(i) if said else ""
+
+    return replace(row, show=show)
 
 
-def _api_version() -> TextAttr:
+def _api_version() -> HloAttribute:
     """Of a custom call: what the text leaves out is the original version, not an unset one."""
-    row = _choice("api_version", F.CUSTOM_CALL_API_VERSION, _API, "custom-call")
+    row = _row("api_version", F.CUSTOM_CALL_API_VERSION, choice(_API), "custom-call")
 
     def show(i: Message) -> str:
         return "" if i.integer(row.field) == ORIGINAL_API else row.show(i)
 
-    return TextAttr(row.name, row.field, row.read, show, only=row.only)
+    return replace(row, show=show)
 
 
 # In the order they are printed.
-ATTRS: tuple[TextAttr, ...] = (
-    _int("index", F.TUPLE_INDEX, "get-tuple-element"),
-    _int("channel_id", F.CHANNEL_ID),
-    TextAttr("replica_groups", F.REPLICA_GROUPS, values.parse_groups, values.show_groups),
-    TextAttr(
-        "source_target_pairs",
-        F.SOURCE_TARGET_PAIRS,
-        values.parse_pairs,
-        values.show_pairs,
-        only=("collective-permute",),
+ATTRIBUTES: tuple[HloAttribute, ...] = (
+    _row("index", F.TUPLE_INDEX, INTEGER, "get-tuple-element"),
+    _row("channel_id", F.CHANNEL_ID, INTEGER),
+    _row("replica_groups", F.REPLICA_GROUPS, values.GROUPS, always=True),
+    _row("source_target_pairs", F.SOURCE_TARGET_PAIRS, values.PAIRS, "collective-permute"),
+    _row("use_global_device_ids", F.USE_GLOBAL_DEVICE_IDS, BOOLEAN),
+    _dimensions(),
+    _row("iota_dimension", F.DIMENSIONS, SINGLE, "iota"),
+    _row("slice", F.SLICES, values.SLICES, "slice"),
+    _row("dynamic_slice_sizes", F.DYNAMIC_SLICE_SIZES, INTEGERS, "dynamic-slice"),
+    _row("padding", F.PADDING, values.PADDING, "pad", inner=PaddingField.DIMENSIONS),
+    _row("window", F.WINDOW, values.WINDOW, inner=WindowField.DIMENSIONS),
+    _row("dim_labels", F.CONVOLUTION, values.DIM_LABELS, always=True),
+    _row("feature_group_count", F.FEATURE_GROUP_COUNT, INTEGER),
+    _row("batch_group_count", F.BATCH_GROUP_COUNT, INTEGER),
+    _row("direction", F.COMPARISON_DIRECTION, WORD),
+    _row("type", F.COMPARISON_TYPE, WORD),
+    *_parts(
+        F.DOT,
+        lhs_batch_dims=DotField.LHS_BATCH,
+        lhs_contracting_dims=DotField.LHS_CONTRACTING,
+        rhs_batch_dims=DotField.RHS_BATCH,
+        rhs_contracting_dims=DotField.RHS_CONTRACTING,
     ),
-    _bool("use_global_device_ids", F.USE_GLOBAL_DEVICE_IDS),
-    TextAttr("dimensions", F.DIMENSIONS, _ints("dimensions", F.DIMENSIONS).read, _show_dimensions),
-    TextAttr(
-        "iota_dimension",
-        F.DIMENSIONS,
-        lambda text: wire.integers(F.DIMENSIONS, [integer_of(text)]),
-        lambda i: str(next(iter(i.integers(F.DIMENSIONS)), 0)),
-        only=("iota",),
+    *_parts(
+        F.GATHER,
+        always=True,
+        offset_dims=GatherField.OFFSET_DIMS,
+        collapsed_slice_dims=GatherField.COLLAPSED_SLICE_DIMS,
+        start_index_map=GatherField.START_INDEX_MAP,
     ),
-    TextAttr("slice", F.SLICES, values.parse_slices, values.show_slices, only=("slice",)),
-    _ints("dynamic_slice_sizes", F.DYNAMIC_SLICE_SIZES, "dynamic-slice"),
-    TextAttr("padding", F.PADDING, values.parse_padding, values.show_padding, only=("pad",)),
-    TextAttr("window", F.WINDOW, values.parse_window, values.show_window),
-    TextAttr("dim_labels", F.CONVOLUTION, values.parse_dim_labels, values.show_dim_labels),
-    _int("feature_group_count", F.FEATURE_GROUP_COUNT),
-    _int("batch_group_count", F.BATCH_GROUP_COUNT),
-    _word("direction", F.COMPARISON_DIRECTION),
-    _word("type", F.COMPARISON_TYPE),
-    _part("lhs_batch_dims", F.DOT, DotField.LHS_BATCH),
-    _part("lhs_contracting_dims", F.DOT, DotField.LHS_CONTRACTING),
-    _part("rhs_batch_dims", F.DOT, DotField.RHS_BATCH),
-    _part("rhs_contracting_dims", F.DOT, DotField.RHS_CONTRACTING),
-    _part("offset_dims", F.GATHER, GatherField.OFFSET_DIMS, always=True),
-    _part("collapsed_slice_dims", F.GATHER, GatherField.COLLAPSED_SLICE_DIMS, always=True),
-    _part("start_index_map", F.GATHER, GatherField.START_INDEX_MAP, always=True),
-    _part("operand_batching_dims", F.GATHER, GatherField.OPERAND_BATCHING_DIMS),
-    _part("start_indices_batching_dims", F.GATHER, GatherField.START_INDICES_BATCHING_DIMS),
-    _part("index_vector_dim", F.GATHER, GatherField.INDEX_VECTOR_DIM, one=True, always=True),
-    _ints("slice_sizes", F.GATHER_SLICE_SIZES, "gather"),
-    _part("update_window_dims", F.SCATTER, ScatterField.UPDATE_WINDOW_DIMS, always=True),
-    _part("inserted_window_dims", F.SCATTER, ScatterField.INSERTED_WINDOW_DIMS, always=True),
-    _part("scatter_dims_to_operand_dims", F.SCATTER, ScatterField.TO_OPERAND_DIMS, always=True),
-    _part("input_batching_dims", F.SCATTER, ScatterField.INPUT_BATCHING_DIMS),
-    _part("scatter_indices_batching_dims", F.SCATTER, ScatterField.SCATTER_INDICES_BATCHING_DIMS),
-    _part("index_vector_dim", F.SCATTER, ScatterField.INDEX_VECTOR_DIM, one=True, always=True),
-    _bool("indices_are_sorted", F.INDICES_ARE_SORTED),
-    _bool("unique_indices", F.UNIQUE_INDICES),
-    _bool("is_stable", F.IS_STABLE),
-    _int("exponent_bits", F.EXPONENT_BITS, "reduce-precision"),
-    _int("mantissa_bits", F.MANTISSA_BITS, "reduce-precision"),
-    _int("feature_index", F.FEATURE_INDEX),
-    _int("k", F.K),
-    _bool("largest", F.LARGEST),
-    _int("delta", F.DELTA),
-    _choice("distribution", F.DISTRIBUTION, _RNG),
-    _choice("algorithm", F.RNG_ALGORITHM, _RNG_ALGORITHMS, "rng-bit-generator"),
-    _choice("fft_type", F.FFT_TYPE, _FFT, "fft"),
-    _ints("fft_length", F.FFT_LENGTH),
-    _word("kind", F.FUSION_KIND),
-    _flag("lower", F.CHOLESKY, 1, "cholesky"),
-    _flag("left_side", F.TRIANGULAR_SOLVE, 1, "triangular-solve"),
-    _flag("lower", F.TRIANGULAR_SOLVE, 2, "triangular-solve"),
-    _flag("unit_diagonal", F.TRIANGULAR_SOLVE, 3, "triangular-solve"),
-    _transposed("transpose_a", F.TRIANGULAR_SOLVE, 4),
-    _string("custom_call_target", F.CUSTOM_CALL_TARGET),
-    _bool("custom_call_has_side_effect", F.CUSTOM_CALL_HAS_SIDE_EFFECT),
+    *_parts(
+        F.GATHER,
+        operand_batching_dims=GatherField.OPERAND_BATCHING_DIMS,
+        start_indices_batching_dims=GatherField.START_INDICES_BATCHING_DIMS,
+    ),
+    _row("index_vector_dim", F.GATHER, INTEGER, inner=GatherField.INDEX_VECTOR_DIM, always=True),
+    _row("slice_sizes", F.GATHER_SLICE_SIZES, INTEGERS, "gather"),
+    *_parts(
+        F.SCATTER,
+        always=True,
+        update_window_dims=ScatterField.UPDATE_WINDOW_DIMS,
+        inserted_window_dims=ScatterField.INSERTED_WINDOW_DIMS,
+        scatter_dims_to_operand_dims=ScatterField.TO_OPERAND_DIMS,
+    ),
+    *_parts(
+        F.SCATTER,
+        input_batching_dims=ScatterField.INPUT_BATCHING_DIMS,
+        scatter_indices_batching_dims=ScatterField.SCATTER_INDICES_BATCHING_DIMS,
+    ),
+    _row("index_vector_dim", F.SCATTER, INTEGER, inner=ScatterField.INDEX_VECTOR_DIM, always=True),
+    _row("indices_are_sorted", F.INDICES_ARE_SORTED, BOOLEAN),
+    _row("unique_indices", F.UNIQUE_INDICES, BOOLEAN),
+    _row("is_stable", F.IS_STABLE, BOOLEAN),
+    _row("exponent_bits", F.EXPONENT_BITS, INTEGER, "reduce-precision"),
+    _row("mantissa_bits", F.MANTISSA_BITS, INTEGER, "reduce-precision"),
+    _row("feature_index", F.FEATURE_INDEX, INTEGER),
+    _row("k", F.K, INTEGER),
+    _row("largest", F.LARGEST, BOOLEAN),
+    _row("delta", F.DELTA, INTEGER),
+    _row("distribution", F.DISTRIBUTION, choice(_RNG)),
+    _row("algorithm", F.RNG_ALGORITHM, choice(_RNG_ALGORITHMS), "rng-bit-generator"),
+    _row("fft_type", F.FFT_TYPE, choice(_FFT), "fft"),
+    _row("fft_length", F.FFT_LENGTH, INTEGERS),
+    _row("kind", F.FUSION_KIND, WORD),
+    _row("lower", F.CHOLESKY, BOOLEAN, "cholesky", inner=1),
+    _row("left_side", F.TRIANGULAR_SOLVE, BOOLEAN, "triangular-solve", inner=1),
+    _row("lower", F.TRIANGULAR_SOLVE, BOOLEAN, "triangular-solve", inner=2),
+    _row("unit_diagonal", F.TRIANGULAR_SOLVE, BOOLEAN, "triangular-solve", inner=3),
+    _row("transpose_a", F.TRIANGULAR_SOLVE, choice(_TRANSPOSE, strict=True), inner=4, always=True),
+    _row("custom_call_target", F.CUSTOM_CALL_TARGET, STRING),
+    _row("custom_call_has_side_effect", F.CUSTOM_CALL_HAS_SIDE_EFFECT, BOOLEAN),
     _api_version(),
-    _choice("schedule", F.CUSTOM_CALL_SCHEDULE, _SCHEDULES),
-    _bool("constrain_layout", F.CONSTRAIN_LAYOUT),
-    _bool("is_composite", F.IS_COMPOSITE),
-    TextAttr(
-        "output_to_operand_aliasing",
-        F.OUTPUT_OPERAND_ALIASING,
-        values.parse_aliasing,
-        values.show_aliasing,
-    ),
-    TextAttr("operand_precision", F.PRECISION, values.parse_precision, values.show_precision),
-    TextAttr("sharding", F.SHARDING, values.parse_sharding, values.show_sharding),
-    TextAttr(
-        "frontend_attributes",
-        F.FRONTEND_ATTRIBUTES,
-        lambda text: wire.delimited(F.FRONTEND_ATTRIBUTES, values.parse_map(text)),
-        lambda i: values.show_map(i.message(F.FRONTEND_ATTRIBUTES)),
-    ),
-    TextAttr("metadata", F.METADATA, values.parse_metadata, values.show_metadata),
-    TextAttr("backend_config", F.BACKEND_CONFIG, values.parse_config, values.show_config),
+    _row("schedule", F.CUSTOM_CALL_SCHEDULE, choice(_SCHEDULES)),
+    _row("constrain_layout", F.CONSTRAIN_LAYOUT, BOOLEAN),
+    _row("is_composite", F.IS_COMPOSITE, BOOLEAN),
+    _row("output_to_operand_aliasing", F.OUTPUT_OPERAND_ALIASING, values.ALIASING, always=True),
+    _row("operand_precision", F.PRECISION, values.PRECISION, inner=1),
+    _row("sharding", F.SHARDING, values.SHARDING, inner=1, always=True),
+    _row("frontend_attributes", F.FRONTEND_ATTRIBUTES, values.FRONTEND_ATTRIBUTES, always=True),
+    _row("metadata", F.METADATA, values.METADATA, always=True),
+    _row("backend_config", F.BACKEND_CONFIG, values.CONFIG),
 )
 
-# In front of the name of an attribute of a text that has no row, kept among the front end's.
+# Prefix of an attribute of a text that has no row, kept among the frontend attributes.
 UNKNOWN_ATTRIBUTE = "hlo_text."
-# What a text may say besides, and no reader of ours asks for.
+# Attributes of a text that no reader needs.
 IGNORED = frozenset(
     (
         *("async_execution_thread", "execution_thread", "operand_layout_constraints", "origin"),
@@ -282,9 +243,9 @@ IGNORED = frozenset(
 )
 
 
-def attr_named(name: str, code: str) -> TextAttr | None:
-    """The row for an attribute of an instruction; two opcodes may mean two things by one name."""
-    rows = [row for row in ATTRS if row.name == name]
+def attribute_named(name: str, code: str) -> HloAttribute | None:
+    """The row of an attribute of an instruction; two opcodes may mean two things by one name."""
+    rows = [row for row in ATTRIBUTES if row.name == name]
     if name == "index_vector_dim":
         return rows[1] if code == "scatter" else rows[0]
     return next((row for row in rows if code in row.only), rows[0] if rows else None)

@@ -10,7 +10,6 @@ import re
 from dataclasses import dataclass, field
 
 from graphgen.errors import GraphgenError
-from graphgen.ir.names import claim_name
 from graphgen.lowering.hlo.proto import wire
 from graphgen.lowering.hlo.proto.fields import (
     AliasField,
@@ -32,7 +31,7 @@ from graphgen.lowering.hlo.text.attributes import (
     IGNORED,
     ORIGINAL_API,
     UNKNOWN_ATTRIBUTE,
-    attr_named,
+    attribute_named,
 )
 from graphgen.lowering.hlo.text.hlo_constants import parse_literal
 from graphgen.lowering.hlo.text.hlo_shapes import parse_shape
@@ -242,14 +241,14 @@ class _HloParser:
             return
         if key in IGNORED:
             return
-        row = attr_named(key, made.code)
+        row = attribute_named(key, made.code)
         if row is None:
             # Kept as a string, which makes the instruction an opaque one.
             kept = frontend_attributes({UNKNOWN_ATTRIBUTE + key: value})
             made.fields.setdefault(InstructionField.FRONTEND_ATTRIBUTES, []).append(kept)
             return
         try:
-            data = row.read(value)
+            data = row.parse(value)
         except (BadAttributeError, GraphgenError, ValueError, IndexError, KeyError) as error:
             reason = error.what if isinstance(error, GraphgenError) else str(error)
             what = f"{key}={value[:60]}: {reason or 'this is not understood'}"
@@ -271,7 +270,7 @@ class _HloParser:
             for instruction in computation.body:
                 number += 1
                 instruction.number = number
-                instruction.unique = claim_name(instruction.name, taken)
+                instruction.unique = _unique(instruction.name, taken)
         out = [wire.text(ModuleField.NAME, name), wire.text(ModuleField.ENTRY_NAME, entry.name)]
         for computation in self.computations:
             body = self._computation_bytes(computation, ids)
@@ -327,6 +326,16 @@ class _HloParser:
         out.append(wire.integers(InstructionField.CALLED_IDS, found(item.calls, ids)))
         out += [b"".join(parts) for number, parts in ordered if number > InstructionField.ID]
         return b"".join(out)
+
+
+def _unique(name: str, taken: set[str]) -> str:
+    """A name of the text, which need be one computation's only, as one of the whole module."""
+    found, count = name, 0
+    while found in taken:
+        count += 1
+        found = f"{name}.{count}"
+    taken.add(found)
+    return found
 
 
 def _program_shape(computation: _Computation) -> bytes:

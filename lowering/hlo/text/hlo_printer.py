@@ -5,13 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from graphgen.ir.names import claim_name
 from graphgen.lowering.hlo.proto.fields import AliasField, InstructionField, ModuleField
 from graphgen.lowering.hlo.proto.proto_module import HloComputation, HloModule, open_hlo
 from graphgen.lowering.hlo.proto.shape import read_shape
 from graphgen.lowering.hlo.proto.wire import Message, Source
 from graphgen.lowering.hlo.text.attribute_values import braces, show_map
-from graphgen.lowering.hlo.text.attributes import ATTRS
+from graphgen.lowering.hlo.text.attributes import ATTRIBUTES
 from graphgen.lowering.hlo.text.hlo_constants import show_literal
 
 _KINDS = {0: "must-alias", 1: "may-alias", 2: "must-alias"}
@@ -92,7 +91,12 @@ def _free(name: str, taken: set[str]) -> str:
     """``name`` in letters the text may have, with a number where it is taken."""
     wanted = re.sub(r"[^\w.\-]", "_", name, flags=re.ASCII)
     wanted = wanted if re.match(r"[A-Za-z_]", wanted) else f"_{wanted}"
-    return claim_name(wanted, taken)
+    found, count = wanted, 0
+    while found in taken:
+        count += 1
+        found = f"{wanted}.{count}"
+    taken.add(found)
+    return found
 
 
 def _instruction(i: Message, known: dict[int, str], names: dict[int, str]) -> str:
@@ -109,7 +113,7 @@ def _instruction(i: Message, known: dict[int, str], names: dict[int, str]) -> st
     calls = _calls(i, code, names)
     attrs = [
         f"{row.name}={shown}"
-        for row in ATTRS
+        for row in ATTRIBUTES
         if (not row.only or code in row.only) and (shown := row.show(i))
     ]
     before = [f"%{known.get(n, n)}" for n in i.integers(InstructionField.CONTROL_PREDECESSOR_IDS)]
