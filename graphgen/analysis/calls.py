@@ -8,7 +8,7 @@ from graphgen.ir import Function, Loc, Module, Op, Value, loc
 from graphgen.ir.clone import Cloner
 from graphgen.ops import Trait, has_trait
 from graphgen.ops.control import CONTROL, callees
-from graphgen.ops.foreign import has_effect
+from graphgen.ops.external import has_effect
 
 
 def inlined(

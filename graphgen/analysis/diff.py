@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from graphgen.analysis.calls import inlined, is_foreign
 from graphgen.ir import Function, Module, Op, Role, Value
 from graphgen.ops.control import CONTROL, NAMING, callees
-from graphgen.ops.foreign import has_effect
+from graphgen.ops.external import has_effect
 from graphgen.text.grammar import format_attr
 from graphgen.text.printer import value_names
 

@@ -40,7 +40,6 @@ from graphgen.ir import (
     Value,
     entry,
 )
-from graphgen.ir.graph import install_operators
 from graphgen.ops import InferError, infer, make_attrs
 from graphgen.text.grammar import NAME
 
@@ -272,14 +271,11 @@ def _taken(role: Role, type: TensorType, known: Entry, where: Loc) -> GraphgenEr
     )
 
 
-class _CurrentBuilder:
-    """Sends Python operators on values to the current builder."""
-
-    def binary(self, name: str, lhs: Value | float, rhs: Value | float) -> Value:
-        return Builder.current().binary(name, lhs, rhs)
-
-    def unary(self, name: str, operand: Value) -> Value:
-        return Builder.current().unary(name, operand)
-
-
-install_operators(_CurrentBuilder())
+def apply_to_current(name: str, *operands: Value | float) -> Value:
+    """Append the elementwise op ``name`` through the current builder (operators of values)."""
+    builder = Builder.current()
+    if len(operands) == 2:
+        return builder.binary(name, *operands)
+    (operand,) = operands
+    assert isinstance(operand, Value)
+    return builder.unary(name, operand)

@@ -62,9 +62,9 @@ def pasteable(name: str, item: type[DataclassInstance]) -> str:
 
 def levels_text(takes: Sequence[str], gives: str) -> str:
     """``logical | canonical -> target``; any level is an empty left side."""
-    from graphgen.ops import LEVELS
+    from graphgen.ops import IR_STAGES
 
-    before = "any level" if set(takes) >= set(LEVELS) else " | ".join(takes)
+    before = "any level" if set(takes) >= set(IR_STAGES) else " | ".join(takes)
     return f"{before} -> {gives}" if gives else before
 
 

@@ -1,56 +1,22 @@
 """The graph: values, ops and the block that lists the ops in program order.
 
 The order of the list *is* the order of the program; there is no topological sort anywhere. A block
-is an intrusive doubly linked list, so inserting and erasing are O(1), and iterating a block while
-it is edited is well defined: the op after the current one is looked up when the loop gets there, an
-op inserted before the current one is not visited, one inserted after it is, and erasing the current
-op is allowed.
+is an intrusive doubly linked list: inserting and erasing are O(1), and iteration tolerates edits.
+An op inserted before the current one is not visited, one inserted after it is, and the current op
+may be erased.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Protocol
 
-from graphgen.errors import GraphgenError
 from graphgen.ir.attrs import EMPTY, Attrs
 from graphgen.ir.dims import Dim
 from graphgen.ir.dtype import DType
-from graphgen.ir.late import html_of, text_of
+from graphgen.ir.hooks import apply_operator, html_of, text_of
 from graphgen.ir.loc import UNKNOWN, Loc
 from graphgen.ir.sharding import Sharding
 from graphgen.ir.types import TensorType
-
-
-class Operators(Protocol):
-    """What gives values their Python operators; installed by ``graphgen.build``."""
-
-    def binary(self, name: str, lhs: Value | float, rhs: Value | float) -> Value:
-        """Append the elementwise op ``name`` and return its result."""
-        ...
-
-    def unary(self, name: str, operand: Value) -> Value:
-        """Append the elementwise op ``name`` and return its result."""
-        ...
-
-
-class _Installed:
-    """Holder of the installed operators (a module global cannot be typed as late-bound)."""
-
-    operators: Operators | None = None
-
-
-def install_operators(operators: Operators) -> None:
-    """Give :class:`Value` its Python operators; called once by ``graphgen.build``."""
-    _Installed.operators = operators
-
-
-def _operators() -> Operators:
-    if _Installed.operators is None:
-        raise GraphgenError(
-            "GG0705", "operators on values need a builder", help="import graphgen.build"
-        )
-    return _Installed.operators
 
 
 class Value:
@@ -58,29 +24,29 @@ class Value:
 
     Attributes:
         type: shape and element type.
-        op: the op that makes it, ``None`` for a block argument.
+        op: the op that defines it, ``None`` for a block argument.
         index: position among the results of ``op`` or the arguments of the block.
         name: the user's name for it; the printer makes names unique.
-        sharding: its layout over the mesh, ``None`` where nobody has said.
+        sharding: its layout over the mesh, ``None`` if it has none yet.
     """
 
     __slots__ = ("_users", "index", "name", "op", "sharding", "type")
 
-    # NumPy then leaves ``array * value`` to us instead of making an array of values.
+    # Makes NumPy return NotImplemented for ``array * value``.
     __array_ufunc__ = None
 
     def __init__(self, type: TensorType, op: Op | None, index: int, name: str | None) -> None:
         self.type = type
         self.op = op
         self.index = index
-        # Most values are read by one op, once: that op alone is kept then, which takes no memory.
+        # Most values have one use: then the user itself is stored, without a dictionary.
         self._users: Op | dict[Op, int] | None = None
         self.name = name
         self.sharding: Sharding | None = None
 
     def __repr__(self) -> str:
-        made = f" = {self.op.name}(...)" if self.op else ""
-        return f"%{self.name or '?'}{made} : {self.type.text}"
+        definition = f" = {self.op.name}(...)" if self.op else ""
+        return f"%{self.name or '?'}{definition} : {self.type.text}"
 
     def __str__(self) -> str:
         return text_of(self)
@@ -90,14 +56,14 @@ class Value:
 
     @property
     def users(self) -> Mapping[Op, int]:
-        """Per op that reads it, how many of its operand slots do; in order of first use."""
+        """Number of uses per user op, in order of first use."""
         users = self._users
         if users is None:
             return {}
         return users if isinstance(users, dict) else {users: 1}
 
     def read_by(self, op: Op) -> None:
-        """One more operand slot of ``op`` holds this value."""
+        """Add one use by ``op``."""
         users = self._users
         if users is None:
             self._users = op
@@ -107,7 +73,7 @@ class Value:
             self._users = {op: 2} if users is op else {users: 1, op: 1}
 
     def left_by(self, op: Op) -> None:
-        """One operand slot of ``op`` less holds this value."""
+        """Remove one use by ``op``."""
         users = self._users
         if not isinstance(users, dict):
             assert users is op, f"{self!r} is not read by {op!r}"
@@ -128,35 +94,35 @@ class Value:
         return self.type.dtype
 
     def producer(self, name: str) -> Op | None:
-        """The op that makes this value if it is a ``name``, else ``None``."""
+        """The op that defines this value if it is a ``name``, else ``None``."""
         return self.op if self.op is not None and self.op.name == name else None
 
     def __add__(self, other: Value | float) -> Value:
-        return _operators().binary("add", self, other)
+        return apply_operator("add", self, other)
 
     def __radd__(self, other: float) -> Value:
-        return _operators().binary("add", other, self)
+        return apply_operator("add", other, self)
 
     def __sub__(self, other: Value | float) -> Value:
-        return _operators().binary("subtract", self, other)
+        return apply_operator("subtract", self, other)
 
     def __rsub__(self, other: float) -> Value:
-        return _operators().binary("subtract", other, self)
+        return apply_operator("subtract", other, self)
 
     def __mul__(self, other: Value | float) -> Value:
-        return _operators().binary("multiply", self, other)
+        return apply_operator("multiply", self, other)
 
     def __rmul__(self, other: float) -> Value:
-        return _operators().binary("multiply", other, self)
+        return apply_operator("multiply", other, self)
 
     def __truediv__(self, other: Value | float) -> Value:
-        return _operators().binary("divide", self, other)
+        return apply_operator("divide", self, other)
 
     def __rtruediv__(self, other: float) -> Value:
-        return _operators().binary("divide", other, self)
+        return apply_operator("divide", other, self)
 
     def __neg__(self) -> Value:
-        return _operators().unary("negate", self)
+        return apply_operator("negate", self)
 
 
 class Op:
@@ -165,9 +131,9 @@ class Op:
     Attributes:
         name: a key of the op table.
         operands: the values it reads.
-        results: the values it makes.
+        results: the values it defines.
         attrs: its static data.
-        loc: where it comes from.
+        loc: its source location.
         block: the block it is listed in, ``None`` once erased.
         prev, next: its neighbors in that block.
     """
@@ -215,7 +181,7 @@ class Op:
         return self.results[0]
 
     def set_operands(self, operands: tuple[Value, ...]) -> None:
-        """Read other values from now on, keeping the users of all of them right."""
+        """Replace the operands and update the use lists."""
         for operand in self.operands:
             operand.left_by(self)
         self.operands = operands
@@ -227,7 +193,7 @@ class Block:
     """Arguments and the list of ops.
 
     Attributes:
-        args: the values that come from outside, in order.
+        args: the block arguments in order.
         first, last: ends of the list, ``None`` when empty.
         size: number of ops.
     """
@@ -245,7 +211,7 @@ class Block:
         op = self.first
         while op is not None:
             yield op
-            # An op erased by the loop body still knows its old successor, which may be gone too.
+            # An erased op keeps its successor, which may be erased as well.
             op = op.next
             while op is not None and op.block is None:
                 op = op.next
@@ -272,7 +238,7 @@ class Block:
         return self._by_name.get(name)
 
     def keep_args(self, kept: list[Value]) -> None:
-        """Drop every argument that is not in ``kept``; none of those may still be read."""
+        """Drop the arguments that are not in ``kept``; they must have no uses."""
         self.args = kept
         self._by_name = {value.name or "": value for value in kept}
         for index, value in enumerate(kept):
@@ -301,7 +267,7 @@ class Block:
         self.size += 1
 
     def erase(self, op: Op) -> None:
-        """Take ``op`` out for good; none of its results may still be read."""
+        """Remove ``op``; its results must have no uses."""
         assert not any(result.users for result in op.results), f"{op!r} still has users"
         op.set_operands(())
         if op.prev is None:

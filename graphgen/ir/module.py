@@ -9,8 +9,8 @@ from typing import overload
 from graphgen.errors import GraphgenError
 from graphgen.ir.dims import Dim
 from graphgen.ir.graph import Block, Op, Value
+from graphgen.ir.hooks import ArrayLike, html_of, outputs_of, text_of
 from graphgen.ir.interface import Entry, Role
-from graphgen.ir.late import ArrayLike, html_of, outputs_of, text_of
 
 WEIGHTS_GLOBAL = "weights.global"
 WEIGHTS_RANK = "weights.rank"
@@ -163,7 +163,7 @@ class Module:
 
     Attributes:
         name: what the user calls it.
-        level: which ops are legal now, a key of ``graphgen.ops.levels.LEVELS``.
+        level: which ops are legal now, a key of ``graphgen.ops.legality.IR_STAGES``.
         mesh: sizes of the device mesh's named axes, empty before partitioning.
         functions: by name, in order.
         interface: by name, in the order of the programs' arguments.

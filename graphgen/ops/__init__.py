@@ -11,13 +11,13 @@ from graphgen.ops import (
     composite,
     control,
     elementwise,
-    foreign,
+    external,
+    indexing,
     linalg,
-    memory,
-    order,
     shape,
+    sorting,
 )
-from graphgen.ops.levels import LEVELS, Level
+from graphgen.ops.legality import IR_STAGES, IRStage
 from graphgen.ops.opdef import (
     OPS,
     Attr,
@@ -34,16 +34,27 @@ from graphgen.ops.verify import verify
 
 # Importing a family registers its ops; naming the modules here keeps the import from looking idle.
 FAMILIES = (
-    *(elementwise, bits, foreign, control, shape, linalg, order, memory, collective, composite),
+    *(
+        elementwise,
+        bits,
+        external,
+        control,
+        shape,
+        linalg,
+        sorting,
+        indexing,
+        collective,
+        composite,
+    ),
 )
 
 __all__ = [
     "FAMILIES",
-    "LEVELS",
+    "IR_STAGES",
     "OPS",
     "Attr",
+    "IRStage",
     "InferError",
-    "Level",
     "LinearIn",
     "OpDef",
     "Trait",

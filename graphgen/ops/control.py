@@ -11,7 +11,7 @@ from typing import Final
 
 from graphgen.ir import Attrs, AttrValue, Op, TensorType, Value, attrs_of
 from graphgen.ir.dtype import pred, s32
-from graphgen.ops.foreign import RESULTS, stated
+from graphgen.ops.external import RESULTS, stated
 from graphgen.ops.opdef import OPS, Attr, define, require
 from graphgen.ops.traits import Trait
 

@@ -1,54 +1,73 @@
-"""The verifier: is this module what it claims to be? Runs after every pass by default."""
+"""The verifier: structural and type checks of a module, run after every pass by default.
+
+A check of one op is a rule in :data:`OP_RULES`, one of a function in :data:`FUNCTION_RULES`; each
+yields its violations as ``(code, text)``. Layers repeat, so an op whose types and attributes were
+checked before is skipped.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 from graphgen.errors import GraphgenError
 from graphgen.ir import RANK, Function, Module, Op, Role, TensorType, Value, tensor
 from graphgen.ir.dtype import s32
 from graphgen.ops.control import CONTROL
-from graphgen.ops.levels import LEVELS, Level
+from graphgen.ops.diagnostics import verification_error
+from graphgen.ops.legality import IR_STAGES, IRStage
 from graphgen.ops.opdef import OPS, InferError, infer, op_def
 from graphgen.ops.verify_control import verify_control
-from graphgen.ops.wrong import wrong
 
 
 def verify(module: Module) -> None:
     """Check every function and the interface.
 
     Raises:
-        GraphgenError: GG0202 a value read before it is made, or a call of no function, GG0203 a
-            wrong type, GG0204 broken bookkeeping, GG0205 interface and program disagree, GG0206 an
-            op of another level.
+        GraphgenError: GG0202 a value is used before its definition, or a callee is missing, GG0203
+            a wrong type, GG0204 broken bookkeeping, GG0205 interface and program disagree, GG0206
+            an op is illegal in this stage.
     """
-    level = LEVELS.get(module.level)
-    if level is None:
+    stage = IR_STAGES.get(module.level)
+    if stage is None:
         raise GraphgenError(
-            "GG0204", f"unknown level '{module.level}'", help=f"levels: {', '.join(LEVELS)}"
+            "GG0204", f"unknown level '{module.level}'", help=f"levels: {', '.join(IR_STAGES)}"
         )
+    scope = _Scope(stage, module.ranks if module.mesh else 0)
     before: dict[str, Function] = {}
     for function in module.functions.values():
-        for op in _verify_ops(function, level, module.ranks if module.mesh else 0):
+        for op in _verify_ops(function, scope):
             verify_control(op, function, before)
-        _verify_outputs(function)
-        if function.phase:
-            _verify_program(module, function)
+        for rule in FUNCTION_RULES:
+            for violation in rule(module, function):
+                raise violation
         before[function.name] = function
     _verify_packs(module)
 
 
-# Signatures of ops found right before, by level and ranks: layers repeat, so nearly all ops hit.
+@dataclass(frozen=True, slots=True)
+class _Scope:
+    """The parts of a module that its ops are checked against.
+
+    Attributes:
+        stage: of the module.
+        ranks: of its mesh; 0 without a mesh.
+    """
+
+    stage: IRStage
+    ranks: int
+
+
+Violation = tuple[str, str]
+# Per scope, the signatures (name, attributes, types) of ops that passed all rules.
 _Signature = tuple[object, ...]
 _passed: dict[tuple[str, int], set[_Signature]] = {}
 
 
-def _verify_ops(function: Function, level: Level, ranks: int) -> list[Op]:
-    """Every op of a function; ``ranks`` is 0 while the module has no mesh.
-
-    Returns:
-        Those that run other functions.
-    """
+def _verify_ops(function: Function, scope: _Scope) -> list[Op]:
+    """Check every op of a function; returns its control ops."""
     seen: set[Value] = set(function.args)
-    passed = _passed.setdefault((level.name, ranks), set())
+    passed = _passed.setdefault((scope.stage.name, scope.ranks), set())
     control: list[Op] = []
     count = 0
     for op in function.block:
@@ -57,109 +76,151 @@ def _verify_ops(function: Function, level: Level, ranks: int) -> list[Op]:
             control.append(op)
         types: list[object] = [op.name, op.attrs, len(op.operands)]
         for operand in op.operands:
-            if operand not in seen:
-                raise wrong("GG0202", op, function, f"reads %{operand.name} before it is made")
-            if op not in operand.users:
-                raise wrong("GG0204", op, function, f"%{operand.name} does not know this user")
+            if operand not in seen or op not in operand.users:
+                raise _broken_use(op, function, operand, operand in seen)
             types.append(operand.type)
         for result in op.results:
             types.append(result.type)
             seen.add(result)
         signature = tuple(types)
         if signature not in passed:
-            _verify_op(op, function, level)
-            _verify_ranks(op, function, ranks)
+            for rule in OP_RULES:
+                for code, what in rule(op, scope):
+                    raise verification_error(code, op, function, what)
             passed.add(signature)
     if count != function.block.size:
         raise GraphgenError("GG0204", f"@{function.name}: {count} ops, size {function.block.size}")
     return control
 
 
-def _verify_op(op: Op, function: Function, level: Level) -> None:
-    if op.name not in OPS:
-        op_def(op.name)
+def _broken_use(op: Op, function: Function, operand: Value, defined: bool) -> GraphgenError:
+    if not defined:
+        what = f"reads %{operand.name} before it is made"
+        return verification_error("GG0202", op, function, what)
+    return verification_error("GG0204", op, function, f"%{operand.name} does not know this user")
+
+
+def _types_rule(op: Op, scope: _Scope) -> Iterator[Violation]:
+    """The stated result types are the inferred ones."""
+    op_def(op.name)
     try:
-        wanted = infer(op.name, tuple([v.type for v in op.operands]), op.attrs)
+        inferred = infer(op.name, tuple([v.type for v in op.operands]), op.attrs)
     except InferError as error:
-        raise wrong("GG0105", op, function, str(error)) from error
-    if len(op.results) != len(wanted):
-        what = f"has {len(op.results)} results, but the op gives {len(wanted)}"
-        raise wrong("GG0203", op, function, what)
-    for result, type_ in zip(op.results, wanted, strict=True):
+        yield "GG0105", str(error)
+        return
+    if len(op.results) != len(inferred):
+        yield "GG0203", f"has {len(op.results)} results, but the op gives {len(inferred)}"
+        return
+    for result, type_ in zip(op.results, inferred, strict=True):
         if result.type is not type_:
-            what = f"states {result.type.text}, but the op gives {type_.text}"
-            raise wrong("GG0203", op, function, what)
-    reason = level.why_not(op)
+            yield "GG0203", f"states {result.type.text}, but the op gives {type_.text}"
+
+
+def _stage_rule(op: Op, scope: _Scope) -> Iterator[Violation]:
+    """The op is legal in the stage of the module."""
+    reason = scope.stage.why_not(op)
     if reason:
-        raise wrong("GG0206", op, function, f"not legal at level '{level.name}': {reason}")
+        yield "GG0206", f"not legal at level '{scope.stage.name}': {reason}"
 
 
-def _verify_ranks(op: Op, function: Function, ranks: int) -> None:
-    """A collective speaks of the ranks of the mesh, all of them and no other."""
-    if not ranks or not OPS[op.name].collective:
+def _ranks_rule(op: Op, scope: _Scope) -> Iterator[Violation]:
+    """The groups of a collective name ranks of the mesh, and cover all of them."""
+    if not scope.ranks or not OPS[op.name].collective:
         return
     covers = "replica_groups" in op.attrs
     groups = op.attrs.groups("replica_groups" if covers else "source_target_pairs")
     named = {rank for group in groups for rank in group}
-    outside = sorted(named.difference(range(ranks)))
+    outside = sorted(named.difference(range(scope.ranks)))
     if outside:
-        raise wrong("GG0204", op, function, f"speaks of rank {outside[0]}, the mesh has {ranks}")
-    missing = sorted(set(range(ranks)) - named)
+        yield "GG0204", f"speaks of rank {outside[0]}, the mesh has {scope.ranks}"
+    missing = sorted(set(range(scope.ranks)) - named)
     if missing and covers:
-        raise wrong("GG0204", op, function, f"rank {missing[0]} of the mesh is in no group")
+        yield "GG0204", f"rank {missing[0]} of the mesh is in no group"
 
 
-def _verify_outputs(function: Function) -> None:
+OP_RULES: tuple[Callable[[Op, _Scope], Iterator[Violation]], ...] = (
+    _types_rule,
+    _stage_rule,
+    _ranks_rule,
+)
+
+
+def _outputs_rule(module: Module, function: Function) -> Iterator[GraphgenError]:
+    """Output names are unique, and their values are defined in the function."""
     seen: set[str] = set()
     for name, value in function.outputs:
         if name in seen:
-            raise GraphgenError("GG0107", f"@{function.name} has two outputs called {name}")
+            yield GraphgenError("GG0107", f"@{function.name} has two outputs called {name}")
         seen.add(name)
         inside = value in function.args if value.op is None else value.op.block is function.block
         if not inside:
-            raise GraphgenError("GG0202", f"@{function.name}: output {name} is not defined in it")
+            yield GraphgenError("GG0202", f"@{function.name}: output {name} is not defined in it")
 
 
-def _verify_program(module: Module, function: Function) -> None:
-    """Arguments and outputs of an entry program against the interface table."""
+def _argument_names_rule(module: Module, function: Function) -> Iterator[GraphgenError]:
+    """Argument names of an entry program are unique."""
     names = [value.name for value in function.args]
-    if len(set(names)) != len(names):
+    if function.phase and len(set(names)) != len(names):
         twice = next(name for name in names if names.count(name) > 1)
-        raise GraphgenError("GG0107", f"@{function.name} has two arguments called {twice}")
-    for value in function.args:
+        yield GraphgenError("GG0107", f"@{function.name} has two arguments called {twice}")
+
+
+def _arguments_rule(module: Module, function: Function) -> Iterator[GraphgenError]:
+    """Arguments of an entry program have the types of their interface rows."""
+    for value in function.args if function.phase else ():
         name = value.name or ""
-        if name == RANK and name not in module.interface:
-            _agree(function, name, value.type, tensor(s32, (1,)))
-            continue
         row = module.interface.get(name)
-        if row is None or row.role is Role.OUTPUT:
-            raise GraphgenError(
-                "GG0205", f"@{function.name}: argument %{name} has no interface row"
-            )
-        _agree(function, name, value.type, row.physical)
-    given = dict(function.outputs)
-    for name, value in function.outputs:
+        if name == RANK and row is None:
+            yield from _agree(function, name, value.type, tensor(s32, (1,)))
+        elif row is None or row.role is Role.OUTPUT:
+            what = f"@{function.name}: argument %{name} has no interface row"
+            yield GraphgenError("GG0205", what)
+        else:
+            yield from _agree(function, name, value.type, row.physical)
+
+
+def _results_rule(module: Module, function: Function) -> Iterator[GraphgenError]:
+    """Outputs of an entry program have the types of their interface rows."""
+    for name, value in function.outputs if function.phase else ():
         row = module.interface.get(name)
         if row is None or row.role not in (Role.OUTPUT, Role.STATE):
-            raise GraphgenError("GG0205", f"@{function.name}: output {name} has no interface row")
-        _agree(function, name, value.type, row.physical)
-    for value in function.args:
+            yield GraphgenError("GG0205", f"@{function.name}: output {name} has no interface row")
+        else:
+            yield from _agree(function, name, value.type, row.physical)
+
+
+def _states_rule(module: Module, function: Function) -> Iterator[GraphgenError]:
+    """An entry program returns every state that it has as an argument."""
+    given = dict(function.outputs)
+    for value in function.args if function.phase else ():
         row = module.interface.get(value.name or "")
         if row and row.role is Role.STATE and row.name not in given:
-            raise GraphgenError("GG0205", f"@{function.name} takes state {row.name} and drops it")
+            yield GraphgenError("GG0205", f"@{function.name} takes state {row.name} and drops it")
 
 
-def _agree(function: Function, name: str, actual: TensorType, wanted: TensorType) -> None:
-    if actual is not wanted.bind(function.dims):
-        raise GraphgenError(
+FUNCTION_RULES: tuple[Callable[[Module, Function], Iterator[GraphgenError]], ...] = (
+    _outputs_rule,
+    _argument_names_rule,
+    _arguments_rule,
+    _results_rule,
+    _states_rule,
+)
+
+
+def _agree(
+    function: Function, name: str, actual: TensorType, physical: TensorType
+) -> Iterator[GraphgenError]:
+    bound = physical.bind(function.dims)
+    if actual is not bound:
+        yield GraphgenError(
             "GG0205",
-            f"@{function.name}: %{name} is {actual.text}, the interface says "
-            f"{wanted.bind(function.dims).text}",
+            f"@{function.name}: %{name} is {actual.text}, the interface says {bound.text}",
             help="all entry programs share one representation of a weight or a state",
         )
 
 
 def _verify_packs(module: Module) -> None:
+    """Check that pack functions exist, and that a row without one keeps its type."""
     for row in module.interface.values():
         for name in (row.pack, row.unpack):
             if name and name not in module.functions:

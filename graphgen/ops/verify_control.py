@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from graphgen.ir import Function, Op, TensorType, tensor
 from graphgen.ir.dtype import pred
 from graphgen.ops.control import branch_operands, callees
-from graphgen.ops.wrong import wrong
+from graphgen.ops.diagnostics import verification_error
 
 
 def verify_control(op: Op, function: Function, before: Mapping[str, Function]) -> None:
@@ -43,13 +43,15 @@ def _agrees(
     """The function called ``name`` is there, and takes and gives these types."""
     callee = before.get(name)
     if callee is None:
-        raise wrong("GG0202", op, function, f"no function @{name} stands before this one")
+        raise verification_error(
+            "GG0202", op, function, f"no function @{name} stands before this one"
+        )
     if callee.phase:
-        raise wrong("GG0204", op, function, f"@{name} is an entry program")
+        raise verification_error("GG0204", op, function, f"@{name} is an entry program")
     for what, given, values in (
         ("operands", takes, callee.args),
         ("results", gives, [value for _, value in callee.outputs]),
     ):
         if list(given) != [value.type for value in values]:
             texts = ", ".join([value.type.text for value in values])
-            raise wrong("GG0203", op, function, f"the {what} of @{name} are {texts}")
+            raise verification_error("GG0203", op, function, f"the {what} of @{name} are {texts}")

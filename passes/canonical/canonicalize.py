@@ -119,8 +119,8 @@ class Canonicalize(Pass):
     """
 
     name: ClassVar[str] = "canonicalize"
-    takes: ClassVar[tuple[str, ...]] = ("logical", "canonical")
-    gives: ClassVar[str] = "canonical"
+    input_stages: ClassVar[tuple[str, ...]] = ("logical", "canonical")
+    output_stage: ClassVar[str] = "canonical"
 
     def run(self, module: Module, rewriter: Rewriter) -> None:
         """Apply the rules to every function until none fires."""

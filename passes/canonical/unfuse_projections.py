@@ -92,7 +92,7 @@ f32[2,2]
     """
 
     name: ClassVar[str] = "unfuse-projections"
-    takes: ClassVar[tuple[str, ...]] = ("logical", "canonical")
+    input_stages: ClassVar[tuple[str, ...]] = ("logical", "canonical")
     requires: ClassVar[tuple[str, ...]] = ("raw-weights",)
     # A matrix library may sum a narrower product in another order, which 16-bit floats magnify.
     rounding: ClassVar[float] = 2e-2

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from graphgen.errors import GraphgenError
 from graphgen.ir import Module
-from graphgen.ops import LEVELS
+from graphgen.ops import IR_STAGES
 from graphgen.passes.core.facts import FACTS, facts_of
 from graphgen.passes.core.pass_ import Pass
 from graphgen.passes.core.registry import all_passes
@@ -46,7 +46,7 @@ class _State:
         spoiled: the pass that took a fact away.
     """
 
-    levels: frozenset[str] = field(default_factory=lambda: frozenset(LEVELS))
+    levels: frozenset[str] = field(default_factory=lambda: frozenset(IR_STAGES))
     facts: dict[str, bool] = field(default_factory=dict[str, bool])
     raised: Pass | None = None
     spoiled: dict[str, Pass] = field(default_factory=dict[str, Pass])
@@ -59,10 +59,10 @@ class _State:
 
     def check_level(self, item: Pass, where: str) -> None:
         """GG0303 where the module is at no level that the pass takes."""
-        if self.levels.isdisjoint(item.takes):
+        if self.levels.isdisjoint(item.input_stages):
             raise GraphgenError(
                 "GG0303",
-                f"{item.name} takes a module at level {' or '.join(item.takes)}, not "
+                f"{item.name} takes a module at level {' or '.join(item.input_stages)}, not "
                 + " or ".join(f"'{level}'" for level in sorted(self.levels)),
                 where=where,
                 help=self._level_help(item),
@@ -81,9 +81,9 @@ class _State:
 
     def advance(self, item: Pass) -> None:
         """What is known after the pass."""
-        self.levels &= frozenset(item.takes)
-        if item.gives:
-            self.levels, self.raised = frozenset([item.gives]), item
+        self.levels &= frozenset(item.input_stages)
+        if item.output_stage:
+            self.levels, self.raised = frozenset([item.output_stage]), item
         for name in item.invalidates:
             self.facts[name] = False
             self.spoiled[name] = item
@@ -98,7 +98,8 @@ class _State:
         before = [
             known.name
             for known in all_passes().values()
-            if known.gives in item.takes and not self.levels.isdisjoint(known.takes)
+            if known.output_stage in item.input_stages
+            and not self.levels.isdisjoint(known.input_stages)
         ]
         return _run_before(before) or f"`graphgen passes {item.name}` shows where it belongs"
 

@@ -31,8 +31,8 @@ class Pass(ABC):
     """
 
     name: ClassVar[str]
-    takes: ClassVar[tuple[str, ...]] = ("logical", "canonical", "sharded", "target")
-    gives: ClassVar[str] = ""
+    input_stages: ClassVar[tuple[str, ...]] = ("logical", "canonical", "sharded", "target")
+    output_stage: ClassVar[str] = ""
     requires: ClassVar[tuple[str, ...]] = ()
     provides: ClassVar[tuple[str, ...]] = ()
     invalidates: ClassVar[tuple[str, ...]] = ()

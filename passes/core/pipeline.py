@@ -170,6 +170,6 @@ def run_pass(
     rewriter = Rewriter(item.name, journal, fuel)
     item.run(module, rewriter)
     # A pass that was stopped has not brought the module where it would.
-    if item.gives and not rewriter.exhausted:
-        module.level = item.gives
+    if item.output_stage and not rewriter.exhausted:
+        module.level = item.output_stage
     return rewriter, time.perf_counter() - start

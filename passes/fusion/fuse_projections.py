@@ -80,7 +80,7 @@ class FuseProjections(Pass):
     """
 
     name: ClassVar[str] = "fuse-projections"
-    takes: ClassVar[tuple[str, ...]] = ("logical", "canonical", "sharded")
+    input_stages: ClassVar[tuple[str, ...]] = ("logical", "canonical", "sharded")
     requires: ClassVar[tuple[str, ...]] = ("partitioned", "raw-weights")
     # A matrix library may sum a wider product in another order, which 16-bit floats then magnify.
     rounding: ClassVar[float] = 2e-2

@@ -67,7 +67,7 @@ f32[1,2]
     """
 
     name: ClassVar[str] = "gather-heads"
-    takes: ClassVar[tuple[str, ...]] = ("sharded",)
+    input_stages: ClassVar[tuple[str, ...]] = ("sharded",)
     requires: ClassVar[tuple[str, ...]] = ("raw-weights",)
     # A narrower product may be summed in another order.
     rounding: ClassVar[float] = 2e-2

@@ -103,7 +103,7 @@ f32[1,2,4]
     """
 
     name: ClassVar[str] = "heads"
-    takes: ClassVar[tuple[str, ...]] = ("logical", "canonical")
+    input_stages: ClassVar[tuple[str, ...]] = ("logical", "canonical")
     requires: ClassVar[tuple[str, ...]] = ("raw-weights",)
     # The sum over the heads has zeros more, and may be taken in another order.
     rounding: ClassVar[float] = 2e-2

@@ -80,7 +80,7 @@ unpack=@unpack.bf16.2x8x1x4.bits
     """
 
     name: ClassVar[str] = "cache-as-bits"
-    takes: ClassVar[tuple[str, ...]] = ("logical", "canonical", "sharded")
+    input_stages: ClassVar[tuple[str, ...]] = ("logical", "canonical", "sharded")
     requires: ClassVar[tuple[str, ...]] = ("partitioned",)
 
     def run(self, module: Module, rewriter: Rewriter) -> None:

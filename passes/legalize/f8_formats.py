@@ -59,7 +59,7 @@ f32[2,6]
     """
 
     name: ClassVar[str] = "f8-formats"
-    takes: ClassVar[tuple[str, ...]] = ("logical", "canonical", "sharded")
+    input_stages: ClassVar[tuple[str, ...]] = ("logical", "canonical", "sharded")
 
     def run(self, module: Module, rewriter: Rewriter) -> None:
         """Every quantized tensor that is only widened again."""

@@ -96,7 +96,7 @@ dtype=s32 : s32[2,6]
 
     name: ClassVar[str] = "integer-products"
     requires: ClassVar[tuple[str, ...]] = ("specialized",)
-    takes: ClassVar[tuple[str, ...]] = ("logical", "canonical", "sharded")
+    input_stages: ClassVar[tuple[str, ...]] = ("logical", "canonical", "sharded")
     # Two digits leave 1e-5; a 16-bit float that this takes over an edge is rounded to the next one.
     rounding: ClassVar[float] = 2e-2
     digits: int = 2

@@ -55,8 +55,8 @@ f32[2,8]
     """
 
     name: ClassVar[str] = "legalize"
-    takes: ClassVar[tuple[str, ...]] = ("logical", "canonical", "sharded")
-    gives: ClassVar[str] = "target"
+    input_stages: ClassVar[tuple[str, ...]] = ("logical", "canonical", "sharded")
+    output_stage: ClassVar[str] = "target"
     requires: ClassVar[tuple[str, ...]] = ("specialized", "partitioned")
     # Sums are taken in another order than the reference's, and 16-bit floats round differently.
     rounding: ClassVar[float] = 2e-2

@@ -109,7 +109,7 @@ scatter_dims_to_operand_dims=[0] index_vector_dim=2 : f32[18,1,4]
     """
 
     name: ClassVar[str] = "pad-cache-slots"
-    takes: ClassVar[tuple[str, ...]] = ("logical", "canonical", "sharded")
+    input_stages: ClassVar[tuple[str, ...]] = ("logical", "canonical", "sharded")
     requires: ClassVar[tuple[str, ...]] = ("specialized", "partitioned")
 
     def run(self, module: Module, rewriter: Rewriter) -> None:

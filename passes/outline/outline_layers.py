@@ -75,7 +75,7 @@ class OutlineLayers(Pass):
     """
 
     name: ClassVar[str] = "outline-layers"
-    takes: ClassVar[tuple[str, ...]] = ("target",)
+    input_stages: ClassVar[tuple[str, ...]] = ("target",)
     min_layers: int = 2
 
     def run(self, module: Module, rewriter: Rewriter) -> None:

@@ -88,7 +88,7 @@ rhs_contracting_dims=[1] dtype=f32 : f32[2,9]
     """
 
     name: ClassVar[str] = "quantize-weights"
-    takes: ClassVar[tuple[str, ...]] = ("logical", "canonical")
+    input_stages: ClassVar[tuple[str, ...]] = ("logical", "canonical")
     requires: ClassVar[tuple[str, ...]] = ("raw-weights",)
     # What 8 bits leave of a logit: a step is 1/127 of the largest weight. Measured on two layers.
     rounding: ClassVar[float] = 5e-2

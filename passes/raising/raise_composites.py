@@ -76,7 +76,7 @@ class RaiseComposites(Pass):
     """
 
     name: ClassVar[str] = "raise-composites"
-    takes: ClassVar[tuple[str, ...]] = ("logical", "canonical", "sharded")
+    input_stages: ClassVar[tuple[str, ...]] = ("logical", "canonical", "sharded")
     # A composite rounds between other steps than what it is raised from.
     rounding: ClassVar[float] = 2e-2
 

@@ -61,7 +61,7 @@ class OnDeviceSampling(Pass):
     """
 
     name: ClassVar[str] = "on-device-sampling"
-    takes: ClassVar[tuple[str, ...]] = ("logical", "canonical")
+    input_stages: ClassVar[tuple[str, ...]] = ("logical", "canonical")
     do_sample: bool = False
     global_topk: int = 256
     deterministic: bool = False

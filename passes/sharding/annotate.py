@@ -264,7 +264,7 @@ f32[2,4]
     """
 
     name: ClassVar[str] = "shard"
-    takes: ClassVar[tuple[str, ...]] = ("logical", "canonical")
+    input_stages: ClassVar[tuple[str, ...]] = ("logical", "canonical")
     requires: ClassVar[tuple[str, ...]] = ("raw-weights",)
     invalidates: ClassVar[tuple[str, ...]] = ("partitioned",)
     tp: int = 2

@@ -78,7 +78,7 @@ f32[1,6]
     """
 
     name: ClassVar[str] = "pad-to-mesh"
-    takes: ClassVar[tuple[str, ...]] = ("logical", "canonical")
+    input_stages: ClassVar[tuple[str, ...]] = ("logical", "canonical")
     requires: ClassVar[tuple[str, ...]] = ("raw-weights",)
     # A sum has zeros more, and may be taken in another order.
     rounding: ClassVar[float] = 2e-2

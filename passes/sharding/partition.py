@@ -111,8 +111,8 @@ f32[1,4]
     """
 
     name: ClassVar[str] = "partition"
-    takes: ClassVar[tuple[str, ...]] = ("logical", "canonical")
-    gives: ClassVar[str] = "sharded"
+    input_stages: ClassVar[tuple[str, ...]] = ("logical", "canonical")
+    output_stage: ClassVar[str] = "sharded"
     requires: ClassVar[tuple[str, ...]] = ("raw-weights",)
     provides: ClassVar[tuple[str, ...]] = ("partitioned",)
     # A split sum is taken in another order.
@@ -132,7 +132,7 @@ f32[1,4]
         for row in list(module.interface.values()):
             split_row(module, mesh, row)
         # Stopped half-way too, every program is one of a rank: what is left is whole on each.
-        module.level = self.gives
+        module.level = self.output_stage
 
     def search(self, module: Module) -> Search:
         """What plans are made with; the layouts asked for are possible (GG0304 otherwise)."""

@@ -121,7 +121,7 @@ unpack=@unpack.f32.2x8x1x4.ring4 last=4
     """
 
     name: ClassVar[str] = "roll-window-cache"
-    takes: ClassVar[tuple[str, ...]] = ("logical", "canonical")
+    input_stages: ClassVar[tuple[str, ...]] = ("logical", "canonical")
     requires: ClassVar[tuple[str, ...]] = ("specialized",)
     # Scores are the same numbers in another order, and 16-bit types round their sums differently.
     rounding: ClassVar[float] = 2e-2

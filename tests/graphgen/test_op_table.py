@@ -13,7 +13,7 @@ from graphgen.eval import COLLECTIVES, COMPOSITES, RULES, SEVERAL
 from graphgen.ir import Literal, attrs_of, dtype
 from graphgen.lowering.stablehlo import TABLE
 from graphgen.ops import (
-    LEVELS,
+    IR_STAGES,
     OPS,
     InferError,
     Trait,
@@ -54,7 +54,7 @@ def test_every_op_has_factors_or_is_done_whole():
 
 def test_only_collectives_are_illegal_before_partition():
     assert [name for name, op in OPS.items() if op.collective] == list(COLLECTIVES)
-    assert list(LEVELS) == ["logical", "canonical", "sharded", "target"]
+    assert list(IR_STAGES) == ["logical", "canonical", "sharded", "target"]
 
 
 # Types of the operands in each op's example, in order.

@@ -61,9 +61,9 @@ class Inside(Pass):
     breaks: Break
 
     @property
-    def gives(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
+    def output_stage(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
         """As the pass."""
-        return self.item.gives
+        return self.item.output_stage
 
     @property
     def rounding(self) -> float:  # pyright: ignore[reportIncompatibleVariableOverride]

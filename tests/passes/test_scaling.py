@@ -62,7 +62,7 @@ def chain(count: int, level: str) -> Module:
 def level_of(item: Pass) -> str:
     if item.name in RANKS:
         return "split"
-    return next(level for level in ("canonical", "target", "sharded") if level in item.takes)
+    return next(level for level in ("canonical", "target", "sharded") if level in item.input_stages)
 
 
 def calls(run: Callable[[], object]) -> int:
@@ -101,5 +101,5 @@ def test_ten_thousand_users_and_a_chain_of_twenty_thousand(name: str):
     for graph, size in ((many_users, USERS), (chain, CHAIN)):
         module = graph(size, level_of(item))
         item.run(module, Rewriter(name))
-        module.level = item.gives or module.level
+        module.level = item.output_stage or module.level
         verify(module)

@@ -176,7 +176,7 @@ class ToTarget(Pass):
     """Inline ``silu``."""
 
     name: ClassVar[str] = "to-target"
-    gives: ClassVar[str] = "target"
+    output_stage: ClassVar[str] = "target"
 
     def run(self, module: Module, rewriter: Rewriter) -> None:
         for function in module.functions.values():

@@ -55,7 +55,7 @@ def passes(
         write_json([_facts(known[key]) for key in sorted(known)])
     else:
         rows = [
-            [key, f"-> {item.gives}" if item.gives else "", page_of(item).summary]
+            [key, f"-> {item.output_stage}" if item.output_stage else "", page_of(item).summary]
             for key, item in sorted(known.items())
         ]
         write_stdout(table(["pass", "level", "what it does"], rows, sys.stdout))
@@ -70,8 +70,8 @@ def _facts(item: type[Pass]) -> dict[str, Json]:
         "summary": page.summary,
         "doc": page.text,
         "options": options_json(item),
-        "takes": list(item.takes),
-        "gives": item.gives or None,
+        "takes": list(item.input_stages),
+        "gives": item.output_stage or None,
         "requires": list(item.requires),
         "provides": list(item.provides),
         "invalidates": list(item.invalidates),
@@ -95,7 +95,7 @@ def _page(item: type[Pass]) -> str:
     page = page_of(item)
     rounding = _rounding(item)
     rows = [
-        ["Level:", levels_text(item.takes, item.gives)],
+        ["Level:", levels_text(item.input_stages, item.output_stage)],
         *[["Requires:", f"{name}: {FACTS[name].doc}"] for name in item.requires],
         *[["Provides:", f"{name}: {FACTS[name].doc}"] for name in item.provides],
         *[["Takes away:", f"{name}: {FACTS[name].doc}"] for name in item.invalidates],

@@ -96,7 +96,7 @@ def _show(passes: Sequence[Pass], as_json: bool) -> None:
         [
             str(number),
             str(item),
-            levels_text(item.takes, item.gives),
+            levels_text(item.input_stages, item.output_stage),
             " ".join(item.requires),
             " ".join([*item.provides, *[f"not {name}" for name in item.invalidates]]),
         ]
@@ -112,8 +112,8 @@ def _pass_json(item: Pass) -> dict[str, Json]:
         "pass": str(item),
         "name": item.name,
         "options": {key: format_option(value) for key, value in vars(item).items()},
-        "takes": list(item.takes),
-        "gives": item.gives or None,
+        "takes": list(item.input_stages),
+        "gives": item.output_stage or None,
         "requires": list(item.requires),
         "provides": list(item.provides),
         "invalidates": list(item.invalidates),
