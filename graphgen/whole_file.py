@@ -62,3 +62,9 @@ def _fill(file: BinaryIO, content: bytes | Callable[[BinaryIO], object]) -> None
 def unwritable(name: str, reason: str, help: str = "") -> GraphgenError:
     """The error (GG0704) of a file that cannot be written."""
     return GraphgenError("GG0704", f"cannot write '{name}': {reason}", help=help)
+
+
+def unreadable(name: str, error: Exception, help: str = "") -> GraphgenError:
+    """The error (GG0705) of an input file that cannot be read."""
+    reason = (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
+    return GraphgenError("GG0705", f"cannot read '{name}': {reason}", help=help)

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 from graphgen.cli.console import write_stdout, write_stdout_bytes
-from graphgen.errors import GraphgenError
 from graphgen.whole_file import unwritable, write_whole
 
 STANDARD = "-"
@@ -20,12 +19,6 @@ def standard_input() -> bytes:
     # Not in one read(): between two system calls of that, an interruption would be lost.
     stream = cast(BufferedReader, sys.stdin.buffer)
     return b"".join(iter(lambda: stream.read1(1 << 16), b""))
-
-
-def unreadable(name: str, error: Exception, help: str = "") -> GraphgenError:
-    """The error (GG0705) of an input file that cannot be read."""
-    reason = (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
-    return GraphgenError("GG0705", f"cannot read '{name}': {reason}", help=help)
 
 
 def check_output(name: str) -> None:

@@ -14,7 +14,7 @@ from graphgen.eval.evaluate import (
     evaluate_values,
     rank_index,
 )
-from graphgen.eval.rings import Filled
+from graphgen.eval.ring_buffer import RingOccupancy
 from graphgen.eval.rules import RULES, SEVERAL
 
 __all__ = [
@@ -26,7 +26,7 @@ __all__ = [
     "SEVERAL",
     "Arithmetic",
     "Array",
-    "Filled",
+    "RingOccupancy",
     "arguments_of",
     "checked",
     "evaluate",

@@ -14,8 +14,9 @@ from graphgen.eval.composites import COMPOSITES
 from graphgen.eval.control import Columns, run_control
 from graphgen.eval.custom_calls import kernel
 from graphgen.eval.rules import RULES, SEVERAL
-from graphgen.eval.symbol_sizes import bound_by
-from graphgen.ir import Function, Module, Op, TensorType, Value
+from graphgen.ir import Dim, Function, Module, Op, TensorType, Value
+from graphgen.ir.clone import bind_function
+from graphgen.ir.dims import Poly
 from graphgen.ops.control import CONTROL
 
 # Instructions that say which rank this is. HLO tells replicas from partitions; ranks are both.
@@ -135,6 +136,39 @@ def rank_index(rank: int) -> Array:
     return np.asarray([rank], np.int32)
 
 
+def bind_to_shapes(function: Function, arrays: Mapping[Value, Array]) -> Function:
+    """``function`` with its symbols bound by the shapes of arrays; itself where it has none.
+
+    Args:
+        function: shapes may hold symbols.
+        arrays: argument -> its array, as far as known.
+
+    Raises:
+        GraphgenError: GG0402 two arrays that give a symbol two sizes.
+    """
+    sizes = _shape_symbols(function, arrays)
+    return bind_function(function, sizes, {**function.dims, **sizes}) if sizes else function
+
+
+def _shape_symbols(function: Function, arrays: Mapping[Value, Array]) -> dict[str, Dim]:
+    """Symbol -> size, for the symbols that are whole dimensions of arguments."""
+    sizes: dict[str, Dim] = {}
+    first: dict[str, str] = {}
+    for value in function.args:
+        array = arrays.get(value)
+        if value.type.static or array is None or len(array.shape) != value.type.rank:
+            continue
+        for dim, size in zip(value.shape, array.shape, strict=True):
+            name = str(dim)
+            if not isinstance(dim, Poly) or not name.isidentifier():
+                continue
+            if sizes.setdefault(name, size) != size:
+                what = f"{name} is {sizes[name]} in %{first[name]} and {size} in %{value.name}"
+                raise GraphgenError("GG0402", f"@{function.name}: {what}")
+            first.setdefault(name, value.name or "")
+    return sizes
+
+
 @dataclass(frozen=True, slots=True)
 class _Machine:
     """What does not change while a program runs: how floats are computed, where functions are."""
@@ -151,7 +185,7 @@ class _Machine:
         function = self.module.function(name)
         if ranks and any(not value.type.static for value in function.args):
             first = {v: column[0] for v, column in zip(function.args, given, strict=True)}
-            function = bound_by(function, first)
+            function = bind_to_shapes(function, first)
         env: dict[Value, Sequence[Array]] = dict(zip(function.args, given, strict=True))
         for inner in function.block:
             results = _step(inner, [env[v] for v in inner.operands], ranks, self)

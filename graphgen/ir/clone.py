@@ -149,6 +149,15 @@ class Cloner:
         return self.mapping
 
 
+def bind_function(
+    function: Function, sizes: Mapping[str, Dim], dims: Mapping[str, Dim] | None = None
+) -> Function:
+    """A copy of ``function`` with the symbols of ``sizes`` replaced, and ``dims`` as its sizes."""
+    made = Function(function.name, function.phase, dict(dims or {}))
+    Cloner(symbols=sizes).function(function, made)
+    return made
+
+
 def clone_function(function: Function) -> Function:
     """A copy that shares nothing that can change."""
     copy = Function(function.name, function.phase, dict(function.dims))

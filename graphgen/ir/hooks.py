@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from graphgen.ir.graph import Value
 
 _TEXT, _HTML = ("graphgen.report.ir_repr", "text_of"), ("graphgen.report.ir_repr", "html_of")
-_EVALUATE = ("graphgen.eval.bound", "evaluate_bound")
+_EVALUATE = ("graphgen.exec.bind", "evaluate_bound")
 _BUILDER = ("graphgen.build.builder", "apply_to_current")
 
 

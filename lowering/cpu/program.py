@@ -11,7 +11,7 @@ import numpy as np
 
 from graphgen.errors import GraphgenError
 from graphgen.eval import Array
-from graphgen.eval.bound import as_array
+from graphgen.exec.bind import array_of
 from graphgen.ir import Function, Module, TensorType
 from graphgen.lowering.abi import donated
 from graphgen.lowering.cpu import pjrt
@@ -74,7 +74,7 @@ class CpuProgram:
     ) -> list[Array]:
         arrays: list[Array] = []
         for given in inputs:
-            array = as_array(name, type_, given[name]) if name in given else None
+            array = array_of(name, type_, given[name]) if name in given else None
             if array is None or array.shape != type_.dims:
                 has = "nothing" if array is None else list(array.shape)
                 raise GraphgenError(

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from graphgen.errors import GraphgenError
 from graphgen.eval import MEANING
+from graphgen.exec.session import Runner, Workload
 from graphgen.ir import Module
 from graphgen.ir.clone import clone_module
 from graphgen.passes.core import Pass, run_pipeline
@@ -18,8 +19,6 @@ from graphgen.passes.core.journal import Journal, Rewrite
 from graphgen.passes.debug.compare import compare
 from graphgen.passes.debug.equiv import equivalent
 from graphgen.passes.debug.first import First
-from graphgen.passes.debug.runner import Runner
-from graphgen.passes.debug.script import Script
 from graphgen.passes.debug.validate import MEANING_BUDGET, apply_pass
 
 # Whether a module is wrong.
@@ -53,7 +52,7 @@ class Guilt:
     first: First | None = None
 
 
-def by_numbers(module: Module, script: Script) -> Judge:
+def by_numbers(module: Module, script: Workload) -> Judge:
     """Wrong is what differs from ``module`` in float64, over a script of calls."""
     reference = Runner(module, script, arithmetic=MEANING).outcomes()
 

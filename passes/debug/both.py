@@ -9,13 +9,13 @@ import numpy as np
 
 from graphgen.errors import GraphgenError
 from graphgen.eval import MEANING, NATIVE, Arithmetic, Array, numpy_dtype
+from graphgen.exec.backend import Backend, NumpyBackend
+from graphgen.exec.inputs import with_arrays
+from graphgen.exec.session import CallResult, ProgramCall, Runner, Workload
 from graphgen.ir import MAIN, Function, Module, Role, Value
 from graphgen.passes.core.relation import Relation
-from graphgen.passes.debug.evaluator import Evaluator, NumpyEvaluator
-from graphgen.passes.debug.given import with_arrays
 from graphgen.passes.debug.relate import Mesh, apply, meet
-from graphgen.passes.debug.runner import Ran, Runner
-from graphgen.passes.debug.script import Call, Script, may_shuffle, script_for
+from graphgen.passes.debug.workload import make_workload, may_shuffle
 
 Parts = Sequence[Array]
 Given = Sequence[Mapping[str, Array]]
@@ -42,7 +42,7 @@ class Terms:
     relations: Mapping[str, Relation] = field(default_factory=dict[str, Relation])
     inputs: Mapping[str, Array] = field(default_factory=dict[str, Array])
     program: str | None = None
-    evaluator: Evaluator | None = None
+    evaluator: Backend | None = None
 
     @property
     def arithmetic(self) -> Arithmetic:
@@ -50,9 +50,9 @@ class Terms:
         return MEANING if self.evaluator is None else NATIVE
 
     @property
-    def run(self) -> Evaluator:
+    def run(self) -> Backend:
         """What runs programs."""
-        return self.evaluator or NumpyEvaluator(MEANING)
+        return self.evaluator or NumpyBackend(MEANING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ def by_script(left: Module, right: Module, terms: Terms) -> Iterator[Both]:
     # The module with fewer symbols left says what sizes there are.
     sized = left if any("C" in f.dims for f in left.programs()) else right
     shuffled = may_shuffle(left) and may_shuffle(right)
-    script = script_for(sized, terms.seed, shuffled=shuffled)
+    script = make_workload(sized, terms.seed, shuffled=shuffled)
     script = with_arrays(script, left, terms.inputs)
     mesh = mesh_of(right)
     ours = Runner(left, script, terms.run, terms.arithmetic)
@@ -142,7 +142,7 @@ def mesh_of(module: Module) -> Mesh:
 
 
 def _met(
-    relation: Relation | None, whole: Array, ran: Ran, name: str, mesh: Mesh
+    relation: Relation | None, whole: Array, ran: CallResult, name: str, mesh: Mesh
 ) -> tuple[Array, Array]:
     if relation is None:
         return whole, ran.outcome[name]
@@ -164,7 +164,7 @@ def with_scales(mesh: Mesh, results: Given, given: Given) -> Mesh:
     return replace(mesh, scales=scale)
 
 
-def _related(script: Script, right: Module, terms: Terms, mesh: Mesh) -> Script:
+def _related(script: Workload, right: Module, terms: Terms, mesh: Mesh) -> Workload:
     """The script as the second module takes it: weights, states and inputs through relations."""
     if not terms.relations:
         return script
@@ -177,7 +177,7 @@ def _related(script: Script, right: Module, terms: Terms, mesh: Mesh) -> Script:
         (part,) = apply(relation, array, alone)
         return stored(part, array, right, name)
 
-    calls: list[Call] = []
+    calls: list[ProgramCall] = []
     for call in script.calls:
         related = call.inputs.keys() & terms.relations.keys()
         parts = {

@@ -9,14 +9,14 @@ import numpy as np
 
 from graphgen.errors import GraphgenError
 from graphgen.eval import Array, rank_index
+from graphgen.exec.inputs import with_arrays
+from graphgen.exec.session import ProgramCall, Runner, Workload
 from graphgen.ir import Function, Module, Role
 from graphgen.passes.core.relation import Relation
 from graphgen.passes.debug.both import Both, Side, Terms, mesh_of, stored, with_scales
-from graphgen.passes.debug.given import with_arrays
 from graphgen.passes.debug.pair import Pairing, is_rank, pair_programs
 from graphgen.passes.debug.relate import Mesh, apply, meet
-from graphgen.passes.debug.runner import Runner
-from graphgen.passes.debug.script import Call, Script, Sizes, is_language_model, script_for
+from graphgen.passes.debug.workload import WorkloadSizes, is_language_model, make_workload
 
 Parts = Sequence[Array]
 Given = Sequence[Mapping[str, Array]]
@@ -59,7 +59,7 @@ def _only(module: Module, function: Function) -> Module:
     return copy
 
 
-def _script(leader: Module, function: Function, pairing: Pairing, terms: Terms) -> Script:
+def _script(leader: Module, function: Function, pairing: Pairing, terms: Terms) -> Workload:
     """What the leading program is called with: of the script the calls that are its own."""
     dims = {**pairing.dims, **function.dims}
     sizes = None
@@ -69,8 +69,8 @@ def _script(leader: Module, function: Function, pairing: Pairing, terms: Terms) 
         known = [size for size in (rows, width, attended, slots) if isinstance(size, int)]
         if len(known) == 4:
             active = known[2] if function.phase != "prefill" else known[1]
-            sizes = Sizes(known[0], active, known[2], known[3])
-    script = script_for(_only(leader, function), terms.seed, sizes)
+            sizes = WorkloadSizes(known[0], active, known[2], known[3])
+    script = make_workload(_only(leader, function), terms.seed, sizes)
     fits = [call for call in script.calls if _is_call_of(call, function)]
     if not fits:
         what = f"nothing is known to call @{function.name} with"
@@ -78,7 +78,7 @@ def _script(leader: Module, function: Function, pairing: Pairing, terms: Terms) 
     return with_arrays(replace(script, calls=tuple(fits)), leader, terms.inputs)
 
 
-def _is_call_of(call: Call, function: Function) -> bool:
+def _is_call_of(call: ProgramCall, function: Function) -> bool:
     """Whether a call is one of this program, within the slots of its caches."""
     if call.phase != function.phase:
         return False
@@ -139,7 +139,7 @@ def _paired(
     right_results: Given,
     pairing: Pairing,
     module: Module,
-    call: Call,
+    call: ProgramCall,
     terms: Terms,
 ) -> Both:
     mesh = with_scales(mesh_of(module), right_results, right.given)

@@ -6,15 +6,15 @@ from collections.abc import Callable, Sequence
 
 from graphgen.errors import GraphgenError
 from graphgen.eval import MEANING
+from graphgen.exec.session import Runner
 from graphgen.ir import Module
 from graphgen.ir.clone import clone_module
 from graphgen.passes.core import Pass, run_pipeline
 from graphgen.passes.core.settings import OFF, debug
 from graphgen.passes.debug.compare import compare
 from graphgen.passes.debug.reproducer import Failure, failure_of
-from graphgen.passes.debug.runner import Runner
-from graphgen.passes.debug.script import may_shuffle, script_for
 from graphgen.passes.debug.validate import MEANING_BUDGET, apply_pass
+from graphgen.passes.debug.workload import make_workload, may_shuffle
 
 # Whether a module fails; it may be changed.
 Fails = Callable[[Module], bool]
@@ -51,7 +51,7 @@ def _differs(module: Module, passes: Sequence[Pass], number: int, seed: int) -> 
         after = clone_module(before)
         apply_pass(after, item)
     in_place = any(getattr(each, "in_place", False) for each in passes[: number + 1])
-    script = script_for(before, seed, shuffled=may_shuffle(before) and not in_place)
+    script = make_workload(before, seed, shuffled=may_shuffle(before) and not in_place)
     reference = Runner(before, script, arithmetic=MEANING).outcomes()
     outcomes = Runner(after, script, arithmetic=MEANING).outcomes()
     return compare(reference, outcomes).relative > MEANING_BUDGET

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from graphgen.analysis import fingerprint
 from graphgen.errors import GraphgenError
 from graphgen.eval import MEANING, NATIVE, Arithmetic
+from graphgen.exec.backend import Backend, NumpyBackend
+from graphgen.exec.session import Outcome, Runner, Workload
 from graphgen.ir import Module
 from graphgen.ir.clone import clone_module
 from graphgen.ops import verify
@@ -24,9 +26,6 @@ from graphgen.passes.core.pipeline import run_pass
 from graphgen.passes.core.rewriter import Rewriter
 from graphgen.passes.core.settings import Verify, debugging
 from graphgen.passes.debug.compare import Difference, compare
-from graphgen.passes.debug.evaluator import Evaluator, NumpyEvaluator
-from graphgen.passes.debug.runner import Outcome, Runner
-from graphgen.passes.debug.script import Script
 
 MEANING_BUDGET = 1e-9
 
@@ -65,9 +64,9 @@ class Verdict:
 def validate(
     module: Module,
     passes: Sequence[Pass],
-    script: Script,
+    script: Workload,
     on_verdict: Callable[[Verdict], None] | None = None,
-    evaluator: Evaluator | None = None,
+    evaluator: Backend | None = None,
 ) -> list[Verdict]:
     """Run a pipeline on a copy of ``module`` and check each pass.
 
@@ -84,7 +83,7 @@ def validate(
     """
     check_order(passes, module)
     current = clone_module(module)
-    run = evaluator or NumpyEvaluator(NATIVE)
+    run = evaluator or NumpyBackend(NATIVE)
     noise = run.noise(module)
     meaning, native = _outcomes(current, script, run)
     number = fingerprint(current)
@@ -117,7 +116,7 @@ def validate(
 
 
 def _outcomes(
-    module: Module, script: Script, run: Evaluator
+    module: Module, script: Workload, run: Backend
 ) -> tuple[list[Outcome], list[Outcome]]:
     meant = Runner(module, script, arithmetic=MEANING).outcomes()
     return meant, Runner(module, script, run, NATIVE).outcomes()
@@ -135,11 +134,11 @@ def apply_pass(
 def blame(
     before: Module,
     item: Pass,
-    script: Script,
+    script: Workload,
     reference: Sequence[Outcome],
     arithmetic: Arithmetic = MEANING,
     budget: float = MEANING_BUDGET,
-    run: Evaluator | None = None,
+    run: Backend | None = None,
 ) -> Rewrite | None:
     """The application of ``item`` that makes the difference, by bisecting over fuel.
 

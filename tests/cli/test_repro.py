@@ -15,7 +15,7 @@ from graphgen.ir import Module
 from graphgen.ir.dtype import f32
 from graphgen.models import build, known_shape
 from graphgen.passes.core import Pass, Rewriter, debug, parse_pipeline, run_pipeline
-from graphgen.passes.debug import script_for, validate
+from graphgen.passes.debug import make_workload, validate
 from graphgen.passes.debug.reproducer import replay
 from graphgen.passes.pipelines import parse
 from tests.cli.conftest import facts, graphgen, process
@@ -208,7 +208,7 @@ def test_fuel_is_part_of_it(tmp_path: Path):
 def test_validate_leaves_one_too(tmp_path: Path):
     module = model()
     with debug(crash=str(tmp_path)), pytest.raises(ValueError, match=PURPOSE):
-        validate(module, [Unregistered()], script_for(module))
+        validate(module, [Unregistered()], make_workload(module))
     assert len(crashes(tmp_path)) == 1
 
 

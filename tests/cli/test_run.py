@@ -280,7 +280,7 @@ def test_an_unwritable_file_is_refused_before_anything_runs(mini: Path, tmp_path
 
 
 def test_random_tokens_are_in_range(mini: Path, monkeypatch: pytest.MonkeyPatch):
-    import graphgen.cli.execute as execute
+    import graphgen.exec.run_program as execute
 
     seen: dict[str, Any] = {}
 
@@ -301,7 +301,7 @@ def test_random_tokens_are_in_range(mini: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_the_vocabulary_without_a_configuration(mini: Path, tmp_path: Path):
-    from graphgen.cli.inputs import vocabulary
+    from graphgen.exec.inputs import vocabulary
 
     module = parse(mini.read_text())
     module.meta["config"] = "not JSON"

@@ -12,15 +12,14 @@ import pytest
 import torch
 
 from graphgen.eval import MEANING, NATIVE, Arithmetic
+from graphgen.exec.session import Runner, Workload
 from graphgen.ir import Module, Role
 from graphgen.ir.clone import clone_module
 from graphgen.lowering.aten.program import Exported, read_exported
-from graphgen.lowering.cpu.evaluator import CpuEvaluator
+from graphgen.lowering.cpu.backend import CpuBackend
 from graphgen.ops import OPS
 from graphgen.passes.core import run_pipeline
-from graphgen.passes.debug import script_for, validate
-from graphgen.passes.debug.runner import Runner
-from graphgen.passes.debug.script import Script
+from graphgen.passes.debug import make_workload, validate
 from graphgen.passes.pipelines import parse
 from tests.oracles import exported
 from tests.oracles.exported import NINE, Case, case, raised
@@ -104,9 +103,9 @@ def test_tied_weights_are_one():
 # ---- what passes do with them --------------------------------------------------------------------
 
 
-def script_of(read: Exported, given: Mapping[str, np.ndarray]) -> Script:
+def script_of(read: Exported, given: Mapping[str, np.ndarray]) -> Workload:
     """One call with the model's own weights and these inputs."""
-    script = script_for(read.module, seed=0)
+    script = make_workload(read.module, seed=0)
     assert script.weights.keys() == read.weights.keys()
     call = replace(script.calls[0], inputs={**script.calls[0].inputs, **given})
     return replace(script, weights=dict(read.weights), states=dict(read.states), calls=(call,))
@@ -173,7 +172,7 @@ def test_xla_says_what_torch_says():
     found, read = both("llama")
     script = script_of(read, {"input_ids": found.ids})
     module = compiled(read, 2, quantize=False)
-    runner = Runner(module, script, CpuEvaluator(), arithmetic=NATIVE)
+    runner = Runner(module, script, CpuBackend(), arithmetic=NATIVE)
     (outcome,) = runner.outcomes()
     np.testing.assert_allclose(outcome["logits"], found.logits, rtol=1e-4, atol=1e-4)
 

@@ -12,6 +12,7 @@ from functools import cache
 from typing import ClassVar
 
 from graphgen.build import Builder
+from graphgen.exec.session import Workload
 from graphgen.ir import Literal, Module, Op, Value, dtype
 from graphgen.ir.dtype import bf16, f32, f64
 from graphgen.models.families.llama import LLAMA, LlamaConfig
@@ -27,7 +28,7 @@ from graphgen.passes.core import (
     rule,
     run_pipeline,
 )
-from graphgen.passes.debug import Script, script_for
+from graphgen.passes.debug import make_workload
 from graphgen.passes.legalize.legalize import Legalize
 from graphgen.passes.sharding.annotate import Shard
 from graphgen.passes.sharding.partition import Partition
@@ -78,9 +79,9 @@ def model(after: str = LOGICAL, element: str = "f32", windowed: bool = False) ->
 @cache
 def script(
     after: str = LOGICAL, element: str = "f32", shuffled: bool = False, windowed: bool = False
-) -> Script:
+) -> Workload:
     """What the mini Llama is compared over."""
-    return script_for(model(after, element, windowed), seed=3, shuffled=shuffled)
+    return make_workload(model(after, element, windowed), seed=3, shuffled=shuffled)
 
 
 def anywhere(op: Op) -> bool:

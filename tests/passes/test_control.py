@@ -13,7 +13,7 @@ from graphgen.lowering.canonical_hash import Compilation, canonical_hash
 from graphgen.lowering.check.check import Request, check
 from graphgen.ops import verify
 from graphgen.passes.core import run_pipeline
-from graphgen.passes.debug import script_for, validate
+from graphgen.passes.debug import make_workload, validate
 from graphgen.passes.debug.normalize import normalized
 from graphgen.passes.debug.slice import ops_called, sliced
 from graphgen.passes.pipelines import parse as pipeline
@@ -45,7 +45,7 @@ OTHER = RENAMED.replace("%y = add(%x, %x)", "%y = multiply(%x, %x)")
 )
 def test_passes_keep_what_loops_compute(passes: str):
     module = parse(WEIGHT)
-    checked = validate(module, pipeline(passes), script_for(module))
+    checked = validate(module, pipeline(passes), make_workload(module))
     assert [item.pass_text for item in checked if not item.ok] == []
 
 

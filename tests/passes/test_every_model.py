@@ -6,7 +6,7 @@ import pytest
 
 from graphgen.ir import Module, dtype
 from graphgen.models import build, known_shape
-from graphgen.passes.debug import script_for, validate
+from graphgen.passes.debug import make_workload, validate
 from graphgen.passes.pipelines import Buckets
 from tests.oracles.minis import MINI_RANKS, MINIS
 from tests.passes.stages import every_pass, our_passes
@@ -22,7 +22,7 @@ def mini(name: str) -> Module:
 def test_no_pass_changes_what_the_model_means(name: str, tp: int):
     module = mini(name)
     passes = every_pass(BUCKETS, tp=tp)
-    verdicts = validate(module, passes, script_for(module, seed=MINIS.index(name)))
+    verdicts = validate(module, passes, make_workload(module, seed=MINIS.index(name)))
     assert [verdict.pass_text for verdict in verdicts if not verdict.ok] == []
     assert len(verdicts) == len(passes)
 
@@ -32,7 +32,7 @@ def test_no_pass_of_the_quantized_model_does(name: str):
     # quantize-weights itself changes the numbers, within the budget it declares.
     module = mini(name)
     passes = every_pass(BUCKETS, quantized=True)
-    verdicts = validate(module, passes, script_for(module, seed=MINIS.index(name)))
+    verdicts = validate(module, passes, make_workload(module, seed=MINIS.index(name)))
     assert [verdict.pass_text for verdict in verdicts if not verdict.ok] == []
 
 

@@ -6,15 +6,15 @@ import pytest
 
 from graphgen.ir.dtype import f32
 from graphgen.models import SHAPES, build, known_shape
-from graphgen.passes.debug import script_for, validate
-from graphgen.passes.debug.script import Sizes
+from graphgen.passes.debug import make_workload, validate
+from graphgen.passes.debug.workload import WorkloadSizes
 from graphgen.passes.pipelines import Buckets, default
 
 # Rows and lengths of the calls, and the buckets they need.
 SCRIPTS = {
-    "three rows": (Sizes(), Buckets((3,), (8,), (8, 16))),
-    "two rows, short": (Sizes(2, 4, 4, 8), Buckets((2,), (4,), (4, 8))),
-    "one row": (Sizes(1, 8, 8, 16), Buckets((1,), (8,), (8, 16))),
+    "three rows": (WorkloadSizes(), Buckets((3,), (8,), (8, 16))),
+    "two rows, short": (WorkloadSizes(2, 4, 4, 8), Buckets((2,), (4,), (4, 8))),
+    "one row": (WorkloadSizes(1, 8, 8, 16), Buckets((1,), (8,), (8, 16))),
 }
 # Models that partition does not carry over ranks yet.
 UNSPLIT = ("gpt2", "bloom")
@@ -36,5 +36,5 @@ CASES = [
 def test_a_right_pipeline_is_not_flagged(name: str, tp: int, script: str, seed: int):
     sizes, buckets = SCRIPTS[script]
     module = build(known_shape(name), f32, mini=True)
-    verdicts = validate(module, default(buckets, tp=tp), script_for(module, seed, sizes))
+    verdicts = validate(module, default(buckets, tp=tp), make_workload(module, seed, sizes))
     assert [(v.pass_text, v.meaning, v.rounding) for v in verdicts if not v.ok] == []

@@ -7,7 +7,7 @@ import pytest
 from graphgen.ir import Module, Role, dtype
 from graphgen.models import build, known_shape
 from graphgen.passes.core import parse_pipeline, run_pipeline
-from graphgen.passes.debug import script_for, validate
+from graphgen.passes.debug import make_workload, validate
 from graphgen.passes.pipelines import Buckets, default
 from tests.oracles.families import ORACLES
 
@@ -75,5 +75,5 @@ def test_heads_that_do_not_divide_are_padded_through_the_slices(family: str):
     module = build(
         {"model_type": family, **ORACLES[family].sizes, width: 48, heads: 6}, dtype("f32")
     )
-    verdicts = validate(module, default(Buckets((3,), (8,), (8, 16)), tp=4), script_for(module))
+    verdicts = validate(module, default(Buckets((3,), (8,), (8, 16)), tp=4), make_workload(module))
     assert all(verdict.ok for verdict in verdicts)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from graphgen.exec.session import Runner
 from graphgen.ir import Module, dtype
 from graphgen.ir.clone import clone_module
 from graphgen.models import build, known_shape
@@ -11,7 +12,7 @@ from graphgen.models.families.llama import LLAMA
 from graphgen.models.family import build_module
 from graphgen.passes.core import Pass, run_pipeline
 from graphgen.passes.core.journal import Journal
-from graphgen.passes.debug import Runner, script_for, validate
+from graphgen.passes.debug import make_workload, validate
 from graphgen.passes.debug.compare import compare
 from graphgen.passes.debug.validate import apply_pass
 from graphgen.passes.pipelines import Buckets
@@ -58,7 +59,7 @@ def test_a_pass_stops_where_its_fuel_ends(name: str):
     journal = Journal()
     total = apply_pass(clone_module(module), item, journal).applications
     assert total == len(journal.applications) > (0 if name in AT_ONCE else 1)
-    script = script_for(module, seed=1)
+    script = make_workload(module, seed=1)
     wanted = Runner(module, script).outcomes()
     for fuel in sorted({0, 1, total // 3, total // 2, total - 1, total}):
         if fuel > total or fuel < 0:
@@ -77,13 +78,13 @@ def test_a_bug_inside_a_pass_is_blamed_on_the_first_wrong_rewrite(bug: Broken):
     item = Inside(right, bug.breaks)
     apply_pass(clone_module(module), item, journal := Journal())
     wanted = next(a.number for a in journal.applications if bug.guilty(a))
-    script = script_for(module, seed=1, shuffled=bug.shuffled)
+    script = make_workload(module, seed=1, shuffled=bug.shuffled)
     (verdict,) = validate(module, [item], script)
     assert not verdict.means_the_same
     assert verdict.guilty is not None
     assert str(verdict.guilty) == str(journal.applications[wanted - 1])
     # Without the bug nothing is found at the same place.
-    (verdict,) = validate(module, [right], script_for(module, seed=1))
+    (verdict,) = validate(module, [right], make_workload(module, seed=1))
     assert verdict.ok
 
 
@@ -105,7 +106,7 @@ def test_every_pass_is_tried_somewhere():
 @pytest.mark.parametrize("tp", [1, 2])
 def test_every_pass_means_the_same_where_it_is_tried(tp: int, quantized: bool):
     module = build_module(LLAMA, CONFIG, dtype("bf16"))
-    script = script_for(module, seed=2)
+    script = make_workload(module, seed=2)
     wanted = Runner(module, script).outcomes()
     seen: list[str] = []
 

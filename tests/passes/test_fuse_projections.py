@@ -14,8 +14,8 @@ from graphgen.passes.canonical.canonicalize import Canonicalize
 from graphgen.passes.cleanup.cse import CommonSubexpressions
 from graphgen.passes.core import Pass, Rewriter, parse_pipeline, run_pipeline
 from graphgen.passes.core.journal import Journal
-from graphgen.passes.debug.script import script_for
 from graphgen.passes.debug.validate import validate
+from graphgen.passes.debug.workload import make_workload
 from graphgen.passes.fusion.fuse_projections import FuseProjections
 from graphgen.passes.pipelines import Buckets, default
 from graphgen.passes.weights.lift import LiftWeights
@@ -56,7 +56,7 @@ def dot(result: str, weight: str, size: int) -> str:
 def fused(module: Module, pipeline: str = "fuse-projections") -> tuple[list[str], Journal]:
     """The lines of @f after the pass; every number is compared on the way."""
     passes, journal = parse_pipeline(pipeline), Journal()
-    assert all(verdict.ok for verdict in validate(module, passes, script_for(module)))
+    assert all(verdict.ok for verdict in validate(module, passes, make_workload(module)))
     run_pipeline(module, passes, journal=journal)
     text = print_function(module.function("f"), locs=False)
     kept = [line.strip() for line in text.splitlines()]
@@ -373,7 +373,7 @@ def pipeline(tp: int) -> list[Pass]:
 def test_the_mini_llama_is_fused_and_computes_the_same(kind: str, tp: int, biases: bool):
     module = mini(kind, biases=biases)
     passes = [*pipeline(tp), CommonSubexpressions()]
-    verdicts = validate(module, passes, script_for(module))
+    verdicts = validate(module, passes, make_workload(module))
     assert {verdict.pass_text: verdict.ok for verdict in verdicts if not verdict.ok} == {}
     run_pipeline(module, passes)
     local = dict.fromkeys((f.name for f in module.programs()), 0)

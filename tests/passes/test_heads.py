@@ -11,15 +11,15 @@ import pytest
 from graphgen.build import Builder
 from graphgen.errors import GraphgenError
 from graphgen.eval import evaluate
+from graphgen.exec.session import Runner
 from graphgen.ir import RANK, DType, Function, Module, Op, Role, Value
 from graphgen.ir.clone import clone_module
 from graphgen.ir.dtype import bf16, f32, pred, s8, s32
 from graphgen.models import build
 from graphgen.ops import verify
 from graphgen.passes.core import parse_pipeline, run_pipeline
-from graphgen.passes.debug import script_for
+from graphgen.passes.debug import make_workload
 from graphgen.passes.debug.compare import compare
-from graphgen.passes.debug.runner import Runner
 from graphgen.passes.heads.absorb import ABSORBS
 from graphgen.passes.heads.commute import COMMUTES
 from graphgen.passes.heads.strategies import Heads, head_map
@@ -41,7 +41,7 @@ def takes_of(module: Module) -> list[Op]:
 
 def same(module: Module, options: str) -> Module:
     """The module with its heads laid out, which means the same as without."""
-    script = script_for(module)
+    script = make_workload(module)
     before = Runner(module, script).outcomes()
     after = laid_out(clone_module(module), options)
     difference = compare(before, Runner(after, script).outcomes())

@@ -5,13 +5,12 @@ from __future__ import annotations
 import pytest
 
 from graphgen.eval import NATIVE, Array
+from graphgen.exec.session import Runner, Workload
 from graphgen.ir import Module
 from graphgen.lowering.cpu import compile_program
 from graphgen.passes.core import parse_pipeline, run_pipeline
-from graphgen.passes.debug import script_for
+from graphgen.passes.debug import make_workload
 from graphgen.passes.debug.compare import compare
-from graphgen.passes.debug.runner import Runner
-from graphgen.passes.debug.script import Script
 from graphgen.passes.heads.strategies import AUTO, BY_ROWS, GATHERED, Heads, serving
 from tests.oracles.gqa import SWEEP, grouped_model
 
@@ -53,7 +52,7 @@ def split(module: Module, tp: int, strategy: str) -> None:
         run_pipeline(module, parse_pipeline("gather-heads"))
 
 
-def on_devices(module: Module, script: Script) -> list[dict[str, Array]]:
+def on_devices(module: Module, script: Workload) -> list[dict[str, Array]]:
     """What a partitioned module gives on as many virtual devices as it has ranks."""
     run_pipeline(module, parse_pipeline("lift-weights,legalize,cse,dce"))
     programs = {f.name: compile_program(module, f) for f in module.programs()}
@@ -80,7 +79,7 @@ def test_devices_give_the_unsharded_numbers(row: Row, strategy: str, fused: bool
         module = grouped_model(q, kv, tp=tp, bias=bias, size=SIZE)
         sizes = f"batch=[{batch(tp, strategy)}],context=[8],tokens=[8,16],in_place=true"
         run_pipeline(module, parse_pipeline(f"canonicalize,specialize{{{sizes}}}"))
-        script = script_for(module)
+        script = make_workload(module)
         wanted = Runner(module, script).outcomes()
         split(module, tp, strategy)
         if fused:

@@ -11,16 +11,15 @@ import pytest
 
 from graphgen.build import Builder
 from graphgen.eval import Array, evaluate, rank_index
+from graphgen.exec.session import Runner, Workload
 from graphgen.ir import RANK, WEIGHTS_RANK, Module, Op, Role, Value
 from graphgen.ir.clone import clone_module
 from graphgen.ir.dtype import bf16, s32
 from graphgen.models import build, known_shape
 from graphgen.passes.core import Pass, parse_pipeline, run_pipeline
 from graphgen.passes.core.journal import Journal
-from graphgen.passes.debug import script_for, validate
+from graphgen.passes.debug import make_workload, validate
 from graphgen.passes.debug.compare import Difference, compare
-from graphgen.passes.debug.runner import Runner
-from graphgen.passes.debug.script import Script
 from graphgen.passes.heads.head_map import HeadMap
 from graphgen.passes.heads.place import LayOutHeads
 from graphgen.passes.heads.strategies import AUTO, Heads, head_map, serving
@@ -49,7 +48,7 @@ def prepared(module: Module) -> None:
     run_pipeline(module, parse_pipeline("fuse-projections,lift-weights"))
 
 
-def difference(module: Module, script: Script, wanted: list[dict[str, Array]]) -> Difference:
+def difference(module: Module, script: Workload, wanted: list[dict[str, Array]]) -> Difference:
     return compare(wanted, Runner(module, script).outcomes())
 
 
@@ -58,7 +57,7 @@ def difference(module: Module, script: Script, wanted: list[dict[str, Array]]) -
 def test_every_rank_count_gives_the_unsharded_numbers(row: Row, bias: bool):
     tp, q, kv = row
     whole = specialized_model(q, kv, tp=tp, bias=bias)
-    script = script_for(whole)
+    script = make_workload(whole)
     wanted = Runner(whole, script).outcomes()
     served = [name for name in BY_HEADS if name in serving(Heads(tp, q, kv))]
     assert served[:2] == ["auto", "CONVERT_TO_MHA"]
@@ -86,7 +85,7 @@ GATHERING = [row for row in SWEEP if GATHERED in serving(Heads(*row, 8))]
 def test_ranks_that_share_a_head_make_parts_of_it(row: Row, bias: bool):
     tp, q, kv = row
     module = specialized_model(q, kv, tp=tp, bias=bias, size=8)
-    script = script_for(module)
+    script = make_workload(module)
     wanted = Runner(module, script).outcomes()
     split(module, tp, f"strategy={GATHERED}")
     run_pipeline(module, parse_pipeline("gather-heads"))
@@ -137,7 +136,7 @@ def of_heads(array: Array, heads: tuple[int, ...], axis: int, size: int = 2) -> 
 def test_weights_lie_as_the_peers_lay_them(row: Row, compat: str):
     tp, q, kv = row
     module = specialized_model(q, kv, tp=tp, bias=True)
-    weights = dict(script_for(module).weights)
+    weights = dict(make_workload(module).weights)
     split(module, tp, f"compat={compat}")
     run_pipeline(module, parse_pipeline("lift-weights"))
     made = weights_on_ranks(module, weights)
@@ -159,7 +158,7 @@ def test_weights_lie_as_the_peers_lay_them(row: Row, compat: str):
 def test_a_rank_reads_its_own_heads_and_no_others():
     tp, q, kv = 8, 9, 3
     module = specialized_model(q, kv, tp=tp, bias=True)
-    weights = {name: array.copy() for name, array in script_for(module).weights.items()}
+    weights = {name: array.copy() for name, array in make_workload(module).weights.items()}
     split(module, tp)
     prepared(module)
     found = head_map(Heads(tp, q, kv))
@@ -204,7 +203,7 @@ def test_the_cache_of_405b_has_one_head_a_rank():
 def test_fewer_ranks_than_key_value_heads(tp: int):
     # NxD Inference fails where tp < KV.
     module = specialized_model(16, 8, tp=8)
-    script = script_for(module)
+    script = make_workload(module)
     wanted = Runner(module, script).outcomes()
     split(module, tp)
     assert difference(module, script, wanted).relative <= 1e-12
@@ -214,7 +213,7 @@ def test_fewer_ranks_than_key_value_heads(tp: int):
 def test_an_idle_row_keeps_its_first_position():
     # transformers-neuronx overwrites position 0 of a row that is left out of a step.
     module = specialized_model(9, 3, tp=4)
-    script = script_for(module)
+    script = make_workload(module)
     active = [call.active for call in script.calls]
     split(module, 4)
     outcomes = Runner(module, script).outcomes()
@@ -302,13 +301,13 @@ def test_the_key_value_heads_of_another_rank_are_caught(monkeypatch: pytest.Monk
 
 
 def found_wrong(module: Module, item: Pass):
-    (verdict,) = validate(module, [item], script_for(module))
+    (verdict,) = validate(module, [item], make_workload(module))
     assert not verdict.means_the_same
     return verdict
 
 
 def test_the_right_pass_is_not_blamed():
     module = specialized_model(9, 3, tp=4, layers=2)
-    (verdict,) = validate(module, [LayOutHeads(tp=4)], script_for(module))
+    (verdict,) = validate(module, [LayOutHeads(tp=4)], make_workload(module))
     assert verdict.ok
     assert verdict.guilty is None

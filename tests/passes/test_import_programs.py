@@ -14,13 +14,12 @@ import pytest
 
 from graphgen.cli.model.import_sources import Wanted, prepare, programs
 from graphgen.errors import GraphgenError
+from graphgen.exec.session import ProgramCall, Runner, Workload
 from graphgen.ir import Module, Role
 from graphgen.ir.clone import clone_module
 from graphgen.lowering.stablehlo.read import read_stablehlo
 from graphgen.passes.core import run_pipeline
-from graphgen.passes.debug import script_for, validate
-from graphgen.passes.debug.runner import Runner
-from graphgen.passes.debug.script import Call, Script
+from graphgen.passes.debug import make_workload, validate
 from graphgen.passes.pipelines import parse as pipeline
 from graphgen.passes.raising.join import join
 from graphgen.passes.raising.names import keep_states
@@ -42,7 +41,7 @@ def model(*, symbolic: bool) -> Module:
     return join(found)
 
 
-def script(rows: int, width: int, slots: int) -> Script:
+def script(rows: int, width: int, slots: int) -> Workload:
     """A ragged prefill of 6, 4 and 2 tokens, padded to ``width``, and three steps."""
     leaves, _ = jax.tree_util.tree_flatten_with_path(parameters())
     weights = {
@@ -53,12 +52,12 @@ def script(rows: int, width: int, slots: int) -> Script:
     tokens, lengths = cached.prefill_arguments("positions")
     wide = np.pad(tokens, ((0, 0), (0, width - tokens.shape[1])))
     first = {"S": width, "C": width}
-    calls = [Call("prefill", {**dims, **first}, {"tokens": wide, "lengths": lengths})]
+    calls = [ProgramCall("prefill", {**dims, **first}, {"tokens": wide, "lengths": lengths})]
     for step in range(3):
         tokens, lengths = cached.decode_arguments("positions", step)
         given = {"tokens": tokens, "lengths": lengths}
-        calls.append(Call("decode", {**dims, "S": 1, "C": slots}, given))
-    return Script(weights, tuple(calls), dims)
+        calls.append(ProgramCall("decode", {**dims, "S": 1, "C": slots}, given))
+    return Workload(weights, tuple(calls), dims)
 
 
 @cache
@@ -75,7 +74,7 @@ def wanted() -> tuple[np.ndarray, ...]:
     return tuple(found)
 
 
-def logits_of(module: Module, calls: Script) -> list[np.ndarray]:
+def logits_of(module: Module, calls: Workload) -> list[np.ndarray]:
     return [outcome["logits"] for outcome in Runner(module, calls).outcomes()]
 
 
@@ -132,7 +131,7 @@ def test_weights_are_quantized():
 def test_every_pass_is_checked_on_symbols():
     module = model(symbolic=True)
     passes = pipeline("cse,fuse-projections,simplify-shape,dce")
-    verdicts = validate(clone_module(module), passes, script_for(module, seed=5))
+    verdicts = validate(clone_module(module), passes, make_workload(module, seed=5))
     assert [v.pass_text for v in verdicts if not v.ok] == []
 
 
@@ -165,17 +164,17 @@ def _raised(style: str, phase: str, sizes: Mapping[str, int]) -> Module:
     return module
 
 
-def _calls(style: str) -> Script:
+def _calls(style: str) -> Workload:
     """A prefill of 8 tokens a row and three steps, in the arguments of a style."""
     base = script(3, 8, 16)
     first = cached.prefill_arguments(style, S=8)
     steps = [cached.decode_arguments(style, step, S=8) for step in range(3)]
     names = ("tokens", "start" if style == "sliced" else "positions")
     calls = [
-        Call(call.phase, call.dims, dict(zip(names, map(np.asarray, given), strict=False)))
+        ProgramCall(call.phase, call.dims, dict(zip(names, map(np.asarray, given), strict=False)))
         for call, given in zip(base.calls, [first, *steps], strict=True)
     ]
-    return Script(base.weights, tuple(calls), base.dims)
+    return Workload(base.weights, tuple(calls), base.dims)
 
 
 # ---- what is refused -----------------------------------------------------------------------------

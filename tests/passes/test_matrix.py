@@ -11,7 +11,7 @@ from graphgen.ir import Module, Role, dtype
 from graphgen.models import SHAPES, build, known_shape
 from graphgen.models.family_registry import FAMILIES
 from graphgen.passes.core import Pass, parse_pipeline, run_pipeline
-from graphgen.passes.debug import script_for, validate
+from graphgen.passes.debug import make_workload, validate
 from graphgen.passes.pipelines import Buckets, default
 
 BUCKETS = Buckets((3,), (8,), (8, 16))
@@ -62,7 +62,7 @@ def pipeline(feature: str) -> list[Pass]:
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_feature_keeps_what_the_family_means(family: str, feature: str):
     module = build(known_shape(SHAPE[family]), dtype("f32"), mini=True)
-    verdicts = validate(module, pipeline(feature), script_for(module, seed=3))
+    verdicts = validate(module, pipeline(feature), make_workload(module, seed=3))
     assert [verdict.pass_text for verdict in verdicts if not verdict.ok] == []
 
 
@@ -92,7 +92,7 @@ def windowed() -> dict[str, bool]:
 @pytest.mark.parametrize("family", FAMILIES)
 def test_caches_are_rolled_where_there_is_a_window(family: str):
     module = with_window(family)
-    verdicts = validate(module, pipeline(ROLLED), script_for(module, seed=3))
+    verdicts = validate(module, pipeline(ROLLED), make_workload(module, seed=3))
     assert [verdict.pass_text for verdict in verdicts if not verdict.ok] == []
     run_pipeline(module, pipeline(ROLLED))
     assert any(row.last for row in module.entries(Role.STATE)) == windowed()[family]

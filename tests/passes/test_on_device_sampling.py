@@ -8,13 +8,13 @@ import pytest
 from graphgen.build import Builder
 from graphgen.errors import GraphgenError
 from graphgen.eval import evaluate, evaluate_ranks
+from graphgen.exec.session import Runner
 from graphgen.ir import Function, Module, Role, dtype
 from graphgen.lowering.cpu import compile_program
 from graphgen.models import build, known_shape
 from graphgen.ops import verify
 from graphgen.passes.core import parse_pipeline, run_pipeline
-from graphgen.passes.debug import script_for
-from graphgen.passes.debug.runner import Runner
+from graphgen.passes.debug import make_workload
 from graphgen.passes.pipelines import Buckets
 from graphgen.passes.pipelines import parse as pipeline
 from graphgen.passes.sampling.choose import sample
@@ -132,7 +132,7 @@ def test_every_family_gives_its_best_tokens(name: str, tp: int):
     module = build(known_shape(name), dtype("f32"), mini=True)
     first = pipeline("canonicalize,on-device-sampling{output_logits=true}")
     run_pipeline(module, first)
-    script = script_for(module, seed=2)
+    script = make_workload(module, seed=2)
     run_pipeline(module, pipeline(f"default{{tp={tp}}}", Buckets((3,), (8,), (8, 16))))
     for call, outcome in zip(script.calls, Runner(module, script).outcomes(), strict=True):
         assert outcome["logits"].shape[0] == len(call.active or range(3))

@@ -19,7 +19,7 @@ from graphgen.models import build, known_shape
 from graphgen.ops import verify
 from graphgen.passes.core import parse_pipeline, run_pipeline
 from graphgen.passes.core.rewriter import Rewriter
-from graphgen.passes.debug.script import random_array
+from graphgen.passes.debug.workload import random_array
 from graphgen.passes.outline import OutlineLayers
 from graphgen.passes.pipelines import Buckets
 from graphgen.passes.pipelines import parse as pipeline

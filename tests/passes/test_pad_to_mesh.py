@@ -12,6 +12,7 @@ import pytest
 import graphgen.passes.pipelines  # noqa: F401
 from graphgen.build import Builder
 from graphgen.eval import NATIVE, evaluate, evaluate_ranks
+from graphgen.exec.session import Runner
 from graphgen.ir import WEIGHTS_RANK, Function, Module, Value, sharding
 from graphgen.ir.clone import clone_module
 from graphgen.ir.dtype import f32, s32
@@ -19,9 +20,8 @@ from graphgen.models import build, known_shape, read_model_config
 from graphgen.passes.core import parse_pipeline, run_pipeline
 from graphgen.passes.core.fuel import Fuel
 from graphgen.passes.core.journal import Journal
-from graphgen.passes.debug import script_for, validate
+from graphgen.passes.debug import make_workload, validate
 from graphgen.passes.debug.compare import compare
-from graphgen.passes.debug.runner import Runner
 from graphgen.passes.pipelines import Buckets, default
 from graphgen.passes.quantize.quantize_weights import QuantizeWeights
 from graphgen.passes.quantize.schemes import PER_CHANNEL, PER_TENSOR
@@ -45,7 +45,7 @@ def mini(name: str, **changes: object) -> Module:
 def test_every_family_on_ranks_that_divide_nothing(name: str, tp: int):
     """257 tokens, and intermediate sizes that are powers of two: all is padded, pass by pass."""
     module = mini(name)
-    verdicts = validate(module, default(BUCKETS, tp=tp), script_for(module))
+    verdicts = validate(module, default(BUCKETS, tp=tp), make_workload(module))
     assert [(v.pass_text, v.meaning, v.rounding) for v in verdicts if not v.ok] == []
 
 
@@ -74,7 +74,7 @@ def test_quantized_weights_are_padded_after_their_scales_are_known(name: str, tp
     module = mini(name)
     passes = default(BUCKETS, tp=tp, quantize=QuantizeWeights(scheme=scheme, skip=()))
     for seed in range(2):
-        verdicts = validate(module, passes, script_for(module, seed))
+        verdicts = validate(module, passes, make_workload(module, seed))
         assert [(v.pass_text, v.meaning, v.rounding) for v in verdicts if not v.ok] == []
     run_pipeline(module, passes)
     (decode, *_) = [f for f in module.programs() if f.phase == "decode"]
@@ -124,7 +124,7 @@ MIDDLES: Mapping[str, Callable[[Builder, Value], Value]] = {
 @pytest.mark.parametrize("middle", MIDDLES)
 def test_what_stands_between_reads_the_padding_or_does_without(middle: str, tp: int):
     module = one_layer(middle, tp=tp)
-    verdicts = validate(module, parse_pipeline("pad-to-mesh,partition"), script_for(module))
+    verdicts = validate(module, parse_pipeline("pad-to-mesh,partition"), make_workload(module))
     assert [(v.pass_text, v.meaning, v.rounding) for v in verdicts if not v.ok] == []
     run_pipeline(module, parse_pipeline("pad-to-mesh"))
     names = [op.name for op in module.function("f").ops]
@@ -172,7 +172,7 @@ def test_ranks_read_their_own_rows_and_the_last_ones_zeros():
 
 def test_stopped_half_way_the_numbers_stay():
     module = one_layer("gelu")
-    script = script_for(module)
+    script = make_workload(module)
     wanted = Runner(module, script).outcomes()
     total = Journal()
     run_pipeline(clone_module(module), parse_pipeline("pad-to-mesh"), journal=total)
@@ -187,7 +187,7 @@ def test_many_heads_that_do_not_divide_lie_over_ranks_of_any_number(row: tuple[i
     """Multi-head models, whose heads and features both need padding."""
     tp, q, kv = row
     module = specialized_model(q, kv)
-    script = script_for(module)
+    script = make_workload(module)
     wanted = Runner(module, script).outcomes()
     run_pipeline(module, parse_pipeline(RANKS.format(tp=tp)))
     assert compare(wanted, Runner(module, script).outcomes()).relative < 1e-9

@@ -14,7 +14,7 @@ from graphgen.models import build, known_shape
 from graphgen.passes.core import parse_pipeline, run_pipeline
 from graphgen.passes.core.journal import Journal
 from graphgen.passes.core.relation import EQUAL, Quantized
-from graphgen.passes.debug import script_for, validate
+from graphgen.passes.debug import make_workload, validate
 from graphgen.passes.fusion.fuse_projections import FuseProjections
 from graphgen.passes.pipelines import Buckets, default
 from graphgen.passes.quantize.quantize_weights import QuantizeWeights
@@ -32,7 +32,7 @@ def quantized(
 ) -> list[str]:
     """The lines of @f after the pass; every number is compared on the way."""
     item = QuantizeWeights(dtype, scheme)
-    assert all(verdict.ok for verdict in validate(module, [item], script_for(module)))
+    assert all(verdict.ok for verdict in validate(module, [item], make_workload(module)))
     run_pipeline(module, [item], journal=journal)
     lines = print_function(module.function("f"), locs=False).splitlines()
     return [line.strip() for line in lines if line.strip().startswith("%")]
@@ -338,7 +338,7 @@ def test_ranks_hold_parts_of_what_is_quantized_whole(scheme: str):
     run_pipeline(
         parts, parse_pipeline(f"{text},{sizes},shard{{tp=2}},pad-to-mesh,partition,lift-weights")
     )
-    given = script_for(mini(), 0).weights
+    given = make_workload(mini(), 0).weights
     wanted = evaluate(whole.function(WEIGHTS_GLOBAL), given)
     facts = evaluate(parts.function(WEIGHTS_GLOBAL), given)
     ranks: list[dict[str, Array]] = []
@@ -381,7 +381,7 @@ def test_every_pass_keeps_what_quantized_weights_mean(
     module = model(element=element)
     for seed in range(3):
         passes = default(BUCKETS, tp=tp, quantize=QuantizeWeights(kind, scheme, ()))
-        verdicts = validate(module, passes, script_for(module, seed))
+        verdicts = validate(module, passes, make_workload(module, seed))
         assert [(v.pass_text, v.meaning, v.rounding) for v in verdicts if not v.ok] == []
         assert any(v.rounding.relative > 1e-3 for v in verdicts if "quantize" in v.pass_text)
 

@@ -14,15 +14,14 @@ import jax
 import numpy as np
 import pytest
 
+from graphgen.exec.session import Runner, Workload
 from graphgen.ir import Module, Role
 from graphgen.ir.clone import clone_module
 from graphgen.lowering.stablehlo.read import read_stablehlo
 from graphgen.ops import OPS, verify
 from graphgen.passes.core import run_pipeline
 from graphgen.passes.core.journal import Journal
-from graphgen.passes.debug import script_for, validate
-from graphgen.passes.debug.runner import Runner
-from graphgen.passes.debug.script import Script
+from graphgen.passes.debug import make_workload, validate
 from graphgen.passes.pipelines import parse as pipeline
 from graphgen.text import parse
 from tests.cli.conftest import done, error, facts
@@ -81,7 +80,7 @@ def test_keys_are_read_once_for_their_group(style: str):
 @pytest.mark.parametrize("tp", [1, 2, 4, 8])
 def test_every_pass_keeps_the_meaning(style: str, tp: int):
     module = raised(style)
-    script = script_for(module, seed=tp)
+    script = make_workload(module, seed=tp)
     checked = validate(clone_module(_read(style)), pipeline("imported"), script)
     first = split(tp, style) if tp > 1 else "quantize-weights{skip=[]},"
     rest = "cse,fuse-projections,lift-weights,legalize,cse,dce"
@@ -107,14 +106,14 @@ def test_split_over_four_ranks_it_gives_the_numbers_of_jax(style: str):
     np.testing.assert_allclose(outcome["result"], wanted, rtol=1e-4, atol=1e-5)
 
 
-def script_of(module: Module, params: Any, tokens: np.ndarray) -> Script:
+def script_of(module: Module, params: Any, tokens: np.ndarray) -> Workload:
     """The first call of the module's script, with these weights and tokens."""
     leaves, _ = jax.tree_util.tree_flatten_with_path(params)
     weights = {
         re.sub(r"[^\w.\-]+", ".", "params" + jax.tree_util.keystr(path)).strip("."): leaf
         for path, leaf in leaves
     }
-    script = script_for(module, seed=0)
+    script = make_workload(module, seed=0)
     assert set(script.weights) == set(weights)
     call = replace(script.calls[0], inputs={**script.calls[0].inputs, "tokens": tokens})
     return replace(script, weights=weights, calls=(call,))
@@ -208,7 +207,7 @@ def test_tiled_keys_are_not_taken_for_repeated_ones():
         return softmax_product(heads_of(q), *wide)
 
     module = lower(tiled, (2, 4, 16), (2, 4, 2, 4), (2, 4, 2, 4))
-    script = script_for(module, seed=3)
+    script = make_workload(module, seed=3)
     verdicts = validate(module, pipeline("imported"), script)
     assert all(verdict.ok for verdict in verdicts)
 

@@ -19,7 +19,7 @@ from graphgen.lowering.stablehlo.read import read_stablehlo
 from graphgen.ops import OPS
 from graphgen.passes.core import run_pipeline
 from graphgen.passes.core.journal import Journal
-from graphgen.passes.debug import script_for, validate
+from graphgen.passes.debug import make_workload, validate
 from graphgen.passes.pipelines import parse as pipeline
 from tests.oracles import jax_llama_cached as cached
 from tests.passes.test_raise import split
@@ -87,7 +87,7 @@ def composites(module: Module) -> dict[str, int]:
 @pytest.mark.parametrize("name", WRITES)
 def test_each_way_to_write_is_an_update_that_writes_the_same(name: str):
     module = lower(*WRITES[name])
-    verdicts = validate(clone_module(module), pipeline("imported"), script_for(module, seed=1))
+    verdicts = validate(clone_module(module), pipeline("imported"), make_workload(module, seed=1))
     assert [verdict for verdict in verdicts if not verdict.ok] == []
     run_pipeline(module, pipeline("imported"))
     assert composites(module) == {"kv_update": 1}
@@ -116,7 +116,7 @@ STACKED: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
 @pytest.mark.parametrize("name", STACKED)
 def test_layers_of_one_tensor_are_written_one_by_one(name: str):
     module = lower(*STACKED[name])
-    verdicts = validate(clone_module(module), pipeline("imported"), script_for(module, seed=1))
+    verdicts = validate(clone_module(module), pipeline("imported"), make_workload(module, seed=1))
     assert [verdict for verdict in verdicts if not verdict.ok] == []
     run_pipeline(module, pipeline("imported"))
     updates = [op for op in module.function("main").ops if op.name == "kv_update"]
@@ -207,7 +207,7 @@ def program(style: str, phase: str) -> Module:
 @pytest.mark.parametrize("style", cached.STYLES)
 def test_every_idea_is_found_and_donated_caches_are_states(style: str, phase: str):
     module = clone_module(program(style, phase))
-    script = script_for(module, seed=2)
+    script = make_workload(module, seed=2)
     assert all(v.ok for v in validate(clone_module(module), pipeline("imported"), script))
     run_pipeline(module, pipeline("imported"))
     whole = {"embedding": 1, "rms_norm": 5, "rope": 4, "kv_update": 4, "attention": 2, "silu": 2}
@@ -222,7 +222,7 @@ def test_every_idea_is_found_and_donated_caches_are_states(style: str, phase: st
 def test_caches_are_split_with_their_heads(style: str, tp: int):
     module = clone_module(program(style, "decode"))
     run_pipeline(module, pipeline("imported"))
-    script = script_for(module, seed=tp)
+    script = make_workload(module, seed=tp)
     passes = pipeline(split(tp) + "cse,fuse-projections,lift-weights,legalize,cse,dce")
     assert [v.pass_text for v in validate(clone_module(module), passes, script) if not v.ok] == []
     run_pipeline(module, passes)
@@ -250,7 +250,10 @@ def test_caches_of_all_layers_in_one_tensor_are_split(scanned: bool, tp: int):
     assert composites(module) == whole
     rules = "*.wg:{-,-,tp},*.wu:{-,-,tp},*.wd:{-,tp,-}"
     text = f"heads{{tp={tp}}},shard{{tp={tp},rules=[{rules}]}},pad-to-mesh,partition,cse"
-    passes, script = pipeline(f"{text},lift-weights,legalize,cse,dce"), script_for(module, seed=tp)
+    passes, script = (
+        pipeline(f"{text},lift-weights,legalize,cse,dce"),
+        make_workload(module, seed=tp),
+    )
     assert [v.pass_text for v in validate(clone_module(module), passes, script) if not v.ok] == []
     run_pipeline(module, passes)
     shape = (cached.LAYERS, cached.ROWS, cached.SLOTS, 1, cached.SIZE)

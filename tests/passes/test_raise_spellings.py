@@ -16,7 +16,7 @@ from graphgen.lowering.stablehlo.read import read_stablehlo
 from graphgen.ops import OPS
 from graphgen.passes.core import run_pipeline
 from graphgen.passes.core.journal import Journal
-from graphgen.passes.debug import script_for, validate
+from graphgen.passes.debug import make_workload, validate
 from graphgen.passes.pipelines import parse as pipeline
 from graphgen.passes.raising.near import near_misses
 
@@ -30,7 +30,7 @@ def zeros(*shape: int) -> np.ndarray:
 
 def raised(module: Module, text: str = "imported") -> tuple[dict[str, int], Module]:
     """The composites found, each raising checked by numbers."""
-    verdicts = validate(clone_module(module), pipeline(text), script_for(module, seed=3))
+    verdicts = validate(clone_module(module), pipeline(text), make_workload(module, seed=3))
     assert [v.pass_text for v in verdicts if not v.ok] == []
     run_pipeline(module, pipeline(text))
     ops = Counter(op.name for function in module.functions.values() for op in function.ops)

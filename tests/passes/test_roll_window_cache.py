@@ -9,17 +9,17 @@ import numpy as np
 import pytest
 
 from graphgen.eval import Array, evaluate
+from graphgen.exec.session import ProgramCall, Runner, Workload
 from graphgen.ir import Module, Op, Role, dtype
 from graphgen.models import build, known_shape
 from graphgen.passes.core import run_pipeline
 from graphgen.passes.core.journal import Journal
 from graphgen.passes.core.pass_ import Pass
-from graphgen.passes.debug import script_for, validate
+from graphgen.passes.debug import make_workload, validate
 from graphgen.passes.debug.compare import compare
 from graphgen.passes.debug.equiv import equivalent
-from graphgen.passes.debug.runner import Runner
-from graphgen.passes.debug.script import Call, Script, Sizes
 from graphgen.passes.debug.validate import apply_pass
+from graphgen.passes.debug.workload import WorkloadSizes
 from graphgen.passes.pipelines import parse as pipeline
 from graphgen.passes.window.roll_window_cache import RollWindowCache
 from graphgen.text import parse, print_module
@@ -38,7 +38,7 @@ def specialized(name: str, options: str) -> Module:
     return module
 
 
-def wrong(module: Module, passes: Sequence[Pass], script: Script) -> list[str]:
+def wrong(module: Module, passes: Sequence[Pass], script: Workload) -> list[str]:
     """The passes of a pipeline that change what the module computes."""
     verdicts = validate(module, passes, script)
     assert RollWindowCache.name in [verdict.pass_text for verdict in verdicts]
@@ -76,7 +76,7 @@ SIZES = {
 def test_programs_compute_what_they_did(name: str, sizes: str, shuffled: bool):
     first, second = SIZES[sizes]
     module = specialized(name, f"context=[{first}],tokens=[{first},{second}]")
-    script = script_for(module, 5, Sizes(3, first, first, second), shuffled=shuffled)
+    script = make_workload(module, 5, WorkloadSizes(3, first, first, second), shuffled=shuffled)
     assert wrong(module, [RollWindowCache()], script) == []
 
 
@@ -96,21 +96,21 @@ FULL = {
 def test_the_way_to_a_target(name: str, features: str):
     options = "batch=[3],context=[20],tokens=[20,32],roll_window_cache=true"
     module, passes = model(name), pipeline(FULL[features] % options)
-    assert wrong(module, passes, script_for(module, 7, Sizes(3, 20, 20, 32))) == []
+    assert wrong(module, passes, make_workload(module, 7, WorkloadSizes(3, 20, 20, 32))) == []
 
 
 def test_rows_over_ranks():
     options = "batch=[4],context=[20],tokens=[20,32],roll_window_cache=true"
     module = model("mistral-7b")
     passes = pipeline(f"default{{tp=4,heads=SHARD_OVER_BATCH,{options}}}")
-    assert wrong(module, passes, script_for(module, 7, Sizes(4, 20, 20, 32))) == []
+    assert wrong(module, passes, make_workload(module, 7, WorkloadSizes(4, 20, 20, 32))) == []
 
 
 @pytest.mark.parametrize("kind", ["bf16", "f16"])
 def test_16_bits(kind: str):
     module = model("mistral-7b", kind)
     passes = pipeline("default{tp=2,batch=[3],context=[32],tokens=[32,64],roll_window_cache=true}")
-    assert wrong(module, passes, script_for(module, 3, Sizes(3, 32, 32, 64))) == []
+    assert wrong(module, passes, make_workload(module, 3, WorkloadSizes(3, 32, 32, 64))) == []
 
 
 # Read with a window too small; a slot that was overwritten taken for one that is kept.
@@ -138,7 +138,7 @@ def feed(
     attended: int,
     *,
     left: bool = False,
-) -> Call:
+) -> ProgramCall:
     """A call in which row b gets tokens for the positions ``spans[b]``; none where it is empty."""
     rows = len(spans)
     positions = np.full((rows, width), -1, np.int32)
@@ -153,11 +153,11 @@ def feed(
         "seq_ids": np.where(on, np.arange(rows), rows).astype(np.int32),
     }
     dims = {"R": rows, "M": 64, "B": rows, "S": width, "C": attended}
-    return Call(phase, dims, inputs, tuple(row for row in range(rows) if on[row]))
+    return ProgramCall(phase, dims, inputs, tuple(row for row in range(rows) if on[row]))
 
 
-def calls_of(module: Module, calls: Sequence[Call]) -> Script:
-    return Script(script_for(module, 9).weights, tuple(calls), {"R": 3, "M": 64})
+def calls_of(module: Module, calls: Sequence[ProgramCall]) -> Workload:
+    return Workload(make_workload(module, 9).weights, tuple(calls), {"R": 3, "M": 64})
 
 
 @pytest.mark.parametrize("name", WINDOWED)
@@ -258,7 +258,7 @@ def test_a_state_given_goes_into_the_ring_and_comes_back():
         "x": rng.standard_normal((2, 6, 1, 4)).astype(np.float32),
     }
     held = {name: rng.standard_normal((2, 8, 1, 4)).astype(np.float32) for name in "kv"}
-    script = Script({}, (Call("prefill", {}, given),), {}, held)
+    script = Workload({}, (ProgramCall("prefill", {}, given),), {}, held)
     (before,) = Runner(module, script).outcomes()
     run_pipeline(module, [RollWindowCache()])
     (after,) = Runner(module, script).outcomes()
@@ -317,7 +317,7 @@ def test_programs_have_to_agree():
 
 def test_rewrites_stop_with_the_fuel_and_leave_a_whole_module():
     module = specialized("gemma-3-1b", "context=[16],tokens=[16,32]")
-    script = script_for(module, 5)
+    script = make_workload(module, 5)
     for fuel in range(3):
         some = parse(print_module(module))
         apply_pass(some, RollWindowCache(), fuel=fuel)

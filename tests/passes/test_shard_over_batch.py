@@ -12,12 +12,13 @@ import pytest
 
 from graphgen.errors import GraphgenError
 from graphgen.eval import MEANING
+from graphgen.exec.session import Runner
 from graphgen.ir import Module, Role
 from graphgen.ir.clone import clone_module
 from graphgen.ir.dtype import f32
 from graphgen.models import build, known_shape
 from graphgen.passes.core import parse_pipeline, run_pipeline
-from graphgen.passes.debug import Runner, script_for
+from graphgen.passes.debug import make_workload
 from graphgen.passes.debug.compare import compare
 from graphgen.passes.heads.strategies import Heads, serving
 from graphgen.passes.pipelines import parse
@@ -53,7 +54,7 @@ def test_it_serves_five_rows_of_the_sweep():
 def test_rows_over_ranks_give_the_unsharded_numbers(row: Row, bias: bool):
     tp, _, kv = row
     whole = specialized(row, bias=bias)
-    script = script_for(whole, seed=1)
+    script = make_workload(whole, seed=1)
     wanted = Runner(whole, script, arithmetic=MEANING).outcomes()
     module = clone_module(whole)
     steps = f"heads{{tp={tp},strategy={NAME}}},shard{{tp={tp},by_rows=true}},pad-to-mesh,partition"

@@ -7,11 +7,12 @@ import pytest
 import graphgen.passes.pipelines  # noqa: F401
 from graphgen.errors import GraphgenError
 from graphgen.eval import MEANING
+from graphgen.exec.session import Runner
 from graphgen.ir import Module, Role
 from graphgen.ir.dtype import f32
 from graphgen.models import SHAPES, build, known_shape
 from graphgen.passes.core import Rewriter, parse_pipeline, run_pipeline
-from graphgen.passes.debug import Runner, script_for
+from graphgen.passes.debug import make_workload
 from graphgen.passes.debug.compare import compare
 from graphgen.passes.sharding.annotate import DECODER_RULES, Shard, annotate, annotations_of
 from graphgen.passes.sharding.axes import LOGICAL, model_axes
@@ -232,7 +233,7 @@ LAYOUTS = {
 def test_a_model_means_the_same_however_it_lies(name: str):
     module = build(known_shape("llama-3.1-8b"), f32, mini=True)
     run_pipeline(module, parse_pipeline(SIZES))
-    script = script_for(module, seed=1, shuffled=False)
+    script = make_workload(module, seed=1, shuffled=False)
     wanted = Runner(module, script, arithmetic=MEANING).outcomes()
     run_pipeline(
         module, parse_pipeline(f"shard{{{LAYOUTS[name]}}},pad-to-mesh,partition{{beam=16}}")

@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 
 import graphgen.passes.pipelines  # noqa: F401
 from graphgen.eval import MEANING
+from graphgen.exec.session import Outcome, Runner
 from graphgen.ir import Module, Role, Sharding, TensorType, entry, sharding
 from graphgen.ops import verify
 from graphgen.passes.core import run_pipeline
 from graphgen.passes.debug.compare import compare
-from graphgen.passes.debug.runner import Outcome, Runner
-from graphgen.passes.debug.script import script_for
+from graphgen.passes.debug.workload import make_workload
 from graphgen.passes.sharding.mesh import Mesh, fits
 from graphgen.passes.sharding.partition import Partition
 from graphgen.text import parse, print_module
@@ -100,7 +100,7 @@ def annotate_randomly(random: Random, module: Module, mesh: Mesh, within: float)
 
 
 def outcomes(module: Module, seed: int) -> list[Outcome]:
-    return Runner(module, script_for(module, seed), arithmetic=MEANING).outcomes()
+    return Runner(module, make_workload(module, seed), arithmetic=MEANING).outcomes()
 
 
 SEEDS = st.integers(0, 1 << 30)

@@ -10,10 +10,10 @@ import pytest
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from graphgen.exec.session import Runner
 from graphgen.ir import Module
 from graphgen.lowering.cpu import compile_program
 from graphgen.passes.core import run_pipeline
-from graphgen.passes.debug.runner import Runner
 from graphgen.passes.pipelines import parse as pipeline
 from tests.oracles import jax_llama as plain
 from tests.passes.test_raise import STYLES, raised, script_of

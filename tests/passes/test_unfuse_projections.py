@@ -14,8 +14,8 @@ from graphgen.passes.canonical.canonicalize import Canonicalize
 from graphgen.passes.canonical.unfuse_projections import UnfuseProjections
 from graphgen.passes.core import Pass, Rewriter, run_pipeline
 from graphgen.passes.core.journal import Journal
-from graphgen.passes.debug import script_for, validate
-from graphgen.passes.debug.script import random_array
+from graphgen.passes.debug import make_workload, validate
+from graphgen.passes.debug.workload import random_array
 from graphgen.passes.fusion.fuse_projections import FuseProjections
 from graphgen.passes.pipelines import Buckets, default
 from graphgen.passes.weights.derived import PreparedValues
@@ -300,7 +300,7 @@ def test_programs_that_disagree_keep_one_weight():
 def test_models_have_a_product_each_for_q_k_and_v(name: str, kind: str):
     item = build(known_shape(name), dtype(kind), mini=True)
     passes: list[Pass] = [Canonicalize(), UnfuseProjections()]
-    verdicts = validate(item, passes, script_for(item, shuffled=True))
+    verdicts = validate(item, passes, make_workload(item, shuffled=True))
     assert all(verdict.ok for verdict in verdicts)
     run_pipeline(item, passes)
     for function in item.programs():

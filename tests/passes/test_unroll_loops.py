@@ -21,7 +21,7 @@ from graphgen.lowering.stablehlo.read import read_stablehlo
 from graphgen.ops import verify
 from graphgen.passes.core import run_pipeline
 from graphgen.passes.core.journal import Journal
-from graphgen.passes.debug import script_for, validate
+from graphgen.passes.debug import make_workload, validate
 from graphgen.passes.pipelines import parse as pipeline
 from graphgen.text import parse
 
@@ -104,7 +104,7 @@ def test_what_jax_loops_over_is_computed_with_and_without_loops(name: str):
         given = each.evaluate({"x": X, "rows": STACK})
         for found, array in zip(given.values(), wanted, strict=True):
             np.testing.assert_allclose(np.asarray(found), array, rtol=1e-6)
-    checked = validate(module, pipeline("unroll-loops,cse,dce"), script_for(module))
+    checked = validate(module, pipeline("unroll-loops,cse,dce"), make_workload(module))
     assert all(item.ok for item in checked)
 
 

@@ -32,7 +32,7 @@ from graphgen.passes.core import (
 )
 from graphgen.passes.core.journal import Journal
 from graphgen.passes.core.relation import EQUAL, Take
-from graphgen.passes.debug import script_for, validate
+from graphgen.passes.debug import make_workload, validate
 from graphgen.passes.debug.validate import apply_pass
 from graphgen.passes.legalize.cpu.float_products import padded_rows, wide_dot
 from graphgen.passes.pipelines import Buckets, default
@@ -127,7 +127,7 @@ def test_ignored_row_ids_show_in_shuffled_rows_only():
 @pytest.mark.parametrize("seed", range(20))
 def test_no_false_alarm_on_the_default_pipeline(seed: int, tp: int, element: str):
     module = model(element=element)
-    verdicts = validate(module, default(BUCKETS, tp=tp), script_for(module, seed))
+    verdicts = validate(module, default(BUCKETS, tp=tp), make_workload(module, seed))
     assert [(v.pass_text, v.meaning, v.rounding) for v in verdicts if not v.ok] == []
 
 
@@ -190,7 +190,7 @@ def test_blame_works_although_a_stopped_pass_is_not_at_its_level():
         "func @f phase=prefill {\n  arg %x : f32[4]\n  %a = silu(%x) : f32[4]\n"
         "  %y = silu(%a) : f32[4]\n  return y = %y\n}\n"
     )
-    (verdict,) = validate(module, [ToTarget()], script_for(module))
+    (verdict,) = validate(module, [ToTarget()], make_workload(module))
     assert verdict.guilty is not None
     assert (verdict.guilty.number, verdict.guilty.root) == (2, "%y = silu(%a)")
 

@@ -11,7 +11,7 @@ from graphgen.ir import Module
 from graphgen.ir.clone import clone_module
 from graphgen.lowering.stablehlo import emit_stablehlo, read_stablehlo
 from graphgen.passes.core import parse_pipeline
-from graphgen.passes.debug import script_for, validate
+from graphgen.passes.debug import make_workload, validate
 from graphgen.passes.debug.validate import apply_pass
 from graphgen.passes.pipelines import Buckets, default
 from tests.cli.conftest import done, graphgen
@@ -33,7 +33,7 @@ def test_the_wrong_rewrite_of_a_read_program_is_named(bug: Bug):
     apply_pass(clone_module(module), item)
     assert item.history.count(True) == 1
     number = item.history.index(True) + 1
-    (verdict,) = validate(module, [item], script_for(module, 3))
+    (verdict,) = validate(module, [item], make_workload(module, 3))
     assert not verdict.means_the_same
     assert verdict.guilty is not None
     assert (verdict.guilty.number, verdict.guilty.function) == (number, "main")
@@ -45,7 +45,7 @@ def test_the_wrong_rewrite_of_a_read_program_is_named(bug: Bug):
 def test_no_false_alarm_on_a_read_program(program: str, seed: int):
     module = foreign(SIMPLE, program)
     passes = [*parse_pipeline("simplify-shape,fold-constants"), *default(Buckets((3,), (8,), (8,)))]
-    verdicts = validate(module, passes, script_for(module, seed))
+    verdicts = validate(module, passes, make_workload(module, seed))
     assert [(v.pass_text, v.meaning, v.rounding) for v in verdicts if not v.ok] == []
 
 
@@ -53,7 +53,7 @@ def test_each_rank_of_a_read_program_has_inputs_of_its_own():
     after = f"specialize{{batch=[3],context=[8],tokens=[8]}},{RANKS},legalize"
     module = foreign(after, "decode.b3.c8")
     assert (module.ranks, module.level) == (2, "sharded")
-    (call,) = script_for(module, 0).calls
+    (call,) = make_workload(module, 0).calls
     weight = call.parts["model.layers.0.mlp.gate_proj.weight"]
     assert len(weight) == 2
     assert (weight[0] != weight[1]).any()
@@ -61,7 +61,9 @@ def test_each_rank_of_a_read_program_has_inputs_of_its_own():
     assert {"tokens", "positions", "lengths", "seq_ids"} <= call.inputs.keys()
     dropped = next(bug for bug in BUGS if bug.root == "all_reduce")
     wrong = replace(dropped, program="main", where=lambda op: True)
-    verdicts = validate(module, [*parse_pipeline("cse,dce"), Planted(wrong)], script_for(module, 0))
+    verdicts = validate(
+        module, [*parse_pipeline("cse,dce"), Planted(wrong)], make_workload(module, 0)
+    )
     assert [verdict.ok for verdict in verdicts] == [True, True, False]
     assert verdicts[-1].guilty is not None
     assert verdicts[-1].guilty.root.partition(" = ")[2].startswith("all_reduce(")

@@ -16,10 +16,11 @@ import pytest
 import torch
 
 from graphgen.errors import GraphgenError
+from graphgen.exec.session import Runner
 from graphgen.ir import Role, dtype
 from graphgen.models import build, known_shape
 from graphgen.ops import verify
-from graphgen.passes.debug import Runner, script_for
+from graphgen.passes.debug import make_workload
 from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint
 from graphgen.runtime.engine import locate_checkpoint
 from graphgen.runtime.model import Settings
@@ -55,7 +56,7 @@ def test_the_last_of_every_token_is_the_last_token(name: str):
     verify(every)
     (row,) = every.entries(Role.OUTPUT)
     assert row.logical.text.startswith("f32[B,S,")
-    script = script_for(last, 1)
+    script = make_workload(last, 1)
     lengths = script.calls[0].inputs["lengths"]
     positions = script.calls[0].inputs["positions"]
     (one,), (many,) = (Runner(module, script).outcomes() for module in (last, every))

@@ -86,12 +86,12 @@ def _judge(module: Module, passes: Sequence[Pass], check: str | None, seed: int)
         from graphgen.cli.debug.command_check import by_command
 
         return by_command(check, "--check")
-    from graphgen.passes.debug import script_for
+    from graphgen.passes.debug import make_workload
     from graphgen.passes.debug.bisect import by_numbers
-    from graphgen.passes.debug.script import may_shuffle
+    from graphgen.passes.debug.workload import may_shuffle
 
     shuffled = may_shuffle(module) and not any(getattr(i, "in_place", False) for i in passes)
-    return by_numbers(module, script_for(module, seed, shuffled=shuffled))
+    return by_numbers(module, make_workload(module, seed, shuffled=shuffled))
 
 
 def _check_folder(folder: Path) -> None:

@@ -106,22 +106,22 @@ def _terms(
     tolerance: float | None,
     on: str,
 ) -> Terms:
-    from graphgen.cli.inputs import read_arrays
+    from graphgen.exec.inputs import read_arrays
     from graphgen.passes.debug.both import Terms
     from graphgen.passes.debug.relation_text import parse_relation
 
     parsed = dict(parse_relation(text, _array) for text in relations)
     evaluator = None
     if on == "cpu":
-        from graphgen.lowering.cpu.evaluator import CpuEvaluator
+        from graphgen.lowering.cpu.backend import CpuBackend
 
-        evaluator = CpuEvaluator()
+        evaluator = CpuBackend()
     arrays = read_arrays(inputs) if inputs is not None else {}
     return Terms(seed, tolerance, parsed, arrays, program, evaluator)
 
 
 def _array(file: str, name: str) -> Array:
-    from graphgen.cli.inputs import read_arrays
+    from graphgen.exec.inputs import read_arrays
 
     arrays = read_arrays(file)
     if name not in arrays:

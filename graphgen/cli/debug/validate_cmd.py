@@ -14,9 +14,11 @@ from graphgen.cli.pass_list import load_passes
 
 if TYPE_CHECKING:
     from graphgen.eval import Array
+    from graphgen.exec.backend import Backend
+    from graphgen.exec.session import Workload
     from graphgen.ir import Module
     from graphgen.passes.core import Pass
-    from graphgen.passes.debug import Evaluator, Script, Verdict
+    from graphgen.passes.debug import Verdict
 
 File = Annotated[
     str, typer.Argument(metavar="FILE", help="IR text, StableHLO or HLO; - is standard input.")
@@ -91,19 +93,19 @@ def validate(
 
 def _script(
     module: Module, passes: Sequence[Pass], seed: int, inputs: str | None, weights: str | None
-) -> Script:
+) -> Workload:
     """What is run: random, or what the user gives."""
-    from graphgen.passes.debug import script_for
-    from graphgen.passes.debug.given import with_arrays
-    from graphgen.passes.debug.script import may_shuffle
+    from graphgen.exec.inputs import with_arrays
+    from graphgen.passes.debug import make_workload
+    from graphgen.passes.debug.workload import may_shuffle
 
     # Only programs that were promised it may take row b of a call for row b of the cache.
     shuffled = may_shuffle(module) and not any(getattr(i, "in_place", False) for i in passes)
-    script = script_for(module, seed, shuffled=shuffled)
+    script = make_workload(module, seed, shuffled=shuffled)
     if weights is not None:
         script = replace(script, weights=_read_weights(module, weights))
     if inputs is not None:
-        from graphgen.cli.inputs import read_arrays
+        from graphgen.exec.inputs import read_arrays
 
         script = with_arrays(script, module, read_arrays(inputs))
     return script
@@ -121,12 +123,12 @@ def _read_weights(module: Module, path: str) -> dict[str, Array]:
     return {row.name: read_weight(checkpoint, row) for row in module.entries(Role.WEIGHT)}
 
 
-def _evaluator(on: str) -> Evaluator | None:
+def _evaluator(on: str) -> Backend | None:
     if on == "numpy":
         return None
-    from graphgen.lowering.cpu.evaluator import CpuEvaluator
+    from graphgen.lowering.cpu.backend import CpuBackend
 
-    return CpuEvaluator()
+    return CpuBackend()
 
 
 def _facts(verdict: Verdict) -> dict[str, Json]:

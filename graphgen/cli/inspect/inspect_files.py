@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from graphgen.cli.console import Json, table, write_json, write_stdout
-from graphgen.cli.files import unreadable
 from graphgen.cli.units import folded, pattern, short, size, spans
 from graphgen.errors import GraphgenError
+from graphgen.whole_file import unreadable
 
 if TYPE_CHECKING:
     from graphgen.lowering.hlo.hlo_summary import HloParameter, HloSummary

@@ -15,8 +15,8 @@ from graphgen.errors import GraphgenError
 from graphgen.ir import Entry, Function, Module
 
 if TYPE_CHECKING:
-    from graphgen.cli.execute import Output
     from graphgen.eval import Array
+    from graphgen.exec import ProgramOutput
 
 _COLUMNS = ["output", "type", "min", "max", "mean", "std", "nan", "first values"]
 
@@ -110,19 +110,18 @@ def run(
 def _bound(module: Module, name: str | None, dims: str) -> tuple[Module, Function]:
     """The module with one program and every symbol bound, and that program."""
     from graphgen.analysis import free_symbols
-    from graphgen.cli.sizes import (
-        alone,
-        bind_symbols,
+    from graphgen.cli.inspect.dims_option import (
         check_sizes,
         check_slots,
         default_sizes,
         parse_sizes,
     )
+    from graphgen.exec.bind import bind_module, isolate
 
     function = choose_program(module, name)
     sizes = parse_sizes(dims)
     check_sizes(module, function, sizes)
-    single = alone(module, function)
+    single = isolate(module, function)
     free = free_symbols(single.functions.values())
     if module.level == "logical" and free - sizes.keys():
         chosen = {k: v for k, v in default_sizes(sizes).items() if k in free and k not in sizes}
@@ -131,7 +130,7 @@ def _bound(module: Module, name: str | None, dims: str) -> tuple[Module, Functio
             shown = ", ".join(f"{key}={size}" for key, size in chosen.items())
             note(f"{shown} by default; --dims sets other sizes")
     check_slots({**sizes, **function.dims})
-    bound = bind_symbols(single, sizes)
+    bound = bind_module(single, sizes)
     _verify(bound, sizes)
     return bound, bound.function(function.name)
 
@@ -166,8 +165,8 @@ def _backend(module: Module, on: Literal["auto", "numpy", "cpu"]) -> Literal["nu
 
 
 def _for_cpu(module: Module, function: Function) -> tuple[Module, Function]:
-    from graphgen.cli.pipeline import remaining
     from graphgen.passes.core import run_pipeline
+    from graphgen.passes.remaining import remaining
 
     run_pipeline(module, remaining(module))
     return module, module.function(function.name)
@@ -177,8 +176,9 @@ def _inputs(
     module: Module, function: Function, file: str | None, seed: int, *, per_rank: bool
 ) -> tuple[dict[str, Array], dict[str, list[Array]]]:
     """An array for every logical input, from the file, else random; and those of each rank."""
-    from graphgen.cli.execute import needed, ranks_of
-    from graphgen.cli.inputs import RandomInputs, given_array, read_arrays
+    from graphgen.exec.bind import given_array
+    from graphgen.exec.inputs import RandomInputs, read_arrays
+    from graphgen.exec.run_program import needed, ranks_of
 
     rows = needed(module, function)
     arrays = read_arrays(file) if file is not None else {}
@@ -232,16 +232,20 @@ def _execute(
     given: Mapping[str, Array],
     own: Mapping[str, Sequence[Array]],
     on: str,
-) -> list[Output]:
-    from graphgen.cli.execute import on_cpu, on_numpy, run_program
+) -> list[ProgramOutput]:
+    from graphgen.exec import NumpyBackend, run_program
 
-    return run_program(module, function, given, on_cpu if on == "cpu" else on_numpy, own)
+    if on == "cpu":
+        from graphgen.lowering.cpu.backend import CpuBackend
+
+        return run_program(module, function, given, CpuBackend(devices=1), own)
+    return run_program(module, function, given, NumpyBackend(), own)
 
 
-def _save(name: str, outputs: Sequence[Output]) -> None:
+def _save(name: str, outputs: Sequence[ProgramOutput]) -> None:
     import numpy as np
 
-    from graphgen.cli.inputs import write_arrays
+    from graphgen.exec.inputs import write_arrays
 
     arrays = {
         output.entry.name: np.stack(output.parts) if output.parts else output.array
@@ -250,7 +254,7 @@ def _save(name: str, outputs: Sequence[Output]) -> None:
     write_file(name, lambda file: write_arrays(file, arrays))
 
 
-def _print_table(outputs: Sequence[Output]) -> None:
+def _print_table(outputs: Sequence[ProgramOutput]) -> None:
     from graphgen.cli.inspect.array_summary import summarize
 
     rows = [
@@ -261,10 +265,10 @@ def _print_table(outputs: Sequence[Output]) -> None:
 
 
 def _print_json(
-    module: Module, function: Function, outputs: Sequence[Output], *, on: str, seed: int
+    module: Module, function: Function, outputs: Sequence[ProgramOutput], *, on: str, seed: int
 ) -> None:
-    from graphgen.cli.execute import ranks_of
     from graphgen.cli.inspect.array_summary import summarize
+    from graphgen.exec.run_program import ranks_of
 
     write_json(
         {

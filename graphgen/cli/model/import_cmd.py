@@ -133,7 +133,7 @@ def import_(
 
 def _save(name: str | None, held: Mapping[str, Array]) -> None:
     """Write the weights, if that is wanted (GG0705 where none came with the programs)."""
-    from graphgen.cli.inputs import write_arrays
+    from graphgen.exec.inputs import write_arrays
 
     if name is None:
         return

@@ -45,10 +45,10 @@ def check(
     """
     from graphgen.cli.module_file import read_module
     from graphgen.cli.pass_list import load_passes
-    from graphgen.cli.pipeline import remaining
     from graphgen.lowering.check.check import check as find
     from graphgen.lowering.check.predicates import Request
     from graphgen.passes.core import run_pipeline
+    from graphgen.passes.remaining import remaining
     from graphgen.targets import accelerator
 
     device = accelerator(target, lnc)

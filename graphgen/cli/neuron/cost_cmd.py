@@ -50,9 +50,9 @@ def cost(
     """
     from graphgen.cli.module_file import read_module
     from graphgen.cli.pass_list import load_passes
-    from graphgen.cli.pipeline import remaining
     from graphgen.lowering.cost.roofline import roofline
     from graphgen.passes.core import run_pipeline
+    from graphgen.passes.remaining import remaining
     from graphgen.targets import accelerator
 
     device = accelerator(target, lnc)

@@ -42,9 +42,9 @@ def hash(
     """
     from graphgen.cli.module_file import read_module
     from graphgen.cli.pass_list import load_passes
-    from graphgen.cli.pipeline import remaining
     from graphgen.lowering.canonical_hash import Compilation, canonical_hash
     from graphgen.passes.core import run_pipeline
+    from graphgen.passes.remaining import remaining
     from graphgen.targets import accelerator, find_target, target_names
 
     if target not in target_names() or find_target(target).is_accelerator:

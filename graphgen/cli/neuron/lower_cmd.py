@@ -10,8 +10,8 @@ import typer
 from graphgen.cli.console import Json, note, write_json
 from graphgen.cli.files import STANDARD, check_output, make_folder, write_bytes, write_text
 from graphgen.cli.module_file import choose_program, read_module
-from graphgen.cli.sizes import alone
 from graphgen.errors import GraphgenError
+from graphgen.exec.bind import isolate
 from graphgen.ir import Function, Module
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def lower(
     module = read_module(file)
     function = choose_program(module, program) if program else None
     if function is not None:
-        module = alone(module, function)
+        module = isolate(module, function)
     _prepare(module, pipeline, target)
     # A program may have become one a bucket; a function that is no program keeps its name.
     chosen = module.programs()
@@ -87,9 +87,9 @@ def lower(
 def _prepare(module: Module, pipeline: str | None, target: str) -> None:
     """Bring the module to level target, in place."""
     from graphgen.cli.pass_list import load_passes
-    from graphgen.cli.pipeline import foreign, remaining
     from graphgen.passes.core import run_pipeline
     from graphgen.passes.pipelines import parse
+    from graphgen.passes.remaining import foreign, remaining
     from graphgen.targets import find_target
 
     find_target(target)

@@ -1,4 +1,4 @@
-"""Caches that keep the newest positions of each row: which slots hold something, and what."""
+"""Ring buffers: occupancy of caches that keep the newest positions of each row."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from graphgen.errors import GraphgenError
 from graphgen.eval.arithmetic import Array
 
 
-class Filled:
-    """How many positions each row of a cache holds, followed through the calls of a program.
+class RingOccupancy:
+    """Number of positions in each row of a cache, followed through the calls of a program.
 
     Args:
         rows: R, rows of the cache.
-        slots: M, positions a row has room for; what comes after them is dropped.
+        slots: M, positions a row has room for; later ones are dropped.
     """
 
     def __init__(self, rows: int, slots: int) -> None:
@@ -25,19 +25,19 @@ class Filled:
         self.reached: Array = np.zeros(rows, np.int64)
 
     def begin(self, inputs: Mapping[str, Array]) -> None:
-        """Before a call: what its rows hold already, by what it says of its tokens (GG0402)."""
-        rows, first, _ = self._said(inputs)
+        """Before a call: set the rows it names to the lengths before its tokens (GG0402)."""
+        rows, first, _ = self._lengths_of(inputs)
         self.lengths[rows] = self.reached[rows] = first
 
     def end(self, inputs: Mapping[str, Array]) -> None:
-        """After a call: with its tokens (GG0402)."""
-        rows, first, last = self._said(inputs)
+        """After a call: set the rows it names to the lengths with its tokens (GG0402)."""
+        rows, first, last = self._lengths_of(inputs)
         self.lengths[rows] = last
-        # Tokens that are taken back have overwritten what they have overwritten.
+        # Positions that later tokens replace stay overwritten.
         self.reached[rows] = np.where(first > 0, np.maximum(self.reached[rows], last), last)
 
-    def _said(self, inputs: Mapping[str, Array]) -> tuple[Array, Array, Array]:
-        """Rows of the cache a call is about, and their lengths before and after it."""
+    def _lengths_of(self, inputs: Mapping[str, Array]) -> tuple[Array, Array, Array]:
+        """Rows of the cache that a call names, and their lengths before and after it."""
         missing = [name for name in ("positions", "lengths", "seq_ids") if name not in inputs]
         if missing:
             what = f"what a cache holds that keeps its newest positions needs {', '.join(missing)}"
@@ -49,13 +49,13 @@ class Filled:
         return seq_ids[known], before, after
 
     def hidden(self, shape: tuple[int, ...], last: int) -> Array:
-        """Slots of a logical cache [R,M,...] that a ring of ``last`` slots holds nothing for."""
+        """Mask of the elements of a logical cache [R,M,...] that a ring of ``last`` slots lost."""
         slots, lengths = np.arange(shape[1]), self.lengths[:, None]
         lost = (slots < self.reached[:, None] - last) | (slots >= lengths)
         return np.broadcast_to(lost.reshape(*lost.shape, *[1] * (len(shape) - 2)), shape)
 
     def wound(self, whole: Array, last: int) -> Array:
-        """A logical cache [R,M,...] whose first ``last`` slots are those of the ring.
+        """A logical cache [R,M,...] rotated so that its first ``last`` slots are those of the ring.
 
         Slot j of a row holds its newest position that is j modulo ``last``.
         """
@@ -63,6 +63,6 @@ class Filled:
         held = newest - (newest - slots) % last
         out = whole.copy()
         rows = np.arange(len(whole))[:, None]
-        # A slot nothing was written to stays as it is.
+        # A slot that was never written stays as it is.
         out[:, :last] = whole[rows, np.where(held >= 0, held, slots)]
         return out

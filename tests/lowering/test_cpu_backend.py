@@ -5,11 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from graphgen.exec.backend import NumpyBackend
+from graphgen.exec.session import Runner
 from graphgen.ir import Module, dtype
-from graphgen.lowering.cpu.evaluator import CpuEvaluator
+from graphgen.lowering.cpu.backend import CpuBackend
 from graphgen.models import build, known_shape
 from graphgen.passes.core import parse_pipeline, run_pipeline
-from graphgen.passes.debug import NumpyEvaluator, Runner, script_for, validate
+from graphgen.passes.debug import make_workload, validate
 from graphgen.passes.debug.compare import compare
 from graphgen.passes.pipelines import Buckets, default
 from graphgen.text import parse
@@ -26,8 +28,8 @@ def test_a_model_at_any_level_gives_what_numpy_gives(tp: int, kind: str):
     module = mini(kind)
     if tp:
         run_pipeline(module, default(SMALL, tp=tp))
-    script, run = script_for(module, 1), CpuEvaluator()
-    ours = Runner(module, script, NumpyEvaluator()).outcomes()
+    script, run = make_workload(module, 1), CpuBackend()
+    ours = Runner(module, script, NumpyBackend()).outcomes()
     theirs = Runner(module, script, run).outcomes()
     found = compare(ours, theirs)
     assert 0 < found.relative <= run.noise(module)
@@ -39,7 +41,7 @@ def test_a_function_changed_in_place_is_compiled_anew():
         "func @f phase=main {\n  arg %x : f32[2]\n"
         "  %y = add(%x, %x) : f32[2]\n  return y = %y\n}\n"
     )
-    run, given = CpuEvaluator(), [{"x": np.array([1, 2], np.float32)}]
+    run, given = CpuBackend(), [{"x": np.array([1, 2], np.float32)}]
     function = module.function("f")
     assert run(module, function, given)[0]["y"].tolist() == [2, 4]
     op = function.block.first
@@ -49,10 +51,10 @@ def test_a_function_changed_in_place_is_compiled_anew():
 
 
 def test_noise_is_that_of_the_narrowest_float():
-    run = CpuEvaluator()
+    run = CpuBackend()
     assert run.noise(mini("f32")) == 64 * 2.0**-23
     assert run.noise(mini("bf16")) == 4 * 2.0**-7
-    assert NumpyEvaluator().noise(mini("bf16")) == 0
+    assert NumpyBackend().noise(mini("bf16")) == 0
 
 
 def test_passes_are_validated_by_what_xla_computes():
@@ -61,7 +63,7 @@ def test_passes_are_validated_by_what_xla_computes():
         module, parse_pipeline("canonicalize,specialize{batch=[2],context=[8],tokens=[8]}")
     )
     passes = parse_pipeline("fuse-projections,lift-weights,legalize")
-    verdicts = validate(module, passes, script_for(module, 2), evaluator=CpuEvaluator())
+    verdicts = validate(module, passes, make_workload(module, 2), evaluator=CpuBackend())
     assert [v.pass_text for v in verdicts if not v.ok] == []
     assert verdicts[1].budget == 4 * 2.0**-7
     assert verdicts[2].budget == passes[2].rounding + 4 * 2.0**-7

@@ -1,4 +1,4 @@
-"""Running a script on a module at any level, through its interface table.
+"""Sessions: run a workload on a module at any level, threading its states from call to call.
 
 Weights go through ``@weights.global`` and ``@weights.rank``, states through their pack and unpack
 functions, so what comes out is in logical types whatever passes have run.
@@ -7,17 +7,54 @@ functions, so what comes out is in logical types whatever passes have run.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from graphgen.analysis import inlined
 from graphgen.errors import GraphgenError
-from graphgen.eval import MEANING, Arithmetic, Array, Filled, evaluate, rank_index
-from graphgen.ir import MAIN, RANK, WEIGHTS_GLOBAL, WEIGHTS_RANK, Entry, Function, Module, Role
-from graphgen.ir.clone import Cloner
-from graphgen.passes.debug.evaluator import NumpyEvaluator, Run
-from graphgen.passes.debug.script import Call, Script
+from graphgen.eval import MEANING, Arithmetic, Array, RingOccupancy, rank_index
+from graphgen.exec.backend import NumpyBackend, RunOnRanks
+from graphgen.exec.weights import pack_state, prepare_weights, unpack_state
+from graphgen.ir import MAIN, RANK, Dim, Entry, Function, Module, Role
+from graphgen.ir.clone import bind_function
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramCall:
+    """One call of a program.
+
+    Attributes:
+        phase: of the program.
+        dims: sizes of the symbols in this call.
+        inputs: by name, in logical types.
+        active: rows whose outputs matter, ``None`` for all.
+        parts: inputs that differ by rank, in physical types: name -> one array per rank.
+    """
+
+    phase: str
+    dims: Mapping[str, Dim]
+    inputs: Mapping[str, Array]
+    active: tuple[int, ...] | None = None
+    parts: Mapping[str, Sequence[Array]] = field(default_factory=dict[str, Sequence[Array]])
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """Calls of the programs of a module, in order, and the weights they read.
+
+    Attributes:
+        weights: checkpoint tensors by name, in logical types.
+        calls: in order; states go from one to the next.
+        dims: sizes of the symbols that hold for all calls, such as R and M.
+        states: initial states by name, in logical types; zeros by default.
+    """
+
+    weights: Mapping[str, Array]
+    calls: tuple[ProgramCall, ...]
+    dims: Mapping[str, Dim] = field(default_factory=dict[str, Dim])
+    states: Mapping[str, Array] = field(default_factory=dict[str, Array])
+
 
 # Outputs and states after one call, by name, in logical types; a masked array where some elements
 # of a state hold nothing that is defined.
@@ -25,19 +62,19 @@ Outcome = dict[str, Array]
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
-    """One call that was run.
+class CallResult:
+    """Arguments and results of one call.
 
     Attributes:
-        call: what was asked.
-        function: the program that did it, its symbols bound, without calls.
+        call: the call.
+        function: the program that ran, its symbols bound, without calls.
         given: per rank its arguments, in physical types.
         results: per rank its outputs, in physical types.
         outcome: the outputs in logical types.
         states: the names of those that are states.
     """
 
-    call: Call
+    call: ProgramCall
     function: Function
     given: Sequence[Mapping[str, Array]]
     results: Sequence[Mapping[str, Array]]
@@ -46,26 +83,27 @@ class Ran:
 
 
 class Runner:
-    """Runs scripts on one module.
+    """Runs a workload on one module.
 
     Args:
         module: any level, any number of ranks.
-        script: what to run.
-        run: how programs are run; NumPy by default.
-        arithmetic: in which weights are prepared and states packed, and programs are run in NumPy.
+        workload: the calls and their arrays.
+        run: the backend of programs; NumPy by default.
+        arithmetic: element types of floats when weights are prepared, states are packed, and
+            programs run in NumPy.
     """
 
     def __init__(
         self,
         module: Module,
-        script: Script,
-        run: Run | None = None,
+        workload: Workload,
+        run: RunOnRanks | None = None,
         arithmetic: Arithmetic = MEANING,
     ) -> None:
         self.module = module
-        self.script = script
+        self.workload = workload
         self.arithmetic = arithmetic
-        self._run: Run = run or NumpyEvaluator(arithmetic)
+        self._run: RunOnRanks = run or NumpyBackend(arithmetic)
         self._bound: dict[tuple[str, tuple[tuple[str, object], ...]], Function] = {}
         self._without_calls: dict[Function, Function] = {}
         self._weights = self._prepare_weights()
@@ -76,33 +114,23 @@ class Runner:
         """Outputs and states after each call."""
         return [ran.outcome for ran in self.calls()]
 
-    def calls(self) -> Iterator[Ran]:
-        """Each call of the script as it is run."""
-        for call in self.script.calls:
+    def calls(self) -> Iterator[CallResult]:
+        """Run the calls in order, one at a time."""
+        for call in self.workload.calls:
             yield self._call(call)
 
     def _prepare_weights(self) -> list[dict[str, Array]]:
         """Per rank, every array the programs may read besides inputs and states."""
-        shared = {**self.script.weights, **self._weight_program(WEIGHTS_GLOBAL, {})}
-        ranks: list[dict[str, Array]] = []
-        for rank in range(self.module.ranks):
-            index: dict[str, Array] = {RANK: rank_index(rank)}
-            made = self._weight_program(WEIGHTS_RANK, {**shared, **index})
-            ranks.append({**shared, **made, **index})
-        return ranks
+        weights = self.workload.weights
+        made = prepare_weights(self.module, weights, self.module.ranks, self.arithmetic)
+        return [{**weights, **one, RANK: rank_index(rank)} for rank, one in enumerate(made)]
 
-    def _weight_program(self, name: str, given: Mapping[str, Array]) -> dict[str, Array]:
-        function = self.module.functions.get(name)
-        if function is None:
-            return {}
-        return evaluate(function, {**self.script.weights, **given}, self.arithmetic)
-
-    def _before(self) -> Filled | None:
-        """What caches hold at the start, where some keep their newest positions only."""
+    def _before(self) -> RingOccupancy | None:
+        """Occupancy of the caches at the start, if some keep their newest positions only."""
         for row in self.module.entries(Role.STATE):
             if row.last:
-                filled = Filled(*row.logical.bind(self.script.dims).dims[:2])
-                for call in self.script.calls[:1]:
+                filled = RingOccupancy(*row.logical.bind(self.workload.dims).dims[:2])
+                for call in self.workload.calls[:1]:
                     filled.begin(call.inputs)
                 return filled
         return None
@@ -110,9 +138,9 @@ class Runner:
     def _first_states(self) -> list[dict[str, Array]]:
         ranks: list[dict[str, Array]] = [{} for _ in range(self.module.ranks)]
         for row in self.module.entries(Role.STATE):
-            logical = row.logical.bind(self.script.dims)
+            logical = row.logical.bind(self.workload.dims)
             kind = self.arithmetic.dtype(logical.dtype)
-            whole = self.script.states.get(row.name)
+            whole = self.workload.states.get(row.name)
             whole = np.zeros(logical.dims, kind) if whole is None else whole.astype(kind)
             if row.last and self._filled is not None:
                 whole = self._filled.wound(whole, row.last)
@@ -121,11 +149,10 @@ class Runner:
         return ranks
 
     def _pack(self, name: str, whole: Array, rank: int) -> Array:
-        function = self._bind(self.module.function(name), self.script.dims)
-        given = {"whole": whole, RANK: rank_index(rank)}
-        return evaluate(function, given, self.arithmetic)["part"]
+        function = self._bind(self.module.function(name), self.workload.dims)
+        return pack_state(function, whole, rank, self.arithmetic)
 
-    def _call(self, call: Call) -> Ran:
+    def _call(self, call: ProgramCall) -> CallResult:
         function = self._bind(self._program(call), call.dims)
         inputs = [
             {**weights, **states, **call.inputs, **{k: v[rank] for k, v in call.parts.items()}}
@@ -148,31 +175,30 @@ class Runner:
             else:
                 outcome[name] = whole if call.active is None else whole[list(call.active)]
         states = frozenset(row.name for row in self.module.entries(Role.STATE))
-        return Ran(call, self._inlined(function), given, results, outcome, states)
+        return CallResult(call, self._inlined(function), given, results, outcome, states)
 
     def _whole(self, function: Function, parts: list[Array]) -> Array:
-        """An output that every rank has: of ranks that disagree, the one that does most."""
+        """An output that every rank has: that of the rank furthest from rank 0."""
         if function.phase == MAIN and not all(_alike(part, parts[0]) for part in parts):
-            # Nobody has said that they have to agree.
+            # The ranks of a foreign program need not agree.
             return np.stack(parts)
         return max(parts, key=lambda part: _distance(part, parts[0]))
 
-    def _unpack(self, program: Function, name: str, parts: list[Array], call: Call) -> Array:
+    def _unpack(self, program: Function, name: str, parts: list[Array], call: ProgramCall) -> Array:
         row = self.module.interface[name]
         if not row.unpack:
             return self._whole(program, parts)
-        dims = {**self.script.dims, **call.dims}
+        dims = {**self.workload.dims, **call.dims}
         function = self._bind(self.module.function(row.unpack), dims)
-        needed = function.args[0].type.dims[0]
-        return evaluate(function, {"parts": np.stack(parts[:needed])}, self.arithmetic)["whole"]
+        return unpack_state(function, parts, self.arithmetic)
 
     def _defined(self, row: Entry, whole: Array) -> Array:
-        """The state, without what a ring has not kept."""
+        """The state, masked where a ring buffer has dropped positions."""
         if not row.last or self._filled is None:
             return whole
         return np.ma.masked_array(whole, self._filled.hidden(whole.shape, row.last))
 
-    def _program(self, call: Call) -> Function:
+    def _program(self, call: ProgramCall) -> Function:
         """The program of the call's phase and sizes."""
         for function in self.module.programs():
             fits = all(call.dims.get(key) == value for key, value in function.dims.items())
@@ -193,30 +219,29 @@ class Runner:
         found = self._bound.get(key)
         if found is None:
             values = {name: size for name, size in dims.items() if isinstance(size, int)}
-            found = self._bound[key] = Function(function.name, function.phase)
-            Cloner(symbols=values).function(function, found)
+            found = self._bound[key] = bind_function(function, values)
         return found
 
     def _inlined(self, function: Function) -> Function:
-        """The same function for the same program: who compares runs goes by its values."""
+        """The function without calls, one copy per program: comparisons key by its values."""
         found = self._without_calls.get(function)
         if found is None:
             found = self._without_calls[function] = inlined(self.module, function)
         return found
 
 
-# What ranks that mean the same value may make of it, relative to the largest number.
+# Largest difference between ranks of one value, relative to its largest number.
 _ALIKE = 1e-2
 
 
 def _alike(a: Array, b: Array) -> bool:
-    """Whether two ranks have about the same, and so mean one value."""
+    """Whether two ranks hold one value up to rounding."""
     largest = np.abs(np.nan_to_num(b.astype(np.float64))).max(initial=0.0)
     return _distance(a, b) <= _ALIKE * float(largest)
 
 
 def _distance(a: Array, b: Array) -> float:
-    """The largest difference of two arrays; what cannot be subtracted is infinitely far."""
+    """The largest difference of two arrays; infinite where one is NaN."""
     if a is b or a.tobytes() == b.tobytes():
         return 0.0
     gap = np.abs(a.astype(np.float64) - b.astype(np.float64))

@@ -1,11 +1,11 @@
-"""Programs run by XLA on this CPU, for whoever compares programs: any level, symbols bound."""
+"""CPU backend: programs compiled by XLA for this CPU, at any level, with symbols bound."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from graphgen.analysis import fingerprint
+from graphgen.analysis import called, fingerprint
 from graphgen.eval import Array
 from graphgen.ir import DType, Function, Module
 from graphgen.ir.clone import clone_function
@@ -16,18 +16,18 @@ from graphgen.ops import OPS
 from graphgen.passes.core import Rewriter
 from graphgen.passes.legalize.legalize import Legalize
 
-# XLA takes sums in an order of its own and keeps what it fuses in wider types. So many steps of the
-# narrowest type, relative to the largest value, two programs of one meaning may be apart: in wide
-# types errors of long sums add up, in narrow ones all but the last few roundings are in f32.
+# XLA reorders sums and keeps fused values in wider types. Noise of two equal programs, in steps of
+# the narrowest type relative to the largest value: in wide types errors of long sums add up, in
+# narrow ones all but the last few roundings are in f32.
 WIDE_STEPS, NARROW_STEPS = 64, 4
 
 
 @dataclass(slots=True)
-class CpuEvaluator:
+class CpuBackend:
     """Compiles each program once, and runs it on as many virtual devices as there are ranks.
 
     Attributes:
-        devices: how many there will be at most; JAX fixes their number when it starts.
+        devices: the least number of virtual devices; JAX fixes it when it starts.
     """
 
     devices: int = 8
@@ -63,11 +63,12 @@ class CpuEvaluator:
 
 
 def _ready(module: Module, function: Function) -> tuple[Module, Function]:
-    """A module of this program alone that can be lowered."""
+    """A module of this program, what it runs, and no composites, that can be lowered."""
     alone = Module(module.name, module.level, dict(module.mesh), {}, dict(module.interface))
-    copy = alone.add(clone_function(function))
-    if any(OPS[op.name].composite for op in copy.block):
-        # Rows are not padded: that is for speed, and would round other programs than were given.
+    for each in (*called(module, function), function):
+        alone.add(clone_function(each))
+    if any(OPS[op.name].composite for each in alone.functions.values() for op in each.block):
+        # Rows are not padded: padding is for speed, and would change the program that is rounded.
         Legalize(min_rows=1).run(alone, Rewriter("legalize"))
     return alone, alone.function(function.name)
 

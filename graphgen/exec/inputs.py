@@ -1,4 +1,4 @@
-"""Inputs to run a program with: from a file, or random but the same for the same seed and name."""
+"""Arrays to run a program with: from a file, or random by seed and name."""
 
 from __future__ import annotations
 
@@ -6,15 +6,18 @@ import json
 import zipfile
 import zlib
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import BinaryIO, cast
 
 import numpy as np
 
-from graphgen.cli.files import unreadable
 from graphgen.errors import GraphgenError
 from graphgen.eval import Array, numpy_dtype
+from graphgen.exec.bind import typed_array
+from graphgen.exec.session import ProgramCall, Workload
 from graphgen.ir import Entry, Function, Module, Role, TensorType
 from graphgen.ir.dtype import pred
+from graphgen.whole_file import unreadable
 
 # Standard deviation of random weights: what Llama's own initialization uses.
 WEIGHT_SCALE = 0.02
@@ -45,47 +48,15 @@ def write_arrays(file: BinaryIO, arrays: Mapping[str, Array]) -> None:
                 np.lib.format.write_array(entry, known, allow_pickle=False)
 
 
-def given_array(array: Array, type_: TensorType, name: str) -> Array:
-    """An array from a file as the program takes it.
-
-    A file written with ``numpy.savez`` says of bf16 only that it is two bytes (``V2``).
-
-    Raises:
-        GraphgenError: GG0402 for another shape, an element type of another kind, or values that do
-            not fit the program's.
-    """
-    wanted = numpy_dtype(type_.dtype)
-    if array.dtype.kind == "V" and array.dtype.itemsize == wanted.itemsize:
-        array = array.view(wanted)
-    floats = array.dtype.kind == "f" or array.dtype == wanted
-    fits = floats if type_.dtype.is_float else np.can_cast(array.dtype, wanted, "same_kind")
-    if array.shape != type_.dims or not fits:
-        has = f"{array.dtype}{list(array.shape)}"
-        raise GraphgenError(
-            "GG0402",
-            f"input %{name} must be {type_.text}, given {has}",
-            help="--dims sets the sizes of the program's symbols",
-        )
-    with np.errstate(over="ignore"):
-        out = array.astype(wanted)
-    if type_.dtype.is_float:
-        kept = np.array_equal(np.isfinite(array), np.isfinite(out))
-    else:
-        kept = np.array_equal(array, out)
-    if not kept:
-        raise GraphgenError("GG0402", f"input %{name}: a value does not fit {type_.dtype}")
-    return out
-
-
 class RandomInputs:
-    """Inputs that make sense to a language model, the same for the same seed and name.
+    """Random inputs that a language model accepts, a function of seed and name.
 
     Token ids are in range, positions 0 to S-1, lengths S, row b is cache row b, weights are small
     normal numbers and states are zero.
 
     Args:
-        module: with the interface table and the configuration.
-        function: the program; sizes the vocabulary where the module has no configuration.
+        module: has the interface and the configuration.
+        function: the program; gives the size of the vocabulary if there is no configuration.
         seed: any whole number.
     """
 
@@ -96,7 +67,7 @@ class RandomInputs:
         self.per_row = tokens.type.dims[-1] if tokens is not None else 1
 
     def make(self, row: Entry, type_: TensorType, rank: int = 0) -> Array:
-        """One array of the logical type ``type_``; another for each rank."""
+        """An array of the logical type ``type_`` for the interface row, different on each rank."""
         kind = numpy_dtype(type_.dtype)
         if row.role is Role.STATE:
             return np.zeros(type_.dims, kind)
@@ -157,3 +128,53 @@ def vocabulary(module: Module, function: Function) -> int:
         if op.name == "embedding" and op.operands[1].name == "tokens":
             return op.operands[0].type.dims[0]
     return 2
+
+
+def with_arrays(workload: Workload, module: Module, arrays: Mapping[str, Array]) -> Workload:
+    """The workload with these weights, initial states, and inputs of every call.
+
+    Args:
+        workload: for ``module``.
+        module: its interface has the names.
+        arrays: by name, in logical types; bf16 may be two raw bytes, as in NumPy's files.
+
+    Raises:
+        GraphgenError: GG0402 for a name that is not read, or an array of another shape or kind.
+    """
+    calls: list[ProgramCall] = []
+    used: set[str] = set()
+    weights, states = dict(workload.weights), dict(workload.states)
+    for held in (weights, states):
+        for name in held.keys() & arrays.keys():
+            held[name] = _fitting(arrays[name], held[name], name, _type(module, name))
+            used.add(name)
+    for call in workload.calls:
+        inputs, parts = dict(call.inputs), dict(call.parts)
+        for name in inputs.keys() & arrays.keys():
+            inputs[name] = _fitting(arrays[name], inputs[name], name, _type(module, name))
+        for name in parts.keys() & arrays.keys():
+            one = _fitting(arrays[name], parts[name][0], name, _type(module, name))
+            parts[name] = [one] * len(parts[name])
+        used |= (inputs.keys() | parts.keys()) & arrays.keys()
+        calls.append(replace(call, inputs=inputs, parts=parts))
+    unknown = sorted(arrays.keys() - used)
+    if unknown:
+        known = sorted({*weights, *states, *(name for call in calls for name in call.inputs)})
+        raise GraphgenError(
+            "GG0402",
+            f"there is no input called {', '.join(unknown)}",
+            help=f"there are {', '.join(known[:12])}{' ...' if len(known) > 12 else ''}",
+        )
+    return replace(workload, weights=weights, calls=tuple(calls), states=states)
+
+
+def _type(module: Module, name: str) -> TensorType:
+    return module.interface[name].logical
+
+
+def _fitting(array: Array, like: Array, name: str, type_: TensorType) -> Array:
+    def refuse(has: str) -> GraphgenError:
+        wants = f"{type_.dtype.name}{list(like.shape)}"
+        return GraphgenError("GG0402", f"input {name} must be {wants}, given {has}")
+
+    return typed_array(array, type_, like.shape, refuse).astype(like.dtype)

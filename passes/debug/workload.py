@@ -1,4 +1,4 @@
-"""The script two programs are compared over: what a serving system would do to them.
+"""Workloads for comparing programs: the calls a serving system would make.
 
 For a language model that is a ragged prefill with both kinds of padding, then three decode steps of
 which one leaves a row idle and one crosses into the next bucket. Any other module is called once
@@ -7,12 +7,13 @@ with random inputs and states; one that was read from elsewhere with others on e
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
 from graphgen.eval import Array, numpy_dtype
+from graphgen.exec.session import ProgramCall, Workload
 from graphgen.ir import MAIN, Dim, Function, Module, Role, TensorType
 from graphgen.ir.dims import symbols
 
@@ -20,45 +21,8 @@ _LANGUAGE_MODEL = {"tokens", "positions", "lengths", "seq_ids"}
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
-    """One call of a program.
-
-    Attributes:
-        phase: of the program.
-        dims: sizes of the symbols in this call.
-        inputs: by name, in logical types.
-        active: rows whose outputs matter, ``None`` for all.
-        parts: of inputs that are not the same on all ranks: one array a rank, as the program takes
-            it.
-    """
-
-    phase: str
-    dims: Mapping[str, Dim]
-    inputs: Mapping[str, Array]
-    active: tuple[int, ...] | None = None
-    parts: Mapping[str, Sequence[Array]] = field(default_factory=dict[str, Sequence[Array]])
-
-
-@dataclass(frozen=True, slots=True)
-class Script:
-    """Weights and calls.
-
-    Attributes:
-        weights: checkpoint tensors by name, in logical types.
-        calls: in order; states go from one to the next.
-        dims: sizes of the symbols that hold for all calls, such as R and M.
-        states: what states hold at the start, in logical types; zeros where nothing is said.
-    """
-
-    weights: Mapping[str, Array]
-    calls: tuple[Call, ...]
-    dims: Mapping[str, Dim] = field(default_factory=dict[str, Dim])
-    states: Mapping[str, Array] = field(default_factory=dict[str, Array])
-
-
-@dataclass(frozen=True, slots=True)
-class Sizes:
-    """Sizes of the script of a language model; the second bucket is larger than the first."""
+class WorkloadSizes:
+    """Sizes of the workload of a language model; the second bucket is larger than the first."""
 
     rows: int = 3
     active: int = 8
@@ -66,9 +30,9 @@ class Sizes:
     second: int = 16
 
 
-def script_for(
-    module: Module, seed: int = 0, sizes: Sizes | None = None, *, shuffled: bool = False
-) -> Script:
+def make_workload(
+    module: Module, seed: int = 0, sizes: WorkloadSizes | None = None, *, shuffled: bool = False
+) -> Workload:
     """The script that fits a module.
 
     Args:
@@ -81,7 +45,7 @@ def script_for(
     rng = np.random.default_rng(seed)
     states: dict[str, Array] = {}
     if is_language_model(module):
-        chosen = sizes or _program_sizes(module) or Sizes()
+        chosen = sizes or _program_sizes(module) or WorkloadSizes()
         dims: dict[str, Dim] = {"R": chosen.rows, "M": chosen.second}
         rows = np.arange(chosen.rows, dtype=np.int32)
         calls = _language_model(module, rng, chosen, dims, rows[::-1] if shuffled else rows)
@@ -94,7 +58,7 @@ def script_for(
     weights = {
         row.name: random_array(rng, row.logical.bind(dims)) for row in module.entries(Role.WEIGHT)
     }
-    return Script(weights, calls, dims, states)
+    return Workload(weights, calls, dims, states)
 
 
 def is_language_model(module: Module) -> bool:
@@ -110,7 +74,7 @@ def may_shuffle(module: Module) -> bool:
     )
 
 
-def _program_sizes(module: Module) -> Sizes | None:
+def _program_sizes(module: Module) -> WorkloadSizes | None:
     """The buckets a specialized module was made for."""
     programs = [f for f in module.programs() if isinstance(f.dims.get("B"), int)]
     attended = sorted({d for f in programs if isinstance(d := f.dims.get("C"), int)})
@@ -120,7 +84,7 @@ def _program_sizes(module: Module) -> Sizes | None:
     rows, active = programs[0].dims["B"], widths[0] if widths else attended[0]
     assert isinstance(rows, int)
     assert isinstance(active, int)
-    return Sizes(rows, active, attended[0], attended[-1])
+    return WorkloadSizes(rows, active, attended[0], attended[-1])
 
 
 def random_array(rng: np.random.Generator, type_: TensorType) -> Array:
@@ -147,7 +111,7 @@ def _sizes(module: Module) -> dict[str, Dim]:
 
 def _random_call(
     module: Module, function: Function, sizes: Mapping[str, Dim], rng: np.random.Generator
-) -> Call:
+) -> ProgramCall:
     dims = {**sizes, **function.dims}
     rows = [r for r in module.entries(Role.INPUT) if function.arg(r.name) is not None]
     types = {row.name: row.logical.bind(dims) for row in rows}
@@ -157,9 +121,9 @@ def _random_call(
     types = {name: type_ for name, type_ in types.items() if name not in shared}
     if function.phase == MAIN and module.ranks > 1:
         parts = {n: [random_array(rng, t) for _ in range(module.ranks)] for n, t in types.items()}
-        return Call(function.phase, dims, shared, parts=parts)
+        return ProgramCall(function.phase, dims, shared, parts=parts)
     inputs = {name: random_array(rng, type_) for name, type_ in types.items()}
-    return Call(function.phase, dims, {**inputs, **shared})
+    return ProgramCall(function.phase, dims, {**inputs, **shared})
 
 
 def _sensible(
@@ -176,17 +140,17 @@ def _sensible(
     lengths = np.array([max(room - 2 - 3 * row, 1) for row in range(rows)], np.int32)
     if width == 1:
         return _decode(rng, vocabulary, [*range(rows)], lengths, seq_ids, {}).inputs
-    sizes = Sizes(rows, width, slots, slots)
+    sizes = WorkloadSizes(rows, width, slots, slots)
     return _prefill(rng, vocabulary, sizes, lengths, seq_ids, {}).inputs
 
 
 def _language_model(
     module: Module,
     rng: np.random.Generator,
-    sizes: Sizes,
+    sizes: WorkloadSizes,
     shared: Mapping[str, Dim],
     seq_ids: Array,
-) -> tuple[Call, ...]:
+) -> tuple[ProgramCall, ...]:
     vocabulary = _vocabulary(module)
     rows = sizes.rows
     # Lengths such that two steps stay in the first bucket and the third leaves it.
@@ -212,11 +176,11 @@ def _vocabulary(module: Module) -> int:
 def _prefill(
     rng: np.random.Generator,
     vocabulary: int,
-    sizes: Sizes,
+    sizes: WorkloadSizes,
     lengths: Array,
     seq_ids: Array,
     shared: Mapping[str, Dim],
-) -> Call:
+) -> ProgramCall:
     rows, width = sizes.rows, sizes.active
     positions = np.full((rows, width), -1, np.int32)
     for row, length in enumerate(lengths):
@@ -229,7 +193,7 @@ def _prefill(
         "lengths": lengths.astype(np.int32),
         "seq_ids": seq_ids,
     }
-    return Call("prefill", {**shared, "B": rows, "S": width, "C": sizes.first}, inputs)
+    return ProgramCall("prefill", {**shared, "B": rows, "S": width, "C": sizes.first}, inputs)
 
 
 def _decode(
@@ -239,7 +203,7 @@ def _decode(
     lengths: Array,
     seq_ids: Array,
     dims: Mapping[str, Dim],
-) -> Call:
+) -> ProgramCall:
     rows = len(seq_ids)
     on = np.zeros(rows, np.bool_)
     on[active] = True
@@ -249,4 +213,4 @@ def _decode(
         "lengths": np.where(on, lengths, 0).astype(np.int32),
         "seq_ids": np.where(on, seq_ids, rows).astype(np.int32),
     }
-    return Call("decode", {**dims, "B": rows, "S": 1}, inputs, tuple(active))
+    return ProgramCall("decode", {**dims, "B": rows, "S": 1}, inputs, tuple(active))

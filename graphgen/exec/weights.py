@@ -1,0 +1,67 @@
+"""Preparation of weights and states: from checkpoint and caller to what each rank reads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from graphgen.eval import NATIVE, Arithmetic, Array, evaluate, rank_index
+from graphgen.ir import RANK, WEIGHTS_GLOBAL, WEIGHTS_RANK, Function, Module
+
+
+def weight_programs(module: Module) -> list[Function]:
+    """``@weights.global`` and ``@weights.rank``, as far as the module has them."""
+    names = (WEIGHTS_GLOBAL, WEIGHTS_RANK)
+    return [module.functions[name] for name in names if name in module.functions]
+
+
+def prepared_names(module: Module) -> set[str]:
+    """Names of the params that the weight programs make."""
+    return {name for function in weight_programs(module) for name, _ in function.outputs}
+
+
+def prepare_weights(
+    module: Module, given: Mapping[str, Array], ranks: int, arithmetic: Arithmetic = NATIVE
+) -> list[dict[str, Array]]:
+    """Run the weight programs.
+
+    Args:
+        module: has them, or has none.
+        given: checkpoint tensors by name, in logical types.
+        ranks: how many there are.
+        arithmetic: element types of floats.
+
+    Returns:
+        Per rank, the prepared params by name.
+    """
+    whole: dict[str, Array] = {}
+    if WEIGHTS_GLOBAL in module.functions:
+        whole = evaluate(module.functions[WEIGHTS_GLOBAL], given, arithmetic)
+    if WEIGHTS_RANK not in module.functions:
+        return [whole for _ in range(ranks)]
+    per_rank = module.functions[WEIGHTS_RANK]
+    return [
+        whole | evaluate(per_rank, {**given, **whole, RANK: rank_index(rank)}, arithmetic)
+        for rank in range(ranks)
+    ]
+
+
+def pack_state(
+    function: Function, whole: Array, rank: int, arithmetic: Arithmetic = NATIVE
+) -> Array:
+    """The part of the logical state ``whole`` that ``rank`` keeps, by its pack function."""
+    names = [value.name or "" for value in function.args]
+    given = {name: rank_index(rank) if name == RANK else whole for name in names}
+    (part,) = evaluate(function, given, arithmetic).values()
+    return part
+
+
+def unpack_state(
+    function: Function, parts: Sequence[Array], arithmetic: Arithmetic = NATIVE
+) -> Array:
+    """The logical state of the parts of all ranks, by its unpack function."""
+    (argument,) = function.args
+    stacked = np.stack(parts[: argument.type.dims[0]])
+    (whole,) = evaluate(function, {argument.name or "": stacked}, arithmetic).values()
+    return whole
