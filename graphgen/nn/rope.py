@@ -1,4 +1,4 @@
-"""Rotary position embedding: the frequencies, with the scalings checkpoints ask for."""
+"""Rotary position embedding (RoPE): inverse frequencies and their scalings."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from graphgen.ir.dtype import f32
 
 @dataclass(frozen=True, slots=True)
 class RopeConfig:
-    """How positions become angles.
+    """Parameters of rotary frequencies.
 
     Attributes:
         theta: the base.
@@ -30,14 +30,19 @@ class RopeConfig:
 
 
 def inverse_frequencies(config: RopeConfig, head_dim: int) -> Literal:
-    """f32 [head_dim / 2]: ``theta ** (-2i / head_dim)``, scaled as the config says.
+    """f32 [head_dim / 2]: :func:`scaled_frequencies` as a literal."""
+    return Literal.of(f32, scaled_frequencies(config, head_dim))
+
+
+def scaled_frequencies(config: RopeConfig, head_dim: int) -> list[float]:
+    """``theta ** (-2i / head_dim)`` for i < head_dim / 2, scaled by ``config.kind``.
 
     ``llama3`` keeps wavelengths shorter than original/high, divides those longer than original/low
     by ``factor``, and blends linearly in between (Llama 3.1 model card; transformers'
     ``_compute_llama3_parameters``).
     """
     plain = [config.theta ** (-2.0 * i / head_dim) for i in range(head_dim // 2)]
-    return Literal.of(f32, [_scaled(config, frequency) for frequency in plain])
+    return [_scaled(config, frequency) for frequency in plain]
 
 
 def _scaled(config: RopeConfig, frequency: float) -> float:

@@ -14,7 +14,7 @@ def read_config(path: str | Path) -> Mapping[str, object]:
     """The configuration in a ``config.json``.
 
     Args:
-        path: the file, or the folder it lies in.
+        path: the file, or its folder.
 
     Raises:
         GraphgenError: GG0601 if it is missing or is not a JSON object.
@@ -26,7 +26,7 @@ def read_config(path: str | Path) -> Mapping[str, object]:
 
 
 def read_json_object(path: Path) -> dict[str, object]:
-    """The JSON object in the file ``path``; GG0601 with line and column if it is not one."""
+    """The JSON object in the file ``path`` (GG0601 with line and column if it is not one)."""
     try:
         value: object = json.loads(path.read_bytes().decode("utf-8"))
     except OSError as error:

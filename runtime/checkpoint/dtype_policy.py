@@ -1,4 +1,4 @@
-"""The element type a checkpoint is meant to be run in, as it says itself."""
+"""Choose the element type to run a checkpoint in: requested, declared, or most common."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from graphgen.errors import GraphgenError
 from graphgen.runtime.checkpoint.interfaces import NUMPY_DTYPES, Checkpoint
 
 AS_DECLARED: Final = "as-declared"
-"""What the user writes where an element type is asked for and the checkpoint's own is meant."""
+"""The value of ``--dtype`` that stands for the checkpoint's own element type."""
 
 _NAMES: Final[Mapping[str, str]] = {"float32": "f32", "bfloat16": "bf16", "float16": "f16"}
 
 
-def chosen_dtype(asked: str, checkpoint: Checkpoint) -> str:
-    """What was asked for; for :data:`AS_DECLARED` what :func:`declared_dtype` finds."""
-    return declared_dtype(checkpoint) if asked == AS_DECLARED else asked
+def chosen_dtype(requested: str, checkpoint: Checkpoint) -> str:
+    """``requested``, or :func:`declared_dtype` if that is :data:`AS_DECLARED`."""
+    return declared_dtype(checkpoint) if requested == AS_DECLARED else requested
 
 
 def declared_dtype(checkpoint: Checkpoint) -> str:
-    """``f32``, ``bf16`` or ``f16``: what the configuration says.
+    """``f32``, ``bf16`` or ``f16``: the type stated in the configuration.
 
-    Where it says nothing (GGUF), the one that most bytes of the weights come in; weights that are
-    stored quantized come as f32.
+    Without a statement (GGUF), the type that holds most bytes of the weights; quantized weights
+    count as f32.
 
     Raises:
-        GraphgenError: GG0502 for a type that models are not run in.
+        GraphgenError: GG0502 for a type that models do not run in.
     """
     stated = stated_dtype(checkpoint.config)
     if stated is not None:
@@ -40,7 +40,7 @@ def declared_dtype(checkpoint: Checkpoint) -> str:
 
 
 def stated_dtype(config: Mapping[str, object]) -> str | None:
-    """What ``dtype`` says in a configuration, or ``torch_dtype`` in an older one (GG0502)."""
+    """``dtype`` of a configuration, or ``torch_dtype`` of an older one (GG0502)."""
     for key in ("dtype", "torch_dtype"):
         value = config.get(key)
         if value is None:

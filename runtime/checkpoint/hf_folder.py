@@ -1,7 +1,6 @@
-"""Read a model from a Hugging Face folder: ``config.json`` and weights in one file or in many.
+"""Read a model from a Hugging Face folder: ``config.json`` and weights in one file or in several.
 
-With ``NAME.index.json`` beside them the weights are in several files; its ``weight_map`` says which
-tensor is in which.
+Weights in several files come with ``NAME.index.json``; its ``weight_map`` maps tensors to files.
 """
 
 from __future__ import annotations
@@ -16,14 +15,14 @@ from typing import Final, cast
 from graphgen.errors import GraphgenError
 from graphgen.runtime.checkpoint.config_file import read_config, read_json_object
 from graphgen.runtime.checkpoint.interfaces import Array, TensorFile, TensorInfo
-from graphgen.runtime.checkpoint.mapped_file import unreadable
+from graphgen.runtime.checkpoint.mapped_file import no_such_tensor, unreadable
 from graphgen.runtime.checkpoint.safetensors_file import SafetensorsFile
 from graphgen.runtime.checkpoint.torch.torch_file import TorchFile
 
 
 @dataclass(frozen=True, slots=True)
-class _Form:
-    """How a folder may hold its weights: all in one file, or in several behind an index."""
+class _WeightFormat:
+    """A weight format: the name of a single file, whose index names the files of several."""
 
     whole: str
     opener: Callable[[Path], TensorFile]
@@ -33,14 +32,14 @@ class _Form:
         return f"{self.whole}.index.json"
 
 
-_FORMS: Final = (
-    _Form("model.safetensors", SafetensorsFile),
-    _Form("pytorch_model.bin", TorchFile),
+_WEIGHT_FORMATS: Final = (
+    _WeightFormat("model.safetensors", SafetensorsFile),
+    _WeightFormat("pytorch_model.bin", TorchFile),
 )
-"""In the order transformers looks for them."""
+"""In the search order of transformers."""
 
-WEIGHT_FILES: Final = tuple(name for form in _FORMS for name in (form.whole, form.index))
-"""What a folder has one of if it has weights that are read here."""
+WEIGHT_FILES: Final = tuple(name for kind in _WEIGHT_FORMATS for name in (kind.whole, kind.index))
+"""The file names by which a folder with readable weights is recognised."""
 
 
 class FolderCheckpoint:
@@ -50,20 +49,20 @@ class FolderCheckpoint:
         path: the folder.
 
     Raises:
-        GraphgenError: GG0601 for a missing or damaged file, or an index that is wrong about its
-            files; GG0604 for a PyTorch file that wants to run something.
+        GraphgenError: GG0601 for a missing or damaged file, or an index that contradicts its
+            files; GG0604 for a PyTorch file whose pickle calls a function.
     """
 
     def __init__(self, path: Path) -> None:
         self.path: Final = path
         self.config: Final[Mapping[str, object]] = read_config(path)
         self._files: Final = _open_files(path)
-        self._homes: Final = _homes(path, self._files)
+        self._file_of: Final = _files_of(path, self._files)
 
     def tensors(self) -> Mapping[str, TensorInfo]:
         """Every tensor by its Hugging Face name, in file order; reads no tensor data."""
         known = {name: file.tensors() for name, file in self._files.files.items()}
-        return {name: known[home][name] for name, home in self._homes.items()}
+        return {name: known[file][name] for name, file in self._file_of.items()}
 
     def read(self, name: str) -> Array:
         """The tensor ``name``: a read-only view of its file.
@@ -71,10 +70,10 @@ class FolderCheckpoint:
         Raises:
             GraphgenError: GG0602 if there is no such tensor.
         """
-        home = self._homes.get(name)
-        if home is None:
-            raise GraphgenError("GG0602", f"there is no tensor '{name}'", where=str(self.path))
-        return self._files.files[home].read(name)
+        file = self._file_of.get(name)
+        if file is None:
+            raise no_such_tensor(self.path, name)
+        return self._files.files[file].read(name)
 
     def fingerprint(self) -> str:
         """Identity of the contents as 64 hexadecimal digits; see :class:`Checkpoint`."""
@@ -86,7 +85,7 @@ class FolderCheckpoint:
 
 @dataclass(frozen=True, slots=True)
 class _Files:
-    """The opened files by name, and what the index says of each tensor (nothing without one)."""
+    """The opened files by name, and the index's file name of each tensor (empty without index)."""
 
     files: Mapping[str, TensorFile]
     stated: Mapping[str, str]
@@ -94,14 +93,14 @@ class _Files:
 
 
 def _open_files(folder: Path) -> _Files:
-    for form in _FORMS:
-        if (folder / form.whole).exists():
-            return _Files({form.whole: form.opener(folder / form.whole)}, {})
-        if (folder / form.index).exists():
-            stated = read_index(folder / form.index)
-            _require_all(folder, form.index, stated)
+    for kind in _WEIGHT_FORMATS:
+        if (folder / kind.whole).exists():
+            return _Files({kind.whole: kind.opener(folder / kind.whole)}, {})
+        if (folder / kind.index).exists():
+            stated = read_index(folder / kind.index)
+            _require_all(folder, kind.index, stated)
             names = dict.fromkeys(stated.values())
-            return _Files({name: form.opener(folder / name) for name in names}, stated, form.index)
+            return _Files({name: kind.opener(folder / name) for name in names}, stated, kind.index)
     raise unreadable(folder, f"the folder has none of {', '.join(WEIGHT_FILES)}")
 
 
@@ -111,21 +110,21 @@ def read_index(path: Path) -> dict[str, str]:
     if not isinstance(found, dict) or not found:
         raise unreadable(path, f"{path.name} has no weight_map of tensors and files")
     for tensor, name in cast("dict[str, object]", found).items():
-        # Files of this folder only, whatever the index says.
+        # Only files of this folder: the index is untrusted.
         if not isinstance(name, str) or name != Path(name).name or name in ("", ".", ".."):
             raise unreadable(path, f"{path.name} says tensor '{tensor}' is in {name!r}, no file")
     return cast("dict[str, str]", found)
 
 
 def _require_all(folder: Path, index: str, stated: Mapping[str, str]) -> None:
-    """Refuse a folder that lacks some of its files, telling all of them."""
+    """Refuse a folder that lacks some of its files; the error lists all of them (GG0601)."""
     names = list(dict.fromkeys(stated.values()))
     missing = [name for name in names if not (folder / name).is_file()]
     if not missing:
         return
     lines: list[str] = []
     for name in missing[:20]:
-        inside = [tensor for tensor, home in stated.items() if home == name]
+        inside = [tensor for tensor, file in stated.items() if file == name]
         more = f" and {len(inside) - 1} more" if len(inside) > 1 else ""
         lines.append(f"missing: {name} with '{inside[0]}'{more}")
     if len(missing) > 20:
@@ -139,18 +138,17 @@ def _require_all(folder: Path, index: str, stated: Mapping[str, str]) -> None:
     )
 
 
-def _homes(folder: Path, found: _Files) -> dict[str, str]:
-    """The file of every tensor; GG0601 where index and files disagree."""
-    homes: dict[str, str] = {}
+def _files_of(folder: Path, found: _Files) -> dict[str, str]:
+    """The file of every tensor (GG0601 if index and files disagree)."""
+    file_of: dict[str, str] = {}
     for name, file in found.files.items():
         for tensor in file.tensors():
             stated = found.stated.get(tensor, name)
-            if stated == name and homes.setdefault(tensor, name) != name:
-                raise unreadable(
-                    folder / name,
-                    f"tensor '{tensor}' is in {homes[tensor]} too, and {found.index} names neither",
-                )
-    absent = [tensor for tensor in found.stated if tensor not in homes]
+            if stated == name and file_of.setdefault(tensor, name) != name:
+                other = file_of[tensor]
+                what = f"tensor '{tensor}' is in {other} too, and {found.index} names neither"
+                raise unreadable(folder / name, what)
+    absent = [tensor for tensor in found.stated if tensor not in file_of]
     if absent:
         raise GraphgenError(
             "GG0601",
@@ -162,4 +160,4 @@ def _homes(folder: Path, found: _Files) -> dict[str, str]:
             help="index and files come from different checkpoints, or one is incomplete: "
             "get them all again",
         )
-    return homes
+    return file_of

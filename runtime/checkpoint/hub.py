@@ -1,4 +1,4 @@
-"""Find the checkpoints that come as Python packages, by a short name."""
+"""Find checkpoints that are installed as Python packages, by a short name."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ _KNOWN: Final[Mapping[str, _Packaged]] = {
 
 
 def locate(name: str) -> Path | None:
-    """The checkpoint file that goes by the short name ``name``; None if it is no known name.
+    """The checkpoint file with the short name ``name``; None for an unknown name.
 
-    The package that holds it is looked up, not imported: what it depends on need not be installed.
+    The package is looked up, not imported: its dependencies need not be installed.
 
     Raises:
         GraphgenError: GG0601 if the name is known and the file is not installed.

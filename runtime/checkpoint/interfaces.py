@@ -1,35 +1,22 @@
-"""What every checkpoint offers, whatever file format it is stored in."""
+"""The interface of checkpoints, common to all file formats."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Protocol, TypeAlias
+from typing import Final, Protocol
 
-import ml_dtypes
 import numpy as np
-import numpy.typing as npt
 
-Array: TypeAlias = npt.NDArray[np.generic]
-"""A NumPy array of any element type a checkpoint can hold."""
+from graphgen.eval.arithmetic import NUMPY, Array
 
-NUMPY_DTYPES: Final[Mapping[str, np.dtype[np.generic]]] = {
-    "f32": np.dtype("<f4"),
-    "bf16": np.dtype(ml_dtypes.bfloat16),
-    "f16": np.dtype("<f2"),
-    "f64": np.dtype("<f8"),
-    "s8": np.dtype("i1"),
-    "s16": np.dtype("<i2"),
-    "s32": np.dtype("<i4"),
-    "s64": np.dtype("<i8"),
-    "u8": np.dtype("u1"),
-    "pred": np.dtype("?"),
-}
-"""The element types a checkpoint can hold, by their graphgen names, and how NumPy holds them."""
+_ELEMENT_TYPES: Final = ("f32", "bf16", "f16", "f64", "s8", "s16", "s32", "s64", "u8", "pred")
+NUMPY_DTYPES: Final[Mapping[str, np.dtype[np.generic]]] = {n: NUMPY[n] for n in _ELEMENT_TYPES}
+"""NumPy's type of every element type that a checkpoint can hold, by graphgen's name."""
 
 CONVERT: Final = "save the model again with its weights in float32, bfloat16 or float16"
-"""What to do about a tensor of another type."""
+"""The help line of an error about a tensor of another type."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +47,7 @@ class TensorFile(Protocol):
         ...
 
     def read(self, name: str) -> Array:
-        """The tensor ``name``: a view of the file (GG0602 if there is none)."""
+        """The tensor ``name``, a view of the file (GG0602 if there is none)."""
         ...
 
     def digest(self, extra: bytes = b"") -> str:

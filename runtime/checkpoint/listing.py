@@ -1,4 +1,4 @@
-"""What is in a checkpoint file, whatever model it is of: names, types and sizes from its header."""
+"""List the tensors of checkpoint files: names, types and sizes, from the headers alone."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from graphgen.runtime.checkpoint.torch.torch_file import TorchFile, looks_like_t
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """One tensor as it is stored.
+    """One tensor in its stored form.
 
     Attributes:
         name: the file's own name for it.
         shape: the sizes, outermost first.
         type: the file's own name for how elements are stored, such as ``BF16`` or ``Q4_K``.
-        nbytes: of its data.
-        file: the name of the file it is in.
+        nbytes: the number of bytes of its data.
+        file: the name of its file.
     """
 
     name: str
@@ -35,11 +35,11 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """A checkpoint.
+    """The contents of one checkpoint.
 
     Attributes:
-        kind: ``safetensors``, ``PyTorch`` or ``GGUF``, or several of them.
-        facts: what the header says besides, as text.
+        kind: ``safetensors``, ``PyTorch`` or ``GGUF``, or several of them joined by "and".
+        facts: (key, value) pairs of the headers' other entries, as text.
         tensors: in the order of the files.
     """
 
@@ -49,19 +49,19 @@ class Listing:
 
     @property
     def nbytes(self) -> int:
-        """Of all tensors."""
+        """Bytes of all tensors."""
         return sum(item.nbytes for item in self.tensors)
 
 
 def is_checkpoint(head: bytes) -> bool:
-    """Whether a file that begins like this is a GGUF or a safetensors file."""
+    """True if a file with these first bytes is a GGUF or a safetensors file."""
     return head[:4] == b"GGUF" or (len(head) > 8 and head[7] == 0 and head[8:9] == b"{")
 
 
 def checkpoint_files(folder: Path) -> list[Path]:
-    """The files with tensors in a folder; PyTorch's only where they are all there is.
+    """The files with tensors in a folder; PyTorch's only if there are no others.
 
-    Beside safetensors they hold the same weights once more, and ``training_args.bin`` holds none.
+    PyTorch files beside safetensors repeat the weights, and ``training_args.bin`` holds none.
     """
     found = [*folder.glob("*.safetensors"), *folder.glob("*.gguf")]
     found = found or [*folder.glob("pytorch_model*.bin")]
@@ -69,7 +69,7 @@ def checkpoint_files(folder: Path) -> list[Path]:
 
 
 def is_torch_file(path: Path) -> bool:
-    """Whether a file has the name and the first bytes of one that torch.save wrote."""
+    """True if the name and the first bytes of a file are those of ``torch.save``."""
     if path.suffix not in (".bin", ".pt", ".pth"):
         return False
     with path.open("rb") as opened:
@@ -77,7 +77,7 @@ def is_torch_file(path: Path) -> bool:
 
 
 def list_checkpoint(files: list[Path]) -> Listing:
-    """What is in these files together; no tensor is read (GG0601 what is damaged)."""
+    """The joint contents of these files, without reading a tensor (GG0601 for a damaged file)."""
     listings = [_one(file) for file in files]
     facts = tuple(dict(fact for item in listings for fact in item.facts).items())
     tensors = tuple(tensor for item in listings for tensor in item.tensors)

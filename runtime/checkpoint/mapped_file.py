@@ -1,4 +1,4 @@
-"""Map a checkpoint file into memory, and check every access against the size of the file."""
+"""Read a checkpoint file through a memory map, every access checked against the file's size."""
 
 from __future__ import annotations
 
@@ -21,26 +21,31 @@ GET_IT_AGAIN: Final = "the file is incomplete: copy or download it again"
 def unreadable(
     path: Path, what: str, *, offset: int | None = None, help: str = ""
 ) -> GraphgenError:
-    """The error of a damaged or unusable checkpoint file.
+    """GG0601: a damaged or unusable checkpoint file.
 
     Args:
         path: the file.
-        what: what is wrong with it.
-        offset: the byte of the file where it is wrong, when known.
-        help: what to do next.
+        what: the defect.
+        offset: the byte of the file where the defect is, when known.
+        help: the next step for the user.
     """
     where = str(path) if offset is None else f"{path}, byte {offset}"
     return GraphgenError("GG0601", what, where=where, help=help)
 
 
+def no_such_tensor(path: Path, name: str) -> GraphgenError:
+    """GG0602: the checkpoint at ``path`` does not hold the tensor ``name``."""
+    return GraphgenError("GG0602", f"there is no tensor '{name}'", where=str(path))
+
+
 class MappedFile:
-    """The bytes of one file, read-only; nothing is read until it is asked for.
+    """The bytes of one file, read-only; the operating system loads a page at its first use.
 
     The file must not become shorter while it is in use: the operating system would end the process.
 
     Args:
         path: the file to map.
-        kind: what the caller takes it for, such as ``GGUF``; used in error messages.
+        kind: the expected format, such as ``GGUF``; used in error messages.
 
     Raises:
         GraphgenError: GG0601 if the operating system refuses to open it.
@@ -60,40 +65,44 @@ class MappedFile:
                     mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if self.size else b""
                 )
         except OSError as error:
-            raise unreadable(path, f"cannot open the file: {error.strerror}") from error
+            raise self.error(f"cannot open the file: {error.strerror}") from error
+
+    def error(self, what: str, offset: int | None = None, help: str = "") -> GraphgenError:
+        """GG0601 about this file, at byte ``offset`` when known."""
+        return unreadable(self.path, what, offset=offset, help=help)
 
     def take(self, offset: int, count: int, what: str) -> bytes:
-        """The bytes ``offset`` to ``offset + count``, copied.
+        """Copy the bytes ``offset`` to ``offset + count``.
 
         Raises:
             GraphgenError: GG0601 naming ``what`` if the file ends before.
         """
-        self._require(offset, count, what)
+        self.require(offset, count, what)
         return self._bytes[offset : offset + count]
 
     def array(self, offset: int, count: int, dtype: np.dtype[np.generic], what: str) -> Array:
-        """A read-only view of ``count`` elements that start at byte ``offset``.
+        """A read-only view [count] of the elements that start at byte ``offset``.
 
         Raises:
             GraphgenError: GG0601 naming ``what`` if the file ends before.
         """
-        self._require(offset, count * dtype.itemsize, what)
+        self.require(offset, count * dtype.itemsize, what)
         if not count:
             return np.empty(0, dtype)
         return np.frombuffer(self._bytes, dtype, count, offset)
 
-    def _require(self, offset: int, count: int, what: str) -> None:
+    def require(self, offset: int, count: int, what: str) -> None:
+        """Require that the ``count`` bytes from ``offset`` are in the file (GG0601 naming what)."""
         if offset + count > self.size:
-            raise unreadable(
-                self.path,
+            raise self.error(
                 f"the {self.kind} file is cut off: {what} needs {count} bytes here, "
                 f"the file ends at byte {self.size}",
-                offset=offset,
-                help=GET_IT_AGAIN,
+                offset,
+                GET_IT_AGAIN,
             )
 
     def digest(self, header_end: int, spans: Iterable[tuple[int, int]], extra: bytes = b"") -> str:
-        """SHA-256 of size, header and the two ends of each span, as hexadecimal digits.
+        """SHA-256 of size, header and the two ends of each span, as 64 hexadecimal digits.
 
         Args:
             header_end: the bytes before this one are hashed whole.
@@ -108,3 +117,28 @@ class MappedFile:
             hasher.update(self._bytes[start : min(end, start + _SAMPLE_BYTES)])
             hasher.update(self._bytes[max(start, end - _SAMPLE_BYTES) : end])
         return hasher.hexdigest()
+
+
+class ByteCursor:
+    """A position in a mapped file that only moves over bytes that are there.
+
+    Attributes:
+        file: the file.
+        pos: offset of the next byte.
+    """
+
+    __slots__ = ("file", "pos")
+
+    def __init__(self, file: MappedFile, pos: int = 0) -> None:
+        self.file = file
+        self.pos: int = pos
+
+    def bytes(self, count: int, what: str) -> bytes:
+        """The next ``count`` bytes (GG0601 naming ``what`` if the file ends before)."""
+        data = self.file.take(self.pos, count, what)
+        self.pos += count
+        return data
+
+    def unsigned(self, size: int, what: str) -> int:
+        """The next little-endian unsigned integer of ``size`` bytes (GG0601)."""
+        return int.from_bytes(self.bytes(size, what), "little")

@@ -1,4 +1,4 @@
-"""Checkpoints whose tensors go by older names, or lack the prefix of the model's body."""
+"""Map the tensor names of older checkpoints to the names transformers uses today."""
 
 from __future__ import annotations
 
@@ -13,12 +13,11 @@ from graphgen.runtime.checkpoint.interfaces import Array, Checkpoint, TensorInfo
 
 
 def with_model_names(checkpoint: Checkpoint) -> Checkpoint:
-    """The checkpoint under the names transformers has for its family's tensors today.
+    """The checkpoint under today's tensor names of its family in transformers.
 
-    The first GPT-2 and BLOOM checkpoints hold ``h.0.ln_1.weight`` for what is now called
-    ``transformer.h.0.ln_1.weight``, as any does that was saved from a model without its head; and
-    GPT-NeoX's head was called ``embed_out``. transformers reads both. A checkpoint of an unknown
-    family stays as it is.
+    The first GPT-2 and BLOOM checkpoints, and any saved from a model without its head, hold
+    ``h.0.ln_1.weight``, today ``transformer.h.0.ln_1.weight``; GPT-NeoX's head was called
+    ``embed_out``. transformers reads both. A checkpoint of an unknown family stays as it is.
     """
     kind = checkpoint.config.get("model_type")
     family = FAMILIES.get(kind) if isinstance(kind, str) else None
@@ -31,7 +30,7 @@ def with_model_names(checkpoint: Checkpoint) -> Checkpoint:
 
 
 def _names(family: AnyFamily, checkpoint: Checkpoint) -> dict[str, str]:
-    """Today's name of every tensor, to the one it is stored under."""
+    """Stored name of every tensor, by its name today."""
     current: dict[str, str] = {}
     for own in checkpoint.tensors():
         renamed = [
@@ -47,11 +46,11 @@ def _names(family: AnyFamily, checkpoint: Checkpoint) -> dict[str, str]:
 
 
 class RenamedCheckpoint:
-    """A checkpoint whose tensors go by other names than those they are stored under.
+    """A view of a checkpoint under other tensor names.
 
     Args:
-        base: the checkpoint as it is stored.
-        stored: by the name of each tensor, the one in ``base``.
+        base: the checkpoint under its stored names.
+        stored: stored name of every tensor, by its name in the view.
     """
 
     def __init__(self, base: Checkpoint, stored: Mapping[str, str]) -> None:
@@ -69,7 +68,7 @@ class RenamedCheckpoint:
         return self.base.config
 
     def tensors(self) -> Mapping[str, TensorInfo]:
-        """Every tensor by its name today; reads no tensor data."""
+        """Every tensor by its name in the view; reads no tensor data."""
         stored = self.base.tensors()
         return {name: replace(stored[own], name=name) for name, own in self._stored.items()}
 

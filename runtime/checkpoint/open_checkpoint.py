@@ -1,4 +1,4 @@
-"""Open a checkpoint by its path, whatever format it is in."""
+"""Open a checkpoint by its path and detect its format."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ def open_checkpoint(path: str | Path) -> Checkpoint:
     Args:
         path: a ``.gguf`` file, or any part of one that is split; a folder with ``config.json`` and
             its weights, in one file or in several with an index; or a folder with exactly one
-            ``.gguf`` file. Where there are several, ``model.safetensors`` comes before
-            ``pytorch_model.bin``, before GGUF.
+            ``.gguf`` file. ``model.safetensors`` takes precedence over ``pytorch_model.bin``, and
+            that over GGUF.
 
     Raises:
-        GraphgenError: GG0601 if nothing readable is there, saying what was looked for; GG0604 for
-            a PyTorch file that wants to run something; GG0501, GG0502 or GG0503 for a GGUF file
-            whose model cannot be translated.
+        GraphgenError: GG0601 if nothing readable is there, listing the accepted formats; GG0604
+            for a PyTorch file whose pickle calls a function; GG0501, GG0502 or GG0503 for a GGUF
+            file whose model cannot be translated.
     """
     path = Path(path)
     if path.is_dir():
@@ -65,9 +65,9 @@ def only_gguf(folder: Path) -> Path | None:
 
 def _beginning(file: Path) -> Path:
     # Only here: the gguf package is not needed to read safetensors.
-    from graphgen.runtime.checkpoint.gguf.gguf_parts import first_part
+    from graphgen.runtime.checkpoint.gguf.gguf_header import part_files
 
-    return first_part(file)
+    return part_files(file)[0]
 
 
 def _open_folder(folder: Path) -> Checkpoint:

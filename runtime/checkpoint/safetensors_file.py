@@ -1,7 +1,7 @@
 """Read the tensors of one safetensors file, memory-mapped.
 
-The file format: https://huggingface.co/docs/safetensors. Its header is parsed here, not by the
-``safetensors`` package, to say which tensor is damaged and to hand out bf16 without PyTorch.
+The format: https://huggingface.co/docs/safetensors. The header is parsed here, not by the
+``safetensors`` package, so that errors name the damaged tensor and bf16 needs no PyTorch.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Final, cast
 
 from graphgen.errors import GraphgenError
 from graphgen.runtime.checkpoint.interfaces import CONVERT, NUMPY_DTYPES, Array, TensorInfo
-from graphgen.runtime.checkpoint.mapped_file import GET_IT_AGAIN, MappedFile, unreadable
+from graphgen.runtime.checkpoint.mapped_file import MappedFile, no_such_tensor
 
 _DTYPES: Final[Mapping[str, str]] = {
     "F64": "f64",
@@ -35,7 +35,7 @@ _MAX_HEADER_BYTES: Final = 100_000_000
 
 
 @dataclass(frozen=True)
-class _Entry:
+class _TensorSpan:
     info: TensorInfo
     offset: int
     nbytes: int
@@ -65,10 +65,10 @@ class SafetensorsFile:
         """The tensor ``name``: a read-only view of the file (GG0602 if there is none)."""
         entry = self._entries.get(name)
         if entry is None:
-            raise GraphgenError("GG0602", f"there is no tensor '{name}'", where=str(self.path))
+            raise no_such_tensor(self.path, name)
         what = f"the data of tensor '{name}'"
         if entry.info.dtype == "pred":
-            # NumPy takes a byte for a truth value as it is, and 2 is neither True nor False.
+            # NumPy keeps the byte of a bool as it is: 2 would be neither True nor False.
             raw = self._file.array(entry.offset, entry.nbytes, NUMPY_DTYPES["u8"], what)
             return (raw != 0).reshape(entry.info.shape)
         dtype = NUMPY_DTYPES[entry.info.dtype]
@@ -82,7 +82,7 @@ class SafetensorsFile:
 
 
 def safetensors_header(path: Path) -> dict[str, object]:
-    """What the header of one file says, by tensor; ``__metadata__`` is free text (GG0601)."""
+    """The header of one file by tensor name; ``__metadata__`` is free text (GG0601)."""
     return _read_header(MappedFile(path, "safetensors"))[1]
 
 
@@ -90,28 +90,19 @@ def _read_header(file: MappedFile) -> tuple[int, dict[str, object]]:
     """The offset of the data and the header's JSON object."""
     length = int.from_bytes(file.take(0, 8, "the length of the header"), "little")
     if length > _MAX_HEADER_BYTES:
-        raise unreadable(
-            file.path,
-            f"the header's length is {length} bytes; the format allows {_MAX_HEADER_BYTES}",
-            offset=0,
-        )
+        what = f"the header's length is {length} bytes; the format allows {_MAX_HEADER_BYTES}"
+        raise file.error(what, 0)
     text = file.take(8, length, "the header")
     try:
         header: object = json.loads(text.decode("utf-8"), object_pairs_hook=_unique)
     except (ValueError, RecursionError) as error:
         # UnicodeDecodeError is a ValueError too.
-        raise unreadable(
-            file.path, f"the header is not valid JSON: {_reason(error)}", offset=8
-        ) from error
+        nested = isinstance(error, RecursionError)
+        reason = "it is nested too deeply" if nested else str(error)
+        raise file.error(f"the header is not valid JSON: {reason}", 8) from error
     if not isinstance(header, dict):
-        raise unreadable(file.path, "the header is not a JSON object", offset=8)
+        raise file.error("the header is not a JSON object", 8)
     return 8 + length, cast("dict[str, object]", header)
-
-
-def _reason(error: ValueError | RecursionError) -> str:
-    if isinstance(error, RecursionError):
-        return "it is nested too deeply"
-    return str(error)
 
 
 def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
@@ -125,7 +116,7 @@ def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
 
 def _read_entries(
     file: MappedFile, data_offset: int, header: Mapping[str, object]
-) -> dict[str, _Entry]:
+) -> dict[str, _TensorSpan]:
     entries = {
         name: _read_entry(file, data_offset, name, value)
         for name, value in header.items()
@@ -135,9 +126,9 @@ def _read_entries(
     return entries
 
 
-def _read_entry(file: MappedFile, data_offset: int, name: str, value: object) -> _Entry:
+def _read_entry(file: MappedFile, data_offset: int, name: str, value: object) -> _TensorSpan:
     def bad(what: str) -> GraphgenError:
-        return unreadable(file.path, f"tensor '{name}' {what}")
+        return file.error(f"tensor '{name}' {what}")
 
     if not isinstance(value, dict):
         raise bad("is not described by a JSON object")
@@ -145,11 +136,8 @@ def _read_entry(file: MappedFile, data_offset: int, name: str, value: object) ->
     stored = fields.get("dtype")
     dtype = _DTYPES.get(stored) if isinstance(stored, str) else None
     if dtype is None:
-        raise unreadable(
-            file.path,
-            f"tensor '{name}' has dtype {stored!r}; supported: {', '.join(_DTYPES)}",
-            help=CONVERT,
-        )
+        what = f"tensor '{name}' has dtype {stored!r}; supported: {', '.join(_DTYPES)}"
+        raise file.error(what, help=CONVERT)
     shape = _sizes(fields.get("shape"))
     if shape is None or len(shape) > _MAX_DIMS or prod(max(size, 1) for size in shape) > 2**60:
         raise bad(f"has shape {fields.get('shape')!r}, which is no list of sizes")
@@ -160,15 +148,8 @@ def _read_entry(file: MappedFile, data_offset: int, name: str, value: object) ->
     nbytes = prod(shape) * NUMPY_DTYPES[dtype].itemsize
     if end - begin != nbytes:
         raise bad(f"needs {nbytes} bytes, but its data_offsets [{begin}, {end}] hold {end - begin}")
-    if data_offset + end > file.size:
-        raise unreadable(
-            file.path,
-            f"the safetensors file is cut off: the data of tensor '{name}' needs {nbytes} bytes "
-            f"here, the file ends at byte {file.size}",
-            offset=data_offset + begin,
-            help=GET_IT_AGAIN,
-        )
-    return _Entry(TensorInfo(name, shape, dtype), data_offset + begin, nbytes)
+    file.require(data_offset + begin, nbytes, f"the data of tensor '{name}'")
+    return _TensorSpan(TensorInfo(name, shape, dtype), data_offset + begin, nbytes)
 
 
 def _sizes(value: object) -> tuple[int, ...] | None:
@@ -179,25 +160,17 @@ def _sizes(value: object) -> tuple[int, ...] | None:
     return sizes if len(sizes) == len(items) and all(size >= 0 for size in sizes) else None
 
 
-def _require_packed(file: MappedFile, data_offset: int, entries: Mapping[str, _Entry]) -> None:
-    """The format's own rule: the tensors fill the data without overlap, gap or rest."""
+def _require_packed(file: MappedFile, data_offset: int, entries: Mapping[str, _TensorSpan]) -> None:
+    """Require the format's rule: the tensors fill the data without overlap, gap or rest."""
     end, last = data_offset, ""
     for name, entry in sorted(entries.items(), key=lambda item: (item[1].offset, item[1].nbytes)):
         if entry.offset < end:
-            raise unreadable(
-                file.path, f"the data of tensors '{last}' and '{name}' overlap", offset=entry.offset
-            )
+            what = f"the data of tensors '{last}' and '{name}' overlap"
+            raise file.error(what, entry.offset)
         if entry.offset > end:
-            raise unreadable(
-                file.path,
-                f"{entry.offset - end} bytes before the data of tensor '{name}' "
-                f"belong to no tensor",
-                offset=end,
-            )
+            gap = entry.offset - end
+            what = f"{gap} bytes before the data of tensor '{name}' belong to no tensor"
+            raise file.error(what, end)
         end, last = entry.offset + entry.nbytes, name
     if end != file.size:
-        raise unreadable(
-            file.path,
-            f"the last {file.size - end} bytes of the file belong to no tensor",
-            offset=end,
-        )
+        raise file.error(f"the last {file.size - end} bytes of the file belong to no tensor", end)

@@ -19,7 +19,7 @@ _LAYER: Final = re.compile(r"\.(\d+)\.")
 
 
 def check_checkpoint(checkpoint: Checkpoint, module: Module) -> None:
-    """Compare the tensors of a checkpoint with what the module needs, before reading any.
+    """Compare the tensors of a checkpoint with the weights of a module, before reading any.
 
     Raises:
         GraphgenError: GG0602 listing every tensor that is missing, extra or of another shape.
@@ -59,8 +59,8 @@ def check_tensors(
     Args:
         checkpoint: the open checkpoint.
         expected: the shape of every tensor the model reads, by its Hugging Face name.
-        ignore: true for the name of a tensor that may be in the checkpoint without being wanted,
-            such as a stored copy of a tied ``lm_head.weight``.
+        ignore: true for the name of a tensor that may be in the checkpoint although the model does
+            not read it, such as a stored copy of a tied ``lm_head.weight``.
 
     Raises:
         GraphgenError: one GG0602 that lists all missing, unexpected and misshapen tensors.
@@ -92,7 +92,7 @@ def check_tensors(
 
 
 def _layers(found: Iterable[str], expected: Iterable[str]) -> list[str]:
-    """A line of its own where the numbers of layers differ: the usual reason for all the others."""
+    """One line if the numbers of layers differ, the usual cause of all other differences."""
     has, wants = (
         len({match[1] for name in names if (match := _LAYER.search(name))})
         for names in (found, expected)

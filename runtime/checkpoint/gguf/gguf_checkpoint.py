@@ -12,16 +12,23 @@ from gguf.constants import GGMLQuantizationType
 from gguf.quants import dequantize, quant_shape_to_byte_shape
 
 from graphgen.errors import GraphgenError
-from graphgen.runtime.checkpoint.gguf.gguf_architectures import ARCHITECTURES
-from graphgen.runtime.checkpoint.gguf.gguf_config import read_config
-from graphgen.runtime.checkpoint.gguf.gguf_header import GgufTensor
-from graphgen.runtime.checkpoint.gguf.gguf_order import Restore
-from graphgen.runtime.checkpoint.gguf.gguf_parts import joined, read_parts
+from graphgen.runtime.checkpoint.gguf.gguf_architectures import (
+    ARCHITECTURES,
+    GgufArchitecture,
+    Restore,
+)
+from graphgen.runtime.checkpoint.gguf.gguf_header import (
+    GgufHeader,
+    GgufTensor,
+    GgufValue,
+    join_parts,
+    read_parts,
+)
 from graphgen.runtime.checkpoint.gguf.gguf_rope import ROPE_FACTORS_TENSOR
 from graphgen.runtime.checkpoint.interfaces import NUMPY_DTYPES, Array, TensorInfo
-from graphgen.runtime.checkpoint.mapped_file import unreadable
+from graphgen.runtime.checkpoint.mapped_file import no_such_tensor, unreadable
 
-_PLAIN: Final[Mapping[GGMLQuantizationType, str]] = {
+_UNQUANTIZED: Final[Mapping[GGMLQuantizationType, str]] = {
     GGMLQuantizationType.F32: "f32",
     GGMLQuantizationType.F16: "f16",
     GGMLQuantizationType.BF16: "bf16",
@@ -31,6 +38,16 @@ _PLAIN: Final[Mapping[GGMLQuantizationType, str]] = {
     GGMLQuantizationType.I32: "s32",
     GGMLQuantizationType.I64: "s64",
 }
+# Architecture settings that are accepted at the value the supported models have anyway.
+_REQUIRED_VALUES: Final[Mapping[str, GgufValue]] = {
+    "attention.causal": True,
+    "attention.sliding_window": 0,
+    "expert_count": 0,
+    "expert_used_count": 0,
+    "use_parallel_residual": False,
+}
+# Describes how the file was converted, not what the model computes.
+_IGNORED: Final = frozenset({"tensor_data_layout"})
 
 
 class GgufCheckpoint:
@@ -49,10 +66,10 @@ class GgufCheckpoint:
 
     def __init__(self, path: Path) -> None:
         self._parts: Final = read_parts(path)
-        header = joined(self._parts)
+        header = join_parts(self._parts)
         self.path: Final = header.file.path
-        self.config: Final[Mapping[str, object]] = read_config(header)
-        self._architecture: Final = ARCHITECTURES[str(header.metadata["general.architecture"])]
+        self._architecture: Final = _architecture(header)
+        self.config: Final[Mapping[str, object]] = _read_config(header, self._architecture)
         self._entries: Final[dict[str, GgufTensor]] = {}
         for stored, entry in header.tensors.items():
             if stored == ROPE_FACTORS_TENSOR:
@@ -65,13 +82,13 @@ class GgufCheckpoint:
     def tensors(self) -> Mapping[str, TensorInfo]:
         """Every tensor by its Hugging Face name, in file order; reads no tensor data."""
         return {
-            name: TensorInfo(name, self._shape(entry), _PLAIN.get(entry.kind, "f32"))
+            name: TensorInfo(name, self._shape(entry), _UNQUANTIZED.get(entry.kind, "f32"))
             for name, entry in self._entries.items()
         }
 
     def _shape(self, entry: GgufTensor) -> tuple[int, ...]:
         restore = self._architecture.restore_of(entry.name)
-        return restore.shape(entry.shape) if restore else entry.shape
+        return entry.shape[::-1] if restore and restore.transposed else entry.shape
 
     def read(self, name: str) -> Array:
         """The tensor ``name``, dequantised, its values as Hugging Face has them.
@@ -81,10 +98,22 @@ class GgufCheckpoint:
         """
         entry = self._entries.get(name)
         if entry is None:
-            raise GraphgenError("GG0602", f"there is no tensor '{name}'", where=str(self.path))
-        values = self._decode(entry)
+            raise no_such_tensor(self.path, name)
         restore = self._architecture.restore_of(entry.name)
+        values = _decode(entry)
         return self._restored(entry, values, restore) if restore else values
+
+    def _restored(self, entry: GgufTensor, values: Array, restore: Restore) -> Array:
+        """The values as Hugging Face has them; rows must divide over the heads (GG0601)."""
+        heads = self.config[restore.heads] if restore.heads else 1
+        assert isinstance(heads, int)
+        if entry.shape[0] % (restore.parts * heads):
+            what = "heads of even size" if restore.parts == 2 else "heads with q, k and v each"
+            raise entry.file.error(
+                f"tensor '{entry.name}' has {entry.shape[0]} rows, which {heads} {what} "
+                f"cannot share"
+            )
+        return restore.values(values, heads)
 
     def fingerprint(self) -> str:
         """Identity of the contents as 64 hexadecimal digits; see :class:`Checkpoint`."""
@@ -98,38 +127,73 @@ class GgufCheckpoint:
             return digests[0]
         return hashlib.sha256("".join(digests).encode()).hexdigest()
 
-    def _decode(self, entry: GgufTensor) -> Array:
-        what = f"the data of tensor '{entry.name}'"
-        plain = _PLAIN.get(entry.kind)
-        if plain is not None:
-            dtype = NUMPY_DTYPES[plain]
-            count = entry.nbytes // dtype.itemsize
-            return entry.file.array(entry.offset, count, dtype, what).reshape(entry.shape)
-        if not entry.nbytes:
-            return np.empty(entry.shape, np.float32)
-        blocks = entry.file.array(entry.offset, entry.nbytes, NUMPY_DTYPES["u8"], what)
-        rows = blocks.reshape(quant_shape_to_byte_shape(entry.shape, entry.kind))
-        try:
-            # A scale that is not finite gives values that are not finite; that is no warning's job.
-            with np.errstate(all="ignore"):
-                return dequantize(rows, entry.kind)
-        except RuntimeError as error:  # a kind that the package has no rule for
-            raise unreadable(
-                entry.file.path,
-                f"tensor '{entry.name}' is quantised as {entry.kind.name}, "
-                f"which the gguf package cannot dequantise",
-                offset=entry.offset,
-            ) from error
 
-    def _restored(self, entry: GgufTensor, values: Array, restore: Restore) -> Array:
-        """The values as Hugging Face has them; rows must divide over the heads (GG0601)."""
-        heads = self.config[restore.heads] if restore.heads else 1
-        assert isinstance(heads, int)
-        if entry.shape[0] % (restore.parts * heads):
-            what = "heads of even size" if restore.parts == 2 else "heads with q, k and v each"
-            raise unreadable(
-                entry.file.path,
-                f"tensor '{entry.name}' has {entry.shape[0]} rows, which {heads} {what} "
-                f"cannot share",
+def _decode(entry: GgufTensor) -> Array:
+    """The stored values, dequantised to f32 if they are quantised (GG0601)."""
+    what = f"the data of tensor '{entry.name}'"
+    name = _UNQUANTIZED.get(entry.kind)
+    if name is not None:
+        dtype = NUMPY_DTYPES[name]
+        count = entry.nbytes // dtype.itemsize
+        return entry.file.array(entry.offset, count, dtype, what).reshape(entry.shape)
+    if not entry.nbytes:
+        return np.empty(entry.shape, np.float32)
+    blocks = entry.file.array(entry.offset, entry.nbytes, NUMPY_DTYPES["u8"], what)
+    rows = blocks.reshape(quant_shape_to_byte_shape(entry.shape, entry.kind))
+    try:
+        # A scale that is not finite gives values that are not finite, without a NumPy warning.
+        with np.errstate(all="ignore"):
+            return dequantize(rows, entry.kind)
+    except RuntimeError as error:  # a kind that the package has no rule for
+        raise entry.file.error(
+            f"tensor '{entry.name}' is quantised as {entry.kind.name}, "
+            f"which the gguf package cannot dequantise",
+            entry.offset,
+        ) from error
+
+
+def _architecture(header: GgufHeader) -> GgufArchitecture:
+    """The row of the model's architecture (GG0501 if it has none)."""
+    found = ARCHITECTURES.get(header.architecture)
+    if found is None:
+        raise GraphgenError(
+            "GG0501",
+            f"the GGUF file holds architecture '{header.architecture}'; "
+            f"supported: {', '.join(ARCHITECTURES)}",
+            where=str(header.file.path),
+            help="use the model's safetensors checkpoint instead",
+        )
+    return found
+
+
+def _read_config(header: GgufHeader, architecture: GgufArchitecture) -> dict[str, object]:
+    """The configuration under Hugging Face's names.
+
+    Every key of the architecture is translated, known to change nothing, or an error: a key that
+    is skipped could change what the model computes.
+
+    Raises:
+        GraphgenError: GG0502 for a setting that cannot be translated, GG0503 for an impossible
+            value, GG0601 for a missing one.
+    """
+    if header.metadata.get("general.type") not in (None, "model"):
+        raise header.unsupported("general.type", "only whole models can be read")
+    own = header.own("")
+    for full, value in header.metadata.items():
+        key = full.removeprefix(own)
+        if not full.startswith(own) or key in architecture.settings or key in _IGNORED:
+            continue
+        if key not in _REQUIRED_VALUES:
+            raise header.unsupported(
+                full, "this setting is not known, and it may change what the model computes"
             )
-        return restore.values(values, heads)
+        if value != _REQUIRED_VALUES[key]:
+            raise header.unsupported(full, "this kind of model is not supported")
+    return {
+        "architectures": [architecture.hf_class],
+        "model_type": architecture.model_type,
+        **architecture.config(header),
+        "tie_word_embeddings": "output.weight" not in header.tensors,
+        "bos_token_id": header.optional_int("tokenizer.ggml.bos_token_id"),
+        "eos_token_id": header.optional_int("tokenizer.ggml.eos_token_id"),
+    }

@@ -1,18 +1,16 @@
-"""Read how a GGUF file scales rotary embeddings, as the ``rope_scaling`` of Hugging Face."""
+"""Translate the rotary-embedding scaling of a GGUF file to Hugging Face's ``rope_scaling``."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 from gguf.constants import GGMLQuantizationType
 
 from graphgen.errors import GraphgenError
+from graphgen.nn.rope import RopeConfig, scaled_frequencies
 from graphgen.runtime.checkpoint.gguf.gguf_header import GgufHeader
-from graphgen.runtime.checkpoint.gguf.gguf_metadata import Metadata
 from graphgen.runtime.checkpoint.interfaces import NUMPY_DTYPES
 
 ROPE_FACTORS_TENSOR: Final = "rope_freqs.weight"
@@ -46,24 +44,21 @@ _LLAMA3: Final[Mapping[str, float | int]] = {
 }
 
 
-def read_rope_scaling(
-    metadata: Metadata, header: GgufHeader, head_dim: int, theta: float
-) -> dict[str, object] | None:
-    """The ``rope_scaling`` entry of the configuration; None if rotary embeddings are not scaled.
+def read_rope_scaling(header: GgufHeader, head_dim: int, theta: float) -> dict[str, object] | None:
+    """The ``rope_scaling`` entry of the configuration; None for unscaled rotary embeddings.
 
     Args:
-        metadata: the metadata of the file.
-        header: its header, for the tensor of frequency factors.
+        header: of the model.
         head_dim: the size of one attention head.
         theta: the base of the rotary frequencies.
 
     Raises:
         GraphgenError: GG0502 for a scaling that has no equivalent in a Hugging Face configuration.
     """
-    for key, neutral in _NEUTRAL.items():
-        if metadata.get(metadata.own(key)) not in (None, neutral):
-            raise metadata.unsupported(metadata.own(key), f"only {neutral} is supported")
-    scaling = _scaling_from_keys(metadata)
+    for name, neutral in _NEUTRAL.items():
+        if header.metadata.get(header.own(name)) not in (None, neutral):
+            raise header.unsupported(header.own(name), f"only {neutral} is supported")
+    scaling = _scaling_from_keys(header)
     if ROPE_FACTORS_TENSOR not in header.tensors:
         return scaling
     if scaling is not None:
@@ -71,38 +66,33 @@ def read_rope_scaling(
     return _scaling_from_factors(header, head_dim, theta)
 
 
-def _scaling_from_keys(metadata: Metadata) -> dict[str, object] | None:
-    # llama.cpp takes a factor without a type for linear scaling.
-    key = metadata.own(_TYPE)
-    kind = metadata.string(key) if key in metadata else "linear"
+def _scaling_from_keys(header: GgufHeader) -> dict[str, object] | None:
+    key, known = header.own(_TYPE), header.metadata
+    # llama.cpp reads a factor without a type as linear scaling.
+    kind = header.string(key) if key in known else "linear"
     if kind == "none":
         return None
-    factor_key = next(
-        (metadata.own(name) for name in (_FACTOR, _OLD_FACTOR) if metadata.own(name) in metadata),
-        None,
-    )
     if kind == "linear":
-        # llama.cpp takes 0 for "not scaled".
-        if factor_key is None or metadata.get(factor_key) in (0, 1):
+        factors = [k for k in map(header.own, (_FACTOR, _OLD_FACTOR)) if k in known]
+        # llama.cpp reads 0 as "not scaled".
+        if not factors or known[factors[0]] in (0, 1):
             return None
-        return {"rope_type": "linear", "factor": metadata.positive_float(factor_key)}
+        return {"rope_type": "linear", "factor": header.positive_float(factors[0])}
     if kind != "yarn":
-        raise metadata.unsupported(key, "supported: none, linear, yarn")
-    scaling: dict[str, object] = {
+        raise header.unsupported(key, "supported: none, linear, yarn")
+    betas = {hf: header.own(name) for name, hf in _BETAS.items() if header.own(name) in known}
+    return {
         "rope_type": "yarn",
-        "factor": metadata.positive_float(metadata.own(_FACTOR)),
-        "original_max_position_embeddings": metadata.positive_int(metadata.own(_ORIGINAL)),
+        "factor": header.positive_float(header.own(_FACTOR)),
+        "original_max_position_embeddings": header.positive_int(header.own(_ORIGINAL)),
+        **{hf: header.positive_float(full) for hf, full in betas.items()},
     }
-    for name, hf_name in _BETAS.items():
-        if metadata.own(name) in metadata:
-            scaling[hf_name] = metadata.positive_float(metadata.own(name))
-    return scaling
 
 
 def _scaling_from_factors(
     header: GgufHeader, head_dim: int, theta: float
 ) -> dict[str, object] | None:
-    """Recognise Llama 3's scaling by computing its factors anew and comparing all of them."""
+    """Recognise Llama 3's scaling: recompute its divisors and compare all of them."""
     tensor = header.tensors[ROPE_FACTORS_TENSOR]
     if tensor.kind is not GGMLQuantizationType.F32 or tensor.shape != (head_dim // 2,):
         raise _bad_factors(header, f"it is {tensor.kind.name} of shape {tensor.shape}")
@@ -114,24 +104,12 @@ def _scaling_from_factors(
     if (stored == 1).all():
         return None
     factor = float(stored.max())
-    if not np.allclose(stored, llama3_factors(head_dim, theta, factor), rtol=1e-5, atol=0):
+    plain = np.array(scaled_frequencies(RopeConfig(theta), head_dim))
+    # The defaults of RopeConfig are the constants of _LLAMA3.
+    llama3 = np.array(scaled_frequencies(RopeConfig(theta, "llama3", factor), head_dim))
+    if not np.allclose(stored, plain / llama3, rtol=1e-5, atol=0):
         raise _bad_factors(header, "its values are not those of a Llama 3 model")
     return {"rope_type": "llama3", "factor": factor, **_LLAMA3}
-
-
-def llama3_factors(head_dim: int, theta: float, factor: float) -> npt.NDArray[np.float64]:
-    """By how much Llama 3 divides each rotary frequency, (head_dim / 2,) f64.
-
-    Frequencies with a wavelength below 8192/4 positions are kept, those above 8192/1 are divided by
-    ``factor``, and between the two the division is blended linearly in 8192/wavelength. Source:
-    ``apply_scaling`` in the reference code of Llama 3.1.
-    """
-    original = _LLAMA3["original_max_position_embeddings"]
-    low, high = _LLAMA3["low_freq_factor"], _LLAMA3["high_freq_factor"]
-    frequencies = theta ** -(np.arange(0, head_dim, 2, dtype=np.float64) / head_dim)
-    turns = original * frequencies / (2 * math.pi)
-    kept = np.clip((turns - low) / (high - low), 0.0, 1.0)
-    return 1.0 / (kept + (1.0 - kept) / factor)
 
 
 def _bad_factors(header: GgufHeader, why: str) -> GraphgenError:

@@ -1,4 +1,4 @@
-"""Read the tokenizer of a Hugging Face folder: ``tokenizer.json`` and the files that go with it."""
+"""Read the tokenizer of a Hugging Face folder: ``tokenizer.json`` and its companion files."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ _LISTED: Final = ("additional_special_tokens", "extra_special_tokens")
 def read_hf_tokenizer(folder: Path) -> TokenizerParts:
     """Read the tokenizer of ``folder``.
 
-    ``tokenizer.json`` says how text becomes ids and what is put around a text; where it is there,
-    transformers 5 ignores ``add_bos_token`` and ``add_eos_token`` too. ``tokenizer_config.json``
-    adds special tokens and names BOS, EOS and the chat template (``chat_template.jinja`` wins over
-    it). The ids that end generation are those of ``generation_config.json``, else of
-    ``config.json``, else the EOS token: the order in which Hugging Face looks for them.
+    ``tokenizer.json`` defines the encoding and the tokens around a text; ``add_bos_token`` and
+    ``add_eos_token`` are ignored beside it, as in transformers 5. ``tokenizer_config.json`` adds
+    special tokens and names BOS, EOS and the chat template (``chat_template.jinja`` takes
+    precedence). The ids that end generation are those of ``generation_config.json``, else of
+    ``config.json``, else the EOS token, as in Hugging Face.
 
     Raises:
         GraphgenError: GG0603 if a file is missing, damaged or contradicts another.
@@ -82,14 +82,14 @@ def _optional_json(path: Path) -> dict[str, object]:
 
 
 def _token(value: object) -> str | None:
-    """A token written as a string or as an object with its content."""
+    """The text of a token, stored as a string or as an object with ``content``."""
     if isinstance(value, dict):
         value = cast("dict[str, object]", value).get("content")
     return value if isinstance(value, str) else None
 
 
 def _add_declared_tokens(folder: Path, backend: Backend, config: Mapping[str, object]) -> None:
-    """Match in the text, as they are, the tokens that only ``tokenizer_config.json`` declares."""
+    """Match the tokens that only ``tokenizer_config.json`` declares literally in the text."""
     known = {token.content for token in backend.get_added_tokens_decoder().values()}
     decoder = config.get("added_tokens_decoder")
     declared = cast("dict[str, object]", decoder) if isinstance(decoder, dict) else {}
@@ -109,7 +109,7 @@ def _add_declared_tokens(folder: Path, backend: Backend, config: Mapping[str, ob
             )
         known.add(content)
     for content in special:
-        # One that is not in the vocabulary would get an id the model has no embedding for.
+        # A token outside the vocabulary would get an id without an embedding.
         if content not in known and backend.token_to_id(content) is not None:
             add_tokens(backend, [AddedToken(content, normalized=False, special=True)])
 

@@ -1,4 +1,4 @@
-"""What a tokenizer is made of, whichever files it comes from."""
+"""The parts of a tokenizer, common to all file formats."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from graphgen.errors import GraphgenError
 
 @dataclass(frozen=True)
 class TokenizerParts:
-    """A tokenizer and the facts about it that the ``tokenizers`` package does not hold.
+    """A tokenizer and its attributes outside of the ``tokenizers`` package.
 
     Attributes:
         source: the file or folder it was read from.
@@ -37,7 +37,7 @@ class TokenizerParts:
 
 
 def unusable(source: Path, what: str, *, help: str = "") -> GraphgenError:
-    """The error of a tokenizer that cannot be used."""
+    """GG0603: the tokenizer in ``source`` cannot be used."""
     return GraphgenError("GG0603", what, where=str(source), help=help)
 
 
@@ -50,7 +50,7 @@ def surround(
     backend: Backend, before: Sequence[tuple[str, int]], after: Sequence[tuple[str, int]]
 ) -> None:
     """Make ``backend`` put the (token, id) pairs ``before`` and ``after`` every encoded text."""
-    # As a list, and not as one string, for tokens with a blank inside.
+    # A list, not one string: a token may contain a blank.
     single = [token for token, _ in before] + ["$A"] + [token for token, _ in after]
     backend.post_processor = TemplateProcessing(
         single=single, pair=[*single, "$B"], special_tokens=[*dict([*before, *after]).items()]

@@ -1,10 +1,8 @@
-"""Read the tensors of a PyTorch file (``torch.save``) from where they are, without PyTorch.
+"""Read the tensors of a PyTorch file (``torch.save``) in place, without PyTorch.
 
-Such a file is a zip archive with nothing compressed: ``data.pkl`` says which tensors there are, and
-each storage is an entry ``data/KEY`` whose bytes are used in place. The pickle is read by
-:mod:`graphgen.runtime.checkpoint.torch.torch_pickle`, which runs nothing. What torch.save wrote
-before
-PyTorch 1.6 is no archive and is refused.
+The file is an uncompressed zip archive: ``data.pkl`` lists the tensors, and each storage is an
+entry ``data/KEY`` whose bytes are used in place. :mod:`graphgen.runtime.checkpoint.torch` runs
+nothing of the pickle. Files of PyTorch before 1.6 are not archives and are refused.
 """
 
 from __future__ import annotations
@@ -20,7 +18,7 @@ import numpy as np
 
 from graphgen.errors import GraphgenError
 from graphgen.runtime.checkpoint.interfaces import CONVERT, NUMPY_DTYPES, Array, TensorInfo
-from graphgen.runtime.checkpoint.mapped_file import GET_IT_AGAIN, MappedFile, unreadable
+from graphgen.runtime.checkpoint.mapped_file import GET_IT_AGAIN, MappedFile, no_such_tensor
 from graphgen.runtime.checkpoint.torch.torch_pickle import STORAGE_TYPES, StoredTensor, read_pickle
 
 _DTYPES: Final[Mapping[str, str]] = {
@@ -35,7 +33,7 @@ _DTYPES: Final[Mapping[str, str]] = {
     "uint8": "u8",
     "bool": "pred",
 }
-# What torch.save put first before there was an archive: the pickle of a magic number.
+# First bytes of a file from before archives: the pickle of a magic number.
 _LEGACY: Final = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
 _ZIP: Final = b"PK\x03\x04"
 _LOCAL_HEADER: Final = 30
@@ -64,7 +62,7 @@ class TorchFile:
         self._require_little_endian()
         start, size = self._spans[f"{self._root}data.pkl"]
         self._pickle: Final = self._file.take(start, size, "data.pkl")
-        self.stored: Final = _tensors(path, read_pickle(self._pickle, path, start))
+        self.stored: Final = _tensors(self._file, read_pickle(self._pickle, path, start))
         for name, tensor in self.stored.items():
             self._check(name, tensor)
 
@@ -83,8 +81,8 @@ class TorchFile:
         """
         tensor = self.stored.get(name)
         if tensor is None:
-            raise GraphgenError("GG0602", f"there is no tensor '{name}'", where=str(self.path))
-        # NumPy takes a byte for a truth value as it is, and 2 is neither True nor False.
+            raise no_such_tensor(self.path, name)
+        # NumPy keeps the byte of a bool as it is: 2 would be neither True nor False.
         truth = tensor.type == "bool"
         dtype = NUMPY_DTYPES["u8" if truth else _DTYPES[tensor.type]]
         if not prod(tensor.shape):
@@ -106,24 +104,19 @@ class TorchFile:
         entry = self._spans.get(f"{self._root}byteorder")
         order = self._file.take(*entry, "byteorder") if entry else b"little"
         if order.strip() != b"little":
-            raise unreadable(
-                self.path,
-                f"its byte order is {order[:16]!r}; only little-endian files can be read",
-            )
+            what = f"its byte order is {order[:16]!r}; only little-endian files can be read"
+            raise self._file.error(what)
 
     def _check(self, name: str, tensor: StoredTensor) -> None:
-        """Refuse a tensor of an unknown type, or one that is not all in the file."""
+        """Refuse a tensor of an unknown type, or one that is not completely in the file."""
 
         def bad(what: str) -> GraphgenError:
-            return unreadable(self.path, f"tensor '{name}' {what}")
+            return self._file.error(f"tensor '{name}' {what}")
 
         kind, shape = _DTYPES.get(tensor.type), tensor.shape
         if kind is None:
-            raise unreadable(
-                self.path,
-                f"tensor '{name}' has dtype {tensor.type}; supported: {', '.join(_DTYPES)}",
-                help=CONVERT,
-            )
+            what = f"tensor '{name}' has dtype {tensor.type}; supported: {', '.join(_DTYPES)}"
+            raise self._file.error(what, help=CONVERT)
         crowded = len(shape) > _MAX_DIMS or prod(max(size, 1) for size in shape) > 2**60
         if crowded or len(shape) != len(tensor.stride):
             raise bad(f"has shape {[*shape]} and stride {[*tensor.stride]}, which is no layout")
@@ -142,33 +135,32 @@ class TorchFile:
 
 
 def looks_like_torch(head: bytes) -> bool:
-    """Whether a file that begins like this may be PyTorch's, of any age."""
+    """True if a file with these first bytes may be PyTorch's, of any age."""
     return head.startswith((_ZIP, _LEGACY))
 
 
 def _entries(file: MappedFile) -> dict[str, tuple[int, int]]:
-    """First byte and size of what is in the archive, by name."""
+    """(first byte, size) of every archive entry, by name."""
     head = file.take(0, min(file.size, len(_LEGACY)), "the first bytes")
     if head == _LEGACY:
-        raise unreadable(
-            file.path,
+        raise file.error(
             "the file has the form that torch.save wrote before PyTorch 1.6, which is not read",
             help=f"write it anew: torch.save(torch.load('{file.path.name}', map_location='cpu', "
             f"weights_only=True), '{file.path.name}')",
         )
     if not head.startswith(_ZIP):
-        raise unreadable(file.path, f"not a PyTorch file: it starts with {head[:8]!r}")
+        raise file.error(f"not a PyTorch file: it starts with {head[:8]!r}")
     try:
         with zipfile.ZipFile(file.path) as archive:
             members = archive.infolist()
-    # What damage can make of an archive's directory.
+    # The exceptions of zipfile for a damaged directory.
     except (zipfile.BadZipFile, ValueError, RuntimeError, OSError, struct.error) as error:
         what = f"the PyTorch file is cut off or damaged: {error}"
-        raise unreadable(file.path, what, help=GET_IT_AGAIN) from error
+        raise file.error(what, help=GET_IT_AGAIN) from error
     spans: dict[str, tuple[int, int]] = {}
     for member in members:
         if member.filename in spans:
-            raise unreadable(file.path, f"'{member.filename}' is there twice")
+            raise file.error(f"'{member.filename}' is there twice")
         spans[member.filename] = _span(file, member)
     return spans
 
@@ -176,47 +168,38 @@ def _entries(file: MappedFile) -> dict[str, tuple[int, int]]:
 def _span(file: MappedFile, member: zipfile.ZipInfo) -> tuple[int, int]:
     what = f"'{member.filename}'"
     if member.compress_type != zipfile.ZIP_STORED or member.compress_size != member.file_size:
-        raise unreadable(file.path, f"{what} is compressed, which torch.save never does")
+        raise file.error(f"{what} is compressed, which torch.save never does")
     at = member.header_offset
-    # Damage can put it before the file.
+    # A damaged offset can be negative.
     header = file.take(at, _LOCAL_HEADER, f"the header of {what}") if at >= 0 else b""
     if not header.startswith(_ZIP):
-        raise unreadable(file.path, f"the header of {what} is damaged", offset=at)
+        raise file.error(f"the header of {what} is damaged", at)
     start = at + _LOCAL_HEADER + sum(struct.unpack("<HH", header[26:30]))
-    if start + member.file_size > file.size:
-        raise unreadable(
-            file.path,
-            f"the PyTorch file is cut off: {what} needs {member.file_size} bytes here, "
-            f"the file ends at byte {file.size}",
-            offset=start,
-            help=GET_IT_AGAIN,
-        )
+    file.require(start, member.file_size, what)
     return start, member.file_size
 
 
 def _root(file: MappedFile, spans: Mapping[str, object]) -> str:
-    """The folder in the archive that everything is in, with its slash."""
+    """The folder of the archive that holds all entries, with its slash."""
     found = [name.removesuffix("data.pkl") for name in spans if name.endswith("/data.pkl")]
     if len(found) != 1:
-        raise unreadable(file.path, "not a PyTorch file: the archive has no data.pkl")
+        raise file.error("not a PyTorch file: the archive has no data.pkl")
     if f"{found[0]}constants.pkl" in spans:
-        raise unreadable(
-            file.path,
+        raise file.error(
             "the file is a TorchScript program, not weights",
             help="save the weights: torch.save(torch.jit.load(FILE).state_dict(), FILE)",
         )
     return found[0]
 
 
-def _tensors(path: Path, value: object) -> dict[str, StoredTensor]:
-    """The tensors by name; GG0601 where there is anything else."""
+def _tensors(file: MappedFile, value: object) -> dict[str, StoredTensor]:
+    """The tensors by name (GG0601 for anything else)."""
     if not isinstance(value, dict):
-        raise unreadable(path, f"the file holds no tensors by name but is of type {_kind(value)}")
+        raise file.error(f"the file holds no tensors by name but is of type {_kind(value)}")
     found: dict[str, StoredTensor] = {}
     for name, item in cast("dict[object, object]", value).items():
         if not isinstance(name, str) or not isinstance(item, StoredTensor):
-            raise unreadable(
-                path,
+            raise file.error(
                 f"'{name}' is no tensor but of type {_kind(item)}",
                 help="save the tensors alone: torch.save(model.state_dict(), 'pytorch_model.bin')",
             )

@@ -1,9 +1,9 @@
-"""Read the pickle of a PyTorch file without running anything that is in it.
+"""Interpret the pickle of a PyTorch file without running any code in it.
 
-A pickle is a program that may call any function of any installed package. This machine has no way
-to call one: it knows the instructions that lists, dictionaries and tensors are made of, and takes
-the names of PyTorch's rebuilding functions for words. Any other name is refused before it means
-anything. The instructions are those of Python's ``pickletools``.
+A pickle is a program that may call any function of any installed package. This interpreter cannot
+call one: it implements the instructions that build lists, dictionaries and tensors, and treats the
+names of PyTorch's rebuilding functions as symbols. It refuses any other name. The instructions are
+those of Python's ``pickletools``.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ STORAGE_TYPES: Final[Mapping[str, str]] = {
 """PyTorch's name of the element type that a class of storages holds."""
 
 _ORDERED_DICT: Final = "collections.OrderedDict"
-# Old versions spell the module torch.tensor or torch; only these write what is read here.
+# Versions that spell the module torch.tensor or torch wrote older formats, which are not read.
 _REBUILD_V2: Final = "torch._utils._rebuild_tensor_v2"
 _REBUILD_V3: Final = "torch._utils._rebuild_tensor_v3"
 _REBUILD_PARAMETER: Final = "torch._utils._rebuild_parameter"
@@ -49,14 +49,14 @@ _SAFE: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """A name in the pickle, such as ``torch.FloatStorage``; it stands for nothing but itself."""
+    """A name in the pickle, such as ``torch.FloatStorage``; a symbol, never resolved."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """Where the elements of some tensors are.
+    """The stored elements of one tensor or of several.
 
     Attributes:
         key: name of its entry under ``data/``.
@@ -74,7 +74,7 @@ class StoredTensor:
     """A view of a storage.
 
     Attributes:
-        storage: whose elements it has.
+        storage: the storage that holds its elements.
         type: PyTorch's name of the element type, such as ``bfloat16``.
         offset: its first element, counted in elements from the start of the storage.
         shape: the sizes.
@@ -97,8 +97,8 @@ def read_pickle(data: bytes, path: Path, start: int) -> object:
         start: its first byte in that file.
 
     Raises:
-        GraphgenError: GG0604 where it wants to run something or names what no tensor is made of,
-            GG0601 where it is damaged.
+        GraphgenError: GG0604 if it calls a function or names anything that tensors do not need,
+            GG0601 if it is damaged.
     """
     machine = _PickleMachine(path)
     at = 0
@@ -129,20 +129,20 @@ class _PickleMachine:
         self.memo: dict[int, object] = {}
 
     def refuse(self, what: str) -> GraphgenError:
-        """The error of a pickle that does what no file of weights has to."""
+        """GG0604: the pickle does something that a file of weights does not need."""
         return GraphgenError(
             "GG0604", f"the pickle in {self.path.name} {what}; it is refused", help=_SAFE
         )
 
     def above(self) -> list[object]:
-        """Takes away what lies above the last mark, and the mark."""
+        """Pop the values above the last mark, and the mark."""
         first = self.marks.pop()
         items = self.stack[first:]
         del self.stack[first:]
         return items
 
     def last(self, count: int) -> tuple[object, ...]:
-        """Takes away the last ``count`` values."""
+        """Pop the last ``count`` values."""
         if count > len(self.stack):
             raise IndexError(count)
         items = tuple(self.stack[len(self.stack) - count :])
@@ -150,14 +150,14 @@ class _PickleMachine:
         return items
 
     def name(self, module: str, name: str) -> None:
-        """A name of something to import: a word, or refused."""
+        """Push the name of an import as a word, or refuse it (GG0604)."""
         full = f"{module}.{name}"
         if full not in _CALLS and not _WORD.fullmatch(full):
             raise self.refuse(f"wants to run '{full}'")
         self.stack.append(Word(full))
 
     def call(self) -> None:
-        """A call: of the few that make tensors, or refused."""
+        """Apply one of the few calls that make tensors, or refuse it (GG0604)."""
         called, arguments = self.last(2)
         rule = _CALLS.get(called.name) if isinstance(called, Word) else None
         if rule is None:
@@ -166,20 +166,20 @@ class _PickleMachine:
         self.stack.append(rule(_tuple(arguments)))
 
     def build(self) -> None:
-        """The state of an object; that of a dictionary, such as ``_metadata``, is dropped."""
+        """Drop the state of a dictionary, such as ``_metadata``; refuse any other (GG0604)."""
         self.last(1)
         if not isinstance(self.stack[-1], dict):
             raise self.refuse("wants to set the state of an object")
 
     def set_items(self, items: list[object]) -> None:
-        """Pairs of keys and values into the dictionary on top."""
+        """Add (key, value) pairs to the dictionary on top."""
         target = self.stack[-1]
         if not isinstance(target, dict) or len(items) % 2:
             raise TypeError(type(target))  # pyright: ignore[reportUnknownArgumentType]
         _fill(cast("dict[object, object]", target), list(zip(items[::2], items[1::2], strict=True)))
 
     def append(self, items: list[object]) -> None:
-        """Values to the list on top."""
+        """Extend the list on top."""
         target = self.stack[-1]
         if not isinstance(target, list):
             raise TypeError(target)
@@ -283,7 +283,7 @@ def _stacked_words(machine: _PickleMachine, _: object) -> None:
 
 
 def _nothing(machine: _PickleMachine, argument: object) -> None:
-    """For what only frames the rest."""
+    """Ignore an instruction that only frames the rest."""
 
 
 _RULES: Final[Mapping[str, _Rule]] = {
