@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 FieldT = TypeVar("FieldT")
 EmitT = TypeVar("EmitT")
@@ -34,24 +34,29 @@ class OpCodec(Generic[FieldT, EmitT, ReadT]):
     read: ReadT | None = None
 
 
-def by_op(
-    rows: Iterable[OpCodec[FieldT, EmitT, ReadT]],
-) -> Mapping[str, OpCodec[FieldT, EmitT, ReadT]]:
+class _Named(Protocol):
+    @property
+    def op(self) -> str: ...
+
+    @property
+    def name(self) -> str: ...
+
+
+RowT = TypeVar("RowT", bound=_Named)
+
+
+def by_op(rows: Iterable[RowT]) -> Mapping[str, RowT]:
     """Index the rows that write by the IR's op (``ValueError`` where two write the same)."""
     return _indexed([(row.op, row) for row in rows])
 
 
-def by_name(
-    rows: Iterable[OpCodec[FieldT, EmitT, ReadT]],
-) -> Mapping[str, OpCodec[FieldT, EmitT, ReadT]]:
+def by_name(rows: Iterable[RowT]) -> Mapping[str, RowT]:
     """Index the rows that read by the dialect's op (``ValueError`` where two read the same)."""
     return _indexed([(row.name, row) for row in rows])
 
 
-def _indexed(
-    pairs: Iterable[tuple[str, OpCodec[FieldT, EmitT, ReadT]]],
-) -> Mapping[str, OpCodec[FieldT, EmitT, ReadT]]:
-    found: dict[str, OpCodec[FieldT, EmitT, ReadT]] = {}
+def _indexed(pairs: Iterable[tuple[str, RowT]]) -> Mapping[str, RowT]:
+    found: dict[str, RowT] = {}
     for key, row in pairs:
         if key in found:
             raise ValueError(f"two rows for '{key}'")

@@ -7,8 +7,9 @@ from functools import lru_cache
 
 from graphgen.errors import GraphgenError
 from graphgen.ir import Op
+from graphgen.lowering.hlo.dialect.scalar_computations import reducer_of
 from graphgen.lowering.hlo.dialect.subcomputations import COMPUTATIONS
-from graphgen.lowering.hlo.function_reader import reducer_of
+from graphgen.lowering.hlo.dialect.unmodelled import UnmodelledError
 from graphgen.lowering.hlo.proto.fields import (
     ComputationField,
     DotField,
@@ -19,7 +20,6 @@ from graphgen.lowering.hlo.proto.fields import (
 from graphgen.lowering.hlo.proto.proto_module import HloComputation
 from graphgen.lowering.hlo.proto.replica_groups import read_groups, read_pairs
 from graphgen.lowering.hlo.proto.wire import Message
-from graphgen.lowering.hlo.read_ops import UnmodelledError
 
 _F = InstructionField
 # Under our names, what each dimension of a window says.

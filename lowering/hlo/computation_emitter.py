@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import re
-
 from graphgen.errors import GraphgenError
 from graphgen.ir import Function, Literal, Loc, Module, Op, TensorType, Value, tensor
 from graphgen.ir.loc import UNKNOWN
-from graphgen.ir.names import claim_name
 from graphgen.lowering.abi import donated
-from graphgen.lowering.hlo.comparator import write_comparator
+from graphgen.lowering.hlo.dialect import BY_OP
 from graphgen.lowering.hlo.dialect.instruction_template import (
     Called,
     Callee,
@@ -19,141 +16,95 @@ from graphgen.lowering.hlo.dialect.instruction_template import (
     StepResult,
     Subcomputation,
 )
-from graphgen.lowering.hlo.dialect.subcomputations import write_region
-from graphgen.lowering.hlo.emit_ops import TABLE, opcode
+from graphgen.lowering.hlo.dialect.op_row import write_op
+from graphgen.lowering.hlo.dialect.scalar_computations import write_comparator, write_reducer
+from graphgen.lowering.hlo.dialect.subcomputations import write_subcomputation
 from graphgen.lowering.hlo.proto import wire
-from graphgen.lowering.hlo.proto.fields import ComputationField, InstructionField
+from graphgen.lowering.hlo.proto.fields import InstructionField
 from graphgen.lowering.hlo.proto.instruction import (
+    ALIASED,
+    INPUT_NAMES,
+    OUTPUT_NAMES,
     Chunk,
     frontend_attributes,
     head_of,
     instruction,
     metadata_of,
-    program_shape,
     result_shape,
     shapes_of_computation,
 )
 from graphgen.lowering.hlo.proto.literal import write_literal
+from graphgen.lowering.hlo.proto.module_writer import LEGAL_NAME, HloModuleWriter
 from graphgen.lowering.hlo.proto.shape import shape_of, tuple_of
 from graphgen.text.printer import value_names
-
-ALIASED = ".must_alias_input"
-INPUT_NAMES, OUTPUT_NAMES = "neff_input_names", "neff_output_names"
-
-# XLA replaces any other letter, and may then have two instructions of one name.
-LEGAL_NAME = re.compile(r"[A-Za-z_][\w.\-]*", re.ASCII)
 
 _Signature = tuple[object, ...]
 
 
 class ModuleEmitter:
-    """What the computations of one module share: ids, names, and each other.
+    """Writes the computations of one module, each once.
 
     Attributes:
-        computations: the finished ones, callees first, each in pieces.
+        writer: the computations written so far.
     """
 
     def __init__(self, module: Module) -> None:
         self.module = module
-        self.computations: list[list[Chunk]] = []
-        self.done: dict[Called, int] = {}
-        self.last_id = 0
-        self.taken: set[str] = set()
-
-    def next_id(self) -> int:
-        """An id no instruction of the module has yet."""
-        self.last_id += 1
-        return self.last_id
-
-    def fresh(self, name: str) -> str:
-        """A name of this kind that no instruction of the module has yet."""
-        if not LEGAL_NAME.fullmatch(name):
-            name = re.sub(r"[^\w.\-]", "_", name, flags=re.ASCII)
-            name = name if LEGAL_NAME.fullmatch(name) else f"_{name}"
-        return claim_name(name, self.taken)
+        self.writer = HloModuleWriter()
+        self._ids: dict[Called, int] = {}
 
     def callee(self, called: Called) -> int:
         """The id of a computation, which is written first if it is not there yet."""
-        found = self.done.get(called)
+        found = self._ids.get(called)
         if found is None:
             if isinstance(called, Reducer):
-                found = self.reducer(called)
+                found = write_reducer(self.writer, called)
             elif isinstance(called, Comparator):
-                found = write_comparator(self, called)
+                found = write_comparator(self.writer, called)
             elif isinstance(called, Subcomputation):
-                found = write_region(self, called)
+                found = write_subcomputation(self.writer, called)
             else:
-                found = _Computation(self, self.module.function(called.function), called).write()
-            self.done[called] = found
+                found = _ComputationEmitter(
+                    self, self.module.function(called.function), called
+                ).write()
+            self._ids[called] = found
         return found
 
-    def finish(self, name: str, body: list[Chunk], shape: bytes, root: int) -> int:
-        """Put a computation behind the others; its id."""
-        number = len(self.computations) + 1
-        tail = [
-            wire.delimited(ComputationField.PROGRAM_SHAPE, shape),
-            wire.integer(ComputationField.ID, number),
-            wire.integer(ComputationField.ROOT_ID, root),
-        ]
-        self.computations.append([wire.text(ComputationField.NAME, name), *body, *tail])
-        return number
-
-    def function(self, function: Function, *, entry: bool = False) -> int:
-        """Write a function as a computation; its id."""
-        return _Computation(self, function, Callee(function.name), entry=entry).write()
-
-    def reducer(self, called: Reducer) -> int:
-        """Write the sub-computation of a reduction, of two scalars."""
-        scalar = tensor(called.dtype)
-        names = [self.fresh(f"{called.name}.{side}") for side in ("lhs", "rhs")]
-        body: list[Chunk] = []
-        ids: list[int] = []
-        for index, name in enumerate(names):
-            number = wire.integer(InstructionField.PARAMETER_NUMBER, index)
-            ids.append(self.next_id())
-            head = head_of("parameter", shape_of(scalar))
-            body += instruction(
-                name, head, metadata_of(UNKNOWN, "parameter", name), [number], ids[-1]
-            )
-        # Of what is written over, a copy of the new value stays: no root is a bare parameter.
-        code = "copy" if called.opcode == "assign" else opcode(called.opcode)
-        root, name = self.next_id(), self.fresh(f"{called.name}.root")
-        metadata = metadata_of(UNKNOWN, code, called.name)
-        read = ids[1:] if code == "copy" else ids
-        body += instruction(name, head_of(code, shape_of(scalar)), metadata, [], root, read)
-        shape = program_shape([scalar, scalar], [scalar], names)
-        return self.finish(called.name, body, shape, root)
+    def entry(self, function: Function) -> int:
+        """Write a function as the entry computation; its id."""
+        return _ComputationEmitter(self, function, Callee(function.name), entry=True).write()
 
 
-_recipes: dict[_Signature, InstructionTemplate] = {}
+_templates: dict[_Signature, InstructionTemplate] = {}
 
 
-def recipe_of(op: Op) -> InstructionTemplate:
+def template_of(op: Op) -> InstructionTemplate:
     """The instructions an op becomes (GG0401 if it has no form); made once for equal ops."""
     key: _Signature = (
         op.name, op.attrs, *[v.type for v in op.operands], *[v.type for v in op.results],
     )  # fmt: skip
-    found = _recipes.get(key)
+    found = _templates.get(key)
     if found is None:
-        emit = TABLE.get(op.name)
-        if emit is None:
+        row = BY_OP.get(op.name)
+        if row is None:
             raise GraphgenError(
                 "GG0401",
                 f"{op.name} has no HLO form",
                 where=repr(op.loc),
                 help="run the pass legalize{target=cpu} first",
             )
-        found = _recipes[key] = emit(op)
+        found = _templates[key] = write_op(row, op)
     return found
 
 
-class _Computation:
+class _ComputationEmitter:
     """One function being written."""
 
     def __init__(
         self, owner: ModuleEmitter, function: Function, form: Callee, *, entry: bool = False
     ) -> None:
         self.owner = owner
+        self.writer = owner.writer
         self.function = function
         self.form = form
         self.entry = entry
@@ -164,7 +115,7 @@ class _Computation:
         if entry:
             # The program's own names come before those that are made up for anything else.
             names = [name[1:] for name in self.values.values()]
-            self.owner.taken.update([name for name in names if LEGAL_NAME.fullmatch(name)])
+            self.writer.taken.update([name for name in names if LEGAL_NAME.fullmatch(name)])
         outputs = [value for _, value in function.outputs]
         # A single output is the root itself, unless it is a parameter.
         self.root = outputs[0] if len(outputs) == 1 and outputs[0].op is not None else None
@@ -188,13 +139,13 @@ class _Computation:
         types = [value.type for _, value in function.outputs]
         result = tuple_of(types) if self.form.gives_tuple else result_shape(types)
         shape = shapes_of_computation(arguments, result, names)
-        return self.owner.finish(function.name, self.body, shape, root)
+        return self.writer.finish(function.name, self.body, shape, root)
 
     def callees_first(self) -> None:
         """Computations come before those that call them, and so do their ids."""
         for op in self.function.block:
             if op.name != "constant":
-                for step in recipe_of(op).steps:
+                for step in template_of(op).steps:
                     for called in step.calls:
                         self.owner.callee(called)
 
@@ -202,10 +153,10 @@ class _Computation:
         """The value's own name in letters XLA takes, or the opcode and its number."""
         text = self.values[value][1:]
         if text.isdigit():
-            return self.owner.fresh(f"{code}.{text}")
+            return self.writer.fresh(f"{code}.{text}")
         if self.entry and LEGAL_NAME.fullmatch(text):
             return text
-        return self.owner.fresh(text)
+        return self.writer.fresh(text)
 
     def add(
         self,
@@ -218,7 +169,7 @@ class _Computation:
         more: bytes = b"",
     ) -> int:
         """Append an instruction; its id."""
-        number = self.owner.next_id()
+        number = self.writer.next_id()
         self.body += instruction(name, head, metadata, fields, number, operands, called, more)
         return number
 
@@ -242,7 +193,7 @@ class _Computation:
         """Append the one parameter that holds all arguments, and take it apart; its name."""
         types = [value.type for value in self.function.args]
         number = wire.integer(InstructionField.PARAMETER_NUMBER, 0)
-        name = self.owner.fresh(f"{self.function.name}.state")
+        name = self.writer.fresh(f"{self.function.name}.state")
         metadata = metadata_of(UNKNOWN, "parameter", name)
         whole = self.add(name, head_of("parameter", tuple_of(types)), metadata, [number])
         code = "get-tuple-element"
@@ -270,7 +221,7 @@ class _Computation:
         return self.add(name, head, metadata_of(where, "constant"), [front, *pieces], more=more)
 
     def shared(self, value: Literal, beside: Value, where: Loc) -> int:
-        """A constant that the recipe of ``beside`` needs; equal ones are one instruction."""
+        """A constant that the template of ``beside`` needs; equal ones are one instruction."""
         key = (tensor(value.dtype, value.shape), value.data)
         found = self.constants.get(key)
         if found is None:
@@ -289,10 +240,10 @@ class _Computation:
 
     def op(self, op: Op) -> None:
         """Append the instructions of an op."""
-        recipe = recipe_of(op)
+        template = template_of(op)
         made: list[int] = []
-        for index, step in enumerate(recipe.steps):
-            which = recipe.result_of(index)
+        for index, step in enumerate(template.steps):
+            which = template.result_of(index)
             base = op.results[which or 0]
             name = (self.inner if which is None else self.name)(base, step.opcode)
             operands: list[int] = []
@@ -308,13 +259,13 @@ class _Computation:
             kind = str(op.attrs.get("opcode", op.name))
             head, metadata = head_of(step.opcode, step.shape), metadata_of(op.loc, kind)
             made.append(self.add(name, head, metadata, [step.fields], operands, called, more))
-        for result, at in zip(op.results, recipe.results, strict=True):
+        for result, at in zip(op.results, template.results, strict=True):
             self.ids[result] = made[at]
 
     def inner(self, value: Value, what: str) -> str:
         """A unique name for an instruction that is no value of the program."""
         text = f"{self.values[value][1:]}.{what}"
-        return self.owner.fresh(text.lstrip("0123456789."))
+        return self.writer.fresh(text.lstrip("0123456789."))
 
     def copied(self, name: str, value: Value) -> int:
         """The id of an output; a parameter is copied, since the compiler takes no bare one."""
@@ -322,7 +273,7 @@ class _Computation:
             return self.ids[value]
         single = len(self.function.outputs) == 1
         return self.add(
-            self.owner.fresh(f"{name}.out"),
+            self.writer.fresh(f"{name}.out"),
             head_of("copy", shape_of(value.type)),
             metadata_of(UNKNOWN, "copy", name),
             [],
@@ -339,4 +290,4 @@ class _Computation:
         more = self.output_names() if self.entry else b""
         head = head_of("tuple", tuple_of(types))
         metadata = metadata_of(UNKNOWN, "tuple", self.function.name)
-        return self.add(self.owner.fresh("outputs"), head, metadata, [], results, more=more)
+        return self.add(self.writer.fresh("outputs"), head, metadata, [], results, more=more)

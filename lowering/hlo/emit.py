@@ -33,7 +33,7 @@ def emit_hlo(module: Module, function: Function) -> bytes:
 def hlo_chunks(module: Module, function: Function) -> list[Chunk]:
     """The HloModuleProto in pieces to be written one after the other; constants are not copied."""
     emitter = ModuleEmitter(module)
-    entry = emitter.function(function, entry=True)
+    entry = emitter.entry(function)
     program = program_shape(
         [value.type for value in function.args], [value.type for _, value in function.outputs],
         [value.name or "" for value in function.args],
@@ -42,7 +42,7 @@ def hlo_chunks(module: Module, function: Function) -> list[Chunk]:
         wire.text(ModuleField.NAME, module.name),
         wire.text(ModuleField.ENTRY_NAME, function.name),
     ]
-    for computation in emitter.computations:
+    for computation in emitter.writer.computations:
         out.append(wire.head(ModuleField.COMPUTATIONS, sum(map(len, computation))))
         out += computation
     out += [

@@ -5,15 +5,15 @@ from __future__ import annotations
 from graphgen.errors import GraphgenError
 from graphgen.ir import RANK, Function, Module, Op, Role, Value, entry, tensor
 from graphgen.ir.dtype import s32
-from graphgen.lowering.hlo.computation_emitter import ALIASED, INPUT_NAMES, OUTPUT_NAMES
+from graphgen.lowering.hlo.dialect.hlo_file import HloFile, ir_name
 from graphgen.lowering.hlo.dialect.hlo_locations import HloLocations
-from graphgen.lowering.hlo.function_reader import HloFile, HloFunctionReader, free_name
+from graphgen.lowering.hlo.function_reader import HloFunctionReader, read_values
 from graphgen.lowering.hlo.hlo_summary import COLLECTIVES
 from graphgen.lowering.hlo.proto.fields import AliasField, InstructionField, ModuleField
+from graphgen.lowering.hlo.proto.instruction import ALIASED, INPUT_NAMES, OUTPUT_NAMES
 from graphgen.lowering.hlo.proto.proto_module import HloModule, frontend_attributes, open_hlo
 from graphgen.lowering.hlo.proto.replica_groups import ReplicaGroups, read_groups, read_pairs
 from graphgen.lowering.hlo.proto.wire import Message, Source
-from graphgen.lowering.hlo.read_control import leaves
 from graphgen.ops import OPS
 
 PHASE = "main"
@@ -47,11 +47,11 @@ def read_hlo(source: Source, name: str = "<bytes>") -> Module:
 
 def _read(hlo: HloModule) -> Module:
     by_id = {item.id: item for item in hlo.computations}
-    file = HloFile(hlo, HloLocations(hlo.message), by_id)
-    module = Module(free_name(hlo.name or "module", set()))
-    function = Function(free_name(hlo.entry.name or "main", file.names), PHASE)
+    file = HloFile(hlo, HloLocations(hlo.message), by_id, read_values)
+    module = Module(ir_name(hlo.name or "module", set()))
+    function = Function(ir_name(hlo.entry.name or "main", file.names), PHASE)
     reader = HloFunctionReader(file, hlo.entry, function)
-    results = leaves(reader.read())
+    results = reader.read()
     for item in (*file.functions.values(), function):
         module.add(item)
     ranks = max(map(_ranks, module.functions.values()))
@@ -153,7 +153,7 @@ class _Interface:
                 name = (given if len(made) == 1 else None) or value.name or ""
                 if value in self.states:
                     name = name.removesuffix(ALIASED)
-                value.name = free_name(name, taken)
+                value.name = ir_name(name, taken)
         self._apart(taken)
         self.function.block.keep_args(self.function.args)
         self.function.outputs = list(zip(self._outputs(taken), self.results, strict=True))
@@ -167,7 +167,7 @@ class _Interface:
         for op in self.function.block:
             for value in op.results:
                 if value.name in taken:
-                    value.name = free_name(f"{value.name}.value", self.reader.taken | taken)
+                    value.name = ir_name(f"{value.name}.value", self.reader.builder.taken | taken)
 
     def _outputs(self, taken: set[str]) -> list[str]:
         entry_ = self.file.module.entry
@@ -180,7 +180,7 @@ class _Interface:
             given = [f"output{index}" for index in range(len(self.results))]
         states = {output: value.name or "" for value, output in self.states.items()}
         return [
-            states[index] if index in states else free_name(name, taken)
+            states[index] if index in states else ir_name(name, taken)
             for index, name in enumerate(given)
         ]
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from graphgen.ir import DType, Literal, TensorType
-from graphgen.lowering.hlo.proto.shape import HloShape, shape_of
+from graphgen.ir import DType, Literal
+from graphgen.lowering.hlo.proto.shape import HloShape
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,17 +119,3 @@ class InstructionTemplate:
     def result_of(self, step: int) -> int | None:
         """Which result of the op a step makes, ``None`` where it makes none."""
         return self.results.index(step) if step in self.results else None
-
-
-def one(
-    opcode: str,
-    type_: TensorType,
-    operands: tuple[Operand, ...],
-    fields: bytes = b"",
-    more: bytes = b"",
-    calls: tuple[Called, ...] = (),
-) -> InstructionTemplate:
-    """The recipe of an op that is one instruction with one array as its result."""
-    return InstructionTemplate(
-        (TemplateStep(opcode, shape_of(type_), operands, fields, more, calls),), (0,)
-    )

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
 
 from graphgen.errors import GraphgenError
 from graphgen.ir.loc import UNKNOWN
@@ -16,11 +15,9 @@ from graphgen.lowering.hlo.dialect.instruction_template import Subcomputation
 from graphgen.lowering.hlo.proto import wire
 from graphgen.lowering.hlo.proto.fields import ComputationField, InstructionField, ProgramShapeField
 from graphgen.lowering.hlo.proto.instruction import Chunk, metadata_of
+from graphgen.lowering.hlo.proto.module_writer import HloModuleWriter
 from graphgen.lowering.hlo.proto.proto_module import HloComputation
 from graphgen.lowering.hlo.proto.wire import Message
-
-if TYPE_CHECKING:
-    from graphgen.lowering.hlo.computation_emitter import ModuleEmitter
 
 # The only field of a packed region: its computations, callees first.
 COMPUTATIONS = 1
@@ -125,7 +122,7 @@ def opcodes(data: str) -> dict[str, int]:
     return {code: count for code, count in counts.most_common() if code not in _PLUMBING}
 
 
-def write_region(owner: ModuleEmitter, region: Subcomputation) -> int:
+def write_subcomputation(owner: HloModuleWriter, region: Subcomputation) -> int:
     """Write the computations of a region into a module; the id of the one that is called."""
     packed = Message(bytes.fromhex(region.data))
     computations: dict[int, int] = {}

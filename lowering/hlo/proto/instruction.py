@@ -19,6 +19,10 @@ from graphgen.lowering.hlo.proto.shape import HloShape, shape_of, tuple_of, writ
 
 Chunk = bytes | memoryview
 
+# Frontend attributes of parameters and of the root, and the suffix of a parameter that is aliased.
+INPUT_NAMES, OUTPUT_NAMES = "neff_input_names", "neff_output_names"
+ALIASED = ".must_alias_input"
+
 
 _heads: dict[tuple[str, HloShape], bytes] = {}
 

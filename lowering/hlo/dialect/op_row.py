@@ -1,0 +1,242 @@
+"""Rows of the HLO dialect: one op of the IR, one opcode, the attributes that both have.
+
+:func:`write_op` and :func:`read_instruction` work from a row alone; a row has functions of its own
+where the two sides differ in more than attributes, or where old files have another form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from graphgen.ir import AttrValue, Op, Value
+from graphgen.lowering.codec import OpCodec
+from graphgen.lowering.hlo.dialect.instruction_template import (
+    Called,
+    InstructionTemplate,
+    Operand,
+    Reducer,
+    StepResult,
+    TemplateStep,
+)
+from graphgen.lowering.hlo.dialect.op_builder import OpBuilder, Tree, plain_values
+from graphgen.lowering.hlo.dialect.unmodelled import UnmodelledError
+from graphgen.lowering.hlo.proto.fields import InstructionField
+from graphgen.lowering.hlo.proto.shape import HloShape, shape_of, tuple_of
+from graphgen.lowering.hlo.proto.wire import Message, delimited, integer
+from graphgen.lowering.hlo.text.attributes import HloAttribute, attribute_named
+from graphgen.ops import OPS
+
+# (row, op) -> the instructions of the op.
+WriteOp = Callable[["HloRow", Op], InstructionTemplate]
+# (row, builder, instruction, operands, stated shape) -> the value of the instruction.
+ReadInstruction = Callable[["HloRow", OpBuilder, Message, Sequence[Tree], HloShape], Tree]
+# (instruction, operands): raises UnmodelledError for a form that the op does not have.
+CheckInstruction = Callable[[Message, Sequence[Value]], None]
+
+
+@dataclass(frozen=True, slots=True)
+class HloField:
+    """One attribute of an op.
+
+    Attributes:
+        attr: its name in the IR.
+        attribute: the field of the instruction.
+        read: instruction -> the IR's value.
+    """
+
+    attr: str
+    attribute: HloAttribute
+    read: Callable[[Message], AttrValue]
+
+
+@dataclass(frozen=True, slots=True)
+class HloRow(OpCodec[HloField, WriteOp, ReadInstruction]):
+    """One op; ``op``, ``name``, ``fields``, ``emit`` and ``read`` as in every dialect.
+
+    Attributes:
+        inferred: attributes of the IR's op in the stated shape: ``dtype``, ``shape``.
+        reduces: it calls a reducer, the attribute ``kind`` of the IR's op.
+        each: it has any number of operands, and reads as one op per operand.
+        check: refuses forms that the IR's op does not have, before ``fields`` are read.
+    """
+
+    inferred: tuple[str, ...] = ()
+    reduces: bool = False
+    each: bool = False
+    check: CheckInstruction | None = None
+
+
+def attribute(name: str, code: str = "") -> HloAttribute:
+    """The attribute of an opcode (``ValueError``)."""
+    found = attribute_named(name, code)
+    if found is None:
+        raise ValueError(f"HLO has no attribute '{name}'")
+    return found
+
+
+def renamed(attr: str, name: str) -> HloField:
+    """The IR's ``attr``, which HLO calls ``name``."""
+    found = attribute(name)
+    return HloField(attr, found, found.decode)
+
+
+def row(
+    op: str,
+    *fields: str | HloField,
+    name: str | None = None,
+    inferred: tuple[str, ...] = (),
+    reduces: bool = False,
+    each: bool = False,
+    check: CheckInstruction | None = None,
+    emit: WriteOp | None = None,
+    read: ReadInstruction | None = None,
+) -> HloRow:
+    """A row.
+
+    Args:
+        op: the IR's op.
+        fields: attributes by name where both sides have the same, in the order they are read.
+        name: the opcode; HLO's spelling of ``op`` by default, empty for an op that is not read.
+        inferred: see :class:`HloRow`, as for the others.
+    """
+    code = opcode(op) if name is None else name
+    resolved = [
+        HloField(item, (found := attribute(item, code)), found.decode)
+        if isinstance(item, str)
+        else item
+        for item in fields
+    ]
+    return HloRow(op, code, tuple(resolved), emit, read, inferred, reduces, each, check)
+
+
+def opcode(name: str) -> str:
+    """HLO's spelling of an op's name."""
+    return name.replace("_", "-")
+
+
+def write_op(row: HloRow, op: Op) -> InstructionTemplate:
+    """The instructions of an op."""
+    return row.emit(row, op) if row.emit is not None else write_fields(row, op)
+
+
+def write_fields(
+    row: HloRow,
+    op: Op,
+    more: bytes = b"",
+    calls: tuple[Called, ...] = (),
+    operands: tuple[Operand, ...] | None = None,
+) -> InstructionTemplate:
+    """The one instruction of an op, with the fields of its row.
+
+    Args:
+        row: of the op.
+        op: the op.
+        more: fields after the row's, encoded.
+        calls: the computations it calls; a row that reduces adds its own.
+        operands: what it reads, if not the op's operands.
+    """
+    parts: dict[int, bytes] = {}
+    messages: set[int] = set()
+    for item in row.fields:
+        number = item.attribute.field
+        parts[number] = parts.get(number, b"") + item.attribute.encode(op.attrs[item.attr])
+        messages |= {number} if item.attribute.inside else set()
+    encoded = {
+        number: delimited(number, parts[number]) if number in messages else parts[number]
+        for number in sorted(parts)
+    }
+    before = b"".join([data for number, data in encoded.items() if number < InstructionField.ID])
+    after = b"".join([data for number, data in encoded.items() if number > InstructionField.ID])
+    if row.reduces:
+        calls = (*calls, Reducer(op.attrs.text("kind"), op.operands[0].dtype))
+    return stated(op, row.name, before, after + more, calls, operands)
+
+
+def stated(
+    op: Op,
+    code: str,
+    fields: bytes = b"",
+    more: bytes = b"",
+    calls: tuple[Called, ...] = (),
+    operands: tuple[Operand, ...] | None = None,
+) -> InstructionTemplate:
+    """One instruction of an op's results, taken out of their tuple where there are several."""
+    types = [value.type for value in op.results]
+    reads = tuple(range(len(op.operands))) if operands is None else operands
+    single = len(types) == 1
+    shape = shape_of(types[0]) if single else tuple_of(types)
+    steps = [TemplateStep(code, shape, reads, fields, more, calls)]
+    return InstructionTemplate(tuple(steps), (0,)) if single else elements(steps)
+
+
+def elements(steps: list[TemplateStep]) -> InstructionTemplate:
+    """The steps, and one for each member of the tuple that the last of them gives."""
+    whole = len(steps) - 1
+    for index, shape in enumerate(steps[whole].shape.members):
+        place = integer(InstructionField.TUPLE_INDEX, index)
+        steps.append(TemplateStep("get-tuple-element", shape, (StepResult(whole),), place))
+    return InstructionTemplate(tuple(steps), tuple(range(whole + 1, len(steps))))
+
+
+def read_instruction(
+    row: HloRow, to: OpBuilder, i: Message, operands: Sequence[Tree], shape: HloShape
+) -> Tree:
+    """Append the ops of an instruction; its value.
+
+    Raises:
+        UnmodelledError: no op of the IR has this form.
+        ContradictionError: it states something else than its operands give.
+    """
+    read = row.read or read_fields
+    return read(row, to, i, operands, shape)
+
+
+def read_fields(
+    row: HloRow, to: OpBuilder, i: Message, operands: Sequence[Tree], shape: HloShape
+) -> Tree:
+    """Append the op of an instruction, with the attributes of its row."""
+    x = plain_values(operands)
+    if row.check is not None:
+        row.check(i, x)
+    attrs = read_attrs(row, to, i, shape)
+    if not row.each or len(x) == 1:
+        return to.emit(row.op, x, **attrs)
+    made: list[Value] = []
+    for index, operand in enumerate(x):
+        to.part(str(index))
+        made.append(to.emit(row.op, [operand], **attrs))
+    return tuple(made)
+
+
+def read_attrs(row: HloRow, to: OpBuilder, i: Message, shape: HloShape) -> dict[str, AttrValue]:
+    """The IR's attributes of an instruction."""
+    attrs: dict[str, AttrValue] = {}
+    if row.reduces:
+        kind = to.file.reducer(i.integers(InstructionField.CALLED_IDS))
+        attrs["kind"] = _choice(row.op, "kind", kind)
+    for item in row.fields:
+        attrs[item.attr] = item.read(i)
+    if row.inferred:
+        parts: dict[str, AttrValue] = {"dtype": shape.type.dtype, "shape": shape.type.dims}
+        attrs |= {key: parts[key] for key in row.inferred}
+    return attrs
+
+
+def _choice(op: str, attr: str, value: str) -> str:
+    """``value`` if the op's attribute may be that."""
+    allowed = next(item.choices for item in OPS[op].attrs if item.name == attr)
+    if value not in allowed:
+        raise UnmodelledError(f"{attr} {value} is not modelled")
+    return value
+
+
+def _dimension(i: Message) -> int:
+    dims = i.integers(InstructionField.DIMENSIONS)
+    if len(dims) != 1:
+        raise UnmodelledError(f"its dimensions are {list(dims)}, not one")
+    return dims[0]
+
+
+# An op's one dimension, in the list of dimensions.
+DIMENSION = HloField("dimension", attribute("iota_dimension"), _dimension)

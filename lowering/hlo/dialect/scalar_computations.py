@@ -1,0 +1,133 @@
+"""Computations of scalars: reducers and comparators, written and recognized."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from graphgen.ir import TensorType, tensor
+from graphgen.ir.dtype import pred
+from graphgen.ir.loc import UNKNOWN
+from graphgen.lowering.hlo.dialect.instruction_template import Comparator, Reducer
+from graphgen.lowering.hlo.dialect.unmodelled import UnmodelledError
+from graphgen.lowering.hlo.proto import wire
+from graphgen.lowering.hlo.proto.fields import InstructionField
+from graphgen.lowering.hlo.proto.instruction import (
+    Chunk,
+    head_of,
+    instruction,
+    metadata_of,
+    program_shape,
+)
+from graphgen.lowering.hlo.proto.module_writer import HloModuleWriter
+from graphgen.lowering.hlo.proto.proto_module import HloComputation
+from graphgen.lowering.hlo.proto.shape import shape_of
+
+TOTAL = "TOTALORDER"
+_F = InstructionField
+
+
+def write_reducer(writer: HloModuleWriter, called: Reducer) -> int:
+    """Write the computation of a reduction; its id.
+
+    For ``assign`` its root is a copy of the new value, since no root is a bare parameter.
+    """
+    scalar = tensor(called.dtype)
+    names = [writer.fresh(f"{called.name}.{side}") for side in ("lhs", "rhs")]
+    body, ids = _parameters(writer, names, [scalar, scalar])
+    code = "copy" if called.opcode == "assign" else called.opcode.replace("_", "-")
+    root, name = writer.next_id(), writer.fresh(f"{called.name}.root")
+    metadata = metadata_of(UNKNOWN, code, called.name)
+    read = ids[1:] if code == "copy" else ids
+    body += instruction(name, head_of(code, shape_of(scalar)), metadata, [], root, read)
+    shape = program_shape([scalar, scalar], [scalar], names)
+    return writer.finish(called.name, body, shape, root)
+
+
+def write_comparator(writer: HloModuleWriter, called: Comparator) -> int:
+    """Write a comparison of two scalars per operand, of which the first two count; its id."""
+    types = [tensor(dtype) for dtype in called.dtypes for _ in "ab"]
+    names = [writer.fresh(f"{called.name}.{'ab'[i % 2]}{i // 2}") for i in range(len(types))]
+    body, ids = _parameters(writer, names, types)
+    more = wire.text(_F.COMPARISON_DIRECTION, called.direction)
+    if called.dtypes[0].is_float:
+        more += wire.text(_F.COMPARISON_TYPE, TOTAL)
+    root, name = writer.next_id(), writer.fresh(f"{called.name}.root")
+    head, metadata = (
+        head_of("compare", shape_of(tensor(pred))),
+        metadata_of(UNKNOWN, "compare", name),
+    )
+    body += instruction(name, head, metadata, [], root, ids[:2], more=more)
+    shape = program_shape(types, [tensor(pred)], names)
+    return writer.finish(writer.fresh(called.name), body, shape, root)
+
+
+def _parameters(
+    writer: HloModuleWriter, names: Sequence[str], types: Sequence[TensorType]
+) -> tuple[list[Chunk], list[int]]:
+    """The parameters of a computation, and their ids."""
+    body: list[Chunk] = []
+    ids: list[int] = []
+    for index, (name, type_) in enumerate(zip(names, types, strict=True)):
+        number = wire.integer(_F.PARAMETER_NUMBER, index)
+        ids.append(writer.next_id())
+        head = head_of("parameter", shape_of(type_))
+        body += instruction(name, head, metadata_of(UNKNOWN, "parameter", name), [number], ids[-1])
+    return body, ids
+
+
+def reducer_of(computation: HloComputation) -> str:
+    """Opcode of a computation of two scalars, or ``assign`` if it gives the second.
+
+    Raises:
+        UnmodelledError: it is more than one op on both.
+    """
+    found = {item.integer(_F.ID): item for item in computation.instructions()}
+    codes = {number: item.text(_F.OPCODE) for number, item in found.items()}
+
+    def source(number: int) -> int:
+        """The instruction that a chain of copies reads."""
+        for _ in codes:
+            if codes.get(number) != "copy":
+                break
+            number = next(iter(found[number].integers(_F.OPERAND_IDS)), 0)
+        return number
+
+    numbers = {
+        number: item.integer(_F.PARAMETER_NUMBER)
+        for number, item in found.items()
+        if codes[number] == "parameter"
+    }
+    root = source(computation.root_id)
+    if sorted(numbers.values()) == [0, 1] and root in found:
+        if numbers.get(root) == 1:
+            return "assign"
+        read = [numbers.get(source(i)) for i in found[root].integers(_F.OPERAND_IDS)]
+        shapes = {item.data(_F.SHAPE) for item in found.values()}
+        if sorted(map(str, read)) == ["0", "1"] and len(shapes) == 1:
+            return codes[root]
+    raise UnmodelledError(f"%{computation.name} is more than one op on two scalars")
+
+
+def direction_of(computation: HloComputation, *, floats: bool) -> str:
+    """``LT`` or ``GT`` of its first two parameters; empty where it does anything else.
+
+    Args:
+        computation: the comparator of a sort.
+        floats: the elements compared are floats, whose order must be total.
+    """
+    found = {item.integer(_F.ID): item for item in computation.instructions()}
+    root = found.get(computation.root_id)
+    if root is None or root.text(_F.OPCODE) != "compare":
+        return ""
+    read = [found.get(number) for number in root.integers(_F.OPERAND_IDS)]
+    given = [
+        item.integer(_F.PARAMETER_NUMBER)
+        for item in read
+        if item is not None and item.text(_F.OPCODE) == "parameter"
+    ]
+    if floats and root.text(_F.COMPARISON_TYPE) != TOTAL:
+        return ""
+    direction = root.text(_F.COMPARISON_DIRECTION)
+    if direction not in ("LT", "GT") or sorted(given) != [0, 1]:
+        return ""
+    return direction if given == [0, 1] else {"LT": "GT", "GT": "LT"}[direction]

@@ -1,0 +1,58 @@
+"""The computations of an HloModuleProto being written: unique ids, unique names, one list."""
+
+from __future__ import annotations
+
+import re
+
+from graphgen.ir.names import claim_name
+from graphgen.lowering.hlo.proto import wire
+from graphgen.lowering.hlo.proto.fields import ComputationField
+from graphgen.lowering.hlo.proto.instruction import Chunk
+
+# XLA replaces any other letter, and may then have two instructions of one name.
+LEGAL_NAME = re.compile(r"[A-Za-z_][\w.\-]*", re.ASCII)
+
+
+class HloModuleWriter:
+    """State shared by the computations of one module.
+
+    Attributes:
+        computations: the finished ones, callees first, each in pieces.
+        last_id: the highest id of an instruction.
+        taken: names of instructions and computations.
+    """
+
+    def __init__(self) -> None:
+        self.computations: list[list[Chunk]] = []
+        self.last_id = 0
+        self.taken: set[str] = set()
+
+    def next_id(self) -> int:
+        """An id no instruction of the module has yet."""
+        self.last_id += 1
+        return self.last_id
+
+    def fresh(self, name: str) -> str:
+        """``name`` in letters XLA takes, with a number where it is taken; taken from now on."""
+        if not LEGAL_NAME.fullmatch(name):
+            name = re.sub(r"[^\w.\-]", "_", name, flags=re.ASCII)
+            name = name if LEGAL_NAME.fullmatch(name) else f"_{name}"
+        return claim_name(name, self.taken)
+
+    def finish(self, name: str, body: list[Chunk], shape: bytes, root: int) -> int:
+        """Append a computation; its id.
+
+        Args:
+            name: unique in the module.
+            body: its instructions.
+            shape: its ProgramShapeProto.
+            root: the id of its root.
+        """
+        number = len(self.computations) + 1
+        tail = [
+            wire.delimited(ComputationField.PROGRAM_SHAPE, shape),
+            wire.integer(ComputationField.ID, number),
+            wire.integer(ComputationField.ROOT_ID, root),
+        ]
+        self.computations.append([wire.text(ComputationField.NAME, name), *body, *tail])
+        return number
