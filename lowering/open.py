@@ -99,7 +99,7 @@ def _read_as_hlo(source: Source, unread: GraphgenError) -> Module:
     Where jaxlib cannot turn it into HLO, or is not installed, it stays unread.
     """
     from graphgen.lowering.hlo import read_hlo
-    from graphgen.lowering.stablehlo.read_jaxlib import hlo_of
+    from graphgen.lowering.stablehlo.text.generic_form import hlo_of
 
     try:
         proto = hlo_of(source.data[:])

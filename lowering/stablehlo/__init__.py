@@ -1,13 +1,16 @@
-"""StableHLO: text out, text and bytecode in."""
+"""StableHLO: emitter of text, reader of text and bytecode.
+
+Read :mod:`~graphgen.lowering.stablehlo.dialect` first: one row per op, for both directions.
+"""
 
 from __future__ import annotations
 
+from graphgen.lowering.stablehlo.dialect import BY_OP
 from graphgen.lowering.stablehlo.emit import emit_stablehlo, stablehlo_lines
 from graphgen.lowering.stablehlo.read import looks_like_stablehlo, read_stablehlo
-from graphgen.lowering.stablehlo.table import TABLE
 
 __all__ = [
-    "TABLE",
+    "BY_OP",
     "emit_stablehlo",
     "looks_like_stablehlo",
     "read_stablehlo",

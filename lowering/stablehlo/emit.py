@@ -1,4 +1,4 @@
-"""A program as StableHLO text, with a location behind every op."""
+"""Emitter of StableHLO text, with a location at every op."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from graphgen.analysis import called
 from graphgen.errors import GraphgenError
 from graphgen.ir import Function, Loc, Module, Op, Value
 from graphgen.lowering.abi import donated, operation_name
-from graphgen.lowering.stablehlo.emit_control import callee_symbol
-from graphgen.lowering.stablehlo.table import TABLE
-from graphgen.lowering.stablehlo.types import string, type_text
+from graphgen.lowering.stablehlo.control_rows import callee_symbol
+from graphgen.lowering.stablehlo.dialect import BY_OP, emit_op
+from graphgen.lowering.stablehlo.text.mlir_types import string, type_text
 from graphgen.text.printer import value_names
 
 
 def emit_stablehlo(module: Module, function: Function, *, locs: bool = True) -> str:
-    """The StableHLO module of one program.
+    """Emit the StableHLO module of one program.
 
     States are donated: the output of a state's name aliases its argument. Each op's location is
-    fused from its scope and its source line, which is the form that reaches HLO's metadata.
+    fused from its scope and its source line, the form that XLA copies to HLO's metadata.
 
     Args:
         module: at level ``target``.
@@ -26,11 +26,11 @@ def emit_stablehlo(module: Module, function: Function, *, locs: bool = True) -> 
         locs: with locations.
 
     Raises:
-        GraphgenError: GG0401 for an op StableHLO has no form of, GG0106 for unbound symbols.
+        GraphgenError: GG0401 for an op without a StableHLO form, GG0106 for unbound symbols.
     """
-    table = _Locations() if locs else None
+    table = _LocationTable() if locs else None
     names = _names(function)
-    # First the ops: what cannot be said is told of them before it is of the arguments.
+    # Ops first: their errors come before those of the arguments.
     lines = _lines(function, names, table)
     return "\n".join(
         [
@@ -45,9 +45,9 @@ def emit_stablehlo(module: Module, function: Function, *, locs: bool = True) -> 
 
 
 def stablehlo_lines(module: Module, function: Function) -> dict[Op, tuple[int, str]]:
-    """For each op, its line in the text of :func:`emit_stablehlo`: number from 1, and text.
+    """Map each op to its line in the text of :func:`emit_stablehlo`: 1-based number, and text.
 
-    The text is without its location; raises what :func:`emit_stablehlo` raises.
+    The text is without its location. Raises the errors of :func:`emit_stablehlo`.
     """
     number = len("\n".join(_opening(module, function, _names(function))).splitlines()) + 1
     found: dict[Op, tuple[int, str]] = {}
@@ -57,13 +57,13 @@ def stablehlo_lines(module: Module, function: Function) -> dict[Op, tuple[int, s
             text = _op(op, names, None)
             found[op] = (number, text.strip())
             number += text.count("\n") + 1
-        # What is returned, a brace, and the head of the next function.
+        # The return, a brace, and the head of the next function.
         number += 3
     return found
 
 
 def _opening(module: Module, function: Function, names: dict[Value, str]) -> list[str]:
-    """What stands before the ops."""
+    """Write the lines before the ops."""
     arguments = ",\n    ".join(_arguments(module, function, names))
     outputs = ", ".join(
         f"{type_text(value.type)} {{jax.result_info = {string(name)}}}"
@@ -73,8 +73,8 @@ def _opening(module: Module, function: Function, names: dict[Value, str]) -> lis
     return [f"{head} {{", f"  func.func public @main(\n    {arguments}) -> ({outputs}) {{"]
 
 
-def _body(function: Function, table: _Locations | None) -> list[str]:
-    """A function that another one calls."""
+def _body(function: Function, table: _LocationTable | None) -> list[str]:
+    """Write a called function."""
     names = _names(function)
     arguments = ", ".join([f"{names[v]}: {type_text(v.type)}" for v in function.args])
     outputs = ", ".join([type_text(value.type) for _, value in function.outputs])
@@ -82,8 +82,8 @@ def _body(function: Function, table: _Locations | None) -> list[str]:
     return [head, *_lines(function, names, table)]
 
 
-def _lines(function: Function, names: dict[Value, str], table: _Locations | None) -> list[str]:
-    """The ops, what is returned, and the closing brace."""
+def _lines(function: Function, names: dict[Value, str], table: _LocationTable | None) -> list[str]:
+    """Write the ops, the return and the closing brace."""
     ops = [_op(op, names, table) for op in function.block]
     results = ", ".join([names[value] for _, value in function.outputs])
     types = ", ".join([type_text(value.type) for _, value in function.outputs])
@@ -91,12 +91,12 @@ def _lines(function: Function, names: dict[Value, str], table: _Locations | None
     return [*ops, f"    return{returned}", "  }"]
 
 
-# What MLIR takes as the name of a value; ours may be in any alphabet, or begin with a digit.
+# Names of values in MLIR; those of the IR may be in any alphabet, or begin with a digit.
 _NAME = re.compile(r"%(?:\d+|[A-Za-z_.\-][\w.$\-]*)", re.ASCII)
 
 
 def _names(function: Function) -> dict[Value, str]:
-    """A name for each value that MLIR can read; ours never start with $."""
+    """Choose a name for each value that MLIR can parse; names of the IR never start with $."""
     names = value_names(function)
     return {
         value: name if _NAME.fullmatch(name) else f"%$value.{index}"
@@ -118,16 +118,15 @@ def _arguments(module: Module, function: Function, names: dict[Value, str]) -> l
     return out
 
 
-def _op(op: Op, names: dict[Value, str], locs: _Locations | None) -> str:
-    emit = TABLE.get(op.name)
-    if emit is None:
+def _op(op: Op, names: dict[Value, str], locs: _LocationTable | None) -> str:
+    if op.name not in BY_OP:
         raise GraphgenError(
             "GG0401",
             f"{op.name} has no StableHLO form",
             where=repr(op.loc),
             help="run the pass legalize{target=cpu} first",
         )
-    text = emit(
+    text = emit_op(
         op,
         ", ".join([names[value] for value in op.results]),
         [names[value] for value in op.operands],
@@ -135,8 +134,8 @@ def _op(op: Op, names: dict[Value, str], locs: _Locations | None) -> str:
     return f"    {text} loc({locs.name(op.loc)})" if locs else f"    {text}"
 
 
-class _Locations:
-    """Numbers each distinct location and defines them at the end of the text."""
+class _LocationTable:
+    """Table of distinct locations, defined at the end of the text."""
 
     def __init__(self) -> None:
         self.numbers: dict[Loc, str] = {}

@@ -1,23 +1,24 @@
-"""Reading StableHLO: text in any form, bytecode, portable artifacts.
+"""Reader of StableHLO: text in any form, bytecode, portable artifacts.
 
-The text that our emitter writes, and most of what other compilers print, is read by a parser of
-our own, without JAX. Bytecode, and short forms that parser does not know, go through jaxlib's MLIR
-where it is installed, which prints them in the generic form.
+The text of this package's emitter, and most text of other compilers, is parsed here, without JAX.
+Bytecode, and assembly forms that the parser does not know, go through jaxlib's MLIR, which prints
+them in the generic form.
 """
 
 from __future__ import annotations
 
 from graphgen.errors import GraphgenError
 from graphgen.ir import Module
-from graphgen.lowering.stablehlo.read_grammar import read_tree
+from graphgen.lowering.stablehlo.dialect import parse_assembly
 from graphgen.lowering.stablehlo.read_module import read_module
-from graphgen.lowering.stablehlo.read_tokens import Tokens, Unread
+from graphgen.lowering.stablehlo.text.mlir_parser import parse_mlir
+from graphgen.lowering.stablehlo.text.tokens import MlirTokens, UnknownForm
 
 BYTECODE = b"ML\xefR"
 
 
 def looks_like_stablehlo(head: bytes) -> bool:
-    """Whether the first bytes of a file are MLIR's: bytecode, or text that begins like a module."""
+    """Test the first bytes of a file: MLIR bytecode, or text that begins like a module."""
     if head.startswith(BYTECODE):
         return True
     lines = (line.strip() for line in head.decode("utf-8", "replace").splitlines())
@@ -26,7 +27,7 @@ def looks_like_stablehlo(head: bytes) -> bool:
 
 
 def read_stablehlo(data: str | bytes, filename: str = "<stablehlo>") -> Module:
-    """The module in StableHLO text, bytecode or a portable artifact.
+    """Read the module in StableHLO text, bytecode or a portable artifact.
 
     Args:
         data: the contents of a file.
@@ -42,13 +43,13 @@ def read_stablehlo(data: str | bytes, filename: str = "<stablehlo>") -> Module:
         data = _decoded(data, filename)
     try:
         return _read_text(data, filename)
-    except Unread as unread:
+    except UnknownForm as unread:
         return _read_text(_generic(data, filename, unread.error), filename, own_lines=False)
 
 
 def _read_text(text: str, filename: str, *, own_lines: bool = True) -> Module:
-    parsed = read_tree(text, filename)
-    return read_module(parsed, Tokens(text, filename), own_lines=own_lines)
+    parsed = parse_mlir(text, filename, parse_assembly)
+    return read_module(parsed, MlirTokens(text, filename), own_lines=own_lines)
 
 
 def _decoded(data: bytes, filename: str) -> str:
@@ -63,8 +64,8 @@ def _decoded(data: bytes, filename: str) -> str:
 
 
 def _generic(data: str | bytes, filename: str, unread: GraphgenError | None = None) -> str:
-    """The same module in the generic form, through jaxlib."""
-    from graphgen.lowering.stablehlo.read_jaxlib import generic_text
+    """Print the module in the generic form, through jaxlib."""
+    from graphgen.lowering.stablehlo.text.generic_form import generic_text
 
     try:
         return generic_text(data, filename)

@@ -1,4 +1,4 @@
-"""A StableHLO module as a module of ours: one program, its interface and its states."""
+"""Reader of a StableHLO module: one program, its interface and its states."""
 
 from __future__ import annotations
 
@@ -9,31 +9,31 @@ from graphgen.ir import MAIN, RANK, Function, Module, Role, TensorType, Value, e
 from graphgen.ir.dtype import s32
 from graphgen.ir.names import claim_name
 from graphgen.lowering.names import clean_name
-from graphgen.lowering.stablehlo.read_function import FunctionReader, Source
-from graphgen.lowering.stablehlo.read_grammar import Parsed
-from graphgen.lowering.stablehlo.read_locs import Locations
-from graphgen.lowering.stablehlo.read_names import given_name
-from graphgen.lowering.stablehlo.read_tokens import Tokens
-from graphgen.lowering.stablehlo.read_tree import Argument, Attribute, Node
-from graphgen.lowering.stablehlo.read_types import read_tensor_type
+from graphgen.lowering.stablehlo.read_function import StableHloFunctionReader, StableHloText
+from graphgen.lowering.stablehlo.text.mlir_locations import MlirLocations
+from graphgen.lowering.stablehlo.text.mlir_parser import MlirText
+from graphgen.lowering.stablehlo.text.mlir_types import read_tensor_type
+from graphgen.lowering.stablehlo.text.syntax_tree import BlockArgument, MlirAttr, MlirOp
+from graphgen.lowering.stablehlo.text.tokens import MlirTokens
+from graphgen.lowering.stablehlo.text.value_names import author_name
 from graphgen.ops import OPS, verify
 
 
-def read_module(parsed: Parsed, tokens: Tokens, *, own_lines: bool = True) -> Module:
-    """The module of a tree.
+def read_module(parsed: MlirText, tokens: MlirTokens, *, own_lines: bool = True) -> Module:
+    """Read the module of a syntax tree.
 
     The program is ``@main``, else the only public function. Arguments keep their names: those of
-    the text unless a printer made them up, else those of their locations. An argument whose buffer
-    is given to an output (``tf.aliasing_output``, ``jax.buffer_donor``) is a state, and the output
-    takes its name. The level is ``logical``, or ``sharded`` where there are several replicas.
+    the text unless a printer generated them, else those of their locations. An argument whose
+    buffer is donated to an output (``tf.aliasing_output``, ``jax.buffer_donor``) is a state, and
+    the output takes its name. The level is ``logical``, or ``sharded`` with several replicas.
 
     Raises:
-        GraphgenError: GG0201 no function, and what reading its ops raises.
+        GraphgenError: GG0201 no function, and the errors of reading its ops.
     """
     top, body = _top(parsed, tokens)
     callees = {str(node.attrs.get("sym_name")): node for node in body if node.name == "func.func"}
     main = _main(callees, tokens)
-    source = Source(tokens, Locations(parsed.locs, tokens.filename, own_lines), callees)
+    source = StableHloText(tokens, MlirLocations(parsed.locs, tokens.filename, own_lines), callees)
     attrs = top.attrs if top is not None else {}
     ranks = attrs.get("mhlo.num_replicas", 1)
     module = Module(clean_name(str(attrs.get("sym_name", "")), "module"))
@@ -54,9 +54,9 @@ def read_module(parsed: Parsed, tokens: Tokens, *, own_lines: bool = True) -> Mo
     return module
 
 
-def _top(parsed: Parsed, tokens: Tokens) -> tuple[Node | None, Sequence[Node]]:
-    """The module op, if it is written, and what is inside."""
-    nodes = parsed.nodes
+def _top(parsed: MlirText, tokens: MlirTokens) -> tuple[MlirOp | None, Sequence[MlirOp]]:
+    """Return the module op, if it is written, and the ops inside."""
+    nodes = parsed.ops
     if len(nodes) == 1 and nodes[0].name == "builtin.module" and nodes[0].regions:
         return nodes[0], nodes[0].regions[0].body
     if not nodes:
@@ -64,7 +64,7 @@ def _top(parsed: Parsed, tokens: Tokens) -> tuple[Node | None, Sequence[Node]]:
     return None, nodes
 
 
-def _main(callees: Mapping[str, Node], tokens: Tokens) -> Node:
+def _main(callees: Mapping[str, MlirOp], tokens: MlirTokens) -> MlirOp:
     if "main" in callees:
         return callees["main"]
     public = [n for n in callees.values() if n.attrs.get("sym_visibility") != "private"]
@@ -75,13 +75,13 @@ def _main(callees: Mapping[str, Node], tokens: Tokens) -> Node:
 
 
 def _fill(
-    source: Source,
+    source: StableHloText,
     module: Module,
     function: Function,
-    main: Node,
-    attrs: Mapping[str, Attribute],
+    main: MlirOp,
+    attrs: Mapping[str, MlirAttr],
 ) -> None:
-    """Arguments, ops, outputs and the interface table."""
+    """Read arguments, ops, outputs and the interface table."""
     if not main.regions:
         raise source.fail(main, GraphgenError("GG0201", f"@{function.name} has no body"))
     region = main.regions[0]
@@ -93,7 +93,7 @@ def _fill(
         except GraphgenError as error:
             raise source.fail(main, error) from error
         values[argument.name] = function.block.add_arg(type_, name)
-    reader = FunctionReader(source, function, values)
+    reader = StableHloFunctionReader(source, function, values)
     returned = reader.body(region.body)
     given = {**_donated(main, function.args, returned), **_aliased(attrs)}
     outputs = _output_names(main, names, returned, given)
@@ -114,23 +114,23 @@ def _interface(module: Module, function: Function, states: set[str]) -> None:
             module.interface[name] = entry(Role.OUTPUT, name, value.type)
 
 
-def _argument_names(source: Source, args: Sequence[Argument]) -> list[str]:
+def _argument_names(source: StableHloText, args: Sequence[BlockArgument]) -> list[str]:
     taken: set[str] = set()
     names: list[str] = []
     for index, argument in enumerate(args):
-        chosen = given_name(argument.name) or source.locations.name(argument.loc)
+        chosen = author_name(argument.name) or source.locations.name(argument.loc)
         names.append(claim_name(clean_name(chosen, f"arg{index}"), taken))
     return names
 
 
-def _attr_dicts(node: Node, key: str) -> list[dict[str, Attribute]]:
+def _attr_dicts(node: MlirOp, key: str) -> list[dict[str, MlirAttr]]:
     """The attributes of each argument or result."""
     value = node.attrs.get(key, ())
     items = value if isinstance(value, tuple) else ()
     return [item if isinstance(item, dict) else {} for item in items]
 
 
-def _donated(main: Node, args: Sequence[Value], returned: Sequence[Value]) -> dict[int, int]:
+def _donated(main: MlirOp, args: Sequence[Value], returned: Sequence[Value]) -> dict[int, int]:
     """Argument to the output that takes over its buffer.
 
     A donor names no output: as in XLA it is the first of its type that nobody has taken.
@@ -156,7 +156,7 @@ def _fits(args: Sequence[Value], returned: Sequence[Value], index: int, target: 
     return target < len(types) and index < len(args) and types[target] is args[index].type
 
 
-def _aliased(attrs: Mapping[str, Attribute]) -> dict[int, int]:
+def _aliased(attrs: Mapping[str, MlirAttr]) -> dict[int, int]:
     """The same of ``mhlo.input_output_alias``, which modules that were HLO have."""
     found: dict[int, int] = {}
     rows = attrs.get("mhlo.input_output_alias", ())
@@ -172,7 +172,7 @@ def _aliased(attrs: Mapping[str, Attribute]) -> dict[int, int]:
 
 
 def _output_names(
-    main: Node, names: Sequence[str], returned: Sequence[Value], given: Mapping[int, int]
+    main: MlirOp, names: Sequence[str], returned: Sequence[Value], given: Mapping[int, int]
 ) -> list[str]:
     infos = _attr_dicts(main, "res_attrs")
     states = {target: names[index] for index, target in given.items()}

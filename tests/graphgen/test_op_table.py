@@ -11,7 +11,7 @@ from graphgen.composites import DECOMPOSITIONS
 from graphgen.errors import GraphgenError
 from graphgen.eval import COLLECTIVES, COMPOSITES, RULES, SEVERAL
 from graphgen.ir import Literal, attrs_of, dtype
-from graphgen.lowering.stablehlo import TABLE
+from graphgen.lowering.stablehlo import BY_OP
 from graphgen.ops import (
     IR_STAGES,
     OPS,
@@ -37,7 +37,7 @@ def test_every_simple_op_is_evaluated_and_lowered():
     # What runs other functions is evaluated over all ranks, each of which may go its own way.
     without_rule = {*CONTROL, "custom_call", "hlo.opaque"}
     assert set(RULES) | set(SEVERAL) | set(COLLECTIVES) | without_rule == set(SIMPLE)
-    assert set(TABLE) | {"hlo.opaque"} == set(SIMPLE)
+    assert set(BY_OP) | {"hlo.opaque"} == set(SIMPLE)
 
 
 def test_every_composite_has_a_meaning_and_a_decomposition():

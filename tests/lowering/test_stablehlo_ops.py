@@ -15,7 +15,7 @@ from graphgen.ir import Function, Literal, Module, dtype, loc, symbol, tensor
 from graphgen.ir.dtype import DTYPES, f8e4m3fn, f32, s32
 from graphgen.lowering.cpu import compile_program
 from graphgen.lowering.stablehlo import emit_stablehlo
-from graphgen.lowering.stablehlo.types import dense_text, type_text
+from graphgen.lowering.stablehlo.text.mlir_types import dense_text, type_text
 from graphgen.ops.linalg import neutral_element
 from tests.oracles.op_samples import BY_OP, Sample, inputs, program
 

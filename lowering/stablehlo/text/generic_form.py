@@ -1,4 +1,4 @@
-"""StableHLO through jaxlib's MLIR: bytecode and every short form, printed in the generic form."""
+"""MLIR through jaxlib: bytecode and every assembly form, printed in the generic form."""
 
 # jaxlib's bindings carry no types.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -11,16 +11,16 @@ from typing import Any, cast
 
 from graphgen.errors import GraphgenError
 
-# A portable artifact says which StableHLO wrote it, right behind MLIR's magic number.
+# A portable artifact names its producer after MLIR's magic number.
 _PRODUCER = b"StableHLO_v"
 
 
 def generic_text(data: str | bytes, filename: str) -> str:
-    """The module in MLIR's generic form, with locations.
+    """Print the module in MLIR's generic form, with locations.
 
     Raises:
         GraphgenError: GG0201 with MLIR's message.
-        ModuleNotFoundError: there is no jaxlib.
+        ModuleNotFoundError: jaxlib is not installed.
     """
     from jax.interpreters.mlir import make_ir_context
 
@@ -36,12 +36,12 @@ def generic_text(data: str | bytes, filename: str) -> str:
 
 
 def hlo_of(data: bytes) -> bytes:
-    """The HloModuleProto of StableHLO text or bytecode, as jaxlib makes it.
+    """Convert StableHLO text or bytecode to an HloModuleProto with jaxlib.
 
     Raises:
-        RuntimeError: XLA has no HLO of it.
+        RuntimeError: XLA cannot convert it.
         ValueError: MLIR cannot read it.
-        ModuleNotFoundError: there is no jaxlib.
+        ModuleNotFoundError: jaxlib is not installed.
     """
     from jax._src.lib import _jax  # pyright: ignore[reportPrivateUsage]
     from jax.interpreters.mlir import make_ir_context
@@ -63,9 +63,9 @@ def _mlir_error() -> type[Exception]:
 
 
 def _parse(data: str | bytes, context: object) -> Any:
-    """The module; a portable artifact is brought to the dialect of this jaxlib."""
+    """Parse the module; a portable artifact is upgraded to the dialect of this jaxlib."""
     from jax.extend import mlir
-    from jax.extend.mlir import ir  # a submodule, which importing the package does not bring
+    from jax.extend.mlir import ir  # a submodule: importing the package does not import it
 
     if isinstance(data, bytes) and _PRODUCER in data[:32]:
         return mlir.deserialize_portable_artifact(data, context)

@@ -1,47 +1,63 @@
-"""Attributes and types of MLIR text."""
+"""Parser of MLIR attributes and types."""
 
 from __future__ import annotations
 
-from graphgen.lowering.stablehlo.read_tokens import Tokens, unquoted
-from graphgen.lowering.stablehlo.read_tree import Attribute, Custom, Dense, Symbol, TypeText
+from graphgen.lowering.stablehlo.text.syntax_tree import (
+    DenseAttr,
+    DialectAttr,
+    MlirAttr,
+    SymbolRef,
+    TypeAttr,
+)
+from graphgen.lowering.stablehlo.text.tokens import MlirTokens, unquoted
 
 
 def number(text: str) -> int | float:
-    """An integer, a float, or the bits of one in hexadecimal as an integer."""
+    """Parse an integer, a float, or the bits of a float in hexadecimal (as an integer)."""
     if text.startswith("0x"):
         return int(text, 16)
     return float(text) if any(c in text for c in ".eE") else int(text)
 
 
-def read_type(t: Tokens) -> str:
-    """A type, as text without spaces that do not matter: ``tensor<2xf32>``, ``(a, b) -> c``."""
+def read_operands(t: MlirTokens) -> list[str]:
+    """Parse ``(%a, %b)``, possibly empty."""
+    t.expect("(")
+    return [t.need("value", "an operand") for _ in t.items(")")]
+
+
+def read_type(t: MlirTokens) -> str:
+    """Parse a type into text with normal spaces: ``tensor<2xf32>``, ``(a, b) -> c``."""
     if t.kind == "tensor":
         return t.advance()
     if t.text == "(":
         inputs = f"({', '.join(read_types(t))})"
-        if not t.take("->"):
-            return inputs
-        outputs = read_types(t) if t.text == "(" else [read_type(t)]
-        return f"{inputs} -> ({', '.join(outputs)})"
+        return f"{inputs} -> ({', '.join(read_one_or_more(t))})" if t.take("->") else inputs
     if t.kind not in ("word", "alias"):
         raise t.error("expected a type")
     head = t.advance()
     return head + _balanced(t) if t.text == "<" else head
 
 
-def read_types(t: Tokens) -> list[str]:
-    """``(type, type)``, possibly empty."""
+def read_types(t: MlirTokens) -> list[str]:
+    """Parse ``(type, type)``, possibly empty."""
     t.expect("(")
-    out: list[str] = []
-    while not t.take(")"):
-        out.append(read_type(t))
-        if t.text != ")":
-            t.expect(",")
-    return out
+    return [read_type(t) for _ in t.items(")")]
 
 
-def _balanced(t: Tokens) -> str:
-    """``<...>`` as it stands."""
+def read_result_types(t: MlirTokens) -> list[str]:
+    """Parse ``(types) -> types`` and return the types of the results."""
+    read_types(t)
+    t.expect("->")
+    return read_one_or_more(t)
+
+
+def read_one_or_more(t: MlirTokens) -> list[str]:
+    """Parse ``type`` or ``(type, type)``."""
+    return read_types(t) if t.text == "(" else [read_type(t)]
+
+
+def _balanced(t: MlirTokens) -> str:
+    """Parse ``<...>`` into its text."""
     start, depth = t.at, 0
     while t.kind != "end":
         depth += {"<": 1, ">": -1}.get(t.text, 0)
@@ -52,8 +68,8 @@ def _balanced(t: Tokens) -> str:
     raise t.error("expected '>'")
 
 
-def read_attr(t: Tokens) -> Attribute:
-    """One attribute; the type that may stand behind a number is dropped.
+def read_attr(t: MlirTokens) -> MlirAttr:
+    """Parse one attribute; a type after a number or a string is dropped.
 
     Raises:
         GraphgenError: GG0201.
@@ -64,14 +80,9 @@ def read_attr(t: Tokens) -> Attribute:
     return found
 
 
-def _attr(t: Tokens) -> Attribute:
-    if t.kind == "number":
-        value = number(t.advance())
-        if t.take(":"):
-            read_type(t)
-        return value
-    if t.kind == "string":
-        value = unquoted(t.advance())
+def _attr(t: MlirTokens) -> MlirAttr:
+    if t.kind in ("number", "string"):
+        value = number(t.advance()) if t.kind == "number" else unquoted(t.advance())
         if t.take(":"):
             read_type(t)
         return value
@@ -82,80 +93,69 @@ def _attr(t: Tokens) -> Attribute:
     if t.text == "{":
         return read_dict(t)
     if t.kind == "alias" and t.text.startswith("#"):
-        return _custom(t)
+        return _dialect_attr(t)
     return _word(t)
 
 
-def _symbol(t: Tokens) -> Symbol:
+def _symbol(t: MlirTokens) -> SymbolRef:
     name = t.advance()[1:]
     while t.text == ":" and t.source.startswith("::@", t.at):
         t.advance()
         t.advance()
         name += "::" + t.advance()[1:]
-    return Symbol(unquoted(name) if name.startswith('"') else name)
+    return SymbolRef(unquoted(name) if name.startswith('"') else name)
 
 
-def _word(t: Tokens) -> Attribute:
-    words: dict[str, Attribute] = {"true": True, "false": False, "unit": True}
+def _word(t: MlirTokens) -> MlirAttr:
+    words: dict[str, MlirAttr] = {"true": True, "false": False, "unit": True}
     if t.text in words:
         return words[t.advance()]
     if t.text == "dense":
         return read_dense(t)
     if t.text == "array":
         return _array(t)
-    return TypeText(read_type(t))
+    return TypeAttr(read_type(t))
 
 
-def read_list(t: Tokens) -> tuple[Attribute, ...]:
-    """``[a, b]``."""
+def read_list(t: MlirTokens) -> tuple[MlirAttr, ...]:
+    """Parse ``[a, b]``."""
     t.expect("[")
-    out: list[Attribute] = []
-    while not t.take("]"):
-        out.append(read_attr(t))
-        if t.text != "]":
-            t.expect(",")
-    return tuple(out)
+    return tuple([read_attr(t) for _ in t.items("]")])
 
 
-def read_dict(t: Tokens) -> dict[str, Attribute]:
-    """``{key = value, unit}``."""
+def read_dict(t: MlirTokens) -> dict[str, MlirAttr]:
+    """Parse ``{key = value, unit}``."""
     t.expect("{")
-    out: dict[str, Attribute] = {}
-    while not t.take("}"):
+    out: dict[str, MlirAttr] = {}
+    for _ in t.items("}"):
         key = unquoted(t.advance()) if t.kind == "string" else t.need("word", "a name")
         out[key] = read_attr(t) if t.take("=") else True
-        if t.text != "}":
-            t.expect(",")
     return out
 
 
-def _array(t: Tokens) -> tuple[Attribute, ...]:
-    """``array<i64: 1, 2>``."""
+def _array(t: MlirTokens) -> tuple[MlirAttr, ...]:
+    """Parse ``array<i64: 1, 2>``."""
     t.expect("array")
     t.expect("<")
     read_type(t)
-    out: list[Attribute] = []
     if t.take(":"):
-        while t.text != ">":
-            out.append(_element(t))
-            if t.text != ">":
-                t.expect(",")
+        return tuple([_element(t) for _ in t.items(">")])
     t.expect(">")
-    return tuple(out)
+    return ()
 
 
-def _element(t: Tokens) -> bool | int | float | str:
+def _element(t: MlirTokens) -> bool | int | float | str:
     if t.kind == "number":
         text = t.advance()
-        # The bits of a float: how many there are depends on its type.
+        # Bits of a float; their number depends on its type.
         return text if text.startswith("0x") else number(text)
     if t.text in ("true", "false"):
         return t.advance() == "true"
     raise t.error("expected a number")
 
 
-def read_dense(t: Tokens) -> Dense:
-    """``dense<[1, 2]> : type``."""
+def read_dense(t: MlirTokens) -> DenseAttr:
+    """Parse ``dense<[1, 2]> : type``."""
     t.expect("dense")
     t.expect("<")
     items: list[bool | int | float | str] = []
@@ -166,30 +166,28 @@ def read_dense(t: Tokens) -> Dense:
         _nested(t, items)
     t.expect(">")
     t.expect(":")
-    return Dense(tuple(items), hexadecimal, read_type(t))
+    return DenseAttr(tuple(items), hexadecimal, read_type(t))
 
 
-def _nested(t: Tokens, items: list[bool | int | float | str]) -> None:
+def _nested(t: MlirTokens, items: list[bool | int | float | str]) -> None:
     if not t.take("["):
         if t.text == "(":
             raise t.error("complex numbers are not supported")
         items.append(_element(t))
         return
     t.deeper()
-    while not t.take("]"):
+    for _ in t.items("]"):
         _nested(t, items)
-        if t.text != "]":
-            t.expect(",")
     t.shallower()
 
 
-def _custom(t: Tokens) -> Custom:
-    """``#dialect.name<key = value, word, [..]>``; an alias has nothing behind its name."""
+def _dialect_attr(t: MlirTokens) -> DialectAttr:
+    """Parse ``#dialect.name<key = value, word, [..]>``; an alias is a name alone."""
     name = t.advance()[1:]
-    fields: dict[str, Attribute] = {}
+    fields: dict[str, MlirAttr] = {}
     words: list[str] = []
     if not t.take("<"):
-        return Custom(name, fields, ())
+        return DialectAttr(name, fields, ())
     while not t.take(">"):
         if t.kind == "end":
             raise t.error("expected '>'")
@@ -201,4 +199,4 @@ def _custom(t: Tokens) -> Custom:
                 words.append(word)
         else:
             words.append(_balanced(t) if t.text == "<" else t.advance())
-    return Custom(name, fields, tuple(words))
+    return DialectAttr(name, fields, tuple(words))

@@ -1,4 +1,4 @@
-"""MLIR locations as ours: file, line, scope and passes."""
+"""MLIR locations as locations of the IR: file, line, scope and passes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from graphgen.ir import Loc, loc
-from graphgen.lowering.stablehlo.read_tokens import unquoted
+from graphgen.lowering.stablehlo.text.tokens import unquoted
 
 _STRING = r'"(?:[^"\\]|\\.)*"'
 _PART = re.compile(
@@ -18,14 +18,14 @@ _VIA = re.compile(r"(.*) via (\S+)$")
 
 
 @dataclass(slots=True)
-class Locations:
-    """Reads locations by their text.
+class MlirLocations:
+    """Reader of locations by their text.
 
     Attributes:
-        aliases: what ``#loc1`` stands for, as text.
-        filename: of the MLIR text, for ops that say nothing better.
-        own_lines: whether lines of the text are lines of that file; after jaxlib has printed the
-            text anew they are not.
+        aliases: the text of ``#loc1`` by name.
+        filename: of the MLIR text, for ops without a location.
+        own_lines: lines of the text are lines of that file; not so after jaxlib has printed the
+            text again.
     """
 
     aliases: Mapping[str, str]
@@ -34,11 +34,12 @@ class Locations:
     _found: dict[str, tuple[str, str, int]] = field(default_factory=dict[str, tuple[str, str, int]])
 
     def read(self, text: str, line: int, call: Loc | None = None) -> Loc:
-        """The location written as ``text``, for an op on ``line`` of the MLIR text.
+        """Read the location ``text`` of an op on ``line`` of the MLIR text.
 
         A name becomes the scope: ``jit(f)/layers/add`` is ``jit(f).layers.add``. Of a call stack
-        the innermost place counts. What an op in a called function does not say is as at ``call``,
-        whose scope its own is appended to. Else it has the file and line of the MLIR text.
+        the innermost place counts. An op in a called function takes missing parts from ``call``,
+        and its scope is appended to that of ``call``. The last resort is the line of the MLIR
+        text.
         """
         name, file, number = self._parts(text, 0)
         scope, via = _scope(name)
@@ -47,25 +48,25 @@ class Locations:
             if not file:
                 file, number = call.file, call.line
         if file in ("", "-"):
-            # What has no location gets from MLIR's parser one in a file called "-".
+            # MLIR's parser gives an op without a location one in a file called "-".
             number = number if file else line if self.own_lines else 0
             file = self.filename
         return loc(re.sub(r"\s", "_", file), number, scope, via)
 
     def name(self, text: str) -> str:
-        """The name in a location such as ``loc("x")``, empty where it says more or nothing."""
+        """Return the name in ``loc("x")``; empty for a location with a file, or without a name."""
         name, file, _ = self._parts(text, 0)
         return "" if file else name
 
     def _parts(self, text: str, depth: int) -> tuple[str, str, int]:
-        """Name, file and line: the first of each, outermost first."""
+        """Find name, file and line: the first of each, outermost first."""
         known = self._found.get(text)
         if known is not None or depth > 50:
             return known or ("", "", 0)
         name, file, line = "", "", 0
         for found in _PART.finditer(text):
             if found["at"] is not None:
-                # callsite(callee at caller): the callee is where the op was written.
+                # callsite(callee at caller): the callee is the place of the op.
                 break
             if found["file"] is not None:
                 inner = ("", unquoted(found["file"]), int(found["line"]))
@@ -83,7 +84,7 @@ class Locations:
 
 
 def _scope(name: str) -> tuple[str, tuple[str, ...]]:
-    """Scope and passes of an op_name: ``layers/0/attn via canonicalize,legalize``."""
+    """Split an op_name into scope and passes: ``layers/0/attn via canonicalize,legalize``."""
     via: tuple[str, ...] = ()
     if found := _VIA.match(name):
         name, via = found[1], tuple(found[2].split(","))

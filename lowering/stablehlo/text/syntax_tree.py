@@ -1,4 +1,4 @@
-"""What MLIR text says, as a tree, before any op has a meaning."""
+"""Syntax tree of MLIR text: ops, regions and attributes before an op has a meaning."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
-class Dense:
+class DenseAttr:
     """``dense<...> : type``.
 
     Attributes:
         items: the elements in row-major order as written, one for a splat.
-        hexadecimal: the raw bytes where those are written instead.
-        type: as text.
+        hexadecimal: the raw bytes, where the text gives those instead.
+        type: the tensor type as text.
     """
 
     items: tuple[bool | int | float | str, ...]
@@ -21,50 +21,50 @@ class Dense:
 
 
 @dataclass(frozen=True, slots=True)
-class Custom:
+class DialectAttr:
     """``#dialect.name<...>``.
 
     Attributes:
         name: ``stablehlo.gather``; ``stablehlo`` where the kind is the first word inside.
         fields: the ``key = value`` pairs inside.
-        words: what else is inside, such as ``DEFAULT``.
+        words: the words inside without a key, such as ``DEFAULT``.
     """
 
     name: str
-    fields: dict[str, Attribute]
+    fields: dict[str, MlirAttr]
     words: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Symbol:
+class SymbolRef:
     """``@name``."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
-class TypeText:
+class TypeAttr:
     """A type as an attribute, as text."""
 
     text: str
 
 
-Attribute = (
+MlirAttr = (
     bool
     | int
     | float
     | str
-    | Dense
-    | Custom
-    | Symbol
-    | TypeText
-    | tuple["Attribute", ...]
-    | dict[str, "Attribute"]
+    | DenseAttr
+    | DialectAttr
+    | SymbolRef
+    | TypeAttr
+    | tuple["MlirAttr", ...]
+    | dict[str, "MlirAttr"]
 )
 
 
 @dataclass(slots=True)
-class Argument:
+class BlockArgument:
     """An argument of a block: its name, its type as text, its location as text."""
 
     name: str
@@ -73,41 +73,41 @@ class Argument:
 
 
 @dataclass(slots=True)
-class Region:
-    """A block with its arguments; graphgen has no use for several blocks."""
+class MlirRegion:
+    """A region of one block, with its arguments; several blocks are not supported."""
 
-    args: list[Argument] = field(default_factory=list[Argument])
-    body: list[Node] = field(default_factory=list["Node"])
+    args: list[BlockArgument] = field(default_factory=list[BlockArgument])
+    body: list[MlirOp] = field(default_factory=list["MlirOp"])
 
 
 @dataclass(slots=True)
-class Node:
-    """One op as written, in the attribute names of MLIR's generic form.
+class MlirOp:
+    """One op, with the attribute names of MLIR's generic form.
 
     Attributes:
         name: with its dialect, ``stablehlo.add``.
-        at: where in the text it begins.
+        at: its offset in the text.
         results: names of its results, ``%3#1`` for the second of several.
-        operands: names of what it reads.
+        operands: names of its operands.
         attrs: attributes and properties.
-        regions: its bodies.
-        types: of its results, as text.
-        loc: its location as text, empty where none is written.
+        regions: its regions.
+        types: types of its results, as text.
+        loc: its location as text, empty without one.
     """
 
     name: str
     at: int
     results: list[str] = field(default_factory=list[str])
     operands: list[str] = field(default_factory=list[str])
-    attrs: dict[str, Attribute] = field(default_factory=dict[str, Attribute])
-    regions: list[Region] = field(default_factory=list[Region])
+    attrs: dict[str, MlirAttr] = field(default_factory=dict[str, MlirAttr])
+    regions: list[MlirRegion] = field(default_factory=list[MlirRegion])
     types: list[str] = field(default_factory=list[str])
     loc: str = ""
 
 
-def integers(value: Attribute | None) -> tuple[int, ...] | None:
-    """A list of integers however it is written: ``[0]``, ``array<i64: 0>``, ``dense<0> : ...``."""
-    if isinstance(value, Dense):
+def integers_of(value: MlirAttr | None) -> tuple[int, ...] | None:
+    """Convert ``[0]``, ``array<i64: 0>`` or ``dense<0> : ...``; ``None`` for anything else."""
+    if isinstance(value, DenseAttr):
         value = value.items
     if isinstance(value, tuple):
         found = tuple(item for item in value if isinstance(item, int))

@@ -1,9 +1,10 @@
-"""Characters of MLIR text as tokens, with the place of each for error messages."""
+"""Tokenizer of MLIR text; each token has its position for error messages."""
 
 from __future__ import annotations
 
 import re
 from bisect import bisect_right
+from collections.abc import Iterator
 
 from graphgen.errors import GraphgenError
 
@@ -23,15 +24,15 @@ _TOKEN = re.compile(
     """,
     re.VERBOSE | re.ASCII,
 )
-# Deeper nesting than any compiler writes: an error, rather than Python's own limit.
+# No compiler nests deeper: an error comes before Python's own recursion limit.
 DEEPEST = 100
 
 
-class Unread(Exception):  # noqa: N818 (it is no mistake of anybody: jaxlib may read it)
-    """A form of MLIR's text that the parser written here does not know.
+class UnknownForm(Exception):  # noqa: N818 (an outcome, not a mistake: jaxlib may read it)
+    """An assembly form that the parser of this package does not know.
 
     Attributes:
-        error: what the user is told where jaxlib cannot read it either.
+        error: the error to raise where jaxlib cannot read it either.
     """
 
     def __init__(self, error: GraphgenError) -> None:
@@ -39,13 +40,13 @@ class Unread(Exception):  # noqa: N818 (it is no mistake of anybody: jaxlib may 
         self.error = error
 
 
-class Tokens:
-    """One token ahead of the parser.
+class MlirTokens:
+    """Token stream with one token of lookahead.
 
     Attributes:
         kind: of the next token: ``value``, ``word``, ``sign``, ...; ``end`` after the last.
-        text: its characters.
-        at: where it begins.
+        text: characters of the next token.
+        at: offset of the next token in ``source``.
     """
 
     def __init__(self, text: str, filename: str) -> None:
@@ -96,8 +97,15 @@ class Tokens:
             raise self.error(f"expected {what}")
         return self.advance()
 
+    def items(self, close: str) -> Iterator[None]:
+        """Yield once per item of a comma-separated list, and step over ``close`` at its end."""
+        while not self.take(close):
+            yield
+            if self.text != close:
+                self.expect(",")
+
     def deeper(self) -> None:
-        """Enter a nesting; refuses what no compiler writes (GG0201)."""
+        """Enter a nesting (GG0201 beyond :data:`DEEPEST`)."""
         self._depth += 1
         if self._depth > DEEPEST:
             raise self.error(f"nested deeper than {DEEPEST}")
@@ -107,18 +115,18 @@ class Tokens:
         self._depth -= 1
 
     def line_of(self, at: int) -> int:
-        """The 1-based line of a place."""
+        """Return the 1-based line of an offset."""
         if self._lines is None:
             self._lines = [found.start() for found in re.finditer("\n", self.source)]
         return bisect_right(self._lines, at - 1) + 1
 
     def where(self, at: int) -> str:
-        """``file:line:column`` of a place."""
+        """Format an offset as ``file:line:column``."""
         column = at - (self.source.rfind("\n", 0, at) + 1)
         return f"{self.filename}:{self.line_of(at)}:{column + 1}"
 
     def error(self, what: str, at: int | None = None, help: str = "") -> GraphgenError:
-        """A syntax error (GG0201) at the next token, or at ``at``, with its line and a caret."""
+        """Make a syntax error (GG0201) at ``at``, by default at the next token, with a caret."""
         place = self.at if at is None else at
         start = self.source.rfind("\n", 0, place) + 1
         end = self.source.find("\n", place)
@@ -138,7 +146,7 @@ _PLAIN = {b"n": b"\n", b"t": b"\t", b'"': b'"', b"\\": b"\\"}
 
 
 def unquoted(text: str) -> str:
-    """The characters of a string token; MLIR writes bytes that are not plain as ``\\XX``."""
+    """Decode a string token; MLIR escapes bytes that are not printable as ``\\XX``."""
     body = text[1:-1]
     if "\\" not in body:
         return body

@@ -1,13 +1,13 @@
-"""Which names of values somebody chose, and which a printer made up."""
+"""Names of values: those of the author, and those that printers generate."""
 
 from __future__ import annotations
 
-# What printers call values that nobody has named.
+# Stems of the names that printers give to unnamed values.
 _GENERATED = ("arg", "c", "cst", "iterArg", "values", "indices")
 
 
-def given_name(name: str) -> str | None:
-    """The name of ``%name`` if somebody chose it, ``None`` where a printer did."""
+def author_name(name: str) -> str | None:
+    """Return the author's name of ``%name``, or ``None`` where a printer generated it."""
     plain = name[1:]
     if plain.startswith("$") or "#" in plain or plain.isdigit():
         return None

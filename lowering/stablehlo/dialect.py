@@ -1,0 +1,355 @@
+"""The StableHLO dialect: one row per op, from which it is emitted, read and parsed.
+
+Ops in families of their own are in the files ``*_rows``. To add an op, add its row.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from graphgen.composites import decompose, take_by_gather
+from graphgen.errors import GraphgenError
+from graphgen.ir import Attrs, AttrValue, Literal, Op, Value
+from graphgen.lowering.codec import by_name, by_op
+from graphgen.lowering.stablehlo.assembly import parse_common_form
+from graphgen.lowering.stablehlo.collective_rows import COLLECTIVE_ROWS
+from graphgen.lowering.stablehlo.control_rows import CONTROL_ROWS
+from graphgen.lowering.stablehlo.indexing_rows import INDEXING_ROWS
+from graphgen.lowering.stablehlo.op_row import (
+    BARE,
+    StableHloField,
+    StableHloReadContext,
+    StableHloRow,
+    UnmodelledForm,
+    emit_row,
+    field_list,
+    fields_of,
+    hint,
+    integer,
+    integer_of,
+    integers,
+    list_of,
+    list_text,
+    local,
+    read_row,
+    result_type,
+    row,
+    signature,
+    word_of,
+)
+from graphgen.lowering.stablehlo.reduce_row import REDUCE_ROW
+from graphgen.lowering.stablehlo.text.mlir_attributes import read_dense, read_dict
+from graphgen.lowering.stablehlo.text.mlir_parser import ReadRegion
+from graphgen.lowering.stablehlo.text.mlir_types import (
+    dense_text,
+    read_literal,
+    read_tensor_type,
+    type_text,
+)
+from graphgen.lowering.stablehlo.text.syntax_tree import DenseAttr, MlirOp, integers_of
+from graphgen.lowering.stablehlo.text.tokens import MlirTokens, UnknownForm
+from graphgen.ops import OPS, Trait, ops_with
+
+# A splat of more bytes than this becomes a scalar and a broadcast.
+LARGE_SPLAT: Final = 1 << 16
+
+
+def _emit_constant(op: Op, out: str, x: Sequence[str]) -> str:
+    value = dense_text(op.attrs.literal("value"))
+    return f"{out} = stablehlo.constant {value} : {type_text(op.results[0].type)}"
+
+
+def _read_constant(to: StableHloReadContext, node: MlirOp, x: Sequence[Value]) -> list[Value]:
+    value = node.attrs.get("value")
+    if not isinstance(value, DenseAttr):
+        raise GraphgenError("GG0104", f"{node.name} needs a dense 'value'")
+    literal, type_ = read_literal(value), read_tensor_type(value.type)
+    count = math.prod(type_.dims)
+    if literal.shape == type_.dims:
+        return [to.emit("constant", (), value=literal)]
+    if count * type_.dtype.bytes > LARGE_SPLAT:
+        scalar = to.emit("constant", (), value=literal)
+        return [to.emit("broadcast_in_dim", [scalar], shape=type_.shape, dimensions=())]
+    whole = Literal(type_.dtype, type_.dims, bytes(literal.data) * count)
+    return [to.emit("constant", (), value=whole)]
+
+
+def _parse_constant(t: MlirTokens, node: MlirOp, region: ReadRegion) -> None:
+    """Parse ``dense<...> : type``."""
+    if t.text == "{":
+        node.attrs |= read_dict(t)
+    if t.text != "dense":
+        raise UnknownForm(t.error("this form of a constant is not known here", node.at))
+    value = read_dense(t)
+    node.attrs["value"] = value
+    node.types = [value.type]
+
+
+def _emit_compare(op: Op, out: str, x: Sequence[str]) -> str:
+    dtype = op.operands[0].dtype
+    kind = "FLOAT" if dtype.is_float else "SIGNED" if dtype.name[0] == "s" else "UNSIGNED"
+    direction = op.attrs.text("direction")
+    return f"{out} = stablehlo.compare {direction}, {x[0]}, {x[1]}, {kind} : {signature(op)}"
+
+
+def _direction(key: str) -> StableHloField:
+    return StableHloField(
+        key,
+        BARE,
+        lambda node: {"direction": word_of(node.attrs.get(key))},
+        lambda attrs: attrs.text("direction"),
+    )
+
+
+def _refuse_total_order(to: StableHloReadContext, node: MlirOp, x: Sequence[Value]) -> None:
+    if word_of(node.attrs.get("compare_type")) == "TOTALORDER" and x[0].dtype.is_float:
+        raise UnmodelledForm("comparing floats in total order")
+
+
+def _emit_select(op: Op, out: str, x: Sequence[str]) -> str:
+    types = f"{type_text(op.operands[0].type)}, {type_text(op.results[0].type)}"
+    return f"{out} = stablehlo.select {', '.join(x)} : {types}"
+
+
+def _format() -> StableHloField:
+    """A float format: ``e8m7``, or two integers in the generic form."""
+    keys = ("exponent_bits", "mantissa_bits")
+
+    def read(node: MlirOp) -> Mapping[str, AttrValue]:
+        short = re.fullmatch(r"e(\d+)m(\d+)", word_of(node.attrs.get("format")))
+        bits = map(int, short.groups()) if short else [integer_of(node, key) for key in keys]
+        return dict(zip(keys, bits, strict=True))
+
+    def show(attrs: Attrs) -> str:
+        return f"e{attrs.integer(keys[0])}m{attrs.integer(keys[1])}"
+
+    return StableHloField("format", "format", read, show)
+
+
+def _emit_slice(op: Op, out: str, x: Sequence[str]) -> str:
+    starts, limits = op.attrs.dims("start_indices"), op.attrs.dims("limit_indices")
+    strides = op.attrs.integers("strides") or (1,) * len(starts)
+    ranges = [
+        f"{start}:{limit}" + (f":{stride}" if stride != 1 else "")
+        for start, limit, stride in zip(starts, limits, strides, strict=True)
+    ]
+    return f"{out} = stablehlo.slice {x[0]} {list_text(ranges)} : {signature(op)}"
+
+
+def _read_slice(to: StableHloReadContext, node: MlirOp, x: Sequence[Value]) -> list[Value]:
+    strides = list_of(node, "strides")
+    attrs = {key: list_of(node, key) for key in ("start_indices", "limit_indices")}
+    # The IR spells strides that are all 1 as an empty list.
+    return [to.emit("slice", x, **attrs, strides=() if set(strides) <= {1} else strides)]
+
+
+def _interior() -> StableHloField:
+    """Padding between elements, which the IR's op does not have."""
+    return StableHloField(
+        "interior_padding",
+        "interior",
+        lambda node: {},
+        lambda attrs: list_text([0] * len(attrs.integers("low"))),
+    )
+
+
+def _check_pad(to: StableHloReadContext, node: MlirOp, x: Sequence[Value]) -> None:
+    low, high = list_of(node, "edge_padding_low"), list_of(node, "edge_padding_high")
+    if any(list_of(node, "interior_padding", ())):
+        raise UnmodelledForm("padding between elements")
+    if min((*low, *high), default=0) < 0:
+        raise UnmodelledForm("negative padding")
+
+
+def _dot_dims(attr: str, key: str, field: str) -> StableHloField:
+    """Dimensions of both operands: ``key = [0] x [1]``, or ``field`` in the generic form."""
+    sides = ("lhs", "rhs")
+
+    def read(node: MlirOp) -> Mapping[str, AttrValue]:
+        if "dot_dimension_numbers" in node.attrs:
+            numbers = fields_of(node, "dot_dimension_numbers")
+            return {f"{s}_{attr}": field_list(numbers, f"{s}_{field}_dimensions") for s in sides}
+        value = node.attrs.get(key, ((), ()))
+        if not isinstance(value, tuple) or len(value) != 2:
+            raise GraphgenError("GG0104", f"{node.name}: '{key}' is not two lists")
+        return {f"{s}_{attr}": integers_of(v) or () for s, v in zip(sides, value, strict=True)}
+
+    def show(attrs: Attrs) -> str:
+        left, right = (attrs.integers(f"{s}_{attr}") for s in sides)
+        return f"{list_text(left)} x {list_text(right)}" if left or field != "batching" else ""
+
+    return StableHloField(key, key, read, show)
+
+
+def _drop_precision(to: StableHloReadContext, node: MlirOp, x: Sequence[Value]) -> None:
+    config = node.attrs.get("precision_config", ())
+    words = {word_of(item) for item in config} if isinstance(config, tuple) else set[str]()
+    for word in sorted(words - {"DEFAULT", ""}):
+        to.dropped(f"precision {word}")
+    if "algorithm" in node.attrs:
+        to.dropped("dot algorithm")
+
+
+def _read_dot(to: StableHloReadContext, node: MlirOp, x: Sequence[Value]) -> list[Value]:
+    """Read the older op: it contracts the last dimension of lhs with the first of rhs."""
+    _drop_precision(to, node, x)
+    left = (x[0].type.rank - 1,)
+    dtype = result_type(node).dtype
+    return [
+        to.emit("dot_general", x, lhs_contracting_dims=left, rhs_contracting_dims=(0,), dtype=dtype)
+    ]
+
+
+def _read_square(to: StableHloReadContext, node: MlirOp, x: Sequence[Value]) -> list[Value]:
+    return [to.emit("multiply", [x[0], x[0]])]
+
+
+def _emit_take(op: Op, out: str, x: Sequence[str]) -> str:
+    """Write the ops of its decomposition."""
+    body = decompose(op, take_by_gather)
+    names = dict(zip(body.args, x, strict=True))
+    lines: list[str] = []
+    for number, inner in enumerate(body.block):
+        name = out if body.returns(inner.result) else local(out, f"take{number}")
+        names[inner.result] = name
+        lines.append(emit_op(inner, name, [names[value] for value in inner.operands]))
+    return "\n    ".join(lines)
+
+
+def _read_rank(to: StableHloReadContext, node: MlirOp, x: Sequence[Value]) -> list[Value]:
+    """Read ``replica_id`` or ``partition_id`` as HLO's instruction."""
+    opcode = node.name.partition(".")[2].replace("_", "-")
+    return [to.emit("hlo.opaque", x, opcode=opcode, results=(result_type(node),))]
+
+
+# Elementwise ops whose operands all have the type of the result.
+_ELEMENTWISE = [
+    name
+    for name in ops_with(Trait.ELEMENTWISE)
+    if not (OPS[name].attrs or OPS[name].composite)
+    and name not in ("clamp", "erf", "is_finite", "select")
+]
+# Ops that are parsed, and not modelled.
+_UNMODELLED = (
+    "after_all", "complex", "create_token", "get_tuple_element", "imag", "optimization_barrier",
+    "real", "return", "tuple",
+)  # fmt: skip
+
+ROWS: Final[Sequence[StableHloRow]] = (
+    *[row(op, form="result") for op in _ELEMENTWISE],
+    # StableHLO does not have it; CHLO, which XLA reads as well, does.
+    row("erf", name="chlo.erf", form="generic"),
+    row("is_finite"),
+    row("clamp"),
+    row("convert", inferred=("dtype",)),
+    row("bitcast_convert", inferred=("dtype",)),
+    row("reduce_precision", _format(), form="result"),
+    row(
+        "compare",
+        _direction("comparison_direction"),
+        hint("compare_type"),
+        emit=_emit_compare,
+        check=_refuse_total_order,
+    ),
+    row("select", emit=_emit_select),
+    row("constant", emit=_emit_constant, read=_read_constant, parse=_parse_constant),
+    row(
+        "iota",
+        integer("dimension", "iota_dimension", "dim"),
+        form="result",
+        inferred=("dtype", "shape"),
+    ),
+    row("reshape", inferred=("shape",)),
+    row(
+        "broadcast_in_dim",
+        integers("dimensions", "broadcast_dimensions", "dims"),
+        inferred=("shape",),
+    ),
+    row("transpose", integers("permutation", short="dims")),
+    row("reverse", integers("dimensions", short="dims"), form="result"),
+    row("slice", emit=_emit_slice, read=_read_slice),
+    row("concatenate", integer("dimension", short="dim")),
+    row(
+        "pad",
+        integers("low", "edge_padding_low", "low"),
+        integers("high", "edge_padding_high", "high"),
+        _interior(),
+        check=_check_pad,
+    ),
+    row(
+        "dot_general",
+        _dot_dims("batch_dims", "batching_dims", "batching"),
+        _dot_dims("contracting_dims", "contracting_dims", "contracting"),
+        hint("precision_config", "precision"),
+        hint("algorithm", "algorithm"),
+        inferred=("dtype",),
+        check=_drop_precision,
+    ),
+    REDUCE_ROW,
+    *INDEXING_ROWS,
+    *COLLECTIVE_ROWS,
+    *CONTROL_ROWS,
+    StableHloRow("take", "", emit=_emit_take),
+    StableHloRow("", "stablehlo.dot", form="generic", read=_read_dot),
+    StableHloRow("", "chlo.square", form="generic", read=_read_square),
+    StableHloRow("", "stablehlo.partition_id", read=_read_rank),
+    StableHloRow("", "stablehlo.replica_id", read=_read_rank),
+    StableHloRow("", "stablehlo.broadcast", (hint("broadcast_sizes", "sizes"),)),
+    StableHloRow("", "stablehlo.rng_bit_generator", (hint("rng_algorithm", "algorithm"),)),
+    *[StableHloRow("", f"stablehlo.{name}") for name in _UNMODELLED],
+)
+BY_OP: Final = by_op(ROWS)
+BY_NAME: Final = by_name(ROWS)
+
+
+def emit_op(op: Op, out: str, x: Sequence[str]) -> str:
+    """Write an op that has a row.
+
+    Args:
+        op: the op.
+        out: the names of its results, separated by commas.
+        x: the names of its operands.
+    """
+    return emit_row(BY_OP[op.name], op, out, x)
+
+
+def read_op(to: StableHloReadContext, node: MlirOp, x: Sequence[Value]) -> list[Value] | None:
+    """Read one op into ``to``: the values of its results, or ``None`` if it is not modelled.
+
+    An op of StableHLO or CHLO without a row of its name reads as the IR's op of its name, if that
+    has no attributes.
+
+    Raises:
+        UnmodelledForm: the IR's op does not have this form.
+        GraphgenError: GG0104 for its attributes, and those of the builder.
+    """
+    found = BY_NAME.get(node.name)
+    if found is None:
+        dialect, _, op = node.name.partition(".")
+        found = BY_OP.get(op) if dialect in ("stablehlo", "chlo") else None
+        if found is None or OPS[op].attrs:
+            return None
+    return read_row(found, to, node, x)
+
+
+def parse_assembly(t: MlirTokens, node: MlirOp, region: ReadRegion) -> None:
+    """Parse the rest of an op in its assembly form, after its name.
+
+    Raises:
+        GraphgenError: GG0201.
+        UnknownForm: the op does not have a row, or only one for its generic form.
+    """
+    # Dialects share the form of "return".
+    known = "stablehlo.return" if node.name.endswith(".return") else node.name
+    found = BY_NAME.get(known)
+    if found is not None and found.parse is not None:
+        found.parse(t, node, region)
+    elif found is not None and found.form != "generic":
+        parse_common_form(t, node, found)
+    else:
+        what = f"the short form of {node.name} is not known"
+        help = "with jaxlib installed it can be read; or print the generic form"
+        raise UnknownForm(t.error(what, node.at, help))

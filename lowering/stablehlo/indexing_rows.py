@@ -1,0 +1,200 @@
+"""Rows of ops that read or write at computed positions, and of sorting."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from graphgen.ir import Attrs, AttrValue, Op, Value
+from graphgen.lowering.stablehlo.assembly import parse_integer, parse_types
+from graphgen.lowering.stablehlo.op_row import (
+    StableHloField,
+    StableHloReadContext,
+    StableHloRow,
+    UnmodelledForm,
+    field_list,
+    fields_of,
+    integer_of,
+    integers,
+    list_of,
+    list_text,
+    local,
+    reducer_of,
+    row,
+    scalar_text,
+    types_text,
+    word_of,
+)
+from graphgen.lowering.stablehlo.text.mlir_parser import ReadRegion
+from graphgen.lowering.stablehlo.text.syntax_tree import MlirOp, MlirRegion
+from graphgen.lowering.stablehlo.text.tokens import MlirTokens
+
+_GATHER = ("offset_dims", "collapsed_slice_dims", "start_index_map")
+_SCATTER = ("update_window_dims", "inserted_window_dims", "scatter_dims_to_operand_dims")
+
+
+def _numbers(key: str, kind: str, names: Sequence[str]) -> StableHloField:
+    """The dimension numbers of a gather or a scatter, in one attribute ``#stablehlo.kind<...>``."""
+
+    def show(attrs: Attrs) -> str:
+        lists = ", ".join(f"{name} = {list_text(attrs.integers(name))}" for name in names)
+        return f"#stablehlo.{kind}<{lists}, index_vector_dim = {attrs.integer('index_vector_dim')}>"
+
+    return StableHloField(key, "", lambda node: {}, show)
+
+
+def _read_numbers(
+    to: StableHloReadContext,
+    node: MlirOp,
+    indices: Value,
+    key: str,
+    names: Sequence[str],
+    batching: tuple[str, str],
+) -> tuple[dict[str, AttrValue], Value]:
+    """Read dimension numbers: the IR's attributes, and the index vectors.
+
+    The IR does not have batching dimensions: they are collapsed, and the index vectors get their
+    own positions along them.
+
+    Args:
+        to: where ops are appended.
+        node: the op.
+        indices: its operand of index vectors.
+        key: the name of the attribute.
+        names: of the window dimensions, the collapsed ones, and those that vectors index.
+        batching: the names of the batching dimensions, of the operand and of the indices.
+    """
+    fields = fields_of(node, key)
+    vector = fields.get("index_vector_dim", 0)
+    vector = vector if isinstance(vector, int) else 0
+    window, collapsed, starts = (field_list(fields, name) for name in names)
+    batch, dims = (field_list(fields, name) for name in batching)
+    attrs: dict[str, AttrValue] = {
+        names[0]: window,
+        names[1]: tuple(sorted((*collapsed, *batch))),
+        names[2]: (*batch, *starts),
+        "index_vector_dim": vector,
+    }
+    return attrs, _with_positions(to, indices, vector, dims) if batch else indices
+
+
+def _with_positions(
+    to: StableHloReadContext, indices: Value, vector: int, dims: Sequence[int]
+) -> Value:
+    """Prepend to each index vector its own positions along ``dims``.
+
+    Args:
+        to: where ops are appended.
+        indices: the index vectors.
+        vector: the dimension along which a vector is; one past the last for scalars.
+        dims: dimensions of ``indices``, which count the dimension ``vector``.
+    """
+    shape = (*indices.shape[:vector], 1, *indices.shape[vector + 1 :])
+    if vector == indices.type.rank:
+        indices = to.emit("reshape", [indices], shape=shape)
+    counts = [to.emit("iota", [], dtype=indices.dtype, shape=shape, dimension=d) for d in dims]
+    return to.emit("concatenate", [*counts, indices], dimension=vector)
+
+
+def _read_gather(to: StableHloReadContext, node: MlirOp, x: Sequence[Value]) -> list[Value]:
+    batching = ("operand_batching_dims", "start_indices_batching_dims")
+    attrs, indices = _read_numbers(to, node, x[1], "dimension_numbers", _GATHER, batching)
+    return [to.emit("gather", [x[0], indices], **attrs, slice_sizes=list_of(node, "slice_sizes"))]
+
+
+def _read_scatter(to: StableHloReadContext, node: MlirOp, x: Sequence[Value]) -> list[Value]:
+    if len(x) != 3:
+        raise UnmodelledForm(f"a scatter of {len(x) // 2} operands at once")
+    batching = ("input_batching_dims", "scatter_indices_batching_dims")
+    attrs, indices = _read_numbers(to, node, x[1], "scatter_dimension_numbers", _SCATTER, batching)
+    attrs["kind"] = reducer_of(node, "scatter")
+    return [to.emit("scatter", [x[0], indices, x[2]], **attrs)]
+
+
+def _emit_sort(op: Op, out: str, x: Sequence[str]) -> str:
+    """Write a stable sort; its comparator has two scalars per operand and compares the first."""
+    first = out.split(", ")[0]
+    pairs = [(local(first, f"a{i}"), local(first, f"b{i}")) for i in range(len(x))]
+    scalars = [scalar_text(value.dtype) for value in op.operands]
+    arguments = ", ".join(
+        f"{name}: {scalar}" for pair, scalar in zip(pairs, scalars, strict=True) for name in pair
+    )
+    dtype, result = op.operands[0].dtype, local(first, "r")
+    order = "TOTALORDER" if dtype.is_float else "SIGNED" if dtype.name[0] == "s" else "UNSIGNED"
+    direction = "GT" if op.attrs["descending"] else "LT"
+    compare = f"stablehlo.compare {direction}, {', '.join(pairs[0])}, {order}"
+    attrs = f"<{{dimension = {op.attrs.integer('dimension')} : i64, is_stable = true}}>"
+    types = types_text(op.operands)
+    results = types if len(x) == 1 else f"({types})"
+    lines = [
+        f'{out} = "stablehlo.sort"({", ".join(x)}) {attrs} ({{\n      ^bb0({arguments}):',
+        f"        {result} = {compare} : ({scalars[0]}, {scalars[0]}) -> tensor<i1>",
+        f"        stablehlo.return {result} : tensor<i1>\n    }}) : ({types}) -> {results}",
+    ]
+    return "\n".join(lines)
+
+
+def _read_sort(to: StableHloReadContext, node: MlirOp, x: Sequence[Value]) -> list[Value]:
+    """Read a sort; the IR's is stable, also where the program allows any order of equals."""
+    direction = _direction(node.regions[0], floats=x[0].dtype.is_float) if node.regions else ""
+    if not direction:
+        raise UnmodelledForm("a comparator that is more than LT or GT in total order")
+    dimension = node.attrs.get("dimension", -1)
+    axis = dimension if isinstance(dimension, int) else -1
+    axis = axis if axis >= 0 else axis + x[0].type.rank
+    return [*to.emit_all("sort", x, dimension=axis, descending=direction == "GT")]
+
+
+def _direction(region: MlirRegion, *, floats: bool) -> str:
+    """Recognize ``LT`` or ``GT`` of the first two arguments; empty for any other comparator."""
+    body, names = region.body, [argument.name for argument in region.args]
+    if len(body) != 2 or body[0].name != "stablehlo.compare" or body[1].operands != body[0].results:
+        return ""
+    compare = body[0]
+    direction = word_of(compare.attrs.get("comparison_direction"))
+    total = word_of(compare.attrs.get("compare_type")) == "TOTALORDER"
+    if direction not in ("LT", "GT") or (floats and not total):
+        return ""
+    swapped = compare.operands == [names[1], names[0]]
+    if compare.operands != names[:2] and not swapped:
+        return ""
+    return {"LT": "GT", "GT": "LT"}[direction] if swapped else direction
+
+
+def _read_top_k(to: StableHloReadContext, node: MlirOp, x: Sequence[Value]) -> list[Value]:
+    return [*to.emit_all("top_k", x, k=integer_of(node, "k"))]
+
+
+def _parse_top_k(t: MlirTokens, node: MlirOp, region: ReadRegion) -> None:
+    """Parse ``(%a, k = 2) : type -> (types)``."""
+    t.expect("(")
+    node.operands = [t.need("value", "an operand")]
+    for text in (",", "k", "="):
+        t.expect(text)
+    node.attrs["k"] = parse_integer(t)
+    t.expect(")")
+    t.expect(":")
+    node.types = parse_types(t, node)
+
+
+INDEXING_ROWS: Final[Sequence[StableHloRow]] = (
+    row("dynamic_slice", integers("slice_sizes", short="sizes")),
+    row("dynamic_update_slice"),
+    row(
+        "gather",
+        _numbers("dimension_numbers", "gather", _GATHER),
+        integers("slice_sizes"),
+        form="generic",
+        read=_read_gather,
+    ),
+    row(
+        "scatter",
+        _numbers("scatter_dimension_numbers", "scatter", _SCATTER),
+        form="generic",
+        reduces=True,
+        read=_read_scatter,
+    ),
+    row("sort", form="generic", emit=_emit_sort, read=_read_sort),
+    # The IR's op is a composite, which is decomposed before it is emitted.
+    StableHloRow("", "chlo.top_k", read=_read_top_k, parse=_parse_top_k),
+)

@@ -1,0 +1,358 @@
+"""Rows of the StableHLO dialect: one row per op, for its writer, its reader and its parser.
+
+A row lists the attributes of an op with their names in the generic form, ``"op"(%a) <{key =
+value}>``, and in the assembly form, ``op %a, short = value``. Readers see the names of the generic
+form only: the parser of the assembly form translates the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from graphgen.errors import GraphgenError
+from graphgen.ir import Attrs, AttrValue, DType, Function, Op, TensorType, Value
+from graphgen.lowering.codec import OpCodec
+from graphgen.lowering.stablehlo.text.mlir_parser import ReadAssembly
+from graphgen.lowering.stablehlo.text.mlir_types import element_text, read_tensor_type, type_text
+from graphgen.lowering.stablehlo.text.syntax_tree import (
+    DenseAttr,
+    DialectAttr,
+    MlirAttr,
+    MlirOp,
+    MlirRegion,
+    integers_of,
+)
+from graphgen.ops import OPS
+
+# The name of a field that is a word without a name in the assembly form.
+BARE: Final = "<word>"
+
+
+class UnmodelledForm(Exception):  # noqa: N818 (an outcome, not a mistake)
+    """A form of an op that the IR's op does not have; the message names the form."""
+
+
+class StableHloReadContext(Protocol):
+    """Function under construction, to which readers of ops append."""
+
+    def emit(self, name: str, operands: Sequence[Value], **attrs: AttrValue) -> Value:
+        """Append an op of one result, with the location of the op being read."""
+        ...
+
+    def emit_all(self, name: str, operands: Sequence[Value], **attrs: AttrValue) -> Sequence[Value]:
+        """Append an op of several results."""
+        ...
+
+    def dropped(self, what: str) -> None:
+        """Count an attribute without a meaning in the IR, such as a precision."""
+        ...
+
+    def idle(self, value: Value) -> None:
+        """Mark a constant that is erased if no other op reads it."""
+        ...
+
+    def outer(self, name: str, node: MlirOp) -> Value:
+        """Find the value called ``name`` around ``node`` (GG0202)."""
+        ...
+
+    def function(self, name: str) -> Function:
+        """Make a function with a free name like ``name``; :meth:`fill` adds it to the module."""
+        ...
+
+    def fill(
+        self,
+        function: Function,
+        region: MlirRegion,
+        values: Mapping[str, Value],
+        more: Sequence[Value],
+    ) -> None:
+        """Read a region into ``function``; its outputs are those of the region, then ``more``."""
+        ...
+
+
+# (op, result names, operand names) -> the op's text without location, perhaps of several lines.
+EmitText = Callable[[Op, str, Sequence[str]], str]
+# -> the values of the op's results; ``None`` for an op that is not modelled.
+ReadNode = Callable[[StableHloReadContext, MlirOp, Sequence[Value]], list[Value] | None]
+CheckNode = Callable[[StableHloReadContext, MlirOp, Sequence[Value]], None]
+
+
+@dataclass(frozen=True, slots=True)
+class StableHloField:
+    """One attribute of an op.
+
+    Attributes:
+        key: its name in the generic form.
+        short: its name in the assembly form; :data:`BARE` for a word without one.
+        read: from the op to attributes of the IR's op (GG0104).
+        show: from attributes of the IR's op to the value's text; empty to leave it out.
+    """
+
+    key: str
+    short: str
+    read: Callable[[MlirOp], Mapping[str, AttrValue]]
+    show: Callable[[Attrs], str]
+
+
+@dataclass(frozen=True, slots=True)
+class StableHloRow(OpCodec[StableHloField, EmitText, ReadNode]):
+    """One op; ``op``, ``name``, ``fields``, ``emit`` and ``read`` as in every dialect.
+
+    Attributes:
+        form: ``signature``: the assembly form with ``(operand types) -> result type``; ``result``:
+            with the result type alone; ``generic``: the generic form.
+        inferred: attributes of the IR's op that are parts of the result type: ``dtype``, ``shape``.
+        reduces: its region is a reducer, the attribute ``kind`` of the IR's op.
+        each: it has any number of operands, and reads as one op per operand.
+        check: refuses forms that the IR's op does not have, before ``fields`` are read.
+        parse: parses an assembly form that is not the common one.
+    """
+
+    form: str = "signature"
+    inferred: tuple[str, ...] = ()
+    reduces: bool = False
+    each: bool = False
+    check: CheckNode | None = None
+    parse: ReadAssembly | None = None
+
+
+def row(
+    op: str,
+    *fields: StableHloField,
+    name: str = "",
+    form: str = "signature",
+    inferred: tuple[str, ...] = (),
+    reduces: bool = False,
+    each: bool = False,
+    emit: EmitText | None = None,
+    read: ReadNode | None = None,
+    check: CheckNode | None = None,
+    parse: ReadAssembly | None = None,
+) -> StableHloRow:
+    """Make a row; its ``name`` is by default StableHLO's op of the same name."""
+    name = name or f"stablehlo.{op}"
+    return StableHloRow(op, name, fields, emit, read, form, inferred, reduces, each, check, parse)
+
+
+def integer(attr: str, key: str = "", short: str = "") -> StableHloField:
+    """An integer; ``attr`` is its name in the IR."""
+    key = key or attr
+    return StableHloField(
+        key,
+        short,
+        lambda node: {attr: integer_of(node, key)},
+        lambda attrs: f"{attrs.integer(attr)}" + ("" if short else " : i64"),
+    )
+
+
+def integers(attr: str, key: str = "", short: str = "") -> StableHloField:
+    """A list of integers; ``attr`` is its name in the IR."""
+    key = key or attr
+
+    def show(attrs: Attrs) -> str:
+        values = attrs.integers(attr)
+        if short:
+            return list_text(values)
+        return f"array<i64: {', '.join(map(str, values))}>" if values else "array<i64>"
+
+    return StableHloField(key, short, lambda node: {attr: list_of(node, key)}, show)
+
+
+def groups(attr: str, empty: str = "") -> StableHloField:
+    """Groups or pairs of ranks; groups of different sizes are filled up with -1.
+
+    Args:
+        attr: its name, in the IR as well.
+        empty: the text of no groups.
+    """
+
+    def show(attrs: Attrs) -> str:
+        rows = attrs.groups(attr)
+        if empty and not rows:
+            return empty
+        most = max(map(len, rows), default=0)
+        filled = ", ".join(list_text((*row, *[-1] * (most - len(row)))) for row in rows)
+        return f"dense<[{filled}]> : tensor<{len(rows)}x{most}xi64>"
+
+    return StableHloField(attr, "", lambda node: {attr: groups_of(node, attr)}, show)
+
+
+def hint(key: str, short: str = "") -> StableHloField:
+    """An attribute that is read by a row's ``check``, and not written."""
+    return StableHloField(key, short or BARE, lambda node: {}, lambda attrs: "")
+
+
+def emit_row(row: StableHloRow, op: Op, out: str, x: Sequence[str]) -> str:
+    """Write an op by its row."""
+    if row.emit is not None:
+        return row.emit(op, out, x)
+    parts = [
+        f"{field.key if row.form == 'generic' else field.short} = {text}"
+        for field in row.fields
+        if (text := field.show(op.attrs))
+    ]
+    if row.form == "generic":
+        attrs = f" <{{{', '.join(parts)}}}>" if parts else ""
+        region = f" {reducer_text(op, out)}" if row.reduces else ""
+        return f'{out} = "{row.name}"({", ".join(x)}){attrs}{region} : {signature(op)}'
+    types = signature(op) if row.form == "signature" else type_text(op.results[0].type)
+    return f"{out} = {row.name} {', '.join((*x, *parts))} : {types}"
+
+
+def read_row(
+    row: StableHloRow, to: StableHloReadContext, node: MlirOp, x: Sequence[Value]
+) -> list[Value] | None:
+    """Read an op by its row; ``None`` where it is not modelled.
+
+    Raises:
+        UnmodelledForm: the IR's op does not have this form.
+        GraphgenError: GG0104 for its attributes, and those of the builder.
+    """
+    if row.read is not None:
+        return row.read(to, node, x)
+    if not row.op:
+        return None
+    if row.check is not None:
+        row.check(to, node, x)
+    attrs: dict[str, AttrValue] = {}
+    if row.reduces:
+        attrs["kind"] = reducer_of(node, row.op)
+    for field in row.fields:
+        attrs |= field.read(node)
+    if row.inferred:
+        result = result_type(node)
+        parts: dict[str, AttrValue] = {"dtype": result.dtype, "shape": result.shape}
+        attrs |= {key: parts[key] for key in row.inferred}
+    if row.each:
+        return [to.emit(row.op, [value], **attrs) for value in x]
+    return [*to.emit_all(row.op, x, **attrs)]
+
+
+def list_text(values: Sequence[object]) -> str:
+    """Spell a list: ``[1, 2]``."""
+    return "[" + ", ".join(map(str, values)) + "]"
+
+
+def types_text(values: Sequence[Value]) -> str:
+    """Spell the types of values, separated by commas."""
+    return ", ".join([type_text(value.type) for value in values])
+
+
+def signature(op: Op) -> str:
+    """Spell ``(operand types) -> result type``, with several result types in brackets."""
+    results = types_text(op.results)
+    return f"({types_text(op.operands)}) -> {results if len(op.results) == 1 else f'({results})'}"
+
+
+def local(out: str, what: str) -> str:
+    """Name a value beside ``out`` that no value of the IR is called: those never start with $."""
+    return f"%${what}.{out[1:]}"
+
+
+def reducer_text(op: Op, out: str) -> str:
+    """Spell the region of the reducer ``kind``: an op of its two arguments, or ``assign``."""
+    body, scalar = op.attrs.text("kind"), scalar_text(op.operands[0].dtype)
+    a, b, result = (local(out, what) for what in "abr")
+    lines = [f"({{\n      ^bb0({a}: {scalar}, {b}: {scalar}):"]
+    if body == "assign":
+        result = b
+    else:
+        lines.append(f"        {result} = stablehlo.{body} {a}, {b} : {scalar}")
+    lines.append(f"        stablehlo.return {result} : {scalar}\n    }})")
+    return "\n".join(lines)
+
+
+def scalar_text(dtype: DType) -> str:
+    """Spell the type of a scalar: ``tensor<f32>``."""
+    return f"tensor<{element_text(dtype)}>"
+
+
+def reducer_of(node: MlirOp, op: str) -> str:
+    """Recognize the reducer of an op, one of the ``kind`` of the IR's op.
+
+    Raises:
+        UnmodelledForm: any other.
+        GraphgenError: GG0104 for another number of regions.
+    """
+    if len(node.regions) != 1:
+        raise GraphgenError("GG0104", f"{node.name} needs one region")
+    kind = reducer(node.regions[0])
+    known = next(attr.choices for attr in OPS[op].attrs if attr.name == "kind")
+    if kind not in known:
+        raise UnmodelledForm(f"reducing with {kind}")
+    return kind
+
+
+def reducer(region: MlirRegion) -> str:
+    """Name the op that a region applies to its two arguments; ``assign`` returns the second.
+
+    Raises:
+        UnmodelledForm: it is not one op.
+    """
+    names = [argument.name for argument in region.args]
+    body = region.body
+    if len(names) == 2 and body and body[-1].name.endswith(".return"):
+        returned = body[-1].operands
+        if len(body) == 1 and returned == names[1:]:
+            return "assign"
+        one = len(body) == 2 and returned == body[0].results
+        if one and sorted(body[0].operands) == sorted(names):
+            return body[0].name.partition(".")[2]
+    raise UnmodelledForm("a reduction that is not one op of its two arguments")
+
+
+def result_type(node: MlirOp) -> TensorType:
+    """Parse the type of the first result."""
+    return read_tensor_type(node.types[0])
+
+
+def list_of(node: MlirOp, key: str, default: tuple[int, ...] | None = None) -> tuple[int, ...]:
+    """Read a list of integers (GG0104)."""
+    if key not in node.attrs and default is not None:
+        return default
+    found = integers_of(node.attrs.get(key))
+    if found is None:
+        raise GraphgenError("GG0104", f"{node.name} needs the integers '{key}'")
+    return found
+
+
+def integer_of(node: MlirOp, key: str) -> int:
+    """Read an integer (GG0104)."""
+    value = node.attrs.get(key)
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise GraphgenError("GG0104", f"{node.name} needs the integer '{key}'")
+    return value
+
+
+def groups_of(node: MlirOp, key: str) -> tuple[tuple[int, ...], ...]:
+    """Read groups or pairs of ranks (GG0104); -1 fills up a row."""
+    value = node.attrs.get(key)
+    flat = integers_of(value)
+    if not isinstance(value, DenseAttr) or flat is None:
+        raise GraphgenError("GG0104", f"{node.name} needs '{key}'")
+    rows, columns = read_tensor_type(value.type).dims
+    flat = flat * (rows * columns) if len(flat) == 1 else flat
+    found = [flat[row * columns : (row + 1) * columns] for row in range(rows)]
+    return tuple(tuple(rank for rank in group if rank >= 0) for group in found)
+
+
+def fields_of(node: MlirOp, key: str) -> Mapping[str, MlirAttr]:
+    """Read the fields of ``#stablehlo.name<field = value>`` (GG0104)."""
+    value = node.attrs.get(key)
+    if not isinstance(value, DialectAttr):
+        raise GraphgenError("GG0104", f"{node.name} needs '{key}'")
+    return value.fields
+
+
+def field_list(fields: Mapping[str, MlirAttr], key: str) -> tuple[int, ...]:
+    """Read a list among fields; an empty one may be left out."""
+    return integers_of(fields.get(key, ())) or ()
+
+
+def word_of(value: MlirAttr | None) -> str:
+    """Read ``EQ`` in ``EQ`` or ``#stablehlo<comparison_direction EQ>``; else an empty text."""
+    if isinstance(value, DialectAttr):
+        return value.words[-1] if value.words else ""
+    return value if isinstance(value, str) else ""

@@ -1,0 +1,144 @@
+"""Row of ``reduce``: an initial value, and a reducer as a word or as a region."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from graphgen.ir import Literal, Op, Value, tensor
+from graphgen.ir.dtype import pred, s32
+from graphgen.lowering.stablehlo.assembly import parse_types
+from graphgen.lowering.stablehlo.op_row import (
+    StableHloReadContext,
+    UnmodelledForm,
+    list_of,
+    list_text,
+    local,
+    reducer,
+    reducer_of,
+    row,
+)
+from graphgen.lowering.stablehlo.text.mlir_attributes import read_attr, read_dict, read_type
+from graphgen.lowering.stablehlo.text.mlir_parser import ReadRegion, read_loc
+from graphgen.lowering.stablehlo.text.mlir_types import dense_text, type_text
+from graphgen.lowering.stablehlo.text.syntax_tree import BlockArgument, MlirOp, MlirRegion
+from graphgen.lowering.stablehlo.text.tokens import MlirTokens
+from graphgen.ops.linalg import neutral_element
+
+# "and" and "or" of pred, as reductions of zeros and ones.
+_LOGICAL: Final[Mapping[str, str]] = {"and": "minimum", "or": "maximum"}
+
+
+def _emit_reduce(op: Op, out: str, x: Sequence[str]) -> str:
+    kind, dtype = op.attrs.text("kind"), op.operands[0].dtype
+    scalar = type_text(tensor(dtype))
+    init = local(out, "init")
+    first = f"{init} = stablehlo.constant {dense_text(neutral_element(kind, dtype))} : {scalar}"
+    dims = list_text(op.attrs.integers("dimensions"))
+    types = f"({type_text(op.operands[0].type)}, {scalar}) -> {type_text(op.results[0].type)}"
+    second = (
+        f"{out} = stablehlo.reduce({x[0]} init: {init}) applies stablehlo.{kind} "
+        f"across dimensions = {dims} : {types}"
+    )
+    return f"{first}\n    {second}"
+
+
+def _read_reduce(to: StableHloReadContext, node: MlirOp, x: Sequence[Value]) -> list[Value]:
+    if len(x) != 2:
+        raise UnmodelledForm(f"a reduction of {len(x) // 2} operands at once")
+    operand, init = x
+    logical = _LOGICAL.get(reducer(node.regions[0]), "") if len(node.regions) == 1 else ""
+    if logical and operand.dtype is pred:
+        return [_reduce_logical(to, node, operand, init, logical)]
+    kind = reducer_of(node, "reduce")
+    found = to.emit("reduce", [operand], dimensions=list_of(node, "dimensions"), kind=kind)
+    if _is_neutral(init, kind):
+        to.idle(init)
+        return [found]
+    # Any other initial value enters each result once.
+    whole = init
+    if found.type.rank:
+        whole = to.emit("broadcast_in_dim", [init], shape=found.shape, dimensions=())
+    return [to.emit(kind, [found, whole])]
+
+
+def _reduce_logical(
+    to: StableHloReadContext, node: MlirOp, operand: Value, init: Value, kind: str
+) -> Value:
+    """Read ``and`` or ``or`` of pred: the IR reduces numbers only."""
+    numbers = to.emit("convert", [operand], dtype=s32)
+    found = to.emit("reduce", [numbers], dimensions=list_of(node, "dimensions"), kind=kind)
+    zero = to.emit("constant", [], value=Literal.of(s32, 0))
+    zeros = to.emit("broadcast_in_dim", [zero], shape=found.shape, dimensions=())
+    holds = to.emit("compare", [found, zeros], direction="GT")
+    whole = to.emit("broadcast_in_dim", [init], shape=found.shape, dimensions=())
+    return to.emit("and" if kind == "minimum" else "or", [holds, whole])
+
+
+def _is_neutral(init: Value, kind: str) -> bool:
+    constant = init.producer("constant")
+    if constant is None:
+        return False
+    literal = constant.attrs.literal("value")
+    if literal == neutral_element(kind, init.dtype):
+        return True
+    return kind == "add" and init.dtype.is_float and literal.values() == [0.0]
+
+
+def _parse_reduce(t: MlirTokens, node: MlirOp, region: ReadRegion) -> None:
+    """Parse ``(%a init: %b) applies stablehlo.add across dimensions = [1] : types``.
+
+    Instead of ``applies``, ``reducer(%a: type, %b: type) { ops }`` may follow the types.
+    """
+    initial: list[str] = []
+    while True:
+        t.expect("(")
+        node.operands.append(t.need("value", "an operand"))
+        t.expect("init")
+        t.expect(":")
+        initial.append(t.need("value", "an initial value"))
+        t.expect(")")
+        if not t.take(","):
+            break
+    node.operands += initial
+    applied = t.need("word", "an op") if t.take("applies") else ""
+    for word in ("across", "dimensions", "="):
+        t.expect(word)
+    node.attrs["dimensions"] = read_attr(t)
+    if t.text == "{":
+        node.attrs |= read_dict(t)
+    t.expect(":")
+    node.types = parse_types(t, node)
+    node.regions = [_applied(applied, node.at)] if applied else [_parse_reducer(t, region)]
+
+
+def _applied(name: str, at: int) -> MlirRegion:
+    """Make the region of ``applies name``: one op of the two arguments."""
+    args = [BlockArgument("%lhs", ""), BlockArgument("%rhs", "")]
+    applied = MlirOp(name, at, ["%applied"], ["%lhs", "%rhs"], types=[""])
+    return MlirRegion(args, [applied, MlirOp("stablehlo.return", at, [], ["%applied"])])
+
+
+def _parse_reducer(t: MlirTokens, region: ReadRegion) -> MlirRegion:
+    """Parse ``reducer(%a: type, %b: type) (%c: type, %d: type) { ops }``, a pair per input.
+
+    The arguments of the region are the left ones of all pairs, then the right ones.
+    """
+    t.expect("reducer")
+    left: list[BlockArgument] = []
+    right: list[BlockArgument] = []
+    while t.take("("):
+        for side in (left, right):
+            name = t.need("value", "an argument")
+            t.expect(":")
+            side.append(BlockArgument(name, read_type(t)))
+            read_loc(t)
+            if side is left:
+                t.expect(",")
+        t.expect(")")
+    body = region()
+    body.args = [*left, *right]
+    return body
+
+
+REDUCE_ROW: Final = row("reduce", emit=_emit_reduce, read=_read_reduce, parse=_parse_reduce)
