@@ -25,11 +25,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks.rows import Row, table, write_json
+from graphgen.compile_config import CompileConfig
 from graphgen.ir import dtype
 from graphgen.lowering.stablehlo import emit_stablehlo
 from graphgen.models import LlamaConfig, build, known_shape, read_llama
 from graphgen.passes.core import Pass, run_pipeline
-from graphgen.passes.pipelines import Buckets, default
+from graphgen.passes.pipelines import default
 
 if TYPE_CHECKING:
     from benchmarks.peers.jax_llama import Llama
@@ -139,7 +140,7 @@ def passes_of(side: str) -> list[Pass]:
     The plain JAX program is written out as the model is, with three dots for q, k and v: beside it
     goes a program with as many ops.
     """
-    passes = default(Buckets(context=(BUCKET,), tokens=(BUCKET,)))
+    passes = default(CompileConfig(context=(BUCKET,), tokens=(BUCKET,)))
     return passes if side == "default" else [p for p in passes if p.name not in SHRINKING]
 
 

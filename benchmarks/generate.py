@@ -18,11 +18,12 @@ import numpy.typing as npt
 
 from benchmarks.peers.transformers_llama import Eager
 from benchmarks.rows import Row, table, write_json
+from graphgen.compile_config import CompileConfig
 from graphgen.runtime.checkpoint.hub import locate
 from graphgen.runtime.checkpoint.interfaces import Checkpoint
 from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint
 from graphgen.runtime.executable_cache import ProgramStore
-from graphgen.runtime.model import Settings, build_model
+from graphgen.runtime.model import build_model
 from graphgen.runtime.progress_callback import Silent
 from graphgen.runtime.session import Session
 from graphgen.runtime.weights.rank_weights import RankWeights, put_weights, read_weight
@@ -55,7 +56,10 @@ CASES = [Case(*c) for c in itertools.product(("f32", "bf16"), (1, 8), (128, 512)
 
 def open_session(checkpoint: Checkpoint, case: Case) -> Session:
     """Our side: programs for the case and its weights."""
-    built = build_model(checkpoint.config, Settings(case.dtype, case.batch, 2 * case.prompt))
+    built = build_model(
+        checkpoint.config,
+        CompileConfig(dtype=case.dtype).serving(batch=case.batch, max_len=2 * case.prompt),
+    )
     source = RankWeights(built.module, lambda row: read_weight(checkpoint, row))
     return Session(ProgramStore(built.module, Silent()), put_weights(source, Silent()))
 

@@ -25,13 +25,14 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from benchmarks.rows import Row, table, write_json
+from graphgen.compile_config import CompileConfig
 from graphgen.ir import Module, dtype
 from graphgen.lowering.hlo import emit_hlo, read_hlo
 from graphgen.lowering.stablehlo import emit_stablehlo
 from graphgen.models import build, known_shape
 from graphgen.ops import verify
 from graphgen.passes.core import run_pipeline
-from graphgen.passes.pipelines import Buckets, default
+from graphgen.passes.pipelines import default
 
 RANKS = 64
 ROOT = Path(__file__).resolve().parent.parent
@@ -44,7 +45,7 @@ def decode_step(layers: int) -> Module:
     if layers:
         config["num_hidden_layers"] = layers
     module = build(config, dtype("bf16"), phases=("decode",))
-    run_pipeline(module, default(Buckets(context=(2048,), tokens=(2048,)), tp=RANKS))
+    run_pipeline(module, default(CompileConfig(context=(2048,), tokens=(2048,), tp=RANKS)))
     return module
 
 

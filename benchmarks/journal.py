@@ -17,10 +17,11 @@ from pathlib import Path
 from statistics import median
 
 from benchmarks.rows import Row, table, write_json
+from graphgen.compile_config import CompileConfig
 from graphgen.ir import dtype
 from graphgen.models import build, known_shape
 from graphgen.passes.core import Rewriter, rewriter, run_pipeline
-from graphgen.passes.pipelines import Buckets, default
+from graphgen.passes.pipelines import default
 
 HOOKED = ("replace", "erase", "note", "_try_rules")
 
@@ -58,7 +59,7 @@ def seconds(model: str) -> float:
     """CPU seconds of the default pipeline."""
     module = build(known_shape(model), dtype("bf16"))
     start = time.process_time()
-    run_pipeline(module, default(Buckets(context=(128,), tokens=(128,))), verify=0)
+    run_pipeline(module, default(CompileConfig(context=(128,), tokens=(128,))), verify=0)
     return time.process_time() - start
 
 

@@ -14,11 +14,12 @@ import numpy as np
 
 from benchmarks.generate import our_turn
 from benchmarks.rows import Row, table, write_json
+from graphgen.compile_config import CompileConfig
 from graphgen.runtime.checkpoint.hub import locate
 from graphgen.runtime.checkpoint.interfaces import Checkpoint
 from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint
 from graphgen.runtime.executable_cache import ProgramStore
-from graphgen.runtime.model import Settings, build_model
+from graphgen.runtime.model import build_model
 from graphgen.runtime.progress_callback import Silent
 from graphgen.runtime.session import Session
 from graphgen.runtime.weights.rank_weights import RankWeights, put_weights, read_weight
@@ -29,7 +30,9 @@ INT8 = "quantize-weights"
 
 def open_session(checkpoint: Checkpoint, dtype: str, batch: int, quantization: str) -> Session:
     """One side."""
-    settings = Settings(dtype, batch, 2 * PROMPT, quantization=quantization)
+    settings = CompileConfig(dtype=dtype, quantization=quantization).serving(
+        batch=batch, max_len=2 * PROMPT
+    )
     built = build_model(checkpoint.config, settings)
     source = RankWeights(built.module, lambda row: read_weight(checkpoint, row))
     return Session(ProgramStore(built.module, Silent()), put_weights(source, Silent()))

@@ -102,12 +102,15 @@ def one_by_one(folder: Path) -> Work:
 
 def _opened(folder: Path):
     """The weight programs; what is compiled does not depend on the weights and is not timed."""
+    from graphgen.compile_config import CompileConfig
     from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint
-    from graphgen.runtime.model import Settings, build_model
+    from graphgen.runtime.model import build_model
     from graphgen.runtime.weights.rank_weights import RankWeights, read_weight
 
     checkpoint = open_checkpoint(folder)
-    built = build_model(checkpoint.config, Settings("bf16", 1, 128, TP))
+    built = build_model(
+        checkpoint.config, CompileConfig(dtype="bf16", tp=TP).serving(batch=1, max_len=128)
+    )
     return RankWeights(built.module, lambda row: read_weight(checkpoint, row))
 
 

@@ -14,8 +14,9 @@ import hashlib
 import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from graphgen.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.ir import Module
 from graphgen.ir.dtype import bf16
@@ -26,11 +27,10 @@ from graphgen.lowering.hlo.proto.wire import Message, delimited
 from graphgen.lowering.stablehlo import emit_stablehlo
 from graphgen.models import SHAPES, build, known_shape
 from graphgen.passes.core import run_pipeline
-from graphgen.passes.pipelines import Buckets, default
-from graphgen.passes.quantize.quantize_weights import QuantizeWeights
+from graphgen.passes.pipelines import default
 from graphgen.text import print_function
 
-BUCKETS = Buckets(batch=(2,), context=(8,), tokens=(8, 16))
+BUCKETS = CompileConfig(batch=(2,), context=(8,), tokens=(8, 16))
 TARGETS = ("cpu", "trn1", "trn2")
 RANKS = (1, 2, 3, 4)
 
@@ -83,11 +83,13 @@ def snapshot(case: Case) -> dict[str, str]:
         run_pipeline(
             module,
             default(
-                BUCKETS,
-                tp=case.tp,
-                target=case.target,
-                quantize=QuantizeWeights() if case.variant == "quantized" else None,
-                roll_window_cache=case.variant == "rolled",
+                replace(
+                    BUCKETS,
+                    tp=case.tp,
+                    target=case.target,
+                    quantization="quantize-weights" if case.variant == "quantized" else "",
+                    roll_window_cache=case.variant == "rolled",
+                )
             ),
         )
         return dict(_texts(module, case.target))

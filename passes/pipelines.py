@@ -1,10 +1,11 @@
-"""The default pipelines, to be read as the story of a compilation."""
+"""The default pipeline: the phases of a compilation, in order."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import ClassVar
 
+from graphgen.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.passes.canonical.canonicalize import Canonicalize
 from graphgen.passes.canonical.unfuse_projections import UnfuseProjections
@@ -12,13 +13,12 @@ from graphgen.passes.cleanup.cse import CommonSubexpressions
 from graphgen.passes.cleanup.dce import DeadCodeElimination
 from graphgen.passes.core import Pass, parse_pipeline
 from graphgen.passes.core.named import NamedPipeline
-from graphgen.passes.core.options import choice
 from graphgen.passes.core.order import check_order
 from graphgen.passes.core.registry import register_pipeline
 from graphgen.passes.fusion.fuse_projections import FuseProjections
 from graphgen.passes.heads.gather import GatherHeads
 from graphgen.passes.heads.place import LayOutHeads
-from graphgen.passes.heads.strategies import AUTO, BY_ROWS, GATHERED, STRATEGIES
+from graphgen.passes.heads.strategies import BY_ROWS, GATHERED
 from graphgen.passes.legalize.legalize import Legalize
 from graphgen.passes.outline.outline_layers import OutlineLayers
 from graphgen.passes.sharding.annotate import Shard
@@ -32,153 +32,119 @@ from graphgen.targets import find_target, target_names
 
 
 @dataclass(frozen=True, slots=True)
-class Buckets:
-    """Sizes the programs are compiled for; the fields of :class:`Specialize`."""
+class Phase:
+    """Consecutive passes of the default pipeline with one purpose.
 
-    batch: tuple[int, ...] = (1,)
-    context: tuple[int, ...] = (128,)
-    tokens: tuple[int, ...] = (128,)
-    slots: int = 0
-
-
-_SIZES = Buckets()
-
-
-@register_pipeline
-@dataclass(frozen=True)
-class Default(NamedPipeline):
-    """From the logical module to programs ready to be lowered for a target.
-
-    Options:
-        target: what to legalize for.
-        tp: ranks the model is split over; 1 leaves out the sharding phase.
-        heads: the strategy of the pass ``heads``.
-        batch: sizes of B.
-        context: buckets of the prefill programs.
-        tokens: buckets of the decode programs.
-        slots: of a cache row; by default the largest bucket.
-        min_rows: rows a 16-bit product with a weight is padded to.
-        roll_window_cache: whether layers with a window have caches that hold no more than it.
-        outline: whether layers that compute the same become one function, as the last step.
+    Attributes:
+        name: as ``--stop-after`` takes it.
+        passes: in order; empty where the configuration leaves the phase out.
     """
 
-    name: ClassVar[str] = "default"
-    target: str = choice("cpu", target_names)
-    tp: int = 1
-    heads: str = choice(AUTO, tuple(STRATEGIES))
-    batch: tuple[int, ...] = _SIZES.batch
-    context: tuple[int, ...] = _SIZES.context
-    tokens: tuple[int, ...] = _SIZES.tokens
-    slots: int = _SIZES.slots
-    min_rows: int = 8
-    roll_window_cache: bool = False
-    outline: bool = False
-
-    def passes(self) -> list[Pass]:
-        """The passes, for these options."""
-        buckets = Buckets(self.batch, self.context, self.tokens, self.slots)
-        passes = default(
-            buckets,
-            tp=self.tp,
-            heads=self.heads,
-            target=self.target,
-            min_rows=self.min_rows,
-            roll_window_cache=self.roll_window_cache,
-        )
-        return [*passes, OutlineLayers()] if self.outline else passes
+    name: str
+    passes: tuple[Pass, ...]
 
 
-def parse(text: str, buckets: Buckets | None = None) -> list[Pass]:
-    """Passes from text, where ``default{target=cpu,tp=2}`` stands for the default pipeline.
+def phases(config: CompileConfig) -> tuple[Phase, ...]:
+    """The phases that bring a logical module to programs ready to be lowered.
 
-    Args:
-        text: see :func:`parse_pipeline`.
-        buckets: the default pipeline's, where it names none.
+    A target adds passes at the end of a phase: see ``graphgen/targets``.
 
     Raises:
-        GraphgenError: GG0301, GG0302, and GG0303 for an order that is right for no module.
+        GraphgenError: GG0301 and GG0302 for a pass or an option that does not exist, GG0302 for
+            fewer ranks than one.
     """
-    sizes = buckets or Buckets()
-    named = Default(
-        batch=sizes.batch, context=sizes.context, tokens=sizes.tokens, slots=sizes.slots
+    if config.tp < 1:
+        raise GraphgenError("GG0302", f"default: tp={config.tp} must be at least 1")
+    own = {
+        "canonicalize": _canonicalize(config),
+        "quantize": parse_pipeline(config.quantization),
+        "specialize": _specialize(config),
+        "shard": _shard(config) if config.tp > 1 else [],
+        "fuse": [CommonSubexpressions(), FuseProjections()],
+        "weights": [LiftWeights()],
+        "legalize": _legalize(config),
+        "outline": [OutlineLayers()] if config.outline else [],
+    }
+    return tuple(Phase(name, (*passes, *_of_target(config, name))) for name, passes in own.items())
+
+
+def default(config: CompileConfig) -> list[Pass]:
+    """The passes of all :func:`phases`."""
+    return [item for phase in phases(config) for item in phase.passes]
+
+
+def _canonicalize(config: CompileConfig) -> list[Pass]:
+    """One form for what models write in several ways, and no merged projections."""
+    return [*parse_pipeline(config.sampling), Canonicalize(), UnfuseProjections()]
+
+
+def _specialize(config: CompileConfig) -> list[Pass]:
+    """One program per bucket; caches roll before they are laid out or split."""
+    sizes = Specialize(
+        batch=config.batch,
+        context=config.context,
+        tokens=config.tokens,
+        slots=config.slots,
+        in_place=True,
     )
-    passes = parse_pipeline(text, [named])
-    check_order(passes)
-    return passes
+    return [sizes, *([RollWindowCache()] if config.roll_window_cache else [])]
 
 
-def default(
-    buckets: Buckets,
-    *,
-    tp: int = 1,
-    heads: str = AUTO,
-    target: str = "cpu",
-    min_rows: int = 8,
-    quantize: Pass | None = None,
-    roll_window_cache: bool = False,
-) -> list[Pass]:
-    """From the logical module to programs ready to be lowered.
-
-    Args:
-        buckets: what to compile for.
-        tp: ranks the model is split over; 1 leaves out the sharding phase.
-        heads: the strategy of the pass ``heads``.
-        target: what to legalize for.
-        min_rows: rows a 16-bit product with a weight is padded to.
-        quantize: the pass that quantizes weights, ``None`` where they stay as they are.
-        roll_window_cache: whether layers with a window have caches that hold no more than it.
-
-    Raises:
-        GraphgenError: GG0302 for fewer ranks than one.
-    """
-    if tp < 1:
-        raise GraphgenError("GG0302", f"default: tp={tp} must be at least 1")
-    quantized = quantize is not None
-    passes: list[Pass] = [
-        Canonicalize(),
-        UnfuseProjections(),
-        *([quantize] if quantize else []),
-        *_of_target(target, "quantize", quantized),
-        Specialize(
-            batch=buckets.batch,
-            context=buckets.context,
-            tokens=buckets.tokens,
-            slots=buckets.slots,
-            in_place=True,
-        ),
-        # Before caches are laid out or split: it goes by what is read from them.
-        *([RollWindowCache()] if roll_window_cache else []),
-    ]
+def _shard(config: CompileConfig) -> list[Pass]:
+    """The program of one rank, with explicit collectives."""
     return [
-        *passes,
-        *(_sharding(tp, heads) if tp > 1 else []),
-        *_of_target(target, "shard", quantized),
-        CommonSubexpressions(),
-        FuseProjections(),
-        LiftWeights(),
-        *_of_target(target, "weights", quantized),
-        Legalize(target=target, min_rows=min_rows),
+        LayOutHeads(tp=config.tp, strategy=config.heads),
+        Shard(tp=config.tp, by_rows=config.heads == BY_ROWS),
+        PadToMesh(),
+        Partition(),
+        *([GatherHeads()] if config.heads == GATHERED else []),
+        MergeCollectives(),
+    ]
+
+
+def _legalize(config: CompileConfig) -> list[Pass]:
+    """Primitive ops in the forms of the target, and nothing that is not read."""
+    return [
+        Legalize(target=config.target, min_rows=config.min_rows),
         CommonSubexpressions(),
         DeadCodeElimination(),
     ]
 
 
-def _sharding(tp: int, heads: str) -> list[Pass]:
-    """The passes that split a program over ``tp`` ranks."""
-    return [
-        LayOutHeads(tp=tp, strategy=heads),
-        Shard(tp=tp, by_rows=heads == BY_ROWS),
-        PadToMesh(),
-        Partition(),
-        *([GatherHeads()] if heads == GATHERED else []),
-        MergeCollectives(),
-    ]
-
-
-def _of_target(name: str, phase: str, quantized: bool) -> list[Pass]:
+def _of_target(config: CompileConfig, phase: str) -> list[Pass]:
     """The passes that the target adds to a phase; ``legalize`` refuses an unknown target."""
-    if name not in target_names():
+    if config.target not in target_names():
         return []
-    target = find_target(name)
-    texts = [target.passes.get(phase), target.quantized_passes.get(phase) if quantized else None]
+    target = find_target(config.target)
+    texts = [target.passes.get(phase, "")]
+    if config.quantization:
+        texts.append(target.quantized_passes.get(phase, ""))
     return parse_pipeline(",".join([text for text in texts if text]))
+
+
+@register_pipeline
+@dataclass(frozen=True, kw_only=True)
+class Default(CompileConfig, NamedPipeline):
+    """From the logical module to programs ready to be lowered for a target."""
+
+    name: ClassVar[str] = "default"
+
+    def passes(self) -> list[Pass]:
+        """The passes, for these options."""
+        return default(self)
+
+
+def parse(text: str, config: CompileConfig | None = None) -> list[Pass]:
+    """Passes from text, where ``default{target=cpu,tp=2}`` stands for the default pipeline.
+
+    Args:
+        text: see :func:`parse_pipeline`.
+        config: the options of the default pipeline that the text does not name.
+
+    Raises:
+        GraphgenError: GG0301, GG0302, and GG0303 for an order that is wrong for every module.
+    """
+    named = Default(**vars(config)) if config is not None else Default()
+    passes = parse_pipeline(text, [named])
+    check_order(passes)
+    return passes

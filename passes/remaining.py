@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from graphgen.compile_config import CompileConfig
 from graphgen.ir import Module
 from graphgen.passes.cleanup.cse import CommonSubexpressions
 from graphgen.passes.cleanup.dce import DeadCodeElimination
 from graphgen.passes.core import Pass
 from graphgen.passes.core.facts import facts_of
 from graphgen.passes.legalize.legalize import Legalize
-from graphgen.passes.pipelines import Buckets, default
+from graphgen.passes.pipelines import default
 from graphgen.passes.sharding.pad_to_mesh import PadToMesh
 from graphgen.passes.sharding.partition import Partition
 from graphgen.passes.specialize.specialize import Specialize
@@ -27,7 +28,7 @@ def remaining(module: Module, target: str = "cpu") -> list[Pass]:
         return []
     facts = facts_of(module)
     passes: list[Pass] = []
-    for item in default(Buckets(), target=target):
+    for item in default(CompileConfig(target=target)):
         if "raw-weights" in item.requires and "raw-weights" not in facts:
             continue
         if isinstance(item, Specialize):

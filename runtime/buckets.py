@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from graphgen.compile_config import SMALLEST_BUCKET
 from graphgen.errors import GraphgenError
-
-SMALLEST = 128
 
 
 def up_to(size: int, limit: int) -> int:
     """A largest bucket for ``size``: the next power of two from 128, at most ``limit``."""
-    bucket = SMALLEST
+    bucket = SMALLEST_BUCKET
     while bucket < size:
         bucket *= 2
     return min(bucket, max(limit, 1))

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from graphgen.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.eval import rank_index
 from graphgen.ir import RANK
@@ -28,7 +29,7 @@ from graphgen.runtime.generation import (
     check_prompts,
     generate,
 )
-from graphgen.runtime.model import BuiltModel, Settings, build_model
+from graphgen.runtime.model import BuiltModel, build_model
 from graphgen.runtime.progress_callback import Progress
 from graphgen.runtime.session import Session
 from graphgen.runtime.tokenizer import Tokenizer, load_tokenizer
@@ -37,33 +38,32 @@ from graphgen.runtime.weights.rank_weights import put_arrays, put_weights, weigh
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
-    """How to open a model.
+class EngineOptions:
+    """The request to open a model.
 
     Attributes:
-        dtype: ``f32``, ``bf16`` or ``f16``, or ``as-declared`` for the checkpoint's own; ``None``
-            for f32, or an artifact's own.
-        batch: rows; ``None`` for as many as there are prompts.
-        max_len: slots of a cache row; ``None`` for what prompts and new tokens need.
-        tp: ranks.
-        artifact: folder to start from, or to make when it is not there.
-        weights: folder of prepared weights, made by ``graphgen shard-weights``.
-        quantization: see :class:`~graphgen.runtime.model.Settings`; ``None`` for none, or an
-        artifact's own.
-        sampling: likewise.
-        roll_window_cache: see :class:`~graphgen.runtime.model.Settings`; an artifact may do it by
-        itself.
+        requested: values of fields of :class:`~graphgen.compile_config.CompileConfig` by name; the
+            others are those of ``config``, or of an artifact. ``dtype`` may be ``as-declared`` for
+            the checkpoint's own element type. An artifact must have been compiled for these values.
+        batch: rows; ``None`` for one per prompt.
+        max_len: slots of a cache row; ``None`` for enough for prompts and new tokens.
+        artifact: folder to start from; it is written if it does not exist.
+        weights: folder of prepared weights, written by ``graphgen shard-weights``.
+        config: the defaults of what is not requested.
     """
 
-    dtype: str | None = None
+    requested: Mapping[str, object] = field(default_factory=dict[str, object])
     batch: int | None = None
     max_len: int | None = None
-    tp: int = 1
     artifact: Path | None = None
     weights: Path | None = None
-    quantization: str | None = None
-    sampling: str | None = None
-    roll_window_cache: bool = False
+    config: CompileConfig = field(default_factory=CompileConfig)
+
+    @property
+    def dtype(self) -> str | None:
+        """The requested element type."""
+        dtype = self.requested.get("dtype")
+        return None if dtype is None else str(dtype)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +156,7 @@ Encode = Callable[[Tokenizer], list[list[int]]]
 
 
 def open_engine(
-    model: str, options: Options, encode: Encode, new_tokens: int, progress: Progress
+    model: str, options: EngineOptions, encode: Encode, new_tokens: int, progress: Progress
 ) -> tuple[Engine, list[list[int]]]:
     """Open MODEL for a set of prompts.
 
@@ -182,7 +182,8 @@ def open_engine(
         return _from_artifact(open_artifact(path), options, encode, start, progress)
     checkpoint = open_checkpoint(path)
     if options.dtype is not None:
-        options = replace(options, dtype=chosen_dtype(options.dtype, checkpoint))
+        element = chosen_dtype(options.dtype, checkpoint)
+        options = replace(options, requested={**options.requested, "dtype": element})
     kept = options.artifact
     if kept is not None and is_artifact(kept):
         artifact = open_artifact(kept)
@@ -208,7 +209,7 @@ def open_engine(
     return Engine(built, tokenizer, programs, weights, seconds, False), prompts
 
 
-def _check_options(options: Options, *, from_artifact: bool) -> None:
+def _check_options(options: EngineOptions, *, from_artifact: bool) -> None:
     """Refuse options of which one would have no effect (GG0705)."""
     if options.artifact is not None and options.weights is not None:
         raise GraphgenError(
@@ -233,7 +234,7 @@ def _check_options(options: Options, *, from_artifact: bool) -> None:
 
 
 def _placed(
-    built: BuiltModel, checkpoint: Checkpoint, options: Options, progress: Progress
+    built: BuiltModel, checkpoint: Checkpoint, options: EngineOptions, progress: Progress
 ) -> Mapping[str, object]:
     """The weights on the devices: prepared now, or read as they were prepared before."""
     module = built.module
@@ -265,21 +266,21 @@ def _resolve(model: str) -> Path:
     return path
 
 
-def _asked(mine: Settings, options: Options) -> Settings:
-    """What the user asked for, where he asked; the artifact's own elsewhere."""
-    return Settings(
-        dtype=options.dtype or mine.dtype,
-        batch=options.batch or mine.batch,
-        max_len=options.max_len or mine.max_len,
-        tp=options.tp,
-        quantization=mine.quantization if options.quantization is None else options.quantization,
-        sampling=mine.sampling if options.sampling is None else options.sampling,
-        roll_window_cache=options.roll_window_cache or mine.roll_window_cache,
-    )
+def _asked(mine: CompileConfig, options: EngineOptions) -> CompileConfig:
+    """The configuration ``mine`` of an artifact with the requested values.
+
+    Values that are not requested are the artifact's own, but for the number of ranks: a model that
+    is split has to be opened with as many.
+    """
+    asked = mine.updated({"tp": options.config.tp, **options.requested})
+    if options.batch or options.max_len:
+        batch, max_len = options.batch or mine.rows, options.max_len or mine.max_len
+        asked = asked.serving(batch=batch, max_len=max_len)
+    return asked
 
 
 def _from_artifact(
-    artifact: Artifact, options: Options, encode: Encode, start: float, progress: Progress
+    artifact: Artifact, options: EngineOptions, encode: Encode, start: float, progress: Progress
 ) -> tuple[Engine, list[list[int]]]:
     settings = artifact.model.settings
     artifact.check_request(artifact.source, _asked(settings, options))
@@ -292,9 +293,9 @@ def _from_artifact(
 
 
 def _settings(
-    checkpoint: Checkpoint, options: Options, prompts: list[list[int]], new_tokens: int
-) -> Settings:
-    """Sizes that fit the prompts, unless the user says them."""
+    checkpoint: Checkpoint, options: EngineOptions, prompts: list[list[int]], new_tokens: int
+) -> CompileConfig:
+    """The configuration, with sizes that fit the prompts unless they are requested."""
     most = read_model_config(checkpoint.config).max_position_embeddings or 1 << 20
     batch = options.batch or max(len(prompts), 1)
     check_prompts(prompts, batch)
@@ -305,12 +306,5 @@ def _settings(
         )
     max_len = options.max_len or up_to(longest + new_tokens, most)
     choose([max_len], longest, "a prompt")
-    return Settings(
-        options.dtype or "f32",
-        batch,
-        max_len,
-        options.tp,
-        options.quantization or "",
-        options.sampling or "",
-        options.roll_window_cache,
-    )
+    config = options.config.updated(options.requested)
+    return config.serving(batch=batch, max_len=max_len)

@@ -4,43 +4,41 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
+from typing import cast
 
+from graphgen.compile_config import CompileConfig
 from graphgen.ir import Module, Role, dtype
 from graphgen.lowering.cpu.pjrt import has_matrix_unit
 from graphgen.models import build, read_model_config
 
+# Derived from rows and slots, or from the machine: not part of the settings of an artifact.
+_DERIVED = ("batch", "context", "tokens", "slots", "min_rows")
+# In the settings of every artifact, in this order; others are there if not at their defaults.
+_ALWAYS = ("dtype", "batch", "max_len", "tp", "quantization", "sampling", "roll_window_cache")
 
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """What a model is compiled for.
 
-    Attributes:
-        dtype: ``f32``, ``bf16`` or ``f16`` for weights, activations and caches.
-        batch: rows of a call and of the cache.
-        max_len: slots of a cache row, and the largest bucket.
-        tp: ranks the model is split over.
-        quantization: the pass that quantizes the weights with its options, as pipelines write it;
-            empty for weights as they are.
-        sampling: the pass that lets programs choose tokens, in the same way; empty for logits.
-        roll_window_cache: whether layers with a window have caches that hold no more than it.
+def settings_of(config: CompileConfig) -> dict[str, object]:
+    """The settings that an artifact records, by name: fields, and ``batch`` and ``max_len``."""
+    values: dict[str, object] = {**vars(config), "batch": config.rows, "max_len": config.max_len}
+    changed = [
+        item.name
+        for item in fields(config)
+        if item.name not in (*_DERIVED, *_ALWAYS) and values[item.name] != item.default
+    ]
+    return {name: values[name] for name in (*_ALWAYS, *changed)}
+
+
+def config_of(settings: Mapping[str, object]) -> CompileConfig:
+    """The configuration of :func:`settings_of`.
+
+    Raises:
+        TypeError: for a name that is not a setting.
+        KeyError: for missing sizes.
     """
-
-    dtype: str = "f32"
-    batch: int = 1
-    max_len: int = 256
-    tp: int = 1
-    quantization: str = ""
-    sampling: str = ""
-    roll_window_cache: bool = False
-
-    @property
-    def buckets(self) -> tuple[int, ...]:
-        """Bucket sizes of both phases."""
-        # Only here: an artifact runs without any pass.
-        from graphgen.passes.specialize.ladders import powers
-
-        return powers(self.max_len)
+    values = dict(settings)
+    batch, max_len = cast(int, values.pop("batch")), cast(int, values.pop("max_len"))
+    return CompileConfig().updated(values).serving(batch=batch, max_len=max_len)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,13 +67,13 @@ class BuiltModel:
 
     Attributes:
         config: the configuration it was built from, Hugging Face's names.
-        settings: what it was compiled for.
+        settings: the configuration that it was compiled for.
         module: with one program a phase and bucket.
         reports: one a pass.
     """
 
     config: Mapping[str, object]
-    settings: Settings
+    settings: CompileConfig
     module: Module
     reports: list[PassStep] = field(default_factory=list[PassStep])
 
@@ -91,13 +89,13 @@ class BuiltModel:
 
 
 def build_model(
-    config: Mapping[str, object], settings: Settings, *, every_token: bool = False
+    model: Mapping[str, object], settings: CompileConfig, *, every_token: bool = False
 ) -> BuiltModel:
     """Build, specialize for every bucket, and legalize for the CPU.
 
     Args:
-        config: a ``config.json``.
-        settings: what to compile for.
+        model: a ``config.json``.
+        settings: the configuration; ``min_rows`` follows from the machine.
         every_token: one program, a prefill of the longest bucket that gives the logits of every
             token, instead of those that generation uses.
 
@@ -106,30 +104,20 @@ def build_model(
             over ``tp`` ranks.
     """
     # Only here: an artifact runs without any pass.
-    from graphgen.passes.core import parse_pipeline, run_pipeline
-    from graphgen.passes.pipelines import Buckets, default
+    from graphgen.passes.core import run_pipeline
+    from graphgen.passes.pipelines import default
 
-    element, sizes = dtype(settings.dtype), settings.buckets
-    if every_token:
-        module = build(config, element, phases=("prefill",), every_token=True)
-        sizes = (settings.max_len,)
-    else:
-        module = build(config, element)
-    buckets = Buckets((settings.batch,), sizes, sizes, slots=settings.max_len)
+    element = dtype(settings.dtype)
     # Matrix units want eight rows; without them two are as fast as one and eight cost a little.
-    rows = 8 if has_matrix_unit() else 2
-    quantize = next(iter(parse_pipeline(settings.quantization)), None)
-    passes = parse_pipeline(settings.sampling)
-    passes += default(
-        buckets,
-        tp=settings.tp,
-        min_rows=rows,
-        quantize=quantize,
-        roll_window_cache=settings.roll_window_cache,
-    )
-    reports = run_pipeline(module, passes)
+    config = replace(settings, min_rows=8 if has_matrix_unit() else 2)
+    if every_token:
+        module = build(model, element, phases=("prefill",), every_token=True)
+        config = replace(config, context=(config.max_len,), tokens=(config.max_len,))
+    else:
+        module = build(model, element)
+    reports = run_pipeline(module, default(config))
     steps = [
         PassStep(r.name, r.ops_before, r.ops_after, r.applications, r.seconds, r.remarks)
         for r in reports
     ]
-    return BuiltModel(json.loads(json.dumps(dict(config))), settings, module, steps)
+    return BuiltModel(json.loads(json.dumps(dict(model))), settings, module, steps)

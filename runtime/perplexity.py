@@ -9,18 +9,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
+from graphgen.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.lowering.cpu.pjrt import configure
 from graphgen.models import read_model_config
 from graphgen.runtime.checkpoint.interfaces import Checkpoint
 from graphgen.runtime.checkpoint.validate_tensors import check_checkpoint
 from graphgen.runtime.executable_cache import ProgramStore
-from graphgen.runtime.model import Settings, build_model
+from graphgen.runtime.model import build_model
 from graphgen.runtime.progress_callback import Progress
 from graphgen.runtime.session import Session
 from graphgen.runtime.tokenizer import load_tokenizer
@@ -48,7 +49,7 @@ class Perplexity:
 
 
 def perplexity(
-    checkpoint: Checkpoint, text: str, window: int, settings: Settings, progress: Progress
+    checkpoint: Checkpoint, text: str, window: int, settings: CompileConfig, progress: Progress
 ) -> Perplexity:
     """The perplexity of a text under the model of a checkpoint.
 
@@ -85,10 +86,12 @@ def perplexity(
     return Perplexity(len(tokens) - len(starts), nats, weight_bytes(session.module))
 
 
-def _open(checkpoint: Checkpoint, window: int, settings: Settings, progress: Progress) -> Session:
+def _open(
+    checkpoint: Checkpoint, window: int, settings: CompileConfig, progress: Progress
+) -> Session:
     """A session of one row whose one program gives the logits of every token."""
     configure(settings.tp)
-    sized = Settings(settings.dtype, 1, window, settings.tp, settings.quantization)
+    sized = replace(settings, sampling="").serving(batch=1, max_len=window)
     with progress.task("building the graph"):
         built = build_model(checkpoint.config, sized, every_token=True)
     check_checkpoint(checkpoint, built.module)

@@ -6,34 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from graphgen.analysis.liveness import peak_memory
+from graphgen.compile_config import CompileConfig
 from graphgen.ir import Entry, Function, Module, Op, Role, dtype
 from graphgen.models import build
 from graphgen.ops import OPS
-from graphgen.passes.core import Pass, run_pipeline
-from graphgen.passes.pipelines import Buckets, default
-from graphgen.targets import DEFAULT_ACCELERATOR
+from graphgen.passes.core import run_pipeline
+from graphgen.passes.pipelines import default
 
 # How configurations call the number of layers.
 _LAYERS = ("num_hidden_layers", "n_layer", "n_layers")
-
-
-@dataclass(frozen=True, slots=True)
-class Demand:
-    """What the model is to be compiled for.
-
-    Attributes:
-        batch: rows of a call and of the cache.
-        seq: positions of a cache row.
-        context: tokens of the largest prefill program.
-        dtype: ``f32``, ``bf16`` or ``f16`` for weights, activations and caches.
-        roll_window_cache: whether layers with a window have caches that hold no more than it.
-    """
-
-    batch: int = 1
-    seq: int = 2048
-    context: int = 2048
-    dtype: str = "bf16"
-    roll_window_cache: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +65,7 @@ class CoreUse:
         return tp * (self.weights + self.kv) / once - 1
 
 
-def measure(config: Mapping[str, object], demand: Demand, tp: int) -> CoreUse:
+def measure(config: Mapping[str, object], demand: CompileConfig, tp: int) -> CoreUse:
     """Compile for ``tp`` ranks and count.
 
     Raises:
@@ -93,7 +74,7 @@ def measure(config: Mapping[str, object], demand: Demand, tp: int) -> CoreUse:
     """
     module = build(config, dtype(demand.dtype))
     weights_once = sum(row.logical.nbytes for row in module.entries(Role.WEIGHT))
-    reports = run_pipeline(module, _passes(demand, tp))
+    reports = run_pipeline(module, default(replace(demand, tp=tp)))
     return CoreUse(
         weights=sum(_bytes_read(module, (Role.PARAM, Role.WEIGHT))),
         kv=sum(_bytes_read(module, (Role.STATE,))),
@@ -112,7 +93,7 @@ def _kept(row: Entry) -> int:
 
 
 def estimate(
-    config: Mapping[str, object], demand: Demand, tp: int, alike: bool | None = None
+    config: Mapping[str, object], demand: CompileConfig, tp: int, alike: bool | None = None
 ) -> CoreUse:
     """The same as :func:`measure`, from models of three and of four layers where all are alike.
 
@@ -153,13 +134,6 @@ def layers_alike(config: Mapping[str, object]) -> bool:
     programs = build(config, dtype("bf16"), phases=("decode",)).programs()
     masks = [op for f in programs for op in f.ops if op.name == "attention_mask"]
     return len({op.attrs.integer("window") for op in masks}) <= 1
-
-
-def _passes(demand: Demand, tp: int) -> list[Pass]:
-    """The default pipeline of an accelerator: nothing that only the CPU wants."""
-    buckets = Buckets((demand.batch,), (demand.context,), (demand.seq,), slots=demand.seq)
-    rolled = demand.roll_window_cache
-    return default(buckets, tp=tp, target=DEFAULT_ACCELERATOR, roll_window_cache=rolled)
 
 
 def _bytes_read(module: Module, roles: tuple[Role, ...]) -> list[int]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from graphgen.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
-from graphgen.lowering.plan.measure import CoreUse, Demand, estimate, layers_alike, measure
+from graphgen.lowering.plan.measure import CoreUse, estimate, layers_alike, measure
 from graphgen.models.config_reader import ConfigReader
 from graphgen.targets import Accelerator
 
@@ -51,7 +52,7 @@ class Plan:
     """
 
     target: Accelerator
-    demand: Demand
+    demand: CompileConfig
     rules: str
     degrees: tuple[Degree, ...]
     chosen: Degree | None
@@ -61,7 +62,7 @@ class Plan:
 def make_plan(
     config: Mapping[str, object],
     target: Accelerator,
-    demand: Demand,
+    demand: CompileConfig,
     rules: str = "graphgen",
     tp: int = 0,
 ) -> Plan:
@@ -79,7 +80,8 @@ def make_plan(
     """
     if rules not in RULES:
         raise GraphgenError("GG0302", f"unknown rules '{rules}'", help=f"there are {RULES}")
-    # A configuration nobody can read is no matter of degrees.
+    demand = replace(demand, target=target.name)
+    # A configuration that cannot be read is refused before any degree is tried.
     alike = layers_alike(config)
     one = estimate(config, demand, 1, alike)
     looked = sorted({*_candidates(target), tp} - {0})
@@ -104,7 +106,7 @@ def _candidates(target: Accelerator) -> tuple[int, ...]:
 def _degree(
     config: Mapping[str, object],
     target: Accelerator,
-    demand: Demand,
+    demand: CompileConfig,
     rules: str,
     one: CoreUse,
     tp: int,

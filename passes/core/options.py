@@ -58,9 +58,10 @@ class Option:
 
 
 def options_of(cls: type[DataclassInstance]) -> Mapping[str, Option]:
-    """The options of a dataclass: its fields."""
+    """The options of a dataclass: its fields, without those of metadata ``pipeline=False``."""
     hints = get_type_hints(cls)
-    return {item.name: _option(item, hints[item.name]) for item in fields(cls)}
+    shown = [item for item in fields(cls) if item.metadata.get("pipeline", True)]
+    return {item.name: _option(item, hints[item.name]) for item in shown}
 
 
 def _option(item: Field[object], kind: object) -> Option:

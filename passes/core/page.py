@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from inspect import getdoc
 
 _HEAD = re.compile(r"^(Options|Given|Result)(?: \((.*)\))?:$")
@@ -52,8 +52,14 @@ def page_of(cls: type) -> Page:
         else:
             sections[current].append(line)
     parts = {name: _dedent(lines) for name, lines in sections.items()}
-    options = _options(parts.get("Options", ""))
+    options = {**_field_help(cls), **_options(parts.get("Options", ""))}
     return Page(parts[""], options, parts.get("Given", ""), parts.get("Result", ""), how)
+
+
+def _field_help(cls: type) -> Mapping[str, str]:
+    """The help that fields declare in their metadata."""
+    found = fields(cls) if is_dataclass(cls) else ()
+    return {item.name: item.metadata["help"] for item in found if "help" in item.metadata}
 
 
 def _dedent(lines: list[str]) -> str:

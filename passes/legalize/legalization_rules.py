@@ -84,17 +84,17 @@ class LegalizationRules:
     composites: Mapping[str, Decomposition]
 
 
-def rules_of(target: Target, min_rows: int) -> LegalizationRules:
+def rules_of(target: Target, rows: int) -> LegalizationRules:
     """The rules that ``target`` lists, in its order.
 
     Args:
         target: its ``rules`` are names of the tables above.
-        min_rows: see :class:`graphgen.passes.legalize.legalize.Legalize`.
+        rows: the option ``min_rows`` of :class:`graphgen.passes.legalize.legalize.Legalize`.
 
     Raises:
         GraphgenError: GG0302 for a name that no rule has, with the nearest ones.
     """
-    inlined = {**INLINED, PAD_ROWS: padded_rows(min_rows)}
+    inlined = {**INLINED, PAD_ROWS: padded_rows(rows)}
     known = [*FIRST, *SORTS, *inlined, *COMPOSITES]
     for name in target.rules:
         if name not in known:

@@ -8,13 +8,14 @@ from functools import partial
 from typing import ClassVar
 
 from graphgen.analysis import free_symbols
+from graphgen.compile_config import powers
 from graphgen.errors import GraphgenError
 from graphgen.ir import Dim, Entry, Function, Module, Role
 from graphgen.ir.clone import Cloner
 from graphgen.ir.dims import symbols
 from graphgen.passes.core import Pass, Rewriter, register
-from graphgen.passes.specialize.bodies import bind_bodies, drop_unused
-from graphgen.passes.specialize.ladders import Sizes, context_sizes, powers, token_sizes
+from graphgen.passes.specialize.bucket_sizes import Sizes, context_sizes, token_sizes
+from graphgen.passes.specialize.callees import bind_bodies, drop_unused
 
 
 @register

@@ -16,13 +16,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, cast
 
+from graphgen.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.eval import rank_index
 from graphgen.ir import RANK
 from graphgen.runtime.artifact.tokenizer_folder import save_tokenizer
 from graphgen.runtime.checkpoint.interfaces import Checkpoint
 from graphgen.runtime.executable_cache import ProgramStore
-from graphgen.runtime.model import BuiltModel, PassStep, Settings
+from graphgen.runtime.model import BuiltModel, PassStep, config_of, settings_of
 from graphgen.runtime.progress_callback import Progress
 from graphgen.runtime.tokenizer import Tokenizer
 from graphgen.runtime.weights.aligned_safetensors import fingerprint, read_aligned
@@ -51,18 +52,18 @@ class Artifact:
     source: str
     texts: dict[str, str]
 
-    def check_request(self, source: str, settings: Settings) -> None:
+    def check_request(self, source: str, settings: CompileConfig) -> None:
         """Refuse an artifact of other weights or settings (GG0703, naming both sides)."""
         if source != self.source:
             raise _unusable(
                 self.path,
                 f"was made from other weights: {self.source[:12]}, the checkpoint is {source[:12]}",
             )
-        mine, theirs = asdict(self.model.settings), asdict(settings)
+        mine, theirs = settings_of(self.model.settings), settings_of(settings)
         other = [
-            f"{key} {mine[key]}, asked for {theirs[key]}"
-            for key in mine
-            if mine[key] != theirs[key]
+            f"{key} {mine.get(key)}, asked for {theirs.get(key)}"
+            for key in mine | theirs
+            if mine.get(key) != theirs.get(key)
         ]
         if other:
             raise _unusable(self.path, f"was compiled for {'; '.join(other)}")
@@ -137,7 +138,7 @@ def _write(
     manifest = {
         "format": FORMAT,
         "graphgen": __version__,
-        "settings": asdict(model.settings),
+        "settings": settings_of(model.settings),
         "config": dict(model.config),
         "source": checkpoint.fingerprint(),
         "passes": [asdict(report) for report in model.reports],
@@ -167,7 +168,7 @@ def open_artifact(path: Path) -> Artifact:
                 f"was made by graphgen {version} (format {form}), this is {__version__} "
                 f"(format {FORMAT})",
             )
-        settings = Settings(**cast(Mapping[str, int], manifest["settings"]))  # pyright: ignore[reportArgumentType]
+        settings = config_of(cast(Mapping[str, object], manifest["settings"]))
         if fingerprint(path / "module.gg") != manifest["module"]:
             raise _unusable(path, "is damaged: module.gg was changed")
         module = parse((path / "module.gg").read_text(), str(path / "module.gg"))

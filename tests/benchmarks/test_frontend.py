@@ -13,11 +13,12 @@ import pytest
 from benchmarks.frontend import SHRINKING, Case, Work, cases, compare, count_ops, jax_model
 from benchmarks.peers.jax_llama import abstract_params, forward
 from benchmarks.rows import Row, table, write_json
+from graphgen.compile_config import CompileConfig
 from graphgen.eval import Array, evaluate
 from graphgen.ir import Module, dtype
 from graphgen.models import build, known_shape, read_llama
 from graphgen.passes.core import run_pipeline
-from graphgen.passes.pipelines import Buckets, default
+from graphgen.passes.pipelines import default
 
 MODEL = "llama-3.1-8b"
 SLOTS = 8
@@ -63,7 +64,7 @@ def test_ops_are_counted_in_either_spelling():
 def module() -> Module:
     """The mini twin in f32, both phases, two rows, eight slots."""
     made = build(known_shape(MODEL), dtype("f32"), mini=True)
-    buckets = Buckets(batch=(2,), context=(SLOTS,), tokens=(SLOTS,))
+    buckets = CompileConfig(batch=(2,), context=(SLOTS,), tokens=(SLOTS,))
     run_pipeline(made, [p for p in default(buckets) if p.name not in SHRINKING])
     return made
 

@@ -16,7 +16,7 @@ import pytest
 from graphgen.cli.model import chat_loop as chat
 from graphgen.cli.model.chat_loop import QUIT
 from graphgen.runtime.conversation import Conversation
-from graphgen.runtime.engine import Options, open_engine
+from graphgen.runtime.engine import EngineOptions, open_engine
 from graphgen.runtime.generation import GenerationRequest
 from graphgen.runtime.progress_callback import Silent
 from tests.cli.conftest import ROOT, done, graphgen
@@ -170,7 +170,7 @@ def test_ctrl_c_stops_an_answer_and_the_conversation_goes_on(
             raise KeyboardInterrupt
 
     monkeypatch.setattr(chat, "write_stdout", write)
-    engine, _ = open_engine(str(model), Options(), lambda t: [t.encode("hi")], 1, Silent())
+    engine, _ = open_engine(str(model), EngineOptions(), lambda t: [t.encode("hi")], 1, Silent())
     talk = Conversation(engine, GenerationRequest(5))
     last = chat.talk(talk, as_json=False)
     assert "note: stopped; the answer is kept as far as it got\n" in capsys.readouterr().err

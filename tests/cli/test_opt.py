@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from graphgen.compile_config import CompileConfig
 from graphgen.ops import OPS
 from graphgen.passes.cleanup.cse import CommonSubexpressions
 from graphgen.passes.core import PASSES, parse_pipeline
 from graphgen.passes.core.registry import all_passes
-from graphgen.passes.pipelines import Buckets, default
+from graphgen.passes.pipelines import default
 from graphgen.targets import target_names
 from graphgen.text import parse, print_module
 from tests.cli.conftest import done, error, facts, graphgen
@@ -264,19 +265,19 @@ def test_pipelines_are_listed_and_explained():
     assert page.startswith("default{target=cpu,tp=1,")
     assert page.endswith("\n  cse\n  dce\n")
     said = facts("pipeline", "default")
-    assert said["passes"] == [str(item) for item in default(Buckets())]
+    assert said["passes"] == [str(item) for item in default(CompileConfig())]
     assert [item["name"] for item in facts("pipeline")] == ["default", "imported"]
 
 
 def test_a_pipeline_is_shown_pass_by_pass():
     said = facts("pipeline", "default{tp=2,min_rows=4,batch=[2]},cse", "--show")
-    wanted = [*default(Buckets(batch=(2,)), tp=2, min_rows=4), CommonSubexpressions()]
+    wanted = [*default(CompileConfig(batch=(2,), tp=2, min_rows=4)), CommonSubexpressions()]
     assert [item["pass"] for item in said] == [str(item) for item in wanted]
     (legalize,) = [item for item in said if item["name"] == "legalize"]
     assert legalize["options"] == {"target": "cpu", "min_rows": "4"}
     assert legalize["gives"] == "target"
     rows = done("pipeline", "default{tp=2}", "--show").stdout.splitlines()
-    assert len(rows) == 1 + len(default(Buckets(), tp=2))
+    assert len(rows) == 1 + len(default(CompileConfig(tp=2)))
     (shard,) = [row for row in rows if " shard " in row]
     assert shard.split()[2:] == ["logical", "|", "canonical", "raw-weights", "not", "partitioned"]
 

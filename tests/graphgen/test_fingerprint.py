@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 from graphgen.analysis import fingerprint, function_fingerprint
+from graphgen.compile_config import CompileConfig
 from graphgen.ir import dtype
 from graphgen.models import build, known_shape
 from graphgen.passes.core import parse_pipeline, run_pipeline
-from graphgen.passes.pipelines import Buckets, default
+from graphgen.passes.pipelines import default
 from graphgen.text import parse, print_module
 
 TEXT = """\
@@ -148,7 +149,7 @@ def test_a_function_is_the_same_under_another_name():
 @pytest.mark.parametrize("tp", [1, 2])
 def test_a_compiled_model_has_one_fingerprint_with_and_without_locations(tp: int):
     module = build(known_shape("llama-3.1-8b"), dtype("bf16"), mini=True)
-    run_pipeline(module, default(Buckets(context=(8,), tokens=(8,)), tp=tp))
+    run_pipeline(module, default(CompileConfig(context=(8,), tokens=(8,), tp=tp)))
     for locs in (True, False):
         assert fingerprint(parse(print_module(module, locs=locs))) == fingerprint(module)
 

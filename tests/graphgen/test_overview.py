@@ -11,18 +11,19 @@ from typer.testing import CliRunner
 from graphgen.analysis.layers import layers_of
 from graphgen.analysis.overview import Overview, algorithm, overview
 from graphgen.cli.main import app
+from graphgen.compile_config import CompileConfig
 from graphgen.ir import Module
 from graphgen.ir.dtype import f32
 from graphgen.models import build, known_shape
 from graphgen.passes.core import run_pipeline
-from graphgen.passes.pipelines import Buckets, default
+from graphgen.passes.pipelines import default
 from graphgen.text import parse, print_module
 
 
 @pytest.fixture(scope="module")
 def split() -> Module:
     module = build(known_shape("llama-3.1-8b"), f32, mini=True)
-    run_pipeline(module, default(Buckets(tokens=(128,)), tp=2))
+    run_pipeline(module, default(CompileConfig(tokens=(128,), tp=2)))
     return module
 
 

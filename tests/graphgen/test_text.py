@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
+from graphgen.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.ir import DType, Literal, Module, dtype, loc, parse_dim
 from graphgen.ir.dtype import DTYPES
 from graphgen.models import build, known_shape
 from graphgen.ops import Attr, verify
 from graphgen.passes.core import Pass, run_pipeline
-from graphgen.passes.pipelines import Buckets, default
+from graphgen.passes.pipelines import default
 from graphgen.text import parse, print_function, print_module
 from graphgen.text.grammar import format_attr, format_literal, parse_attr, parse_literal
 from tests.oracles.minis import MINI_RANKS
 
-BUCKETS = Buckets(batch=(1, 2), context=(8,), tokens=(8, 16))
+BUCKETS = CompileConfig(batch=(1, 2), context=(8,), tokens=(8, 16))
 
 
 def check(module: Module) -> None:
@@ -40,7 +42,7 @@ def test_models_are_read_back_at_every_stage(name: str, tp: int, kind: str):
         stages.append(item.name)
         check(module)
 
-    run_pipeline(module, default(BUCKETS, tp=tp), after=after)
+    run_pipeline(module, default(replace(BUCKETS, tp=tp)), after=after)
     assert stages[-1] == "dce"
     assert ("partition" in stages) == (tp > 1)
 

@@ -14,11 +14,12 @@ import pytest
 from typer.testing import CliRunner
 
 from graphgen.cli.main import app
+from graphgen.compile_config import CompileConfig
 from graphgen.ir import Module, dtype
 from graphgen.lowering.canonical_hash import Compilation, canonical_hash
 from graphgen.models import build, known_shape
 from graphgen.passes.core import run_pipeline
-from graphgen.passes.pipelines import Buckets, default
+from graphgen.passes.pipelines import default
 from graphgen.text import parse, print_module
 
 HOW = Compilation("trn2", 2, "--auto-cast=none -O1", "neuronx-cc 2.27")
@@ -155,7 +156,7 @@ def test_a_called_function_is_part_of_it():
 
 def compiled(target: str = "trn2") -> Module:
     module = build(known_shape("llama-3.1-8b"), dtype("bf16"), mini=True)
-    run_pipeline(module, default(Buckets(context=(8,), tokens=(8,)), tp=2, target=target))
+    run_pipeline(module, default(CompileConfig(context=(8,), tokens=(8,), tp=2, target=target)))
     return module
 
 
@@ -168,13 +169,14 @@ def test_a_printed_program_keeps_its_key_with_and_without_locations():
 
 
 PROGRAM = """\
+from graphgen.compile_config import CompileConfig
 from graphgen.ir import dtype
 from graphgen.models import build, known_shape
 from graphgen.lowering.canonical_hash import Compilation, canonical_hash
 from graphgen.passes.core import run_pipeline
-from graphgen.passes.pipelines import Buckets, default
+from graphgen.passes.pipelines import default
 module = build(known_shape("llama-3.1-8b"), dtype("bf16"), mini=True)
-run_pipeline(module, default(Buckets(context=(8,), tokens=(8,)), tp=2, target="trn2"))
+run_pipeline(module, default(CompileConfig(context=(8,), tokens=(8,), tp=2, target="trn2")))
 how = Compilation("trn2", 2, "--auto-cast=none -O1", "neuronx-cc 2.27")
 print(*[canonical_hash(module, function, how) for function in module.programs()])
 """

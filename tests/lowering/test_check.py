@@ -9,6 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from graphgen.cli.main import app
+from graphgen.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.ir.dtype import bf16
 from graphgen.lowering.check.check import SEVERITIES, Finding, check
@@ -17,7 +18,7 @@ from graphgen.lowering.check.rules import module_rules, rules_by_op
 from graphgen.lowering.hlo import parse_hlo_text, read_hlo
 from graphgen.models import build, known_shape
 from graphgen.passes.core import run_pipeline
-from graphgen.passes.pipelines import Buckets, default
+from graphgen.passes.pipelines import default
 from graphgen.text import parse, print_module
 
 TRN2, TRN1 = Request("trn2", 2), Request("trn1", 1)
@@ -123,7 +124,7 @@ index_vector_dim=1 slice_sizes=[1,128] : bf16[{n},128]
 @pytest.mark.parametrize("model", ["llama-3.1-8b", "smollm2-135m"])
 def test_our_own_programs_hold_nothing_that_is_refused(model: str, target: str):
     module = build(known_shape(model), bf16, mini=True)
-    run_pipeline(module, default(Buckets(tokens=(128,)), target=target))
+    run_pipeline(module, default(CompileConfig(tokens=(128,), target=target)))
     lnc = 1 if target in ("inf2", "trn1") else 2
     assert [item for item in check(module, Request(target, lnc)) if item.severity == "error"] == []
 

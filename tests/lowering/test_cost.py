@@ -9,12 +9,13 @@ import pytest
 from typer.testing import CliRunner
 
 from graphgen.cli.main import app
+from graphgen.compile_config import CompileConfig
 from graphgen.ir import Module
 from graphgen.ir.dtype import bf16
 from graphgen.lowering.cost.roofline import Cost, Roofline, roofline
 from graphgen.models import build, known_shape
 from graphgen.passes.core import run_pipeline
-from graphgen.passes.pipelines import Buckets, default
+from graphgen.passes.pipelines import default
 from graphgen.targets import accelerator
 from graphgen.text import parse, print_module
 
@@ -119,7 +120,7 @@ f32[16384,16384]
 @pytest.fixture(scope="module")
 def decode() -> Module:
     module = build(known_shape("llama-3.1-8b"), bf16, phases=("decode",))
-    run_pipeline(module, default(Buckets(tokens=(2048,)), target="trn1"))
+    run_pipeline(module, default(CompileConfig(tokens=(2048,), target="trn1")))
     return module
 
 

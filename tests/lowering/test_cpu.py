@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from graphgen.build import Builder
+from graphgen.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.eval import evaluate, numpy_dtype
 from graphgen.ir import DType, Function, Module, dtype, loc, tensor
@@ -24,7 +25,7 @@ from graphgen.lowering.cpu.program import program_key, serialize_program
 from graphgen.lowering.stablehlo import emit_stablehlo
 from graphgen.models import build, known_shape
 from graphgen.passes.core import run_pipeline
-from graphgen.passes.pipelines import Buckets, default
+from graphgen.passes.pipelines import default
 from graphgen.text import parse
 
 COUNTER = """\
@@ -91,7 +92,7 @@ def test_arrays_of_the_caller_are_not_donated():
 
 def test_every_cache_of_a_model_stays_where_it_is():
     module = build(known_shape("llama-3.1-8b"), dtype("bf16"), mini=True, phases=("decode",))
-    run_pipeline(module, default(Buckets(batch=(2,), tokens=(8,))))
+    run_pipeline(module, default(CompileConfig(batch=(2,), tokens=(8,))))
     (function,) = module.programs()
     program = compile_program(module, function)
     caches = {f"model.layers.{i}.self_attn.{x}_cache" for i in range(2) for x in "kv"}
@@ -129,7 +130,7 @@ def executable_text(program: CpuProgram) -> str:
 
 def test_models_have_scopes_in_their_metadata():
     module = build(known_shape("llama-3.1-8b"), dtype("f32"), mini=True, phases=("decode",))
-    run_pipeline(module, default(Buckets(tokens=(8,))))
+    run_pipeline(module, default(CompileConfig(tokens=(8,))))
     (function,) = module.programs()
     text = executable_text(compile_program(module, function))
     assert re.search(r'op_name="model/layers/1/self_attn/o_proj via [\w,-]+"', text)

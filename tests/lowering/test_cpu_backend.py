@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from graphgen.compile_config import CompileConfig
 from graphgen.exec.backend import NumpyBackend
 from graphgen.exec.session import Runner
 from graphgen.ir import Module, dtype
@@ -13,10 +16,10 @@ from graphgen.models import build, known_shape
 from graphgen.passes.core import parse_pipeline, run_pipeline
 from graphgen.passes.debug import make_workload, validate
 from graphgen.passes.debug.compare import compare
-from graphgen.passes.pipelines import Buckets, default
+from graphgen.passes.pipelines import default
 from graphgen.text import parse
 
-SMALL = Buckets((3,), (8,), (8, 16))
+SMALL = CompileConfig(batch=(3,), context=(8,), tokens=(8, 16))
 
 
 def mini(kind: str) -> Module:
@@ -27,7 +30,7 @@ def mini(kind: str) -> Module:
 def test_a_model_at_any_level_gives_what_numpy_gives(tp: int, kind: str):
     module = mini(kind)
     if tp:
-        run_pipeline(module, default(SMALL, tp=tp))
+        run_pipeline(module, default(replace(SMALL, tp=tp)))
     script, run = make_workload(module, 1), CpuBackend()
     ours = Runner(module, script, NumpyBackend()).outcomes()
     theirs = Runner(module, script, run).outcomes()

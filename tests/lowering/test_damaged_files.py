@@ -6,11 +6,13 @@ import os
 import resource
 import time
 from collections import Counter
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
 import pytest
 
+from graphgen.compile_config import CompileConfig
 from graphgen.errors import CODES, GraphgenError
 from graphgen.ir import Module, dtype
 from graphgen.lowering.hlo import emit_hlo, parse_hlo_text, print_hlo_text, read_hlo
@@ -19,7 +21,7 @@ from graphgen.lowering.stablehlo import emit_stablehlo
 from graphgen.models import build, known_shape
 from graphgen.ops import verify
 from graphgen.passes.core import run_pipeline
-from graphgen.passes.pipelines import Buckets, default
+from graphgen.passes.pipelines import default
 from graphgen.text import parse, print_module
 from tests.lowering.test_hlo_read import of_jaxlib
 from tests.lowering.test_hlo_text import ATTRIBUTES, NEURON
@@ -40,8 +42,8 @@ def _ours() -> list[Module]:
     found = [program(BY_OP[name][:6]) for name in names]
     for name, target, tp in (("llama-3.1-8b", "cpu", 1), ("gpt2", "trn2", 2)):
         module = build(known_shape(name), dtype("bf16"), mini=True)
-        buckets = Buckets(batch=(1,), context=(8,), tokens=(8,))
-        run_pipeline(module, default(buckets, tp=tp, target=target))
+        buckets = CompileConfig(batch=(1,), context=(8,), tokens=(8,))
+        run_pipeline(module, default(replace(buckets, tp=tp, target=target)))
         found.append(module)
     return found
 

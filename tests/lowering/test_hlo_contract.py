@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from graphgen.build import Builder
+from graphgen.compile_config import CompileConfig
 from graphgen.ir import Function, Module, Role, dtype, entry, loc, tensor
 from graphgen.ir.dtype import f32, s32
 from graphgen.lowering.hlo import emit_hlo
@@ -25,7 +26,7 @@ from graphgen.lowering.hlo.proto.fields import (
 from graphgen.lowering.hlo.proto.wire import Message
 from graphgen.models import build, known_shape
 from graphgen.passes.core import run_pipeline
-from graphgen.passes.pipelines import Buckets, default
+from graphgen.passes.pipelines import default
 from tests.oracles import xla_hlo
 
 
@@ -209,7 +210,7 @@ def test_nothing_of_a_machine_or_a_moment_is_in_the_bytes():
 @pytest.mark.parametrize("tp", [1, 2])
 def test_a_mini_model_on_its_ranks(tp: int):
     module = build(known_shape("smollm2-135m"), dtype("f32"), mini=True)
-    run_pipeline(module, default(Buckets(batch=(1,), context=(16,), tokens=(8,)), tp=tp))
+    run_pipeline(module, default(CompileConfig(batch=(1,), context=(16,), tokens=(8,), tp=tp)))
     for function in module.programs():
         text = xla_hlo.parsed(emit_hlo(module, function))
         assert len(re.findall("must-alias\\)", text)) == len(module.entries(Role.STATE))

@@ -5,11 +5,13 @@ By the contract AWS publishes: no neuronx-cc is here.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
 import pytest
 
+from graphgen.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.eval import Array, evaluate_ranks
 from graphgen.ir import RANK, Function, Module, Role, dtype
@@ -19,7 +21,7 @@ from graphgen.lowering.cpu.pjrt import configure
 from graphgen.lowering.hlo import emit_hlo, read_hlo
 from graphgen.models import build, known_shape
 from graphgen.passes.core import run_pipeline
-from graphgen.passes.pipelines import Buckets, default
+from graphgen.passes.pipelines import default
 from graphgen.passes.quantize.quantize_weights import QuantizeWeights
 from tests.oracles import xla_hlo
 from tests.oracles.hlo_contract import violations
@@ -34,7 +36,7 @@ EVERY = [(name, tp, target) for name in MINIS for tp in RANKS for target in TARG
 SOME = EVERY[:: len(RANKS) * len(TARGETS) + 5]
 # Minis whose intermediate size does not divide over so many ranks, which is refused by name.
 INDIVISIBLE = {("smollm2-135m", 64), ("gpt-neox-20b", 64), ("qwen2-7b", 64)}
-BUCKETS = Buckets(batch=(2,), context=(16,), tokens=(16,), slots=16)
+BUCKETS = CompileConfig(batch=(2,), context=(16,), tokens=(16,), slots=16)
 
 
 @cache
@@ -42,7 +44,7 @@ def lowered(name: str, tp: int, target: str, kind: str) -> Module | None:
     """The module for a target; ``None`` where the model does not divide over the ranks."""
     module = build(known_shape(name), dtype(kind), mini=True)
     try:
-        run_pipeline(module, default(BUCKETS, tp=tp, target=target))
+        run_pipeline(module, default(replace(BUCKETS, tp=tp, target=target)))
     except GraphgenError as error:
         if (name, tp) not in INDIVISIBLE or error.code != "GG0304":
             raise
@@ -86,7 +88,9 @@ def test_every_family_keeps_the_contract(name: str, tp: int, target: str):
 @pytest.mark.parametrize("name", MINIS[::3])
 def test_quantized_weights_are_of_a_type_the_target_has(name: str, kind: str, target: str):
     module = build(known_shape(name), dtype("bf16"), mini=True)
-    passes = default(BUCKETS, tp=2, target=target, quantize=QuantizeWeights(dtype=kind))
+    passes = default(
+        replace(BUCKETS, tp=2, target=target, quantization=str(QuantizeWeights(dtype=kind)))
+    )
     run_pipeline(module, passes)
     held = {value.dtype.name for f in module.programs() for value in f.args}
     eight = {"int8": "s8", "f8e4m3": "f8e4m3fn" if target == "trn3" else "f8e4m3"}[kind]

@@ -6,13 +6,25 @@ from dataclasses import replace
 
 import pytest
 
+from graphgen.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
-from graphgen.lowering.plan.measure import Demand, estimate, measure
+from graphgen.lowering.plan.measure import estimate, measure
 from graphgen.lowering.plan.plan import make_plan
 from graphgen.models import known_shape
 from graphgen.targets import accelerator
 
 SMOLLM2, LLAMA_8B = known_shape("smollm2-135m"), known_shape("llama-3.1-8b")
+
+
+def demand_of(batch: int = 1, seq: int = 2048, context: int = 2048) -> CompileConfig:
+    return CompileConfig(
+        target="trn1",
+        batch=(batch,),
+        context=(context,),
+        tokens=(seq,),
+        slots=seq,
+        dtype="bf16",
+    )
 
 
 @pytest.mark.parametrize(
@@ -29,12 +41,12 @@ SMOLLM2, LLAMA_8B = known_shape("smollm2-135m"), known_shape("llama-3.1-8b")
 )
 @pytest.mark.parametrize("seq", [256, 8192])
 def test_three_layers_and_four_tell_of_all_of_them(name: str, tp: int, seq: int):
-    demand = Demand(batch=2, seq=seq, context=seq // 2)
+    demand = demand_of(batch=2, seq=seq, context=seq // 2)
     assert estimate(known_shape(name), demand, tp) == measure(known_shape(name), demand, tp)
 
 
 def test_one_core_holds_the_model_once():
-    use = measure(SMOLLM2, Demand(batch=4, seq=512, context=128, dtype="bf16"), 1)
+    use = measure(SMOLLM2, demand_of(batch=4, seq=512, context=128), 1)
     assert use.weights == use.weights_once == 2 * 134_515_008
     # Keys and values of 30 layers, 4 rows, 512 positions, 3 heads of 64.
     assert use.kv_once == 2 * 30 * 4 * 512 * 3 * 64 * 2
@@ -45,7 +57,7 @@ def test_one_core_holds_the_model_once():
 
 
 def test_two_sums_a_layer_of_a_token_s_hidden_state():
-    use = measure(LLAMA_8B, Demand(batch=2, seq=256, context=128), 8)
+    use = measure(LLAMA_8B, demand_of(batch=2, seq=256, context=128), 8)
     sums = [item for item in use.collectives if item.kind == "all_reduce" and item.count >= 64]
     (layers,) = sums
     assert layers.count == 2 * 32
@@ -65,7 +77,9 @@ def test_two_sums_a_layer_of_a_token_s_hidden_state():
 )
 def test_the_guides_examples(model: str, heads: int, gigabytes: int, tp: int, instance: str):
     seq = min(2048, int(str(known_shape(model).get("n_positions", 2048))))
-    plan = make_plan(known_shape(model), accelerator("trn1"), Demand(seq=seq, context=128), "aws")
+    plan = make_plan(
+        known_shape(model), accelerator("trn1"), demand_of(seq=seq, context=128), "aws"
+    )
     one = plan.degrees[0]
     # The guides say "about"; what they count besides weights and caches they do not say. gpt2-xl's
     # 3.4 GB are given as 4.
@@ -76,7 +90,7 @@ def test_the_guides_examples(model: str, heads: int, gigabytes: int, tp: int, in
 
 
 def test_aws_wants_the_heads_to_divide():
-    plan = make_plan(SMOLLM2, accelerator("inf2"), Demand(seq=256, context=128), "aws")
+    plan = make_plan(SMOLLM2, accelerator("inf2"), demand_of(seq=256, context=128), "aws")
     assert {item.tp: item.why_not for item in plan.degrees if not item.serves} == {
         2: "9 attention heads do not divide by 2",
         4: "9 attention heads do not divide by 4",
@@ -87,7 +101,7 @@ def test_aws_wants_the_heads_to_divide():
 
 def test_a_core_that_is_too_small_is_named_with_both_sizes():
     plan = make_plan(
-        known_shape("llama-3.1-70b"), accelerator("trn1"), Demand(seq=256, context=128)
+        known_shape("llama-3.1-70b"), accelerator("trn1"), demand_of(seq=256, context=128)
     )
     assert plan.degrees[0].why_not.endswith("of 17.2 GB a core")
     assert not plan.degrees[0].serves
@@ -95,13 +109,13 @@ def test_a_core_that_is_too_small_is_named_with_both_sizes():
 
 def test_gpt2_xl_runs_without_tensor_parallelism_only():
     plan = make_plan(
-        known_shape("gpt2-xl"), accelerator("trn1"), Demand(seq=1024, context=128), "aws"
+        known_shape("gpt2-xl"), accelerator("trn1"), demand_of(seq=1024, context=128), "aws"
     )
     assert [item.tp for item in plan.degrees if item.serves] == [1]
 
 
 def test_heads_that_do_not_divide_are_laid_out_and_said():
-    plan = make_plan(SMOLLM2, accelerator("inf2"), Demand(seq=256, context=128), tp=4)
+    plan = make_plan(SMOLLM2, accelerator("inf2"), demand_of(seq=256, context=128), tp=4)
     assert plan.chosen is not None
     assert plan.chosen.serves
     assert plan.chosen.use is not None
@@ -112,14 +126,14 @@ def test_heads_that_do_not_divide_are_laid_out_and_said():
 
 def test_unknown_rules():
     with pytest.raises(GraphgenError, match="unknown rules 'gcp'"):
-        make_plan(SMOLLM2, accelerator("inf2"), Demand(), "gcp")
+        make_plan(SMOLLM2, accelerator("inf2"), demand_of(), "gcp")
 
 
 @pytest.mark.parametrize("name", ["mistral-7b", "gemma-3-1b"])
 def test_rolled_caches_take_the_share_of_the_window(name: str):
     config = {**known_shape(name), "num_hidden_layers": 7}
     window, layers = {"mistral-7b": (4096, 7), "gemma-3-1b": (512, 6)}[name]
-    demand = Demand(batch=2, seq=8192, context=128)
+    demand = demand_of(batch=2, seq=8192, context=128)
     wide = estimate(config, demand, 1).kv_once
     rolled = estimate(config, replace(demand, roll_window_cache=True), 1)
     assert rolled.kv_once * 7 * 8192 == wide * (layers * window + (7 - layers) * 8192)

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from jax._src.interpreters import mlir as jax_mlir
 from jax._src.lib.mlir import ir as mlir  # pyright: ignore[reportPrivateImportUsage]
 
+from graphgen.compile_config import CompileConfig
 from graphgen.ir import Module, dtype
 from graphgen.lowering.stablehlo import emit_stablehlo
 from graphgen.models import build, known_shape
 from graphgen.passes.core import run_pipeline
-from graphgen.passes.pipelines import Buckets, default
+from graphgen.passes.pipelines import default
 from tests.oracles.minis import MINI_RANKS
 
 
-def lowered(name: str, kind: str, tp: int, buckets: Buckets, *, mini: bool) -> Module:
+def lowered(name: str, kind: str, tp: int, buckets: CompileConfig, *, mini: bool) -> Module:
     phases = ("prefill", "decode") if mini else ("decode",)
     module = build(known_shape(name), dtype(kind), mini=mini, phases=phases)
-    run_pipeline(module, default(buckets, tp=tp))
+    run_pipeline(module, default(replace(buckets, tp=tp)))
     return module
 
 
@@ -25,7 +28,7 @@ def lowered(name: str, kind: str, tp: int, buckets: Buckets, *, mini: bool) -> M
 @pytest.mark.parametrize(("name", "tp"), MINI_RANKS)
 def test_mini_models_are_accepted(name: str, tp: int, kind: str):
     # With batch 1 rows are gathered from the cache, with batch 2 it is read in place.
-    buckets = Buckets(batch=(1, 2), context=(8,), tokens=(16,))
+    buckets = CompileConfig(batch=(1, 2), context=(8,), tokens=(16,))
     module = lowered(name, kind, tp, buckets, mini=True)
     programs = [f.name for f in module.programs()]
     assert programs == ["prefill.b1.s8", "prefill.b2.s8", "decode.b1.c16", "decode.b2.c16"]
@@ -36,7 +39,7 @@ def test_mini_models_are_accepted(name: str, tp: int, kind: str):
 
 @pytest.mark.parametrize("name", ["llama-3.1-8b", "llama-3.1-70b", "llama-3.1-405b"])
 def test_full_size_models_are_accepted(name: str):
-    module = lowered(name, "bf16", 8, Buckets(tokens=(4096,)), mini=False)
+    module = lowered(name, "bf16", 8, CompileConfig(tokens=(4096,)), mini=False)
     (function,) = module.programs()
     text = emit_stablehlo(module, function)
     with jax_mlir.make_ir_context():

@@ -10,12 +10,13 @@ from hypothesis import strategies as st
 from jax._src.interpreters import mlir as jax_mlir
 from jax._src.lib.mlir import ir as mlir  # pyright: ignore[reportPrivateImportUsage]
 
+from graphgen.compile_config import CompileConfig
 from graphgen.eval import evaluate, evaluate_ranks
 from graphgen.ir import Function, Module, Role, dtype
 from graphgen.lowering.stablehlo import emit_stablehlo, read_stablehlo
 from graphgen.models import build, known_shape
 from graphgen.passes.core import run_pipeline
-from graphgen.passes.pipelines import Buckets, default
+from graphgen.passes.pipelines import default
 from graphgen.text import parse, print_module
 from tests.oracles.minis import MINI_RANKS
 from tests.oracles.op_samples import BY_OP, inputs, program
@@ -56,7 +57,7 @@ def came_back(function: Function, read: Module) -> Function:
 
 def lowered(name: str, kind: str, tp: int) -> Module:
     module = build(known_shape(name), dtype(kind), mini=True)
-    run_pipeline(module, default(Buckets(batch=(1, 2), context=(8,), tokens=(16,)), tp=tp))
+    run_pipeline(module, default(CompileConfig(batch=(1, 2), context=(8,), tokens=(16,), tp=tp)))
     return module
 
 

@@ -5,20 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from graphgen.compile_config import CompileConfig
 from graphgen.eval import Array
 from graphgen.ir import Entry
 from graphgen.runtime.checkpoint.interfaces import Checkpoint
 from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint
 from graphgen.runtime.checkpoint.validate_tensors import check_checkpoint
 from graphgen.runtime.executable_cache import ProgramStore
-from graphgen.runtime.model import Settings, build_model
+from graphgen.runtime.model import build_model
 from graphgen.runtime.progress_callback import Silent
 from graphgen.runtime.session import Session
 from graphgen.runtime.weights.rank_weights import RankWeights, put_weights, read_weight
 
 
 def open_session(
-    path: Path, settings: Settings, read: Callable[[Checkpoint, Entry], Array] = read_weight
+    path: Path, settings: CompileConfig, read: Callable[[Checkpoint, Entry], Array] = read_weight
 ) -> Session:
     """A session on the checkpoint at ``path``.
 

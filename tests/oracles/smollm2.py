@@ -7,9 +7,9 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from graphgen.compile_config import CompileConfig
 from graphgen.runtime.checkpoint.hub import locate
 from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint
-from graphgen.runtime.model import Settings
 from graphgen.runtime.session import Session
 from tests.oracles.sessions import open_session
 
@@ -110,4 +110,6 @@ def arrays_model() -> PreTrainedModel:
 @cache
 def smollm2_session(dtype: str, batch: int, max_len: int) -> Session:
     """Our session on the packaged file; tests that share it empty its rows themselves."""
-    return open_session(smollm2_path(), Settings(dtype, batch, max_len))
+    return open_session(
+        smollm2_path(), CompileConfig(dtype=dtype).serving(batch=batch, max_len=max_len)
+    )

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from graphgen.build import Builder
+from graphgen.compile_config import CompileConfig
 from graphgen.ir import AttrValue, Function, Literal, Module, dtype
 from graphgen.passes.core import Pass, parse_pipeline
 from graphgen.passes.core.registry import all_passes
-from graphgen.passes.pipelines import Buckets, default
+from graphgen.passes.pipelines import default
 from graphgen.passes.quantize.quantize_weights import QuantizeWeights
 from graphgen.text import parse as parse_text
 
@@ -29,13 +32,13 @@ QUANTIZED = {"quantize-weights": "int8", "integer-products": "int8", "f8-formats
 
 
 def every_pass(
-    buckets: Buckets, *, tp: int = 1, quantized: bool = False, dtype: str = "int8"
+    buckets: CompileConfig, *, tp: int = 1, quantized: bool = False, dtype: str = "int8"
 ) -> list[Pass]:
     """The default pipeline with the other passes in between."""
     passes: list[Pass] = []
     done: set[str] = set()
-    quantize = QuantizeWeights(dtype=dtype) if quantized else None
-    for item in default(buckets, tp=tp, quantize=quantize):
+    quantization = str(QuantizeWeights(dtype=dtype)) if quantized else ""
+    for item in default(replace(buckets, tp=tp, quantization=quantization)):
         passes.append(item)
         if item.name not in done:
             for text, places in EXTRA.items():
@@ -44,7 +47,7 @@ def every_pass(
     return passes
 
 
-def stage(name: str, buckets: Buckets, *, tp: int = 1) -> tuple[list[Pass], Pass]:
+def stage(name: str, buckets: CompileConfig, *, tp: int = 1) -> tuple[list[Pass], Pass]:
     """The passes before the last one called ``name``, and that one."""
     dtype = QUANTIZED.get(name, "int8")
     passes = every_pass(buckets, tp=tp, quantized=name in QUANTIZED, dtype=dtype)

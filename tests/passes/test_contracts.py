@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import pytest
 
+from graphgen.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.ir import Module, Role, entry, symbol, tensor
 from graphgen.ir.dtype import f32
@@ -17,7 +18,7 @@ from graphgen.passes.core import Pass, Rewriter, parse_pipeline, run_pipeline
 from graphgen.passes.core.facts import FACTS, facts_of
 from graphgen.passes.core.registry import all_passes
 from graphgen.passes.core.settings import Verify, debug, debugging
-from graphgen.passes.pipelines import Buckets, default
+from graphgen.passes.pipelines import default
 from graphgen.text import parse, print_module
 
 ONE = """\
@@ -41,14 +42,14 @@ def test_every_fact_says_what_holds():
 @pytest.mark.parametrize("tp", [1, 2])
 def test_facts_along_the_default_pipeline(tp: int):
     module = build(known_shape("llama-3.1-8b"), f32, mini=True)
-    buckets = Buckets(context=(8,), tokens=(8,))
+    buckets = CompileConfig(context=(8,), tokens=(8,))
     seen = [("", facts_of(module))]
 
     def after(item: Pass, module: Module) -> None:
         seen.append((item.name, facts_of(module)))
         assert facts_of(parse(print_module(module))) == seen[-1][1]
 
-    run_pipeline(module, default(buckets, tp=tp), after=after)
+    run_pipeline(module, default(replace(buckets, tp=tp)), after=after)
     first = {name: at for at, name in reversed([(i, n) for i, (n, _) in enumerate(seen)])}
     for name, pass_, holds in (
         ("specialized", "specialize", True),

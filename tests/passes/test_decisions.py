@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import gcd
 from typing import cast
 
 import pytest
 
+from graphgen.compile_config import CompileConfig
 from graphgen.ir import Role, dtype
 from graphgen.models import SHAPES, build, known_shape
 from graphgen.passes.core import run_pipeline
 from graphgen.passes.core.journal import Journal
 from graphgen.passes.debug.decisions import Decisions, Site, decisions, differences
-from graphgen.passes.pipelines import Buckets, default
+from graphgen.passes.pipelines import default
 
-BUCKETS = Buckets(context=(128,), tokens=(128,))
+BUCKETS = CompileConfig(context=(128,), tokens=(128,))
 
 
 def decided(config: dict[str, object], *, tp: int, mini: bool, target: str = "cpu") -> Decisions:
     """What the default pipeline decides."""
     module = build(config, dtype("bf16"), mini=mini)
-    run_pipeline(module, default(BUCKETS, tp=tp, target=target), journal=(journal := Journal()))
+    run_pipeline(
+        module, default(replace(BUCKETS, tp=tp, target=target)), journal=(journal := Journal())
+    )
     return decisions(journal)
 
 

@@ -9,12 +9,13 @@ import re
 import pytest
 
 import graphgen.passes
+from graphgen.compile_config import CompileConfig
 from graphgen.ops import verify
 from graphgen.passes.core import PASSES, Pass, parse_pipeline, run_pipeline
 from graphgen.passes.core.options import options_of
 from graphgen.passes.core.page import page_of
 from graphgen.passes.core.registry import PIPELINES
-from graphgen.passes.pipelines import Buckets, default
+from graphgen.passes.pipelines import default
 from graphgen.text import parse, print_module
 
 for _module in pkgutil.walk_packages(graphgen.passes.__path__, "graphgen.passes."):
@@ -59,4 +60,4 @@ def test_every_option_is_documented(name: str):
 
 
 def test_the_default_pipeline_is_made_of_documented_passes():
-    assert {item.name for item in default(Buckets(), tp=2)} <= set(OURS)
+    assert {item.name for item in default(CompileConfig(tp=2))} <= set(OURS)

@@ -9,16 +9,16 @@ import pytest
 from typer.testing import CliRunner
 
 from graphgen.cli.main import app
+from graphgen.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.ir import Module, dtype
 from graphgen.models import build, known_shape
 from graphgen.passes import pipelines
 from graphgen.passes.core import run_pipeline
 from graphgen.passes.debug.equiv import equivalent
-from graphgen.passes.pipelines import Buckets
 from graphgen.text import parse, print_module
 
-SMALL = Buckets((3,), (8,), (8, 16))
+SMALL = CompileConfig(batch=(3,), context=(8,), tokens=(8, 16))
 
 
 def mini(name: str = "smollm2-135m", kind: str = "f32") -> Module:

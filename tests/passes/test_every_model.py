@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from graphgen.compile_config import CompileConfig
 from graphgen.ir import Module, dtype
 from graphgen.models import build, known_shape
 from graphgen.passes.debug import make_workload, validate
-from graphgen.passes.pipelines import Buckets
 from tests.oracles.minis import MINI_RANKS, MINIS
 from tests.passes.stages import every_pass, our_passes
 
-BUCKETS = Buckets((3,), (8,), (8, 16))
+BUCKETS = CompileConfig(batch=(3,), context=(8,), tokens=(8, 16))
 
 
 def mini(name: str) -> Module:

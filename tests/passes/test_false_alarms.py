@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from graphgen.compile_config import CompileConfig
 from graphgen.ir.dtype import f32
 from graphgen.models import SHAPES, build, known_shape
 from graphgen.passes.debug import make_workload, validate
 from graphgen.passes.debug.workload import WorkloadSizes
-from graphgen.passes.pipelines import Buckets, default
+from graphgen.passes.pipelines import default
 
 # Rows and lengths of the calls, and the buckets they need.
 SCRIPTS = {
-    "three rows": (WorkloadSizes(), Buckets((3,), (8,), (8, 16))),
-    "two rows, short": (WorkloadSizes(2, 4, 4, 8), Buckets((2,), (4,), (4, 8))),
-    "one row": (WorkloadSizes(1, 8, 8, 16), Buckets((1,), (8,), (8, 16))),
+    "three rows": (WorkloadSizes(), CompileConfig(batch=(3,), context=(8,), tokens=(8, 16))),
+    "two rows, short": (
+        WorkloadSizes(2, 4, 4, 8),
+        CompileConfig(batch=(2,), context=(4,), tokens=(4, 8)),
+    ),
+    "one row": (
+        WorkloadSizes(1, 8, 8, 16),
+        CompileConfig(batch=(1,), context=(8,), tokens=(8, 16)),
+    ),
 }
 # Models that partition does not carry over ranks yet.
 UNSPLIT = ("gpt2", "bloom")
@@ -36,5 +45,7 @@ CASES = [
 def test_a_right_pipeline_is_not_flagged(name: str, tp: int, script: str, seed: int):
     sizes, buckets = SCRIPTS[script]
     module = build(known_shape(name), f32, mini=True)
-    verdicts = validate(module, default(buckets, tp=tp), make_workload(module, seed, sizes))
+    verdicts = validate(
+        module, default(replace(buckets, tp=tp)), make_workload(module, seed, sizes)
+    )
     assert [(v.pass_text, v.meaning, v.rounding) for v in verdicts if not v.ok] == []

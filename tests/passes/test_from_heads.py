@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from graphgen.compile_config import CompileConfig
 from graphgen.ir import Module, Role, dtype
 from graphgen.models import build, known_shape
 from graphgen.passes.core import parse_pipeline, run_pipeline
 from graphgen.passes.debug import make_workload, validate
-from graphgen.passes.pipelines import Buckets, default
+from graphgen.passes.pipelines import default
 from tests.oracles.families import ORACLES
 
 BEFORE = "canonicalize,unfuse-projections,shard{tp=2}"
@@ -51,7 +52,7 @@ def test_two_sums_a_layer_at_most_and_half_the_weights(name: str):
     products = []
     for tp in (1, 2):
         module = build(known_shape(name), dtype("f32"), mini=True)
-        run_pipeline(module, default(Buckets(), tp=tp))
+        run_pipeline(module, default(CompileConfig(tp=tp)))
         (decode,) = [f for f in module.programs() if f.phase == "decode"]
         # Where attention and MLP are added to the same stream, one sum serves both; one embedding.
         beside = name in ("gpt-j-6b", "gpt-neox-20b")
@@ -75,5 +76,9 @@ def test_heads_that_do_not_divide_are_padded_through_the_slices(family: str):
     module = build(
         {"model_type": family, **ORACLES[family].sizes, width: 48, heads: 6}, dtype("f32")
     )
-    verdicts = validate(module, default(Buckets((3,), (8,), (8, 16)), tp=4), make_workload(module))
+    verdicts = validate(
+        module,
+        default(CompileConfig(batch=(3,), context=(8,), tokens=(8, 16), tp=4)),
+        make_workload(module),
+    )
     assert all(verdict.ok for verdict in verdicts)

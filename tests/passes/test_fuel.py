@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from graphgen.compile_config import CompileConfig
 from graphgen.exec.session import Runner
 from graphgen.ir import Module, dtype
 from graphgen.ir.clone import clone_module
@@ -15,12 +16,11 @@ from graphgen.passes.core.journal import Journal
 from graphgen.passes.debug import make_workload, validate
 from graphgen.passes.debug.compare import compare
 from graphgen.passes.debug.validate import apply_pass
-from graphgen.passes.pipelines import Buckets
 from tests.passes.planted import CONFIG
 from tests.passes.planted_inside import INSIDE, Broken, Inside
 from tests.passes.stages import every_pass, looped, our_passes, scattered, stage, untidy
 
-BUCKETS = Buckets((3,), (8,), (8, 16))
+BUCKETS = CompileConfig(batch=(3,), context=(8,), tokens=(8, 16))
 
 # Passes that find nothing to do in a model as it is written.
 TIDYING = (

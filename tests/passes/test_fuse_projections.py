@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from graphgen.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.ir import Module, Role, dtype
 from graphgen.models import build
@@ -17,7 +18,7 @@ from graphgen.passes.core.journal import Journal
 from graphgen.passes.debug.validate import validate
 from graphgen.passes.debug.workload import make_workload
 from graphgen.passes.fusion.fuse_projections import FuseProjections
-from graphgen.passes.pipelines import Buckets, default
+from graphgen.passes.pipelines import default
 from graphgen.passes.weights.lift import LiftWeights
 from graphgen.text import parse, print_function
 
@@ -361,7 +362,7 @@ def mini(kind: str, *, biases: bool = False) -> Module:
 
 def pipeline(tp: int) -> list[Pass]:
     """The default pipeline up to and with lift-weights."""
-    passes = default(Buckets((3,), (8,), (8, 16)), tp=tp)
+    passes = default(CompileConfig(batch=(3,), context=(8,), tokens=(8, 16), tp=tp))
     names = [item.name for item in passes]
     assert names.index("fuse-projections") < names.index("lift-weights")
     return passes[: names.index("lift-weights") + 1]

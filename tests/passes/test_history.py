@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from graphgen.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.ir import Module, Value
 from graphgen.ir.dtype import f32
@@ -11,10 +12,10 @@ from graphgen.models import build, known_shape
 from graphgen.passes.core import parse_pipeline
 from graphgen.passes.debug.history import History, backward, find_value, forward
 from graphgen.passes.debug.recording import Recording, record
-from graphgen.passes.pipelines import Buckets, parse
+from graphgen.passes.pipelines import parse
 from graphgen.text import parse as parse_module
 
-BUCKETS = Buckets((1,), (8,), (8,))
+BUCKETS = CompileConfig(batch=(1,), context=(8,), tokens=(8,))
 
 
 def small(*lines: str) -> Module:

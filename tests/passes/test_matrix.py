@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from graphgen.compile_config import CompileConfig
 from graphgen.ir import Module, Role, dtype
 from graphgen.models import SHAPES, build, known_shape
 from graphgen.models.family_registry import FAMILIES
 from graphgen.passes.core import Pass, parse_pipeline, run_pipeline
 from graphgen.passes.debug import make_workload, validate
-from graphgen.passes.pipelines import Buckets, default
+from graphgen.passes.pipelines import default
 
-BUCKETS = Buckets((3,), (8,), (8, 16))
+BUCKETS = CompileConfig(batch=(3,), context=(8,), tokens=(8, 16))
 PAGE = Path(__file__).parents[2] / "docs" / "families.md"
 INT8, F8 = "quantize-weights", "quantize-weights{dtype=f8e4m3,scheme=per_tensor_symmetric}"
 SAMPLED = "canonicalize,on-device-sampling{output_logits=true}"
@@ -50,10 +52,9 @@ SHAPE = smallest()
 
 def pipeline(feature: str) -> list[Pass]:
     if feature == ROLLED:
-        return default(BUCKETS, tp=2, roll_window_cache=True)
+        return default(replace(BUCKETS, tp=2, roll_window_cache=True))
     tp, quantize, front, behind = FEATURES[feature]
-    quantized = parse_pipeline(quantize)[0] if quantize else None
-    middle = default(BUCKETS, tp=tp, quantize=quantized)
+    middle = default(replace(BUCKETS, tp=tp, quantization=quantize))
     return [*parse_pipeline(front), *middle, *parse_pipeline(behind)]
 
 

@@ -8,11 +8,12 @@ rows in another order.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
 
+from graphgen.compile_config import CompileConfig
 from graphgen.eval import MEANING, NATIVE, Arithmetic, Array, evaluate, evaluate_ranks
 from graphgen.ir import (
     RANK,
@@ -30,11 +31,11 @@ from graphgen.ir.clone import Cloner
 from graphgen.lowering.cpu import compile_program
 from graphgen.models import build, known_shape
 from graphgen.passes.core import Pass, run_pipeline
-from graphgen.passes.pipelines import Buckets, default
+from graphgen.passes.pipelines import default
 
 ROWS, SLOTS = 3, 16
 IDLE = ROWS
-BUCKETS = Buckets(batch=(2, 3), context=(8,), tokens=(8, 16))
+BUCKETS = CompileConfig(batch=(2, 3), context=(8,), tokens=(8, 16))
 VOCABULARY = 257
 
 
@@ -215,8 +216,8 @@ def test_every_stage_means_the_same(model: str, tp: int, kind: str):
         stages.append(item.name)
         assert_close(Runner(module, MEANING).run(), wanted, 1e-9)
 
-    run_pipeline(logical(model, kind), default(BUCKETS, tp=tp), after=after)
-    assert len(stages) == len(default(BUCKETS, tp=tp))
+    run_pipeline(logical(model, kind), default(replace(BUCKETS, tp=tp)), after=after)
+    assert len(stages) == len(default(replace(BUCKETS, tp=tp)))
 
 
 @pytest.mark.parametrize(
@@ -226,7 +227,7 @@ def test_xla_computes_the_same(tp: int, kind: str, tolerance: float):
     # Rounded weights make a difference of their own, so 16 bits are compared with 16 bits.
     wanted = Runner(logical("llama", kind), MEANING if kind == "f32" else NATIVE).run()
     module = logical("llama", kind)
-    run_pipeline(module, default(BUCKETS, tp=tp))
+    run_pipeline(module, default(replace(BUCKETS, tp=tp)))
     ours = OnDevices(module, NATIVE).run()
     assert_close(ours, wanted, tolerance)
     check_idle_rows(ours)
@@ -250,7 +251,7 @@ def check_idle_rows(results: list[dict[str, Array]]) -> None:
 def test_an_idle_row_keeps_its_cache(tp: int, kind: str):
     module = logical("llama", kind)
     check_idle_rows(Runner(logical("llama", kind), NATIVE).run())
-    run_pipeline(module, default(BUCKETS, tp=tp))
+    run_pipeline(module, default(replace(BUCKETS, tp=tp)))
     check_idle_rows(Runner(module, NATIVE).run())
 
 

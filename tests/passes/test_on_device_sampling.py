@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from graphgen.build import Builder
+from graphgen.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.eval import evaluate, evaluate_ranks
 from graphgen.exec.session import Runner
@@ -15,7 +16,6 @@ from graphgen.models import build, known_shape
 from graphgen.ops import verify
 from graphgen.passes.core import parse_pipeline, run_pipeline
 from graphgen.passes.debug import make_workload
-from graphgen.passes.pipelines import Buckets
 from graphgen.passes.pipelines import parse as pipeline
 from graphgen.passes.sampling.choose import sample
 from graphgen.runtime.sampling import Sampling
@@ -133,7 +133,10 @@ def test_every_family_gives_its_best_tokens(name: str, tp: int):
     first = pipeline("canonicalize,on-device-sampling{output_logits=true}")
     run_pipeline(module, first)
     script = make_workload(module, seed=2)
-    run_pipeline(module, pipeline(f"default{{tp={tp}}}", Buckets((3,), (8,), (8, 16))))
+    run_pipeline(
+        module,
+        pipeline(f"default{{tp={tp}}}", CompileConfig(batch=(3,), context=(8,), tokens=(8, 16))),
+    )
     for call, outcome in zip(script.calls, Runner(module, script).outcomes(), strict=True):
         assert outcome["logits"].shape[0] == len(call.active or range(3))
         np.testing.assert_array_equal(outcome["next_tokens"], outcome["logits"].argmax(-1))
@@ -144,7 +147,10 @@ def test_drawn_tokens_through_the_default_pipeline(tp: int):
     module = build(known_shape("llama-3.1-8b"), dtype("f32"), phases=("decode",), mini=True)
     text = "canonicalize,on-device-sampling{do_sample=true,global_topk=0,output_logits=true}"
     run_pipeline(module, pipeline(text))
-    run_pipeline(module, pipeline(f"default{{tp={tp}}}", Buckets((3,), (8,), (8,))))
+    run_pipeline(
+        module,
+        pipeline(f"default{{tp={tp}}}", CompileConfig(batch=(3,), context=(8,), tokens=(8,))),
+    )
     (function,) = module.programs()
     rng = np.random.default_rng(3)
     ranks = []

@@ -8,6 +8,7 @@ import pytest
 from graphgen.analysis.calls import inlined
 from graphgen.analysis.liveness import peak_memory
 from graphgen.analysis.overview import overview
+from graphgen.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.eval import evaluate_ranks
 from graphgen.ir import Function, Module, dtype
@@ -21,14 +22,13 @@ from graphgen.passes.core import parse_pipeline, run_pipeline
 from graphgen.passes.core.rewriter import Rewriter
 from graphgen.passes.debug.workload import random_array
 from graphgen.passes.outline import OutlineLayers
-from graphgen.passes.pipelines import Buckets
 from graphgen.passes.pipelines import parse as pipeline
 from graphgen.text import parse, print_module
 from tests.oracles import xla_hlo
 from tests.oracles.minis import MINIS
 from tests.passes.programs import after
 
-BUCKETS = Buckets((2,), (8,), (8,))
+BUCKETS = CompileConfig(batch=(2,), context=(8,), tokens=(8,))
 
 
 def lowered(name: str, tp: int) -> Module:

@@ -11,6 +11,7 @@ import pytest
 
 import graphgen.passes.pipelines  # noqa: F401
 from graphgen.build import Builder
+from graphgen.compile_config import CompileConfig
 from graphgen.eval import NATIVE, evaluate, evaluate_ranks
 from graphgen.exec.session import Runner
 from graphgen.ir import WEIGHTS_RANK, Function, Module, Value, sharding
@@ -22,7 +23,7 @@ from graphgen.passes.core.fuel import Fuel
 from graphgen.passes.core.journal import Journal
 from graphgen.passes.debug import make_workload, validate
 from graphgen.passes.debug.compare import compare
-from graphgen.passes.pipelines import Buckets, default
+from graphgen.passes.pipelines import default
 from graphgen.passes.quantize.quantize_weights import QuantizeWeights
 from graphgen.passes.quantize.schemes import PER_CHANNEL, PER_TENSOR
 from graphgen.text import parse
@@ -32,7 +33,7 @@ FAMILIES = [
     *("llama-3.1-8b", "mistral-7b", "qwen2-7b", "gemma-3-1b", "gpt2", "opt-125m"),
     *("gpt-j-6b", "gpt-neox-20b", "bloom-560m"),
 ]
-BUCKETS = Buckets((3,), (8,), (8, 16))
+BUCKETS = CompileConfig(batch=(3,), context=(8,), tokens=(8, 16))
 RANKS = "heads{{tp={tp}}},shard{{tp={tp}}},pad-to-mesh,partition"
 
 
@@ -45,7 +46,7 @@ def mini(name: str, **changes: object) -> Module:
 def test_every_family_on_ranks_that_divide_nothing(name: str, tp: int):
     """257 tokens, and intermediate sizes that are powers of two: all is padded, pass by pass."""
     module = mini(name)
-    verdicts = validate(module, default(BUCKETS, tp=tp), make_workload(module))
+    verdicts = validate(module, default(replace(BUCKETS, tp=tp)), make_workload(module))
     assert [(v.pass_text, v.meaning, v.rounding) for v in verdicts if not v.ok] == []
 
 
@@ -59,7 +60,7 @@ def test_padding_costs_no_collective(name: str):
         if vocab != 257:
             sizes = read_model_config(known_shape(name)).mini().to_hf()
             module = build({**sizes, "vocab_size": vocab}, f32)
-        run_pipeline(module, default(BUCKETS, tp=tp))
+        run_pipeline(module, default(replace(BUCKETS, tp=tp)))
         (decode, *_) = [f for f in module.programs() if f.phase == "decode"]
         collectives = ("all_reduce", "all_gather", "all_to_all", "reduce_scatter")
         counts.append(Counter(op.name for op in decode.ops if op.name in collectives))
@@ -72,7 +73,9 @@ def test_padding_costs_no_collective(name: str):
 @pytest.mark.parametrize("name", ["llama-3.1-8b", "gpt2"])
 def test_quantized_weights_are_padded_after_their_scales_are_known(name: str, tp: int, scheme: str):
     module = mini(name)
-    passes = default(BUCKETS, tp=tp, quantize=QuantizeWeights(scheme=scheme, skip=()))
+    passes = default(
+        replace(BUCKETS, tp=tp, quantization=str(QuantizeWeights(scheme=scheme, skip=())))
+    )
     for seed in range(2):
         verdicts = validate(module, passes, make_workload(module, seed))
         assert [(v.pass_text, v.meaning, v.rounding) for v in verdicts if not v.ok] == []

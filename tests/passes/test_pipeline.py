@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import ClassVar
 
 import pytest
 
 from graphgen.analysis import fingerprint
+from graphgen.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.ir import Module, dtype, tensor
 from graphgen.ir.dtype import f32
@@ -20,13 +21,13 @@ from graphgen.passes.core import PASSES, Pass, Rewriter, parse_pipeline, run_pip
 from graphgen.passes.core.options import format_option
 from graphgen.passes.core.order import check_order
 from graphgen.passes.legalize.legalize import Legalize
-from graphgen.passes.pipelines import Buckets, default
+from graphgen.passes.pipelines import default
 from graphgen.passes.pipelines import parse as named
 from graphgen.passes.specialize.specialize import Specialize
 from graphgen.targets import target_names
 from graphgen.text import parse, print_module
 
-SMALL = Buckets(batch=(1, 2), context=(8,), tokens=(8, 16), slots=32)
+SMALL = CompileConfig(batch=(1, 2), context=(8,), tokens=(8, 16), slots=32)
 
 
 def test_a_pipeline_is_read():
@@ -53,7 +54,7 @@ def test_spaces_and_dashes_make_no_difference(text: str):
 
 @pytest.mark.parametrize("tp", [1, 2, 8])
 def test_a_pipeline_is_written_as_it_is_read(tp: int):
-    pipeline = default(SMALL, tp=tp, min_rows=4)
+    pipeline = default(replace(SMALL, tp=tp, min_rows=4))
     text = ",".join(map(str, pipeline))
     assert parse_pipeline(text) == pipeline
     assert ("shard" in text) == (tp > 1)
@@ -69,10 +70,11 @@ def test_options_at_their_defaults_are_not_written():
 
 def test_the_default_pipeline_without_a_target_of_its_own():
     assert "cache-as-bits" in [item.name for item in default(SMALL)]
-    assert "cache-as-bits" not in [item.name for item in default(SMALL, target="inf2")]
+    assert "cache-as-bits" not in [item.name for item in default(replace(SMALL, target="inf2"))]
     with pytest.raises(GraphgenError) as caught:
         run_pipeline(
-            build(known_shape("llama-3.1-8b"), f32, mini=True), default(SMALL, target="abacus")
+            build(known_shape("llama-3.1-8b"), f32, mini=True),
+            default(replace(SMALL, target="abacus")),
         )
     assert caught.value.code == "GG0302"
     assert caught.value.help == f"targets: {', '.join(target_names())}"
@@ -171,7 +173,7 @@ def test_without_a_module_only_what_is_wrong_with_every_module_is_refused():
 
 @pytest.mark.parametrize("tp", [1, 2, 8])
 def test_the_default_pipeline_is_in_order(tp: int):
-    check_order(default(SMALL, tp=tp))
+    check_order(default(replace(SMALL, tp=tp)))
 
 
 def test_reports_say_what_each_pass_did():

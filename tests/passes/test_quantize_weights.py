@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from graphgen.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.eval import MEANING, Array, evaluate
 from graphgen.ir import RANK, WEIGHTS_GLOBAL, WEIGHTS_RANK, Module, Role, dtype
@@ -16,7 +18,7 @@ from graphgen.passes.core.journal import Journal
 from graphgen.passes.core.relation import EQUAL, Quantized
 from graphgen.passes.debug import make_workload, validate
 from graphgen.passes.fusion.fuse_projections import FuseProjections
-from graphgen.passes.pipelines import Buckets, default
+from graphgen.passes.pipelines import default
 from graphgen.passes.quantize.quantize_weights import QuantizeWeights
 from graphgen.passes.quantize.schemes import DTYPES, PER_CHANNEL, PER_TENSOR, SCHEMES, limit
 from graphgen.passes.weights.lift import LiftWeights
@@ -24,7 +26,7 @@ from graphgen.text import parse, print_function
 from tests.passes.planted import model
 from tests.passes.test_fuse_projections import DOT, QKV, RETURN, THREE, dot, program
 
-BUCKETS = Buckets((3,), (8,), (8, 16))
+BUCKETS = CompileConfig(batch=(3,), context=(8,), tokens=(8, 16))
 
 
 def quantized(
@@ -380,7 +382,9 @@ def test_every_pass_keeps_what_quantized_weights_mean(
 ):
     module = model(element=element)
     for seed in range(3):
-        passes = default(BUCKETS, tp=tp, quantize=QuantizeWeights(kind, scheme, ()))
+        passes = default(
+            replace(BUCKETS, tp=tp, quantization=str(QuantizeWeights(kind, scheme, ())))
+        )
         verdicts = validate(module, passes, make_workload(module, seed))
         assert [(v.pass_text, v.meaning, v.rounding) for v in verdicts if not v.ok] == []
         assert any(v.rounding.relative > 1e-3 for v in verdicts if "quantize" in v.pass_text)
@@ -391,7 +395,7 @@ def test_a_quantized_model_has_the_products_of_one_that_is_not(scheme: str):
     # NxD Inference drops the fusion of q, k and v where activations are quantized.
     plain, small = mini(), mini()
     run_pipeline(plain, default(BUCKETS))
-    run_pipeline(small, default(BUCKETS, quantize=QuantizeWeights(scheme=scheme)))
+    run_pipeline(small, default(replace(BUCKETS, quantization=str(QuantizeWeights(scheme=scheme)))))
     for function in plain.programs():
         count = [
             sum(op.name == "dot_general" for op in module.function(function.name).ops)

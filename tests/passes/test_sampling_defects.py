@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 
 from graphgen.build import Builder
+from graphgen.compile_config import CompileConfig
 from graphgen.eval import evaluate
 from graphgen.ir import Function, Module, dtype
 from graphgen.lowering.cpu import compile_program
 from graphgen.models import build, known_shape
 from graphgen.ops import verify
 from graphgen.passes.core import parse_pipeline, run_pipeline
-from graphgen.passes.pipelines import Buckets
 from graphgen.passes.pipelines import parse as pipeline
 from graphgen.passes.sampling.choose import sample
 from graphgen.runtime.on_device_sampling import draw_of
@@ -135,7 +135,9 @@ def test_ranks_send_candidates_only():
     """Of each rank's part of the logits the candidates are gathered, not the vocabulary."""
     module = build(known_shape("llama-3.1-8b"), dtype("f32"), phases=("decode",), mini=True)
     run_pipeline(module, pipeline("canonicalize,on-device-sampling{do_sample=true,global_topk=8}"))
-    run_pipeline(module, pipeline("default{tp=2}", Buckets((3,), (8,), (8,))))
+    run_pipeline(
+        module, pipeline("default{tp=2}", CompileConfig(batch=(3,), context=(8,), tokens=(8,)))
+    )
     (function,) = module.programs()
     widths = [op.result.type.dims[-1] for op in function.ops if op.name == "all_gather"]
     assert widths == [16, 16]

@@ -6,16 +6,16 @@ from collections.abc import Iterator
 
 import pytest
 
+from graphgen.compile_config import CompileConfig
 from graphgen.ir import Function, Module, Op, dtype
 from graphgen.models import build, known_shape
 from graphgen.ops import OPS
 from graphgen.passes.core import parse_pipeline, run_pipeline
-from graphgen.passes.pipelines import Buckets
 from graphgen.passes.pipelines import parse as pipeline
 from graphgen.text import parse
 from tests.oracles.minis import MINIS
 
-BUCKETS = Buckets((2,), (8,), (8,))
+BUCKETS = CompileConfig(batch=(2,), context=(8,), tokens=(8,))
 
 
 def split(name: str, tp: int) -> Module:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 
+from graphgen.compile_config import CompileConfig
 from graphgen.eval import MEANING, evaluate
 from graphgen.ir import Module, Role, dtype
 from graphgen.models import build, known_shape
@@ -17,7 +18,7 @@ from graphgen.passes.core.journal import Journal
 from graphgen.passes.debug import make_workload, validate
 from graphgen.passes.debug.workload import random_array
 from graphgen.passes.fusion.fuse_projections import FuseProjections
-from graphgen.passes.pipelines import Buckets, default
+from graphgen.passes.pipelines import default
 from graphgen.passes.weights.derived import PreparedValues
 from graphgen.text import parse
 
@@ -317,7 +318,7 @@ def test_one_rank_reads_the_weights_it_read_before(name: str):
     item = build(known_shape(name), dtype("f32"), mini=True)
     own = {row.name for row in item.entries(Role.WEIGHT)}
     size = sum(row.physical.nbytes for row in item.entries(Role.WEIGHT))
-    run_pipeline(item, default(Buckets()))
+    run_pipeline(item, default(CompileConfig()))
     for function in item.programs():
         rows = [item.interface[value.name or ""] for value in function.args]
         read = [row for row in rows if row.role in (Role.WEIGHT, Role.PARAM)]

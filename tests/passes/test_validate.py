@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import ClassVar
@@ -14,6 +14,7 @@ import pytest
 
 from graphgen.build import Builder
 from graphgen.cli.pass_list import load_passes
+from graphgen.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.ir import Module, Op, Value
 from graphgen.ir.clone import clone_module
@@ -35,7 +36,7 @@ from graphgen.passes.core.relation import EQUAL, Take
 from graphgen.passes.debug import make_workload, validate
 from graphgen.passes.debug.validate import apply_pass
 from graphgen.passes.legalize.cpu.float_products import padded_rows, wide_dot
-from graphgen.passes.pipelines import Buckets, default
+from graphgen.passes.pipelines import default
 from graphgen.text import parse, print_module
 from tests.cli.conftest import done, error, graphgen, process
 from tests.passes.planted import (
@@ -52,7 +53,7 @@ from tests.passes.planted import (
 from tests.passes.planted_quantized import QUANTIZED_BUGS
 from tests.passes.planted_ranks import RANK_BUGS
 
-BUCKETS = Buckets((3,), (8,), (8, 16))
+BUCKETS = CompileConfig(batch=(3,), context=(8,), tokens=(8, 16))
 PLANTED = (*BUGS, *QUANTIZED_BUGS, *RANK_BUGS)
 
 
@@ -127,7 +128,7 @@ def test_ignored_row_ids_show_in_shuffled_rows_only():
 @pytest.mark.parametrize("seed", range(20))
 def test_no_false_alarm_on_the_default_pipeline(seed: int, tp: int, element: str):
     module = model(element=element)
-    verdicts = validate(module, default(BUCKETS, tp=tp), make_workload(module, seed))
+    verdicts = validate(module, default(replace(BUCKETS, tp=tp)), make_workload(module, seed))
     assert [(v.pass_text, v.meaning, v.rounding) for v in verdicts if not v.ok] == []
 
 

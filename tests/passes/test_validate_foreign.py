@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from graphgen.compile_config import CompileConfig
 from graphgen.ir import Module
 from graphgen.ir.clone import clone_module
 from graphgen.lowering.stablehlo import emit_stablehlo, read_stablehlo
 from graphgen.passes.core import parse_pipeline
 from graphgen.passes.debug import make_workload, validate
 from graphgen.passes.debug.validate import apply_pass
-from graphgen.passes.pipelines import Buckets, default
+from graphgen.passes.pipelines import default
 from tests.cli.conftest import done, graphgen
 from tests.passes.planted import BUGS, RANKS, SIMPLE, Bug, Planted, model
 
@@ -44,7 +45,10 @@ def test_the_wrong_rewrite_of_a_read_program_is_named(bug: Bug):
 @pytest.mark.parametrize("program", ["prefill.b3.s8", "decode.b3.c16"])
 def test_no_false_alarm_on_a_read_program(program: str, seed: int):
     module = foreign(SIMPLE, program)
-    passes = [*parse_pipeline("simplify-shape,fold-constants"), *default(Buckets((3,), (8,), (8,)))]
+    passes = [
+        *parse_pipeline("simplify-shape,fold-constants"),
+        *default(CompileConfig(batch=(3,), context=(8,), tokens=(8,))),
+    ]
     verdicts = validate(module, passes, make_workload(module, seed))
     assert [(v.pass_text, v.meaning, v.rounding) for v in verdicts if not v.ok] == []
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from graphgen.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.ir import Module, Value, dtype
 from graphgen.models import build, known_shape
@@ -16,7 +17,7 @@ from graphgen.passes.core.settings import Debugging, Level, Verify, debugging
 from graphgen.passes.debug.stable_names import StableNames
 from graphgen.passes.debug.text_diff import changes, texts_of, unified
 from graphgen.passes.debug.watchers import CHANGED, Dump, PrintAfter, PrintBefore, pick
-from graphgen.passes.pipelines import Buckets, default
+from graphgen.passes.pipelines import default
 from graphgen.text import parse, print_module
 
 TEXT = """\
@@ -97,7 +98,7 @@ def test_a_diff_names_what_changed_and_nothing_else():
 
 def test_the_same_change_in_every_layer_is_shown_once():
     module = build({**known_shape("llama-3.1-8b"), "num_hidden_layers": 7}, dtype("bf16"))
-    buckets = Buckets(context=(8,), tokens=(8,))
+    buckets = CompileConfig(context=(8,), tokens=(8,))
     passes = default(buckets)
     at = [item.name for item in passes].index("fuse-projections")
     run_pipeline(module, passes[:at])
@@ -130,7 +131,7 @@ def test_a_specialized_program_is_compared_with_the_one_it_was_made_from():
 def test_names_stay_unique_and_with_their_values():
     module, names = mini(), StableNames()
     seen: dict[str, dict[Value, str]] = {}
-    for item in default(Buckets(context=(8,), tokens=(8,)), tp=2):
+    for item in default(CompileConfig(context=(8,), tokens=(8,), tp=2)):
         run_pipeline(module, [item])
         for function in module.functions.values():
             known = names.of(function)
@@ -274,7 +275,7 @@ def test_the_fuel_of_a_pipeline_ends_it(total: int):
 
 def test_the_fuel_of_a_pass_lets_the_others_run():
     module = mini()
-    passes = default(Buckets(context=(8,), tokens=(8,)))
+    passes = default(CompileConfig(context=(8,), tokens=(8,)))
     full = run_pipeline(mini(), passes)
     reports = run_pipeline(module, passes, fuel=Fuel(None, {"fuse-projections": 3, "cse#2": 4}))
     made = dict(zip(labels(passes), reports, strict=True))
@@ -285,7 +286,7 @@ def test_the_fuel_of_a_pass_lets_the_others_run():
 
 
 def test_a_pass_that_was_stopped_may_be_needed_by_a_later_one():
-    passes = default(Buckets(context=(8,), tokens=(8,)))
+    passes = default(CompileConfig(context=(8,), tokens=(8,)))
     with pytest.raises(GraphgenError) as caught:
         run_pipeline(mini(), passes, fuel=Fuel(None, {"specialize": 1}))
     assert caught.value.what == "legalize needs 'specialized': every size is a number"

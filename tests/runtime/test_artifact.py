@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
@@ -15,7 +16,7 @@ import pytest
 
 from graphgen.errors import GraphgenError
 from graphgen.runtime.artifact import MANIFEST, is_artifact, open_artifact
-from graphgen.runtime.engine import Engine, Options, open_engine
+from graphgen.runtime.engine import Engine, EngineOptions, open_engine
 from graphgen.runtime.generation import GenerationRequest
 from graphgen.runtime.progress_callback import Silent
 from graphgen.runtime.tokenizer import load_tokenizer
@@ -28,11 +29,11 @@ WEIGHTS = "weights/tp0_sharded_checkpoint.safetensors"
 AGAIN = "\n  help: delete the folder and make it again"
 
 
-def start(model: Path, artifact: Path | None, options: Options | None = None) -> Engine:
-    asked = options or Options(max_len=64)
+def start(model: Path, artifact: Path | None, options: EngineOptions | None = None) -> Engine:
+    asked = options or EngineOptions(max_len=64)
     engine, _ = open_engine(
         str(model),
-        Options(asked.dtype, asked.batch, asked.max_len, asked.tp, artifact),
+        replace(asked, artifact=artifact),
         lambda tokenizer: [tokenizer.encode(text) for text in TEXTS],
         8,
         Silent(),
@@ -81,12 +82,12 @@ SCRIPT = """
 import json, sys
 for name in ("passes", "gguf", "torch", "transformers"):
     sys.modules[name] = None
-from graphgen.runtime.engine import Options, open_engine
+from graphgen.runtime.engine import EngineOptions, open_engine
 from graphgen.runtime.generation import GenerationRequest
 from graphgen.runtime.progress_callback import Silent
 texts = json.loads(sys.argv[2])
 engine, prompts = open_engine(
-    sys.argv[1], Options(), lambda t: [t.encode(text) for text in texts], 8, Silent()
+    sys.argv[1], EngineOptions(), lambda t: [t.encode(text) for text in texts], 8, Silent()
 )
 done = engine.generate(prompts, GenerationRequest(8)).completions
 loaded = [report.loaded for report in engine.programs.reports]
@@ -233,18 +234,18 @@ def test_an_artifact_of_other_weights_is_refused(place: Path):
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        (Options(dtype="bf16"), "dtype f32, asked for bf16"),
-        (Options(batch=5), "batch 2, asked for 5"),
-        (Options(max_len=32), "max_len 64, asked for 32"),
-        (Options(tp=2), "tp 1, asked for 2"),
+        (EngineOptions({"dtype": "bf16"}), "dtype f32, asked for bf16"),
+        (EngineOptions(batch=5), "batch 2, asked for 5"),
+        (EngineOptions(max_len=32), "max_len 64, asked for 32"),
+        (EngineOptions({"tp": 2}), "tp 1, asked for 2"),
         (
-            Options("bf16", 1, 128, 2),
+            EngineOptions({"dtype": "bf16", "tp": 2}, batch=1, max_len=128),
             "dtype f32, asked for bf16; batch 2, asked for 1; max_len 64, asked for 128; "
             "tp 1, asked for 2",
         ),
     ],
 )
-def test_an_artifact_of_other_settings_is_refused(place: Path, options: Options, text: str):
+def test_an_artifact_of_other_settings_is_refused(place: Path, options: EngineOptions, text: str):
     for model, kept in ((place / "artifact", None), (place / "small.gguf", place / "artifact")):
         with pytest.raises(GraphgenError) as caught:
             start(model, kept, options)

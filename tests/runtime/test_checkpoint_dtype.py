@@ -18,7 +18,7 @@ from graphgen.runtime.checkpoint.dtype_policy import chosen_dtype, declared_dtyp
 from graphgen.runtime.checkpoint.gguf.gguf_checkpoint import GgufCheckpoint
 from graphgen.runtime.checkpoint.interfaces import Checkpoint
 from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint
-from graphgen.runtime.engine import Options, open_engine
+from graphgen.runtime.engine import EngineOptions, open_engine
 from graphgen.runtime.progress_callback import Silent
 from tests.oracles.small_gguf import small_metadata, write_gguf, write_small_model
 
@@ -98,7 +98,7 @@ def test_the_engine_runs_in_what_is_declared(tmp_path: Path):
     write_small_model(tmp_path / "small.gguf")
     engine, _ = open_engine(
         str(tmp_path / "small.gguf"),
-        Options(dtype="as-declared", artifact=tmp_path / "kept"),
+        EngineOptions({"dtype": "as-declared"}, artifact=tmp_path / "kept"),
         lambda tokenizer: [tokenizer.encode("The llama")],
         2,
         Silent(),
@@ -107,7 +107,7 @@ def test_the_engine_runs_in_what_is_declared(tmp_path: Path):
     with pytest.raises(GraphgenError, match="is about a checkpoint, and the model is an artifact"):
         open_engine(
             str(tmp_path / "kept"),
-            Options(dtype="as-declared"),
+            EngineOptions({"dtype": "as-declared"}),
             lambda tokenizer: [[1]],
             2,
             Silent(),

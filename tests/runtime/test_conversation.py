@@ -8,7 +8,7 @@ import pytest
 
 from graphgen.errors import GraphgenError
 from graphgen.runtime.conversation import Conversation
-from graphgen.runtime.engine import Engine, Options, open_engine
+from graphgen.runtime.engine import Engine, EngineOptions, open_engine
 from graphgen.runtime.generation import GenerationRequest
 from graphgen.runtime.progress_callback import Silent
 from tests.oracles.small_gguf import write_small_model
@@ -22,7 +22,7 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Engine:
     path = tmp_path_factory.mktemp("chat") / "small.gguf"
     write_small_model(path, {"tokenizer.chat_template": TEMPLATE})
     opened, _ = open_engine(
-        str(path), Options(max_len=SLOTS), lambda t: [t.encode("hi")], 1, Silent()
+        str(path), EngineOptions(max_len=SLOTS), lambda t: [t.encode("hi")], 1, Silent()
     )
     return opened
 
@@ -79,7 +79,7 @@ def test_a_conversation_that_does_not_fit_stays_as_it_was(engine: Engine):
 def test_a_model_without_a_template(tmp_path: Path):
     write_small_model(tmp_path / "plain.gguf")
     opened, _ = open_engine(
-        str(tmp_path / "plain.gguf"), Options(), lambda t: [t.encode("hi")], 1, Silent()
+        str(tmp_path / "plain.gguf"), EngineOptions(), lambda t: [t.encode("hi")], 1, Silent()
     )
     with pytest.raises(GraphgenError, match="the model has no chat template"):
         Conversation(opened, GenerationRequest(4)).say("hi", lambda _: None)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from graphgen.runtime.engine import Options, open_engine
+from graphgen.runtime.engine import EngineOptions, open_engine
 from graphgen.runtime.generation import GenerationRequest
 from graphgen.runtime.progress_callback import Silent
 
@@ -22,7 +22,11 @@ def test_memory_is_constant_from_step_100_to_step_500():
     import jax
 
     engine, prompts = open_engine(
-        "smollm2", Options(max_len=512), lambda t: [t.encode("Once upon a time")], 500, Silent()
+        "smollm2",
+        EngineOptions(max_len=512),
+        lambda t: [t.encode("Once upon a time")],
+        500,
+        Silent(),
     )
     seen: list[tuple[int, int]] = []
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from graphgen.runtime.model import Settings
+from graphgen.compile_config import CompileConfig
 from tests.oracles.llama import SIZES, all_logits, write_llama
 from tests.oracles.sessions import open_session
 
@@ -51,7 +51,7 @@ def test_prefill_and_decode_logits_are_those_of_transformers(name: str, tmp_path
     vocab = VARIANTS[name].get("vocab_size", SIZES["vocab_size"])
     tokens = np.random.default_rng(3).integers(0, vocab, PROMPT + NEXT).tolist()
     wanted = all_logits(model, tokens)
-    session = open_session(tmp_path, Settings("f32", 2, 256))
+    session = open_session(tmp_path, CompileConfig(dtype="f32").serving(batch=2, max_len=256))
     # Row 1 holds a shorter prompt, so that the padding takes part.
     got = session.prefill([tokens[:PROMPT], tokens[:7]])
     np.testing.assert_allclose(got[0], wanted[PROMPT - 1], atol=1e-4, rtol=0)

@@ -15,14 +15,15 @@ import torch
 from safetensors.numpy import load_file, save_file
 from transformers import PreTrainedModel
 
+from graphgen.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.models import FAMILIES
 from graphgen.runtime.checkpoint.name_mapping import RenamedCheckpoint
 from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint
 from graphgen.runtime.checkpoint.validate_tensors import check_checkpoint
-from graphgen.runtime.engine import Options, open_engine
+from graphgen.runtime.engine import EngineOptions, open_engine
 from graphgen.runtime.generation import GenerationRequest
-from graphgen.runtime.model import Settings, build_model
+from graphgen.runtime.model import build_model
 from graphgen.runtime.progress_callback import Silent
 from tests.oracles.families import CASES, ORACLES, save, save_tokenizer
 from tests.oracles.sessions import open_session
@@ -42,7 +43,9 @@ def test_logits_are_those_of_transformers(family: str, variant: str, tmp_path: P
     # Weights as large as those of the other tests grow with 126 tokens: rounding would show.
     model = ORACLES[family].model(variant, initializer_range=0.1)
     save(model, tmp_path)
-    session = open_session(tmp_path, Settings("f32", len(LENGTHS), 256))
+    session = open_session(
+        tmp_path, CompileConfig(dtype="f32").serving(batch=len(LENGTHS), max_len=256)
+    )
     random = np.random.default_rng(3)
     texts = [random.integers(0, 61, size + STEPS).tolist() for size in LENGTHS]
     wanted = [all_logits(model, text) for text in texts]
@@ -79,7 +82,10 @@ def test_names_without_the_prefix_are_read(family: str, tmp_path: Path):
     for name, array in whole.items():
         assert checkpoint.tensors()[name].name == name
         np.testing.assert_array_equal(checkpoint.read(name), array)
-    check_checkpoint(checkpoint, build_model(checkpoint.config, Settings()).module)
+    check_checkpoint(
+        checkpoint,
+        build_model(checkpoint.config, CompileConfig()).module,
+    )
     with pytest.raises(GraphgenError, match=r"there is no tensor 'nope'"):
         checkpoint.read("nope")
 
@@ -95,7 +101,7 @@ def test_masks_an_old_checkpoint_kept_are_no_weights(tmp_path: Path):
     save_file(tensors, file)
     strip(tmp_path, "transformer")
     checkpoint = open_checkpoint(tmp_path)
-    built = build_model(checkpoint.config, Settings())
+    built = build_model(checkpoint.config, CompileConfig())
     check_checkpoint(checkpoint, built.module)
     tensors["transformer.h.0.attn.surprise"] = np.zeros(3, np.float32)
     save_file(tensors, file)
@@ -116,7 +122,7 @@ def test_the_engine_gives_the_tokens_of_transformers(family: str, tmp_path: Path
     save(model, folder)
     save_tokenizer(folder)
     for path in (str(folder), str(kept)):
-        options = Options(artifact=kept) if path == str(folder) else Options()
+        options = EngineOptions(artifact=kept) if path == str(folder) else EngineOptions()
         engine, prompts = open_engine(
             path, options, lambda t: [t.encode("the cat"), t.encode("that mat sat")], 12, Silent()
         )
@@ -136,4 +142,6 @@ def test_no_sequence_is_longer_than_the_table_of_positions(tmp_path: Path):
     save(ORACLES["gpt2"].model(vocab_size=301), tmp_path)
     save_tokenizer(tmp_path)
     with pytest.raises(GraphgenError, match="more than the model's 300 positions"):
-        open_engine(str(tmp_path), Options(max_len=301), lambda t: [t.encode("a")], 1, Silent())
+        open_engine(
+            str(tmp_path), EngineOptions(max_len=301), lambda t: [t.encode("a")], 1, Silent()
+        )

@@ -15,10 +15,11 @@ import pytest
 import torch
 from transformers import PreTrainedModel
 
+from graphgen.compile_config import CompileConfig
 from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint
 from graphgen.runtime.checkpoint.validate_tensors import check_checkpoint
 from graphgen.runtime.executable_cache import ProgramStore
-from graphgen.runtime.model import Settings, build_model
+from graphgen.runtime.model import build_model
 from graphgen.runtime.progress_callback import Silent
 from graphgen.runtime.session import Session
 from graphgen.runtime.weights.rank_weights import RankWeights, put_weights, read_weight
@@ -47,7 +48,7 @@ def wanted(family: str) -> list[np.ndarray]:
 def programs(family: str) -> ProgramStore:
     """Compiled once a family: what is tried here is how the weights get there."""
     config = oracle(family).config.to_dict()
-    built = build_model(config, Settings("f32", len(LENGTHS), 130))
+    built = build_model(config, CompileConfig(dtype="f32").serving(batch=len(LENGTHS), max_len=130))
     return ProgramStore(built.module, Silent())
 
 

@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from graphgen.errors import GraphgenError
-from graphgen.runtime.engine import Engine, Options, open_engine
+from graphgen.runtime.engine import Engine, EngineOptions, open_engine
 from graphgen.runtime.generation import GenerationRequest
 from graphgen.runtime.progress_callback import Silent
 from tests.oracles.small_gguf import write_small_model
@@ -25,7 +25,7 @@ def engine() -> Engine:
         write_small_model(path)
         opened, _ = open_engine(
             str(path),
-            Options(batch=3, max_len=SLOTS),
+            EngineOptions(batch=3, max_len=SLOTS),
             lambda tokenizer: [tokenizer.encode(text) for text in TEXTS],
             8,
             Silent(),

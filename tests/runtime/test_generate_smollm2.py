@@ -11,11 +11,11 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from graphgen.compile_config import CompileConfig
 from graphgen.eval import Array
 from graphgen.ir import Entry
 from graphgen.runtime.checkpoint.interfaces import Checkpoint
 from graphgen.runtime.generation import GenerationRequest, generate
-from graphgen.runtime.model import Settings
 from graphgen.runtime.session import Session
 from graphgen.runtime.tokenizer import Tokenizer, load_tokenizer
 from graphgen.runtime.weights.rank_weights import read_weight
@@ -109,7 +109,9 @@ def forced(session: Session, rows: Sequence[Sequence[int]], start: int) -> Array
 @cache
 def rounded_session() -> Session:
     """f32 arithmetic on weights that bf16 can hold."""
-    return open_session(smollm2_path(), Settings("f32", 8, 256), rounded)
+    return open_session(
+        smollm2_path(), CompileConfig(dtype="f32").serving(batch=8, max_len=256), rounded
+    )
 
 
 def gaps(logits: Array) -> Array:

@@ -6,9 +6,9 @@ from functools import cache
 
 import pytest
 
+from graphgen.compile_config import CompileConfig
 from graphgen.ir import Role
 from graphgen.runtime.generation import GenerationRequest, generate
-from graphgen.runtime.model import Settings
 from graphgen.runtime.tokenizer import load_tokenizer
 from tests.oracles.sessions import open_session
 from tests.oracles.smollm2 import smollm2_path
@@ -30,7 +30,7 @@ def answers(tp: int, batch: int) -> list[list[int]]:
     tokenizer = load_tokenizer(smollm2_path())
     # Ranks choose from their parts of the vocabulary.
     chosen = "on-device-sampling" if tp > 1 else ""
-    settings = Settings("f32", batch, 128, tp, sampling=chosen)
+    settings = CompileConfig(dtype="f32", tp=tp, sampling=chosen).serving(batch=batch, max_len=128)
     session = open_session(smollm2_path(), settings)
     shapes = {row.physical.shape for row in session.module.entries(Role.STATE)}
     assert shapes == {(batch, 128, KEPT[tp], 64)}

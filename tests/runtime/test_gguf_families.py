@@ -12,6 +12,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
+from graphgen.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.models import FAMILIES
 from graphgen.models.families.gemma3 import read_gemma3
@@ -19,7 +20,6 @@ from graphgen.runtime.checkpoint.gguf.gguf_architectures import ARCHITECTURES
 from graphgen.runtime.checkpoint.gguf.gguf_checkpoint import GgufCheckpoint
 from graphgen.runtime.checkpoint.interfaces import Array
 from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint
-from graphgen.runtime.model import Settings
 from tests.oracles.families import ORACLES
 from tests.oracles.gguf_models import CONVERTERS, converted, write_model
 from tests.oracles.sessions import open_session
@@ -92,7 +92,7 @@ def test_tensors_and_logits_are_the_models(
     for name, array in wanted.items():
         assert infos[name].shape == array.shape
         assert_near(checkpoint.read(name), array, near, name)
-    session = open_session(path, Settings("f32", len(LENGTHS), 32))
+    session = open_session(path, CompileConfig(dtype="f32").serving(batch=len(LENGTHS), max_len=32))
     random = np.random.default_rng(3)
     texts = [random.integers(0, 61, size + 1).tolist() for size in LENGTHS]
     theirs = [logits_of(model, text) for text in texts]

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 
+from graphgen.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.exec.session import Runner
 from graphgen.ir import Role, dtype
@@ -23,7 +24,6 @@ from graphgen.ops import verify
 from graphgen.passes.debug import make_workload
 from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint
 from graphgen.runtime.engine import locate_checkpoint
-from graphgen.runtime.model import Settings
 from graphgen.runtime.perplexity import Perplexity, perplexity, surprise
 from graphgen.runtime.progress_callback import Silent
 from graphgen.runtime.tokenizer import load_tokenizer
@@ -70,15 +70,15 @@ def test_windows_that_do_not_fit_are_cut_to_the_text(tmp_path: Path):
     checkpoint = open_checkpoint(tmp_path / "small.gguf")
     text = " ".join(CORPUS)[:120]
     count = len(load_tokenizer(checkpoint.path).encode(text))
-    whole = perplexity(checkpoint, text, 64, Settings(), Silent())
+    whole = perplexity(checkpoint, text, 64, CompileConfig(), Silent())
     assert whole.tokens == count - math.ceil((count - 1) / min(64, count))
-    halves = perplexity(checkpoint, text, 8, Settings(), Silent())
+    halves = perplexity(checkpoint, text, 8, CompileConfig(), Silent())
     assert halves.tokens == count - math.ceil((count - 1) / 8)
     # Random weights are confidently wrong.
     assert 1 < whole.value < math.inf
     for given, window, code in (("", 8, "GG0702"), (text, 1, "GG0705"), (text, 4096, "GG0705")):
         with pytest.raises(GraphgenError) as caught:
-            perplexity(checkpoint, given, window, Settings(), Silent())
+            perplexity(checkpoint, given, window, CompileConfig(), Silent())
         assert caught.value.code == code
 
 
@@ -99,7 +99,7 @@ def test_the_command(tmp_path: Path):
 
 @cache
 def of_smollm2(quantization: str) -> Perplexity:
-    settings = Settings(quantization=quantization)
+    settings = CompileConfig(quantization=quantization)
     text = TEXT.read_text(encoding="utf-8")
     return perplexity(locate_checkpoint("smollm2"), text, WINDOW, settings, Silent())
 
@@ -112,7 +112,13 @@ def test_f32_is_as_surprised_as_transformers():
     for start in range(0, len(tokens) - 1, WINDOW):
         part = tokens[start : start + WINDOW]
         nats += surprise(all_logits(arrays_model(), part), part)
-    ours = perplexity(locate_checkpoint("smollm2"), text, WINDOW, Settings(), Silent())
+    ours = perplexity(
+        locate_checkpoint("smollm2"),
+        text,
+        WINDOW,
+        CompileConfig(),
+        Silent(),
+    )
     assert ours.tokens > 2 * WINDOW - 10
     np.testing.assert_allclose(ours.nats, nats, rtol=1e-5)
 

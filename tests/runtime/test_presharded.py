@@ -14,9 +14,10 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+from graphgen.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint
-from graphgen.runtime.model import BuiltModel, Settings, build_model
+from graphgen.runtime.model import BuiltModel, build_model
 from graphgen.runtime.progress_callback import Silent
 from graphgen.runtime.weights.presharded import (
     MANIFEST,
@@ -30,7 +31,10 @@ from tests.runtime.test_tp import write_mini
 
 
 def built(folder: Path, tp: int = 2, dtype: str = "f32", max_len: int = 64) -> BuiltModel:
-    return build_model(open_checkpoint(folder).config, Settings(dtype, 1, max_len, tp))
+    return build_model(
+        open_checkpoint(folder).config,
+        CompileConfig(dtype=dtype, tp=tp).serving(batch=1, max_len=max_len),
+    )
 
 
 @pytest.fixture
@@ -139,7 +143,8 @@ import os, signal, sys
 from pathlib import Path
 from graphgen.runtime.weights import aligned_safetensors
 from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint
-from graphgen.runtime.model import Settings, build_model
+from graphgen.compile_config import CompileConfig
+from graphgen.runtime.model import build_model
 from graphgen.runtime.weights import presharded
 from graphgen.runtime.progress_callback import Silent
 
@@ -151,7 +156,7 @@ def fsync(number):
         os.kill(os.getpid(), signal.SIGKILL)
 os.fsync = fsync
 source = open_checkpoint(Path(sys.argv[1]))
-module = build_model(source.config, Settings("f32", 1, 64, 2)).module
+module = build_model(source.config, CompileConfig(tp=2).serving(batch=1, max_len=64)).module
 presharded.shard_weights(Path(sys.argv[2]), module, source, Silent())
 """
 

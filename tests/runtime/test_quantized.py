@@ -11,14 +11,14 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from graphgen.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.eval import Array
 from graphgen.ir import Entry
 from graphgen.runtime.artifact import open_artifact
 from graphgen.runtime.checkpoint.interfaces import Checkpoint
-from graphgen.runtime.engine import Engine, Options, open_engine
+from graphgen.runtime.engine import Engine, EngineOptions, open_engine
 from graphgen.runtime.generation import GenerationRequest
-from graphgen.runtime.model import Settings
 from graphgen.runtime.progress_callback import Silent
 from graphgen.runtime.session import Session
 from tests.cli.conftest import error, facts
@@ -60,7 +60,13 @@ def session(quantization: str, tp: int, rounded: Rounded | None = None) -> Sessi
 
     with TemporaryDirectory() as folder:
         write_mini(Path(folder))
-        return open_session(Path(folder), Settings("f32", 3, 256, tp, quantization), read)
+        return open_session(
+            Path(folder),
+            CompileConfig(dtype="f32", tp=tp, quantization=quantization).serving(
+                batch=3, max_len=256
+            ),
+            read,
+        )
 
 
 @pytest.mark.parametrize("tp", [1, pytest.param(2, marks=pytest.mark.slow)])
@@ -89,7 +95,7 @@ def test_weights_in_memory_are_small():
 
 
 def start(model: Path, artifact: Path | None = None, quantization: str | None = None) -> Engine:
-    options = Options(max_len=64, artifact=artifact, quantization=quantization)
+    options = EngineOptions({"quantization": quantization}, max_len=64, artifact=artifact)
     return open_engine(
         str(model), options, lambda tokenizer: [tokenizer.encode("The llama")], 8, Silent()
     )[0]

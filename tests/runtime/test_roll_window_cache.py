@@ -13,11 +13,11 @@ import pytest
 import torch
 from transformers import PreTrainedModel
 
+from graphgen.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.ir import Role
-from graphgen.runtime.engine import Options, open_engine
+from graphgen.runtime.engine import EngineOptions, open_engine
 from graphgen.runtime.generation import GenerationRequest
-from graphgen.runtime.model import Settings
 from graphgen.runtime.progress_callback import Silent
 from graphgen.runtime.session import Session
 from tests.oracles.families import ORACLES, save, save_tokenizer
@@ -53,7 +53,9 @@ def test_logits_are_those_of_transformers(
 ):
     model = ORACLES[family].model(variant, initializer_range=0.1)
     save(model, tmp_path)
-    settings = Settings("f32", len(LENGTHS), 256, tp, roll_window_cache=True)
+    settings = CompileConfig(dtype="f32", tp=tp, roll_window_cache=True).serving(
+        batch=len(LENGTHS), max_len=256
+    )
     session = open_session(tmp_path, settings)
     window = ORACLES[family].variants[variant].get("sliding_window", 4)
     assert window in rings(session)
@@ -80,7 +82,10 @@ def test_states_take_the_share_of_the_window(tmp_path: Path):
     save(ORACLES["gemma3_text"].model(), tmp_path)
     sizes: list[list[int]] = []
     for rolled in (False, True):
-        session = open_session(tmp_path, Settings("bf16", 2, 256, roll_window_cache=rolled))
+        session = open_session(
+            tmp_path,
+            CompileConfig(dtype="bf16", roll_window_cache=rolled).serving(batch=2, max_len=256),
+        )
         names = [row.name for row in session.module.entries(Role.STATE)]
         sizes.append([np.asarray(session.state(name)).nbytes for name in names])
     # Keys and values of a layer with a window of 4, then of one that reads everything.
@@ -94,8 +99,8 @@ def test_the_engine_gives_the_tokens_of_transformers_from_an_artifact_too(tmp_pa
     folder, kept = tmp_path / "model", tmp_path / "artifact"
     save(model, folder)
     save_tokenizer(folder)
-    first = Options(artifact=kept, roll_window_cache=True)
-    for path, options in ((folder, first), (kept, Options())):
+    first = EngineOptions({"roll_window_cache": True}, artifact=kept)
+    for path, options in ((folder, first), (kept, EngineOptions())):
         engine, prompts = open_engine(
             str(path), options, lambda t: [t.encode("the cat"), t.encode("a mat")], 12, Silent()
         )
@@ -114,6 +119,8 @@ def test_the_engine_gives_the_tokens_of_transformers_from_an_artifact_too(tmp_pa
     said = [remark for report in engine.model.reports for remark in report.remarks]
     assert said == ["the caches of 2 layers hold 4 positions instead of 128"]
     other = tmp_path / "plain"
-    open_engine(str(folder), Options(artifact=other), lambda t: [[1]], 12, Silent())
+    open_engine(str(folder), EngineOptions(artifact=other), lambda t: [[1]], 12, Silent())
     with pytest.raises(GraphgenError, match="roll_window_cache False, asked for True"):
-        open_engine(str(other), Options(roll_window_cache=True), lambda t: [[1]], 12, Silent())
+        open_engine(
+            str(other), EngineOptions({"roll_window_cache": True}), lambda t: [[1]], 12, Silent()
+        )

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from graphgen.errors import GraphgenError
-from graphgen.runtime.engine import Engine, Options, open_engine
+from graphgen.runtime.engine import Engine, EngineOptions, open_engine
 from graphgen.runtime.generation import GenerationRequest
 from graphgen.runtime.progress_callback import Silent
 from graphgen.runtime.sampling import GREEDY, Sampling, choose_token
@@ -277,7 +277,7 @@ def device(sampling: str) -> Engine:
     with TemporaryDirectory() as folder:
         path = Path(folder) / "small.gguf"
         write_small_model(path)
-        options = Options(batch=3, max_len=SLOTS, sampling=sampling)
+        options = EngineOptions({"sampling": sampling}, batch=3, max_len=SLOTS)
         opened, _ = open_engine(
             str(path),
             options,

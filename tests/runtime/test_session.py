@@ -11,10 +11,10 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from graphgen.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.ir import Role
 from graphgen.runtime.generation import GenerationRequest, generate
-from graphgen.runtime.model import Settings
 from graphgen.runtime.session import Logits, Session
 from tests.oracles.llama import write_llama
 from tests.oracles.sessions import open_session
@@ -28,7 +28,9 @@ LENGTHS = (1, 5, 130, 127)
 def mini_session(dtype: str) -> Session:
     with TemporaryDirectory() as folder:
         write_llama(Path(folder), vocab_size=49152, num_hidden_layers=1)
-        return open_session(Path(folder), Settings(dtype, ROWS, 256))
+        return open_session(
+            Path(folder), CompileConfig(dtype=dtype).serving(batch=ROWS, max_len=256)
+        )
 
 
 @pytest.fixture(

@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from graphgen.compile_config import CompileConfig, powers
 from graphgen.errors import GraphgenError
-from graphgen.passes.specialize.ladders import powers
 from graphgen.runtime.buckets import choose, up_to
-from graphgen.runtime.model import Settings
 
 sizes = st.integers(1, 1 << 20)
 
@@ -59,7 +58,7 @@ def test_examples():
     assert powers(128) == (128,)
     assert powers(129) == (128, 129)
     assert powers(5) == (5,)
-    assert Settings(max_len=512).buckets == (128, 256, 512)
+    assert CompileConfig().serving(batch=1, max_len=512).tokens == (128, 256, 512)
     assert [choose((128, 256), size, "a prompt") for size in (0, 128, 129, 256)] == [
         128,
         128,

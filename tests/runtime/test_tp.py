@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
+from graphgen.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.ir import Role, dtype
 from graphgen.models import build, read_model_config
-from graphgen.runtime.engine import Engine, Options, open_engine
+from graphgen.runtime.engine import Engine, EngineOptions, open_engine
 from graphgen.runtime.generation import GenerationRequest, generate
-from graphgen.runtime.model import Settings
 from graphgen.runtime.progress_callback import Silent
 from graphgen.runtime.sampling import Sampling
 from graphgen.runtime.session import Logits, Session
@@ -65,7 +65,9 @@ VARIANTS: dict[str, dict[str, Any]] = {
 def mini_session(variant: str, element: str, tp: int) -> Session:
     with TemporaryDirectory() as folder:
         write_mini(Path(folder), **VARIANTS[variant])
-        return open_session(Path(folder), Settings(element, ROWS, 256, tp))
+        return open_session(
+            Path(folder), CompileConfig(dtype=element, tp=tp).serving(batch=ROWS, max_len=256)
+        )
 
 
 def script(session: Session) -> list[Logits]:
@@ -120,7 +122,7 @@ def test_each_rank_holds_half_of_the_caches_and_idle_rows_keep_theirs(element: s
             assert (after[row + 1] != cache_[row + 1]).any()
 
 
-def opened(path: Path, options: Options) -> tuple[Engine, list[list[int]]]:
+def opened(path: Path, options: EngineOptions) -> tuple[Engine, list[list[int]]]:
     texts = ["The llama said", "It's 2024", "12 tokens: don't panic"]
     return open_engine(
         str(path), options, lambda t: [t.encode(text) for text in texts], 30, Silent()
@@ -134,7 +136,9 @@ def test_engine_and_artifact_give_the_tokens_of_one_rank(element: str, tmp_path:
     texts: list[list[list[int]]] = []
     kept = tmp_path / "artifact"
     for tp, artifact in ((1, None), (2, None), (2, kept), (2, kept)):
-        engine, prompts = opened(model, Options(element, max_len=128, tp=tp, artifact=artifact))
+        engine, prompts = opened(
+            model, EngineOptions({"dtype": element, "tp": tp}, max_len=128, artifact=artifact)
+        )
         done = engine.generate(prompts, GenerationRequest(30)).completions
         texts.append([completion.tokens for completion in done])
         assert engine.model.module.ranks == tp
@@ -152,9 +156,16 @@ def test_programs_that_choose_give_the_tokens_of_logits(tp: int, tmp_path: Path)
     write_mini(tmp_path, vocab=257 + tp % 2)
     prompts = [[1, 2, 3], [4] * 20, [256, 0]]
     wanted, _ = generate(
-        open_session(tmp_path, Settings("f32", ROWS, 64)), prompts, GenerationRequest(30)
+        open_session(tmp_path, CompileConfig(dtype="f32").serving(batch=ROWS, max_len=64)),
+        prompts,
+        GenerationRequest(30),
     )
-    session = open_session(tmp_path, Settings("f32", ROWS, 64, tp, sampling="on-device-sampling"))
+    session = open_session(
+        tmp_path,
+        CompileConfig(dtype="f32", tp=tp, sampling="on-device-sampling").serving(
+            batch=ROWS, max_len=64
+        ),
+    )
     assert session.chooses
     found, _ = generate(session, prompts, GenerationRequest(30))
     assert [one.tokens for one in found] == [one.tokens for one in wanted]

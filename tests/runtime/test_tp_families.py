@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
+from graphgen.compile_config import CompileConfig
 from graphgen.ir import Role, dtype
 from graphgen.models import SHAPES, build, read_model_config
-from graphgen.runtime.model import Settings
 from graphgen.runtime.session import Logits, Session
 from tests.oracles.sessions import open_session
 
@@ -45,7 +45,12 @@ def script(session: Session) -> list[Logits]:
 @pytest.mark.parametrize("name", FAMILIES)
 def test_three_ranks_compute_what_one_does(name: str, tmp_path: Path):
     write_mini(tmp_path, name)
-    one, three = (script(open_session(tmp_path, Settings("f32", 2, 32, tp))) for tp in (1, 3))
+    one, three = (
+        script(
+            open_session(tmp_path, CompileConfig(dtype="f32", tp=tp).serving(batch=2, max_len=32))
+        )
+        for tp in (1, 3)
+    )
     for ours, wanted in zip(three, one, strict=True):
         assert ours.shape == wanted.shape
         assert np.abs(wanted).max() > 0.1

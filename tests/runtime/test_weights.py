@@ -11,13 +11,14 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
+from graphgen.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.ir import Role
 from graphgen.models import FAMILIES
 from graphgen.nn import ACTIVATIONS
 from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint
-from graphgen.runtime.engine import Options, open_engine
-from graphgen.runtime.model import Settings, build_model
+from graphgen.runtime.engine import EngineOptions, open_engine
+from graphgen.runtime.model import build_model
 from graphgen.runtime.progress_callback import Silent
 from graphgen.runtime.weights.rank_weights import (
     RankWeights,
@@ -46,7 +47,7 @@ def folder(tmp_path: Path, tokenizer_json: str) -> Path:
 
 def refused(path: Path) -> str:
     with pytest.raises(GraphgenError) as caught:
-        open_engine(str(path), Options(max_len=64), lambda _: [[1, 2]], 4, Silent())
+        open_engine(str(path), EngineOptions(max_len=64), lambda _: [[1, 2]], 4, Silent())
     return str(caught.value).replace(str(path), "DIR")
 
 
@@ -56,7 +57,9 @@ def change_config(folder: Path, **changes: Any) -> None:
 
 
 def test_a_model_that_fits_opens(folder: Path):
-    engine, prompts = open_engine(str(folder), Options(max_len=64), lambda _: [[1, 2]], 4, Silent())
+    engine, prompts = open_engine(
+        str(folder), EngineOptions(max_len=64), lambda _: [[1, 2]], 4, Silent()
+    )
     assert prompts == [[1, 2]]
     assert engine.model.vocab_size == 258
     assert not engine.from_artifact
@@ -140,7 +143,7 @@ def test_a_stored_copy_of_a_tied_head_is_no_mistake(folder: Path):
     weights = load_file(folder / "model.safetensors")
     weights["lm_head.weight"] = weights["model.embed_tokens.weight"].copy()
     save_file(weights, folder / "model.safetensors")
-    open_engine(str(folder), Options(max_len=64), lambda _: [[1, 2]], 4, Silent())
+    open_engine(str(folder), EngineOptions(max_len=64), lambda _: [[1, 2]], 4, Silent())
 
 
 @pytest.mark.parametrize(
@@ -148,24 +151,24 @@ def test_a_stored_copy_of_a_tied_head_is_no_mistake(folder: Path):
     [
         (
             [[]],
-            Options(),
+            EngineOptions(),
             "error[GG0702]: prompt 1 is empty\n  help: a prompt needs at least one token",
         ),
         (
             [[1] * 65],
-            Options(max_len=64),
+            EngineOptions(max_len=64),
             "error[GG0701]: a prompt of 65 tokens is longer than the largest bucket, 64\n"
             "  help: compile for longer sequences, e.g. --max-len 128",
         ),
         (
             [[1]],
-            Options(max_len=513),
+            EngineOptions(max_len=513),
             "error[GG0705]: --max-len 513 is more than the model's 512 positions",
         ),
     ],
 )
 def test_prompts_that_do_not_fit(
-    folder: Path, prompts: list[list[int]], options: Options, text: str
+    folder: Path, prompts: list[list[int]], options: EngineOptions, text: str
 ):
     with pytest.raises(GraphgenError) as caught:
         open_engine(str(folder), options, lambda _: prompts, 4, Silent())
@@ -174,7 +177,9 @@ def test_prompts_that_do_not_fit(
 
 def test_the_ranks_together_hold_each_split_tensor_once(folder: Path):
     checkpoint = open_checkpoint(folder)
-    built = build_model(checkpoint.config, Settings("f32", 1, 64, 2))
+    built = build_model(
+        checkpoint.config, CompileConfig(dtype="f32", tp=2).serving(batch=1, max_len=64)
+    )
     weights = RankWeights(built.module, lambda row: read_weight(checkpoint, row))
     params = [row for row in program_weights(built.module) if row.role is Role.PARAM]
     parts = np.concatenate(
@@ -192,7 +197,9 @@ def test_the_ranks_together_hold_each_split_tensor_once(folder: Path):
 
 def test_what_all_ranks_hold_is_in_memory_once(folder: Path):
     checkpoint = open_checkpoint(folder)
-    module = build_model(checkpoint.config, Settings("f32", 1, 64, 2)).module
+    module = build_model(
+        checkpoint.config, CompileConfig(dtype="f32", tp=2).serving(batch=1, max_len=64)
+    ).module
     weights = RankWeights(module, lambda row: read_weight(checkpoint, row))
     placed = put_weights(weights, Silent())
     same = 0

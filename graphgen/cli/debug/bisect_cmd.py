@@ -11,6 +11,7 @@ import typer
 
 from graphgen.cli.console import Json, note, write_json, write_stdout
 from graphgen.cli.files import write_text
+from graphgen.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 
 if TYPE_CHECKING:
@@ -59,14 +60,14 @@ def bisect(
     from graphgen.cli.pass_list import load_passes
     from graphgen.passes.core.plugins import load_file
     from graphgen.passes.debug.bisect import bisect as find
-    from graphgen.passes.pipelines import Buckets, parse
+    from graphgen.passes.pipelines import parse
 
     if output is not None:
         _check_folder(output)
     load_passes()
     for path in plugin or []:
         load_file(path)
-    passes = parse(pipeline, Buckets((3,), (8,), (8, 16)))
+    passes = parse(pipeline, CompileConfig(batch=(3,), context=(8,), tokens=(8, 16)))
     module = read_module(file)
     found = find(module, passes, _judge(module, passes, check, seed))
     if found is not None:

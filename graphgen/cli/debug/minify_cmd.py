@@ -12,6 +12,7 @@ from graphgen.cli.console import Json, note
 from graphgen.cli.files import STANDARD, check_output
 from graphgen.cli.module_file import read_module, write_module
 from graphgen.cli.pass_list import load_passes
+from graphgen.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 
 if TYPE_CHECKING:
@@ -70,13 +71,13 @@ def minify(
         )
     from graphgen.passes.core.plugins import load_file
     from graphgen.passes.debug.minify import Minifier
-    from graphgen.passes.pipelines import Buckets, parse
+    from graphgen.passes.pipelines import parse
 
     check_output(output)
     load_passes()
     for path in plugin or []:
         load_file(path)
-    passes = parse(pipeline, Buckets((3,), (8,), (8, 16)))
+    passes = parse(pipeline, CompileConfig(batch=(3,), context=(8,), tokens=(8, 16)))
     module = read_module(file)
     before = module.op_count()
     fails = _check(module, passes, check, command, seed)

@@ -11,6 +11,7 @@ import typer
 from graphgen.cli.console import Json, number, table, write_json, write_stdout
 from graphgen.cli.module_file import read_module
 from graphgen.cli.pass_list import load_passes
+from graphgen.compile_config import CompileConfig
 
 if TYPE_CHECKING:
     from graphgen.eval import Array
@@ -74,12 +75,12 @@ def validate(
     """
     from graphgen.passes.core.plugins import load_file
     from graphgen.passes.debug import validate as run
-    from graphgen.passes.pipelines import Buckets, parse
+    from graphgen.passes.pipelines import parse
 
     load_passes()
     for path in plugin or []:
         load_file(path)
-    passes = parse(pipeline, Buckets((3,), (8,), (8, 16)))
+    passes = parse(pipeline, CompileConfig(batch=(3,), context=(8,), tokens=(8, 16)))
     module = read_module(file)
     script = _script(module, passes, seed, inputs, weights)
     verdicts = run(module, passes, script, evaluator=_evaluator(on))

@@ -8,14 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from graphgen.cli.compile_options import NO_OPTIONS, CompileOptions, takes_compile_options
 from graphgen.cli.console import note_remarks, write_json, write_stdout
-from graphgen.cli.model.quantization_options import (
-    ModulesToNotConvert,
-    QuantizationDtype,
-    QuantizationType,
-    Quantized,
-    quantization,
-)
 from graphgen.cli.model.sampling_options import (
     Deterministic,
     DoSample,
@@ -35,7 +29,7 @@ from graphgen.cli.model.sampling_options import (
 from graphgen.errors import GraphgenError
 
 if TYPE_CHECKING:
-    from graphgen.runtime.engine import Engine, GenerationResult, Options
+    from graphgen.runtime.engine import Engine, EngineOptions, GenerationResult
     from graphgen.runtime.generation import GenerationRequest
     from graphgen.runtime.sampling import Sampling
     from graphgen.runtime.tokenizer import TextStream, Tokenizer
@@ -68,9 +62,6 @@ MaxLen = Annotated[
     int | None,
     typer.Option("--max-len", min=1, help="Longest sequence to compile for; default: enough."),
 ]
-Ranks = Annotated[
-    int, typer.Option("--tp", min=1, help="Ranks to split the model over (virtual devices).")
-]
 ArtifactFolder = Annotated[
     Path | None,
     typer.Option("--artifact", help="Start from this folder; make it when it is not there."),
@@ -79,18 +70,12 @@ WeightsFolder = Annotated[
     Path | None,
     typer.Option("--weights", help="Weights that 'graphgen shard-weights' has prepared."),
 ]
-RollWindowCache = Annotated[
-    bool,
-    typer.Option(
-        "--roll-window-cache",
-        help="Caches of layers with a sliding window hold no more than the window.",
-    ),
-]
 IgnoreEos = Annotated[bool, typer.Option("--ignore-eos", help="Go on after the end token.")]
 Summary = Annotated[bool, typer.Option("--summary", help="Tell on stderr what each step took.")]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object instead of text.")]
 
 
+@takes_compile_options(without=["dtype"])
 def generate(
     model: Model,
     prompt: Prompts = None,
@@ -98,13 +83,9 @@ def generate(
     max_new_tokens: NewTokens = 128,
     dtype: DType = None,
     max_len: MaxLen = None,
-    tp: Ranks = 1,
     artifact: ArtifactFolder = None,
     weights: WeightsFolder = None,
-    quantized: Quantized = False,
-    quantization_type: QuantizationType = None,
-    quantization_dtype: QuantizationDtype = None,
-    modules_to_not_convert: ModulesToNotConvert = None,
+    compile_options: CompileOptions = NO_OPTIONS,
     do_sample: DoSample = False,
     temperature: Temperature = None,
     top_k: TopK = None,
@@ -117,7 +98,6 @@ def generate(
     num_return_sequences: ReturnSequences = 1,
     on_device_sampling: OnDevice = False,
     global_topk: GlobalTopK = None,
-    roll_window_cache: RollWindowCache = False,
     ignore_eos: IgnoreEos = False,
     summary: Summary = False,
     as_json: AsJson = False,
@@ -137,18 +117,17 @@ def generate(
       graphgen generate smollm2 --quantized --quantization-type per_channel_symmetric --prompt "Hi"
       graphgen generate smollm2 --do-sample --top-k 1,50 --prompt "2 + 2 =" --prompt "Once"
     """
-    from graphgen.runtime.engine import Options
+    from graphgen.runtime.engine import EngineOptions
 
     filters = (temperature, top_k, top_p, min_p, repetition_penalty, no_repeat_ngram_size)
     answers = (len(prompt or [""]), num_return_sequences)
     choose = sampling(do_sample, filters, seed, deterministic, answers)
-    quantize = quantization(
-        quantized, quantization_type, quantization_dtype, modules_to_not_convert
-    )
-    by_programs = on_device_sampling or _by_ranks(model, tp, artifact, choose)
+    tp = compile_options["tp"] != 1
+    by_programs = on_device_sampling or (tp and _by_ranks(model, artifact, choose))
     chosen = on_device(choose, global_topk, by_programs)
-    how = (quantize, chosen, roll_window_cache)
-    options = Options(dtype, None, max_len, tp, artifact, weights, *how)
+    own = {"dtype": dtype, "sampling": chosen}
+    requested = {**compile_options, **{k: v for k, v in own.items() if v is not None}}
+    options = EngineOptions(requested, max_len=max_len, artifact=artifact, weights=weights)
     asked = _Asked(_repeated(prompt, chat, answers[1]), chat, max_new_tokens, ignore_eos, choose)
     _run(model, options, asked, as_json, summary)
 
@@ -164,7 +143,7 @@ def _repeated(prompts: list[str] | None, chat: bool, sequences: int) -> list[str
     return [text for text in prompts or () for _ in range(sequences)]
 
 
-def _by_ranks(model: str, tp: int, artifact: Path | None, how: list[Sampling]) -> bool:
+def _by_ranks(model: str, artifact: Path | None, how: list[Sampling]) -> bool:
     """Whether ranks choose from their parts of the logits; an artifact says what it does.
 
     One that is made for this request chooses as the request would without it.
@@ -173,7 +152,7 @@ def _by_ranks(model: str, tp: int, artifact: Path | None, how: list[Sampling]) -
     from graphgen.runtime.sampling import GREEDY
 
     made = is_artifact(Path(model)) or (artifact is not None and is_artifact(artifact))
-    return tp > 1 and not made and all(row == GREEDY for row in how)
+    return not made and all(row == GREEDY for row in how)
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +176,7 @@ class _Asked:
 _ROOM, _GREETING = 1536, ["Hello"]
 
 
-def _run(model: str, options: Options, asked: _Asked, as_json: bool, summary: bool) -> None:
+def _run(model: str, options: EngineOptions, asked: _Asked, as_json: bool, summary: bool) -> None:
     """Open the model, answer, and tell what it took where that is asked for."""
     from graphgen.cli.progress import TerminalProgress
     from graphgen.runtime.engine import open_engine

@@ -3,37 +3,26 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
+from graphgen.cli.compile_options import NO_OPTIONS, CompileOptions, takes_compile_options
 from graphgen.cli.console import table, write_json, write_stdout
-from graphgen.cli.model.quantization_options import (
-    ModulesToNotConvert,
-    QuantizationDtype,
-    QuantizationType,
-    Quantized,
-    quantization,
-)
+from graphgen.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 
 
+@takes_compile_options("dtype", "tp", "quantization")
 def perplexity(
     model: Annotated[
         str, typer.Argument(metavar="MODEL", help="A checkpoint folder, a GGUF file, or smollm2.")
     ],
     text: Annotated[Path, typer.Option("--text", metavar="FILE", help="UTF-8 text to foresee.")],
     window: Annotated[int, typer.Option("--window", help="Tokens that are read together.")] = 256,
-    dtype: Annotated[
-        Literal["f32", "bf16", "f16", "as-declared"],
-        typer.Option("--dtype", help="Element type; as-declared is the checkpoint's own."),
-    ] = "f32",
-    tp: Annotated[int, typer.Option("--tp", min=1, help="Ranks to split the model over.")] = 1,
-    quantized: Quantized = False,
-    quantization_type: QuantizationType = None,
-    quantization_dtype: QuantizationDtype = None,
-    modules_to_not_convert: ModulesToNotConvert = None,
+    compile_options: CompileOptions = NO_OPTIONS,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:
     """Tell how well a model foresees a text: the perplexity, 1 for a text foreseen for certain.
@@ -50,16 +39,12 @@ def perplexity(
     from graphgen.cli.progress import TerminalProgress
     from graphgen.runtime.checkpoint.dtype_policy import chosen_dtype
     from graphgen.runtime.engine import locate_checkpoint
-    from graphgen.runtime.model import Settings
     from graphgen.runtime.perplexity import perplexity as measure
 
-    quantize = quantization(
-        quantized, quantization_type, quantization_dtype, modules_to_not_convert
-    )
     read, checkpoint = _read(text), locate_checkpoint(model)
-    element = chosen_dtype(dtype, checkpoint)
-    settings = Settings(element, tp=tp, quantization=quantize or "")
-    found = measure(checkpoint, read, window, settings, TerminalProgress())
+    config = CompileConfig().updated(compile_options)
+    config = replace(config, dtype=chosen_dtype(config.dtype, checkpoint))
+    found = measure(checkpoint, read, window, config, TerminalProgress())
     if as_json:
         write_json(
             {
@@ -67,14 +52,14 @@ def perplexity(
                 "tokens": found.tokens,
                 "window": window,
                 "weight_bytes": found.weight_bytes,
-                "quantization": quantize,
+                "quantization": config.quantization or None,
             }
         )
         return
     rows = [
         ("perplexity", f"{found.value:.4f}"),
         ("tokens predicted", str(found.tokens)),
-        ("weights", f"{found.weight_bytes / 1e6:.1f} MB, {quantize or element}"),
+        ("weights", f"{found.weight_bytes / 1e6:.1f} MB, {config.quantization or config.dtype}"),
     ]
     write_stdout(table(("", ""), rows, stream=sys.stdout))
 

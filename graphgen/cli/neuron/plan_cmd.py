@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from graphgen.cli.compile_options import NO_OPTIONS, CompileOptions, takes_compile_options
 from graphgen.cli.console import Json, table, write_json, write_stdout
+from graphgen.compile_config import CompileConfig
 from graphgen.targets import DEFAULT_ACCELERATOR
 
 if TYPE_CHECKING:
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
     from graphgen.lowering.plan.plan import Degree, Plan
 
 
+@takes_compile_options(without=["tp", "dtype", "quantization"])
 def plan(
     model: Annotated[
         str, typer.Argument(metavar="MODEL", help="A checkpoint, a config.json, or a known shape.")
@@ -36,13 +39,7 @@ def plan(
     lnc: Annotated[
         int, typer.Option("--lnc", min=0, help="Cores to a logical core; 0 for the default.")
     ] = 0,
-    roll_window_cache: Annotated[
-        bool,
-        typer.Option(
-            "--roll-window-cache",
-            help="Caches of layers with a sliding window hold no more than the window.",
-        ),
-    ] = False,
+    compile_options: CompileOptions = NO_OPTIONS,
     rules: Annotated[
         Literal["graphgen", "aws"],
         typer.Option("--rules", help="What this compiler can do, or what AWS's guides ask."),
@@ -61,12 +58,14 @@ def plan(
       graphgen plan gemma-3-1b --target trn1 --seq 8192 --roll-window-cache
     """
     from graphgen.cli.model.model_source import read_config_of
-    from graphgen.lowering.plan.measure import Demand
     from graphgen.lowering.plan.plan import make_plan
     from graphgen.targets import accelerator
 
     where = accelerator(target, lnc)
-    demand = Demand(batch, seq, context or seq, dtype, roll_window_cache)
+    demand = CompileConfig(
+        dtype=dtype, batch=(batch,), context=(context or seq,), tokens=(seq,), slots=seq
+    )
+    demand = demand.updated(compile_options)
     made = make_plan(read_config_of(model), where, demand, rules, tp)
     if as_json:
         write_json(_json(model, made))
@@ -77,7 +76,7 @@ def plan(
 def _text(model: str, made: Plan) -> str:
     where, demand = made.target, made.demand
     lines = [
-        f"{model}, {demand.dtype}, batch {demand.batch}, {demand.seq} positions on {where.name} "
+        f"{model}, {demand.dtype}, batch {demand.rows}, {demand.max_len} positions on {where.name} "
         f"({where.core}, {_gb(where.hbm_bytes)} a core), rules {made.rules}",
         "",
         _degrees(made),
@@ -133,9 +132,9 @@ def _json(model: str, made: Plan) -> Json:
         "target": made.target.name,
         "lnc": made.target.lnc,
         "core_bytes": made.target.hbm_bytes,
-        "batch": made.demand.batch,
-        "seq": made.demand.seq,
-        "context": made.demand.context,
+        "batch": made.demand.rows,
+        "seq": made.demand.max_len,
+        "context": max(made.demand.context),
         "dtype": made.demand.dtype,
         "roll_window_cache": made.demand.roll_window_cache,
         "rules": made.rules,

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from graphgen.compile_config import powers
 from graphgen.errors import GraphgenError
 from graphgen.passes.core import parse_pipeline
-from graphgen.passes.specialize.ladders import context_sizes, powers, token_sizes
+from graphgen.passes.specialize.bucket_sizes import context_sizes, token_sizes
 from graphgen.passes.specialize.specialize import Specialize
 
 Ladders = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]

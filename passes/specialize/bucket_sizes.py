@@ -2,32 +2,10 @@
 
 from __future__ import annotations
 
-from graphgen.errors import GraphgenError
-
-# The smallest bucket of an automatic ladder; a smaller program saves nothing that can be measured.
-SMALLEST = 128
+from graphgen.compile_config import powers
 
 # What transformers-neuronx takes for a ladder: its largest size, or all of its sizes.
 Sizes = int | tuple[int, ...]
-
-
-def powers(largest: int, smallest: int = SMALLEST) -> tuple[int, ...]:
-    """Powers of two from ``smallest``, and ``largest`` itself: powers(1000) = 128 256 512 1000.
-
-    The ladder is complete: no power of two below ``largest`` is left out, so that no size is padded
-    to more than twice itself (NxD Inference leaves out 8192 on the way to 10240).
-
-    Raises:
-        GraphgenError: GG0705 for a size below 1.
-    """
-    if largest < 1:
-        raise GraphgenError("GG0705", f"the largest bucket must be at least 1, not {largest}")
-    sizes: list[int] = []
-    size = smallest
-    while size < largest:
-        sizes.append(size)
-        size *= 2
-    return (*sizes, largest)
 
 
 def token_sizes(n_positions: Sizes) -> tuple[int, ...]:

@@ -1,0 +1,124 @@
+"""Command-line flags made of the fields of :class:`graphgen.compile_config.CompileConfig`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import Field
+from functools import wraps
+from inspect import Parameter, signature
+from types import MappingProxyType
+from typing import Annotated, Literal, cast, get_type_hints
+
+import typer
+
+from graphgen.cli.model.quantization_options import (
+    ModulesToNotConvert,
+    QuantizationDtype,
+    QuantizationType,
+    Quantized,
+    quantization,
+)
+from graphgen.compile_config import CompileConfig, flag_fields
+
+# The values of the flags, by field name.
+CompileOptions = Mapping[str, object]
+Command = Callable[..., None]
+NO_OPTIONS: CompileOptions = MappingProxyType({})
+_PARAMETER = "compile_options"
+# AWS's flags, which together make one field.
+_QUANTIZATION: Mapping[str, tuple[object, object]] = {
+    "quantized": (Quantized, False),
+    "quantization_type": (QuantizationType, None),
+    "quantization_dtype": (QuantizationDtype, None),
+    "modules_to_not_convert": (ModulesToNotConvert, None),
+}
+
+
+def takes_compile_options(
+    *names: str,
+    without: Sequence[str] = (),
+    defaults: Mapping[str, object] | None = None,
+    config: type[CompileConfig] = CompileConfig,
+) -> Callable[[Command], Command]:
+    """Give a command one flag per field, in place of its parameter ``compile_options``.
+
+    The command gets the values of the flags by field name, without those of flags that are at
+    ``None``; :meth:`CompileConfig.updated` takes them.
+
+    Args:
+        names: the fields; none for all that have a flag. ``quantization`` stands for AWS's four
+            flags, checked as :func:`quantization` does.
+        without: fields to leave out.
+        defaults: values that differ from those of the fields.
+        config: the class that declares the fields.
+    """
+    flags = _flags(config, names or (*flag_fields(config), "quantization"), without, defaults or {})
+
+    def decorate(command: Command) -> Command:
+        @wraps(command)
+        def wrapper(**values: object) -> None:
+            given = {name: values.pop(name) for name in flags}
+            command(**values, **{_PARAMETER: _collected(given)})
+
+        own = signature(command, eval_str=True).parameters
+        parameters = [
+            made
+            for item in own.values()
+            for made in (flags.values() if item.name == _PARAMETER else (_keyword(item),))
+        ]
+        vars(wrapper)["__signature__"] = signature(command).replace(parameters=parameters)
+        wrapper.__annotations__ = {item.name: item.annotation for item in parameters}
+        return wrapper
+
+    return decorate
+
+
+def _flags(
+    config: type[CompileConfig],
+    names: Sequence[str],
+    without: Sequence[str],
+    defaults: Mapping[str, object],
+) -> Mapping[str, Parameter]:
+    """The parameters by name, in the order of ``names``."""
+    found, hints = flag_fields(config), get_type_hints(config)
+    flags: dict[str, Parameter] = {}
+    for name in names:
+        if name in without:
+            continue
+        if name == "quantization":
+            made = {key: _parameter(key, *value) for key, value in _QUANTIZATION.items()}
+            flags |= made
+        else:
+            field = found[name]
+            default = defaults.get(name, field.default)
+            flags[name] = _parameter(name, _annotation(field, hints[name]), default)
+    return flags
+
+
+def _keyword(item: Parameter) -> Parameter:
+    """The parameter, by name alone: flags with a default may stand before it."""
+    return item.replace(kind=Parameter.KEYWORD_ONLY)
+
+
+def _parameter(name: str, annotation: object, default: object) -> Parameter:
+    return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+def _annotation(field: Field[object], kind: object) -> object:
+    """``Annotated[type, typer.Option(...)]``; of a few words a :class:`Literal`."""
+    words = field.metadata["among"]
+    kind = Literal[tuple(words() if callable(words) else words)] if words else kind  # pyright: ignore
+    name = f"--{field.name.replace('_', '-')}"
+    minimum = cast("int | None", field.metadata["minimum"])
+    # A bool without a second name has no --no-NAME.
+    option = typer.Option(name, min=minimum, help=str(field.metadata["flag"]))
+    return Annotated[kind, option]  # pyright: ignore[reportInvalidTypeForm]
+
+
+def _collected(given: Mapping[str, object]) -> CompileOptions:
+    """Values by field name: AWS's quantization flags as one."""
+    values = {name: value for name, value in given.items() if name not in _QUANTIZATION}
+    if "quantized" in given:
+        values["quantization"] = quantization(*[given[name] for name in _QUANTIZATION])  # pyright: ignore[reportArgumentType]
+    # A flag that is not given is at None or False: nothing is requested.
+    return {name: value for name, value in values.items() if value not in (None, False)}

@@ -1,0 +1,170 @@
+"""The options of a compilation: each is one field, declared once, with its help and its choices.
+
+From a field follow the option of the pipeline (``default{roll_window_cache=true}``, read by
+``graphgen.passes.core.options``), the flag of the commands that compile models
+(``--roll-window-cache``, made by :mod:`graphgen.cli.compile_options`), and the option of the
+runtime (:class:`graphgen.runtime.engine.EngineOptions`, recorded in artifacts). A new option is one
+field here and the phase of :func:`graphgen.passes.pipelines.phases` that reads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import Field, dataclass, field, fields, replace
+from typing import TypeVar
+
+from graphgen.errors import GraphgenError
+from graphgen.targets import target_names
+
+C = TypeVar("C", bound="CompileConfig")
+T = TypeVar("T")
+
+# The smallest bucket of an automatic ladder; a smaller program saves nothing that can be measured.
+SMALLEST_BUCKET = 128
+# Keys of the table in graphgen.passes.heads.strategies.
+HEAD_STRATEGIES = (
+    "auto",
+    "CONVERT_TO_MHA",
+    "REPLICATE_TO_TP_DEGREE",
+    "SHARD_OVER_HEADS",
+    "SHARD_OVER_BATCH",
+    "REPLICATED_HEADS",
+    "ALL_GATHER_HEADS",
+)
+# Element types of weights, activations and caches.
+DTYPES = ("f32", "bf16", "f16")
+
+
+def knob(
+    default: T,
+    help: str,
+    *,
+    choices: Sequence[str] | Callable[[], Sequence[str]] = (),
+    flag: str | None = "",
+    minimum: int | None = None,
+    pipeline: bool = True,
+) -> T:
+    """Declare a field of :class:`CompileConfig`.
+
+    Args:
+        default: its value where it is not given.
+        help: one sentence for the pages of pipelines.
+        choices: the words it may be, or a function that returns them; empty for any value.
+        flag: help of the command-line flag; empty for ``help``, ``None`` for no flag.
+        minimum: the least number that the flag accepts.
+        pipeline: whether ``default{...}`` has the option.
+    """
+    metadata = {
+        "help": help,
+        "among": choices,
+        "flag": help if flag == "" else flag,
+        "minimum": minimum,
+        "pipeline": pipeline,
+    }
+    return field(default=default, metadata=metadata)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompileConfig:
+    """All that the programs of a model depend on, beside the model itself.
+
+    The help of each field is its documentation; ``graphgen pipeline default`` prints it.
+    """
+
+    target: str = knob("cpu", "what to legalize for.", choices=target_names, flag=None)
+    tp: int = knob(
+        1,
+        "ranks the model is split over; 1 leaves out the sharding phase.",
+        flag="Ranks to split the model over.",
+        minimum=1,
+    )
+    heads: str = knob(
+        "auto", "the strategy of the pass ``heads``.", choices=HEAD_STRATEGIES, flag=None
+    )
+    batch: tuple[int, ...] = knob((1,), "sizes of B.", flag=None)
+    context: tuple[int, ...] = knob((128,), "buckets of the prefill programs.", flag=None)
+    tokens: tuple[int, ...] = knob((128,), "buckets of the decode programs.", flag=None)
+    slots: int = knob(0, "of a cache row; by default the largest bucket.", flag=None)
+    min_rows: int = knob(8, "rows a 16-bit product with a weight is padded to.", flag=None)
+    roll_window_cache: bool = knob(
+        False,
+        "whether layers with a window have caches that hold no more than it.",
+        flag="Caches of layers with a sliding window hold no more than the window.",
+    )
+    outline: bool = knob(
+        False,
+        "whether layers that compute the same become one function, as the last step.",
+        flag=None,
+    )
+    dtype: str = knob(
+        "f32",
+        "element type of weights, activations and caches.",
+        flag="Element type; as-declared is the checkpoint's own.",
+        choices=(*DTYPES, "as-declared"),
+        pipeline=False,
+    )
+    quantization: str = knob(
+        "",
+        "the pass that quantizes the weights, as pipelines write it; empty for none.",
+        flag=None,
+        pipeline=False,
+    )
+    sampling: str = knob(
+        "",
+        "the pass that lets programs choose tokens, as pipelines write it; empty for logits.",
+        flag=None,
+        pipeline=False,
+    )
+
+    @property
+    def rows(self) -> int:
+        """Rows of the largest call, and of a cache."""
+        return max(self.batch)
+
+    @property
+    def max_len(self) -> int:
+        """Slots of a cache row."""
+        return self.slots or max((*self.context, *self.tokens))
+
+    def serving(self: C, *, batch: int, max_len: int) -> C:
+        """The same for calls of ``batch`` rows and sequences of up to ``max_len`` tokens.
+
+        Prefill and decode programs get :func:`powers` as buckets.
+
+        Raises:
+            GraphgenError: GG0705 for ``max_len`` below 1.
+        """
+        sizes = powers(max_len)
+        return replace(self, batch=(batch,), context=sizes, tokens=sizes, slots=max_len)
+
+    def updated(self: C, changes: Mapping[str, object]) -> C:
+        """The same with the values of ``changes``, by field name.
+
+        Raises:
+            TypeError: for a name that is not a field.
+        """
+        return replace(self, **changes)  # pyright: ignore[reportArgumentType]
+
+
+def flag_fields(cls: type[CompileConfig]) -> Mapping[str, Field[object]]:
+    """The fields that commands have as flags, by name."""
+    return {item.name: item for item in fields(cls) if item.metadata.get("flag") is not None}
+
+
+def powers(largest: int, smallest: int = SMALLEST_BUCKET) -> tuple[int, ...]:
+    """Powers of two from ``smallest``, and ``largest`` itself: powers(1000) = 128 256 512 1000.
+
+    The ladder is complete: no power of two below ``largest`` is left out, so that no size is padded
+    to more than twice itself (NxD Inference leaves out 8192 on the way to 10240).
+
+    Raises:
+        GraphgenError: GG0705 for a size below 1.
+    """
+    if largest < 1:
+        raise GraphgenError("GG0705", f"the largest bucket must be at least 1, not {largest}")
+    sizes: list[int] = []
+    size = smallest
+    while size < largest:
+        sizes.append(size)
+        size *= 2
+    return (*sizes, largest)
