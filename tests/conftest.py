@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from pathlib import Path
 
 import pytest
@@ -27,6 +27,24 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"
 settings.register_profile("graphgen", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
 settings.load_profile("ci" if os.environ.get("CI") else "graphgen")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_pycollect_makeitem() -> Generator[None, object, object]:
+    """Mark the cases of a test as slow, except every n-th where it is marked ``one_in(n)``.
+
+    Cases are counted as they are written, whatever is chosen and in whatever order it runs. A case
+    that is slow anyway is not counted.
+    """
+    made = yield
+    items = made if isinstance(made, list) else []
+    cases = [item for item in items if isinstance(item, pytest.Function)]
+    quick = [item for item in cases if item.get_closest_marker("slow") is None]
+    for index, item in enumerate(quick):
+        share = item.get_closest_marker("one_in")
+        if share is not None and index % share.args[0]:
+            item.add_marker(pytest.mark.slow)
+    return made
 
 
 @pytest.fixture(scope="session")

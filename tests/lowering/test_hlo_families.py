@@ -86,6 +86,7 @@ def test_every_family_keeps_the_contract(name: str, tp: int, target: str):
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("kind", ["int8", "f8e4m3"])
 @pytest.mark.parametrize("name", MINIS[::3])
+@pytest.mark.one_in(7)
 def test_quantized_weights_are_of_a_type_the_target_has(name: str, kind: str, target: str):
     module = build(known_shape(name), dtype("bf16"), mini=True)
     passes = default(
@@ -163,6 +164,7 @@ NUMBERS = [(name, tp, target) for name, tp, target in EVERY if tp <= 8]
 
 
 @pytest.mark.parametrize(("name", "tp", "target"), NUMBERS[::29])
+@pytest.mark.one_in(2)
 def test_some_give_the_numbers_of_numpy(name: str, tp: int, target: str):
     gives_the_numbers(name, tp, target)
 

@@ -19,6 +19,7 @@ def mini(name: str) -> Module:
 
 
 @pytest.mark.parametrize(("name", "tp"), MINI_RANKS)
+@pytest.mark.one_in(3)
 def test_no_pass_changes_what_the_model_means(name: str, tp: int):
     module = mini(name)
     passes = every_pass(BUCKETS, tp=tp)
@@ -28,6 +29,7 @@ def test_no_pass_changes_what_the_model_means(name: str, tp: int):
 
 
 @pytest.mark.parametrize("name", MINIS)
+@pytest.mark.one_in(4)
 def test_no_pass_of_the_quantized_model_does(name: str):
     # quantize-weights itself changes the numbers, within the budget it declares.
     module = mini(name)

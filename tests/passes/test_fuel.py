@@ -48,6 +48,7 @@ def before(name: str, element: str = "bf16", tp: int = 2) -> tuple[Module, Pass]
 
 
 @pytest.mark.parametrize("name", our_passes())
+@pytest.mark.one_in(3)
 def test_a_pass_stops_where_its_fuel_ends(name: str):
     module, item = before(name, tp=RANKS.get(name, 2))
     if name in TIDYING:

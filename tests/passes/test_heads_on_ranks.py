@@ -54,6 +54,7 @@ def difference(module: Module, script: Workload, wanted: list[dict[str, Array]])
 
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("row", SWEEP, ids=str)
+@pytest.mark.one_in(5)
 def test_every_rank_count_gives_the_unsharded_numbers(row: Row, bias: bool):
     tp, q, kv = row
     whole = specialized_model(q, kv, tp=tp, bias=bias)
@@ -82,6 +83,7 @@ GATHERING = [row for row in SWEEP if GATHERED in serving(Heads(*row, 8))]
 
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("row", GATHERING, ids=str)
+@pytest.mark.one_in(5)
 def test_ranks_that_share_a_head_make_parts_of_it(row: Row, bias: bool):
     tp, q, kv = row
     module = specialized_model(q, kv, tp=tp, bias=bias, size=8)

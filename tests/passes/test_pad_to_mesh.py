@@ -43,6 +43,7 @@ def mini(name: str, **changes: object) -> Module:
 
 @pytest.mark.parametrize("tp", [3, 5])
 @pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.one_in(5)
 def test_every_family_on_ranks_that_divide_nothing(name: str, tp: int):
     """257 tokens, and intermediate sizes that are powers of two: all is padded, pass by pass."""
     module = mini(name)
@@ -71,6 +72,7 @@ def test_padding_costs_no_collective(name: str):
 @pytest.mark.parametrize("scheme", [PER_CHANNEL, PER_TENSOR])
 @pytest.mark.parametrize("tp", [2, 3])
 @pytest.mark.parametrize("name", ["llama-3.1-8b", "gpt2"])
+@pytest.mark.one_in(5)
 def test_quantized_weights_are_padded_after_their_scales_are_known(name: str, tp: int, scheme: str):
     module = mini(name)
     passes = default(

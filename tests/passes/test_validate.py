@@ -75,6 +75,7 @@ def registry() -> Iterator[dict[str, type[Pass]]]:
 
 
 @pytest.mark.parametrize("bug", PLANTED, ids=names(PLANTED))
+@pytest.mark.one_in(3)
 def test_a_planted_bug_is_caught_and_the_rewrite_named(bug: Bug):
     module, item = model(bug.after, bug.element, bug.windowed), Planted(bug)
     apply_pass(clone_module(module), item)
@@ -126,6 +127,7 @@ def test_ignored_row_ids_show_in_shuffled_rows_only():
 @pytest.mark.parametrize("element", ["f32", "bf16"])
 @pytest.mark.parametrize("tp", [1, 2])
 @pytest.mark.parametrize("seed", range(20))
+@pytest.mark.one_in(7)
 def test_no_false_alarm_on_the_default_pipeline(seed: int, tp: int, element: str):
     module = model(element=element)
     verdicts = validate(module, default(replace(BUCKETS, tp=tp)), make_workload(module, seed))
