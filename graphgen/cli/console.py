@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import sys
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
-from typing import Protocol, TextIO
+from typing import TYPE_CHECKING, Protocol, TextIO
 
 import typer
 
 from graphgen.errors import GraphgenError
+from graphgen.json_value import Json
 
-# What JSON output is made of.
-Json = None | bool | int | float | str | Sequence["Json"] | Mapping[str, "Json"]
+if TYPE_CHECKING:
+    from graphgen.report.table import Report
 
 
 def colored(stream: TextIO) -> bool:
@@ -72,9 +72,19 @@ def write_json(facts: Json) -> None:
     write_stdout(json.dumps(facts, ensure_ascii=False, allow_nan=False) + "\n")
 
 
-def number(value: float) -> float | str:
-    """A number as JSON can hold it: what is not finite becomes ``nan``, ``inf`` or ``-inf``."""
-    return value if math.isfinite(value) else str(value)
+def emit(as_json: bool, facts: Callable[[], Json], report: Callable[[], Report]) -> None:
+    """Write a result to stdout, as JSON or as text; only the form that is written is computed."""
+    if as_json:
+        write_json(facts())
+    else:
+        write_report(report())
+
+
+def write_report(report: Report) -> None:
+    """Text and tables on stdout."""
+    from graphgen.report.table import render
+
+    write_stdout(render(report, sys.stdout))
 
 
 def note(text: str) -> None:
@@ -136,30 +146,7 @@ def paint_diff(text: str) -> str:
 def table(
     headers: Sequence[str], rows: Sequence[Sequence[str]], stream: TextIO, *, numeric: int = 0
 ) -> str:
-    """Aligned columns as text: as wide as they need for a file, folded for a terminal.
+    """Aligned columns as text."""
+    from graphgen.report.table import Table, render
 
-    Args:
-        headers: column titles.
-        rows: one string a column.
-        stream: where it will be written.
-        numeric: how many columns, from the second on, are aligned to the right.
-    """
-    from io import StringIO
-
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    terminal = stream.isatty()
-    out = StringIO()
-    width = None if terminal else 10_000
-    console = Console(file=out, force_terminal=terminal, width=width, highlight=False)
-    grid = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    for index, header in enumerate(headers):
-        right = 1 <= index <= numeric
-        grid.add_column(header, justify="right" if right else "left", overflow="fold")
-    for row in rows:
-        # Text, not str: names may hold brackets, which rich would take for markup.
-        grid.add_row(*[Text(cell) for cell in row])
-    console.print(grid)
-    return "\n".join(line.rstrip() for line in out.getvalue().split("\n"))
+    return render(Table(headers, rows, numeric), stream)

@@ -1,7 +1,8 @@
-"""Reports for people: pages of HTML that hold everything they show."""
+"""Reports on modules and runs: text, JSON and pages of HTML. Read ``program_text`` first."""
 
 from __future__ import annotations
 
-from graphgen.report.html_page import Json, dump_page, trace_page
+from graphgen.json_value import Json
+from graphgen.report.html_page import dump_page, trace_page
 
 __all__ = ["Json", "dump_page", "trace_page"]

@@ -8,7 +8,7 @@ from graphgen.analysis.layers import identical_layers
 from graphgen.analysis.overview import Overview
 from graphgen.ir import Function, Loc, Op, Value
 from graphgen.ir.loc import UNKNOWN
-from graphgen.report.html_page import Json
+from graphgen.json_value import Json
 from graphgen.text.printer import attr_text, value_names
 
 # Longer ones, such as the elements of a constant, are cut.

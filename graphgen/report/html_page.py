@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import html
 import json
-from collections.abc import Mapping, Sequence
 from importlib.resources import files
 
-# What JSON is made of.
-Json = None | bool | int | float | str | Sequence["Json"] | Mapping[str, "Json"]
+from graphgen.json_value import Json
 
 
 def trace_page(title: str, data: Json) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from graphgen.analysis.overview import Overview
 from graphgen.ir import Op, Value
 from graphgen.ir.loc import UNKNOWN
-from graphgen.report.html_page import Json
+from graphgen.json_value import Json
 from graphgen.text.grammar import format_attr
 from graphgen.text.printer import value_names
 

@@ -6,7 +6,7 @@ Read :mod:`~graphgen.lowering.stablehlo.dialect` first: one row per op, for both
 from __future__ import annotations
 
 from graphgen.lowering.stablehlo.dialect import BY_OP
-from graphgen.lowering.stablehlo.emit import emit_stablehlo, stablehlo_lines
+from graphgen.lowering.stablehlo.emit import emit_stablehlo, stablehlo_lines, stablehlo_places
 from graphgen.lowering.stablehlo.read import looks_like_stablehlo, read_stablehlo
 
 __all__ = [
@@ -15,4 +15,5 @@ __all__ = [
     "looks_like_stablehlo",
     "read_stablehlo",
     "stablehlo_lines",
+    "stablehlo_places",
 ]

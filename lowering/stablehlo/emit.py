@@ -62,6 +62,20 @@ def stablehlo_lines(module: Module, function: Function) -> dict[Op, tuple[int, s
     return found
 
 
+def stablehlo_places(module: Module) -> dict[Op, tuple[str, int, str]]:
+    """Program, line and text of each op in the StableHLO of its program.
+
+    Empty for a module below level ``target``. An op of a function that several programs call is
+    found in the first of them.
+    """
+    found: dict[Op, tuple[str, int, str]] = {}
+    if module.level == "target":
+        for function in module.programs():
+            for op, (number, text) in stablehlo_lines(module, function).items():
+                found.setdefault(op, (function.name, number, text))
+    return found
+
+
 def _opening(module: Module, function: Function, names: dict[Value, str]) -> list[str]:
     """Write the lines before the ops."""
     arguments = ",\n    ".join(_arguments(module, function, names))

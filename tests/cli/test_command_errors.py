@@ -81,10 +81,10 @@ def test_not_enough_memory_is_the_users_error(mini: Path):
 
 
 def test_a_defect_keeps_its_traceback_and_asks_for_a_report(monkeypatch: pytest.MonkeyPatch):
-    def broken() -> None:
+    def broken(files: object) -> None:
         raise KeyError("the reason")
 
-    monkeypatch.setattr("graphgen.cli.passes.passes_cmd.load_passes", broken)
+    monkeypatch.setattr("graphgen.cli.passes.passes_cmd.load_plugins", broken)
     result = graphgen("passes")
     assert (result.exit_code, result.stdout) == (70, "")
     assert "Traceback (most recent call last):" in result.stderr

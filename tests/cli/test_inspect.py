@@ -14,8 +14,8 @@ import torch
 from safetensors.numpy import save_file
 
 from graphgen.cli.inspect.inspect_cmd import LARGE
-from graphgen.cli.units import folded, groups, number, size, spans
 from graphgen.lowering.hlo import parse_hlo_text
+from graphgen.report.units import folded, groups, number, size, spans
 from tests.cli.conftest import done, error, facts
 from tests.lowering.test_hlo_opaque import OTHERS, REGIONS
 from tests.oracles.hlo_texts import SUM

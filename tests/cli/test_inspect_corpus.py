@@ -11,13 +11,14 @@ import pytest
 from graphgen.analysis.diff import diff_functions
 from graphgen.analysis.overview import overview
 from graphgen.analysis.pattern import Known, find, parse_pattern
-from graphgen.cli.inspect.inspect_program import module_text, program_json, program_text
+from graphgen.cli.inspect.programs import opcodes_inside, program_facts
 from graphgen.lowering.hlo import emit_hlo, parse_hlo_text, print_hlo_text, read_hlo
 from graphgen.ops import verify
 from graphgen.passes.debug.normalize import normalized
 from graphgen.passes.debug.slice import ops_below, sliced
 from graphgen.report.dump_data import Places, program_data
 from graphgen.report.model_explorer import model_explorer
+from graphgen.report.program_text import module_text, program_text
 from graphgen.text import print_module
 from tests.oracles.hlo_corpus import modules
 
@@ -28,8 +29,8 @@ def look(name: str, data: bytes) -> None:
     (function,) = module.programs()
     seen = overview(module, function)
     assert module_text(module)
-    assert program_text(seen)
-    facts = program_json(seen)
+    assert program_text(seen, opcodes_inside(seen))
+    facts = program_facts(seen)
     assert json.dumps([program_data(seen, facts, Places()), model_explorer(name, [seen])])
     # Its HLO text is the same module.
     other = read_hlo(parse_hlo_text(print_hlo_text(data)), name)

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from graphgen.cli.pass_list import load_passes
 from graphgen.ir.dtype import f32
 from graphgen.models.families.llama import LLAMA
 from graphgen.models.family import build_module
 from graphgen.ops import verify
 from graphgen.passes.core import PASSES
+from graphgen.passes.core.registry import all_passes
 from graphgen.text import parse, print_module
 from tests.cli.conftest import ROOT, done, error, graphgen
 from tests.passes.planted import CONFIG
@@ -32,7 +32,7 @@ CASES = [pytest.param(bug, marks=() if bug in QUICK else pytest.mark.slow) for b
 @pytest.fixture(autouse=True)
 def registry() -> Iterator[None]:
     """The registry of passes, which is as before when the test is done."""
-    load_passes()
+    all_passes()
     before = dict(PASSES)
     yield
     PASSES.clear()

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from graphgen.cli.pass_list import load_passes
 from graphgen.ir.clone import clone_module
 from graphgen.passes.core import PASSES, parse_pipeline, run_pipeline
+from graphgen.passes.core.registry import all_passes
 from graphgen.text import print_module
 from tests.cli.conftest import ROOT, done, graphgen
 from tests.passes.planted import BUGS, Bug, Planted, model
@@ -30,7 +30,7 @@ CASES = [
 @pytest.fixture(autouse=True)
 def registry() -> Iterator[None]:
     """The registry of passes, which is as before when the test is done."""
-    load_passes()
+    all_passes()
     before = dict(PASSES)
     yield
     PASSES.clear()

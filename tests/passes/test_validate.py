@@ -13,7 +13,6 @@ from typing import ClassVar
 import pytest
 
 from graphgen.build import Builder
-from graphgen.cli.pass_list import load_passes
 from graphgen.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.ir import Module, Op, Value
@@ -32,6 +31,7 @@ from graphgen.passes.core import (
     run_pipeline,
 )
 from graphgen.passes.core.journal import Journal
+from graphgen.passes.core.registry import all_passes
 from graphgen.passes.core.relation import EQUAL, Take
 from graphgen.passes.debug import make_workload, validate
 from graphgen.passes.debug.validate import apply_pass
@@ -64,7 +64,7 @@ def names(bugs: Sequence[Bug]) -> list[str]:
 @pytest.fixture
 def registry() -> Iterator[dict[str, type[Pass]]]:
     """The registry of passes, which is as before when the test is done."""
-    load_passes()
+    all_passes()
     before = dict(PASSES)
     yield PASSES
     PASSES.clear()

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from graphgen.cli.console import Json, note, write_json, write_stdout
+from graphgen.cli.console import emit, note
 from graphgen.cli.files import write_text
-from graphgen.compile_config import CompileConfig
+from graphgen.cli.module_file import read_module
+from graphgen.cli.options import AsJson, ModuleFile, PipelineOption, Plugins, Seed, load_pipeline
 from graphgen.errors import GraphgenError
 
 if TYPE_CHECKING:
@@ -26,10 +27,8 @@ Output = Annotated[
 
 
 def bisect(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="A module; - is standard input.")],
-    pipeline: Annotated[
-        str, typer.Option("-p", "--pipeline", metavar="PIPELINE", help="Passes; 'default' too.")
-    ] = "default",
+    file: ModuleFile,
+    pipeline: PipelineOption = "default",
     check: Annotated[
         str | None,
         typer.Option(
@@ -39,11 +38,9 @@ def bisect(
         ),
     ] = None,
     output: Output = None,
-    plugin: Annotated[
-        list[str] | None, typer.Option("--plugin", metavar="FILE.py", help="A file with passes.")
-    ] = None,
-    seed: Annotated[int, typer.Option("--seed", help="Of random weights and inputs.")] = 0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    plugin: Plugins = None,
+    seed: Seed = 0,
+    as_json: AsJson = False,
 ) -> None:
     """Find the first rewrite that makes a module wrong. Exit status 1 if there is one.
 
@@ -56,27 +53,18 @@ def bisect(
       graphgen bisect mini.gg -p default --plugin broken.py
       graphgen bisect mini.gg -p default --check 'graphgen check {} --target trn2' -o repro
     """
-    from graphgen.cli.module_file import read_module
-    from graphgen.cli.pass_list import load_passes
-    from graphgen.passes.core.plugins import load_file
     from graphgen.passes.debug.bisect import bisect as find
-    from graphgen.passes.pipelines import parse
+    from graphgen.passes.inspect.result_json import bisection_json
 
     if output is not None:
         _check_folder(output)
-    load_passes()
-    for path in plugin or []:
-        load_file(path)
-    passes = parse(pipeline, CompileConfig(batch=(3,), context=(8,), tokens=(8, 16)))
+    passes = load_pipeline(pipeline, plugin, small=True)
     module = read_module(file)
     found = find(module, passes, _judge(module, passes, check, seed))
     if found is not None:
         more = [] if check is None else ["--check", check]
         _write_reproducer(output, found, plugin or [], [*more, "--seed", str(seed)])
-    if as_json:
-        write_json(_json(found))
-    else:
-        write_stdout(_text(found))
+    emit(as_json, lambda: bisection_json(found), lambda: _text(found))
     if found is not None:
         raise typer.Exit(1)
 
@@ -151,28 +139,3 @@ def _text(found: Guilt | None) -> str:
         lines.append(f"  first wrong op: {found.first.right.text}")
         lines.append(f"  instead of:     {found.first.left.text}")
     return "\n".join([*lines, ""])
-
-
-def _json(found: Guilt | None) -> Json:
-    if found is None:
-        return {"guilty": None}
-    item = found.application
-    application: Json = None
-    if item is not None:
-        application = {
-            "number": item.number,
-            "rule": item.rule,
-            "function": item.function,
-            "op": item.root,
-            "where": repr(item.loc),
-            "rule_at": item.source,
-        }
-    guilty: Json = {
-        "pass": str(found.item),
-        "place": found.number + 1,
-        "fuel": found.fuel or None,
-        "application": application,
-        "first_wrong_op": found.first.right.text if found.first is not None else None,
-        "instead_of": found.first.left.text if found.first is not None else None,
-    }
-    return {"guilty": guilty}

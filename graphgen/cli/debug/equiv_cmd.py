@@ -6,15 +6,16 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from graphgen.cli.console import Json, note, number, write_json, write_stdout
+from graphgen.cli.console import emit, note
 from graphgen.cli.module_file import read_module
+from graphgen.cli.options import AsJson
 from graphgen.errors import GraphgenError
 
 if TYPE_CHECKING:
     from graphgen.eval import Array
     from graphgen.passes.debug.both import Terms
     from graphgen.passes.debug.equiv import Equivalence
-    from graphgen.passes.debug.first import First, Maker
+    from graphgen.passes.debug.first import First
 
 Left = Annotated[str, typer.Argument(metavar="A", help="A module: IR text or StableHLO.")]
 Right = Annotated[str, typer.Argument(metavar="B", help="Another; - is standard input.")]
@@ -43,7 +44,6 @@ On = Annotated[
     Literal["numpy", "cpu"],
     typer.Option("--on", help="NumPy in float64, or XLA in the programs' own types."),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="The finding as JSON.")]
 
 
 def equiv(
@@ -85,15 +85,13 @@ def equiv(
       graphgen equiv a.gg b.gg --on cpu
     """
     from graphgen.passes.debug.equiv import equivalent
+    from graphgen.passes.inspect.result_json import equivalence_json
 
     terms = _terms(relation or [], inputs, program, seed, tolerance, on)
     found = equivalent(read_module(left), read_module(right), terms)
     if found.empty:
         note(f"nothing to compare in {', '.join(found.empty)}: no finite element; try --inputs")
-    if as_json:
-        write_json(_facts(found))
-    else:
-        write_stdout(_text(found, left, right))
+    emit(as_json, lambda: equivalence_json(found), lambda: _text(found, left, right))
     if not found.equal:
         raise typer.Exit(1)
 
@@ -164,40 +162,3 @@ def _first(first: First, left: str, right: str) -> str:
     elif not first.crossed:
         lines.append("what it reads agrees")
     return "\n".join(lines) + "\n"
-
-
-def _facts(found: Equivalence) -> dict[str, Json]:
-    worst = found.difference
-    first = found.first
-    return {
-        "equal": found.equal,
-        "tolerance": found.tolerance,
-        "relative": number(worst.relative),
-        "max_abs": number(worst.max_abs),
-        "where": worst.name,
-        "call": worst.call,
-        "left": repr(found.left),
-        "right": repr(found.right),
-        "empty": list(found.empty),
-        "first": None
-        if first is None
-        else {
-            "index": list(first.index),
-            "shape": list(first.shape),
-            "between": first.between,
-            "joined": first.joined,
-            "crossed": [list(names) for names in first.crossed],
-            "left": _side(first.left),
-            "right": _side(first.right),
-        },
-    }
-
-
-def _side(side: Maker) -> dict[str, Json]:
-    return {
-        "op": side.text,
-        "value": number(side.number),
-        "file": side.loc.file,
-        "line": side.loc.line,
-        "scope": side.loc.scope,
-    }

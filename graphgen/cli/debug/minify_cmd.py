@@ -8,12 +8,19 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from graphgen.cli.console import Json, note
-from graphgen.cli.files import STANDARD, check_output
+from graphgen.cli.console import note
+from graphgen.cli.files import STANDARD
 from graphgen.cli.module_file import read_module, write_module
-from graphgen.cli.pass_list import load_passes
-from graphgen.compile_config import CompileConfig
+from graphgen.cli.options import (
+    ModuleFile,
+    OutputFile,
+    Plugins,
+    Seed,
+    check_outputs,
+    load_pipeline,
+)
 from graphgen.errors import GraphgenError
+from graphgen.json_value import Json
 
 if TYPE_CHECKING:
     from graphgen.ir import Module
@@ -35,20 +42,16 @@ Command = Annotated[
 
 
 def minify(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="A module; - is standard input.")],
+    file: ModuleFile,
     pipeline: Annotated[
         str,
         typer.Option("-p", "--pipeline", metavar="PIPELINE", help="Passes under which it fails."),
     ] = "",
-    output: Annotated[
-        str, typer.Option("-o", "--output", metavar="OUT.gg", help="Where to write; - is stdout.")
-    ] = STANDARD,
+    output: OutputFile = STANDARD,
     check: Check = "numeric",
     command: Command = None,
-    plugin: Annotated[
-        list[str] | None, typer.Option("--plugin", metavar="FILE.py", help="A file with passes.")
-    ] = None,
-    seed: Annotated[int, typer.Option("--seed", help="Of random weights and inputs.")] = 0,
+    plugin: Plugins = None,
+    seed: Seed = 0,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print what was done as JSON; needs -o OUT.gg.")
     ] = False,
@@ -65,19 +68,10 @@ def minify(
       graphgen minify crash/repro.gg -p 'partition' --check crash -o small.gg
       graphgen minify mini.gg --command 'python check.py {}' -o small.gg
     """
-    if as_json and output == STANDARD:
-        raise typer.BadParameter(
-            "needs -o OUT.gg: standard output is the module", param_hint="'--json'"
-        )
-    from graphgen.passes.core.plugins import load_file
     from graphgen.passes.debug.minify import Minifier
-    from graphgen.passes.pipelines import parse
 
-    check_output(output)
-    load_passes()
-    for path in plugin or []:
-        load_file(path)
-    passes = parse(pipeline, CompileConfig(batch=(3,), context=(8,), tokens=(8, 16)))
+    check_outputs(output, as_json)
+    passes = load_pipeline(pipeline, plugin, small=True)
     module = read_module(file)
     before = module.op_count()
     fails = _check(module, passes, check, command, seed)

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from graphgen.cli.console import Json, note, write_json, write_stdout
+from graphgen.cli.console import emit, note
+from graphgen.cli.options import AsJson, Plugins, load_plugins
 from graphgen.errors import GraphgenError
 
 if TYPE_CHECKING:
@@ -18,10 +19,8 @@ def repro(
     folder: Annotated[
         Path, typer.Argument(metavar="DIR", help="What a failing pass has left behind.")
     ],
-    plugin: Annotated[
-        list[str] | None, typer.Option("--plugin", metavar="FILE.py", help="A file with passes.")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    plugin: Plugins = None,
+    as_json: AsJson = False,
 ) -> None:
     """Replay a pass that failed. Exit status 1 if it fails, in whatever way; 0 if it does not.
 
@@ -35,20 +34,14 @@ def repro(
       graphgen repro graphgen-crash-1f3a5b7c9d
       graphgen repro graphgen-crash-1f3a5b7c9d --json
     """
-    from graphgen.cli.pass_list import load_passes
-    from graphgen.passes.core.plugins import load_file
     from graphgen.passes.debug.reproducer import replay
+    from graphgen.passes.inspect.result_json import replay_json
 
-    load_passes()
-    for path in plugin or []:
-        load_file(path)
+    load_plugins(plugin)
     found = replay(folder)
     for name, then, now in found.differences:
         note(f"{name} was {then} and is {now}")
-    if as_json:
-        write_json(_json(found))
-    else:
-        write_stdout(_text(found))
+    emit(as_json, lambda: replay_json(found), lambda: _text(found))
     if found.now is not None:
         raise typer.Exit(1)
 
@@ -69,21 +62,3 @@ def _text(found: Replay) -> str:
 
         lines.append("".join(format_exception(found.error)).rstrip())
     return "\n".join([*lines, ""])
-
-
-def _json(found: Replay) -> dict[str, Json]:
-    recorded, now = found.recorded, found.now
-    return {
-        "pipeline": recorded.pipeline,
-        "pass": recorded.failed,
-        "whole_pipeline": recorded.whole,
-        "fails": now is not None,
-        "same": found.same,
-        "recorded": _failure(recorded.failure.type, recorded.failure.code, recorded.failure.what),
-        "now": _failure(now.type, now.code, now.what) if now is not None else None,
-        "versions": {name: [then, now] for name, then, now in found.differences},
-    }
-
-
-def _failure(type: str, code: str, what: str) -> dict[str, Json]:
-    return {"type": type, "code": code or None, "what": what}

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from graphgen.cli.console import Json, number, table, write_json, write_stdout
+from graphgen.cli.console import emit
 from graphgen.cli.module_file import read_module
-from graphgen.cli.pass_list import load_passes
-from graphgen.compile_config import CompileConfig
+from graphgen.cli.options import AsJson, ModuleFile, PipelineOption, Plugins, Seed, load_pipeline
+from graphgen.report.table import Table
 
 if TYPE_CHECKING:
     from graphgen.eval import Array
@@ -21,17 +21,6 @@ if TYPE_CHECKING:
     from graphgen.passes.core import Pass
     from graphgen.passes.debug import Verdict
 
-File = Annotated[
-    str, typer.Argument(metavar="FILE", help="IR text, StableHLO or HLO; - is standard input.")
-]
-Pipeline = Annotated[
-    str,
-    typer.Option("-p", "--pipeline", metavar="PIPELINE", help="Passes; 'default' is allowed."),
-]
-Plugin = Annotated[
-    list[str] | None, typer.Option("--plugin", metavar="FILE.py", help="A file with passes.")
-]
-Seed = Annotated[int, typer.Option("--seed", help="Of the random weights and inputs.")]
 On = Annotated[
     Literal["numpy", "cpu"],
     typer.Option("--on", help="What computes the rounding check: NumPy op by op, or XLA."),
@@ -44,13 +33,12 @@ Weights = Annotated[
     str | None,
     typer.Option("--weights", metavar="CHECKPOINT", help="Real weights instead of random ones."),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="The verdicts as JSON.")]
 
 
 def validate(
-    file: File,
-    pipeline: Pipeline = "default",
-    plugin: Plugin = None,
+    file: ModuleFile,
+    pipeline: PipelineOption = "default",
+    plugin: Plugins = None,
     seed: Seed = 0,
     on: On = "numpy",
     inputs: Inputs = None,
@@ -73,21 +61,18 @@ def validate(
       graphgen validate jitted.mlir -p canonicalize,cse --inputs case.npz
       graphgen build CHECKPOINT -o m.gg && graphgen validate m.gg --weights CHECKPOINT
     """
-    from graphgen.passes.core.plugins import load_file
     from graphgen.passes.debug import validate as run
-    from graphgen.passes.pipelines import parse
+    from graphgen.passes.inspect.result_json import verdict_json
 
-    load_passes()
-    for path in plugin or []:
-        load_file(path)
-    passes = parse(pipeline, CompileConfig(batch=(3,), context=(8,), tokens=(8, 16)))
+    passes = load_pipeline(pipeline, plugin, small=True)
     module = read_module(file)
     script = _script(module, passes, seed, inputs, weights)
     verdicts = run(module, passes, script, evaluator=_evaluator(on))
-    if as_json:
-        write_json({"passes": [_facts(verdict) for verdict in verdicts]})
-    else:
-        write_stdout(_table(verdicts))
+    emit(
+        as_json,
+        lambda: {"passes": [verdict_json(verdict) for verdict in verdicts]},
+        lambda: [_table(verdicts), *_faults(verdicts)],
+    )
     if not all(verdict.ok for verdict in verdicts):
         raise typer.Exit(1)
 
@@ -132,24 +117,7 @@ def _evaluator(on: str) -> Backend | None:
     return CpuBackend()
 
 
-def _facts(verdict: Verdict) -> dict[str, Json]:
-    return {
-        "pass": verdict.pass_text,
-        "ok": verdict.ok,
-        "meaning": number(verdict.meaning.relative),
-        "max_abs": number(verdict.rounding.max_abs),
-        "ulp": number(verdict.rounding.ulp),
-        "cosine": number(verdict.rounding.cosine),
-        "rounding": number(verdict.rounding.relative),
-        "budget": verdict.budget,
-        "where": verdict.meaning.name,
-        "guilty": str(verdict.guilty) if verdict.guilty else None,
-    }
-
-
-def _table(verdicts: list[Verdict]) -> str:
-    import sys
-
+def _table(verdicts: Sequence[Verdict]) -> Table:
     headers = ("pass", "meaning", "max abs", "ulp", "cosine", "rounding", "budget", "verdict")
     rows = [
         (
@@ -164,12 +132,15 @@ def _table(verdicts: list[Verdict]) -> str:
         )
         for verdict in verdicts
     ]
-    text = table(headers, rows, sys.stdout, numeric=6)
+    return Table(headers, rows, 6)
+
+
+def _faults(verdicts: Sequence[Verdict]) -> Iterator[str]:
+    """The guilty rewrite of each pass that failed."""
     for verdict in verdicts:
         if not verdict.ok:
             kept = verdict.means_the_same
             seen = verdict.rounding if kept else verdict.meaning
             what = "rewrite that goes over the budget" if kept else "first wrong rewrite"
             fault = verdict.guilty or f"{verdict.pass_text}, as a whole"
-            text += f"\n{what}: {fault}\n  seen at: {seen.name} of call {seen.call}\n"
-    return text
+            yield f"{what}: {fault}\n  seen at: {seen.name} of call {seen.call}\n"

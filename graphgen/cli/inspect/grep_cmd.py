@@ -1,38 +1,33 @@
-"""``graphgen grep``: where a pattern of ops stands in a module."""
+"""``graphgen grep``: matches of a pattern of ops in a module."""
 
 from __future__ import annotations
 
-import re
-import sys
-from collections.abc import Iterator
-from difflib import get_close_matches
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from graphgen.analysis.pattern import KINDS
-from graphgen.cli.console import Json, note, table, write_json, write_stdout
+from graphgen.cli.console import note, write_json, write_report
 from graphgen.cli.module_file import read_module
-from graphgen.cli.units import folded, groups, pattern, short
-from graphgen.ir import Function, Module, Op
-from graphgen.ir.loc import UNKNOWN
-from graphgen.ops import OPS
+from graphgen.cli.options import AsJson, ModuleFile, OnlyProgram
+from graphgen.ir import Value
+from graphgen.report.table import Table
+from graphgen.report.units import folded, groups, short
 from graphgen.text.printer import value_names
 
 if TYPE_CHECKING:
-    from graphgen.analysis.pattern import Match, OpPattern
+    from graphgen.analysis.grep import Hit
+    from graphgen.analysis.pattern import Match
 
 
 def grep(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="A module in any form; - is stdin.")],
+    file: ModuleFile,
     wanted: Annotated[str, typer.Argument(metavar="PATTERN", help="What to look for, see below.")],
-    program: Annotated[
-        str | None, typer.Option("--program", metavar="NAME", help="Only this program.")
-    ] = None,
+    program: OnlyProgram = None,
     show_all: Annotated[
         bool, typer.Option("--all", help="Every match; identical layers are not folded.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Find ops by what they are, what they read and who reads them.
 
@@ -56,117 +51,55 @@ def grep(
       graphgen grep decode.pb 'transpose(weight){bytes>1MB}' --all
       graphgen grep decode.pb '_{uses=0}' --json
     """
-    from graphgen.analysis.overview import overview
-    from graphgen.analysis.pattern import Known, find, parse_pattern
+    from graphgen.analysis.grep import grep as search
+    from graphgen.analysis.grep import unknown_names
+    from graphgen.analysis.pattern import parse_pattern
 
     chain = parse_pattern(wanted)
     module = read_module(file)
-    found: list[tuple[Function, Match, str]] = []
-    for function in _functions(module, program):
-        seen = overview(module, function, 0)
-        kinds = {value: part.kind for part in seen.parts for value in part.values}
-        known = Known(kinds, seen.layer_of)
-        found += [
-            (seen.function, match, seen.layer_of.get(match.ops[0], ""))
-            for match in find(seen.function, chain, known)
-        ]
+    functions = module.programs() or list(module.functions.values())
+    if program is not None:
+        functions = [module.function(program.removeprefix("@"))]
+    found = search(module, functions, chain)
     if as_json:
-        write_json([_json(*item) for item in found])
+        write_json([hit.to_json() for hit in found])
     elif found:
-        _print(found, chain, show_all=show_all)
+        write_report(_table(found, show_all=show_all))
+    else:
+        note("no match")
+        for name, near in unknown_names(module, wanted):
+            note(f"no op is called {name}" + (f"; there is {', '.join(near)}" if near else ""))
     if not found:
-        if not as_json:
-            _tell_nothing(module, wanted)
         raise typer.Exit(1)
 
 
-def _tell_nothing(module: Module, wanted: str) -> None:
-    """Say that there is no match; a name that no op has may be why."""
-    note("no match")
-    known: set[str] = {
-        _called(op).replace("-", "_") for f in module.functions.values() for op in f.block
-    }
-    known.update(OPS, ("dot", "broadcast", *KINDS, "const", "return"))
-    text = re.sub(r"\{[^}]*\}|:\s*\S+|[%$][^\s,(){}|]+", " ", wanted)
-    for name in re.findall(r"[A-Za-z][\w*?.]*(?:-(?!>)[\w*?.]+)*", text):
-        if not set(name) & set("*?") and name.replace("-", "_") not in known | {"hlo.opaque"}:
-            near = get_close_matches(name, sorted(known), n=2)
-            note(f"no op is called {name}" + (f"; there is {', '.join(near)}" if near else ""))
-
-
-def _functions(module: Module, program: str | None) -> list[Function]:
-    if program is not None:
-        return [module.function(program.removeprefix("@"))]
-    return module.programs() or list(module.functions.values())
-
-
-def _print(
-    found: list[tuple[Function, Match, str]], chain: tuple[OpPattern, ...], *, show_all: bool
-) -> None:
-    """One row a match, or one for those that differ in numbers only."""
-    names = {value: name for f in dict.fromkeys(f for f, _, _ in found)
-             for value, name in value_names(f).items()}  # fmt: skip
-
-    def shown(match: Match) -> str:
-        parts = [
-            f"{names[op.results[0]]} = {_called(op)}"
-            f"({', '.join(names[value] for value in op.operands)}) : {op.results[0].type.text}"
-            for op in match.ops
-        ]
-        return " -> ".join([*parts, *([f"return {match.output}"] if match.output else [])])
-
-    made: dict[object, list[tuple[Function, Match, str]]] = {}
-    for index, item in enumerate(found):
-        function, match, layer = item
-        kinds = tuple(
-            (op.name, op.attrs, op.results[0].type, pattern(op.loc.scope)) for op in match.ops
-        )
-        key = (function.name, kinds, pattern(layer), pattern(match.output))
-        made.setdefault(index if show_all else key, []).append(item)
-    rows: list[list[str]] = []
-    for items in made.values():
-        function, match, _ = items[0]
-        layers = list(dict.fromkeys(layer for _, _, layer in items if layer))
-        where = ", ".join(folded(group) for group in groups(layers)) or "-"
-        rows.append(
-            [str(len(items)), f"@{function.name}", where, short(shown(match), 150), _lines(match)]
-        )
+def _table(found: Sequence[Hit], *, show_all: bool) -> Table:
+    """One row per match, or one for those that differ in numbers only."""
+    functions = dict.fromkeys(hit.function for hit in found)
+    names = {value: name for f in functions for value, name in value_names(f).items()}
+    rows: dict[object, list[Hit]] = {}
+    for index, hit in enumerate(found):
+        rows.setdefault(index if show_all else hit.key, []).append(hit)
+    cells = [[str(len(hits)), *_row(hits, names)] for hits in rows.values()]
     if show_all:
-        rows = [row[1:] for row in rows]
-    headers = ["program", "layer", "match", "at"] if show_all else [
-        "times", "program", "layers", "first match", "at"
-    ]  # fmt: skip
-    write_stdout(table(headers, rows, sys.stdout))
+        return Table(["program", "layer", "match", "at"], [row[1:] for row in cells])
+    return Table(["times", "program", "layers", "first match", "at"], cells)
 
 
-def _called(op: Op) -> str:
-    return op.attrs.text("opcode") if op.name == "hlo.opaque" else op.name
+def _row(hits: Sequence[Hit], names: Mapping[Value, str]) -> list[str]:
+    first = hits[0]
+    layers = list(dict.fromkeys(hit.layer for hit in hits if hit.layer))
+    where = ", ".join(folded(group) for group in groups(layers)) or "-"
+    text = short(_text(first.match, names), 150)
+    return [f"@{first.function.name}", where, text, ", ".join(first.lines) or "-"]
 
 
-def _lines(match: Match) -> str:
-    return ", ".join(dict.fromkeys(_where(match))) or "-"
+def _text(match: Match, names: Mapping[Value, str]) -> str:
+    from graphgen.analysis.grep import name_of
 
-
-def _where(match: Match) -> Iterator[str]:
-    for op in match.ops:
-        if op.loc is not UNKNOWN:
-            yield f"{op.loc.file}:{op.loc.line}"
-
-
-def _json(function: Function, match: Match, layer: str) -> dict[str, Json]:
-    return {
-        "program": function.name,
-        "layer": layer or None,
-        "output": match.output or None,
-        "ops": [
-            {
-                "op": _called(op),
-                "results": [value.name for value in op.results],
-                "operands": [value.name for value in op.operands],
-                "type": op.results[0].type.text,
-                "where": f"{op.loc.file}:{op.loc.line}" if op.loc is not UNKNOWN else None,
-                "scope": op.loc.scope or None,
-            }
-            for op in match.ops
-        ],
-    }
+    parts = [
+        f"{names[op.results[0]]} = {name_of(op)}"
+        f"({', '.join(names[value] for value in op.operands)}) : {op.results[0].type.text}"
+        for op in match.ops
+    ]
+    return " -> ".join([*parts, *([f"return {match.output}"] if match.output else [])])

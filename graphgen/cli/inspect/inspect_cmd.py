@@ -8,21 +8,23 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from graphgen.cli.console import Json, note, write_json, write_stdout
+from graphgen.cli.console import emit, note, write_json
 from graphgen.cli.files import STANDARD, check_output, write_text
 from graphgen.cli.module_file import read_module
-from graphgen.cli.units import size
+from graphgen.cli.options import AsJson, OnlyProgram
 from graphgen.errors import GraphgenError
-from graphgen.ir import Module
+from graphgen.ir import Function, Module
+from graphgen.json_value import Json
+from graphgen.report.units import size
 
 if TYPE_CHECKING:
-    from graphgen.analysis.overview import Overview
+    from graphgen.cli.inspect.inspect_files import Inspection
 
 # A protobuf of more bytes than this is walked through, and no graph is built of it.
 LARGE = 256 << 20
 
 
-File = Annotated[
+InspectedPath = Annotated[
     str,
     typer.Argument(
         metavar="PATH",
@@ -30,41 +32,37 @@ File = Annotated[
         "folder, an artifact; - is stdin.",
     ),
 ]
-Program = Annotated[
-    str | None, typer.Option("--program", metavar="NAME", help="Only this program.")
-]
-Output = Annotated[
+OutputName = Annotated[
     str | None,
     typer.Option("--output", metavar="N", help="Only this output, by position or name."),
 ]
 Largest = Annotated[
     int, typer.Option("--largest", min=0, help="How many of the largest tensors to show.")
 ]
-Summary = Annotated[
+SummaryOnly = Annotated[
     bool,
     typer.Option("--summary", help="Walk through an HLO protobuf without building its graph."),
 ]
-Html = Annotated[
+HtmlFile = Annotated[
     str | None,
     typer.Option("--html", metavar="FILE", help="Write one page with everything in it."),
 ]
-ModelExplorer = Annotated[
+ModelExplorerFile = Annotated[
     str | None,
     typer.Option(
         "--model-explorer", metavar="FILE", help="Write the graph for Google's Model Explorer."
     ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def inspect(
-    file: File,
-    program: Program = None,
-    output: Output = None,
+    file: InspectedPath,
+    program: OnlyProgram = None,
+    output: OutputName = None,
     largest: Largest = 5,
-    summary: Summary = False,
-    html: Html = None,
-    model_explorer: ModelExplorer = None,
+    summary: SummaryOnly = False,
+    html: HtmlFile = None,
+    model_explorer: ModelExplorerFile = None,
     as_json: AsJson = False,
 ) -> None:
     """Say what a module takes, keeps, computes and exchanges; bytes are of one rank.
@@ -84,24 +82,37 @@ def inspect(
       graphgen inspect model.safetensors
       graphgen inspect checkpoint/
     """
-    from graphgen.cli.inspect.inspect_files import inspected_otherwise, summarized
-
-    path = Path(file)
     if html is not None or model_explorer is not None:
         return _draw(file, program, largest, html, model_explorer, as_json=as_json)
-    asked = summary or (path.is_file() and path.stat().st_size > LARGE and _is_proto(path))
-    if file != STANDARD and asked:
-        return summarized(path, as_json=as_json)
-    if file != STANDARD and inspected_otherwise(path, largest, as_json=as_json):
-        return None
+    found = _inspected(file, program, output, largest, summary=summary)
+    return emit(as_json, found.facts, found.report)
+
+
+def _inspected(
+    file: str, program: str | None, output: str | None, largest: int, *, summary: bool
+) -> Inspection:
+    from graphgen.cli.inspect.inspect_files import inspect_file, inspect_summary
+    from graphgen.cli.inspect.programs import programs_inspection
+
+    path = Path(file)
+    if file != STANDARD:
+        large = path.is_file() and path.stat().st_size > LARGE
+        if summary or (large and _is_proto(path)):
+            return inspect_summary(path)
+        found = inspect_file(path, largest)
+        if found is not None:
+            return found
     try:
         module = read_module(file)
     except GraphgenError as error:
         if error.code not in ("GG0101", "GG0103") or not (path.is_file() and _is_proto(path)):
             raise
         note(f"{error.what}: no graph can be built of this file, so it is only summarized")
-        return summarized(path, as_json=as_json)
-    return _show(module, program, output, largest, as_json=as_json)
+        return inspect_summary(path)
+    functions = _functions(module, program)
+    if output is not None:
+        return _output(module, functions, output)
+    return programs_inspection(module, functions, largest)
 
 
 def _is_proto(path: Path) -> bool:
@@ -112,13 +123,24 @@ def _is_proto(path: Path) -> bool:
         return looks_like_proto(opened.read(HEAD))
 
 
-def _looked(module: Module, program: str | None, largest: int) -> list[Overview]:
-    from graphgen.analysis.overview import overview
-
-    functions = module.programs() or list(module.functions.values())
+def _functions(module: Module, program: str | None) -> list[Function]:
     if program is not None:
-        functions = [module.function(program.removeprefix("@"))]
-    return [overview(module, function, largest) for function in functions]
+        return [module.function(program.removeprefix("@"))]
+    return module.programs() or list(module.functions.values())
+
+
+def _output(module: Module, functions: list[Function], output: str) -> Inspection:
+    """One output of each program."""
+    from graphgen.cli.inspect.inspect_files import Inspection
+    from graphgen.cli.inspect.programs import overviews
+    from graphgen.report.program_json import output_json
+    from graphgen.report.program_text import find_output, output_text
+
+    found = [(item, find_output(item, output)) for item in overviews(module, functions, 0)]
+    return Inspection(
+        lambda: [output_json(item, one) for item, one in found],
+        lambda: [output_text(item, one) for item, one in found],
+    )
 
 
 def _draw(
@@ -130,51 +152,32 @@ def _draw(
     *,
     as_json: bool,
 ) -> None:
-    """Write the pages asked for."""
-    from graphgen.cli.inspect.inspect_program import module_json, program_json
+    """Write one page, a graph for Model Explorer, or both."""
+    from graphgen.cli.inspect.programs import overviews, program_facts
     from graphgen.report import dump_page
     from graphgen.report.dump_data import Places, program_data
     from graphgen.report.model_explorer import model_explorer as collection
+    from graphgen.report.program_json import module_json
 
-    wanted = {name: kind for name, kind in ((html, "html"), (model_explorer, "graph")) if name}
-    for name in wanted:
+    names = [name for name in (html, model_explorer) if name]
+    for name in names:
         check_output(name)
     module = read_module(file)
-    looked = _looked(module, program, largest)
+    items = overviews(module, _functions(module, program), largest)
+    texts: dict[str, str] = {}
+    if html:
+        places = Places()
+        programs = [program_data(item, program_facts(item), places) for item in items]
+        facts = {"module": module_json(module), "programs": programs, "locs": places.rows}
+        texts[html] = dump_page(f"@{module.name}", facts)
+    if model_explorer:
+        texts[model_explorer] = json.dumps(collection(module.name, items), ensure_ascii=False)
     written: list[Json] = []
-    for name, kind in wanted.items():
-        if kind == "html":
-            places = Places()
-            programs = [program_data(item, program_json(item), places) for item in looked]
-            facts = {"module": module_json(module), "programs": programs, "locs": places.rows}
-            text = dump_page(f"@{module.name}", facts)
-        else:
-            text = json.dumps(collection(module.name, looked), ensure_ascii=False)
+    for name, text in texts.items():
         write_text(name, text)
         written.append({"file": name, "bytes": len(text.encode())})
         if not as_json and name != STANDARD:
-            note(
-                f"wrote {name}: {sum(i.function.block.size for i in looked)} ops, {size(len(text))}"
-            )
+            ops = sum(item.function.block.size for item in items)
+            note(f"wrote {name}: {ops} ops, {size(len(text))}")
     if as_json:
         write_json(written)
-
-
-def _show(
-    module: Module, program: str | None, output: str | None, largest: int, *, as_json: bool
-) -> None:
-    from graphgen.cli.inspect import inspect_program as shown
-
-    looked = _looked(module, program, largest)
-    if output is not None:
-        found = [(item, shown.find_output(item, output)) for item in looked]
-        if as_json:
-            write_json([shown.output_json(item, one) for item, one in found])
-        else:
-            write_stdout("\n".join(shown.output_text(item, one) for item, one in found))
-    elif as_json:
-        programs = [shown.program_json(item) for item in looked]
-        write_json({**shown.module_json(module), "programs": programs})
-    else:
-        texts = map(shown.program_text, looked)
-        write_stdout("\n".join([shown.module_text(module), *texts]))

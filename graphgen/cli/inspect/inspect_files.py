@@ -1,17 +1,17 @@
-"""``graphgen inspect`` of what is no module: checkpoints, caches, work folders, NEFF, artifacts."""
+"""``graphgen inspect`` of checkpoints, caches, work folders, NEFFs, artifacts and HLO summaries."""
 
 from __future__ import annotations
 
 import json
-import mmap
-import sys
-from dataclasses import asdict
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from graphgen.cli.console import Json, table, write_json, write_stdout
-from graphgen.cli.units import folded, pattern, short, size, spans
 from graphgen.errors import GraphgenError
+from graphgen.json_value import Json
+from graphgen.report.table import Report, Table
+from graphgen.report.units import folded, pattern, short, size, spans
 from graphgen.whole_file import unreadable
 
 if TYPE_CHECKING:
@@ -20,76 +20,69 @@ if TYPE_CHECKING:
     from graphgen.runtime.checkpoint.listing import Listing, Stored
 
 _HEAD = 16
+# Most rows of parameters.
+_MOST = 16
 
 
-def inspected_otherwise(path: Path, largest: int, *, as_json: bool) -> bool:
-    """Inspect what is no module; whether it was none.
+@dataclass(frozen=True, slots=True)
+class Inspection:
+    """A result in both forms; only the form that is printed is computed.
 
-    A work folder with one module in it is left to be opened as that.
+    Attributes:
+        facts: for ``--json``.
+        report: for people.
+    """
+
+    facts: Callable[[], Json]
+    report: Callable[[], Report]
+
+
+def inspect_file(path: Path, largest: int) -> Inspection | None:
+    """Inspect a file or folder that is not a module; ``None`` for a module.
+
+    A work folder with one module in it counts as that module.
 
     Raises:
         GraphgenError: GG0802 a folder with nothing known in it, GG0601 a damaged checkpoint.
     """
     if path.is_dir():
-        return _folder(path, largest, as_json=as_json)
+        return _folder(path, largest)
     from graphgen.runtime.checkpoint.listing import is_checkpoint, is_torch_file, list_checkpoint
 
     try:
         with path.open("rb") as opened:
             head = opened.read(_HEAD)
     except (OSError, ValueError):
-        return False  # the reader of modules says why
+        return None  # the reader of modules raises the error
     if is_checkpoint(head) or is_torch_file(path):
-        _checkpoint(list_checkpoint([path]), largest, as_json=as_json)
-    elif path.suffix == ".neff":
-        _neff(path, as_json=as_json)
-    else:
-        return False
-    return True
+        return _checkpoint(list_checkpoint([path]), largest)
+    return _neff(path) if path.suffix == ".neff" else None
 
 
-def _folder(path: Path, largest: int, *, as_json: bool) -> bool:
+def _folder(path: Path, largest: int) -> Inspection | None:
     from graphgen.lowering.neuron import describe
+    from graphgen.lowering.neuron.dumps import list_dumps
     from graphgen.runtime.artifact import is_artifact
     from graphgen.runtime.checkpoint.listing import checkpoint_files, list_checkpoint
 
     if is_artifact(path):
-        _artifact(path, largest, as_json=as_json)
-        return True
+        return _artifact(path, largest)
     files = checkpoint_files(path)
     if files:
-        _checkpoint(list_checkpoint(files), largest, as_json=as_json)
-        return True
+        return _checkpoint(list_checkpoint(files), largest)
     try:
         found = describe(path)
     except GraphgenError:
-        if not _dumps(path, as_json=as_json):
+        rows = list_dumps(path)
+        if not rows:
             raise
-        return True
+        return _dumps(rows)
     if len(found.programs) == 1 and found.programs[0].module is not None:
-        return False
-    _programs(found, as_json=as_json)
-    return True
+        return None
+    return _programs(found)
 
 
-def _dumps(folder: Path, *, as_json: bool) -> bool:
-    """List the modules in a folder of dumps; whether there are any."""
-    from graphgen.lowering.open import FORMATS, HEAD
-
-    rows: list[dict[str, Json]] = []
-    for file in sorted(item for item in folder.rglob("*") if item.is_file()):
-        with file.open("rb") as opened:
-            head = opened.read(HEAD)
-        form = next((form.name for form in FORMATS if head.strip() and form.fits(head)), None)
-        if form is None:
-            continue
-        row: dict[str, Json] = {"file": str(file.relative_to(folder)), "form": form}
-        rows.append({**row, "bytes": file.stat().st_size, **_counts(file, form)})
-    if not rows:
-        return False
-    if as_json:
-        write_json({"kind": "folder of dumps", "modules": rows})
-        return True
+def _dumps(rows: Sequence[dict[str, Json]]) -> Inspection:
     keys = ("module", "instructions", "parameters", "taken_over", "outputs")
     shown = [
         [str(row["file"]), str(row["form"]), size(cast(int, row["bytes"]))]
@@ -97,48 +90,27 @@ def _dumps(folder: Path, *, as_json: bool) -> bool:
         for row in rows
     ]
     headers = ["file", "form", "bytes", "module", "ops", "parameters", "taken over", "outputs"]
-    write_stdout(f"folder of dumps: {len(rows)} modules\n\n{table(headers, shown, sys.stdout)}")
-    return True
+    return Inspection(
+        lambda: {"kind": "folder of dumps", "modules": rows},
+        lambda: [f"folder of dumps: {len(rows)} modules\n", Table(headers, shown)],
+    )
 
 
-def _counts(file: Path, form: str) -> dict[str, Json]:
-    """What a walk through a protobuf tells at once; nothing of other forms, or a damaged file."""
-    from graphgen.lowering.hlo.hlo_summary import summarize_hlo
-
-    if form != "HLO protobuf":
-        return {}
-    try:
-        with file.open("rb") as opened:
-            found = summarize_hlo(mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ))
-    except GraphgenError as error:
-        return {"module": f"damaged: {error.what}"}
-    return {
-        "module": found.name,
-        "instructions": sum(found.opcodes.values()),
-        "parameters": len(found.parameters),
-        "taken_over": sum(item.aliased for item in found.parameters),
-        "outputs": len(found.outputs),
-    }
-
-
-def _programs(found: Found, *, as_json: bool) -> None:
+def _programs(found: Found) -> Inspection:
     """A cache or a work folder."""
-    if as_json:
-        rows: list[Json] = [
-            {
-                "name": program.name,
-                "state": program.state,
-                "module": str(program.module) if program.module else None,
-                "neff": str(program.neff) if program.neff else None,
-                "flags": list(program.flags),
-                **dict[str, Json](program.facts),
-            }
-            for program in found.programs
-        ]
-        write_json({"kind": found.kind, "programs": rows})
-        return
+    programs: list[Json] = [
+        {
+            "name": program.name,
+            "state": program.state,
+            "module": str(program.module) if program.module else None,
+            "neff": str(program.neff) if program.neff else None,
+            "flags": list(program.flags),
+            **dict[str, Json](program.facts),
+        }
+        for program in found.programs
+    ]
     keys = list(dict.fromkeys(key for program in found.programs for key, _ in program.facts))
-    shown = [
+    rows = [
         [
             program.name,
             program.state,
@@ -151,50 +123,57 @@ def _programs(found: Found, *, as_json: bool) -> None:
         for program in found.programs
     ]
     headers = ["program", "state", "module", "bytes", "neff", *keys, "flags"]
-    count = len(found.programs)
-    write_stdout(f"{found.kind}: {count} programs\n\n{table(headers, shown, sys.stdout)}")
+    return Inspection(
+        lambda: {"kind": found.kind, "programs": programs},
+        lambda: [f"{found.kind}: {len(rows)} programs\n", Table(headers, rows)],
+    )
 
 
 def _file_size(path: Path | None) -> str:
     return size(path.stat().st_size) if path else "-"
 
 
-def _neff(path: Path, *, as_json: bool) -> None:
+def _neff(path: Path) -> Inspection:
     from graphgen.lowering.neuron import read_neff
 
     found = read_neff(path)
-    if as_json:
-        members: list[Json] = [asdict(member) for member in found.members]
-        write_json({"kind": "NEFF", "bytes": found.nbytes, "words": [*found.words],
-                    "members": members})  # fmt: skip
-        return
-    head = f"NEFF: {size(found.nbytes)}, {len(found.members)} files, says {', '.join(found.words)}"
+    members: list[Json] = [asdict(member) for member in found.members]
+    head = f"NEFF: {size(found.nbytes)}, {len(members)} files, says {', '.join(found.words)}\n"
     rows = [[member.name, size(member.nbytes)] for member in found.members]
-    write_stdout(f"{head}\n\n{table(['file', 'bytes'], rows, sys.stdout, numeric=1)}")
+    words = [*found.words]
+    return Inspection(
+        lambda: {"kind": "NEFF", "bytes": found.nbytes, "words": words, "members": members},
+        lambda: [head, Table(["file", "bytes"], rows, 1)],
+    )
 
 
-def _checkpoint(listing: Listing, largest: int, *, as_json: bool) -> None:
-    if as_json:
-        tensors: list[Json] = [{**asdict(t), "shape": [*t.shape]} for t in listing.tensors]
-        facts: dict[str, Json] = dict(listing.facts)
-        write_json({"kind": listing.kind, "bytes": listing.nbytes, "facts": facts,
-                    "tensors": tensors})  # fmt: skip
-        return
+def _checkpoint(listing: Listing, largest: int) -> Inspection:
+    def facts() -> Json:
+        return {
+            "kind": listing.kind,
+            "bytes": listing.nbytes,
+            "facts": dict(listing.facts),
+            "tensors": [{**asdict(tensor), "shape": [*tensor.shape]} for tensor in listing.tensors],
+        }
+
+    return Inspection(facts, lambda: _checkpoint_report(listing, largest))
+
+
+def _checkpoint_report(listing: Listing, largest: int) -> Report:
     count = len(listing.tensors)
-    lines = [f"{listing.kind}: {count} tensors, {size(listing.nbytes)}{_by_type(listing)}"]
-    lines += [f"  {key}: {short(value, 80)}" for key, value in listing.facts[:12]]
+    head = [f"{listing.kind}: {count} tensors, {size(listing.nbytes)}{_by_type(listing)}"]
+    head += [f"  {key}: {short(value, 80)}" for key, value in listing.facts[:12]]
     found: dict[tuple[str, ...], list[Stored]] = {}
     for tensor in listing.tensors:
         key = (pattern(tensor.name), tensor.type, str(tensor.shape))
         found.setdefault(key, []).append(tensor)
     rows = [_stored(tensors) for tensors in found.values()]
-    headers = ["tensors", "count", "bytes each", "type"]
-    lines += ["", table(headers, rows, sys.stdout, numeric=2)]
+    report = [*head, "", Table(["tensors", "count", "bytes each", "type"], rows, 2)]
     top = sorted(listing.tensors, key=lambda tensor: -tensor.nbytes)[:largest]
     if top:
         rows = [[t.name, size(t.nbytes), f"{t.type}{[*t.shape]}", t.file] for t in top]
-        lines.append(table(["largest", "bytes", "type", "file"], rows, sys.stdout, numeric=1))
-    write_stdout("\n".join(lines))
+        report.append(Table(["largest", "bytes", "type", "file"], rows, 1))
+    return report
 
 
 def _stored(tensors: list[Stored]) -> list[str]:
@@ -210,57 +189,48 @@ def _by_type(listing: Listing) -> str:
     return "".join(f", {size(count)} of {kind}" for kind, count in bytes_.items())
 
 
-def _artifact(path: Path, largest: int, *, as_json: bool) -> None:
+def _artifact(path: Path, largest: int) -> Inspection:
     """The manifest, the programs, and the weights of each rank."""
-    from graphgen.analysis.overview import overview
-    from graphgen.cli.inspect.inspect_program import (
-        module_json,
-        module_text,
-        program_json,
-        program_text,
-    )
+    from graphgen.cli.inspect.programs import programs_inspection
     from graphgen.runtime.artifact import open_artifact
 
     artifact = open_artifact(path)
-    module = artifact.model.module
-    looked = [overview(module, function, largest) for function in module.programs()]
     settings = asdict(artifact.model.settings)
     compiled = sorted(item.name for item in (path / "compiled").glob("*") if item.is_file())
-    if as_json:
-        programs: list[Json] = [program_json(item) for item in looked]
-        facts: dict[str, Json] = {"settings": cast(Json, settings), "compiled": [*compiled]}
-        write_json({"kind": "artifact", "source": artifact.source, **facts,
-                    **module_json(module), "programs": programs})  # fmt: skip
-        return
     shown = ", ".join(f"{key} {value}" for key, value in settings.items() if value != "")
     head = f"artifact of graphgen, from checkpoint {artifact.source[:12]}: {shown}\n"
     head += f"  compiled for this kind of CPU: {len(compiled)} files\n"
-    write_stdout("\n".join([head + module_text(module), *map(program_text, looked)]))
+    facts: dict[str, Json] = {
+        "kind": "artifact",
+        "source": artifact.source,
+        "settings": cast(Json, settings),
+        "compiled": [*compiled],
+    }
+    module = artifact.model.module
+    return programs_inspection(module, module.programs(), largest, head, facts)
 
 
-def summarized(path: Path, *, as_json: bool) -> None:
-    """What walking through an HLO protobuf tells, whatever its size and its types.
+def inspect_summary(path: Path) -> Inspection:
+    """Counts from walking through an HLO protobuf of any size; no graph is built.
 
     Raises:
-        GraphgenError: GG0705 it cannot be read, GG0801 it is damaged or none.
+        GraphgenError: GG0705 the file cannot be read, GG0801 it is damaged or not a protobuf.
     """
-    from graphgen.lowering.hlo.hlo_summary import summarize_hlo
+    from graphgen.lowering.neuron.dumps import summarize_file
 
     try:
-        with path.open("rb") as opened:
-            mapped = mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ)
+        found = summarize_file(path)
     except (OSError, ValueError) as error:
         raise unreadable(str(path), error) from error
-    found = summarize_hlo(mapped)
-    if as_json:
-        write_json(cast(Json, json.loads(json.dumps(asdict(found)))))
-        return
-    write_stdout(_summary(found, path.stat().st_size))
+    return Inspection(
+        lambda: cast(Json, json.loads(json.dumps(asdict(found)))),
+        lambda: _summary(found, path.stat().st_size),
+    )
 
 
-def _summary(found: HloSummary, nbytes: int) -> str:
+def _summary(found: HloSummary, nbytes: int) -> Report:
     ops = sum(found.opcodes.values())
-    lines = [
+    report: list[str | Table] = [
         f"{found.name}: {size(nbytes)}, {found.computations} computations, {ops} instructions",
         f"  entry       %{found.entry}, {len(found.outputs)} outputs",
         f"  constants   {size(found.constant_bytes)}",
@@ -270,15 +240,13 @@ def _summary(found: HloSummary, nbytes: int) -> str:
     ]
     for name, counts in (("collectives", found.collectives), ("calls", found.custom_calls)):
         if counts:
-            lines.append(f"  {name:<12}" + ", ".join(f"{k} {v}" for k, v in counts.items()))
-    lines += ["", table(_PARAMETERS, _parameters(found.parameters), sys.stdout)]
+            report.append(f"  {name:<12}" + ", ".join(f"{k} {v}" for k, v in counts.items()))
+    headers = ["parameters", "name", "shape", "bytes", "taken over"]
+    report += ["", Table(headers, _parameters(found.parameters))]
     if found.largest:
         rows = [[name, size(count)] for name, count in found.largest]
-        lines.append(table(["largest constants", "bytes"], rows, sys.stdout, numeric=1))
-    return "\n".join(lines)
-
-
-_PARAMETERS = ["parameters", "name", "shape", "bytes", "taken over"]
+        report.append(Table(["largest constants", "bytes"], rows, 1))
+    return report
 
 
 def _parameters(parameters: tuple[HloParameter, ...]) -> list[list[str]]:
@@ -296,5 +264,6 @@ def _parameters(parameters: tuple[HloParameter, ...]) -> list[list[str]]:
         ]
         for items in found.values()
     ]
-    most = 16
-    return rows if len(rows) <= most else [*rows[:most], [f"{len(rows) - most} more", *[""] * 4]]
+    if len(rows) <= _MOST:
+        return rows
+    return [*rows[:_MOST], [f"{len(rows) - _MOST} more", *[""] * 4]]

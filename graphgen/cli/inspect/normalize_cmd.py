@@ -6,14 +6,16 @@ from typing import Annotated
 
 import typer
 
-from graphgen.cli.console import Json, write_json
+from graphgen.cli.console import write_json
 from graphgen.cli.files import STANDARD
 from graphgen.cli.inspect.write_program import HELP, check_form, write_program
 from graphgen.cli.module_file import choose_program, read_module
+from graphgen.cli.options import ModuleFile, WrittenAsJson
+from graphgen.json_value import Json
 
 
 def normalize(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="A module in any form; - is stdin.")],
+    file: ModuleFile,
     output: Annotated[str, typer.Option("-o", "--output", metavar="FILE", help=HELP)] = STANDARD,
     keep_names: Annotated[
         bool, typer.Option("--keep-names", help="Those of arguments, outputs and functions.")
@@ -22,9 +24,7 @@ def normalize(
         str | None,
         typer.Option("--program", metavar="NAME", help="Which, where the form holds only one."),
     ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print what was written as JSON.")
-    ] = False,
+    as_json: WrittenAsJson = False,
 ) -> None:
     """Write a module with canonical names and order and without places.
 

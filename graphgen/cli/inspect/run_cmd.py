@@ -255,7 +255,7 @@ def _save(name: str, outputs: Sequence[ProgramOutput]) -> None:
 
 
 def _print_table(outputs: Sequence[ProgramOutput]) -> None:
-    from graphgen.cli.inspect.array_summary import summarize
+    from graphgen.report.array_summary import summarize
 
     rows = [
         [output.entry.name, output.type.text, *summarize(output.array).cells()]
@@ -267,8 +267,8 @@ def _print_table(outputs: Sequence[ProgramOutput]) -> None:
 def _print_json(
     module: Module, function: Function, outputs: Sequence[ProgramOutput], *, on: str, seed: int
 ) -> None:
-    from graphgen.cli.inspect.array_summary import summarize
     from graphgen.exec.run_program import ranks_of
+    from graphgen.report.array_summary import summarize
 
     write_json(
         {

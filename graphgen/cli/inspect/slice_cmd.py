@@ -6,15 +6,17 @@ from typing import Annotated
 
 import typer
 
-from graphgen.cli.console import Json, write_json
+from graphgen.cli.console import write_json
 from graphgen.cli.files import STANDARD
 from graphgen.cli.inspect.write_program import HELP, check_form, write_program
 from graphgen.cli.module_file import choose_program, read_module
+from graphgen.cli.options import ModuleFile, WrittenAsJson
 from graphgen.ir import Function, Module
+from graphgen.json_value import Json
 
 
 def slice_(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="A module in any form; - is stdin.")],
+    file: ModuleFile,
     output_file: Annotated[str, typer.Option("-o", "--out", metavar="FILE", help=HELP)],
     op: Annotated[
         list[str] | None,
@@ -35,9 +37,7 @@ def slice_(
     program: Annotated[
         str | None, typer.Option("--program", metavar="NAME", help="Which program.")
     ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print what was written as JSON.")
-    ] = False,
+    as_json: WrittenAsJson = False,
 ) -> None:
     """Cut a part out of a program: an op, a layer, or what one output needs.
 

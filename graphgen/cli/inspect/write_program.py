@@ -1,20 +1,21 @@
-"""Writing a module in the form that its file's name asks for."""
+"""Output files of commands that write a module in the form of the file's name."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from graphgen.cli.console import note
-from graphgen.cli.files import STANDARD, check_output, write_bytes, write_text
+from graphgen.cli.files import STANDARD, check_output, write_bytes
 from graphgen.errors import GraphgenError
 from graphgen.ir import Function, Module
 
-FORMS = {".gg": "IR text", ".pb": "HLO protobuf", ".hlo": "HLO text", ".mlir": "StableHLO"}
 HELP = "FILE.gg, .pb (HLO protobuf), .hlo (HLO text) or .mlir (StableHLO); - is stdout, as IR text."
 
 
 def check_form(output: str) -> str:
-    """The ending that says the form; refused before any work (GG0704, GG0705)."""
+    """The ending that selects the form; refused before any work (GG0704, GG0705)."""
+    from graphgen.lowering.program_file import FORMS
+
     if output == STANDARD:
         return ".gg"
     check_output(output)
@@ -28,23 +29,9 @@ def check_form(output: str) -> str:
 
 def write_program(module: Module, function: Function, output: str) -> None:
     """Write a module; of any form but IR text, one program (GG0401 for what has no such form)."""
-    ending = check_form(output)
-    if ending == ".gg":
-        from graphgen.text import print_module
+    from graphgen.lowering.program_file import program_bytes
 
-        write_text(output, print_module(module))
-    elif ending == ".mlir":
-        from graphgen.lowering.stablehlo import emit_stablehlo
-
-        write_text(output, emit_stablehlo(module, function))
-    elif ending == ".hlo":
-        from graphgen.lowering.hlo import emit_hlo, print_hlo_text
-
-        write_text(output, print_hlo_text(emit_hlo(module, function)))
-    else:
-        from graphgen.lowering.hlo import hlo_chunks
-
-        write_bytes(output, hlo_chunks(module, function))
+    write_bytes(output, program_bytes(module, function, check_form(output)))
     if output != STANDARD:
         takes, gives = len(function.args), len(function.outputs)
         shown = f"@{function.name}, {function.block.size} ops, {takes} inputs, {gives} outputs"

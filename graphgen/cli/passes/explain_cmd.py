@@ -6,14 +6,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from graphgen.cli.console import Json, write_json, write_stdout
+from graphgen.cli.console import emit
+from graphgen.cli.module_file import read_module
+from graphgen.cli.options import AsJson, ModuleFile, Most, OnlyProgram, Plugins, load_pipeline
 
 if TYPE_CHECKING:
     from graphgen.passes.debug.explain import Explanation
 
 
 def explain(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="A module; - is standard input.")],
+    file: ModuleFile,
     pass_name: Annotated[str, typer.Option("--pass", metavar="PASS", help="The pass to explain.")],
     pipeline: Annotated[
         str | None,
@@ -27,17 +29,13 @@ def explain(
     scope: Annotated[
         str | None, typer.Option("--scope", metavar="SCOPE", help="Only ops of this module scope.")
     ] = None,
-    program: Annotated[
-        str | None, typer.Option("--program", metavar="NAME", help="Only this program.")
-    ] = None,
+    program: OnlyProgram = None,
     rule: Annotated[
         str | None, typer.Option("--rule", metavar="RULE", help="Only this rule of the pass.")
     ] = None,
-    plugin: Annotated[
-        list[str] | None, typer.Option("--plugin", metavar="FILE.py", help="A file with passes.")
-    ] = None,
-    most: Annotated[int, typer.Option("--most", min=1, help="How many entries to show.")] = 10,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    plugin: Plugins = None,
+    most: Most = 10,
+    as_json: AsJson = False,
 ) -> None:
     """Say what a pass rewrote at a place, and why its rules left the rest alone.
 
@@ -49,23 +47,14 @@ def explain(
       graphgen explain mini.gg -p default --pass fuse-projections --scope model.layers.0.mlp
       graphgen explain simple.gg --pass simplify-shape --at %reshape.7 --json
     """
-    from graphgen.cli.module_file import read_module
-    from graphgen.cli.pass_list import load_passes
-    from graphgen.passes.core.plugins import load_file
     from graphgen.passes.debug.explain import Place
     from graphgen.passes.debug.explain import explain as find
-    from graphgen.passes.pipelines import parse
+    from graphgen.passes.inspect.result_json import explanation_json
 
-    load_passes()
-    for path in plugin or []:
-        load_file(path)
-    passes = parse(pipeline or pass_name)
+    passes = load_pipeline(pipeline or pass_name, plugin)
     place = Place((at or "").lstrip("%"), scope or "", program or "", rule or "")
     found = find(read_module(file), passes, pass_name, place)
-    if as_json:
-        write_json(_json(found))
-    else:
-        write_stdout(_text(found, most))
+    emit(as_json, lambda: explanation_json(found), lambda: _text(found, most))
 
 
 def _text(found: Explanation, most: int) -> str:
@@ -89,34 +78,3 @@ def _text(found: Explanation, most: int) -> str:
     if len(found.reasons) > most:
         lines.append(f"... and {len(found.reasons) - most} more reasons (--most)")
     return "\n".join([*lines, ""])
-
-
-def _json(found: Explanation) -> Json:
-    return {
-        "pass": found.pass_name,
-        "applications": [
-            {
-                "number": item.number,
-                "rule": item.rule,
-                "function": item.function,
-                "op": item.root,
-                "where": repr(item.loc),
-                "rule_at": item.source,
-                "gain": item.gain,
-            }
-            for item in found.applications
-        ],
-        "misses": [
-            {
-                "rule": reason.rule,
-                "reason": reason.reason,
-                "value": reason.at or None,
-                "last_touched_by": reason.touched or None,
-                "function": reason.function,
-                "op": reason.root,
-                "where": repr(reason.loc),
-                "count": reason.count,
-            }
-            for reason in found.reasons
-        ],
-    }

@@ -9,22 +9,20 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from graphgen.cli.console import Json, colored, note, note_remarks, paint_diff, table
-from graphgen.cli.files import STANDARD, check_output
+from graphgen.cli.console import colored, note, note_remarks, paint_diff
+from graphgen.cli.files import STANDARD
 from graphgen.cli.module_file import read_module, write_module
-from graphgen.cli.pass_list import load_passes
-from graphgen.cli.passes.sharding_report import sharding_json, sharding_text, sharding_watcher
+from graphgen.cli.options import ModuleFile, OutputFile, Plugins, check_outputs, load_pipeline
+from graphgen.json_value import Json
+from graphgen.report.table import Table, render
 
 if TYPE_CHECKING:
     from graphgen.passes.core import Pass, PassReport
     from graphgen.passes.core.journal import Journal
     from graphgen.passes.core.watch import Watcher
-    from graphgen.passes.debug.decisions import Site
     from graphgen.passes.debug.watchers import PrintAfter
+    from graphgen.passes.sharding.explain import ExplainSharding
 
-File = Annotated[
-    str, typer.Argument(metavar="FILE", help="IR text, StableHLO or HLO; - is standard input.")
-]
 Pipeline = Annotated[
     str,
     typer.Option(
@@ -33,12 +31,6 @@ Pipeline = Annotated[
         metavar="PIPELINE",
         help="Passes and pipelines: name,name{option=value}.",
     ),
-]
-Output = Annotated[
-    str, typer.Option("-o", "--output", metavar="OUT.gg", help="Where to write; - is stdout.")
-]
-Plugin = Annotated[
-    list[str] | None, typer.Option("--plugin", metavar="FILE.py", help="A file with passes.")
 ]
 Before = Annotated[
     str, typer.Option("--print-before", metavar="PASS|ALL", help="Show the module before a pass.")
@@ -88,10 +80,10 @@ AsJson = Annotated[
 
 
 def opt(
-    file: File,
+    file: ModuleFile,
     pipeline: Pipeline,
-    output: Output = STANDARD,
-    plugin: Plugin = None,
+    output: OutputFile = STANDARD,
+    plugin: Plugins = None,
     print_before: Before = "",
     print_after: After = "",
     dump: DumpTo = "",
@@ -119,34 +111,27 @@ def opt(
       graphgen build llama-3.1-8b --mini | graphgen opt - -p 'shard{tp=2},pad-to-mesh,partition'
       graphgen opt m.gg -p 'default{tp=2}' --explain-sharding -o out.gg
     """
-    if as_json and output == STANDARD:
-        raise typer.BadParameter(
-            "needs -o OUT.gg: standard output is the module", param_hint="'--json'"
-        )
     from graphgen.passes.core import run_pipeline
     from graphgen.passes.core.fuel import parse_fuel
     from graphgen.passes.core.journal import Journal
-    from graphgen.passes.core.plugins import load_file
+    from graphgen.passes.sharding.explain import ExplainSharding
 
-    check_output(output)
-    load_passes()
-    for path in plugin or []:
-        load_file(path)
-    passes = _part(pipeline, start_at, stop_after)
+    check_outputs(output, as_json)
+    passes = _part(load_pipeline(pipeline, plugin), start_at, stop_after)
     changes = _changes(print_after, silent=as_json)
     watch = _watchers(passes, print_before, print_after, dump, changes)
-    why = sharding_watcher() if explain_sharding else None
+    why = ExplainSharding() if explain_sharding else None
     watch += [why] if why else []
     module = read_module(file)
     journal = Journal() if decisions else None
     limit = parse_fuel(fuel, "--fuel") if fuel else None
     reports = run_pipeline(module, passes, fuel=limit, journal=journal, watch=watch)
     _note(reports)
-    more = {"passes": _facts(reports, changes), **_decisions_json(journal), **sharding_json(why)}
-    write_module(module, output, as_json=as_json, more=more)
+    write_module(module, output, as_json=as_json, more=_facts(reports, changes, journal, why))
     if not as_json:
-        shown = _table(reports, time=time) if stats or time else ""
-        sys.stderr.write(shown + _decisions_text(journal) + sharding_text(why))
+        shown = [_table(reports, time=time)] if stats or time else []
+        shown += _decisions(journal) if journal is not None else []
+        sys.stderr.write("".join(render(part, sys.stderr) for part in [*shown, *_sharding(why)]))
 
 
 def _note(reports: Sequence[PassReport]) -> None:
@@ -157,12 +142,10 @@ def _note(reports: Sequence[PassReport]) -> None:
             note(f"the fuel was used up in {report.name}")
 
 
-def _part(pipeline: str, start: str, stop: str) -> list[Pass]:
+def _part(passes: list[Pass], start: str, stop: str) -> list[Pass]:
     """The passes from one to another."""
     from graphgen.passes.debug.watchers import pick
-    from graphgen.passes.pipelines import parse
 
-    passes = parse(pipeline)
     first = pick(passes, start, "--start-at") if start else 0
     last = pick(passes, stop, "--stop-after") if stop else len(passes) - 1
     if start and stop and last < first:
@@ -203,26 +186,34 @@ def _write_diff(text: str) -> None:
     sys.stderr.write(paint_diff(text) if colored(sys.stderr) else text)
 
 
-def _facts(reports: Sequence[PassReport], changes: PrintAfter | None) -> list[Json]:
-    facts: list[Json] = []
-    for index, report in enumerate(reports):
-        diff: dict[str, Json] = {} if changes is None else {"diff": changes.diffs[index]}
-        facts.append(
-            {
-                "pass": report.name,
-                "ops_before": report.ops_before,
-                "ops_after": report.ops_after,
-                "applications": report.applications,
-                "stopped": report.stopped,
-                "seconds": report.seconds,
-                "remarks": report.remarks,
-                **diff,
-            }
-        )
+def _facts(
+    reports: Sequence[PassReport],
+    changes: PrintAfter | None,
+    journal: Journal | None,
+    why: ExplainSharding | None,
+) -> dict[str, Json]:
+    from graphgen.cli.passes.sharding_report import sharding_json
+    from graphgen.passes.inspect.result_json import decisions_json, report_json
+
+    diffs: list[dict[str, Json]] = [{} for _ in reports]
+    if changes is not None:
+        diffs = [{"diff": diff} for diff in changes.diffs]
+    passes = [{**report_json(r), **diff} for r, diff in zip(reports, diffs, strict=True)]
+    facts: dict[str, Json] = {"passes": passes}
+    if journal is not None:
+        facts["decisions"] = decisions_json(journal)
+    if why is not None:
+        facts["sharding"] = sharding_json(why)
     return facts
 
 
-def _table(reports: Sequence[PassReport], *, time: bool) -> str:
+def _sharding(why: ExplainSharding | None) -> list[Table]:
+    from graphgen.cli.passes.sharding_report import sharding_table
+
+    return [] if why is None else [sharding_table(why)]
+
+
+def _table(reports: Sequence[PassReport], *, time: bool) -> Table:
     headers = ["pass", "ops before", "ops after", "rewrites", *(["ms"] if time else [])]
     rows = [
         [
@@ -234,35 +225,10 @@ def _table(reports: Sequence[PassReport], *, time: bool) -> str:
         ]
         for report in reports
     ]
-    return table(headers, rows, sys.stderr, numeric=4)
+    return Table(headers, rows, 4)
 
 
-def _decisions_json(journal: Journal | None) -> dict[str, Json]:
-    if journal is None:
-        return {}
-    from graphgen.passes.debug.decisions import decisions
-
-    found = decisions(journal)
-    made: list[Json] = [
-        {**_site(site), "times": {str(times): layers for times, layers in counts.items()}}
-        for site, counts in found.made.items()
-    ]
-    near: list[Json] = [{**_site(site), "reason": why} for site, why in found.near.items()]
-    return {"decisions": {"made": made, "near": near}}
-
-
-def _site(site: Site) -> dict[str, Json]:
-    return {
-        "pass": site.pass_name,
-        "rule": site.rule,
-        "function": site.function,
-        "scope": site.scope,
-    }
-
-
-def _decisions_text(journal: Journal | None) -> str:
-    if journal is None:
-        return ""
+def _decisions(journal: Journal) -> list[str | Table]:
     from graphgen.passes.debug.decisions import decisions
 
     found = decisions(journal)
@@ -270,14 +236,14 @@ def _decisions_text(journal: Journal | None) -> str:
         [site.pass_name, site.rule, f"@{site.function}", site.scope, _times(counts)]
         for site, counts in found.made.items()
     ]
-    headers = ["pass", "rule", "function", "scope", ""]
-    text = "\n" + table(headers, rows, sys.stderr)
+    columns = ["pass", "rule", "function", "scope"]
+    applied = Table([*columns, ""], rows)
     rows = [
         [site.pass_name, site.rule, f"@{site.function}", site.scope, why]
         for site, why in found.near.items()
     ]
-    headers[-1] = "did not apply: nearest"
-    return text + ("\n" + table(headers, rows, sys.stderr) if rows else "")
+    missed = Table([*columns, "did not apply: nearest"], rows)
+    return ["\n", applied, *(["\n", missed] if rows else [])]
 
 
 def _times(counts: Mapping[int, int]) -> str:

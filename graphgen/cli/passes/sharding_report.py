@@ -1,37 +1,21 @@
-"""How values lie over ranks, for ``graphgen opt --explain-sharding``: as a table and as JSON."""
+"""Layouts of values over ranks, for ``graphgen opt --explain-sharding``: a table and JSON."""
 
 from __future__ import annotations
 
-import sys
 from dataclasses import asdict
-from typing import TYPE_CHECKING
 
-from graphgen.cli.console import Json, table
-
-if TYPE_CHECKING:
-    from graphgen.passes.sharding.explain import ExplainSharding
+from graphgen.json_value import Json
+from graphgen.passes.sharding.explain import ExplainSharding, grouped
+from graphgen.report.table import Table
 
 
-def sharding_watcher() -> ExplainSharding:
-    """What looks on while passes run."""
-    from graphgen.passes.sharding.explain import ExplainSharding
-
-    return ExplainSharding()
+def sharding_json(watcher: ExplainSharding) -> list[Json]:
+    """One object per value."""
+    return [asdict(reason) for reason in watcher.shown()]
 
 
-def sharding_json(watcher: ExplainSharding | None) -> dict[str, Json]:
-    """Every value, one object each."""
-    if watcher is None:
-        return {}
-    return {"sharding": [asdict(reason) for reason in watcher.shown()]}
-
-
-def sharding_text(watcher: ExplainSharding | None) -> str:
-    """A table; values that are alike but for the layer are one row."""
-    if watcher is None:
-        return ""
-    from graphgen.passes.sharding.explain import grouped
-
+def sharding_table(watcher: ExplainSharding) -> Table:
+    """One row per value; values that differ in the number of their layer only share a row."""
     rows = [
         [
             f"@{item.function}",
@@ -45,4 +29,4 @@ def sharding_text(watcher: ExplainSharding | None) -> str:
         for item, count in grouped(watcher.shown())
     ]
     headers = ["program", "value", "made by", "lies", "decided by", "bytes sent", "times"]
-    return table(headers, rows, sys.stderr)
+    return Table(headers, rows)

@@ -2,32 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from graphgen.cli.console import Json, write_json, write_stdout
-from graphgen.cli.passes.trace_cmd import stablehlo_places
-from graphgen.errors import GraphgenError
+from graphgen.cli.console import emit
+from graphgen.cli.module_file import read_module
+from graphgen.cli.options import ModuleFile, PipelineOption, Plugins, load_pipeline
 
 if TYPE_CHECKING:
-    from graphgen.ir import Op, Value
     from graphgen.passes.debug.history import Event, History
     from graphgen.passes.debug.recording import Recording
-
-    # For an op of the module at the end: program, line in its StableHLO, text.
-    Lines = Mapping[Op, tuple[str, int, str]]
+    from graphgen.passes.inspect.result_json import LoweredLines as Lines
 
 
 def why(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="A module; - is standard input.")],
+    file: ModuleFile,
     value: Annotated[
         str, typer.Argument(metavar="%VALUE", help="A value of the module, or of its lowered form.")
     ],
-    pipeline: Annotated[
-        str, typer.Option("-p", "--pipeline", metavar="PIPELINE", help="Passes; 'default' too.")
-    ] = "default",
+    pipeline: PipelineOption = "default",
     lowered: Annotated[
         bool,
         typer.Option(
@@ -37,9 +31,7 @@ def why(
     program: Annotated[
         str, typer.Option("--program", metavar="NAME", help="The program the value is in.")
     ] = "",
-    plugin: Annotated[
-        list[str] | None, typer.Option("--plugin", metavar="FILE.py", help="A file with passes.")
-    ] = None,
+    plugin: Plugins = None,
     most: Annotated[int, typer.Option("--most", min=1, help="How many ops to show a place.")] = 6,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, with all ops.")] = False,
 ) -> None:
@@ -54,59 +46,28 @@ def why(
       graphgen why mini.gg %57 --lowered --program decode.b1.c128 -p 'default{tp=2}'
       graphgen why mini.gg 120 --lowered --program decode.b1.c128 --json
     """
-    from graphgen.cli.module_file import read_module
-    from graphgen.cli.pass_list import load_passes
-    from graphgen.passes.core.plugins import load_file
+    from graphgen.lowering.stablehlo import stablehlo_places
     from graphgen.passes.debug.history import backward, find_value, forward
     from graphgen.passes.debug.recording import record
-    from graphgen.passes.pipelines import parse
+    from graphgen.passes.inspect.lowered_value import find_lowered
+    from graphgen.passes.inspect.result_json import history_json
 
-    load_passes()
-    for path in plugin or []:
-        load_file(path)
+    passes = load_pipeline(pipeline, plugin)
     program = program.removeprefix("@")
     module = read_module(file)
     if program and not lowered:
         module.function(program)
-    recording = record(module, parse(pipeline))
+    recording = record(module, passes)
     lines = stablehlo_places(recording.module)
     if lowered:
-        found = backward(recording, _lowered_value(recording, lines, value, program))
+        found = backward(recording, find_lowered(recording.module, lines, value, program))
     else:
         found = forward(recording, find_value(recording.start, value, program))
-    if as_json:
-        write_json(_json(found, recording, lines))
-    else:
-        write_stdout(_text(found, recording, lines, most))
-
-
-def _lowered_value(recording: Recording, lines: Lines, text: str, program: str) -> Value:
-    """The value called ``%name`` after the passes, or made on a line of the StableHLO."""
-    from graphgen.text.printer import value_names
-
-    functions = recording.module.functions
-    if program and program not in functions:
-        recording.module.function(program)
-    homes = [name for name in functions if program in ("", name)]
-    if text.isdecimal():
-        found = [
-            op.results[0]
-            for op, (home, line, _) in lines.items()
-            if line == int(text) and home in homes
-        ]
-    else:
-        wanted = f"%{text.removeprefix('%')}"
-        named = [value_names(functions[home]) for home in homes]
-        found = [value for names in named for value, name in names.items() if name == wanted]
-    if len(found) == 1:
-        return found[0]
-    if found:
-        what, help = f"'{text}' is in {len(found)} functions", "choose one with --program"
-    else:
-        what = f"nothing is called, or stands on, '{text}' after the passes"
-        help = "graphgen lower prints a program with the names and lines that are meant here"
-    named_functions = ", ".join(f"@{name}" for name in functions)
-    raise GraphgenError("GG0705", what, note=f"functions: {named_functions}", help=help)
+    emit(
+        as_json,
+        lambda: history_json(found, recording, lines),
+        lambda: _text(found, recording, lines, most),
+    )
 
 
 def _text(found: History, recording: Recording, lines: Lines, most: int) -> str:
@@ -167,35 +128,3 @@ def _now(found: History, recording: Recording, lines: Lines, most: int) -> list[
 def _first_line(text: str) -> str:
     head, _, more = text.partition("\n")
     return f"{head} ..." if more else head
-
-
-def _json(found: History, recording: Recording, lines: Lines) -> dict[str, Json]:
-    return {
-        "origins": [{"function": home, "text": text} for home, text in found.origins],
-        "where": repr(found.loc),
-        "events": [
-            {
-                "pass": event.label,
-                "function": event.function,
-                "what": event.what,
-                "number": event.number or None,
-                "rule_at": event.source or None,
-                "relation": str(event.relation) if event.relation is not None else None,
-                "before": list(event.before),
-                "after": list(event.after),
-            }
-            for event in found.events
-        ],
-        "now": [_place(value, recording, lines) for value in found.now],
-        "made_for_it": [_place(value, recording, lines) for value in found.inside],
-    }
-
-
-def _place(value: Value, recording: Recording, lines: Lines) -> dict[str, Json]:
-    home, line, text = lines.get(value.op, ("", 0, "")) if value.op is not None else ("", 0, "")
-    return {
-        "value": recording.end.names[value],
-        "function": home or None,
-        "line": line or None,
-        "stablehlo": text or None,
-    }

@@ -1,4 +1,4 @@
-"""Describing an array: its range, its moments, its first values, what is not a number."""
+"""Summary statistics of an array: range, moments, first values, non-finite elements."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from graphgen.cli.console import Json, number
 from graphgen.eval import Array
+from graphgen.json_value import Json, json_number
 
 FIRST = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
+class ArraySummary:
     """Facts about an array; the moments are of its finite elements, ``None`` if there are none.
 
     Attributes:
@@ -31,7 +31,7 @@ class Summary:
     inf: int
 
     def to_json(self) -> dict[str, Json]:
-        """The same as JSON."""
+        """The fields by the names that ``graphgen run --json`` prints."""
         return {
             "min": self.least,
             "max": self.greatest,
@@ -39,23 +39,23 @@ class Summary:
             "std": self.deviation,
             "nan": self.nan,
             "inf": self.inf,
-            "first": [number(value) for value in self.first],
+            "first": [json_number(value) for value in self.first],
         }
 
     def cells(self) -> list[str]:
-        """The same as strings of a table: moments, NaN count, first elements."""
+        """The cells of a table: moments, NaN count, first elements."""
         moments = [self.least, self.greatest, self.mean, self.deviation]
         shown = ["-" if value is None else f"{value:.5g}" for value in moments]
         strange = str(self.nan) + (f" (+{self.inf} inf)" if self.inf else "")
         return [*shown, strange, " ".join(f"{value:.5g}" for value in self.first)]
 
 
-def summarize(array: Array) -> Summary:
+def summarize(array: Array) -> ArraySummary:
     """Describe an array of any element type; computed in float64."""
     wide = np.asarray(array).astype(np.float64).ravel()
     finite = wide[np.isfinite(wide)]
     some = finite.size > 0
-    return Summary(
+    return ArraySummary(
         float(finite.min()) if some else None,
         float(finite.max()) if some else None,
         float(finite.mean()) if some else None,

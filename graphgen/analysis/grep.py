@@ -1,0 +1,95 @@
+"""Search of a module's programs for a pattern of ops."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+from graphgen.analysis.overview import overview
+from graphgen.analysis.pattern import KINDS, Known, Match, OpPattern, find
+from graphgen.ir import Function, Module, Op
+from graphgen.ir.loc import UNKNOWN
+from graphgen.json_value import Json
+from graphgen.ops import OPS
+from graphgen.report.program_text import where_of
+from graphgen.report.units import pattern as numberless
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """One match of a pattern.
+
+    Attributes:
+        function: of the match, without calls.
+        match: the ops.
+        layer: of the first op; empty for none.
+    """
+
+    function: Function
+    match: Match
+    layer: str
+
+    @property
+    def key(self) -> object:
+        """Equal for hits that differ in numbers only, such as those of identical layers."""
+        kinds = tuple(
+            (op.name, op.attrs, op.results[0].type, numberless(op.loc.scope))
+            for op in self.match.ops
+        )
+        layer, output = numberless(self.layer), numberless(self.match.output)
+        return self.function.name, kinds, layer, output
+
+    @property
+    def lines(self) -> list[str]:
+        """``FILE:LINE`` of the ops, without repetition."""
+        return list(
+            dict.fromkeys(where_of(op.loc) for op in self.match.ops if op.loc is not UNKNOWN)
+        )
+
+    def to_json(self) -> dict[str, Json]:
+        """The hit with all its ops."""
+        return {
+            "program": self.function.name,
+            "layer": self.layer or None,
+            "output": self.match.output or None,
+            "ops": [
+                {
+                    "op": name_of(op),
+                    "results": [value.name for value in op.results],
+                    "operands": [value.name for value in op.operands],
+                    "type": op.results[0].type.text,
+                    "where": where_of(op.loc) if op.loc is not UNKNOWN else None,
+                    "scope": op.loc.scope or None,
+                }
+                for op in self.match.ops
+            ],
+        }
+
+
+def grep(module: Module, functions: Sequence[Function], wanted: tuple[OpPattern, ...]) -> list[Hit]:
+    """All matches of a pattern in these functions, with calls inlined."""
+    return [hit for function in functions for hit in _hits(module, function, wanted)]
+
+
+def _hits(module: Module, function: Function, wanted: tuple[OpPattern, ...]) -> Iterator[Hit]:
+    seen = overview(module, function, 0)
+    kinds = {value: part.kind for part in seen.parts for value in part.values}
+    for match in find(seen.function, wanted, Known(kinds, seen.layer_of)):
+        yield Hit(seen.function, match, seen.layer_of.get(match.ops[0], ""))
+
+
+def name_of(op: Op) -> str:
+    """The name of an op; of an opaque instruction its HLO opcode."""
+    return op.attrs.text("opcode") if op.name == "hlo.opaque" else op.name
+
+
+def unknown_names(module: Module, wanted: str) -> Iterator[tuple[str, list[str]]]:
+    """Names in a pattern that no op has, each with up to two similar names."""
+    known = {name_of(op).replace("-", "_") for f in module.functions.values() for op in f.block}
+    known |= {*OPS, "dot", "broadcast", *KINDS, "const", "return"}
+    text = re.sub(r"\{[^}]*\}|:\s*\S+|[%$][^\s,(){}|]+", " ", wanted)
+    for name in re.findall(r"[A-Za-z][\w*?.]*(?:-(?!>)[\w*?.]+)*", text):
+        if not set(name) & set("*?") and name.replace("-", "_") not in known | {"hlo.opaque"}:
+            yield name, get_close_matches(name, sorted(known), n=2)

@@ -1,0 +1,1 @@
+"""Inspection of passes and of their runs. Read ``catalog`` first."""
