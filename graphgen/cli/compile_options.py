@@ -16,7 +16,6 @@ from graphgen.cli.model.quantization_options import (
     QuantizationDtype,
     QuantizationType,
     Quantized,
-    quantization,
 )
 from graphgen.compile_config import CompileConfig, flag_fields
 
@@ -47,7 +46,7 @@ def takes_compile_options(
 
     Args:
         names: the fields; none for all that have a flag. ``quantization`` stands for AWS's four
-            flags, checked as :func:`quantization` does.
+            flags, checked as ``quantization_pass`` does.
         without: fields to leave out.
         defaults: values that differ from those of the fields.
         config: the class that declares the fields.
@@ -119,6 +118,8 @@ def _collected(given: Mapping[str, object]) -> CompileOptions:
     """Values by field name: AWS's quantization flags as one."""
     values = {name: value for name, value in given.items() if name not in _QUANTIZATION}
     if "quantized" in given:
-        values["quantization"] = quantization(*[given[name] for name in _QUANTIZATION])  # pyright: ignore[reportArgumentType]
+        from graphgen.passes.quantize.quantize_flags import quantization_pass
+
+        values["quantization"] = quantization_pass(*[given[name] for name in _QUANTIZATION])  # pyright: ignore[reportArgumentType]
     # A flag that is not given is at None or False: nothing is requested.
     return {name: value for name, value in values.items() if value not in (None, False)}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from graphgen.ir import Op, Value
 from graphgen.json_value import Json, json_number
 from graphgen.passes.core import PassReport
-from graphgen.passes.core.journal import Application, Journal
+from graphgen.passes.core.journal import Journal, Rewrite
 from graphgen.passes.debug.decisions import Site, decisions
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def _site_json(site: Site) -> dict[str, Json]:
     }
 
 
-def application_json(item: Application) -> dict[str, Json]:
+def rewrite_json(item: Rewrite) -> dict[str, Json]:
     """One rewrite."""
     return {
         "number": item.number,
@@ -89,9 +89,7 @@ def explanation_json(found: Explanation) -> dict[str, Json]:
     """Rewrites and near misses of one pass."""
     return {
         "pass": found.pass_name,
-        "applications": [
-            {**application_json(item), "gain": item.gain} for item in found.applications
-        ],
+        "applications": [{**rewrite_json(item), "gain": item.gain} for item in found.applications],
         "misses": [reason_json(reason, touched=True) for reason in found.reasons],
     }
 
@@ -197,7 +195,7 @@ def bisection_json(found: Guilt | None) -> dict[str, Json]:
         "pass": str(found.item),
         "place": found.number + 1,
         "fuel": found.fuel or None,
-        "application": application_json(found.application) if found.application else None,
+        "application": rewrite_json(found.application) if found.application else None,
         "first_wrong_op": first.right.text if first is not None else None,
         "instead_of": first.left.text if first is not None else None,
     }

@@ -12,11 +12,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from graphgen.cli.model.import_sources import Wanted, prepare, programs
 from graphgen.errors import GraphgenError
 from graphgen.exec.session import ProgramCall, Runner, Workload
 from graphgen.ir import Module, Role
 from graphgen.ir.clone import clone_module
+from graphgen.lowering.import_programs import ImportOptions, import_programs, prepare
 from graphgen.lowering.stablehlo.read import read_stablehlo
 from graphgen.passes.core import run_pipeline
 from graphgen.passes.debug import make_workload, validate
@@ -29,7 +29,7 @@ from tests.oracles import jax_llama_cached as cached
 from tests.oracles.jax_llama import parameters
 from tests.passes.test_raise import split
 
-NAMED = Wanted(["params.*"], ["cache.*=result.1.*"], ["result.0=logits"], raising=True)
+NAMED = ImportOptions(["params.*"], ["cache.*=result.1.*"], ["result.0=logits"], raising=True)
 SOURCES = [f"{phase}=tests.oracles.jax_llama_cached:{phase}" for phase in ("prefill", "decode")]
 SIZES = {"B": 3, "S": 6, "M": 12}
 BUCKETS = "specialize{batch=[3],context=[8],tokens=[16]},"
@@ -37,7 +37,7 @@ BUCKETS = "specialize{batch=[3],context=[8],tokens=[16]},"
 
 @cache
 def model(*, symbolic: bool) -> Module:
-    found = programs(SOURCES, NAMED, SIZES if symbolic else {})
+    found = import_programs(SOURCES, NAMED, SIZES if symbolic else {})
     return join(found)
 
 
@@ -160,7 +160,7 @@ def test_other_styles_become_symbolic_and_split(style: str):
 def _raised(style: str, phase: str, sizes: Mapping[str, int]) -> Module:
     lowered = cached.lowered(style, phase, B=sizes["B"], S=sizes["S"], M=sizes["M"])
     module = read_stablehlo(lowered.as_text(debug_info=True))
-    prepare([(phase, module)], Wanted(["params.*"], [], [], raising=True))
+    prepare([(phase, module)], ImportOptions(["params.*"], [], [], raising=True))
     return module
 
 

@@ -8,8 +8,9 @@ from typing import Annotated, Literal
 import typer
 
 from graphgen.cli.console import note_remarks
-from graphgen.cli.files import STANDARD, check_output
+from graphgen.cli.files import STANDARD
 from graphgen.cli.module_file import write_module
+from graphgen.cli.options import check_outputs
 from graphgen.errors import GraphgenError
 from graphgen.ir import Module
 
@@ -59,11 +60,7 @@ def build(
       graphgen build smollm2 --mini --phase decode
       graphgen build ./checkpoint --tp 2 --dtype f32 -o two.gg
     """
-    if as_json and output == STANDARD:
-        raise typer.BadParameter(
-            "needs -o FILE.gg: standard output is the module", param_hint="'--json'"
-        )
-    check_output(output)
+    check_outputs(output, as_json, "-o FILE.gg")
     module = _module(model, dtype, phase, mini)
     if tp > 1:
         _split(module, tp)
@@ -71,13 +68,13 @@ def build(
 
 
 def _module(model: str, dtype: str, phase: str | None, mini: bool) -> Module:
-    from graphgen.cli.model.model_source import read_config_of
     from graphgen.ir import dtype as element
     from graphgen.models import PHASES
     from graphgen.models import build as build_model
+    from graphgen.runtime.checkpoint.model_config import model_config
 
     phases = (phase,) if phase else PHASES
-    config = read_config_of(model)
+    config = model_config(model)
     kind = element(_declared(config) if dtype == "as-declared" else dtype)
     return build_model(config, kind, phases=phases, mini=mini)
 

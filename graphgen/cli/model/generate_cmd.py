@@ -23,8 +23,6 @@ from graphgen.cli.model.sampling_options import (
     Temperature,
     TopK,
     TopP,
-    on_device,
-    sampling,
 )
 from graphgen.errors import GraphgenError
 
@@ -118,13 +116,14 @@ def generate(
       graphgen generate smollm2 --do-sample --top-k 1,50 --prompt "2 + 2 =" --prompt "Once"
     """
     from graphgen.runtime.engine import EngineOptions
+    from graphgen.runtime.sampling.sampling_flags import on_device_pass, sampling_settings
 
     filters = (temperature, top_k, top_p, min_p, repetition_penalty, no_repeat_ngram_size)
     answers = (len(prompt or [""]), num_return_sequences)
-    choose = sampling(do_sample, filters, seed, deterministic, answers)
+    choose = sampling_settings(do_sample, filters, seed, deterministic, answers)
     tp = compile_options["tp"] != 1
     by_programs = on_device_sampling or (tp and _by_ranks(model, artifact, choose))
-    chosen = on_device(choose, global_topk, by_programs)
+    chosen = on_device_pass(choose, global_topk, by_programs)
     own = {"dtype": dtype, "sampling": chosen}
     requested = {**compile_options, **{k: v for k, v in own.items() if v is not None}}
     options = EngineOptions(requested, max_len=max_len, artifact=artifact, weights=weights)

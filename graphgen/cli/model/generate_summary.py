@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from graphgen.cli.console import Json, table
+from graphgen.json_value import Json
+from graphgen.report.table import Table, render
 
 if TYPE_CHECKING:
     from graphgen.runtime.engine import Engine, GenerationResult
@@ -13,22 +14,20 @@ if TYPE_CHECKING:
 
 
 def write_summary(engine: Engine, result: GenerationResult, progress: Progress) -> None:
-    """Write the tables to stderr, so that standard output stays the answer alone."""
+    """Write tables of passes, programs, times and the memory floor to stderr."""
     out = ["", _passes(engine), _programs(engine), _times(engine, result, progress)]
-    print("\n".join(out), file=sys.stderr, flush=True)
+    print(render(out, sys.stderr), file=sys.stderr, flush=True)
 
 
-def _passes(engine: Engine) -> str:
+def _passes(engine: Engine) -> Table:
     rows = [
         (r.name, str(r.ops_before), str(r.ops_after), str(r.applications), f"{r.seconds * 1e3:.1f}")
         for r in engine.model.reports
     ]
-    return table(
-        ("pass", "ops before", "ops after", "rewrites", "ms"), rows, numeric=4, stream=sys.stderr
-    )
+    return Table(("pass", "ops before", "ops after", "rewrites", "ms"), rows, 4)
 
 
-def _programs(engine: Engine) -> str:
+def _programs(engine: Engine) -> Table:
 
     def warm(name: str) -> str:
         return f"{warm_ups[name]:.2f}" if name in warm_ups else "-"
@@ -38,10 +37,10 @@ def _programs(engine: Engine) -> str:
         (r.name, str(r.ops), "loaded" if r.loaded else "compiled", f"{r.seconds:.2f}", warm(r.name))
         for r in engine.programs.reports
     ]
-    return table(("program", "ops", "", "s", "first launch s"), rows, numeric=4, stream=sys.stderr)
+    return Table(("program", "ops", "", "s", "first launch s"), rows, 4)
 
 
-def _times(engine: Engine, result: GenerationResult, progress: Progress) -> str:
+def _times(engine: Engine, result: GenerationResult, progress: Progress) -> Table:
     from graphgen.lowering.cpu.memory_bandwidth import GIB, read_bandwidth
     from graphgen.runtime.weights.rank_weights import weight_bytes
 
@@ -60,7 +59,7 @@ def _times(engine: Engine, result: GenerationResult, progress: Progress) -> str:
         ("tokens per second", f"{result.tokens_per_s:.1f}", ""),
         ("floor per token", f"{floor:.2f} ms", _floor_note(size, speed)),
     ]
-    return table(("", "", ""), rows, numeric=1, stream=sys.stderr)
+    return Table(("", "", ""), rows, 1)
 
 
 def _floor_note(size: int, speed: float) -> str:

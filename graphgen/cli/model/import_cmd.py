@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from graphgen.cli.console import Json, note, table, write_stdout
+from graphgen.cli.console import note, write_report
 from graphgen.cli.files import STANDARD, check_output, write_file
-from graphgen.cli.module_file import write_module
+from graphgen.cli.module_file import read_with_values, write_module
+from graphgen.cli.options import check_outputs
 from graphgen.errors import GraphgenError
 from graphgen.ir import Module
+from graphgen.json_value import Json
+from graphgen.report.table import Report, Table, render
 
 if TYPE_CHECKING:
     from graphgen.eval import Array
@@ -100,35 +103,41 @@ def import_(
       graphgen import exported.pt2 --save-weights weights.npz -o model.gg
       graphgen import graph.hlo --no-raise -o graph.gg
     """
-    from graphgen.cli.model.import_sources import Wanted, joined, programs
-    from graphgen.passes.raising.near import near_misses
+    from graphgen.lowering.import_programs import ImportOptions, import_programs, joined
 
-    if as_json and output == STANDARD:
-        raise typer.BadParameter(
-            "needs -o FILE.gg: standard output is the module", param_hint="'--json'"
-        )
-    check_output(output)
-    wanted = Wanted(weight or [], state or [], rename or [], raising=not no_raise)
+    check_outputs(output, as_json, "-o FILE.gg")
+    wanted = ImportOptions(weight or [], state or [], rename or [], raising=not no_raise)
     if save_weights is not None:
         check_output(save_weights)
-    module = joined(programs(sources, wanted, _sizes(dim or []), held := {}))
+    held: dict[str, Array] = {}
+    programs = import_programs(sources, wanted, _sizes(dim or []), held, read_with_values)
+    module = joined(programs)
     _save(save_weights, held)
     _tell_returned(module)
-    near = near_misses(module) if not no_raise else ()
-    counts = {} if no_raise else _counts(module)
+    _write(module, output, as_json=as_json, raising=not no_raise)
+
+
+def _write(module: Module, output: str, *, as_json: bool, raising: bool) -> None:
+    """Write the module, and what was raised in it."""
+    from graphgen.lowering.import_programs import composite_counts
+    from graphgen.passes.inspect.result_json import reason_json
+    from graphgen.passes.raising.near import near_misses
+
+    near = near_misses(module) if raising else ()
+    counts = composite_counts(module) if raising else {}
     total = {name: sum(each.values()) for name, each in counts.items()}
-    shown = output != STANDARD and not as_json and not no_raise
+    shown = output != STANDARD and not as_json and raising
     if shown:
         told = ", ".join(f"{count} {name}" for name, count in total.items()) or "nothing"
         note(f"found {told}")
     more: dict[str, Json] = {
         "found": {**total},
         "by_program": {name: {**each} for name, each in counts.items()},
-        "near_misses": [_facts(reason) for reason in near],
+        "near_misses": [reason_json(reason) for reason in near],
     }
     write_module(module, output, as_json=as_json, more=more)
     if shown:
-        write_stdout(_text(module, counts, near))
+        write_report(_report(module, counts, near))
 
 
 def _save(name: str | None, held: Mapping[str, Array]) -> None:
@@ -158,15 +167,6 @@ def _sizes(texts: Sequence[str]) -> dict[str, int]:
     return found
 
 
-def _counts(module: Module) -> dict[str, dict[str, int]]:
-    """How many of each composite each program has."""
-    from graphgen.passes.raising.near import found_in
-
-    each = {function.name: found_in(function) for function in module.programs()}
-    names = dict.fromkeys(name for counts in each.values() for name in counts)
-    return {name: {program: each[program].get(name, 0) for program in each} for name in names}
-
-
 def _tell_returned(module: Module) -> None:
     """Inputs that come back updated, and that nobody called states."""
     from graphgen.passes.raising.names import returned_inputs
@@ -177,25 +177,18 @@ def _tell_returned(module: Module) -> None:
         note(f"an input comes back updated: --state {pairs[0]}{more} would keep it")
 
 
-def _text(module: Module, counts: dict[str, dict[str, int]], near: Sequence[Reason]) -> str:
-    """What was found, a column a program, and what nearly was."""
+def _report(module: Module, counts: dict[str, dict[str, int]], near: Sequence[Reason]) -> Report:
+    """Composites, a column per program, and the near misses."""
     programs = [function.name for function in module.programs()]
     rows = [[name, *(str(each[p]) for p in programs)] for name, each in sorted(counts.items())]
-    text = table(["composite", *programs], rows, sys.stdout, numeric=len(programs)) if rows else ""
+    text = ""
     for reason in near:
         times = f" ({reason.count} ops)" if reason.count > 1 else ""
         text += f"not {reason.rule.removeprefix('raise-')}: {reason.reason}{times}\n"
         text += f"  looked at: {reason.root}\n  --> @{reason.function} {reason.loc!r}\n"
-    return text
-
-
-def _facts(reason: Reason) -> Json:
-    return {
-        "rule": reason.rule,
-        "reason": reason.reason,
-        "value": reason.at or None,
-        "function": reason.function,
-        "op": reason.root,
-        "where": repr(reason.loc),
-        "count": reason.count,
-    }
+    if not rows:
+        return text
+    return "".join(
+        render(part, sys.stdout)
+        for part in (Table(["composite", *programs], rows, len(programs)), text)
+    )

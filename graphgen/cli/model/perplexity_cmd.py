@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -10,9 +9,12 @@ from typing import Annotated
 import typer
 
 from graphgen.cli.compile_options import NO_OPTIONS, CompileOptions, takes_compile_options
-from graphgen.cli.console import table, write_json, write_stdout
+from graphgen.cli.console import emit
+from graphgen.cli.options import AsJson
 from graphgen.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
+from graphgen.json_value import Json
+from graphgen.report.table import Table
 
 
 @takes_compile_options("dtype", "tp", "quantization")
@@ -23,7 +25,7 @@ def perplexity(
     text: Annotated[Path, typer.Option("--text", metavar="FILE", help="UTF-8 text to foresee.")],
     window: Annotated[int, typer.Option("--window", help="Tokens that are read together.")] = 256,
     compile_options: CompileOptions = NO_OPTIONS,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Tell how well a model foresees a text: the perplexity, 1 for a text foreseen for certain.
 
@@ -45,23 +47,19 @@ def perplexity(
     config = CompileConfig().updated(compile_options)
     config = replace(config, dtype=chosen_dtype(config.dtype, checkpoint))
     found = measure(checkpoint, read, window, config, TerminalProgress())
-    if as_json:
-        write_json(
-            {
-                "perplexity": found.value,
-                "tokens": found.tokens,
-                "window": window,
-                "weight_bytes": found.weight_bytes,
-                "quantization": config.quantization or None,
-            }
-        )
-        return
+    facts: dict[str, Json] = {
+        "perplexity": found.value,
+        "tokens": found.tokens,
+        "window": window,
+        "weight_bytes": found.weight_bytes,
+        "quantization": config.quantization or None,
+    }
     rows = [
         ("perplexity", f"{found.value:.4f}"),
         ("tokens predicted", str(found.tokens)),
         ("weights", f"{found.weight_bytes / 1e6:.1f} MB, {config.quantization or config.dtype}"),
     ]
-    write_stdout(table(("", ""), rows, stream=sys.stdout))
+    emit(as_json, lambda: facts, lambda: Table(("", ""), rows))
 
 
 def _read(path: Path) -> str:

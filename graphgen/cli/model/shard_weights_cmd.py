@@ -10,6 +10,7 @@ import typer
 
 from graphgen.cli.compile_options import NO_OPTIONS, CompileOptions, takes_compile_options
 from graphgen.cli.console import note, write_json
+from graphgen.cli.options import WrittenAsJson
 from graphgen.compile_config import CompileConfig
 
 
@@ -22,9 +23,7 @@ def shard_weights(
         Path, typer.Option("-o", "--output", metavar="FOLDER", help="A new or empty folder.")
     ],
     compile_options: CompileOptions = NO_OPTIONS,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print what was written as JSON.")
-    ] = False,
+    as_json: WrittenAsJson = False,
 ) -> None:
     """Write weights/tp{r}_sharded_checkpoint.safetensors for every rank r, and weights.json.
 

@@ -57,8 +57,8 @@ def plan(
       graphgen plan llama-3.1-8b --target inf2 --rules aws --json
       graphgen plan gemma-3-1b --target trn1 --seq 8192 --roll-window-cache
     """
-    from graphgen.cli.model.model_source import read_config_of
     from graphgen.lowering.plan.plan import make_plan
+    from graphgen.runtime.checkpoint.model_config import model_config
     from graphgen.targets import accelerator
 
     where = accelerator(target, lnc)
@@ -66,7 +66,7 @@ def plan(
         dtype=dtype, batch=(batch,), context=(context or seq,), tokens=(seq,), slots=seq
     )
     demand = demand.updated(compile_options)
-    made = make_plan(read_config_of(model), where, demand, rules, tp)
+    made = make_plan(model_config(model), where, demand, rules, tp)
     if as_json:
         write_json(_json(model, made))
     else:

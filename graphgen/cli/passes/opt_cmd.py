@@ -114,13 +114,12 @@ def opt(
     from graphgen.passes.core import run_pipeline
     from graphgen.passes.core.fuel import parse_fuel
     from graphgen.passes.core.journal import Journal
-    from graphgen.passes.sharding.explain import ExplainSharding
 
     check_outputs(output, as_json)
     passes = _part(load_pipeline(pipeline, plugin), start_at, stop_after)
     changes = _changes(print_after, silent=as_json)
     watch = _watchers(passes, print_before, print_after, dump, changes)
-    why = ExplainSharding() if explain_sharding else None
+    why = _sharding_watcher() if explain_sharding else None
     watch += [why] if why else []
     module = read_module(file)
     journal = Journal() if decisions else None
@@ -132,6 +131,12 @@ def opt(
         shown = [_table(reports, time=time)] if stats or time else []
         shown += _decisions(journal) if journal is not None else []
         sys.stderr.write("".join(render(part, sys.stderr) for part in [*shown, *_sharding(why)]))
+
+
+def _sharding_watcher() -> ExplainSharding:
+    from graphgen.passes.sharding.explain import ExplainSharding
+
+    return ExplainSharding()
 
 
 def _note(reports: Sequence[PassReport]) -> None:

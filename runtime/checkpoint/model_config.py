@@ -1,4 +1,4 @@
-"""The configuration of a model the user names: a path, a packaged checkpoint or a known shape."""
+"""Configuration of a model by name: a path, a packaged checkpoint, or a known shape."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from graphgen.errors import GraphgenError
+from graphgen.models import known_shape
+from graphgen.runtime.checkpoint.hub import locate
+from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint, read_config
 
 _FORMS = "(or smollm2, or a path: a checkpoint folder, a config.json, a .gguf file)"
 
 
-def read_config_of(model: str) -> Mapping[str, object]:
-    """The configuration under Hugging Face's names; no weights are read.
+def model_config(model: str) -> Mapping[str, object]:
+    """Read the configuration under Hugging Face's names; no weights are read.
 
     Args:
         model: in this order, an existing path (a checkpoint folder, a bare ``config.json``, a GGUF
@@ -21,10 +24,6 @@ def read_config_of(model: str) -> Mapping[str, object]:
         GraphgenError: GG0504 unknown name, GG0601 a path without a readable configuration, and
             GG0501 to GG0503 for a GGUF file whose model cannot be translated.
     """
-    from graphgen.models import known_shape
-    from graphgen.runtime.checkpoint.hub import locate
-    from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint, read_config
-
     path = Path(model)
     if _is_path(model):
         bare = path.suffix == ".json" or (path / "config.json").exists()
@@ -40,6 +39,6 @@ def read_config_of(model: str) -> Mapping[str, object]:
 
 
 def _is_path(model: str) -> bool:
-    """Whether the user means a path: it exists, or no name looks like it."""
+    """Whether ``model`` is a path: it exists, or it has a slash or the ending of a file."""
     looks = "/" in model or Path(model).suffix in (".json", ".gguf", ".safetensors")
     return looks or Path(model).exists()

@@ -1,4 +1,4 @@
-"""Reading the programs that ``graphgen import`` is given, and naming what they take and give."""
+"""Import of programs of other frontends: names, weights, states, symbolic sizes, composites."""
 
 from __future__ import annotations
 
@@ -8,26 +8,27 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
-from graphgen.cli.module_file import read_with_values
 from graphgen.errors import GraphgenError
 from graphgen.ir import Module, Role
 
 if TYPE_CHECKING:
     from graphgen.eval import Array
 
-# Given, for each program, names as they are in it; gives what became of it, or nothing.
+# Changes a program, given by name and module; false if the program has none of the names.
 Change = Callable[[str, Module], bool]
+# Module of a file, and the weights and first states in it by name.
+Read = Callable[[str], tuple[Module, "Mapping[str, Array]"]]
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """What the user says about names.
+class ImportOptions:
+    """Roles and names of the interface of imported programs.
 
     Attributes:
         weights: patterns of arguments that are weights.
         states: inputs and the outputs that are their new values, ``IN=OUT``.
-        names: what is called otherwise, ``OLD=NEW``; ``PROGRAM:OLD=NEW`` in one program only.
-        raising: whether composites are looked for.
+        names: renamed inputs and outputs, ``OLD=NEW``; ``PROGRAM:OLD=NEW`` in one program only.
+        raising: whether to raise ops to composites.
     """
 
     weights: Sequence[str]
@@ -36,29 +37,32 @@ class Wanted:
     raising: bool
 
 
-def programs(
+def import_programs(
     sources: Sequence[str],
-    wanted: Wanted,
+    wanted: ImportOptions,
     sizes: Mapping[str, int],
     held: dict[str, Array] | None = None,
+    read: Read | None = None,
 ) -> list[tuple[str, Module]]:
     """Each source's module by the name of its program, named, raised and with symbols for sizes.
 
     Args:
-        sources: files and functions, each with the name of its program where there are several.
-        wanted: what the user says about names.
-        sizes: that become symbols.
-        held: gets the weights and first states that sources hold, by their own names.
+        sources: files and functions, each with the name of its program if there are several.
+        wanted: roles and names.
+        sizes: values of the symbols that replace them.
+        held: receives the weights and first states that sources hold, by their own names.
+        read: reads a file; by default as :func:`graphgen.lowering.open.open_with_values`.
 
     Raises:
-        GraphgenError: GG0705 for a name that nothing has, or a source that cannot be read, and what
-            the readers and lifting sizes raise.
+        GraphgenError: GG0705 for a name that no program has, or an unreadable source, and what the
+            readers and the symbolizer raise.
     """
     named = [_split(source) for source in sources]
     held = {} if held is None else held
+    read = read or _read_file
     sized = [_is_sized(source, sizes) for _, source in named]
     found = [
-        (name, _read(source, sizes if takes else None, held))
+        (name, _read(source, sizes if takes else None, held, read))
         for (name, source), takes in zip(named, sized, strict=True)
     ]
     prepare(found, wanted)
@@ -69,7 +73,7 @@ def programs(
     second = other_sizes([module for _, module in found], sizes)
     for (name, source), (_, module), takes in zip(named, found, sized, strict=True):
         if takes:
-            again = [(name, _read(source, second, {}))]
+            again = [(name, _read(source, second, {}, read))]
             prepare(again, wanted, strict=False)
             lift_sizes(module, sizes, again[0][1], second)
         else:
@@ -78,7 +82,7 @@ def programs(
 
 
 def joined(found: Sequence[tuple[str, Module]]) -> Module:
-    """The only program's module, else one of all."""
+    """One module of all programs."""
     if len(found) == 1 and not found[0][0]:
         return found[0][1]
     from graphgen.passes.raising.join import join
@@ -98,12 +102,20 @@ def _is_sized(source: str, sizes: Mapping[str, int]) -> bool:
     return bool(sizes) and is_function(source) and takes(source, sizes)
 
 
-def _read(source: str, sizes: Mapping[str, int] | None, held: dict[str, Array]) -> Module:
+def _read_file(name: str) -> tuple[Module, Mapping[str, Array]]:
+    from graphgen.lowering.open import open_with_values, source_of
+
+    return open_with_values(source_of(name))
+
+
+def _read(
+    source: str, sizes: Mapping[str, int] | None, held: dict[str, Array], read: Read
+) -> Module:
     """The module of a source; ``sizes`` is what a function is called with."""
     from graphgen.lowering.traced import is_function, traced
 
     if not is_function(source):
-        module, values = read_with_values(source)
+        module, values = read(source)
         held |= values
         return module
     from graphgen.ops import verify
@@ -114,7 +126,9 @@ def _read(source: str, sizes: Mapping[str, int] | None, held: dict[str, Array]) 
     return program.module
 
 
-def prepare(found: Sequence[tuple[str, Module]], wanted: Wanted, *, strict: bool = True) -> None:
+def prepare(
+    found: Sequence[tuple[str, Module]], wanted: ImportOptions, *, strict: bool = True
+) -> None:
     """Names, weights and states; then composites."""
     for text in wanted.names:
         _everywhere(found, text, _renaming(text), strict)
@@ -198,3 +212,12 @@ def _states(text: str) -> Change:
         return bool(found)
 
     return change
+
+
+def composite_counts(module: Module) -> dict[str, dict[str, int]]:
+    """For each kind of composite, the number of them in each program."""
+    from graphgen.passes.raising.near import found_in
+
+    each = {function.name: found_in(function) for function in module.programs()}
+    names = dict.fromkeys(name for counts in each.values() for name in counts)
+    return {name: {program: each[program].get(name, 0) for program in each} for name in names}
