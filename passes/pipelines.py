@@ -16,9 +16,9 @@ from graphgen.passes.core.named import NamedPipeline
 from graphgen.passes.core.order import check_order
 from graphgen.passes.core.registry import register_pipeline
 from graphgen.passes.fusion.fuse_projections import FuseProjections
-from graphgen.passes.heads.gather import GatherHeads
-from graphgen.passes.heads.place import LayOutHeads
-from graphgen.passes.heads.strategies import BY_ROWS, GATHERED
+from graphgen.passes.heads.assign_heads import AssignHeads
+from graphgen.passes.heads.gather_heads import GatherHeads
+from graphgen.passes.heads.head_strategies import BY_ROWS, GATHERED
 from graphgen.passes.legalize.legalize import Legalize
 from graphgen.passes.outline.outline_layers import OutlineLayers
 from graphgen.passes.sharding.annotate import Shard
@@ -93,7 +93,7 @@ def _specialize(config: CompileConfig) -> list[Pass]:
 def _shard(config: CompileConfig) -> list[Pass]:
     """The program of one rank, with explicit collectives."""
     return [
-        LayOutHeads(tp=config.tp, strategy=config.heads),
+        AssignHeads(tp=config.tp, strategy=config.heads),
         Shard(tp=config.tp, by_rows=config.heads == BY_ROWS),
         PadToMesh(),
         Partition(),

@@ -1,1 +1,7 @@
-"""Attention heads over ranks: which rank holds which heads, and the pass that arranges them so."""
+"""Distribution of attention heads over ranks by gathers, for any head counts and rank counts.
+
+Data flow: :mod:`head_strategies` chooses a :class:`HeadMap`; :mod:`assign_heads` (the pass, read it
+first) puts a gather of the assigned heads before each attention and a gather of the model's heads
+after it; :mod:`gather_rules` move them by ``gather(f(x)) = f(gather(x))``: :mod:`sink_gather` up to
+the weights, :mod:`fold_gather` down to the output projection; :mod:`cache_layout` changes caches.
+"""

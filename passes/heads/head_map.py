@@ -1,4 +1,4 @@
-"""Which query and key-value heads each rank holds, so that any head counts fit any number of ranks.
+"""Head maps: the query and key-value heads per rank, for any head counts and rank counts.
 
 A *bin* is one copy of a key-value head with at most ``g`` of the query heads that read it; empty
 places are zero heads. Every layout here is a number of copies of each key-value head and a ``g``:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from graphgen.ir import Dim, Op, Value
 from graphgen.ir.dims import product
 from graphgen.passes.core import NoMatch, no_match
-from graphgen.passes.heads.commute import result_dims
+from graphgen.passes.heads.sink_gather import result_dims
 from graphgen.passes.raising.softmax import Scores
 
 # The roles of dimensions, in the order our attention has them; ``group`` counts the query heads

@@ -12,10 +12,10 @@ from graphgen.ir import Function, Module, Op, Sharding, Value
 from graphgen.ir.dtype import lowest, s32
 from graphgen.passes.core import NoMatch, Pass, Rewriter, no_match, register
 from graphgen.passes.core.relation import EQUAL
-from graphgen.passes.heads.absorb import ABSORBS, Absorb, taken
+from graphgen.passes.heads.fold_gather import FOLD_RULES, FoldRule, gather_source
+from graphgen.passes.heads.gather_rules import gather_rules
+from graphgen.passes.heads.head_gather import GatherEmitter, HeadGather
 from graphgen.passes.heads.head_map import ZERO
-from graphgen.passes.heads.moves import moves
-from graphgen.passes.heads.takes import Move, Takes
 from graphgen.passes.sharding.mesh import Mesh, divides, mesh_of
 from graphgen.passes.sharding.plan import Plan, asked, carried
 from graphgen.passes.weights.derived import PreparedValues
@@ -107,11 +107,11 @@ class _Padding:
     function: Function
     mesh: Mesh
     rewriter: Rewriter
-    takes: Takes = field(init=False)
+    emitter: GatherEmitter = field(init=False)
     refusals: dict[Op, NoMatch] = field(default_factory=dict[Op, NoMatch])
 
     def __post_init__(self) -> None:
-        self.takes = Takes(self.function, self.rewriter)
+        self.emitter = GatherEmitter(self.function, self.rewriter)
 
     def run(self) -> None:
         """Pad, move, and say it in simpler ops."""
@@ -121,7 +121,9 @@ class _Padding:
             if self.rewriter.exhausted:
                 return
             self._pad(value, layout, dim, prepared)
-        self.rewriter.apply_rules(self.function, moves(self.takes, self.refusals, PASSES))
+        self.rewriter.apply_rules(
+            self.function, gather_rules(self.emitter, self.refusals, PADDED_RULES)
+        )
         self._erase_dead()
         for op in list(self.function.block):
             if op.name == "take" and op not in known and not self.rewriter.exhausted:
@@ -158,37 +160,37 @@ class _Padding:
         block = gcd(size, part)
         blocks = size // block
         zeros = part * parts // block - blocks
-        move = Move((*range(blocks), *[ZERO] * zeros), dim, block)
-        wide = self.takes.take(value, move)
+        gather = HeadGather((*range(blocks), *[ZERO] * zeros), dim, block)
+        wide = self.emitter.emit(value, gather)
         wide.sharding = layout
         # Where it is the result of an op, it lies whole.
         value.sharding = None
-        back = self.takes.take(wide, move.back(blocks))
-        self.takes.became(back, move, wide)
+        inverse = self.emitter.emit(wide, gather.inverse(blocks))
+        self.emitter.rebind(inverse, gather, wide)
         for op in readers:
             op.set_operands(
-                tuple([back if operand is value else operand for operand in op.operands])
+                tuple([inverse if operand is value else operand for operand in op.operands])
             )
-        made = [op for op in (wide.op, back.op) if op is not None]
+        made = [op for op in (wide.op, inverse.op) if op is not None]
         name = value.name or "a weight"
-        self.rewriter.note(self.function, f"pad {name}", value.op, made, ((value, back, EQUAL),))
+        self.rewriter.note(self.function, f"pad {name}", value.op, made, ((value, inverse, EQUAL),))
 
     def _simplify(self, op: Op) -> None:
         """A take that only adds zeros at the end is a pad; one that leaves out the end, a slice."""
-        move = Move.of(op)
-        assert move is not None
-        kept = sum(block != ZERO for block in move.blocks)
-        if move.blocks != (*range(kept), *[ZERO] * (len(move.blocks) - kept)):
+        gather = HeadGather.of(op)
+        assert gather is not None
+        kept = sum(block != ZERO for block in gather.blocks)
+        if gather.blocks != (*range(kept), *[ZERO] * (len(gather.blocks) - kept)):
             return
         b = self.rewriter.before(self.function, op)
         b.made = list[Op]()
-        value, size = op.operands[0], kept * move.block
-        if kept < len(move.blocks):
+        value, size = op.operands[0], kept * gather.block
+        if kept < len(gather.blocks):
             high = [0] * value.type.rank
-            high[move.dim] = (len(move.blocks) - kept) * move.block
+            high[gather.dim] = (len(gather.blocks) - kept) * gather.block
             made = b.pad(value, b.literal(0, value.dtype), [0] * len(high), high)
         else:
-            made = b.slice_dim(value, move.dim, 0, size)
+            made = b.slice_dim(value, gather.dim, 0, size)
         self.rewriter.replace(self.function, op, [made], "say-simpler", created=b.made)
 
     def _erase_dead(self) -> None:
@@ -205,27 +207,31 @@ def _readers(prepared: PreparedValues, value: Value) -> list[Op]:
     return [op for op in value.users if not prepared.of_weights(op.results[0])]
 
 
-def _embedding(op: Op, index: int, move: Move, takes: Takes, b: Builder) -> Value | NoMatch:
+def _embedding(
+    op: Op, index: int, gather: HeadGather, emitter: GatherEmitter, b: Builder
+) -> Value | NoMatch:
     """A row that is not there is clamped to the last one, which is no longer the table's last."""
     table, ids = op.operands
-    if index != 0 or move.dim != 0:
+    if index != 0 or gather.dim != 0:
         return no_match("it is not the rows of the table", op.operands[index])
     last = table.shape[0]
     assert isinstance(last, int)
     low = b.binary("maximum", ids, b.full(0, ids.type))
-    return b.embedding(taken(op, index), b.binary("minimum", low, b.full(last - 1, ids.type)))
+    return b.embedding(
+        gather_source(op, index), b.binary("minimum", low, b.full(last - 1, ids.type))
+    )
 
 
 def _top_k(
-    op: Op, index: int, move: Move, takes: Takes, b: Builder
+    op: Op, index: int, gather: HeadGather, emitter: GatherEmitter, b: Builder
 ) -> Value | Sequence[Value] | NoMatch:
     """The padding is smaller than all else, and comes last among equals."""
-    source, last = taken(op, index), op.operands[0].type.rank - 1
+    source, last = gather_source(op, index), op.operands[0].type.rank - 1
     size = op.operands[0].shape[-1]
     assert isinstance(size, int)
-    if move.dim != last:
+    if gather.dim != last:
         kept = b.top_k(source, op.attrs.integer("k"))
-        return [takes.take(value, move) for value in kept]
+        return [emitter.emit(value, gather) for value in kept]
     places = b.iota(s32, source.shape, last)
     there = b.compare(places, b.full(size, places.type), "LT")
     small = -inf if source.dtype.is_float else lowest(source.dtype)
@@ -233,4 +239,4 @@ def _top_k(
 
 
 # What may read the padding as well.
-PASSES: Mapping[str, Absorb] = {**ABSORBS, "embedding": _embedding, "top_k": _top_k}
+PADDED_RULES: Mapping[str, FoldRule] = {**FOLD_RULES, "embedding": _embedding, "top_k": _top_k}

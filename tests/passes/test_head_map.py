@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from graphgen.errors import GraphgenError
 from graphgen.passes.heads.head_map import HeadMap, check
-from graphgen.passes.heads.strategies import AUTO, STRATEGIES, Heads, head_map, serving
+from graphgen.passes.heads.head_strategies import AUTO, STRATEGIES, Heads, head_map, serving
 from tests.oracles.gqa import SWEEP, nxdi_maps, tnx_maps
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "gqa.md"

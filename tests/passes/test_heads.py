@@ -20,9 +20,9 @@ from graphgen.ops import verify
 from graphgen.passes.core import parse_pipeline, run_pipeline
 from graphgen.passes.debug import make_workload
 from graphgen.passes.debug.compare import compare
-from graphgen.passes.heads.absorb import ABSORBS
-from graphgen.passes.heads.commute import COMMUTES
-from graphgen.passes.heads.strategies import Heads, head_map
+from graphgen.passes.heads.fold_gather import FOLD_RULES
+from graphgen.passes.heads.head_strategies import Heads, head_map
+from graphgen.passes.heads.sink_gather import SINK_RULES
 from graphgen.passes.weights.derived import PreparedValues
 from graphgen.text import parse, print_module
 from tests.oracles.gqa import grouped_model, specialized_model
@@ -261,8 +261,8 @@ BEFORE: dict[str, Callable[[Body], Value]] = {
 
 
 def test_every_rule_is_tried():
-    assert set(BEFORE) - {"interleaved"} == set(COMMUTES)
-    assert set(BEHIND) == set(ABSORBS)
+    assert set(BEFORE) - {"interleaved"} == set(SINK_RULES)
+    assert set(BEHIND) == set(FOLD_RULES)
 
 
 @pytest.mark.parametrize("name", BEFORE)

@@ -20,10 +20,10 @@ from graphgen.passes.core import Pass, parse_pipeline, run_pipeline
 from graphgen.passes.core.journal import Journal
 from graphgen.passes.debug import make_workload, validate
 from graphgen.passes.debug.compare import Difference, compare
+from graphgen.passes.heads.assign_heads import AssignHeads
+from graphgen.passes.heads.head_gather import HeadGather
 from graphgen.passes.heads.head_map import HeadMap
-from graphgen.passes.heads.place import LayOutHeads
-from graphgen.passes.heads.strategies import AUTO, Heads, head_map, serving
-from graphgen.passes.heads.takes import Move
+from graphgen.passes.heads.head_strategies import AUTO, Heads, head_map, serving
 from graphgen.passes.sharding.mesh import Mesh
 from graphgen.passes.sharding.steps import Step
 from tests.oracles.gqa import SWEEP, nxdi_maps, specialized_model, tnx_maps
@@ -249,7 +249,7 @@ def with_map(found: HeadMap, which: str, places: tuple[int, int]) -> HeadMap:
 
 
 @dataclass(frozen=True)
-class WrongMap(LayOutHeads):
+class WrongMap(AssignHeads):
     """The pass with its check left out, wrong in the second layer."""
 
     wrong: ClassVar[Callable[[HeadMap], HeadMap]]
@@ -272,14 +272,14 @@ def test_a_wrong_map_is_caught_and_blamed(
 
 
 def test_a_zero_head_that_is_not_zero_is_caught_and_blamed(monkeypatch: pytest.MonkeyPatch):
-    def back(move: Move, count: int) -> Move:
-        """Takes the first head where nothing was taken."""
+    def inverse(move: HeadGather, count: int) -> HeadGather:
+        """Selects the first head instead of zeros."""
         return replace(move, blocks=tuple([max(b, 0) for b in right(move, count).blocks]))
 
-    right = Move.back
-    monkeypatch.setattr(Move, "back", back)
+    right = HeadGather.inverse
+    monkeypatch.setattr(HeadGather, "inverse", inverse)
     # A zero query head beside a real key-value head: attention makes something of it.
-    verdict = found_wrong(specialized_model(14, 2, tp=4), LayOutHeads(tp=4))
+    verdict = found_wrong(specialized_model(14, 2, tp=4), AssignHeads(tp=4))
     assert verdict.guilty is not None
     assert verdict.guilty.rule == "take-behind"
     assert verdict.guilty.loc.scope == f"{LAYER}.o_proj"
@@ -310,6 +310,6 @@ def found_wrong(module: Module, item: Pass):
 
 def test_the_right_pass_is_not_blamed():
     module = specialized_model(9, 3, tp=4, layers=2)
-    (verdict,) = validate(module, [LayOutHeads(tp=4)], make_workload(module))
+    (verdict,) = validate(module, [AssignHeads(tp=4)], make_workload(module))
     assert verdict.ok
     assert verdict.guilty is None

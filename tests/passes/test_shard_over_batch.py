@@ -20,7 +20,7 @@ from graphgen.models import build, known_shape
 from graphgen.passes.core import parse_pipeline, run_pipeline
 from graphgen.passes.debug import make_workload
 from graphgen.passes.debug.compare import compare
-from graphgen.passes.heads.strategies import Heads, serving
+from graphgen.passes.heads.head_strategies import Heads, serving
 from graphgen.passes.pipelines import parse
 from tests.oracles.gqa import SWEEP, grouped_model
 

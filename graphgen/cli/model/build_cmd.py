@@ -96,7 +96,7 @@ def _split(module: Module, tp: int) -> None:
     from graphgen.passes.canonical.canonicalize import Canonicalize
     from graphgen.passes.canonical.unfuse_projections import UnfuseProjections
     from graphgen.passes.core import run_pipeline
-    from graphgen.passes.heads.place import LayOutHeads
+    from graphgen.passes.heads.assign_heads import AssignHeads
     from graphgen.passes.sharding.annotate import Shard
     from graphgen.passes.sharding.pad_to_mesh import PadToMesh
     from graphgen.passes.sharding.partition import Partition
@@ -105,7 +105,7 @@ def _split(module: Module, tp: int) -> None:
     passes = [
         Canonicalize(),
         UnfuseProjections(),
-        LayOutHeads(tp=tp),
+        AssignHeads(tp=tp),
         Shard(tp=tp),
         PadToMesh(),
         Partition(),

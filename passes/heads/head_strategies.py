@@ -1,8 +1,8 @@
-"""The strategies for heads by name: our own choice, and those of NxD Inference and of its ancestor.
+"""Head assignment strategies by name: the default, and those of NxD Inference and its predecessor.
 
 ``CONVERT_TO_MHA`` and ``REPLICATE_TO_TP_DEGREE`` are NxD Inference's, ``SHARD_OVER_HEADS``,
-``SHARD_OVER_BATCH``, ``REPLICATED_HEADS`` and ``ALL_GATHER_HEADS`` transformers-neuronx's. Each of
-them says which layout it is, or why it cannot serve.
+``SHARD_OVER_BATCH``, ``REPLICATED_HEADS`` and ``ALL_GATHER_HEADS`` transformers-neuronx's. Each
+returns its head map, or the reason why it does not apply.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from graphgen.errors import GraphgenError
 from graphgen.passes.heads.head_map import ZERO, HeadMap, binned, check, least
 
 AUTO = "auto"
-# Behind partition, ``gather-heads`` does the rest of it.
+# The pass ``gather-heads`` completes it after partition.
 GATHERED = "ALL_GATHER_HEADS"
-# The pass ``shard`` does it, with caches by rows.
+# The pass ``shard`` completes it, with caches divided by rows.
 BY_ROWS = "SHARD_OVER_BATCH"
-# Nobody's layouts but our own.
+# Compatible with no other implementation.
 NONE = "none"
 
 
 @dataclass(frozen=True, slots=True)
 class Heads:
-    """What is to be laid out.
+    """The sizes of one attention and its rank count.
 
     Attributes:
         tp: ranks.
         heads, kv_heads: query and key-value heads of the model; the second divides the first.
-        head_dim: size of a head; 0 where it is not known, and then nothing depends on it.
-        batch: rows of a call; 0 where it is not known, likewise.
+        head_dim: size of a head; 0 if unknown.
+        batch: rows of a call; 0 if unknown.
     """
 
     tp: int
@@ -43,11 +43,11 @@ class Heads:
 
     @property
     def text(self) -> str:
-        """In words."""
+        """The sizes as text."""
         return f"{self.heads} query and {self.kv_heads} key-value heads over {self.tp} ranks"
 
 
-# A layout, or why there is none.
+# The head map, or the reason why there is none.
 Strategy = Callable[[Heads], HeadMap | str]
 
 

@@ -1,4 +1,4 @@
-"""Ranks that hold the same key-value head make a part of it each, and gather."""
+"""Split a product that several ranks compute alike: each computes a part, then all-gather."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from graphgen.build import Builder
 from graphgen.ir import RANK, Function, Module, Op, Value
 from graphgen.ir.dtype import s32
 from graphgen.passes.core import NoMatch, Pass, Rewriter, Rule, no_match, register, rule
-from graphgen.passes.heads.commute import result_dims
+from graphgen.passes.heads.sink_gather import result_dims
 
 
 @register
@@ -79,11 +79,11 @@ f32[1,2]
 
 
 def gathering(function: Function, ranks: int) -> Rule:
-    """The rule for one program on this many ranks."""
+    """The rule for one program on ``ranks`` ranks."""
 
     @rule("dot_general")
     def gather_parts(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
-        """A product with a block that a group of ranks takes is gathered from its parts."""
+        """``x @ block = all_gather(x @ part of block)`` within the ranks that share the block."""
         rank = function.arg(RANK)
         take = op.operands[1].producer("take")
         if take is None or rank is None:
@@ -108,7 +108,7 @@ def gathering(function: Function, ranks: int) -> Rule:
 
 
 def _together(take: Op, rank: Value, ranks: int) -> int | NoMatch:
-    """How many neighbors take the same block, where all blocks are taken by as many."""
+    """The number of neighboring ranks that take the same block, equal for all blocks."""
     mine = take.operands[1].producer("dynamic_slice")
     blocks = mine.operands[0].producer("constant") if mine is not None else None
     if mine is None or blocks is None:
@@ -127,7 +127,7 @@ def _together(take: Op, rank: Value, ranks: int) -> int | NoMatch:
 
 
 def _part(b: Builder, weight: Value, rank: Value, dim: int, size: int) -> Value:
-    """The rank's part of this size: parts of a group are neighbors, and so are groups."""
+    """The part of ``weight`` for this rank: parts of a group are neighbors, and so are groups."""
     zero = b.literal(0, s32)
     start = b.binary("multiply", b.reshape(rank, ()), size)
     sizes = [size if at == dim else extent for at, extent in enumerate(weight.shape)]

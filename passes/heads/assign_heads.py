@@ -1,4 +1,4 @@
-"""Laying heads out over ranks: one take at each attention, moved into the weights and the cache."""
+"""Assign heads to ranks: gather heads at each attention, then move the gathers into the weights."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from graphgen.errors import GraphgenError
 from graphgen.ir import Function, Module, Op, Role
 from graphgen.passes.core import NoMatch, Pass, Rewriter, register
 from graphgen.passes.core.options import choice
-from graphgen.passes.heads.absorb import ABSORBS
+from graphgen.passes.heads.cache_layout import CacheLayouts
+from graphgen.passes.heads.fold_gather import FOLD_RULES
+from graphgen.passes.heads.gather_rules import gather_rules
+from graphgen.passes.heads.head_gather import GatherEmitter, HeadGather
 from graphgen.passes.heads.head_map import HeadMap
-from graphgen.passes.heads.moves import moves
-from graphgen.passes.heads.states import States
-from graphgen.passes.heads.strategies import AUTO, COMPAT, NONE, STRATEGIES, Heads, head_map
-from graphgen.passes.heads.takes import Move, Takes
+from graphgen.passes.heads.head_strategies import AUTO, COMPAT, NONE, STRATEGIES, Heads, head_map
 
-# Which operands of attention have heads, in which dimension, and of which kind.
+# Operand of attention -> kind of its heads, and their dimension.
 _QUERY, _KEYS = 0, 1
 _OPERANDS = {0: (_QUERY, 2), 1: (_KEYS, 2), 2: (_KEYS, 2), 4: (_QUERY, 0)}
 
 
 @register
 @dataclass(frozen=True)
-class LayOutHeads(Pass):
+class AssignHeads(Pass):
     """Pad and copy the heads of attention so that they divide over ``tp`` ranks.
 
     A ``take`` of the heads is put before every attention and one of the model's heads behind it.
@@ -112,18 +112,18 @@ f32[1,2,4]
     compat: str = choice(NONE, tuple(COMPAT))
 
     def run(self, module: Module, rewriter: Rewriter) -> None:
-        """Lay out every attention, then move the takes as far as they go."""
-        layout = _Layout(module, rewriter)
-        for function in layout.takes:
+        """Assign the heads of every attention, then move the gathers to a fixpoint."""
+        layout = _Assignment(module, rewriter)
+        for function in layout.emitters:
             for op in list(function.block):
                 if op.name == "attention" and not rewriter.exhausted:
                     found = self._map(op)
                     if found.over == "rows":
-                        # Heads stay as they are: shard{by_rows=true} divides the rows.
+                        # shard{by_rows=true} divides the rows; the heads stay.
                         rewriter.remark(found.why)
                     else:
                         layout.attention(function, op, found)
-        layout.settle()
+        layout.run_to_fixpoint()
 
     def _map(self, op: Op) -> HeadMap:
         q, k = op.operands[0].shape, op.operands[1].shape
@@ -137,74 +137,75 @@ f32[1,2,4]
 
 
 @dataclass(slots=True)
-class _Layout:
-    """The work on one module.
+class _Assignment:
+    """The state of the pass on one module.
 
     Attributes:
         module: changed in place.
-        rewriter: on whose behalf.
-        takes: those of each program.
-        refusals: why a take does not move on.
+        rewriter: records the rewrites.
+        emitters: emits the gathers, per program.
+        states: changes the layout of caches.
+        refusals: per gather that cannot move, the reason.
     """
 
     module: Module
     rewriter: Rewriter
-    takes: dict[Function, Takes] = field(init=False)
-    states: States = field(init=False)
+    emitters: dict[Function, GatherEmitter] = field(init=False)
+    states: CacheLayouts = field(init=False)
     refusals: dict[Op, NoMatch] = field(default_factory=dict[Op, NoMatch])
 
     def __post_init__(self) -> None:
-        self.takes = {f: Takes(f, self.rewriter) for f in self.module.programs()}
-        self.states = States(self.module, self.rewriter, self.takes)
+        self.emitters = {f: GatherEmitter(f, self.rewriter) for f in self.module.programs()}
+        self.states = CacheLayouts(self.module, self.rewriter, self.emitters)
 
     def attention(self, function: Function, op: Op, found: HeadMap) -> None:
-        """Attention of the heads that are laid out, and behind it those of the model."""
+        """Replace attention by ``gather_model(attention(gather_assigned(operands)))``."""
         if found.identity:
             return
         self.rewriter.remark(found.why)
-        takes, b = self.takes[function], self.rewriter.before(function, op)
-        takes.made = b.made = []
+        emitter, b = self.emitters[function], self.rewriter.before(function, op)
+        emitter.made = b.made = []
         operands = list(op.operands)
         for index, (kind, dim) in _OPERANDS.items():
             heads = found.q_map if kind == _QUERY else found.kv_map
             if index < len(operands) and heads != tuple(range(len(heads))):
-                operands[index] = takes.take(operands[index], Move(heads, dim))
+                operands[index] = emitter.emit(operands[index], HeadGather(heads, dim))
         made = b.emit(op.name, operands, dict(op.attrs)).result
         if made.type is not op.result.type:
-            made = takes.take(made, Move(found.q_places, 2))
+            made = emitter.emit(made, HeadGather(found.q_places, 2))
         self.rewriter.replace(function, op, [made], "lay-out-heads", created=b.made)
 
-    def settle(self) -> None:
-        """Move takes until none moves, and refuse those that are stuck in the middle."""
-        waiting: dict[str, Move] = {}
+    def run_to_fixpoint(self) -> None:
+        """Apply the gather rules until nothing changes; refuse gathers that remain (GG0304)."""
+        waiting: dict[str, HeadGather] = {}
         while not self.rewriter.exhausted:
-            for function, takes in self.takes.items():
-                self.rewriter.apply_rules(function, moves(takes, self.refusals))
+            for function, emitter in self.emitters.items():
+                self.rewriter.apply_rules(function, gather_rules(emitter, self.refusals))
                 self._erase_dead(function)
             waiting = self._waiting_states()
             if not waiting:
                 break
-            for name, move in waiting.items():
+            for name, gather in waiting.items():
                 if not self.rewriter.exhausted:
-                    self.states.lay_out(self.module.interface[name], move)
+                    self.states.assign(self.module.interface[name], gather)
         if not self.rewriter.exhausted:
-            for function in self.takes:
+            for function in self.emitters:
                 self._check(function)
 
-    def _waiting_states(self) -> dict[str, Move]:
-        """States that heads are taken from: they should keep them so."""
-        found: dict[str, Move] = {}
-        for function in self.takes:
+    def _waiting_states(self) -> dict[str, HeadGather]:
+        """States that the programs gather assigned heads from: their layout shall change."""
+        found: dict[str, HeadGather] = {}
+        for function in self.emitters:
             for row in self.module.entries(Role.STATE):
                 cache = function.arg(row.name)
                 for op in cache.users if cache is not None else ():
-                    move = Move.of(op) if op.name == "take" else None
-                    if move is not None and move.lays_out:
-                        found.setdefault(row.name, move)
+                    gather = HeadGather.of(op) if op.name == "take" else None
+                    if gather is not None and gather.assigns:
+                        found.setdefault(row.name, gather)
         return found
 
     def _erase_dead(self, function: Function) -> None:
-        """What was moved on has left ops that nobody reads, and that would keep takes alive."""
+        """Erase dead ops, whose uses would keep gathers alive."""
         for op in reversed(function.block):
             if self.rewriter.exhausted:
                 return
@@ -212,7 +213,7 @@ class _Layout:
                 self.rewriter.erase(function, op)
 
     def _check(self, function: Function) -> None:
-        """Takes are left on weights only (GG0304)."""
+        """Require that gathers remain on weights only (GG0304)."""
         prepared = {
             value
             for value in function.args
@@ -221,18 +222,20 @@ class _Layout:
         for op in function.block:
             if all(value in prepared for value in op.operands):
                 prepared.update(op.results)
-            elif op.name == "take" and (move := Move.of(op)) is not None:
-                raise self._refusal(op, move)
+            elif op.name == "take" and (gather := HeadGather.of(op)) is not None:
+                raise self._refusal(op, gather)
 
-    def _refusal(self, take: Op, move: Move) -> GraphgenError:
-        """Which op is in the way of a take that is left, and why."""
+    def _refusal(self, take: Op, gather: HeadGather) -> GraphgenError:
+        """The error about the op that a remaining gather cannot pass."""
         why = self.refusals.get(take, NoMatch("the heads leave the program"))
-        readers = [reader for reader in take.result.users if reader.name not in ABSORBS]
+        readers = [reader for reader in take.result.users if reader.name not in FOLD_RULES]
         stop = (
-            take.operands[0].op if move.lays_out else next(iter(readers or take.result.users), take)
+            take.operands[0].op
+            if gather.assigns
+            else next(iter(readers or take.result.users), take)
         )
         stop = stop or take
-        if not move.lays_out and readers:
+        if not gather.assigns and readers:
             why = NoMatch(f"{stop.name} is not known to keep heads apart")
         return GraphgenError(
             "GG0304",

@@ -1,4 +1,4 @@
-"""Making takes in a program: each at the earliest place there is, and each only once."""
+"""Head gathers: ``take`` ops described as data, emitted once at the earliest point."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ def _blocks(literal: Literal) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
-    """What a ``take`` does, apart from which value it does it to.
+class HeadGather:
+    """The attributes of a ``take``: result block ``i`` is operand block ``blocks[i]``.
 
     Attributes:
-        blocks: for each block of the result, the operand's block or -1 for zeros.
+        blocks: per block of the result, the block of the operand, or -1 for zeros.
         dim: the dimension.
-        block: elements of a block.
+        block: elements per block.
     """
 
     blocks: tuple[int, ...]
@@ -32,49 +32,53 @@ class Move:
     block: int = 1
 
     @staticmethod
-    def of(op: Op) -> Move | None:
-        """What the take ``op`` does; ``None`` where that is computed."""
+    def of(op: Op) -> HeadGather | None:
+        """The gather that the take ``op`` is; ``None`` if its indices are not constant."""
         constant = op.operands[1].producer("constant")
         if constant is None:
             return None
-        return Move(
+        return HeadGather(
             _blocks(constant.attrs.literal("value")),
             op.attrs.integer("dimension"),
             op.attrs.integer("block"),
         )
 
     @property
-    def lays_out(self) -> bool:
-        """Whether it lays heads out, with zeros or copies, rather than takes the model's back."""
+    def assigns(self) -> bool:
+        """True if it assigns heads to ranks (has zeros or copies); else it selects the model's."""
         return -1 in self.blocks or len(set(self.blocks)) < len(self.blocks)
 
-    def at(self, dim: int, block: int | None = None) -> Move:
-        """The same along another dimension, or of blocks of another size."""
+    def at(self, dim: int, block: int | None = None) -> HeadGather:
+        """The same gather along another dimension or with another block size."""
         return replace(self, dim=dim, block=self.block if block is None else block)
 
-    def size_of(self, value: Value) -> int:
-        """How many blocks ``value`` has."""
+    def block_count(self, value: Value) -> int:
+        """The number of blocks of ``value``."""
         size = value.shape[self.dim]
         assert isinstance(size, int)
         return size // self.block
 
-    def shape_of(self, value: Value) -> tuple[Dim, ...]:
-        """The shape of what the take of ``value`` gives."""
+    def result_shape(self, value: Value) -> tuple[Dim, ...]:
+        """The shape of the gather of ``value``."""
         shape = list(value.shape)
         shape[self.dim] = len(self.blocks) * self.block
         return tuple(shape)
 
-    def back(self, count: int) -> Move:
-        """The take that undoes this one: where each of ``count`` blocks is found first."""
+    def inverse(self, count: int) -> HeadGather:
+        """The gather with ``inverse(gather(x)) = x`` for ``x`` of ``count`` blocks."""
         first: dict[int, int] = {}
         for place, block in enumerate(self.blocks):
             first.setdefault(block, place)
         return replace(self, blocks=tuple([first.get(block, -1) for block in range(count)]))
 
-    def through_reshape(self, old: tuple[Dim, ...], new: tuple[Dim, ...]) -> Move | None:
-        """The same on ``new`` where this is on ``old``, a reshape of it; ``None`` if it is none.
+    def through_reshape(self, old: tuple[Dim, ...], new: tuple[Dim, ...]) -> HeadGather | None:
+        """The gather ``g`` with ``g(reshape(x)) = reshape(self(x))``; ``None`` if there is none.
 
-        Of several dimensions, which are then of size 1 but for the last, it is the last.
+        Among several dimensions, all of size 1 but the last, it is along the last.
+
+        Args:
+            old: the shape that this gather applies to.
+            new: the shape after the reshape.
         """
         inner = product(old[self.dim + 1 :])
         if not isinstance(inner, int):
@@ -90,44 +94,44 @@ class Move:
         return None
 
 
-class Takes:
-    """The takes of one program.
+class GatherEmitter:
+    """Emits the gathers of one program, each once.
 
-    A take stands right behind what it takes from, and what it has become there, once rules have
-    moved it on, is known: whoever needs the same again gets it.
+    A gather follows the definition of its operand. After rules moved it, its replacement is
+    memoized for later requests.
 
     Args:
         function: the program.
-        rewriter: on whose behalf takes are made.
+        rewriter: records the rewrites.
 
     Attributes:
-        made: where ops that are made are listed, for the rewriter to look at; ``None`` for nowhere.
+        made: collects emitted ops for the rewriter; ``None`` to collect none.
     """
 
     def __init__(self, function: Function, rewriter: Rewriter) -> None:
         self.function = function
         self.rewriter = rewriter
         self.made: list[Op] | None = None
-        self._known: dict[tuple[Value, Move], Value] = {}
+        self._known: dict[tuple[Value, HeadGather], Value] = {}
         self._constants: dict[tuple[int, ...], Value] = {}
 
-    def take(self, value: Value, move: Move) -> Value:
-        """The take of ``value``, or what it has become."""
-        found = self._known.get((value, move))
+    def emit(self, value: Value, gather: HeadGather) -> Value:
+        """The gather of ``value``, or the value that replaced it."""
+        found = self._known.get((value, gather))
         if found is not None and (found.op is None or found.op.block is not None):
             return found
-        blocks = self._constant(move.blocks, value)
+        blocks = self._constant(gather.blocks, value)
         b = self._builder(self._first() if value.op is None else value.op.next, value)
-        made = b.take(value, blocks, move.dim, move.block)
-        self._known[value, move] = made
+        made = b.take(value, blocks, gather.dim, gather.block)
+        self._known[value, gather] = made
         return made
 
-    def became(self, value: Value, move: Move, now: Value) -> None:
-        """From now on, the take of ``value`` is ``now``."""
-        self._known[value, move] = now
+    def rebind(self, value: Value, gather: HeadGather, now: Value) -> None:
+        """Record that ``now`` replaces the gather of ``value``."""
+        self._known[value, gather] = now
 
     def _constant(self, blocks: tuple[int, ...], near: Value) -> Value:
-        """The blocks' numbers, at the very front of the program."""
+        """The constant of the block numbers, at the start of the program."""
         found = self._constants.get(blocks)
         if found is None:
             b = self._builder(self._first(), near)
@@ -135,7 +139,7 @@ class Takes:
         return found
 
     def _first(self) -> Op | None:
-        """The first op behind the constants, before which arguments are taken."""
+        """The first op after the constants: arguments are gathered before it."""
         ours = {value.op for value in self._constants.values()}
         op = self.function.block.first
         while op is not None and op in ours:
