@@ -10,8 +10,8 @@ from graphgen.lowering.hlo.dialect import BY_NAME
 from graphgen.lowering.hlo.dialect.control_rows import has_only_trips
 from graphgen.lowering.hlo.dialect.external_rows import OPAQUE, read_opaque
 from graphgen.lowering.hlo.dialect.hlo_file import HloFile, ir_name
-from graphgen.lowering.hlo.dialect.op_builder import OpBuilder, Tree, leaves, plain_values
-from graphgen.lowering.hlo.dialect.op_row import read_instruction
+from graphgen.lowering.hlo.dialect.op_builder import OpBuilder, Tree, leaves
+from graphgen.lowering.hlo.dialect.op_row import HloInstruction, read_instruction
 from graphgen.lowering.hlo.dialect.unmodelled import ContradictionError, UnmodelledError
 from graphgen.lowering.hlo.proto.fields import InstructionField
 from graphgen.lowering.hlo.proto.instruction import INPUT_NAMES, OUTPUT_NAMES
@@ -145,31 +145,30 @@ class HloFunctionReader:
         made.append(value)
         return value
 
-    def _op(self, code: str, instruction: Message, operands: list[Tree], shape: HloShape) -> Tree:
+    def _op(self, code: str, message: Message, operands: list[Tree], shape: HloShape) -> Tree:
         block = self.function.block
         before = block.last
-        self.builder.begin(self._name, self.file.locations.read(instruction))
+        self.builder.begin(self._name, self.file.locations.read(message))
+        instruction = HloInstruction(self.builder, message, operands, shape)
         # Nothing of a custom call is left out: it is kept as it is.
         whole = code == "custom-call"
         try:
             if not whole:
-                _check_fields(instruction)
-            tree = _read_row(code, self.builder, instruction, operands, shape)
+                _check_fields(message)
+            tree = _read_row(code, instruction)
             _check(tree, shape)
         except ContradictionError as reason:
             raise GraphgenError("GG0103", f"{code} is not modelled here: {reason}") from reason
         except UnmodelledError as reason:
             while block.last is not None and block.last is not before:
                 block.erase(block.last)
-            tree, whole = self._opaque(code, instruction, operands, shape, str(reason)), True
-        self._count_dropped(instruction, shape, whole=whole)
+            tree, whole = self._opaque(code, instruction, str(reason)), True
+        self._count_dropped(message, shape, whole=whole)
         return tree
 
-    def _opaque(
-        self, code: str, instruction: Message, operands: list[Tree], shape: HloShape, reason: str
-    ) -> Tree:
+    def _opaque(self, code: str, instruction: HloInstruction, reason: str) -> Tree:
         try:
-            tree = read_opaque(OPAQUE, self.builder, instruction, operands, shape)
+            tree = read_opaque(OPAQUE, instruction)
         except UnmodelledError as other:
             raise GraphgenError("GG0103", f"{code} is not modelled here: {other}") from other
         self.file.keep(f"{code}: {reason}")
@@ -195,14 +194,12 @@ def read_values(file: HloFile, computation: HloComputation, function: Function) 
     return HloFunctionReader(file, computation, function).read()
 
 
-def _read_row(
-    code: str, to: OpBuilder, instruction: Message, operands: Sequence[Tree], shape: HloShape
-) -> Tree:
+def _read_row(code: str, i: HloInstruction) -> Tree:
     row = BY_NAME.get(code)
-    if row is None:
-        plain_values(operands)
-        raise UnmodelledError("it has no op in the IR")
-    return read_instruction(row, to, instruction, operands, shape)
+    if row is not None:
+        return read_instruction(row, i)
+    flat = all(isinstance(operand, Value) for operand in i.operands)
+    raise UnmodelledError("it has no op in the IR" if flat else "it reads a tuple")
 
 
 def _member(operands: Sequence[Tree], index: int) -> Tree:

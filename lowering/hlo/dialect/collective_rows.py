@@ -11,10 +11,11 @@ from graphgen.lowering.hlo.dialect.instruction_template import (
     StepResult,
     TemplateStep,
 )
-from graphgen.lowering.hlo.dialect.op_builder import OpBuilder, Tree, plain_values
+from graphgen.lowering.hlo.dialect.op_builder import Tree
 from graphgen.lowering.hlo.dialect.op_row import (
     DIMENSION,
     HloField,
+    HloInstruction,
     HloRow,
     attribute,
     read_attrs,
@@ -24,7 +25,7 @@ from graphgen.lowering.hlo.dialect.op_row import (
 from graphgen.lowering.hlo.dialect.unmodelled import UnmodelledError
 from graphgen.lowering.hlo.proto.fields import InstructionField
 from graphgen.lowering.hlo.proto.replica_groups import ReplicaGroups, read_groups, write_groups
-from graphgen.lowering.hlo.proto.shape import HloShape, shape_of
+from graphgen.lowering.hlo.proto.shape import shape_of
 from graphgen.lowering.hlo.proto.wire import Message, integers
 
 
@@ -71,15 +72,13 @@ def _write_all_to_all(row: HloRow, op: Op) -> InstructionTemplate:
     return InstructionTemplate(tuple(steps), (len(steps) - 1,))
 
 
-def _read_all_to_all(
-    row: HloRow, to: OpBuilder, i: Message, operands: Sequence[Tree], shape: HloShape
-) -> Tree:
-    x = plain_values(operands)
+def _read_all_to_all(row: HloRow, i: HloInstruction) -> Tree:
+    x = i.values
     if len(x) != 1:
         raise UnmodelledError(f"it exchanges {len(x)} operands, one a rank")
-    attrs = read_attrs(row, to, i, shape)
+    attrs = read_attrs(row, i)
     dimension = attrs.pop("dimension")
-    return to.emit(row.op, x, split_dimension=dimension, concat_dimension=dimension, **attrs)
+    return i.to.emit(row.op, x, split_dimension=dimension, concat_dimension=dimension, **attrs)
 
 
 COLLECTIVE_ROWS: tuple[HloRow, ...] = (

@@ -18,11 +18,11 @@ from graphgen.lowering.hlo.dialect.instruction_template import (
     StepResult,
     TemplateStep,
 )
-from graphgen.lowering.hlo.dialect.op_builder import OpBuilder, Tree, leaves, tree_of
-from graphgen.lowering.hlo.dialect.op_row import HloRow, elements, row, stated
+from graphgen.lowering.hlo.dialect.op_builder import Tree, leaves, tree_of
+from graphgen.lowering.hlo.dialect.op_row import HloInstruction, HloRow, elements, row, stated
 from graphgen.lowering.hlo.dialect.unmodelled import ContradictionError, UnmodelledError
 from graphgen.lowering.hlo.proto.fields import InstructionField
-from graphgen.lowering.hlo.proto.shape import HloShape, tuple_of
+from graphgen.lowering.hlo.proto.shape import tuple_of
 from graphgen.lowering.hlo.proto.wire import Message, text
 from graphgen.ops.control import UNKNOWN_TRIPS, branch_operands, callees
 
@@ -33,16 +33,14 @@ def _write_call(row: HloRow, op: Op) -> InstructionTemplate:
     return stated(op, row.name, calls=(Callee(op.attrs.text("to_apply")),))
 
 
-def _read_call(
-    row: HloRow, to: OpBuilder, i: Message, operands: Sequence[Tree], shape: HloShape
-) -> Tree:
-    called = i.integers(_F.CALLED_IDS)
-    if len(called) != 1 or i.boolean(_F.IS_COMPOSITE):
+def _read_call(row: HloRow, i: HloInstruction) -> Tree:
+    called = i.called
+    if len(called) != 1 or i.message.boolean(_F.IS_COMPOSITE):
         raise UnmodelledError("it is no call of one computation")
-    function = to.file.function(called[0])
-    flat = leaves(tuple(operands))
-    _fits(function, flat, [leaf.type for leaf in shape.leaves])
-    return tree_of(shape, [*to.emit_stated("call", flat, shape, to_apply=function.name)])
+    function = i.to.file.function(called[0])
+    flat = leaves(tuple(i.operands))
+    _fits(function, flat, [leaf.type for leaf in i.shape.leaves])
+    return tree_of(i.shape, [*i.to.emit_stated("call", flat, i.shape, to_apply=function.name)])
 
 
 def _write_while(row: HloRow, op: Op) -> InstructionTemplate:
@@ -62,22 +60,20 @@ def _write_while(row: HloRow, op: Op) -> InstructionTemplate:
     )
 
 
-def _read_while(
-    row: HloRow, to: OpBuilder, i: Message, operands: Sequence[Tree], shape: HloShape
-) -> Tree:
+def _read_while(row: HloRow, i: HloInstruction) -> Tree:
     """HLO names the body first."""
-    functions = _bodies(to, i, shape)
-    if len(functions) != 2 or len(operands) != 1:
+    functions = _bodies(i)
+    if len(functions) != 2 or len(i.operands) != 1:
         raise UnmodelledError("it is no loop of a body and a condition")
     body, condition = functions
-    flat = leaves(operands[0])
-    _fits(body, flat, [leaf.type for leaf in shape.leaves])
+    flat = leaves(i.operands[0])
+    _fits(body, flat, [leaf.type for leaf in i.shape.leaves])
     _fits(condition, flat)
     if [value.type.text for _, value in condition.outputs] != ["pred[]"]:
         raise ContradictionError(f"its condition %{condition.name} gives no pred[]")
     names: dict[str, AttrValue] = {"condition": condition.name, "body": body.name}
-    made = to.emit_all("while", flat, **names, trip_count=_known_trips(i))
-    return tree_of(shape, list(made))
+    made = i.to.emit_all("while", flat, **names, trip_count=_known_trips(i.message))
+    return tree_of(i.shape, list(made))
 
 
 def _write_conditional(row: HloRow, op: Op) -> InstructionTemplate:
@@ -94,30 +90,28 @@ def _write_conditional(row: HloRow, op: Op) -> InstructionTemplate:
     return elements([*steps, TemplateStep(row.name, tuple_of(types), tuple(reads), calls=calls)])
 
 
-def _read_conditional(
-    row: HloRow, to: OpBuilder, i: Message, operands: Sequence[Tree], shape: HloShape
-) -> Tree:
-    functions = _bodies(to, i, shape)
-    if not functions or len(operands) != 1 + len(functions):
+def _read_conditional(row: HloRow, i: HloInstruction) -> Tree:
+    functions = _bodies(i)
+    if not functions or len(i.operands) != 1 + len(functions):
         raise UnmodelledError("it has not one operand for each branch")
-    (which, *rest) = operands
+    (which, *rest) = i.operands
     if not isinstance(which, Value):
         raise UnmodelledError("it chooses by a tuple")
     given = [leaves(tree) for tree in rest]
     for function, flat in zip(functions, given, strict=True):
-        _fits(function, flat, [leaf.type for leaf in shape.leaves])
+        _fits(function, flat, [leaf.type for leaf in i.shape.leaves])
     attrs: dict[str, AttrValue] = {
         "branches": tuple([function.name for function in functions]),
         "takes": tuple(map(len, given)),
     }
     flat = [which, *[value for part in given for value in part]]
-    return tree_of(shape, [*to.emit_stated("conditional", flat, shape, **attrs)])
+    return tree_of(i.shape, [*i.to.emit_stated("conditional", flat, i.shape, **attrs)])
 
 
-def _bodies(to: OpBuilder, i: Message, shape: HloShape) -> list[Function]:
-    if not shape.leaves:
+def _bodies(i: HloInstruction) -> list[Function]:
+    if not i.shape.leaves:
         raise UnmodelledError("it gives nothing")
-    return [to.file.body(number) for number in i.integers(_F.CALLED_IDS)]
+    return [i.to.file.body(number) for number in i.called]
 
 
 def _fits(

@@ -12,8 +12,8 @@ from graphgen.lowering.hlo.dialect.instruction_template import (
     Subcomputation,
     TemplateStep,
 )
-from graphgen.lowering.hlo.dialect.op_builder import OpBuilder, Tree, leaves, tree_of
-from graphgen.lowering.hlo.dialect.op_row import HloRow, row, stated
+from graphgen.lowering.hlo.dialect.op_builder import Tree, leaves, tree_of
+from graphgen.lowering.hlo.dialect.op_row import HloInstruction, HloRow, row, stated
 from graphgen.lowering.hlo.dialect.unmodelled import UnmodelledError
 from graphgen.lowering.hlo.proto.fields import InstructionField
 from graphgen.lowering.hlo.proto.instruction import OUTPUT_NAMES
@@ -43,20 +43,22 @@ def _write_custom_call(row: HloRow, op: Op) -> InstructionTemplate:
     return stated(op, row.name, fields + target, config + more)
 
 
-def _read_custom_call(
-    row: HloRow, to: OpBuilder, i: Message, operands: Sequence[Tree], shape: HloShape
-) -> Tree:
+def _read_custom_call(row: HloRow, i: HloInstruction) -> Tree:
     """One with tuples inside, or computations, is opaque."""
-    flat = [item for item in operands if isinstance(item, Value)]
-    nested = any(member.is_tuple for member in shape.members) or len(shape.leaves) < 2
-    if i.has(_F.CALLED_IDS) or len(flat) != len(operands) or (shape.is_tuple and nested):
+    flat = [item for item in i.operands if isinstance(item, Value)]
+    nested = any(member.is_tuple for member in i.shape.members) or len(i.shape.leaves) < 2
+    if (
+        i.message.has(_F.CALLED_IDS)
+        or len(flat) != len(i.operands)
+        or (i.shape.is_tuple and nested)
+    ):
         raise UnmodelledError("it has tuples or computations")
-    target, config = i.text(_F.CUSTOM_CALL_TARGET), i.text(_F.BACKEND_CONFIG)
-    fields, more = _own(i, _CALL)
-    made = to.emit_stated(
-        row.op, flat, shape, target=target, config=config, fields=fields, more=more
+    target, config = i.message.text(_F.CUSTOM_CALL_TARGET), i.message.text(_F.BACKEND_CONFIG)
+    fields, more = _own(i.message, _CALL)
+    made = i.to.emit_stated(
+        row.op, flat, i.shape, target=target, config=config, fields=fields, more=more
     )
-    return tuple(made) if shape.is_tuple else made[0]
+    return tuple(made) if i.shape.is_tuple else made[0]
 
 
 def _write_opaque(row: HloRow, op: Op) -> InstructionTemplate:
@@ -123,28 +125,26 @@ def _taken_apart(
         _taken_apart(part, inner, len(steps) - 1, steps, places)
 
 
-def read_opaque(
-    row: HloRow, to: OpBuilder, i: Message, operands: Sequence[Tree], shape: HloShape
-) -> Tree:
+def read_opaque(row: HloRow, i: HloInstruction) -> Tree:
     """The op of any instruction that has arrays as results.
 
     Raises:
         UnmodelledError: it has none.
     """
-    if not shape.leaves:
+    if not i.shape.leaves:
         raise UnmodelledError("it gives nothing")
-    fields, more = _own(i)
-    made = to.emit_stated(
+    fields, more = _own(i.message)
+    made = i.to.emit_stated(
         row.op,
-        leaves(tuple(operands)),
-        shape,
-        opcode=i.text(_F.OPCODE),
+        leaves(tuple(i.operands)),
+        i.shape,
+        opcode=i.message.text(_F.OPCODE),
         fields=fields,
         more=more,
-        form=_form(operands, shape),
-        regions=",".join([to.file.packed(number) for number in i.integers(_F.CALLED_IDS)]),
+        form=_form(i.operands, i.shape),
+        regions=",".join([i.to.file.packed(number) for number in i.called]),
     )
-    return tree_of(shape, list(made))
+    return tree_of(i.shape, list(made))
 
 
 def _own(i: Message, without: frozenset[int] = frozenset()) -> tuple[str, str]:

@@ -111,10 +111,3 @@ def tree_of(shape: HloShape, made: list[Value]) -> Tree:
     if not shape.is_tuple:
         return made.pop(0)
     return tuple([tree_of(member, made) for member in shape.members])
-
-
-def plain_values(operands: Sequence[Tree]) -> list[Value]:
-    """The operands, none of which may be a tuple."""
-    if any(isinstance(operand, tuple) for operand in operands):
-        raise UnmodelledError("it reads a tuple")
-    return [operand for operand in operands if isinstance(operand, Value)]

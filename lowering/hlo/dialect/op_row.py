@@ -19,7 +19,7 @@ from graphgen.lowering.hlo.dialect.instruction_template import (
     StepResult,
     TemplateStep,
 )
-from graphgen.lowering.hlo.dialect.op_builder import OpBuilder, Tree, plain_values
+from graphgen.lowering.hlo.dialect.op_builder import OpBuilder, Tree
 from graphgen.lowering.hlo.dialect.unmodelled import UnmodelledError
 from graphgen.lowering.hlo.proto.fields import InstructionField
 from graphgen.lowering.hlo.proto.shape import HloShape, shape_of, tuple_of
@@ -29,10 +29,39 @@ from graphgen.ops import OPS
 
 # (row, op) -> the instructions of the op.
 WriteOp = Callable[["HloRow", Op], InstructionTemplate]
-# (row, builder, instruction, operands, stated shape) -> the value of the instruction.
-ReadInstruction = Callable[["HloRow", OpBuilder, Message, Sequence[Tree], HloShape], Tree]
-# (instruction, operands): raises UnmodelledError for a form that the op does not have.
-CheckInstruction = Callable[[Message, Sequence[Value]], None]
+# (row, instruction) -> its value.
+ReadInstruction = Callable[["HloRow", "HloInstruction"], Tree]
+# Raises UnmodelledError for a form that the op does not have.
+CheckInstruction = Callable[["HloInstruction"], None]
+
+
+@dataclass(frozen=True, slots=True)
+class HloInstruction:
+    """One instruction being read.
+
+    Attributes:
+        to: receives its ops.
+        message: its HloInstructionProto.
+        operands: their values.
+        shape: of its result, as stated.
+    """
+
+    to: OpBuilder
+    message: Message
+    operands: Sequence[Tree]
+    shape: HloShape
+
+    @property
+    def values(self) -> list[Value]:
+        """The operands, none of which may be a tuple (``UnmodelledError``)."""
+        if any(isinstance(operand, tuple) for operand in self.operands):
+            raise UnmodelledError("it reads a tuple")
+        return [operand for operand in self.operands if isinstance(operand, Value)]
+
+    @property
+    def called(self) -> tuple[int, ...]:
+        """Ids of the computations it calls."""
+        return self.message.integers(InstructionField.CALLED_IDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,46 +208,40 @@ def elements(steps: list[TemplateStep]) -> InstructionTemplate:
     return InstructionTemplate(tuple(steps), tuple(range(whole + 1, len(steps))))
 
 
-def read_instruction(
-    row: HloRow, to: OpBuilder, i: Message, operands: Sequence[Tree], shape: HloShape
-) -> Tree:
+def read_instruction(row: HloRow, i: HloInstruction) -> Tree:
     """Append the ops of an instruction; its value.
 
     Raises:
         UnmodelledError: no op of the IR has this form.
         ContradictionError: it states something else than its operands give.
     """
-    read = row.read or read_fields
-    return read(row, to, i, operands, shape)
+    return (row.read or read_fields)(row, i)
 
 
-def read_fields(
-    row: HloRow, to: OpBuilder, i: Message, operands: Sequence[Tree], shape: HloShape
-) -> Tree:
+def read_fields(row: HloRow, i: HloInstruction) -> Tree:
     """Append the op of an instruction, with the attributes of its row."""
-    x = plain_values(operands)
+    x = i.values
     if row.check is not None:
-        row.check(i, x)
-    attrs = read_attrs(row, to, i, shape)
+        row.check(i)
+    attrs = read_attrs(row, i)
     if not row.each or len(x) == 1:
-        return to.emit(row.op, x, **attrs)
+        return i.to.emit(row.op, x, **attrs)
     made: list[Value] = []
     for index, operand in enumerate(x):
-        to.part(str(index))
-        made.append(to.emit(row.op, [operand], **attrs))
+        i.to.part(str(index))
+        made.append(i.to.emit(row.op, [operand], **attrs))
     return tuple(made)
 
 
-def read_attrs(row: HloRow, to: OpBuilder, i: Message, shape: HloShape) -> dict[str, AttrValue]:
+def read_attrs(row: HloRow, i: HloInstruction) -> dict[str, AttrValue]:
     """The IR's attributes of an instruction."""
     attrs: dict[str, AttrValue] = {}
     if row.reduces:
-        kind = to.file.reducer(i.integers(InstructionField.CALLED_IDS))
-        attrs["kind"] = _choice(row.op, "kind", kind)
+        attrs["kind"] = _choice(row.op, "kind", i.to.file.reducer(i.called))
     for item in row.fields:
-        attrs[item.attr] = item.read(i)
+        attrs[item.attr] = item.read(i.message)
     if row.inferred:
-        parts: dict[str, AttrValue] = {"dtype": shape.type.dtype, "shape": shape.type.dims}
+        parts: dict[str, AttrValue] = {"dtype": i.shape.type.dtype, "shape": i.shape.type.dims}
         attrs |= {key: parts[key] for key in row.inferred}
     return attrs
 

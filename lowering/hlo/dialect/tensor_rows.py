@@ -15,9 +15,10 @@ from graphgen.lowering.hlo.dialect.instruction_template import (
     StepResult,
     TemplateStep,
 )
-from graphgen.lowering.hlo.dialect.op_builder import OpBuilder, Tree, plain_values
+from graphgen.lowering.hlo.dialect.op_builder import Tree
 from graphgen.lowering.hlo.dialect.op_row import (
     DIMENSION,
+    HloInstruction,
     HloRow,
     attribute,
     read_attrs,
@@ -31,33 +32,31 @@ from graphgen.lowering.hlo.dialect.op_row import (
 from graphgen.lowering.hlo.dialect.unmodelled import UnmodelledError
 from graphgen.lowering.hlo.proto.fields import InstructionField, PaddingField
 from graphgen.lowering.hlo.proto.literal import read_literal
-from graphgen.lowering.hlo.proto.shape import HloShape, shape_of
+from graphgen.lowering.hlo.proto.shape import shape_of
 from graphgen.lowering.hlo.proto.wire import Message, delimited, integer, integers
 from graphgen.lowering.hlo.text.attribute_values import PADDING, SLICES, Integers
 from graphgen.ops import OPS, Trait, ops_with
 from graphgen.ops.linalg import neutral_element
 
 _F = InstructionField
-_COMPARISON_TYPE = attribute("type")
 
 
-def _check_compare(i: Message, x: Sequence[Value]) -> None:
-    if _COMPARISON_TYPE.decode(i) == "TOTALORDER" and x[0].dtype.is_float:
+def _check_compare(i: HloInstruction) -> None:
+    kind = i.message.text(_F.COMPARISON_TYPE)
+    if kind == "TOTALORDER" and i.values[0].dtype.is_float:
         raise UnmodelledError("it compares floats in total order")
 
 
-def _read_constant(
-    row: HloRow, to: OpBuilder, i: Message, operands: Sequence[Tree], shape: HloShape
-) -> Tree:
-    message = i.message(_F.LITERAL)
+def _read_constant(row: HloRow, i: HloInstruction) -> Tree:
+    message = i.message.message(_F.LITERAL)
     if message is None:
         raise UnmodelledError("it has no elements")
     found = read_literal(message)
     if found.data is None:
         raise UnmodelledError("its elements are left out")
-    if found.shape.dims != shape.dims or found.shape.element != shape.element:
-        raise UnmodelledError(f"its elements are {found.shape.text}, it states {shape.text}")
-    return to.emit("constant", (), value=found.literal(shape.type.dtype))
+    if found.shape.dims != i.shape.dims or found.shape.element != i.shape.element:
+        raise UnmodelledError(f"its elements are {found.shape.text}, it states {i.shape.text}")
+    return i.to.emit("constant", (), value=found.literal(i.shape.type.dtype))
 
 
 def _write_broadcast(row: HloRow, op: Op) -> InstructionTemplate:
@@ -81,22 +80,18 @@ def _write_broadcast(row: HloRow, op: Op) -> InstructionTemplate:
     return InstructionTemplate(tuple(steps), (len(steps) - 1,))
 
 
-def _read_bitcast(
-    row: HloRow, to: OpBuilder, i: Message, operands: Sequence[Tree], shape: HloShape
-) -> Tree:
+def _read_bitcast(row: HloRow, i: HloInstruction) -> Tree:
     """With layouts in order it is a reshape, or other bits of the same width."""
-    x = plain_values(operands)
-    if not shape.in_order:
+    x = i.values
+    if not i.shape.in_order:
         raise UnmodelledError("it changes the layout")
-    if shape.type.dtype is x[0].dtype:
-        return to.emit("reshape", x, shape=shape.type.dims)
+    if i.shape.type.dtype is x[0].dtype:
+        return i.to.emit("reshape", x, shape=i.shape.type.dims)
     raise UnmodelledError("it changes the element type")
 
 
-def _read_copy(
-    row: HloRow, to: OpBuilder, i: Message, operands: Sequence[Tree], shape: HloShape
-) -> Tree:
-    return plain_values(operands)[0]
+def _read_copy(row: HloRow, i: HloInstruction) -> Tree:
+    return i.values[0]
 
 
 def _columns(rows: Sequence[Integers], count: int) -> list[Integers]:
@@ -111,14 +106,12 @@ def _write_slice(row: HloRow, op: Op) -> InstructionTemplate:
     return stated(op, row.name, SLICES.encode(_F.SLICES, ranges))
 
 
-def _read_slice(
-    row: HloRow, to: OpBuilder, i: Message, operands: Sequence[Tree], shape: HloShape
-) -> Tree:
+def _read_slice(row: HloRow, i: HloInstruction) -> Tree:
     """The IR has one way to say that every stride is 1."""
-    x = plain_values(operands)
-    starts, limits, strides = _columns(SLICES.decode(i, _F.SLICES), 3)
+    x = i.values
+    starts, limits, strides = _columns(SLICES.decode(i.message, _F.SLICES), 3)
     strides = strides if any(stride != 1 for stride in strides) else ()
-    return to.emit("slice", x, start_indices=starts, limit_indices=limits, strides=strides)
+    return i.to.emit("slice", x, start_indices=starts, limit_indices=limits, strides=strides)
 
 
 def _write_pad(row: HloRow, op: Op) -> InstructionTemplate:
@@ -127,15 +120,13 @@ def _write_pad(row: HloRow, op: Op) -> InstructionTemplate:
     return stated(op, row.name, delimited(_F.PADDING, config))
 
 
-def _read_pad(
-    row: HloRow, to: OpBuilder, i: Message, operands: Sequence[Tree], shape: HloShape
-) -> Tree:
-    x = plain_values(operands)
-    config = i.message(_F.PADDING) or Message(b"")
+def _read_pad(row: HloRow, i: HloInstruction) -> Tree:
+    x = i.values
+    config = i.message.message(_F.PADDING) or Message(b"")
     low, high, interior = _columns(PADDING.decode(config, PaddingField.DIMENSIONS), 3)
     if any(interior):
         raise UnmodelledError("it pads between elements")
-    return to.emit("pad", x, low=low, high=high)
+    return i.to.emit("pad", x, low=low, high=high)
 
 
 def _write_reduce(row: HloRow, op: Op) -> InstructionTemplate:
@@ -143,27 +134,25 @@ def _write_reduce(row: HloRow, op: Op) -> InstructionTemplate:
     return write_fields(row, op, operands=(0, start))
 
 
-def _read_reduce(
-    row: HloRow, to: OpBuilder, i: Message, operands: Sequence[Tree], shape: HloShape
-) -> Tree:
+def _read_reduce(row: HloRow, i: HloInstruction) -> Tree:
     """The IR's starts from the neutral element: any other start is combined in afterwards."""
-    x = plain_values(operands)
+    x = i.values
     if len(x) != 2:
         raise UnmodelledError(f"it reduces {len(x) // 2} operands at once")
-    attrs = read_attrs(row, to, i, shape)
+    attrs = read_attrs(row, i)
     kind = str(attrs["kind"])
     operand, init = x
     constant = init.producer("constant")
     start = neutral_element(kind, operand.dtype)
     if constant is not None and _same_number(constant.attrs.literal("value"), start):
-        to.idle[init] = None
-        return to.emit("reduce", [operand], **attrs)
-    to.part("reduced")
-    reduced = to.emit("reduce", [operand], **attrs)
-    if shape.dims:
-        to.part("start")
-        init = to.emit("broadcast_in_dim", [init], shape=shape.type.dims, dimensions=())
-    return to.emit(kind, [reduced, init])
+        i.to.idle[init] = None
+        return i.to.emit("reduce", [operand], **attrs)
+    i.to.part("reduced")
+    reduced = i.to.emit("reduce", [operand], **attrs)
+    if i.shape.dims:
+        i.to.part("start")
+        init = i.to.emit("broadcast_in_dim", [init], shape=i.shape.type.dims, dimensions=())
+    return i.to.emit(kind, [reduced, init])
 
 
 def _same_number(one: Literal, other: Literal) -> bool:
@@ -177,45 +166,41 @@ def _write_sort(row: HloRow, op: Op) -> InstructionTemplate:
     return write_fields(row, op, integer(_F.IS_STABLE, 1), (comparator,))
 
 
-def _read_sort(
-    row: HloRow, to: OpBuilder, i: Message, operands: Sequence[Tree], shape: HloShape
-) -> Tree:
+def _read_sort(row: HloRow, i: HloInstruction) -> Tree:
     """The IR's keeps the order of equal elements, which other sorts need not."""
-    x = plain_values(operands)
+    x = i.values
     if not x:
         raise UnmodelledError("it has no operand")
-    called = i.integers(_F.CALLED_IDS)
-    descending = to.file.direction(called, floats=x[0].dtype.is_float) == "GT"
-    made = to.emit_all("sort", x, **read_attrs(row, to, i, shape), descending=descending)
-    return tuple(made) if shape.is_tuple else made[0]
+    descending = i.to.file.direction(i.called, floats=x[0].dtype.is_float) == "GT"
+    made = i.to.emit_all("sort", x, **read_attrs(row, i), descending=descending)
+    return tuple(made) if i.shape.is_tuple else made[0]
 
 
-def _check_gather(i: Message, x: Sequence[Value]) -> None:
-    if attribute("operand_batching_dims").decode(i):
+def _check_gather(i: HloInstruction) -> None:
+    if attribute("operand_batching_dims").decode(i.message):
         raise UnmodelledError("it has batching dimensions")
 
 
-def _check_scatter(i: Message, x: Sequence[Value]) -> None:
-    if attribute("input_batching_dims").decode(i):
+def _check_scatter(i: HloInstruction) -> None:
+    if attribute("input_batching_dims").decode(i.message):
         raise UnmodelledError("it has batching dimensions")
-    if len(x) != 3:
-        raise UnmodelledError(f"it scatters {len(x) // 2} operands at once")
+    count = len(i.operands)
+    if count != 3:
+        raise UnmodelledError(f"it scatters {count // 2} operands at once")
 
 
-def _read_dynamic(
-    row: HloRow, to: OpBuilder, i: Message, operands: Sequence[Tree], shape: HloShape
-) -> Tree:
+def _read_dynamic(row: HloRow, i: HloInstruction) -> Tree:
     """Old files have all start indices in one vector, after one or two operands."""
-    x = plain_values(operands)
+    x = i.values
     first = 1 if row.op == "dynamic_slice" else 2
     if len(x) == first + 1 and x[first].type.rank == 1:
         vector = x.pop()
         for place in range(vector.type.dims[0]):
-            to.part(f"start{place}")
-            cut = to.emit("slice", [vector], start_indices=(place,), limit_indices=(place + 1,))
-            to.part(f"at{place}")
-            x.append(to.emit("reshape", [cut], shape=()))
-    return read_fields(row, to, i, x, shape)
+            i.to.part(f"start{place}")
+            cut = i.to.emit("slice", [vector], start_indices=(place,), limit_indices=(place + 1,))
+            i.to.part(f"at{place}")
+            x.append(i.to.emit("reshape", [cut], shape=()))
+    return read_fields(row, replace(i, operands=x))
 
 
 def _write_take(row: HloRow, op: Op) -> InstructionTemplate:

@@ -103,19 +103,20 @@ def frontend_attributes(items: dict[str, str]) -> bytes:
 def program_shape(
     parameters: Iterable[TensorType], results: list[TensorType], names: Iterable[str]
 ) -> bytes:
-    """The types of a computation from outside, which carry no layout."""
+    """The ProgramShapeProto of a computation of arrays."""
     return shapes_of_computation(map(shape_of, parameters), result_shape(results), names)
 
 
 def shapes_of_computation(
-    parameters: Iterable[HloShape], result: HloShape, names: Iterable[str]
+    parameters: Iterable[HloShape], result: HloShape | None, names: Iterable[str]
 ) -> bytes:
-    """The same where a parameter may be a tuple."""
+    """A ProgramShapeProto, whose shapes carry no layout; ``None`` for no result."""
     out = [
         wire.delimited(ProgramShapeField.PARAMETERS, write_shape(shape, layout=False))
         for shape in parameters
     ]
-    out.append(wire.delimited(ProgramShapeField.RESULT, write_shape(result, layout=False)))
+    if result is not None:
+        out.append(wire.delimited(ProgramShapeField.RESULT, write_shape(result, layout=False)))
     out += [wire.delimited(ProgramShapeField.PARAMETER_NAMES, name.encode()) for name in names]
     return b"".join(out)
 

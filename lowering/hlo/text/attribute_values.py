@@ -1,8 +1,4 @@
-"""Values of HLO attributes, each kind in text and in the protobuf: numbers, windows, groups, maps.
-
-A :class:`Kind` is a value in both encodings. Structured values that no op of the IR has are their
-own text.
-"""
+"""Kinds of HLO attribute values, each in text and in the protobuf: numbers, windows, groups."""
 
 from __future__ import annotations
 
@@ -14,10 +10,7 @@ from typing import Generic, TypeVar
 
 from graphgen.lowering.hlo.proto import wire
 from graphgen.lowering.hlo.proto.fields import (
-    ConvolutionField,
     InstructionField,
-    MapField,
-    MetadataField,
     PaddingField,
     SliceField,
     WindowField,
@@ -142,11 +135,6 @@ def _rows(
     return Kind(parse, show, encode, decode)
 
 
-def _as_text(parse: Callable[[str], bytes], show: Callable[[Message], str]) -> Kind[str]:
-    """A value kept as its text; ``parse`` and ``show`` work on the whole field."""
-    return Kind(str, str, lambda _, text: parse(text), lambda i, _: show(i))
-
-
 def _parse_slices(text: str) -> list[Integers]:
     out: list[Integers] = []
     for part in re.findall(r"\[([^\]]*)\]", text):
@@ -246,45 +234,6 @@ WINDOW = _rows(
     _show_window,
 )
 
-_SIDES = (
-    ("b", "f", ConvolutionField.INPUT_BATCH, ConvolutionField.INPUT_FEATURE,
-     ConvolutionField.INPUT_SPATIAL),
-    ("i", "o", ConvolutionField.KERNEL_INPUT_FEATURE, ConvolutionField.KERNEL_OUTPUT_FEATURE,
-     ConvolutionField.KERNEL_SPATIAL),
-    ("b", "f", ConvolutionField.OUTPUT_BATCH, ConvolutionField.OUTPUT_FEATURE,
-     ConvolutionField.OUTPUT_SPATIAL),
-)  # fmt: skip
-
-
-def _parse_dim_labels(text: str) -> bytes:
-    match = re.fullmatch(r"(\w+?)_(\w+)->(\w+)", text)
-    if not match:
-        raise BadAttributeError(f"'{text}' is not like b01f_01io->b01f")
-    out = b""
-    for given, (first, second, a, b, spatial) in zip(match.groups(), _SIDES, strict=True):
-        digits = sorted(c for c in given if c.isdigit())
-        if sorted(given) != sorted([first, second, *digits]):
-            raise BadAttributeError(f"'{given}' does not have {first}, {second} and digits once")
-        out += wire.integer(a, given.index(first)) + wire.integer(b, given.index(second))
-        out += wire.integers(spatial, [given.index(digit) for digit in digits])
-    return wire.delimited(F.CONVOLUTION, out)
-
-
-def _show_dim_labels(i: Message) -> str:
-    numbers_ = i.message(F.CONVOLUTION)
-    if numbers_ is None:
-        return ""
-    shown: list[str] = []
-    for first, second, a, b, spatial in _SIDES:
-        places = {numbers_.integer(a): first, numbers_.integer(b): second}
-        places |= {dim: str(n) for n, dim in enumerate(numbers_.integers(spatial))}
-        shown.append("".join(places[place] for place in sorted(places)))
-    return f"{shown[0]}_{shown[1]}->{shown[2]}"
-
-
-# ``b01f_01io->b01f``.
-DIM_LABELS = _as_text(_parse_dim_labels, _show_dim_labels)
-
 
 def _parse_groups(text: str) -> ReplicaGroups:
     if text.startswith("{"):
@@ -339,105 +288,3 @@ def _show_precision(value: Integers) -> str:
 
 # ``{highest,default}``: one word per operand; nothing where all are the default.
 PRECISION = Kind(_parse_precision, _show_precision, wire.integers, Message.integers)
-
-_TEXT = r'"((?:[^"\\]|\\.)*)"'
-_METADATA = {
-    "op_type": MetadataField.OP_TYPE,
-    "op_name": MetadataField.OP_NAME,
-    "source_file": MetadataField.SOURCE_FILE,
-}
-_METADATA_NUMBERS = {
-    "source_line": MetadataField.SOURCE_LINE,
-    "stack_frame_id": MetadataField.STACK_FRAME_ID,
-}
-
-
-def _parse_metadata(text: str) -> bytes:
-    out = b""
-    for key, value in re.findall(rf"(\w+)={_TEXT}", text, re.DOTALL):
-        if key in _METADATA:
-            out += wire.text(_METADATA[key], unquoted(f'"{value}"'))
-    for key, value in re.findall(r"(\w+)=(\d+)", re.sub(_TEXT, '""', text, flags=re.DOTALL)):
-        if key in _METADATA_NUMBERS:
-            out += wire.integer(_METADATA_NUMBERS[key], int(value))
-    return wire.delimited(F.METADATA, out)
-
-
-def _show_metadata(i: Message) -> str:
-    found = i.message(F.METADATA)
-    if found is None:
-        return ""
-    parts = [f"{k}={quoted(found.text(n))}" for k, n in _METADATA.items() if found.has(n)]
-    parts += [f"{k}={found.integer(n)}" for k, n in _METADATA_NUMBERS.items() if found.has(n)]
-    return "{" + " ".join(parts) + "}" if parts else ""
-
-
-# ``{op_name="f" source_line=3}``.
-METADATA = _as_text(_parse_metadata, _show_metadata)
-
-
-def parse_map(text: str) -> bytes:
-    """The entries of ``{a="1",b="2"}``."""
-    pairs = re.findall(rf"([\w.\-]+)=(?:{_TEXT}|([^,{{}}]+))", text[1:-1], re.DOTALL)
-    return b"".join(
-        wire.delimited(
-            MapField.ENTRIES,
-            wire.text(MapField.KEY, key)
-            + wire.text(MapField.VALUE, word or unquoted(f'"{string}"')),
-        )
-        for key, string, word in pairs
-    )
-
-
-def show_map(found: Message | None) -> str:
-    """``{a="1",b="2"}``, empty for none."""
-    entries = found.messages(MapField.ENTRIES) if found else []
-    pairs = [f"{e.text(MapField.KEY)}={quoted(e.text(MapField.VALUE))}" for e in entries]
-    return "{" + ",".join(pairs) + "}" if pairs else ""
-
-
-# ``{a="1",b="2"}``.
-FRONTEND_ATTRIBUTES = _as_text(
-    lambda text: wire.delimited(F.FRONTEND_ATTRIBUTES, parse_map(text)),
-    lambda i: show_map(i.message(F.FRONTEND_ATTRIBUTES)),
-)
-# A string, or JSON as it stands.
-CONFIG = Kind(
-    unquoted, quoted, wire.text, lambda i, number: i.data(number).decode("utf-8", "replace")
-)
-
-_SHARDINGS = {"replicated": 0, "maximal": 1, "devices": 3, "manual": 4, "unknown": 5}
-
-
-def _parse_sharding(text: str) -> int:
-    word = next(iter(re.findall(r"[a-z]+", text)), "")
-    return 2 if text.startswith("{{") else _SHARDINGS.get(word, 5)
-
-
-def _show_sharding(value: int) -> str:
-    return {0: "{replicated}", 4: "{manual}"}.get(value, "")
-
-
-# The kind of a sharding: a tuple, or its first word. Tile assignments are not kept.
-SHARDING = Kind(_parse_sharding, _show_sharding, wire.integer, Message.integer)
-
-
-def _parse_aliasing(text: str) -> bytes:
-    out: list[bytes] = []
-    for target, operand, index in re.findall(r"\{([\d,\s]*)\}:\s*\((\d+),\s*\{([\d,\s]*)\}", text):
-        inner = wire.integers(1, numbers(target)) + wire.integer(2, int(operand))
-        inner += wire.integers(3, numbers(index))
-        out.append(wire.delimited(F.OUTPUT_OPERAND_ALIASING, inner))
-    return b"".join(out)
-
-
-def _show_aliasing(i: Message) -> str:
-    parts = [
-        f"{braces(item.integers(1))}: ({item.integer(2)}, {braces(item.integers(3))})"
-        for item in i.messages(F.OUTPUT_OPERAND_ALIASING)
-    ]
-    return "{" + ", ".join(parts) + "}" if parts else ""
-
-
-# ``{{}: (0, {})}``: result index, operand and operand index of each alias.
-ALIASING = _as_text(_parse_aliasing, _show_aliasing)

@@ -16,12 +16,14 @@ from graphgen.lowering.hlo.proto.fields import (
     DotField,
     GatherField,
     InstructionField,
+    ModuleField,
     PaddingField,
     ScatterField,
     WindowField,
 )
 from graphgen.lowering.hlo.proto.wire import Message
 from graphgen.lowering.hlo.text import attribute_values as values
+from graphgen.lowering.hlo.text import opaque_values
 from graphgen.lowering.hlo.text.attribute_values import (
     BOOLEAN,
     INTEGER,
@@ -160,7 +162,7 @@ ATTRIBUTES: tuple[HloAttribute, ...] = (
     _row("dynamic_slice_sizes", F.DYNAMIC_SLICE_SIZES, INTEGERS, "dynamic-slice"),
     _row("padding", F.PADDING, values.PADDING, "pad", inner=PaddingField.DIMENSIONS),
     _row("window", F.WINDOW, values.WINDOW, inner=WindowField.DIMENSIONS),
-    _row("dim_labels", F.CONVOLUTION, values.DIM_LABELS, always=True),
+    _row("dim_labels", F.CONVOLUTION, opaque_values.DIM_LABELS, always=True),
     _row("feature_group_count", F.FEATURE_GROUP_COUNT, INTEGER),
     _row("batch_group_count", F.BATCH_GROUP_COUNT, INTEGER),
     _row("direction", F.COMPARISON_DIRECTION, WORD),
@@ -224,12 +226,21 @@ ATTRIBUTES: tuple[HloAttribute, ...] = (
     _row("schedule", F.CUSTOM_CALL_SCHEDULE, choice(_SCHEDULES)),
     _row("constrain_layout", F.CONSTRAIN_LAYOUT, BOOLEAN),
     _row("is_composite", F.IS_COMPOSITE, BOOLEAN),
-    _row("output_to_operand_aliasing", F.OUTPUT_OPERAND_ALIASING, values.ALIASING, always=True),
+    _row(
+        "output_to_operand_aliasing", F.OUTPUT_OPERAND_ALIASING, opaque_values.ALIASING, always=True
+    ),
     _row("operand_precision", F.PRECISION, values.PRECISION, inner=1),
-    _row("sharding", F.SHARDING, values.SHARDING, inner=1, always=True),
-    _row("frontend_attributes", F.FRONTEND_ATTRIBUTES, values.FRONTEND_ATTRIBUTES, always=True),
-    _row("metadata", F.METADATA, values.METADATA, always=True),
-    _row("backend_config", F.BACKEND_CONFIG, values.CONFIG),
+    _row("sharding", F.SHARDING, opaque_values.SHARDING, inner=1, always=True),
+    _row("frontend_attributes", F.FRONTEND_ATTRIBUTES, opaque_values.MAP, always=True),
+    _row("metadata", F.METADATA, opaque_values.METADATA, always=True),
+    _row("backend_config", F.BACKEND_CONFIG, opaque_values.CONFIG),
+)
+
+# Attributes of a module, in the order they are printed; their fields are the module's.
+MODULE_ATTRIBUTES: tuple[HloAttribute, ...] = (
+    _row("input_output_alias", ModuleField.ALIAS, opaque_values.MODULE_ALIASES, always=True),
+    _row("buffer_donor", ModuleField.DONORS, opaque_values.BUFFER_DONORS, always=True),
+    _row("frontend_attributes", ModuleField.FRONTEND_ATTRIBUTES, opaque_values.MAP, always=True),
 )
 
 # Prefix of an attribute of a text that has no row, kept among the frontend attributes.

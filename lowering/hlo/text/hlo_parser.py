@@ -7,24 +7,18 @@ or not; constants may be elided (``{...}``), which leaves a literal without elem
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
 
 from graphgen.errors import GraphgenError
 from graphgen.lowering.hlo.proto import wire
 from graphgen.lowering.hlo.proto.fields import (
-    AliasField,
-    ComputationField,
     InstructionField,
-    ModuleField,
-    ProgramShapeField,
     StackFramesField,
 )
 from graphgen.lowering.hlo.proto.instruction import frontend_attributes
-from graphgen.lowering.hlo.proto.shape import HloShape, write_shape
+from graphgen.lowering.hlo.proto.shape import HloShape
 from graphgen.lowering.hlo.text.attribute_values import (
     BadAttributeError,
     numbers,
-    parse_map,
     unquoted,
 )
 from graphgen.lowering.hlo.text.attributes import (
@@ -32,6 +26,12 @@ from graphgen.lowering.hlo.text.attributes import (
     ORIGINAL_API,
     UNKNOWN_ATTRIBUTE,
     attribute_named,
+)
+from graphgen.lowering.hlo.text.hlo_assembler import (
+    ParsedComputation,
+    ParsedInstruction,
+    ParsedModule,
+    assemble,
 )
 from graphgen.lowering.hlo.text.hlo_constants import parse_literal
 from graphgen.lowering.hlo.text.hlo_shapes import parse_shape
@@ -63,33 +63,10 @@ def parse_hlo_text(text: str, name: str = "<text>") -> bytes:
     return _HloParser(HloTokens(text, name)).module()
 
 
-@dataclass(slots=True)
-class _Instruction:
-    name: str
-    at: int
-    code: str
-    shape: HloShape
-    operands: list[str]
-    fields: dict[int, list[bytes]]
-    calls: list[str] = field(default_factory=list[str])
-    predecessors: list[str] = field(default_factory=list[str])
-    number: int = 0
-    parameter: int = -1
-    unique: str = ""
-
-
-@dataclass(slots=True)
-class _Computation:
-    name: str
-    body: list[_Instruction] = field(default_factory=list[_Instruction])
-    root: _Instruction | None = None
-    entry: bool = False
-
-
 class _HloParser:
     def __init__(self, tokens: HloTokens) -> None:
         self.tokens = tokens
-        self.computations: list[_Computation] = []
+        self.computations: list[ParsedComputation] = []
         self.frames: list[bytes] = []
         self.shapes: dict[str, HloShape] = {}
 
@@ -103,7 +80,8 @@ class _HloParser:
             self._frames(token)
         while tokens.peek():
             self._computation()
-        return self._assemble(name.rstrip(","), head)
+        parsed = ParsedModule(name.rstrip(","), head, self.frames, self.computations)
+        return assemble(parsed, tokens)
 
     def _attributes(self) -> dict[str, tuple[str, int]]:
         """``, key=value`` as often as it comes: the text of each value and where it stands."""
@@ -143,7 +121,7 @@ class _HloParser:
         entry = tokens.peek() == "ENTRY"
         if entry:
             tokens.take()
-        made = _Computation(tokens.name(), entry=entry)
+        made = ParsedComputation(tokens.name(), entry=entry)
         # Parameters and result are told again inside.
         while tokens.peek() and tokens.peek() != "{":
             tokens.group() if tokens.peek() == "(" else tokens.take()
@@ -161,7 +139,7 @@ class _HloParser:
         made.root = made.root or (made.body[-1] if made.body else None)
         self.computations.append(made)
 
-    def _instruction(self) -> _Instruction:
+    def _instruction(self) -> ParsedInstruction:
         tokens = self.tokens
         at = tokens.position()
         name = tokens.name()
@@ -170,7 +148,7 @@ class _HloParser:
         code = tokens.take()
         if tokens.peek() != "(":
             raise tokens.fail("expected: name = shape opcode(operands), attribute=value")
-        made = _Instruction(name, at, code, shape, [], {})
+        made = ParsedInstruction(name, at, code, shape)
         if code == "parameter":
             text = tokens.group()
             number = numbers(text)
@@ -232,7 +210,7 @@ class _HloParser:
         tokens.take()
         return [name.removeprefix("%") for name in (*names, last) if name]
 
-    def _attribute(self, made: _Instruction, key: str, value: str, at: int) -> None:
+    def _attribute(self, made: ParsedInstruction, key: str, value: str, at: int) -> None:
         if key in CALLS:
             made.calls += re.findall(r"%?([\w.$\-]+)", value)
             return
@@ -255,130 +233,3 @@ class _HloParser:
             raise self.tokens.fail(what, at) from error
         parts = made.fields.setdefault(row.field, [])
         parts.append(wire.delimited(row.field, data) if row.inside else data)
-
-    def _assemble(self, name: str, head: dict[str, tuple[str, int]]) -> bytes:
-        """The protobuf, with an id for everything."""
-        if not self.computations:
-            raise self.tokens.fail("the text holds no computation")
-        ids = {item.name: number for number, item in enumerate(self.computations, 1)}
-        if len(ids) != len(self.computations):
-            raise self.tokens.fail("two computations have one name")
-        entry = next((c for c in self.computations if c.entry), self.computations[-1])
-        number = 0
-        taken: set[str] = set()
-        for computation in self.computations:
-            for instruction in computation.body:
-                number += 1
-                instruction.number = number
-                instruction.unique = _unique(instruction.name, taken)
-        out = [wire.text(ModuleField.NAME, name), wire.text(ModuleField.ENTRY_NAME, entry.name)]
-        for computation in self.computations:
-            body = self._computation_bytes(computation, ids)
-            out.append(wire.delimited(ModuleField.COMPUTATIONS, body))
-        shape = _program_shape(entry)
-        out.append(wire.delimited(ModuleField.PROGRAM_SHAPE, shape))
-        out.append(wire.integer(ModuleField.ENTRY_ID, ids[entry.name]))
-        out.append(_aliases(head.get("input_output_alias", ("", 0))[0]))
-        if self.frames:
-            out.append(wire.delimited(ModuleField.STACK_FRAMES, b"".join(self.frames)))
-        out.append(_donors(head.get("buffer_donor", ("", 0))[0]))
-        if "frontend_attributes" in head:
-            entries = parse_map(head["frontend_attributes"][0])
-            out.append(wire.delimited(ModuleField.FRONTEND_ATTRIBUTES, entries))
-        return b"".join(out)
-
-    def _computation_bytes(self, computation: _Computation, ids: dict[str, int]) -> bytes:
-        numbers_: dict[str, int] = {}
-        out = [wire.text(ComputationField.NAME, computation.name)]
-        for item in computation.body:
-            if item.name in numbers_:
-                raise self.tokens.fail(f"%{item.name} is defined twice", item.at)
-            body = self._instruction_bytes(item, numbers_, ids)
-            out.append(wire.delimited(ComputationField.INSTRUCTIONS, body))
-            numbers_[item.name] = item.number
-        out.append(wire.delimited(ComputationField.PROGRAM_SHAPE, _program_shape(computation)))
-        out.append(wire.integer(ComputationField.ID, ids[computation.name]))
-        root = computation.root.number if computation.root else 0
-        out.append(wire.integer(ComputationField.ROOT_ID, root))
-        return b"".join(out)
-
-    def _instruction_bytes(
-        self, item: _Instruction, known: dict[str, int], ids: dict[str, int]
-    ) -> bytes:
-        def found(names: list[str], among: dict[str, int]) -> list[int]:
-            for name in names:
-                if name not in among:
-                    raise self.tokens.fail(f"%{name} is not defined before this line", item.at)
-            return [among[name] for name in names]
-
-        shape = write_shape(item.shape)
-        out = [
-            wire.text(InstructionField.NAME, item.unique),
-            wire.text(InstructionField.OPCODE, item.code),
-            wire.delimited(InstructionField.SHAPE, shape),
-        ]
-        ordered = sorted(item.fields.items())
-        out += [b"".join(parts) for number, parts in ordered if number < InstructionField.ID]
-        out.append(wire.integer(InstructionField.ID, item.number))
-        out.append(wire.integers(InstructionField.OPERAND_IDS, found(item.operands, known)))
-        before = found(item.predecessors, known)
-        out.append(wire.integers(InstructionField.CONTROL_PREDECESSOR_IDS, before))
-        out.append(wire.integers(InstructionField.CALLED_IDS, found(item.calls, ids)))
-        out += [b"".join(parts) for number, parts in ordered if number > InstructionField.ID]
-        return b"".join(out)
-
-
-def _unique(name: str, taken: set[str]) -> str:
-    """A name of the text, which need be one computation's only, as one of the whole module."""
-    found, count = name, 0
-    while found in taken:
-        count += 1
-        found = f"{name}.{count}"
-    taken.add(found)
-    return found
-
-
-def _program_shape(computation: _Computation) -> bytes:
-    parameters = sorted(
-        (item for item in computation.body if item.code == "parameter"),
-        key=lambda item: item.parameter,
-    )
-    out = [
-        wire.delimited(ProgramShapeField.PARAMETERS, write_shape(item.shape, layout=False))
-        for item in parameters
-    ]
-    if computation.root is not None:
-        result = write_shape(computation.root.shape, layout=False)
-        out.append(wire.delimited(ProgramShapeField.RESULT, result))
-    out += [wire.text(ProgramShapeField.PARAMETER_NAMES, item.unique) for item in parameters]
-    return b"".join(out)
-
-
-_INDEX = r"\{([\d,\s]*)\}"
-
-
-def _aliases(text: str) -> bytes:
-    """``{ {1}: (3, {}, must-alias), {}: 2 }``."""
-    entries: list[bytes] = []
-    pattern = rf"{_INDEX}:\s*(?:\((\d+),\s*{_INDEX}(?:,\s*([\w\-]+))?\)|(\d+))"
-    for output, number, index, kind, plain in re.findall(pattern, text[1:-1]):
-        must = 1 if kind == "may-alias" else AliasField.MUST_ALIAS
-        inner = wire.integers(AliasField.OUTPUT_INDEX, numbers(output))
-        inner += wire.integer(AliasField.PARAMETER, int(number or plain))
-        inner += wire.integers(AliasField.PARAMETER_INDEX, numbers(index))
-        inner += wire.integer(AliasField.KIND, must)
-        entries.append(wire.delimited(AliasField.ENTRIES, inner))
-    return wire.delimited(ModuleField.ALIAS, b"".join(entries)) if entries else b""
-
-
-def _donors(text: str) -> bytes:
-    """``{ (0, {}), (2, {1}) }``."""
-    entries = [
-        wire.delimited(
-            AliasField.ENTRIES,
-            wire.integer(AliasField.DONOR_PARAMETER, int(number))
-            + wire.integers(AliasField.DONOR_INDEX, numbers(index)),
-        )
-        for number, index in re.findall(rf"\((\d+),\s*{_INDEX}\)", text)
-    ]
-    return wire.delimited(ModuleField.DONORS, b"".join(entries)) if entries else b""

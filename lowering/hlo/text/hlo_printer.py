@@ -5,15 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from graphgen.lowering.hlo.proto.fields import AliasField, InstructionField, ModuleField
+from graphgen.ir.names import claim_name
+from graphgen.lowering.hlo.proto.fields import InstructionField
 from graphgen.lowering.hlo.proto.proto_module import HloComputation, HloModule, open_hlo
 from graphgen.lowering.hlo.proto.shape import read_shape
 from graphgen.lowering.hlo.proto.wire import Message, Source
-from graphgen.lowering.hlo.text.attribute_values import braces, show_map
-from graphgen.lowering.hlo.text.attributes import ATTRIBUTES
+from graphgen.lowering.hlo.text.attributes import ATTRIBUTES, MODULE_ATTRIBUTES
 from graphgen.lowering.hlo.text.hlo_constants import show_literal
 
-_KINDS = {0: "must-alias", 1: "may-alias", 2: "must-alias"}
 # The attribute that names what an instruction calls; any other opcode has to_apply.
 _CALLS = {
     "while": ("body", "condition"),
@@ -34,43 +33,15 @@ def print_hlo_text(source: Source) -> str:
 def hlo_lines(module: HloModule) -> Iterator[str]:
     """The text of a module, line by line."""
     parts = [f"HloModule {module.name or 'module'}"]
-    aliases = _aliases(module.message)
-    if aliases:
-        parts.append(f"input_output_alias={aliases}")
-    donors = _donors(module.message)
-    if donors:
-        parts.append(f"buffer_donor={donors}")
-    attributes = show_map(module.message.message(ModuleField.FRONTEND_ATTRIBUTES))
-    if attributes:
-        parts.append(f"frontend_attributes={attributes}")
+    parts += [
+        f"{row.name}={shown}" for row in MODULE_ATTRIBUTES if (shown := row.show(module.message))
+    ]
     yield ", ".join(parts)
     taken: set[str] = set()
     names = {item.id: _free(item.name, taken) for item in module.computations}
     for computation in module.computations:
         yield ""
         yield from _computation(computation, names, entry=computation is module.entry)
-
-
-def _aliases(message: Message) -> str:
-    table = message.message(ModuleField.ALIAS)
-    parts = [
-        f"{braces(item.integers(AliasField.OUTPUT_INDEX))}: "
-        f"({item.integer(AliasField.PARAMETER)}, "
-        f"{braces(item.integers(AliasField.PARAMETER_INDEX))}, "
-        f"{_KINDS.get(item.integer(AliasField.KIND), 'must-alias')})"
-        for item in (table.messages(AliasField.ENTRIES) if table else [])
-    ]
-    return "{ " + ", ".join(parts) + " }" if parts else ""
-
-
-def _donors(message: Message) -> str:
-    table = message.message(ModuleField.DONORS)
-    parts = [
-        f"({item.integer(AliasField.DONOR_PARAMETER)}, "
-        f"{braces(item.integers(AliasField.DONOR_INDEX))})"
-        for item in (table.messages(AliasField.ENTRIES) if table else [])
-    ]
-    return "{ " + ", ".join(parts) + " }" if parts else ""
 
 
 def _computation(
@@ -91,12 +62,7 @@ def _free(name: str, taken: set[str]) -> str:
     """``name`` in letters the text may have, with a number where it is taken."""
     wanted = re.sub(r"[^\w.\-]", "_", name, flags=re.ASCII)
     wanted = wanted if re.match(r"[A-Za-z_]", wanted) else f"_{wanted}"
-    found, count = wanted, 0
-    while found in taken:
-        count += 1
-        found = f"{wanted}.{count}"
-    taken.add(found)
-    return found
+    return claim_name(wanted, taken)
 
 
 def _instruction(i: Message, known: dict[int, str], names: dict[int, str]) -> str:
