@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 # The smallest bucket of an automatic ladder; a smaller program saves nothing that can be measured.
 SMALLEST_BUCKET = 128
-# Keys of the table in graphgen.passes.heads.strategies.
+# Keys of the table in graphgen.passes.heads.head_strategies.
 HEAD_STRATEGIES = (
     "auto",
     "CONVERT_TO_MHA",

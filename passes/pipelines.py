@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -12,9 +13,11 @@ from graphgen.passes.canonical.unfuse_projections import UnfuseProjections
 from graphgen.passes.cleanup.cse import CommonSubexpressions
 from graphgen.passes.cleanup.dce import DeadCodeElimination
 from graphgen.passes.core import Pass, parse_pipeline
-from graphgen.passes.core.named import NamedPipeline
+from graphgen.passes.core.fuel import labels
+from graphgen.passes.core.named import NamedPipeline, Phase
 from graphgen.passes.core.order import check_order
-from graphgen.passes.core.registry import register_pipeline
+from graphgen.passes.core.registry import parse_phases, register_pipeline
+from graphgen.passes.debug.watchers import pick
 from graphgen.passes.fusion.fuse_projections import FuseProjections
 from graphgen.passes.heads.assign_heads import AssignHeads
 from graphgen.passes.heads.gather_heads import GatherHeads
@@ -28,20 +31,7 @@ from graphgen.passes.sharding.partition import Partition
 from graphgen.passes.specialize.specialize import Specialize
 from graphgen.passes.weights.lift import LiftWeights
 from graphgen.passes.window.roll_window_cache import RollWindowCache
-from graphgen.targets import find_target, target_names
-
-
-@dataclass(frozen=True, slots=True)
-class Phase:
-    """Consecutive passes of the default pipeline with one purpose.
-
-    Attributes:
-        name: as ``--stop-after`` takes it.
-        passes: in order; empty where the configuration leaves the phase out.
-    """
-
-    name: str
-    passes: tuple[Pass, ...]
+from graphgen.targets import Target, find_target, target_names
 
 
 def phases(config: CompileConfig) -> tuple[Phase, ...]:
@@ -65,12 +55,13 @@ def phases(config: CompileConfig) -> tuple[Phase, ...]:
         "legalize": _legalize(config),
         "outline": [OutlineLayers()] if config.outline else [],
     }
+    _check_target(config.target, tuple(own))
     return tuple(Phase(name, (*passes, *_of_target(config, name))) for name, passes in own.items())
 
 
 def default(config: CompileConfig) -> list[Pass]:
     """The passes of all :func:`phases`."""
-    return [item for phase in phases(config) for item in phase.passes]
+    return passes_of(phases(config))
 
 
 def _canonicalize(config: CompileConfig) -> list[Pass]:
@@ -111,6 +102,15 @@ def _legalize(config: CompileConfig) -> list[Pass]:
     ]
 
 
+def _check_target(name: str, known: Sequence[str]) -> None:
+    """Refuse a target that adds passes to a phase that does not exist (GG0302)."""
+    target = find_target(name) if name in target_names() else Target(name)
+    for phase in (*target.passes, *target.quantized_passes):
+        if phase not in known:
+            what = f"target '{name}' adds passes to the unknown phase '{phase}'"
+            raise GraphgenError("GG0302", what, help=f"phases: {', '.join(known)}")
+
+
 def _of_target(config: CompileConfig, phase: str) -> list[Pass]:
     """The passes that the target adds to a phase; ``legalize`` refuses an unknown target."""
     if config.target not in target_names():
@@ -133,6 +133,10 @@ class Default(CompileConfig, NamedPipeline):
         """The passes, for these options."""
         return default(self)
 
+    def phases(self) -> tuple[Phase, ...]:
+        """The table of the default pipeline, for these options."""
+        return phases(self)
+
 
 def parse(text: str, config: CompileConfig | None = None) -> list[Pass]:
     """Passes from text, where ``default{target=cpu,tp=2}`` stands for the default pipeline.
@@ -144,7 +148,41 @@ def parse(text: str, config: CompileConfig | None = None) -> list[Pass]:
     Raises:
         GraphgenError: GG0301, GG0302, and GG0303 for an order that is wrong for every module.
     """
+    return passes_of(parse_in_phases(text, config))
+
+
+def parse_in_phases(text: str, config: CompileConfig | None = None) -> list[Phase]:
+    """The same in phases; passes that ``text`` names one by one are in phases without a name."""
     named = Default(**vars(config)) if config is not None else Default()
-    passes = parse_pipeline(text, [named])
-    check_order(passes)
-    return passes
+    found = parse_phases(text, [named])
+    check_order(passes_of(found))
+    return found
+
+
+def passes_of(phases: Sequence[Phase]) -> list[Pass]:
+    """The passes of all phases."""
+    return [item for phase in phases for item in phase.passes]
+
+
+def range_of(phases: Sequence[Phase], name: str, option: str) -> range:
+    """The positions in :func:`passes_of` of the pass, or of the passes of the phase, ``name``.
+
+    Args:
+        phases: of a pipeline.
+        name: of a pass, ``cse#2`` for the second of one name; else of a phase. ``phase:NAME`` is a
+            phase even if a pass has the name.
+        option: for the error.
+
+    Raises:
+        GraphgenError: GG0705 for an unknown name, with the passes of the pipeline.
+    """
+    passes = passes_of(phases)
+    wanted = name.removeprefix("phase:")
+    if wanted != name or name not in labels(passes):
+        at = 0
+        for phase in phases:
+            if phase.name and phase.name == wanted:
+                return range(at, at + len(phase.passes))
+            at += len(phase.passes)
+    number = pick(passes, name, option)
+    return range(number, number + 1)

@@ -21,6 +21,7 @@ GUIDES = {
     "importing.md": 4,
     "pyhlo.md": 1,
     "sharding.md": 6,
+    "targets.md": 3,
 }
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```\n", re.MULTILINE | re.DOTALL)
 # What may differ from machine to machine or with every edit: measured numbers, lines of a file.

@@ -1,4 +1,4 @@
-"""Pipelines that have a name: ``default{tp=2}`` stands for the passes it is made of."""
+"""Named pipelines: ``default{tp=2}`` expands to the passes of its phases."""
 
 from __future__ import annotations
 
@@ -8,6 +8,19 @@ from typing import ClassVar
 
 from graphgen.passes.core.options import write_options
 from graphgen.passes.core.pass_ import Pass
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """Consecutive passes of a pipeline with one purpose.
+
+    Attributes:
+        name: as ``--stop-after`` takes it; empty for passes outside of phases.
+        passes: in order; empty if the options leave the phase out.
+    """
+
+    name: str
+    passes: tuple[Pass, ...]
 
 
 @dataclass(frozen=True)
@@ -24,7 +37,11 @@ class NamedPipeline(ABC):
 
     @abstractmethod
     def passes(self) -> list[Pass]:
-        """What it stands for."""
+        """The passes, for these options."""
+
+    def phases(self) -> tuple[Phase, ...]:
+        """The passes in phases; one without a name unless a subclass has a table."""
+        return (Phase("", tuple(self.passes())),)
 
     def __str__(self) -> str:
         inner = write_options(self)

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from graphgen.errors import GraphgenError
 from graphgen.passes.core.facts import FACTS
-from graphgen.passes.core.named import NamedPipeline
+from graphgen.passes.core.named import NamedPipeline, Phase
 from graphgen.passes.core.options import read_options
 from graphgen.passes.core.pass_ import Pass
 from graphgen.passes.core.plugins import PLUGIN, load_all
@@ -65,8 +65,20 @@ def parse_pipeline(text: str, named: Sequence[NamedPipeline] = ()) -> list[Pass]
         GraphgenError: GG0301 unknown pass, GG0302 unknown option or bad value; both with the
             nearest names.
     """
+    return [item for phase in parse_phases(text, named) for item in phase.passes]
+
+
+def parse_phases(text: str, named: Sequence[NamedPipeline] = ()) -> list[Phase]:
+    """The same in phases, those of named pipelines; passes outside of them in phases without name.
+
+    Args:
+        text, named: as for :func:`parse_pipeline`.
+
+    Raises:
+        GraphgenError: as :func:`parse_pipeline`.
+    """
     given = {item.name: item for item in named}
-    passes: list[Pass] = []
+    phases: list[Phase] = []
     rest = text.strip()
     while rest:
         match = re.match(r"\s*([\w-]+)(?:\{((?:[^{}]|\{[^{}]*\})*)\})?\s*(?:,|$)", rest)
@@ -74,20 +86,20 @@ def parse_pipeline(text: str, named: Sequence[NamedPipeline] = ()) -> list[Pass]
             raise GraphgenError(
                 "GG0302", f"cannot read the pipeline at '{rest}'", help="write name,name{key=value}"
             )
-        passes += _expand(match[1], match[2] or "", given)
+        phases += _expand(match[1], match[2] or "", given)
         rest = rest[match.end() :]
-    return passes
+    return phases
 
 
-def _expand(name: str, options: str, given: Mapping[str, NamedPipeline]) -> list[Pass]:
-    """The pass, or what the pipeline of this name stands for."""
+def _expand(name: str, options: str, given: Mapping[str, NamedPipeline]) -> Sequence[Phase]:
+    """The pass, or the phases of the pipeline of this name."""
     if name not in PASSES and name not in PIPELINES:
         load_all()
     if name in PIPELINES:
         cls = PIPELINES[name]
-        return replace(given.get(name) or cls(), **read_options(name, cls, options)).passes()
+        return replace(given.get(name) or cls(), **read_options(name, cls, options)).phases()
     found = find_pass(name)
-    return [found(**read_options(name, found, options))]
+    return [Phase("", (found(**read_options(name, found, options)),))]
 
 
 def find_pass(name: str) -> type[Pass]:

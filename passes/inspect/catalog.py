@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
 from graphgen.json_value import Json
 from graphgen.ops import IR_STAGES
 from graphgen.passes.core import Pass
 from graphgen.passes.core.facts import FACTS
-from graphgen.passes.core.named import NamedPipeline
+from graphgen.passes.core.named import NamedPipeline, Phase
 from graphgen.passes.core.options import format_option, options_of
 from graphgen.passes.core.page import page_of
 from graphgen.report.table import Report, Table
@@ -78,32 +78,41 @@ def pipeline_page(item: type[NamedPipeline]) -> Report:
     return [*_head(item), f"Passes, for these options:\n{passes}\n"]
 
 
-def sequence_table(passes: Sequence[Pass]) -> Table:
-    """One row per pass of a pipeline: options, levels and facts."""
+def sequence_table(phases: Sequence[Phase]) -> Table:
+    """One row per pass of a pipeline: phase, options, levels and facts.
+
+    The phase is left out where no pass is in one.
+    """
+    named = any(phase.name for phase in phases)
+    items = [(phase.name, item) for phase in phases for item in phase.passes]
     rows = [
         [
             str(number),
+            *([phase] if named else []),
             str(item),
             _stages(item.input_stages, item.output_stage),
             " ".join(item.requires),
             " ".join([*item.provides, *[f"not {name}" for name in item.invalidates]]),
         ]
-        for number, item in enumerate(passes, 1)
+        for number, (phase, item) in enumerate(items, 1)
     ]
-    return Table(["", "pass", "level", "requires", "provides"], rows)
+    return Table(["", *(["phase"] if named else []), "pass", "level", "requires", "provides"], rows)
 
 
-def sequence_json(passes: Iterable[Pass]) -> list[Json]:
-    """The passes of a pipeline with the values of their options."""
+def sequence_json(phases: Sequence[Phase]) -> list[Json]:
+    """The passes of a pipeline with their phases and the values of their options."""
+    named = any(phase.name for phase in phases)
     return [
         {
+            **({"phase": phase.name or None} if named else {}),
             "pass": str(item),
             "name": item.name,
             "options": {key: format_option(value) for key, value in vars(item).items()},
             **_contract_json(item),
             "rounding": item.budget,
         }
-        for item in passes
+        for phase in phases
+        for item in phase.passes
     ]
 
 

@@ -122,6 +122,9 @@ def test_a_pass_is_named_to_print_or_to_begin_and_end_at(dead: Path, tmp_path: P
         "  --> --print-after dse\n"
         "  help: the pipeline has cse, dce, cse#2\n"
     )
+    for stop, last in (("fuse", "fuse-projections"), ("phase:shard", "cache-as-bits")):
+        part = facts("opt", dead, "-p", "default", "--stop-after", stop, "-o", out)["passes"]
+        assert part[-1]["pass"] == last
     backward = graphgen("opt", dead, *options, "--start-at", "dce", "--stop-after", "cse")
     assert backward.exit_code == 2
     assert "cse comes before dce" in backward.stderr
@@ -278,8 +281,8 @@ def test_a_pipeline_is_shown_pass_by_pass():
     assert legalize["gives"] == "target"
     rows = done("pipeline", "default{tp=2}", "--show").stdout.splitlines()
     assert len(rows) == 1 + len(default(CompileConfig(tp=2)))
-    (shard,) = [row for row in rows if " shard " in row]
-    assert shard.split()[2:] == ["logical", "|", "canonical", "raw-weights", "not", "partitioned"]
+    (shard,) = [row for row in rows if re.search(r"shard +shard ", row)]
+    assert shard.split()[3:] == ["logical", "|", "canonical", "raw-weights", "not", "partitioned"]
 
 
 def test_mistakes_in_pipelines():

@@ -78,13 +78,13 @@ from typing import ClassVar
 
 from graphgen.build import Builder
 from graphgen.ir import Module, Op, Value
-from graphgen.passes.core import No, Pass, Rewriter, no, register, rule
+from graphgen.passes.core import NoMatch, Pass, Rewriter, no_match, register, rule
 
 
 @rule("silu")
-def forget(op: Op, b: Builder) -> Sequence[Value] | No:
+def forget(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
     if "layers.1" not in op.loc.scope:
-        return no("another layer", op.result)
+        return no_match("another layer", op.result)
     return [op.operands[0]]
 
 

@@ -12,13 +12,14 @@ import typer
 from graphgen.cli.console import colored, note, note_remarks, paint_diff
 from graphgen.cli.files import STANDARD
 from graphgen.cli.module_file import read_module, write_module
-from graphgen.cli.options import ModuleFile, OutputFile, Plugins, check_outputs, load_pipeline
+from graphgen.cli.options import ModuleFile, OutputFile, Plugins, check_outputs, load_plugins
 from graphgen.json_value import Json
 from graphgen.report.table import Table, render
 
 if TYPE_CHECKING:
     from graphgen.passes.core import Pass, PassReport
     from graphgen.passes.core.journal import Journal
+    from graphgen.passes.core.named import Phase
     from graphgen.passes.core.watch import Watcher
     from graphgen.passes.debug.watchers import PrintAfter
     from graphgen.passes.sharding.explain import ExplainSharding
@@ -48,10 +49,12 @@ DumpTo = Annotated[
     typer.Option("--dump", metavar="DIR", help="Write the module after each pass that changes it."),
 ]
 Start = Annotated[
-    str, typer.Option("--start-at", metavar="PASS", help="Leave out the passes before this one.")
+    str,
+    typer.Option("--start-at", metavar="PASS|PHASE", help="Leave out the passes before this one."),
 ]
 Stop = Annotated[
-    str, typer.Option("--stop-after", metavar="PASS", help="Leave out the passes after this one.")
+    str,
+    typer.Option("--stop-after", metavar="PASS|PHASE", help="Leave out the passes after this one."),
 ]
 FuelText = Annotated[
     str,
@@ -99,24 +102,27 @@ def opt(
     """Run passes over a module and write the module that results.
 
     The module is checked after every pass. What is shown goes to stderr. A pass is named as in the
-    pipeline; cse#2 is its second cse. 'graphgen passes' lists the passes and their options.
+    pipeline; cse#2 is its second cse. 'graphgen passes' lists the passes and their options. Phases
+    are those of 'graphgen pipeline default --show'; phase:shard where a pass has that name too.
 
     \b
     Examples:
       graphgen opt m.gg -p canonicalize,dce --stats -o out.gg
       graphgen opt m.gg -p 'specialize{batch=[1,4],context=[128],tokens=[128]}' --time
       graphgen opt m.gg -p 'default{tp=2}' --print-after CHANGED -o out.gg
-      graphgen opt m.gg -p default --stop-after fuse-projections --dump passes/ -o fused.gg
-      graphgen opt fused.gg -p default --start-at lift-weights --decisions -o out.gg
+      graphgen opt m.gg -p default --stop-after fuse --dump passes/ -o fused.gg
+      graphgen opt fused.gg -p default --start-at weights --decisions -o out.gg
       graphgen build llama-3.1-8b --mini | graphgen opt - -p 'shard{tp=2},pad-to-mesh,partition'
       graphgen opt m.gg -p 'default{tp=2}' --explain-sharding -o out.gg
     """
     from graphgen.passes.core import run_pipeline
     from graphgen.passes.core.fuel import parse_fuel
     from graphgen.passes.core.journal import Journal
+    from graphgen.passes.pipelines import parse_in_phases
 
     check_outputs(output, as_json)
-    passes = _part(load_pipeline(pipeline, plugin), start_at, stop_after)
+    load_plugins(plugin)
+    passes = _part(parse_in_phases(pipeline), start_at, stop_after)
     changes = _changes(print_after, silent=as_json)
     watch = _watchers(passes, print_before, print_after, dump, changes)
     why = _sharding_watcher() if explain_sharding else None
@@ -147,15 +153,16 @@ def _note(reports: Sequence[PassReport]) -> None:
             note(f"the fuel was used up in {report.name}")
 
 
-def _part(passes: list[Pass], start: str, stop: str) -> list[Pass]:
-    """The passes from one to another."""
-    from graphgen.passes.debug.watchers import pick
+def _part(phases: list[Phase], start: str, stop: str) -> list[Pass]:
+    """The passes from one pass or phase to another."""
+    from graphgen.passes.pipelines import passes_of, range_of
 
-    first = pick(passes, start, "--start-at") if start else 0
-    last = pick(passes, stop, "--stop-after") if stop else len(passes) - 1
-    if start and stop and last < first:
+    passes = passes_of(phases)
+    first = range_of(phases, start, "--start-at").start if start else 0
+    last = range_of(phases, stop, "--stop-after").stop if stop else len(passes)
+    if start and stop and last <= first:
         raise typer.BadParameter(f"{stop} comes before {start}", param_hint="'--stop-after'")
-    return passes[first : last + 1]
+    return passes[first:last]
 
 
 def _changes(print_after: str, *, silent: bool) -> PrintAfter | None:

@@ -34,7 +34,7 @@ def pipeline(
     """
     from graphgen.passes.core.registry import all_pipelines, find_pipeline
     from graphgen.passes.inspect import catalog
-    from graphgen.passes.pipelines import parse
+    from graphgen.passes.pipelines import parse_in_phases
 
     load_plugins(plugin)
     known = all_pipelines()
@@ -46,8 +46,8 @@ def pipeline(
             lambda: catalog.pipeline_table(known),
         )
     elif show or text not in known:
-        passes = parse(text)
-        emit(as_json, lambda: catalog.sequence_json(passes), lambda: catalog.sequence_table(passes))
+        phases = parse_in_phases(text)
+        emit(as_json, lambda: catalog.sequence_json(phases), lambda: catalog.sequence_table(phases))
     else:
         item = find_pipeline(text)
         emit(as_json, lambda: catalog.pipeline_json(item), lambda: catalog.pipeline_page(item))

@@ -1,0 +1,113 @@
+"""CompileConfig: one declaration is a flag, an option of the pipeline, and one of the runtime."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import typer
+from typer.testing import CliRunner
+
+from graphgen.cli.compile_options import NO_OPTIONS, CompileOptions, takes_compile_options
+from graphgen.compile_config import HEAD_STRATEGIES, CompileConfig, flag_fields, knob
+from graphgen.passes.core import Pass
+from graphgen.passes.core.named import NamedPipeline
+from graphgen.passes.core.options import options_of, read_options
+from graphgen.passes.core.page import page_of
+from graphgen.passes.heads.head_strategies import STRATEGIES
+from graphgen.passes.pipelines import default, phases
+from graphgen.runtime.engine import EngineOptions
+from graphgen.runtime.model import config_of, settings_of
+
+
+@dataclass(frozen=True, kw_only=True)
+class Extended(CompileConfig):
+    """One more option."""
+
+    page_cache: bool = knob(False, "whether caches are in pages.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExtendedPipeline(Extended, NamedPipeline):
+    """The default pipeline with one more option."""
+
+    name: ClassVar[str] = "extended"
+
+    def passes(self) -> list[Pass]:
+        return default(self)
+
+
+def given(*arguments: str) -> dict[str, object]:
+    """What a command with the flags of the class above gets."""
+    seen: dict[str, object] = {}
+
+    @takes_compile_options(config=Extended)
+    def command(model: str, compile_options: CompileOptions = NO_OPTIONS) -> None:
+        """Take them."""
+        seen.update(compile_options)
+
+    app = typer.Typer()
+    app.command()(command)
+    result = CliRunner().invoke(app, ["m", *arguments])
+    assert result.exit_code == 0, result.output
+    return seen
+
+
+def test_a_new_option_is_a_flag():
+    assert given() == {"tp": 1, "dtype": "f32"}
+    assert given("--page-cache", "--tp", "2") == {"tp": 2, "dtype": "f32", "page_cache": True}
+    quantized = given("--quantized", "--quantization-dtype", "f8e4m3")
+    assert quantized["quantization"] == "quantize-weights{dtype=f8e4m3}"
+
+
+def test_a_new_option_is_one_of_the_pipeline():
+    assert read_options("extended", ExtendedPipeline, "page-cache=true") == {"page_cache": True}
+    assert page_of(ExtendedPipeline).options["page_cache"] == "whether caches are in pages."
+    assert str(ExtendedPipeline(page_cache=True, tp=2)) == "extended{tp=2,page_cache=true}"
+
+
+def test_a_new_option_is_one_of_the_runtime():
+    options = EngineOptions({"page_cache": True, "tp": 2}, config=Extended())
+    config = options.config.updated(options.requested).serving(batch=3, max_len=300)
+    assert isinstance(config, Extended)
+    assert config.page_cache
+    assert (config.batch, config.tokens, config.slots) == ((3,), (128, 256, 300), 300)
+    assert settings_of(config)["page_cache"] is True
+
+
+def test_settings_of_artifacts_are_as_they_were():
+    config = CompileConfig(dtype="bf16", tp=2, sampling="on-device-sampling")
+    settings = settings_of(config.serving(batch=4, max_len=512))
+    assert list(settings.items()) == [
+        ("dtype", "bf16"),
+        ("batch", 4),
+        ("max_len", 512),
+        ("tp", 2),
+        ("quantization", ""),
+        ("sampling", "on-device-sampling"),
+        ("roll_window_cache", False),
+    ]
+    assert settings_of(config_of(settings)) == settings
+
+
+def test_what_the_pipeline_and_the_commands_have():
+    assert set(options_of(CompileConfig)) == {
+        *("target", "tp", "heads", "batch", "context", "tokens", "slots"),
+        *("min_rows", "roll_window_cache", "outline"),
+    }
+    assert set(flag_fields(CompileConfig)) == {"tp", "roll_window_cache", "dtype"}
+    assert tuple(STRATEGIES) == HEAD_STRATEGIES
+
+
+def test_the_phases_are_the_story_of_a_compilation():
+    table = phases(CompileConfig(tp=2, quantization="quantize-weights", target="trn2"))
+    assert [(phase.name, " ".join(item.name for item in phase.passes)) for phase in table] == [
+        ("canonicalize", "canonicalize unfuse-projections"),
+        ("quantize", "quantize-weights f8-formats"),
+        ("specialize", "specialize"),
+        ("shard", "heads shard pad-to-mesh partition merge-collectives pad-cache-slots"),
+        ("fuse", "cse fuse-projections"),
+        ("weights", "lift-weights order-interface"),
+        ("legalize", "legalize cse dce"),
+        ("outline", ""),
+    ]
