@@ -1,6 +1,6 @@
 """Execution: binds symbols and arrays, prepares weights and states, runs programs on a backend.
 
-Start with ``run_program.py`` (one call of one program) and ``session.py`` (a workload of calls that
+Start with ``program_run.py`` (one call of one program) and ``session.py`` (a workload of calls that
 threads states). ``bind.py`` binds symbols and coerces arrays, ``weights.py`` prepares what ranks
 read, ``backend.py`` is the protocol of whatever computes, ``inputs.py`` makes and reads arrays.
 """
@@ -8,7 +8,7 @@ read, ``backend.py`` is the protocol of whatever computes, ``inputs.py`` makes a
 from __future__ import annotations
 
 from graphgen.exec.backend import Backend, NumpyBackend
-from graphgen.exec.run_program import ProgramOutput, run_program
+from graphgen.exec.program_run import ProgramOutput, run_program
 from graphgen.exec.session import ProgramCall, Runner, Workload
 
 __all__ = [

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from graphgen.eval import evaluate
+from graphgen.exec import NumpyBackend
 from graphgen.text import parse
 from tests.cli.conftest import done, error, facts, graphgen, process
 
@@ -280,15 +281,13 @@ def test_an_unwritable_file_is_refused_before_anything_runs(mini: Path, tmp_path
 
 
 def test_random_tokens_are_in_range(mini: Path, monkeypatch: pytest.MonkeyPatch):
-    import graphgen.exec.run_program as execute
-
     seen: dict[str, Any] = {}
 
-    def spy(module: Any, function: Any, inputs: Any) -> Any:
+    def spy(backend: NumpyBackend, module: Any, function: Any, inputs: Any) -> Any:
         seen.update(inputs[0])
         return [evaluate(function, inputs[0])]
 
-    monkeypatch.setattr(execute, "on_numpy", spy)
+    monkeypatch.setattr(NumpyBackend, "__call__", spy)
     done("run", mini, "--program", "prefill", "--dims", "B=4,S=64")
     assert seen["tokens"].min() >= 0
     assert 200 < seen["tokens"].max() < 257

@@ -178,7 +178,7 @@ def _inputs(
     """An array for every logical input, from the file, else random; and those of each rank."""
     from graphgen.exec.bind import given_array
     from graphgen.exec.inputs import RandomInputs, read_arrays
-    from graphgen.exec.run_program import needed, ranks_of
+    from graphgen.exec.program_run import needed, ranks_of
 
     rows = needed(module, function)
     arrays = read_arrays(file) if file is not None else {}
@@ -267,7 +267,7 @@ def _print_table(outputs: Sequence[ProgramOutput]) -> None:
 def _print_json(
     module: Module, function: Function, outputs: Sequence[ProgramOutput], *, on: str, seed: int
 ) -> None:
-    from graphgen.exec.run_program import ranks_of
+    from graphgen.exec.program_run import ranks_of
     from graphgen.report.array_summary import summarize
 
     write_json(
