@@ -1,1 +1,30 @@
-"""Graph to graph: the rewrites, and what runs and checks them."""
+"""Passes: graph rewrites, and what runs, verifies and inspects them.
+
+Read ``core/pass_.py`` and ``core/rule.py`` first, then ``pipelines.py`` for the order of passes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from graphgen.passes.core.crash import Crash, register_reproducer
+from graphgen.passes.core.instrument import PassInstrument, register_instruments
+from graphgen.passes.core.settings import Debugging
+
+
+def _instruments(settings: Debugging) -> Sequence[PassInstrument]:
+    from graphgen.passes.inspect.debug_log import debug_instruments
+
+    return debug_instruments(settings)
+
+
+def _reproducer(crash: Crash, folder: str, error: Exception) -> Path:
+    from graphgen.passes.verify.reproducer import write_reproducer
+
+    return write_reproducer(crash, folder, error)
+
+
+# The core knows neither package; both are imported on first use.
+register_instruments(_instruments)
+register_reproducer(_reproducer)

@@ -14,14 +14,13 @@ from graphgen.passes.cleanup.cse import CommonSubexpressions
 from graphgen.passes.cleanup.dce import DeadCodeElimination
 from graphgen.passes.core import Pass, parse_pipeline
 from graphgen.passes.core.fuel import labels
-from graphgen.passes.core.named import NamedPipeline, Phase
 from graphgen.passes.core.order import check_order
-from graphgen.passes.core.registry import parse_phases, register_pipeline
-from graphgen.passes.debug.watchers import pick
+from graphgen.passes.core.registry import NamedPipeline, Phase, parse_phases, register_pipeline
 from graphgen.passes.fusion.fuse_projections import FuseProjections
 from graphgen.passes.heads.assign_heads import AssignHeads
 from graphgen.passes.heads.gather_heads import GatherHeads
 from graphgen.passes.heads.head_strategies import BY_ROWS, GATHERED
+from graphgen.passes.inspect.debug_log import pick
 from graphgen.passes.legalize.legalize import Legalize
 from graphgen.passes.outline.outline_layers import OutlineLayers
 from graphgen.passes.sharding.annotate import Shard

@@ -7,7 +7,7 @@ from graphgen.ir import Module
 from graphgen.passes.cleanup.cse import CommonSubexpressions
 from graphgen.passes.cleanup.dce import DeadCodeElimination
 from graphgen.passes.core import Pass
-from graphgen.passes.core.facts import facts_of
+from graphgen.passes.core.invariants import facts_of
 from graphgen.passes.legalize.legalize import Legalize
 from graphgen.passes.pipelines import default
 from graphgen.passes.sharding.pad_to_mesh import PadToMesh

@@ -17,7 +17,7 @@ FAILS = "raise RuntimeError('the module of the user was imported')\n"
 PROGRAM = """
 import json, sys
 import graphgen.runtime.engine, graphgen.lowering.regression
-from graphgen.passes.core.plugins import load_all
+from graphgen.passes.core.registry import load_all
 load_all()
 print(json.dumps(sorted({module.__file__ for module in list(sys.modules.values())
                          if getattr(module, "__file__", None) and "graphgen" in module.__name__})))

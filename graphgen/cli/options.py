@@ -50,8 +50,7 @@ def check_outputs(output: str, as_json: bool, needs: str = "-o OUT.gg") -> None:
 
 def load_plugins(files: Sequence[str] | None) -> None:
     """Register the passes of graphgen, of installed packages, and of these files."""
-    from graphgen.passes.core.plugins import load_file
-    from graphgen.passes.core.registry import all_passes
+    from graphgen.passes.core.registry import all_passes, load_file
 
     all_passes()
     for file in files or ():

@@ -24,7 +24,7 @@ def load_passes() -> Mapping[str, type[Pass]]:
 def options_json(item: type[DataclassInstance]) -> list[Json]:
     """Name, type, default, choices and meaning of each option."""
     from graphgen.passes.core.options import options_of
-    from graphgen.passes.core.page import page_of
+    from graphgen.passes.inspect.pass_docs import page_of
 
     docs = page_of(item).options
     return [
@@ -42,7 +42,7 @@ def options_json(item: type[DataclassInstance]) -> list[Json]:
 def options_table(item: type[DataclassInstance]) -> str:
     """The same as a section of a page; empty where there are none."""
     from graphgen.passes.core.options import options_of
-    from graphgen.passes.core.page import page_of
+    from graphgen.passes.inspect.pass_docs import page_of
 
     docs = page_of(item).options
     rows = [

@@ -17,7 +17,7 @@ MOST_TRIPS = 100_000
 Columns = Sequence[Sequence[Array]]
 
 
-class Body(Protocol):
+class RunBody(Protocol):
     """Runs a function of the module on some of the ranks."""
 
     def __call__(
@@ -27,7 +27,7 @@ class Body(Protocol):
         ...
 
 
-def run_control(op: Op, given: Columns, ranks: Sequence[int], body: Body) -> list[list[Array]]:
+def run_control(op: Op, given: Columns, ranks: Sequence[int], body: RunBody) -> list[list[Array]]:
     """The results of an op that runs other functions.
 
     Args:
@@ -45,7 +45,7 @@ def run_control(op: Op, given: Columns, ranks: Sequence[int], body: Body) -> lis
     return run(op, given, ranks, body)
 
 
-def _while(op: Op, given: Columns, ranks: Sequence[int], body: Body) -> list[list[Array]]:
+def _while(op: Op, given: Columns, ranks: Sequence[int], body: RunBody) -> list[list[Array]]:
     """Each rank goes on for as long as its own condition holds."""
     condition, step = callees(op)
     state = [list(column) for column in given]
@@ -68,7 +68,7 @@ def _while(op: Op, given: Columns, ranks: Sequence[int], body: Body) -> list[lis
         trips += 1
 
 
-def _conditional(op: Op, given: Columns, ranks: Sequence[int], body: Body) -> list[list[Array]]:
+def _conditional(op: Op, given: Columns, ranks: Sequence[int], body: RunBody) -> list[list[Array]]:
     """Each rank runs the branch that it chooses; those that choose the same run together."""
     branches, takes = callees(op), op.attrs.integers("takes")
     chosen = [

@@ -178,7 +178,7 @@ class _Machine:
     ranks: int
 
     def body(self, op: Op, name: str, given: Columns, ranks: Sequence[int]) -> list[list[Array]]:
-        """See :class:`~graphgen.eval.control.Body`."""
+        """See :class:`~graphgen.eval.control.RunBody`."""
         if self.module is None:
             what = f"{op.name} runs @{name}, a function of a module that is not at hand"
             raise GraphgenError("GG0403", what, where=repr(op.loc), help="evaluate the module")

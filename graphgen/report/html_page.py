@@ -14,7 +14,7 @@ def trace_page(title: str, data: Json) -> str:
 
     Args:
         title: of the page.
-        data: of ``graphgen.passes.debug.report``.
+        data: of ``graphgen.passes.inspect.report``.
     """
     return _page("trace", title, data)
 

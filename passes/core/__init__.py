@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from graphgen.passes.core.instrument import PassReport
 from graphgen.passes.core.pass_ import Pass
 from graphgen.passes.core.pipeline import paused_gc, run_pipeline
 from graphgen.passes.core.registry import PASSES, find_pass, parse_pipeline, register
 from graphgen.passes.core.rewriter import Rewriter
 from graphgen.passes.core.rule import NoMatch, Rule, no_match, rule
 from graphgen.passes.core.settings import debug
-from graphgen.passes.core.watch import PassReport
 
 __all__ = [
     "PASSES",

@@ -1,7 +1,7 @@
-"""Fuel: how many rewrites a pipeline may make, so that a wrong one can be closed in on.
+"""Fuel: a limit on the rewrites of a pipeline, for bisecting wrong ones.
 
 ``100`` lets the pipeline make its first hundred rewrites and end there. ``cse=3,legalize=2`` lets
-those passes make so many and go on with the next; ``cse#2=3`` is the second ``cse``.
+those passes make that many and continues with the next; ``cse#2=3`` is the second ``cse``.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar, Protocol
 
 from graphgen.errors import GraphgenError
-from graphgen.passes.core.pass_ import Pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Fuel:
     of_pass: Mapping[str, int] = field(default_factory=dict[str, int])
 
     def limit(self, label: str, spent: int) -> int | None:
-        """What the pass may spend when ``spent`` has been; ``None`` for no limit."""
+        """Fuel of the pass when ``spent`` is used up already; ``None`` for no limit."""
         limits = [self.of_pass[label]] if label in self.of_pass else []
         if self.total is not None:
             limits.append(max(self.total - spent, 0))
@@ -37,7 +37,13 @@ class Fuel:
 NO_LIMIT = Fuel()
 
 
-def labels(passes: Sequence[Pass]) -> list[str]:
+class Named(Protocol):
+    """A pass, as far as labels need it."""
+
+    name: ClassVar[str]
+
+
+def labels(passes: Sequence[Named]) -> list[str]:
     """Names that tell the passes of a pipeline apart: ``cse``, and ``cse#2`` for the second."""
     seen: dict[str, int] = {}
     out: list[str] = []
@@ -58,7 +64,7 @@ def parse_fuel(text: str, what: str) -> Fuel:
         what: the option or variable, for the error.
 
     Raises:
-        GraphgenError: GG0705 where it is neither.
+        GraphgenError: GG0705 for any other text.
     """
     if not text:
         return NO_LIMIT

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from graphgen.errors import GraphgenError
 from graphgen.ir import Module
 from graphgen.ops import IR_STAGES
-from graphgen.passes.core.facts import FACTS, facts_of
+from graphgen.passes.core.invariants import FACTS, facts_of
 from graphgen.passes.core.pass_ import Pass
 from graphgen.passes.core.registry import all_passes
 

@@ -22,9 +22,10 @@ class Pass(ABC):
         name: as written in pipelines, e.g. ``lift-weights``.
         takes: levels the module may be at.
         gives: the level it is at afterwards, empty when the pass does not change it.
-        requires: facts that must hold before, keys of :data:`graphgen.passes.core.facts.FACTS`.
-        provides: facts that hold afterwards.
-        invalidates: facts that may no longer hold afterwards; all others it keeps.
+        requires: invariants that must hold before, keys of
+            :data:`graphgen.passes.core.invariants.FACTS`.
+        provides: invariants that hold afterwards.
+        invalidates: invariants that may no longer hold afterwards; it keeps all others.
         rounding: largest difference, relative to the largest value, that the pass may cause when
             everything is computed in the program's own types; 0 for bit for bit. That of a pass
             whose options matter here is :attr:`budget`.

@@ -1,4 +1,4 @@
-"""Running passes one after the other, checking the module in between."""
+"""Pipeline driver: runs passes in order and checks the module after each."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from dataclasses import dataclass, field
 
 from graphgen.errors import GraphgenError
 from graphgen.ir import Module
-from graphgen.passes.core.check import Checker
+from graphgen.passes.core.contract import Checker
 from graphgen.passes.core.crash import Crash, guarded
 from graphgen.passes.core.fuel import Fuel, labels
+from graphgen.passes.core.instrument import PassInstrument, PassReport, PipelineStep, instruments_of
 from graphgen.passes.core.journal import Journal
 from graphgen.passes.core.order import check_order
 from graphgen.passes.core.pass_ import Pass
 from graphgen.passes.core.rewriter import Rewriter
-from graphgen.passes.core.settings import Debugging, Verify, debugging
-from graphgen.passes.core.watch import PassReport, Step, Watcher
+from graphgen.passes.core.settings import Verify, debugging
 
 
 @contextmanager
 def paused_gc() -> Generator[None]:
-    """No cyclic garbage collection: a graph is one big cycle, and scanning it costs a fifth."""
+    """Disable cyclic garbage collection: scanning the graph takes a fifth of the time."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -41,25 +41,25 @@ def run_pipeline(
     fuel: Fuel | None = None,
     after: Callable[[Pass, Module], None] | None = None,
     journal: Journal | None = None,
-    watch: Sequence[Watcher] = (),
+    instruments: Sequence[PassInstrument] = (),
 ) -> list[PassReport]:
     """Run ``passes`` on ``module`` in place.
 
     Args:
         module: changed in place.
         passes: in order.
-        verify: what is checked after each pass; by default what :func:`debugging` says.
-        fuel: how many rewrites are made; by default what :func:`debugging` says.
+        verify: depth of the checks after each pass; by default that of :func:`debugging`.
+        fuel: limit of rewrites; by default that of :func:`debugging`.
         after: called after each pass.
-        journal: where every rewrite is recorded.
-        watch: who looks on, besides those :func:`debugging` asks for.
+        journal: records every rewrite.
+        instruments: observers, besides those that :func:`debugging` asks for.
 
     Returns:
         A report for each pass that ran: all of them, unless the fuel of the pipeline was used up.
 
     Raises:
         GraphgenError: GG0303 before any pass runs when one of them cannot run where it stands,
-            GG0305 when one does not keep its word; GG0302 for passes that are still text; what a
+            GG0305 when one breaks its contract; GG0302 for passes that are still text; what a
             pass or the verifier raises, with the pass named.
     """
     if isinstance(passes, str):
@@ -70,29 +70,20 @@ def run_pipeline(
         )
     check_order(passes, module)
     settings = debugging()
-    watchers = [*watch, *_watchers(settings)]
-    if journal is None and any(watcher.journal for watcher in watchers):
+    active = [*instruments, *instruments_of(settings)]
+    if journal is None and any(item.journal for item in active):
         journal = Journal()
     limits = settings.fuel if fuel is None else fuel
     _check_fuel(limits, passes)
     checker = Checker(module, settings.verify if verify is None else Verify(verify))
-    running = _Running(module, passes, checker, journal, limits, watchers, after)
+    running = _Running(module, passes, checker, journal, limits, active, after)
     with paused_gc(), guarded(module, passes, settings, running.checker.depth) as crash:
         running.crash = crash
         return running.run()
 
 
-def _watchers(settings: Debugging) -> list[Watcher]:
-    """Who looks on because the settings say so."""
-    if not settings.level and not settings.dump:
-        return []
-    from graphgen.passes.debug.watchers import watchers_of
-
-    return watchers_of(settings)
-
-
 def _check_fuel(fuel: Fuel, passes: Sequence[Pass]) -> None:
-    """A limit for a pass that is not there would go unnoticed (GG0705)."""
+    """Refuse a limit for a pass that the pipeline does not have (GG0705)."""
     known = labels(passes)
     for label in fuel.of_pass:
         if label not in known:
@@ -108,13 +99,13 @@ class _Running:
     checker: Checker
     journal: Journal | None
     fuel: Fuel
-    watchers: Sequence[Watcher]
+    instruments: Sequence[PassInstrument]
     after: Callable[[Pass, Module], None] | None
     crash: Crash | None = None
     reports: list[PassReport] = field(default_factory=list[PassReport])
 
     def run(self) -> list[PassReport]:
-        """Every pass, as far as the fuel goes."""
+        """Run every pass, as far as the fuel goes."""
         spent = 0
         for number, (item, label) in enumerate(zip(self.passes, labels(self.passes), strict=True)):
             limit = self.fuel.limit(label, spent)
@@ -130,11 +121,11 @@ class _Running:
         return self.reports
 
     def one(self, number: int, item: Pass, limit: int | None) -> PassReport:
-        """Run one pass, check what it left, and tell those who look on."""
+        """Run one pass, check the module, and call the instruments."""
         module, journal = self.module, self.journal
-        step = Step(number + 1, len(self.passes), item, module)
-        for watcher in self.watchers:
-            watcher.before(step)
+        step = PipelineStep(number + 1, len(self.passes), item, module)
+        for instrument in self.instruments:
+            instrument.before(step)
         seen = (len(journal.applications), len(journal.misses)) if journal is not None else (0, 0)
         before = module.op_count()
         if self.crash is not None:
@@ -153,23 +144,23 @@ class _Running:
             rewriter.exhausted,
             tuple(rewriter.remarks),
         )
-        for watcher in self.watchers:
+        for instrument in self.instruments:
             if journal is None:
-                watcher.after(step, report, (), ())
+                instrument.after(step, report, (), ())
             else:
                 applications, misses = journal.applications[seen[0] :], journal.misses[seen[1] :]
-                watcher.after(step, report, applications, misses)
+                instrument.after(step, report, applications, misses)
         return report
 
 
 def run_pass(
     item: Pass, module: Module, journal: Journal | None = None, fuel: int | None = None
 ) -> tuple[Rewriter, float]:
-    """Run one pass in place, unchecked, and how many seconds it took."""
+    """Run one pass in place, unchecked; returns its rewriter and the seconds it took."""
     start = time.perf_counter()
     rewriter = Rewriter(item.name, journal, fuel)
     item.run(module, rewriter)
-    # A pass that was stopped has not brought the module where it would.
+    # A pass that ran out of fuel has not reached its output stage.
     if item.output_stage and not rewriter.exhausted:
         module.level = item.output_stage
     return rewriter, time.perf_counter() - start

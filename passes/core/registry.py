@@ -1,19 +1,72 @@
-"""Passes by name, and passes from text such as ``specialize{context=[128],tokens=[256]}``."""
+"""Registry of passes and pipelines; parser of ``specialize{context=[128],tokens=[256]}``.
+
+Passes of plugins come from a Python file or from the entry points of installed packages.
+"""
 
 from __future__ import annotations
 
+import importlib.util
 import re
+import sys
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from typing import TypeVar
+from importlib import import_module
+from importlib.metadata import entry_points
+from pathlib import Path
+from pkgutil import walk_packages
+from typing import ClassVar, TypeVar
 
 from graphgen.errors import GraphgenError
-from graphgen.passes.core.facts import FACTS
-from graphgen.passes.core.named import NamedPipeline, Phase
-from graphgen.passes.core.options import read_options
+from graphgen.passes.core.invariants import FACTS
+from graphgen.passes.core.options import read_options, write_options
 from graphgen.passes.core.pass_ import Pass
-from graphgen.passes.core.plugins import PLUGIN, load_all
+
+GROUP = "graphgen.passes"
+# Prefix of the names of modules loaded from files of the user.
+PLUGIN = "graphgen_plugin_"
+# Files that have been run; a reproducer lists them.
+LOADED: list[Path] = []
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """Consecutive passes of a pipeline with one purpose.
+
+    Attributes:
+        name: as ``--stop-after`` takes it; empty for passes outside of phases.
+        passes: in order; empty if the options leave the phase out.
+    """
+
+    name: str
+    passes: tuple[Pass, ...]
+
+
+@dataclass(frozen=True)
+class NamedPipeline(ABC):
+    """A named list of passes, a function of a few options.
+
+    A subclass is a frozen dataclass; its fields are its options, its docstring is its page.
+
+    Attributes:
+        name: as written in pipelines.
+    """
+
+    name: ClassVar[str]
+
+    @abstractmethod
+    def passes(self) -> list[Pass]:
+        """The passes, for these options."""
+
+    def phases(self) -> tuple[Phase, ...]:
+        """The passes in phases; one without a name unless a subclass has a table."""
+        return (Phase("", tuple(self.passes())),)
+
+    def __str__(self) -> str:
+        inner = write_options(self)
+        return f"{self.name}{{{inner}}}" if inner else self.name
+
 
 P = TypeVar("P", bound=Pass)
 N = TypeVar("N", bound=NamedPipeline)
@@ -125,3 +178,35 @@ def _unknown(kind: str, name: str, known: Sequence[str]) -> GraphgenError:
     near = get_close_matches(name, known, n=2)
     help = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(known)}"
     return GraphgenError("GG0301", f"unknown {kind} '{name}'", help=help)
+
+
+def load_file(path: str) -> None:
+    """Run a Python file that registers passes.
+
+    Raises:
+        GraphgenError: GG0705 when the file is not there or fails, with its own error.
+    """
+    file = Path(path)
+    name = f"{PLUGIN}{file.stem}"
+    spec = importlib.util.spec_from_file_location(name, file) if file.is_file() else None
+    if spec is None or spec.loader is None:
+        raise GraphgenError("GG0705", f"the plugin '{path}' is no Python file")
+    module = importlib.util.module_from_spec(spec)
+    # Dataclasses look their module up by name.
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise GraphgenError(
+            "GG0705", f"the plugin '{path}' fails: {type(error).__name__}: {error}"
+        ) from error
+    LOADED.append(file.resolve())
+
+
+def load_all() -> None:
+    """Import every pass of ours, and the entry points ``graphgen.passes`` of installed packages."""
+    package = import_module("graphgen.passes")
+    for found in walk_packages(package.__path__, f"{package.__name__}."):
+        import_module(found.name)
+    for point in entry_points(group=GROUP):
+        point.load()

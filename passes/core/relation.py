@@ -2,7 +2,7 @@
 
 Every comparison of a program with the one it came from goes through these: a rewrite may change
 what a value holds, but never silently. What each means in numbers is in
-``graphgen.passes.debug.relate``.
+``graphgen.passes.verify.relate``.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Take:
 
 
 @dataclass(frozen=True, slots=True)
-class Shard:
+class Sharded:
     """Each rank holds its part of the old value.
 
     Ranks are numbered through the mesh with its last axis running fastest. Over the axes of
@@ -76,5 +76,5 @@ class Chain:
     steps: tuple[Relation, ...]
 
 
-Relation = Equal | Take | Shard | Partial | Quantized | DontCare | Chain
+Relation = Equal | Take | Sharded | Partial | Quantized | DontCare | Chain
 EQUAL = Equal()

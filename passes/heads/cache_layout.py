@@ -9,8 +9,8 @@ from graphgen.build import Builder
 from graphgen.ir import Entry, Function, Module, TensorType, Value, tensor
 from graphgen.ir.dtype import s32
 from graphgen.passes.core import Rewriter
-from graphgen.passes.core.packing import repack
 from graphgen.passes.heads.head_gather import GatherEmitter, HeadGather
+from graphgen.passes.weights.layout_change import repack
 
 
 @dataclass(slots=True)

@@ -1,1 +1,5 @@
-"""Inspection of passes and of their runs. Read ``catalog`` first."""
+"""Inspection: what passes did and why; traces, histories, explanations and normalized texts.
+
+Read ``recording.py`` first: a recorded pipeline is the input of most reports; ``catalog.py`` lists
+the passes there are.
+"""

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, cast
 from graphgen.json_value import Json
 from graphgen.ops import IR_STAGES
 from graphgen.passes.core import Pass
-from graphgen.passes.core.facts import FACTS
-from graphgen.passes.core.named import NamedPipeline, Phase
+from graphgen.passes.core.invariants import FACTS
 from graphgen.passes.core.options import format_option, options_of
-from graphgen.passes.core.page import page_of
+from graphgen.passes.core.registry import NamedPipeline, Phase
+from graphgen.passes.inspect.pass_docs import page_of
 from graphgen.report.table import Report, Table
 
 if TYPE_CHECKING:

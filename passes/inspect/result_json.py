@@ -9,17 +9,17 @@ from graphgen.ir import Op, Value
 from graphgen.json_value import Json, json_number
 from graphgen.passes.core import PassReport
 from graphgen.passes.core.journal import Journal, Rewrite
-from graphgen.passes.debug.decisions import Site, decisions
+from graphgen.passes.inspect.decisions import DecisionSite, decisions
 
 if TYPE_CHECKING:
-    from graphgen.passes.debug import Verdict
-    from graphgen.passes.debug.bisect import Guilt
-    from graphgen.passes.debug.equiv import Equivalence
-    from graphgen.passes.debug.explain import Explanation, Reason
-    from graphgen.passes.debug.first import Maker
-    from graphgen.passes.debug.history import History
-    from graphgen.passes.debug.recording import Recording
-    from graphgen.passes.debug.reproducer import Failure, Replay
+    from graphgen.passes.inspect.explain import Explanation, FailureReason
+    from graphgen.passes.inspect.history import History
+    from graphgen.passes.inspect.recording import Recording
+    from graphgen.passes.verify import Verdict
+    from graphgen.passes.verify.bisect import Culprit
+    from graphgen.passes.verify.divergence import Maker
+    from graphgen.passes.verify.equiv import Equivalence
+    from graphgen.passes.verify.reproducer import Failure, Replay
 
 # For an op of the module at the end: program, line in its StableHLO, text of the line.
 LoweredLines = Mapping[Op, tuple[str, int, str]]
@@ -49,7 +49,7 @@ def decisions_json(journal: Journal) -> dict[str, Json]:
     return {"made": applied, "near": near}
 
 
-def _site_json(site: Site) -> dict[str, Json]:
+def _site_json(site: DecisionSite) -> dict[str, Json]:
     return {
         "pass": site.pass_name,
         "rule": site.rule,
@@ -70,7 +70,7 @@ def rewrite_json(item: Rewrite) -> dict[str, Json]:
     }
 
 
-def reason_json(reason: Reason, *, touched: bool = False) -> dict[str, Json]:
+def reason_json(reason: FailureReason, *, touched: bool = False) -> dict[str, Json]:
     """One near miss; with ``touched``, also the pass that last changed the value."""
     last: dict[str, Json] = {"last_touched_by": reason.touched or None} if touched else {}
     return {
@@ -186,7 +186,7 @@ def _maker_json(side: Maker) -> dict[str, Json]:
     }
 
 
-def bisection_json(found: Guilt | None) -> dict[str, Json]:
+def bisection_json(found: Culprit | None) -> dict[str, Json]:
     """The pass, rewrite and op that bisection found; ``guilty`` is null for none."""
     if found is None:
         return {"guilty": None}

@@ -10,7 +10,7 @@ from graphgen.errors import GraphgenError
 from graphgen.ir import DType, Entry, Function, Module, Op, Role, Value, tensor
 from graphgen.ir.dtype import bf16, f16, u16
 from graphgen.passes.core import Pass, Rewriter, register
-from graphgen.passes.core.packing import repack
+from graphgen.passes.weights.layout_change import repack
 
 
 @register

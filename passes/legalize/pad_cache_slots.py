@@ -11,8 +11,8 @@ from graphgen.errors import GraphgenError
 from graphgen.ir import Entry, Function, Literal, Module, Op, Role, TensorType, Value, tensor
 from graphgen.ir.dtype import pred
 from graphgen.passes.core import Pass, Rewriter, register
-from graphgen.passes.core.packing import repack
 from graphgen.passes.core.relation import Chain, DontCare, Relation, Take
+from graphgen.passes.weights.layout_change import repack
 
 
 @register

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from graphgen.ir import Function, Module
 from graphgen.ir.clone import clone_module
 from graphgen.ops import OPS
-from graphgen.passes.debug.explain import Place, Reason, explain
+from graphgen.passes.inspect.explain import ExplainQuery, FailureReason, explain
 from graphgen.passes.raising.raise_composites import RaiseComposites
 
 
@@ -17,11 +17,11 @@ def found_in(function: Function) -> dict[str, int]:
     return dict(Counter(op.name for op in function.ops if OPS[op.name].composite))
 
 
-def near_misses(module: Module) -> Sequence[Reason]:
+def near_misses(module: Module) -> Sequence[FailureReason]:
     """Why the rules of ``raise-composites`` left alone what looked like an idea.
 
     A rule that gives up before anything of its idea is seen has nothing to say here.
     """
     raising = RaiseComposites()
-    found = explain(clone_module(module), [raising], raising.name, Place())
+    found = explain(clone_module(module), [raising], raising.name, ExplainQuery())
     return [reason for reason in found.reasons if reason.depth and reason.rule.startswith("raise")]

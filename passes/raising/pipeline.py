@@ -10,8 +10,7 @@ from graphgen.passes.cleanup.cse import CommonSubexpressions
 from graphgen.passes.cleanup.dce import DeadCodeElimination
 from graphgen.passes.cleanup.simplify_shape import SimplifyShape
 from graphgen.passes.core import Pass
-from graphgen.passes.core.named import NamedPipeline
-from graphgen.passes.core.registry import register_pipeline
+from graphgen.passes.core.registry import NamedPipeline, register_pipeline
 from graphgen.passes.outline import InlineCalls, UnrollLoops
 from graphgen.passes.raising.raise_composites import RaiseComposites
 

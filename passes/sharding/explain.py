@@ -10,7 +10,7 @@ from graphgen.errors import GraphgenError
 from graphgen.ir import Function, Module, Op, Role, Value, replicated
 from graphgen.ops.factors import Factors
 from graphgen.passes.core import Rewriter
-from graphgen.passes.core.watch import Step, Watcher
+from graphgen.passes.core.instrument import PassInstrument, PipelineStep
 from graphgen.passes.sharding.annotate import Shard, annotations_of
 from graphgen.passes.sharding.partition import Moved, Partition, Partitioner
 from graphgen.passes.sharding.plan import asked, make_plans
@@ -50,7 +50,7 @@ class Reason:
 
 
 @dataclass(slots=True)
-class ExplainSharding(Watcher):
+class ExplainSharding(PassInstrument):
     """Looks at what ``shard`` says and what ``partition`` makes of it.
 
     Attributes:
@@ -60,7 +60,7 @@ class ExplainSharding(Watcher):
     reasons: list[Reason] = field(default_factory=list[Reason])
     _rules: dict[str | Value, str] = field(default_factory=dict[str | Value, str])
 
-    def before(self, step: Step) -> None:
+    def before(self, step: PipelineStep) -> None:
         """Note the rules, or make the plans that partition is about to make."""
         if isinstance(step.item, Shard):
             for item in annotations_of(step.module, step.item.all_rules(step.module)):

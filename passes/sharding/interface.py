@@ -14,9 +14,9 @@ from graphgen.ir import (
     replicated,
     tensor,
 )
-from graphgen.passes.core.packing import repack
 from graphgen.passes.sharding.mesh import Mesh, local_shape
 from graphgen.passes.sharding.steps import SLICE, Step, emit_step
+from graphgen.passes.weights.layout_change import repack
 
 
 def split_row(module: Module, mesh: Mesh, row: Entry) -> None:

@@ -25,7 +25,7 @@ from graphgen.ir import (
 from graphgen.ir.dtype import s32
 from graphgen.ir.loc import UNKNOWN
 from graphgen.passes.core import Pass, Rewriter, register
-from graphgen.passes.core.relation import Shard
+from graphgen.passes.core.relation import Sharded
 from graphgen.passes.sharding.forms import Here, emit_part
 from graphgen.passes.sharding.interface import split_row
 from graphgen.passes.sharding.mesh import Mesh, check_divides, fits, local_shape, mesh_of
@@ -305,7 +305,7 @@ class Partitioner:
                 self.part(value, layout, op.loc)
             self._deliver(value)
         if not strategy.whole:
-            pairs = zip(op.results, made, map(Shard, strategy.given), strict=True)
+            pairs = zip(op.results, made, map(Sharded, strategy.given), strict=True)
             related = tuple(pairs)
             self.rewriter.note(self.target, "divide", made[0].op, self.made, related)
 

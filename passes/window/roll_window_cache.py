@@ -10,7 +10,7 @@ from typing import ClassVar
 from graphgen.build import Builder
 from graphgen.ir import Module, Value, tensor
 from graphgen.passes.core import NoMatch, Pass, Rewriter, no_match, register
-from graphgen.passes.core.packing import repack
+from graphgen.passes.weights.layout_change import repack
 from graphgen.passes.window.layers import Layer, find_layer, ring_slots
 from graphgen.passes.window.rings import Rings
 

@@ -14,8 +14,8 @@ from graphgen.analysis.pattern import Known, find, parse_pattern
 from graphgen.cli.inspect.programs import opcodes_inside, program_facts
 from graphgen.lowering.hlo import emit_hlo, parse_hlo_text, print_hlo_text, read_hlo
 from graphgen.ops import verify
-from graphgen.passes.debug.normalize import normalized
-from graphgen.passes.debug.slice import ops_below, sliced
+from graphgen.passes.inspect.normalize import normalized
+from graphgen.passes.inspect.slice import ops_below, sliced
 from graphgen.report.dump_data import Places, program_data
 from graphgen.report.model_explorer import model_explorer
 from graphgen.report.program_text import module_text, program_text

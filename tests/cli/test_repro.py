@@ -15,9 +15,9 @@ from graphgen.ir import Module
 from graphgen.ir.dtype import f32
 from graphgen.models import build, known_shape
 from graphgen.passes.core import Pass, Rewriter, debug, parse_pipeline, run_pipeline
-from graphgen.passes.debug import make_workload, validate
-from graphgen.passes.debug.reproducer import replay
 from graphgen.passes.pipelines import parse
+from graphgen.passes.verify import make_workload, validate
+from graphgen.passes.verify.reproducer import replay
 from tests.cli.conftest import facts, graphgen, process
 
 PURPOSE = "on purpose"

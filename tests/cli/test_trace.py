@@ -15,9 +15,9 @@ from graphgen.ir.dtype import bf16
 from graphgen.models import build, known_shape
 from graphgen.passes.core import run_pipeline
 from graphgen.passes.core.journal import Journal
-from graphgen.passes.debug.folding import fold
-from graphgen.passes.debug.recording import record
-from graphgen.passes.debug.report import report
+from graphgen.passes.inspect.folding import fold
+from graphgen.passes.inspect.recording import record
+from graphgen.passes.inspect.report import report
 from graphgen.passes.pipelines import parse
 from graphgen.report import trace_page
 from graphgen.text import print_module

@@ -30,13 +30,13 @@ PLUGIN = """\
 from dataclasses import dataclass
 from typing import ClassVar
 
-from graphgen.passes.core import Pass, no, register, rule
+from graphgen.passes.core import Pass, no_match, register, rule
 
 
 @rule("maximum")
 def clamp(op, b):
     if "clamp-large" in op.loc.via:
-        return no("it is clamped", op.result)
+        return no_match("it is clamped", op.result)
     made = b.emit(op.name, op.operands, dict(op.attrs)).result
     return [b.binary("minimum", made, 1000.0)]
 

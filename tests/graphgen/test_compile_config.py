@@ -11,10 +11,10 @@ from typer.testing import CliRunner
 from graphgen.cli.compile_options import NO_OPTIONS, CompileOptions, takes_compile_options
 from graphgen.compile_config import HEAD_STRATEGIES, CompileConfig, flag_fields, knob
 from graphgen.passes.core import Pass
-from graphgen.passes.core.named import NamedPipeline
 from graphgen.passes.core.options import options_of, read_options
-from graphgen.passes.core.page import page_of
+from graphgen.passes.core.registry import NamedPipeline
 from graphgen.passes.heads.head_strategies import STRATEGIES
+from graphgen.passes.inspect.pass_docs import page_of
 from graphgen.passes.pipelines import default, phases
 from graphgen.runtime.engine import EngineOptions
 from graphgen.runtime.model import config_of, settings_of

@@ -19,8 +19,8 @@ from graphgen.lowering.aten.program import Exported, read_exported
 from graphgen.lowering.cpu.backend import CpuBackend
 from graphgen.ops import OPS
 from graphgen.passes.core import run_pipeline
-from graphgen.passes.debug import make_workload, validate
 from graphgen.passes.pipelines import parse
+from graphgen.passes.verify import make_workload, validate
 from tests.oracles import exported
 from tests.oracles.exported import NINE, Case, case, raised
 

@@ -14,9 +14,9 @@ from graphgen.ir import Module, dtype
 from graphgen.lowering.cpu.backend import CpuBackend
 from graphgen.models import build, known_shape
 from graphgen.passes.core import parse_pipeline, run_pipeline
-from graphgen.passes.debug import make_workload, validate
-from graphgen.passes.debug.compare import compare
 from graphgen.passes.pipelines import default
+from graphgen.passes.verify import make_workload, validate
+from graphgen.passes.verify.compare import compare
 from graphgen.text import parse
 
 SMALL = CompileConfig(batch=(3,), context=(8,), tokens=(8, 16))

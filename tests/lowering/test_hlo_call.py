@@ -17,7 +17,7 @@ from graphgen.lowering.hlo.proto.fields import InstructionField
 from graphgen.models import build, known_shape
 from graphgen.ops import verify
 from graphgen.passes.core import parse_pipeline, run_pipeline
-from graphgen.passes.debug.normalize import normalized
+from graphgen.passes.inspect.normalize import normalized
 from graphgen.text import parse, print_module
 from tests.lowering.test_hlo_opaque import with_field
 from tests.oracles import xla_hlo

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from graphgen.ir import Module
-from graphgen.passes.debug.explain import Place
+from graphgen.passes.inspect.explain import ExplainQuery
 from graphgen.text import parse
 
 
@@ -30,7 +30,7 @@ class NearMiss:
     pass_name: str
     reason: str
     value: str
-    place: Place
+    place: ExplainQuery
     pipeline: str = ""
     touched: str = ""
 
@@ -96,7 +96,7 @@ NEAR_MISSES = (
         FUSE,
         "1 product of this value with a weight, and 2 are worth fusing",
         "%x : f32[2,4]",
-        Place("a"),
+        ExplainQuery("a"),
     ),
     NearMiss(
         "fewer siblings than asked for",
@@ -104,7 +104,7 @@ NEAR_MISSES = (
         FUSE,
         "2 products of this value with a weight, and 3 are worth fusing",
         "%x : f32[2,4]",
-        Place("a"),
+        ExplainQuery("a"),
         "fuse-projections{min_siblings=3}",
     ),
     NearMiss(
@@ -113,7 +113,7 @@ NEAR_MISSES = (
         FUSE,
         "its right operand is not made of weights alone",
         "%y : f32[3,4]",
-        Place("a"),
+        ExplainQuery("a"),
     ),
     NearMiss(
         "a weight that is read twice",
@@ -121,7 +121,7 @@ NEAR_MISSES = (
         FUSE,
         "the weight is read elsewhere too, and would be kept twice",
         "%k : f32[3,4]",
-        Place("b"),
+        ExplainQuery("b"),
     ),
     NearMiss(
         "a weight of three dimensions",
@@ -133,7 +133,7 @@ NEAR_MISSES = (
         FUSE,
         "the weight has 2 output dimensions, not 1",
         "%t : f32[2,3,4]",
-        Place("a"),
+        ExplainQuery("a"),
     ),
     NearMiss(
         "a product with batch dimensions",
@@ -144,7 +144,7 @@ NEAR_MISSES = (
         FUSE,
         "it has batch dimensions",
         "%x : f32[2,4]",
-        Place("a"),
+        ExplainQuery("a"),
     ),
     NearMiss(
         "a product of two weights",
@@ -152,7 +152,7 @@ NEAR_MISSES = (
         FUSE,
         "its left operand is made of weights itself",
         "%q : f32[6,4]",
-        Place("a"),
+        ExplainQuery("a"),
     ),
     NearMiss(
         "another program does not fuse",
@@ -160,7 +160,7 @@ NEAR_MISSES = (
         FUSE,
         "another program of the module reads these weights otherwise",
         "%q : f32[6,4]",
-        Place("a", function="decode"),
+        ExplainQuery("a", function="decode"),
     ),
     NearMiss(
         "a transpose that is none",
@@ -168,7 +168,7 @@ NEAR_MISSES = (
         "canonicalize",
         "the permutation moves dimensions",
         "%z : f32[4,4]",
-        Place("a", rule="identity"),
+        ExplainQuery("a", rule="identity"),
     ),
     NearMiss(
         "a slice of everything that is none",
@@ -176,7 +176,7 @@ NEAR_MISSES = (
         "canonicalize",
         "the type changes",
         "%x : f32[2,4]",
-        Place("a", rule="identity"),
+        ExplainQuery("a", rule="identity"),
     ),
     NearMiss(
         "two reshapes with something between",
@@ -188,7 +188,7 @@ NEAR_MISSES = (
         "canonicalize",
         "the operand is not a reshape",
         "%negate = negate(%reshape)",
-        Place("a", rule="reshape-of-reshape"),
+        ExplainQuery("a", rule="reshape-of-reshape"),
     ),
     NearMiss(
         "a constant on the left and on the right",
@@ -200,7 +200,7 @@ NEAR_MISSES = (
         "canonicalize",
         "both operands are constant",
         "%constant = constant()",
-        Place("a", rule="constant-on-the-right"),
+        ExplainQuery("a", rule="constant-on-the-right"),
     ),
     NearMiss(
         "a slice over the seam of a concatenation",
@@ -211,7 +211,7 @@ NEAR_MISSES = (
         SHAPE,
         "the slice does not lie in one operand",
         "%concatenate = concatenate(%x, %y)",
-        Place("a", rule="slice-of-concatenate"),
+        ExplainQuery("a", rule="slice-of-concatenate"),
     ),
     NearMiss(
         "a conversion there and back that rounds",
@@ -222,7 +222,7 @@ NEAR_MISSES = (
         SHAPE,
         "bf16 does not hold every value of f32",
         "%x : f32[2,4]",
-        Place("a"),
+        ExplainQuery("a"),
     ),
     NearMiss(
         "a computation with an input",
@@ -230,7 +230,7 @@ NEAR_MISSES = (
         FOLD,
         "an operand is not constant",
         "%u : f32[4]",
-        Place("a"),
+        ExplainQuery("a"),
         "canonicalize,fold-constants",
     ),
     NearMiss(
@@ -242,7 +242,7 @@ NEAR_MISSES = (
         FOLD,
         "it has 16777216 elements, more than 4096",
         "%a = broadcast_in_dim(%constant)",
-        Place("a"),
+        ExplainQuery("a"),
         "canonicalize,fold-constants{max_elements=4096}",
         "",
     ),
@@ -255,7 +255,7 @@ NEAR_MISSES = (
         FOLD,
         "its size is not known yet",
         "%a = broadcast_in_dim(%constant)",
-        Place("a"),
+        ExplainQuery("a"),
     ),
     NearMiss(
         "a product of many rows",
@@ -267,7 +267,7 @@ NEAR_MISSES = (
         "legalize",
         "2 rows are enough",
         "%convert = convert(%x)",
-        Place("a", rule="pad-rows"),
+        ExplainQuery("a", rule="pad-rows"),
         "specialize,legalize{min_rows=2}",
         "specialize",
     ),
@@ -277,7 +277,7 @@ NEAR_MISSES = (
         "legalize",
         "the operands are f32, which is fast as it is",
         "%x : f32[2,4]",
-        Place("a", rule="wide-dot"),
+        ExplainQuery("a", rule="wide-dot"),
         "specialize,legalize",
     ),
     NearMiss(
@@ -291,6 +291,6 @@ NEAR_MISSES = (
         "unfuse-projections",
         "the slices overlap, and parts would be computed twice",
         "%dot_general = dot_general(%x, %q)",
-        Place(rule="unfuse"),
+        ExplainQuery(rule="unfuse"),
     ),
 )

@@ -28,11 +28,11 @@ from graphgen.passes.core import (
     rule,
     run_pipeline,
 )
-from graphgen.passes.debug import make_workload
 from graphgen.passes.legalize.legalize import Legalize
 from graphgen.passes.sharding.annotate import Shard
 from graphgen.passes.sharding.partition import Partition
 from graphgen.passes.specialize.specialize import Specialize
+from graphgen.passes.verify import make_workload
 
 # Half a head is as wide as there are query heads, and q, o and the stream are square: wrong
 # dimensions fit.

@@ -12,7 +12,7 @@ from graphgen.cli.main import app
 from graphgen.errors import GraphgenError
 from graphgen.ir import Module
 from graphgen.passes.core import parse_pipeline
-from graphgen.passes.debug.bisect import Judge, bisect, by_numbers
+from graphgen.passes.verify.bisect import Oracle, bisect, by_numbers
 from graphgen.text import parse, print_module
 from tests.passes.planted import BUGS, Bug, Planted, model, script
 
@@ -21,7 +21,7 @@ AROUND = "canonicalize", "dce"
 PLAIN = [bug for bug in BUGS if not (bug.after or bug.shuffled or bug.rounding)]
 
 
-def judge(bug: Bug) -> Judge:
+def judge(bug: Bug) -> Oracle:
     return by_numbers(model(bug.after, bug.element), script(bug.after, bug.element, bug.shuffled))
 
 

@@ -15,7 +15,7 @@ from graphgen.models import build, known_shape
 from graphgen.passes.cleanup.cse import CommonSubexpressions
 from graphgen.passes.cleanup.dce import DeadCodeElimination
 from graphgen.passes.core import Pass, Rewriter, parse_pipeline, run_pipeline
-from graphgen.passes.core.facts import FACTS, facts_of
+from graphgen.passes.core.invariants import FACTS, facts_of
 from graphgen.passes.core.registry import all_passes
 from graphgen.passes.core.settings import Verify, debug, debugging
 from graphgen.passes.pipelines import default

@@ -13,10 +13,10 @@ from graphgen.lowering.canonical_hash import Compilation, canonical_hash
 from graphgen.lowering.check.check import Request, check
 from graphgen.ops import verify
 from graphgen.passes.core import run_pipeline
-from graphgen.passes.debug import make_workload, validate
-from graphgen.passes.debug.normalize import normalized
-from graphgen.passes.debug.slice import ops_called, sliced
+from graphgen.passes.inspect.normalize import normalized
+from graphgen.passes.inspect.slice import ops_called, sliced
 from graphgen.passes.pipelines import parse as pipeline
+from graphgen.passes.verify import make_workload, validate
 from graphgen.text import parse, print_module
 from tests.cli.conftest import done, facts, graphgen
 

@@ -13,7 +13,7 @@ from graphgen.ir import Role, dtype
 from graphgen.models import SHAPES, build, known_shape
 from graphgen.passes.core import run_pipeline
 from graphgen.passes.core.journal import Journal
-from graphgen.passes.debug.decisions import Decisions, Site, decisions, differences
+from graphgen.passes.inspect.decisions import Decisions, DecisionSite, decisions, differences
 from graphgen.passes.pipelines import default
 
 BUCKETS = CompileConfig(context=(128,), tokens=(128,))
@@ -90,7 +90,7 @@ def test_another_decision_shows():
 
 
 def test_what_is_compared():
-    at = Site("p", "r", "f", "layers.N")
+    at = DecisionSite("p", "r", "f", "layers.N")
     one = Decisions({at: {1: 32}}, {at: "N rows are enough"})
     assert differences(one, Decisions({at: {1: 2}}, {at: "N rows are enough"})) == []
     assert differences(one, Decisions({at: {2: 32}}, {at: "N rows are too many"})) == [

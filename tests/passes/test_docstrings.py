@@ -13,8 +13,8 @@ from graphgen.compile_config import CompileConfig
 from graphgen.ops import verify
 from graphgen.passes.core import PASSES, Pass, parse_pipeline, run_pipeline
 from graphgen.passes.core.options import options_of
-from graphgen.passes.core.page import page_of
 from graphgen.passes.core.registry import PIPELINES
+from graphgen.passes.inspect.pass_docs import page_of
 from graphgen.passes.pipelines import default
 from graphgen.text import parse, print_module
 

@@ -15,7 +15,7 @@ from graphgen.ir import Module, dtype
 from graphgen.models import build, known_shape
 from graphgen.passes import pipelines
 from graphgen.passes.core import run_pipeline
-from graphgen.passes.debug.equiv import equivalent
+from graphgen.passes.verify.equiv import equivalent
 from graphgen.text import parse, print_module
 
 SMALL = CompileConfig(batch=(3,), context=(8,), tokens=(8, 16))

@@ -7,10 +7,10 @@ import pytest
 from graphgen.ir import Module
 from graphgen.ir.clone import clone_module
 from graphgen.lowering.stablehlo import emit_stablehlo, read_stablehlo
-from graphgen.passes.debug.both import Terms
-from graphgen.passes.debug.equiv import equivalent
-from graphgen.passes.debug.first import First
-from graphgen.passes.debug.validate import apply_pass
+from graphgen.passes.verify.divergence import Divergence
+from graphgen.passes.verify.equiv import equivalent
+from graphgen.passes.verify.paired_run import CompareOptions
+from graphgen.passes.verify.validate import apply_pass
 from graphgen.text import parse
 from tests.passes.planted import BUGS, SIMPLE, Bug, Planted, model
 
@@ -33,7 +33,7 @@ def with_bug(bug: Bug) -> Module:
 
 @pytest.mark.parametrize("bug", WRONG_MEANING, ids=[bug.name for bug in WRONG_MEANING])
 def test_the_scope_of_a_planted_bug_is_named(bug: Bug):
-    found = equivalent(model(bug.after, bug.element), with_bug(bug), Terms(seed=3))
+    found = equivalent(model(bug.after, bug.element), with_bug(bug), CompareOptions(seed=3))
     assert not found.equal
     assert found.first is not None
     assert found.first.right.loc.scope == LEFT_OUT.get(bug.name, bug.scope)
@@ -63,7 +63,7 @@ def program(*lines: str) -> Module:
     )
 
 
-def first(left: Module, right: Module) -> First:
+def first(left: Module, right: Module) -> Divergence:
     found = equivalent(left, right).first
     assert found is not None
     return found

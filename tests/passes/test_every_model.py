@@ -7,7 +7,7 @@ import pytest
 from graphgen.compile_config import CompileConfig
 from graphgen.ir import Module, dtype
 from graphgen.models import build, known_shape
-from graphgen.passes.debug import make_workload, validate
+from graphgen.passes.verify import make_workload, validate
 from tests.oracles.minis import MINI_RANKS, MINIS
 from tests.passes.stages import every_pass, our_passes
 

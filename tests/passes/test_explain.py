@@ -12,20 +12,20 @@ from graphgen.cli.main import app
 from graphgen.errors import GraphgenError
 from graphgen.ir.dtype import f32
 from graphgen.models import build, known_shape
-from graphgen.passes.debug.explain import Explanation, Place, explain
+from graphgen.passes.inspect.explain import ExplainQuery, Explanation, explain
 from graphgen.passes.pipelines import parse
 from graphgen.text import print_module
 
 FUSE = "fuse-projections"
 
 
-def of(place: Place, pass_name: str = FUSE, pipeline: str = "default") -> Explanation:
+def of(place: ExplainQuery, pass_name: str = FUSE, pipeline: str = "default") -> Explanation:
     module = build(known_shape("smollm2-135m"), f32, mini=True)
     return explain(module, parse(pipeline), pass_name, place)
 
 
 def test_a_scope_where_it_fired():
-    found = of(Place(scope="model.layers.0.mlp", function="decode.b1.c128"))
+    found = of(ExplainQuery(scope="model.layers.0.mlp", function="decode.b1.c128"))
     assert [item.rule for item in found.applications] == ["fuse-siblings"] * 2
     assert {item.loc.scope for item in found.applications} == {
         "model.layers.0.mlp.gate_proj",
@@ -34,7 +34,7 @@ def test_a_scope_where_it_fired():
 
 
 def test_a_scope_where_it_did_not():
-    found = of(Place(scope="model.layers.0.self_attn.o_proj"))
+    found = of(ExplainQuery(scope="model.layers.0.self_attn.o_proj"))
     assert found.applications == ()
     (reason,) = found.reasons
     assert reason.reason.startswith("1 product of this value with a weight")
@@ -44,7 +44,7 @@ def test_a_scope_where_it_did_not():
 
 
 def test_what_got_furthest_comes_first():
-    reasons = of(Place()).reasons
+    reasons = of(ExplainQuery()).reasons
     by_rule: dict[str, list[str]] = {}
     for reason in reasons:
         by_rule.setdefault(reason.rule, []).append(reason.reason)
@@ -54,7 +54,7 @@ def test_what_got_furthest_comes_first():
 
 def test_a_pass_that_is_not_in_the_pipeline():
     with pytest.raises(GraphgenError, match="the pipeline has no pass 'shard'") as caught:
-        of(Place(), "shard")
+        of(ExplainQuery(), "shard")
     assert "it has canonicalize" in caught.value.help
 
 

@@ -9,9 +9,9 @@ import pytest
 from graphgen.compile_config import CompileConfig
 from graphgen.ir.dtype import f32
 from graphgen.models import SHAPES, build, known_shape
-from graphgen.passes.debug import make_workload, validate
-from graphgen.passes.debug.workload import WorkloadSizes
 from graphgen.passes.pipelines import default
+from graphgen.passes.verify import make_workload, validate
+from graphgen.passes.verify.workload import WorkloadSizes
 
 # Rows and lengths of the calls, and the buckets they need.
 SCRIPTS = {

@@ -8,8 +8,8 @@ from graphgen.compile_config import CompileConfig
 from graphgen.ir import Module, Role, dtype
 from graphgen.models import build, known_shape
 from graphgen.passes.core import parse_pipeline, run_pipeline
-from graphgen.passes.debug import make_workload, validate
 from graphgen.passes.pipelines import default
+from graphgen.passes.verify import make_workload, validate
 from tests.oracles.families import ORACLES
 
 BEFORE = "canonicalize,unfuse-projections,shard{tp=2}"

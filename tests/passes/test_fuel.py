@@ -13,9 +13,9 @@ from graphgen.models.families.llama import LLAMA
 from graphgen.models.family import build_module
 from graphgen.passes.core import Pass, run_pipeline
 from graphgen.passes.core.journal import Journal
-from graphgen.passes.debug import make_workload, validate
-from graphgen.passes.debug.compare import compare
-from graphgen.passes.debug.validate import apply_pass
+from graphgen.passes.verify import make_workload, validate
+from graphgen.passes.verify.compare import compare
+from graphgen.passes.verify.validate import apply_pass
 from tests.passes.planted import CONFIG
 from tests.passes.planted_inside import INSIDE, Broken, Inside
 from tests.passes.stages import every_pass, looped, our_passes, scattered, stage, untidy

@@ -15,10 +15,10 @@ from graphgen.passes.canonical.canonicalize import Canonicalize
 from graphgen.passes.cleanup.cse import CommonSubexpressions
 from graphgen.passes.core import Pass, Rewriter, parse_pipeline, run_pipeline
 from graphgen.passes.core.journal import Journal
-from graphgen.passes.debug.validate import validate
-from graphgen.passes.debug.workload import make_workload
 from graphgen.passes.fusion.fuse_projections import FuseProjections
 from graphgen.passes.pipelines import default
+from graphgen.passes.verify.validate import validate
+from graphgen.passes.verify.workload import make_workload
 from graphgen.passes.weights.lift import LiftWeights
 from graphgen.text import parse, print_function
 

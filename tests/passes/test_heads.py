@@ -18,11 +18,11 @@ from graphgen.ir.dtype import bf16, f32, pred, s8, s32
 from graphgen.models import build
 from graphgen.ops import verify
 from graphgen.passes.core import parse_pipeline, run_pipeline
-from graphgen.passes.debug import make_workload
-from graphgen.passes.debug.compare import compare
 from graphgen.passes.heads.fold_gather import FOLD_RULES
 from graphgen.passes.heads.head_strategies import Heads, head_map
 from graphgen.passes.heads.sink_gather import SINK_RULES
+from graphgen.passes.verify import make_workload
+from graphgen.passes.verify.compare import compare
 from graphgen.passes.weights.derived import PreparedValues
 from graphgen.text import parse, print_module
 from tests.oracles.gqa import grouped_model, specialized_model

@@ -9,9 +9,9 @@ from graphgen.exec.session import Runner, Workload
 from graphgen.ir import Module
 from graphgen.lowering.cpu import compile_program
 from graphgen.passes.core import parse_pipeline, run_pipeline
-from graphgen.passes.debug import make_workload
-from graphgen.passes.debug.compare import compare
 from graphgen.passes.heads.head_strategies import AUTO, BY_ROWS, GATHERED, Heads, serving
+from graphgen.passes.verify import make_workload
+from graphgen.passes.verify.compare import compare
 from tests.oracles.gqa import SWEEP, grouped_model
 
 Row = tuple[int, int, int]

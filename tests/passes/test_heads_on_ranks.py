@@ -18,14 +18,14 @@ from graphgen.ir.dtype import bf16, s32
 from graphgen.models import build, known_shape
 from graphgen.passes.core import Pass, parse_pipeline, run_pipeline
 from graphgen.passes.core.journal import Journal
-from graphgen.passes.debug import make_workload, validate
-from graphgen.passes.debug.compare import Difference, compare
 from graphgen.passes.heads.assign_heads import AssignHeads
 from graphgen.passes.heads.head_gather import HeadGather
 from graphgen.passes.heads.head_map import HeadMap
 from graphgen.passes.heads.head_strategies import AUTO, Heads, head_map, serving
 from graphgen.passes.sharding.mesh import Mesh
 from graphgen.passes.sharding.steps import Step
+from graphgen.passes.verify import make_workload, validate
+from graphgen.passes.verify.compare import Deviation, compare
 from tests.oracles.gqa import SWEEP, nxdi_maps, specialized_model, tnx_maps
 
 LAYER = "model.layers.0.self_attn"
@@ -48,7 +48,7 @@ def prepared(module: Module) -> None:
     run_pipeline(module, parse_pipeline("fuse-projections,lift-weights"))
 
 
-def difference(module: Module, script: Workload, wanted: list[dict[str, Array]]) -> Difference:
+def difference(module: Module, script: Workload, wanted: list[dict[str, Array]]) -> Deviation:
     return compare(wanted, Runner(module, script).outcomes())
 
 

@@ -10,8 +10,8 @@ from graphgen.ir import Module, Value
 from graphgen.ir.dtype import f32
 from graphgen.models import build, known_shape
 from graphgen.passes.core import parse_pipeline
-from graphgen.passes.debug.history import History, backward, find_value, forward
-from graphgen.passes.debug.recording import Recording, record
+from graphgen.passes.inspect.history import History, backward, find_value, forward
+from graphgen.passes.inspect.recording import Recording, record
 from graphgen.passes.pipelines import parse
 from graphgen.text import parse as parse_module
 

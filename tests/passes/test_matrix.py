@@ -13,8 +13,8 @@ from graphgen.ir import Module, Role, dtype
 from graphgen.models import SHAPES, build, known_shape
 from graphgen.models.family_registry import FAMILIES
 from graphgen.passes.core import Pass, parse_pipeline, run_pipeline
-from graphgen.passes.debug import make_workload, validate
 from graphgen.passes.pipelines import default
+from graphgen.passes.verify import make_workload, validate
 
 BUCKETS = CompileConfig(batch=(3,), context=(8,), tokens=(8, 16))
 PAGE = Path(__file__).parents[2] / "docs" / "families.md"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from graphgen.passes.debug.explain import explain
+from graphgen.passes.inspect.explain import explain
 from graphgen.passes.pipelines import parse
 from graphgen.text import print_module
 from tests.cli.conftest import done

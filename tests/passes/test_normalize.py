@@ -10,7 +10,7 @@ from graphgen.lowering.stablehlo import emit_stablehlo, read_stablehlo
 from graphgen.models import build, known_shape
 from graphgen.ops import verify
 from graphgen.passes.core import parse_pipeline, run_pipeline
-from graphgen.passes.debug.normalize import normalized
+from graphgen.passes.inspect.normalize import normalized
 from graphgen.text import parse, print_module
 from tests.passes.test_slice import SMALL
 

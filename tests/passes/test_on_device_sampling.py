@@ -15,9 +15,9 @@ from graphgen.lowering.cpu import compile_program
 from graphgen.models import build, known_shape
 from graphgen.ops import verify
 from graphgen.passes.core import parse_pipeline, run_pipeline
-from graphgen.passes.debug import make_workload
 from graphgen.passes.pipelines import parse as pipeline
 from graphgen.passes.sampling.choose import sample
+from graphgen.passes.verify import make_workload
 from graphgen.runtime.sampling import Sampling
 from graphgen.runtime.sampling.choose_token import draw
 from graphgen.runtime.sampling.processors import probabilities, process

@@ -20,9 +20,9 @@ from graphgen.models import build, known_shape
 from graphgen.ops import verify
 from graphgen.passes.core import parse_pipeline, run_pipeline
 from graphgen.passes.core.rewriter import Rewriter
-from graphgen.passes.debug.workload import random_array
 from graphgen.passes.outline import OutlineLayers
 from graphgen.passes.pipelines import parse as pipeline
+from graphgen.passes.verify.workload import random_array
 from graphgen.text import parse, print_module
 from tests.oracles import xla_hlo
 from tests.oracles.minis import MINIS

@@ -12,9 +12,9 @@ from graphgen.eval import Array
 from graphgen.lowering.cpu import compile_program
 from graphgen.lowering.hlo import emit_hlo
 from graphgen.passes.core import parse_pipeline, run_pipeline
-from graphgen.passes.debug.both import Terms
-from graphgen.passes.debug.equiv import equivalent
 from graphgen.passes.sharding.annotate import annotate
+from graphgen.passes.verify.equiv import equivalent
+from graphgen.passes.verify.paired_run import CompareOptions
 from tests.oracles.outside_models import CHOSEN, EXPERTS, HEADS, LAYOUTS, MODELS, WIDTH, WORDS
 
 SIZE = 8
@@ -148,6 +148,6 @@ def test_split_over_two_ranks(name: str):
     cut = [row for row in module.interface.values() if row.logical.size != row.physical.size]
     assert cut or any(value.name and "prepared" in value.name for value in program.args)
     assert any(op.name.startswith("all_") for op in program.ops)
-    found = equivalent(MODELS[name](), module, Terms())
+    found = equivalent(MODELS[name](), module, CompareOptions())
     assert found.equal
     assert not found.empty

@@ -21,11 +21,11 @@ from graphgen.models import build, known_shape, read_model_config
 from graphgen.passes.core import parse_pipeline, run_pipeline
 from graphgen.passes.core.fuel import Fuel
 from graphgen.passes.core.journal import Journal
-from graphgen.passes.debug import make_workload, validate
-from graphgen.passes.debug.compare import compare
 from graphgen.passes.pipelines import default
 from graphgen.passes.quantize.quantize_weights import QuantizeWeights
 from graphgen.passes.quantize.schemes import PER_CHANNEL, PER_TENSOR
+from graphgen.passes.verify import make_workload, validate
+from graphgen.passes.verify.compare import compare
 from graphgen.text import parse
 from tests.oracles.gqa import specialized_model
 

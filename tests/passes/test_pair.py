@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from graphgen.errors import GraphgenError
-from graphgen.passes.debug.pair import Values, pair_values
+from graphgen.passes.verify.match_interfaces import Values, pair_values
 from graphgen.text.grammar import parse_type
 
 

@@ -16,11 +16,11 @@ from graphgen.models import build, known_shape
 from graphgen.passes.core import parse_pipeline, run_pipeline
 from graphgen.passes.core.journal import Journal
 from graphgen.passes.core.relation import EQUAL, Quantized
-from graphgen.passes.debug import make_workload, validate
 from graphgen.passes.fusion.fuse_projections import FuseProjections
 from graphgen.passes.pipelines import default
 from graphgen.passes.quantize.quantize_weights import QuantizeWeights
 from graphgen.passes.quantize.schemes import DTYPES, PER_CHANNEL, PER_TENSOR, SCHEMES, limit
+from graphgen.passes.verify import make_workload, validate
 from graphgen.passes.weights.lift import LiftWeights
 from graphgen.text import parse, print_function
 from tests.passes.planted import model

@@ -19,8 +19,8 @@ from graphgen.lowering.stablehlo.read import read_stablehlo
 from graphgen.ops import OPS
 from graphgen.passes.core import run_pipeline
 from graphgen.passes.core.journal import Journal
-from graphgen.passes.debug import make_workload, validate
 from graphgen.passes.pipelines import parse as pipeline
+from graphgen.passes.verify import make_workload, validate
 from tests.oracles import jax_llama_cached as cached
 from tests.passes.test_raise import split
 

@@ -20,14 +20,14 @@ from graphgen.passes.core.relation import (
     Partial,
     Quantized,
     Relation,
-    Shard,
+    Sharded,
     Take,
 )
-from graphgen.passes.debug.relate import Mesh, apply, meet
-from graphgen.passes.debug.relation_text import parse_relation
+from graphgen.passes.verify.relate import RankGrid, apply, meet
+from graphgen.passes.verify.relation_text import parse_relation
 
-TP = Mesh({"tp": 2})
-GRID = Mesh({"dp": 2, "tp": 3})
+TP = RankGrid({"tp": 2})
+GRID = RankGrid({"dp": 2, "tp": 3})
 
 
 def array(*shape: int) -> Array:
@@ -39,17 +39,17 @@ def mask(*items: int) -> Literal:
 
 
 def test_take_copies_drops_and_makes_zeros():
-    (part,) = apply(Take(1, (2, 0, -1)), array(2, 3), Mesh({}))
+    (part,) = apply(Take(1, (2, 0, -1)), array(2, 3), RankGrid({}))
     np.testing.assert_array_equal(part, [[3, 1, 0], [6, 4, 0]])
 
 
 def test_shards_are_numbered_with_the_last_axis_fastest():
-    parts = apply(Shard(sharding(("tp", "dp"))), array(3, 2), GRID)
+    parts = apply(Sharded(sharding(("tp", "dp"))), array(3, 2), GRID)
     assert [part.tolist() for part in parts] == [[[1]], [[3]], [[5]], [[2]], [[4]], [[6]]]
 
 
 def test_two_axes_cut_one_dimension_the_first_of_them_outside():
-    parts = apply(Shard(sharding((("tp", "dp"),))), array(6), GRID)
+    parts = apply(Sharded(sharding((("tp", "dp"),))), array(6), GRID)
     assert [part.tolist() for part in parts] == [[1], [3], [5], [2], [4], [6]]
 
 
@@ -58,19 +58,19 @@ RELATIONS: list[Relation] = [
     Take(0, (5, 4, 3, 2, 1, 0, 0, -1)),
     Take(1, (0, 1)),
     Take(0, ()),
-    Shard(sharding(("tp", None))),
-    Shard(sharding(("tp", "dp"))),
-    Shard(sharding((None, "dp"), ("tp",))),
+    Sharded(sharding(("tp", None))),
+    Sharded(sharding(("tp", "dp"))),
+    Sharded(sharding((None, "dp"), ("tp",))),
     Partial("tp"),
     Quantized(0.25),
     Quantized(Literal.of(dtype("f64"), [0.5, 2.0, 4.0, 0.125]), (1,)),
     DontCare(mask(0, 1, 0, 0)),
-    Chain((Take(1, (3, 3, 1, 0)), Shard(sharding((None, "dp"))))),
-    Chain((Shard(sharding(("tp", None))), Take(0, (1, 0, -1)))),
+    Chain((Take(1, (3, 3, 1, 0)), Sharded(sharding((None, "dp"))))),
+    Chain((Sharded(sharding(("tp", None))), Take(0, (1, 0, -1)))),
     Chain((Take(0, (0, 0, 1, 1, 5, 5)), DontCare(mask(1, 0, 0, 0)), Quantized(3.0))),
-    Shard(sharding((("dp", "tp"), None))),
-    Shard(sharding((("tp", "dp"), None))),
-    Shard(sharding((None, "dp"), ("tp",), "maximum")),
+    Sharded(sharding((("dp", "tp"), None))),
+    Sharded(sharding((("tp", "dp"), None))),
+    Sharded(sharding((None, "dp"), ("tp",), "maximum")),
 ]
 
 
@@ -103,7 +103,7 @@ def test_a_sum_is_met_however_it_is_split():
 
 
 def test_a_scale_may_be_a_value_of_the_program():
-    mesh = Mesh({}, scales=lambda name: np.array([1.0, 2.0]) if name == "s" else array(1))
+    mesh = RankGrid({}, scales=lambda name: np.array([1.0, 2.0]) if name == "s" else array(1))
     left, right = meet(Quantized("s", (0,)), array(2, 3), [array(2, 3)], mesh)
     np.testing.assert_array_equal(left, array(2, 3))
     np.testing.assert_array_equal(right, [[1, 2, 3], [8, 10, 12]])
@@ -114,15 +114,15 @@ def test_a_scale_may_be_a_value_of_the_program():
     [
         (Take(3, (0,)), TP, "a tensor [2, 3] has no dimension 3"),
         (Take(0, (2,)), TP, "take: the map goes beyond the 2 of dim 0"),
-        (Shard(sharding((None, "tp"))), TP, "3 of dim 1 do not divide over 2 ranks"),
-        (Shard(sharding(("tp",))), TP, "the layout {tp} is not one of a tensor [2, 3]"),
+        (Sharded(sharding((None, "tp"))), TP, "3 of dim 1 do not divide over 2 ranks"),
+        (Sharded(sharding(("tp",))), TP, "the layout {tp} is not one of a tensor [2, 3]"),
         (Partial("ep"), TP, "no mesh axis 'ep'"),
         (Partial("@"), GRID, "no mesh axis '@'"),
         (Quantized("s"), TP, "there is no value 's' to scale with"),
         (Quantized(2.0, (0,)), TP, "a scale [] needs 0 dims, [0] are given"),
     ],
 )
-def test_relations_that_do_not_fit(relation: Relation, mesh: Mesh, expected: str):
+def test_relations_that_do_not_fit(relation: Relation, mesh: RankGrid, expected: str):
     with pytest.raises(GraphgenError) as caught:
         apply(relation, array(2, 3), mesh)
     assert (caught.value.code, caught.value.what) == ("GG0302", expected)
@@ -138,8 +138,8 @@ def loaded(file: str, name: str) -> Array:
     [
         ("y=equal", EQUAL),
         ("y=take{dim=1,map=[0, 0,-1]}", Take(1, (0, 0, -1))),
-        ("y=shard{-,tp}", Shard(sharding((None, "tp")))),
-        ("y = shard{ @, - +tp}", Shard(sharding(("@", None), ("tp",)))),
+        ("y=shard{-,tp}", Sharded(sharding((None, "tp")))),
+        ("y = shard{ @, - +tp}", Sharded(sharding(("@", None), ("tp",)))),
         ("y=partial{tp}", Partial("tp")),
         ("y=quantized{scale=0.5}", Quantized(0.5)),
         ("y=quantized{scale=w.scale,dims=[0]}", Quantized("w.scale", (0,))),
@@ -147,7 +147,7 @@ def loaded(file: str, name: str) -> Array:
         ("y=dont_care{mask=[0,1]}", DontCare(mask(0, 1), "[0,1]")),
         ("y=dont_care{mask=[[0],[1]]}", DontCare(Literal.of(dtype("pred"), [[False], [True]]), "[[0],[1]]")),
         ("y=dont_care{mask=case.npz:m}", DontCare(mask(0, 1), "case.npz:m")),
-        ("y=take{dim=0,map=[]}|shard{tp}", Chain((Take(0, ()), Shard(sharding(("tp",)))))),
+        ("y=take{dim=0,map=[]}|shard{tp}", Chain((Take(0, ()), Sharded(sharding(("tp",)))))),
     ],
 )  # fmt: skip
 def test_relations_as_text(text: str, expected: Relation):

@@ -15,12 +15,12 @@ from graphgen.models import build, known_shape
 from graphgen.passes.core import run_pipeline
 from graphgen.passes.core.journal import Journal
 from graphgen.passes.core.pass_ import Pass
-from graphgen.passes.debug import make_workload, validate
-from graphgen.passes.debug.compare import compare
-from graphgen.passes.debug.equiv import equivalent
-from graphgen.passes.debug.validate import apply_pass
-from graphgen.passes.debug.workload import WorkloadSizes
 from graphgen.passes.pipelines import parse as pipeline
+from graphgen.passes.verify import make_workload, validate
+from graphgen.passes.verify.compare import compare
+from graphgen.passes.verify.equiv import equivalent
+from graphgen.passes.verify.validate import apply_pass
+from graphgen.passes.verify.workload import WorkloadSizes
 from graphgen.passes.window.roll_window_cache import RollWindowCache
 from graphgen.text import parse, print_module
 

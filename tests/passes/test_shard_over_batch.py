@@ -18,10 +18,10 @@ from graphgen.ir.clone import clone_module
 from graphgen.ir.dtype import f32
 from graphgen.models import build, known_shape
 from graphgen.passes.core import parse_pipeline, run_pipeline
-from graphgen.passes.debug import make_workload
-from graphgen.passes.debug.compare import compare
 from graphgen.passes.heads.head_strategies import Heads, serving
 from graphgen.passes.pipelines import parse
+from graphgen.passes.verify import make_workload
+from graphgen.passes.verify.compare import compare
 from tests.oracles.gqa import SWEEP, grouped_model
 
 Row = tuple[int, int, int]

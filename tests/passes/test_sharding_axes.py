@@ -12,10 +12,10 @@ from graphgen.ir import Module, Role
 from graphgen.ir.dtype import f32
 from graphgen.models import SHAPES, build, known_shape
 from graphgen.passes.core import Rewriter, parse_pipeline, run_pipeline
-from graphgen.passes.debug import make_workload
-from graphgen.passes.debug.compare import compare
 from graphgen.passes.sharding.annotate import DECODER_RULES, Shard, annotate, annotations_of
 from graphgen.passes.sharding.axes import LOGICAL, model_axes
+from graphgen.passes.verify import make_workload
+from graphgen.passes.verify.compare import compare
 
 
 def mini(name: str = "llama-3.1-8b", **changes: object) -> Module:

@@ -20,7 +20,7 @@ def explained(pipeline: str) -> tuple[Module, list[Reason]]:
     module = build(known_shape("llama-3.1-8b"), f32, mini=True)
     run_pipeline(module, parse_pipeline(SIZES))
     watcher = ExplainSharding()
-    run_pipeline(module, parse_pipeline(pipeline), watch=[watcher])
+    run_pipeline(module, parse_pipeline(pipeline), instruments=[watcher])
     return module, watcher.shown()
 
 
@@ -59,7 +59,7 @@ def test_what_the_module_says_itself():
     module = build(known_shape("llama-3.1-8b"), f32, mini=True)
     run_pipeline(module, parse_pipeline(f"{SIZES},shard{{tp=2}}"))
     watcher = ExplainSharding()
-    run_pipeline(module, parse_pipeline("pad-to-mesh,partition"), watch=[watcher])
+    run_pipeline(module, parse_pipeline("pad-to-mesh,partition"), instruments=[watcher])
     found = {item.decided for item in watcher.shown() if item.value.endswith("q_proj.weight")}
     assert found == {"said"}
 

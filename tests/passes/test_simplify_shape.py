@@ -14,7 +14,7 @@ from graphgen.passes.cleanup.dce import DeadCodeElimination
 from graphgen.passes.cleanup.simplify_shape import SimplifyShape, keeps
 from graphgen.passes.core import Rewriter, run_pipeline
 from graphgen.passes.core.journal import Journal
-from graphgen.passes.debug.workload import random_array
+from graphgen.passes.verify.workload import random_array
 from graphgen.text import parse, print_function
 
 

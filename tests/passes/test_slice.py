@@ -14,7 +14,7 @@ from graphgen.ir.dtype import f32
 from graphgen.models import build, known_shape
 from graphgen.ops import verify
 from graphgen.passes.core import parse_pipeline, run_pipeline
-from graphgen.passes.debug.slice import ops_below, ops_called, ops_of_layer, sliced
+from graphgen.passes.inspect.slice import ops_below, ops_called, ops_of_layer, sliced
 from graphgen.text import parse, print_module
 from graphgen.text.printer import value_names
 from tests.oracles.sample import any_array

@@ -8,7 +8,7 @@ from graphgen.ir.dtype import bf16
 from graphgen.models import build, known_shape
 from graphgen.ops import verify
 from graphgen.passes.core import run_pipeline
-from graphgen.passes.core.snapshot import Snapshot
+from graphgen.passes.core.crash import Snapshot
 from graphgen.passes.pipelines import parse
 from graphgen.text import print_module
 

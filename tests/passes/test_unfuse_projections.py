@@ -15,10 +15,10 @@ from graphgen.passes.canonical.canonicalize import Canonicalize
 from graphgen.passes.canonical.unfuse_projections import UnfuseProjections
 from graphgen.passes.core import Pass, Rewriter, run_pipeline
 from graphgen.passes.core.journal import Journal
-from graphgen.passes.debug import make_workload, validate
-from graphgen.passes.debug.workload import random_array
 from graphgen.passes.fusion.fuse_projections import FuseProjections
 from graphgen.passes.pipelines import default
+from graphgen.passes.verify import make_workload, validate
+from graphgen.passes.verify.workload import random_array
 from graphgen.passes.weights.derived import PreparedValues
 from graphgen.text import parse
 

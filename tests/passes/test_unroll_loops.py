@@ -21,8 +21,8 @@ from graphgen.lowering.stablehlo.read import read_stablehlo
 from graphgen.ops import verify
 from graphgen.passes.core import run_pipeline
 from graphgen.passes.core.journal import Journal
-from graphgen.passes.debug import make_workload, validate
 from graphgen.passes.pipelines import parse as pipeline
+from graphgen.passes.verify import make_workload, validate
 from graphgen.text import parse
 
 TEXT = (Path(__file__).parents[1] / "data" / "control.gg").read_text()

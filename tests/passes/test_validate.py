@@ -26,17 +26,17 @@ from graphgen.passes.core import (
     Rewriter,
     no_match,
     parse_pipeline,
-    plugins,
     rule,
     run_pipeline,
 )
+from graphgen.passes.core import registry as pass_registry
 from graphgen.passes.core.journal import Journal
 from graphgen.passes.core.registry import all_passes
 from graphgen.passes.core.relation import EQUAL, Take
-from graphgen.passes.debug import make_workload, validate
-from graphgen.passes.debug.validate import apply_pass
 from graphgen.passes.legalize.cpu.float_products import padded_rows, wide_dot
 from graphgen.passes.pipelines import default
+from graphgen.passes.verify import make_workload, validate
+from graphgen.passes.verify.validate import apply_pass
 from graphgen.text import parse, print_module
 from tests.cli.conftest import done, error, graphgen, process
 from tests.passes.planted import (
@@ -461,13 +461,13 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from graphgen.ir import Module
-from graphgen.passes.core import Pass, Rewriter, no, register, rule
+from graphgen.passes.core import Pass, Rewriter, no_match, register, rule
 
 
 @rule("attention")
 def order_operands(op, b):
     if "order-operands" in op.loc.via:
-        return no("they are in order")
+        return no_match("they are in order")
     query, key, value, mask = op.operands
     if op.loc.scope == "model.layers.1.self_attn":
         key, value = value, key
@@ -493,7 +493,7 @@ def plugin(tmp_path: Path) -> Path:
 
 
 def test_a_pass_from_a_file(plugin: Path, registry: dict[str, type[Pass]]):
-    plugins.load_file(str(plugin))
+    pass_registry.load_file(str(plugin))
     (item,) = parse_pipeline("order-operands")
     assert item.name == "order-operands"
     assert type(item) is registry["order-operands"]
@@ -513,7 +513,7 @@ def test_a_file_that_is_no_plugin(tmp_path: Path, text: str | None, message: str
     if text is not None:
         path.write_text(text)
     with pytest.raises(GraphgenError) as caught:
-        plugins.load_file(str(path))
+        pass_registry.load_file(str(path))
     assert str(caught.value).startswith(f"error[GG0705]: the plugin '{path}' {message}")
 
 
@@ -528,7 +528,7 @@ def test_a_pass_from_an_installed_package(
         asked.append(group)
         return [EntryPoint("order", "installed_order", group)]
 
-    monkeypatch.setattr(plugins, "entry_points", entry_points)
+    monkeypatch.setattr(pass_registry, "entry_points", entry_points)
     assert "installed" not in registry
     (item,) = parse_pipeline("installed")
     assert str(item) == "installed"

@@ -12,9 +12,9 @@ from graphgen.ir import Module
 from graphgen.ir.clone import clone_module
 from graphgen.lowering.stablehlo import emit_stablehlo, read_stablehlo
 from graphgen.passes.core import parse_pipeline
-from graphgen.passes.debug import make_workload, validate
-from graphgen.passes.debug.validate import apply_pass
 from graphgen.passes.pipelines import default
+from graphgen.passes.verify import make_workload, validate
+from graphgen.passes.verify.validate import apply_pass
 from tests.cli.conftest import done, graphgen
 from tests.passes.planted import BUGS, RANKS, SIMPLE, Bug, Planted, model
 
@@ -76,13 +76,13 @@ def test_each_rank_of_a_read_program_has_inputs_of_its_own():
 PLUGIN = """
 from dataclasses import dataclass
 from typing import ClassVar
-from graphgen.passes.core import Pass, no, register, rule
+from graphgen.passes.core import Pass, no_match, register, rule
 
 
 @rule("add")
 def other_way_round(op, b):
     if "planted" in op.loc.via:
-        return no("done")
+        return no_match("done")
     left, right = op.operands
     biased = right.producer("broadcast_in_dim") is not None
     return [b.emit("subtract" if biased else "add", (left, right)).result]

@@ -14,9 +14,9 @@ from graphgen.models import build, known_shape
 from graphgen.passes.core import debug, parse_pipeline, run_pipeline
 from graphgen.passes.core.fuel import Fuel, labels, parse_fuel
 from graphgen.passes.core.settings import Debugging, Level, Verify, debugging
-from graphgen.passes.debug.stable_names import StableNames
-from graphgen.passes.debug.text_diff import changes, texts_of, unified
-from graphgen.passes.debug.watchers import CHANGED, Dump, PrintAfter, PrintBefore, pick
+from graphgen.passes.inspect.debug_log import CHANGED, Dump, PrintAfter, PrintBefore, pick
+from graphgen.passes.inspect.stable_names import StableNames
+from graphgen.passes.inspect.text_diff import changes, texts_of, unified
 from graphgen.passes.pipelines import default
 from graphgen.text import parse, print_module
 
@@ -48,7 +48,9 @@ def mini(kind: str = "bf16") -> Module:
 def shown(text: str, pipeline: str) -> str:
     """What a user sees of a pipeline."""
     out: list[str] = []
-    run_pipeline(parse(text), parse_pipeline(pipeline), watch=[PrintAfter(CHANGED, out.append)])
+    run_pipeline(
+        parse(text), parse_pipeline(pipeline), instruments=[PrintAfter(CHANGED, out.append)]
+    )
     return "".join(out)
 
 
@@ -146,7 +148,7 @@ def test_printing_before_and_after():
     out: list[str] = []
     watch = [PrintBefore(2, out.append), PrintAfter("ALL", out.append)]
     module = parse(TEXT)
-    run_pipeline(module, parse_pipeline("canonicalize,dce"), watch=watch)
+    run_pipeline(module, parse_pipeline("canonicalize,dce"), instruments=watch)
     heads = [text.splitlines()[0] for text in out]
     assert heads == ["# after canonicalize", "# before dce", "# after dce"]
     assert out[0].partition("\n")[2] == out[1].partition("\n")[2]
@@ -157,7 +159,7 @@ def test_only_what_changed_is_dumped(tmp_path: Path):
     (tmp_path / "007.left-over.gg").write_text("old")
     (tmp_path / "mine.gg").write_text("mine")
     module = parse(TEXT)
-    run_pipeline(module, parse_pipeline("canonicalize,cse,dce,dce"), watch=[Dump(tmp_path)])
+    run_pipeline(module, parse_pipeline("canonicalize,cse,dce,dce"), instruments=[Dump(tmp_path)])
     names = sorted(path.name for path in tmp_path.iterdir())
     assert names == ["000.input.gg", "001.canonicalize.gg", "003.dce.gg", "mine.gg"]
     assert (tmp_path / "000.input.gg").read_text() == TEXT
@@ -167,7 +169,9 @@ def test_only_what_changed_is_dumped(tmp_path: Path):
 def test_a_folder_that_cannot_be_written(tmp_path: Path):
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(GraphgenError) as caught:
-        run_pipeline(parse(TEXT), parse_pipeline("dce"), watch=[Dump(tmp_path / "file" / "in")])
+        run_pipeline(
+            parse(TEXT), parse_pipeline("dce"), instruments=[Dump(tmp_path / "file" / "in")]
+        )
     assert caught.value.code == "GG0704"
 
 

@@ -21,7 +21,7 @@ from graphgen.exec.session import Runner
 from graphgen.ir import Role, dtype
 from graphgen.models import build, known_shape
 from graphgen.ops import verify
-from graphgen.passes.debug import make_workload
+from graphgen.passes.verify import make_workload
 from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint
 from graphgen.runtime.engine import locate_checkpoint
 from graphgen.runtime.perplexity import Perplexity, perplexity, surprise

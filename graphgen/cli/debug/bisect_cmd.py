@@ -18,7 +18,7 @@ from graphgen.errors import GraphgenError
 if TYPE_CHECKING:
     from graphgen.ir import Module
     from graphgen.passes.core import Pass
-    from graphgen.passes.debug.bisect import Guilt, Judge
+    from graphgen.passes.verify.bisect import Culprit, Oracle
 
 Output = Annotated[
     Path | None,
@@ -53,8 +53,8 @@ def bisect(
       graphgen bisect mini.gg -p default --plugin broken.py
       graphgen bisect mini.gg -p default --check 'graphgen check {} --target trn2' -o repro
     """
-    from graphgen.passes.debug.bisect import bisect as find
     from graphgen.passes.inspect.result_json import bisection_json
+    from graphgen.passes.verify.bisect import bisect as find
 
     if output is not None:
         _check_folder(output)
@@ -69,15 +69,15 @@ def bisect(
         raise typer.Exit(1)
 
 
-def _judge(module: Module, passes: Sequence[Pass], check: str | None, seed: int) -> Judge:
+def _judge(module: Module, passes: Sequence[Pass], check: str | None, seed: int) -> Oracle:
     """Whether a module is wrong: by the command, or by numbers."""
     if check is not None:
         from graphgen.cli.debug.command_check import by_command
 
         return by_command(check, "--check")
-    from graphgen.passes.debug import make_workload
-    from graphgen.passes.debug.bisect import by_numbers
-    from graphgen.passes.debug.workload import may_shuffle
+    from graphgen.passes.verify import make_workload
+    from graphgen.passes.verify.bisect import by_numbers
+    from graphgen.passes.verify.workload import may_shuffle
 
     shuffled = may_shuffle(module) and not any(getattr(i, "in_place", False) for i in passes)
     return by_numbers(module, make_workload(module, seed, shuffled=shuffled))
@@ -90,7 +90,7 @@ def _check_folder(folder: Path) -> None:
 
 
 def _write_reproducer(
-    folder: Path | None, found: Guilt, plugins: list[str], options: list[str]
+    folder: Path | None, found: Culprit, plugins: list[str], options: list[str]
 ) -> None:
     """The module before the pass, with all rewrites but the guilty one, and with it."""
     from graphgen.text import print_module
@@ -125,7 +125,7 @@ def _default_folder(content: str) -> Path | None:
     return Path(home or tempfile.gettempdir()) / f"graphgen-bisect-{key}"
 
 
-def _text(found: Guilt | None) -> str:
+def _text(found: Culprit | None) -> str:
     if found is None:
         return "nothing is wrong at the end of the pipeline\n"
     lines = [f"wrong after pass {found.number + 1}: {found.item}"]

@@ -13,9 +13,9 @@ from graphgen.errors import GraphgenError
 
 if TYPE_CHECKING:
     from graphgen.eval import Array
-    from graphgen.passes.debug.both import Terms
-    from graphgen.passes.debug.equiv import Equivalence
-    from graphgen.passes.debug.first import First
+    from graphgen.passes.verify.divergence import Divergence
+    from graphgen.passes.verify.equiv import Equivalence
+    from graphgen.passes.verify.paired_run import CompareOptions
 
 Left = Annotated[str, typer.Argument(metavar="A", help="A module: IR text or StableHLO.")]
 Right = Annotated[str, typer.Argument(metavar="B", help="Another; - is standard input.")]
@@ -84,8 +84,8 @@ def equiv(
       graphgen equiv whole.mlir split.mlir --relation 'w=shard{@,-}' --relation 'y=partial{@}'
       graphgen equiv a.gg b.gg --on cpu
     """
-    from graphgen.passes.debug.equiv import equivalent
     from graphgen.passes.inspect.result_json import equivalence_json
+    from graphgen.passes.verify.equiv import equivalent
 
     terms = _terms(relation or [], inputs, program, seed, tolerance, on)
     found = equivalent(read_module(left), read_module(right), terms)
@@ -103,10 +103,10 @@ def _terms(
     seed: int,
     tolerance: float | None,
     on: str,
-) -> Terms:
+) -> CompareOptions:
     from graphgen.exec.inputs import read_arrays
-    from graphgen.passes.debug.both import Terms
-    from graphgen.passes.debug.relation_text import parse_relation
+    from graphgen.passes.verify.paired_run import CompareOptions
+    from graphgen.passes.verify.relation_text import parse_relation
 
     parsed = dict(parse_relation(text, _array) for text in relations)
     evaluator = None
@@ -115,7 +115,7 @@ def _terms(
 
         evaluator = CpuBackend()
     arrays = read_arrays(inputs) if inputs is not None else {}
-    return Terms(seed, tolerance, parsed, arrays, program, evaluator)
+    return CompareOptions(seed, tolerance, parsed, arrays, program, evaluator)
 
 
 def _array(file: str, name: str) -> Array:
@@ -142,7 +142,7 @@ def _text(found: Equivalence, left: str, right: str) -> str:
     return head + _first(found.first, left, right)
 
 
-def _first(first: First, left: str, right: str) -> str:
+def _first(first: Divergence, left: str, right: str) -> str:
     shape = ",".join(map(str, first.shape))
     index = ",".join(map(str, first.index))
     width = max(len(left), len(right))

@@ -25,7 +25,7 @@ from graphgen.json_value import Json
 if TYPE_CHECKING:
     from graphgen.ir import Module
     from graphgen.passes.core import Pass
-    from graphgen.passes.debug.minify import Round
+    from graphgen.passes.verify.shrink.minify import Round
 
 Check = Annotated[
     Literal["numeric", "crash"],
@@ -68,7 +68,7 @@ def minify(
       graphgen minify crash/repro.gg -p 'partition' --check crash -o small.gg
       graphgen minify mini.gg --command 'python check.py {}' -o small.gg
     """
-    from graphgen.passes.debug.minify import Minifier
+    from graphgen.passes.verify.shrink.minify import Minifier
 
     check_outputs(output, as_json)
     passes = load_pipeline(pipeline, plugin, small=True)
@@ -89,7 +89,11 @@ def _check(
     module: Module, passes: Sequence[Pass], check: str, command: str | None, seed: int
 ) -> Callable[[Module], bool]:
     """What still fails."""
-    from graphgen.passes.debug.failing import after_passes, same_exception, wrong_numbers
+    from graphgen.passes.verify.shrink.failure_predicate import (
+        after_passes,
+        same_exception,
+        wrong_numbers,
+    )
 
     if command is not None:
         from graphgen.cli.debug.command_check import by_command

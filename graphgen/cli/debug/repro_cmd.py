@@ -12,7 +12,7 @@ from graphgen.cli.options import AsJson, Plugins, load_plugins
 from graphgen.errors import GraphgenError
 
 if TYPE_CHECKING:
-    from graphgen.passes.debug.reproducer import Replay
+    from graphgen.passes.verify.reproducer import Replay
 
 
 def repro(
@@ -34,8 +34,8 @@ def repro(
       graphgen repro graphgen-crash-1f3a5b7c9d
       graphgen repro graphgen-crash-1f3a5b7c9d --json
     """
-    from graphgen.passes.debug.reproducer import replay
     from graphgen.passes.inspect.result_json import replay_json
+    from graphgen.passes.verify.reproducer import replay
 
     load_plugins(plugin)
     found = replay(folder)

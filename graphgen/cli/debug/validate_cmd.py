@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from graphgen.exec.session import Workload
     from graphgen.ir import Module
     from graphgen.passes.core import Pass
-    from graphgen.passes.debug import Verdict
+    from graphgen.passes.verify import Verdict
 
 On = Annotated[
     Literal["numpy", "cpu"],
@@ -61,8 +61,8 @@ def validate(
       graphgen validate jitted.mlir -p canonicalize,cse --inputs case.npz
       graphgen build CHECKPOINT -o m.gg && graphgen validate m.gg --weights CHECKPOINT
     """
-    from graphgen.passes.debug import validate as run
     from graphgen.passes.inspect.result_json import verdict_json
+    from graphgen.passes.verify import validate as run
 
     passes = load_pipeline(pipeline, plugin, small=True)
     module = read_module(file)
@@ -82,8 +82,8 @@ def _script(
 ) -> Workload:
     """What is run: random, or what the user gives."""
     from graphgen.exec.inputs import with_arrays
-    from graphgen.passes.debug import make_workload
-    from graphgen.passes.debug.workload import may_shuffle
+    from graphgen.passes.verify import make_workload
+    from graphgen.passes.verify.workload import may_shuffle
 
     # Only programs that were promised it may take row b of a call for row b of the cache.
     shuffled = may_shuffle(module) and not any(getattr(i, "in_place", False) for i in passes)

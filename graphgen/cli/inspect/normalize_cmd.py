@@ -39,7 +39,7 @@ def normalize(
       graphgen normalize dump.pb --keep-names
       graphgen normalize dump.pb -o clean.pb
     """
-    from graphgen.passes.debug.normalize import normalized
+    from graphgen.passes.inspect.normalize import normalized
 
     if as_json and output == STANDARD:
         raise typer.BadParameter("needs -o: standard output is the module", param_hint="'--json'")

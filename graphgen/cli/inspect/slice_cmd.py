@@ -80,7 +80,7 @@ def _part(
     layer: str | None,
     output: str | None,
 ) -> Module:
-    from graphgen.passes.debug.slice import ops_below, ops_called, ops_of_layer, sliced
+    from graphgen.passes.inspect.slice import ops_below, ops_called, ops_of_layer, sliced
 
     if names:
         return sliced(module, function, ops_called(function, names, depth))

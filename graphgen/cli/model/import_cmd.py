@@ -19,7 +19,7 @@ from graphgen.report.table import Report, Table, render
 
 if TYPE_CHECKING:
     from graphgen.eval import Array
-    from graphgen.passes.debug.explain import Reason
+    from graphgen.passes.inspect.explain import FailureReason
 
 
 Sources = Annotated[
@@ -177,7 +177,9 @@ def _tell_returned(module: Module) -> None:
         note(f"an input comes back updated: --state {pairs[0]}{more} would keep it")
 
 
-def _report(module: Module, counts: dict[str, dict[str, int]], near: Sequence[Reason]) -> Report:
+def _report(
+    module: Module, counts: dict[str, dict[str, int]], near: Sequence[FailureReason]
+) -> Report:
     """Composites, a column per program, and the near misses."""
     programs = [function.name for function in module.programs()]
     rows = [[name, *(str(each[p]) for p in programs)] for name, each in sorted(counts.items())]

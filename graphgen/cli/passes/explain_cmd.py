@@ -11,7 +11,7 @@ from graphgen.cli.module_file import read_module
 from graphgen.cli.options import AsJson, ModuleFile, Most, OnlyProgram, Plugins, load_pipeline
 
 if TYPE_CHECKING:
-    from graphgen.passes.debug.explain import Explanation
+    from graphgen.passes.inspect.explain import Explanation
 
 
 def explain(
@@ -47,12 +47,12 @@ def explain(
       graphgen explain mini.gg -p default --pass fuse-projections --scope model.layers.0.mlp
       graphgen explain simple.gg --pass simplify-shape --at %reshape.7 --json
     """
-    from graphgen.passes.debug.explain import Place
-    from graphgen.passes.debug.explain import explain as find
+    from graphgen.passes.inspect.explain import ExplainQuery
+    from graphgen.passes.inspect.explain import explain as find
     from graphgen.passes.inspect.result_json import explanation_json
 
     passes = load_pipeline(pipeline or pass_name, plugin)
-    place = Place((at or "").lstrip("%"), scope or "", program or "", rule or "")
+    place = ExplainQuery((at or "").lstrip("%"), scope or "", program or "", rule or "")
     found = find(read_module(file), passes, pass_name, place)
     emit(as_json, lambda: explanation_json(found), lambda: _text(found, most))
 

@@ -18,10 +18,10 @@ from graphgen.report.table import Table, render
 
 if TYPE_CHECKING:
     from graphgen.passes.core import Pass, PassReport
+    from graphgen.passes.core.instrument import PassInstrument
     from graphgen.passes.core.journal import Journal
-    from graphgen.passes.core.named import Phase
-    from graphgen.passes.core.watch import Watcher
-    from graphgen.passes.debug.watchers import PrintAfter
+    from graphgen.passes.core.registry import Phase
+    from graphgen.passes.inspect.debug_log import PrintAfter
     from graphgen.passes.sharding.explain import ExplainSharding
 
 Pipeline = Annotated[
@@ -130,7 +130,7 @@ def opt(
     module = read_module(file)
     journal = Journal() if decisions else None
     limit = parse_fuel(fuel, "--fuel") if fuel else None
-    reports = run_pipeline(module, passes, fuel=limit, journal=journal, watch=watch)
+    reports = run_pipeline(module, passes, fuel=limit, journal=journal, instruments=watch)
     _note(reports)
     write_module(module, output, as_json=as_json, more=_facts(reports, changes, journal, why))
     if not as_json:
@@ -167,7 +167,7 @@ def _part(phases: list[Phase], start: str, stop: str) -> list[Pass]:
 
 def _changes(print_after: str, *, silent: bool) -> PrintAfter | None:
     """What collects a diff of every pass, where that is asked for."""
-    from graphgen.passes.debug.watchers import CHANGED, PrintAfter
+    from graphgen.passes.inspect.debug_log import CHANGED, PrintAfter
 
     if print_after != CHANGED:
         return None
@@ -176,13 +176,13 @@ def _changes(print_after: str, *, silent: bool) -> PrintAfter | None:
 
 def _watchers(
     passes: Sequence[Pass], before: str, after: str, dump: str, changes: PrintAfter | None
-) -> list[Watcher]:
-    from graphgen.passes.debug.watchers import ALL, Dump, PrintAfter, PrintBefore, pick
+) -> list[PassInstrument]:
+    from graphgen.passes.inspect.debug_log import ALL, Dump, PrintAfter, PrintBefore, pick
 
     def number(name: str, option: str) -> int | str:
         return name if name == ALL else pick(passes, name, option) + 1
 
-    watch: list[Watcher] = []
+    watch: list[PassInstrument] = []
     if before:
         watch.append(PrintBefore(number(before, "--print-before"), sys.stderr.write))
     if changes is not None:
@@ -241,7 +241,7 @@ def _table(reports: Sequence[PassReport], *, time: bool) -> Table:
 
 
 def _decisions(journal: Journal) -> list[str | Table]:
-    from graphgen.passes.debug.decisions import decisions
+    from graphgen.passes.inspect.decisions import decisions
 
     found = decisions(journal)
     rows = [

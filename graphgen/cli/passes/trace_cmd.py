@@ -37,8 +37,8 @@ def trace(
       graphgen trace mini.gg -p 'default{tp=2}' --json
     """
     from graphgen.lowering.stablehlo import stablehlo_places
-    from graphgen.passes.debug.recording import record
-    from graphgen.passes.debug.report import report
+    from graphgen.passes.inspect.recording import record
+    from graphgen.passes.inspect.report import report
     from graphgen.report import trace_page
 
     if not as_json:

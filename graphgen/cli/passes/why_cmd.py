@@ -11,8 +11,8 @@ from graphgen.cli.module_file import read_module
 from graphgen.cli.options import ModuleFile, PipelineOption, Plugins, load_pipeline
 
 if TYPE_CHECKING:
-    from graphgen.passes.debug.history import Event, History
-    from graphgen.passes.debug.recording import Recording
+    from graphgen.passes.inspect.history import Event, History
+    from graphgen.passes.inspect.recording import Recording
     from graphgen.passes.inspect.result_json import LoweredLines as Lines
 
 
@@ -47,9 +47,9 @@ def why(
       graphgen why mini.gg 120 --lowered --program decode.b1.c128 --json
     """
     from graphgen.lowering.stablehlo import stablehlo_places
-    from graphgen.passes.debug.history import backward, find_value, forward
-    from graphgen.passes.debug.recording import record
+    from graphgen.passes.inspect.history import backward, find_value, forward
     from graphgen.passes.inspect.lowered_value import find_lowered
+    from graphgen.passes.inspect.recording import record
     from graphgen.passes.inspect.result_json import history_json
 
     passes = load_pipeline(pipeline, plugin)

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from graphgen.eval import Array
 from graphgen.ir import Loc, Value
 from graphgen.ir.loc import UNKNOWN
-from graphgen.passes.debug.trace import Trace, close, views, worst_index
-from graphgen.passes.debug.twins import Twins, ancestors
+from graphgen.passes.verify.value_matching import ValueMatching, ancestors
+from graphgen.passes.verify.value_trace import ValueTrace, close, views, worst_index
 from graphgen.text.printer import value_names
 
 
@@ -29,7 +29,7 @@ class Maker:
 
 
 @dataclass(frozen=True, slots=True)
-class First:
+class Divergence:
     """Where two programs part.
 
     Attributes:
@@ -53,7 +53,7 @@ class First:
 
 
 @dataclass(frozen=True, slots=True)
-class Output:
+class DifferingOutput:
     """An output that differs and should not.
 
     Attributes:
@@ -69,8 +69,8 @@ class Output:
 class _Search:
     """The state of one search: what agrees with what, and what has a counterpart that differs."""
 
-    twins: Twins
-    outputs: Mapping[Value, Output]
+    twins: ValueMatching
+    outputs: Mapping[Value, DifferingOutput]
     agrees: dict[Value, Value] = field(default_factory=dict[Value, Value])
     differs: dict[Value, Value] = field(default_factory=dict[Value, Value])
 
@@ -100,13 +100,13 @@ class _Search:
                     taken.add(found)
 
 
-def first_difference(
-    left: Trace,
-    right: Trace,
+def find_divergence(
+    left: ValueTrace,
+    right: ValueTrace,
     given: Mapping[Value, Value],
-    outputs: Mapping[Value, Output],
+    outputs: Mapping[Value, DifferingOutput],
     within: float,
-) -> First | None:
+) -> Divergence | None:
     """Where the programs part.
 
     Args:
@@ -121,7 +121,7 @@ def first_difference(
         computed from by values which disagree too, and whose operands agree or have no counterpart.
         ``None`` where everything agrees op by op.
     """
-    search = _Search(Twins(left, right, given, within), outputs)
+    search = _Search(ValueMatching(left, right, given, within), outputs)
     behind = ancestors(list(outputs))
     for value in right.parts:
         if value in outputs:
@@ -172,7 +172,7 @@ def _operand_at_fault(search: _Search, ours: Value, theirs: Value) -> tuple[Valu
     return ours, theirs
 
 
-def _described(search: _Search, ours: Value, theirs: Value) -> First | None:
+def _described(search: _Search, ours: Value, theirs: Value) -> Divergence | None:
     twins = search.twins
     found = views(twins.left.parts[ours], twins.right.parts[theirs])
     joined = found is not None and close(*found, twins.tolerance)
@@ -181,7 +181,7 @@ def _described(search: _Search, ours: Value, theirs: Value) -> First | None:
         return None
     index = worst_index(*found)
     unpaired = _reaching(search, list(theirs.op.operands) if theirs.op is not None else [])
-    return First(
+    return Divergence(
         Maker(_text(twins.left, ours), _loc(ours), float(found[0][index])),
         Maker(_text(twins.right, theirs), _loc(theirs), float(found[1][index])),
         index,
@@ -208,7 +208,7 @@ def _loc(value: Value) -> Loc:
     return value.op.loc if value.op is not None else UNKNOWN
 
 
-def _text(run: Trace, value: Value) -> str:
+def _text(run: ValueTrace, value: Value) -> str:
     """``%y = add(%x, %1)``, with the names of the program's text."""
     names = value_names(run.function)
     if value.op is None:

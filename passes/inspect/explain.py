@@ -12,7 +12,7 @@ from graphgen.passes.core.journal import Journal, MatchFailure, Rewrite, describ
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ExplainQuery:
     """Where somebody asks; empty fields ask everywhere.
 
     Attributes:
@@ -41,7 +41,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Reason:
+class FailureReason:
     """Why a rule did not apply, at the ops where it got furthest.
 
     Attributes:
@@ -80,11 +80,13 @@ class Explanation:
 
     pass_name: str
     applications: tuple[Rewrite, ...]
-    reasons: tuple[Reason, ...]
-    place: Place
+    reasons: tuple[FailureReason, ...]
+    place: ExplainQuery
 
 
-def explain(module: Module, passes: Sequence[Pass], pass_name: str, place: Place) -> Explanation:
+def explain(
+    module: Module, passes: Sequence[Pass], pass_name: str, place: ExplainQuery
+) -> Explanation:
     """Run a pipeline and say what one of its passes did at a place.
 
     Args:
@@ -118,7 +120,7 @@ def explain(module: Module, passes: Sequence[Pass], pass_name: str, place: Place
     return Explanation(pass_name, made, tuple(_reasons(missed, pass_name)), place)
 
 
-def _reasons(missed: Iterable[MatchFailure], pass_name: str) -> list[Reason]:
+def _reasons(missed: Iterable[MatchFailure], pass_name: str) -> list[FailureReason]:
     """Misses of one rule and one reason together, those that got furthest first."""
     groups: dict[tuple[str, str], list[MatchFailure]] = {}
     for miss in missed:
@@ -127,7 +129,7 @@ def _reasons(missed: Iterable[MatchFailure], pass_name: str) -> list[Reason]:
     return [_reason(group, pass_name) for group in ordered]
 
 
-def _reason(group: Sequence[MatchFailure], pass_name: str) -> Reason:
+def _reason(group: Sequence[MatchFailure], pass_name: str) -> FailureReason:
     first = group[0]
     at = first.why.at
     text, touched = "", ""
@@ -135,7 +137,7 @@ def _reason(group: Sequence[MatchFailure], pass_name: str) -> Reason:
         text = describe(at.op) if at.op is not None else f"%{at.name} : {at.type.text}"
         via = at.op.loc.via if at.op is not None else ()
         touched = next((name for name in reversed(via) if name != pass_name), "")
-    return Reason(
+    return FailureReason(
         first.rule,
         first.why.reason,
         text,

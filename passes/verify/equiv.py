@@ -15,12 +15,18 @@ import numpy as np
 from graphgen.errors import GraphgenError
 from graphgen.ir import Function, Loc, Module, Value
 from graphgen.ir.loc import UNKNOWN
-from graphgen.passes.debug.both import Both, Terms, by_script, interface_difference, same_phases
-from graphgen.passes.debug.by_program import by_program
-from graphgen.passes.debug.compare import NONE, Difference, difference, worse
-from graphgen.passes.debug.first import First, Output, first_difference
-from graphgen.passes.debug.trace import trace
-from graphgen.passes.debug.validate import MEANING_BUDGET
+from graphgen.passes.verify.compare import NONE, Deviation, difference, worse
+from graphgen.passes.verify.divergence import DifferingOutput, Divergence, find_divergence
+from graphgen.passes.verify.paired_program import by_program
+from graphgen.passes.verify.paired_run import (
+    CompareOptions,
+    PairedCall,
+    by_script,
+    interface_difference,
+    same_phases,
+)
+from graphgen.passes.verify.validate import MEANING_BUDGET
+from graphgen.passes.verify.value_trace import trace
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +41,11 @@ class Equivalence:
         empty: outputs that hold nothing to compare: no element, or none that is finite.
     """
 
-    difference: Difference
+    difference: Deviation
     tolerance: float
     left: Loc
     right: Loc
-    first: First | None = None
+    first: Divergence | None = None
     empty: tuple[str, ...] = ()
 
     @property
@@ -48,7 +54,7 @@ class Equivalence:
         return self.difference.relative <= self.tolerance
 
 
-def equivalent(left: Module, right: Module, terms: Terms | None = None) -> Equivalence:
+def equivalent(left: Module, right: Module, terms: CompareOptions | None = None) -> Equivalence:
     """Compare two modules.
 
     Args:
@@ -60,7 +66,7 @@ def equivalent(left: Module, right: Module, terms: Terms | None = None) -> Equiv
         GraphgenError: GG0205 when the interfaces differ, GG0402 when inputs do not fit or the
             buckets have no size in common, GG0302 for a relation that does not fit.
     """
-    terms = terms or Terms()
+    terms = terms or CompareOptions()
     _check_relations(left, right, terms)
     tolerance = _tolerance(left, right, terms)
     if same_phases(left, right):
@@ -69,7 +75,7 @@ def equivalent(left: Module, right: Module, terms: Terms | None = None) -> Equiv
     else:
         calls = by_program(left, right, terms)
     worst, at = NONE, None
-    first: Both | None = None
+    first: PairedCall | None = None
     telling: dict[str, bool] = {}
     for both in calls:
         for name, (a, b) in both.outputs.items():
@@ -86,7 +92,7 @@ def equivalent(left: Module, right: Module, terms: Terms | None = None) -> Equiv
     return Equivalence(worst, tolerance, left_at, right_at, named, empty)
 
 
-def _tolerance(left: Module, right: Module, terms: Terms) -> float:
+def _tolerance(left: Module, right: Module, terms: CompareOptions) -> float:
     if terms.tolerance is not None:
         return terms.tolerance
     if terms.evaluator is None:
@@ -94,7 +100,7 @@ def _tolerance(left: Module, right: Module, terms: Terms) -> float:
     return max(terms.evaluator.noise(left), terms.evaluator.noise(right))
 
 
-def _check_relations(left: Module, right: Module, terms: Terms) -> None:
+def _check_relations(left: Module, right: Module, terms: CompareOptions) -> None:
     known = left.interface.keys() | right.interface.keys()
     for name in terms.relations:
         if name not in known:
@@ -117,19 +123,19 @@ def _check_interfaces(left: Module, right: Module) -> None:
         )
 
 
-def _first(both: Both, terms: Terms, tolerance: float) -> First | None:
+def _first(both: PairedCall, terms: CompareOptions, tolerance: float) -> Divergence | None:
     """Where the two programs part in the first call that shows a difference."""
     names = {value: name for name, value in both.left.function.outputs}
-    wrong: dict[Value, Output] = {}
+    wrong: dict[Value, DifferingOutput] = {}
     for theirs, ours in both.results.items():
         arrays = both.outputs[names[ours]]
         if difference(names[ours], both.number, *arrays).relative > tolerance:
-            wrong[theirs] = Output(ours, arrays)
+            wrong[theirs] = DifferingOutput(ours, arrays)
     left, right = (
         trace(side.module, side.function, side.given, terms.arithmetic)
         for side in (both.left, both.right)
     )
-    return first_difference(left, right, both.inputs, wrong, tolerance)
+    return find_divergence(left, right, both.inputs, wrong, tolerance)
 
 
 def _maker(function: Function, output: str) -> Loc:
@@ -139,7 +145,7 @@ def _maker(function: Function, output: str) -> Loc:
     return UNKNOWN
 
 
-def _right_maker(both: Both, output: str) -> Loc:
+def _right_maker(both: PairedCall, output: str) -> Loc:
     """Where the second module makes what the first calls ``output``."""
     ours = dict(both.left.function.outputs).get(output)
     value = next((theirs for theirs, mine in both.results.items() if mine is ours), None)

@@ -24,7 +24,7 @@ from graphgen.ir import Module
 from graphgen.passes.core import parse_pipeline, run_pipeline
 from graphgen.passes.core.crash import Crash
 from graphgen.passes.core.fuel import NO_LIMIT, Fuel, labels
-from graphgen.passes.core.plugins import LOADED, load_file
+from graphgen.passes.core.registry import LOADED, load_file
 from graphgen.passes.core.settings import OFF, debug
 from graphgen.text import parse, print_module
 from graphgen.version import __version__

@@ -34,7 +34,7 @@ from graphgen.passes.core.relation import (
     Partial,
     Quantized,
     Relation,
-    Shard,
+    Sharded,
     Take,
 )
 
@@ -75,7 +75,7 @@ def _step(text: str, load: Load) -> Relation:
     if kind == "equal" and not inner:
         return EQUAL
     if kind == "shard" and inner:
-        return Shard(parse_sharding("{" + re.sub(r"\s", "", inner) + "}"))
+        return Sharded(parse_sharding("{" + re.sub(r"\s", "", inner) + "}"))
     if kind == "partial" and re.fullmatch(r"\w+|@", inner):
         return Partial(inner)
     if kind in ("take", "quantized", "dont_care"):

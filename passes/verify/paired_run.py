@@ -14,15 +14,15 @@ from graphgen.exec.inputs import with_arrays
 from graphgen.exec.session import CallResult, ProgramCall, Runner, Workload
 from graphgen.ir import MAIN, Function, Module, Role, Value
 from graphgen.passes.core.relation import Relation
-from graphgen.passes.debug.relate import Mesh, apply, meet
-from graphgen.passes.debug.workload import make_workload, may_shuffle
+from graphgen.passes.verify.relate import RankGrid, apply, meet
+from graphgen.passes.verify.workload import make_workload, may_shuffle
 
 Parts = Sequence[Array]
 Given = Sequence[Mapping[str, Array]]
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class CompareOptions:
     """How two modules are compared.
 
     Attributes:
@@ -56,7 +56,7 @@ class Terms:
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class ProgramRun:
     """One module's part in a call.
 
     Attributes:
@@ -71,7 +71,7 @@ class Side:
 
 
 @dataclass(frozen=True, slots=True)
-class Both:
+class PairedCall:
     """One call of both modules.
 
     Attributes:
@@ -83,8 +83,8 @@ class Both:
     """
 
     number: int
-    left: Side
-    right: Side
+    left: ProgramRun
+    right: ProgramRun
     outputs: Mapping[str, tuple[Array, Array]]
     inputs: Mapping[Value, Value]
     results: Mapping[Value, Value]
@@ -109,7 +109,7 @@ def interface_difference(left: Module, right: Module) -> tuple[Role, list[str]] 
     return None
 
 
-def by_script(left: Module, right: Module, terms: Terms) -> Iterator[Both]:
+def by_script(left: Module, right: Module, terms: CompareOptions) -> Iterator[PairedCall]:
     """Both modules through one script.
 
     Raises:
@@ -132,17 +132,17 @@ def by_script(left: Module, right: Module, terms: Terms) -> Iterator[Both]:
         inputs = {v: left_args[v.name] for v in b.function.args if v.name in left_args}
         made = dict(a.function.outputs)
         results = {value: made[name] for name, value in b.function.outputs if name in made}
-        sides = Side(left, a.function, a.given), Side(right, b.function, b.given)
-        yield Both(number, *sides, outputs, inputs, results)
+        sides = ProgramRun(left, a.function, a.given), ProgramRun(right, b.function, b.given)
+        yield PairedCall(number, *sides, outputs, inputs, results)
 
 
-def mesh_of(module: Module) -> Mesh:
+def mesh_of(module: Module) -> RankGrid:
     """The ranks of a module."""
-    return Mesh(module.mesh)
+    return RankGrid(module.mesh)
 
 
 def _met(
-    relation: Relation | None, whole: Array, ran: CallResult, name: str, mesh: Mesh
+    relation: Relation | None, whole: Array, ran: CallResult, name: str, mesh: RankGrid
 ) -> tuple[Array, Array]:
     if relation is None:
         return whole, ran.outcome[name]
@@ -152,7 +152,7 @@ def _met(
     return meet(relation, whole, parts, with_scales(mesh, ran.results, ran.given))
 
 
-def with_scales(mesh: Mesh, results: Given, given: Given) -> Mesh:
+def with_scales(mesh: RankGrid, results: Given, given: Given) -> RankGrid:
     """The mesh, with what relations may name as a scale: outputs and arguments of rank 0."""
 
     def scale(name: str) -> Array:
@@ -164,11 +164,11 @@ def with_scales(mesh: Mesh, results: Given, given: Given) -> Mesh:
     return replace(mesh, scales=scale)
 
 
-def _related(script: Workload, right: Module, terms: Terms, mesh: Mesh) -> Workload:
+def _related(script: Workload, right: Module, terms: CompareOptions, mesh: RankGrid) -> Workload:
     """The script as the second module takes it: weights, states and inputs through relations."""
     if not terms.relations:
         return script
-    alone = Mesh({})
+    alone = RankGrid({})
 
     def whole(name: str, array: Array) -> Array:
         relation = terms.relations.get(name)

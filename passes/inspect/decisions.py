@@ -22,7 +22,7 @@ _NUMBER = re.compile(r"(?<![\w.])\d+(?![\w.]*\w)")
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Site:
+class DecisionSite:
     """Where something was decided.
 
     Attributes:
@@ -47,19 +47,21 @@ class Decisions:
             sizes.
     """
 
-    made: Mapping[Site, Mapping[int, int]] = field(default_factory=dict[Site, Mapping[int, int]])
-    near: Mapping[Site, str] = field(default_factory=dict[Site, str])
+    made: Mapping[DecisionSite, Mapping[int, int]] = field(
+        default_factory=dict[DecisionSite, Mapping[int, int]]
+    )
+    near: Mapping[DecisionSite, str] = field(default_factory=dict[DecisionSite, str])
 
 
 def decisions(journal: Journal) -> Decisions:
     """The decisions that a journal has on record."""
-    times: dict[Site, Counter[tuple[str, str]]] = {}
+    times: dict[DecisionSite, Counter[tuple[str, str]]] = {}
     for item in journal.applications:
         # Which layer it was is in the scope, or in what the rule says it did.
         layers = times.setdefault(site_of(item), Counter())
         layers[item.rule, item.loc.scope] += 1
     made = {site: Counter(layers.values()) for site, layers in times.items()}
-    nearest: dict[Site, MatchFailure] = {}
+    nearest: dict[DecisionSite, MatchFailure] = {}
     for miss in journal.misses:
         site = site_of(miss)
         best = nearest.get(site)
@@ -69,11 +71,11 @@ def decisions(journal: Journal) -> Decisions:
     return Decisions(made, near)
 
 
-def site_of(item: Rewrite | MatchFailure) -> Site:
+def site_of(item: Rewrite | MatchFailure) -> DecisionSite:
     """Where a rewrite was made or declined, whichever layer it was."""
     rule = _PART.sub("N", item.rule)
     function = _SIZES.sub("N", item.function)
-    return Site(item.pass_name, rule, function, _PART.sub("N", item.loc.scope))
+    return DecisionSite(item.pass_name, rule, function, _PART.sub("N", item.loc.scope))
 
 
 def differences(one: Decisions, other: Decisions) -> list[str]:
@@ -93,7 +95,7 @@ def differences(one: Decisions, other: Decisions) -> list[str]:
     return out
 
 
-def _text(site: Site) -> str:
+def _text(site: DecisionSite) -> str:
     where = f" {site.scope}" if site.scope else ""
     return f"{site.pass_name}: {site.rule} in @{site.function}{where}"
 

@@ -1,7 +1,7 @@
-"""Facts about a module that passes need, bring about or take away; each is computed from it.
+"""Invariants: predicates of a module that passes require, provide or invalidate.
 
-A fact is a predicate, not a mark: it survives printing and parsing, and nobody can forget to set
-it. Passes name facts in ``requires``, ``provides`` and ``invalidates``.
+They are computed from the module, so they survive printing and parsing. Passes name them in
+``requires``, ``provides`` and ``invalidates``.
 """
 
 from __future__ import annotations

@@ -16,17 +16,17 @@ from graphgen.ir import Module
 from graphgen.ir.clone import clone_module
 from graphgen.passes.core import Pass, run_pipeline
 from graphgen.passes.core.journal import Journal, Rewrite
-from graphgen.passes.debug.compare import compare
-from graphgen.passes.debug.equiv import equivalent
-from graphgen.passes.debug.first import First
-from graphgen.passes.debug.validate import MEANING_BUDGET, apply_pass
+from graphgen.passes.verify.compare import compare
+from graphgen.passes.verify.divergence import Divergence
+from graphgen.passes.verify.equiv import equivalent
+from graphgen.passes.verify.validate import MEANING_BUDGET, apply_pass
 
 # Whether a module is wrong.
-Judge = Callable[[Module], bool]
+Oracle = Callable[[Module], bool]
 
 
 @dataclass(frozen=True, slots=True)
-class Guilt:
+class Culprit:
     """What makes a module wrong.
 
     Attributes:
@@ -49,10 +49,10 @@ class Guilt:
     before: Module
     good: Module
     bad: Module
-    first: First | None = None
+    first: Divergence | None = None
 
 
-def by_numbers(module: Module, script: Workload) -> Judge:
+def by_numbers(module: Module, script: Workload) -> Oracle:
     """Wrong is what differs from ``module`` in float64, over a script of calls."""
     reference = Runner(module, script, arithmetic=MEANING).outcomes()
 
@@ -63,7 +63,7 @@ def by_numbers(module: Module, script: Workload) -> Judge:
     return wrong
 
 
-def bisect(module: Module, passes: Sequence[Pass], wrong: Judge) -> Guilt | None:
+def bisect(module: Module, passes: Sequence[Pass], wrong: Oracle) -> Culprit | None:
     """The first pass of a pipeline, and in it the application, that makes a module wrong.
 
     Args:
@@ -99,7 +99,7 @@ def bisect(module: Module, passes: Sequence[Pass], wrong: Judge) -> Guilt | None
     return replace(found, first=_first_op(found))
 
 
-def _first_op(found: Guilt) -> First | None:
+def _first_op(found: Culprit) -> Divergence | None:
     """Where the last right module and the first wrong one part."""
     try:
         return equivalent(found.good, found.bad).first
@@ -108,7 +108,7 @@ def _first_op(found: Guilt) -> First | None:
         return None
 
 
-def _in_pass(before: Module, item: Pass, number: int, wrong: Judge) -> Guilt:
+def _in_pass(before: Module, item: Pass, number: int, wrong: Oracle) -> Culprit:
     journal = Journal()
     whole = clone_module(before)
     apply_pass(whole, item, journal)
@@ -129,10 +129,10 @@ def _in_pass(before: Module, item: Pass, number: int, wrong: Judge) -> Guilt:
         except GraphgenError:
             stopped = None
         if stopped is None:
-            return Guilt(number, item, 0, None, before, before, whole)
+            return Culprit(number, item, 0, None, before, before, whole)
         if wrong(stopped):
             bad, bad_module = middle, stopped
         else:
             good, good_module = middle, stopped
     application = made[bad - 1] if made else None
-    return Guilt(number, item, bad if made else 0, application, before, good_module, bad_module)
+    return Culprit(number, item, bad if made else 0, application, before, good_module, bad_module)

@@ -13,9 +13,9 @@ from graphgen.analysis.layers import scope_of
 from graphgen.ir import Op, Value
 from graphgen.passes.core.journal import MatchFailure, Rewrite
 from graphgen.passes.core.relation import EQUAL
-from graphgen.passes.debug.folding import Folding, fold, folded_lines, numberless
-from graphgen.passes.debug.recording import ModuleSnapshot, Recording, Stage, StageNames, text_of
-from graphgen.passes.debug.text_diff import changes
+from graphgen.passes.inspect.folding import Folding, fold, folded_lines, numberless
+from graphgen.passes.inspect.recording import ModuleSnapshot, Recording, Stage, StageNames, text_of
+from graphgen.passes.inspect.text_diff import changes
 from graphgen.report import Json
 
 # For an op of the module at the end: program, line in its lowered text, and the line.
@@ -66,7 +66,7 @@ def _texts(picture: ModuleSnapshot, folding: Folding) -> dict[str, list[str]]:
 
 def _of_hidden(line: str, folding: Folding) -> bool:
     """Whether a row of the interface belongs to a layer that another one stands for."""
-    from graphgen.passes.debug.folding import layer_of_name
+    from graphgen.passes.inspect.folding import layer_of_name
 
     _, percent, rest = line.partition("%")
     return bool(percent) and folding.hides(layer_of_name(rest.split(" ")[0]))

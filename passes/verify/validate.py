@@ -25,7 +25,7 @@ from graphgen.passes.core.order import check_order
 from graphgen.passes.core.pipeline import run_pass
 from graphgen.passes.core.rewriter import Rewriter
 from graphgen.passes.core.settings import Verify, debugging
-from graphgen.passes.debug.compare import Difference, compare
+from graphgen.passes.verify.compare import Deviation, compare
 
 MEANING_BUDGET = 1e-9
 
@@ -45,8 +45,8 @@ class Verdict:
     """
 
     pass_text: str
-    meaning: Difference
-    rounding: Difference
+    meaning: Deviation
+    rounding: Deviation
     budget: float
     guilty: Rewrite | None = None
 

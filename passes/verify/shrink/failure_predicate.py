@@ -11,10 +11,10 @@ from graphgen.ir import Module
 from graphgen.ir.clone import clone_module
 from graphgen.passes.core import Pass, run_pipeline
 from graphgen.passes.core.settings import OFF, debug
-from graphgen.passes.debug.compare import compare
-from graphgen.passes.debug.reproducer import Failure, failure_of
-from graphgen.passes.debug.validate import MEANING_BUDGET, apply_pass
-from graphgen.passes.debug.workload import make_workload, may_shuffle
+from graphgen.passes.verify.compare import compare
+from graphgen.passes.verify.reproducer import Failure, failure_of
+from graphgen.passes.verify.validate import MEANING_BUDGET, apply_pass
+from graphgen.passes.verify.workload import make_workload, may_shuffle
 
 # Whether a module fails; it may be changed.
 Fails = Callable[[Module], bool]

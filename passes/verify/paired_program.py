@@ -13,16 +13,23 @@ from graphgen.exec.inputs import with_arrays
 from graphgen.exec.session import ProgramCall, Runner, Workload
 from graphgen.ir import Function, Module, Role
 from graphgen.passes.core.relation import Relation
-from graphgen.passes.debug.both import Both, Side, Terms, mesh_of, stored, with_scales
-from graphgen.passes.debug.pair import Pairing, is_rank, pair_programs
-from graphgen.passes.debug.relate import Mesh, apply, meet
-from graphgen.passes.debug.workload import WorkloadSizes, is_language_model, make_workload
+from graphgen.passes.verify.match_interfaces import Pairing, is_rank, pair_programs
+from graphgen.passes.verify.paired_run import (
+    CompareOptions,
+    PairedCall,
+    ProgramRun,
+    mesh_of,
+    stored,
+    with_scales,
+)
+from graphgen.passes.verify.relate import RankGrid, apply, meet
+from graphgen.passes.verify.workload import WorkloadSizes, is_language_model, make_workload
 
 Parts = Sequence[Array]
 Given = Sequence[Mapping[str, Array]]
 
 
-def by_program(left: Module, right: Module, terms: Terms) -> Iterator[Both]:
+def by_program(left: Module, right: Module, terms: CompareOptions) -> Iterator[PairedCall]:
     """One program of each module, given the same arguments at every call.
 
     Raises:
@@ -38,12 +45,15 @@ def by_program(left: Module, right: Module, terms: Terms) -> Iterator[Both]:
         if forward:
             given = _carried(left, right, pairing, ran.given, terms)
             results = terms.run(right, pairing.right, given)
-            a, b = Side(left, ran.function, ran.given), Side(right, pairing.right, given)
+            a, b = (
+                ProgramRun(left, ran.function, ran.given),
+                ProgramRun(right, pairing.right, given),
+            )
             yield _paired(number, a, ran.results, b, results, pairing, right, ran.call, terms)
         else:
             given = _carried(right, left, _reversed(pairing), ran.given, terms)
             results = terms.run(left, pairing.left, given)
-            a, b = Side(left, pairing.left, given), Side(right, ran.function, ran.given)
+            a, b = ProgramRun(left, pairing.left, given), ProgramRun(right, ran.function, ran.given)
             yield _paired(number, a, results, b, ran.results, pairing, right, ran.call, terms)
 
 
@@ -59,7 +69,9 @@ def _only(module: Module, function: Function) -> Module:
     return copy
 
 
-def _script(leader: Module, function: Function, pairing: Pairing, terms: Terms) -> Workload:
+def _script(
+    leader: Module, function: Function, pairing: Pairing, terms: CompareOptions
+) -> Workload:
     """What the leading program is called with: of the script the calls that are its own."""
     dims = {**pairing.dims, **function.dims}
     sizes = None
@@ -89,7 +101,7 @@ def _is_call_of(call: ProgramCall, function: Function) -> bool:
 
 
 def _carried(
-    source: Module, target: Module, pairing: Pairing, given: Given, terms: Terms
+    source: Module, target: Module, pairing: Pairing, given: Given, terms: CompareOptions
 ) -> list[dict[str, Array]]:
     """Per rank the arguments of ``pairing.right``, from those of ``pairing.left``."""
     mesh = mesh_of(target)
@@ -109,7 +121,7 @@ def _carried(
     return out
 
 
-def _spread(parts: Parts, relation: Relation | None, mesh: Mesh, name: str) -> list[Array]:
+def _spread(parts: Parts, relation: Relation | None, mesh: RankGrid, name: str) -> list[Array]:
     """What the other program's ranks are given: the relation's parts, or the same rank by rank."""
     if relation is None and len(parts) == mesh.ranks:
         return list(parts)
@@ -133,15 +145,15 @@ def _stacked(wholes: Parts, parts: Parts, name: str) -> tuple[Array, Array]:
 
 def _paired(
     number: int,
-    left: Side,
+    left: ProgramRun,
     left_results: Given,
-    right: Side,
+    right: ProgramRun,
     right_results: Given,
     pairing: Pairing,
     module: Module,
     call: ProgramCall,
-    terms: Terms,
-) -> Both:
+    terms: CompareOptions,
+) -> PairedCall:
     mesh = with_scales(mesh_of(module), right_results, right.given)
     ours, theirs = dict(left.function.outputs), dict(right.function.outputs)
     outputs: dict[str, tuple[Array, Array]] = {}
@@ -161,4 +173,4 @@ def _paired(
     right_args = {value.name: value for value in right.function.args}
     inputs = {right_args[name]: left_args[mine] for name, mine in pairing.inputs.items()}
     results = {theirs[name]: ours[mine] for name, mine in pairing.outputs.items()}
-    return Both(number, left, right, outputs, inputs, results)
+    return PairedCall(number, left, right, outputs, inputs, results)

@@ -11,10 +11,10 @@ from graphgen.eval import Array
 from graphgen.ir import Op, Value
 from graphgen.ir.loc import UNKNOWN
 from graphgen.ops import OPS
-from graphgen.passes.debug.trace import SENTINEL, Trace, close, views, wholes
+from graphgen.passes.verify.value_trace import SENTINEL, ValueTrace, close, views, wholes
 
 
-class Twins:
+class ValueMatching:
     """Looks counterparts up.
 
     Args:
@@ -25,7 +25,7 @@ class Twins:
     """
 
     def __init__(
-        self, left: Trace, right: Trace, given: Mapping[Value, Value], tolerance: float
+        self, left: ValueTrace, right: ValueTrace, given: Mapping[Value, Value], tolerance: float
     ) -> None:
         self.left = left
         self.right = right
@@ -167,7 +167,7 @@ def _spot(value: Value) -> tuple[str, int, str] | None:
     return None if op is None or not op.loc.line else (op.loc.file, op.loc.line, op.loc.scope)
 
 
-def _spots(run: Trace) -> dict[Hashable, list[Value]]:
+def _spots(run: ValueTrace) -> dict[Hashable, list[Value]]:
     """The values made at each place, in program order."""
     found: dict[Hashable, list[Value]] = {}
     for value in run.parts:
@@ -181,7 +181,7 @@ def _simple_value(value: Value) -> bool:
     return value.op is None or _simple(value.op)
 
 
-def _index(left: Trace) -> dict[tuple[int, ...], list[tuple[float, Value, Array]]]:
+def _index(left: ValueTrace) -> dict[tuple[int, ...], list[tuple[float, Value, Array]]]:
     """Per shape the values sorted by their feature."""
     out: dict[tuple[int, ...], list[tuple[float, Value, Array]]] = {}
     for value, parts in left.parts.items():

@@ -1,4 +1,4 @@
-"""Those who look on while passes run: printing before and after, dumping, the debug ladder."""
+"""Pass instruments: print before and after, dump to files, and the debug log."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from pathlib import Path
 from graphgen.errors import GraphgenError
 from graphgen.passes.core import Pass
 from graphgen.passes.core.fuel import labels
+from graphgen.passes.core.instrument import PassInstrument, PassReport, PipelineStep
 from graphgen.passes.core.journal import Journal, MatchFailure, Rewrite
 from graphgen.passes.core.settings import Debugging, Level
-from graphgen.passes.core.watch import PassReport, Step, Watcher
-from graphgen.passes.debug.stable_names import StableNames
-from graphgen.passes.debug.text_diff import Texts, texts_of, unified
+from graphgen.passes.inspect.stable_names import StableNames
+from graphgen.passes.inspect.text_diff import Texts, texts_of, unified
 from graphgen.text import print_module
 from graphgen.whole_file import unwritable, write_whole
 
@@ -24,11 +24,11 @@ Write = Callable[[str], object]
 ALL, CHANGED = "ALL", "CHANGED"
 
 
-def watchers_of(settings: Debugging) -> list[Watcher]:
-    """Those that ``GRAPHGEN_DEBUG`` and ``GRAPHGEN_DUMP`` ask for."""
-    found: list[Watcher] = []
+def debug_instruments(settings: Debugging) -> list[PassInstrument]:
+    """The instruments that ``GRAPHGEN_DEBUG`` and ``GRAPHGEN_DUMP`` ask for."""
+    found: list[PassInstrument] = []
     if settings.level:
-        found.append(Ladder(settings.level, sys.stderr.write))
+        found.append(DebugLog(settings.level, sys.stderr.write))
     if settings.dump:
         found.append(Dump(Path(settings.dump) / f"run{next(_runs)}"))
     return found
@@ -39,7 +39,7 @@ _runs = itertools.count(1)
 
 
 def pick(passes: Sequence[Pass], name: str, what: str) -> int:
-    """Where the pass called ``name`` stands, from 0; ``cse#2`` is the second ``cse``.
+    """Index of the pass called ``name``, from 0; ``cse#2`` is the second ``cse``.
 
     Raises:
         GraphgenError: GG0705 naming what the pipeline has.
@@ -52,30 +52,30 @@ def pick(passes: Sequence[Pass], name: str, what: str) -> int:
     return known.index(name)
 
 
-class PrintBefore(Watcher):
+class PrintBefore(PassInstrument):
     """Writes the module before a pass.
 
     Args:
         which: number of the pass from 1, or ``ALL``.
-        write: where to.
+        write: receives the text.
     """
 
     def __init__(self, which: int | str, write: Write) -> None:
         self.which = which
         self.write = write
 
-    def before(self, step: Step) -> None:
+    def before(self, step: PipelineStep) -> None:
         """Write the module."""
         if self.which in (ALL, step.number):
             self.write(f"# before {step.item}\n{print_module(step.module)}\n")
 
 
-class PrintAfter(Watcher):
+class PrintAfter(PassInstrument):
     """Writes the module after a pass, or what changed.
 
     Args:
         which: number of the pass from 1, ``ALL``, or ``CHANGED`` for a diff of what a pass changed.
-        write: where to.
+        write: receives the text.
 
     Attributes:
         diffs: for ``CHANGED``, the text after each pass that has run; empty where nothing changed.
@@ -88,14 +88,14 @@ class PrintAfter(Watcher):
         self._names = StableNames()
         self._texts: Texts = {}
 
-    def before(self, step: Step) -> None:
+    def before(self, step: PipelineStep) -> None:
         """Remember the first text."""
         if self.which == CHANGED and not self._texts:
             self._texts = texts_of(step.module, self._names)
 
     def after(
         self,
-        step: Step,
+        step: PipelineStep,
         report: PassReport,
         applications: Sequence[Rewrite],
         misses: Sequence[MatchFailure],
@@ -114,7 +114,7 @@ class PrintAfter(Watcher):
 _DUMPED = re.compile(r"\d{3}\.[\w-]+\.gg")
 
 
-class Dump(Watcher):
+class Dump(PassInstrument):
     """Writes the module into a folder after every pass that changed it: ``003.cse.gg``.
 
     Files of an earlier dump in the folder are removed first.
@@ -127,20 +127,20 @@ class Dump(Watcher):
         self.folder = folder
         self._last = ""
 
-    def before(self, step: Step) -> None:
-        """Write what comes in, as ``000.input.gg``."""
+    def before(self, step: PipelineStep) -> None:
+        """Write the input module as ``000.input.gg``."""
         if not self._last:
             self._prepare()
             self._write(0, "input", print_module(step.module))
 
     def after(
         self,
-        step: Step,
+        step: PipelineStep,
         report: PassReport,
         applications: Sequence[Rewrite],
         misses: Sequence[MatchFailure],
     ) -> None:
-        """Write what a pass left, if it is another module."""
+        """Write the module if the pass changed it."""
         text = print_module(step.module)
         if text != self._last:
             self._write(step.number, step.item.name, text)
@@ -159,12 +159,12 @@ class Dump(Watcher):
         self._last = text
 
 
-class Ladder(Watcher):
-    """Tells what passes do, in more or less detail.
+class DebugLog(PassInstrument):
+    """Logs what passes do.
 
     Args:
-        level: how much.
-        write: where to.
+        level: of detail.
+        write: receives the lines.
     """
 
     def __init__(self, level: Level, write: Write) -> None:
@@ -173,19 +173,19 @@ class Ladder(Watcher):
         self.journal = level >= Level.RULES
         self._changes = PrintAfter(CHANGED, write) if level >= Level.CHANGES else None
 
-    def before(self, step: Step) -> None:
+    def before(self, step: PipelineStep) -> None:
         """Remember the text that changes are shown against."""
         if self._changes is not None:
             self._changes.before(step)
 
     def after(
         self,
-        step: Step,
+        step: PipelineStep,
         report: PassReport,
         applications: Sequence[Rewrite],
         misses: Sequence[MatchFailure],
     ) -> None:
-        """Write what the level asks for."""
+        """Write the lines of the level."""
         line = f"graphgen: {step.number}/{step.count} {report.name}: {report.seconds * 1e3:.1f} ms"
         if self.level >= Level.COUNTS:
             line += f", ops {report.ops_before} -> {report.ops_after}"
@@ -206,7 +206,7 @@ def _rule(item: Rewrite) -> str:
 
 
 def nearest_misses(misses: Sequence[MatchFailure]) -> list[str]:
-    """For each rule that looked at something, the miss that got furthest, in words."""
+    """For each rule, its match failure with the deepest condition, in words."""
     journal = Journal([], list(misses))
     out: list[str] = []
     for rule in dict.fromkeys([miss.rule for miss in misses]):

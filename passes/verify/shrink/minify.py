@@ -16,7 +16,7 @@ from graphgen.errors import GraphgenError
 from graphgen.ir import Function, Module
 from graphgen.ir.clone import clone_module
 from graphgen.ops import InferError, verify
-from graphgen.passes.debug.reduce import (
+from graphgen.passes.verify.shrink.reduce import (
     Edit,
     as_inputs,
     bypassed,

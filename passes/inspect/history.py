@@ -14,7 +14,7 @@ from graphgen.ir import Loc, Value
 from graphgen.ir.loc import UNKNOWN
 from graphgen.passes.core.journal import OpSnapshot, Rewrite
 from graphgen.passes.core.relation import EQUAL, Relation
-from graphgen.passes.debug.recording import ModuleSnapshot, Recording, Stage, text_of
+from graphgen.passes.inspect.recording import ModuleSnapshot, Recording, Stage, text_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ def _near(picture: ModuleSnapshot, wanted: str) -> str:
 
 def forward(recording: Recording, value: Value) -> History:
     """What became of a value of the module as it was given."""
-    walk = _Walk({value})
+    walk = _HistoryWalk({value})
     for stage in recording.stages:
         walk.stage(stage)
     return _history(recording, [value], walk)
@@ -115,7 +115,7 @@ def backward(recording: Recording, value: Value) -> History:
         branches.append(set(needed))
     branches.reverse()
     start = [item for item in recording.start.names if item in branches[0]]
-    walk = _Walk(set(branches[0]))
+    walk = _HistoryWalk(set(branches[0]))
     for stage, keep in zip(recording.stages, branches[1:], strict=True):
         walk.stage(stage, keep)
     return _history(recording, start, walk)
@@ -140,7 +140,7 @@ def _sources(stage: Stage, values: set[Value]) -> set[Value]:
 
 
 @dataclass(slots=True)
-class _Walk:
+class _HistoryWalk:
     """Follows values through the passes.
 
     Attributes:
@@ -233,7 +233,7 @@ def _line(seen: OpSnapshot | None, value: Value, picture: ModuleSnapshot) -> str
     return text_of(seen, picture.names)
 
 
-def _history(recording: Recording, start: Sequence[Value], walk: _Walk) -> History:
+def _history(recording: Recording, start: Sequence[Value], walk: _HistoryWalk) -> History:
     places = recording.start.places()
     origins: list[tuple[str, str]] = []
     where = UNKNOWN

@@ -14,14 +14,14 @@ from graphgen.ir import Dim, Function, Module, Op, Value
 from graphgen.ops import OPS
 from graphgen.passes.core import Pass, run_pipeline
 from graphgen.passes.core.fuel import labels
+from graphgen.passes.core.instrument import PassInstrument, PassReport, PipelineStep
 from graphgen.passes.core.journal import Journal, MatchFailure, OpSnapshot, Rewrite, see
-from graphgen.passes.core.watch import PassReport, Step, Watcher
-from graphgen.passes.debug.stable_names import StableNames
+from graphgen.passes.inspect.stable_names import StableNames
 from graphgen.text.printer import op_text, print_interface
 
 
 @dataclass(frozen=True, slots=True)
-class Cost:
+class ProgramCost:
     """What one call of a program takes on one rank.
 
     Attributes:
@@ -35,11 +35,11 @@ class Cost:
     sent: Dim
 
 
-def cost_of(function: Function) -> Cost:
+def cost_of(function: Function) -> ProgramCost:
     """The cost of a program as it is now."""
     spoken = [op for op in function.block if OPS[op.name].collective]
     sent = sum_bytes(value.type for op in spoken for value in op.operands)
-    return Cost(total(function.block), len(spoken), sent)
+    return ProgramCost(total(function.block), len(spoken), sent)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class ModuleSnapshot:
     outputs: Mapping[str, Sequence[tuple[str, Value]]]
     names: Mapping[Value, str]
     head: Sequence[str]
-    costs: Mapping[str, Cost]
+    costs: Mapping[str, ProgramCost]
 
     def places(self) -> dict[Value, tuple[str, OpSnapshot | None]]:
         """For each value, its function, and the picture of its op; ``None`` for an argument."""
@@ -177,12 +177,12 @@ def record(module: Module, passes: Sequence[Pass]) -> Recording:
     """
     journal = Journal()
     recorder = _Recorder(labels(passes), journal, picture(module, names := StableNames()), names)
-    run_pipeline(module, passes, journal=journal, watch=[recorder])
+    run_pipeline(module, passes, journal=journal, instruments=[recorder])
     return Recording(recorder.start, recorder.stages, module)
 
 
 @dataclass(slots=True)
-class _Recorder(Watcher):
+class _Recorder(PassInstrument):
     labels: Sequence[str]
     journal_: Journal
     start: ModuleSnapshot
@@ -192,7 +192,7 @@ class _Recorder(Watcher):
 
     def after(
         self,
-        step: Step,
+        step: PipelineStep,
         report: PassReport,
         applications: Sequence[Rewrite],
         misses: Sequence[MatchFailure],

@@ -11,7 +11,7 @@ from graphgen.eval import Array
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class Deviation:
     """The worst difference of two runs of one script.
 
     Attributes:
@@ -31,10 +31,10 @@ class Difference:
     cosine: float
 
 
-NONE = Difference("", 0, 0.0, 0.0, 0.0, 1.0)
+NONE = Deviation("", 0, 0.0, 0.0, 0.0, 1.0)
 
 
-def compare(reference: Sequence[dict[str, Array]], other: Sequence[dict[str, Array]]) -> Difference:
+def compare(reference: Sequence[dict[str, Array]], other: Sequence[dict[str, Array]]) -> Deviation:
     """The worst difference over all calls, outputs and states."""
     worst = NONE
     for call, (left, right) in enumerate(zip(reference, other, strict=True)):
@@ -44,18 +44,18 @@ def compare(reference: Sequence[dict[str, Array]], other: Sequence[dict[str, Arr
     return worst
 
 
-def worse(one: Difference, other: Difference) -> Difference:
+def worse(one: Deviation, other: Deviation) -> Deviation:
     """The larger one of two differences."""
     return other if other.relative > one.relative or other.max_abs == np.inf else one
 
 
-def difference(name: str, call: int, reference: Array, other: Array) -> Difference:
+def difference(name: str, call: int, reference: Array, other: Array) -> Deviation:
     """How far two arrays are apart that should hold the same; infinitely in another shape.
 
     Elements that are masked in one of them are not compared.
     """
     if reference.shape != other.shape:
-        return Difference(name, call, np.inf, np.inf, np.inf, 0.0)
+        return Deviation(name, call, np.inf, np.inf, np.inf, 0.0)
     if np.ma.isMaskedArray(reference) or np.ma.isMaskedArray(other):
         shown = ~(np.ma.getmaskarray(reference) | np.ma.getmaskarray(other))
         reference, other = np.asarray(reference)[shown], np.asarray(other)[shown]
@@ -69,7 +69,7 @@ def difference(name: str, call: int, reference: Array, other: Array) -> Differen
     finite = a[np.isfinite(a)]
     scale = float(np.abs(finite).max()) if finite.size else 0.0
     relative = 0.0 if largest == 0 else largest / scale if scale else np.inf
-    return Difference(name, call, largest, relative, _ulp(a, b, gap), _cosine(a, b))
+    return Deviation(name, call, largest, relative, _ulp(a, b, gap), _cosine(a, b))
 
 
 def _ulp(a: Array, b: Array, gap: Array) -> float:

@@ -14,7 +14,7 @@ Parts = Sequence[Array]
 
 
 @dataclass(frozen=True, slots=True)
-class Trace:
+class ValueTrace:
     """The values of a run.
 
     Attributes:
@@ -31,7 +31,7 @@ def trace(
     function: Function,
     given: Sequence[Mapping[str, Array]],
     arithmetic: Arithmetic,
-) -> Trace:
+) -> ValueTrace:
     """Run a program in NumPy and keep every value.
 
     Args:
@@ -50,7 +50,7 @@ def trace(
         parts.update(zip(op.results, results, strict=True))
 
     evaluate_ranks(function, given, arithmetic, keep, module)
-    return Trace(function, parts)
+    return ValueTrace(function, parts)
 
 
 def wholes(parts: Parts) -> Iterator[Array]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from graphgen.analysis.layers import scope_of
 from graphgen.ir import Value
 from graphgen.passes.core.journal import OpSnapshot
-from graphgen.passes.debug.recording import ModuleSnapshot, Recording, text_of
+from graphgen.passes.inspect.recording import ModuleSnapshot, Recording, text_of
 from graphgen.text.printer import loc_text
 
 _NUMBER = re.compile(r"(?<![^.])\d+(?=\.|$)")

@@ -22,7 +22,7 @@ from graphgen.passes.core.relation import (
     Partial,
     Quantized,
     Relation,
-    Shard,
+    Sharded,
     Take,
 )
 
@@ -30,7 +30,7 @@ Parts = list[Array]
 
 
 @dataclass(frozen=True, slots=True)
-class Mesh:
+class RankGrid:
     """The ranks of the other program.
 
     Attributes:
@@ -65,7 +65,7 @@ class Mesh:
         return int(np.unravel_index(rank, tuple(self.axes.values()))[self.index(axis)])
 
 
-def apply(relation: Relation, reference: Array, mesh: Mesh) -> Parts:
+def apply(relation: Relation, reference: Array, mesh: RankGrid) -> Parts:
     """The parts that stand in ``relation`` to ``reference``.
 
     Where there are many (of ``partial`` any that sum up) it is one of them. Quantized values are
@@ -81,7 +81,7 @@ def apply(relation: Relation, reference: Array, mesh: Mesh) -> Parts:
 
 
 def meet(
-    relation: Relation, reference: Array, parts: Sequence[Array], mesh: Mesh
+    relation: Relation, reference: Array, parts: Sequence[Array], mesh: RankGrid
 ) -> tuple[Array, Array]:
     """Two arrays that are equal just when ``parts`` stand in ``relation`` to ``reference``.
 
@@ -128,11 +128,11 @@ def steps(relation: Relation) -> list[Relation]:
     return [relation]
 
 
-def _forward(step: Relation, parts: Parts, mesh: Mesh) -> Parts:
+def _forward(step: Relation, parts: Parts, mesh: RankGrid) -> Parts:
     match step:
         case Take():
             return [_take(step, part) for part in parts]
-        case Shard():
+        case Sharded():
             return [_slice(step.layout, part, rank, mesh) for rank, part in enumerate(parts)]
         case Partial():
             owed = sharding(((),) * parts[0].ndim, (step.axis,))
@@ -145,9 +145,9 @@ def _forward(step: Relation, parts: Parts, mesh: Mesh) -> Parts:
             raise AssertionError("a chain is taken apart before")
 
 
-def _backward(step: Relation, parts: Parts, mesh: Mesh) -> Parts:
+def _backward(step: Relation, parts: Parts, mesh: RankGrid) -> Parts:
     match step:
-        case Shard():
+        case Sharded():
             return _joined(step.layout, parts, mesh)
         case Partial():
             return _joined(sharding(((),) * parts[0].ndim, (step.axis,)), parts, mesh)
@@ -159,14 +159,14 @@ def _backward(step: Relation, parts: Parts, mesh: Mesh) -> Parts:
             raise AssertionError("not undone")
 
 
-def _forward_mask(step: Relation, masks: Parts, mesh: Mesh) -> Parts:
+def _forward_mask(step: Relation, masks: Parts, mesh: RankGrid) -> Parts:
     """Which elements do not matter after ``step``, given those before it."""
     if isinstance(step, DontCare):
         return [mask | _mask(step, mask.shape) for mask in masks]
     return masks if isinstance(step, Quantized | Partial) else _forward(step, masks, mesh)
 
 
-def _backward_mask(step: Relation, masks: Parts, mesh: Mesh) -> Parts:
+def _backward_mask(step: Relation, masks: Parts, mesh: RankGrid) -> Parts:
     """Which elements do not matter before ``step``, given those after it."""
     if isinstance(step, DontCare):
         return [mask | _mask(step, mask.shape) for mask in masks]
@@ -193,7 +193,7 @@ def _check_dim(dim: int, whole: Array) -> None:
         raise GraphgenError("GG0302", f"a tensor {list(whole.shape)} has no dimension {dim}")
 
 
-def _slice(layout: Sharding, whole: Array, rank: int, mesh: Mesh) -> Array:
+def _slice(layout: Sharding, whole: Array, rank: int, mesh: RankGrid) -> Array:
     """One rank's part; of a sum, the first rank of the axis holds all."""
     if len(layout.dims) != whole.ndim:
         what = f"the layout {layout.text} is not one of a tensor {list(whole.shape)}"
@@ -214,7 +214,7 @@ def _slice(layout: Sharding, whole: Array, rank: int, mesh: Mesh) -> Array:
 _COMBINES = {"add": np.sum, "maximum": np.max, "minimum": np.min}
 
 
-def _joined(layout: Sharding, parts: Parts, mesh: Mesh) -> Parts:
+def _joined(layout: Sharding, parts: Parts, mesh: RankGrid) -> Parts:
     """What each rank would hold after an all-gather and an all-reduce."""
 
     def gather(dim: int) -> Callable[[Sequence[Array]], Array]:
@@ -230,7 +230,7 @@ def _joined(layout: Sharding, parts: Parts, mesh: Mesh) -> Parts:
 
 
 def _along(
-    parts: Parts, axis: str, mesh: Mesh, combine: Callable[[Sequence[Array]], Array]
+    parts: Parts, axis: str, mesh: RankGrid, combine: Callable[[Sequence[Array]], Array]
 ) -> Parts:
     """Per rank, ``combine`` of the parts of all ranks that differ from it on ``axis`` only."""
     grid = np.arange(mesh.ranks).reshape(tuple(mesh.axes.values()))
@@ -244,7 +244,7 @@ def _along(
     return out
 
 
-def _scale(step: Quantized, value: Array, mesh: Mesh) -> Array:
+def _scale(step: Quantized, value: Array, mesh: RankGrid) -> Array:
     """The scale, shaped to broadcast against ``value``."""
     scale = _scale_array(step, mesh)
     if scale.ndim != len(step.dims):
@@ -257,7 +257,7 @@ def _scale(step: Quantized, value: Array, mesh: Mesh) -> Array:
     return scale.astype(np.float64).reshape(view)
 
 
-def _scale_array(step: Quantized, mesh: Mesh) -> Array:
+def _scale_array(step: Quantized, mesh: RankGrid) -> Array:
     if isinstance(step.scale, Literal):
         return NATIVE.literal(step.scale)
     if isinstance(step.scale, str):

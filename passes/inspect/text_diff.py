@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from graphgen.ir import Module
-from graphgen.passes.debug.stable_names import StableNames, parent_of
+from graphgen.passes.inspect.stable_names import StableNames, parent_of
 from graphgen.text import print_function, print_interface
 
 # Part of a module (its head, or a function) to its lines.

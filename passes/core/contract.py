@@ -1,4 +1,4 @@
-"""What is checked after every pass: is the module well formed, and did the pass keep its word?"""
+"""Pass contracts: verify the module and the declared invariants after every pass."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from graphgen.analysis import fingerprint
 from graphgen.errors import GraphgenError
 from graphgen.ir import Module
 from graphgen.ops import verify
-from graphgen.passes.core.facts import FACTS, facts_of
+from graphgen.passes.core.invariants import FACTS, facts_of
 from graphgen.passes.core.pass_ import Pass
 from graphgen.passes.core.rewriter import Rewriter
 from graphgen.passes.core.settings import Verify
@@ -20,8 +20,8 @@ class Checker:
     """Checks one module after each pass of a pipeline.
 
     Attributes:
-        module: which is changed in place.
-        depth: how much is checked.
+        module: changed in place by the passes.
+        depth: of the checks.
     """
 
     module: Module
@@ -35,17 +35,17 @@ class Checker:
             self._fingerprint = fingerprint(self.module)
 
     def after(self, item: Pass, rewriter: Rewriter) -> bool | None:
-        """Check what ``item`` left.
+        """Check the module after ``item``.
 
         Args:
             item: the pass that has just run.
-            rewriter: with which it did; one whose fuel was used up is held to less.
+            rewriter: its rewriter; if its fuel was used up, ``provides`` is not checked.
 
         Returns:
-            Whether the module is another one than before; ``None`` where that was not looked at.
+            Whether the fingerprint changed; ``None`` if it was not taken.
 
         Raises:
-            GraphgenError: what the verifier raises, GG0305 when the pass did not keep its word.
+            GraphgenError: errors of the verifier; GG0305 when the pass broke its contract.
         """
         if self.depth >= Verify.MODULE:
             self._well_formed(item)

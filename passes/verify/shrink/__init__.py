@@ -1,0 +1,1 @@
+"""Reduction of failing modules; read ``minify.py`` first."""
