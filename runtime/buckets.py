@@ -1,4 +1,4 @@
-"""Buckets: the sizes programs are compiled for, and which one a size belongs to."""
+"""Bucket sizes that programs are compiled for, and the choice of one for a size."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from graphgen.errors import GraphgenError
 
 
 def up_to(size: int, limit: int) -> int:
-    """A largest bucket for ``size``: the next power of two from 128, at most ``limit``."""
+    """The largest bucket for ``size``: the next power of two from 128, at most ``limit``."""
     bucket = SMALLEST_BUCKET
     while bucket < size:
         bucket *= 2
@@ -20,7 +20,7 @@ def choose(buckets: Sequence[int], size: int, what: str) -> int:
     """The smallest bucket with ``size <= bucket``.
 
     Raises:
-        GraphgenError: GG0701 when even the largest is too small; nothing is ever cut off.
+        GraphgenError: GG0701 if the largest bucket is too small; inputs are never truncated.
     """
     for bucket in sorted(buckets):
         if size <= bucket:

@@ -22,16 +22,16 @@ def render_chat(
     eos_token: str | None,
     add_generation_prompt: bool = True,
 ) -> str:
-    """The prompt text of a conversation, as Hugging Face's ``apply_chat_template`` renders it.
+    """The prompt text of a conversation, equal to Hugging Face's ``apply_chat_template``.
 
     The template is untrusted code from a checkpoint: it runs in Jinja2's immutable sandbox.
 
     Args:
         template: the Jinja2 text.
         messages: the turns, each with the keys ``role`` and ``content``.
-        bos_token: what the template calls ``bos_token``; undefined in the template if None.
-        eos_token: the same for ``eos_token``.
-        add_generation_prompt: whether the prompt ends with the beginning of the model's answer.
+        bos_token: the template's ``bos_token``; undefined in the template if None.
+        eos_token: the template's ``eos_token``; undefined in the template if None.
+        add_generation_prompt: end the prompt with the beginning of the model's answer.
 
     Raises:
         GraphgenError: GG0603 if there is no template or it fails.
@@ -63,7 +63,7 @@ def _compile(template: str) -> Template:
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
     class Generation(Extension):
-        """Take ``{% generation %}``, which marks text to train on, for what it surrounds."""
+        """Replace ``{% generation %}``, the mark of text to train on, by its body."""
 
         tags = {"generation"}  # noqa: RUF012
 

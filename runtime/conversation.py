@@ -1,4 +1,4 @@
-"""A conversation with a model: what was said is kept, and each answer is told as it grows."""
+"""A conversation with a model: the message history, and answers streamed as text."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One answer and what it answers.
+    """One answer and its prompt.
 
     Attributes:
         prompt: the tokens of the whole conversation up to the answer.
-        result: the answer's tokens, why it ended, and how long it took.
-        text: of the answer.
+        result: the answer's tokens, finish reason and timings.
+        text: the answer.
     """
 
     prompt: list[int]
@@ -28,14 +28,14 @@ class Turn:
 
 
 class Conversation:
-    """Messages of a user and a model in turn, rendered with the model's chat template.
+    """Alternating messages of a user and a model, rendered with the model's chat template.
 
-    The whole conversation is given to the model each time: nothing of it is ever cut off. One that
-    no longer fits is refused, and stays as it was.
+    Every answer processes the whole conversation; it is never truncated. A message that makes the
+    conversation too long is refused, and the history stays unchanged.
 
     Args:
         engine: an opened model.
-        request: how to answer.
+        request: the generation settings of every answer.
     """
 
     def __init__(self, engine: Engine, request: GenerationRequest) -> None:
@@ -44,29 +44,29 @@ class Conversation:
         self.messages: list[dict[str, str]] = []
 
     def forget(self) -> None:
-        """Begin anew."""
+        """Delete the history."""
         self.messages = []
 
     def say(self, message: str, write: Callable[[str], None]) -> Turn:
         """Answer ``message``.
 
-        An answer that is interrupted (``KeyboardInterrupt``) is kept as far as it got.
+        After an interrupt (``KeyboardInterrupt``) the history holds the partial answer.
 
         Args:
-            message: what the user says.
-            write: called with each piece of the answer's text as soon as it is certain.
+            message: the user's message.
+            write: called with each piece of the answer's text as soon as it is final.
 
         Raises:
             GraphgenError: GG0603 if the model has no chat template or it fails, GG0701 for a
-                conversation that is longer than what the programs were compiled for.
+                conversation longer than the largest compiled bucket.
         """
-        asked = [*self.messages, {"role": "user", "content": message}]
+        messages = [*self.messages, {"role": "user", "content": message}]
         tokenizer = self.engine.tokenizer
-        prompt = tokenizer.encode_chat(asked)
-        stream, said = tokenizer.stream(), list[int]()
+        prompt = tokenizer.encode_chat(messages)
+        stream, tokens = tokenizer.stream(), list[int]()
 
         def tell(_: int, token: int) -> None:
-            said.append(token)
+            tokens.append(token)
             piece = stream.push(token)
             if piece:
                 write(piece)
@@ -77,7 +77,7 @@ class Conversation:
             if rest:
                 write(rest)
         finally:
-            text = tokenizer.decode(said)
-            if said:
-                self.messages = [*asked, {"role": "assistant", "content": text}]
+            text = tokenizer.decode(tokens)
+            if tokens:
+                self.messages = [*messages, {"role": "assistant", "content": text}]
         return Turn(prompt, result, text)

@@ -1,4 +1,4 @@
-"""Compiled programs, made when first needed and kept in a folder for the next run."""
+"""Cache of compiled programs: in memory, and optionally in a folder for the next run."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from graphgen.whole_file import write_whole
 
 @dataclass(frozen=True, slots=True)
 class ProgramReport:
-    """How a program came about.
+    """The cost of one program.
 
     Attributes:
         name: the function's name.
         ops: ops in it.
-        seconds: to compile or to load it.
-        loaded: taken from the folder instead of compiled.
+        seconds: time to compile or to load it.
+        loaded: loaded from the folder instead of compiled.
     """
 
     name: str
@@ -40,10 +40,10 @@ class ProgramStore:
 
     Attributes:
         module: at level ``target``.
-        folder: where compiled programs are kept, ``None`` to keep none.
-        progress: told about compilations.
-        texts: SHA-256 of each program's StableHLO without locations, where known beforehand.
-        reports: one for each program got so far, in order.
+        folder: the folder of compiled programs; ``None`` for memory only.
+        progress: notified of compilations.
+        texts: SHA-256 of each program's StableHLO without locations, where known in advance.
+        reports: one for each program used so far, in order.
         warm_ups: seconds of each program's first launch.
     """
 
@@ -63,7 +63,7 @@ class ProgramStore:
         return found
 
     def compiled(self, name: str) -> bool:
-        """Whether getting the program takes no compilation."""
+        """True if :meth:`get` does not have to compile the program."""
         path = self._path(name)
         return name in self._programs or (path is not None and path.is_file())
 
@@ -78,7 +78,7 @@ class ProgramStore:
             with self.progress.task(f"compiling {name}"):
                 program = compile_program(self.module, function)
             if path:
-                # Keeping it only saves time: an artifact that cannot be written to still runs.
+                # The folder only saves time: a read-only artifact still runs.
                 with suppress(GraphgenError):
                     _write_checked(path, serialize_program(program))
         seconds = time.perf_counter() - start
@@ -104,12 +104,12 @@ class ProgramStore:
         return sum(report.seconds for report in self.reports) + sum(self.warm_ups.values())
 
     def charge(self, name: str, seconds: float) -> None:
-        """Count the first launch of a program as part of making it."""
+        """Count the first launch of a program as part of its compilation."""
         self.warm_ups[name] = seconds
 
 
 def _read_checked(path: Path) -> bytes | None:
-    """The content, or ``None`` where there is none or it is damaged: it can be made again."""
+    """The content; ``None`` if it is missing or damaged, as it can be compiled again."""
     try:
         blob = path.read_bytes()
     except OSError:

@@ -1,4 +1,4 @@
-"""Generation: prompts in, tokens out, one callback a token."""
+"""The generation loop: prefill, then decode steps until every sequence ends."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ OnToken = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class GenerationRequest:
-    """How to generate.
+    """Generation settings.
 
     Attributes:
-        max_new_tokens: most tokens a prompt gets.
+        max_new_tokens: largest number of new tokens per prompt.
         eos_ids: tokens that end a sequence; the ending token is part of the output.
-        padding: side on which shorter prompts are padded; the tokens are the same.
-        sampling: how each token is chosen: for all sequences, or of each sequence.
+        padding: the padded side of shorter prompts, ``left`` or ``right``; tokens do not depend on
+            it.
+        sampling: one setting for all sequences, or one per sequence.
     """
 
     max_new_tokens: int = 128
@@ -32,10 +33,10 @@ class GenerationRequest:
     sampling: Sampling | Sequence[Sampling] = GREEDY
 
     def choices(self, sequences: int) -> list[Sampling]:
-        """How the tokens of each sequence are chosen.
+        """The sampling settings of each sequence.
 
         Raises:
-            GraphgenError: GG0705 for another number of settings than of sequences.
+            GraphgenError: GG0705 if the numbers of settings and sequences differ.
         """
         if isinstance(self.sampling, Sampling):
             return [self.sampling] * sequences
@@ -48,11 +49,11 @@ class GenerationRequest:
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """What one prompt got.
+    """The answer to one prompt.
 
     Attributes:
         tokens: the new tokens.
-        finish_reason: ``eos``, or ``length`` when ``max_new_tokens`` or the cache ran out.
+        finish_reason: ``eos``, or ``length`` at ``max_new_tokens`` or a full cache.
     """
 
     tokens: list[int]
@@ -61,11 +62,11 @@ class Completion:
 
 @dataclass(frozen=True, slots=True)
 class Timings:
-    """Seconds of the two phases.
+    """Seconds of the two phases, without compilation and warm-up.
 
     Attributes:
         first_token: from the call to the first tokens.
-        steps: one for each decode step. Neither holds compiling and warming up.
+        steps: one for each decode step.
     """
 
     first_token: float
@@ -73,7 +74,7 @@ class Timings:
 
     @property
     def per_step(self) -> float:
-        """Mean seconds of a decode step, 0 where there was none."""
+        """Mean seconds of a decode step, 0 without steps."""
         return sum(self.steps) / len(self.steps) if self.steps else 0.0
 
 
@@ -93,17 +94,17 @@ def generate(
     request: GenerationRequest,
     on_token: OnToken | None = None,
 ) -> tuple[list[Completion], Timings]:
-    """Answer ``prompts`` together; no answer depends on what the others are.
+    """Answer ``prompts`` in one batch; answers do not depend on each other.
 
     Args:
         session: its rows are emptied first.
-        prompts: token ids, at most one prompt a row.
-        request: how to generate.
+        prompts: token ids, at most one prompt per row.
+        request: the generation settings.
         on_token: called with row and token as soon as a token is chosen.
 
     Raises:
         GraphgenError: GG0702 for an empty prompt, GG0701 for one longer than the largest bucket,
-            GG0705 for more prompts than rows, or where the sampling leaves no token.
+            GG0705 for more prompts than rows, or if sampling filters leave no token.
     """
     check_prompts(prompts, session.rows)
     choices = request.choices(len(prompts))
@@ -120,7 +121,7 @@ def generate(
 
 
 def check_prompts(prompts: Sequence[Sequence[int]], rows: int) -> None:
-    """Refuse what no program can answer (GG0702, GG0705)."""
+    """Refuse empty prompts and more prompts than rows (GG0702, GG0705)."""
     for index, prompt in enumerate(prompts):
         if not prompt:
             raise GraphgenError(
@@ -140,7 +141,7 @@ def check_prompts(prompts: Sequence[Sequence[int]], rows: int) -> None:
 def _decode(
     session: Session, rows: list[Row], request: GenerationRequest, on_token: OnToken | None
 ) -> Iterator[float]:
-    """Step until every row is done; seconds of each step."""
+    """Run decode steps until every row is done; yields the seconds of each."""
     while any(not row.finish for row in rows):
         with _Clock(session) as clock:
             _step(session, rows, request, on_token)
@@ -150,7 +151,7 @@ def _decode(
 def _step(
     session: Session, rows: list[Row], request: GenerationRequest, on_token: OnToken | None
 ) -> None:
-    """One token for each row that is not done."""
+    """Run one decode step for the rows that are not done."""
     idle = [False] * (session.rows - len(rows))
     active = [not row.finish for row in rows] + idle
     last = [row.tokens[-1] for row in rows] + [0] * len(idle)
@@ -159,12 +160,12 @@ def _step(
 
 
 def _draw(session: Session, rows: list[Row]) -> Draw | None:
-    """What programs that draw tokens are given for the next token of each row."""
+    """The sampling inputs of each row's next token, for programs that sample."""
     return draw_of(session, [row.how for row in rows], [len(row.tokens) for row in rows])
 
 
 class _Clock:
-    """Seconds of a block, without what was spent compiling and warming up inside."""
+    """Seconds of a block, minus the compilation and warm-up inside."""
 
     def __init__(self, session: Session) -> None:
         self.programs = session.programs

@@ -1,4 +1,4 @@
-"""What programs that choose tokens themselves are asked for, and what they cannot be asked for."""
+"""On-device sampling: inputs of programs that choose tokens, and checks of their settings."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from graphgen.runtime.sampling import GREEDY, Sampling
 from graphgen.runtime.sampling.choose_token import number_for
 from graphgen.runtime.session import Draw, Session
 
-# The row of a sequence that takes the best token: a temperature of 0.
+# (top_k, top_p, temperature) of a greedy sequence: a temperature of 0.
 _BEST = (1.0, 1.0, 0.0)
 
 
 def check_choice(session: Session, how: Sequence[Sampling]) -> None:
-    """Refuse to choose otherwise than programs that choose tokens do (GG0705)."""
+    """Refuse sampling settings that the compiled programs do not implement (GG0705)."""
     if not session.chooses:
         return
     for row in how:
@@ -37,13 +37,13 @@ def check_choice(session: Session, how: Sequence[Sampling]) -> None:
 
 
 def _is_drawn(how: Sampling) -> bool:
-    """Whether the settings are those that are an input of drawing programs."""
+    """True if the settings use only the inputs of sampling programs."""
     inputs = Sampling(do_sample=True, top_k=how.top_k, top_p=how.top_p, temperature=how.temperature)
     return replace(how, seed=0, deterministic=False) == inputs
 
 
 def _check_drawn(session: Session, how: Sampling) -> None:
-    """Refuse what was decided otherwise when the programs were compiled (GG0705)."""
+    """Refuse settings that contradict those fixed at compile time (GG0705)."""
     if how.deterministic is not session.deterministic:
         always = "always draw with 0.5" if session.deterministic else "draw with random numbers"
         raise GraphgenError(
@@ -61,12 +61,12 @@ def _check_drawn(session: Session, how: Sampling) -> None:
 
 
 def draw_of(session: Session, how: Sequence[Sampling], steps: Sequence[int]) -> Draw | None:
-    """What drawing programs are given in one call; ``None`` for programs that do not draw.
+    """The inputs of sampling programs for one step; ``None`` for programs that do not sample.
 
     Args:
-        session: of R rows.
-        how: of each sequence, at most R.
-        steps: how many tokens each has been given.
+        session: with R rows.
+        how: settings of each sequence, at most R.
+        steps: number of tokens generated so far, per sequence.
     """
     if not session.draws:
         return None
@@ -76,5 +76,5 @@ def draw_of(session: Session, how: Sequence[Sampling], steps: Sequence[int]) -> 
         if choice.do_sample:
             params[row] = choice.top_k, choice.top_p, choice.temperature
             random[row] = number_for(choice, row, step)
-    # The nearest f32 of a number just below 1 is 1, which is no number of the interval.
+    # A number just below 1 rounds to 1 in f32, outside of the interval [0, 1).
     return Draw(params, np.minimum(random, np.float32(1 - 2**-24)))

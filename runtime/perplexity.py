@@ -1,8 +1,8 @@
-"""How well a model foresees a text: its perplexity, from the logits of every token.
+"""Perplexity of a text under a model: exp(mean over tokens of -log p(token | earlier tokens)).
 
-The text is cut into windows of equal length. In each, every token but the first is predicted from
-those before it in the window; perplexity is e to the mean of minus the log of the probabilities
-that the tokens had. Hugging Face's guide calls this the version without overlap.
+The text is split into windows of equal length; each token but the first of a window is predicted
+from the earlier tokens of the window. Hugging Face's guide to perplexity calls this the version
+without overlap.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from graphgen.runtime.weights.rank_weights import put_weights, weight_bytes, wei
 
 @dataclass(frozen=True, slots=True)
 class Perplexity:
-    """What a text cost.
+    """The perplexity of one text.
 
     Attributes:
-        tokens: how many were predicted.
-        nats: minus the log of their probabilities, added up.
-        weight_bytes: what the programs read of weights, on one rank.
+        tokens: number of predicted tokens.
+        nats: sum of -log of their probabilities.
+        weight_bytes: bytes of weights that the programs read, per rank.
     """
 
     tokens: int
@@ -44,7 +44,7 @@ class Perplexity:
 
     @property
     def value(self) -> float:
-        """The perplexity: 1 for a text foreseen for certain."""
+        """exp(nats / tokens); 1 for a text predicted with certainty."""
         return math.exp(self.nats / self.tokens)
 
 
@@ -54,15 +54,15 @@ def perplexity(
     """The perplexity of a text under the model of a checkpoint.
 
     Args:
-        checkpoint: its weights and tokenizer.
+        checkpoint: the weights and the tokenizer.
         text: at least two tokens.
-        window: tokens of a window, at least 2.
-        settings: element type, ranks and quantization; its sizes are not used.
-        progress: told about long work.
+        window: tokens per window, at least 2.
+        settings: element type, ranks and quantization; its sizes are ignored.
+        progress: notified of long tasks.
 
     Raises:
-        GraphgenError: GG0702 for a text with nothing to predict, GG0705 for a window that the model
-            has not the positions for; GG05xx and GG06xx for the checkpoint.
+        GraphgenError: GG0702 for a text of fewer than two tokens, GG0705 for a window longer than
+            the model's positions; GG05xx and GG06xx for the checkpoint.
     """
     most = read_model_config(checkpoint.config).max_position_embeddings
     if window < 2 or (most is not None and window > most):
@@ -89,7 +89,7 @@ def perplexity(
 def _open(
     checkpoint: Checkpoint, window: int, settings: CompileConfig, progress: Progress
 ) -> Session:
-    """A session of one row whose one program gives the logits of every token."""
+    """A session of one row with one program that returns the logits of every token."""
     configure(settings.tp)
     sized = replace(settings, sampling="").serving(batch=1, max_len=window)
     with progress.task("building the graph"):
@@ -100,10 +100,10 @@ def _open(
 
 
 def surprise(logits: npt.NDArray[np.float32], tokens: Sequence[int]) -> float:
-    """Minus the log of the probabilities of all tokens but the first, added up.
+    """Sum of -log p over all tokens but the first.
 
     Args:
-        logits: f32 [S,V], those at position i for token i + 1; S may be more than there are tokens.
+        logits: f32 [S,V]; row i predicts token i + 1; S may exceed the number of tokens.
         tokens: of one window.
     """
     wide = logits[: len(tokens) - 1].astype(np.float64)

@@ -1,4 +1,4 @@
-"""How long work tells how far it is; the library itself never prints."""
+"""Progress callbacks of long tasks; the library itself never prints."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ Report = Callable[[float], None]
 
 
 class Progress(Protocol):
-    """Someone who wants to know; the command line shows a line a task."""
+    """A receiver of progress; the command line shows one line per task."""
 
     def task(self, title: str) -> AbstractContextManager[Report]:
-        """A piece of work that may take longer than a second."""
+        """A task that may take longer than a second."""
         ...
 
 
 class Silent:
-    """Nobody wants to know."""
+    """A receiver that ignores progress."""
 
     @contextmanager
     def task(self, title: str) -> Generator[Report]:

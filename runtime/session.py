@@ -1,4 +1,4 @@
-"""A session: programs, weights and one KV cache, stepped call by call."""
+"""A session: programs, weights and one KV cache, advanced step by step."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from graphgen.runtime.executable_cache import ProgramStore
 
 Ints = npt.NDArray[np.int32]
 Logits = npt.NDArray[np.float32]
-# Logits, or the tokens that programs have chosen.
+# Logits, or tokens from programs that choose them.
 StepOutput = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """How programs that draw tokens do it in one call.
+    """Sampling inputs of one step.
 
     Attributes:
-        params: f32 [R,3], of each row top_k (0 for all), top_p and temperature.
+        params: f32 [R,3]: top_k (0 for all), top_p and temperature per row.
         random: f32 [R], numbers in [0, 1).
     """
 
@@ -45,13 +45,13 @@ class Session:
         weights: device values by name.
 
     Attributes:
-        rows: R, which is also the batch of every call.
-        slots: M, positions a row has.
-        lengths: tokens in each row so far.
-        chooses: whether programs give tokens instead of logits.
-        draws: whether those are drawn, from settings given at each call.
-        deterministic: whether they are drawn with one number instead of numbers given too.
-        candidates: how many of the best tokens drawing programs look at; 0 for all.
+        rows: R, which is also the batch of every step.
+        slots: M, positions of a cache row.
+        lengths: s32 [R], tokens in each row so far.
+        chooses: programs return tokens instead of logits.
+        draws: those tokens are sampled, with settings given at each step.
+        deterministic: sampling uses a constant instead of random numbers.
+        candidates: number of best tokens that sampling considers; 0 for all.
     """
 
     def __init__(self, programs: ProgramStore, weights: Mapping[str, DeviceValue]) -> None:
@@ -86,20 +86,20 @@ class Session:
         padding: str = "right",
         draw: Draw | None = None,
     ) -> StepOutput:
-        """Put a prompt into each row that has one, replacing what the row held.
+        """Process prompts, replacing the contents of their rows.
 
         Args:
-            prompts: token ids a row; an empty one leaves its row alone.
-            padding: on which side shorter prompts are padded, ``left`` or ``right``; the result is
-                the same.
-            draw: how tokens are drawn, where programs do that.
+            prompts: token ids per row; an empty prompt leaves its row unchanged.
+            padding: the padded side of shorter prompts, ``left`` or ``right``; the result does not
+                depend on it.
+            draw: sampling inputs, for programs that sample.
 
         Returns:
             f32 [R,V]: the logits of each prompt's last token, or s32 [R]: the tokens that follow;
             rows without a prompt are undefined.
 
         Raises:
-            GraphgenError: GG0701 when a prompt is longer than the largest bucket.
+            GraphgenError: GG0701 if a prompt is longer than the largest bucket.
         """
         longest = max((len(prompt) for prompt in prompts), default=0)
         bucket = choose(list(self.buckets["prefill"]), longest, "a prompt")
@@ -125,16 +125,17 @@ class Session:
         """Append one token to each active row.
 
         Args:
-            tokens: one token a row; ignored where the row is idle.
-            active: which rows take part, all by default. The cache of an idle row does not change.
-            draw: how tokens are drawn, where programs do that.
+            tokens: one token per row; ignored for idle rows.
+            active: True for the rows that take part, all by default. The cache of an idle row does
+                not change.
+            draw: sampling inputs, for programs that sample.
 
         Returns:
             f32 [R,V]: the logits after that token, or s32 [R]: the tokens that follow; idle rows
             are undefined.
 
         Raises:
-            GraphgenError: GG0701 when a row has no slot left.
+            GraphgenError: GG0701 if a row has no slot left.
         """
         mask = np.ones(self.rows, np.bool_) if active is None else np.asarray(active, np.bool_)
         positions = np.where(mask, self.lengths, -1).astype(np.int32)[:, None]
@@ -145,7 +146,7 @@ class Session:
         return self._call(self.buckets["decode"][bucket], column, positions, mask, draw)
 
     def state(self, name: str) -> DeviceValue:
-        """The device value of a state (GG0705 for a name that is none)."""
+        """The device value of a state (GG0705 for an unknown name)."""
         if name not in self._states:
             raise GraphgenError("GG0705", f"no state is called {name}")
         return self._values[name]
@@ -169,8 +170,8 @@ class Session:
     def _warm_up(self, name: str, shape: tuple[int, ...]) -> None:
         """Launch once with all rows idle, which changes no state.
 
-        XLA plans its matrix kernels during a program's first launch, half a second of work that
-        belongs to compiling and not to the first token.
+        XLA plans its matrix kernels during a program's first launch; its half a second counts as
+        compilation, not as time to the first token.
         """
         self.programs.get(name)
         start = time.perf_counter()

@@ -1,4 +1,4 @@
-"""Turn text into token ids and back, and token ids into text as they are generated."""
+"""Encode text to token ids, decode token ids to text, and stream text from token ids."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Tokenizer:
     """The tokenizer of one model.
 
     Args:
-        parts: what was read from the checkpoint.
+        parts: the parts read from the checkpoint.
     """
 
     def __init__(self, parts: TokenizerParts) -> None:
@@ -36,14 +36,14 @@ class Tokenizer:
         """The token ids of ``text``.
 
         Special tokens written out in the text, such as ``<|im_start|>``, become their ids. A byte
-        that the vocabulary has no token for is dropped; Hugging Face does the same.
+        without a token in the vocabulary is dropped, as in Hugging Face.
 
         Args:
             text: any text, also the empty one.
-            add_special: whether to add what this tokenizer puts around a text, such as BOS.
+            add_special: add the tokens that this tokenizer puts around a text, such as BOS.
 
         Raises:
-            GraphgenError: GG0705 for a lone surrogate, which is no character.
+            GraphgenError: GG0705 for a lone surrogate, which is not a character.
         """
         try:
             text.encode("utf-8")
@@ -55,16 +55,16 @@ class Tokenizer:
         return self._backend.encode(text, add_special_tokens=add_special).ids
 
     def decode(self, ids: Sequence[int], *, skip_special: bool = True) -> str:
-        """The text of ``ids``; bytes that are no valid UTF-8 become U+FFFD.
+        """The text of ``ids``; invalid UTF-8 becomes U+FFFD.
 
         An id without a token (the padding of a vocabulary) has no text.
 
         Args:
             ids: token ids.
-            skip_special: whether special tokens are left out instead of written out.
+            skip_special: leave special tokens out instead of writing them.
 
         Raises:
-            GraphgenError: GG0705 for an id that is not in [0, 2**32).
+            GraphgenError: GG0705 for an id outside of [0, 2**32).
         """
         return self._backend.decode([_checked_id(i) for i in ids], skip_special_tokens=skip_special)
 
@@ -74,11 +74,11 @@ class Tokenizer:
         """The token ids of a conversation, rendered with the model's chat template.
 
         Special tokens written out in a message become their ids, as in Hugging Face by default: a
-        caller that does not trust its users has to remove them.
+        caller with untrusted users has to remove them.
 
         Args:
             messages: the turns, each with the keys ``role`` and ``content``.
-            add_generation_prompt: whether the prompt ends with the beginning of the model's answer.
+            add_generation_prompt: end the prompt with the beginning of the model's answer.
 
         Raises:
             GraphgenError: GG0603 if the model has no chat template or the template fails.
@@ -97,10 +97,10 @@ class Tokenizer:
         return self.encode(text, add_special=False)
 
     def stream(self, *, skip_special: bool = True) -> TextStream:
-        """A new stream that turns ids into text one at a time.
+        """A new stream from ids, one at a time, to text.
 
         Args:
-            skip_special: whether special tokens are left out instead of written out.
+            skip_special: leave special tokens out instead of writing them.
         """
         steps = _decoder_steps(self._backend)
         if steps == ["ByteLevel"]:
@@ -109,10 +109,10 @@ class Tokenizer:
 
 
 class TextStream(ABC):
-    """Text of token ids that arrive one at a time.
+    """Incremental detokenization.
 
-    What :meth:`push` returns is final, and never ends inside a character. All of it and what
-    :meth:`flush` returns, joined, is what :meth:`Tokenizer.decode` gives for all ids at once.
+    The text of :meth:`push` is final, and never ends inside a character. All results of
+    :meth:`push` and of :meth:`flush`, joined, equal :meth:`Tokenizer.decode` of all ids.
     """
 
     def __init__(self, backend: Backend, skip_special: bool) -> None:
@@ -124,10 +124,10 @@ class TextStream(ABC):
         )
 
     def push(self, token_id: int) -> str:
-        """The text that has become final with this id; often empty in the middle of a character.
+        """The text that this id makes final; often empty in the middle of a character.
 
         Raises:
-            GraphgenError: GG0705 for an id that is not in [0, 2**32).
+            GraphgenError: GG0705 for an id outside of [0, 2**32).
         """
         token = self._backend.id_to_token(_checked_id(token_id))
         if token is None or token_id in self._skipped:
@@ -136,14 +136,14 @@ class TextStream(ABC):
 
     @abstractmethod
     def flush(self) -> str:
-        """The rest of the text; the stream is then as new."""
+        """The rest of the text; resets the stream."""
 
     @abstractmethod
     def _push(self, token_id: int, token: str) -> str: ...
 
 
 class _ByteStream(TextStream):
-    """For byte-level BPE: a token is a run of bytes, and a character may span tokens."""
+    """Byte-level BPE: a token is a run of bytes, and a character may span tokens."""
 
     def __init__(self, backend: Backend, skip_special: bool) -> None:
         super().__init__(backend, skip_special)
@@ -164,18 +164,18 @@ class _ByteStream(TextStream):
 
 
 class _PieceStream(TextStream):
-    """For other tokenizers: the new text is what decoding with the last id appends.
+    """Other tokenizers: new text = decode(ids with the last one) minus decode(ids before it).
 
     A run of byte tokens such as ``<0xE2>`` becomes text only as a whole, so it is held back until
-    another token ends it. Decoding starts at the last two ends of such runs: what comes before no
-    longer has an influence.
+    another token ends it. Decoding starts at the last two ends of such runs: earlier ids have no
+    influence.
     """
 
     def __init__(self, backend: Backend, skip_special: bool, *, incremental: bool) -> None:
         super().__init__(backend, skip_special)
         self._incremental: Final = incremental
         self._window: list[int] = []
-        self._returned = 0  # how many ids of the window have had their text returned
+        self._returned = 0  # ids of the window with returned text
 
     def _push(self, token_id: int, token: str) -> str:
         self._window.append(token_id)
@@ -203,7 +203,7 @@ def load_tokenizer(checkpoint_path: str | Path) -> Tokenizer:
 
     Args:
         checkpoint_path: a folder with ``tokenizer.json``, a ``.gguf`` file, or a folder with one
-            ``.gguf`` file. ``tokenizer.json`` wins where both are there.
+            ``.gguf`` file. ``tokenizer.json`` takes precedence.
 
     Raises:
         GraphgenError: GG0603 if there is no tokenizer or it cannot be used, GG0601 if the GGUF file
@@ -237,10 +237,10 @@ def _checked_id(token_id: int) -> int:
 
 
 def _byte_alphabet() -> dict[str, int]:
-    """The character that stands for each byte in byte-level BPE.
+    """The byte of each character of byte-level BPE's alphabet.
 
-    The printable characters of Latin-1 stand for themselves; the other bytes, in order, are the
-    characters from U+0100 on. Source: ``bytes_to_unicode`` of the GPT-2 release.
+    Printable Latin-1 characters map to themselves; the other bytes, in order, are the characters
+    from U+0100 on. Source: ``bytes_to_unicode`` of the GPT-2 release.
     """
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(256) if byte not in printable]
@@ -266,7 +266,7 @@ def _decoder_steps(backend: Backend) -> list[str]:
 def _grows_by_appending(steps: Sequence[str]) -> bool:
     """True if another token never changes the text before it.
 
-    Steps that look at tokens one by one cannot; after the tokens are fused, stripping at the front
+    Steps on single tokens cannot change it; after the tokens are fused, stripping at the front
     cannot either.
     """
     by_token = {"Replace", "ByteFallback", "Metaspace", "WordPiece", "BPEDecoder", "Strip"}

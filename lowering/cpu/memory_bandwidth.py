@@ -1,4 +1,4 @@
-"""How fast this machine reads memory right now: the floor under the time of a decode step."""
+"""Measure this machine's memory read bandwidth, the lower bound of a decode step's time."""
 
 from __future__ import annotations
 

@@ -1,16 +1,12 @@
-"""The artifact folder: module, weights, tokenizer and compiled programs behind one manifest.
+"""The artifact folder: module, weights, tokenizer and compiled programs, listed in a manifest.
 
-A new artifact is written beside its place and moved there in one step, the manifest last, so what
-is found under its name is whole. Compiled programs are added later, each file whole, and a damaged
-one is compiled again.
+A new artifact appears under its name when it is complete; the manifest is written last. Compiled
+programs are added later, each file atomically, and a damaged one is compiled again.
 """
 
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import tempfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -29,6 +25,7 @@ from graphgen.runtime.tokenizer import Tokenizer
 from graphgen.runtime.weights.aligned_safetensors import fingerprint, read_aligned
 from graphgen.runtime.weights.presharded import rank_file, write_rank_files
 from graphgen.runtime.weights.rank_weights import put_arrays
+from graphgen.runtime.whole_folder import new_folder, write_json
 from graphgen.text import parse, print_module
 from graphgen.version import __version__
 
@@ -43,7 +40,7 @@ class Artifact:
     Attributes:
         path: the folder.
         model: module and settings, as built.
-        source: fingerprint of the checkpoint the weights came from.
+        source: fingerprint of the weights' checkpoint.
         texts: SHA-256 of each program's StableHLO.
     """
 
@@ -69,7 +66,7 @@ class Artifact:
             raise _unusable(self.path, f"was compiled for {'; '.join(other)}")
 
     def weights(self, progress: Progress) -> dict[str, object]:
-        """The prepared weights on the devices, used in place where the CPU allows it."""
+        """Put the prepared weights on the devices, in place if the CPU allows it."""
         with progress.task("reading weights"):
             ranks = [
                 {
@@ -82,13 +79,13 @@ class Artifact:
             return put_arrays([{k: v for k, v in r.items() if k in used} for r in ranks])
 
     def programs(self, progress: Progress) -> ProgramStore:
-        """The programs, compiled or taken from the folder when first needed."""
+        """The programs, compiled or loaded from the folder at their first use."""
         module = self.model.module
         return ProgramStore(module, progress, self.path / "compiled", dict(self.texts))
 
 
 def is_artifact(path: Path) -> bool:
-    """Whether the folder says it is one."""
+    """True if the folder has an artifact's manifest."""
     return (path / MANIFEST).is_file()
 
 
@@ -98,29 +95,10 @@ def save_artifact(
     """Write a new artifact and open it.
 
     Raises:
-        GraphgenError: GG0704 when it cannot be written; nothing is left behind then.
+        GraphgenError: GG0704 if it cannot be written; no partial folder remains.
     """
-    if path.exists() and (not path.is_dir() or any(path.iterdir())):
-        raise GraphgenError(
-            "GG0704", f"{path} exists and is no artifact", help="choose a new or empty folder"
-        )
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}.partial-"))
-        try:
-            _write(temporary, model, checkpoint, tokenizer, progress)
-            # mkdtemp makes a private folder; the artifact is as readable as any new folder.
-            temporary.chmod(0o755)
-            os.replace(temporary, path)
-        except BaseException:
-            shutil.rmtree(temporary, ignore_errors=True)
-            raise
-    except OSError as error:
-        raise GraphgenError(
-            "GG0704",
-            f"cannot write the artifact {path}: {error.strerror or error}",
-            help="nothing was left behind; free some space or choose another folder",
-        ) from error
+    with new_folder(path, "the artifact", f"{path} exists and is no artifact") as folder:
+        _write(folder, model, checkpoint, tokenizer, progress)
     return open_artifact(path)
 
 
@@ -146,17 +124,14 @@ def _write(
         "weights": [fingerprint(rank_file(folder, r)) for r in range(model.module.ranks)],
         "programs": {f.name: store.text_hash(f.name) for f in model.module.programs()},
     }
-    with (folder / MANIFEST).open("w") as file:
-        json.dump(manifest, file, indent=1)
-        file.flush()
-        os.fsync(file.fileno())
+    write_json(folder / MANIFEST, manifest)
 
 
 def open_artifact(path: Path) -> Artifact:
-    """Open an artifact and check that it is whole and ours.
+    """Open an artifact of this version and check that it is complete.
 
     Raises:
-        GraphgenError: GG0703 naming what does not fit: another format, another version of graphgen,
+        GraphgenError: GG0703 naming the mismatch: another format, another version of graphgen,
             changed weights, a damaged manifest or module.
     """
     try:

@@ -1,4 +1,4 @@
-"""A tokenizer as the files ``load_tokenizer`` reads from a folder, whatever it was read from."""
+"""Write a tokenizer of any format as a folder that ``load_tokenizer`` reads."""
 
 from __future__ import annotations
 

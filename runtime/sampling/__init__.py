@@ -1,4 +1,4 @@
-"""Choosing the next token from logits, on the host: penalties, filters, and the draw."""
+"""Sampling on the host: penalties, filters and the draw. Read choose_token.py first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The token that follows: the best one, or one drawn with a random number of its own."""
+"""Choose the next token: greedy, or drawn with a counter-based random number."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ def choose_token(
     """The next token of a sequence.
 
     Args:
-        logits: [V], of the sequence's last token.
+        logits: float [V], of the sequence's last token.
         tokens: the sequence so far, prompt first.
-        how: how to choose.
-        sequence: its number, which gives it random numbers of its own whatever others there are.
-        step: how many tokens it has been given.
+        how: the sampling settings.
+        sequence: index of the sequence; its random numbers depend on it, not on other sequences.
+        step: number of tokens generated so far.
 
     Raises:
-        GraphgenError: GG0705 where the rules leave no token.
+        GraphgenError: GG0705 if the filters leave no token.
     """
     scores = process(logits, tokens, how)
     if not np.isfinite(scores.max()):
@@ -41,20 +41,20 @@ def choose_token(
 
 
 def number_for(how: Sampling, sequence: int, step: int) -> float:
-    """The number in [0, 1) that a token is drawn with."""
+    """The random number in [0, 1) of one draw."""
     return 0.5 if how.deterministic else uniform(how.seed, sequence, step)
 
 
 def uniform(seed: int, sequence: int, step: int) -> float:
-    """A number in [0, 1) that depends on these three and on nothing else (Philox 4x64)."""
+    """A number in [0, 1), a pure function of its arguments (Philox 4x64)."""
     bits = np.random.Philox(key=[seed, sequence], counter=[step, 0, 0, 0])
     return float(np.random.Generator(bits).random())
 
 
 def draw(scores: Scores, number: float) -> int:
-    """The token at which the sum of probabilities, most probable first, passes ``number``.
+    """Inverse-CDF sampling: the token at which the cumulative probability passes ``number``.
 
-    Of equal probabilities the lowest token id comes first.
+    Tokens are ordered by descending probability; ties by ascending token id.
     """
     order = np.argsort(-scores, kind="stable")
     reached = np.cumsum(probabilities(scores)[order])

@@ -1,7 +1,6 @@
-"""What changes or removes scores before a token is chosen, each with Hugging Face's meaning.
+"""Logits processors of one sequence, equal to Hugging Face's.
 
-Every function takes the scores of one sequence and gives new ones, float64 [V]; a removed token has
-minus infinity. No sequence sees another.
+Every function maps scores to new scores, float64 [V]; a removed token has minus infinity.
 """
 
 from __future__ import annotations
@@ -17,12 +16,12 @@ Scores = npt.NDArray[np.float64]
 
 
 def process(logits: npt.NDArray[np.floating], tokens: Sequence[int], how: Sampling) -> Scores:
-    """The scores the next token is chosen from.
+    """Apply all processors: the scores, float64 [V], to choose the next token from.
 
     Args:
-        logits: [V].
+        logits: float [V].
         tokens: the sequence so far, prompt first.
-        how: which steps are taken; filters and temperature only where it samples.
+        how: the settings; filters and temperature apply only if it samples.
     """
     scores: Scores = logits.astype(np.float64)
     if how.repetition_penalty != 1:
@@ -42,7 +41,7 @@ def process(logits: npt.NDArray[np.floating], tokens: Sequence[int], how: Sampli
 
 
 def probabilities(scores: Scores) -> Scores:
-    """Softmax; a removed token has none."""
+    """Softmax [V]; 0 for a removed token."""
     raised = np.exp(scores - scores.max())
     return raised / raised.sum()
 
@@ -56,7 +55,7 @@ def _penalize(scores: Scores, tokens: Sequence[int], penalty: float) -> Scores:
 
 
 def _closing(tokens: Sequence[int], size: int) -> list[int]:
-    """Tokens that would make the last ``size`` tokens a run that is there already."""
+    """Tokens that would repeat an n-gram of length ``size``."""
     start = len(tokens) + 1 - size
     if start < 0:
         return []
@@ -72,7 +71,7 @@ def _without(scores: Scores, tokens: Sequence[int]) -> Scores:
 
 
 def _top_k(scores: Scores, k: int) -> Scores:
-    """Ties with the k-th highest stay."""
+    """Keep the scores at least as high as the k-th highest."""
     if k >= scores.size:
         return scores
     least = np.partition(scores, scores.size - k)[scores.size - k]
@@ -80,7 +79,7 @@ def _top_k(scores: Scores, k: int) -> Scores:
 
 
 def _top_p(scores: Scores, p: float) -> Scores:
-    """The token that reaches ``p`` stays."""
+    """Keep the most probable tokens up to the one that reaches ``p``."""
     order = np.argsort(scores, kind="stable")
     least_first = np.cumsum(probabilities(scores)[order])
     removed = least_first <= 1 - p

@@ -1,4 +1,4 @@
-"""How tokens are chosen, under the names of Hugging Face's generation configuration."""
+"""Sampling settings, named as in Hugging Face's generation configuration."""
 
 from __future__ import annotations
 
@@ -7,30 +7,30 @@ from math import inf
 
 from graphgen.errors import GraphgenError
 
-# Scores divided by less would no longer be numbers that programs can hold.
+# Scores divided by less overflow in the programs.
 _LOWEST = 1e-30
 
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How the next token is chosen. The steps are taken in the order of the fields.
+    """Settings of one sequence; processors apply in the order of the fields.
 
     Attributes:
         repetition_penalty: scores of tokens the sequence already has, prompt included, are divided
             by it where positive and multiplied where negative; 1 for none.
-        no_repeat_ngram_size: no run of so many tokens occurs twice; 0 for no such rule.
-        do_sample: draw from what is left; otherwise the highest score is taken, and of equal ones
+        no_repeat_ngram_size: no n-gram of this length occurs twice; 0 for no limit.
+        do_sample: draw from the remaining tokens; otherwise choose the highest score, of equal ones
             the lowest token id.
         temperature: scores are divided by it.
-        top_k: only scores at least as high as the k-th highest stay; 0 for all.
-        top_p: only the most probable tokens stay that together reach this probability, the one that
-            reaches it included; 1 for all.
-        min_p: only tokens stay whose probability is this part of the highest one; 0 for all.
-        seed: of the random numbers.
+        top_k: keep only scores at least as high as the k-th highest; 0 for all.
+        top_p: keep only the most probable tokens that together reach this probability, including
+            the one that reaches it; 1 for all.
+        min_p: keep only tokens with at least this fraction of the highest probability; 0 for all.
+        seed: seed of the random numbers.
         deterministic: draw with the number 0.5 each time instead of random ones.
 
     Raises:
-        GraphgenError: GG0705 for a value that has no meaning.
+        GraphgenError: GG0705 for a value out of range.
     """
 
     repetition_penalty: float = 1.0
@@ -44,7 +44,7 @@ class Sampling:
     deterministic: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse what has no meaning."""
+        """Refuse values out of range (GG0705)."""
         # Written so that NaN fails too.
         _require(self.repetition_penalty > 0, "repetition_penalty", self.repetition_penalty, "> 0")
         _require(self.no_repeat_ngram_size >= 0, "no_repeat_ngram_size", self.no_repeat_ngram_size)

@@ -1,7 +1,7 @@
-"""Safetensors files whose tensors start at multiples of 64 bytes, so that they are used in place.
+"""Write and read safetensors files whose tensors start at multiples of 64 bytes, for use in place.
 
-The format wants its data without holes, so the gaps are filled by tensors called ``__pad.N``; any
-reader of safetensors opens these files.
+The format does not allow gaps, so tensors called ``__pad.N`` fill them; any reader of safetensors
+opens these files.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ def write_aligned(path: Path, shapes: Mapping[str, Array], arrays: Iterator[Arra
     """Write tensors to ``path`` and flush it to the disk.
 
     Args:
-        path: the file; the caller makes sure that nobody reads it before it is whole.
-        shapes: name to an array of the tensor's shape and type (its content is not looked at).
+        path: the file; the caller keeps it from readers until it is complete.
+        shapes: name to an array of the tensor's shape and type; the contents are ignored.
         arrays: the tensors in the same order, each held only while it is written.
     """
     header: dict[str, object] = {}
@@ -79,9 +79,9 @@ def write_aligned(path: Path, shapes: Mapping[str, Array], arrays: Iterator[Arra
 
 
 def read_aligned(path: Path) -> dict[str, Array]:
-    """The tensors, aligned, in memory of our own (GG0703 when the file is damaged).
+    """The tensors by name, aligned, in huge pages (GG0703 if the file is damaged).
 
-    The file is read instead of mapped: a mapped file has small pages, see :func:`huge_pages`.
+    The file is read, not mapped: a mapped file has small pages, see :func:`huge_pages`.
     """
     try:
         data = _read_into_huge_pages(path)

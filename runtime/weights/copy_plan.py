@@ -1,7 +1,7 @@
-"""A tensor as pieces of other tensors: what layout ops do to it, without moving a byte.
+"""Copy plans: a tensor as boxes filled from strided views of other arrays.
 
-A value is a list of boxes, each of which is filled from a view of some array. Slicing, joining,
-permuting and reshaping change boxes and views only; the bytes move once, when all is said.
+Slice, concatenate, transpose and reshape change boxes and views only; the bytes are copied once,
+when the plan is executed.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ import numpy as np
 from graphgen.eval import Array
 
 Shape = tuple[int, ...]
-See = Callable[[Array], None]
-# Bytes copied in a row: where they come from and where they go fit into a core's own cache.
+Observer = Callable[[Array], None]
+# Bytes per copy: source and target fit into a core's own cache.
 _BLOCK: Final = 1 << 19
 
 
 class NotACopyError(Exception):
-    """What is asked for cannot be said as boxes filled from views."""
+    """The value cannot be expressed as boxes filled from views."""
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class Box:
     """One box of a tensor.
 
     Attributes:
-        start: the box's first element.
-        source: a view of the box's shape; where the tensor has another element type, its elements
-            are converted when they are copied.
+        start: index of the box's first element.
+        source: a view of the box's shape; elements of another type than the tensor's are converted
+            by the copy.
     """
 
     start: Shape
@@ -41,82 +41,82 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
-class Pieces:
-    """A tensor made of boxes that do not overlap and leave nothing out.
+class CopyPlan:
+    """A tensor partitioned into boxes.
 
     Attributes:
         shape: of the tensor.
         dtype: its element type.
-        parts: the boxes.
+        boxes: disjoint, and together the whole tensor.
     """
 
     shape: Shape
     dtype: np.dtype[np.generic]
-    parts: tuple[Piece, ...]
+    boxes: tuple[Box, ...]
 
     @property
     def nbytes(self) -> int:
         """Bytes of the tensor."""
         return prod(self.shape) * self.dtype.itemsize
 
-    def fill(self, target: Array, see: See | None = None) -> None:
+    def fill(self, target: Array, observe: Observer | None = None) -> None:
         """Copy every box into ``target``, an array of this shape and type.
 
         Args:
-            target: where to.
-            see: shown every part of ``target`` right after it was written, while a core's own cache
-                holds it: looking later would fetch it from memory again.
+            target: the destination.
+            observe: called with every part of ``target`` right after its copy, while a core's own
+                cache holds it; a later pass would fetch it from memory again.
         """
-        # What does not fit becomes infinite, and is told of with the tensor's name later.
+        # Values out of range become infinite; the caller reports them with the tensor's name.
         with np.errstate(over="ignore"):
-            for part in self.parts:
+            for part in self.boxes:
                 box = tuple(
                     slice(at, at + size)
                     for at, size in zip(part.start, part.source.shape, strict=True)
                 )
                 # With the dots, one number is an array as well.
-                _copy(target[(..., *box)], part.source, see)
+                _copy(target[(..., *box)], part.source, observe)
 
     def array(self) -> Array:
-        """The tensor as an array: a view where one box of the right type is all of it."""
-        if len(self.parts) == 1 and self.parts[0].source.dtype == self.dtype:
-            return self.parts[0].source
-        made = np.empty(self.shape, self.dtype)
-        self.fill(made)
-        return made
+        """The tensor as an array; a view if a single box of its type covers it."""
+        if len(self.boxes) == 1 and self.boxes[0].source.dtype == self.dtype:
+            return self.boxes[0].source
+        filled = np.empty(self.shape, self.dtype)
+        self.fill(filled)
+        return filled
 
 
-def _copy(to: Array, source: Array, see: See | None) -> None:
+def _copy(to: Array, source: Array, observe: Observer | None) -> None:
     """Copy an array in parts along its first dimensions."""
     if to.nbytes <= _BLOCK:
         np.copyto(to, source, casting="unsafe")
-        if see is not None:
-            see(to)
+        if observe is not None:
+            observe(to)
     elif to.nbytes // len(to) > _BLOCK:
         for inner in zip(to, source, strict=True):
-            _copy(*inner, see)
+            _copy(*inner, observe)
     else:
         rows = _BLOCK * len(to) // to.nbytes
         for start in range(0, len(to), rows):
-            _copy(to[start : start + rows], source[start : start + rows], see)
+            _copy(to[start : start + rows], source[start : start + rows], observe)
 
 
-def whole(array: Array, dtype: np.dtype[np.generic] | None = None) -> Pieces:
-    """An array as one box, to be converted to ``dtype`` when it is copied."""
-    return Pieces(array.shape, dtype or array.dtype, (Piece((0,) * array.ndim, array),))
+def from_array(array: Array, dtype: np.dtype[np.generic] | None = None) -> CopyPlan:
+    """An array as one box, converted to ``dtype`` by the copy."""
+    return CopyPlan(array.shape, dtype or array.dtype, (Box((0,) * array.ndim, array),))
 
 
-def convert(value: Pieces, dtype: np.dtype[np.generic]) -> Pieces:
-    """Elements of another type; two conversions in a row are not one."""
-    if any(part.source.dtype != value.dtype for part in value.parts):
+def convert(value: CopyPlan, dtype: np.dtype[np.generic]) -> CopyPlan:
+    """The plan with element type ``dtype``; two conversions in a row cannot be one copy."""
+    if any(part.source.dtype != value.dtype for part in value.boxes):
         raise NotACopyError
-    return Pieces(value.shape, dtype, value.parts)
+    return CopyPlan(value.shape, dtype, value.boxes)
 
 
-def cut(value: Pieces, starts: Sequence[int], sizes: Sequence[int]) -> Pieces:
-    """The box of these sizes that begins at ``starts``."""
-    kept: list[Piece] = []
-    for part in value.parts:
+def slice_box(value: CopyPlan, starts: Sequence[int], sizes: Sequence[int]) -> CopyPlan:
+    """The sub-tensor of these sizes that starts at ``starts``."""
+    kept: list[Box] = []
+    for part in value.boxes:
         low = [max(a, b) for a, b in zip(part.start, starts, strict=True)]
         high = [
             min(at + extent, start + size)
@@ -129,30 +129,30 @@ def cut(value: Pieces, starts: Sequence[int], sizes: Sequence[int]) -> Pieces:
                 slice(a - at, b - at) for a, b, at in zip(low, high, part.start, strict=True)
             )
             start = tuple(a - first for a, first in zip(low, starts, strict=True))
-            kept.append(Piece(start, part.source[inside]))
-    return Pieces(tuple(sizes), value.dtype, tuple(kept))
+            kept.append(Box(start, part.source[inside]))
+    return CopyPlan(tuple(sizes), value.dtype, tuple(kept))
 
 
-def join(values: Sequence[Pieces], dimension: int) -> Pieces:
-    """One after the other along a dimension."""
-    parts: list[Piece] = []
+def concatenate(values: Sequence[CopyPlan], dimension: int) -> CopyPlan:
+    """The tensors one after the other along a dimension."""
+    parts: list[Box] = []
     offset = 0
     for value in values:
-        parts += [Piece(_moved(part.start, dimension, offset), part.source) for part in value.parts]
+        parts += [Box(_moved(part.start, dimension, offset), part.source) for part in value.boxes]
         offset += value.shape[dimension]
     shape = list(values[0].shape)
     shape[dimension] = offset
-    return Pieces(tuple(shape), values[0].dtype, tuple(parts))
+    return CopyPlan(tuple(shape), values[0].dtype, tuple(parts))
 
 
 def _moved(start: Shape, dimension: int, by: int) -> Shape:
     return (*start[:dimension], start[dimension] + by, *start[dimension + 1 :])
 
 
-def take_blocks(value: Pieces, dimension: int, block: int, indices: Sequence[int]) -> Pieces:
-    """Blocks of ``block`` along a dimension in the order of ``indices``; -1 is a block of zeros."""
+def take_blocks(value: CopyPlan, dimension: int, block: int, indices: Sequence[int]) -> CopyPlan:
+    """Gather blocks of size ``block`` along a dimension; index -1 is a block of zeros."""
     sizes = list(value.shape)
-    parts: list[Pieces] = []
+    parts: list[CopyPlan] = []
     for first, count in _runs(indices):
         sizes[dimension] = count * block
         if first < 0:
@@ -160,12 +160,12 @@ def take_blocks(value: Pieces, dimension: int, block: int, indices: Sequence[int
             continue
         starts = [0] * len(sizes)
         starts[dimension] = first * block
-        parts.append(cut(value, starts, sizes))
-    return join(parts, dimension)
+        parts.append(slice_box(value, starts, sizes))
+    return concatenate(parts, dimension)
 
 
 def _runs(indices: Sequence[int]) -> list[tuple[int, int]]:
-    """``(first, count)`` of neighbors that follow one another, or are all zeros."""
+    """``(first, count)`` of runs of consecutive indices, or of -1."""
     breaks = [
         place
         for place, (a, b) in enumerate(pairwise(indices), 1)
@@ -175,31 +175,31 @@ def _runs(indices: Sequence[int]) -> list[tuple[int, int]]:
     return [(indices[a], b - a) for a, b in pairwise(edges)]
 
 
-def constant(number: float | np.generic, shape: Shape, dtype: np.dtype[np.generic]) -> Pieces:
-    """One number everywhere; it takes no memory."""
-    return whole(np.broadcast_to(np.asarray(number, dtype), shape))
+def constant(number: float | np.generic, shape: Shape, dtype: np.dtype[np.generic]) -> CopyPlan:
+    """A tensor of one number, without memory of its own."""
+    return from_array(np.broadcast_to(np.asarray(number, dtype), shape))
 
 
-def permute(value: Pieces, order: Sequence[int]) -> Pieces:
-    """Dimensions in another order."""
+def transpose(value: CopyPlan, order: Sequence[int]) -> CopyPlan:
+    """The tensor with dimensions in this order."""
     parts = [
-        Piece(tuple(part.start[i] for i in order), part.source.transpose(order))
-        for part in value.parts
+        Box(tuple(part.start[i] for i in order), part.source.transpose(order))
+        for part in value.boxes
     ]
-    return Pieces(tuple(value.shape[i] for i in order), value.dtype, tuple(parts))
+    return CopyPlan(tuple(value.shape[i] for i in order), value.dtype, tuple(parts))
 
 
-def reshape(value: Pieces, shape: Shape) -> Pieces:
-    """The same elements under other dimensions, box by box.
+def reshape(value: CopyPlan, shape: Shape) -> CopyPlan:
+    """The same elements under another shape, box by box.
 
     Raises:
-        NotACopyError: where a box would be none any more, or its view would have to be copied.
+        NotACopyError: if a box would not stay a box, or its view would have to be copied.
     """
     if prod(value.shape) == 0:
         return constant(0, shape, value.dtype)
     groups = _groups(value.shape, shape)
-    parts: list[Piece] = []
-    for part in value.parts:
+    parts: list[Box] = []
+    for part in value.boxes:
         start: list[int] = []
         extents: list[int] = []
         for old, new in groups:
@@ -211,12 +211,12 @@ def reshape(value: Pieces, shape: Shape) -> Pieces:
             view = part.source.reshape(extents, copy=False)
         except ValueError as error:
             raise NotACopyError from error
-        parts.append(Piece(tuple(start), view))
-    return Pieces(shape, value.dtype, tuple(parts))
+        parts.append(Box(tuple(start), view))
+    return CopyPlan(shape, value.dtype, tuple(parts))
 
 
 def _groups(old: Shape, new: Shape) -> list[tuple[slice, slice]]:
-    """The shortest runs of dimensions on both sides that have as many elements."""
+    """The shortest runs of dimensions of both shapes with equal element counts."""
     groups: list[tuple[slice, slice]] = []
     i = j = 0
     while i < len(old) or j < len(new):
@@ -236,7 +236,7 @@ def _groups(old: Shape, new: Shape) -> list[tuple[slice, slice]]:
 
 
 def _flat(start: Shape, extents: Shape, sizes: Shape) -> tuple[int, int]:
-    """A box as ``(first, count)`` of row-major order, where it is without gaps."""
+    """A box as ``(first, count)`` in row-major order (NotACopyError if it has gaps)."""
     partial = next((i for i, extent in enumerate(extents) if extent != 1), None)
     if partial is not None and extents[partial + 1 :] != sizes[partial + 1 :]:
         raise NotACopyError
@@ -247,14 +247,14 @@ def _flat(start: Shape, extents: Shape, sizes: Shape) -> tuple[int, int]:
 
 
 def _box(first: int, count: int, sizes: Shape) -> tuple[list[int], list[int]]:
-    """Elements ``first`` to ``first + count`` of row-major order as a box."""
+    """Elements ``first`` to ``first + count`` in row-major order as ``(start, extents)``."""
     start: list[int] = []
     extents: list[int] = []
     inner = prod(sizes)
     for size in sizes:
         inner //= size
         at, first = divmod(first, inner)
-        # Whole rows of what is inside, or all within one of them.
+        # Several whole inner rows, or a part of a single one.
         many, rest = divmod(count, inner)
         if count >= inner and (rest or first):
             raise NotACopyError

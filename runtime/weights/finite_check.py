@@ -1,4 +1,4 @@
-"""Find values that are not finite numbers, fast enough to look at every weight that is loaded."""
+"""Detect NaN and infinite weights, fast enough to check every weight that is loaded."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ import numpy as np
 
 from graphgen.eval import Array
 
-# Bytes looked at in a row: they stay in a core's own cache.
+# Bytes per step: they stay in a core's own cache.
 _CHUNK: Final = 1 << 18
-# By the bits of an element: its size as a signed and an unsigned type, all bits but the sign, and
-# the bits of infinity. What is above infinity is not a number; NumPy's own test is ten times slower
-# on types of 16 bits.
+# (signed type of the width, unsigned type, mask of all bits but the sign, bits of infinity). As an
+# integer, |x| > infinity means NaN; NumPy's own test is ten times slower on 16-bit types.
 _BITS: Final = {
     "float32": (np.int32, np.uint32, 0x7FFFFFFF, 0x7F800000),
     "float16": (np.int16, np.uint16, 0x7FFF, 0x7C00),
@@ -20,53 +19,53 @@ _BITS: Final = {
 }
 
 
-class Largest:
-    """How far from zero the elements of a tensor are that is seen part by part.
+class MaxMagnitude:
+    """The largest magnitude of a tensor that is observed part by part.
 
     Args:
-        dtype: of the tensor; types that have no NaN or are not looked at hold nothing.
+        dtype: of the tensor; only f32, f16 and bf16 are checked.
     """
 
     __slots__ = ("_beyond", "_kind")
 
     def __init__(self, dtype: np.dtype[np.generic]) -> None:
         self._kind = _BITS.get(dtype.name)
-        # The bits of the farthest element, less those of infinity.
+        # The bits of the largest magnitude minus those of infinity.
         self._beyond = -1
 
-    def see(self, part: Array) -> None:
-        """Look at some of the elements; quickest while they are in the cache."""
+    def observe(self, part: Array) -> None:
+        """Take a part of the tensor into account; quickest while it is in the cache."""
         if self._kind is None or not part.size:
             return
         signed, unsigned, magnitude, infinity = self._kind
-        # With a sign, negative elements are below all others; without, they are above, and the one
-        # farthest from zero is the largest.
+        # As signed integers, negative elements are below all others; as unsigned ones above, and
+        # the one of the largest magnitude is the maximum.
         positive = int(part.view(signed).max())
         negative = int(part.view(unsigned).max()) & magnitude
         self._beyond = max(self._beyond, positive - infinity, negative - infinity)
 
     @property
     def is_nan(self) -> bool:
-        """Whether any element is NaN."""
+        """True if any element is NaN."""
         return self._beyond > 0
 
     @property
     def is_infinite(self) -> bool:
-        """Whether any element is infinite and none is NaN."""
+        """True if any element is infinite and none is NaN."""
         return self._beyond == 0
 
 
-def largest(array: Array) -> Largest:
-    """All elements of an array, seen."""
-    seen = Largest(array.dtype)
+def max_magnitude(array: Array) -> MaxMagnitude:
+    """The largest magnitude of an array."""
+    seen = MaxMagnitude(array.dtype)
     flat = np.ascontiguousarray(array).reshape(-1)
     step = _CHUNK // flat.itemsize
     for start in range(0, flat.size, step):
-        seen.see(flat[start : start + step])
+        seen.observe(flat[start : start + step])
     return seen
 
 
-def nan_places(array: Array) -> tuple[int, tuple[int, ...]]:
-    """How many elements are NaN, and the indices of the first; of a float array that holds one."""
+def nan_indices(array: Array) -> tuple[int, tuple[int, ...]]:
+    """(number of NaN elements, index of the first) of a float array that holds one."""
     places = np.argwhere(np.isnan(array.astype(np.float32)))
     return len(places), tuple(int(index) for index in places[0])

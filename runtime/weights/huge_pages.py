@@ -1,4 +1,4 @@
-"""Memory for weights: 64-byte aligned, so that a device takes it as it is, and in huge pages."""
+"""Allocate weight memory: 64-byte aligned for zero-copy devices, in huge pages."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ ALIGNMENT = 64
 
 
 def huge_pages(size: int) -> Array:
-    """``size`` bytes that come in huge pages where the system has them; freed with their views.
+    """u8 [size] in huge pages if the system has them; freed with its views.
 
-    With small pages, walking through all weights once a token spends time on page tables as well:
-    from 6 % to 130 % of a step were measured.
+    With small pages, reading all weights once per token also walks page tables: 6 % to 130 % of a
+    step were measured.
     """
     # Private: shared memory has small pages on most systems.
     memory = mmap.mmap(-1, max(size, 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
@@ -29,7 +29,7 @@ def huge_pages(size: int) -> Array:
 def arrays_in_one(
     shapes: Sequence[tuple[tuple[int, ...], np.dtype[np.generic]]],
 ) -> list[Array]:
-    """Arrays of these shapes and types side by side in one piece of memory, each aligned."""
+    """Uninitialized arrays of these shapes and types in one allocation, each aligned."""
     starts: list[int] = []
     size = 0
     for shape, dtype in shapes:

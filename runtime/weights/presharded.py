@@ -1,8 +1,8 @@
-"""Weights prepared for each rank and kept in files, so that opening a model only reads them.
+"""Pre-sharded weights: the prepared weights of every rank in files, ready to be read.
 
-The files have AWS's names: ``weights/tp{r}_sharded_checkpoint.safetensors``. ``weights.json`` says
-what they fit: the degree, the hash of the programs that made them, and every tensor. It is the last
-to be written, into a folder that takes its name when it is whole.
+The files have AWS's names: ``weights/tp{r}_sharded_checkpoint.safetensors``. The manifest
+``weights.json`` holds the degree, the hash of the weight programs, and every tensor; it is written
+last.
 """
 
 from __future__ import annotations
@@ -10,8 +10,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import shutil
-import tempfile
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -26,8 +24,9 @@ from graphgen.ir import WEIGHTS_GLOBAL, WEIGHTS_RANK, Entry, Module
 from graphgen.runtime.checkpoint.interfaces import Checkpoint
 from graphgen.runtime.progress_callback import Progress
 from graphgen.runtime.weights.aligned_safetensors import fingerprint, read_aligned, write_aligned
-from graphgen.runtime.weights.finite_check import largest
+from graphgen.runtime.weights.finite_check import max_magnitude
 from graphgen.runtime.weights.rank_weights import RankArrays, program_weights, weights_of
+from graphgen.runtime.whole_folder import new_folder, write_json
 from graphgen.version import __version__
 
 MANIFEST = "weights.json"
@@ -35,12 +34,12 @@ _HELP = "make it again: graphgen shard-weights CHECKPOINT --tp N -o FOLDER"
 
 
 def rank_file(folder: Path, rank: int) -> Path:
-    """Where a rank's weights are."""
+    """The file of one rank's weights."""
     return folder / "weights" / f"tp{rank}_sharded_checkpoint.safetensors"
 
 
 def layout_hash(module: Module) -> str:
-    """What prepared weights depend on apart from the checkpoint: 64 hexadecimal digits.
+    """SHA-256 of everything but the checkpoint that prepared weights depend on, in hexadecimal.
 
     Programs of other sizes over the same weights have the same layout.
     """
@@ -53,7 +52,7 @@ def layout_hash(module: Module) -> str:
 def write_rank_files(
     folder: Path, module: Module, checkpoint: Checkpoint, progress: Progress
 ) -> None:
-    """Prepare and write the weights of all ranks, ranks side by side, a tensor at a time each."""
+    """Prepare and write the weights of all ranks in parallel, tensor by tensor per rank."""
     weights = weights_of(checkpoint, module)
     rows = program_weights(module)
     (folder / "weights").mkdir()
@@ -63,7 +62,7 @@ def write_rank_files(
         def arrays(rank: int) -> Iterator[Array]:
             for row in rows:
                 made = weights.on_rank(row, rank).array()
-                weights.require_numbers(row, largest(made))
+                weights.require_numbers(row, max_magnitude(made))
                 yield made
                 done[rank] += 1
                 report(sum(done) / (len(rows) * module.ranks))
@@ -77,7 +76,7 @@ def write_rank_files(
 
 
 def _like(row: Entry) -> Array:
-    """An array of the tensor's shape and type that takes no memory."""
+    """An array of the tensor's shape and type, without memory of its own."""
     return np.broadcast_to(np.zeros((), numpy_dtype(row.physical.dtype)), row.physical.dims)
 
 
@@ -85,50 +84,27 @@ def shard_weights(path: Path, module: Module, checkpoint: Checkpoint, progress: 
     """Write a folder of prepared weights.
 
     Raises:
-        GraphgenError: GG0704 when it cannot be written; nothing is left behind then.
+        GraphgenError: GG0704 if it cannot be written; no partial folder remains.
     """
-    if path.exists() and (not path.is_dir() or any(path.iterdir())):
-        raise GraphgenError("GG0704", f"{path} exists", help="choose a new or empty folder")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}.partial-"))
-        try:
-            write_rank_files(temporary, module, checkpoint, progress)
-            _write_manifest(temporary, module, checkpoint)
-            temporary.chmod(0o755)
-            os.replace(temporary, path)
-        except BaseException:
-            shutil.rmtree(temporary, ignore_errors=True)
-            raise
-    except OSError as error:
-        raise GraphgenError(
-            "GG0704",
-            f"cannot write the weights {path}: {error.strerror or error}",
-            help="nothing was left behind; free some space or choose another folder",
-        ) from error
-
-
-def _write_manifest(folder: Path, module: Module, checkpoint: Checkpoint) -> None:
-    manifest = {
-        "graphgen": __version__,
-        "tp": module.ranks,
-        "layout": layout_hash(module),
-        "source": checkpoint.fingerprint(),
-        "tensors": {row.name: row.physical.text for row in program_weights(module)},
-        "files": [fingerprint(rank_file(folder, rank)) for rank in range(module.ranks)],
-    }
-    with (folder / MANIFEST).open("w") as file:
-        json.dump(manifest, file, indent=1)
-        file.flush()
-        os.fsync(file.fileno())
+    with new_folder(path, "the weights", f"{path} exists") as folder:
+        write_rank_files(folder, module, checkpoint, progress)
+        manifest = {
+            "graphgen": __version__,
+            "tp": module.ranks,
+            "layout": layout_hash(module),
+            "source": checkpoint.fingerprint(),
+            "tensors": {row.name: row.physical.text for row in program_weights(module)},
+            "files": [fingerprint(rank_file(folder, rank)) for rank in range(module.ranks)],
+        }
+        write_json(folder / MANIFEST, manifest)
 
 
 def read_shards(path: Path, module: Module, checkpoint: Checkpoint) -> list[RankArrays]:
-    """The prepared weights of every rank for ``module``, without preparing anything.
+    """Read the prepared weights of every rank for ``module``.
 
     Raises:
-        GraphgenError: GG0703 naming both sides of what does not fit: the degree, the checkpoint,
-            the tensors, the layout; or the file that is damaged.
+        GraphgenError: GG0703 naming both sides of a mismatch (degree, checkpoint, tensors, layout)
+            or the damaged file.
     """
     try:
         manifest = cast(Mapping[str, object], json.loads((path / MANIFEST).read_text()))

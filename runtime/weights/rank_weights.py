@@ -1,4 +1,4 @@
-"""Weights on the devices: read from a checkpoint, prepared by the module's own weight programs."""
+"""Prepare checkpoint weights per rank by the module's weight programs and put them on devices."""
 
 from __future__ import annotations
 
@@ -16,48 +16,47 @@ from graphgen.lowering.cpu import DeviceValue
 from graphgen.lowering.cpu.pjrt import put
 from graphgen.runtime.checkpoint.interfaces import Checkpoint
 from graphgen.runtime.progress_callback import Progress
-from graphgen.runtime.weights.copy_plan import Pieces, whole
+from graphgen.runtime.weights.copy_plan import CopyPlan, from_array
 from graphgen.runtime.weights.copy_planner import plan_output
-from graphgen.runtime.weights.finite_check import Largest, largest, nan_places
+from graphgen.runtime.weights.finite_check import MaxMagnitude, max_magnitude, nan_indices
 from graphgen.runtime.weights.huge_pages import arrays_in_one
 
-# The arrays of one rank, by the name the programs know them by.
+# The arrays of one rank, by the programs' argument name.
 RankArrays = Mapping[str, Array]
 
 
 def read_weight(checkpoint: Checkpoint, row: Entry) -> Array:
-    """One tensor as the checkpoint has it; a view of the file where that can be."""
+    """One tensor as stored; a view of the file if possible."""
     return checkpoint.read(row.name)
 
 
 def weights_of(checkpoint: Checkpoint, module: Module) -> RankWeights:
-    """What a checkpoint gives the programs of a module."""
+    """The prepared weights of a module's programs from a checkpoint."""
     where = str(checkpoint.path)
     return RankWeights(module, lambda row: read_weight(checkpoint, row), where)
 
 
 def program_weights(module: Module) -> list[Entry]:
-    """The weights and params the programs read, in order."""
+    """The weights and params that the programs read, in order."""
     used = {value.name for function in module.programs() for value in function.args}
     rows = [*module.entries(Role.WEIGHT), *module.entries(Role.PARAM)]
     return [row for row in rows if row.name in used]
 
 
 def weight_bytes(module: Module) -> int:
-    """Bytes of weights all programs read together, on one rank."""
+    """Bytes of the weights that the programs read, per rank."""
     return sum(row.physical.nbytes for row in program_weights(module))
 
 
 class RankWeights:
     """The prepared weights of every rank, one tensor at a time.
 
-    Only what one tensor is made of is ever held: a model larger than the memory left over by its
-    own weights can be loaded.
+    Only the sources of one tensor are held in memory at a time.
 
     Args:
         module: at level ``target``.
-        read: gives a checkpoint tensor; it is converted to the module's element type.
-        where: what is read, for messages.
+        read: reads a checkpoint tensor; the result is converted to the module's element type.
+        where: the checkpoint's path, for error messages.
     """
 
     def __init__(self, module: Module, read: Callable[[Entry], Array], where: str = "") -> None:
@@ -69,39 +68,39 @@ class RankWeights:
             output: home for home in homes if home is not None for output, _ in home.outputs
         }
 
-    def on_rank(self, row: Entry, rank: int) -> Pieces:
-        """What the programs of one rank see as the weight or param ``row``."""
-        return self._made(row.name, rank, {})
+    def on_rank(self, row: Entry, rank: int) -> CopyPlan:
+        """The weight or param ``row`` of one rank."""
+        return self._plan(row.name, rank, {})
 
-    def on_ranks(self, row: Entry) -> list[Pieces]:
-        """The same for all ranks, reading each checkpoint tensor once.
+    def on_ranks(self, row: Entry) -> list[CopyPlan]:
+        """The weight or param ``row`` of all ranks, reading each checkpoint tensor once.
 
-        Where :meth:`same_on_ranks`, all are one object.
+        If :meth:`same_on_ranks`, all are one object.
         """
-        known: dict[str, Pieces] = {}
-        return [self._made(row.name, rank, known) for rank in range(self.module.ranks)]
+        known: dict[str, CopyPlan] = {}
+        return [self._plan(row.name, rank, known) for rank in range(self.module.ranks)]
 
-    def fill(self, row: Entry, values: Sequence[Pieces], homes: Sequence[Array]) -> None:
-        """Copy a prepared weight, of one rank or more, to where it is to be.
+    def fill(self, row: Entry, values: Sequence[CopyPlan], homes: Sequence[Array]) -> None:
+        """Copy a prepared weight of one rank or more to its arrays ``homes``.
 
         Raises:
             GraphgenError: GG0605 as :meth:`require_numbers`.
         """
-        seen = Largest(homes[0].dtype)
-        for pieces, home in zip(values, homes, strict=True):
-            pieces.fill(home, seen.see)
+        seen = MaxMagnitude(homes[0].dtype)
+        for plan, home in zip(values, homes, strict=True):
+            plan.fill(home, seen.observe)
         self.require_numbers(row, seen)
 
-    def require_numbers(self, row: Entry, seen: Largest) -> None:
-        """Refuse a prepared weight that holds NaN: every answer would be made of it.
+    def require_numbers(self, row: Entry, seen: MaxMagnitude) -> None:
+        """Refuse a prepared weight with NaN or infinite values.
 
         Args:
             row: the weight.
-            seen: has seen all of it.
+            seen: the largest magnitude of all of it.
 
         Raises:
-            GraphgenError: GG0605 naming the checkpoint tensor it comes from; the same for infinite
-                values, and where f16 cannot hold what the checkpoint does.
+            GraphgenError: GG0605 naming the checkpoint tensor of a NaN or an infinite value, or of
+                a value above f16's largest number.
         """
         if seen.is_infinite:
             self._require_finite(row, numpy_dtype(row.physical.dtype))
@@ -109,8 +108,8 @@ class RankWeights:
             return
         for name in self._leaves(row.name):
             given = self.read(self.module.interface[name])
-            if largest(given).is_nan:
-                count, first = nan_places(given)
+            if max_magnitude(given).is_nan:
+                count, first = nan_indices(given)
                 many = f"{count} values that are" if count > 1 else "a value that is"
                 place = f"{', the first' if count > 1 else ''} at {[*first]}"
                 what = f"the weight '{name}' holds {many} not a number (NaN){place}"
@@ -125,7 +124,7 @@ class RankWeights:
         )
 
     def _require_finite(self, row: Entry, dtype: np.dtype[np.generic]) -> None:
-        """Refuse infinite values, in f16 also those that became so; padding may have them."""
+        """Refuse infinite values of the checkpoint and, for f16, those above its largest number."""
         most = float(np.finfo(np.float16).max) if dtype == np.float16 else math.inf
         for name in self._leaves(row.name):
             given = self.read(self.module.interface[name]).astype(np.float32)
@@ -149,14 +148,14 @@ class RankWeights:
                 )
 
     def _leaves(self, name: str) -> list[str]:
-        """The checkpoint tensors that a weight or param is made of."""
+        """The checkpoint tensors that a weight or param is computed from."""
         home = self._programs.get(name)
         if home is None:
             return [] if name == RANK else [name]
         return [leaf for given in arguments_of(home, name) for leaf in self._leaves(given)]
 
     def same_on_ranks(self, row: Entry) -> bool:
-        """Whether all ranks hold the same: what makes it does not ask for the rank."""
+        """True if all ranks hold the same value: its program does not read the rank."""
         return self._same(row.name)
 
     def _same(self, name: str) -> bool:
@@ -165,29 +164,29 @@ class RankWeights:
             given != RANK and self._same(given) for given in arguments_of(home, name)
         )
 
-    def _made(self, name: str, rank: int, known: dict[str, Pieces]) -> Pieces:
-        """A checkpoint tensor, or an output of a weight program by what it is made of.
+    def _plan(self, name: str, rank: int, known: dict[str, CopyPlan]) -> CopyPlan:
+        """The copy plan of a checkpoint tensor, or of an output of a weight program.
 
         Args:
             name: of either.
-            rank: whom it is for.
-            known: what is the same for every rank and made already; added to.
+            rank: the rank that reads it.
+            known: memo of the plans that are the same for every rank; extended.
         """
         if name in known:
             return known[name]
         home = self._programs.get(name)
         if home is None:
             row = self.module.interface[name]
-            made = whole(self.read(row), numpy_dtype(row.logical.dtype))
+            made = from_array(self.read(row), numpy_dtype(row.logical.dtype))
         else:
-            made = plan_output(home, name, rank, lambda given: self._made(given, rank, known))
+            made = plan_output(home, name, rank, lambda given: self._plan(given, rank, known))
         if self._same(name):
             known[name] = made
         return made
 
 
 def rank_arrays(weights: RankWeights, rank: int) -> dict[str, Array]:
-    """All weights of one rank in memory, touching no bytes of the checkpoint but its own."""
+    """All weights of one rank in memory, reading only its own bytes of the checkpoint."""
     rows = program_weights(weights.module)
     home = arrays_in_one([_kind(row) for row in rows])
 
@@ -200,21 +199,21 @@ def rank_arrays(weights: RankWeights, rank: int) -> dict[str, Array]:
 
 
 def put_weights(weights: RankWeights, progress: Progress) -> dict[str, DeviceValue]:
-    """All weights on the devices, by the names the programs use.
+    """Put all weights on the devices; device values by the programs' argument name.
 
-    Tensors are prepared side by side: each is copied once, from the file to where the device reads
-    it. What is the same on every rank is there once, for all devices of this machine.
+    Tensors are prepared in parallel and copied once, from the file to the memory that the device
+    reads. A value that is the same on every rank is stored once for all devices of this machine.
 
     Raises:
         GraphgenError: GG0605 for a weight that holds NaN.
     """
     module = weights.module
-    # The largest first, so that no thread is left with one of them at the end.
+    # Largest first: no thread starts a large tensor at the end.
     rows = sorted(program_weights(module), key=lambda row: -row.physical.nbytes)
     homes = _homes(weights, rows)
 
     def prepare(index: int) -> None:
-        # One home takes what is the same for all.
+        # A shared weight has one array.
         values = weights.on_ranks(rows[index])[: len(homes[index])]
         weights.fill(rows[index], values, homes[index])
 
@@ -229,7 +228,7 @@ def put_weights(weights: RankWeights, progress: Progress) -> dict[str, DeviceVal
 
 
 def _homes(weights: RankWeights, rows: Sequence[Entry]) -> list[list[Array]]:
-    """Where each weight goes: an array a rank, or one where all ranks hold the same."""
+    """The target arrays of each weight: one per rank, or one if all ranks hold the same."""
     counts = [1 if weights.same_on_ranks(row) else weights.module.ranks for row in rows]
     kinds = [_kind(row) for row, count in zip(rows, counts, strict=True) for _ in range(count)]
     arrays = iter(arrays_in_one(kinds))
@@ -237,10 +236,10 @@ def _homes(weights: RankWeights, rows: Sequence[Entry]) -> list[list[Array]]:
 
 
 def _kind(row: Entry) -> tuple[tuple[int, ...], np.dtype[np.generic]]:
-    """Shape and type of a weight on a rank."""
+    """Shape and type of a weight per rank."""
     return row.physical.dims, numpy_dtype(row.physical.dtype)
 
 
 def put_arrays(ranks: Sequence[RankArrays]) -> dict[str, DeviceValue]:
-    """Weights that are prepared already, one mapping a rank."""
+    """Put prepared weights on the devices, one mapping per rank."""
     return {name: put([arrays[name] for arrays in ranks]) for name in ranks[0]}

@@ -14,22 +14,22 @@ from hypothesis import strategies as st
 from graphgen.eval import Array, evaluate_output, rank_index
 from graphgen.runtime.weights import copy_plan
 from graphgen.runtime.weights.copy_plan import (
+    CopyPlan,
     NotACopyError,
-    Pieces,
+    concatenate,
     constant,
     convert,
-    cut,
-    join,
-    permute,
+    from_array,
     reshape,
+    slice_box,
     take_blocks,
-    whole,
+    transpose,
 )
 from graphgen.runtime.weights.copy_planner import plan_output
 from graphgen.runtime.weights.huge_pages import ALIGNMENT, arrays_in_one
 from graphgen.text import parse
 
-Step = Callable[[Pieces, Array], tuple[Pieces, Array]]
+Step = Callable[[CopyPlan, Array], tuple[CopyPlan, Array]]
 
 
 def draw_step(data: st.DataObject, shape: tuple[int, ...]) -> Step:
@@ -40,13 +40,13 @@ def draw_step(data: st.DataObject, shape: tuple[int, ...]) -> Step:
         starts = [data.draw(st.integers(0, size - 1)) for size in shape]
         sizes = [data.draw(st.integers(1, n - a)) for a, n in zip(starts, shape, strict=True)]
         box = tuple(slice(a, a + n) for a, n in zip(starts, sizes, strict=True))
-        return lambda pieces, array: (cut(pieces, starts, sizes), array[box])
+        return lambda pieces, array: (slice_box(pieces, starts, sizes), array[box])
     if kind == "join":
         dim = data.draw(st.integers(0, rank - 1))
-        return lambda p, a: (join([p, p], dim), np.concatenate([a, a], dim))
+        return lambda p, a: (concatenate([p, p], dim), np.concatenate([a, a], dim))
     if kind == "permute":
         order = data.draw(st.permutations(range(rank)))
-        return lambda p, a: (permute(p, order), a.transpose(order))
+        return lambda p, a: (transpose(p, order), a.transpose(order))
     if kind == "take":
         dim = data.draw(st.integers(0, rank - 1))
         block = data.draw(st.sampled_from([n for n in (1, 2, 3) if shape[dim] % n == 0]))
@@ -74,7 +74,7 @@ def shapes_of(size: int) -> list[tuple[int, ...]]:
 @given(st.lists(st.integers(1, 6), min_size=1, max_size=3), st.data())
 def test_boxes_follow_numpy(sizes: list[int], data: st.DataObject):
     array = np.arange(1, prod(sizes) + 1, dtype=np.int32).reshape(sizes)
-    pieces = whole(array)
+    pieces = from_array(array)
     for _ in range(data.draw(st.integers(1, 5))):
         step = draw_step(data, pieces.shape)
         try:
@@ -93,8 +93,8 @@ def test_boxes_follow_numpy(sizes: list[int], data: st.DataObject):
 
 def test_no_byte_moves_until_the_end():
     array = np.arange(24, dtype=np.float32).reshape(4, 6)
-    half = cut(reshape(permute(whole(array), [1, 0]), (2, 3, 4)), [0, 0, 2], [2, 3, 2])
-    assert all(np.shares_memory(part.source, array) for part in half.parts)
+    half = slice_box(reshape(transpose(from_array(array), [1, 0]), (2, 3, 4)), [0, 0, 2], [2, 3, 2])
+    assert all(np.shares_memory(part.source, array) for part in half.boxes)
     assert np.shares_memory(half.array(), array)
 
 
@@ -102,7 +102,9 @@ def test_no_byte_moves_until_the_end():
 def test_parts_are_seen_once_each_when_they_are_there(block: int, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(copy_plan, "_BLOCK", block)
     array = np.arange(1, 61, dtype=np.float32).reshape(3, 4, 5)
-    turned = join([permute(whole(array), [2, 0, 1]), constant(-1, (5, 3, 2), array.dtype)], 2)
+    turned = concatenate(
+        [transpose(from_array(array), [2, 0, 1]), constant(-1, (5, 3, 2), array.dtype)], 2
+    )
     target = np.zeros((5, 3, 6), np.float32)
     seen: list[Array] = []
     turned.fill(target, lambda part: seen.append(part.copy()))
@@ -115,7 +117,7 @@ def test_parts_are_seen_once_each_when_they_are_there(block: int, monkeypatch: p
 
 def test_a_type_is_changed_by_the_copy_and_only_once():
     array = np.array([1.00390625, 3.0], np.float32)
-    narrow = convert(whole(array), np.dtype(ml_dtypes.bfloat16))
+    narrow = convert(from_array(array), np.dtype(ml_dtypes.bfloat16))
     np.testing.assert_array_equal(narrow.array(), array.astype(ml_dtypes.bfloat16))
     with pytest.raises(NotACopyError):
         convert(narrow, np.dtype(np.float32))
@@ -124,7 +126,9 @@ def test_a_type_is_changed_by_the_copy_and_only_once():
 def test_a_box_with_a_hole_is_no_box():
     array = np.arange(12, dtype=np.float32).reshape(3, 4)
     with pytest.raises(NotACopyError):
-        reshape(cut(join([whole(array), whole(array)], 1), [0, 2], [3, 4]), (12,))
+        reshape(
+            slice_box(concatenate([from_array(array), from_array(array)], 1), [0, 2], [3, 4]), (12,)
+        )
 
 
 RANKED = """module @m level=sharded mesh=tp:2 {
@@ -159,13 +163,13 @@ def test_a_weight_program_is_read_as_copies(rank: int, output: str):
         "w": np.arange(24, dtype=np.float32).reshape(4, 6),
         "v": 100 + np.arange(12, dtype=np.float32).reshape(2, 6),
     }
-    made = plan_output(function, output, rank, lambda name: whole(given_[name]))
+    made = plan_output(function, output, rank, lambda name: from_array(given_[name]))
     oracle = evaluate_output(function, output, {**given_, "rank": rank_index(rank)})
     np.testing.assert_array_equal(made.array(), oracle)
     if output == "turned":
         # Two boxes, both still in the tensors they come from: no other rank's bytes are touched.
-        assert [part.source.shape for part in made.parts] == [(6, 2), (6, 1)]
-        assert np.shares_memory(made.parts[0].source, given_["w"][2 * rank : 2 * rank + 2])
+        assert [part.source.shape for part in made.boxes] == [(6, 2), (6, 1)]
+        assert np.shares_memory(made.boxes[0].source, given_["w"][2 * rank : 2 * rank + 2])
 
 
 def test_memory_is_aligned():
@@ -182,11 +186,11 @@ def test_floats_become_integers_as_the_op_says():
         "  %q = convert(%w) dtype=s8 : s8[4]\n  return q = %q\n}\n"
     )
     given = np.array([-200.0, -1.5, 1.5, 128.0], np.float32)
-    made = plan_output(module.function("weights.global"), "q", 0, lambda _: whole(given))
+    made = plan_output(module.function("weights.global"), "q", 0, lambda _: from_array(given))
     assert made.array().tolist() == [-128, -1, 1, 127]
 
 
 def test_a_single_number_is_filled_in():
     number = np.empty((), np.float32)
-    whole(np.asarray(2.5, np.float32)).fill(number)
+    from_array(np.asarray(2.5, np.float32)).fill(number)
     assert number == 2.5

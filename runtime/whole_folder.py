@@ -1,0 +1,55 @@
+"""Write a folder atomically: it appears under its name when it is complete, or not at all."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from graphgen.errors import GraphgenError
+
+
+@contextmanager
+def new_folder(path: Path, content: str, occupied: str) -> Generator[Path]:
+    """Yield a temporary folder beside ``path`` and rename it to ``path`` at the end of the block.
+
+    Args:
+        path: the new folder; an existing one must be empty.
+        content: the content for the error text, such as ``the weights``.
+        occupied: the error text for a ``path`` that is taken.
+
+    Raises:
+        GraphgenError: GG0704 if ``path`` is taken, or an OSError occurs in the block. The temporary
+            folder is removed after any exception.
+    """
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise GraphgenError("GG0704", occupied, help="choose a new or empty folder")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}.partial-"))
+        try:
+            yield temporary
+            # mkdtemp makes a private folder; the result is as readable as any new folder.
+            temporary.chmod(0o755)
+            os.replace(temporary, path)
+        except BaseException:
+            shutil.rmtree(temporary, ignore_errors=True)
+            raise
+    except OSError as error:
+        raise GraphgenError(
+            "GG0704",
+            f"cannot write {content} {path}: {error.strerror or error}",
+            help="nothing was left behind; free some space or choose another folder",
+        ) from error
+
+
+def write_json(path: Path, content: Mapping[str, object]) -> None:
+    """Write a JSON object and flush it to the disk."""
+    with path.open("w") as file:
+        json.dump(content, file, indent=1)
+        file.flush()
+        os.fsync(file.fileno())
