@@ -1,4 +1,4 @@
-"""Building graphs in Python: the inferring builder."""
+"""Build graphs in Python with type inference. Read builder.py first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the builder says to what is not what it takes: numbers, arrays and names in wrong places."""
+"""Argument checks of the builder: wrong numbers, arrays, values and types, and their errors."""
 
 from __future__ import annotations
 
@@ -15,24 +15,26 @@ Item = TypeVar("Item")
 _WRITE_IN = "b.literal(array.tolist(), dtype) writes one into the program, b.weight declares one"
 
 
-def placed(error: GraphgenError, scope: str = "") -> GraphgenError:
-    """The error with the user's line, where it has no place yet."""
+def with_user_line(error: GraphgenError, scope: str = "") -> GraphgenError:
+    """Add the user's line to an error without a location."""
     error.where = error.where or repr(user_loc(scope))
     return error
 
 
-def listed(items: Iterable[Item]) -> tuple[Item, ...]:
-    """The items, integers of NumPy as Python's.
+def as_tuple(items: Iterable[Item]) -> tuple[Item, ...]:
+    """The items as a tuple, NumPy integers as Python's.
 
     Raises:
-        GraphgenError: GG0104 for a single thing where several are wanted.
+        GraphgenError: GG0105 for a value, GG0104 for anything else that is not iterable.
     """
     if isinstance(items, Value):
-        raise placed(GraphgenError("GG0105", f"{_shown(items)} is one value", help="write [value]"))
+        raise with_user_line(
+            GraphgenError("GG0105", f"{_shown(items)} is one value", help="write [value]")
+        )
     try:
         found = tuple(items)
     except TypeError:
-        raise placed(
+        raise with_user_line(
             GraphgenError("GG0104", f"{items!r} is not a list", help=f"write [{items!r}]")
         ) from None
     return tuple([cast(Item, _plain(item)) for item in found])
@@ -43,8 +45,8 @@ def _plain(item: object) -> object:
     return item if known else index(cast(int, item))
 
 
-def number(value: object) -> int | float:
-    """A number as Python has it; a scalar of NumPy is one.
+def as_number(value: object) -> int | float:
+    """A Python number from a Python number or a NumPy scalar.
 
     Raises:
         GraphgenError: GG0105 for anything else.
@@ -56,51 +58,54 @@ def number(value: object) -> int | float:
         plain = item()
         if isinstance(plain, int | float):
             return plain
-    raise placed(GraphgenError("GG0105", f"{_shown(value)} is no number", help=_help(value)))
+    raise with_user_line(
+        GraphgenError("GG0105", f"{_shown(value)} is no number", help=_help(value))
+    )
 
 
-def type_of(dtype: DType, shape: Sequence[object], scope: str) -> TensorType:
-    """The tensor type of a declaration; what is wrong with it has the user's line."""
-    sizes = listed(cast(Iterable[int], shape))
-    # 4.0 would be found as 4 among the types there are.
+def declared_type(dtype: DType, shape: Sequence[object], scope: str) -> TensorType:
+    """The tensor type of a declaration; errors have the user's line."""
+    sizes = as_tuple(cast(Iterable[int], shape))
+    # 4.0 equals 4 in the cache of types.
     for size in sizes:
         if isinstance(cast(object, size), float):
             what = f"{size} is not a dimension, in {list(sizes)}"
-            raise placed(GraphgenError("GG0102", what), scope)
+            raise with_user_line(GraphgenError("GG0102", what), scope)
     try:
         return tensor(dtype, sizes)
     except GraphgenError as error:
-        raise placed(error, scope) from None
+        raise with_user_line(error, scope) from None
 
 
 def check_type(type: object) -> None:
-    """Refuse an element type, or anything else, where a tensor type is wanted (GG0105)."""
+    """Require a tensor type (GG0105)."""
     if not isinstance(type, TensorType):
         example = f"graphgen.tensor({type!r}, shape)" if isinstance(type, DType) else "value.type"
-        raise placed(
+        raise with_user_line(
             GraphgenError("GG0105", f"{_shown(type)} is no tensor type", help=f"write {example}")
         )
 
 
 def plain_attrs(attrs: Mapping[str, AttrValue]) -> dict[str, AttrValue]:
-    """Attributes with tuples for lists."""
+    """Attributes with lists converted to tuples."""
     given = cast(Mapping[str, object], attrs)
     made = {
-        k: listed(cast(Iterable[object], v)) if isinstance(v, list) else v for k, v in given.items()
+        k: as_tuple(cast(Iterable[object], v)) if isinstance(v, list) else v
+        for k, v in given.items()
     }
     return cast(dict[str, AttrValue], made)
 
 
 def check_values(what: str, things: Sequence[object], where: Loc) -> None:
-    """Refuse something else where a value belongs (GG0105)."""
+    """Require that all ``things`` are values (GG0105)."""
     for place, thing in enumerate(things):
         if not isinstance(thing, Value):
             said = f"{what}{place + 1} is {_shown(thing)}, which is no value"
             raise GraphgenError("GG0105", said, where=repr(where), help=_help(thing)) from None
 
 
-def check_home(function: Function, name: str, operands: Sequence[Value], where: Loc) -> None:
-    """Refuse values of another function (GG0202)."""
+def check_function(function: Function, name: str, operands: Sequence[Value], where: Loc) -> None:
+    """Require values of this function (GG0202)."""
     block = function.block
     args = block.args
     for operand in operands:
@@ -119,8 +124,10 @@ def check_home(function: Function, name: str, operands: Sequence[Value], where: 
             )
 
 
-def misfit(name: str, operands: Sequence[Value], error: InferError, where: Loc) -> GraphgenError:
-    """The error of an op whose operands do not fit, with a caret under the guilty one."""
+def operand_mismatch(
+    name: str, operands: Sequence[Value], error: InferError, where: Loc
+) -> GraphgenError:
+    """GG0105: operands do not fit the op, with a caret under the mismatched operand."""
     texts = [f"%{v.name or i} : {v.type.text}" for i, v in enumerate(operands)]
     head = f"{name}("
     note = head + ", ".join(texts) + ")"
@@ -132,7 +139,7 @@ def misfit(name: str, operands: Sequence[Value], error: InferError, where: Loc) 
 
 
 def _shown(thing: object) -> str:
-    """What it is in a few words, never an array's numbers."""
+    """A short description, without an array's numbers."""
     if isinstance(thing, Value):
         return f"%{thing.name}" if thing.name else f"the {thing.type.text} value"
     if hasattr(thing, "shape") and hasattr(thing, "dtype"):

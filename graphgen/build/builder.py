@@ -1,7 +1,6 @@
-"""The builder: appends ops to a function, inferring every type and recording every line.
+"""The builder: appends ops to a function, infers their types and records the user's lines.
 
-It is the one way ops are made: models use it directly, composites and passes use it with an
-insertion point.
+All code makes ops through it: models directly, composites and passes with an insertion point.
 """
 
 from __future__ import annotations
@@ -13,14 +12,14 @@ from types import TracebackType
 from typing import ClassVar
 
 from graphgen.build.argument_checks import (
-    check_home,
+    as_number,
+    check_function,
     check_type,
     check_values,
-    misfit,
-    number,
-    placed,
+    declared_type,
+    operand_mismatch,
     plain_attrs,
-    type_of,
+    with_user_line,
 )
 from graphgen.build.op_methods import OpMethods
 from graphgen.build.source_location import user_loc
@@ -49,10 +48,10 @@ class Builder(OpMethods):
 
     Args:
         function: the function to append to.
-        module: where declared inputs, weights, states and outputs are entered; leave it out when
-            the function is no entry program.
+        module: the module whose interface receives declared inputs, weights, states and outputs;
+            None if the function is not an entry program.
         before: insert before this op instead of at the end.
-        loc: provenance for every op made, instead of the caller's line; passes use it.
+        loc: provenance of every new op, instead of the caller's line; passes use it.
 
     Use it as a context manager to make Python operators on values (``x * y + 1.0``) append here.
     """
@@ -99,7 +98,7 @@ class Builder(OpMethods):
 
     @contextmanager
     def scope(self, name: str) -> Generator[str]:
-        """Everything made inside belongs to the module scope ``name``, nested with dots."""
+        """New ops and weights belong to the module scope ``name``, nested with dots."""
         outer = self._scopes[-1]
         self._scopes.append(f"{outer}.{name}" if outer else name)
         try:
@@ -118,7 +117,7 @@ class Builder(OpMethods):
         """Append the op ``name`` with inferred result types.
 
         Raises:
-            GraphgenError: GG0103, GG0104, GG0105 when the operands do not fit, or GG0202 when one
+            GraphgenError: GG0103, GG0104, GG0105 if the operands do not fit, or GG0202 if one
                 belongs to another function, naming the caller's line.
         """
         where = self.loc or user_loc(self._scopes[-1])
@@ -126,16 +125,16 @@ class Builder(OpMethods):
             checked = make_attrs(name, attrs or {})
             types = infer(name, tuple([value.type for value in operands]), checked)
         except InferError as error:
-            raise misfit(name, operands, error, where) from None
+            raise operand_mismatch(name, operands, error, where) from None
         except GraphgenError as error:
             error.where = error.where or repr(where)
             raise
         except (AttributeError, TypeError):
-            # Looked for only now: it would cost something at every op.
+            # Checked only after a failure: the check would slow down every op.
             check_values(f"{name}: operand ", operands, where)
             raise
         if self.before is None:
-            check_home(self.function, name, operands, where)
+            check_function(self.function, name, operands, where)
         op = Op(name, tuple(operands), types, checked, where)
         if self.before is None:
             self.function.block.append(op)
@@ -146,7 +145,7 @@ class Builder(OpMethods):
         return op
 
     def op(self, name: str, *operands: Value, **attrs: AttrValue) -> Value:
-        """Append any op of the table that has one result, and return the result."""
+        """Append any op with one result, and return the result."""
         return self.emit(name, operands, plain_attrs(attrs)).result
 
     def literal(self, value: object, dtype: DType) -> Value:
@@ -154,18 +153,18 @@ class Builder(OpMethods):
         try:
             written = Literal.of(dtype, value)
         except GraphgenError as error:
-            raise placed(error, self.scope_name) from None
+            raise with_user_line(error, self.scope_name) from None
         return self.emit("constant", (), {"value": written}).result
 
     def full(self, value: float, type: TensorType) -> Value:
-        """``value`` in every element of a tensor of this type; shape may hold symbols.
+        """A tensor of this type filled with ``value``; the shape may have symbols.
 
         Raises:
             GraphgenError: GG0104 for a value the type cannot hold, such as 0.5 in s32, GG0105 for
-                what is no number or no tensor type.
+                an argument that is not a number or not a tensor type.
         """
         check_type(type)
-        plain = number(value)
+        plain = as_number(value)
         whole = isinstance(plain, int) or plain.is_integer()
         scalar = self.literal(
             int(plain) if whole and not type.dtype.is_float else plain, type.dtype
@@ -173,7 +172,7 @@ class Builder(OpMethods):
         return scalar if not type.shape else self.broadcast_in_dim(scalar, type.shape, ())
 
     def binary(self, name: str, lhs: Value | float, rhs: Value | float) -> Value:
-        """An elementwise op; a Python number takes the type of the other operand."""
+        """An elementwise op of two operands; a Python number takes the other operand's type."""
         if not isinstance(lhs, Value):
             assert isinstance(rhs, Value)
             lhs = self.full(lhs, rhs.type)
@@ -186,42 +185,42 @@ class Builder(OpMethods):
         return self.emit(name, (operand,)).result
 
     def input(self, name: str, dtype: DType, shape: Sequence[Dim]) -> Value:
-        """Declare an input of the program, given at every call."""
-        return self._declare(Role.INPUT, name, type_of(dtype, shape, self.scope_name))
+        """Declare an input of the program."""
+        return self._declare(Role.INPUT, name, declared_type(dtype, shape, self.scope_name))
 
     def weight(self, name: str, dtype: DType, shape: Sequence[Dim]) -> Value:
         """Declare a tensor of the checkpoint, named inside the current scope."""
         scope = self._scopes[-1]
         full = f"{scope}.{name}" if scope else name
-        return self._declare(Role.WEIGHT, full, type_of(dtype, shape, scope))
+        return self._declare(Role.WEIGHT, full, declared_type(dtype, shape, scope))
 
     def state(self, name: str, dtype: DType, shape: Sequence[Dim]) -> Value:
-        """Declare a state, kept from call to call; give its new value to :meth:`set_state`."""
+        """Declare a state, kept between calls; pass its new value to :meth:`set_state`."""
         scope = self._scopes[-1]
         full = f"{scope}.{name}" if scope else name
-        return self._declare(Role.STATE, full, type_of(dtype, shape, scope))
+        return self._declare(Role.STATE, full, declared_type(dtype, shape, scope))
 
     def set_state(self, state: Value, value: Value) -> None:
-        """What ``state`` holds after this call."""
+        """Set the value of ``state`` after this call."""
         assert state.name
         self.function.outputs.append((state.name, value))
 
     def output(self, name: str, value: Value, logical: TensorType | None = None) -> None:
-        """Hand ``value`` back to the caller as ``name``.
+        """Declare ``value`` as the output ``name``.
 
         Args:
             name: the output's name.
-            value: what to return.
-            logical: its type in terms of the module's symbols, where this program binds some.
+            value: the output's value.
+            logical: its type in the module's symbols, if this program binds some of them.
 
         Raises:
-            GraphgenError: GG0107 for a name that is taken, GG0105 or GG0202 for what is no value
-                of this function.
+            GraphgenError: GG0107 for a name that is taken, GG0105 or GG0202 if ``value`` is not a
+                value of this function.
         """
         self._check_name(name)
         where = self.loc or user_loc(self.scope_name)
         check_values(f"output {name}: value ", [value], where)
-        check_home(self.function, f"output {name}", [value], where)
+        check_function(self.function, f"output {name}", [value], where)
         if any(known == name for known, _ in self.function.outputs):
             what = f"@{self.function.name} has two outputs called {name}"
             raise GraphgenError("GG0107", what, where=repr(where))
@@ -251,7 +250,7 @@ class Builder(OpMethods):
         return declared or self.function.block.add_arg(type.bind(self.function.dims), name)
 
     def _check_name(self, name: object) -> None:
-        """A name of the interface has to come back from IR text (GG0705)."""
+        """Require an interface name that survives printing and parsing (GG0705)."""
         if not isinstance(name, str):
             what = f"{name!r} is no name"
             help = "the name comes first: b.output('y', y), b.input('x', dtype, shape)"

@@ -1,4 +1,4 @@
-"""The builder's words for elementwise ops and those on bits: one method an op, named like it."""
+"""Builder methods of elementwise and bitwise ops, each named like its op."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from graphgen.ir import AttrValue, Op, Value
 
 
 class ElementwiseMethods(ABC):
-    """A Python number beside a value stands for a tensor of that value's type, full of it."""
+    """A Python number beside a value is broadcast to that value's type."""
 
     @abstractmethod
     def emit(
@@ -25,11 +25,11 @@ class ElementwiseMethods(ABC):
         return self.emit(name, operands, attrs).result
 
     def exponential(self, x: Value) -> Value:
-        """e to the power of each element."""
+        """exp(x) for each element."""
         return self._one("exponential", x)
 
     def exponential_minus_one(self, x: Value) -> Value:
-        """exp(x) - 1 for each element, exact where x is small."""
+        """exp(x) - 1 for each element, accurate for small x."""
         return self._one("exponential_minus_one", x)
 
     def log(self, x: Value) -> Value:
@@ -37,7 +37,7 @@ class ElementwiseMethods(ABC):
         return self._one("log", x)
 
     def log_plus_one(self, x: Value) -> Value:
-        """log(1 + x) for each element, exact where x is small."""
+        """log(1 + x) for each element, accurate for small x."""
         return self._one("log_plus_one", x)
 
     def sqrt(self, x: Value) -> Value:
@@ -77,23 +77,23 @@ class ElementwiseMethods(ABC):
         return self._one("erf", x)
 
     def ceil(self, x: Value) -> Value:
-        """The lowest integer that is not below each element."""
+        """The least integer >= x for each element."""
         return self._one("ceil", x)
 
     def floor(self, x: Value) -> Value:
-        """The highest integer that is not above each element."""
+        """The greatest integer <= x for each element."""
         return self._one("floor", x)
 
     def round_nearest_even(self, x: Value) -> Value:
-        """The nearest integer of each element; of two as near, the even one."""
+        """Round each element to the nearest integer, ties to even."""
         return self._one("round_nearest_even", x)
 
     def round_nearest_afz(self, x: Value) -> Value:
-        """The nearest integer of each element; of two as near, the larger in size."""
+        """Round each element to the nearest integer, ties away from zero."""
         return self._one("round_nearest_afz", x)
 
     def abs(self, x: Value) -> Value:
-        """The absolute value; that of the lowest integer wraps around to itself."""
+        """The absolute value; the lowest integer wraps around to itself."""
         return self._one("abs", x)
 
     def sign(self, x: Value) -> Value:
@@ -105,7 +105,7 @@ class ElementwiseMethods(ABC):
         return self._one("negate", x)
 
     def is_finite(self, x: Value) -> Value:
-        """Whether each element is neither infinite nor NaN."""
+        """True for each element that is neither infinite nor NaN."""
         return self._one("is_finite", x)
 
     def add(self, lhs: Value | float, rhs: Value | float) -> Value:
@@ -125,11 +125,11 @@ class ElementwiseMethods(ABC):
         return self.binary("divide", lhs, rhs)
 
     def remainder(self, lhs: Value | float, rhs: Value | float) -> Value:
-        """What is left of the quotient, with the sign of ``lhs``; integer x%0 is x."""
+        """The remainder of the division, with the sign of ``lhs``; integer x%0 is x."""
         return self.binary("remainder", lhs, rhs)
 
     def power(self, lhs: Value | float, rhs: Value | float) -> Value:
-        """``lhs`` to the power of ``rhs``; integers to negative powers are 0, save 1 and -1."""
+        """``lhs`` to the power of ``rhs``; integers to negative powers are 0, except 1 and -1."""
         return self.binary("power", lhs, rhs)
 
     def maximum(self, lhs: Value | float, rhs: Value | float) -> Value:
@@ -145,7 +145,7 @@ class ElementwiseMethods(ABC):
         return self.binary("atan2", lhs, rhs)
 
     def clamp(self, low: Value, x: Value, high: Value) -> Value:
-        """``x`` brought between the bounds, which are scalars or of its type."""
+        """``min(max(x, low), high)``; the bounds are scalars or of x's type."""
         return self._one("clamp", low, x, high)
 
     def and_(self, lhs: Value | float, rhs: Value | float) -> Value:
@@ -161,31 +161,31 @@ class ElementwiseMethods(ABC):
         return self.binary("xor", lhs, rhs)
 
     def not_(self, x: Value) -> Value:
-        """Logical not of pred, every bit turned of integers."""
+        """Logical not of pred, bitwise complement of integers."""
         return self._one("not", x)
 
     def shift_left(self, lhs: Value | float, rhs: Value | float) -> Value:
-        """``lhs`` moved up by ``rhs`` bits, filled up with 0."""
+        """``lhs`` shifted left by ``rhs`` bits."""
         return self.binary("shift_left", lhs, rhs)
 
     def shift_right_logical(self, lhs: Value | float, rhs: Value | float) -> Value:
-        """``lhs`` moved down by ``rhs`` bits, filled up with 0."""
+        """``lhs`` shifted right by ``rhs`` bits, filled with 0."""
         return self.binary("shift_right_logical", lhs, rhs)
 
     def shift_right_arithmetic(self, lhs: Value | float, rhs: Value | float) -> Value:
-        """``lhs`` moved down by ``rhs`` bits, filled up with its highest bit."""
+        """``lhs`` shifted right by ``rhs`` bits, filled with its sign bit."""
         return self.binary("shift_right_arithmetic", lhs, rhs)
 
     def popcnt(self, x: Value) -> Value:
-        """How many bits of each integer are set."""
+        """The number of set bits of each integer."""
         return self._one("popcnt", x)
 
     def count_leading_zeros(self, x: Value) -> Value:
-        """How many bits of each integer are above the highest one that is set."""
+        """The number of zero bits above the highest set bit of each integer."""
         return self._one("count_leading_zeros", x)
 
     def reduce_precision(self, x: Value, exponent_bits: int, mantissa_bits: int) -> Value:
-        """Each element as a float of so few bits would hold it, in its own type still."""
+        """Round each element to these numbers of bits, keeping its type."""
         return self._one(
             "reduce_precision", x, exponent_bits=exponent_bits, mantissa_bits=mantissa_bits
         )

@@ -1,10 +1,10 @@
-"""The builder's words: one method for each op people write by hand, with defaults that fit."""
+"""Builder methods, one for each op that is written by hand, except elementwise ops."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from graphgen.build.argument_checks import listed
+from graphgen.build.argument_checks import as_tuple
 from graphgen.build.elementwise_methods import ElementwiseMethods
 from graphgen.ir import AttrValue, Dim, DType, Literal, TensorType, Value
 
@@ -13,14 +13,14 @@ Groups = Sequence[Sequence[int]]
 
 
 def _groups(groups: Groups) -> tuple[tuple[int, ...], ...]:
-    return tuple(listed(group) for group in groups)
+    return tuple(as_tuple(group) for group in groups)
 
 
 class OpMethods(ElementwiseMethods):
-    """Named ways to append ops; :class:`~graphgen.build.Builder` says where they go."""
+    """Methods that append ops; :class:`~graphgen.build.Builder` defines the insertion point."""
 
     def convert(self, x: Value, dtype: DType) -> Value:
-        """``x`` as another element type; ``x`` itself when it has that type already."""
+        """``x`` as another element type; ``x`` itself if it has that type already."""
         return x if x.dtype is dtype else self._one("convert", x, dtype=dtype)
 
     def bitcast_convert(self, x: Value, dtype: DType) -> Value:
@@ -28,24 +28,26 @@ class OpMethods(ElementwiseMethods):
         return self._one("bitcast_convert", x, dtype=dtype)
 
     def reshape(self, x: Value, shape: Sequence[Dim]) -> Value:
-        """The same elements under another shape; ``x`` itself when the shape is the same."""
-        return x if x.shape == listed(shape) else self._one("reshape", x, shape=listed(shape))
+        """The same elements under another shape; ``x`` itself if the shape is the same."""
+        return x if x.shape == as_tuple(shape) else self._one("reshape", x, shape=as_tuple(shape))
 
     def reverse(self, x: Value, dimensions: Sequence[int]) -> Value:
-        """The elements of these dimensions from the last to the first."""
-        return self._one("reverse", x, dimensions=listed(dimensions))
+        """Reverse the order of the elements along these dimensions."""
+        return self._one("reverse", x, dimensions=as_tuple(dimensions))
 
     def transpose(self, x: Value, permutation: Sequence[int]) -> Value:
         """Result dimension i is operand dimension ``permutation[i]``."""
-        return self._one("transpose", x, permutation=listed(permutation))
+        return self._one("transpose", x, permutation=as_tuple(permutation))
 
     def broadcast_in_dim(self, x: Value, shape: Sequence[Dim], dimensions: Sequence[int]) -> Value:
         """Operand dimension i becomes result dimension ``dimensions[i]``."""
-        return self._one("broadcast_in_dim", x, shape=listed(shape), dimensions=listed(dimensions))
+        return self._one(
+            "broadcast_in_dim", x, shape=as_tuple(shape), dimensions=as_tuple(dimensions)
+        )
 
     def slice(self, x: Value, starts: Sequence[Dim], limits: Sequence[Dim]) -> Value:
         """Elements ``start <= i < limit`` of each dimension."""
-        return self._one("slice", x, start_indices=listed(starts), limit_indices=listed(limits))
+        return self._one("slice", x, start_indices=as_tuple(starts), limit_indices=as_tuple(limits))
 
     def slice_dim(self, x: Value, dimension: int, start: Dim, limit: Dim) -> Value:
         """Elements ``start <= i < limit`` of one dimension, all of the others."""
@@ -55,16 +57,16 @@ class OpMethods(ElementwiseMethods):
         return self.slice(x, starts, limits)
 
     def concatenate(self, values: Sequence[Value], dimension: int) -> Value:
-        """The values one after the other along ``dimension``."""
-        return self._one("concatenate", *listed(values), dimension=dimension)
+        """Concatenate the values along ``dimension``."""
+        return self._one("concatenate", *as_tuple(values), dimension=dimension)
 
     def pad(self, x: Value, value: Value, low: Sequence[int], high: Sequence[int]) -> Value:
-        """The scalar ``value`` before and after each dimension."""
-        return self._one("pad", x, value, low=listed(low), high=listed(high))
+        """Pad each dimension with the scalar ``value`` before and after."""
+        return self._one("pad", x, value, low=as_tuple(low), high=as_tuple(high))
 
     def iota(self, dtype: DType, shape: Sequence[Dim], dimension: int) -> Value:
         """Counts 0, 1, 2, ... along ``dimension``."""
-        return self._one("iota", dtype=dtype, shape=listed(shape), dimension=dimension)
+        return self._one("iota", dtype=dtype, shape=as_tuple(shape), dimension=dimension)
 
     def compare(self, lhs: Value, rhs: Value, direction: str) -> Value:
         """``direction`` is one of EQ NE LT LE GT GE."""
@@ -73,7 +75,7 @@ class OpMethods(ElementwiseMethods):
     def modulo(self, x: Value, n: int) -> Value:
         """``x`` modulo ``n``, 0 to n-1, of integers from ``-n`` on."""
         if n & (n - 1) == 0:
-            # Of two's complements the low bits.
+            # The low bits of two's complement.
             return self.binary("and", x, n - 1)
         return self.binary("remainder", self.binary("add", x, n), n)
 
@@ -84,38 +86,38 @@ class OpMethods(ElementwiseMethods):
     def quantize(
         self, x: Value, dtype: DType, dimensions: Sequence[int], limit: float
     ) -> tuple[Value, Value]:
-        """8-bit values, and the f32 scale that takes ``limit`` to the largest of ``dimensions``."""
+        """8-bit values and f32 scales = max(abs(x)) over ``dimensions`` / ``limit``."""
         made = self.emit(
-            "quantize", (x,), {"dtype": dtype, "dimensions": listed(dimensions), "limit": limit}
+            "quantize", (x,), {"dtype": dtype, "dimensions": as_tuple(dimensions), "limit": limit}
         )
         return made.results[0], made.results[1]
 
     def take(self, x: Value, indices: Value, dimension: int, block: int = 1) -> Value:
-        """Blocks ``indices`` of ``dimension``, zeros where an index lies outside."""
+        """Gather blocks ``indices`` of ``dimension``; zeros for an index out of range."""
         return self._one("take", x, indices, dimension=dimension, block=block)
 
     def custom_call(
         self, target: str, x: Sequence[Value], results: Sequence[TensorType], config: str = ""
     ) -> tuple[Value, ...]:
-        """What the target's compiler knows under this name; its results are of these types."""
+        """Call the function ``target`` of the device compiler, with results of these types."""
         attrs: dict[str, AttrValue] = {"target": target, "config": config}
-        return self.emit("custom_call", x, {**attrs, "results": listed(results)}).results
+        return self.emit("custom_call", x, {**attrs, "results": as_tuple(results)}).results
 
     def sort(
         self, values: Sequence[Value], dimension: int, *, descending: bool = False
     ) -> tuple[Value, ...]:
-        """Each line along ``dimension`` by the first value; the others move with it."""
+        """Sort along ``dimension`` by the first value; the others are permuted alike."""
         attrs: dict[str, AttrValue] = {"dimension": dimension, "descending": descending}
         return self.emit("sort", values, attrs).results
 
     def top_k(self, x: Value, k: int) -> tuple[Value, Value]:
-        """The ``k`` largest of the last dimension, and where they were (s32)."""
+        """The ``k`` largest elements of the last dimension, and their indices (s32)."""
         made = self.emit("top_k", (x,), {"k": k})
         return made.results[0], made.results[1]
 
     def reduce(self, x: Value, dimensions: Sequence[int], kind: str) -> Value:
-        """Combine along ``dimensions``; ``kind`` is add, maximum or minimum."""
-        return self._one("reduce", x, dimensions=listed(dimensions), kind=kind)
+        """Reduce along ``dimensions``; ``kind`` is add, maximum or minimum."""
+        return self._one("reduce", x, dimensions=as_tuple(dimensions), kind=kind)
 
     def dot_general(
         self,
@@ -142,30 +144,30 @@ class OpMethods(ElementwiseMethods):
         return self.dot_general(x, weight, ([len(x.shape) - 1], [1]), dtype=dtype)
 
     def dynamic_slice(self, x: Value, starts: Sequence[Value], sizes: Sequence[Dim]) -> Value:
-        """The slice of these sizes at computed scalar starts."""
-        return self._one("dynamic_slice", x, *starts, slice_sizes=listed(sizes))
+        """The slice of these sizes at scalar starts."""
+        return self._one("dynamic_slice", x, *starts, slice_sizes=as_tuple(sizes))
 
     def dynamic_update_slice(self, x: Value, update: Value, starts: Sequence[Value]) -> Value:
-        """``x`` with ``update`` written at computed scalar starts."""
+        """``x`` with ``update`` written at scalar starts."""
         return self._one("dynamic_update_slice", x, update, *starts)
 
     def all_reduce(self, x: Value, groups: Groups, kind: str = "add") -> Value:
-        """Combine over the ranks of each group."""
+        """Reduce over the ranks of each group."""
         return self._one("all_reduce", x, kind=kind, replica_groups=_groups(groups))
 
     def all_gather(self, x: Value, groups: Groups, dimension: int) -> Value:
-        """The values of the ranks of each group, one after the other along ``dimension``."""
+        """Concatenate the values of each group's ranks along ``dimension``."""
         return self._one("all_gather", x, dimension=dimension, replica_groups=_groups(groups))
 
     def reduce_scatter(self, x: Value, groups: Groups, dimension: int, kind: str = "add") -> Value:
-        """Combine over the ranks of each group, each of which keeps its part of ``dimension``."""
+        """Reduce over the ranks of each group; each rank keeps its part of ``dimension``."""
         replica_groups = _groups(groups)
         return self._one(
             "reduce_scatter", x, kind=kind, dimension=dimension, replica_groups=replica_groups
         )
 
     def all_to_all(self, x: Value, groups: Groups, split: int, concat: int) -> Value:
-        """Parts along ``split`` change hands within each group and are joined along ``concat``."""
+        """Exchange parts along ``split`` within each group, concatenated along ``concat``."""
         return self._one(
             "all_to_all",
             x,
@@ -175,7 +177,7 @@ class OpMethods(ElementwiseMethods):
         )
 
     def collective_permute(self, x: Value, pairs: Groups) -> Value:
-        """The target of each pair gets the value of its source."""
+        """Send the value of each pair's source rank to its target rank."""
         return self._one("collective_permute", x, source_target_pairs=_groups(pairs))
 
     def embedding(self, table: Value, ids: Value) -> Value:
@@ -195,7 +197,7 @@ class OpMethods(ElementwiseMethods):
         return self._one("silu", x)
 
     def gelu(self, x: Value, approximate: str) -> Value:
-        """``x`` times a normal's share below it: ``none``, ``tanh`` or ``sigmoid``."""
+        """``x * Phi(x)``, exact (``none``) or approximated by ``tanh`` or ``sigmoid``."""
         return self._one("gelu", x, approximate=approximate)
 
     def rope_table(
@@ -213,15 +215,15 @@ class OpMethods(ElementwiseMethods):
     def attention_mask(
         self, positions: Value, lengths: Value, attended: Dim, window: int = 0, ring: int = 0
     ) -> Value:
-        """Causal mask over the first ``attended`` slots; of the last ``window`` where not 0.
+        """Causal mask over the first ``attended`` slots, of the last ``window`` positions if not 0.
 
-        ``ring`` slots hold the newest positions, each at its position modulo their number.
+        With ``ring`` > 0, position p is in slot ``p % ring``.
         """
         operands = positions, lengths
         return self._one("attention_mask", *operands, attended=attended, window=window, ring=ring)
 
     def key_distance(self, positions: Value, attended: Dim) -> Value:
-        """How far each of the first ``attended`` cache slots lies from each token: f32 [B,S,C]."""
+        """Slot minus token position for the first ``attended`` cache slots: f32 [B,S,C]."""
         return self._one("key_distance", positions, attended=attended)
 
     def kv_update(self, cache: Value, new: Value, seq_ids: Value, positions: Value) -> Value:
@@ -237,7 +239,7 @@ class OpMethods(ElementwiseMethods):
     ) -> Value:
         """Softmax attention of q [B,S,H,D] over k and v [B,C,K,D].
 
-        ``bias`` is nothing, or slopes f32 [H] and distances f32 [B,S,C].
+        ``bias`` is empty, or slopes f32 [H] and distances f32 [B,S,C].
         """
         return self._one("attention", q, k, v, mask, *bias, scale=scale)
 

@@ -1,4 +1,4 @@
-"""Finding the user's line: the nearest frame outside the machinery that builds graphs."""
+"""Find the user's source line: the nearest stack frame outside of the graph-building code."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _locs: dict[tuple[str, int, str], Loc] = {}
 
 
 def _describe(filename: str) -> tuple[str, bool]:
-    """The name to show for a source file, and whether it is part of the machinery."""
+    """(name to print, True if it is graph-building code) of a source file."""
     path = Path(filename)
     try:
         name = path.resolve().relative_to(_ROOT).as_posix()
@@ -30,7 +30,7 @@ def _describe(filename: str) -> tuple[str, bool]:
 
 
 def source_name(filename: str) -> str:
-    """The name of a Python file: ours relative to the import root, any other without its folder."""
+    """The name of a Python file: ours relative to the repository, any other without its folder."""
     known = _short.get(filename)
     if known is None:
         known = _short[filename] = _describe(filename)
@@ -38,10 +38,10 @@ def source_name(filename: str) -> str:
 
 
 def user_loc(scope: str) -> Loc:
-    """The place in the user's code that is building an op right now.
+    """The location of the user's code that is building the current op.
 
-    ``sys._getframe`` is some hundred times cheaper than ``traceback`` or ``inspect``, and this runs
-    for each op.
+    It runs for every op; ``sys._getframe`` is about a hundred times cheaper than ``traceback`` or
+    ``inspect``.
     """
     frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
     while True:

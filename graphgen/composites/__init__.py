@@ -1,7 +1,7 @@
-"""What each composite op is made of, as shape-polymorphic builders.
+"""Decompositions of composite ops, as shape-polymorphic builders. Read basics.py first.
 
-A decomposition is instanced from the operand types when a composite is inlined, so it can never go
-stale in a file. ``DECOMPOSITIONS`` maps each composite's name to its builder.
+A decomposition is instantiated from the operand types when a composite is inlined.
+``DECOMPOSITIONS`` maps each composite's name to its builder.
 """
 
 from __future__ import annotations

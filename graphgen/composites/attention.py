@@ -1,4 +1,4 @@
-"""Attention, its mask, and reading and writing the KV cache."""
+"""Decompositions of attention, its mask, and KV-cache reads and writes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from graphgen.ir.dtype import f32, lowest, s32
 
 
 def attention_mask(b: Builder, operands: Sequence[Value], attrs: Attrs) -> Sequence[Value]:
-    """``c <= position`` and ``c < length``, and ``c > position - window`` where there is one."""
+    """``c <= position`` and ``c < length``, and ``c > position - window`` if window is not 0."""
     positions, lengths = operands
     shape = (*positions.shape, attrs.dim("attended"))
     ring = attrs.integer("ring")
@@ -31,7 +31,7 @@ def attention_mask(b: Builder, operands: Sequence[Value], attrs: Attrs) -> Seque
 
 
 def _held(b: Builder, lengths: Value, shape: Shape, ring: int) -> Value:
-    """s32 [B,S,C]: the newest position below ``lengths`` in each slot; below 0 where there is none.
+    """s32 [B,S,C]: the newest position below ``lengths`` in each slot; negative for an empty slot.
 
     It is the same for all tokens of a row.
     """
@@ -51,7 +51,7 @@ def key_distance(b: Builder, operands: Sequence[Value], attrs: Attrs) -> Sequenc
 
 
 def cache_read(b: Builder, operands: Sequence[Value], attrs: Attrs) -> Sequence[Value]:
-    """A slice of the slots, then a gather of the rows, unless row b is known to be row b."""
+    """A slice of the slots, then a gather of the rows, unless the rows are the identity."""
     cache, seq_ids = operands
     attended = attrs.dim("attended")
     front = cache if cache.shape[1] == attended else b.slice_dim(cache, 1, 0, attended)
@@ -92,7 +92,7 @@ def kv_update(b: Builder, operands: Sequence[Value], attrs: Attrs) -> Sequence[V
 
 
 def attention(b: Builder, operands: Sequence[Value], attrs: Attrs) -> Sequence[Value]:
-    """Scores in f32, masked, softmax with the maximum taken off, then the weighted sum."""
+    """Scores in f32, masked; softmax with the maximum subtracted; then the weighted sum."""
     query, key, value, mask, *bias = operands
     batch, active, heads, size = query.shape
     attended, kv_heads = key.shape[1], key.shape[2]

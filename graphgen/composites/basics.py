@@ -1,4 +1,4 @@
-"""Embedding, norms, activations and the choice of the last token."""
+"""Decompositions of embedding, norms, activations, RoPE and last_token."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def rms_norm(b: Builder, operands: Sequence[Value], attrs: Attrs) -> Sequence[Va
 
 
 def layer_norm(b: Builder, operands: Sequence[Value], attrs: Attrs) -> Sequence[Value]:
-    """Mean, then the mean square of what is left, in f32; rounded once at the end."""
+    """Mean, then the mean square of the deviations, in f32; rounded once at the end."""
     x, weight, bias = operands
     wide = b.convert(x, f32)
     centered = wide - _to_rows(b, _mean(b, wide), x.shape)
@@ -53,7 +53,7 @@ def layer_norm(b: Builder, operands: Sequence[Value], attrs: Attrs) -> Sequence[
 
 
 def _mean(b: Builder, x: Value) -> Value:
-    """The mean of the last dimension, which disappears."""
+    """The mean over the last dimension, which is removed."""
     last = len(x.shape) - 1
     total = b.reduce(x, [last], "add")
     size = x.shape[last]
@@ -64,7 +64,7 @@ def _mean(b: Builder, x: Value) -> Value:
 
 
 def _to_rows(b: Builder, x: Value, shape: Sequence[Dim]) -> Value:
-    """One number for each row, in every element of the row."""
+    """Broadcast one number per row to the row."""
     return b.broadcast_in_dim(x, shape, list(range(len(shape) - 1)))
 
 
@@ -75,7 +75,7 @@ def silu(b: Builder, operands: Sequence[Value], attrs: Attrs) -> Sequence[Value]
 
 
 def gelu(b: Builder, operands: Sequence[Value], attrs: Attrs) -> Sequence[Value]:
-    """``x * logistic(u)``, which is ``x/2 * (1 + tanh(u/2))`` and more exact in the tail."""
+    """``x * logistic(u)`` = ``x/2 * (1 + tanh(u/2))``, more accurate in the tail."""
     (x,) = operands
     wide = b.convert(x, f32)
     if attrs.text("approximate") == "none":
@@ -137,7 +137,7 @@ def rope(b: Builder, operands: Sequence[Value], attrs: Attrs) -> Sequence[Value]
 
 
 def _turned_neighbors(b: Builder, x: Value, cos: Value, sin: Value, half: int) -> Value:
-    """The same with each pair in a dimension of its own: [B,S,H,R/2,2]."""
+    """``x`` with each pair in a dimension of its own: [B,S,H,R/2,2]."""
     size, shape = x.shape[3], (*x.shape[:3], half)
     front = b.reshape(b.slice_dim(x, 3, 0, 2 * half), (*shape, 2))
     first, second = [b.reshape(b.slice_dim(front, 4, i, i + 1), shape) for i in (0, 1)]

@@ -1,4 +1,4 @@
-"""The form of a decomposition, and how one is written down as a function of its own."""
+"""The type of a decomposition, and its instantiation as a function."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Decomposition = Callable[[Builder, Sequence[Value], Attrs], Sequence[Value]]
 
 
 def decompose(op: Op, decomposition: Decomposition) -> Function:
-    """A function of the operands' types whose outputs are what ``op`` computes.
+    """A function with the operand types of ``op`` that computes its results.
 
     Composites inside the decomposition stay as they are.
     """

@@ -1,4 +1,4 @@
-"""A tensor as 8-bit numbers and the scale they are multiples of."""
+"""Decomposition of ``quantize``: 8-bit numbers and their scales."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from graphgen.build import Builder
 from graphgen.ir import Attrs, Value
 from graphgen.ir.dtype import f32
 
-# The smallest normal f32: a channel of zeros has a scale to be divided by.
+# The smallest normal f32: the scale of a channel of zeros must not be 0.
 SMALLEST_SCALE = 2.0**-126
 
 
 def quantize(b: Builder, operands: Sequence[Value], attrs: Attrs) -> Sequence[Value]:
-    """In f32; a conversion to integers brings what lies beyond the range to its end."""
+    """Computed in f32; the conversion to integers saturates."""
     dtype, dimensions = attrs.element("dtype"), attrs.integers("dimensions")
     wide = b.convert(operands[0], f32)
     largest = b.reduce(b.abs(wide), dimensions, "maximum")

@@ -1,7 +1,6 @@
-"""How ``take`` is said with the ops that devices have; it is simple all the same.
+"""Decomposition of ``take`` for compiled programs.
 
-Where a checkpoint tensor is prepared, a take is a copy of blocks and stays what it is; only a
-program that is compiled needs this form.
+Weight preparation executes a take as a copy of blocks, without this decomposition.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from graphgen.ir import Attrs, Value, tensor
 
 
 def take_by_gather(b: Builder, operands: Sequence[Value], attrs: Attrs) -> Sequence[Value]:
-    """A gather of blocks, then zeros for those whose index lies outside."""
+    """A gather of blocks, then zeros for indices out of range."""
     operand, indices = operands
     axis, block = attrs.integer("dimension"), attrs.integer("block")
     before, after = operand.shape[:axis], operand.shape[axis + 1 :]

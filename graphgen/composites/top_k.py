@@ -1,4 +1,4 @@
-"""The largest elements of each row, and where they are."""
+"""Decomposition of ``top_k``: the largest elements of each row and their indices."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from graphgen.ir.dtype import s32
 
 
 def top_k(b: Builder, operands: Sequence[Value], attrs: Attrs) -> Sequence[Value]:
-    """A stable sort, the largest first, that takes the positions along; then its front."""
+    """A stable descending sort of elements and indices, then a slice of the first ``k``."""
     (x,) = operands
     last = len(x.shape) - 1
     if attrs.integer("k") == 1:
@@ -21,7 +21,7 @@ def top_k(b: Builder, operands: Sequence[Value], attrs: Attrs) -> Sequence[Value
 
 
 def _largest(b: Builder, x: Value, last: int) -> Sequence[Value]:
-    """The one largest without sorting: where it is first equal to the maximum."""
+    """k = 1 without sorting: the first index that equals the maximum."""
     places, kept = b.iota(s32, x.shape, last), list(range(last))
     most = b.reduce(x, [last], "maximum")
     found = b.compare(x, b.broadcast_in_dim(most, x.shape, kept), "EQ")
@@ -34,7 +34,7 @@ def _largest(b: Builder, x: Value, last: int) -> Sequence[Value]:
 
 
 def _first_in_order(b: Builder, x: Value, equal: Value, last: int) -> Value:
-    """Of the elements equal to the largest, a zero without a sign before one with it; or NaN."""
+    """The maximum, +0 before -0, or NaN."""
     equal = b.binary("or", equal, b.compare(x, x, "NE"))
     signed = b.compare(b.binary("divide", b.full(1, x.type), x), b.full(-inf, x.type), "EQ")
     whole = b.full(0, tensor(s32, x.shape))

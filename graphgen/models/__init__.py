@@ -1,4 +1,4 @@
-"""Model families: their mathematics and the names of their checkpoints' tensors."""
+"""Model families: forward passes and checkpoint tensor names. Read family.py first."""
 
 from __future__ import annotations
 

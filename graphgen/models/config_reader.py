@@ -1,4 +1,4 @@
-"""Reading a Hugging Face ``config.json``: each key is used, known to be neutral, or refused."""
+"""Read a Hugging Face ``config.json``: each key is used, known to be neutral, or refused."""
 
 from __future__ import annotations
 
@@ -65,12 +65,12 @@ NEUTRAL = frozenset(
 
 
 class ConfigReader:
-    """Typed access to a config that remembers which keys were used.
+    """Typed access to a config that records the keys it read.
 
     Args:
         config: the parsed ``config.json``.
-        aliases: other names a key may have, as in transformers' ``attribute_map``; a config that
-            gives both names different values is refused (GG0503).
+        aliases: other names of keys, as in transformers' ``attribute_map``; a config with
+            different values under both names is refused (GG0503).
     """
 
     def __init__(
@@ -94,6 +94,23 @@ class ConfigReader:
         if not isinstance(value, int) or isinstance(value, bool) or value <= 0:
             raise _bad(key, value, "a positive whole number")
         return value
+
+    def width_and_heads(
+        self, width_key: str, width: int, heads_key: str, heads: int
+    ) -> tuple[int, int]:
+        """The model width and the number of heads, which divides it (GG0503).
+
+        Args:
+            width_key: key of the width.
+            width: its default.
+            heads_key: key of the number of heads.
+            heads: its default.
+        """
+        width, heads = self.integer(width_key, width), self.integer(heads_key, heads)
+        if width % heads:
+            what = f"config: {width_key} = {width} is no multiple of {heads} heads"
+            raise GraphgenError("GG0503", what)
+        return width, heads
 
     def optional_integer(self, key: str) -> int | None:
         """A positive whole number, or ``None`` when absent or null (GG0503)."""
@@ -137,11 +154,11 @@ class ConfigReader:
         return value
 
     def neutral(self, *keys: str) -> None:
-        """Keys that change nothing in this family's forward pass at inference."""
+        """Accept keys that do not change this family's forward pass at inference."""
         self.used.update(keys)
 
     def finish(self) -> None:
-        """Refuse every key nobody asked for, unless it is neutral or switched off (GG0502)."""
+        """Refuse every unread key, unless it is neutral or switched off (GG0502)."""
         left = {
             key: value
             for key, value in self.config.items()

@@ -1,7 +1,6 @@
-"""The decoder many families share: pre-norm, rotary positions, grouped queries, a gated MLP.
+"""The decoder of Llama-like families: pre-norm, RoPE, grouped queries, a gated MLP.
 
-Llama, Mistral, Qwen2 and Qwen3 are this with other switches: which layers have biases, whether q
-and k are normalized, which layers read a window only.
+Llama, Mistral, Qwen2 and Qwen3 differ in switches: biases, norms of q and k, sliding windows.
 """
 
 from __future__ import annotations
@@ -21,12 +20,17 @@ from graphgen.nn import (
     RopeConfig,
     StepInputs,
     causal_mask,
+    embedding_table,
     gated_mlp,
     inverse_frequencies,
+    lm_head,
     rms_norm,
     rotary,
     self_attention,
 )
+
+# Module of the embedding table.
+EMBEDDING = "model.embed_tokens"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +56,7 @@ class DecoderConfig:
 
     @property
     def qk_norm(self) -> bool:
-        """Whether each head of q and k is normalized before it is rotated."""
+        """True if each head of q and k is normalized before it is rotated."""
         return False
 
     def attention(self, layer: int) -> AttentionConfig:
@@ -68,7 +72,7 @@ Config = TypeVar("Config", bound=DecoderConfig)
 
 
 class DecoderFields(TypedDict):
-    """The fields of :class:`DecoderConfig`, to make one of its subclasses of."""
+    """The fields of :class:`DecoderConfig`, as keyword arguments of its subclasses."""
 
     hidden_size: int
     intermediate_size: int
@@ -87,12 +91,12 @@ class DecoderFields(TypedDict):
 def read_sizes(
     reader: ConfigReader, *, positions: int, kv_heads: int = 0, head_dim: int = 0
 ) -> DecoderFields:
-    """What all these families read from a ``config.json`` (GG0502, GG0503).
+    """Read the fields shared by these families from a ``config.json`` (GG0502, GG0503).
 
     Args:
         reader: of the configuration.
         positions: default of ``max_position_embeddings``.
-        kv_heads: default of ``num_key_value_heads``; 0 for as many as there are heads.
+        kv_heads: default of ``num_key_value_heads``; 0 for the number of heads.
         head_dim: default of ``head_dim``; 0 for ``hidden_size / num_attention_heads``.
     """
     heads, hidden = reader.integer("num_attention_heads"), reader.integer("hidden_size")
@@ -128,7 +132,7 @@ def read_sizes(
 
 
 def to_hf(config: DecoderConfig, kind: str, architecture: str) -> dict[str, object]:
-    """A configuration as a ``config.json`` of this ``model_type`` and architecture holds it."""
+    """A configuration as a ``config.json`` of this ``model_type`` and architecture."""
     out: dict[str, object] = {item.name: getattr(config, item.name) for item in fields(config)}
     del out["rope"]
     return {**out, "model_type": kind, "architectures": [architecture], **rope_to_hf(config.rope)}
@@ -152,23 +156,24 @@ def smaller(config: Config) -> Config:
     )
 
 
-def body(b: Builder, config: DecoderConfig, tokens: Value, call: StepInputs, dtype: DType) -> Value:
+def body(b: Builder, config: DecoderConfig, tokens: Value, step: StepInputs, dtype: DType) -> Value:
     """Embedding, layers and last norm: hidden states [B,S,E].
 
-    The residual stream is f32 whatever ``dtype`` is: it sums up two addends a layer, some of them
+    The residual stream is f32 for every ``dtype``: it sums two addends per layer, some of them
     hundreds of times larger than the rest, and 8 bits of mantissa lose the small ones.
     """
-    turns = rotary(b, call, config.rope_frequencies())
+    turns = rotary(b, step, config.rope_frequencies())
     attentions = [config.attention(layer) for layer in range(config.num_hidden_layers)]
     windows = dict.fromkeys(attention.window for attention in attentions)
-    masks = {window: causal_mask(b, call, window) for window in windows}
+    masks = {window: causal_mask(b, step, window) for window in windows}
     epsilon = config.rms_norm_eps
 
     def normalize(name: str, x: Value) -> Value:
         return rms_norm(b, name, x, epsilon, dtype)
 
     with b.scope("model"):
-        x = b.convert(b.embedding(_embedding(b, config, dtype), tokens), f32)
+        table = embedding_table(b, "embed_tokens", config.vocab_size, config.hidden_size, dtype)
+        x = b.convert(b.embedding(table, tokens), f32)
         for layer, attention in enumerate(attentions):
             with b.scope(f"layers.{layer}"):
                 h = rms_norm(b, "input_layernorm", x, epsilon, dtype)
@@ -176,7 +181,7 @@ def body(b: Builder, config: DecoderConfig, tokens: Value, call: StepInputs, dty
                     b,
                     h,
                     attention,
-                    call,
+                    step,
                     masks[attention.window],
                     turns,
                     dtype=f32,
@@ -195,17 +200,6 @@ def body(b: Builder, config: DecoderConfig, tokens: Value, call: StepInputs, dty
 
 
 def head(b: Builder, config: DecoderConfig, x: Value) -> Value:
-    """Logits f32 [B,V] of x [B,E]."""
-    if config.tie_word_embeddings:
-        with b.scope("model"):
-            weight = _embedding(b, config, x.dtype)
-    else:
-        with b.scope("lm_head"):
-            weight = b.weight("weight", x.dtype, (config.vocab_size, config.hidden_size))
-    with b.scope("lm_head"):
-        return b.dot(x, weight, f32)
-
-
-def _embedding(b: Builder, config: DecoderConfig, dtype: DType) -> Value:
-    with b.scope("embed_tokens"):
-        return b.weight("weight", dtype, (config.vocab_size, config.hidden_size))
+    """Logits f32 [..., V] of x [..., E]."""
+    tied = EMBEDDING if config.tie_word_embeddings else ""
+    return lm_head(b, x, config.vocab_size, tied=tied)

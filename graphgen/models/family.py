@@ -1,4 +1,4 @@
-"""What a model family is to the rest of the system, and how a module is built from one."""
+"""The interface of a model family, and the construction of a module from it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Config = TypeVar("Config", bound="ModelConfig")
 
 
 class ModelConfig(Protocol):
-    """What every family's configuration can say about itself."""
+    """The interface of every family's configuration."""
 
     @property
     def vocab_size(self) -> int:
@@ -28,11 +28,11 @@ class ModelConfig(Protocol):
 
     @property
     def max_position_embeddings(self) -> int | None:
-        """Tokens a sequence may have; ``None`` where nothing in the model sets a limit."""
+        """Largest number of tokens of a sequence; ``None`` if the model sets no limit."""
         ...
 
     def mini(self: Config) -> Config:
-        """A tiny twin that takes the same decisions in every pass."""
+        """A tiny twin with the same decisions in every pass."""
         ...
 
     def to_hf(self) -> dict[str, object]:
@@ -46,15 +46,15 @@ class Family(Generic[Config]):
 
     Attributes:
         model_type: Hugging Face's ``model_type``.
-        architectures: Hugging Face's class names it covers.
-        read: config.json to a configuration; refuses what it does not support.
-        body: appends the model: (builder, configuration, tokens s32 [B,S], what a call shares,
-            element type of weights) -> hidden states [B,S,E] after the last norm.
-        head: hidden states of the chosen tokens [B,E], or of all [B,S,E] -> logits f32, as many.
-        prefix: of the body's tensors, Hugging Face's ``base_model_prefix``.
+        architectures: Hugging Face's class names of the family.
+        read: config.json -> configuration; refuses unsupported values.
+        body: appends the model: (builder, configuration, tokens s32 [B,S], step inputs, element
+            type of weights) -> hidden states [B,S,E] after the last norm.
+        head: hidden states [B,E] or [B,S,E] -> logits f32 [B,V] or [B,S,V].
+        prefix: prefix of the body's tensors, Hugging Face's ``base_model_prefix``.
         embedding: name of the embedding table, a tied head's other name.
-        renamed: what names of older checkpoints began with, and what they begin with today.
-        buffers: patterns, as in a shell, of tensors some checkpoints hold that are no weights.
+        renamed: (prefix in older checkpoints, prefix today) of renamed tensors.
+        buffers: shell patterns of tensors in some checkpoints that are not weights.
     """
 
     model_type: str
@@ -82,7 +82,7 @@ class Family(Generic[Config]):
 
 
 class AnyFamily(Protocol):
-    """A family whatever its configuration is."""
+    """A family of any configuration type."""
 
     @property
     def model_type(self) -> str:
@@ -134,18 +134,18 @@ def build_module(
     phases: tuple[str, ...] = PHASES,
     every_token: bool = False,
 ) -> Module:
-    """The logical module of a model: one program a phase, from one and the same body.
+    """The logical module of a model: one program per phase, all from the same body.
 
     Args:
         family: the model family.
         config: its configuration.
         dtype: element type of weights, activations and caches.
-        phases: ``prefill`` (S tokens a row) and ``decode`` (one token a row).
-        every_token: give the logits of every token, f32 [B,S,V], instead of each row's last.
+        phases: ``prefill`` (S tokens per row) and ``decode`` (one token per row).
+        every_token: return the logits of every token, f32 [B,S,V], instead of each row's last.
 
     The programs take ``tokens`` and ``positions`` s32 [B,S], ``lengths`` and ``seq_ids`` s32 [B],
-    the weights and the KV states, and give ``logits`` f32 [B,V] of each row's last token. B, R, S,
-    C and M are symbols until ``specialize`` binds them.
+    the weights and the KV states, and return ``logits`` f32 [B,V] of each row's last token. B, R,
+    S, C and M are symbols until ``specialize`` binds them.
     """
     module = Module(family.model_type)
     module.meta["config"] = json.dumps(config.to_hf())
@@ -166,8 +166,8 @@ def _program(
     positions = b.input("positions", s32, (B, S))
     lengths = b.input("lengths", s32, (B,))
     seq_ids = b.input("seq_ids", s32, (B,))
-    call = StepInputs(positions, lengths, seq_ids, rows=R, allocated=M, attended=C)
-    hidden = family.body(b, config, tokens, call, dtype)
+    step = StepInputs(positions, lengths, seq_ids, rows=R, allocated=M, attended=C)
+    hidden = family.body(b, config, tokens, step, dtype)
     chosen = hidden if every_token else b.last_token(hidden, positions, lengths)
     logits = family.head(b, config, chosen)
     b.output("logits", logits, logits_type(config, every_token))

@@ -1,4 +1,4 @@
-"""Which families there are, and a module from any ``config.json``."""
+"""The registry of model families, and a module from any ``config.json``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which layers read all positions and which a window: ``layer_types`` of a ``config.json``."""
+"""Full and sliding-window layers: ``layer_types`` of a ``config.json``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SLIDING, FULL = "sliding_attention", "full_attention"
 
 
 def read_layer_types(reader: ConfigReader, slides: Sequence[bool]) -> tuple[str, ...]:
-    """``layer_types``, or where it is missing what ``slides`` says for each layer (GG0503)."""
+    """``layer_types``; if it is missing, the types given by ``slides`` (GG0503)."""
     reader.used.add("layer_types")
     value = reader.config.get("layer_types")
     if value is None:
@@ -28,6 +28,6 @@ def read_layer_types(reader: ConfigReader, slides: Sequence[bool]) -> tuple[str,
 
 
 def ends(types: Sequence[str]) -> tuple[str, ...]:
-    """The types of a twin's two layers: the first one's, and the other type if there is one."""
+    """The types of a mini model's two layers: the first type, and the other if there is one."""
     other = next((item for item in reversed(types) if item != types[0]), types[-1])
     return (types[0], other) if len(types) > 1 else tuple(types)

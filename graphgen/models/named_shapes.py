@@ -1,4 +1,4 @@
-"""Configurations known by name, so that a graph can be built without any checkpoint."""
+"""Named configurations of published models, to build graphs without a checkpoint."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _llama_3_1(hidden: int, intermediate: int, layers: int, heads: int) -> Mappi
 def _decoder(
     kind: str, hidden: int, intermediate: int, layers: int, heads: int, kv: int, **more: object
 ) -> Mapping[str, object]:
-    """A decoder like Llama's, of another family."""
+    """A Llama-like decoder of another family."""
     return MappingProxyType(
         {
             "model_type": kind,

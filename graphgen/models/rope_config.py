@@ -1,4 +1,4 @@
-"""Rotary positions as a ``config.json`` writes them, read and written."""
+"""Read and write the rotary-embedding settings of a ``config.json``."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def read_rope(reader: ConfigReader) -> RopeConfig:
 
 
 def rope_to_hf(rope: RopeConfig) -> dict[str, object]:
-    """``rope_theta`` and, where positions are stretched, ``rope_scaling``."""
+    """``rope_theta`` and, for scaled frequencies, ``rope_scaling``."""
     out: dict[str, object] = {"rope_theta": rope.theta}
     if rope.kind == "default":
         return out

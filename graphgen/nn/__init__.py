@@ -15,7 +15,7 @@ from graphgen.nn.attention import (
     rotary,
     self_attention,
 )
-from graphgen.nn.linear import conv1d, gated_mlp, linear
+from graphgen.nn.linear import conv1d, embedding_table, gated_mlp, linear, lm_head, mlp
 from graphgen.nn.norm import layer_norm, rms_norm
 from graphgen.nn.rope import RopeConfig, inverse_frequencies
 
@@ -31,11 +31,14 @@ __all__ = [
     "attend",
     "causal_mask",
     "conv1d",
+    "embedding_table",
     "gated_mlp",
     "inverse_frequencies",
     "layer_norm",
     "linear",
     "linear_biases",
+    "lm_head",
+    "mlp",
     "rms_norm",
     "rotary",
     "self_attention",

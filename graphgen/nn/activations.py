@@ -1,4 +1,4 @@
-"""The activations checkpoints ask for, under transformers' names (its ``ACT2FN``)."""
+"""Activation functions by transformers' name (its ``ACT2FN``)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from graphgen.ir import Value
 
 
 def activate(b: Builder, name: str, x: Value) -> Value:
-    """The activation ``name`` of :data:`ACTIVATIONS` at every element of x."""
+    """Apply the activation ``name`` of :data:`ACTIVATIONS` to every element of x."""
     return ACTIVATIONS[name](b, x)
 
 
@@ -57,7 +57,7 @@ def _tanh(b: Builder, x: Value) -> Value:
 
 
 def _softplus(b: Builder, x: Value) -> Value:
-    """``log(1 + exp(x))``, without an exponential that overflows."""
+    """``log(1 + exp(x))`` as ``relu(x) + log1p(exp(-|x|))``, which cannot overflow."""
     small = b.unary("log_plus_one", b.unary("exponential", b.unary("negate", b.abs(x))))
     return b.binary("add", _relu(b, x), small)
 

@@ -1,4 +1,4 @@
-"""Self-attention over a KV cache, for any number of rows and tokens a call."""
+"""Self-attention over a KV cache, for any number of rows and tokens per step."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from graphgen.nn.linear import linear
 
 @dataclass(frozen=True, slots=True)
 class StepInputs:
-    """What every layer of one call shares.
+    """The inputs that every layer of one step shares.
 
     Attributes:
         positions: s32 [B,S], the cache slot of each token; -1 for padding.
-        lengths: s32 [B], tokens of each row so far, those of this call included.
+        lengths: s32 [B], tokens of each row so far, including this step's.
         seq_ids: s32 [B], the cache row of each row; R for an idle row.
         rows: R, rows of the cache.
         allocated: M, slots of a cache row.
-        attended: C, slots that are read.
+        attended: C, slots that attention reads.
     """
 
     positions: Value
@@ -34,7 +34,7 @@ class StepInputs:
 
 @dataclass(frozen=True, slots=True)
 class Rotary:
-    """The angles of a call's positions.
+    """Cosine and sine of the rotary angles of a step.
 
     Attributes:
         cos, sin: f32 [B,S,D/2].
@@ -46,7 +46,7 @@ class Rotary:
 
 @dataclass(frozen=True, slots=True)
 class Alibi:
-    """Linear biases of the scores: each head's slope times how far a slot lies from a token.
+    """Linear biases of the scores (ALiBi): each head's slope times the distance of slot and token.
 
     Attributes:
         slopes: f32 [H].
@@ -65,10 +65,10 @@ class AttentionConfig:
         heads: query heads.
         kv_heads: key and value heads; divides ``heads``.
         head_dim: size of a head.
-        qkv_bias: whether q, k and v have a bias.
-        out_bias: whether o has a bias.
-        scale: of the scores; 0 for ``head_dim ** -0.5``.
-        window: slots a token reads at most; 0 for all.
+        qkv_bias: q, k and v have a bias.
+        out_bias: o has a bias.
+        scale: factor of the scores; 0 for ``head_dim ** -0.5``.
+        window: largest number of slots a token reads; 0 for all.
     """
 
     heads: int
@@ -84,24 +84,24 @@ class AttentionConfig:
 Normalize = Callable[[str, Value], Value]
 
 
-def rotary(b: Builder, call: StepInputs, inv_freq: Literal) -> Rotary:
-    """The rotary tables of a call, from the inverse frequencies f32 [D/2]."""
-    return Rotary(*b.rope_table(call.positions, inv_freq))
+def rotary(b: Builder, step: StepInputs, inv_freq: Literal) -> Rotary:
+    """The rotary tables of a step, from the inverse frequencies f32 [D/2]."""
+    return Rotary(*b.rope_table(step.positions, inv_freq))
 
 
-def causal_mask(b: Builder, call: StepInputs, window: int = 0) -> Value:
+def causal_mask(b: Builder, step: StepInputs, window: int = 0) -> Value:
     """pred [B,S,C]: a token reads its own slot and those before it, ``window`` in all if not 0."""
-    return b.attention_mask(call.positions, call.lengths, call.attended, window)
+    return b.attention_mask(step.positions, step.lengths, step.attended, window)
 
 
-def linear_biases(b: Builder, call: StepInputs, heads: int) -> Alibi:
-    """The linear biases of a call, with the slopes of arXiv 2108.12409 for ``heads`` heads."""
+def linear_biases(b: Builder, step: StepInputs, heads: int) -> Alibi:
+    """The linear biases of a step, with the slopes of arXiv 2108.12409 for ``heads`` heads."""
     slopes = b.literal(alibi_slopes(heads), f32)
-    return Alibi(slopes, b.key_distance(call.positions, call.attended))
+    return Alibi(slopes, b.key_distance(step.positions, step.attended))
 
 
 def alibi_slopes(heads: int) -> list[float]:
-    """One slope a head: powers of ``2 ** (-8 / n)``, n the largest power of two up to ``heads``.
+    """One slope per head: powers of ``2 ** (-8 / n)``, n the largest power of two up to ``heads``.
 
     Heads beyond n take every other one of the slopes that 2n heads would have (transformers'
     ``build_alibi_tensor``).
@@ -115,7 +115,7 @@ def self_attention(
     b: Builder,
     x: Value,
     config: AttentionConfig,
-    call: StepInputs,
+    step: StepInputs,
     mask: Value,
     turns: Rotary,
     *,
@@ -124,7 +124,7 @@ def self_attention(
 ) -> Value:
     """Attention of x [B,S,E] with rotary positions; keys and values are kept in the cache.
 
-    q and k go through ``normalize``, if there is one, before they are rotated. The result is of
+    ``normalize``, if given, applies to q and k before they are rotated. The result is of
     type ``dtype``, by default that of ``x``.
     """
     size = x.shape[-1]
@@ -138,7 +138,7 @@ def self_attention(
             q, k = normalize("q_norm", q), normalize("k_norm", k)
         q = b.convert(b.rope(q, turns.cos, turns.sin), x.dtype)
         k = b.convert(b.rope(k, turns.cos, turns.sin), x.dtype)
-        out = attend(b, q, k, v, call, mask, config.scale or config.head_dim**-0.5)
+        out = attend(b, q, k, v, step, mask, config.scale or config.head_dim**-0.5)
         return linear(b, "o_proj", out, size, bias=config.out_bias, dtype=dtype)
 
 
@@ -147,15 +147,15 @@ def attend(
     q: Value,
     k: Value,
     v: Value,
-    call: StepInputs,
+    step: StepInputs,
     mask: Value,
     scale: float,
     alibi: Alibi | None = None,
 ) -> Value:
-    """What q [B,S,H,D] reads once k and v [B,S,K,D] are in the cache: [B,S,H*D]."""
+    """Write k and v [B,S,K,D] to the cache and attend to it with q [B,S,H,D]: [B,S,H*D]."""
     batch, active, heads, size = q.shape
-    keys = _remember(b, "k_cache", k, call)
-    values = _remember(b, "v_cache", v, call)
+    keys = _update_cache(b, "k_cache", k, step)
+    values = _update_cache(b, "v_cache", v, step)
     bias = (alibi.slopes, alibi.distance) if alibi else ()
     out = b.attention(q, keys, values, mask, scale, *bias)
     return b.reshape(out, (batch, active, heads * size))
@@ -169,9 +169,9 @@ def _heads(
     return b.reshape(flat, (*x.shape[:2], heads, config.head_dim))
 
 
-def _remember(b: Builder, name: str, new: Value, call: StepInputs) -> Value:
-    """Write ``new`` [B,S,K,D] into the cache ``name`` and read what is attended: [B,C,K,D]."""
-    cache = b.state(name, new.dtype, (call.rows, call.allocated, *new.shape[2:]))
-    updated = b.kv_update(cache, new, call.seq_ids, call.positions)
+def _update_cache(b: Builder, name: str, new: Value, step: StepInputs) -> Value:
+    """Write ``new`` [B,S,K,D] to the cache ``name`` and read the attended slots: [B,C,K,D]."""
+    cache = b.state(name, new.dtype, (step.rows, step.allocated, *new.shape[2:]))
+    updated = b.kv_update(cache, new, step.seq_ids, step.positions)
     b.set_state(cache, updated)
-    return b.cache_read(updated, call.seq_ids, call.attended)
+    return b.cache_read(updated, step.seq_ids, step.attended)

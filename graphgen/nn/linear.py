@@ -44,6 +44,50 @@ def _plus_bias(b: Builder, y: Value, bias: Value) -> Value:
     return y + b.broadcast_in_dim(b.convert(bias, y.dtype), y.shape, [len(y.shape) - 1])
 
 
+def embedding_table(b: Builder, name: str, rows: int, width: int, dtype: DType) -> Value:
+    """The weight [rows, width] of the embedding ``name``."""
+    with b.scope(name):
+        return b.weight("weight", dtype, (rows, width))
+
+
+def lm_head(b: Builder, x: Value, vocab_size: int, *, tied: str = "", bias: bool = False) -> Value:
+    """Logits f32 [..., vocab_size] of x [..., E].
+
+    Args:
+        b: the builder.
+        x: hidden states after the last norm.
+        vocab_size: V.
+        tied: name of the embedding whose weight [V, E] is the head's; empty for ``lm_head``'s own.
+        bias: add ``lm_head.bias`` [V].
+    """
+    size = x.shape[-1]
+    assert isinstance(size, int)
+    weight = embedding_table(b, tied or "lm_head", vocab_size, size, x.dtype)
+    with b.scope("lm_head"):
+        y = b.dot(x, weight, f32)
+        return _plus_bias(b, y, b.weight("bias", x.dtype, (vocab_size,))) if bias else y
+
+
+def mlp(
+    b: Builder,
+    x: Value,
+    names: tuple[str, str],
+    intermediate: int,
+    activation: str,
+    *,
+    bias: bool = True,
+) -> Value:
+    """f32 ``down(act(up(x)))`` of x [..., E]; ``names`` are those of up and down.
+
+    The activation is computed in f32 and rounded once to the type of ``x``.
+    """
+    size = x.shape[-1]
+    assert isinstance(size, int)
+    hidden = linear(b, names[0], x, intermediate, bias=bias, dtype=f32)
+    hidden = b.convert(activate(b, activation, hidden), x.dtype)
+    return linear(b, names[1], hidden, size, bias=bias, dtype=f32)
+
+
 def gated_mlp(
     b: Builder,
     x: Value,
@@ -55,7 +99,7 @@ def gated_mlp(
 ) -> Value:
     """``down(act(gate(x)) * up(x))`` of x [..., E]; gate and up have ``intermediate`` features.
 
-    What lies between the products is f32 and rounded once. The result is of type ``dtype``, by
+    ``act(gate) * up`` is computed in f32 and rounded once. The result is of type ``dtype``, by
     default that of ``x``.
     """
     size = x.shape[-1]

@@ -1,4 +1,4 @@
-"""A program as data for a page: its ops in parts, identical layers together."""
+"""Convert a program to JSON for an HTML page, with identical layers grouped."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from graphgen.ir.loc import UNKNOWN
 from graphgen.json_value import Json
 from graphgen.text.printer import attr_text, value_names
 
-# Longer ones, such as the elements of a constant, are cut.
+# Longer attributes, such as the elements of a constant, are truncated.
 _LONGEST = 400
 
 
-class Places:
-    """Locations, each written once.
+class LocationTable:
+    """A table of distinct locations.
 
     Attributes:
-        rows: file, line, scope, passes.
+        rows: (file, line, scope, passes) of each.
     """
 
     def __init__(self) -> None:
@@ -27,7 +27,7 @@ class Places:
         self._known: dict[Loc, int] = {}
 
     def of(self, where: Loc) -> int:
-        """The number of a location, -1 for none."""
+        """The index of a location, -1 for an unknown one."""
         if where is UNKNOWN:
             return -1
         if where not in self._known:
@@ -36,13 +36,15 @@ class Places:
         return self._known[where]
 
 
-def program_data(item: Overview, facts: Mapping[str, Json], places: Places) -> dict[str, Json]:
-    """One program.
+def program_data(
+    item: Overview, facts: Mapping[str, Json], places: LocationTable
+) -> dict[str, Json]:
+    """The JSON of one program.
 
     Args:
-        item: what is known of it.
-        facts: the same as JSON, as ``graphgen inspect --json`` prints it.
-        places: takes the locations.
+        item: its overview.
+        facts: the overview as JSON, equal to ``graphgen inspect --json``.
+        places: table that receives the locations.
     """
     function = item.function
     names = {value: name[1:] for value, name in value_names(function).items()}
@@ -71,7 +73,7 @@ def program_data(item: Overview, facts: Mapping[str, Json], places: Places) -> d
     }
 
 
-def _op(op: Op, reads: Sequence[int], names: Mapping[Value, str], places: Places) -> Json:
+def _op(op: Op, reads: Sequence[int], names: Mapping[Value, str], places: LocationTable) -> Json:
     attrs = attr_text(op)
     return {
         "op": op.attrs.text("opcode") if op.name == "hlo.opaque" else op.name,
@@ -89,7 +91,7 @@ def _bytes(value: Value) -> int | None:
 
 
 def _parts(function: Function, layer_of: Mapping[Op, str]) -> list[Json]:
-    """Layers, identical ones together, and what stands between them, in program order."""
+    """Layers, identical ones grouped, and the ops between them, in program order."""
     runs: dict[str, list[int]] = {}
     ops: dict[str, list[Op]] = {}
     before, count = "", 0

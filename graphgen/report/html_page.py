@@ -1,4 +1,4 @@
-"""One self-contained page of HTML: template, style, script and data in one file, no network."""
+"""Self-contained HTML pages: template, style, script and data in one file, no network."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def dump_page(title: str, data: Json) -> str:
     """The page of ``graphgen inspect --html``.
 
     Args:
-        title: of the page.
+        title: title of the page.
         data: ``module``, ``programs`` of :func:`~graphgen.report.dump_data.program_data`, ``locs``.
     """
     return _page("dump", title, data)
@@ -34,7 +34,7 @@ def _page(name: str, title: str, data: Json) -> str:
     page, style, script = (
         (folder / name).read_text(encoding="utf-8") for name in ("page.html", "page.css", "page.js")
     )
-    # Inside a script element only "</" and "<!--" could end or change it.
+    # Only "</" and "<!--" are special inside a script element.
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
     parts = {"title": html.escape(title), "style": style, "script": script, "data": text}
     head, *rest = page.split("{{")

@@ -1,4 +1,4 @@
-"""Values, ops, functions and modules as ``print`` and a notebook show them."""
+"""Text and HTML representations of values, ops, functions and modules."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from graphgen.ir.loc import UNKNOWN
 from graphgen.text import print_function, print_module
 from graphgen.text.printer import loc_text, op_text, value_names
 
-Shown = Value | Op | Function | Module
-# A notebook shows so many ops of a function; the text has all.
+Printable = Value | Op | Function | Module
+# Ops of a function in its HTML; the text has all.
 MOST_ROWS = 200
 
 
-def text_of(what: Shown) -> str:
-    """The lines of IR text that say what it is; a value is the line of its op."""
+def text_of(what: Printable) -> str:
+    """The IR text; of a value, the line of its op."""
     if isinstance(what, Module):
         return print_module(what).rstrip()
     if isinstance(what, Function):
@@ -28,18 +28,18 @@ def text_of(what: Shown) -> str:
 
 
 def _line(op: Op) -> str:
-    """The line as it stands in the text of its function."""
+    """The op's line in the text of its function."""
     whole = Function("")
     whole.block = op.block or whole.block
-    # What has been taken out of its block is still called something.
+    # An op removed from its block still has names.
     names = {value: f"%{value.name or '?'}" for value in (*op.operands, *op.results)}
     names |= value_names(whole)
     line = op_text(op, names, op.operands, [result.type for result in op.results])
     return line if op.loc is UNKNOWN else f"{line}  # {loc_text(op.loc)}"
 
 
-def html_of(what: Shown) -> str:
-    """HTML for a notebook: one table a function, a row an op with its place in the source."""
+def html_of(what: Printable) -> str:
+    """HTML for a notebook: one table per function, one row per op with its source location."""
     if isinstance(what, Module):
         head = f"<p>module <b>@{escape(what.name)}</b>, level {escape(what.level)}</p>"
         return head + "".join(map(_table, what.functions.values()))

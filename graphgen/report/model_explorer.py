@@ -1,7 +1,7 @@
-"""A program as a graph for Google's Model Explorer, which opens the file as it is.
+"""Convert programs to graphs for Google's Model Explorer.
 
-The form is that of its ``GraphCollection``: nodes with a namespace, incoming edges by node and
-output, and free attributes.
+The format is its ``GraphCollection``: nodes with a namespace, incoming edges by node and output,
+and free attributes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _LONGEST = 400
 
 
 def model_explorer(title: str, items: Sequence[Overview]) -> Json:
-    """The collection of these programs, one graph each."""
+    """The ``GraphCollection`` of these programs, one graph each."""
     return [{"label": title, "graphs": [_graph(item) for item in items]}]
 
 

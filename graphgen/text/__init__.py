@@ -1,4 +1,4 @@
-"""The IR's text form: printer and parser."""
+"""The text format of the IR (``.gg``): printer and parser. Read printer.py first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How attribute values, literals and types look in IR text, both ways."""
+"""Format and parse attribute values, literals and types of IR text."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MOST_ELEMENTS = 64
 
 
 def format_number(value: bool | int | float, kind: DType) -> str:
-    """A number in the fewest digits that read back as the same bits."""
+    """The shortest decimal that reads back as the same bits."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int):
@@ -32,7 +32,7 @@ def format_number(value: bool | int | float, kind: DType) -> str:
 
 
 def format_literal(literal: Literal) -> str:
-    """``f32[](0.5)``, ``f32[2](1.0,0.1)``, or hexadecimal bytes where digits would not do."""
+    """``f32[](0.5)``, ``f32[2](1.0,0.1)``, or hexadecimal bytes for NaN and long literals."""
     head = f"{literal.dtype.name}[{','.join(map(str, literal.shape))}]"
     if literal.dtype is c64:
         return f"{head}(0x{literal.data.hex()})"
@@ -44,7 +44,7 @@ def format_literal(literal: Literal) -> str:
 
 
 def parse_literal(text: str) -> Literal:
-    """Read what :func:`format_literal` wrote (GG0201 otherwise)."""
+    """Parse the text of :func:`format_literal` (GG0201)."""
     match = re.fullmatch(r"(\w+)\[([\d,]*)\]\((.*)\)", text)
     if not match:
         raise GraphgenError("GG0201", f"'{text}' is not a literal", help="write e.g. f32[](0.5)")
@@ -78,7 +78,7 @@ def _number(text: str, kind: DType) -> bool | int | float:
 
 
 def format_string(value: str) -> str:
-    """A string as JSON without a blank in it, which would end an attribute."""
+    """A string as JSON with blanks escaped, since a blank ends an attribute."""
     return json.dumps(value).replace(" ", "\\u0020")
 
 
@@ -99,7 +99,7 @@ def _parse_types(text: str) -> tuple[TensorType, ...]:
 
 
 def format_attr(value: AttrValue) -> str:
-    """One attribute value as text; the attribute's kind tells the parser how to read it."""
+    """One attribute value as text, to be parsed by the attribute's kind."""
     if isinstance(value, Literal):
         return format_literal(value)
     if isinstance(value, bool):

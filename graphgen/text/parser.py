@@ -1,4 +1,4 @@
-"""Text to module: a line-oriented parser by hand, exact about line and column.
+"""Parse IR text: a hand-written line parser with exact line and column in errors.
 
 Attribute and type texts repeat in every layer, so each distinct one is parsed once.
 """
@@ -56,22 +56,22 @@ def _refuse_again(key: str, given: Mapping[str, AttrValue]) -> None:
 
 
 def _column(line: str, at: str, start: int) -> int:
-    """Where ``at`` stands in the line as a whole word, from ``start`` on; 0 when nowhere."""
+    """Column of ``at`` as a whole word in the line, from ``start`` on; 0 if it is absent."""
     found = re.compile(re.escape(at) + r"(?![\w.$\-])").search(line, start)
     return found.start() if found else max(line.find(at), 0)
 
 
 def parse(text: str, filename: str = "<text>") -> Module:
-    """Read a module.
+    """Parse a module.
 
     Args:
-        text: what :func:`~graphgen.text.print_module` writes; blank lines and lines that start
+        text: the format of :func:`~graphgen.text.print_module`; blank lines and lines that start
             with ``#`` are skipped.
         filename: for error messages.
 
     Raises:
         GraphgenError: GG0201 syntax, GG0202 undefined value, GG0203 wrong type, GG0105 operands
-            that do not fit, and what the op table raises; each with file, line and column.
+            that do not fit, and the errors of the op table; each with file, line and column.
     """
     return _ModuleParser(filename, text.split("\n")).module()
 
@@ -90,7 +90,7 @@ class _ModuleParser:
     def fail(
         self, code: str, what: str, at: str = "", help: str = "", start: int = 0
     ) -> GraphgenError:
-        """An error at the current line, with a caret under ``at``, looked for from ``start`` on."""
+        """An error at the current line, with a caret under ``at``, searched from ``start`` on."""
         line = self.lines[self.number - 1] if self.number <= len(self.lines) else ""
         column = _column(line, at, start) if at else len(line) - len(line.lstrip())
         caret = " " * column + "^" * max(len(at), 1)
@@ -98,7 +98,7 @@ class _ModuleParser:
         return GraphgenError(code, what, where=where, note=f"{line}\n{caret}", help=help)
 
     def next_line(self) -> str | None:
-        """The next line that says something, ``None`` at the end."""
+        """The next line with content, ``None`` at the end."""
         while self.number < len(self.lines):
             line = self.lines[self.number].rstrip()
             self.number += 1
@@ -164,21 +164,21 @@ class _ModuleParser:
             raise self.fail("GG0201", "this is no JSON string", text) from error
 
     def sharding(self, text: str | None) -> Sharding | None:
-        """A sharding, with the place in the error if it is none."""
+        """Parse a sharding; errors have line and column."""
         try:
             return parse_sharding(text) if text else None
         except GraphgenError as error:
             raise self.fail(error.code, error.what, text or "", error.help) from error
 
     def dim(self, text: str) -> Dim:
-        """A dimension, with the place in the error if it is none."""
+        """Parse a dimension; errors have line and column."""
         try:
             return parse_dim(text)
         except GraphgenError as error:
             raise self.fail(error.code, error.what, text, error.help) from error
 
     def type(self, text: str) -> TensorType:
-        """A type, with the place in the error if it is none."""
+        """Parse a type; errors have line and column."""
         try:
             return parse_type(text)
         except GraphgenError as error:
@@ -212,13 +212,13 @@ class _ModuleParser:
         raise self.fail("GG0201", f"function @{function.name} is not closed with }}")
 
     def bind(self, values: dict[str, Value], name: str, value: Value) -> None:
-        """Enter a name."""
+        """Define a name."""
         if name in values:
             raise self.fail("GG0107", f"%{name} is defined twice", f"%{name}")
         values[name] = value
 
     def read(self, values: dict[str, Value], name: str, start: int) -> Value:
-        """Look ``%name`` up, which stands at column ``start``."""
+        """Look up ``%name``, found at column ``start``."""
         found = values.get(name[1:])
         if found is None:
             what = f"{name} is not defined before this line"
@@ -252,7 +252,7 @@ class _ModuleParser:
             self.bind(values, text[1:], value)
 
     def op_attrs(self, name: str, text: str, line: re.Match[str]) -> Attrs:
-        """The attributes of an op line; remembered by their text."""
+        """The attributes of an op line, cached by their text."""
         found = self.attrs.get((name, text))
         if found is not None:
             return found
@@ -276,7 +276,7 @@ class _ModuleParser:
     def op_types(
         self, text: str, start: int
     ) -> tuple[tuple[TensorType, ...], tuple[Sharding | None, ...]]:
-        """The stated result types and shardings; remembered by their text."""
+        """The stated result types and shardings, cached by their text."""
         found = self.types.get(text)
         if found is None:
             parts = re.findall(r"[^,\[\{]+(?:\[[^\]]*\])?(?:\{[^}]*\})?", text)
@@ -293,7 +293,7 @@ class _ModuleParser:
         return found
 
     def op_loc(self, text: str | None) -> Loc:
-        """The provenance comment; remembered by its text."""
+        """The provenance comment, cached by its text."""
         if not text:
             return UNKNOWN
         found = self.locs.get(text)

@@ -1,4 +1,4 @@
-"""Module to text: one op a line, the user's names kept, provenance behind a ``#``.
+"""Print IR text: one op per line, with the user's names and provenance after ``#``.
 
 The text is the IR's file format (``.gg``): ``parse(print_module(m))`` prints the same text again.
 """
@@ -21,8 +21,8 @@ def print_module(module: Module, *, locs: bool = True) -> str:
     """The text of a module.
 
     Args:
-        module: what to print.
-        locs: with the provenance comment behind each op.
+        module: the module.
+        locs: append the provenance comment to each op.
     """
     lines = _head(module)
     for function in module.functions.values():
@@ -43,18 +43,18 @@ def _head(module: Module) -> list[str]:
 def print_function(
     function: Function, *, locs: bool = True, names: Mapping[Value, str] | None = None
 ) -> str:
-    """The text of one function, as it stands inside its module.
+    """The text of one function, as in its module.
 
     Args:
-        function: what to print.
-        locs: with the provenance comment behind each op.
+        function: the function.
+        locs: append the provenance comment to each op.
         names: ``%name`` of every value; by default those of :func:`value_names`.
     """
     return "\n".join(_function(function, locs, names)) + "\n"
 
 
 def print_interface(module: Module) -> str:
-    """The head of a module's text: what it is, its free text, its interface."""
+    """The head of a module's text: name and level, meta lines, interface."""
     return "\n".join(_head(module)) + "\n"
 
 
@@ -91,7 +91,7 @@ def _function(
 
 
 def value_names(function: Function) -> dict[Value, str]:
-    """A unique ``%name`` for every value: its own name where that is free, else a number."""
+    """A unique ``%name`` for every value: its own name if that is free, else a number."""
     names: dict[Value, str] = {}
     taken: set[str] = set()
     unnamed: list[Value] = []
@@ -141,7 +141,7 @@ def op_text(
     operands: Sequence[Value],
     types: Sequence[TensorType],
 ) -> str:
-    """The line of an op as it was when it read ``operands`` and its results had ``types``.
+    """The line of an op with these operands and result types.
 
     Without indentation, provenance and shardings.
     """
@@ -164,7 +164,7 @@ def _op(op: Op, names: Mapping[Value, str], locs: bool) -> str:
 
 
 def loc_text(where: Loc) -> str:
-    """Provenance as it stands behind an op: file:line, scope, passes."""
+    """The provenance comment of an op: file:line, scope, passes."""
     text = f"{where.file}:{where.line}"
     if where.scope:
         text += f" {where.scope}"

@@ -155,7 +155,7 @@ def _draw(
     """Write one page, a graph for Model Explorer, or both."""
     from graphgen.cli.inspect.programs import overviews, program_facts
     from graphgen.report import dump_page
-    from graphgen.report.dump_data import Places, program_data
+    from graphgen.report.dump_data import LocationTable, program_data
     from graphgen.report.model_explorer import model_explorer as collection
     from graphgen.report.program_json import module_json
 
@@ -166,7 +166,7 @@ def _draw(
     items = overviews(module, _functions(module, program), largest)
     texts: dict[str, str] = {}
     if html:
-        places = Places()
+        places = LocationTable()
         programs = [program_data(item, program_facts(item), places) for item in items]
         facts = {"module": module_json(module), "programs": programs, "locs": places.rows}
         texts[html] = dump_page(f"@{module.name}", facts)

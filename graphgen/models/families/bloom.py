@@ -1,4 +1,4 @@
-"""BLOOM: linear biases for positions, a norm after the embedding, q, k, v fused head by head.
+"""BLOOM: ALiBi positions, a norm after the embedding, q, k, v fused head by head.
 
 ``query_key_value`` holds, for each head, its rows of q, then of k, then of v.
 """
@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 
 from graphgen.build import Builder
-from graphgen.errors import GraphgenError
 from graphgen.ir import DType, Value
 from graphgen.ir.dtype import f32
 from graphgen.models.config_reader import ConfigReader
@@ -17,12 +16,14 @@ from graphgen.models.family import Family
 from graphgen.nn import (
     Alibi,
     StepInputs,
-    activate,
     attend,
     causal_mask,
+    embedding_table,
     layer_norm,
     linear,
     linear_biases,
+    lm_head,
+    mlp,
 )
 
 # transformers' attribute_map, and the name the first checkpoints used.
@@ -31,6 +32,9 @@ ALIASES = {
     "num_attention_heads": "n_head",
     "n_embed": "hidden_size",
 }
+
+# Module of the embedding table.
+EMBEDDING = "transformer.word_embeddings"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +61,7 @@ class BloomConfig:
         return replace(self, vocab_size=257, hidden_size=heads * 8, n_layer=layers, n_head=heads)
 
     def to_hf(self) -> dict[str, object]:
-        """The configuration as a ``config.json`` holds it."""
+        """The configuration as a ``config.json``."""
         kind = {"model_type": "bloom", "architectures": ["BloomForCausalLM"]}
         return {**asdict(self), **kind}
 
@@ -66,12 +70,7 @@ def read_bloom(config: Mapping[str, object]) -> BloomConfig:
     """A ``config.json`` of ``model_type: bloom`` (GG0502, GG0503)."""
     reader = ConfigReader(config, ALIASES)
     plain = BloomConfig()
-    width = reader.integer("hidden_size", plain.hidden_size)
-    heads = reader.integer("n_head", plain.n_head)
-    if width % heads:
-        raise GraphgenError(
-            "GG0503", f"config: hidden_size = {width} is no multiple of {heads} heads"
-        )
+    width, heads = reader.width_and_heads("hidden_size", plain.hidden_size, "n_head", plain.n_head)
     read = BloomConfig(
         vocab_size=reader.integer("vocab_size", plain.vocab_size),
         hidden_size=width,
@@ -83,7 +82,7 @@ def read_bloom(config: Mapping[str, object]) -> BloomConfig:
         ),
         tie_word_embeddings=reader.boolean("tie_word_embeddings", True),
     )
-    # How the model was trained, and choices between two ways to the same numbers.
+    # Training settings, and choices between two ways to the same numbers.
     reader.neutral("slow_but_exact", "offset_alibi", "seq_length", "attention_softmax_in_fp32")
     reader.neutral("masked_softmax_fusion", "bias_dropout_fusion", "skip_bias_add")
     reader.neutral("skip_bias_add_qkv")
@@ -91,17 +90,18 @@ def read_bloom(config: Mapping[str, object]) -> BloomConfig:
     return read
 
 
-def body(b: Builder, config: BloomConfig, tokens: Value, call: StepInputs, dtype: DType) -> Value:
+def body(b: Builder, config: BloomConfig, tokens: Value, step: StepInputs, dtype: DType) -> Value:
     """Embedding, layers and last norm: hidden states [B,S,E]; the residual stream is f32."""
-    mask = causal_mask(b, call)
-    alibi = linear_biases(b, call, config.n_head)
+    mask = causal_mask(b, step)
+    alibi = linear_biases(b, step, config.n_head)
     epsilon = config.layer_norm_epsilon
     with b.scope("transformer"):
-        x = b.embedding(_embedding(b, config, dtype), tokens)
+        table = embedding_table(b, "word_embeddings", config.vocab_size, config.hidden_size, dtype)
+        x = b.embedding(table, tokens)
         x = b.convert(layer_norm(b, "word_embeddings_layernorm", x, epsilon), f32)
         for layer in range(config.n_layer):
             with b.scope(f"h.{layer}"):
-                x = _block(b, config, x, call, mask, alibi, dtype)
+                x = _block(b, config, x, step, mask, alibi, dtype)
         return layer_norm(b, "ln_f", x, epsilon, dtype)
 
 
@@ -109,20 +109,20 @@ def _block(
     b: Builder,
     config: BloomConfig,
     x: Value,
-    call: StepInputs,
+    step: StepInputs,
     mask: Value,
     alibi: Alibi,
     dtype: DType,
 ) -> Value:
     epsilon, late = config.layer_norm_epsilon, config.apply_residual_connection_post_layernorm
     h = layer_norm(b, "input_layernorm", x, epsilon, dtype)
-    x = (b.convert(h, f32) if late else x) + _attention(b, config, h, call, mask, alibi)
+    x = (b.convert(h, f32) if late else x) + _attention(b, config, h, step, mask, alibi)
     h = layer_norm(b, "post_attention_layernorm", x, epsilon, dtype)
     return (b.convert(h, f32) if late else x) + _mlp(b, config, h)
 
 
 def _attention(
-    b: Builder, config: BloomConfig, x: Value, call: StepInputs, mask: Value, alibi: Alibi
+    b: Builder, config: BloomConfig, x: Value, step: StepInputs, mask: Value, alibi: Alibi
 ) -> Value:
     width, heads = config.hidden_size, config.n_head
     size = width // heads
@@ -132,33 +132,19 @@ def _attention(
         fused = b.reshape(b.convert(fused, x.dtype), (*rows, heads, 3, size))
         parts = [b.slice_dim(fused, 3, i, i + 1) for i in range(3)]
         q, k, v = [b.reshape(part, (*rows, heads, size)) for part in parts]
-        out = attend(b, q, k, v, call, mask, size**-0.5, alibi)
+        out = attend(b, q, k, v, step, mask, size**-0.5, alibi)
         return linear(b, "dense", out, width, bias=True, dtype=f32)
 
 
 def _mlp(b: Builder, config: BloomConfig, x: Value) -> Value:
-    width = config.hidden_size
     with b.scope("mlp"):
-        hidden = linear(b, "dense_h_to_4h", x, 4 * width, bias=True, dtype=f32)
-        hidden = b.convert(activate(b, "gelu_new", hidden), x.dtype)
-        return linear(b, "dense_4h_to_h", hidden, width, bias=True, dtype=f32)
+        return mlp(b, x, ("dense_h_to_4h", "dense_4h_to_h"), 4 * config.hidden_size, "gelu_new")
 
 
 def head(b: Builder, config: BloomConfig, x: Value) -> Value:
-    """Logits f32 [B,V] of x [B,E]."""
-    if config.tie_word_embeddings:
-        with b.scope("transformer"):
-            weight = _embedding(b, config, x.dtype)
-    else:
-        with b.scope("lm_head"):
-            weight = b.weight("weight", x.dtype, (config.vocab_size, config.hidden_size))
-    with b.scope("lm_head"):
-        return b.dot(x, weight, f32)
-
-
-def _embedding(b: Builder, config: BloomConfig, dtype: DType) -> Value:
-    with b.scope("word_embeddings"):
-        return b.weight("weight", dtype, (config.vocab_size, config.hidden_size))
+    """Logits f32 [..., V] of x [..., E]."""
+    tied = EMBEDDING if config.tie_word_embeddings else ""
+    return lm_head(b, x, config.vocab_size, tied=tied)
 
 
 BLOOM = Family(
@@ -168,5 +154,5 @@ BLOOM = Family(
     body,
     head,
     prefix="transformer",
-    embedding="transformer.word_embeddings.weight",
+    embedding=f"{EMBEDDING}.weight",
 )

@@ -1,4 +1,4 @@
-"""Gemma 3 (text): norms around attention and MLP, most layers with a window and own rotation."""
+"""Gemma 3 (text): norms around attention and MLP, most layers with a window and own RoPE."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from graphgen.build import Builder
 from graphgen.ir import DType, Value
 from graphgen.ir.dtype import f32
 from graphgen.models.config_reader import ConfigReader
-from graphgen.models.decoder import DecoderConfig, head, read_sizes, smaller, to_hf
+from graphgen.models.decoder import EMBEDDING, DecoderConfig, head, read_sizes, smaller, to_hf
 from graphgen.models.family import Family
 from graphgen.models.layer_types import FULL, SLIDING, ends, read_layer_types
 from graphgen.models.rope_config import read_rope, rope_to_hf
@@ -19,6 +19,7 @@ from graphgen.nn import (
     RopeConfig,
     StepInputs,
     causal_mask,
+    embedding_table,
     gated_mlp,
     inverse_frequencies,
     rotary,
@@ -28,14 +29,14 @@ from graphgen.nn import (
 
 @dataclass(frozen=True, slots=True)
 class Gemma3Config(DecoderConfig):
-    """Sizes and switches under Hugging Face's names; ``rope`` is of the layers without a window.
+    """Sizes and switches under Hugging Face's names; ``rope`` applies to layers without a window.
 
     Attributes:
-        sliding_window: of the layers whose type is ``sliding_attention``.
-        layer_types: one a layer.
-        query_pre_attn_scalar: scores are divided by its root.
-        local_rope: of the layers with a window.
-        attention_bias: of q, k, v and o.
+        sliding_window: window of the layers of type ``sliding_attention``.
+        layer_types: one per layer.
+        query_pre_attn_scalar: scores are divided by its square root.
+        local_rope: RoPE of the layers with a window.
+        attention_bias: q, k, v and o have a bias.
     """
 
     sliding_window: int = 4096
@@ -57,10 +58,9 @@ class Gemma3Config(DecoderConfig):
         )
 
     def mini(self) -> Gemma3Config:
-        """See :func:`~graphgen.models.decoder.smaller`; the first layer of each kind, and another.
+        """See :func:`~graphgen.models.decoder.smaller`; one layer of each kind, and another.
 
-        1/24, which a norm over a head multiplies by, is no other constant of the model, as in the
-        model itself.
+        Heads of size 24: the norm's 1/24 equals no other constant, as in the full model.
         """
         first, *others = ends(self.layer_types)
         types = (first, *others, first)
@@ -73,7 +73,7 @@ class Gemma3Config(DecoderConfig):
         )
 
     def to_hf(self) -> dict[str, object]:
-        """The configuration as a ``config.json`` holds it."""
+        """The configuration as a ``config.json``."""
         out = to_hf(self, "gemma3_text", "Gemma3ForCausalLM")
         for key in ("local_rope", "rope_theta", "rope_scaling", "mlp_bias"):
             out.pop(key, None)
@@ -127,14 +127,14 @@ def read_gemma3(config: Mapping[str, object]) -> Gemma3Config:
     return read
 
 
-def body(b: Builder, config: Gemma3Config, tokens: Value, call: StepInputs, dtype: DType) -> Value:
+def body(b: Builder, config: Gemma3Config, tokens: Value, step: StepInputs, dtype: DType) -> Value:
     """Embedding, layers and last norm: hidden states [B,S,E]; the residual stream is f32."""
     attentions = [config.attention(layer) for layer in range(config.num_hidden_layers)]
     windows = dict.fromkeys(attention.window for attention in attentions)
-    masks = {window: causal_mask(b, call, window) for window in windows}
+    masks = {window: causal_mask(b, step, window) for window in windows}
     ropes = {window: config.local_rope if window else config.rope for window in windows}
     turns = {
-        window: rotary(b, call, inverse_frequencies(rope, config.head_dim))
+        window: rotary(b, step, inverse_frequencies(rope, config.head_dim))
         for window, rope in ropes.items()
     }
 
@@ -142,14 +142,13 @@ def body(b: Builder, config: Gemma3Config, tokens: Value, call: StepInputs, dtyp
         return _norm(b, name, x, config.rms_norm_eps, dtype, result)
 
     with b.scope("model"):
-        with b.scope("embed_tokens"):
-            table = b.weight("weight", dtype, (config.vocab_size, config.hidden_size))
+        table = embedding_table(b, "embed_tokens", config.vocab_size, config.hidden_size, dtype)
         x = b.convert(b.embedding(table, tokens), f32) * config.hidden_size**0.5
         for layer, attention in enumerate(attentions):
             mask, turn = masks[attention.window], turns[attention.window]
             with b.scope(f"layers.{layer}"):
                 h = norm("input_layernorm", x)
-                h = self_attention(b, h, attention, call, mask, turn, dtype=f32, normalize=norm)
+                h = self_attention(b, h, attention, step, mask, turn, dtype=f32, normalize=norm)
                 x = x + norm("post_attention_layernorm", h, f32)
                 h = norm("pre_feedforward_layernorm", x)
                 h = gated_mlp(
@@ -160,7 +159,7 @@ def body(b: Builder, config: Gemma3Config, tokens: Value, call: StepInputs, dtyp
 
 
 def _norm(b: Builder, name: str, x: Value, epsilon: float, dtype: DType, result: DType) -> Value:
-    """A norm whose weight, of type ``dtype``, is what it multiplies with less 1; in f32."""
+    """RMS norm in f32 with factor ``weight + 1``; the weight is of type ``dtype``."""
     with b.scope(name):
         weight = b.convert(b.weight("weight", dtype, x.shape[-1:]), f32)
         return b.convert(b.rms_norm(x, weight + 1.0, epsilon), result)
@@ -173,5 +172,5 @@ GEMMA3 = Family(
     body,
     head,
     prefix="model",
-    embedding="model.embed_tokens.weight",
+    embedding=f"{EMBEDDING}.weight",
 )

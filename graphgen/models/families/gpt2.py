@@ -9,12 +9,21 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 
 from graphgen.build import Builder
-from graphgen.errors import GraphgenError
 from graphgen.ir import DType, Value
 from graphgen.ir.dtype import f32
 from graphgen.models.config_reader import ConfigReader
 from graphgen.models.family import Family
-from graphgen.nn import ACTIVATIONS, StepInputs, activate, attend, causal_mask, conv1d, layer_norm
+from graphgen.nn import (
+    ACTIVATIONS,
+    StepInputs,
+    activate,
+    attend,
+    causal_mask,
+    conv1d,
+    embedding_table,
+    layer_norm,
+    lm_head,
+)
 
 # transformers' attribute_map.
 ALIASES = {
@@ -23,6 +32,19 @@ ALIASES = {
     "num_attention_heads": "n_head",
     "num_hidden_layers": "n_layer",
 }
+
+# Keys of the head of another task.
+SUMMARY_KEYS = (
+    "summary_type",
+    "summary_use_proj",
+    "summary_activation",
+    "summary_proj_to_labels",
+    "summary_first_dropout",
+)
+# The causal mask and its fill value, which older checkpoints kept.
+MASK_BUFFERS = ("*.attn.bias", "*.attn.masked_bias")
+# Module of the embedding table.
+EMBEDDING = "transformer.wte"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +81,12 @@ class Gpt2Config:
         )
 
     def to_hf(self) -> dict[str, object]:
-        """The configuration as a ``config.json`` holds it."""
+        """The configuration as a ``config.json``."""
         kind = {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"]}
         return {**asdict(self), **kind}
 
     def scale(self, layer: int) -> float:
-        """What the scores of a layer are multiplied with."""
+        """The factor of a layer's scores."""
         scale = (self.n_embd // self.n_head) ** -0.5 if self.scale_attn_weights else 1.0
         return scale / (layer + 1) if self.scale_attn_by_inverse_layer_idx else scale
 
@@ -73,9 +95,7 @@ def read_gpt2(config: Mapping[str, object]) -> Gpt2Config:
     """A ``config.json`` of ``model_type: gpt2`` (GG0502, GG0503)."""
     reader = ConfigReader(config, ALIASES)
     plain = Gpt2Config()
-    width, heads = reader.integer("n_embd", plain.n_embd), reader.integer("n_head", plain.n_head)
-    if width % heads:
-        raise GraphgenError("GG0503", f"config: n_embd = {width} is no multiple of {heads} heads")
+    width, heads = reader.width_and_heads("n_embd", plain.n_embd, "n_head", plain.n_head)
     read = Gpt2Config(
         vocab_size=reader.integer("vocab_size", plain.vocab_size),
         n_positions=reader.integer("n_positions", plain.n_positions),
@@ -90,36 +110,35 @@ def read_gpt2(config: Mapping[str, object]) -> Gpt2Config:
         tie_word_embeddings=reader.boolean("tie_word_embeddings", True),
     )
     reader.only("add_cross_attention", [False], False)
-    # Scores are f32 in any case; the old name of n_positions; the head of another task.
-    reader.neutral("reorder_and_upcast_attn", "n_ctx")
-    reader.neutral("summary_type", "summary_use_proj", "summary_activation")
-    reader.neutral("summary_proj_to_labels", "summary_first_dropout")
+    # Scores are f32 in any case; the old name of n_positions.
+    reader.neutral("reorder_and_upcast_attn", "n_ctx", *SUMMARY_KEYS)
     reader.finish()
     return read
 
 
-def body(b: Builder, config: Gpt2Config, tokens: Value, call: StepInputs, dtype: DType) -> Value:
+def body(b: Builder, config: Gpt2Config, tokens: Value, step: StepInputs, dtype: DType) -> Value:
     """Embeddings, layers and last norm: hidden states [B,S,E]; the residual stream is f32.
 
-    A padding token, at position -1, takes the first row of the table of positions: nobody reads it.
+    A padding token, at position -1, reads the first row of the position table; it has no effect.
     """
-    mask = causal_mask(b, call)
+    mask = causal_mask(b, step)
     epsilon = config.layer_norm_epsilon
     with b.scope("transformer"):
-        x = b.convert(b.embedding(_table(b, "wte", config.vocab_size, config, dtype), tokens), f32)
-        places = _table(b, "wpe", config.n_positions, config, dtype)
-        x = x + b.convert(b.embedding(places, call.positions), f32)
+        table = embedding_table(b, "wte", config.vocab_size, config.n_embd, dtype)
+        x = b.convert(b.embedding(table, tokens), f32)
+        table = embedding_table(b, "wpe", config.n_positions, config.n_embd, dtype)
+        x = x + b.convert(b.embedding(table, step.positions), f32)
         for layer in range(config.n_layer):
             with b.scope(f"h.{layer}"):
                 h = layer_norm(b, "ln_1", x, epsilon, dtype)
-                x = x + _attention(b, config, layer, h, call, mask)
+                x = x + _attention(b, config, layer, h, step, mask)
                 h = layer_norm(b, "ln_2", x, epsilon, dtype)
                 x = x + _mlp(b, config, h)
         return layer_norm(b, "ln_f", x, epsilon, dtype)
 
 
 def _attention(
-    b: Builder, config: Gpt2Config, layer: int, x: Value, call: StepInputs, mask: Value
+    b: Builder, config: Gpt2Config, layer: int, x: Value, step: StepInputs, mask: Value
 ) -> Value:
     width, heads = config.n_embd, config.n_head
     shape = (*x.shape[:2], heads, width // heads)
@@ -127,7 +146,7 @@ def _attention(
         fused = conv1d(b, "c_attn", x, 3 * width, dtype=f32)
         parts = [b.slice_dim(fused, 2, i * width, (i + 1) * width) for i in range(3)]
         q, k, v = [b.reshape(b.convert(part, x.dtype), shape) for part in parts]
-        out = attend(b, q, k, v, call, mask, config.scale(layer))
+        out = attend(b, q, k, v, step, mask, config.scale(layer))
         return conv1d(b, "c_proj", out, width, dtype=f32)
 
 
@@ -140,17 +159,9 @@ def _mlp(b: Builder, config: Gpt2Config, x: Value) -> Value:
 
 
 def head(b: Builder, config: Gpt2Config, x: Value) -> Value:
-    """Logits f32 [B,V] of x [B,E]."""
-    scope, name = ("transformer", "wte") if config.tie_word_embeddings else ("", "lm_head")
-    with b.scope(scope):
-        weight = _table(b, name, config.vocab_size, config, x.dtype)
-    with b.scope("lm_head"):
-        return b.dot(x, weight, f32)
-
-
-def _table(b: Builder, name: str, rows: int, config: Gpt2Config, dtype: DType) -> Value:
-    with b.scope(name):
-        return b.weight("weight", dtype, (rows, config.n_embd))
+    """Logits f32 [..., V] of x [..., E]."""
+    tied = EMBEDDING if config.tie_word_embeddings else ""
+    return lm_head(b, x, config.vocab_size, tied=tied)
 
 
 GPT2 = Family(
@@ -160,7 +171,6 @@ GPT2 = Family(
     body,
     head,
     prefix="transformer",
-    embedding="transformer.wte.weight",
-    # The causal mask and the value it put in, which older checkpoints kept.
-    buffers=("*.attn.bias", "*.attn.masked_bias"),
+    embedding=f"{EMBEDDING}.weight",
+    buffers=MASK_BUFFERS,
 )

@@ -1,4 +1,4 @@
-"""GPT-NeoX, Pythia: q, k, v fused head by head, heads rotated in part, parallel residuals."""
+"""GPT-NeoX, Pythia: q, k, v fused head by head, partial rotation, parallel residuals."""
 
 from __future__ import annotations
 
@@ -18,14 +18,19 @@ from graphgen.nn import (
     RopeConfig,
     Rotary,
     StepInputs,
-    activate,
     attend,
     causal_mask,
+    embedding_table,
     inverse_frequencies,
     layer_norm,
     linear,
+    lm_head,
+    mlp,
     rotary,
 )
+
+# Module of the embedding table.
+EMBEDDING = "gpt_neox.embed_in"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +58,11 @@ class GptNeoxConfig:
 
     @property
     def rotary_dim(self) -> int:
-        """How much of a head is rotated."""
+        """Size of the rotated part of a head."""
         return int(self.head_dim * self.rotary_pct)
 
     def mini(self) -> GptNeoxConfig:
-        """Two layers, up to four heads of which as much is rotated, an odd vocabulary."""
+        """Two layers, up to four heads with the same rotated fraction, an odd vocabulary."""
         heads = min(self.num_attention_heads, 4)
         return replace(
             self,
@@ -69,7 +74,7 @@ class GptNeoxConfig:
         )
 
     def to_hf(self) -> dict[str, object]:
-        """The configuration as a ``config.json`` holds it."""
+        """The configuration as a ``config.json``."""
         out: dict[str, object] = {item.name: getattr(self, item.name) for item in fields(self)}
         del out["rope"], out["rotary_pct"]
         written = rope_to_hf(self.rope)
@@ -81,7 +86,7 @@ class GptNeoxConfig:
 
 def read_gpt_neox(config: Mapping[str, object]) -> GptNeoxConfig:
     """A ``config.json`` of ``model_type: gpt_neox`` (GG0502, GG0503)."""
-    # transformers 5 keeps the rotated part with the other facts about rotation.
+    # transformers 5 keeps the rotated fraction with the other rotary parameters.
     rope = config.get("rope_parameters")
     if isinstance(rope, Mapping):
         facts = dict(cast("Mapping[str, object]", rope))
@@ -89,12 +94,9 @@ def read_gpt_neox(config: Mapping[str, object]) -> GptNeoxConfig:
         config = {"rotary_pct": part, **config, "rope_parameters": facts}
     reader = ConfigReader(config, {"rotary_emb_base": "rope_theta"})
     plain = GptNeoxConfig()
-    width = reader.integer("hidden_size", plain.hidden_size)
-    heads = reader.integer("num_attention_heads", plain.num_attention_heads)
-    if width % heads:
-        raise GraphgenError(
-            "GG0503", f"config: hidden_size = {width} is no multiple of {heads} heads"
-        )
+    width, heads = reader.width_and_heads(
+        *("hidden_size", plain.hidden_size), *("num_attention_heads", plain.num_attention_heads)
+    )
     read = GptNeoxConfig(
         vocab_size=reader.integer("vocab_size", plain.vocab_size),
         hidden_size=width,
@@ -120,17 +122,18 @@ def read_gpt_neox(config: Mapping[str, object]) -> GptNeoxConfig:
     return read
 
 
-def body(b: Builder, config: GptNeoxConfig, tokens: Value, call: StepInputs, dtype: DType) -> Value:
+def body(b: Builder, config: GptNeoxConfig, tokens: Value, step: StepInputs, dtype: DType) -> Value:
     """Embedding, layers and last norm: hidden states [B,S,E]; the residual stream is f32."""
-    turns = rotary(b, call, inverse_frequencies(config.rope, config.rotary_dim))
-    mask = causal_mask(b, call)
+    turns = rotary(b, step, inverse_frequencies(config.rope, config.rotary_dim))
+    mask = causal_mask(b, step)
     epsilon = config.layer_norm_eps
     with b.scope("gpt_neox"):
-        x = b.convert(b.embedding(_embedding(b, config, dtype), tokens), f32)
+        table = embedding_table(b, "embed_in", config.vocab_size, config.hidden_size, dtype)
+        x = b.convert(b.embedding(table, tokens), f32)
         for layer in range(config.num_hidden_layers):
             with b.scope(f"layers.{layer}"):
                 h = layer_norm(b, "input_layernorm", x, epsilon, dtype)
-                after = x + _attention(b, config, h, call, mask, turns)
+                after = x + _attention(b, config, h, step, mask, turns)
                 read = x if config.use_parallel_residual else after
                 h = layer_norm(b, "post_attention_layernorm", read, epsilon, dtype)
                 x = after + _mlp(b, config, h)
@@ -138,7 +141,7 @@ def body(b: Builder, config: GptNeoxConfig, tokens: Value, call: StepInputs, dty
 
 
 def _attention(
-    b: Builder, config: GptNeoxConfig, x: Value, call: StepInputs, mask: Value, turns: Rotary
+    b: Builder, config: GptNeoxConfig, x: Value, step: StepInputs, mask: Value, turns: Rotary
 ) -> Value:
     width, heads, size = config.hidden_size, config.num_attention_heads, config.head_dim
     with b.scope("attention"):
@@ -148,30 +151,20 @@ def _attention(
         q, k, v = [b.slice_dim(fused, 3, i * size, (i + 1) * size) for i in range(3)]
         # Rotated in f32 and rounded once.
         q, k = [b.convert(b.rope(part, turns.cos, turns.sin), x.dtype) for part in (q, k)]
-        out = attend(b, q, k, b.convert(v, x.dtype), call, mask, size**-0.5)
+        out = attend(b, q, k, b.convert(v, x.dtype), step, mask, size**-0.5)
         return linear(b, "dense", out, width, bias=bias, dtype=f32)
 
 
 def _mlp(b: Builder, config: GptNeoxConfig, x: Value) -> Value:
     with b.scope("mlp"):
-        hidden = linear(b, "dense_h_to_4h", x, config.intermediate_size, bias=True, dtype=f32)
-        hidden = b.convert(activate(b, config.hidden_act, hidden), x.dtype)
-        return linear(b, "dense_4h_to_h", hidden, config.hidden_size, bias=True, dtype=f32)
+        names = ("dense_h_to_4h", "dense_4h_to_h")
+        return mlp(b, x, names, config.intermediate_size, config.hidden_act)
 
 
 def head(b: Builder, config: GptNeoxConfig, x: Value) -> Value:
-    """Logits f32 [B,V] of x [B,E]."""
-    if not config.tie_word_embeddings:
-        return linear(b, "lm_head", x, config.vocab_size, dtype=f32)
-    with b.scope("gpt_neox"):
-        weight = _embedding(b, config, x.dtype)
-    with b.scope("lm_head"):
-        return b.dot(x, weight, f32)
-
-
-def _embedding(b: Builder, config: GptNeoxConfig, dtype: DType) -> Value:
-    with b.scope("embed_in"):
-        return b.weight("weight", dtype, (config.vocab_size, config.hidden_size))
+    """Logits f32 [..., V] of x [..., E]."""
+    tied = EMBEDDING if config.tie_word_embeddings else ""
+    return lm_head(b, x, config.vocab_size, tied=tied)
 
 
 GPT_NEOX = Family(
@@ -181,8 +174,8 @@ GPT_NEOX = Family(
     body,
     head,
     prefix="gpt_neox",
-    embedding="gpt_neox.embed_in.weight",
+    embedding=f"{EMBEDDING}.weight",
     renamed=(("embed_out.", "lm_head."),),
-    # The causal mask, the value it put in, and the frequencies: older checkpoints kept them.
+    # The causal mask, its fill value, and the frequencies, which older checkpoints kept.
     buffers=("*.attention.bias", "*.attention.masked_bias", "*.rotary_emb.inv_freq"),
 )

@@ -1,4 +1,4 @@
-"""GPT-J: attention and MLP side by side behind one norm, neighbors rotated, a head with a bias."""
+"""GPT-J: attention and MLP in parallel after one norm, interleaved rotation, a head with bias."""
 
 from __future__ import annotations
 
@@ -10,28 +10,23 @@ from graphgen.errors import GraphgenError
 from graphgen.ir import DType, Value
 from graphgen.ir.dtype import f32
 from graphgen.models.config_reader import ConfigReader
+from graphgen.models.families.gpt2 import ALIASES, EMBEDDING, MASK_BUFFERS, SUMMARY_KEYS
 from graphgen.models.family import Family
 from graphgen.nn import (
     ACTIVATIONS,
     RopeConfig,
     Rotary,
     StepInputs,
-    activate,
     attend,
     causal_mask,
+    embedding_table,
     inverse_frequencies,
     layer_norm,
     linear,
+    lm_head,
+    mlp,
     rotary,
 )
-
-# transformers' attribute_map.
-ALIASES = {
-    "hidden_size": "n_embd",
-    "max_position_embeddings": "n_positions",
-    "num_attention_heads": "n_head",
-    "num_hidden_layers": "n_layer",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +50,7 @@ class GptjConfig:
         return self.n_positions
 
     def mini(self) -> GptjConfig:
-        """Two layers, up to four heads of which as much is rotated, an odd vocabulary."""
+        """Two layers, up to four heads with the same rotated fraction, an odd vocabulary."""
         heads = min(self.n_head, 4)
         whole = self.rotary_dim * self.n_head == self.n_embd
         return replace(
@@ -69,7 +64,7 @@ class GptjConfig:
         )
 
     def to_hf(self) -> dict[str, object]:
-        """The configuration as a ``config.json`` holds it."""
+        """The configuration as a ``config.json``."""
         kind = {"model_type": "gptj", "architectures": ["GPTJForCausalLM"]}
         return {**asdict(self), **kind}
 
@@ -78,9 +73,7 @@ def read_gptj(config: Mapping[str, object]) -> GptjConfig:
     """A ``config.json`` of ``model_type: gptj`` (GG0502, GG0503)."""
     reader = ConfigReader(config, ALIASES)
     plain = GptjConfig()
-    width, heads = reader.integer("n_embd", plain.n_embd), reader.integer("n_head", plain.n_head)
-    if width % heads:
-        raise GraphgenError("GG0503", f"config: n_embd = {width} is no multiple of {heads} heads")
+    width, heads = reader.width_and_heads("n_embd", plain.n_embd, "n_head", plain.n_head)
     if config.get("rotary_dim", 64) is None:
         raise GraphgenError("GG0502", "config: rotary_dim = None is not supported")
     turned = reader.integer("rotary_dim", plain.rotary_dim)
@@ -101,30 +94,29 @@ def read_gptj(config: Mapping[str, object]) -> GptjConfig:
         layer_norm_epsilon=reader.number("layer_norm_epsilon", plain.layer_norm_epsilon),
         tie_word_embeddings=reader.boolean("tie_word_embeddings", False),
     )
-    # The head of another task, and choices between two ways to the same numbers.
-    reader.neutral("summary_type", "summary_use_proj", "summary_activation", "scale_attn_weights")
-    reader.neutral("summary_proj_to_labels", "summary_first_dropout", "rotary")
-    reader.neutral("gradient_checkpointing")
+    # Choices between two ways to the same numbers.
+    reader.neutral("scale_attn_weights", "rotary", "gradient_checkpointing", *SUMMARY_KEYS)
     reader.finish()
     return read
 
 
-def body(b: Builder, config: GptjConfig, tokens: Value, call: StepInputs, dtype: DType) -> Value:
+def body(b: Builder, config: GptjConfig, tokens: Value, step: StepInputs, dtype: DType) -> Value:
     """Embedding, layers and last norm: hidden states [B,S,E]; the residual stream is f32."""
-    turns = rotary(b, call, inverse_frequencies(RopeConfig(), config.rotary_dim))
-    mask = causal_mask(b, call)
+    turns = rotary(b, step, inverse_frequencies(RopeConfig(), config.rotary_dim))
+    mask = causal_mask(b, step)
     epsilon = config.layer_norm_epsilon
     with b.scope("transformer"):
-        x = b.convert(b.embedding(_embedding(b, config, dtype), tokens), f32)
+        table = embedding_table(b, "wte", config.vocab_size, config.n_embd, dtype)
+        x = b.convert(b.embedding(table, tokens), f32)
         for layer in range(config.n_layer):
             with b.scope(f"h.{layer}"):
                 h = layer_norm(b, "ln_1", x, epsilon, dtype)
-                x = x + (_attention(b, config, h, call, mask, turns) + _mlp(b, config, h))
+                x = x + (_attention(b, config, h, step, mask, turns) + _mlp(b, config, h))
         return layer_norm(b, "ln_f", x, epsilon, dtype)
 
 
 def _attention(
-    b: Builder, config: GptjConfig, x: Value, call: StepInputs, mask: Value, turns: Rotary
+    b: Builder, config: GptjConfig, x: Value, step: StepInputs, mask: Value, turns: Rotary
 ) -> Value:
     width, heads = config.n_embd, config.n_head
     shape = (*x.shape[:2], heads, width // heads)
@@ -137,32 +129,19 @@ def _attention(
         q, k = [
             b.convert(b.rope(part, turns.cos, turns.sin, "neighbors"), x.dtype) for part in (q, k)
         ]
-        out = attend(b, q, k, v, call, mask, (width // heads) ** -0.5)
+        out = attend(b, q, k, v, step, mask, (width // heads) ** -0.5)
         return linear(b, "out_proj", out, width, dtype=f32)
 
 
 def _mlp(b: Builder, config: GptjConfig, x: Value) -> Value:
     with b.scope("mlp"):
-        hidden = linear(b, "fc_in", x, config.n_inner, bias=True, dtype=f32)
-        hidden = b.convert(activate(b, config.activation_function, hidden), x.dtype)
-        return linear(b, "fc_out", hidden, config.n_embd, bias=True, dtype=f32)
+        return mlp(b, x, ("fc_in", "fc_out"), config.n_inner, config.activation_function)
 
 
 def head(b: Builder, config: GptjConfig, x: Value) -> Value:
-    """Logits f32 [B,V] of x [B,E]."""
-    if not config.tie_word_embeddings:
-        return linear(b, "lm_head", x, config.vocab_size, bias=True, dtype=f32)
-    with b.scope("transformer"):
-        weight = _embedding(b, config, x.dtype)
-    with b.scope("lm_head"):
-        y = b.dot(x, weight, f32)
-        bias = b.convert(b.weight("bias", x.dtype, (config.vocab_size,)), f32)
-        return y + b.broadcast_in_dim(bias, y.shape, [1])
-
-
-def _embedding(b: Builder, config: GptjConfig, dtype: DType) -> Value:
-    with b.scope("wte"):
-        return b.weight("weight", dtype, (config.vocab_size, config.n_embd))
+    """Logits f32 [..., V] of x [..., E]."""
+    tied = EMBEDDING if config.tie_word_embeddings else ""
+    return lm_head(b, x, config.vocab_size, tied=tied, bias=True)
 
 
 GPTJ = Family(
@@ -172,7 +151,6 @@ GPTJ = Family(
     body,
     head,
     prefix="transformer",
-    embedding="transformer.wte.weight",
-    # The causal mask and the value it put in, which older checkpoints kept.
-    buffers=("*.attn.bias", "*.attn.masked_bias"),
+    embedding=f"{EMBEDDING}.weight",
+    buffers=MASK_BUFFERS,
 )

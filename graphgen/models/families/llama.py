@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from graphgen.models.config_reader import ConfigReader
-from graphgen.models.decoder import DecoderConfig, body, head, read_sizes, smaller, to_hf
+from graphgen.models.decoder import EMBEDDING, DecoderConfig, body, head, read_sizes, smaller, to_hf
 from graphgen.models.family import Family
 from graphgen.nn import AttentionConfig
 
 
 @dataclass(frozen=True, slots=True)
 class LlamaConfig(DecoderConfig):
-    """Sizes and switches under Hugging Face's names; ``attention_bias`` is of q, k, v and o."""
+    """Sizes and switches under Hugging Face's names; ``attention_bias`` is for q, k, v and o."""
 
     attention_bias: bool = False
 
@@ -32,7 +32,7 @@ class LlamaConfig(DecoderConfig):
         return smaller(self)
 
     def to_hf(self) -> dict[str, object]:
-        """The configuration as a ``config.json`` holds it."""
+        """The configuration as a ``config.json``."""
         return to_hf(self, "llama", "LlamaForCausalLM")
 
 
@@ -55,6 +55,6 @@ LLAMA = Family(
     body,
     head,
     prefix="model",
-    embedding="model.embed_tokens.weight",
+    embedding=f"{EMBEDDING}.weight",
     buffers=("*.rotary_emb.inv_freq",),
 )

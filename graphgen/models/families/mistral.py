@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from graphgen.models.config_reader import ConfigReader
-from graphgen.models.decoder import DecoderConfig, body, head, read_sizes, smaller, to_hf
+from graphgen.models.decoder import EMBEDDING, DecoderConfig, body, head, read_sizes, smaller, to_hf
 from graphgen.models.family import Family
 from graphgen.nn import AttentionConfig
 
 
 @dataclass(frozen=True, slots=True)
 class MistralConfig(DecoderConfig):
-    """Sizes and switches under Hugging Face's names; no ``sliding_window`` means all positions."""
+    """Sizes and switches under Hugging Face's names; ``sliding_window`` None means no window."""
 
     sliding_window: int | None = None
 
@@ -32,14 +32,14 @@ class MistralConfig(DecoderConfig):
         return replace(smaller(self), sliding_window=self.sliding_window and 6)
 
     def to_hf(self) -> dict[str, object]:
-        """The configuration as a ``config.json`` holds it."""
+        """The configuration as a ``config.json``."""
         return to_hf(self, "mistral", "MistralForCausalLM")
 
 
 def read_mistral(config: Mapping[str, object]) -> MistralConfig:
     """A ``config.json`` of ``model_type: mistral`` (GG0502, GG0503).
 
-    A config without the key ``sliding_window`` has one of 4096, and one that says null has none.
+    A missing ``sliding_window`` means 4096, null means no window.
     """
     reader = ConfigReader({"sliding_window": 4096, **config})
     read = MistralConfig(
@@ -57,5 +57,5 @@ MISTRAL = Family(
     body,
     head,
     prefix="model",
-    embedding="model.embed_tokens.weight",
+    embedding=f"{EMBEDDING}.weight",
 )

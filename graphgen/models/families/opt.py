@@ -1,4 +1,4 @@
-"""OPT: learned positions after two rows nobody uses, layer norms before or after, biases, ReLU."""
+"""OPT: learned positions offset by two, layer norms before or after, biases, ReLU."""
 
 from __future__ import annotations
 
@@ -6,16 +6,28 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 
 from graphgen.build import Builder
-from graphgen.errors import GraphgenError
 from graphgen.ir import DType, Value
 from graphgen.ir.dtype import f32
 from graphgen.models.config_reader import ConfigReader
 from graphgen.models.family import Family
-from graphgen.nn import ACTIVATIONS, StepInputs, activate, attend, causal_mask, layer_norm, linear
+from graphgen.nn import (
+    ACTIVATIONS,
+    StepInputs,
+    attend,
+    causal_mask,
+    embedding_table,
+    layer_norm,
+    linear,
+    lm_head,
+    mlp,
+)
 
 # The table of positions begins with rows for padding.
 OFFSET = 2
 EPSILON = 1e-5
+
+# Module of the embedding table.
+EMBEDDING = "model.decoder.embed_tokens"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +49,7 @@ class OptConfig:
 
     @property
     def last_norm(self) -> bool:
-        """Whether there is a norm behind the last layer."""
+        """True if a norm follows the last layer."""
         return self.do_layer_norm_before and not self._remove_final_layer_norm
 
     def mini(self) -> OptConfig:
@@ -55,7 +67,7 @@ class OptConfig:
         )
 
     def to_hf(self) -> dict[str, object]:
-        """The configuration as a ``config.json`` holds it."""
+        """The configuration as a ``config.json``."""
         kind = {"model_type": "opt", "architectures": ["OPTForCausalLM"]}
         return {**asdict(self), **kind}
 
@@ -64,14 +76,11 @@ def read_opt(config: Mapping[str, object]) -> OptConfig:
     """A ``config.json`` of ``model_type: opt`` (GG0502, GG0503)."""
     reader = ConfigReader(config)
     plain = OptConfig()
-    width = reader.integer("hidden_size", plain.hidden_size)
-    heads = reader.integer("num_attention_heads", plain.num_attention_heads)
-    if width % heads:
-        raise GraphgenError(
-            "GG0503", f"config: hidden_size = {width} is no multiple of {heads} heads"
-        )
+    width, heads = reader.width_and_heads(
+        *("hidden_size", plain.hidden_size), *("num_attention_heads", plain.num_attention_heads)
+    )
     reader.only("layer_norm_elementwise_affine", [True], True)
-    # How it was trained.
+    # Training settings.
     reader.neutral("dropout", "activation_dropout", "layerdrop", "init_std")
     read = OptConfig(
         vocab_size=reader.integer("vocab_size", plain.vocab_size),
@@ -91,20 +100,21 @@ def read_opt(config: Mapping[str, object]) -> OptConfig:
     return read
 
 
-def body(b: Builder, config: OptConfig, tokens: Value, call: StepInputs, dtype: DType) -> Value:
+def body(b: Builder, config: OptConfig, tokens: Value, step: StepInputs, dtype: DType) -> Value:
     """Embeddings, layers and last norm: hidden states [B,S,P]; the residual stream is f32."""
-    mask = causal_mask(b, call)
+    mask = causal_mask(b, step)
     inner, outer = config.hidden_size, config.word_embed_proj_dim
     with b.scope("model.decoder"):
-        x = b.embedding(_table(b, "embed_tokens", config.vocab_size, outer, dtype), tokens)
+        table = embedding_table(b, "embed_tokens", config.vocab_size, outer, dtype)
+        x = b.embedding(table, tokens)
         x = b.convert(x if inner == outer else linear(b, "project_in", x, inner), f32)
         rows = config.max_position_embeddings + OFFSET
-        places = b.binary("add", call.positions, OFFSET)
-        places = b.embedding(_table(b, "embed_positions", rows, inner, dtype), places)
+        places = b.binary("add", step.positions, OFFSET)
+        places = b.embedding(embedding_table(b, "embed_positions", rows, inner, dtype), places)
         x = x + b.convert(places, f32)
         for layer in range(config.num_hidden_layers):
             with b.scope(f"layers.{layer}"):
-                x = _layer(b, config, x, call, mask, dtype)
+                x = _layer(b, config, x, step, mask, dtype)
         if config.last_norm:
             x = layer_norm(b, "final_layer_norm", x, EPSILON, dtype)
         x = b.convert(x, dtype)
@@ -112,21 +122,21 @@ def body(b: Builder, config: OptConfig, tokens: Value, call: StepInputs, dtype: 
 
 
 def _layer(
-    b: Builder, config: OptConfig, x: Value, call: StepInputs, mask: Value, dtype: DType
+    b: Builder, config: OptConfig, x: Value, step: StepInputs, mask: Value, dtype: DType
 ) -> Value:
-    """The norms stand before attention and MLP, or behind what they are added to."""
+    """One layer, with norms before attention and MLP, or after the residual sums."""
     if config.do_layer_norm_before:
         h = layer_norm(b, "self_attn_layer_norm", x, EPSILON, dtype)
-        x = x + _attention(b, config, h, call, mask)
+        x = x + _attention(b, config, h, step, mask)
         h = layer_norm(b, "final_layer_norm", x, EPSILON, dtype)
         return x + _mlp(b, config, h)
-    x = x + _attention(b, config, b.convert(x, dtype), call, mask)
+    x = x + _attention(b, config, b.convert(x, dtype), step, mask)
     h = layer_norm(b, "self_attn_layer_norm", x, EPSILON, dtype)
     x = b.convert(h, f32) + _mlp(b, config, h)
     return b.convert(layer_norm(b, "final_layer_norm", x, EPSILON, dtype), f32)
 
 
-def _attention(b: Builder, config: OptConfig, x: Value, call: StepInputs, mask: Value) -> Value:
+def _attention(b: Builder, config: OptConfig, x: Value, step: StepInputs, mask: Value) -> Value:
     width, heads, bias = config.hidden_size, config.num_attention_heads, config.enable_bias
     shape = (*x.shape[:2], heads, width // heads)
     with b.scope("self_attn"):
@@ -134,30 +144,19 @@ def _attention(b: Builder, config: OptConfig, x: Value, call: StepInputs, mask: 
             linear(b, f"{name}_proj", x, width, bias=bias, dtype=f32) for name in ("q", "k", "v")
         ]
         q, k, v = [b.reshape(b.convert(part, x.dtype), shape) for part in flat]
-        out = attend(b, q, k, v, call, mask, (width // heads) ** -0.5)
+        out = attend(b, q, k, v, step, mask, (width // heads) ** -0.5)
         return linear(b, "out_proj", out, width, bias=bias, dtype=f32)
 
 
 def _mlp(b: Builder, config: OptConfig, x: Value) -> Value:
-    bias = config.enable_bias
-    hidden = linear(b, "fc1", x, config.ffn_dim, bias=bias, dtype=f32)
-    hidden = b.convert(activate(b, config.activation_function, hidden), x.dtype)
-    return linear(b, "fc2", hidden, config.hidden_size, bias=bias, dtype=f32)
+    activation, bias = config.activation_function, config.enable_bias
+    return mlp(b, x, ("fc1", "fc2"), config.ffn_dim, activation, bias=bias)
 
 
 def head(b: Builder, config: OptConfig, x: Value) -> Value:
-    """Logits f32 [B,V] of x [B,P]."""
-    tied = config.tie_word_embeddings
-    scope, name = ("model.decoder", "embed_tokens") if tied else ("", "lm_head")
-    with b.scope(scope):
-        weight = _table(b, name, config.vocab_size, config.word_embed_proj_dim, x.dtype)
-    with b.scope("lm_head"):
-        return b.dot(x, weight, f32)
-
-
-def _table(b: Builder, name: str, rows: int, width: int, dtype: DType) -> Value:
-    with b.scope(name):
-        return b.weight("weight", dtype, (rows, width))
+    """Logits f32 [..., V] of x [..., E]."""
+    tied = EMBEDDING if config.tie_word_embeddings else ""
+    return lm_head(b, x, config.vocab_size, tied=tied)
 
 
 OPT = Family(
@@ -167,5 +166,5 @@ OPT = Family(
     body,
     head,
     prefix="model",
-    embedding="model.decoder.embed_tokens.weight",
+    embedding=f"{EMBEDDING}.weight",
 )

@@ -1,6 +1,6 @@
 """Qwen2 and Qwen3: Llama's decoder with biases on q, k and v, or with normalized q and k.
 
-Both may have layers in which a token reads a window of the last positions only.
+Both may have layers with sliding-window attention.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from graphgen.models.config_reader import ConfigReader
-from graphgen.models.decoder import DecoderConfig, body, head, read_sizes, smaller, to_hf
+from graphgen.models.decoder import EMBEDDING, DecoderConfig, body, head, read_sizes, smaller, to_hf
 from graphgen.models.family import Family
 from graphgen.models.layer_types import SLIDING, ends, read_layer_types
 from graphgen.nn import AttentionConfig
@@ -21,9 +21,9 @@ class QwenConfig(DecoderConfig):
 
     Attributes:
         kind: ``qwen2`` or ``qwen3``.
-        attention_bias: of q, k, v and o (Qwen3); Qwen2 has biases on q, k and v.
-        sliding_window: of the layers whose type is ``sliding_attention``.
-        layer_types: one a layer.
+        attention_bias: q, k, v and o have a bias (Qwen3); Qwen2 has biases on q, k and v.
+        sliding_window: window of the layers of type ``sliding_attention``.
+        layer_types: one per layer.
     """
 
     kind: str = "qwen2"
@@ -54,7 +54,7 @@ class QwenConfig(DecoderConfig):
         return replace(smaller(self), layer_types=types, sliding_window=window)
 
     def to_hf(self) -> dict[str, object]:
-        """The configuration as a ``config.json`` holds it."""
+        """The configuration as a ``config.json``."""
         out = to_hf(self, self.kind, f"{self.kind.capitalize()}ForCausalLM")
         del out["kind"]
         if self.kind == "qwen2":
@@ -103,7 +103,7 @@ QWEN2 = Family(
     body,
     head,
     prefix="model",
-    embedding="model.embed_tokens.weight",
+    embedding=f"{EMBEDDING}.weight",
 )
 QWEN3 = Family(
     "qwen3",
@@ -112,5 +112,5 @@ QWEN3 = Family(
     body,
     head,
     prefix="model",
-    embedding="model.embed_tokens.weight",
+    embedding=f"{EMBEDDING}.weight",
 )
