@@ -104,7 +104,7 @@ def _exported(given: object) -> ExportedProgram | None:
     parts = list(cast("tuple[object, ...]", given)) if isinstance(given, tuple) else []
     if len(parts) not in (2, 3) or "torch" not in sys.modules:
         return None
-    from graphgen.lowering.aten.export import export
+    from graphgen.lowering.aten.program import export
 
     return export(*parts)
 

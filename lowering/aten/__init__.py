@@ -1,4 +1,5 @@
-"""Programs of ``torch.export``: their graphs of ATen ops as graphs of ours.
+"""Frontend for programs of ``torch.export``: graphs of ATen ops to graphs of the IR.
 
-torch is imported only where a program is read; what each op means is said without it.
+Read :mod:`~graphgen.lowering.aten.program` first. torch is imported only to read a program; the
+rules of ops do not need it.
 """

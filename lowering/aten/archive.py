@@ -21,24 +21,24 @@ if TYPE_CHECKING:
     from graphgen.lowering.aten.program import Exported
 
 _FIRST = re.compile(rb"[^/]+/(data/(weights|constants|sample_inputs)/.+|models/.+|archive_\w+)")
-# What is read without running anything: elements as they are, and JSON.
+# Members that are read without running anything: raw elements, and JSON.
 _PLAIN = re.compile(
     r"(data/(weights/weight_\d+|constants/tensor_\d+|(weights|constants)/\w+_config\.json"
     r"|sample_inputs/\w+\.pt)|models/\w+\.json|archive_\w+|byteorder|version|\.data/\w+|extra/.+)"
 )
-# torch gives the sizes in a file to SymPy, which evaluates what it is given.
+# torch passes the sizes in a file to SymPy, which evaluates them.
 _TRANSFORMERS = re.compile(rb'"(transformers(?:\.\w+)+)\.\w+\\?"')
 _EXPRESSION = re.compile(r"[A-Za-z0-9_ ,+\-*/()<>=.]*")
 
 
 def looks_like_archive(head: bytes) -> bool:
-    """Whether a file that begins like this is an archive of exported programs."""
+    """Test the first bytes of a file: an archive of exported programs."""
     length = int.from_bytes(head[26:28], "little")
     return head.startswith(b"PK\3\4") and bool(_FIRST.fullmatch(head[30 : 30 + length]))
 
 
 def read_archive(data: bytes, name: str) -> Exported:
-    """The program in an archive; nothing in it is run.
+    """Read the program in an archive without running anything in it.
 
     Args:
         data: the whole file.
@@ -62,15 +62,15 @@ def read_archive(data: bytes, name: str) -> Exported:
 def _load(data: bytes, name: str) -> ExportedProgram:
     import torch
 
-    told = _Told()
+    logged = _LoggedReason()
     log = logging.getLogger("torch.export")
     quiet, log.propagate = log.propagate, False
-    log.addHandler(told)
+    log.addHandler(logged)
     try:
         return torch.export.load(BytesIO(data))
     except Exception as error:
-        # What torch raises for a file of another version, or a damaged one, is of any kind.
-        what = told.reason or str(error)
+        # torch raises any kind of error for a damaged file, or one of another version.
+        what = logged.reason or str(error)
         raise GraphgenError(
             "GG0201",
             f"torch {torch.__version__} cannot read this program: {what}",
@@ -78,30 +78,30 @@ def _load(data: bytes, name: str) -> ExportedProgram:
             help="save it with the torch that reads it, or let FILE.py:function give it",
         ) from error
     finally:
-        log.removeHandler(told)
+        log.removeHandler(logged)
         log.propagate = quiet
 
 
-class _Told(logging.Handler):
-    """Keeps the reason that torch writes down before it raises something else."""
+class _LoggedReason(logging.Handler):
+    """Handler that keeps the reason torch logs before it raises another error."""
 
     reason = ""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Take the error out of what is logged."""
+        """Keep the logged exception."""
         if record.exc_info and record.exc_info[1] is not None:
             self.reason = str(record.exc_info[1])
 
 
 def _know_outputs(text: bytes) -> None:
-    """Import what transformers' models return: torch has to know the classes it puts together."""
+    """Import the output classes of transformers' models, which torch has to construct."""
     for module in sorted(set(_TRANSFORMERS.findall(text))):
         with suppress(ImportError):
             import_module(module.decode())
 
 
 def _check_harmless(archive: zipfile.ZipFile, name: str) -> None:
-    """Refuse what torch would unpickle or evaluate, before torch sees it."""
+    """Refuse members that torch would unpickle or evaluate."""
     for member in archive.namelist():
         inner = member.partition("/")[2]
         if not _PLAIN.fullmatch(inner):
@@ -115,7 +115,7 @@ def _check_harmless(archive: zipfile.ZipFile, name: str) -> None:
 
 
 def _check_pickle(data: bytes, name: str, member: str) -> None:
-    """torch takes any pickle here that its careful reader refuses."""
+    """Refuse a pickle of more than tensors: torch would load it without ``weights_only``."""
     from pickle import UnpicklingError
 
     try:
@@ -148,7 +148,7 @@ def _is_expression(text: object) -> bool:
 
 
 def _pairs(tree: object) -> Iterator[tuple[str, object]]:
-    """Every key of a tree of JSON, with what it has."""
+    """List the keys of a JSON tree with their values."""
     waiting = [tree]
     while waiting:
         item = waiting.pop()

@@ -1,4 +1,4 @@
-"""One call of an ATen op: its arguments by name, what torch says of its results, and its rule."""
+"""Call of an ATen op: arguments by name and result types; registration of rules."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ END = (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
-    """An op to be read.
+class AtenCall:
+    """A call of an ATen op.
 
     Attributes:
-        b: where to build.
-        op: its name, ``add.Tensor``.
-        given: its arguments by the names of its schema, defaults filled in.
-        types: of its results, as torch has inferred them.
+        b: the builder of the IR.
+        op: the name of the op, ``add.Tensor``.
+        given: the arguments by the names of its schema, defaults filled in.
+        types: the types of its results, as torch infers them.
     """
 
     b: Builder
@@ -83,7 +83,7 @@ class Call:
         return found if isinstance(found, int | float) else default
 
     def integer(self, name: str, default: int = 0) -> int:
-        """The whole number ``name`` (GG0106 for a size that is not known)."""
+        """The integer ``name`` (GG0106 for a symbolic size)."""
         found = self.given.get(name)
         if found is None:
             return default
@@ -159,12 +159,12 @@ class Call:
 
 
 def wrapped(dim: int, rank: int) -> int:
-    """A dimension counted from the front."""
+    """Convert a dimension that counts from the end."""
     return dim + max(rank, 1) if dim < 0 else dim
 
 
 def counted(b: Builder, size: Dim) -> Value:
-    """A size as an s64 scalar: as many ones, added up."""
+    """Build a size as an s64 scalar: the sum of that many ones."""
     if isinstance(size, int):
         return b.literal(size, s64)
     ones = b.broadcast_in_dim(b.literal(1, s64), (size,), ())
@@ -172,12 +172,12 @@ def counted(b: Builder, size: Dim) -> Value:
 
 
 def wide(dtype: DType) -> DType:
-    """What torch computes in: f32 for the narrower floats."""
+    """Return the type that torch computes in: f32 for narrower floats."""
     return f32 if dtype in HALF else dtype
 
 
 def computed_in(dtype: DType, *operands: Operand) -> DType:
-    """``dtype``, or f32 where it is narrower and a number beside it would be rounded to it."""
+    """Return f32 for a narrower ``dtype`` that cannot hold the numbers among the operands."""
     numbers = [operand for operand in operands if isinstance(operand, int | float)]
     return wide(dtype) if any(not _holds(dtype, float(n)) for n in numbers) else dtype
 
@@ -192,7 +192,7 @@ def _holds(dtype: DType, number: float) -> bool:
 
 
 def _in_range(number: int, dtype: DType) -> int:
-    """The number as torch wraps it around into an integer type."""
+    """Wrap a number around into an integer type, as torch does."""
     low = -(1 << (dtype.bits - 1)) if dtype.kind.value == "signed" else 0
     return (number - low) % (1 << dtype.bits) + low
 
@@ -201,13 +201,13 @@ def _is_list(found: Argument) -> TypeGuard[Sequence[Argument]]:
     return isinstance(found, list | tuple)
 
 
-Made = Value | Sequence[Value]
-Rule = Callable[[Call], Made]
+AtenResult = Value | Sequence[Value]
+Rule = Callable[[AtenCall], AtenResult]
 ATEN: dict[str, Rule] = {}
 
 
 def aten(*names: str) -> Callable[[Rule], Rule]:
-    """Enter a function as the rule of the ops ``names``, each ``op.overload``."""
+    """Register a function as the rule of the ops ``names``, each ``op.overload``."""
 
     def enter(rule: Rule) -> Rule:
         for name in names:

@@ -1,4 +1,4 @@
-"""Element types of torch, and what two of them become together."""
+"""Element types of torch and their promotion."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ HALF = (f16, bf16)
 
 
 def dtype_of(name: object) -> DType:
-    """The element type that torch prints as ``torch.float32`` (GG0101 for one without a like)."""
+    """Convert an element type that torch prints as ``torch.float32`` (GG0101 for others)."""
     text = str(name).removeprefix("torch.")
     found = TORCH.get(text)
     if found is None:
@@ -81,7 +81,7 @@ def promote(a: DType, b: DType) -> DType:
 
 
 def result_type(operands: Iterable[Value | Dim | float]) -> DType:
-    """What an op of these operands is computed in, as ``torch.result_type`` says.
+    """Promote the types of operands as ``torch.result_type`` does.
 
     A number, and a tensor without dimensions, widens a tensor that has some only from booleans to
     integers or from those to floats.

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from graphgen.build import Builder
 from graphgen.ir import DType, Value
 from graphgen.ir.dtype import f32, pred, s32
-from graphgen.lowering.aten.call import ATEN, Call, Made, aten, computed_in, wide
+from graphgen.lowering.aten.call import ATEN, AtenCall, AtenResult, aten, computed_in, wide
 
 _UNARY = {
     "exp": "exponential",
@@ -28,23 +28,23 @@ _ROUNDING = {"ceil": "ceil", "floor": "floor", "round": "round_nearest_even"}
 _COMPARE = {"eq": "EQ", "ne": "NE", "lt": "LT", "le": "LE", "gt": "GT", "ge": "GE"}
 
 
-def _unary(name: str) -> Callable[[Call], Made]:
-    def rule(c: Call) -> Made:
+def _unary(name: str) -> Callable[[AtenCall], AtenResult]:
+    def rule(c: AtenCall) -> AtenResult:
         return c.b.unary(name, c.cast(c.value("self"), c.dtype))
 
     return rule
 
 
-def _rounding(name: str) -> Callable[[Call], Made]:
-    def rule(c: Call) -> Made:
+def _rounding(name: str) -> Callable[[AtenCall], AtenResult]:
+    def rule(c: AtenCall) -> AtenResult:
         x = c.value("self")
         return c.b.unary(name, x) if x.dtype.is_float else x
 
     return rule
 
 
-def _comparison(direction: str) -> Callable[[Call], Made]:
-    def rule(c: Call) -> Made:
+def _comparison(direction: str) -> Callable[[AtenCall], AtenResult]:
+    def rule(c: AtenCall) -> AtenResult:
         dtype = computed_in(c.promoted("self", "other"), c.operand("self"), c.operand("other"))
         x, y = c.same(dtype, "self", "other")
         return c.b.compare(x, y, direction)
@@ -60,62 +60,62 @@ for _name, _direction in _COMPARE.items():
     ATEN[f"{_name}.Tensor"] = ATEN[f"{_name}.Scalar"] = _comparison(_direction)
 
 
-def wide_unary(c: Call, made: Callable[[Value], Value], name: str = "self") -> Value:
+def wide_unary(c: AtenCall, made: Callable[[Value], Value], name: str = "self") -> Value:
     """A function of one operand, computed in what torch computes in."""
     x = c.cast(c.value(name), c.dtype)
     return c.b.convert(made(c.b.convert(x, wide(c.dtype))), c.dtype)
 
 
 @aten("log2.default")
-def _log2(c: Call) -> Made:
+def _log2(c: AtenCall) -> AtenResult:
     return wide_unary(c, lambda x: c.b.log(x) * (1 / math.log(2)))
 
 
 @aten("log10.default")
-def _log10(c: Call) -> Made:
+def _log10(c: AtenCall) -> AtenResult:
     return wide_unary(c, lambda x: c.b.log(x) * (1 / math.log(10)))
 
 
 @aten("exp2.default")
-def _exp2(c: Call) -> Made:
+def _exp2(c: AtenCall) -> AtenResult:
     return wide_unary(c, lambda x: c.b.power(2.0, x))
 
 
 @aten("reciprocal.default")
-def _reciprocal(c: Call) -> Made:
+def _reciprocal(c: AtenCall) -> AtenResult:
     return wide_unary(c, lambda x: c.b.divide(1.0, x))
 
 
 @aten("sinh.default")
-def _sinh(c: Call) -> Made:
+def _sinh(c: AtenCall) -> AtenResult:
     # (e^x - e^-x) / 2 with e^x - 1, which is exact where x is small.
     grown = c.b.exponential_minus_one
     return wide_unary(c, lambda x: (grown(x) - grown(-x)) * 0.5)
 
 
 @aten("cosh.default")
-def _cosh(c: Call) -> Made:
+def _cosh(c: AtenCall) -> AtenResult:
     return wide_unary(c, lambda x: (c.b.exponential(x) + c.b.exponential(-x)) * 0.5)
 
 
 @aten("atan.default")
-def _atan(c: Call) -> Made:
+def _atan(c: AtenCall) -> AtenResult:
     return wide_unary(c, lambda x: c.b.atan2(x, 1.0))
 
 
 @aten("neg.default")
-def _neg(c: Call) -> Made:
+def _neg(c: AtenCall) -> AtenResult:
     return c.b.negate(c.value("self"))
 
 
 @aten("abs.default")
-def _abs(c: Call) -> Made:
+def _abs(c: AtenCall) -> AtenResult:
     x = c.value("self")
     return x if x.dtype is pred or x.dtype.kind.value == "unsigned" else c.b.abs(x)
 
 
 @aten("sign.default", "sgn.default")
-def _sign(c: Call) -> Made:
+def _sign(c: AtenCall) -> AtenResult:
     x = c.value("self")
     if x.dtype is pred:
         return x
@@ -127,7 +127,7 @@ def _sign(c: Call) -> Made:
 
 
 @aten("trunc.default")
-def _trunc(c: Call) -> Made:
+def _trunc(c: AtenCall) -> AtenResult:
     x = c.value("self")
     if not x.dtype.is_float:
         return x
@@ -139,23 +139,23 @@ def _toward_zero(b: Builder, x: Value) -> Value:
 
 
 @aten("logical_not.default")
-def _logical_not(c: Call) -> Made:
+def _logical_not(c: AtenCall) -> AtenResult:
     return c.b.not_(c.cast(c.value("self"), pred))
 
 
 @aten("bitwise_not.default")
-def _bitwise_not(c: Call) -> Made:
+def _bitwise_not(c: AtenCall) -> AtenResult:
     return c.b.not_(c.value("self"))
 
 
 @aten("isnan.default")
-def _isnan(c: Call) -> Made:
+def _isnan(c: AtenCall) -> AtenResult:
     x = c.value("self")
     return c.b.compare(x, x, "NE")
 
 
 @aten("isinf.default")
-def _isinf(c: Call) -> Made:
+def _isinf(c: AtenCall) -> AtenResult:
     x = c.value("self")
     if not x.dtype.is_float:
         return c.full(False, pred, x.shape)
@@ -163,16 +163,16 @@ def _isinf(c: Call) -> Made:
 
 
 @aten("add.Tensor", "add.Scalar", "sub.Tensor", "sub.Scalar")
-def _add(c: Call) -> Made:
+def _add(c: AtenCall) -> AtenResult:
     return _sum(c, "self", "other", minus=c.op.startswith("sub"))
 
 
 @aten("rsub.Tensor", "rsub.Scalar")
-def _rsub(c: Call) -> Made:
+def _rsub(c: AtenCall) -> AtenResult:
     return _sum(c, "other", "self", minus=True)
 
 
-def _sum(c: Call, first: str, second: str, *, minus: bool) -> Value:
+def _sum(c: AtenCall, first: str, second: str, *, minus: bool) -> Value:
     """``first + alpha * second``, or the difference."""
     alpha, start, more = c.number("alpha", 1), c.operand(first), c.operand(second)
     nothing = not isinstance(more, Value) and more == 0
@@ -189,7 +189,7 @@ def _sum(c: Call, first: str, second: str, *, minus: bool) -> Value:
 
 
 @aten("mul.Tensor", "mul.Scalar")
-def _mul(c: Call) -> Made:
+def _mul(c: AtenCall) -> AtenResult:
     if c.dtype is pred:
         return c.b.and_(*c.same(pred, "self", "other"))
     factor = c.operand("other")
@@ -198,19 +198,19 @@ def _mul(c: Call) -> Made:
     return _arithmetic(c, "multiply")
 
 
-def _arithmetic(c: Call, name: str) -> Value:
+def _arithmetic(c: AtenCall, name: str) -> Value:
     """An op of two operands in the result's type."""
     dtype = computed_in(c.dtype, c.operand("self"), c.operand("other"))
     return c.b.convert(c.b.binary(name, *c.same(dtype, "self", "other")), c.dtype)
 
 
 @aten("div.Tensor", "div.Scalar")
-def _div(c: Call) -> Made:
+def _div(c: AtenCall) -> AtenResult:
     return _arithmetic(c, "divide")
 
 
 @aten("div.Tensor_mode", "div.Scalar_mode")
-def _div_mode(c: Call) -> Made:
+def _div_mode(c: AtenCall) -> AtenResult:
     mode = c.word("rounding_mode")
     if not mode:
         return _arithmetic(c, "divide")
@@ -223,7 +223,7 @@ def _div_mode(c: Call) -> Made:
 
 
 @aten("floor_divide.default")
-def _floor_divide(c: Call) -> Made:
+def _floor_divide(c: AtenCall) -> AtenResult:
     return _floored(c.b, *c.same(c.dtype, "self", "other"))
 
 
@@ -243,8 +243,8 @@ def _floored(b: Builder, x: Value, y: Value) -> Value:
 
 
 @aten("remainder.Tensor", "remainder.Scalar", "remainder.Scalar_Tensor")
-def _remainder(c: Call) -> Made:
-    """What is left has the sign of the divisor."""
+def _remainder(c: AtenCall) -> AtenResult:
+    """Compute the remainder with the sign of the divisor."""
     dtype = computed_in(c.dtype, c.operand("self"), c.operand("other"))
     b, (x, y) = c.b, c.same(dtype, "self", "other")
     rest, differs, _ = _rest(b, x, y)
@@ -252,7 +252,7 @@ def _remainder(c: Call) -> Made:
 
 
 def _rest(b: Builder, x: Value, y: Value) -> tuple[Value, Value, Value]:
-    """What division leaves, whether it has another sign than the divisor, and zeros."""
+    """Compute the remainder, whether its sign differs from the divisor's, and zeros."""
     zero = b.full(0, y.type)
     rest = b.remainder(x, y)
     differs = b.and_(
@@ -262,19 +262,19 @@ def _rest(b: Builder, x: Value, y: Value) -> tuple[Value, Value, Value]:
 
 
 @aten("fmod.Tensor", "fmod.Scalar")
-def _fmod(c: Call) -> Made:
+def _fmod(c: AtenCall) -> AtenResult:
     return _arithmetic(c, "remainder")
 
 
 @aten("pow.Tensor_Tensor", "pow.Scalar")
-def _pow(c: Call) -> Made:
+def _pow(c: AtenCall) -> AtenResult:
     dtype = wide(c.dtype)
     base, exponent = c.same(dtype, "self", "exponent")
     return c.b.convert(c.b.power(base, exponent), c.dtype)
 
 
 @aten("pow.Tensor_Scalar")
-def _pow_number(c: Call) -> Made:
+def _pow_number(c: AtenCall) -> AtenResult:
     """Small powers are products, as they are in torch."""
     x, exponent = c.cast(c.value("self"), c.dtype), c.number("exponent")
     b = c.b
@@ -293,7 +293,7 @@ def _pow_number(c: Call) -> Made:
 
 
 @aten("maximum.default", "minimum.default")
-def _extreme(c: Call) -> Made:
+def _extreme(c: AtenCall) -> AtenResult:
     name = c.op.removesuffix(".default")
     if c.dtype is pred:
         return c.b.binary("or" if name == "maximum" else "and", *c.same(pred, "self", "other"))
@@ -301,22 +301,22 @@ def _extreme(c: Call) -> Made:
 
 
 @aten("atan2.default")
-def _atan2(c: Call) -> Made:
+def _atan2(c: AtenCall) -> AtenResult:
     return c.b.atan2(*c.same(c.dtype, "self", "other"))
 
 
 @aten("logical_and.default", "logical_or.default", "logical_xor.default")
-def _logical(c: Call) -> Made:
+def _logical(c: AtenCall) -> AtenResult:
     name = c.op.removeprefix("logical_").removesuffix(".default")
     return c.b.binary(name, *[c.cast(v, pred) for v in _as_they_are(c)])
 
 
-def _as_they_are(c: Call) -> list[Value]:
+def _as_they_are(c: AtenCall) -> list[Value]:
     return [c.spread(c.value(name), c.shape) for name in ("self", "other")]
 
 
-def _bits(name: str) -> Callable[[Call], Made]:
-    def rule(c: Call) -> Made:
+def _bits(name: str) -> Callable[[AtenCall], AtenResult]:
+    def rule(c: AtenCall) -> AtenResult:
         return c.b.binary(name, *c.same(c.dtype, "self", "other"))
 
     return rule
@@ -331,20 +331,20 @@ ATEN["__rshift__.Scalar"] = _bits("shift_right_arithmetic")
 
 
 @aten("where.self", "where.ScalarOther", "where.ScalarSelf", "where.Scalar")
-def _where(c: Call) -> Made:
+def _where(c: AtenCall) -> AtenResult:
     chosen = c.spread(c.cast(c.value("condition"), pred), c.shape)
     return c.b.select(chosen, *c.same(c.dtype, "self", "other"))
 
 
 @aten("masked_fill.Scalar", "masked_fill.Tensor")
-def _masked_fill(c: Call) -> Made:
+def _masked_fill(c: AtenCall) -> AtenResult:
     mask = c.spread(c.value("mask"), c.shape)
     return c.b.select(mask, *c.same(c.dtype, "value", "self"))
 
 
 @aten("clamp.default", "clamp.Tensor", "clamp_min.default", "clamp_max.default")
 @aten("clamp_min.Tensor", "clamp_max.Tensor", "hardtanh.default")
-def _clamp(c: Call) -> Made:
+def _clamp(c: AtenCall) -> AtenResult:
     low, high = ("min_val", "max_val") if c.op.startswith("hardtanh") else ("min", "max")
     (x,) = c.same(c.dtype, "self")
     if c.given.get(low) is not None:
@@ -355,7 +355,7 @@ def _clamp(c: Call) -> Made:
 
 
 @aten("addcmul.default", "addcdiv.default")
-def _addcmul(c: Call) -> Made:
+def _addcmul(c: AtenCall) -> AtenResult:
     """``self + value * tensor1 * tensor2``, or the quotient."""
     dtype = wide(c.dtype)
     start, x, y = c.same(dtype, "self", "tensor1", "tensor2")
@@ -365,12 +365,12 @@ def _addcmul(c: Call) -> Made:
 
 
 @aten("relu.default")
-def _relu(c: Call) -> Made:
+def _relu(c: AtenCall) -> AtenResult:
     return c.b.maximum(c.value("self"), 0)
 
 
 @aten("leaky_relu.default")
-def _leaky_relu(c: Call) -> Made:
+def _leaky_relu(c: AtenCall) -> AtenResult:
     slope = float(c.number("negative_slope", 0.01))
 
     def leaky(x: Value) -> Value:
@@ -380,7 +380,7 @@ def _leaky_relu(c: Call) -> Made:
 
 
 @aten("elu.default")
-def _elu(c: Call) -> Made:
+def _elu(c: AtenCall) -> AtenResult:
     alpha, scale = float(c.number("alpha", 1)), float(c.number("scale", 1))
     inner = float(c.number("input_scale", 1))
 
@@ -392,7 +392,7 @@ def _elu(c: Call) -> Made:
 
 
 @aten("softplus.default")
-def _softplus(c: Call) -> Made:
+def _softplus(c: AtenCall) -> AtenResult:
     beta, threshold = float(c.number("beta", 1)), float(c.number("threshold", 20))
 
     def softplus(x: Value) -> Value:
@@ -404,12 +404,12 @@ def _softplus(c: Call) -> Made:
 
 
 @aten("hardsigmoid.default")
-def _hardsigmoid(c: Call) -> Made:
+def _hardsigmoid(c: AtenCall) -> AtenResult:
     return wide_unary(c, lambda x: _hard(c.b, x))
 
 
 @aten("hardswish.default")
-def _hardswish(c: Call) -> Made:
+def _hardswish(c: AtenCall) -> AtenResult:
     return wide_unary(c, lambda x: x * _hard(c.b, x))
 
 
@@ -418,13 +418,13 @@ def _hard(b: Builder, x: Value) -> Value:
 
 
 @aten("silu.default")
-def _silu(c: Call) -> Made:
+def _silu(c: AtenCall) -> AtenResult:
     x = c.value("self")
     return c.b.silu(x) if _composite(x.dtype) else x * c.b.logistic(x)
 
 
 @aten("gelu.default")
-def _gelu(c: Call) -> Made:
+def _gelu(c: AtenCall) -> AtenResult:
     x, kind = c.value("self"), c.word("approximate", "none")
     if _composite(x.dtype):
         return c.b.gelu(x, kind)
@@ -434,10 +434,10 @@ def _gelu(c: Call) -> Made:
 
 
 def _composite(dtype: DType) -> bool:
-    """Whether a composite, which computes in f32, is as exact as torch."""
+    """Test whether a composite, which computes in f32, is as exact as torch."""
     return dtype.is_float and dtype.bits <= f32.bits
 
 
-def ordinal(c: Call, value: Value) -> Value:
-    """Booleans as numbers, which have a maximum; others as they are."""
+def ordinal(c: AtenCall, value: Value) -> Value:
+    """Convert booleans to numbers, which have a maximum."""
     return c.b.convert(value, s32) if value.dtype is pred else value

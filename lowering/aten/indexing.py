@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from graphgen.errors import GraphgenError
 from graphgen.ir import Dim, Value
 from graphgen.ir.dtype import pred, s32, s64
-from graphgen.lowering.aten.call import Call, Made, aten
+from graphgen.lowering.aten.call import AtenCall, AtenResult, aten
 from graphgen.lowering.aten.shape import ones_like
 
 # What keeps a count from below zero.
@@ -15,13 +15,13 @@ _KEEPS_SIGN = ("reshape", "broadcast_in_dim", "transpose", "slice", "convert")
 
 
 @aten("embedding.default")
-def _embedding(c: Call) -> Made:
+def _embedding(c: AtenCall) -> AtenResult:
     """Rows of a table; torch refuses ids outside of it, so that none is below zero."""
     return c.b.embedding(c.value("weight"), c.b.convert(c.value("indices"), s32))
 
 
 @aten("index.Tensor")
-def _index(c: Call) -> Made:
+def _index(c: AtenCall) -> AtenResult:
     """Elements at each place that the index tensors, repeated to one shape, name together."""
     x = c.value("self")
     dims, indices = _indices(c, x)
@@ -34,13 +34,13 @@ def _index(c: Call) -> Made:
 
 
 def _first(dims: Sequence[int]) -> int:
-    """Where what is looked up lies: in place of the indexed dimensions if they are neighbors."""
+    """Return the first dimension of the batch: that of adjacent indexed dimensions, else 0."""
     neighbors = list(dims) == list(range(dims[0], dims[-1] + 1))
     return dims[0] if neighbors else 0
 
 
 def _gathered(
-    c: Call, x: Value, vectors: Value, dims: Sequence[int], offset: Sequence[int]
+    c: AtenCall, x: Value, vectors: Value, dims: Sequence[int], offset: Sequence[int]
 ) -> Value:
     return c.b.op(
         "gather",
@@ -54,7 +54,7 @@ def _gathered(
     )
 
 
-def _indices(c: Call, x: Value) -> tuple[list[int], list[Value]]:
+def _indices(c: AtenCall, x: Value) -> tuple[list[int], list[Value]]:
     """The indexed dimensions, and the tensors that index them."""
     found = [(dim, item) for dim, item in enumerate(c.items("indices")) if isinstance(item, Value)]
     for _, item in found:
@@ -69,7 +69,7 @@ def _indices(c: Call, x: Value) -> tuple[list[int], list[Value]]:
 
 
 def _vectors(
-    c: Call, indices: Sequence[Value], batch: Sequence[Dim], sizes: Sequence[Dim]
+    c: AtenCall, indices: Sequence[Value], batch: Sequence[Dim], sizes: Sequence[Dim]
 ) -> Value:
     """Index vectors [*batch, n], counted from the front."""
     columns: list[Value] = []
@@ -79,7 +79,7 @@ def _vectors(
     return columns[0] if len(columns) == 1 else c.b.concatenate(columns, len(batch))
 
 
-def _from_front(c: Call, index: Value, size: Dim) -> Value:
+def _from_front(c: AtenCall, index: Value, size: Dim) -> Value:
     """Indices below zero count from the end."""
     if _never_negative(index):
         return index
@@ -88,7 +88,7 @@ def _from_front(c: Call, index: Value, size: Dim) -> Value:
 
 
 def _never_negative(value: Value) -> bool:
-    """Whether ``value`` counts from zero, or is a number that is not below it."""
+    """Test whether ``value`` counts from zero, or is a constant that is not negative."""
     op = value.op
     while op is not None and op.name in _KEEPS_SIGN:
         op = op.operands[0].op
@@ -101,7 +101,7 @@ def _never_negative(value: Value) -> bool:
 
 
 @aten("index_select.default")
-def _index_select(c: Call) -> Made:
+def _index_select(c: AtenCall) -> AtenResult:
     x, index = c.value("self"), c.value("index")
     dim = c.dim("dim", x.type.rank)
     if not x.shape:
@@ -113,7 +113,7 @@ def _index_select(c: Call) -> Made:
 
 
 @aten("gather.default")
-def _gather(c: Call) -> Made:
+def _gather(c: AtenCall) -> AtenResult:
     """``result[i, j] = self[index[i, j], j]`` for dimension 0, and so on."""
     x, index = c.value("self"), c.value("index")
     if not x.shape:
@@ -122,7 +122,7 @@ def _gather(c: Call) -> Made:
     return _gathered(c, x, vectors, range(x.type.rank), [])
 
 
-def _along(c: Call, x: Value, index: Value, dim: int) -> Value:
+def _along(c: AtenCall, x: Value, index: Value, dim: int) -> Value:
     """Index vectors of each element's own place, but for one dimension."""
     shape = index.shape
     own = [index if i == dim else c.b.iota(s64, shape, i) for i in range(x.type.rank)]
@@ -130,7 +130,7 @@ def _along(c: Call, x: Value, index: Value, dim: int) -> Value:
 
 
 @aten("index_put.default")
-def _index_put(c: Call) -> Made:
+def _index_put(c: AtenCall) -> AtenResult:
     """``self`` with the values written, or added, at the places that the index tensors name."""
     x = c.value("self")
     dims, indices = _indices(c, x)
@@ -147,7 +147,7 @@ def _index_put(c: Call) -> Made:
 
 
 def _scattered(
-    c: Call,
+    c: AtenCall,
     x: Value,
     vectors: Value,
     updates: Value,
@@ -170,7 +170,7 @@ def _scattered(
 
 
 @aten("index_copy.default", "index_add.default")
-def _index_copy(c: Call) -> Made:
+def _index_copy(c: AtenCall) -> AtenResult:
     x, index, source = c.value("self"), c.value("index"), c.value("source")
     dim = c.dim("dim", x.type.rank)
     vectors = _vectors(
@@ -184,7 +184,7 @@ def _index_copy(c: Call) -> Made:
 
 
 @aten("scatter.src", "scatter.value", "scatter_add.default")
-def _scatter(c: Call) -> Made:
+def _scatter(c: AtenCall) -> AtenResult:
     """``self[index[i, j], j] = src[i, j]`` for dimension 0, and so on."""
     x, index = c.value("self"), c.value("index")
     vectors = _along(c, x, index, c.dim("dim", x.type.rank))

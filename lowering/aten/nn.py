@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from graphgen.errors import GraphgenError
 from graphgen.ir import Value
 from graphgen.ir.dtype import bf16, f16, f32, f64, pred, s64
-from graphgen.lowering.aten.call import Call, Made, aten, wide
+from graphgen.lowering.aten.call import AtenCall, AtenResult, aten, wide
 from graphgen.lowering.aten.reductions import size_of
 
 # The distance from 1 to the next number of a type: what torch takes for an epsilon left out.
@@ -16,7 +16,7 @@ _EPSILON = {f32: 2.0**-23, f64: 2.0**-52, bf16: 2.0**-7, f16: 2.0**-10}
 
 
 @aten("_softmax.default", "softmax.int", "_safe_softmax.default")
-def _softmax(c: Call) -> Made:
+def _softmax(c: AtenCall) -> AtenResult:
     x = c.b.convert(c.value("self"), wide(c.dtype))
     if not x.shape:
         return c.full(1, c.dtype)
@@ -28,36 +28,36 @@ def _softmax(c: Call) -> Made:
     return c.b.convert(made, c.dtype)
 
 
-def softmax(c: Call, x: Value, dim: int) -> Value:
-    """Exponentials by their sum, the largest taken off first."""
+def softmax(c: AtenCall, x: Value, dim: int) -> Value:
+    """Build ``exp(x - max) / sum(exp(x - max))``."""
     raised = c.b.exponential(_below_largest(c, x, dim))
     return c.b.divide(raised, _rows(c, c.b.reduce(raised, [dim], "add"), x, dim))
 
 
-def _below_largest(c: Call, x: Value, dim: int) -> Value:
+def _below_largest(c: AtenCall, x: Value, dim: int) -> Value:
     return c.b.subtract(x, _rows(c, c.b.reduce(x, [dim], "maximum"), x, dim))
 
 
-def _rows(c: Call, per_row: Value, x: Value, dim: int) -> Value:
+def _rows(c: AtenCall, per_row: Value, x: Value, dim: int) -> Value:
     """One number a row, in every element of the row."""
     kept = [i for i in range(x.type.rank) if i != dim]
     return c.b.broadcast_in_dim(per_row, x.shape, kept)
 
 
-def where_any(c: Call, shown: Value, dim: int, made: Value) -> Value:
-    """``made`` with 0 in the rows of which nothing is shown."""
+def where_any(c: AtenCall, shown: Value, dim: int, made: Value) -> Value:
+    """Replace fully masked rows by 0."""
     kept = _rows(c, _any_shown(c, shown, dim), made, dim)
     return c.b.select(kept, made, c.b.full(0.0, made.type))
 
 
-def _any_shown(c: Call, shown: Value, dim: int) -> Value:
-    """Whether a row along ``dim`` shows anything."""
+def _any_shown(c: AtenCall, shown: Value, dim: int) -> Value:
+    """Test whether a row along ``dim`` has an element that is not masked."""
     some = c.b.reduce(c.b.convert(shown, f32), [dim], "maximum")
     return c.b.compare(some, c.b.full(0.0, some.type), "GT")
 
 
 @aten("_log_softmax.default", "log_softmax.int")
-def _log_softmax(c: Call) -> Made:
+def _log_softmax(c: AtenCall) -> AtenResult:
     x = c.b.convert(c.value("self"), wide(c.dtype))
     if not x.shape:
         return c.full(0, c.dtype)
@@ -68,16 +68,16 @@ def _log_softmax(c: Call) -> Made:
 
 
 @aten("layer_norm.default")
-def _layer_norm(c: Call) -> Made:
+def _layer_norm(c: AtenCall) -> AtenResult:
     return _normalized(c, c.number("eps", 1e-5))[0]
 
 
 @aten("native_layer_norm.default")
-def _native_layer_norm(c: Call) -> Made:
+def _native_layer_norm(c: AtenCall) -> AtenResult:
     return _normalized(c, c.number("eps", 1e-5))
 
 
-def _normalized(c: Call, epsilon: float) -> list[Value]:
+def _normalized(c: AtenCall, epsilon: float) -> list[Value]:
     """The layer norm, the mean and one by the deviation of each row."""
     x, weight, bias = c.value("input"), c.maybe("weight"), c.maybe("bias")
     count = len(c.items("normalized_shape"))
@@ -102,7 +102,7 @@ def _normalized(c: Call, epsilon: float) -> list[Value]:
     return [c.b.convert(made, c.dtype), *aside]
 
 
-def _as_float(c: Call, x: Value, dims: Sequence[int]) -> float:
+def _as_float(c: AtenCall, x: Value, dims: Sequence[int]) -> float:
     size = size_of(x, dims)
     if not isinstance(size, int):
         raise GraphgenError("GG0106", f"{c.op} of a size that is not known")
@@ -110,7 +110,7 @@ def _as_float(c: Call, x: Value, dims: Sequence[int]) -> float:
 
 
 @aten("rms_norm.default")
-def _rms_norm(c: Call) -> Made:
+def _rms_norm(c: AtenCall) -> AtenResult:
     """``x * rsqrt(mean(x^2) + epsilon) * weight``."""
     x, weight = c.value("input"), c.maybe("weight")
     count = len(c.items("normalized_shape"))
@@ -131,7 +131,7 @@ def _rms_norm(c: Call) -> Made:
 
 
 @aten("scaled_dot_product_attention.default")
-def _attention(c: Call) -> Made:
+def _attention(c: AtenCall) -> AtenResult:
     """``softmax(q k * scale + mask) v`` of [.., S, D], [.., C, D] and [.., C, Dv]."""
     if c.number("dropout_p"):
         raise GraphgenError(
@@ -158,7 +158,7 @@ def _attention(c: Call) -> Made:
     return made if shown is None else _where_row_reads(c, shown, made)
 
 
-def _masked(c: Call, scores: Value) -> tuple[Value | None, Value]:
+def _masked(c: AtenCall, scores: Value) -> tuple[Value | None, Value]:
     """The scores with the mask on them; where it is one of booleans, also the mask."""
     mask = c.maybe("attn_mask")
     rank = scores.type.rank
@@ -175,14 +175,14 @@ def _masked(c: Call, scores: Value) -> tuple[Value | None, Value]:
     return mask, c.b.select(spread, scores, c.b.full(-math.inf, scores.type))
 
 
-def _where_row_reads(c: Call, mask: Value, made: Value) -> Value:
-    """torch gives 0 for a token that may read nothing."""
+def _where_row_reads(c: AtenCall, mask: Value, made: Value) -> Value:
+    """Replace the result of a fully masked token by 0, as torch does."""
     reads = _any_shown(c, mask, mask.type.rank - 1)
     kept = c.spread(c.b.reshape(reads, (*reads.shape, 1)), made.shape)
     return c.b.select(kept, made, c.b.full(0.0, made.type))
 
 
-def _for_each_query(c: Call, x: Value, q: Value) -> Value:
+def _for_each_query(c: AtenCall, x: Value, q: Value) -> Value:
     """Heads [.., K, C, D] repeated for the queries that read them."""
     heads, wanted = x.shape[-3], q.shape[-3]
     assert isinstance(heads, int)

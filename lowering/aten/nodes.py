@@ -1,12 +1,14 @@
-"""Nodes of an exported graph: which op they call, with which arguments, and what torch infers."""
+"""Nodes of an exported graph: op, arguments, inferred types, and source location."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol, cast
 
+from graphgen.build.source_location import source_name
 from graphgen.errors import GraphgenError
-from graphgen.ir import TensorType, Value, tensor
+from graphgen.ir import Loc, TensorType, Value, loc, tensor
 from graphgen.lowering.aten.call import Argument
 from graphgen.lowering.aten.dtypes import dtype_of
 from graphgen.lowering.aten.sizes import Names, dim_of
@@ -15,7 +17,7 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
     from torch.fx import Node
 
-# They check what was true when the program was exported, and compute nothing.
+# Checks of conditions that held when the program was exported; they compute nothing.
 _CHECKS = (
     "_assert_tensor_metadata.default",
     "_assert_scalar.default",
@@ -24,6 +26,10 @@ _CHECKS = (
     "sym_constrain_range.default",
     "sym_constrain_range_for_size.default",
 )
+
+_FRAME = re.compile(r'File "([^"<>]+)", line (\d+), in ')
+# Its layers and functions, between the user's line and the op.
+_OF_TORCH = re.compile(r"[/\\]torch[/\\](nn|_\w+|functional\.py|export|utils)\b")
 
 
 class _Parameter(Protocol):
@@ -38,14 +44,14 @@ class _Schema(Protocol):
 
 
 class _FakeTensor(Protocol):
-    """What torch knows of a result without its elements."""
+    """A tensor of torch without elements."""
 
     shape: Sequence[object]
     dtype: object
 
 
 def is_op(node: Node) -> bool:
-    """Whether a node computes tensors: sizes are read off their types, checks are left out."""
+    """Test whether a node computes tensors; computations of sizes and checks do not."""
     if node.op != "call_function" or is_item(node) or op_name(node) in _CHECKS:
         return False
     made: object = node.meta.get("val")
@@ -53,7 +59,7 @@ def is_op(node: Node) -> bool:
 
 
 def is_item(node: Node) -> bool:
-    """Whether a node picks one of several results."""
+    """Test whether a node selects one of several results."""
     return node.op == "call_function" and getattr(node.target, "__name__", "") == "getitem"
 
 
@@ -70,7 +76,7 @@ def types_of(node: Node, names: Names) -> tuple[TensorType, ...]:
 
 
 def type_of(fake: object, names: Names) -> TensorType:
-    """The type of what torch knows of a tensor."""
+    """The type of a tensor of torch without elements."""
     known = cast("_FakeTensor", fake)
     return tensor(dtype_of(known.dtype), [dim_of(size, names) for size in known.shape])
 
@@ -80,7 +86,7 @@ def _is_tensor(item: object) -> bool:
 
 
 def input_shapes(program: ExportedProgram) -> list[Sequence[object]]:
-    """The shapes of what is given at every call, as torch has them."""
+    """The shapes of the program's inputs, as torch has them."""
     given = set(program.graph_signature.user_inputs)
     nodes = [node for node in program.graph.nodes if node.op == "placeholder"]
     fakes: list[object] = [node.meta.get("val") for node in nodes if node.name in given]
@@ -115,7 +121,7 @@ def _argument(item: object, values: Callable[[Node], Value], names: Names) -> Ar
     if kind == "dtype":
         return dtype_of(item)
     if kind in ("device", "layout", "memory_format"):
-        # Where and in what order elements lie is not the graph's business.
+        # Device and memory layout are not part of the graph.
         return None
     return _size(item, names)
 
@@ -126,3 +132,26 @@ def _size(made: object, names: Names) -> Argument:
     if type(made).__name__ == "SymInt":
         return dim_of(made, names)
     raise GraphgenError("GG0104", f"an argument that is a {type(made).__name__} has no like here")
+
+
+def place_of(meta: Mapping[str, object]) -> Loc:
+    """Locate a node: innermost line of the model's own code, and module path as scope.
+
+    Args:
+        meta: of a node; ``stack_trace`` is Python's text of the frames outside of torch, and
+            ``nn_module_stack`` has a pair of path and class for each module, outermost first.
+    """
+    frames = _FRAME.findall(str(meta.get("stack_trace") or ""))
+    own = [frame for frame in frames if not _OF_TORCH.search(frame[0])] or frames
+    file, line = own[-1] if own else ("?", "0")
+    name = source_name(file).replace(" ", "_") if own else file
+    return loc(name, int(line), _scope(meta.get("nn_module_stack")))
+
+
+def _scope(stack: object) -> str:
+    if not isinstance(stack, Mapping) or not stack:
+        return ""
+    inner: object = list(stack.values())[-1]  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+    path = str(inner[0]) if isinstance(inner, tuple) and inner else ""  # pyright: ignore[reportUnknownArgumentType]
+    # A list of modules is indexed: ``model.layers.0``.
+    return re.sub(r"\[['\"]?(\w+)['\"]?\]", r".\1", path).replace(" ", "_")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from graphgen.ir import Dim, Value
-from graphgen.lowering.aten.call import Call, Made, aten
+from graphgen.lowering.aten.call import AtenCall, AtenResult, aten
 from graphgen.lowering.aten.shape import ones_like
 
 
 def unmerged(value: Value, kept: int) -> Value | None:
-    """What ``value`` was before all but its last ``kept`` dimensions were merged into one."""
+    """Undo a reshape that merged all but the last ``kept`` dimensions of ``value`` into one."""
     op = value.producer("reshape")
     if op is None or value.type.rank != kept + 1:
         return None
@@ -17,27 +17,27 @@ def unmerged(value: Value, kept: int) -> Value | None:
     return source if fits else None
 
 
-def _rows_times(c: Call, x: Value, y: Value) -> Value:
+def _rows_times(c: AtenCall, x: Value, y: Value) -> Value:
     """[M,K] times [K,N], with M as the dimensions that were merged into it.
 
-    torch multiplies matrices only, so rows of tokens are merged before and split again behind.
+    torch multiplies matrices only, so rows of tokens are merged before and split again after.
     """
     rows = unmerged(x, 1)
     x = rows if rows is not None else x
     turned = y.producer("transpose")
     if turned is not None:
-        # A weight [out, in] is read as it lies in the checkpoint.
+        # A weight [out, in] is read in the checkpoint's own order.
         return c.b.dot_general(x, turned.operands[0], ([x.type.rank - 1], [1]))
     return c.b.dot_general(x, y, ([x.type.rank - 1], [0]))
 
 
 @aten("mm.default")
-def _mm(c: Call) -> Made:
+def _mm(c: AtenCall) -> AtenResult:
     return c.b.reshape(_rows_times(c, c.value("self"), c.value("mat2")), c.shape)
 
 
 @aten("addmm.default")
-def _addmm(c: Call) -> Made:
+def _addmm(c: AtenCall) -> AtenResult:
     """``beta * self + alpha * mat1 @ mat2``."""
     product = _rows_times(c, c.value("mat1"), c.value("mat2"))
     bias = c.value("self")
@@ -46,7 +46,7 @@ def _addmm(c: Call) -> Made:
     return c.b.reshape(_added(c, bias, product), c.shape)
 
 
-def _added(c: Call, bias: Value, product: Value) -> Value:
+def _added(c: AtenCall, bias: Value, product: Value) -> Value:
     alpha, beta = c.number("alpha", 1), c.number("beta", 1)
     if alpha != 1:
         product = c.b.multiply(product, c.full(alpha, product.dtype, product.shape))
@@ -58,7 +58,7 @@ def _added(c: Call, bias: Value, product: Value) -> Value:
     return c.b.add(product, spread)
 
 
-def _batches(c: Call, x: Value, y: Value) -> Value:
+def _batches(c: AtenCall, x: Value, y: Value) -> Value:
     """[B,M,K] times [B,K,N], with B as the dimensions that were merged into it."""
     left, right = unmerged(x, 2), unmerged(y, 2)
     if left is not None and right is not None and left.shape[:-2] == right.shape[:-2]:
@@ -66,24 +66,24 @@ def _batches(c: Call, x: Value, y: Value) -> Value:
     return c.b.reshape(_batched(c, x, y), c.shape)
 
 
-def _batched(c: Call, x: Value, y: Value) -> Value:
+def _batched(c: AtenCall, x: Value, y: Value) -> Value:
     rank = x.type.rank
     batch = list(range(rank - 2))
     return c.b.dot_general(x, y, ([rank - 1], [rank - 2]), (batch, batch))
 
 
 @aten("bmm.default")
-def _bmm(c: Call) -> Made:
+def _bmm(c: AtenCall) -> AtenResult:
     return _batches(c, c.value("self"), c.value("mat2"))
 
 
 @aten("baddbmm.default")
-def _baddbmm(c: Call) -> Made:
+def _baddbmm(c: AtenCall) -> AtenResult:
     return _added(c, c.value("self"), _batches(c, c.value("batch1"), c.value("batch2")))
 
 
 @aten("linear.default")
-def _linear(c: Call) -> Made:
+def _linear(c: AtenCall) -> AtenResult:
     """``input @ weight.T + bias``, contracted on the checkpoint's own [out, in]."""
     x, weight, bias = c.value("input"), c.value("weight"), c.maybe("bias")
     product = c.b.dot_general(x, weight, ([x.type.rank - 1], [weight.type.rank - 1]))
@@ -91,7 +91,7 @@ def _linear(c: Call) -> Made:
 
 
 @aten("matmul.default", "dot.default", "mv.default")
-def _matmul(c: Call) -> Made:
+def _matmul(c: AtenCall) -> AtenResult:
     """Matrices of the last two dimensions; a vector is one row, or one column."""
     x = c.value("self")
     y = c.maybe("other") or c.maybe("tensor") or c.value("vec")
@@ -108,6 +108,6 @@ def _outer(value: Value) -> list[Dim]:
     return list(value.shape[:-2])
 
 
-def _batch_of(c: Call, value: Value) -> Value:
-    """Any value of the batch dimensions' shape: what is asked of it is only that."""
+def _batch_of(c: AtenCall, value: Value) -> Value:
+    """Any value whose shape is that of the batch dimensions."""
     return c.full(0, value.dtype, value.shape[:-2])

@@ -1,4 +1,4 @@
-"""An exported program as a module of ours: its interface, its ops and its weights."""
+"""Reader of a ``torch.export.ExportedProgram``: its interface, its ops and its weights."""
 
 from __future__ import annotations
 
@@ -6,25 +6,26 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
+import numpy as np
+
 from graphgen.build import Builder
 from graphgen.errors import GraphgenError
+from graphgen.eval import Array, numpy_dtype
 from graphgen.ir import MAIN, Function, Literal, Module, Role, Value, entry, loc
 from graphgen.ir.names import claim_name
-from graphgen.lowering.aten.arrays import array_of
-from graphgen.lowering.aten.call import Call
-from graphgen.lowering.aten.dtypes import dtype_of
-from graphgen.lowering.aten.known import check_known, is_known, rule_of
+from graphgen.lowering.aten.aten_registry import check_known, is_known, rule_of
+from graphgen.lowering.aten.call import AtenCall
+from graphgen.lowering.aten.dtypes import TORCH, dtype_of
 from graphgen.lowering.aten.nodes import (
     arguments_of,
     input_shapes,
     is_item,
     is_op,
     op_name,
+    place_of,
     type_of,
     types_of,
 )
-from graphgen.lowering.aten.outputs import output_names
-from graphgen.lowering.aten.provenance import place_of
 from graphgen.lowering.aten.sizes import named_sizes
 from graphgen.lowering.names import clean_name
 from graphgen.ops import verify
@@ -35,21 +36,21 @@ if TYPE_CHECKING:
     from torch.export.graph_signature import InputSpec
     from torch.fx import Node
 
-    from graphgen.eval import Array
-
-# A tensor that no checkpoint holds is written into the program up to this size, in elements.
+# Largest tensor, in elements, that becomes a literal if a checkpoint does not hold it.
 LITERAL = 4096
+# The unsigned type of an element's bits, by its bytes.
+_BITS = {1: "uint8", 2: "uint16"}
 
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """What an exported program holds.
+    """An exported program that was read.
 
     Attributes:
         module: one program, ``main``; parameters and buffers are weights named as in the
             state_dict, buffers the program changes are states.
         weights: the values of the weights, by name.
-        states: what the states hold before the first call, by name.
+        states: the values of the states before the first call, by name.
     """
 
     module: Module
@@ -58,20 +59,21 @@ class Exported:
 
 
 def read_exported(program: ExportedProgram, name: str = "exported") -> Exported:
-    """The module of a ``torch.export.ExportedProgram``.
+    """Read a ``torch.export.ExportedProgram``.
 
-    It is decomposed to core ATen first, but for ops that have a rule of their own. What is computed
-    keeps torch's element types and sizes, which the graph has for each op.
+    It is decomposed to core ATen first, except for ops with a rule of their own. Each op keeps the
+    element types and sizes that torch infers.
 
     Args:
         program: of a model that was exported for inference (``model.eval()``).
         name: what error messages call it.
 
     Raises:
-        GraphgenError: GG0103 naming every op that has no rule, GG0101 an element type that has no
-            like, GG0102 a size that is no polynomial, GG0502 what depends on chance or on data.
+        GraphgenError: GG0103 naming every op without a rule, GG0101 an element type that is not
+            modelled, GG0102 a size that is not a polynomial, GG0502 random or data-dependent
+            ops.
     """
-    reader = _Reader(decomposed(program, name), name)
+    reader = _ExportedReader(decomposed(program, name), name)
     reader.check()
     reader.interface()
     reader.ops()
@@ -81,10 +83,10 @@ def read_exported(program: ExportedProgram, name: str = "exported") -> Exported:
 
 
 def decomposed(program: ExportedProgram, name: str = "") -> ExportedProgram:
-    """The program in core ATen, ops that have a rule left whole.
+    """Decompose a program to core ATen, except for ops with a rule.
 
     Raises:
-        GraphgenError: GG0502 where torch fails at it.
+        GraphgenError: GG0502 where torch fails.
     """
     import warnings
 
@@ -96,12 +98,12 @@ def decomposed(program: ExportedProgram, name: str = "") -> ExportedProgram:
             # What has a rule says more whole than taken apart.
             table.pop(op)  # pyright: ignore[reportUnknownMemberType]
     with warnings.catch_warnings(), torch.no_grad():
-        # torch warns about its own use of itself.
+        # torch warns about its own calls.
         warnings.simplefilter("ignore", FutureWarning)
         try:
             return program.run_decompositions(table)  # pyright: ignore[reportUnknownMemberType]
         except (AssertionError, RuntimeError, ValueError) as error:
-            # What torch raises for a program it has exported and cannot take apart.
+            # Errors of torch for a program that it exported and cannot decompose.
             reason = str(error).strip().splitlines() or [type(error).__name__]
             raise GraphgenError(
                 "GG0502",
@@ -111,8 +113,33 @@ def decomposed(program: ExportedProgram, name: str = "") -> ExportedProgram:
             ) from error
 
 
-class _Reader:
-    """Reads one program."""
+def export(model: object, args: object, kwargs: object = None) -> ExportedProgram:
+    """Export ``model(*args, **kwargs)`` without gradients and dropout.
+
+    Raises:
+        GraphgenError: GG0705 unless given a model and a tuple of arguments.
+    """
+    import warnings
+
+    import torch
+
+    kind = type(args).__name__
+
+    if not isinstance(model, torch.nn.Module) or not isinstance(args, tuple):
+        raise GraphgenError(
+            "GG0705",
+            f"a {type(model).__name__} and a {kind} are no model and its arguments",
+            help="return (model, (input_ids,)), or (model, (), {'input_ids': input_ids})",
+        )
+    given = cast("tuple[object, ...]", args)
+    named = dict(cast("Mapping[str, object]", kwargs)) if isinstance(kwargs, Mapping) else {}
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("ignore", FutureWarning)
+        return torch.export.export(model.eval(), given, named, strict=False)
+
+
+class _ExportedReader:
+    """Reader of one program."""
 
     def __init__(self, program: ExportedProgram, name: str) -> None:
         self.program = program
@@ -124,25 +151,25 @@ class _Reader:
         self.made: dict[Node, Sequence[Value]] = {}
         self.weights: dict[str, Array] = {}
         self.states: dict[str, Array] = {}
-        # The value of a parameter that another name stands for, by where its elements lie.
+        # Values of parameters by the address of their elements: other names of a tensor share it.
         self.placed: dict[object, Value] = {}
         self.names: dict[str, str] = {}
         self.taken: set[str] = set()
         self.sizes = named_sizes(input_shapes(program))
 
     def check(self) -> None:
-        """Refuse ops without a rule before anything is read."""
+        """Refuse ops without a rule before reading any."""
         nodes = [node for node in self.program.graph.nodes if is_op(node)]
         check_known([(op_name(node), place_of(node.meta)) for node in nodes], self.name)
 
     def interface(self) -> None:
-        """Declare inputs, weights and states, and write down small constants."""
+        """Declare inputs, weights and states; build small constants as literals."""
         nodes = {n.name: n for n in self.program.graph.nodes if n.op == "placeholder"}
         for spec in self.program.graph_signature.input_specs:
             node = nodes.get(getattr(spec.arg, "name", ""))
             fake: object = node.meta.get("val") if node is not None else None
             if node is None or not hasattr(fake, "shape"):
-                # A number or a flag the program was exported for.
+                # A number or a flag, which is a constant of the export.
                 continue
             value = self._given(spec, node)
             self.made[node] = (value,)
@@ -188,7 +215,7 @@ class _Reader:
         return self.b.op("constant", value=Literal(dtype, array.shape, array.tobytes()))
 
     def _weight(self, target: str, node: Node, held: Tensor) -> Value:
-        """A weight; of those that are one tensor under several names, the first."""
+        """Declare a weight; a tensor with several names is declared once, by its first name."""
         place = (held.data_ptr(), tuple(held.shape), held.stride(), str(held.dtype))
         known = self.placed.get(place) if held.numel() else None
         if known is not None:
@@ -212,7 +239,7 @@ class _Reader:
         op = op_name(node)
         try:
             given = arguments_of(node, self._value, self.sizes)
-            call = Call(self.b, op, given, types_of(node, self.sizes))
+            call = AtenCall(self.b, op, given, types_of(node, self.sizes))
             made = rule_of(op)(call)
         except GraphgenError as error:
             error.where = error.where or repr(place)
@@ -227,7 +254,7 @@ class _Reader:
         return self.made[node][0]
 
     def results(self) -> None:
-        """Hand back what the program returns, and what its states are then."""
+        """Declare the outputs: results, and new values of the states."""
         signature = self.program.graph_signature
         (last,) = [node for node in self.program.graph.nodes if node.op == "output"]
         returned = cast("Sequence[object]", last.args[0])
@@ -243,13 +270,55 @@ class _Reader:
     def _output(self, name: str, node: object) -> None:
         made = self.made.get(cast("Node", node)) if hasattr(node, "meta") else None
         if made is None:
-            # None, or a number that was known when the program was exported.
+            # None, or a number that was a constant of the export.
             return
         name = claim_name(name, self.taken)
         self.b.output(name, made[0])
 
     def _sweep(self) -> None:
-        """Drop ops of which nothing is read."""
+        """Erase ops whose results are not used."""
         for op in reversed(list(self.function.block)):
             if not any(value.users or self.function.returns(value) for value in op.results):
                 self.function.block.erase(op)
+
+
+def output_names(program: ExportedProgram) -> list[str]:
+    """Name each result by its path in the value that the model's forward returns.
+
+    ``logits`` of a dataclass or dictionary, ``result.0`` of a tuple, ``result`` alone.
+    """
+    from torch.utils import _pytree as trees
+
+    spec = program.call_spec.out_spec
+    count = len(program.graph_signature.user_outputs)
+    plain = ["result"] if count == 1 else [f"result.{index}" for index in range(count)]
+    if spec is None or spec.num_leaves != count:
+        return plain
+    try:
+        whole: object = trees.tree_unflatten(list(range(count)), spec)
+        leaves, _ = trees.tree_flatten_with_path(whole)
+    except (TypeError, ValueError, AttributeError, KeyError):
+        # A class of the user that does not accept numbers in place of tensors.
+        return plain
+    paths = [cast("Sequence[object]", path) for path, _ in leaves]
+    if len(paths) != count:
+        return plain
+    found = [clean_name(trees.keystr(path), "") for path in paths]  # pyright: ignore[reportArgumentType]
+    return [name or default for name, default in zip(found, plain, strict=True)]
+
+
+def array_of(given: Tensor) -> Array:
+    """Convert a tensor to an array, which copies only elements that are not contiguous.
+
+    Types that NumPy does not have, such as bf16, are read by their bits.
+    """
+    import torch
+
+    dtype = numpy_dtype(dtype_of(given.dtype))
+    # A view of bits needs contiguous elements.
+    ordered = given.detach().cpu().resolve_neg().contiguous()
+    known = {name for name in TORCH if hasattr(np, name)} | {"bool"}
+    if str(given.dtype).removeprefix("torch.") in known:
+        return np.asarray(ordered.numpy())
+    bits = getattr(torch, _BITS[dtype.itemsize])
+    return np.asarray(ordered.view(bits).numpy()).view(dtype)

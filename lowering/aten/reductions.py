@@ -9,40 +9,40 @@ from graphgen.errors import GraphgenError
 from graphgen.ir import Dim, Value
 from graphgen.ir.dims import product
 from graphgen.ir.dtype import pred, s64
-from graphgen.lowering.aten.call import Call, Made, aten, wide
+from graphgen.lowering.aten.call import AtenCall, AtenResult, aten, wide
 from graphgen.lowering.aten.elementwise import ordinal
 
 
 def size_of(x: Value, dims: Sequence[int]) -> Dim:
-    """How many elements each result combines."""
+    """Count the elements that each result combines."""
     return product([x.shape[dim] for dim in dims])
 
 
-def reduced(c: Call, x: Value, dims: Sequence[int], kind: str) -> Value:
+def reduced(c: AtenCall, x: Value, dims: Sequence[int], kind: str) -> Value:
     """``x`` combined along ``dims``, which stay with size 1 where the call says so."""
     made = c.b.reduce(x, dims, kind) if dims else x
     return c.b.reshape(made, c.shape)
 
 
-def _over(c: Call, x: Value) -> list[int]:
+def _over(c: AtenCall, x: Value) -> list[int]:
     """The dimensions a call reduces; all where it names none."""
     return c.dims("dim", x.type.rank) if x.type.rank else []
 
 
 @aten("sum.default", "sum.dim_IntList")
-def _sum(c: Call) -> Made:
+def _sum(c: AtenCall) -> AtenResult:
     x = c.b.convert(c.value("self"), wide(c.dtype))
     return c.b.convert(reduced(c, x, _over(c, x), "add"), c.dtype)
 
 
 @aten("mean.default", "mean.dim")
-def _mean(c: Call) -> Made:
+def _mean(c: AtenCall) -> AtenResult:
     x = c.b.convert(c.value("self"), wide(c.dtype))
     dims = _over(c, x)
     return c.b.convert(_average(c, reduced(c, x, dims, "add"), size_of(x, dims)), c.dtype)
 
 
-def _average(c: Call, total: Value, count: Dim) -> Value:
+def _average(c: AtenCall, total: Value, count: Dim) -> Value:
     return c.b.divide(total, c.full(_as_float(count), total.dtype, total.shape))
 
 
@@ -51,14 +51,14 @@ def _as_float(count: Dim) -> Dim | float:
 
 
 @aten("amax.default", "amin.default", "max.default", "min.default")
-def _extreme(c: Call) -> Made:
+def _extreme(c: AtenCall) -> AtenResult:
     x = ordinal(c, c.value("self"))
     kind = "maximum" if c.op.startswith(("amax", "max")) else "minimum"
     return c.cast(reduced(c, x, _over(c, x), kind), c.dtype)
 
 
 @aten("any.default", "any.dim", "any.dims", "all.default", "all.dim", "all.dims")
-def _any(c: Call) -> Made:
+def _any(c: AtenCall) -> AtenResult:
     x = ordinal(c, c.cast(c.value("self"), pred))
     found = reduced(c, x, _over(c, x), "maximum" if c.op.startswith("any") else "minimum")
     # Of nothing, any is false and all is true, also where the least number stands for it.
@@ -67,7 +67,7 @@ def _any(c: Call) -> Made:
 
 
 @aten("var.correction", "std.correction", "var_mean.correction")
-def _var(c: Call) -> Made:
+def _var(c: AtenCall) -> AtenResult:
     """The mean square of what is left of the mean; the count is one less by default."""
     given = c.value("self")
     x = c.b.convert(given, wide(given.dtype))
@@ -88,7 +88,7 @@ def _var(c: Call) -> Made:
 
 
 @aten("max.dim", "min.dim")
-def _max_dim(c: Call) -> Made:
+def _max_dim(c: AtenCall) -> AtenResult:
     x = ordinal(c, c.value("self"))
     if not x.shape:
         return [c.value("self"), c.full(0, s64)]
@@ -100,7 +100,7 @@ def _max_dim(c: Call) -> Made:
 
 
 @aten("argmax.default", "argmin.default")
-def _argmax(c: Call) -> Made:
+def _argmax(c: AtenCall) -> AtenResult:
     x = ordinal(c, c.value("self"))
     if c.given.get("dim") is None:
         x = c.b.reshape(x, (x.type.size,))
@@ -111,7 +111,7 @@ def _argmax(c: Call) -> Made:
     return c.b.reshape(_place(c, x, best, dim), c.shape)
 
 
-def _place(c: Call, x: Value, best: Value, dim: int) -> Value:
+def _place(c: AtenCall, x: Value, best: Value, dim: int) -> Value:
     """The first place along ``dim`` of the best number, NaN before all others."""
     kept = [i for i in range(x.type.rank) if i != dim]
     found = c.b.compare(x, c.b.broadcast_in_dim(best, x.shape, kept), "EQ")
@@ -123,8 +123,8 @@ def _place(c: Call, x: Value, best: Value, dim: int) -> Value:
 
 
 @aten("cumsum.default")
-def _cumsum(c: Call) -> Made:
-    """Sums of ever more elements, doubled: after n steps, of the last 2**n."""
+def _cumsum(c: AtenCall) -> AtenResult:
+    """Prefix sum by doubling: step n adds the partial sum 2**n elements before."""
     x = c.cast(c.value("self"), wide(c.dtype))
     if not x.shape:
         return c.b.convert(x, c.dtype)
@@ -141,8 +141,8 @@ def _cumsum(c: Call) -> Made:
     return c.b.convert(x, c.dtype)
 
 
-def _sums(c: Call, x: Value, dim: int) -> Value:
-    """The same for a size that is not known: each sum by itself."""
+def _sums(c: AtenCall, x: Value, dim: int) -> Value:
+    """Prefix sum over a symbolic size: one reduction per result."""
     rank = x.type.rank
     shape = (*x.shape, x.shape[dim])
     rows = c.b.broadcast_in_dim(x, shape, [i if i != dim else rank for i in range(rank)])
@@ -151,7 +151,7 @@ def _sums(c: Call, x: Value, dim: int) -> Value:
 
 
 @aten("sort.default", "sort.stable")
-def _sort(c: Call) -> Made:
+def _sort(c: AtenCall) -> AtenResult:
     x = c.value("self")
     if not x.shape:
         return [x, c.full(0, s64)]
@@ -161,8 +161,8 @@ def _sort(c: Call) -> Made:
     return [c.cast(values, x.dtype), order]
 
 
-def _comparable(c: Call, x: Value) -> Value:
-    """Numbers whose order is torch's: both zeros are one, NaN is the largest."""
+def _comparable(c: AtenCall, x: Value) -> Value:
+    """Map floats to keys in torch's order: the zeros are equal, NaN is the largest."""
     if not x.dtype.is_float:
         return ordinal(c, x)
     nan = c.b.full(math.nan, x.type)
@@ -170,8 +170,8 @@ def _comparable(c: Call, x: Value) -> Value:
 
 
 @aten("topk.default")
-def _topk(c: Call) -> Made:
-    """The largest of a dimension; of the smallest, with every sign turned."""
+def _topk(c: AtenCall) -> AtenResult:
+    """Select the k largest of a dimension; for the smallest, of the negated numbers."""
     x, k = c.value("self"), c.integer("k")
     if not x.shape:
         return [x, c.full(0, s64)]
@@ -184,14 +184,14 @@ def _topk(c: Call) -> Made:
     return _back(c, values, c.b.convert(places, s64), order)
 
 
-def _least(c: Call, x: Value, order: Sequence[int], k: int) -> list[Value]:
+def _least(c: AtenCall, x: Value, order: Sequence[int], k: int) -> list[Value]:
     last = x.type.rank - 1
     values, places = c.b.sort([x, c.b.iota(s64, x.shape, last)], last)
     first, where = (c.b.slice_dim(v, last, 0, k) for v in (values, places))
     return _back(c, first, where, order)
 
 
-def _back(c: Call, values: Value, places: Value, order: Sequence[int]) -> list[Value]:
+def _back(c: AtenCall, values: Value, places: Value, order: Sequence[int]) -> list[Value]:
     back = [list(order).index(i) for i in range(len(order))]
     turned = [v if back == sorted(back) else c.b.transpose(v, back) for v in (values, places)]
     return [c.cast(turned[0], c.dtype), turned[1]]

@@ -7,22 +7,22 @@ from collections.abc import Sequence
 from graphgen.errors import GraphgenError
 from graphgen.ir import Dim, Poly, Value
 from graphgen.ir.dtype import pred, s64
-from graphgen.lowering.aten.call import END, Call, Made, aten, computed_in, wrapped
+from graphgen.lowering.aten.call import END, AtenCall, AtenResult, aten, computed_in, wrapped
 
 
 @aten("view.default", "_unsafe_view.default", "unsqueeze.default")
 @aten("squeeze.default", "squeeze.dim", "squeeze.dims")
-def _view(c: Call) -> Made:
+def _view(c: AtenCall) -> AtenResult:
     return c.b.reshape(c.value("self"), c.shape)
 
 
 @aten("clone.default", "alias.default")
-def _same(c: Call) -> Made:
+def _same(c: AtenCall) -> AtenResult:
     return c.value("self")
 
 
 @aten("native_dropout.default")
-def _native_dropout(c: Call) -> Made:
+def _native_dropout(c: AtenCall) -> AtenResult:
     if c.flag("train") and c.number("p"):
         raise GraphgenError(
             "GG0502", "dropout is random", help="export model.eval(), which drops nothing"
@@ -31,29 +31,29 @@ def _native_dropout(c: Call) -> Made:
 
 
 @aten("_to_copy.default")
-def _to_copy(c: Call) -> Made:
+def _to_copy(c: AtenCall) -> AtenResult:
     return c.cast(c.value("self"), c.dtype)
 
 
 @aten("copy.default")
-def _copy(c: Call) -> Made:
+def _copy(c: AtenCall) -> AtenResult:
     return c.full(c.value("src"), c.dtype, c.shape)
 
 
 @aten("fill.Scalar", "fill.Tensor")
-def _fill(c: Call) -> Made:
+def _fill(c: AtenCall) -> AtenResult:
     return c.full(c.operand("value"), c.dtype, c.shape)
 
 
 @aten("permute.default")
-def _permute(c: Call) -> Made:
+def _permute(c: AtenCall) -> AtenResult:
     x = c.value("self")
     order = [wrapped(dim, x.type.rank) for dim in c.items("dims") if isinstance(dim, int)]
     return x if order == sorted(order) else c.b.transpose(x, order)
 
 
 @aten("transpose.int", "t.default")
-def _transpose(c: Call) -> Made:
+def _transpose(c: AtenCall) -> AtenResult:
     x = c.value("self")
     order = list(range(x.type.rank))
     if len(order) < 2:
@@ -64,11 +64,11 @@ def _transpose(c: Call) -> Made:
 
 
 @aten("expand.default")
-def _expand(c: Call) -> Made:
+def _expand(c: AtenCall) -> AtenResult:
     return c.spread(c.value("self"), c.shape)
 
 
-def cut(c: Call, x: Value, dim: int, start: Dim, end: Dim, step: int = 1) -> Value:
+def cut(c: AtenCall, x: Value, dim: int, start: Dim, end: Dim, step: int = 1) -> Value:
     """Elements ``start, start + step, ... < end`` of one dimension."""
     if (start, end, step) == (0, x.shape[dim], 1):
         return x
@@ -81,7 +81,7 @@ def cut(c: Call, x: Value, dim: int, start: Dim, end: Dim, step: int = 1) -> Val
     return c.b.op("slice", x, **attrs, strides=tuple(strides))
 
 
-def _bounds(c: Call, size: Dim) -> tuple[Dim, Dim]:
+def _bounds(c: AtenCall, size: Dim) -> tuple[Dim, Dim]:
     """Start and end of a slice as torch clips them."""
     start, end = c.size("start", 0), c.size("end", END)
     return _clipped(start, size), _clipped(end, size)
@@ -98,7 +98,7 @@ def _clipped(at: Dim, size: Dim) -> Dim:
 
 
 @aten("slice.Tensor")
-def _slice(c: Call) -> Made:
+def _slice(c: AtenCall) -> AtenResult:
     x = c.value("self")
     dim = c.dim("dim", x.type.rank)
     start, end = _bounds(c, x.shape[dim])
@@ -108,7 +108,7 @@ def _slice(c: Call) -> Made:
 
 
 @aten("slice_scatter.default")
-def _slice_scatter(c: Call) -> Made:
+def _slice_scatter(c: AtenCall) -> AtenResult:
     """The elements outside of the slice, with ``src`` between them."""
     x, src = c.value("self"), c.value("src")
     dim = c.dim("dim", x.type.rank)
@@ -119,7 +119,7 @@ def _slice_scatter(c: Call) -> Made:
 
 
 @aten("select_scatter.default")
-def _select_scatter(c: Call) -> Made:
+def _select_scatter(c: AtenCall) -> AtenResult:
     x, src = c.value("self"), c.value("src")
     dim = c.dim("dim", x.type.rank)
     at = _clipped(c.size("index", 0), x.shape[dim])
@@ -127,7 +127,7 @@ def _select_scatter(c: Call) -> Made:
     return _between(c, x, c.b.reshape(c.cast(src, x.dtype), shape), dim, at, at + 1)
 
 
-def _between(c: Call, x: Value, part: Value, dim: int, start: Dim, end: Dim) -> Value:
+def _between(c: AtenCall, x: Value, part: Value, dim: int, start: Dim, end: Dim) -> Value:
     parts = [part]
     if start != 0:
         parts.insert(0, cut(c, x, dim, 0, start))
@@ -137,7 +137,7 @@ def _between(c: Call, x: Value, part: Value, dim: int, start: Dim, end: Dim) -> 
 
 
 @aten("select.int")
-def _select(c: Call) -> Made:
+def _select(c: AtenCall) -> AtenResult:
     x = c.value("self")
     dim = c.dim("dim", x.type.rank)
     at = c.size("index", 0)
@@ -148,7 +148,7 @@ def _select(c: Call) -> Made:
 
 
 @aten("cat.default")
-def _cat(c: Call) -> Made:
+def _cat(c: AtenCall) -> AtenResult:
     # An empty vector beside tensors of more dimensions is left out, as torch does.
     rank = c.type.rank
     parts = [c.cast(value, c.dtype) for value in c.values("tensors") if value.type.rank == rank]
@@ -156,7 +156,7 @@ def _cat(c: Call) -> Made:
 
 
 @aten("stack.default")
-def _stack(c: Call) -> Made:
+def _stack(c: AtenCall) -> AtenResult:
     dim = c.dim("dim", c.type.rank)
     shape = [1 if i == dim else size for i, size in enumerate(c.shape)]
     parts = [c.b.reshape(c.cast(value, c.dtype), shape) for value in c.values("tensors")]
@@ -164,7 +164,7 @@ def _stack(c: Call) -> Made:
 
 
 @aten("split_with_sizes.default", "split.Tensor")
-def _split(c: Call) -> Made:
+def _split(c: AtenCall) -> AtenResult:
     x = c.value("self")
     dim, start = c.dim("dim", x.type.rank), 0
     parts: list[Value] = []
@@ -176,7 +176,7 @@ def _split(c: Call) -> Made:
 
 
 @aten("unbind.int")
-def _unbind(c: Call) -> Made:
+def _unbind(c: AtenCall) -> AtenResult:
     x = c.value("self")
     dim = c.dim("dim", x.type.rank)
     parts = [cut(c, x, dim, i, i + 1) for i in range(len(c.types))]
@@ -184,14 +184,14 @@ def _unbind(c: Call) -> Made:
 
 
 @aten("flip.default")
-def _flip(c: Call) -> Made:
+def _flip(c: AtenCall) -> AtenResult:
     x = c.value("self")
     dims = c.dims("dims", x.type.rank) if c.items("dims") else []
     return c.b.reverse(x, dims) if dims else x
 
 
 @aten("roll.default")
-def _roll(c: Call) -> Made:
+def _roll(c: AtenCall) -> AtenResult:
     x = c.value("self")
     dims = [wrapped(dim, x.type.rank) for dim in c.items("dims") if isinstance(dim, int)]
     shifts = [shift for shift in c.items("shifts") if isinstance(shift, int)]
@@ -206,7 +206,7 @@ def _roll(c: Call) -> Made:
 
 
 @aten("repeat.default")
-def _repeat(c: Call) -> Made:
+def _repeat(c: AtenCall) -> AtenResult:
     """Each dimension as two, the first of which only repeats."""
     x = c.value("self")
     counts = [item for item in c.items("repeats") if isinstance(item, int | Poly)]
@@ -217,7 +217,7 @@ def _repeat(c: Call) -> Made:
 
 
 @aten("repeat_interleave.self_int")
-def _repeat_interleave(c: Call) -> Made:
+def _repeat_interleave(c: AtenCall) -> AtenResult:
     x, count = c.value("self"), c.integer("repeats")
     if c.given.get("dim") is None:
         x = c.b.reshape(x, (x.type.size,))
@@ -228,7 +228,7 @@ def _repeat_interleave(c: Call) -> Made:
 
 
 @aten("constant_pad_nd.default")
-def _pad(c: Call) -> Made:
+def _pad(c: AtenCall) -> AtenResult:
     """Pairs of paddings from the last dimension; a negative one cuts off."""
     x = c.value("self")
     pads = [item for item in c.items("pad") if isinstance(item, int)]
@@ -245,7 +245,7 @@ def _pad(c: Call) -> Made:
 
 
 @aten("tril.default", "triu.default")
-def _triangle(c: Call) -> Made:
+def _triangle(c: AtenCall) -> AtenResult:
     x, diagonal = c.value("self"), c.integer("diagonal", 0)
     rank = x.type.rank
     rows, columns = (c.b.iota(s64, x.shape[-2:], dim) for dim in (0, 1))
@@ -256,7 +256,7 @@ def _triangle(c: Call) -> Made:
 
 
 @aten("arange.default", "arange.start", "arange.start_step")
-def _arange(c: Call) -> Made:
+def _arange(c: AtenCall) -> AtenResult:
     start, step = c.operand("start") if "start" in c.given else 0, c.number("step", 1)
     counts = c.b.iota(c.dtype if c.dtype.is_float else s64, c.shape, 0)
     dtype = computed_in(counts.dtype, step)
@@ -269,28 +269,28 @@ def _arange(c: Call) -> Made:
 
 
 @aten("full.default", "full_like.default", "new_full.default")
-def _full(c: Call) -> Made:
+def _full(c: AtenCall) -> AtenResult:
     return c.full(c.operand("fill_value"), c.dtype, c.shape)
 
 
 @aten("scalar_tensor.default")
-def _scalar_tensor(c: Call) -> Made:
+def _scalar_tensor(c: AtenCall) -> AtenResult:
     return c.full(c.operand("s"), c.dtype)
 
 
 @aten("zeros.default", "zeros_like.default", "new_zeros.default")
 @aten("empty.memory_format", "empty_like.default", "new_empty.default")
-def _zeros(c: Call) -> Made:
+def _zeros(c: AtenCall) -> AtenResult:
     return c.full(0, c.dtype, c.shape)
 
 
 @aten("ones.default", "ones_like.default", "new_ones.default")
-def _ones(c: Call) -> Made:
+def _ones(c: AtenCall) -> AtenResult:
     return c.full(1, c.dtype, c.shape)
 
 
 @aten("eye.default", "eye.m")
-def _eye(c: Call) -> Made:
+def _eye(c: AtenCall) -> AtenResult:
     rows, columns = (c.b.iota(s64, c.shape, dim) for dim in (0, 1))
     return c.cast(c.b.compare(rows, columns, "EQ"), c.dtype)
 

@@ -1,4 +1,4 @@
-"""Sizes that torch left open, as symbols of ours."""
+"""Symbolic sizes of torch as symbols of the IR."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from graphgen.ir.dims import product
 
 
 class _Expression(Protocol):
-    """What is used of a SymPy expression."""
+    """The part of a SymPy expression that is used."""
 
     @property
     def args(self) -> Sequence[_Expression]: ...
@@ -23,7 +23,7 @@ Names = Mapping[str, str]
 
 
 def named_sizes(shapes: Iterable[Sequence[object]]) -> Names:
-    """What torch's symbols are called here: sizes of the inputs B and S, as passes know them.
+    """Name torch's symbols: B and S for the first two dimensions of inputs, as passes expect.
 
     The first dimension of an input counts rows, the second one tokens; a symbol of any other size
     keeps torch's name.
@@ -38,14 +38,14 @@ def named_sizes(shapes: Iterable[Sequence[object]]) -> Names:
 
 
 def dim_of(size: object, names: Names) -> Dim:
-    """A size of torch's: an int, or a SymInt that stands for an expression of symbols.
+    """Convert a size of torch: an int, or a SymInt, an expression of symbols.
 
     Args:
         size: what torch has.
         names: of its symbols, see :func:`named_sizes`.
 
     Raises:
-        GraphgenError: GG0102 for an expression that is no polynomial of sizes.
+        GraphgenError: GG0102 for an expression that is not a polynomial of sizes.
     """
     if isinstance(size, int):
         return size

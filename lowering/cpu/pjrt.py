@@ -1,4 +1,4 @@
-"""The one file that touches jaxlib's private side: compile, serialize, load and launch.
+"""PJRT through jaxlib's private API, used in this file only: compile, serialize, load, launch.
 
 ``jax.jit`` neither takes StableHLO text nor gives executables that can be kept in a file, so this
 goes to PJRT itself; it is written for the pinned jaxlib and everything else of it stays out of the
@@ -26,7 +26,7 @@ from graphgen.errors import GraphgenError
 
 
 class Executable(Protocol):
-    """What we use of jaxlib's loaded executable."""
+    """The part of jaxlib's loaded executable that is used."""
 
     def execute_sharded(self, arguments: Sequence[Any]) -> Any:
         """Launch; one argument holds the buffers of all devices."""
@@ -207,7 +207,7 @@ def _stacked(shape: tuple[int, ...], ranks: int) -> tuple[int, ...]:
 
 @cache
 def _over(homes: tuple[Any, ...], dims: int) -> Any:
-    """How :func:`_stacked` lies on the devices."""
+    """The sharding of :func:`_stacked` over the devices."""
     from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
     mesh = Mesh(np.array(homes), ("rank",))
@@ -215,13 +215,13 @@ def _over(homes: tuple[Any, ...], dims: int) -> Any:
 
 
 def launch(executable: Executable, arguments: Sequence[Any]) -> list[list[Any]]:
-    """Run once: per output, one array a rank."""
+    """Run once; returns, per output, one array per rank."""
     results = executable.execute_sharded(arguments)
     return results.disassemble_into_single_device_arrays()
 
 
 def cpu_key() -> str:
-    """What a compiled program depends on: jaxlib's version, the CPU's features, XLA's flags."""
+    """Key of a compiled program: jaxlib's version, the CPU's features, XLA's flags."""
     import jaxlib
 
     info = Path("/proc/cpuinfo")
@@ -237,6 +237,6 @@ def cpu_key() -> str:
 
 
 def has_matrix_unit() -> bool:
-    """Whether the CPU multiplies bf16 in matrix tiles (AMX)."""
+    """Test whether the CPU multiplies bf16 in matrix tiles (AMX)."""
     info = Path("/proc/cpuinfo")
     return info.exists() and "amx_bf16" in info.read_text()

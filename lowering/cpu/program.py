@@ -52,10 +52,10 @@ class CpuProgram:
         return dict(zip(self.outputs, results, strict=True))
 
     def run_numpy(self, inputs: Sequence[Mapping[str, Array]]) -> list[dict[str, Array]]:
-        """Run on NumPy arrays, one mapping a rank; nothing of the caller's is donated.
+        """Run on NumPy arrays, one mapping per rank; the caller's arrays are not donated.
 
         Raises:
-            GraphgenError: GG0402 for a missing argument, another shape, or what is no array of
+            GraphgenError: GG0402 for a missing argument, another shape, or anything but an array of
                 numbers of its type.
         """
         if len(inputs) != self.ranks:

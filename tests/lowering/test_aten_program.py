@@ -104,7 +104,7 @@ def test_types_that_numpy_does_not_know_keep_their_bits():
 
 
 def _bits(x: Tensor) -> np.ndarray:
-    from graphgen.lowering.aten.arrays import array_of
+    from graphgen.lowering.aten.program import array_of
 
     return array_of(x)
 

@@ -1,4 +1,4 @@
-"""Which ATen ops are known, and refusing a program that has others: all of them at once."""
+"""Registry of ATen ops by family; a program with other ops is refused, with all of them named."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from graphgen.ir import Loc
 from graphgen.lowering.aten import elementwise, indexing, nn, products, reductions, shape
 from graphgen.lowering.aten.call import ATEN, Rule
 
-# Each enters its rules when it is imported; in the order of the table in the documentation.
+# Importing a module registers its rules; in the order of the table in the documentation.
 FAMILIES = {
     "element by element": elementwise,
     "shape": shape,
@@ -22,23 +22,23 @@ FAMILIES = {
 
 
 def rule_of(op: str) -> Rule:
-    """The rule of an op that :func:`check_known` has let pass."""
+    """Look up the rule of an op that :func:`check_known` has passed."""
     return ATEN[op]
 
 
 def is_known(op: object) -> bool:
-    """Whether an op of torch's (``aten.add.Tensor``) has a rule."""
+    """Test whether an op of torch (``aten.add.Tensor``) has a rule."""
     return str(op).removeprefix("aten.") in ATEN
 
 
 def family_of(op: str) -> str:
-    """Which of :data:`FAMILIES` an op is of."""
+    """Return the family of an op in :data:`FAMILIES`."""
     module = ATEN[op].__module__
     return next(name for name, found in FAMILIES.items() if found.__name__ == module)
 
 
 def check_known(called: Sequence[tuple[str, Loc]], where: str) -> None:
-    """Refuse a program with ops that have no rule (GG0103), naming each, how often and where."""
+    """Refuse a program with ops without a rule (GG0103): name, count and first place of each."""
     counts = Counter(op for op, _ in called if op not in ATEN)
     if not counts:
         return
