@@ -68,7 +68,7 @@ def import_programs(
     prepare(found, wanted)
     if not sizes:
         return found
-    from graphgen.passes.raising.sizes import lift_sizes, other_sizes
+    from graphgen.passes.importing.symbolize_shapes import lift_sizes, other_sizes
 
     second = other_sizes([module for _, module in found], sizes)
     for (name, source), (_, module), takes in zip(named, found, sized, strict=True):
@@ -85,7 +85,7 @@ def joined(found: Sequence[tuple[str, Module]]) -> Module:
     """One module of all programs."""
     if len(found) == 1 and not found[0][0]:
         return found[0][1]
-    from graphgen.passes.raising.join import join
+    from graphgen.passes.importing.merge_programs import join
 
     return join([(name or f"program{number}", m) for number, (name, m) in enumerate(found)])
 
@@ -173,7 +173,7 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 def _renaming(text: str) -> Change:
-    from graphgen.passes.raising.names import matching, rename
+    from graphgen.passes.importing.rename_interface import matching, rename
 
     program, colon, rest = text.rpartition(":")
     old, new = _pair(rest)
@@ -200,7 +200,7 @@ def _weights(pattern: str) -> Change:
 
 
 def _states(text: str) -> Change:
-    from graphgen.passes.raising.names import keep_states, matching
+    from graphgen.passes.importing.rename_interface import keep_states, matching
 
     given, back = _pair(text)
 
@@ -216,7 +216,7 @@ def _states(text: str) -> Change:
 
 def composite_counts(module: Module) -> dict[str, dict[str, int]]:
     """For each kind of composite, the number of them in each program."""
-    from graphgen.passes.raising.near import found_in
+    from graphgen.passes.raising.near_misses import found_in
 
     each = {function.name: found_in(function) for function in module.programs()}
     names = dict.fromkeys(name for counts in each.values() for name in counts)

@@ -1,1 +1,4 @@
-"""Simple ops that say an idea of a language model become the composite op of that idea."""
+"""Raising: primitive ops of a language model are replaced by the composite op they compute.
+
+Read :mod:`~graphgen.passes.raising.raise_composites` first: the pass, and its rules in order.
+"""

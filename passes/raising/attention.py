@@ -1,4 +1,4 @@
-"""Attention, raised from two products with a softmax between, in whatever layout they were."""
+"""Raise attention: two products with a softmax between, in any order of dimensions."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from graphgen.passes.raising.attention_dims import (
     SIZE,
     SLOTS,
     TOKENS,
+    AttentionOperand,
     Dims,
-    Side,
     dims_of,
 )
-from graphgen.passes.raising.peel import laid_out, plain
+from graphgen.passes.raising.matchers import laid_out, plain
 from graphgen.passes.raising.softmax import Over, Scores, scores_of, softmax_of
 
 _QUERY: tuple[str, ...] = (ROWS, TOKENS, HEADS, GROUP, SIZE)
@@ -44,7 +44,7 @@ def raise_attention(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
 
 
 def _weights(value: Value) -> tuple[Value, tuple[int, ...]] | None:
-    """What ``value`` is a softmax of, and which dimension of it each of the value's is."""
+    """Match a softmax: its operand, and the operand's dimension of each dimension of ``value``."""
     value = plain(value)
     order = tuple(range(value.type.rank))
     turned = value.producer("transpose")
@@ -57,12 +57,12 @@ def _weights(value: Value) -> tuple[Value, tuple[int, ...]] | None:
 def attention_of(
     op: Op, b: Builder, parts: Sequence[tuple[Scores, Dims]]
 ) -> Sequence[Value] | NoMatch:
-    """Everything brought into the layout of the composite, and its result back.
+    """Build the composite: operands in its layout, and its result in the layout of ``op``.
 
     Args:
-        op: what gives the result.
-        b: where to build.
-        parts: of the slots, one after the other; all of one query.
+        op: the product whose result is replaced.
+        b: the builder.
+        parts: parts of the cache positions in order; all of one query.
     """
     sides = [_of_one_type(dims) for _, dims in parts]
     known = [side for side in sides if side is not None]
@@ -93,7 +93,7 @@ def attention_of(
 
 
 def _laid_out(b: Builder, made: Value, roles: Sequence[str], sizes: Mapping[str, Dim]) -> Value:
-    """What attention gives, [B,S,H,D], with its dimensions in the order of ``roles``."""
+    """Transpose the result [B,S,H,D] to the order of ``roles``."""
     present = [role for role in _QUERY if role in roles]
     made = b.reshape(made, [sizes[role] for role in present])
     order = [present.index(role) for role in roles]
@@ -104,17 +104,17 @@ def _joined(b: Builder, values: Sequence[Value], dim: int) -> Value:
     return values[0] if len(values) == 1 else b.concatenate(values, dim)
 
 
-def _of_one_type(dims: Dims) -> tuple[Side, Side, Side] | None:
-    """The operands, before they were widened if only then they are of one type."""
+def _of_one_type(dims: Dims) -> tuple[AttentionOperand, AttentionOperand, AttentionOperand] | None:
+    """Return operands of one type, if necessary those before their conversions."""
     sides = (dims.query, dims.keys, dims.values)
     if len({side.value.dtype for side in sides}) == 1:
         return sides
-    q, k, v = (Side(plain(side.value), side.dims) for side in sides)
+    q, k, v = (AttentionOperand(plain(side.value), side.dims) for side in sides)
     return (q, k, v) if q.value.dtype is k.value.dtype is v.value.dtype else None
 
 
-def _ordered(b: Builder, side: Side, roles: Sequence[str]) -> Value:
-    """An operand with its dimensions in this order; what it has not is of size 1."""
+def _ordered(b: Builder, side: AttentionOperand, roles: Sequence[str]) -> Value:
+    """Transpose an operand to this order of roles; a missing one gets size 1."""
     value = side.value
     order = [side.dims[role] for role in roles if role in side.dims]
     turned = value if order == sorted(order) else b.transpose(value, order)
@@ -123,14 +123,14 @@ def _ordered(b: Builder, side: Side, roles: Sequence[str]) -> Value:
 
 
 def _is_shared(over: Over, dims: Dims) -> bool:
-    """Whether all heads have the same."""
+    """Test whether a value is the same for all heads."""
     heads = {dims.scores[role] for role in (HEADS, GROUP) if role in dims.scores}
     sizes = zip(over.at, over.value.shape, strict=True)
     return all(size == 1 for dim, size in sizes if dim in heads)
 
 
 def _mask(b: Builder, scores: Scores, dims: Dims, shape: Sequence[Dim]) -> Value:
-    """The mask as [B,S,C]: what all masks let through."""
+    """Build the conjunction of the masks, [B,S,C]."""
     masks = [_placed(b, over, dims, shape) for over in scores.masks]
     if not masks:
         return b.broadcast_in_dim(b.literal(True, pred), shape, [])
@@ -141,7 +141,7 @@ def _mask(b: Builder, scores: Scores, dims: Dims, shape: Sequence[Dim]) -> Value
 
 
 def _bias(b: Builder, scores: Scores, dims: Dims, shape: Sequence[Dim]) -> list[Value]:
-    """A bias of all heads is a distance with slopes of one."""
+    """Build a bias as ALiBi: the distance is the bias, the slope of each head is 1."""
     if scores.bias is None:
         return []
     *outer, heads = shape
@@ -150,7 +150,7 @@ def _bias(b: Builder, scores: Scores, dims: Dims, shape: Sequence[Dim]) -> list[
 
 
 def _placed(b: Builder, over: Over, dims: Dims, shape: Sequence[Dim]) -> Value:
-    """What is spread over the scores of all heads, as [B,S,C]."""
+    """Broadcast a value that all heads share to [B,S,C]."""
     roles = {dim: role for role, dim in dims.scores.items()}
     kept = [index for index, dim in enumerate(over.at) if roles[dim] in _MASK]
     value = b.reshape(over.value, [over.value.shape[index] for index in kept])
@@ -158,7 +158,7 @@ def _placed(b: Builder, over: Over, dims: Dims, shape: Sequence[Dim]) -> Value:
 
 
 def _once(value: Value) -> Value:
-    """Keys [B,C,H,D] before each head was repeated for the queries that read it."""
+    """Undo the repetition of each key-value head for its query heads, in keys [B,C,H,D]."""
     inner, order = value, [0, 1, 2, 3]
     while (moved := inner.producer("transpose")) is not None:
         permutation = moved.attrs.integers("permutation")

@@ -1,4 +1,4 @@
-"""What the dimensions of queries, keys, values and scores are: rows, tokens, heads, slots."""
+"""Roles of the dimensions of queries, keys, values and scores: rows, tokens, heads, slots."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ from dataclasses import dataclass
 
 from graphgen.ir import Dim, Op, Value
 from graphgen.ir.dims import product
+from graphgen.ops import Trait, has_trait
 from graphgen.passes.core import NoMatch, no_match
 from graphgen.passes.heads.sink_gather import result_dims
 from graphgen.passes.raising.softmax import Scores
 
-# The roles of dimensions, in the order our attention has them; ``group`` counts the query heads
-# that read one key-value head.
+# Roles of dimensions, in the order of the composite; ``group`` counts the query heads of one
+# key-value head.
 ROWS, TOKENS, SLOTS, HEADS, GROUP, SIZE = "rows", "tokens", "slots", "heads", "group", "size"
-_ELEMENTWISE = ("convert", "multiply", "divide", "add", "subtract", "negate", "select")
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class AttentionOperand:
     """One operand of a product.
 
     Attributes:
-        value: it.
-        dims: which of its dimensions each role is; one that is missing has size 1.
+        value: the operand.
+        dims: its dimension of each role; a missing role has size 1.
     """
 
     value: Value
@@ -36,25 +36,25 @@ class Dims:
 
     Attributes:
         query, keys, values: the operands.
-        scores: which dimension of the scores each role is.
+        scores: the dimension of the scores of each role.
         result: the roles of the result's dimensions.
     """
 
-    query: Side
-    keys: Side
-    values: Side
+    query: AttentionOperand
+    keys: AttentionOperand
+    values: AttentionOperand
     scores: Mapping[str, int]
     result: tuple[str, ...]
 
 
 def dims_of(op: Op, weights: int, order: Sequence[int], scores: Scores) -> Dims | NoMatch:
-    """The layout of the attention whose second product is ``op``.
+    """Find the layout of the attention whose second product is ``op``.
 
     Args:
         op: the product of weights and values.
-        weights: which operand the weights are.
-        order: which dimension of the softmax each of their dimensions is.
-        scores: what the softmax is taken of.
+        weights: the index of the operand of weights.
+        order: the dimension of the softmax of each of their dimensions.
+        scores: the operand of the softmax.
     """
     product_ = scores.dot.op
     assert product_ is not None
@@ -94,7 +94,7 @@ def _roles(
 
 
 def _role(is_head: bool, is_shared: bool) -> str:
-    """Of a dimension of the scores: from whether it holds heads, and whether keys have it too."""
+    """Decide the role of a dimension of the scores: it holds heads, and keys have it too."""
     if is_shared:
         return HEADS if is_head else ROWS
     return GROUP if is_head else TOKENS
@@ -136,16 +136,18 @@ def _with_values(
     queries = {role: dim for role, dim in zip(roles, query, strict=True) if dim is not None}
     known = {role: dim for role, dim in zip(roles, keys, strict=True) if dim is not None}
     return Dims(
-        Side(product_.operands[1 - key_side], {**queries, SIZE: contracted[1 - key_side][0]}),
-        Side(product_.operands[key_side], {**known, SIZE: contracted[key_side][0]}),
-        Side(op.operands[1 - weights], values),
+        AttentionOperand(
+            product_.operands[1 - key_side], {**queries, SIZE: contracted[1 - key_side][0]}
+        ),
+        AttentionOperand(product_.operands[key_side], {**known, SIZE: contracted[key_side][0]}),
+        AttentionOperand(op.operands[1 - weights], values),
         {role: dim for dim, role in enumerate(roles)},
         tuple(result),
     )
 
 
 def head_dims(value: Value) -> frozenset[int] | None:
-    """The dimensions of ``value`` that count heads, from where they were split off."""
+    """Find the dimensions of ``value`` that count heads, from the op that split them off."""
     op = value.op
     if op is None:
         return None
@@ -161,7 +163,7 @@ def head_dims(value: Value) -> frozenset[int] | None:
     if op.name == "broadcast_in_dim":
         inner, dims = head_dims(op.operands[0]), op.attrs.integers("dimensions")
         return inner and frozenset(dims[dim] for dim in inner)
-    if op.name in _ELEMENTWISE:
+    if has_trait(op, Trait.ELEMENTWISE):
         own = [v for v in op.operands if v.shape == value.shape and not _is_spread(v)]
         return head_dims(own[0]) if own else None
     return None
@@ -172,7 +174,7 @@ def _is_spread(value: Value) -> bool:
 
 
 def _through_reshape(op: Op) -> frozenset[int] | None:
-    """Heads are what features were split into, or what was counted by heads before."""
+    """Map heads through a reshape: split off features, or mapped from the operand's heads."""
     (source,) = op.operands
     groups = _groups(source.shape, op.result.shape)
     if groups is None:
@@ -192,7 +194,7 @@ def _through_reshape(op: Op) -> frozenset[int] | None:
 def _groups(
     before: Sequence[Dim], after: Sequence[Dim]
 ) -> list[tuple[list[int], list[int]]] | None:
-    """Dimensions of two shapes of the same elements that belong together, from left to right."""
+    """Group the dimensions of two shapes by equal products, from left to right."""
     groups: list[tuple[list[int], list[int]]] = []
     left, right = list(range(len(before))), list(range(len(after)))
     while left or right:

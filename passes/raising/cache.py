@@ -1,4 +1,4 @@
-"""Cache updates, raised from what writes a part of a tensor at computed places."""
+"""Raise cache updates: writes of windows at computed positions."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from graphgen.build import Builder
 from graphgen.ir import Dim, Op, Value
 from graphgen.ir.dtype import s32
 from graphgen.passes.core import NoMatch, no_match, rule
-from graphgen.passes.raising.indices import Part, counts_along, part_of
-from graphgen.passes.raising.peel import integer
+from graphgen.passes.raising.index_analysis import IndexPart, counts_along, part_of
+from graphgen.passes.raising.matchers import integer
 
-_START = Part(None, number=0)
-# What lies between an argument and the cache in it.
+_START = IndexPart(None, number=0)
+# Ops between an argument and the cache in it.
 _SAME_NUMBERS = ("transpose", "reshape", "kv_update", "slice")
 
 
@@ -22,21 +22,21 @@ class Windows:
     """Windows of a tensor that are written.
 
     Attributes:
-        cache: what is written into.
+        cache: the tensor.
         shape: its sizes.
-        new: what is written.
-        sizes: of a window, in each dimension of ``cache``.
-        starts: where a window begins, in each dimension of ``cache``.
+        new: the updates.
+        sizes: window sizes, by dimension of ``cache``.
+        starts: window starts, by dimension of ``cache``.
         batch: the dimensions of ``new`` that count windows.
-        inner: the dimension of ``new`` that each dimension of ``cache`` is, ``None`` for size 1.
-        clamped: whether a window that does not fit is moved, and not dropped.
+        inner: the dimension of ``new`` by dimension of ``cache``, ``None`` for size 1.
+        clamped: a window that does not fit is moved; else it is dropped.
     """
 
     cache: Value
     shape: tuple[Dim, ...]
     new: Value
     sizes: tuple[Dim, ...]
-    starts: tuple[Part, ...]
+    starts: tuple[IndexPart, ...]
     batch: tuple[int, ...]
     inner: tuple[int | None, ...]
     clamped: bool
@@ -44,13 +44,13 @@ class Windows:
 
 @dataclass(frozen=True, slots=True)
 class Roles:
-    """What the dimensions of a cache are.
+    """Roles of the dimensions of a cache.
 
     Attributes:
-        order: those for rows, slots, heads and the size of a head.
+        order: the dimensions of rows, slots, heads and the size of a head.
         row_axis: the dimension of the batch that counts rows, if one does.
-        token_axis: the one that counts tokens.
-        counted: whether row b of the call is row b of the cache.
+        token_axis: the dimension of the batch that counts tokens, if one does.
+        counted: row b of the call is row b of the cache.
     """
 
     order: tuple[int, int, int, int]
@@ -69,18 +69,18 @@ def raise_kv_update(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
 
 
 def windows_of(op: Op) -> Windows | NoMatch:
-    """What a scatter or a dynamic_update_slice writes."""
+    """Describe the windows of a scatter or a dynamic_update_slice."""
     return _scattered(op) if op.name == "scatter" else _sliced(op)
 
 
 def updated(b: Builder, windows: Windows) -> Sequence[Value] | NoMatch:
-    """The cache of four dimensions with the windows written, by an update."""
+    """Build the update of a cache of four dimensions."""
     plan = planned(windows)
     return plan if isinstance(plan, NoMatch) else update(b, windows, *plan)
 
 
 def planned(windows: Windows) -> tuple[Roles, int] | NoMatch:
-    """What the dimensions are, and the last slot at which a window fits."""
+    """Find the roles of the dimensions, and the last slot at which a window fits."""
     if not is_kept(windows.cache):
         return no_match(
             "what is written into is no argument, so nothing is kept", windows.cache, depth=3
@@ -117,17 +117,17 @@ def _scattered(op: Op) -> Windows | NoMatch:
 
 def _sliced(op: Op) -> Windows:
     cache, new, *starts = op.operands
-    parts: list[Part] = []
+    parts: list[IndexPart] = []
     for start in starts:
         known = integer(start)
-        parts.append(Part(start if known is None else None, number=known))
+        parts.append(IndexPart(start if known is None else None, number=known))
     return Windows(
         cache, cache.shape, new, new.shape, tuple(parts), (), tuple(range(new.type.rank)), True
     )
 
 
 def is_kept(value: Value) -> bool:
-    """Whether ``value`` is an argument, or what was made of one by writing into it."""
+    """Test whether ``value`` is an argument, or the result of writes into one."""
     work, seen = [value], set[Value]()
     while work:
         value = work.pop()
@@ -135,7 +135,7 @@ def is_kept(value: Value) -> bool:
             continue
         seen.add(value)
         if value.op.name == "concatenate":
-            # Layers that were written, between those that were not.
+            # Written layers between unwritten ones.
             work += value.op.operands
         elif value.op.name in _SAME_NUMBERS:
             work.append(value.op.operands[0])
@@ -145,7 +145,7 @@ def is_kept(value: Value) -> bool:
 
 
 def _roles(windows: Windows) -> Roles | NoMatch:
-    """Rows are counted, named or all there; slots are computed; heads and their size are left."""
+    """Decide roles: slots are computed; rows counted, indexed or whole; heads and size remain."""
     shape = windows.shape
     free: list[int] = []
     for dim in range(4):
@@ -201,7 +201,7 @@ def _named_rows(
     others = [place for place in range(len(windows.batch)) if place != axis]
     if axis is None and len(others) > 1:
         return no_match("which dimension counts rows is not known", windows.new, depth=9)
-    # Row b is row b where as many are counted as there are.
+    # Row b of the call is row b of the cache if the counts are equal.
     places = windows.new.shape[windows.batch[axis]] if axis is not None else 1
     first = counts_along(part) is not None or part.known() == 0
     counted = first and places == windows.shape[order[0]]
@@ -209,7 +209,7 @@ def _named_rows(
 
 
 def _room(windows: Windows, slots: int) -> int | NoMatch:
-    """The last slot at which a window fits; 0 where that is never asked."""
+    """Find the last slot at which a window fits; 0 where it is not needed."""
     size, limit = windows.sizes[slots], windows.shape[slots]
     if size == 1 and not windows.clamped:
         return 0
@@ -222,7 +222,7 @@ def _room(windows: Windows, slots: int) -> int | NoMatch:
 
 
 def update(b: Builder, windows: Windows, roles: Roles, room: int) -> Sequence[Value]:
-    """The windows written by an update."""
+    """Build the update that writes the windows."""
     rows = roles.order[0]
     new = _tokens(b, windows, roles)
     batch, active = new.shape[:2]
@@ -246,7 +246,7 @@ def kv_update(
     positions: Value,
     in_place: bool,
 ) -> Value:
-    """The update of a cache whose rows, slots, heads and size of a head are ``order``."""
+    """Build the update of a cache whose dimensions of rows, slots, heads and size are ``order``."""
     straight = tuple(order) == (0, 1, 2, 3)
     ours = cache if straight else b.transpose(cache, order)
     attrs = {"rows": "in_place"} if in_place else {}
@@ -260,7 +260,7 @@ def _between(b: Builder, starts: Value, rows: Dim) -> Value:
 
 
 def _tokens(b: Builder, windows: Windows, roles: Roles) -> Value:
-    """What is written, as [B,S,K,D]."""
+    """Lay out the updates as [B,S,K,D]."""
     rows, slots, heads, size = roles.order
     new, batch = windows.new, windows.batch
     row = batch[roles.row_axis] if roles.row_axis is not None else windows.inner[rows]
@@ -268,7 +268,7 @@ def _tokens(b: Builder, windows: Windows, roles: Roles) -> Value:
     wanted = (row, token, windows.inner[heads], windows.inner[size])
     shape = [1 if dim is None else new.shape[dim] for dim in wanted]
     order = [dim for dim in wanted if dim is not None]
-    # Windows of one slot, one after the other, have a dimension of size 1 more.
+    # Consecutive windows of one slot have one more dimension, of size 1.
     order += [dim for dim in range(new.type.rank) if dim not in order]
     turned = new if order == sorted(order) else b.transpose(new, order)
     return b.reshape(turned, shape)
@@ -277,7 +277,7 @@ def _tokens(b: Builder, windows: Windows, roles: Roles) -> Value:
 def _positions(
     b: Builder, windows: Windows, roles: Roles, shape: tuple[Dim, Dim], room: int
 ) -> Value:
-    """The slot of each token, s32 [B,S]; -1 where a window that does not fit is dropped."""
+    """Build the slot of each token, s32 [B,S]; -1 for a window that is dropped."""
     slots = roles.order[1]
     part, size = windows.starts[slots], windows.sizes[slots]
     nowhere = len(windows.batch)

@@ -1,4 +1,4 @@
-"""Caches of all layers in one tensor: what is written for one layer, apart from the others."""
+"""Raise updates of caches of all layers in one tensor, a layer at a time."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def _stacked(op: Op) -> Windows | NoMatch:
 
 
 def _joined(b: Builder, cache: Value, dim: int, place: int, new: Value) -> Sequence[Value]:
-    """The layers before ``place``, the new one, and those behind it."""
+    """Concatenate the layers before ``place``, the new one, and those after it."""
     size = cache.shape[dim]
     shape = [1 if other == dim else n for other, n in enumerate(cache.shape)]
     parts = [b.slice_dim(cache, dim, 0, place)] if place else []

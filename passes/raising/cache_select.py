@@ -1,4 +1,4 @@
-"""Cache updates, raised from a choice between the new token and what is there, slot by slot."""
+"""Raise cache updates: a select between the new token and the cache, by slot."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from graphgen.ir import Op, Value
 from graphgen.ir.dtype import s32
 from graphgen.passes.core import NoMatch, no_match, rule
 from graphgen.passes.raising.cache import is_kept, kv_update
-from graphgen.passes.raising.indices import Part, counts_along
-from graphgen.passes.raising.peel import either_way, filled, spread, without
+from graphgen.passes.raising.index_analysis import IndexPart, counts_along
+from graphgen.passes.raising.matchers import either_way, filled, spread, without
 
 
 @rule("select")
@@ -47,17 +47,17 @@ def raise_chosen_slot(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
     return [kv_update(b, cache, (rows, slots, heads, size), tokens, seq_ids, at, in_place=True)]
 
 
-def _size(part: Part, dim: int) -> object:
+def _size(part: IndexPart, dim: int) -> object:
     return part.value.shape[dim] if part.value is not None else 1
 
 
-def _slot_of(compare: Op, dims: tuple[int, ...]) -> tuple[int, Part] | None:
-    """Which dimension counts slots, and the numbers it is compared with."""
+def _slot_of(compare: Op, dims: tuple[int, ...]) -> tuple[int, IndexPart] | None:
+    """Match ``slots == positions``: the dimension that counts slots, and the positions."""
     for slots, positions in either_way(compare):
         if not slots.dtype.is_integer:
             return None
-        counted = counts_along(Part(slots, dims))
+        counted = counts_along(IndexPart(slots, dims))
         source, own = spread(positions)
         if counted is not None:
-            return counted, Part(source, tuple(dims[dim] for dim in own))
+            return counted, IndexPart(source, tuple(dims[dim] for dim in own))
     return None

@@ -1,4 +1,4 @@
-"""Norms, activations and lookups, raised from the ops they are made of."""
+"""Raise rms_norm, silu and embedding."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from graphgen.build import Builder
 from graphgen.ir import Dim, Op, Value
 from graphgen.passes.core import NoMatch, no_match, rule
-from graphgen.passes.raising.peel import either_way, over_rows, plain, scalar, spread
+from graphgen.passes.raising.matchers import either_way, over_rows, plain, scalar, spread
 
 
 @rule("multiply")
@@ -15,7 +15,7 @@ def raise_rms_norm(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
     """``x * rsqrt(mean(x^2) + epsilon) * weight`` is an rms_norm."""
     for scaled, spread_weight in either_way(op):
         weight, dims = spread(spread_weight)
-        # One row for all, also where it is cut from the rows of all layers: [1,N].
+        # One row for all, also as a slice [1,N] of the rows of all layers.
         if not dims or any(size != 1 for size in weight.shape[:-1]):
             continue
         normal = plain(scaled).producer("multiply")
@@ -32,7 +32,7 @@ def raise_rms_norm(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
 
 
 def _normalized(b: Builder, x: Value, weight: Value, epsilon: float, dim: int) -> Value:
-    """The norm along dimension ``dim``, which is the last one of the composite."""
+    """Build the norm along ``dim``, transposed to be the last dimension."""
     last = x.type.rank - 1
     if dim == last:
         return b.rms_norm(x, weight, epsilon)
@@ -42,7 +42,7 @@ def _normalized(b: Builder, x: Value, weight: Value, epsilon: float, dim: int) -
 
 
 def _epsilon(x: Value, root: Value, dim: int) -> float | None:
-    """The epsilon of ``root``, if it is ``rsqrt(mean(x^2) + epsilon)`` along dimension ``dim``."""
+    """Match ``rsqrt(mean(x^2) + epsilon)`` along ``dim``: epsilon."""
     per_row = over_rows(root, x.type.rank) if dim == x.type.rank - 1 else _others(root, dim)
     rsqrt = plain(per_row if per_row is not None else root).producer("rsqrt")
     total = rsqrt.operands[0].producer("add") if rsqrt is not None else None
@@ -56,7 +56,7 @@ def _epsilon(x: Value, root: Value, dim: int) -> float | None:
 
 
 def _others(value: Value, dim: int) -> Value | None:
-    """What ``value`` repeats along ``dim``, and nowhere else."""
+    """Match a broadcast along ``dim`` alone: its operand."""
     source, dims = spread(value)
     kept = tuple(other for other in range(value.type.rank) if other != dim)
     return source if dims == kept else None
@@ -83,7 +83,7 @@ def _is_mean_square(mean: Value, x: Value, dim: int) -> bool:
 
 
 def _divided_by(value: Value, count: Dim) -> Value | None:
-    """The dividend of ``value``, if the divisor is ``count``."""
+    """Match ``x / count``: x."""
     op = value.op
     if op is None or not isinstance(count, int):
         return None
@@ -91,7 +91,7 @@ def _divided_by(value: Value, count: Dim) -> Value | None:
         return op.operands[0]
     if op.name == "multiply":
         for total, number in either_way(op):
-            # Only where the quotient is exact, so that both mean the same.
+            # Only where 1 / count is exact, so that both are equal.
             if scalar(number) == 1 / count and count & (count - 1) == 0:
                 return total
     return None
@@ -108,7 +108,7 @@ def raise_silu(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
 
 
 def _logistic_of(value: Value) -> Value | None:
-    """What ``value`` is the logistic function of."""
+    """Match ``logistic(x)`` or ``1 / (1 + exp(-x))``: x."""
     op = plain(value).op
     if op is None:
         return None

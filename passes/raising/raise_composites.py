@@ -1,4 +1,4 @@
-"""A model that was written elsewhere gets the ops that passes for language models look for."""
+"""Pass that raises primitive ops of other frameworks to composites."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from graphgen.passes.raising.attention import raise_attention
 from graphgen.passes.raising.cache import raise_kv_update
 from graphgen.passes.raising.cache_layers import raise_layer_update, write_of_layer
 from graphgen.passes.raising.cache_select import raise_chosen_slot
+from graphgen.passes.raising.normalize_idioms import IDIOMS
 from graphgen.passes.raising.norms import raise_embedding, raise_rms_norm, raise_silu
 from graphgen.passes.raising.rotary import raise_rope, raise_rotated_rope
-from graphgen.passes.raising.spellings import SPELLINGS
 from graphgen.passes.raising.split_attention import raise_split_attention
 
 
@@ -90,13 +90,13 @@ class RaiseComposites(Pass):
             broadcast_of_reshape,
         )
         for function in module.programs() or list(module.functions.values()):
-            rewriter.apply_rules(function, (*SPELLINGS, *shapes))
+            rewriter.apply_rules(function, (*IDIOMS, *shapes))
             rewriter.apply_rules(
                 function,
                 (raise_rms_norm, raise_silu, raise_embedding, raise_rope),
             )
             caches = (raise_kv_update, raise_chosen_slot, raise_layer_update, write_of_layer)
-            # Of caches kept in one, a layer's shows once those before it are written.
+            # In a cache of all layers, a layer matches once those before it are raised.
             before = -1
             while before < rewriter.applications and not rewriter.exhausted:
                 before = rewriter.applications

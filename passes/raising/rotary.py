@@ -1,4 +1,4 @@
-"""Rotary positions, raised from slices of a head and products with cosines and sines."""
+"""Raise rope: halves of a head multiplied by cosines and sines."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 from graphgen.build import Builder
 from graphgen.ir import Op, Value
+from graphgen.ops import Trait, has_trait
 from graphgen.passes.core import NoMatch, no_match, rule
 from graphgen.passes.raising.attention_dims import head_dims
-from graphgen.passes.raising.peel import either_way, filled, plain, spread, without
+from graphgen.passes.raising.matchers import either_way, filled, plain, spread, without
 
-# The angles of both halves of a head, and how they are put together: x * cos + turned * sin.
+# Cosines and sines.
 _Tables = tuple[Value, Value]
-_UNARY = ("cosine", "sine", "convert")
 
 
 @rule("concatenate")
@@ -33,7 +33,7 @@ def raise_rope(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
 
 
 def _crossed(left: Op, right: Op) -> tuple[Value, _Tables] | None:
-    """What is rotated, with cosines and sines."""
+    """Match ``a cos - b sin`` and ``b cos + a sin``: the rotated value, and the tables."""
     for a, cos in _factors(left.operands[0]):
         for b, sin in _factors(left.operands[1]):
             x = _halves(a, b)
@@ -55,7 +55,7 @@ def _is_product(value: Value, x: Value, table: Value) -> bool:
 
 
 def _halves(a: Value, b: Value) -> Value | None:
-    """The value whose last dimension ``a`` and ``b`` are the halves of."""
+    """Match the two halves of the last dimension of a value: that value."""
     left, right = plain(a).producer("slice"), plain(b).producer("slice")
     if left is None or right is None or left.operands[0] is not right.operands[0]:
         return None
@@ -64,7 +64,7 @@ def _halves(a: Value, b: Value) -> Value | None:
 
 
 def _is_part(op: Op, which: int) -> bool:
-    """Whether a slice takes half ``which`` of the last dimension, and all of the others."""
+    """Test whether a slice is half ``which`` of the last dimension, and all of the others."""
     (x,) = op.operands
     size = x.shape[-1]
     if not isinstance(size, int) or size % 2 or any(s != 1 for s in op.attrs.integers("strides")):
@@ -90,7 +90,7 @@ def raise_rotated_rope(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
 
 
 def _turned(value: Value) -> Value | None:
-    """``x`` of ``concatenate(-second half of x, first half of x)``."""
+    """Match ``concatenate(-second half of x, first half of x)``: x."""
     op = plain(value).producer("concatenate")
     if op is None or len(op.operands) != 2:
         return None
@@ -116,14 +116,14 @@ def _of_whole_tables(op: Op, b: Builder, x: Value, cos: Value, sin: Value) -> li
 
 
 def _has_equal_halves(value: Value) -> bool:
-    """Whether ``value`` is a function, element by element, of something put beside itself."""
+    """Test whether ``value`` is ``f(concatenate(x, x))`` for an elementwise f."""
     op = value.op
     if op is None:
         return False
     if op.name == "concatenate":
         last = op.attrs.integer("dimension") == op.result.type.rank - 1
         return last and len(op.operands) == 2 and op.operands[0] is op.operands[1]
-    if op.name in _UNARY:
+    if len(op.operands) == 1 and has_trait(op, Trait.ELEMENTWISE):
         return _has_equal_halves(op.operands[0])
     if op.name == "reshape" and op.operands[0].shape[-1] == value.shape[-1]:
         return _has_equal_halves(op.operands[0])
@@ -140,14 +140,13 @@ def _has_equal_halves(value: Value) -> bool:
 
 
 def _rope(op: Op, b: Builder, x: Value, tables: _Tables) -> list[Value] | NoMatch:
-    """The rope of ``x`` [.., D], in whose layout heads are the dimension the tables repeat."""
+    """Build the rope of ``x`` [.., D]; its heads are the dimension along which tables repeat."""
     if x.type.rank != 4:
         return no_match("it has not four dimensions", x, depth=3)
     if any(table.dtype.name != "f32" for table in tables):
         return no_match("the tables are not f32", tables[0], depth=4)
     found: list[Value] = []
-    # Rows, tokens, heads: heads are the third or the second dimension. Of one token, the tables
-    # would fit both.
+    # Heads are the third or the second dimension; the tables of one token fit both.
     known = head_dims(x) or ()
     for heads in sorted((2, 1), key=lambda dim: dim not in known):
         order = [0, 3 - heads, heads, 3]

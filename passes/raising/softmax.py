@@ -1,4 +1,4 @@
-"""Recognizing a softmax over the last dimension, and the scores, masks and biases behind it."""
+"""Match a softmax over the last dimension, and the scores, masks and biases of its operand."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from graphgen.ir import Op, Value
 from graphgen.passes.core import NoMatch, no_match
-from graphgen.passes.raising.peel import (
+from graphgen.passes.raising.matchers import (
     either_way,
     literal,
     one_number,
@@ -16,17 +16,17 @@ from graphgen.passes.raising.peel import (
     spread,
 )
 
-# A score this low has no weight beside any other.
+# A score this low has weight 0 beside any other.
 HIDDEN = -1e4
 
 
 @dataclass(frozen=True, slots=True)
 class Over:
-    """A value that is spread over the scores.
+    """A value that is broadcast over the scores.
 
     Attributes:
-        value: before it is spread.
-        at: which dimension of the scores, as the softmax reads them, each of its dimensions is.
+        value: the operand of the broadcast.
+        at: the dimension of the scores, in the order of the softmax, of each of its dimensions.
     """
 
     value: Value
@@ -35,15 +35,15 @@ class Over:
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """What a softmax is taken of.
+    """Operand of a softmax: ``mask(dot * factor * steps + bias)``.
 
     Attributes:
         dot: the product of queries and keys.
-        order: which dimension of ``dot`` each dimension that the softmax reads is.
-        factor: each score is multiplied by it.
-        steps: and by these numbers, or divided by them: which of both, and the number.
-        masks: where one of them is false a score is hidden.
-        bias: what is added to each score, if anything is.
+        order: the dimension of ``dot`` of each dimension of the softmax.
+        factor: a constant factor of the scores.
+        steps: computed factors and divisors of the scores: op and number.
+        masks: a score is hidden where one of them is false.
+        bias: the addend of the scores, if there is one.
     """
 
     dot: Value
@@ -55,7 +55,7 @@ class Scores:
 
 
 def softmax_of(value: Value) -> Value | None:
-    """What ``value`` is the softmax of, along the last dimension."""
+    """Match a softmax along the last dimension: its operand."""
     op = plain(value).producer("divide")
     if op is None:
         return None
@@ -72,14 +72,14 @@ def softmax_of(value: Value) -> Value | None:
 
 
 def _is_reduced(value: Value, of: Value, kind: str, rank: int) -> bool:
-    """Whether each row of ``value`` repeats the sum or maximum of that row of ``of``."""
+    """Test whether ``value`` is the sum or maximum of each row of ``of``, broadcast."""
     row = over_rows(value, rank)
     if row is None:
         return False
     row = plain(row)
     limit = row.producer("maximum")
     if limit is not None:
-        # JAX keeps the maximum of no numbers from being anything but minus infinity.
+        # JAX clamps the maximum from below by minus infinity.
         rows = [a for a, number in either_way(limit) if scalar(number) == float("-inf")]
         row = plain(rows[0]) if rows else row
     op = row.producer("reduce")
@@ -90,7 +90,7 @@ def _is_reduced(value: Value, of: Value, kind: str, rank: int) -> bool:
 
 
 def scores_of(value: Value) -> Scores | NoMatch:
-    """Take scale, masks and a bias off scores, from the outside in."""
+    """Strip scale, masks and a bias from scores, outermost first."""
     found = Scores(value, tuple(range(value.type.rank)))
     while True:
         found = replace(found, dot=plain(found.dot))
@@ -116,7 +116,7 @@ def _selected(found: Scores, op: Op) -> Scores | NoMatch:
 
 
 def _shifted(found: Scores, op: Op) -> Scores | NoMatch:
-    """With a mask that is added, or a bias."""
+    """Strip an added mask, or a bias."""
     sides = list(either_way(op))
     for shown, bias in sides:
         over = _over(found, bias)
@@ -142,7 +142,7 @@ def _over(found: Scores, value: Value) -> Over:
 
 
 def _leads_to_product(value: Value) -> bool:
-    """Whether ``value`` is a product but for its scale, its masks and its layout."""
+    """Test whether ``value`` is a product up to scale, masks and layout."""
     op = plain(value).op
     while op is not None and op.name in ("multiply", "divide", "transpose", "add", "select"):
         op = plain(op.operands[1 if op.name == "select" else 0]).op
@@ -150,7 +150,7 @@ def _leads_to_product(value: Value) -> bool:
 
 
 def _mask_of(bias: Value) -> Value | None:
-    """The mask of a value that is 0 where it is true and very low elsewhere."""
+    """Match ``select(mask, 0, very low)``: the mask."""
     op = plain(bias).producer("select")
     if op is None:
         return None

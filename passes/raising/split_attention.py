@@ -1,4 +1,4 @@
-"""Attention whose slots come in two parts, the cache and the new tokens, under one softmax."""
+"""Raise attention over the cache and the new tokens apart, under one softmax."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from graphgen.ir import Op, Value
 from graphgen.passes.core import NoMatch, no_match, rule
 from graphgen.passes.raising.attention import attention_of
 from graphgen.passes.raising.attention_dims import SLOTS, Dims, dims_of
-from graphgen.passes.raising.peel import either_way, plain, spread
+from graphgen.passes.raising.matchers import either_way, plain, spread
 from graphgen.passes.raising.softmax import Scores, scores_of
 
 
@@ -46,7 +46,7 @@ def raise_split_attention(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
 
 
 def _part(product: Op, summed: Value) -> tuple[Scores, Dims, Value] | NoMatch:
-    """The scores and the layout of one part, and the maximum that is taken off."""
+    """Match one part: its scores and layout, and the maximum that is subtracted."""
     for weights, value in enumerate(product.operands):
         raised = plain(value).producer("exponential")
         difference = raised.operands[0].producer("subtract") if raised is not None else None
@@ -68,7 +68,7 @@ def _part(product: Op, summed: Value) -> tuple[Scores, Dims, Value] | NoMatch:
 
 
 def _is_sum(value: Value, of: Value) -> bool:
-    """Whether ``value`` is the sum of ``of`` along its last dimension."""
+    """Test whether ``value`` is the sum of ``of`` along its last dimension."""
     op = plain(value).producer("reduce")
     last = (of.type.rank - 1,)
     return (
@@ -80,7 +80,7 @@ def _is_sum(value: Value, of: Value) -> bool:
 
 
 def _is_top(top: Value, scores: Value) -> bool:
-    """Whether one side of the maximum ``top`` is that of ``scores``."""
+    """Test whether one operand of the maximum ``top`` is the maximum of ``scores``."""
     limit = top.producer("maximum")
     for side, _ in either_way(limit) if limit is not None else ():
         op = plain(side).producer("reduce")

@@ -19,10 +19,10 @@ from graphgen.ir.clone import clone_module
 from graphgen.lowering.import_programs import ImportOptions, import_programs, prepare
 from graphgen.lowering.stablehlo.read import read_stablehlo
 from graphgen.passes.core import run_pipeline
+from graphgen.passes.importing.merge_programs import join
+from graphgen.passes.importing.rename_interface import keep_states
+from graphgen.passes.importing.symbolize_shapes import lift_sizes
 from graphgen.passes.pipelines import parse as pipeline
-from graphgen.passes.raising.join import join
-from graphgen.passes.raising.names import keep_states
-from graphgen.passes.raising.sizes import lift_sizes
 from graphgen.passes.verify import make_workload, validate
 from graphgen.text import parse, print_module
 from tests.oracles import jax_llama_cached as cached

@@ -17,7 +17,7 @@ from graphgen.ops import OPS
 from graphgen.passes.core import run_pipeline
 from graphgen.passes.core.journal import Journal
 from graphgen.passes.pipelines import parse as pipeline
-from graphgen.passes.raising.near import near_misses
+from graphgen.passes.raising.near_misses import near_misses
 from graphgen.passes.verify import make_workload, validate
 
 ROWS, COUNT, SLOTS, HEADS, KV, SIZE = 1, 5, 16, 4, 2, 8

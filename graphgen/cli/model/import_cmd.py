@@ -121,7 +121,7 @@ def _write(module: Module, output: str, *, as_json: bool, raising: bool) -> None
     """Write the module, and what was raised in it."""
     from graphgen.lowering.import_programs import composite_counts
     from graphgen.passes.inspect.result_json import reason_json
-    from graphgen.passes.raising.near import near_misses
+    from graphgen.passes.raising.near_misses import near_misses
 
     near = near_misses(module) if raising else ()
     counts = composite_counts(module) if raising else {}
@@ -169,7 +169,7 @@ def _sizes(texts: Sequence[str]) -> dict[str, int]:
 
 def _tell_returned(module: Module) -> None:
     """Inputs that come back updated, and that nobody called states."""
-    from graphgen.passes.raising.names import returned_inputs
+    from graphgen.passes.importing.rename_interface import returned_inputs
 
     pairs = [f"{given}={back}" for given, back in returned_inputs(module).items()]
     if pairs:

@@ -1,4 +1,4 @@
-"""Looking through the ops between the parts of an idea: broadcasts, conversions, scalars."""
+"""Matchers that look through broadcasts, conversions and scalars."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from graphgen.ir import Dim, Op, Value
 
 
 def spread(value: Value) -> tuple[Value, tuple[int, ...]]:
-    """What ``value`` repeats, and at which of its dimensions each of that's dimensions is."""
+    """Match a broadcast: its operand, and the dimension of ``value`` of each of its dimensions."""
     op = value.producer("broadcast_in_dim")
     if op is None:
         return value, tuple(range(value.type.rank))
@@ -18,20 +18,20 @@ def spread(value: Value) -> tuple[Value, tuple[int, ...]]:
 
 
 def one_number(value: Value) -> Value | None:
-    """The scalar that is every element of ``value``, if one is."""
+    """Match a broadcast float scalar."""
     source = plain(spread(plain(value))[0])
     return source if source.dtype.is_float and not source.type.rank else None
 
 
 def literal(value: Value) -> float | None:
-    """The number that is every element of ``value``, if it is written down."""
+    """Match a broadcast float constant."""
     source = one_number(value)
     op = source.producer("constant") if source is not None else None
     return float(op.attrs.literal("value").values()[0]) if op is not None else None
 
 
 def scalar(value: Value) -> float | None:
-    """The number that is every element of ``value``, if one is; also one that is computed."""
+    """Match a broadcast float constant, or arithmetic of constants, and fold it."""
     source = one_number(value)
     op = source.op if source is not None else None
     if op is None:
@@ -72,7 +72,7 @@ def _quotient(x: float, y: float) -> float:
     return x / y
 
 
-# What people compute from the size of a head.
+# Arithmetic that models do on the size of a head.
 _COMPUTED: dict[str, Callable[..., float]] = {
     "sqrt": _root,
     "rsqrt": _inverse_root,
@@ -83,7 +83,7 @@ _COMPUTED: dict[str, Callable[..., float]] = {
 
 
 def integer(value: Value) -> int | None:
-    """The integer that a scalar is, if it is written down."""
+    """Match an integer constant that is a scalar."""
     op = value.producer("constant")
     if op is None or value.type.rank or not value.dtype.is_integer:
         return None
@@ -91,7 +91,7 @@ def integer(value: Value) -> int | None:
 
 
 def plain(value: Value) -> Value:
-    """``value`` before conversions between floating-point types."""
+    """Strip conversions between floating-point types."""
     op = value.producer("convert")
     while op is not None and op.operands[0].dtype.is_float and value.dtype.is_float:
         value = op.operands[0]
@@ -100,14 +100,14 @@ def plain(value: Value) -> Value:
 
 
 def either_way(op: Op) -> Iterator[tuple[Value, Value]]:
-    """The operands of a sum or a product, in both orders."""
+    """Yield the operands of a commutative op in both orders."""
     a, b = op.operands
     yield a, b
     yield b, a
 
 
 def over_rows(value: Value, rank: int) -> Value | None:
-    """The number a row that ``value`` [..., N or 1] repeats along its last dimension, [...]."""
+    """Match a broadcast along the last dimension, [..., N or 1]: its operand [...]."""
     source, dims = spread(value)
     while source.type.rank == rank and source.shape[-1] == 1:
         if dims != tuple(range(rank)):
@@ -120,7 +120,7 @@ def over_rows(value: Value, rank: int) -> Value | None:
 
 
 def _adds_last(op: Op, rank: int) -> bool:
-    """Whether a reshape or broadcast only appends a dimension of size 1."""
+    """Test whether a reshape or broadcast only appends a dimension of size 1."""
     (operand,) = op.operands
     if (*operand.shape, 1) != op.result.shape:
         return False
@@ -130,17 +130,17 @@ def _adds_last(op: Op, rank: int) -> bool:
 def without(
     b: Builder, value: Value, kept: Sequence[int], at: Sequence[int] | None = None
 ) -> Value | None:
-    """``value`` without dimensions along which it only repeats; nothing is built for ``None``.
+    """Remove dimensions along which ``value`` only repeats; nothing is built for ``None``.
 
     Args:
-        b: where to build.
+        b: the builder.
         value: of any rank.
         kept: dimensions that stay, in order.
-        at: what the dimensions of ``value`` are called in ``kept``; by default their own numbers.
+        at: the dimensions of ``value`` as numbered in ``kept``; by default 0, 1, 2, ...
 
     Returns:
-        The value, whose dimensions are those of ``kept`` that it has, sizes 1 for those it repeats;
-        ``None`` where a dimension that goes is not a repetition.
+        The value with the dimensions ``kept``, of size 1 where it repeats; ``None`` where a removed
+        dimension is not a repetition.
     """
     source, own = spread(value)
     dims = own if at is None else [at[dim] for dim in own]
@@ -157,7 +157,7 @@ def without(
 
 
 def laid_out(b: Builder, value: Value, places: Sequence[int], shape: Sequence[Dim]) -> Value:
-    """``value``, of which dimension i becomes ``places[i]``, repeated to ``shape``."""
+    """Transpose and broadcast to ``shape``: dimension i of ``value`` becomes ``places[i]``."""
     order = sorted(range(len(places)), key=places.__getitem__)
     if order != list(range(len(order))):
         value = b.transpose(value, order)
@@ -167,7 +167,7 @@ def laid_out(b: Builder, value: Value, places: Sequence[int], shape: Sequence[Di
 
 
 def filled(b: Builder, value: Value, shape: Sequence[Dim]) -> Value:
-    """``value`` with its dimensions of size 1 repeated up to ``shape``."""
+    """Broadcast dimensions of size 1 to ``shape``."""
     if value.shape == tuple(shape):
         return value
     return b.broadcast_in_dim(value, shape, range(len(shape)))

@@ -1,4 +1,4 @@
-"""Several programs of one model, each read by itself, as one module over one interface."""
+"""Merge programs of one model, read one by one, into a module with one interface."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PHASES = ("prefill", "decode")
 
 
 def join(programs: Sequence[tuple[str, Module]]) -> Module:
-    """One module of all programs, which share weights and states by their names.
+    """Merge modules of one program each; they share weights and states by name.
 
     Where an input or an output differs in size from program to program, its logical size is a
     symbol that each program binds.
@@ -33,7 +33,7 @@ def join(programs: Sequence[tuple[str, Module]]) -> Module:
             what = f"{name} is at level {module.level}, {programs[0][0]} at {joined.level}"
             raise GraphgenError("GG0205", what, help="import programs of one form together")
         _add(joined, name, module, only=len(programs) == 1)
-    sizes = _Sizes(joined)
+    sizes = _SizeMerger(joined)
     for row in dict.fromkeys(name for _, module in programs for name in module.interface):
         rows = {name: m.interface[row] for name, m in programs if row in m.interface}
         joined.interface[row] = sizes.agreed(rows)
@@ -57,15 +57,15 @@ def _add(joined: Module, name: str, module: Module, *, only: bool) -> None:
         joined.add(function)
 
 
-class _Sizes:
-    """Symbols for the sizes that differ from program to program."""
+class _SizeMerger:
+    """Symbols for sizes that differ between programs."""
 
     def __init__(self, joined: Module) -> None:
         self.joined = joined
         self.known: dict[tuple[tuple[str, Dim], ...], Dim] = {}
 
     def agreed(self, rows: dict[str, Entry]) -> Entry:
-        """One row that serves all programs that have it."""
+        """Merge the rows of one name (GG0205 if they do not fit)."""
         (where, first), *others = rows.items()
         for name, row in others:
             same = row.role is first.role and row.logical.dtype is first.logical.dtype
@@ -98,7 +98,7 @@ class _Sizes:
         return chosen
 
     def _name(self, dims: dict[str, Dim]) -> str:
-        """``S`` for what most often differs: the tokens of a call."""
+        """Choose a free name: ``S``, as for the tokens of a call, else ``S2``, ..."""
         taken = {name for f in self.joined.functions.values() for name in f.dims}
         return next(n for n in ("S", *(f"S{i}" for i in range(2, 99))) if n not in taken)
 
@@ -113,7 +113,7 @@ def _disagree(first: Entry, where: str, other: Entry, name: str) -> GraphgenErro
 
 
 def _in_order(joined: Module) -> None:
-    """Inputs, weights and states as the programs take them, outputs last."""
+    """Order the interface: outputs last."""
     rows = list(joined.interface.values())
     joined.interface.clear()
     for row in sorted(rows, key=lambda row: row.role is Role.OUTPUT):

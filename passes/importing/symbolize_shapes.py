@@ -1,11 +1,10 @@
-"""Sizes a program was traced with become symbols, so that it serves every size.
+"""Replace the sizes that a program was traced with by symbols.
 
-A program that was traced twice, with two sets of sizes, shows which of its numbers are sizes: those
-that differ, and each has to be the same expression of the symbols both times. Of a program that was
-traced once, each number that is one of the sizes is taken for it, in types and in attributes. What
-is only a number of the program, such as an index that counts from the end, is lifted then where its
-meaning is known, and refused otherwise. Every op is inferred anew, and has to give what it gave
-before once the symbols are bound.
+In a program that was traced twice, with two sets of sizes, the numbers that differ are sizes, and
+each must be the same expression of the symbols both times. In a program that was traced once, each
+number equal to a size is that size, in types and in attributes; an integer constant, such as an
+index that counts from the end, is lifted where its use shows its meaning, and refused otherwise.
+The types of every op are inferred again, and must equal the traced ones when the symbols are bound.
 """
 
 from __future__ import annotations
@@ -31,10 +30,8 @@ from graphgen.ir import (
 from graphgen.ir import tensor as tensor_of
 from graphgen.ir.dims import bind, product
 from graphgen.ir.dtype import s32
-from graphgen.ops import OPS
-from graphgen.passes.raising.indices import wrapped
-
-_CARRIES_FUNCTIONS = ("call", "while", "conditional", "hlo.opaque", "custom_call")
+from graphgen.ops import OPS, Trait, has_trait
+from graphgen.passes.raising.index_analysis import wrapped
 
 
 def lift_sizes(
@@ -46,14 +43,14 @@ def lift_sizes(
     """Replace sizes by symbols in every program of a module.
 
     Args:
-        module: changed in place; inputs, states and outputs have the sizes, weights have not.
+        module: changed in place; inputs, states and outputs have the sizes, weights do not.
         sizes: the number that each symbol was traced with.
         other: the same program, traced with other sizes.
-        second: those.
+        second: those sizes.
 
     Raises:
-        GraphgenError: GG0304 where a size cannot be told from another number, an op does not stay
-            what it was, or the two programs are not one, naming the op.
+        GraphgenError: GG0304 where a size equals another number, the type of an op changes, or the
+            two programs differ, naming the op.
     """
     once = other is None or second is None
     lifted = _Once(sizes) if second is None or once else _Twice(sizes, second)
@@ -70,7 +67,7 @@ def lift_sizes(
 
 
 def other_sizes(modules: Sequence[Module], sizes: Mapping[str, int]) -> dict[str, int]:
-    """Somewhat larger sizes to trace with, none of which is another number of the programs."""
+    """Choose larger sizes to trace with, none of which occurs in the programs."""
     taken = set(sizes.values())
     for module in modules:
         for function in module.functions.values():
@@ -89,7 +86,7 @@ def _text(sizes: Mapping[str, int]) -> str:
 
 
 def _check(module: Module, sizes: Mapping[str, int], *, once: bool) -> None:
-    """Each size is a number of its own (GG0304)."""
+    """Check that each size is a number of its own (GG0304)."""
     if len(set(sizes.values())) < len(sizes) or min(sizes.values()) < 2:
         raise GraphgenError(
             "GG0304",
@@ -107,8 +104,8 @@ def _check(module: Module, sizes: Mapping[str, int], *, once: bool) -> None:
                 )
 
 
-class _Sizes:
-    """What numbers become.
+class _SizeSymbols:
+    """Mapping of numbers to sizes.
 
     Args:
         sizes: the number of each symbol.
@@ -123,7 +120,7 @@ class _Sizes:
         ]
 
     def dim(self, dim: Dim, beside: Dim) -> Dim:
-        """The size that ``dim`` is, else itself; ``beside`` is what it is the second time."""
+        """Map ``dim`` to a size, or to itself; ``beside`` is its value in the second trace."""
         raise AssertionError
 
     def type(self, type_: TensorType, beside: TensorType) -> TensorType:
@@ -132,20 +129,20 @@ class _Sizes:
         return tensor_of(type_.dtype, [self.dim(*pair) for pair in pairs])
 
 
-class _Once(_Sizes):
-    """Each number that is a size, or a product of sizes, is it."""
+class _Once(_SizeSymbols):
+    """A number equal to a size or a product of sizes is that size."""
 
     def dim(self, dim: Dim, beside: Dim) -> Dim:
         found = (item for item in self.products if bind(item, self.sizes) == dim)
         return next(found, dim)
 
 
-class _Twice(_Sizes):
-    """A number that differs is the expression of sizes that it is both times.
+class _Twice(_SizeSymbols):
+    """A number that differs is the expression of sizes with its value in both traces.
 
     Args:
-        sizes: the number of each symbol the first time.
-        second: and the second.
+        sizes: the number of each symbol in the first trace.
+        second: that in the second.
     """
 
     def __init__(self, sizes: Mapping[str, int], second: Mapping[str, int]) -> None:
@@ -176,20 +173,20 @@ class _Twice(_Sizes):
 
 @dataclass(slots=True)
 class _Function:
-    """One function that is written anew.
+    """One function, rebuilt with symbols.
 
     Attributes:
-        source: as it was traced.
-        again: as it was traced the second time, or the same.
-        rule: what numbers become.
+        source: its first trace.
+        again: its second trace, or the first again.
+        rule: the mapping of numbers.
         weights: arguments whose sizes stay.
-        values: what became of each value.
-        counts: sizes as numbers of the program.
+        values: old to new values.
+        counts: sizes as values of the program.
     """
 
     source: Function
     again: Function
-    rule: _Sizes
+    rule: _SizeSymbols
     weights: set[str]
     values: dict[Value, Value] = field(default_factory=dict[Value, Value])
     counts: dict[str, Value] = field(default_factory=dict[str, Value])
@@ -211,7 +208,7 @@ class _Function:
         return made
 
     def _write(self, b: Builder, op: Op | None, beside: Op | None) -> None:
-        """The op, from what it is both times."""
+        """Rebuild an op from both traces."""
         if op is None or beside is None or op.name != beside.name:
             known = op or beside
             assert known is not None
@@ -228,7 +225,7 @@ class _Function:
         changed = any(
             new.type is not old.type for new, old in zip(operands, op.operands, strict=True)
         )
-        if op.name in _CARRIES_FUNCTIONS and changed:
+        if changed and (has_trait(op, Trait.CONTROL) or has_trait(op, Trait.EXTERNAL)):
             raise self._refused(op, "what it gives is stated, and not known for other sizes")
         try:
             if op.name == "constant":
@@ -255,7 +252,7 @@ class _Function:
         return attrs
 
     def _starts(self, op: Op) -> tuple[Dim, ...]:
-        """Of a slice up to the end: a start nearer to the end is counted from there."""
+        """Map the starts of a slice up to the end: one nearer to the end counts from there."""
         starts, limits = op.attrs.dims("start_indices"), op.attrs.dims("limit_indices")
         found: list[Dim] = []
         for start, limit in zip(starts, limits, strict=True):
@@ -289,7 +286,7 @@ class _Function:
         return b.concatenate([b.reshape(number, (1,)) for number in numbers], 0)
 
     def _known(self, op: Op, value: int) -> Dim:
-        """The size that an integer of a program that was traced once is."""
+        """Map an integer constant of a program that was traced once."""
         exact = self.rule.dim(value, value)
         if bounds_index(op.result):
             symbols = {name: symbol(name) for name in self.rule.sizes}
@@ -306,7 +303,7 @@ class _Function:
         return value
 
     def _size(self, b: Builder, dim: Dim) -> Value:
-        """A size as a number of the program: as many ones, added up."""
+        """Build a size as a value: the sum of that many ones."""
         if isinstance(dim, int):
             return b.literal(dim, s32)
         found = self.counts.get(str(dim))
@@ -333,7 +330,7 @@ class _Function:
 
 
 def bounds_index(value: Value) -> bool:
-    """Whether a constant is only the length an index wraps at, or the last place it may name."""
+    """Test whether a constant is only used to wrap or to clamp indices."""
     for user in value.users:
         if user.name == "broadcast_in_dim":
             if not bounds_index(user.result):
@@ -351,7 +348,7 @@ def _wraps(select: Op, total: Op) -> bool:
 
 
 def _indexes(value: Value) -> bool:
-    """Whether ``value`` says where tokens are written, and nothing else."""
+    """Test whether ``value`` is used as an index only."""
     for user in value.users:
         if user.name in ("add", "broadcast_in_dim", "reshape", "concatenate"):
             if not _indexes(user.result):
@@ -362,5 +359,5 @@ def _indexes(value: Value) -> bool:
 
 
 def _counts(literal: Literal) -> bool:
-    """Whether a vector is 0, 1, 2, ..."""
+    """Test whether a vector is 0, 1, 2, ..."""
     return [*map(int, literal.values())] == [*range(literal.shape[0])]

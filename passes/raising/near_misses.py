@@ -1,4 +1,4 @@
-"""What is close to an idea and was not raised, with the reason."""
+"""Near misses: candidates that raising rules rejected, with the reason."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from graphgen.passes.raising.raise_composites import RaiseComposites
 
 
 def found_in(function: Function) -> dict[str, int]:
-    """How many of each composite a program has."""
+    """Count the composites of a program by op."""
     return dict(Counter(op.name for op in function.ops if OPS[op.name].composite))
 
 
 def near_misses(module: Module) -> Sequence[FailureReason]:
-    """Why the rules of ``raise-composites`` left alone what looked like an idea.
+    """List the reasons why rules of ``raise-composites`` rejected a candidate.
 
-    A rule that gives up before anything of its idea is seen has nothing to say here.
+    A rule that rejects an op at its first condition is not listed.
     """
     raising = RaiseComposites()
     found = explain(clone_module(module), [raising], raising.name, ExplainQuery())

@@ -1,4 +1,4 @@
-"""Names of a foreign program's arguments and results: renamed, and kept from call to call."""
+"""Rename the interface of an imported program, and turn inputs into states."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from graphgen.ir import Module, Role
 
 
 def matching(names: Iterable[str], pattern: str, other: str) -> dict[str, str]:
-    """What each name that ``pattern`` fits becomes under ``other``; a star stands for the same.
+    """Map each name that matches ``pattern`` to ``other``; ``*`` matches the same text in both.
 
     Raises:
         GraphgenError: GG0705 where only one of both has a star, or one has several.
@@ -32,7 +32,7 @@ def matching(names: Iterable[str], pattern: str, other: str) -> dict[str, str]:
 
 
 def rename(module: Module, names: Mapping[str, str]) -> None:
-    """Call arguments and results otherwise, in the interface and in every program.
+    """Rename arguments and results, in the interface and in every program.
 
     Raises:
         GraphgenError: GG0107 where a name is taken.
@@ -57,10 +57,10 @@ def rename(module: Module, names: Mapping[str, str]) -> None:
 
 
 def keep_states(module: Module, states: Mapping[str, str]) -> None:
-    """Make a state of each input, whose new value is an output.
+    """Turn inputs into states; the new value of each is an output.
 
     Args:
-        module: changed in place; each of its programs that takes the input gives the output.
+        module: changed in place; each of its programs with the input has the output.
         states: inputs to outputs.
 
     Raises:
@@ -89,7 +89,7 @@ def keep_states(module: Module, states: Mapping[str, str]) -> None:
 
 
 def returned_inputs(module: Module) -> dict[str, str]:
-    """Inputs that come back updated, to the outputs they come back as: states nobody named."""
+    """Find inputs whose updated value is an output: undeclared states."""
     found: dict[str, str] = {}
     inputs = {row.name for row in module.entries(Role.INPUT)}
     for function in module.programs():

@@ -1,4 +1,4 @@
-"""What a module that was read from elsewhere goes through to become one of ours."""
+"""Pipeline of imported modules: normalization, then composites."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the numbers of index vectors are: counts, constants, or what a program computes."""
+"""Index vectors by component: a count 0, 1, 2, ..., a constant, or a computed value."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from dataclasses import dataclass, replace
 from graphgen.build import Builder
 from graphgen.ir import Dim, Op, Value
 from graphgen.ir.dtype import s32
-from graphgen.passes.raising.peel import integer, laid_out
+from graphgen.passes.raising.matchers import integer, laid_out
 
 _NOWHERE = -1
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """One number of each index vector.
+class IndexPart:
+    """One component of each index vector.
 
     Attributes:
-        value: integers; ``None`` for one that is known.
-        at: which dimension of the index vectors' batch each dimension of ``value`` is; below 0 for
-            one of size 1 that is none of them.
-        number: the one that is known.
-        low, high: what it is brought between, ``None`` for no bound.
+        value: integers; ``None`` for a constant.
+        at: the dimension of the index vectors' batch of each dimension of ``value``; negative for
+            one of size 1 that is not among them.
+        number: the constant.
+        low, high: bounds of a clamp, ``None`` for no bound.
     """
 
     value: Value | None
@@ -32,14 +32,14 @@ class Part:
     high: int | None = None
 
     def known(self) -> int | None:
-        """The number, if it is known."""
+        """Return the constant, clamped, if it is one."""
         if self.number is None:
             return None
         found = self.number if self.high is None else min(self.number, self.high)
         return found if self.low is None else max(found, self.low)
 
     def built(self, b: Builder, order: Sequence[int], shape: Sequence[Dim]) -> Value:
-        """s32 of this shape, whose dimensions are those of the batch called ``order``.
+        """Build the component as s32 of this shape, with the batch dimensions in ``order``.
 
         A dimension that is not among them has size 1.
         """
@@ -55,21 +55,21 @@ class Part:
         return laid_out(b, value, [order.index(self.at[i]) for i in kept], shape)
 
 
-def part_of(value: Value, vector: int, index: int) -> Part | None:
-    """Number ``index`` of the vectors that lie along dimension ``vector``; ``None`` if unclear."""
+def part_of(value: Value, vector: int, index: int) -> IndexPart | None:
+    """Find component ``index`` of the vectors along dimension ``vector``; ``None`` if unknown."""
     rank = value.type.rank
     if vector == rank:
-        return Part(value, tuple(range(rank)))
+        return IndexPart(value, tuple(range(rank)))
     op = value.op
     found = _PARTS[op.name](op, vector, index) if op is not None and op.name in _PARTS else None
     if found is None and value.shape[vector] == 1:
         places = [dim - (dim > vector) for dim in range(rank)]
         places[vector] = _NOWHERE
-        return Part(value, tuple(places))
+        return IndexPart(value, tuple(places))
     return found
 
 
-def _of_concatenate(op: Op, vector: int, index: int) -> Part | None:
+def _of_concatenate(op: Op, vector: int, index: int) -> IndexPart | None:
     if op.attrs.integer("dimension") != vector:
         return None
     for operand in op.operands:
@@ -81,7 +81,7 @@ def _of_concatenate(op: Op, vector: int, index: int) -> Part | None:
     return None
 
 
-def _of_clamp(op: Op, vector: int, index: int) -> Part | None:
+def _of_clamp(op: Op, vector: int, index: int) -> IndexPart | None:
     low, x, high = [
         part_of(value, vector, index) if value.type.rank else part_of(value, 0, 0)
         for value in op.operands
@@ -92,21 +92,23 @@ def _of_clamp(op: Op, vector: int, index: int) -> Part | None:
     return None if None in bounds else replace(x, low=bounds[0], high=bounds[1])
 
 
-def _of_minimum(op: Op, vector: int, index: int) -> Part | None:
-    """The less of two numbers that are known."""
+def _of_minimum(op: Op, vector: int, index: int) -> IndexPart | None:
+    """The minimum of two constants."""
     found = [part_of(value, vector, index) for value in op.operands]
     known = [part.known() for part in found if part is not None]
     numbers = [number for number in known if number is not None]
-    return Part(None, number=min(numbers)) if len(numbers) == 2 else None
+    return IndexPart(None, number=min(numbers)) if len(numbers) == 2 else None
 
 
-def _of_broadcast(op: Op, vector: int, index: int) -> Part | None:
+def _of_broadcast(op: Op, vector: int, index: int) -> IndexPart | None:
     (source,) = op.operands
     dims = op.attrs.integers("dimensions")
     places = [dim - (dim > vector) for dim in dims if dim != vector]
     if vector not in dims:
         known = integer(source)
-        return Part(None, number=known) if known is not None else Part(source, tuple(places))
+        return (
+            IndexPart(None, number=known) if known is not None else IndexPart(source, tuple(places))
+        )
     along = dims.index(vector)
     found = part_of(source, along, 0 if source.shape[along] == 1 else index)
     if found is None:
@@ -114,20 +116,20 @@ def _of_broadcast(op: Op, vector: int, index: int) -> Part | None:
     return replace(found, at=tuple(places[dim] if dim >= 0 else dim for dim in found.at))
 
 
-def _of_reshape(op: Op, vector: int, index: int) -> Part | None:
+def _of_reshape(op: Op, vector: int, index: int) -> IndexPart | None:
     (source,) = op.operands
     shape = op.result.shape
     if source.shape != (*shape[:vector], *shape[vector + 1 :]):
         return None
-    return Part(source, tuple(range(source.type.rank)))
+    return IndexPart(source, tuple(range(source.type.rank)))
 
 
-def _of_convert(op: Op, vector: int, index: int) -> Part | None:
+def _of_convert(op: Op, vector: int, index: int) -> IndexPart | None:
     return part_of(op.operands[0], vector, index) if op.operands[0].dtype.is_integer else None
 
 
-def _of_constant(op: Op, vector: int, index: int) -> Part | None:
-    """A number that is the same in each vector."""
+def _of_constant(op: Op, vector: int, index: int) -> IndexPart | None:
+    """A constant that is the same in each vector."""
     literal = op.attrs.literal("value")
     if not literal.dtype.is_integer:
         return None
@@ -140,7 +142,7 @@ def _of_constant(op: Op, vector: int, index: int) -> Part | None:
         for place, number in enumerate(literal.values())
         if place // inner % count == index
     }
-    return Part(None, number=found.pop()) if len(found) == 1 else None
+    return IndexPart(None, number=found.pop()) if len(found) == 1 else None
 
 
 _PARTS = {
@@ -154,8 +156,8 @@ _PARTS = {
 }
 
 
-def counts_along(part: Part) -> int | None:
-    """The dimension of the batch along which the numbers are 0, 1, 2, ..."""
+def counts_along(part: IndexPart) -> int | None:
+    """Find the dimension of the batch along which the component is 0, 1, 2, ..."""
     if part.value is None or part.low not in (None, 0) or part.high is not None:
         return None
     dim = _counted(part.value)
@@ -163,7 +165,7 @@ def counts_along(part: Part) -> int | None:
 
 
 def _counted(value: Value) -> int | None:
-    """The dimension of ``value`` along which it counts from 0."""
+    """Find the dimension along which ``value`` is 0, 1, 2, ..."""
     op = value.op
     if op is None:
         return None
@@ -180,7 +182,7 @@ def _counted(value: Value) -> int | None:
     if op.name == "reshape":
         return _counted_reshape(op)
     counted = wrapped(value)
-    # What counts is never below zero, so nothing is added to it.
+    # A count is never negative, so it does not wrap.
     return _counted(counted[0]) if counted is not None else None
 
 
@@ -193,7 +195,7 @@ def _counted_literal(op: Op) -> int | None:
 
 
 def _counted_reshape(op: Op) -> int | None:
-    """Through a reshape that adds or takes dimensions of size 1 only."""
+    """Map through a reshape that inserts or removes dimensions of size 1 only."""
     (source,) = op.operands
     dim = _counted(source)
     before = [i for i, size in enumerate(source.shape) if size != 1]
@@ -203,7 +205,7 @@ def _counted_reshape(op: Op) -> int | None:
 
 
 def wrapped(value: Value) -> tuple[Value, int] | None:
-    """``(x, n)`` where ``value`` is ``x < 0 ? x + n : x``, as Python counts from the end."""
+    """Match ``x < 0 ? x + n : x``, Python's negative indices: ``(x, n)``."""
     op = value.producer("select")
     if op is None:
         return None
@@ -218,7 +220,7 @@ def wrapped(value: Value) -> tuple[Value, int] | None:
 
 
 def _splat(value: Value) -> int | None:
-    """The integer that every element of ``value`` is."""
+    """Match a constant whose elements are all equal."""
     spread = value.producer("broadcast_in_dim")
     source = spread.operands[0] if spread is not None else value
     op = source.producer("constant")

@@ -1,7 +1,7 @@
-"""Other spellings of what the raising rules look for, brought into the one they know.
+"""Normalize idioms of other frameworks to the forms that raising rules match.
 
-PyTorch writes squares as powers and roots as quotients, lets a product run over rows and tokens in
-one dimension, or over rows and heads, and turns weights around; Neuron's kernels stand for norms.
+PyTorch writes squares as powers and roots as quotients, merges rows and tokens of a product (or
+rows and heads) into one dimension, and transposes weights; Neuron's kernels compute norms.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from graphgen.ir import Dim, Op, Value
 from graphgen.ir.dims import product
 from graphgen.passes.core import NoMatch, no_match, rule
 from graphgen.passes.legalize.cpu.kernel_decompositions import kernel_by_ops
-from graphgen.passes.raising.peel import plain, scalar, spread
+from graphgen.passes.raising.matchers import plain, scalar, spread
 
 
 @rule("power")
@@ -94,7 +94,7 @@ def product_of_merged_batch(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
 
 
 def _merged(value: Value) -> tuple[Dim, Dim] | None:
-    """The two dimensions that a reshape [B,H,S,D] to [B*H,S,D] made one."""
+    """Match a reshape [B,H,S,D] to [B*H,S,D]: (B, H)."""
     op = value.producer("reshape")
     if op is None or op.operands[0].type.rank != 4:
         return None
@@ -113,7 +113,7 @@ def kernel_of_neuron(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
     return found
 
 
-SPELLINGS = (
+IDIOMS = (
     power_by_ops,
     quotient_of_root,
     product_of_transpose,
