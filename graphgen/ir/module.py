@@ -128,6 +128,7 @@ class Function:
 
     @outputs.setter
     def outputs(self, pairs: Iterable[tuple[str, Value]]) -> None:
+        """Replace the outputs; each pair is an output's name and its value."""
         self._outputs = Outputs(pairs)
 
     @property
