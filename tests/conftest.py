@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+pytest_plugins = ["tests.filecheck_plugin"]
+
 # Before any test imports jax or transformers: both read these once, at import.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 # Programs of several ranks run beside those of one; JAX fixes the number when it starts.

@@ -14,7 +14,7 @@ from graphgen.ops import OPS
 from graphgen.passes.core import parse_pipeline, run_pipeline
 from graphgen.passes.legalize.legalize import Legalize
 from graphgen.text import parse
-from tests.passes.programs import after, function, lines
+from tests.passes.programs import after, function
 
 DIMS = "lhs_contracting_dims=[1] rhs_contracting_dims=[1]"
 
@@ -47,12 +47,6 @@ def test_few_rows_are_padded_to_eight(rows: int, kind: str):
     np.testing.assert_array_equal(ours, theirs)
 
 
-@pytest.mark.parametrize("rows", [1, 8])
-def test_wide_products_are_left_alone(rows: int):
-    text = dot(rows, "f32", "f32")
-    assert after(text, "legalize") == text.replace("logical", "target")
-
-
 def test_a_product_that_is_wide_already_is_only_padded():
     text = after(dot(1, "bf16", "f32"), "legalize")
     assert "pad(" in text
@@ -63,30 +57,6 @@ def test_how_many_rows_is_an_option():
     assert "f32[3,8]" in after(dot(1), "legalize{min_rows=3}")
     assert "pad(" not in after(dot(1), "legalize{min_rows=1}")
     assert "pad(" not in after(dot(3), "legalize{min_rows=3}")
-
-
-def test_rows_of_several_dimensions_are_counted_together():
-    body = [
-        "arg %x : bf16[2,3,4]",
-        "arg %w : bf16[4,8]",
-        "%y = dot_general(%x, %w) lhs_contracting_dims=[2] rhs_contracting_dims=[0] dtype=bf16 "
-        ": bf16[2,3,8]",
-        "return y = %y",
-    ]
-    text = after(function(*body), "legalize")
-    assert lines(text) == [
-        body[0],
-        body[1],
-        "%0 = reshape(%x) shape=[6,4] : bf16[6,4]",
-        "%1 = constant() value=bf16[](0.0) : bf16[]",
-        "%2 = pad(%0, %1) low=[0,0] high=[2,0] : bf16[8,4]",
-        "%3 = dot_general(%2, %w) lhs_contracting_dims=[1] rhs_contracting_dims=[0] dtype=f32 "
-        ": f32[8,8]",
-        "%4 = slice(%3) start_indices=[0,0] limit_indices=[6,8] : f32[6,8]",
-        "%5 = reshape(%4) shape=[2,3,8] : f32[2,3,8]",
-        "%y = convert(%5) dtype=bf16 : bf16[2,3,8]",
-        "return y = %y",
-    ]
 
 
 @pytest.mark.parametrize(
