@@ -1,10 +1,10 @@
-"""One key for a compiled program: equal wherever, whenever and by whom the program was made.
+"""Canonical hash of a compilation: equal for equal programs on any machine, in any folder.
 
-SHA-256 over what the compiler's result depends on and nothing else: the interface of the program in
-order, its ops without names and places, the functions it calls, which outputs share the buffers of
-which arguments, how many ranks there are, the target, the compiler's flags and its version. No path
-and no source line is part of it, so a checkout in another folder finds what was compiled in this
-one. (The hash AWS's tools use is over the bytes of the protobuf, which hold source lines.)
+SHA-256 over exactly the inputs of the compiler's result: the interface of the program in order, its
+ops without names and locations, its callees, the aliases of outputs and arguments, the number of
+ranks, the target, the compiler's flags and its version. Paths and source lines are not part of it,
+so that a checkout in another folder finds the same cache entry. (The hash of AWS's tools is over
+the bytes of the protobuf, which hold source lines.)
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from graphgen.analysis import called, function_fingerprint
 from graphgen.ir import Function, Module
 from graphgen.lowering.abi import donated
 
-# Goes up when the same program is written, or keyed, in another way.
+# Increased when equal programs are lowered, or hashed, in another way.
 _FORM = "graphgen 1"
 
 
 @dataclass(frozen=True, slots=True)
 class Compilation:
-    """What a program is compiled with.
+    """Target and compiler of a program.
 
     Attributes:
         target: ``inf2``, ``trn1``, ``trn2``, ``trn3`` or ``cpu``.
-        lnc: physical cores of a logical core; 0 where that has no meaning.
-        flags: of the compiler, as one text; spaces between them make no difference.
+        lnc: physical cores per logical core; 0 where that has no meaning.
+        flags: of the compiler, as one text; the number of spaces has no effect.
         compiler: its name and version.
     """
 
@@ -40,7 +40,7 @@ class Compilation:
 
 
 def canonical_hash(module: Module, function: Function, how: Compilation) -> str:
-    """64 hexadecimal digits for one program of ``module``, compiled like that."""
+    """Hash one program of ``module``, compiled as ``how``: 64 hexadecimal digits."""
     digest = hashlib.sha256()
     for line in _lines(module, function, how):
         digest.update(f"{line}\n".encode())

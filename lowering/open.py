@@ -1,6 +1,6 @@
-"""Opening a module in whatever form a file has it: the one seam for all readers.
+"""Opens a module in any known file format: the entry point of all readers.
 
-A reader is an entry of :data:`FORMATS`, which tells by the first bytes whether a file is its own.
+A reader is an entry of :data:`FORMATS`, which recognizes its files by their first bytes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from graphgen.ir import Module
 if TYPE_CHECKING:
     from graphgen.eval import Array
 
-# How many bytes a format may look at to know its files.
+# Number of bytes by which formats recognize their files.
 HEAD = 4096
 _HELP = "graphgen build MODEL -o FILE.gg writes one"
 
@@ -28,8 +28,8 @@ class Source:
 
     Attributes:
         name: as the user gave it, for error messages.
-        data: its bytes; mapped, so looking at the head of a large file reads no more.
-        path: where it is, ``None`` for standard input.
+        data: its bytes; mapped, so that the head of a large file is read alone.
+        path: of the file, ``None`` for standard input.
     """
 
     name: str
@@ -42,7 +42,7 @@ class Source:
         return self.data[:HEAD]
 
     def text(self) -> str:
-        """The whole as UTF-8 (GG0201)."""
+        """Decode the file as UTF-8 (GG0201)."""
         try:
             return self.data[:].decode("utf-8")
         except UnicodeDecodeError as error:
@@ -56,12 +56,12 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """A form modules come in.
+    """A file format of modules.
 
     Attributes:
-        name: as people call it.
-        fits: whether a file that begins like this is one.
-        read: the module, which need not be verified, and what its weights are where that is known.
+        name: of the format.
+        fits: recognizes a file by its first bytes.
+        read: the module, not verified, and the values of its weights if the file has them.
     """
 
     name: str
@@ -70,7 +70,7 @@ class Format:
 
 
 def _is_ir_text(head: bytes) -> bool:
-    """Whether the first line that says something is the head of a module of ours."""
+    """Recognize IR text by its first line that is not a comment."""
     lines = (line for line in head.splitlines() if line.strip() and not line.startswith(b"#"))
     first = next(lines, b"")
     return first.startswith(b"module @") and b" level=" in first
@@ -94,9 +94,9 @@ def _read_stablehlo(source: Source) -> Module:
 
 
 def _read_as_hlo(source: Source, unread: GraphgenError) -> Module:
-    """StableHLO with ops that have none here: as HLO, whose reader keeps them whole.
+    """Read StableHLO with unknown ops as HLO, whose reader keeps them as opaque ops.
 
-    Where jaxlib cannot turn it into HLO, or is not installed, it stays unread.
+    Raises ``unread`` if jaxlib cannot convert it to HLO, or is not installed.
     """
     from graphgen.lowering.hlo import read_hlo
     from graphgen.lowering.stablehlo.text.generic_form import hlo_of
@@ -152,7 +152,7 @@ def _read_exported(source: Source) -> tuple[Module, Mapping[str, Array]]:
 
 
 _IR_TEXT = Format("IR text", _is_ir_text, _read_ir_text)
-# In the order they are asked.
+# In the order in which they are tried.
 FORMATS: tuple[Format, ...] = (
     _IR_TEXT,
     Format("StableHLO", _is_stablehlo, _read_stablehlo),
@@ -163,11 +163,11 @@ FORMATS: tuple[Format, ...] = (
 
 
 def open_module(path: str | Path, name: str | None = None) -> Module:
-    """The module in a file of any known form.
+    """Read a module from a file of any known format.
 
     Args:
         path: the file, or a work folder of Neuron's tools with one module in it.
-        name: what error messages call it; the path by default.
+        name: of the file in error messages; the path by default.
 
     Raises:
         GraphgenError: GG0705 the file cannot be read, GG0201 it is empty or damaged, and what its
@@ -182,7 +182,7 @@ def source_of(path: str | Path, name: str | None = None) -> Source:
     shown = name or str(file)
     try:
         with file.open("rb") as opened:
-            # An empty file cannot be mapped, nor can what is no regular file.
+            # Empty files and files that are not regular cannot be mapped.
             data = (
                 mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ)
                 if file.is_file() and file.stat().st_size
@@ -195,7 +195,7 @@ def source_of(path: str | Path, name: str | None = None) -> Source:
 
 
 def _inside(path: Path) -> Path:
-    """The module of a cache or work folder of Neuron's tools (GG0802 for none or several)."""
+    """The only module of a cache or work folder of Neuron's tools (GG0802)."""
     if not path.is_dir():
         return path
     from graphgen.lowering.neuron import describe
@@ -210,17 +210,17 @@ def _inside(path: Path) -> Path:
 
 
 def open_source(source: Source) -> Module:
-    """The verified module of a source; see :func:`open_module`."""
+    """Read and verify the module of a source; see :func:`open_module`."""
     return open_with_values(source)[0]
 
 
 def open_with_values(source: Source) -> tuple[Module, Mapping[str, Array]]:
-    """The verified module of a source, and by name the weights and first states it holds."""
+    """Read and verify a source: the module, and its weights and first states by name."""
     from graphgen.ops import verify
 
     if not source.head.strip():
         raise GraphgenError("GG0201", "the file is empty", where=source.name, help=_HELP)
-    # What nobody knows is taken for IR text, whose reader says what is wrong with it.
+    # An unknown format is read as IR text, whose reader has the error for it.
     form = next((form for form in FORMATS if form.fits(source.head)), _IR_TEXT)
     read = form.read(source)
     values: Mapping[str, Array] = {}

@@ -1,4 +1,4 @@
-"""A function of the user's that gives a program: one that JAX lowers, or that torch exports."""
+"""Frontend of user functions that return a program lowered by JAX or exported by torch."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ if TYPE_CHECKING:
 
 @runtime_checkable
 class _Lowered(Protocol):
-    """What ``jax.jit(f).lower(...)`` gives."""
+    """The result of ``jax.jit(f).lower(...)``."""
 
     def as_text(self, *, debug_info: bool) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Traced:
-    """A program from a function of the user's.
+    """The program of a user function.
 
     Attributes:
-        module: the program; it need not be verified.
-        values: of its weights and first states by name, where it holds them.
+        module: the program, not verified.
+        values: of its weights and first states by name, as far as it holds them.
     """
 
     module: Module
@@ -42,13 +42,13 @@ class Traced:
 
 
 def is_function(name: str) -> bool:
-    """Whether ``name`` is ``FILE.py:function`` or ``package.module:function``."""
+    """Recognize ``FILE.py:function`` and ``package.module:function``."""
     place, colon, function = name.rpartition(":")
     return bool(colon) and function.isidentifier() and bool(place)
 
 
 def takes(name: str, sizes: Iterable[str]) -> bool:
-    """Whether the function ``name`` has parameters of these names."""
+    """True if the function ``name`` has parameters of these names."""
     place, _, function = name.rpartition(":")
     try:
         parameters = signature(getattr(_load(place), function)).parameters
@@ -58,17 +58,17 @@ def takes(name: str, sizes: Iterable[str]) -> bool:
 
 
 def traced(name: str, sizes: Mapping[str, int] | None = None) -> Traced:
-    """The program that ``name`` is, or that it gives when called.
+    """Load the program that ``name`` is, or that it returns when called.
 
     Args:
-        name: ``FILE.py:function`` or ``package.module:function``. It gives
+        name: ``FILE.py:function`` or ``package.module:function``. It returns
             ``jax.jit(f).lower(...)``, a ``torch.export.ExportedProgram``, or a model of torch and
             a tuple of its arguments (and a dictionary of those by name), which is exported here.
-        sizes: what it is called with; by default nothing.
+        sizes: its keyword arguments; by default none.
 
     Raises:
-        GraphgenError: GG0705 where there is no such function, it fails, or gives something else;
-            and what reading an exported program raises.
+        GraphgenError: GG0705 if there is no such function, it fails, or it returns something else;
+            the errors of reading an exported program.
     """
     place, _, function = name.rpartition(":")
     try:
@@ -98,7 +98,7 @@ def traced(name: str, sizes: Mapping[str, int] | None = None) -> Traced:
 
 
 def _exported(given: object) -> ExportedProgram | None:
-    """The exported program that ``given`` is or is the model of, if it is one."""
+    """The exported program ``given``, or the export of the model ``given``, else ``None``."""
     if _is_exported(given):
         return cast("ExportedProgram", given)
     parts = list(cast("tuple[object, ...]", given)) if isinstance(given, tuple) else []
@@ -110,7 +110,7 @@ def _exported(given: object) -> ExportedProgram | None:
 
 
 def _is_exported(given: object) -> bool:
-    """Whether it is an exported program; torch is not imported to find out."""
+    """True for an exported program; torch is not imported for the test."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(given, torch.export.ExportedProgram)
 
@@ -123,14 +123,14 @@ def _load(place: str) -> ModuleType:
     if spec is None or spec.loader is None or not path.exists():
         raise FileNotFoundError(f"there is no file {place}")
     module = module_from_spec(spec)
-    # Where the file's own imports and dataclasses look for it.
+    # Dataclasses and imports of the file look it up here.
     sys.modules[path.stem] = module
     spec.loader.exec_module(module)
     return module
 
 
 def _line(error: BaseException, place: str) -> str:
-    """The last line of the user's file that the error went through."""
+    """The last line of the user's file in the traceback."""
     trace = error.__traceback__
     found = ""
     while trace is not None:

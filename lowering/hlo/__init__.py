@@ -1,4 +1,7 @@
-"""HLO: protobufs written by the contract of ``neuronx-cc``, and read in every vintage; text."""
+"""HLO dialect: protobufs for ``neuronx-cc``, protobufs of every version of XLA, and HLO text.
+
+Start with ``dialect``, the rows of the ops; ``emit`` and ``read`` are the two directions.
+"""
 
 from __future__ import annotations
 

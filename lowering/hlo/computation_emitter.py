@@ -1,4 +1,4 @@
-"""The computations of an HLO module: functions and shared reducers, callees before callers."""
+"""Emits functions and their callees as HLO computations, callees before callers."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from graphgen.lowering.hlo.proto.instruction import (
     INPUT_NAMES,
     OUTPUT_NAMES,
     Chunk,
-    frontend_attributes,
     head_of,
     instruction,
     metadata_of,
     result_shape,
     shapes_of_computation,
+    write_frontend_attributes,
 )
 from graphgen.lowering.hlo.proto.literal import write_literal
 from graphgen.lowering.hlo.proto.module_writer import LEGAL_NAME, HloModuleWriter
@@ -54,7 +54,7 @@ class ModuleEmitter:
         self._ids: dict[Called, int] = {}
 
     def callee(self, called: Called) -> int:
-        """The id of a computation, which is written first if it is not there yet."""
+        """The id of a computation, written on first use."""
         found = self._ids.get(called)
         if found is None:
             if isinstance(called, Reducer):
@@ -79,7 +79,7 @@ _templates: dict[_Signature, InstructionTemplate] = {}
 
 
 def template_of(op: Op) -> InstructionTemplate:
-    """The instructions an op becomes (GG0401 if it has no form); made once for equal ops."""
+    """The instructions of an op, shared by equal ops (GG0401 if the op has no HLO form)."""
     key: _Signature = (
         op.name, op.attrs, *[v.type for v in op.operands], *[v.type for v in op.results],
     )  # fmt: skip
@@ -98,7 +98,7 @@ def template_of(op: Op) -> InstructionTemplate:
 
 
 class _ComputationEmitter:
-    """One function being written."""
+    """Emits one function as a computation."""
 
     def __init__(
         self, owner: ModuleEmitter, function: Function, form: Callee, *, entry: bool = False
@@ -113,7 +113,7 @@ class _ComputationEmitter:
         self.constants: dict[tuple[TensorType, Chunk], int] = {}
         self.values = value_names(function)
         if entry:
-            # The program's own names come before those that are made up for anything else.
+            # Names of the program have precedence over generated names.
             names = [name[1:] for name in self.values.values()]
             self.writer.taken.update([name for name in names if LEGAL_NAME.fullmatch(name)])
         outputs = [value for _, value in function.outputs]
@@ -122,7 +122,7 @@ class _ComputationEmitter:
         self.aliased = donated(owner.module, function) if entry else {}
 
     def write(self) -> int:
-        """Write it all; the computation's id."""
+        """Emit the function; the computation's id."""
         function = self.function
         self.callees_first()
         arguments = [shape_of(value.type) for value in function.args]
@@ -142,7 +142,7 @@ class _ComputationEmitter:
         return self.writer.finish(function.name, self.body, shape, root)
 
     def callees_first(self) -> None:
-        """Computations come before those that call them, and so do their ids."""
+        """Emit callees first: their computations and ids precede those of the caller."""
         for op in self.function.block:
             if op.name != "constant":
                 for step in template_of(op).steps:
@@ -150,7 +150,7 @@ class _ComputationEmitter:
                         self.owner.callee(called)
 
     def name(self, value: Value, code: str) -> str:
-        """The value's own name in letters XLA takes, or the opcode and its number."""
+        """The value's own name in letters of XLA, or the opcode and the value's number."""
         text = self.values[value][1:]
         if text.isdigit():
             return self.writer.fresh(f"{code}.{text}")
@@ -179,7 +179,7 @@ class _ComputationEmitter:
         more = b""
         if self.entry:
             shown = (value.name or name) + (ALIASED if index in self.aliased else "")
-            more = frontend_attributes({INPUT_NAMES: shown})
+            more = write_frontend_attributes({INPUT_NAMES: shown})
         self.ids[value] = self.add(
             name,
             head_of("parameter", shape_of(value.type)),
@@ -190,7 +190,7 @@ class _ComputationEmitter:
         return name
 
     def whole(self) -> str:
-        """Append the one parameter that holds all arguments, and take it apart; its name."""
+        """Append one tuple parameter for all arguments and its elements; its name."""
         types = [value.type for value in self.function.args]
         number = wire.integer(InstructionField.PARAMETER_NUMBER, 0)
         name = self.writer.fresh(f"{self.function.name}.state")
@@ -221,7 +221,7 @@ class _ComputationEmitter:
         return self.add(name, head, metadata_of(where, "constant"), [front, *pieces], more=more)
 
     def shared(self, value: Literal, beside: Value, where: Loc) -> int:
-        """A constant that the template of ``beside`` needs; equal ones are one instruction."""
+        """The id of a constant operand in the template of ``beside``, shared by equal constants."""
         key = (tensor(value.dtype, value.shape), value.data)
         found = self.constants.get(key)
         if found is None:
@@ -230,13 +230,13 @@ class _ComputationEmitter:
         return found
 
     def named(self, value: Value) -> bytes:
-        """The names of the program's outputs, if this value is its root."""
+        """The output names as an encoded field, empty unless ``value`` is the root."""
         return self.output_names() if self.entry and value is self.root else b""
 
     def output_names(self) -> bytes:
-        """The frontend attribute of the root."""
+        """The frontend attribute of the root, encoded."""
         names = ",".join([name for name, _ in self.function.outputs])
-        return frontend_attributes({OUTPUT_NAMES: names})
+        return write_frontend_attributes({OUTPUT_NAMES: names})
 
     def op(self, op: Op) -> None:
         """Append the instructions of an op."""
@@ -263,12 +263,12 @@ class _ComputationEmitter:
             self.ids[result] = made[at]
 
     def inner(self, value: Value, what: str) -> str:
-        """A unique name for an instruction that is no value of the program."""
+        """A unique name for an instruction between the values of the program."""
         text = f"{self.values[value][1:]}.{what}"
         return self.writer.fresh(text.lstrip("0123456789."))
 
     def copied(self, name: str, value: Value) -> int:
-        """The id of an output; a parameter is copied, since the compiler takes no bare one."""
+        """The id of an output; ``neuronx-cc`` needs a copy of a parameter."""
         if value.op is not None or not self.entry:
             return self.ids[value]
         single = len(self.function.outputs) == 1

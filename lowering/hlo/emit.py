@@ -1,4 +1,4 @@
-"""A program as an HloModuleProto, in the form AWS's own tools write for ``neuronx-cc``.
+"""Emits a program as an HloModuleProto in the form that AWS's tools write for ``neuronx-cc``.
 
 By that contract: ids count up from 1 over the whole module and fit in 32 bits; computations come
 before those that call them; every shape has its layout; parameters carry their names as
@@ -18,7 +18,7 @@ from graphgen.lowering.hlo.proto.instruction import Chunk, program_shape
 
 
 def emit_hlo(module: Module, function: Function) -> bytes:
-    """The HloModuleProto of one program; :func:`hlo_chunks` gives it in pieces.
+    """Emit one program as an HloModuleProto; :func:`hlo_chunks` gives it in pieces.
 
     Args:
         module: at level ``target``, with the shapes of one rank.
@@ -31,7 +31,7 @@ def emit_hlo(module: Module, function: Function) -> bytes:
 
 
 def hlo_chunks(module: Module, function: Function) -> list[Chunk]:
-    """The HloModuleProto in pieces to be written one after the other; constants are not copied."""
+    """Emit one program as an HloModuleProto in pieces, without a copy of its constants."""
     emitter = ModuleEmitter(module)
     entry = emitter.entry(function)
     program = program_shape(
@@ -55,7 +55,7 @@ def hlo_chunks(module: Module, function: Function) -> list[Chunk]:
 
 
 def _donors(module: Module, function: Function) -> bytes:
-    """Arguments whose buffers any output may take, as a module that was read says."""
+    """HloBufferDonorProto: arguments whose buffers any output may reuse, from ``meta``."""
     given = module.meta.get("donated", "").split(", ")
     entries = [
         wire.delimited(AliasField.ENTRIES, wire.integer(AliasField.DONOR_PARAMETER, index))
@@ -66,7 +66,7 @@ def _donors(module: Module, function: Function) -> bytes:
 
 
 def _aliases(module: Module, function: Function) -> bytes:
-    """Each state's output shares the buffer of its parameter."""
+    """HloInputOutputAliasProto: each state's output shares the buffer of its parameter."""
     single = len(function.outputs) == 1
     entries = [
         wire.delimited(

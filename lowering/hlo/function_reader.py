@@ -15,7 +15,7 @@ from graphgen.lowering.hlo.dialect.op_row import HloInstruction, read_instructio
 from graphgen.lowering.hlo.dialect.unmodelled import ContradictionError, UnmodelledError
 from graphgen.lowering.hlo.proto.fields import InstructionField
 from graphgen.lowering.hlo.proto.instruction import INPUT_NAMES, OUTPUT_NAMES
-from graphgen.lowering.hlo.proto.proto_module import HloComputation, frontend_attributes
+from graphgen.lowering.hlo.proto.proto_module import HloComputation, read_frontend_attributes
 from graphgen.lowering.hlo.proto.shape import HloShape, read_shape
 from graphgen.lowering.hlo.proto.wire import Message
 from graphgen.lowering.hlo.text.attributes import UNKNOWN_ATTRIBUTE
@@ -182,7 +182,7 @@ class HloFunctionReader:
                 continue
             if number in instruction.fields and _is_set(instruction, number):
                 self.file.drop(what)
-        attributes = frontend_attributes(instruction, InstructionField.FRONTEND_ATTRIBUTES)
+        attributes = read_frontend_attributes(instruction, InstructionField.FRONTEND_ATTRIBUTES)
         if not whole and attributes.keys() - {INPUT_NAMES, OUTPUT_NAMES}:
             self.file.drop("frontend attributes")
         if any(not leaf.in_order for leaf in shape.leaves):
@@ -222,7 +222,7 @@ def _check_fields(instruction: Message) -> None:
     for number in instruction.fields:
         if number not in KNOWN_FIELDS and _is_set(instruction, number):
             raise UnmodelledError(f"its field {number} is unknown")
-    for key in frontend_attributes(instruction, InstructionField.FRONTEND_ATTRIBUTES):
+    for key in read_frontend_attributes(instruction, InstructionField.FRONTEND_ATTRIBUTES):
         if key.startswith(UNKNOWN_ATTRIBUTE):
             raise UnmodelledError(f"its attribute {key[len(UNKNOWN_ATTRIBUTE) :]} is unknown")
 

@@ -1,4 +1,4 @@
-"""What is in an HLO file, at a glance: counted while walking through it, no graph is built.
+"""Summary of an HLO file: counts of one walk over the protobuf, without a graph.
 
 Of each instruction only its own fields are looked at. Elements of constants are not read, so a file
 of gigabytes takes as much memory as its longest computation has bytes of places.
@@ -37,7 +37,7 @@ class HloParameter:
         name: the instruction's.
         shape: as HLO writes it.
         nbytes: its size.
-        aliased: whether an output takes over its buffer.
+        aliased: an output takes over its buffer.
     """
 
     name: str
@@ -48,19 +48,19 @@ class HloParameter:
 
 @dataclass(frozen=True, slots=True)
 class HloSummary:
-    """What is in a module.
+    """Contents of a module.
 
     Attributes:
         name: of the module.
         entry: of the entry computation.
-        computations: how many.
+        computations: their number.
         opcodes: instructions of all computations, by opcode.
         parameters: of the entry computation, in order.
-        outputs: shapes of what it gives.
+        outputs: their shapes.
         constant_bytes: of the elements of all constants, as stored.
         largest: the constants with the most bytes, name and bytes.
-        collectives: by opcode and group size, how many.
-        custom_calls: by target, how many.
+        collectives: number by opcode and group size.
+        custom_calls: number by target.
         highest_id: of an instruction; above 2**31 - 1 old readers refuse the file.
     """
 
@@ -78,7 +78,7 @@ class HloSummary:
 
 
 def summarize_hlo(source: Source) -> HloSummary:
-    """Walk through an HLO protobuf (GG0801 where it is damaged)."""
+    """Summarize an HLO protobuf (GG0801 where it is damaged)."""
     module = open_hlo(source)
     walk = _InstructionCounts()
     for computation in module.computations:
@@ -105,7 +105,7 @@ def summarize_hlo(source: Source) -> HloSummary:
 
 
 def bytes_of(shape: HloShape) -> int:
-    """Dense size, of all parts of a tuple; 0 for what has no elements."""
+    """Dense size in bytes, of all members of a tuple; 0 for tokens and opaque types."""
     total = 0
     for leaf in shape.leaves:
         kind = DTYPES.get(leaf.element)

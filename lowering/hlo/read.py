@@ -1,4 +1,4 @@
-"""An HLO module as a module of ours: one program, its interface and its states."""
+"""Reads an HLO protobuf as a module: one program, its interface and its states."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from graphgen.lowering.hlo.function_reader import HloFunctionReader, read_values
 from graphgen.lowering.hlo.hlo_summary import COLLECTIVES
 from graphgen.lowering.hlo.proto.fields import AliasField, InstructionField, ModuleField
 from graphgen.lowering.hlo.proto.instruction import ALIASED, INPUT_NAMES, OUTPUT_NAMES
-from graphgen.lowering.hlo.proto.proto_module import HloModule, frontend_attributes, open_hlo
+from graphgen.lowering.hlo.proto.proto_module import HloModule, open_hlo, read_frontend_attributes
 from graphgen.lowering.hlo.proto.replica_groups import ReplicaGroups, read_groups, read_pairs
 from graphgen.lowering.hlo.proto.wire import Message, Source
 from graphgen.ops import OPS
@@ -20,14 +20,14 @@ PHASE = "main"
 
 
 def read_hlo(source: Source, name: str = "<bytes>") -> Module:
-    """The module of an HLO protobuf of any vintage.
+    """Read an HLO protobuf of any version of XLA.
 
-    The entry computation becomes the one program, those that it calls functions. A parameter keeps
-    the name it has for the runtime (``neff_input_names``), else its own; one that an output aliases
-    is a state, and the output takes its name. Copies are left out, and what else our ops do not
-    carry is counted in ``meta``. What is not modelled becomes ``hlo.opaque``; ``meta`` says what
-    and why. Elements of constants stay in ``source``. The level is ``logical``, or ``sharded``
-    where ranks talk to each other.
+    The entry computation becomes the one program, its callees become functions. A parameter keeps
+    its runtime name (``neff_input_names``), else its own; a parameter that an output aliases is a
+    state, and the output takes its name. Copies are dropped; other fields that ops of the IR do not
+    carry are counted in ``meta["dropped"]``. An instruction that is not modelled becomes
+    ``hlo.opaque``, counted with the reason in ``meta["opaque"]``. Elements of constants stay in
+    ``source``. The level is ``sharded`` if there are collectives, else ``logical``.
 
     Args:
         source: an HloModuleProto, HloProto or HloSnapshot.
@@ -70,7 +70,7 @@ def _read(hlo: HloModule) -> Module:
 
 
 def _ranks(function: Function) -> int:
-    """How many ranks the collectives name, 0 where there are none."""
+    """The number of ranks that the collectives name, 0 without collectives."""
     ranks = [
         rank
         for op in function.block
@@ -82,7 +82,7 @@ def _ranks(function: Function) -> int:
 
 
 def _groups(op: Op) -> list[ReplicaGroups]:
-    """Which ranks a collective speaks of, also one that is not modelled."""
+    """The replica groups and pairs of a collective, modelled or opaque."""
     if OPS[op.name].collective:
         keys = ("replica_groups", "source_target_pairs")
         return [op.attrs.groups(key) for key in keys if key in op.attrs]
@@ -93,7 +93,7 @@ def _groups(op: Op) -> list[ReplicaGroups]:
 
 
 class _Interface:
-    """Names arguments and outputs, and enters them into the table."""
+    """Names arguments and outputs, and fills the interface table."""
 
     def __init__(
         self,
@@ -112,7 +112,7 @@ class _Interface:
         self.states = self._states()
 
     def _states(self) -> dict[Value, int]:
-        """Each aliased argument with the output that takes over its buffer."""
+        """Map each aliased argument to the output that takes over its buffer."""
         table = self.file.module.message.message(ModuleField.ALIAS)
         found: dict[Value, int] = {}
         for item in table.messages(AliasField.ENTRIES) if table else []:
@@ -136,18 +136,18 @@ class _Interface:
         return found
 
     def _argument(self, number: int, index: tuple[int, ...]) -> Value | None:
-        """The argument a parameter became, or one of those if it is a tuple."""
+        """The argument of a parameter, or of an element of a tuple parameter."""
         found = self.reader.parameters.get(number)
         place = index[0] if index else 0
         fits = found is not None and len(index) <= 1 and 0 <= place < len(found[1])
         return found[1][place] if found and fits else None
 
     def fill(self) -> None:
-        """Do it."""
+        """Name all values of the interface and enter them into the table."""
         taken: set[str] = set()
         for number in range(len(self.reader.parameters)):
             instruction, made = self.reader.parameters[number]
-            attrs = frontend_attributes(instruction, InstructionField.FRONTEND_ATTRIBUTES)
+            attrs = read_frontend_attributes(instruction, InstructionField.FRONTEND_ATTRIBUTES)
             given = attrs.get(INPUT_NAMES)
             for value in made:
                 name = (given if len(made) == 1 else None) or value.name or ""
@@ -163,7 +163,7 @@ class _Interface:
             self.module.meta["donated"] = ", ".join(donors)
 
     def _apart(self, taken: set[str]) -> None:
-        """Values that are called like an argument get another name."""
+        """Rename values whose name an argument has."""
         for op in self.function.block:
             for value in op.results:
                 if value.name in taken:
@@ -174,7 +174,7 @@ class _Interface:
         root = next(
             i for i in entry_.instructions() if i.integer(InstructionField.ID) == entry_.root_id
         )
-        attrs = frontend_attributes(root, InstructionField.FRONTEND_ATTRIBUTES)
+        attrs = read_frontend_attributes(root, InstructionField.FRONTEND_ATTRIBUTES)
         given = attrs.get(OUTPUT_NAMES, "").split(",")
         if len(given) != len(self.results) or not all(given):
             given = [f"output{index}" for index in range(len(self.results))]
@@ -197,7 +197,7 @@ class _Interface:
                 rows[name] = entry(Role.OUTPUT, name, value.type)
 
     def _donors(self) -> list[str]:
-        """Arguments whose buffers any output may take."""
+        """Names of the arguments whose buffers any output may reuse."""
         table = self.file.module.message.message(ModuleField.DONORS)
         found: list[str] = []
         for item in table.messages(AliasField.ENTRIES) if table else []:

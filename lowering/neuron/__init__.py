@@ -1,8 +1,11 @@
-"""What Neuron's tools leave on disk: NEFF files, compiler caches, work folders."""
+"""Readers of files of Neuron's tools: NEFF files, compiler caches, work folders.
+
+Start with ``folders``.
+"""
 
 from __future__ import annotations
 
-from graphgen.lowering.neuron.folders import Found, Program, describe
+from graphgen.lowering.neuron.folders import NeuronProgram, ProgramFolder, describe
 from graphgen.lowering.neuron.neff import Member, Neff, read_neff
 
-__all__ = ["Found", "Member", "Neff", "Program", "describe", "read_neff"]
+__all__ = ["Member", "Neff", "NeuronProgram", "ProgramFolder", "describe", "read_neff"]

@@ -1,4 +1,4 @@
-"""Modules in a folder of dumps, in any form that can be read, with counts from their headers."""
+"""Lists the modules in a folder of dumps, in any known format, with counts of HLO protobufs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from graphgen.lowering.open import FORMATS, HEAD
 
 
 def summarize_file(path: Path) -> HloSummary:
-    """Walk through an HLO protobuf of any size (GG0801 if it is damaged).
+    """Summarize an HLO protobuf of any size (GG0801 if it is damaged).
 
     Raises:
         OSError: the file cannot be read.
@@ -25,7 +25,7 @@ def summarize_file(path: Path) -> HloSummary:
 
 
 def list_dumps(folder: Path) -> list[dict[str, Json]]:
-    """The modules below a folder: file, form, bytes, and for HLO protobufs the counts.
+    """List the modules below a folder: file, form, bytes, and for HLO protobufs the counts.
 
     Keys of an HLO protobuf: ``module``, ``instructions``, ``parameters``, ``taken_over``,
     ``outputs``; of a damaged one ``module`` only.

@@ -1,4 +1,4 @@
-"""Compiler caches and work folders: which programs are in them, and how far each has come."""
+"""Reads compiler caches and work folders: their programs, and the state of each."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pathlib import Path
 
 from graphgen.errors import GraphgenError
 
-# What the module is called: by the cache (of two ages), by NxD and vLLM, by nkipy.
+# File names of the module: of the cache (two versions), of NxD and vLLM, of nkipy.
 MODULES = ("model.hlo_module.pb", "model.hlo.pb", "graph.hlo", "hlo_module.pb")
 NEFFS = ("model.neff", "graph.neff", "file.neff")
 _CACHED = re.compile(r"MODULE_(\w+)\+(\w+)")
 _BUCKET = re.compile(r"_tp(\d+)_bk(\d+)")
-# The first digits of the MD5 of nothing: how the cache says that no flags were given.
+# The first digits of the MD5 of an empty text: the cache key of no flags.
 NO_FLAGS = "d41d8cd9"
 _HELP = (
     "a cache holds neuronxcc-VERSION/MODULE_HASH+FLAGS folders, a work folder holds "
@@ -24,17 +24,16 @@ _HELP = (
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class NeuronProgram:
     """One compilation.
 
     Attributes:
-        name: what tells it from the others: the cache's key, or the folders on the way to it.
-        state: ``done``, ``failed`` (for good, until it is deleted), ``locked``, ``unfinished`` or
-            ``empty``.
-        module: the HLO file, where it is there.
-        neff: what it was compiled to, where it is there.
-        flags: of the compiler, where they are known.
-        facts: what else the names of folders and files tell, such as rank and bucket.
+        name: the cache's key, or the path of its folder.
+        state: ``done``, ``failed`` (until it is deleted), ``locked``, ``unfinished`` or ``empty``.
+        module: the HLO file, if it exists.
+        neff: the compiled program, if it exists.
+        flags: of the compiler, if known.
+        facts: from the names of folders and files, such as rank and bucket.
     """
 
     name: str
@@ -46,7 +45,7 @@ class Program:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ProgramFolder:
     """A folder and its programs.
 
     Attributes:
@@ -55,20 +54,20 @@ class Found:
     """
 
     kind: str
-    programs: tuple[Program, ...]
+    programs: tuple[NeuronProgram, ...]
 
 
-def describe(path: str | Path) -> Found:
-    """The programs in a compiler cache or a work folder, or in any folder above one.
+def describe(path: str | Path) -> ProgramFolder:
+    """List the programs in a compiler cache or a work folder, or in any folder above one.
 
     Raises:
-        GraphgenError: GG0802 when nothing of the kind is in it.
+        GraphgenError: GG0802 if there is none.
     """
     root = Path(path)
     try:
         cached = sorted(item for item in _folders(root) if _CACHED.fullmatch(item.name))
         if cached:
-            return Found("compiler cache", tuple(_cached(item) for item in cached))
+            return ProgramFolder("compiler cache", tuple(_cached(item) for item in cached))
         work = sorted({item.parent for name in MODULES for item in root.rglob(name)})
     except OSError as error:
         reason = error.strerror or str(error)
@@ -78,7 +77,7 @@ def describe(path: str | Path) -> Found:
         raise GraphgenError("GG0802", what, where=str(path), help=_HELP)
     programs = tuple(_worked(item, root) for item in work)
     buckets = any("bucket" in dict(program.facts) for program in programs)
-    return Found("NxD work folder" if buckets else "compiler work folder", programs)
+    return ProgramFolder("NxD work folder" if buckets else "compiler work folder", programs)
 
 
 def _folders(root: Path) -> Iterator[Path]:
@@ -93,7 +92,7 @@ def _first(folder: Path, names: tuple[str, ...]) -> Path | None:
 
 
 def _flags(folder: Path) -> tuple[str, ...]:
-    """The flags in ``compile_flags.json``, none where it is missing or damaged."""
+    """Read the flags in ``compile_flags.json``, none where it is missing or damaged."""
     file = folder / "compile_flags.json"
     try:
         found: object = json.loads(file.read_text("utf-8"))
@@ -102,7 +101,7 @@ def _flags(folder: Path) -> tuple[str, ...]:
     return tuple(str(item) for item in found) if isinstance(found, list) else ()  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
 
 
-def _cached(folder: Path) -> Program:
+def _cached(folder: Path) -> NeuronProgram:
     match = _CACHED.fullmatch(folder.name)
     assert match is not None
     facts = [("compiler", folder.parent.name), ("module hash", match[1])]
@@ -118,10 +117,10 @@ def _cached(folder: Path) -> Program:
         state = "locked"
     else:
         state = "unfinished" if module or neff else "empty"
-    return Program(folder.name, state, module, neff, _flags(folder), tuple(facts))
+    return NeuronProgram(folder.name, state, module, neff, _flags(folder), tuple(facts))
 
 
-def _worked(folder: Path, root: Path) -> Program:
+def _worked(folder: Path, root: Path) -> NeuronProgram:
     relative = folder.relative_to(root)
     facts: list[tuple[str, str]] = []
     for part in folder.parts:
@@ -135,10 +134,10 @@ def _worked(folder: Path, root: Path) -> Program:
     module, neff = _first(folder, MODULES), _first(folder, NEFFS)
     log = folder / "log-neuron-cc.txt"
     state = "done" if neff else "failed" if log.is_file() and _failed(log) else "unfinished"
-    return Program(str(relative), state, module, neff, _flags(folder), tuple(facts))
+    return NeuronProgram(str(relative), state, module, neff, _flags(folder), tuple(facts))
 
 
 def _failed(log: Path) -> bool:
-    """Whether the compiler's log ends in an error of its own."""
+    """True if the compiler's log ends in an error of the compiler."""
     text = log.read_text("utf-8", "replace")[-20000:]
     return re.search(r"\bERROR\b|\[NCC_\w+\]", text) is not None

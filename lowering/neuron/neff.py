@@ -1,4 +1,4 @@
-"""NEFF files, what neuronx-cc makes of a module: a header of 1024 bytes, and a tar archive."""
+"""Reads NEFF files, the output of neuronx-cc: a header of 1024 bytes and a tar archive."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _HELP = "neuronx-cc writes NEFF files; a compiler cache holds them as model.neff
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A file inside."""
+    """A file of the archive."""
 
     name: str
     nbytes: int
@@ -25,7 +25,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Neff:
-    """What is in a NEFF file.
+    """Contents of a NEFF file.
 
     Attributes:
         words: the texts in the header, such as the compiler's version and the program's name.
@@ -39,10 +39,10 @@ class Neff:
 
 
 def read_neff(path: str | Path) -> Neff:
-    """The header's texts and the list of files of a NEFF.
+    """Read the header's texts and the list of files of a NEFF.
 
     Raises:
-        GraphgenError: GG0705 it cannot be read, GG0802 it is none.
+        GraphgenError: GG0705 it cannot be read, GG0802 it is not a NEFF.
     """
     try:
         data = Path(path).read_bytes()

@@ -16,7 +16,7 @@ from graphgen.whole_file import unreadable
 
 if TYPE_CHECKING:
     from graphgen.lowering.hlo.hlo_summary import HloParameter, HloSummary
-    from graphgen.lowering.neuron import Found
+    from graphgen.lowering.neuron import ProgramFolder
     from graphgen.runtime.checkpoint.listing import Listing, Stored
 
 _HEAD = 16
@@ -96,7 +96,7 @@ def _dumps(rows: Sequence[dict[str, Json]]) -> Inspection:
     )
 
 
-def _programs(found: Found) -> Inspection:
+def _programs(found: ProgramFolder) -> Inspection:
     """A cache or a work folder."""
     programs: list[Json] = [
         {

@@ -16,9 +16,8 @@ from graphgen.lowering.hlo.dialect.op_builder import Tree, leaves, tree_of
 from graphgen.lowering.hlo.dialect.op_row import HloInstruction, HloRow, row, stated
 from graphgen.lowering.hlo.dialect.unmodelled import UnmodelledError
 from graphgen.lowering.hlo.proto.fields import InstructionField
-from graphgen.lowering.hlo.proto.instruction import OUTPUT_NAMES
-from graphgen.lowering.hlo.proto.instruction import frontend_attributes as write_attributes
-from graphgen.lowering.hlo.proto.proto_module import frontend_attributes
+from graphgen.lowering.hlo.proto.instruction import OUTPUT_NAMES, write_frontend_attributes
+from graphgen.lowering.hlo.proto.proto_module import read_frontend_attributes
 from graphgen.lowering.hlo.proto.shape import HloShape, shape_of
 from graphgen.lowering.hlo.proto.wire import Message, integer, text
 
@@ -154,10 +153,10 @@ def _own(i: Message, without: frozenset[int] = frozenset()) -> tuple[str, str]:
         for number, data in i.pieces()
         if number not in _ELSEWHERE and number not in without
     ]
-    attributes = frontend_attributes(i, _F.FRONTEND_ATTRIBUTES)
+    attributes = read_frontend_attributes(i, _F.FRONTEND_ATTRIBUTES)
     attributes.pop(OUTPUT_NAMES, None)
     if attributes:
-        kept.append((_F.FRONTEND_ATTRIBUTES, write_attributes(attributes)))
+        kept.append((_F.FRONTEND_ATTRIBUTES, write_frontend_attributes(attributes)))
     kept.sort(key=lambda pair: pair[0])
     before = b"".join([data for number, data in kept if number < _F.ID])
     return before.hex(), b"".join([data for number, data in kept if number > _F.ID]).hex()

@@ -1,4 +1,4 @@
-"""Where an instruction comes from: HLO's metadata as the IR's location."""
+"""Locations of instructions: HLO's OpMetadata as locations of the IR."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from graphgen.lowering.hlo.proto.fields import (
 )
 from graphgen.lowering.hlo.proto.wire import Message
 
-# Behind the scope of an op of ours stand the passes it went through.
+# The op name that graphgen writes: scope, then the passes that made the op.
 _VIA = re.compile(r"(.*) via (\S+)$", re.DOTALL)
 
 
 class HloLocations:
-    """Reads metadata; equal ones are read once.
+    """Decodes OpMetadata; equal bytes are decoded once.
 
     Args:
-        module: the HloModuleProto, for the table of stack frames that newer files have.
+        module: the HloModuleProto, for the stack frame table of newer files.
     """
 
     def __init__(self, module: Message) -> None:
@@ -49,7 +49,7 @@ class HloLocations:
         scope, via = metadata.text(MetadataField.OP_NAME), ()
         if match := _VIA.match(scope):
             scope, via = match[1], tuple(match[2].split(","))
-        # A location is one line of text: file, line, scope, passes.
+        # A location is one line of text: no spaces in its parts.
         scope = re.sub(r"[\s#]+", "_", scope.replace("/", "."))
         file = re.sub(r"[\s#]+", "_", file)
         return loc(file or "?", max(line, 0), scope, via) if file or scope else UNKNOWN

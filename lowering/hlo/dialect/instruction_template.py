@@ -1,6 +1,6 @@
-"""What becomes of one op: the HLO instructions it is written as, with everything but names and ids.
+"""Instruction templates: the HLO instructions of one op, without names and ids.
 
-A recipe depends on an op's attributes and types alone, so layers that repeat share it.
+A template depends on an op's attributes and types alone, so that repeated layers share it.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from graphgen.lowering.hlo.proto.shape import HloShape
 
 @dataclass(frozen=True, slots=True)
 class Reducer:
-    """A sub-computation of two scalars: ``assign`` gives the second, anything else combines."""
+    """A computation of two scalars: ``opcode(lhs, rhs)``, or ``rhs`` for ``assign``."""
 
     opcode: str
     dtype: DType
 
     @property
     def name(self) -> str:
-        """What the computation is called."""
+        """The name of the computation."""
         return f"{self.opcode}.{self.dtype.name}"
 
 
 @dataclass(frozen=True, slots=True)
 class Comparator:
-    """A sub-computation of two scalars an operand: whether the first ``direction`` the second.
+    """A computation of two scalars per operand: ``compare(lhs0, rhs0, direction)``.
 
     Attributes:
         direction: ``LT`` or ``GT``, of the first operand's scalars; floats in total order.
@@ -38,18 +38,18 @@ class Comparator:
 
     @property
     def name(self) -> str:
-        """What the computation is called."""
+        """The name of the computation."""
         return ".".join(["compare", self.direction, *[dtype.name for dtype in self.dtypes]])
 
 
 @dataclass(frozen=True, slots=True)
 class Callee:
-    """A function of the module that an instruction calls.
+    """A function of the module as a computation.
 
     Attributes:
         function: its name.
-        takes_tuple: its operands come as one tuple, as loops and choices hand them over.
-        gives_tuple: its results leave as a tuple, also where there is only one.
+        takes_tuple: its parameter is the tuple of the arguments, as in loops and conditionals.
+        gives_tuple: its result is a tuple, also of one output.
     """
 
     function: str
@@ -59,27 +59,27 @@ class Callee:
 
 @dataclass(frozen=True, slots=True)
 class Subcomputation:
-    """Computations that came with an opaque instruction; the last of them is what it calls.
+    """Computations of an opaque instruction, which calls the last of them.
 
     Attributes:
-        data: as :func:`graphgen.lowering.hlo.dialect.subcomputations.pack` makes it.
+        data: from :func:`graphgen.lowering.hlo.dialect.subcomputations.pack`.
     """
 
     data: str
 
 
-# What an instruction may call.
+# Computations that an instruction calls.
 Called = Reducer | Comparator | Callee | Subcomputation
 
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """The result of an earlier step of the same recipe."""
+    """The result of an earlier step of the same template."""
 
     step: int
 
 
-# The op's operand of this number, an earlier step's result, or a constant.
+# The index of an operand of the op, the result of an earlier step, or a constant.
 Operand = int | StepResult | Literal
 
 
@@ -90,9 +90,9 @@ class TemplateStep:
     Attributes:
         opcode: HLO's name of it.
         shape: of its result.
-        operands: what it reads.
-        fields: its own fields of the protobuf, encoded: those before the ids.
-        more: those behind the ids.
+        operands: in order.
+        fields: its own fields of the protobuf before the ids, encoded.
+        more: its own fields after the ids, encoded.
         calls: the computations it calls.
     """
 
@@ -110,12 +110,12 @@ class InstructionTemplate:
 
     Attributes:
         steps: the instructions.
-        results: for each result of the op, the step that makes it.
+        results: per result of the op, the step whose value it is.
     """
 
     steps: tuple[TemplateStep, ...]
     results: tuple[int, ...]
 
     def result_of(self, step: int) -> int | None:
-        """Which result of the op a step makes, ``None`` where it makes none."""
+        """The index of the op's result that is the value of ``step``, or ``None``."""
         return self.results.index(step) if step in self.results else None

@@ -1,7 +1,7 @@
-"""The computations an opaque instruction calls, as a text that stands for itself.
+"""Computations of opaque instructions, packed in an attribute and unpacked.
 
-Computations and instructions are numbered anew, from 1, and have neither names nor places, so equal
-computations give equal texts whatever file they come from.
+Packing renumbers computations and instructions from 1 and removes names and locations: equal
+computations have equal texts, whatever their file.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from graphgen.lowering.hlo.proto.module_writer import HloModuleWriter
 from graphgen.lowering.hlo.proto.proto_module import HloComputation
 from graphgen.lowering.hlo.proto.wire import Message
 
-# The only field of a packed region: its computations, callees first.
+# The only field of a packed subcomputation: its computations, callees first.
 COMPUTATIONS = 1
 _F = InstructionField
 _PLUMBING = ("parameter", "tuple", "get-tuple-element")
@@ -27,7 +27,7 @@ _IDS = (_F.ID, _F.OPERAND_IDS, _F.CONTROL_PREDECESSOR_IDS, _F.CALLED_IDS)
 
 
 def pack(called: int, by_id: Mapping[int, HloComputation]) -> str:
-    """The computation ``called`` and those it calls, in hexadecimal.
+    """Pack the computation ``called`` and its callees, in hexadecimal.
 
     Args:
         called: its id.
@@ -109,10 +109,10 @@ def _known(numbers: Iterable[int], known: Mapping[int, int], name: str) -> list[
 
 
 def opcodes(data: str) -> dict[str, int]:
-    """How many instructions of each opcode are in packed regions, parameters and tuples aside.
+    """Count the opcodes in packed computations, without parameters and tuples.
 
     Args:
-        data: regions as an opaque op has them, with commas between.
+        data: the attribute ``regions`` of an opaque op: packed computations between commas.
     """
     counts: Counter[str] = Counter()
     for part in data.split(",") if data else ():
@@ -123,7 +123,7 @@ def opcodes(data: str) -> dict[str, int]:
 
 
 def write_subcomputation(owner: HloModuleWriter, region: Subcomputation) -> int:
-    """Write the computations of a region into a module; the id of the one that is called."""
+    """Unpack computations into a module; the id of the one that is called."""
     packed = Message(bytes.fromhex(region.data))
     computations: dict[int, int] = {}
     ids: dict[int, int] = {}

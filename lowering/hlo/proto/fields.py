@@ -1,4 +1,4 @@
-"""The part of XLA's HLO protobuf schema that graphgen reads and writes: field numbers, by message.
+"""Field numbers of XLA's HLO protobuf schema, by message: the part that graphgen uses.
 
 Numbers and enumeration values are those of the public schema, from the oldest that carries HLO in
 this form to the newest; a file with other fields is read, and they are left alone.
@@ -134,7 +134,7 @@ class LayoutField:
 
 
 class LiteralField:
-    """LiteralProto; which field holds the elements follows from the element type."""
+    """LiteralProto; :data:`LITERAL_FIELDS` gives the field of the elements."""
 
     SHAPE = 1
     TUPLE_LITERALS = 10
@@ -195,7 +195,7 @@ class ScatterField:
 
 
 class SliceField:
-    """SliceDimensions, one a dimension."""
+    """SliceDimensions, one per dimension."""
 
     START = 1
     LIMIT = 2

@@ -1,4 +1,4 @@
-"""One HLO instruction in the protobuf's bytes, from parts that are encoded once and shared."""
+"""Encodes HLO instructions; opcodes, shapes and metadata are encoded once and shared."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _heads: dict[tuple[str, HloShape], bytes] = {}
 
 
 def head_of(code: str, shape: HloShape) -> bytes:
-    """Opcode and shape, encoded; made once."""
+    """Opcode and shape, encoded once per pair."""
     found = _heads.get((code, shape))
     if found is None:
         found = wire.text(InstructionField.OPCODE, code)
@@ -41,7 +41,7 @@ _located: dict[tuple[Loc, str], bytes] = {}
 
 
 def metadata_of(where: Loc, op_type: str, name: str = "") -> bytes:
-    """Where an op comes from, or what has no line of its own is called, encoded."""
+    """OpMetadata of a location, or of a name where there is no location; encoded."""
     if name:
         inner = wire.text(MetadataField.OP_TYPE, op_type) + wire.text(MetadataField.OP_NAME, name)
         return wire.delimited(InstructionField.METADATA, inner)
@@ -66,7 +66,7 @@ def instruction(
     called: list[int] | None = None,
     more: bytes = b"",
 ) -> list[Chunk]:
-    """One instruction as a field of its computation, in pieces.
+    """Encode an instruction as a field of its computation, in pieces.
 
     Args:
         name: unique in the module.
@@ -74,9 +74,9 @@ def instruction(
         metadata: encoded.
         fields: its own fields before the ids.
         number: its id.
-        operands: the ids of what it reads.
+        operands: their ids.
         called: the ids of the computations it calls.
-        more: its own fields behind the ids.
+        more: its own fields after the ids.
     """
     before = wire.text(InstructionField.NAME, name) + head + metadata
     behind = wire.integer(InstructionField.ID, number)
@@ -89,8 +89,8 @@ def instruction(
     return [wire.head(ComputationField.INSTRUCTIONS, size) + before, *fields, behind]
 
 
-def frontend_attributes(items: dict[str, str]) -> bytes:
-    """Strings that the compiler hands through, as a field of an instruction."""
+def write_frontend_attributes(items: dict[str, str]) -> bytes:
+    """FrontendAttributes of an instruction: strings that compilers pass through."""
     entries = [
         wire.delimited(
             MapField.ENTRIES, wire.text(MapField.KEY, key) + wire.text(MapField.VALUE, value)
@@ -122,5 +122,5 @@ def shapes_of_computation(
 
 
 def result_shape(types: list[TensorType]) -> HloShape:
-    """What a computation gives: its only result, or the tuple of all."""
+    """The shape of a computation's result: the only one, or the tuple of all."""
     return shape_of(types[0]) if len(types) == 1 else tuple_of(types)

@@ -1,4 +1,4 @@
-"""Constants: the elements of a LiteralProto as the IR's literal, and back.
+"""Converts LiteralProtos to literals of the IR and back.
 
 Elements that the protobuf stores as they lie in memory stay where they are: the literal's data is
 a view of the file. Integers of 32 and 64 bits are stored as varints and have to be decoded,
@@ -23,7 +23,7 @@ _VARINT = {"pred": 1, "s32": 4, "u32": 4, "s64": 8, "u64": 8}
 
 @dataclass(frozen=True, slots=True)
 class RawLiteral:
-    """A constant as the file has it.
+    """A constant of a file.
 
     Attributes:
         shape: its shape.
@@ -37,14 +37,14 @@ class RawLiteral:
     message: Message
 
     def literal(self, kind: DType) -> Literal:
-        """As the IR has it (GG0801 for elements that were left out)."""
+        """The IR's literal (GG0801 for elements that were left out)."""
         if self.data is None:
             raise GraphgenError("GG0801", f"the elements of {self.shape.text} were left out")
         return Literal(kind, self.shape.dims, self.data)
 
 
 def read_literal(message: Message) -> RawLiteral:
-    """The elements of a LiteralProto of an array, not copied where that can be helped.
+    """Decode a LiteralProto of an array; elements stored as in memory are not copied.
 
     Raises:
         GraphgenError: GG0801 when there are more or fewer elements than the shape says.
@@ -68,7 +68,7 @@ def read_literal(message: Message) -> RawLiteral:
     return RawLiteral(shape, data, message)
 
 
-# Element types the IR need not know.
+# Element types that the IR does not have.
 _OTHER_BITS = {"c128": 128, "s2": 2, "u2": 2, "s1": 1, "u1": 1, "f4e2m1fn": 4}
 
 
@@ -82,7 +82,7 @@ def _bytes(shape: HloShape) -> int:
 
 
 def _unpacked(data: bytes | memoryview, element: str, count: int) -> bytes:
-    """Elements of less than a byte, each in its own; several files pack them."""
+    """Unpack elements of less than a byte to one per byte; some files pack them."""
     bits = _bits(element)
     each, low = 8 // bits, (1 << bits) - 1
     if len(data) == -(-count // each) and each > 1 and count > 1:
@@ -127,7 +127,7 @@ def _fixed(values: Sequence[int], width: int) -> bytes:
 
 
 def _decode(data: memoryview, width: int) -> bytes:
-    """Many varints at once, as unsigned numbers of ``width`` bytes."""
+    """Decode varints with NumPy, as unsigned numbers of ``width`` bytes."""
     import numpy as np
 
     raw = np.frombuffer(data, np.uint8)
@@ -147,7 +147,7 @@ def _decode(data: memoryview, width: int) -> bytes:
 
 
 def _row_major(data: bytes | memoryview, shape: HloShape) -> bytes:
-    """Elements that lie in another order, in the IR's."""
+    """Transpose elements of any layout to row-major order."""
     import numpy as np
 
     assert shape.layout is not None
@@ -159,7 +159,7 @@ def _row_major(data: bytes | memoryview, shape: HloShape) -> bytes:
 
 
 def write_literal(literal: Literal) -> list[bytes | memoryview]:
-    """A LiteralProto in pieces, so that a big constant is not copied."""
+    """Encode a LiteralProto in pieces, without a copy of its elements."""
     kind = literal.dtype.name
     shape = type_bytes(tensor(literal.dtype, literal.shape))
     out: list[bytes | memoryview] = [delimited(LiteralField.SHAPE, shape)]

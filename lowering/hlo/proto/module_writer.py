@@ -1,4 +1,4 @@
-"""The computations of an HloModuleProto being written: unique ids, unique names, one list."""
+"""Collects the computations of an HloModuleProto: unique ids, unique names, one list."""
 
 from __future__ import annotations
 

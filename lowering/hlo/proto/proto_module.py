@@ -1,4 +1,4 @@
-"""An HLO file opened: the module inside whatever wraps it, and its computations, not yet read."""
+"""Opens an HLO protobuf: the module inside its wrappers, its computations still encoded."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class HloComputation:
 
     Attributes:
         message: its HloComputationProto.
-        id: what calls name it by.
-        name: what people call it.
-        root_id: the instruction whose value it gives.
+        id: of the computation, as in ``called_computation_ids``.
+        name: of the computation.
+        root_id: of the instruction whose value is the result.
     """
 
     message: Message
@@ -39,11 +39,11 @@ class HloComputation:
 
     @property
     def size(self) -> int:
-        """How many instructions it has."""
+        """The number of its instructions."""
         return len(self.message.fields.get(ComputationField.INSTRUCTIONS, ()))
 
     def instructions(self) -> Iterator[Message]:
-        """The instructions in order; each is read when it is asked for."""
+        """The instructions in order, decoded one at a time."""
         for span in self.message.spans(ComputationField.INSTRUCTIONS):
             yield Message(self.message.source, *span)
 
@@ -64,19 +64,19 @@ class HloModule:
 
     @property
     def name(self) -> str:
-        """What it is called."""
+        """The name of the module."""
         return self.message.text(ModuleField.NAME)
 
 
-def frontend_attributes(message: Message, number: int) -> dict[str, str]:
-    """The strings a front end left at an instruction or a module."""
+def read_frontend_attributes(message: Message, number: int) -> dict[str, str]:
+    """Decode FrontendAttributes, field ``number`` of an instruction or a module."""
     found = message.message(number)
     entries = found.messages(MapField.ENTRIES) if found else []
     return {item.text(MapField.KEY): item.text(MapField.VALUE) for item in entries}
 
 
 def is_module(message: Message) -> bool:
-    """Whether this is an HloModuleProto, by the opcode of its first instruction."""
+    """Recognize an HloModuleProto by the opcode of its first instruction."""
     try:
         for computation in message.spans(ModuleField.COMPUTATIONS)[:1]:
             found = Message(message.source, *computation)
@@ -89,15 +89,15 @@ def is_module(message: Message) -> bool:
 
 
 def looks_like_proto(head: bytes) -> bool:
-    """Whether a file that begins like this may hold HLO as a protobuf.
+    """Recognize a file that may hold HLO as a protobuf by its first bytes.
 
-    There is no magic number, so this asks for a text or a message as field 1 to 3 in front, and
-    for bytes that no text has.
+    HLO protobufs have no magic number: the test is a length-delimited field 1 to 3 in front, and
+    bytes that no text has.
     """
     if head[:1] not in (b"\x0a", b"\x12", b"\x1a"):
         return False
     try:
-        # The last character may have been cut.
+        # The last character may be cut.
         head[:-4].decode("utf-8")
     except UnicodeDecodeError:
         return True
@@ -105,10 +105,10 @@ def looks_like_proto(head: bytes) -> bool:
 
 
 def open_hlo(source: Source) -> HloModule:
-    """The module of a protobuf: HloModuleProto, or an HloProto or HloSnapshot around it.
+    """Open a protobuf: an HloModuleProto, or an HloProto or HloSnapshot around it.
 
     Raises:
-        GraphgenError: GG0801 when it is none, or has no entry computation.
+        GraphgenError: GG0801 for other protobufs, or without an entry computation.
     """
     message = Message(source)
     for _ in range(_WRAPPERS):

@@ -1,4 +1,4 @@
-"""Which ranks talk to each other: replica groups and pairs, in each encoding there has been."""
+"""Replica groups and source-target pairs of collectives, in every encoding of XLA."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from graphgen.errors import GraphgenError
 from graphgen.lowering.hlo.proto.fields import GroupField, InstructionField
 from graphgen.lowering.hlo.proto.wire import Message, delimited, integer, integers
 
-# More ranks than there are anywhere; a list written as a formula could name any number.
+# Upper bound of the ranks in a group list given as a formula, which could name any number.
 MOST_RANKS = 1 << 20
 
 ReplicaGroups = tuple[tuple[int, ...], ...]
 
 
 def write_groups(groups: Sequence[Sequence[int]]) -> bytes:
-    """The field every reader knows: each group listed, number 49 of the instruction."""
+    """Encode groups as a list, field 49, which every version of XLA reads."""
     return b"".join(
         [
             delimited(InstructionField.REPLICA_GROUPS, integers(GroupField.REPLICA_IDS, group))
@@ -26,7 +26,7 @@ def write_groups(groups: Sequence[Sequence[int]]) -> bytes:
 
 
 def read_groups(instruction: Message) -> ReplicaGroups:
-    """The groups of a collective, from field 49, 87 or 92, listed or as a formula (GG0801)."""
+    """Decode the groups of a collective: field 49, 87 or 92, listed or a formula (GG0801)."""
     groups = _listed(instruction, InstructionField.REPLICA_GROUPS)
     iota = instruction.message(InstructionField.IOTA_DEVICE_LIST)
     if iota is not None:
@@ -51,7 +51,7 @@ def _iota(message: Message) -> ReplicaGroups:
 
 
 def iota_groups(count: int, size: int, dims: Sequence[int], order: Sequence[int]) -> ReplicaGroups:
-    """Ranks 0, 1, ... laid out as ``dims``, transposed by ``order``, cut into groups (GG0801)."""
+    """``iota(count * size).reshape(dims).transpose(order).reshape(count, size)`` (GG0801)."""
     dims = dims or (count * size,)
     order = order or tuple(range(len(dims)))
     fits = 0 < count * size <= MOST_RANKS and min(dims) > 0 and math.prod(dims) == count * size
@@ -65,7 +65,7 @@ def iota_groups(count: int, size: int, dims: Sequence[int], order: Sequence[int]
 
 
 def write_pairs(pairs: Sequence[Sequence[int]]) -> bytes:
-    """The source and target of each transfer of a collective-permute."""
+    """Encode the source and target of each transfer of a collective-permute."""
     return b"".join(
         [
             delimited(
@@ -78,7 +78,7 @@ def write_pairs(pairs: Sequence[Sequence[int]]) -> bytes:
 
 
 def read_pairs(instruction: Message) -> ReplicaGroups:
-    """The source and target of each transfer of a collective-permute."""
+    """Decode the source and target of each transfer of a collective-permute."""
     return tuple(
         (item.integer(GroupField.SOURCE), item.integer(GroupField.TARGET))
         for item in instruction.messages(InstructionField.SOURCE_TARGET_PAIRS)

@@ -1,4 +1,4 @@
-"""Shapes as HLO has them: arrays with a layout, tuples, tokens; in protobuf and in text."""
+"""HLO shapes: arrays with a layout, tuples, tokens; as protobuf and as text."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from graphgen.ir import TensorType, dtype, tensor
 from graphgen.lowering.hlo.proto.fields import ELEMENT_NAMES, ELEMENT_TYPES, LayoutField, ShapeField
 from graphgen.lowering.hlo.proto.wire import Message, delimited, integer, integers
 
-# Deeper than any program nests its tuples.
+# Upper bound of the nesting depth of tuples.
 MOST_NESTING = 32
 
 
@@ -21,9 +21,9 @@ class HloShape:
     Attributes:
         element: HLO's name of the element type, or ``tuple``, ``token``, ``opaque``.
         dims: sizes of an array's dimensions; the upper bound of a dynamic one.
-        members: what a tuple holds.
-        layout: dimensions from the one that varies fastest to the slowest; ``None`` where unsaid.
-        dynamic: which dimensions are dynamic; empty where none is.
+        members: of a tuple.
+        layout: dimensions from minor to major; ``None`` where the file has none.
+        dynamic: per dimension, if it is dynamic; empty where none is.
     """
 
     element: str
@@ -34,24 +34,24 @@ class HloShape:
 
     @property
     def is_tuple(self) -> bool:
-        """Whether it holds other shapes."""
+        """True for a tuple."""
         return self.element == "tuple"
 
     @property
     def leaves(self) -> tuple[HloShape, ...]:
-        """Everything in it that is no tuple, from left to right."""
+        """The arrays, tokens and opaque types in it, from left to right."""
         if not self.is_tuple:
             return (self,)
         return tuple(leaf for member in self.members for leaf in member.leaves)
 
     @property
     def type(self) -> TensorType:
-        """As the IR's type (GG0101 for an element type it does not have)."""
+        """The IR's type (GG0101 for an element type that the IR does not have)."""
         return _tensor(self.element, self.dims)
 
     @property
     def in_order(self) -> bool:
-        """Whether the last dimension varies fastest, as everything Neuron reads has it."""
+        """True for a row-major layout, the only one in files for Neuron."""
         return self.layout is None or self.layout == tuple(reversed(range(len(self.dims))))
 
     @property
@@ -76,7 +76,7 @@ def _tensor(element: str, dims: tuple[int, ...]) -> TensorType:
 
 @lru_cache(maxsize=4096)
 def read_shape(data: bytes) -> HloShape:
-    """A ShapeProto; remembered by its bytes, because layers repeat (GG0801, GG0101)."""
+    """Decode a ShapeProto; cached by its bytes, because layers repeat (GG0801, GG0101)."""
     return _read(Message(data), MOST_NESTING)
 
 
@@ -102,7 +102,7 @@ def _read(message: Message, depth: int) -> HloShape:
 
 
 def write_shape(shape: HloShape, *, layout: bool = True) -> bytes:
-    """A ShapeProto, with each layout it has, or the usual one, unless ``layout`` is false."""
+    """Encode a ShapeProto; with its layout, row-major by default, unless ``layout`` is false."""
     out = integer(ShapeField.ELEMENT_TYPE, ELEMENT_TYPES[shape.element])
     if shape.is_tuple:
         inner = [write_shape(member, layout=layout) for member in shape.members]
@@ -122,7 +122,7 @@ _whole: dict[TensorType, bytes] = {}
 
 
 def type_bytes(type_: TensorType) -> bytes:
-    """The ShapeProto of an array with the usual layout; made once a type."""
+    """The ShapeProto of a row-major array, encoded once per type."""
     found = _whole.get(type_)
     if found is None:
         found = _whole[type_] = write_shape(shape_of(type_))
@@ -130,7 +130,7 @@ def type_bytes(type_: TensorType) -> bytes:
 
 
 def shape_of(type_: TensorType) -> HloShape:
-    """The shape of an array with the usual layout (GG0106 while a symbol is unbound)."""
+    """The shape of a row-major array (GG0106 while a symbol is unbound)."""
     return HloShape(type_.dtype.name, type_.dims, (), tuple(reversed(range(type_.rank))))
 
 

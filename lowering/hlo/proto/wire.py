@@ -1,9 +1,9 @@
-"""Protocol buffers on the wire: a message's fields read where they stand, and written in order.
+"""Protocol buffer wire format: fields decoded in place, and encoded in order.
 
-A message is read one level at a time: what is inside a field stays bytes of the file until somebody
-asks for it, so a file with gigabytes of constants is walked without copying one of them. (The
-protobuf library copies every field, and refuses a message of 2 GiB.) Fields nobody asked for stay
-in the message and are not lost.
+A message is decoded one level at a time: the contents of a field stay bytes of the file until they
+are read, so that a walk over a file with gigabytes of constants copies none of them. (The protobuf
+library copies every field, and refuses a message of 2 GiB.) Unknown fields stay in the message.
+Source: https://protobuf.dev/programming-guides/encoding.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _WRAP = 1 << 64
 
 
 def damaged(what: str, at: int) -> GraphgenError:
-    """The error of a file that is not what it should be at this byte (GG0801)."""
+    """The error of a damaged file (GG0801): ``what`` at byte ``at``."""
     return GraphgenError("GG0801", f"this is no HLO protobuf: {what} at byte {at}")
 
 
@@ -34,7 +34,7 @@ class Message:
     Attributes:
         source: the bytes of the whole file.
         fields: per field number its values in order: an int, or a range of ``source``.
-        span: where it stands in ``source``.
+        span: its range of ``source``.
     """
 
     __slots__ = ("fields", "source", "span")
@@ -48,7 +48,7 @@ class Message:
             raise damaged("it ends too early", len(source)) from error
 
     def pieces(self) -> Iterator[tuple[int, bytes]]:
-        """Each field as it stands: its number, and its bytes with the key in front."""
+        """Iterate over the fields in file order: number, and bytes with the key in front."""
         at, end = self.span
         while at < end:
             ((number, values),) = _scan(self.source, at, end, most=1).items()
@@ -58,11 +58,11 @@ class Message:
             at = behind
 
     def has(self, number: int) -> bool:
-        """Whether the field is there at all."""
+        """True for a field that occurs, also with a default value."""
         return number in self.fields
 
     def spans(self, number: int) -> list[tuple[int, int]]:
-        """Where the values of a length-delimited or fixed field stand."""
+        """The ranges of a length-delimited or fixed field (GG0801 for a varint)."""
         found = self.fields.get(number)
         if found is None:
             return []
@@ -119,7 +119,7 @@ class Message:
         return tuple([value - _WRAP if value >= _SIGN else value for value in out])
 
     def message(self, number: int) -> Message | None:
-        """A message field; one given in parts is one message, as in protobuf."""
+        """A message field; several parts are concatenated, as protobuf merges them."""
         spans = self.spans(number)
         if len(spans) == 1:
             return Message(self.source, *spans[0])
@@ -133,7 +133,7 @@ class Message:
 
 
 def _behind(data: Source, at: int) -> int:
-    """The place behind a key and the varint that follows it."""
+    """The place after a key and the varint that follows it."""
     for _ in range(2):
         while data[at] >= 128:
             at += 1
@@ -142,7 +142,14 @@ def _behind(data: Source, at: int) -> int:
 
 
 def _scan(data: Source, at: int, end: int, most: int = 0) -> dict[int, list[Wire]]:
-    """The fields between two places; the time of reading a file is spent here."""
+    """Scan the fields between two places; the hot loop of reading a file.
+
+    Args:
+        data: the file.
+        at: the first byte.
+        end: the byte after the last.
+        most: number of different fields to stop after; 0 for all.
+    """
     out: dict[int, list[Wire]] = {}
     while at < end and (not most or len(out) < most):
         begin = at
@@ -180,14 +187,14 @@ def _scan(data: Source, at: int, end: int, most: int = 0) -> dict[int, list[Wire
 
 
 def _long(data: Source, at: int, first: int) -> tuple[int, int]:
-    """The rest of a varint whose first byte has been read."""
+    """Decode the rest of a varint after its first byte: value, and the place after it."""
     value, shift = first & 127, 7
     while True:
         byte = data[at]
         at += 1
         value |= (byte & 127) << shift
         if byte < 128:
-            # Ten bytes hold 70 bits; what is above 64 is cut off, as protobuf does.
+            # Ten bytes hold 70 bits; those above 64 are cut off, as protobuf does.
             return value & (_WRAP - 1), at
         shift += 7
         if shift > 63:
@@ -195,7 +202,7 @@ def _long(data: Source, at: int, first: int) -> tuple[int, int]:
 
 
 def varints(data: Source, at: int, end: int) -> list[int]:
-    """The varints between two places, as unsigned numbers."""
+    """Decode the varints between two places, as unsigned numbers (GG0801)."""
     out: list[int] = []
     try:
         while at < end:
@@ -212,7 +219,7 @@ def varints(data: Source, at: int, end: int) -> list[int]:
 
 
 def varint(value: int) -> bytes:
-    """A number as protobuf writes int64: negative ones in ten bytes."""
+    """Encode an int64 as a varint; a negative one takes ten bytes."""
     if 0 <= value < 128:
         return _SMALL[value]
     value &= _WRAP - 1
@@ -228,26 +235,26 @@ _SMALL = [bytes([value]) for value in range(128)]
 
 
 def integer(number: int, value: int) -> bytes:
-    """An integer, bool or enumeration field; nothing for 0, which is what unset means."""
+    """Encode an integer, bool or enumeration field; empty for 0, the value of an unset field."""
     return varint(number << 3) + varint(value) if value else b""
 
 
 def integers(number: int, values: Iterable[int]) -> bytes:
-    """A repeated integer field, packed; nothing for an empty one."""
+    """Encode a repeated integer field, packed; empty for no integers."""
     packed = b"".join([varint(value) for value in values])
     return delimited(number, packed) if packed else b""
 
 
 def text(number: int, value: str) -> bytes:
-    """A string field; nothing for an empty one."""
+    """Encode a string field; empty for an empty string."""
     return delimited(number, value.encode()) if value else b""
 
 
 def delimited(number: int, data: bytes) -> bytes:
-    """A field that holds bytes or a message, also where those are empty."""
+    """Encode a field of bytes or a message, also an empty one."""
     return head(number, len(data)) + data
 
 
 def head(number: int, size: int) -> bytes:
-    """What precedes ``size`` bytes of a length-delimited field."""
+    """Encode the key and the length of a field of ``size`` bytes."""
     return varint(number << 3 | BYTES) + varint(size)

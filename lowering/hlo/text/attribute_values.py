@@ -35,7 +35,7 @@ class BadAttributeError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Kind(Generic[T]):
+class ValueKind(Generic[T]):
     """The values of some attributes.
 
     Attributes:
@@ -87,15 +87,15 @@ def _boolean(text: str) -> int:
     return int(text == "true")
 
 
-INTEGER: Kind[int] = Kind(_integer, str, wire.integer, Message.integer)
-INTEGERS: Kind[Integers] = Kind(numbers, braces, wire.integers, Message.integers)
-BOOLEAN: Kind[int] = Kind(
+INTEGER: ValueKind[int] = ValueKind(_integer, str, wire.integer, Message.integer)
+INTEGERS: ValueKind[Integers] = ValueKind(numbers, braces, wire.integers, Message.integers)
+BOOLEAN: ValueKind[int] = ValueKind(
     _boolean, lambda value: "true" if value else "", wire.integer, Message.integer
 )
-WORD: Kind[str] = Kind(str, str, wire.text, Message.text)
-STRING: Kind[str] = Kind(unquoted, quoted, wire.text, Message.text)
+WORD: ValueKind[str] = ValueKind(str, str, wire.text, Message.text)
+STRING: ValueKind[str] = ValueKind(unquoted, quoted, wire.text, Message.text)
 # A repeated integer field with one element.
-SINGLE: Kind[int] = Kind(
+SINGLE: ValueKind[int] = ValueKind(
     _integer,
     str,
     lambda number, value: wire.integers(number, [value]),
@@ -103,7 +103,7 @@ SINGLE: Kind[int] = Kind(
 )
 
 
-def choice(words: Mapping[str, int], *, strict: bool = False) -> Kind[int]:
+def choice(words: Mapping[str, int], *, strict: bool = False) -> ValueKind[int]:
     """An enumeration; a number without a word is shown as it is, or not at all if ``strict``."""
     names = {value: word for word, value in words.items()}
 
@@ -115,14 +115,14 @@ def choice(words: Mapping[str, int], *, strict: bool = False) -> Kind[int]:
     def show(value: int) -> str:
         return names.get(value, "" if strict else str(value))
 
-    return Kind(parse, show, wire.integer, Message.integer)
+    return ValueKind(parse, show, wire.integer, Message.integer)
 
 
 def _rows(
     keys: Mapping[int, int],
     parse: Callable[[str], Sequence[Integers]],
     show: Callable[[Sequence[Integers]], str],
-) -> Kind[Sequence[Integers]]:
+) -> ValueKind[Sequence[Integers]]:
     """A repeated message of integers; ``keys`` are its fields and their values where unset."""
 
     def encode(number: int, value: Sequence[Integers]) -> bytes:
@@ -132,7 +132,7 @@ def _rows(
     def decode(i: Message, number: int) -> Sequence[Integers]:
         return [tuple([item.integer(*key) for key in keys.items()]) for item in i.messages(number)]
 
-    return Kind(parse, show, encode, decode)
+    return ValueKind(parse, show, encode, decode)
 
 
 def _parse_slices(text: str) -> list[Integers]:
@@ -256,14 +256,14 @@ def _show_groups(value: ReplicaGroups) -> str:
 
 
 # ``{{0,1},{2,3}}``, also read as ``[2,2]<=[4]``.
-GROUPS = Kind(
+GROUPS = ValueKind(
     _parse_groups,
     lambda value: _show_groups(value) if value else "",
     lambda _, value: write_groups(value),
     lambda i, _: read_groups(i),
 )
 # ``{{0,1},{1,0}}``: source and target of each transfer.
-PAIRS = Kind(
+PAIRS = ValueKind(
     _parse_pairs,
     _show_groups,
     lambda _, value: write_pairs(value),
@@ -287,4 +287,4 @@ def _show_precision(value: Integers) -> str:
 
 
 # ``{highest,default}``: one word per operand; nothing where all are the default.
-PRECISION = Kind(_parse_precision, _show_precision, wire.integers, Message.integers)
+PRECISION = ValueKind(_parse_precision, _show_precision, wire.integers, Message.integers)

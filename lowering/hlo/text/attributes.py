@@ -31,7 +31,7 @@ from graphgen.lowering.hlo.text.attribute_values import (
     SINGLE,
     STRING,
     WORD,
-    Kind,
+    ValueKind,
     choice,
 )
 
@@ -68,7 +68,7 @@ _NOTHING = Message(b"")
 
 
 def _row(
-    name: str, field: int, kind: Kind[T], *only: str, inner: int = 0, always: bool = False
+    name: str, field: int, kind: ValueKind[T], *only: str, inner: int = 0, always: bool = False
 ) -> HloAttribute:
     """A row of values of one kind.
 

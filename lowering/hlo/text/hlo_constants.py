@@ -1,4 +1,4 @@
-"""The elements of constants in HLO text."""
+"""Constants in HLO text: parser and printer of their elements."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 
 
 def parse_literal(text: str, shape: HloShape) -> bytes:
-    """The LiteralProto of a constant's text; without elements where those are elided.
+    """Parse a constant as a LiteralProto, without elements where those are elided.
 
     Raises:
         GraphgenError: GG0201 for other elements than the shape has.
@@ -52,13 +52,13 @@ def _element(kind: DType, text: str) -> bytes:
     if kind.name == "pred" and text in ("true", "false"):
         return encode(kind, text == "true")
     if kind.is_float:
-        # A NaN may tell its bits, which are not kept.
+        # The payload of a NaN is not kept.
         return encode(kind, float(re.sub(r"^([+-]?nan)\(.*", r"\1", text)))
     return encode(kind, int(text))
 
 
 def show_literal(message: Message | None) -> str:
-    """The elements as HLO text writes them, ``{...}`` where there are none."""
+    """Print the elements of a LiteralProto, ``{...}`` where there are none."""
     if message is None:
         return ELIDED
     found = read_literal(message)

@@ -1,4 +1,4 @@
-"""HLO text as the protobuf it stands for: XLA's printing of every age, and Neuron's.
+"""Parser of HLO text, as printed by every version of XLA and by Neuron's tools.
 
 Names may have a ``%`` or not, operands their shapes before them or not, computations a signature
 or not; constants may be elided (``{...}``), which leaves a literal without elements.
@@ -14,7 +14,7 @@ from graphgen.lowering.hlo.proto.fields import (
     InstructionField,
     StackFramesField,
 )
-from graphgen.lowering.hlo.proto.instruction import frontend_attributes
+from graphgen.lowering.hlo.proto.instruction import write_frontend_attributes
 from graphgen.lowering.hlo.proto.shape import HloShape
 from graphgen.lowering.hlo.text.attribute_values import (
     BadAttributeError,
@@ -46,12 +46,12 @@ _FRAMES = ("FileNames", "FunctionNames", "FileLocations", "StackFrames")
 
 
 def looks_like_text(head: bytes) -> bool:
-    """Whether a file that begins like this holds HLO text."""
+    """Recognize HLO text by its first bytes."""
     return re.match(rb"(?:\s|//[^\n]*\n|/\*.*?\*/)*HloModule[\s,]", head, re.DOTALL) is not None
 
 
 def parse_hlo_text(text: str, name: str = "<text>") -> bytes:
-    """The HloModuleProto of HLO text.
+    """Parse HLO text as an HloModuleProto.
 
     Args:
         text: one module.
@@ -71,7 +71,7 @@ class _HloParser:
         self.shapes: dict[str, HloShape] = {}
 
     def module(self) -> bytes:
-        """The whole text."""
+        """Parse the whole text."""
         tokens = self.tokens
         tokens.expect("HloModule")
         name = tokens.take().removeprefix("%") if tokens.peek() != "," else ""
@@ -84,7 +84,7 @@ class _HloParser:
         return assemble(parsed, tokens)
 
     def _attributes(self) -> dict[str, tuple[str, int]]:
-        """``, key=value`` as often as it comes: the text of each value and where it stands."""
+        """Parse ``, key=value`` repeatedly: the text of each value and its place."""
         tokens = self.tokens
         found: dict[str, tuple[str, int]] = {}
         while tokens.peek() == ",":
@@ -98,7 +98,7 @@ class _HloParser:
         return found
 
     def _frames(self, section: str) -> None:
-        """One of the tables of stack frames, each line numbered from 1."""
+        """Parse one of the tables of stack frames, whose lines are numbered from 1."""
         tokens = self.tokens
         tokens.take()
         number = _FRAMES.index(section) + 1
@@ -122,7 +122,7 @@ class _HloParser:
         if entry:
             tokens.take()
         made = ParsedComputation(tokens.name(), entry=entry)
-        # Parameters and result are told again inside.
+        # The signature repeats the parameters and the root.
         while tokens.peek() and tokens.peek() != "{":
             tokens.group() if tokens.peek() == "(" else tokens.take()
         tokens.expect("{")
@@ -191,7 +191,7 @@ class _HloParser:
         return found
 
     def _operands(self) -> list[str]:
-        """The last word of each operand: what stands before it is its shape."""
+        """Parse operands: the last word of each, after its optional shape."""
         tokens = self.tokens
         tokens.expect("(")
         names: list[str] = []
@@ -221,8 +221,8 @@ class _HloParser:
             return
         row = attribute_named(key, made.code)
         if row is None:
-            # Kept as a string, which makes the instruction an opaque one.
-            kept = frontend_attributes({UNKNOWN_ATTRIBUTE + key: value})
+            # Kept as a frontend attribute, with which the instruction is read as opaque.
+            kept = write_frontend_attributes({UNKNOWN_ATTRIBUTE + key: value})
             made.fields.setdefault(InstructionField.FRONTEND_ATTRIBUTES, []).append(kept)
             return
         try:

@@ -1,4 +1,4 @@
-"""HLO text of a protobuf, as XLA writes and reads it."""
+"""Printer of HLO protobufs as text, in the syntax of XLA."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from graphgen.lowering.hlo.proto.wire import Message, Source
 from graphgen.lowering.hlo.text.attributes import ATTRIBUTES, MODULE_ATTRIBUTES
 from graphgen.lowering.hlo.text.hlo_constants import show_literal
 
-# The attribute that names what an instruction calls; any other opcode has to_apply.
+# Attributes that name called computations; ``to_apply`` for any other opcode.
 _CALLS = {
     "while": ("body", "condition"),
     "fusion": ("calls",),
@@ -22,7 +22,7 @@ _CALLS = {
 
 
 def print_hlo_text(source: Source) -> str:
-    """The text of an HLO protobuf, constants in full.
+    """Print an HLO protobuf, constants in full.
 
     Raises:
         GraphgenError: GG0801 what is damaged.
@@ -31,7 +31,7 @@ def print_hlo_text(source: Source) -> str:
 
 
 def hlo_lines(module: HloModule) -> Iterator[str]:
-    """The text of a module, line by line."""
+    """Print a module, line by line."""
     parts = [f"HloModule {module.name or 'module'}"]
     parts += [
         f"{row.name}={shown}" for row in MODULE_ATTRIBUTES if (shown := row.show(module.message))
@@ -59,7 +59,7 @@ def _computation(
 
 
 def _free(name: str, taken: set[str]) -> str:
-    """``name`` in letters the text may have, with a number where it is taken."""
+    """``name`` in letters of HLO text, with a number where it is taken."""
     wanted = re.sub(r"[^\w.\-]", "_", name, flags=re.ASCII)
     wanted = wanted if re.match(r"[A-Za-z_]", wanted) else f"_{wanted}"
     return claim_name(wanted, taken)
@@ -85,7 +85,7 @@ def _instruction(i: Message, known: dict[int, str], names: dict[int, str]) -> st
     before = [f"%{known.get(n, n)}" for n in i.integers(InstructionField.CONTROL_PREDECESSOR_IDS)]
     if before:
         attrs.insert(0, f"control-predecessors={{{', '.join(before)}}}")
-    # What every instruction may have stands behind what is its own.
+    # Attributes of every instruction follow those of the opcode.
     own = [item for item in attrs if not item.startswith(_LAST)]
     rest = [item for item in attrs if item.startswith(_LAST)]
     return ", ".join([head, *own, *calls, *rest])

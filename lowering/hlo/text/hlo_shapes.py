@@ -1,4 +1,4 @@
-"""Shapes in HLO text: ``f32[2,<=3]{1,0}``, ``(s32[], (f32[2]{0}, token[]))``."""
+"""Parser of shapes in HLO text: ``f32[2,<=3]{1,0}``, ``(s32[], (f32[2]{0}, token[]))``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _ARRAY = re.compile(r"\s*([a-z]\w*)\[([^\]]*)\](?:\{([\d,]*)[^{}]*\})?\s*")
 
 
 def parse_shape(text: str) -> HloShape:
-    """The shape of its text (GG0101 an unknown element type, GG0201 no shape)."""
+    """Parse a shape (GG0101 for an unknown element type, GG0201 for other text)."""
     shape, end = _parse(text, 0, MOST_NESTING)
     if text[end:].strip():
         raise GraphgenError("GG0201", f"'{text}' is not a shape")
@@ -20,7 +20,7 @@ def parse_shape(text: str) -> HloShape:
 
 
 def _parse(text: str, at: int, depth: int) -> tuple[HloShape, int]:
-    """The shape that begins at a place, and where it ends."""
+    """Parse the shape that begins at a place; the shape, and the place after it."""
     space = re.compile(r"(?:\s|/\*.*?\*/)*")
     found = space.match(text, at)
     at = found.end() if found else at

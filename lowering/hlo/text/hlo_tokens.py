@@ -1,4 +1,4 @@
-"""The words of HLO text, with their places."""
+"""Tokenizer of HLO text."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _CLOSING = {"(": ")", "{": "}", "[": "]"}
 
 
 class HloTokens:
-    """The tokens of a text, taken one after the other.
+    """A cursor over the tokens of a text.
 
     Args:
         text: the whole.
@@ -38,16 +38,16 @@ class HloTokens:
         self._next = 0
 
     def peek(self, ahead: int = 0) -> str:
-        """The next token, or one behind it; empty at the end."""
+        """The next token, or a later one; empty at the end."""
         at = self._next + ahead
         return self._words[at] if at < len(self._words) else ""
 
     def position(self) -> int:
-        """Where the next token stands."""
+        """The place of the next token."""
         return self._starts[self._next] if self._next < len(self._starts) else len(self.text)
 
     def take(self) -> str:
-        """The next token, which must be there (GG0201)."""
+        """Take the next token (GG0201 at the end)."""
         if self._next >= len(self._words):
             raise self.fail("the text ends too early")
         self._next += 1
@@ -60,7 +60,7 @@ class HloTokens:
         self._next += 1
 
     def name(self) -> str:
-        """The name of an instruction or a computation, without its ``%``."""
+        """Take the name of an instruction or a computation, without its ``%``."""
         word = self.peek()
         if not re.fullmatch(r"%?[\w.$\-]+", word):
             raise self.fail(f"expected a name, found '{word[:40] or 'the end'}'")
@@ -68,7 +68,7 @@ class HloTokens:
         return word.removeprefix("%")
 
     def group(self) -> str:
-        """The text from an opening bracket to the one that closes it (GG0201 if none does)."""
+        """Take the text from an opening bracket to its closing one (GG0201 if there is none)."""
         start, open_ = self.position(), [_CLOSING[self.take()]]
         while open_:
             at = self._next
@@ -82,21 +82,21 @@ class HloTokens:
         return self.text[start : self._starts[self._next - 1] + 1]
 
     def value(self) -> str:
-        """The text of an attribute's value: a word, a string, a bracket, or a row of those."""
+        """Take the text of an attribute's value: words, strings and brackets."""
         start = end = self.position()
         while (word := self.peek()) and word not in (",", "}", ")"):
             if word in _CLOSING:
                 end = self.position() + len(self.group())
             else:
                 end = self.position() + len(self.take())
-            # Groups as a formula, and the labels of a convolution, go on.
+            # Groups given as a formula and labels of a convolution have several tokens.
             following = self.peek()
             if following not in ("<", "->", "T") and word not in ("<", "->", "T", "="):
                 break
         return self.text[start:end]
 
     def shape(self) -> str:
-        """The text of a shape."""
+        """Take the text of a shape."""
         if self.peek() == "(":
             return self.group()
         word = self.take()
@@ -108,7 +108,7 @@ class HloTokens:
         start = self.text.rfind("\n", 0, at) + 1
         line = self.text[start : at + 120].split("\n")[0]
         column = at - start
-        # Of a very long line, only what is near the place.
+        # Of a very long line, only the part near the place.
         cut = max(0, column - 60)
         shown = line[cut : cut + 160]
         return GraphgenError(

@@ -16,7 +16,7 @@ from graphgen.lowering.hlo.proto.fields import (
 from graphgen.lowering.hlo.proto.wire import Message
 from graphgen.lowering.hlo.text.attribute_values import (
     BadAttributeError,
-    Kind,
+    ValueKind,
     braces,
     numbers,
     quoted,
@@ -26,9 +26,9 @@ from graphgen.lowering.hlo.text.attribute_values import (
 F = InstructionField
 
 
-def _as_text(parse: Callable[[str], bytes], show: Callable[[Message], str]) -> Kind[str]:
+def _as_text(parse: Callable[[str], bytes], show: Callable[[Message], str]) -> ValueKind[str]:
     """A value kept as its text; ``parse`` and ``show`` work on the whole field."""
-    return Kind(str, str, lambda _, text: parse(text), lambda i, _: show(i))
+    return ValueKind(str, str, lambda _, text: parse(text), lambda i, _: show(i))
 
 
 _SIDES = (
@@ -128,14 +128,14 @@ def show_map(found: Message | None) -> str:
 
 
 # ``{a="1",b="2"}``.
-MAP: Kind[str] = Kind(
+MAP: ValueKind[str] = ValueKind(
     str,
     str,
     lambda number, text: wire.delimited(number, parse_map(text)),
     lambda i, number: show_map(i.message(number)),
 )
 # A string, or JSON as it stands.
-CONFIG = Kind(
+CONFIG = ValueKind(
     unquoted, quoted, wire.text, lambda i, number: i.data(number).decode("utf-8", "replace")
 )
 
@@ -152,7 +152,7 @@ def _show_sharding(value: int) -> str:
 
 
 # The kind of a sharding: a tuple, or its first word. Tile assignments are not kept.
-SHARDING = Kind(_parse_sharding, _show_sharding, wire.integer, Message.integer)
+SHARDING = ValueKind(_parse_sharding, _show_sharding, wire.integer, Message.integer)
 
 
 # A path into a tuple: ``{1}``, ``{}``.
@@ -180,7 +180,7 @@ def _show_aliasing(i: Message) -> str:
 ALIASING = _as_text(_parse_aliasing, _show_aliasing)
 
 
-def _table(parse: Callable[[str], list[bytes]], show: Callable[[Message], str]) -> Kind[str]:
+def _table(parse: Callable[[str], list[bytes]], show: Callable[[Message], str]) -> ValueKind[str]:
     """A message of entries, which ``parse`` and ``show`` handle; kept as its text."""
 
     def encode(number: int, text: str) -> bytes:
@@ -192,7 +192,7 @@ def _table(parse: Callable[[str], list[bytes]], show: Callable[[Message], str]) 
         parts = [show(item) for item in (table.messages(AliasField.ENTRIES) if table else [])]
         return "{ " + ", ".join(parts) + " }" if parts else ""
 
-    return Kind(str, str, encode, decode)
+    return ValueKind(str, str, encode, decode)
 
 
 _MAY_ALIAS = 1
