@@ -23,10 +23,10 @@ from graphgen.passes.heads.head_strategies import BY_ROWS, GATHERED
 from graphgen.passes.inspect.debug_log import pick
 from graphgen.passes.legalize.legalize import Legalize
 from graphgen.passes.outline.outline_layers import OutlineLayers
-from graphgen.passes.sharding.annotate import Shard
-from graphgen.passes.sharding.merge_collectives import MergeCollectives
+from graphgen.passes.sharding.collectives.merge_collectives import MergeCollectives
 from graphgen.passes.sharding.pad_to_mesh import PadToMesh
 from graphgen.passes.sharding.partition import Partition
+from graphgen.passes.sharding.shard import Shard
 from graphgen.passes.specialize.specialize import Specialize
 from graphgen.passes.weights.lift import LiftWeights
 from graphgen.passes.window.roll_window_cache import RollWindowCache

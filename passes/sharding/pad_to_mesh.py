@@ -16,8 +16,12 @@ from graphgen.passes.heads.fold_gather import FOLD_RULES, FoldRule, gather_sourc
 from graphgen.passes.heads.gather_rules import gather_rules
 from graphgen.passes.heads.head_gather import GatherEmitter, HeadGather
 from graphgen.passes.heads.head_map import ZERO
-from graphgen.passes.sharding.mesh import Mesh, divides, mesh_of
-from graphgen.passes.sharding.plan import Plan, asked, carried
+from graphgen.passes.sharding.solver.sharding_plan import (
+    ShardingPlan,
+    propagated,
+    requested_sharding,
+)
+from graphgen.passes.sharding.spec.mesh import Mesh, divides, mesh_of
 from graphgen.passes.weights.derived import PreparedValues
 
 
@@ -140,14 +144,14 @@ class _Padding:
 
     def _layouts(self, prepared: PreparedValues) -> dict[Value, Sharding]:
         """How weights, and what is made of them alone, are wanted; whether that divides or not."""
-        plan = Plan()
+        plan = ShardingPlan()
         for value in self.function.args:
             if prepared.of_weights(value):
-                plan.pins[value] = asked(self.module.interface[value.name or ""])
+                plan.pins[value] = requested_sharding(self.module.interface[value.name or ""])
         anything = Mesh(dict.fromkeys(self.mesh.axes, 1))
         for op in self.function.block:
             if prepared.of_weights(op.results[0]):
-                for value, found in zip(op.results, carried(op, plan, anything), strict=True):
+                for value, found in zip(op.results, propagated(op, plan, anything), strict=True):
                     plan.pins[value] = value.sharding or found
         return {value: layout for value, layout in plan.pins.items() if not layout.replicated}
 

@@ -13,10 +13,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from graphgen.ir import Function, Module, Op, Sharding, TensorType, Value, replicated
-from graphgen.passes.sharding.mesh import Mesh
-from graphgen.passes.sharding.routes import Routes
-from graphgen.passes.sharding.steps import LOCAL, Step, moved
-from graphgen.passes.sharding.strategies import Strategy, strategies
+from graphgen.passes.sharding.reshard.reshard_ops import LOCAL, ReshardStep, bytes_sent
+from graphgen.passes.sharding.reshard.reshard_planner import ReshardPlanner
+from graphgen.passes.sharding.solver.strategies import Strategy, strategies
+from graphgen.passes.sharding.spec.mesh import Mesh
 
 FAR = 1 << 60
 
@@ -102,14 +102,14 @@ class Exhaustive:
         """The cost of bringing a value to all who read it."""
         wanted = set(self.leaves.get(value, ()))
         for op in value.users:
-            for operand, layout in zip(op.operands, chosen[op].wanted, strict=True):
+            for operand, layout in zip(op.operands, chosen[op].in_shardings, strict=True):
                 if operand is value:
                     wanted.add(layout)
         if value.op is None:
             return self.cover(
                 value.type, frozenset((self._asked(value.name or ""),)), frozenset(wanted)
             )
-        given = chosen[value.op].given[value.index]
+        given = chosen[value.op].out_shardings[value.index]
         if value.sharding is None:
             return self.cover(value.type, frozenset((given,)), frozenset(wanted))
         # Said to lie in one way: brought there first, and nothing else is left of it.
@@ -164,7 +164,7 @@ class Exhaustive:
         key = (type_, layout)
         if key not in self._nexts:
             found: dict[Sharding, int] = {}
-            routes = Routes(self.mesh)
+            routes = ReshardPlanner(self.mesh)
             for target in self._layouts(type_):
                 if layout.partial and target.partial and layout.kind != target.kind:
                     continue
@@ -173,10 +173,10 @@ class Exhaustive:
             self._nexts[key] = sorted(found.items(), key=lambda item: item[1])
         return self._nexts[key]
 
-    def _price(self, type_: TensorType, step: Step) -> int:
+    def _price(self, type_: TensorType, step: ReshardStep) -> int:
         if step.kind in LOCAL:
             return 0
-        return moved(self.mesh, type_, step) + self.latency * self.mesh.ranks
+        return bytes_sent(self.mesh, type_, step) + self.latency * self.mesh.ranks
 
     def _layouts(self, type_: TensorType) -> set[Sharding]:
         """Every layout that some op can read or give, or somebody asked for."""
@@ -184,7 +184,10 @@ class Exhaustive:
                  if row.logical is type_}  # fmt: skip
         for op, ways in self.ways.items():
             for strategy in ways:
-                values, layouts = [*op.operands, *op.results], [*strategy.wanted, *strategy.given]
+                values, layouts = (
+                    [*op.operands, *op.results],
+                    [*strategy.in_shardings, *strategy.out_shardings],
+                )
                 pairs = zip(values, layouts, strict=True)
                 found |= {layout for value, layout in pairs if value.type is type_}
             found |= {v.sharding for v in op.results if v.sharding and v.type is type_}

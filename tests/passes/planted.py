@@ -29,8 +29,8 @@ from graphgen.passes.core import (
     run_pipeline,
 )
 from graphgen.passes.legalize.legalize import Legalize
-from graphgen.passes.sharding.annotate import Shard
 from graphgen.passes.sharding.partition import Partition
+from graphgen.passes.sharding.shard import Shard
 from graphgen.passes.specialize.specialize import Specialize
 from graphgen.passes.verify import make_workload
 

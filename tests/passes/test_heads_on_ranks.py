@@ -22,8 +22,8 @@ from graphgen.passes.heads.assign_heads import AssignHeads
 from graphgen.passes.heads.head_gather import HeadGather
 from graphgen.passes.heads.head_map import HeadMap
 from graphgen.passes.heads.head_strategies import AUTO, Heads, head_map, serving
-from graphgen.passes.sharding.mesh import Mesh
-from graphgen.passes.sharding.steps import Step
+from graphgen.passes.sharding.reshard.reshard_ops import ReshardStep
+from graphgen.passes.sharding.spec.mesh import Mesh
 from graphgen.passes.verify import make_workload, validate
 from graphgen.passes.verify.compare import Deviation, compare
 from tests.oracles.gqa import SWEEP, nxdi_maps, specialized_model, tnx_maps
@@ -287,17 +287,19 @@ def test_a_zero_head_that_is_not_zero_is_caught_and_blamed(monkeypatch: pytest.M
 
 def test_the_key_value_heads_of_another_rank_are_caught(monkeypatch: pytest.MonkeyPatch):
     # The map is right, but every rank takes its neighbor's part of it.
-    from graphgen.passes.sharding import partition, steps
+    from graphgen.passes.sharding import partition
+    from graphgen.passes.sharding.reshard import reshard_ops
+    from graphgen.passes.sharding.spmd import partitioner
 
-    def emit_step(b: Builder, mesh: Mesh, rank: Value, value: Value, step: Step) -> Value:
+    def emit_step(b: Builder, mesh: Mesh, rank: Value, value: Value, step: ReshardStep) -> Value:
         if value.type.rank == 1 and value.dtype is s32:
             rank = b.binary("subtract", 3, rank)
         return right(b, mesh, rank, value, step)
 
-    right = steps.emit_step
+    right = reshard_ops.emit_step
     module = specialized_model(9, 3, tp=4)
     run_pipeline(module, parse_pipeline("heads{tp=4},shard{tp=4},pad-to-mesh"))
-    monkeypatch.setattr(partition, "emit_step", emit_step)
+    monkeypatch.setattr(partitioner, "emit_step", emit_step)
     verdict = found_wrong(module, partition.Partition())
     assert verdict.meaning.relative > 1e-3
 

@@ -19,8 +19,8 @@ from graphgen.ir.dtype import bf16, f32, s32
 from graphgen.ops import verify
 from graphgen.passes.core import parse_pipeline, run_pipeline
 from graphgen.passes.core.journal import Journal
-from graphgen.passes.sharding.merge_collectives import MergeCollectives
-from graphgen.passes.sharding.traffic import total
+from graphgen.passes.sharding.collectives.collective_cost import total
+from graphgen.passes.sharding.collectives.merge_collectives import MergeCollectives
 from graphgen.text import parse, print_module
 from tests.oracles.layouts import sent
 from tests.passes.test_sharding_random import MESHES, random_module

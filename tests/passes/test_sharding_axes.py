@@ -12,8 +12,8 @@ from graphgen.ir import Module, Role
 from graphgen.ir.dtype import f32
 from graphgen.models import SHAPES, build, known_shape
 from graphgen.passes.core import Rewriter, parse_pipeline, run_pipeline
-from graphgen.passes.sharding.annotate import DECODER_RULES, Shard, annotate, annotations_of
-from graphgen.passes.sharding.axes import LOGICAL, model_axes
+from graphgen.passes.sharding.shard import DECODER_RULES, Shard, annotate, annotations_of
+from graphgen.passes.sharding.spec.logical_axes import LOGICAL, model_axes
 from graphgen.passes.verify import make_workload
 from graphgen.passes.verify.compare import compare
 

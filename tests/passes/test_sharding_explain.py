@@ -10,13 +10,13 @@ from graphgen.ir import Module
 from graphgen.ir.dtype import f32
 from graphgen.models import build, known_shape
 from graphgen.passes.core import parse_pipeline, run_pipeline
-from graphgen.passes.sharding.explain import ExplainSharding, Reason, grouped
+from graphgen.passes.sharding.explain_sharding import ExplainSharding, ShardingReason, grouped
 from tests.oracles.layouts import sent
 
 SIZES = "canonicalize,specialize{batch=[2],context=[8],tokens=[8]}"
 
 
-def explained(pipeline: str) -> tuple[Module, list[Reason]]:
+def explained(pipeline: str) -> tuple[Module, list[ShardingReason]]:
     module = build(known_shape("llama-3.1-8b"), f32, mini=True)
     run_pipeline(module, parse_pipeline(SIZES))
     watcher = ExplainSharding()

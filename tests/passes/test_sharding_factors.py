@@ -15,10 +15,10 @@ from graphgen.ir.dtype import f32, s32
 from graphgen.ir.sharding import parse_sharding
 from graphgen.ops import OPS, op_def
 from graphgen.ops.factors import elementwise_factors
-from graphgen.passes.sharding.forms import Here, emit_part
-from graphgen.passes.sharding.mesh import Mesh, local_shape
-from graphgen.passes.sharding.plan import Plan, carried
-from graphgen.passes.sharding.strategies import Strategy, strategies
+from graphgen.passes.sharding.solver.sharding_plan import ShardingPlan, propagated
+from graphgen.passes.sharding.solver.strategies import Strategy, strategies
+from graphgen.passes.sharding.spec.mesh import Mesh, local_shape
+from graphgen.passes.sharding.spmd.spmd_ops import EmitContext, emit_part
 from graphgen.text import parse
 from graphgen.text.grammar import parse_attr
 from tests.passes import programs
@@ -151,7 +151,7 @@ def op_of(types: str, use: str) -> Op:
 
 def found(op: Op, mesh: Mesh, wanted: str) -> Strategy | None:
     layouts = tuple(parse_sharding(text) for text in wanted.split())
-    fitting = [way for way in strategies(op, mesh) if way.wanted == layouts]
+    fitting = [way for way in strategies(op, mesh) if way.in_shardings == layouts]
     # Where the operands say nothing, the one that does divide the result.
     return max(fitting, key=lambda way: len(way.cuts), default=None)
 
@@ -160,7 +160,7 @@ def found(op: Op, mesh: Mesh, wanted: str) -> Strategy | None:
 def test_what_an_op_makes_of_layouts(types: str, use: str, operands: str, results: str):
     op = op_of(types, use)
     layouts = tuple(parse_sharding(text) for text in operands.split())
-    given = [way.given for way in strategies(op, PAIR) if way.wanted == layouts]
+    given = [way.out_shardings for way in strategies(op, PAIR) if way.in_shardings == layouts]
     assert tuple(parse_sharding(text) for text in results.split()) in given
 
 
@@ -168,13 +168,13 @@ def test_what_an_op_makes_of_layouts(types: str, use: str, operands: str, result
 def test_over_two_axes(types: str, use: str, operands: str, results: str):
     way = found(op_of(types, use), GRID, operands)
     assert way is not None
-    assert " ".join(layout.text for layout in way.given) == results
+    assert " ".join(layout.text for layout in way.out_shardings) == results
 
 
 @pytest.mark.parametrize(("types", "use", "operands"), REFUSED)
 def test_layouts_an_op_has_no_form_for(types: str, use: str, operands: str):
     layouts = tuple(parse_sharding(text) for text in operands.split())
-    assert [way for way in strategies(op_of(types, use), PAIR) if way.wanted == layouts] == []
+    assert [way for way in strategies(op_of(types, use), PAIR) if way.in_shardings == layouts] == []
 
 
 def test_every_op_is_divided_somewhere_above():
@@ -209,8 +209,8 @@ WHOLE = [
 @pytest.mark.parametrize(("use", "given", "wanted"), WHOLE)
 def test_what_is_made_of_whole_weights_is_cut_as_they_are(use: str, given: str, wanted: str):
     op = op_of("f32[8,4]", use)
-    plan = Plan(pins={op.operands[0]: parse_sharding(given)})
-    assert " ".join(layout.text for layout in carried(op, plan, PAIR)) == wanted
+    plan = ShardingPlan(pins={op.operands[0]: parse_sharding(given)})
+    assert " ".join(layout.text for layout in propagated(op, plan, PAIR)) == wanted
 
 
 def part_of(types: str, use: str, operands: str) -> tuple[Op, Function]:
@@ -222,10 +222,12 @@ def part_of(types: str, use: str, operands: str) -> tuple[Op, Function]:
     rank = function.block.add_arg(tensor(s32, (1,)), "rank")
     parts = [
         function.block.add_arg(tensor(v.dtype, local_shape(PAIR, v.type, layout)), v.name or "")
-        for v, layout in zip(op.operands, way.wanted, strict=True)
+        for v, layout in zip(op.operands, way.in_shardings, strict=True)
     ]
-    shapes = [local_shape(PAIR, v.type, g) for v, g in zip(op.results, way.given, strict=True)]
-    results = emit_part(Here(Builder(function), PAIR, rank), op, parts, way, shapes)
+    shapes = [
+        local_shape(PAIR, v.type, g) for v, g in zip(op.results, way.out_shardings, strict=True)
+    ]
+    results = emit_part(EmitContext(Builder(function), PAIR, rank), op, parts, way, shapes)
     function.outputs = [("y", results[0])]
     return op, function
 

@@ -20,8 +20,8 @@ from graphgen.exec.session import Outcome, Runner
 from graphgen.ir import Module, Role, Sharding, TensorType, entry, sharding
 from graphgen.ops import verify
 from graphgen.passes.core import run_pipeline
-from graphgen.passes.sharding.mesh import Mesh, fits
 from graphgen.passes.sharding.partition import Partition
+from graphgen.passes.sharding.spec.mesh import Mesh, fits
 from graphgen.passes.verify.compare import compare
 from graphgen.passes.verify.workload import make_workload
 from graphgen.text import parse, print_module

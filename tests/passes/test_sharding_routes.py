@@ -16,9 +16,10 @@ from graphgen.eval import Array, evaluate_ranks, rank_index
 from graphgen.ir import Function, Module, Sharding, replicated, sharding, tensor
 from graphgen.ir.dtype import f32, s32
 from graphgen.ir.sharding import parse_sharding
-from graphgen.passes.sharding.mesh import Mesh, fits, local_shape, mesh_of
-from graphgen.passes.sharding.routes import Routes, bytes_of
-from graphgen.passes.sharding.steps import emit_step, nominal
+from graphgen.passes.sharding.reshard.reshard_ops import emit_step
+from graphgen.passes.sharding.reshard.reshard_planner import ReshardPlanner, bytes_of
+from graphgen.passes.sharding.spec.mesh import Mesh, fits, local_shape, mesh_of
+from graphgen.passes.sharding.spec.nominal_sizes import nominal
 from graphgen.text.grammar import parse_type
 from tests.oracles.layouts import sent
 
@@ -49,7 +50,7 @@ ROUTES = [
 
 
 def names(type_: str, source: str, target: str) -> tuple[str, int]:
-    routes = Routes(Mesh(GRID))
+    routes = ReshardPlanner(Mesh(GRID))
     route = routes.find(parse_type(type_), parse_sharding(source), parse_sharding(target))
     assert route is not None
     return " ".join(step.kind for step in route.steps), bytes_of(route.cost) // 8
@@ -67,7 +68,7 @@ def test_a_dimension_that_does_not_divide_is_gone_around():
 
 
 def test_sums_of_two_kinds_never_meet():
-    routes = Routes(Mesh(GRID))
+    routes = ReshardPlanner(Mesh(GRID))
     source, target = parse_sharding("{->tp}"), parse_sharding("{-+dp}")
     assert routes.find(tensor(f32, (8,)), source, target) is None
 
@@ -152,7 +153,7 @@ def test_what_arrives_is_what_was_sent(random: Random, axes: dict[str, int]):
     target = any_layout(random, mesh, type_.rank, partial=random.random() < 0.3)
     if not (fits(mesh, type_, source) and fits(mesh, type_, target)):
         return
-    routes = Routes(mesh)
+    routes = ReshardPlanner(mesh)
     route = routes.find(type_, source, target)
     if route is None:
         assert target.partial

@@ -9,7 +9,7 @@ from graphgen.models import build, known_shape
 from graphgen.ops import OPS
 from graphgen.passes.core import parse_pipeline, run_pipeline
 from graphgen.passes.sharding.partition import Partition
-from graphgen.passes.sharding.plan import make_plans
+from graphgen.passes.sharding.solver.sharding_plan import make_plans
 from tests.passes.test_scaling import calls
 
 # What a search may take, in calls of functions; it takes from a half to three quarters of that.

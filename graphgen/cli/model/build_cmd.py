@@ -97,9 +97,9 @@ def _split(module: Module, tp: int) -> None:
     from graphgen.passes.canonical.unfuse_projections import UnfuseProjections
     from graphgen.passes.core import run_pipeline
     from graphgen.passes.heads.assign_heads import AssignHeads
-    from graphgen.passes.sharding.annotate import Shard
     from graphgen.passes.sharding.pad_to_mesh import PadToMesh
     from graphgen.passes.sharding.partition import Partition
+    from graphgen.passes.sharding.shard import Shard
     from graphgen.passes.weights.lift import LiftWeights
 
     passes = [

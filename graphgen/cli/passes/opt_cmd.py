@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from graphgen.passes.core.journal import Journal
     from graphgen.passes.core.registry import Phase
     from graphgen.passes.inspect.debug_log import PrintAfter
-    from graphgen.passes.sharding.explain import ExplainSharding
+    from graphgen.passes.sharding.explain_sharding import ExplainSharding
 
 Pipeline = Annotated[
     str,
@@ -140,7 +140,7 @@ def opt(
 
 
 def _sharding_watcher() -> ExplainSharding:
-    from graphgen.passes.sharding.explain import ExplainSharding
+    from graphgen.passes.sharding.explain_sharding import ExplainSharding
 
     return ExplainSharding()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 
 from graphgen.json_value import Json
-from graphgen.passes.sharding.explain import ExplainSharding, grouped
+from graphgen.passes.sharding.explain_sharding import ExplainSharding, grouped
 from graphgen.report.table import Table
 
 

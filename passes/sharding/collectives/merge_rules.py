@@ -13,9 +13,9 @@ from graphgen.build import Builder
 from graphgen.ir import Function, Op, Value
 from graphgen.passes.core import NoMatch, Rule, no_match, rule
 from graphgen.passes.core.rule import Replacement
-from graphgen.passes.sharding.mesh import Groups
-from graphgen.passes.sharding.rank_numbers import RankNumbers
-from graphgen.passes.sharding.traffic import alone, groups_of, sent, total
+from graphgen.passes.sharding.collectives.collective_cost import alone, groups_of, sent, total
+from graphgen.passes.sharding.spec.mesh import Groups
+from graphgen.passes.sharding.spmd.rank_constants import RankNumbers
 
 GROUPED = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
 SUMS = ("all_reduce", "reduce_scatter")
@@ -24,7 +24,7 @@ _SAME_KIND = {"add": "add", "subtract": "add", "maximum": "maximum", "minimum": 
 
 
 @dataclass(slots=True)
-class Program:
+class MergeContext:
     """What the rules know of a program.
 
     Attributes:
@@ -54,7 +54,7 @@ class Program:
         return Replacement(values, gain=f"{saved} bytes less a rank{times}")
 
 
-def merge_rules(program: Program) -> tuple[Rule, ...]:
+def merge_rules(program: MergeContext) -> tuple[Rule, ...]:
     """The rules for one program."""
     return (
         _nothing_to_exchange(program),
@@ -67,7 +67,7 @@ def merge_rules(program: Program) -> tuple[Rule, ...]:
     )
 
 
-def _nothing_to_exchange(program: Program) -> Rule:
+def _nothing_to_exchange(program: MergeContext) -> Rule:
     @rule(*GROUPED, "collective_permute")
     def nothing_to_exchange(op: Op, b: Builder) -> Replacement | NoMatch:
         """A collective in groups of one rank, or that sends every rank its own, does nothing."""
@@ -83,7 +83,7 @@ def _nothing_to_exchange(program: Program) -> Rule:
     return nothing_to_exchange
 
 
-def _sum_of_sums(program: Program) -> Rule:
+def _sum_of_sums(program: MergeContext) -> Rule:
     @rule(*_SAME_KIND)
     def sum_of_sums(op: Op, b: Builder) -> Replacement | NoMatch:
         """``sum(a) + sum(b)`` over the same ranks is ``sum(a + b)``, likewise the largest."""
@@ -107,7 +107,7 @@ def _sum_of_sums(program: Program) -> Rule:
     return sum_of_sums
 
 
-def _slice_of_gather(program: Program) -> Rule:
+def _slice_of_gather(program: MergeContext) -> Rule:
     @rule("dynamic_slice")
     def slice_of_gather(op: Op, b: Builder) -> Replacement | NoMatch:
         """A rank's own part of what was gathered is what it had."""
@@ -124,7 +124,7 @@ def _slice_of_gather(program: Program) -> Rule:
     return slice_of_gather
 
 
-def _slice_of_sum(program: Program) -> Rule:
+def _slice_of_sum(program: MergeContext) -> Rule:
     @rule("dynamic_slice")
     def slice_of_sum(op: Op, b: Builder) -> Replacement | NoMatch:
         """A rank's own part of a sum over ranks is scattered to it: half as much is sent."""
@@ -155,7 +155,7 @@ def _cut_dimension(cut: Op) -> int | None:
     return cuts[0] if len(cuts) == 1 else None
 
 
-def _gather_of_scatter(program: Program) -> Rule:
+def _gather_of_scatter(program: MergeContext) -> Rule:
     @rule("all_gather")
     def gather_of_scatter(op: Op, b: Builder) -> Replacement | NoMatch:
         """Parts of a sum, joined again, are the sum for all ranks."""
@@ -175,7 +175,7 @@ def _gather_of_scatter(program: Program) -> Rule:
     return gather_of_scatter
 
 
-def _permute_of_permute(program: Program) -> Rule:
+def _permute_of_permute(program: MergeContext) -> Rule:
     @rule("collective_permute")
     def permute_of_permute(op: Op, b: Builder) -> Replacement | NoMatch:
         """What is handed on twice goes where it ends at once."""
@@ -201,7 +201,7 @@ def _composed(first: Groups, second: Groups) -> Groups:
     return tuple(sorted((came[via], target) for via, target in second if via in came))
 
 
-def _exchange_and_back(program: Program) -> Rule:
+def _exchange_and_back(program: MergeContext) -> Rule:
     @rule("all_to_all")
     def exchange_and_back(op: Op, b: Builder) -> Replacement | NoMatch:
         """An exchange that undoes the one before leaves what was there."""

@@ -13,14 +13,23 @@ from dataclasses import dataclass, field
 
 from graphgen.errors import GraphgenError
 from graphgen.ir import Entry, Function, Module, Op, Sharding, Value, replicated, sharding
-from graphgen.passes.sharding.mesh import Mesh, fits
-from graphgen.passes.sharding.search import FREE, RIGID, Choice, Move, Search, Site, Targets
-from graphgen.passes.sharding.strategies import factors_of, whole_strategy
+from graphgen.passes.sharding.solver.beam_search import (
+    FREE,
+    RIGID,
+    OpSharding,
+    SearchNode,
+    ShardingSearch,
+    Targets,
+    Transition,
+)
+from graphgen.passes.sharding.solver.strategies import whole_strategy
+from graphgen.passes.sharding.spec.mesh import Mesh, fits
+from graphgen.passes.sharding.spec.op_factors import factors_of
 from graphgen.passes.weights.derived import PreparedValues, WeightNumbers
 
 
 @dataclass(slots=True)
-class Plan:
+class ShardingPlan:
     """What partition will do to one program.
 
     Attributes:
@@ -34,7 +43,7 @@ class Plan:
         bound: ops that the search decided, in order; the others are free.
     """
 
-    choices: dict[Op, Choice] = field(default_factory=dict[Op, Choice])
+    choices: dict[Op, OpSharding] = field(default_factory=dict[Op, OpSharding])
     pins: dict[Value, Sharding] = field(default_factory=dict[Value, Sharding])
     outputs: list[Sharding] = field(default_factory=list[Sharding])
     delivered: dict[Value, Targets] = field(default_factory=dict[Value, Targets])
@@ -44,12 +53,12 @@ class Plan:
     bound: list[Op] = field(default_factory=list[Op])
 
 
-def asked(row: Entry) -> Sharding:
+def requested_sharding(row: Entry) -> Sharding:
     """The layout that somebody asked for on a row of the interface; whole where nobody did."""
     return row.sharding or replicated(row.logical.rank)
 
 
-def make_plans(module: Module, search: Search) -> dict[Function, Plan]:
+def make_plans(module: Module, search: ShardingSearch) -> dict[Function, ShardingPlan]:
     """Decide how each op of every program is divided.
 
     A weight that nobody asked to split is split where that is cheapest, but it is kept in one form:
@@ -65,23 +74,23 @@ def make_plans(module: Module, search: Search) -> dict[Function, Plan]:
     """
     numbers: WeightNumbers = {}
     prepared = {f: PreparedValues(module, f, numbers) for f in module.programs()}
-    plans: dict[Function, Plan] = {}
+    plans: dict[Function, ShardingPlan] = {}
     decided: dict[int, Sharding] = {}
     while len(plans) < len(prepared):
         for function, made in prepared.items():
             if function not in plans:
                 plans[function] = _make_plan(module, function, search, made, decided)
-        _settle_weights(plans, prepared, decided)
+        _resolve_conflicts(plans, prepared, decided)
     return {function: plans[function] for function in prepared}
 
 
-def _settle_weights(
-    plans: dict[Function, Plan],
+def _resolve_conflicts(
+    plans: dict[Function, ShardingPlan],
     prepared: Mapping[Function, PreparedValues],
     decided: dict[int, Sharding],
 ) -> None:
     """Decide about weights that are wanted in several layouts; drop the plans that are changed."""
-    wanted = {f: _wanted_weights(plan, prepared[f]) for f, plan in plans.items()}
+    wanted = {f: _weight_shardings(plan, prepared[f]) for f, plan in plans.items()}
     every: dict[int, set[Sharding]] = {}
     for layouts in wanted.values():
         for number, found in layouts.items():
@@ -99,14 +108,14 @@ def _settle_weights(
 def _make_plan(
     module: Module,
     function: Function,
-    search: Search,
+    search: ShardingSearch,
     prepared: PreparedValues,
     decided: Mapping[int, Sharding],
-) -> Plan:
-    plan = Plan()
+) -> ShardingPlan:
+    plan = ShardingPlan()
     plan.prepared = {op for op in function.block if prepared.of_weights(op.results[0])}
     _pin_arguments(module, function, plan)
-    _carry_through_preparation(function, plan, search.mesh)
+    _propagate_through_prepared(function, plan, search.mesh)
     for op in function.block:
         if op not in plan.prepared:
             _pin_results(op, plan, search.mesh)
@@ -118,30 +127,30 @@ def _make_plan(
             plan.rigid.add(value)
         elif layout is not None:
             plan.pins[value] = layout
-    plan.outputs = [asked(module.interface[name]) for name, _ in function.outputs]
+    plan.outputs = [requested_sharding(module.interface[name]) for name, _ in function.outputs]
     _Walk(function, search, plan).run()
     _divide_free_ops(function, search, plan)
     return plan
 
 
-def _wanted_weights(plan: Plan, prepared: PreparedValues) -> dict[int, set[Sharding]]:
+def _weight_shardings(plan: ShardingPlan, prepared: PreparedValues) -> dict[int, set[Sharding]]:
     """How the program wants each weight that nobody asked to split; vectors may be kept twice."""
     found: dict[int, set[Sharding]] = {}
     for op, choice in plan.choices.items():
-        for value, layout in zip(op.operands, choice.strategy.wanted, strict=True):
+        for value, layout in zip(op.operands, choice.strategy.in_shardings, strict=True):
             if value.type.rank > 1 and value not in plan.pins and prepared.of_weights(value):
                 found.setdefault(prepared.number(value), set()).add(layout)
     return found
 
 
-def _pin_arguments(module: Module, function: Function, plan: Plan) -> None:
+def _pin_arguments(module: Module, function: Function, plan: ShardingPlan) -> None:
     for value in function.args:
         row = module.interface.get(value.name or "")
-        if row is not None and not asked(row).replicated:
-            plan.pins[value] = asked(row)
+        if row is not None and not requested_sharding(row).replicated:
+            plan.pins[value] = requested_sharding(row)
 
 
-def _pin_results(op: Op, plan: Plan, mesh: Mesh) -> None:
+def _pin_results(op: Op, plan: ShardingPlan, mesh: Mesh) -> None:
     for value in op.results:
         if value.sharding is not None:
             check_fits(value, value.sharding, mesh)
@@ -169,19 +178,19 @@ def check_fits(value: Value, layout: Sharding, mesh: Mesh) -> None:
         )
 
 
-def _carry_through_preparation(function: Function, plan: Plan, mesh: Mesh) -> None:
+def _propagate_through_prepared(function: Function, plan: ShardingPlan, mesh: Mesh) -> None:
     """What is made of weights is wanted as they are, as far as its dimensions come from theirs."""
     for op in function.block:
         if op not in plan.prepared:
             continue
-        for value, found in zip(op.results, carried(op, plan, mesh), strict=True):
+        for value, found in zip(op.results, propagated(op, plan, mesh), strict=True):
             layout = value.sharding or found
             if not layout.replicated:
                 check_fits(value, layout, mesh)
                 plan.pins[value] = layout
 
 
-def carried(op: Op, plan: Plan, mesh: Mesh) -> Sequence[Sharding]:
+def propagated(op: Op, plan: ShardingPlan, mesh: Mesh) -> Sequence[Sharding]:
     """The layouts of an op's results if those of its operands go through it."""
     factors = factors_of(op)
     whole = [replicated(value.type.rank) for value in op.results]
@@ -211,7 +220,7 @@ def carried(op: Op, plan: Plan, mesh: Mesh) -> Sequence[Sharding]:
 class _Walk:
     """Takes the search through one program and reads the choices off its cheapest end."""
 
-    def __init__(self, function: Function, search: Search, plan: Plan) -> None:
+    def __init__(self, function: Function, search: ShardingSearch, plan: ShardingPlan) -> None:
         self.function = function
         self.search = search
         self.plan = plan
@@ -224,42 +233,42 @@ class _Walk:
 
     def run(self) -> None:
         """Fill in the choices of all ops that do more than pass on what every rank has."""
-        steps = self._steps()
+        items = self._items()
         last = {
             value: number
-            for number, step in enumerate(steps)
-            if isinstance(step, Op)
-            for value in step.operands
+            for number, item in enumerate(items)
+            if isinstance(item, Op)
+            for value in item.operands
         }
         table = self.search.start()
-        moves: list[Move] = []
-        for number, step in enumerate(steps):
-            site, values = self._op(step) if isinstance(step, Op) else self._source(step)
+        transitions: list[Transition] = []
+        for number, item in enumerate(items):
+            node, values = self._op(item) if isinstance(item, Op) else self._source(item)
             kept = [place for place, value in enumerate(values) if last.get(value, -1) > number]
             self.live = [values[place] for place in kept]
             live = tuple([(value.type, value in self.plan.weights) for value in self.live])
-            moves.append(self.search.step(table, site, tuple(kept), live))
-            table = moves[-1].table
+            transitions.append(self.search.advance(table, node, tuple(kept), live))
+            table = transitions[-1].table
         state = min(range(len(table.costs)), key=table.costs.__getitem__)
-        for step, move in zip(reversed(steps), reversed(moves), strict=True):
-            state, choice = move.back[state]
-            if isinstance(step, Op):
-                self.plan.choices[step] = choice
+        for item, transition in zip(reversed(items), reversed(transitions), strict=True):
+            state, choice = transition.back[state]
+            if isinstance(item, Op):
+                self.plan.choices[item] = choice
             else:
-                self.plan.delivered[step] = choice.delivered[0]
+                self.plan.delivered[item] = choice.delivered[0]
 
-    def _steps(self) -> list[Op | Value]:
+    def _items(self) -> list[Op | Value]:
         """The ops to decide about, each behind those of its operands that come from outside."""
-        steps: list[Op | Value] = []
+        items: list[Op | Value] = []
         seen: set[Value] = set()
         for op in self.function.block:
             if self._decides(op):
                 self.plan.bound.append(op)
                 sources = [v for v in op.operands if v in self.bound and v not in seen]
-                steps += [*dict.fromkeys(sources), op]
+                items += [*dict.fromkeys(sources), op]
                 seen.update(op.operands, op.results)
         outside = [value for value in self.outputs if value in self.bound and value not in seen]
-        return steps + outside
+        return items + outside
 
     def _is_bound(self, value: Value) -> bool:
         pin = self.plan.pins.get(value)
@@ -272,13 +281,13 @@ class _Walk:
         self.bound.update(v for v in op.results if searched or self._is_bound(v))
         return searched
 
-    def _source(self, value: Value) -> tuple[Site, list[Value]]:
+    def _source(self, value: Value) -> tuple[SearchNode, list[Value]]:
         """A value from outside for the search, and all values that are live with it."""
         outputs = tuple(self.outputs.get(value, ()))
-        site = self.search.source(value.type, self.plan.pins[value], outputs)
-        return site, [*self.live, value]
+        node = self.search.source(value.type, self.plan.pins[value], outputs)
+        return node, [*self.live, value]
 
-    def _op(self, op: Op) -> tuple[Site, list[Value]]:
+    def _op(self, op: Op) -> tuple[SearchNode, list[Value]]:
         """An op for the search, and all values that are live behind it."""
         at = {value: place for place, value in enumerate(self.live)}
         rigid = self.plan.rigid
@@ -286,11 +295,11 @@ class _Walk:
         pins = tuple([self.plan.pins.get(value) for value in op.results])
         outputs = tuple([tuple(self.outputs.get(value, ())) for value in op.results])
         weights = tuple([value in self.plan.weights for value in op.operands])
-        site = self.search.site(op, places, pins, outputs, weights)
-        return site, [*self.live, *op.results]
+        node = self.search.node(op, places, pins, outputs, weights)
+        return node, [*self.live, *op.results]
 
 
-def _divide_free_ops(function: Function, search: Search, plan: Plan) -> None:
+def _divide_free_ops(function: Function, search: ShardingSearch, plan: ShardingPlan) -> None:
     """Ops on what every rank has: done on the part their readers want, where all want the same."""
     wants: dict[Value, set[Sharding]] = {}
     for (_, value), layout in zip(function.outputs, plan.outputs, strict=True):
@@ -305,29 +314,29 @@ def _divide_free_ops(function: Function, search: Search, plan: Plan) -> None:
         choice = plan.choices.get(op)
         if choice is None:
             choice = plan.choices[op] = _free_choice(op, search, wants, plan.rigid)
-        for value, layout in zip(op.operands, choice.strategy.wanted, strict=True):
+        for value, layout in zip(op.operands, choice.strategy.in_shardings, strict=True):
             if value not in plan.pins:
                 wants.setdefault(value, set()).add(layout)
 
 
 def _free_choice(
-    op: Op, search: Search, wants: dict[Value, set[Sharding]], rigid: set[Value]
-) -> Choice:
+    op: Op, search: ShardingSearch, wants: dict[Value, set[Sharding]], rigid: set[Value]
+) -> OpSharding:
     """The least work that gives exactly what is wanted; else the whole on each rank."""
     best = whole_strategy(op)
     fitting = [
         strategy
         for strategy in search.strategies(op)
-        if not any(layout.partial for layout in strategy.wanted)
+        if not any(layout.partial for layout in strategy.in_shardings)
         and all(
             layout.replicated or value not in rigid
-            for value, layout in zip(op.operands, strategy.wanted, strict=True)
+            for value, layout in zip(op.operands, strategy.in_shardings, strict=True)
         )
         and all(
             wants.get(value, {layout}) == {layout}
-            for value, layout in zip(op.results, strategy.given, strict=True)
+            for value, layout in zip(op.results, strategy.out_shardings, strict=True)
         )
     ]
     best = min(fitting, key=lambda strategy: strategy.work, default=best)
-    acquired = tuple((layout,) for layout in best.wanted)
-    return Choice(best, acquired, ((),) * len(op.results))
+    acquired = tuple((layout,) for layout in best.in_shardings)
+    return OpSharding(best, acquired, ((),) * len(op.results))

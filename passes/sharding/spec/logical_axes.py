@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from graphgen.ir import Function, Module, Op, Role, Value
 from graphgen.ops.factors import Factors
-from graphgen.passes.sharding.strategies import factors_of
+from graphgen.passes.sharding.spec.op_factors import factors_of
 
 HEADS, KV_HEADS, INTERMEDIATE = "heads", "kv_heads", "intermediate"
 VOCAB, HIDDEN, POSITIONS = "vocab", "hidden", "positions"

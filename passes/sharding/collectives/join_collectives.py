@@ -7,14 +7,15 @@ from collections.abc import Iterator, Sequence
 from graphgen.build import Builder
 from graphgen.ir import Op, Value
 from graphgen.passes.core import Rewriter
-from graphgen.passes.sharding.merge_rules import Program
-from graphgen.passes.sharding.traffic import groups_of, size_of
+from graphgen.passes.sharding.collectives.collective_cost import groups_of
+from graphgen.passes.sharding.collectives.merge_rules import MergeContext
+from graphgen.passes.sharding.spec.nominal_sizes import nominal_bytes
 
 # What has to be the same for collectives to be done as one.
 _Key = tuple[object, ...]
 
 
-def join_collectives(program: Program, rewriter: Rewriter, small: int) -> None:
+def join_collectives(program: MergeContext, rewriter: Rewriter, small: int) -> None:
     """Join sums for all ranks, and what is gathered, where they are ready before one is read.
 
     Args:
@@ -30,7 +31,7 @@ def join_collectives(program: Program, rewriter: Rewriter, small: int) -> None:
             _join(program, rewriter, group)
 
 
-def _groups(program: Program, small: int) -> Iterator[list[Op]]:
+def _groups(program: MergeContext, small: int) -> Iterator[list[Op]]:
     """Collectives that can be one: alike, and none of them read before the last stands."""
     growing: dict[_Key, list[Op]] = {}
     live = _live(program)
@@ -41,10 +42,10 @@ def _groups(program: Program, small: int) -> Iterator[list[Op]]:
         for key in [key for key, group in growing.items() if not read.isdisjoint(group)]:
             yield growing.pop(key)
         key = _key(op)
-        if key is None or (size := size_of(op.result.type)) > small:
+        if key is None or (size := nominal_bytes(op.result.type)) > small:
             continue
         group = growing.setdefault(key, [])
-        if sum([size_of(each.result.type) for each in group]) + size > small:
+        if sum([nominal_bytes(each.result.type) for each in group]) + size > small:
             yield group
             group = growing[key] = []
         group.append(op)
@@ -59,7 +60,7 @@ def _key(op: Op) -> _Key | None:
     return op.name, kind, groups_of(op), op.result.dtype
 
 
-def _live(program: Program) -> set[Op]:
+def _live(program: MergeContext) -> set[Op]:
     """Ops whose results are read or returned, by others that are."""
     live: set[Op] = set()
     for op in reversed(program.function.block):
@@ -69,7 +70,7 @@ def _live(program: Program) -> set[Op]:
     return live
 
 
-def _join(program: Program, rewriter: Rewriter, group: Sequence[Op]) -> None:
+def _join(program: MergeContext, rewriter: Rewriter, group: Sequence[Op]) -> None:
     """One collective in place of a group, where its last stands."""
     function, last = program.function, group[-1]
     b = rewriter.before(function, last)

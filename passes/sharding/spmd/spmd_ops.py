@@ -9,12 +9,12 @@ from graphgen.build import Builder
 from graphgen.ir import AttrValue, Dim, Op, Value
 from graphgen.ir.dims import Shape
 from graphgen.ir.sharding import Axes
-from graphgen.passes.sharding.mesh import Mesh
-from graphgen.passes.sharding.strategies import Strategy
+from graphgen.passes.sharding.solver.strategies import Strategy
+from graphgen.passes.sharding.spec.mesh import Mesh
 
 
 @dataclass(frozen=True, slots=True)
-class Here:
+class EmitContext:
     """Where a form is emitted.
 
     Attributes:
@@ -33,7 +33,11 @@ class Here:
 
 
 def emit_part(
-    here: Here, op: Op, operands: Sequence[Value], strategy: Strategy, shapes: Sequence[Shape]
+    context: EmitContext,
+    op: Op,
+    operands: Sequence[Value],
+    strategy: Strategy,
+    shapes: Sequence[Shape],
 ) -> Sequence[Value]:
     """The results of one rank.
 
@@ -44,9 +48,9 @@ def emit_part(
         strategy: how the op is divided.
         shapes: of this rank's parts of the results.
     """
-    if strategy.formed:
-        return FORMS[op.name](here, op, operands, strategy.formed)
-    return here.b.emit(op.name, operands, part_attrs(op, operands, shapes)).results
+    if strategy.special:
+        return SPECIAL_FORMS[op.name](context, op, operands, strategy.special)
+    return context.b.emit(op.name, operands, part_attrs(op, operands, shapes)).results
 
 
 def part_attrs(op: Op, operands: Sequence[Value], shapes: Sequence[Shape]) -> dict[str, AttrValue]:
@@ -70,19 +74,21 @@ def _where_whole(op: Op, sizes: Sequence[Dim], operands: Sequence[Value]) -> tup
 
 
 # (where, the op, this rank's operands, the axes that cut its formed factor) -> results.
-Form = Callable[[Here, Op, Sequence[Value], Axes], Sequence[Value]]
+SpecialForm = Callable[[EmitContext, Op, Sequence[Value], Axes], Sequence[Value]]
 
 
-def _embedding(here: Here, op: Op, operands: Sequence[Value], axes: Axes) -> Sequence[Value]:
+def _embedding(
+    context: EmitContext, op: Op, operands: Sequence[Value], axes: Axes
+) -> Sequence[Value]:
     """Rows of this part of the table; zeros for an id that another rank has."""
-    b, (table, ids) = here.b, operands
+    b, (table, ids) = context.b, operands
     rows, total = table.shape[0], op.operands[0].shape[0]
     assert isinstance(rows, int)
     assert isinstance(total, int)
     zero, last = b.full(0, ids.type), b.full(total - 1, ids.type)
     # Ids outside of the whole table are clamped before anybody looks whose they are.
     clamped = b.binary("minimum", b.binary("maximum", ids, zero), last)
-    start = b.binary("multiply", here.place(axes), rows)
+    start = b.binary("multiply", context.place(axes), rows)
     local = b.binary("subtract", clamped, b.broadcast_in_dim(start, ids.shape, []))
     ours = _between(b, local, rows)
     found = b.embedding(table, local)
@@ -96,35 +102,35 @@ def _between(b: Builder, x: Value, limit: int) -> Value:
     return b.binary("and", low, b.compare(x, b.full(limit, x.type), "LT"))
 
 
-def _rows(here: Here, op: Op, operands: Sequence[Value], axes: Axes) -> Sequence[Value]:
+def _rows(context: EmitContext, op: Op, operands: Sequence[Value], axes: Axes) -> Sequence[Value]:
     """Rows of a cache by their number within this part; one of another part is an idle row."""
-    b = here.b
+    b = context.b
     at = 2 if op.name == "kv_update" else 1
     rows, ids = operands[0].shape[0], operands[at]
     assert isinstance(rows, int)
-    start = b.binary("multiply", here.place(axes), rows)
+    start = b.binary("multiply", context.place(axes), rows)
     local = b.binary("subtract", ids, b.broadcast_in_dim(start, ids.shape, []))
     kept = b.select(_between(b, local, rows), local, b.full(rows, local.type))
     parts = [*operands[:at], kept, *operands[at + 1 :]]
     return b.emit(op.name, parts, dict(op.attrs)).results
 
 
-def _top_k(here: Here, op: Op, operands: Sequence[Value], axes: Axes) -> Sequence[Value]:
+def _top_k(context: EmitContext, op: Op, operands: Sequence[Value], axes: Axes) -> Sequence[Value]:
     """The largest of each part, and of those the largest; of equal ones the first part's."""
-    b, (x,) = here.b, operands
+    b, (x,) = context.b, operands
     k, last, size = op.attrs.integer("k"), x.type.rank - 1, x.shape[-1]
     assert isinstance(size, int)
     values, places = b.top_k(x, min(k, size))
-    start = b.binary("multiply", here.place(axes), size)
+    start = b.binary("multiply", context.place(axes), size)
     places = b.binary("add", places, b.broadcast_in_dim(start, places.shape, []))
-    groups = here.mesh.groups(axes)
+    groups = context.mesh.groups(axes)
     found = [b.all_gather(value, groups, last) for value in (values, places)]
     # Places grow from part to part, and a stable sort leaves equal elements in their order.
     ordered = b.sort(found, last, descending=True)
     return [b.slice_dim(value, last, 0, k) for value in ordered]
 
 
-FORMS: Mapping[str, Form] = {
+SPECIAL_FORMS: Mapping[str, SpecialForm] = {
     "embedding": _embedding,
     "kv_update": _rows,
     "cache_read": _rows,

@@ -9,10 +9,10 @@ from graphgen.errors import GraphgenError
 from graphgen.ir import Function, Module
 from graphgen.ops import OPS
 from graphgen.passes.core import Pass, Rewriter, register
-from graphgen.passes.sharding.join_collectives import join_collectives
-from graphgen.passes.sharding.merge_rules import Program, merge_rules
-from graphgen.passes.sharding.move_rules import move_rules
-from graphgen.passes.sharding.traffic import groups_of
+from graphgen.passes.sharding.collectives.collective_cost import groups_of
+from graphgen.passes.sharding.collectives.join_collectives import join_collectives
+from graphgen.passes.sharding.collectives.merge_rules import MergeContext, merge_rules
+from graphgen.passes.sharding.collectives.move_rules import move_rules
 
 
 @register
@@ -86,7 +86,7 @@ class MergeCollectives(Pass):
             named = _ranks(function)
             if not named:
                 continue
-            program = Program(function, max(module.ranks, named))
+            program = MergeContext(function, max(module.ranks, named))
             rewriter.apply_rules(function, (*merge_rules(program), *move_rules(program)))
             if self.small:
                 join_collectives(program, rewriter, self.small)

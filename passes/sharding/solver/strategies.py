@@ -7,17 +7,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from graphgen.analysis.work import work_of
-from graphgen.ir import Attrs, Op, Sharding, TensorType, replicated, sharding
+from graphgen.ir import Op, Sharding, TensorType, replicated, sharding
 from graphgen.ir.sharding import Axes
-from graphgen.ops import op_def
 from graphgen.ops.factors import Factors, ValueFactors
-from graphgen.passes.sharding.mesh import Mesh, divides
-from graphgen.passes.sharding.steps import nominal
+from graphgen.passes.sharding.spec.mesh import Mesh, divides
+from graphgen.passes.sharding.spec.nominal_sizes import nominal
+from graphgen.passes.sharding.spec.op_factors import factors_of
 
 # Operations in the time of a byte from memory: 16-bit products on trn1 (190 T/s, 820 GB/s).
 BALANCE = 232
 # What one axis does in an op: cuts a factor, or carries the sums of a set of operands, or nothing.
-Choice = int | frozenset[int] | None
+AxisUse = int | frozenset[int] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,37 +25,24 @@ class Strategy:
     """One way to divide an op.
 
     Attributes:
-        wanted: the layout of each operand.
-        given: the layout of each result.
+        in_shardings: the layout of each operand.
+        out_shardings: the layout of each result.
         cuts: the axes that cut each factor, by factor.
-        formed: those that cut a factor of which a part needs another form than the op's.
+        special: the axes that shard a special factor.
         work: bytes one rank reads and writes, and one for every :data:`BALANCE` operations.
         whole: whether every rank does all of the op.
     """
 
-    wanted: tuple[Sharding, ...]
-    given: tuple[Sharding, ...]
+    in_shardings: tuple[Sharding, ...]
+    out_shardings: tuple[Sharding, ...]
     cuts: Mapping[int, Axes] = field(default_factory=dict[int, Axes])
-    formed: Axes = ()
+    special: Axes = ()
     work: int = 0
 
     @property
     def whole(self) -> bool:
         """Whether every rank does the same, on whole values."""
-        return all(layout.replicated for layout in (*self.wanted, *self.given))
-
-
-_factors: dict[tuple[str, Attrs, tuple[TensorType, ...]], Factors | None] = {}
-
-
-def factors_of(op: Op) -> Factors | None:
-    """The factors of an op, memoized; ``None`` for an op that every rank runs on whole values."""
-    operands = tuple([value.type for value in op.operands])
-    key = (op.name, op.attrs, operands)
-    if key not in _factors:
-        results = [value.type for value in op.results]
-        _factors[key] = op_def(op.name).factors(operands, results, op.attrs)
-    return _factors[key]
+        return all(layout.replicated for layout in (*self.in_shardings, *self.out_shardings))
 
 
 def whole_strategy(op: Op) -> Strategy:
@@ -77,7 +64,7 @@ def strategies(op: Op, mesh: Mesh) -> tuple[Strategy, ...]:
     free = [
         factor for factor in range(len(factors.sizes)) if factor not in factors.need_replication
     ]
-    choices: list[Choice] = [None, *free, *factors.linear_in]
+    choices: list[AxisUse] = [None, *free, *factors.linear_in]
     found = [whole]
     for made in itertools.product(choices, repeat=len(axes)):
         chosen = dict(zip(axes, made, strict=True))
@@ -90,7 +77,7 @@ def strategies(op: Op, mesh: Mesh) -> tuple[Strategy, ...]:
 
 
 def _cuts(
-    mesh: Mesh, factors: Factors, chosen: Mapping[str, Choice]
+    mesh: Mesh, factors: Factors, chosen: Mapping[str, AxisUse]
 ) -> Iterator[Mapping[int, Axes]]:
     """The axes of each factor that is cut; several may cut one in any order."""
     axes: dict[int, Axes] = {}
@@ -111,29 +98,29 @@ def _strategy(
     work: int,
 ) -> Strategy | None:
     """The strategy with these cuts and carried sums; ``None`` where that is none."""
-    owed = {axis: factors.reduction[f] for f, axes in cuts.items() for axis in axes
+    unreduced = {axis: factors.reduction[f] for f, axes in cuts.items() for axis in axes
             if f in factors.reduction}  # fmt: skip
-    kinds = {*owed.values(), *["add"] * bool(carried)}
+    kinds = {*unreduced.values(), *["add"] * bool(carried)}
     if len(kinds) > 1:
         return None
-    wanted: list[Sharding] = []
+    in_shardings: list[Sharding] = []
     for index, (value, dims) in enumerate(zip(op.operands, factors.operands, strict=True)):
         partial = [axis for axis, linear in carried.items() if index in linear]
         layout = _layout(mesh, factors, value.type, dims, cuts, partial)
         if layout is None:
             return None
-        wanted.append(layout)
-    given: list[Sharding] = []
+        in_shardings.append(layout)
+    out_shardings: list[Sharding] = []
     for value, dims in zip(op.results, factors.results, strict=True):
         layout = _layout(
-            mesh, factors, value.type, dims, cuts, (*carried, *owed), next(iter(kinds), "add")
+            mesh, factors, value.type, dims, cuts, (*carried, *unreduced), next(iter(kinds), "add")
         )
         if layout is None:
             return None
-        given.append(layout)
+        out_shardings.append(layout)
     parts = mesh.size([axis for axes in cuts.values() for axis in axes])
-    formed = next((axes for factor, axes in cuts.items() if factor in factors.special), ())
-    return Strategy(tuple(wanted), tuple(given), cuts, formed, work // parts)
+    special = next((axes for factor, axes in cuts.items() if factor in factors.special), ())
+    return Strategy(tuple(in_shardings), tuple(out_shardings), cuts, special, work // parts)
 
 
 def _layout(

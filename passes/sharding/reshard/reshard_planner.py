@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 
 from graphgen.ir import Sharding, TensorType, sharding
 from graphgen.ir.sharding import Axes
-from graphgen.passes.sharding.mesh import Mesh, divides, fits, local_shape
-from graphgen.passes.sharding.steps import (
+from graphgen.passes.sharding.reshard.reshard_ops import (
     ALL_GATHER,
     ALL_REDUCE,
     ALL_TO_ALL,
@@ -19,10 +18,11 @@ from graphgen.passes.sharding.steps import (
     PERMUTE,
     REDUCE_SCATTER,
     SLICE,
-    Step,
+    ReshardStep,
+    bytes_sent,
     local_bytes,
-    moved,
 )
+from graphgen.passes.sharding.spec.mesh import Mesh, divides, fits, local_shape
 
 # Costs are compared as one integer: bytes moved first, then the number of collectives, then what
 # each rank computes and copies. Sums of many costs stay in order, as no part overflows into the
@@ -42,15 +42,15 @@ def bytes_of(cost: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
+class ReshardRoute:
     """Steps in order, and what they cost together."""
 
-    steps: tuple[Step, ...]
+    steps: tuple[ReshardStep, ...]
     cost: int
 
 
 @dataclass(slots=True)
-class Routes:
+class ReshardPlanner:
     """Finds routes, and remembers them: types and layouts repeat.
 
     Attributes:
@@ -62,11 +62,11 @@ class Routes:
     mesh: Mesh
     latency: int = 0
     memory: int = 0
-    _known: dict[tuple[TensorType, Sharding, Sharding], Route | None] = field(
-        default_factory=dict[tuple[TensorType, Sharding, Sharding], Route | None]
+    _known: dict[tuple[TensorType, Sharding, Sharding], ReshardRoute | None] = field(
+        default_factory=dict[tuple[TensorType, Sharding, Sharding], ReshardRoute | None]
     )
 
-    def find(self, type_: TensorType, source: Sharding, target: Sharding) -> Route | None:
+    def find(self, type_: TensorType, source: Sharding, target: Sharding) -> ReshardRoute | None:
         """The cheapest route; ``None`` where there is none."""
         key = (type_, source, target)
         if key not in self._known:
@@ -101,30 +101,32 @@ class Routes:
         route = self.find(type_, source, target)
         return route is not None and all(step.kind in LOCAL for step in route.steps)
 
-    def price(self, type_: TensorType, step: Step) -> int:
+    def price(self, type_: TensorType, step: ReshardStep) -> int:
         """The cost of one step."""
         work = self.labor(local_bytes(self.mesh, type_, step.after))
         if step.kind in LOCAL:
             return work
         latency = self.latency * self.mesh.ranks
-        return work + pack(moved(self.mesh, type_, step) + latency, 1, 0)
+        return work + pack(bytes_sent(self.mesh, type_, step) + latency, 1, 0)
 
     def labor(self, work: int) -> int:
         """The cost of what each rank reads, writes and computes, in bytes of its memory."""
         as_bytes = work * self.mesh.ranks // self.memory if self.memory else 0
         return pack(as_bytes, 0, work)
 
-    def _search(self, type_: TensorType, source: Sharding, target: Sharding) -> Route | None:
+    def _search(self, type_: TensorType, source: Sharding, target: Sharding) -> ReshardRoute | None:
         """Dijkstra over layouts."""
         if source.partial and target.partial and source.kind != target.kind:
             return None
         order = itertools.count()
-        heap: list[tuple[int, int, Sharding, tuple[Step, ...]]] = [(0, next(order), source, ())]
+        heap: list[tuple[int, int, Sharding, tuple[ReshardStep, ...]]] = [
+            (0, next(order), source, ())
+        ]
         done: set[Sharding] = set()
         while heap:
             cost, _, layout, steps = heapq.heappop(heap)
             if layout is target:
-                return Route(steps, cost)
+                return ReshardRoute(steps, cost)
             if layout in done:
                 continue
             done.add(layout)
@@ -134,14 +136,16 @@ class Routes:
                     heapq.heappush(heap, (price, next(order), step.after, (*steps, step)))
         return None
 
-    def steps(self, type_: TensorType, layout: Sharding, target: Sharding) -> Iterator[Step]:
+    def steps(self, type_: TensorType, layout: Sharding, target: Sharding) -> Iterator[ReshardStep]:
         """Every step from a layout that can be on a cheapest way to ``target``."""
         yield from self._slices(type_, layout, target)
         yield from self._joins(type_, layout, target)
         yield from self._sums(type_, layout, target)
         yield from self._permutes(type_, layout, target)
 
-    def _slices(self, type_: TensorType, layout: Sharding, target: Sharding) -> Iterator[Step]:
+    def _slices(
+        self, type_: TensorType, layout: Sharding, target: Sharding
+    ) -> Iterator[ReshardStep]:
         free = set(self.mesh.axes).difference(layout.axes, layout.partial)
         shape = local_shape(self.mesh, type_, layout)
         for dim, (old, new) in enumerate(zip(layout.dims, target.dims, strict=True)):
@@ -150,13 +154,15 @@ class Routes:
                 cut = added[:count]
                 if divides(shape[dim], self.mesh.size(cut)):
                     after = _with(layout, {dim: (*old, *cut)})
-                    yield Step(SLICE, layout, after, cut, dim)
-        owed = tuple(axis for axis in target.partial if axis in free)
-        if owed and target.kind == "add":
-            after = sharding(layout.dims, (*layout.partial, *owed))
-            yield Step(MASK, layout, after, owed)
+                    yield ReshardStep(SLICE, layout, after, cut, dim)
+        unreduced = tuple(axis for axis in target.partial if axis in free)
+        if unreduced and target.kind == "add":
+            after = sharding(layout.dims, (*layout.partial, *unreduced))
+            yield ReshardStep(MASK, layout, after, unreduced)
 
-    def _joins(self, type_: TensorType, layout: Sharding, target: Sharding) -> Iterator[Step]:
+    def _joins(
+        self, type_: TensorType, layout: Sharding, target: Sharding
+    ) -> Iterator[ReshardStep]:
         shape = local_shape(self.mesh, type_, layout)
         target_axes = [set(axes) for axes in target.dims]
         for dim, axes in enumerate(layout.dims):
@@ -165,7 +171,7 @@ class Routes:
             in_the_way = not target_axes[dim].issubset({*layout.axes, *layout.partial})
             for kept in range(len(axes)):
                 rest, taken = axes[:kept], axes[kept:]
-                yield Step(ALL_GATHER, layout, _with(layout, {dim: rest}), taken, dim)
+                yield ReshardStep(ALL_GATHER, layout, _with(layout, {dim: rest}), taken, dim)
                 for other, present in enumerate(layout.dims):
                     wanted = in_the_way or target_axes[other].issuperset(taken)
                     if other == dim or not wanted:
@@ -173,9 +179,9 @@ class Routes:
                     if not divides(shape[other], self.mesh.size(taken)):
                         continue
                     after = _with(layout, {dim: rest, other: (*present, *taken)})
-                    yield Step(ALL_TO_ALL, layout, after, taken, dim, other)
+                    yield ReshardStep(ALL_TO_ALL, layout, after, taken, dim, other)
 
-    def _sums(self, type_: TensorType, layout: Sharding, target: Sharding) -> Iterator[Step]:
+    def _sums(self, type_: TensorType, layout: Sharding, target: Sharding) -> Iterator[ReshardStep]:
         if not layout.partial:
             return
         shape = local_shape(self.mesh, type_, layout)
@@ -184,21 +190,23 @@ class Routes:
             for axes in itertools.combinations(due, count):
                 rest = tuple(axis for axis in layout.partial if axis not in axes)
                 after = sharding(layout.dims, rest, layout.kind)
-                yield Step(ALL_REDUCE, layout, after, self.mesh.ordered(axes))
+                yield ReshardStep(ALL_REDUCE, layout, after, self.mesh.ordered(axes))
                 for dim, present in enumerate(layout.dims):
                     cut = tuple(axis for axis in target.dims[dim] if axis in axes)
                     if len(cut) < len(axes) or not divides(shape[dim], self.mesh.size(cut)):
                         continue
                     scattered = _with(after, {dim: (*present, *cut)})
-                    yield Step(REDUCE_SCATTER, layout, scattered, cut, dim)
+                    yield ReshardStep(REDUCE_SCATTER, layout, scattered, cut, dim)
 
-    def _permutes(self, type_: TensorType, layout: Sharding, target: Sharding) -> Iterator[Step]:
+    def _permutes(
+        self, type_: TensorType, layout: Sharding, target: Sharding
+    ) -> Iterator[ReshardStep]:
         shape = local_shape(self.mesh, type_, layout)
         for after in self._rearranged(layout, target):
             if after is layout or not fits(self.mesh, type_, after):
                 continue
             if local_shape(self.mesh, type_, after) == shape:
-                yield Step(PERMUTE, layout, after, self.mesh.ordered(layout.axes))
+                yield ReshardStep(PERMUTE, layout, after, self.mesh.ordered(layout.axes))
 
     def _rearranged(self, layout: Sharding, target: Sharding) -> Iterator[Sharding]:
         """The target itself, and the layout with the axes of one dimension in another order."""

@@ -13,14 +13,15 @@ from graphgen.ir import AttrValue, Op, Value
 from graphgen.ops import Trait, ops_with
 from graphgen.passes.core import NoMatch, Rule, no_match, rule
 from graphgen.passes.core.rule import Replacement
-from graphgen.passes.sharding.merge_rules import GROUPED, Program
-from graphgen.passes.sharding.traffic import groups_of, size_of
+from graphgen.passes.sharding.collectives.collective_cost import groups_of
+from graphgen.passes.sharding.collectives.merge_rules import GROUPED, MergeContext
+from graphgen.passes.sharding.spec.nominal_sizes import nominal_bytes
 
 # Collectives whose results are elements of their operands, unchanged.
 DATA_COLLECTIVES = ops_with(Trait.COLLECTIVE, Trait.DATA_MOVEMENT)
 
 
-def move_rules(program: Program) -> tuple[Rule, ...]:
+def move_rules(program: MergeContext) -> tuple[Rule, ...]:
     """The rules for one program."""
     return (
         _elementwise_before(program),
@@ -36,7 +37,7 @@ def _reaches_all(op: Op, ranks: int) -> bool:
     return op.name != "collective_permute" or len(groups_of(op)) == ranks
 
 
-def _elementwise_before(program: Program) -> Rule:
+def _elementwise_before(program: MergeContext) -> Rule:
     @rule(*ops_with(Trait.ELEMENTWISE))
     def elementwise_before(op: Op, b: Builder) -> Replacement | NoMatch:
         """``f(gather(x), gather(y))`` is ``gather(f(x, y))``, where that is less to send.
@@ -67,7 +68,7 @@ def _elementwise_before(program: Program) -> Rule:
     return elementwise_before
 
 
-def _moved_operands(program: Program, op: Op) -> tuple[dict[Value, list[Op]], Op] | NoMatch:
+def _moved_operands(program: MergeContext, op: Op) -> tuple[dict[Value, list[Op]], Op] | NoMatch:
     """What is handed on, with the ops from there to ``op``, and the first of the collectives."""
     chains: dict[Value, list[Op]] = {}
     for value in dict.fromkeys(op.operands):
@@ -90,7 +91,7 @@ def _moved_operands(program: Program, op: Op) -> tuple[dict[Value, list[Op]], Op
     return chains, first
 
 
-def _chain(program: Program, value: Value, reader: Op) -> list[Op] | None:
+def _chain(program: MergeContext, value: Value, reader: Op) -> list[Op] | None:
     """From a value back to a collective that hands it on, through ops that only turn it around."""
     ops: list[Op] = []
     while value.op is not None and program.only(value, reader):
@@ -115,7 +116,7 @@ def _one_number(b: Builder, value: Value, like: Value) -> Value:
     return b.broadcast_in_dim(spread.operands[0], like.shape, ())
 
 
-def _widening_behind(program: Program) -> Rule:
+def _widening_behind(program: MergeContext) -> Rule:
     @rule(*DATA_COLLECTIVES)
     def widening_behind(op: Op, b: Builder) -> Replacement | NoMatch:
         """What is converted to a wider type is handed on before."""
@@ -131,7 +132,7 @@ def _widening_behind(program: Program) -> Rule:
     return widening_behind
 
 
-def _broadcast_behind(program: Program) -> Rule:
+def _broadcast_behind(program: MergeContext) -> Rule:
     @rule("all_reduce", "all_gather", "collective_permute")
     def broadcast_behind(op: Op, b: Builder) -> Replacement | NoMatch:
         """What repeats elements of a smaller value is repeated behind the collective."""
@@ -139,7 +140,7 @@ def _broadcast_behind(program: Program) -> Rule:
         if spread is None:
             return no_match("the operand repeats nothing", op.operands[0])
         (source,) = spread.operands
-        if size_of(source.type) >= size_of(op.operands[0].type):
+        if nominal_bytes(source.type) >= nominal_bytes(op.operands[0].type):
             return no_match("the operand is not larger than what it repeats", source, depth=2)
         attrs, dimensions = dict(op.attrs), spread.attrs.integers("dimensions")
         if op.name == "all_gather":
@@ -154,7 +155,7 @@ def _broadcast_behind(program: Program) -> Rule:
     return broadcast_behind
 
 
-def _slice_before(program: Program) -> Rule:
+def _slice_before(program: MergeContext) -> Rule:
     @rule("slice")
     def slice_before(op: Op, b: Builder) -> Replacement | NoMatch:
         """Only what will be left over is sent."""
@@ -163,7 +164,7 @@ def _slice_before(program: Program) -> Rule:
             return no_match("the operand is no result of a collective", op.operands[0])
         if not program.only(source.result, op):
             return no_match("others read all of it", source.result, depth=2)
-        if size_of(op.result.type) >= size_of(source.result.type):
+        if nominal_bytes(op.result.type) >= nominal_bytes(source.result.type):
             return no_match("nothing is left out", source.result, depth=3)
         whole, given = source.result.shape, source.operands[0].shape
         touched = _touched(source)
@@ -187,7 +188,7 @@ def _touched(op: Op) -> Sequence[int]:
     return [op.attrs.integer(key) for key in keys if key in op.attrs]
 
 
-def _reduce_before(program: Program) -> Rule:
+def _reduce_before(program: MergeContext) -> Rule:
     @rule("reduce")
     def reduce_before(op: Op, b: Builder) -> Replacement | NoMatch:
         """Each rank reduces what it has, and what is left is gathered or combined."""
@@ -220,6 +221,6 @@ def _behind_reduction(op: Op, source: Op) -> tuple[str, dict[str, AttrValue]] | 
         kept = dim - sum([reduced < dim for reduced in dims])
         return "all_gather", {**source.attrs, "dimension": kept}
     part = source.operands[0].type
-    if 2 * size_of(op.result.type) >= len(groups[0]) * size_of(part):
+    if 2 * nominal_bytes(op.result.type) >= len(groups[0]) * nominal_bytes(part):
         return no_match("no less would be sent", source.result, depth=4)
     return "all_reduce", {"kind": kind, "replica_groups": groups}

@@ -5,7 +5,7 @@ search keeps, for every such state, the cheapest way to get there, and goes thro
 Where more than ``beam`` states are reached those are dropped that a cheaper one makes up for, then
 the dearest, and behind :data:`CROWD` of them an op is only divided in its cheapest ways; until then
 the result is the cheapest there is. Costs are ordered as
-:func:`graphgen.passes.sharding.routes.pack` says:
+:func:`graphgen.passes.sharding.reshard.reshard_planner.pack` says:
 bytes moved, then collectives, then work.
 
 Layers repeat, so a step is remembered by what it starts from: the second of many equal layers
@@ -18,10 +18,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from graphgen.ir import Attrs, Op, Sharding, TensorType, replicated, sharding
-from graphgen.passes.sharding.dominance import Dominance, Live, Present, State
-from graphgen.passes.sharding.mesh import Mesh
-from graphgen.passes.sharding.routes import UNREACHABLE, Routes, pack
-from graphgen.passes.sharding.strategies import Strategy, strategies
+from graphgen.passes.sharding.reshard.reshard_planner import UNREACHABLE, ReshardPlanner, pack
+from graphgen.passes.sharding.solver.dominance import Dominance, Live, Present, State
+from graphgen.passes.sharding.solver.strategies import Strategy, strategies
+from graphgen.passes.sharding.spec.mesh import Mesh
 
 # The place of a value that every rank has whole: it costs nothing in any layout.
 FREE = -1
@@ -38,7 +38,7 @@ Targets = tuple[Sharding, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class OpSharding:
     """What is done at one op.
 
     Attributes:
@@ -53,14 +53,14 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Site:
+class SearchNode:
     """One op as the search sees it, or one value that comes from outside, in one layout.
 
-    Equal ones are made one by :meth:`Search.site` and :meth:`Search.source`.
+    Equal ones are made one by :meth:`ShardingSearch.node` and :meth:`ShardingSearch.source`.
 
     Attributes:
         types: of the operands.
-        given: types of the results.
+        result_types: of the results.
         strategies: ways to divide it.
         places: per operand, which of the live values it is, or :data:`FREE` or :data:`RIGID`.
         pins: per result, the one layout it is kept in, where somebody has said.
@@ -69,7 +69,7 @@ class Site:
     """
 
     types: tuple[TensorType, ...]
-    given: tuple[TensorType, ...]
+    result_types: tuple[TensorType, ...]
     strategies: tuple[Strategy, ...]
     places: tuple[int, ...]
     pins: tuple[Sharding | None, ...]
@@ -81,7 +81,7 @@ class Site:
         """The live values among the operands, in the order of their places, and the results."""
         known = dict(zip(self.places, zip(self.types, self.weights, strict=True), strict=True))
         used = [known[place] for place in sorted(known) if place >= 0]
-        return (*used, *[(type_, False) for type_ in self.given])
+        return (*used, *[(type_, False) for type_ in self.result_types])
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ class _Option:
 
     cost: int
     there: State
-    choice: Choice
+    choice: OpSharding
 
 
 # Layouts of the live operands and the results, and what was brought where for that.
@@ -98,7 +98,7 @@ _Way = tuple[State, tuple[Targets, ...], tuple[Targets, ...]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Table:
+class StateTable:
     """States and what each costs beyond the cheapest of them."""
 
     states: tuple[State, ...]
@@ -106,18 +106,18 @@ class Table:
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class Transition:
     """From one table to the next: per new state the old one, and what was chosen."""
 
-    table: Table
-    back: tuple[tuple[int, Choice], ...]
+    table: StateTable
+    back: tuple[tuple[int, OpSharding], ...]
 
 
 _StrategyKey = tuple[str, Attrs, tuple[TensorType, ...]]
 
 
 @dataclass(slots=True)
-class Search:
+class ShardingSearch:
     """Walks through one program after another; what it has found out once, it keeps.
 
     Attributes:
@@ -128,7 +128,7 @@ class Search:
     """
 
     mesh: Mesh
-    routes: Routes
+    planner: ReshardPlanner
     beam: int
     truncated: bool = False
     dominance: Dominance = field(init=False)
@@ -145,14 +145,18 @@ class Search:
             tuple[TensorType, Present, Sharding], tuple[tuple[int, Present, Targets], ...]
         ]
     )
-    _moves: dict[tuple[object, ...], Move] = field(default_factory=dict[tuple[object, ...], Move])
-    _sites: dict[tuple[object, ...], Site] = field(default_factory=dict[tuple[object, ...], Site])
-    _tables: dict[tuple[tuple[State, ...], tuple[int, ...]], Table] = field(
-        default_factory=dict[tuple[tuple[State, ...], tuple[int, ...]], Table]
+    _transitions: dict[tuple[object, ...], Transition] = field(
+        default_factory=dict[tuple[object, ...], Transition]
+    )
+    _nodes: dict[tuple[object, ...], SearchNode] = field(
+        default_factory=dict[tuple[object, ...], SearchNode]
+    )
+    _tables: dict[tuple[tuple[State, ...], tuple[int, ...]], StateTable] = field(
+        default_factory=dict[tuple[tuple[State, ...], tuple[int, ...]], StateTable]
     )
 
     def __post_init__(self) -> None:
-        self.dominance = Dominance(self.routes)
+        self.dominance = Dominance(self.planner)
 
     def strategies(self, op: Op) -> tuple[Strategy, ...]:
         """All ways to divide an op."""
@@ -162,46 +166,50 @@ class Search:
             found = self._strategies[key] = strategies(op, self.mesh)
         return found
 
-    def site(
+    def node(
         self,
         op: Op,
         places: tuple[int, ...],
         pins: tuple[Sharding | None, ...],
         outputs: tuple[Targets, ...],
         weights: tuple[bool, ...],
-    ) -> Site:
+    ) -> SearchNode:
         """The site of an op, the same object for all that are equal."""
         types = tuple([value.type for value in op.operands])
         key = (op.name, op.attrs, types, places, pins, outputs, weights)
-        found = self._sites.get(key)
+        found = self._nodes.get(key)
         if found is None:
             given = tuple([value.type for value in op.results])
             ways = self.strategies(op)
-            found = self._sites[key] = Site(types, given, ways, places, pins, outputs, weights)
+            found = self._nodes[key] = SearchNode(
+                types, given, ways, places, pins, outputs, weights
+            )
         return found
 
-    def source(self, type_: TensorType, layout: Sharding, outputs: Targets) -> Site:
+    def source(self, type_: TensorType, layout: Sharding, outputs: Targets) -> SearchNode:
         """The site of a value that is there in one layout, and leaves the program in some."""
         key = (type_, layout, outputs)
-        found = self._sites.get(key)
+        found = self._nodes.get(key)
         if found is None:
             there = (Strategy((), (layout,)),)
-            found = self._sites[key] = Site((), (type_,), there, (), (None,), (outputs,))
+            found = self._nodes[key] = SearchNode((), (type_,), there, (), (None,), (outputs,))
         return found
 
-    def start(self) -> Table:
+    def start(self) -> StateTable:
         """Nothing is live."""
         return self._table([()], [0])
 
-    def _table(self, states: Sequence[State], costs: Sequence[int]) -> Table:
+    def _table(self, states: Sequence[State], costs: Sequence[int]) -> StateTable:
         least = min(costs)
         key = (tuple(states), tuple(cost - least for cost in costs))
         found = self._tables.get(key)
         if found is None:
-            found = self._tables[key] = Table(*key)
+            found = self._tables[key] = StateTable(*key)
         return found
 
-    def step(self, table: Table, site: Site, kept: tuple[int, ...], live: tuple[Live, ...]) -> Move:
+    def advance(
+        self, table: StateTable, node: SearchNode, kept: tuple[int, ...], live: tuple[Live, ...]
+    ) -> Transition:
         """One op further.
 
         Args:
@@ -210,24 +218,24 @@ class Search:
             kept: of the live values and the results, those that are live afterwards.
             live: what these are.
         """
-        key = (table, site, kept, live)
-        found = self._moves.get(key)
+        key = (table, node, kept, live)
+        found = self._transitions.get(key)
         if found is None:
-            found = self._moves[key] = self._step(table, site, kept, live)
+            found = self._transitions[key] = self._advance(table, node, kept, live)
         return found
 
-    def _step(
-        self, table: Table, site: Site, kept: tuple[int, ...], live: tuple[Live, ...]
-    ) -> Move:
-        best: dict[State, tuple[int, int, Choice]] = {}
-        used = sorted({place for place in site.places if place >= 0})
+    def _advance(
+        self, table: StateTable, node: SearchNode, kept: tuple[int, ...], live: tuple[Live, ...]
+    ) -> Transition:
+        best: dict[State, tuple[int, int, OpSharding]] = {}
+        used = sorted({place for place in node.places if place >= 0})
         # Behind an option a value lies as the option says, if it says so, else as it did before.
         number = len(table.states[0])
         at = {place: number + index for index, place in enumerate(used)}
         crowded = len(table.states) > CROWD
         moved = [at.get(p, p + len(used) * (p >= number)) for p in kept]
         for index, (state, cost) in enumerate(zip(table.states, table.costs, strict=True)):
-            for option in self._from(site, tuple([state[place] for place in used]), crowded):
+            for option in self._from(node, tuple([state[place] for place in used]), crowded):
                 after = state + option.there
                 reached = tuple([after[place] for place in moved])
                 total = cost + option.cost
@@ -236,7 +244,9 @@ class Search:
                     best[reached] = (total, index, option.choice)
         return self._narrowed(best, live)
 
-    def _narrowed(self, best: dict[State, tuple[int, int, Choice]], live: tuple[Live, ...]) -> Move:
+    def _narrowed(
+        self, best: dict[State, tuple[int, int, OpSharding]], live: tuple[Live, ...]
+    ) -> Transition:
         """The cheapest states, as many as the beam takes, in an order of their own."""
         items = list(best.items())
         self.truncated |= len(items) > self.beam
@@ -244,83 +254,85 @@ class Search:
         places = self.dominance.best(list(best), costs, live, self.beam)
         items = [items[place] for place in places]
         table = self._table([state for state, _ in items], [cost for _, (cost, _, _) in items])
-        return Move(table, tuple([(index, choice) for _, (_, index, choice) in items]))
+        return Transition(table, tuple([(index, choice) for _, (_, index, choice) in items]))
 
-    def _from(self, site: Site, present: State, crowded: bool) -> tuple[_Option, ...]:
+    def _from(self, node: SearchNode, present: State, crowded: bool) -> tuple[_Option, ...]:
         """What can be done at a site whose live operands are there in these layouts."""
-        key = (site, present, crowded)
+        key = (node, present, crowded)
         found = self._options.get(key)
         if found is None:
-            found = self._options[key] = tuple(self._all_options(site, present, crowded))
+            found = self._options[key] = tuple(self._all_options(node, present, crowded))
         return found
 
-    def _all_options(self, site: Site, present: State, crowded: bool) -> list[_Option]:
+    def _all_options(self, node: SearchNode, present: State, crowded: bool) -> list[_Option]:
         best: dict[State, tuple[int, Strategy, _Way]] = {}
-        ways = self._promising(site, present) if crowded else site.strategies
+        ways = self._promising(node, present) if crowded else node.strategies
         for strategy in ways:
-            for cost, way in self._with(site, present, strategy):
+            for cost, way in self._with(node, present, strategy):
                 known = best.get(way[0])
                 if known is None or cost < known[0]:
                     best[way[0]] = (cost, strategy, way)
         costs = [cost for cost, _, _ in best.values()]
         most = MOST_OPTIONS if crowded else len(costs)
         self.truncated |= len(costs) > most
-        places = self.dominance.best(list(best), costs, site.live, most)
+        places = self.dominance.best(list(best), costs, node.live, most)
         found = list(best.values())
         return [
-            _Option(cost, there, Choice(strategy, done, left))
+            _Option(cost, there, OpSharding(strategy, done, left))
             for cost, strategy, (there, done, left) in [found[place] for place in places]
         ]
 
-    def _promising(self, site: Site, present: State) -> Sequence[Strategy]:
+    def _promising(self, node: SearchNode, present: State) -> Sequence[Strategy]:
         """Those of many strategies that cost least by themselves, in order."""
-        ways = site.strategies
+        ways = node.strategies
         if len(ways) <= MOST_STRATEGIES:
             return ways
         self.truncated = True
-        there = dict(zip(sorted({p for p in site.places if p >= 0}), present, strict=True))
+        there = dict(zip(sorted({p for p in node.places if p >= 0}), present, strict=True))
         operands = [
             (type_, there.get(place) or (replicated(type_.rank),))
-            for type_, place in zip(site.types, site.places, strict=True)
+            for type_, place in zip(node.types, node.places, strict=True)
         ]
         costs = [
-            self.routes.labor(way.work)
-            + sum([self.routes.cost(*o, w) for o, w in zip(operands, way.wanted, strict=True)])
+            self.planner.labor(way.work)
+            + sum(
+                [self.planner.cost(*o, w) for o, w in zip(operands, way.in_shardings, strict=True)]
+            )
             for way in ways
         ]
         order = sorted(range(len(ways)), key=costs.__getitem__)[:MOST_STRATEGIES]
         return [ways[place] for place in sorted(order)]
 
     def _with(
-        self, site: Site, present: tuple[Present, ...], strategy: Strategy
+        self, node: SearchNode, present: tuple[Present, ...], strategy: Strategy
     ) -> list[tuple[int, _Way]]:
         """The options of one strategy: ways to bring the operands, then ways to leave results."""
-        used = sorted({place for place in site.places if place >= 0})
+        used = sorted({place for place in node.places if place >= 0})
         at = {place: index for index, place in enumerate(used)}
         # Cost, layouts of the live operands, layouts of the results, and what was brought where.
         partial: list[tuple[int, tuple[Present, ...], tuple[Targets, ...]]] = [
-            (self.routes.labor(strategy.work), present, ())
+            (self.planner.labor(strategy.work), present, ())
         ]
         for type_, place, weight, want in zip(
-            site.types, site.places, site.weights, strategy.wanted, strict=True
+            node.types, node.places, node.weights, strategy.in_shardings, strict=True
         ):
             grown: list[tuple[int, tuple[Present, ...], tuple[Targets, ...]]] = []
             for cost, there, done in partial:
                 if place in (FREE, RIGID):
                     if place == RIGID and not want.replicated:
                         continue
-                    price = self.routes.cost(type_, (replicated(type_.rank),), want)
+                    price = self.planner.cost(type_, (replicated(type_.rank),), want)
                     if price < UNREACHABLE:
                         grown.append((cost + price, there, (*done, (want,))))
                     continue
                 index = at[place]
                 for price, now, targets in self.acquired(type_, there[index], want):
-                    if weight and not self.routes.free(price):
+                    if weight and not self.planner.free(price):
                         price += _SECOND_COPY
                     changed = (*there[:index], now, *there[index + 1 :])
                     grown.append((cost + price, changed, (*done, targets)))
             partial = grown
-        ends = self._left(site, strategy) if partial else []
+        ends = self._left(node, strategy) if partial else []
         return [
             (cost + price, (there + results, done, left))
             for cost, there, done in partial
@@ -328,14 +340,14 @@ class Search:
         ]
 
     def _left(
-        self, site: Site, strategy: Strategy
+        self, node: SearchNode, strategy: Strategy
     ) -> list[tuple[int, tuple[Present, ...], tuple[Targets, ...]]]:
         """Ways to bring the results where they are pinned and where they leave the program."""
         ways: list[tuple[int, tuple[Present, ...], tuple[Targets, ...]]] = [(0, (), ())]
         for type_, given, pin, outputs in zip(
-            site.given, strategy.given, site.pins, site.outputs, strict=True
+            node.result_types, strategy.out_shardings, node.pins, node.outputs, strict=True
         ):
-            cost = 0 if pin is None else self.routes.cost(type_, (given,), pin)
+            cost = 0 if pin is None else self.planner.cost(type_, (given,), pin)
             first: tuple[Targets, int, Present] = (
                 ((), 0, frozenset((given,))) if pin is None else ((pin,), cost, frozenset((pin,)))
             )
@@ -367,17 +379,17 @@ class Search:
     def _acquire(
         self, type_: TensorType, present: Present, want: Sharding
     ) -> list[tuple[int, Present, Targets]]:
-        direct = self.routes.cost(type_, present, want)
+        direct = self.planner.cost(type_, present, want)
         if direct >= UNREACHABLE:
             return []
         ways: list[tuple[int, Present, Targets]] = [
             (direct, self.kept(type_, (*present, want)), (want,))
         ]
-        if self.routes.free(direct):
+        if self.planner.free(direct):
             return ways
         for middle in self._gathered(present):
-            first = self.routes.cost(type_, present, middle)
-            second = self.routes.cost(type_, (*present, middle), want)
+            first = self.planner.cost(type_, present, middle)
+            second = self.planner.cost(type_, (*present, middle), want)
             if middle is not want and first + second < UNREACHABLE:
                 kept = self.kept(type_, (*present, middle, want))
                 ways.append((first + second, kept, (middle, want)))
@@ -391,8 +403,8 @@ class Search:
             for chosen in range(1, 1 << len(axes)):
                 gone = {axis for bit, axis in enumerate(axes) if chosen >> bit & 1}
                 dims = [tuple(a for a in cut if a not in gone) for cut in layout.dims]
-                owed = [axis for axis in layout.partial if axis not in gone]
-                found[sharding(dims, owed, layout.kind)] = None
+                unreduced = [axis for axis in layout.partial if axis not in gone]
+                found[sharding(dims, unreduced, layout.kind)] = None
         return [layout for layout in found if layout not in present]
 
     def kept(self, type_: TensorType, layouts: Sequence[Sharding]) -> Present:
@@ -402,7 +414,7 @@ class Search:
             layout
             for layout in unique
             if not any(
-                other is not layout and self.routes.is_local(type_, other, layout)
+                other is not layout and self.planner.is_local(type_, other, layout)
                 for other in unique
             )
         )

@@ -14,8 +14,8 @@ from graphgen.ir import (
     replicated,
     tensor,
 )
-from graphgen.passes.sharding.mesh import Mesh, local_shape
-from graphgen.passes.sharding.steps import SLICE, Step, emit_step
+from graphgen.passes.sharding.reshard.reshard_ops import SLICE, ReshardStep, emit_step
+from graphgen.passes.sharding.spec.mesh import Mesh, local_shape
 from graphgen.passes.weights.layout_change import repack
 
 
@@ -43,7 +43,7 @@ def split_row(module: Module, mesh: Mesh, row: Entry) -> None:
 def _split_state(module: Module, mesh: Mesh, row: Entry, local: TensorType, label: str) -> None:
     layout, whole = row.sharding, row.physical
     assert layout is not None
-    step = Step(SLICE, replicated(whole.rank), layout)
+    step = ReshardStep(SLICE, replicated(whole.rank), layout)
 
     def pack(b: Builder, part: Value, rank: Value) -> Value:
         return emit_step(b, mesh, rank, part, step)

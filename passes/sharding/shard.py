@@ -11,7 +11,7 @@ from graphgen.errors import GraphgenError
 from graphgen.ir import Function, Module, Role, Sharding, Value, replicated, sharding
 from graphgen.ir.sharding import Axes, parse_sharding
 from graphgen.passes.core import Pass, Rewriter, register
-from graphgen.passes.sharding.axes import (
+from graphgen.passes.sharding.spec.logical_axes import (
     HEADS,
     INTERMEDIATE,
     KV_HEADS,
@@ -20,7 +20,7 @@ from graphgen.passes.sharding.axes import (
     VOCAB,
     model_axes,
 )
-from graphgen.passes.sharding.mesh import divides
+from graphgen.passes.sharding.spec.mesh import divides
 from graphgen.passes.weights.derived import PreparedValues
 
 # Megatron's layout of a decoder: heads, their caches, what lies between the MLP's products, and the
@@ -57,7 +57,7 @@ def annotations_of(module: Module, rules: Mapping[str, str]) -> list[Annotation]
         module: where a weight is taken apart or reordered before it is used, what is made of it is
             given the layout, as a value.
         rules: either the name of an axis of the model
-        (:data:`~graphgen.passes.sharding.axes.LOGICAL`) and
+        (:data:`~graphgen.passes.sharding.spec.logical_axes.LOGICAL`) and
             the mesh axes that split it, such as ``heads`` and ``tp``; or a pattern (as in a shell)
             for names of inputs, weights, states and outputs, and a layout such as ``{tp,-}``.
 

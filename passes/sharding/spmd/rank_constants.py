@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from graphgen.ir import RANK, Function, Op, TensorType, Value
 from graphgen.ops import OPS
-from graphgen.passes.sharding.mesh import Groups
+from graphgen.passes.sharding.spec.mesh import Groups
 
 if TYPE_CHECKING:
     from graphgen.eval import Array

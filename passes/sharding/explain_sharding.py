@@ -11,11 +11,13 @@ from graphgen.ir import Function, Module, Op, Role, Value, replicated
 from graphgen.ops.factors import Factors
 from graphgen.passes.core import Rewriter
 from graphgen.passes.core.instrument import PassInstrument, PipelineStep
-from graphgen.passes.sharding.annotate import Shard, annotations_of
-from graphgen.passes.sharding.partition import Moved, Partition, Partitioner
-from graphgen.passes.sharding.plan import asked, make_plans
-from graphgen.passes.sharding.steps import LOCAL, moved
-from graphgen.passes.sharding.strategies import Strategy, factors_of
+from graphgen.passes.sharding.partition import Partition
+from graphgen.passes.sharding.reshard.reshard_ops import LOCAL, bytes_sent
+from graphgen.passes.sharding.shard import Shard, annotations_of
+from graphgen.passes.sharding.solver.sharding_plan import make_plans, requested_sharding
+from graphgen.passes.sharding.solver.strategies import Strategy
+from graphgen.passes.sharding.spec.op_factors import factors_of
+from graphgen.passes.sharding.spmd.partitioner import Partitioner, Resharding
 from graphgen.text.printer import value_names
 
 _LAYER = re.compile(r"(?<=\.)\d+(?=\.)")
@@ -23,7 +25,7 @@ RULE, SAID, FOLLOWS, READERS, WHOLE, MOVED = "rule", "said", "follows", "readers
 
 
 @dataclass(frozen=True, slots=True)
-class Reason:
+class ShardingReason:
     """How one value lies, and who decided it; or how it is brought into another layout.
 
     Attributes:
@@ -57,7 +59,7 @@ class ExplainSharding(PassInstrument):
         reasons: in the order of the programs; empty until a partition is about to run.
     """
 
-    reasons: list[Reason] = field(default_factory=list[Reason])
+    reasons: list[ShardingReason] = field(default_factory=list[ShardingReason])
     _rules: dict[str | Value, str] = field(default_factory=dict[str | Value, str])
 
     def before(self, step: PipelineStep) -> None:
@@ -68,7 +70,7 @@ class ExplainSharding(PassInstrument):
         if isinstance(step.item, Partition):
             self.reasons = explain(step.module, step.item, self._rules)
 
-    def shown(self) -> list[Reason]:
+    def shown(self) -> list[ShardingReason]:
         """The reasons (GG0705 where nothing was partitioned)."""
         if not self.reasons:
             raise GraphgenError(
@@ -79,7 +81,9 @@ class ExplainSharding(PassInstrument):
         return self.reasons
 
 
-def explain(module: Module, partition: Partition, rules: Mapping[str | Value, str]) -> list[Reason]:
+def explain(
+    module: Module, partition: Partition, rules: Mapping[str | Value, str]
+) -> list[ShardingReason]:
     """Why every value of a module will lie as it does, before it is partitioned.
 
     Args:
@@ -91,11 +95,11 @@ def explain(module: Module, partition: Partition, rules: Mapping[str | Value, st
         GraphgenError: GG0304 for a layout that cannot be.
     """
     search = partition.search(module)
-    out: list[Reason] = []
+    out: list[ShardingReason] = []
     for function, plan in make_plans(module, search).items():
         made = Function(function.name, phase=function.phase, dims=function.dims)
         tracer = _Tracer(
-            module, function, made, Rewriter("partition"), plan, search.routes, rules=rules
+            module, function, made, Rewriter("partition"), plan, search.planner, rules=rules
         )
         tracer.run()
         tracer.read_moves("the interface")
@@ -108,14 +112,14 @@ class _Tracer(Partitioner):
     """Partitions a program, and says at each op what is done and why."""
 
     rules: Mapping[str | Value, str] = field(default_factory=dict[str | Value, str])
-    reasons: list[Reason] = field(default_factory=list[Reason])
+    reasons: list[ShardingReason] = field(default_factory=list[ShardingReason])
     _names: dict[Value, str] = field(default_factory=dict[Value, str])
 
     def argument(self, value: Value) -> None:
         """A row of the interface."""
         Partitioner.argument(self, value)
         row = self.module.interface[value.name or ""]
-        layout = self.plan.pins.get(value, asked(row))
+        layout = self.plan.pins.get(value, requested_sharding(row))
         if row.name in self.rules:
             self.reason(value, layout.text, RULE, self.rules[row.name])
         elif row.sharding is not None:
@@ -131,7 +135,7 @@ class _Tracer(Partitioner):
         for op in value.users:
             choice = self.plan.choices.get(op)
             if choice is not None:
-                for operand, layout in zip(op.operands, choice.strategy.wanted, strict=True):
+                for operand, layout in zip(op.operands, choice.strategy.in_shardings, strict=True):
                     if operand is value and not layout.replicated:
                         found.setdefault(layout.text, op.name)
         for text, name in found.items():
@@ -158,7 +162,7 @@ class _Tracer(Partitioner):
         Partitioner.op(self, op)
         strategy = self.plan.choices[op].strategy
         self.read_moves(op.name)
-        for value, layout in zip(op.results, strategy.given, strict=True):
+        for value, layout in zip(op.results, strategy.out_shardings, strict=True):
             pin = self.plan.pins.get(value)
             if pin is not None:
                 by = (RULE, self.rules[value]) if value in self.rules else (SAID, "by the module")
@@ -178,7 +182,7 @@ class _Tracer(Partitioner):
             + (f", {factors.reduction[factor]} owed" if factor in factors.reduction else "")
             for factor, axes in strategy.cuts.items()
         ]
-        owed = sorted({axis for layout in strategy.wanted for axis in layout.partial})
+        owed = sorted({axis for layout in strategy.in_shardings for axis in layout.partial})
         return "; ".join([*texts, *[f"the sum over {axis} is passed on" for axis in owed]])
 
     def places(self, op: Op, factors: Factors, factor: int) -> Iterator[str]:
@@ -193,15 +197,15 @@ class _Tracer(Partitioner):
 
     def read_moves(self, reader: str) -> None:
         """What was brought elsewhere for this reader."""
-        for item in self.moves:
+        for item in self.reshardings:
             steps = [step for step in item.steps if step.kind not in LOCAL]
             if steps:
                 self.move(item, ", ".join(step.kind for step in steps), reader)
-        self.moves.clear()
+        self.reshardings.clear()
 
-    def move(self, item: Moved, kinds: str, reader: str) -> None:
+    def move(self, item: Resharding, kinds: str, reader: str) -> None:
         """One value, and the collectives it takes."""
-        sent = sum(moved(self.mesh, item.value.type, step) for step in item.steps)
+        sent = sum(bytes_sent(self.mesh, item.value.type, step) for step in item.steps)
         text = f"{item.start.text} -> {item.target.text}"
         self.reason(item.value, text, MOVED, f"{kinds} for {reader}", sent // self.mesh.ranks)
 
@@ -214,7 +218,7 @@ class _Tracer(Partitioner):
         else:
             at = f"{op.name} {op.loc.scope}".strip()
         self.reasons.append(
-            Reason(
+            ShardingReason(
                 self.source.name,
                 self.name(value),
                 at,
@@ -233,9 +237,9 @@ class _Tracer(Partitioner):
         return self._names[value]
 
 
-def grouped(reasons: Sequence[Reason]) -> list[tuple[Reason, int]]:
+def grouped(reasons: Sequence[ShardingReason]) -> list[tuple[ShardingReason, int]]:
     """Reasons that are alike but for the layer, and how many there are of each."""
-    found: dict[tuple[str, ...], list[Reason]] = {}
+    found: dict[tuple[str, ...], list[ShardingReason]] = {}
     for item in reasons:
         named = item.value if not item.value[1:].isdigit() else ""
         why = re.sub(r"%\d+", "%", _LAYER.sub("N", item.why))

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from graphgen.ir import Sharding, TensorType
-from graphgen.passes.sharding.routes import UNREACHABLE, Routes
+from graphgen.passes.sharding.reshard.reshard_planner import UNREACHABLE, ReshardPlanner
 
 # The layouts a value is there in: those that the others cannot be cut from.
 Present = frozenset[Sharding]
@@ -30,7 +30,7 @@ class Dominance:
         routes: costs of changing layouts.
     """
 
-    routes: Routes
+    planner: ReshardPlanner
     _known: dict[tuple[Live, Present, Present], int] = field(
         default_factory=dict[tuple[Live, Present, Present], int]
     )
@@ -85,8 +85,8 @@ class Dominance:
         type_, weight = value
         total = 0
         for layout in missing:
-            cost = self.routes.cost(type_, there, layout)
-            if weight and not self.routes.free(cost):
+            cost = self.planner.cost(type_, there, layout)
+            if weight and not self.planner.free(cost):
                 return UNREACHABLE
             total += cost
         return min(total, UNREACHABLE)

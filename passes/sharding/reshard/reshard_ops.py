@@ -9,10 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from graphgen.build import Builder
-from graphgen.ir import Dim, Sharding, TensorType, Value
+from graphgen.ir import Sharding, TensorType, Value
 from graphgen.ir.dtype import s32
 from graphgen.ir.sharding import Axes
-from graphgen.passes.sharding.mesh import Groups, Mesh, local_shape
+from graphgen.passes.sharding.spec.mesh import Groups, Mesh, local_shape
+from graphgen.passes.sharding.spec.nominal_sizes import nominal
 
 SLICE, MASK = "slice", "mask"
 ALL_GATHER, ALL_REDUCE, REDUCE_SCATTER = "all-gather", "all-reduce", "reduce-scatter"
@@ -22,7 +23,7 @@ LOCAL = frozenset((SLICE, MASK))
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ReshardStep:
     """One change of layout.
 
     Attributes:
@@ -41,20 +42,6 @@ class Step:
     to_dim: int = -1
 
 
-# What symbols count as where sizes are compared before they are known.
-NOMINAL = 8
-
-
-def nominal(size: Dim) -> int:
-    """A dimension as a number, each of its symbols being :data:`NOMINAL`."""
-    if isinstance(size, int):
-        return size
-    total = 0
-    for names, factor in size.terms:
-        total += factor * NOMINAL ** len(names)
-    return max(total, 1)
-
-
 def local_bytes(mesh: Mesh, type_: TensorType, layout: Sharding) -> int:
     """Bytes of a value on one rank."""
     count = 1
@@ -63,7 +50,7 @@ def local_bytes(mesh: Mesh, type_: TensorType, layout: Sharding) -> int:
     return -(-count * type_.dtype.bits // 8)
 
 
-def moved(mesh: Mesh, type_: TensorType, step: Step) -> int:
+def bytes_sent(mesh: Mesh, type_: TensorType, step: ReshardStep) -> int:
     """Bytes one rank sends, times the number of ranks of the mesh so that it is a whole number."""
     if step.kind in LOCAL:
         return 0
@@ -77,7 +64,7 @@ def moved(mesh: Mesh, type_: TensorType, step: Step) -> int:
     return 2 * each if step.kind == ALL_REDUCE else each
 
 
-def emit_step(b: Builder, mesh: Mesh, rank: Value, value: Value, step: Step) -> Value:
+def emit_step(b: Builder, mesh: Mesh, rank: Value, value: Value, step: ReshardStep) -> Value:
     """The value in the layout behind ``step``; ``rank`` is s32[1]."""
     groups = mesh.groups(step.axes)
     if step.kind == SLICE:
@@ -96,7 +83,7 @@ def emit_step(b: Builder, mesh: Mesh, rank: Value, value: Value, step: Step) -> 
     return b.collective_permute(value, pairs(mesh, step))
 
 
-def _slice(b: Builder, mesh: Mesh, rank: Value, value: Value, step: Step) -> Value:
+def _slice(b: Builder, mesh: Mesh, rank: Value, value: Value, step: ReshardStep) -> Value:
     """This rank's part along every dimension that is cut further."""
     shape = list(value.shape)
     starts: list[Value] = []
@@ -122,7 +109,7 @@ def _mask(b: Builder, mesh: Mesh, rank: Value, value: Value, axes: Axes) -> Valu
     return b.select(b.broadcast_in_dim(first, value.shape, []), value, zero)
 
 
-def pairs(mesh: Mesh, step: Step) -> Groups:
+def pairs(mesh: Mesh, step: ReshardStep) -> Groups:
     """Who sends its whole part to whom: ranks that have the right part already keep it."""
     sources: dict[tuple[int, ...], list[int]] = {}
     for rank in range(mesh.ranks):

@@ -1,0 +1,1 @@
+"""The SPMD partitioner: per-rank ops, interface and constants; read :mod:`partitioner` first."""
