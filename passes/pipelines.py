@@ -9,14 +9,14 @@ from typing import ClassVar
 from graphgen.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.passes.canonical.canonicalize import Canonicalize
-from graphgen.passes.canonical.unfuse_projections import UnfuseProjections
-from graphgen.passes.cleanup.cse import CommonSubexpressions
-from graphgen.passes.cleanup.dce import DeadCodeElimination
+from graphgen.passes.canonical.cse import CommonSubexpressions
+from graphgen.passes.canonical.dce import DeadCodeElimination
 from graphgen.passes.core import Pass, parse_pipeline
 from graphgen.passes.core.fuel import labels
 from graphgen.passes.core.order import check_order
 from graphgen.passes.core.registry import NamedPipeline, Phase, parse_phases, register_pipeline
 from graphgen.passes.fusion.fuse_projections import FuseProjections
+from graphgen.passes.fusion.unfuse_projections import UnfuseProjections
 from graphgen.passes.heads.assign_heads import AssignHeads
 from graphgen.passes.heads.gather_heads import GatherHeads
 from graphgen.passes.heads.head_strategies import BY_ROWS, GATHERED

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from graphgen.compile_config import CompileConfig
 from graphgen.ir import Module
-from graphgen.passes.cleanup.cse import CommonSubexpressions
-from graphgen.passes.cleanup.dce import DeadCodeElimination
+from graphgen.passes.canonical.cse import CommonSubexpressions
+from graphgen.passes.canonical.dce import DeadCodeElimination
 from graphgen.passes.core import Pass
 from graphgen.passes.core.invariants import facts_of
 from graphgen.passes.legalize.legalize import Legalize

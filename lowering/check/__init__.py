@@ -1,1 +1,1 @@
-"""What neuronx-cc would say of a module, predicted from rules: no compiler runs here."""
+"""Predicted diagnostics of neuronx-cc; no compiler runs: :mod:`graphgen.lowering.check.check`."""

@@ -8,17 +8,17 @@ from dataclasses import dataclass
 from graphgen.analysis import called
 from graphgen.analysis.liveness import peak_memory
 from graphgen.ir import Function, Module, Op, Role, Value
-from graphgen.lowering.check.predicates import PREDICATES, Request
-from graphgen.lowering.check.rewrites import rewrite_of
-from graphgen.lowering.check.rules import (
-    Rule,
+from graphgen.lowering.check.compiler_rules import (
+    CompilerRule,
     dtype_status,
     module_rules,
     opcode_of,
     rules_by_op,
     status_of,
 )
-from graphgen.lowering.check.said import said
+from graphgen.lowering.check.op_attributes import attributes_of
+from graphgen.lowering.check.predicates import PREDICATES, Request
+from graphgen.lowering.check.rewrites import rewrite_of
 from graphgen.ops import OPS
 from graphgen.targets import accelerator
 
@@ -124,7 +124,7 @@ def _of_type(
         )  # fmt: skip
 
 
-def _severity(rule: Rule, opcode: str, request: Request) -> str:
+def _severity(rule: CompilerRule, opcode: str, request: Request) -> str:
     """Some errors are warnings while the compiler narrows integers by itself."""
     flag = str(rule.when.get("unless_flag", ""))
     if rule.severity != "error" or not flag:
@@ -135,7 +135,9 @@ def _severity(rule: Rule, opcode: str, request: Request) -> str:
     return "warn" if allowed or "downcast=all" in request.flags or not request.sdk_next else "error"
 
 
-def _finding(rule: Rule, function: Function, op: Op, opcode: str, request: Request) -> Finding:
+def _finding(
+    rule: CompilerRule, function: Function, op: Op, opcode: str, request: Request
+) -> Finding:
     kinds = ", ".join(value.type.text for value in op.operands)
     shown = f"{opcode}({kinds}) -> {op.results[0].type.text}"
     where, severity = repr(op.loc), _severity(rule, opcode, request)
@@ -216,13 +218,13 @@ def _memory(module: Module, function: Function, request: Request) -> Iterator[Fi
 def _communicators(module: Module) -> Iterator[Finding]:
     """Different replica groups in one program."""
     for function in _lowered(module):
-        groups = {said(op).get("replica_groups") for op in function.block} - {None}
+        groups = {attributes_of(op).get("replica_groups") for op in function.block} - {None}
         if len(groups) > _MOST_COMMUNICATORS:
             what = f"{len(groups)} different replica groups, at most {_MOST_COMMUNICATORS}"
             yield _program(module_rules()["groups-per-neff"], function, what, None)
 
 
-def _program(rule: Rule, function: Function, what: str, op: Op | None) -> Finding:
+def _program(rule: CompilerRule, function: Function, what: str, op: Op | None) -> Finding:
     where = repr(op.loc) if op is not None else ""
     opcode = opcode_of(op.name, op.attrs) if op is not None else ""
     return Finding(

@@ -8,8 +8,8 @@ from math import prod
 from typing import cast
 
 from graphgen.ir import Op, Value
-from graphgen.lowering.check.rules import custom_call_targets
-from graphgen.lowering.check.said import said
+from graphgen.lowering.check.compiler_rules import custom_call_targets
+from graphgen.lowering.check.op_attributes import attributes_of
 from graphgen.ops import Trait, has_trait
 from graphgen.targets import find_target
 
@@ -70,11 +70,11 @@ def _result_type(op: Op, argument: object, _: Request) -> bool:
 
 
 def _bodies(op: Op) -> str:
-    return str(said(op).get("kind", ""))
+    return str(attributes_of(op).get("kind", ""))
 
 
 def _contracted(op: Op) -> int:
-    dims = cast(Sequence[int], said(op).get("lhs_contracting_dims", ()))
+    dims = cast(Sequence[int], attributes_of(op).get("lhs_contracting_dims", ()))
     return prod(op.operands[0].type.dims[dim] for dim in dims)
 
 
@@ -116,7 +116,7 @@ def _not_a_ring(op: Op, _: object, __: Request) -> bool:
 
 
 def _groups(op: Op, key: str = "replica_groups") -> Sequence[Sequence[int]]:
-    return cast(Sequence[Sequence[int]], said(op).get(key, ()))
+    return cast(Sequence[Sequence[int]], attributes_of(op).get(key, ()))
 
 
 def _uneven(op: Op, _: object, __: Request) -> bool:
@@ -138,7 +138,7 @@ def _not_row_gather(op: Op, _: object, __: Request) -> bool:
 def _gathered(op: Op) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """The dimensions a gather collapses, and those it looks up."""
     keys = ("collapsed_slice_dims", "start_index_map")
-    collapsed, mapped = (cast(tuple[int, ...], said(op).get(key, ())) for key in keys)
+    collapsed, mapped = (cast(tuple[int, ...], attributes_of(op).get(key, ())) for key in keys)
     return collapsed, mapped
 
 
@@ -152,7 +152,7 @@ def _window(name: str) -> Predicate:
     """Some number of a window is greater than the argument."""
 
     def over(op: Op, argument: object, _: Request) -> bool:
-        values = cast(Sequence[int], said(op).get(name, ()))
+        values = cast(Sequence[int], attributes_of(op).get(name, ()))
         return any(value > cast(int, argument) for value in values)
 
     return over
@@ -197,7 +197,9 @@ PREDICATES: Mapping[str, Predicate] = {
     "group_size_eq": _group_size,
     "replica_groups_overlap_or_uneven": _uneven,
     "pairs_not_ring": _not_a_ring,
-    "split_dim_ne": lambda op, argument, _: said(op).get("split_dimension", argument) != argument,
+    "split_dim_ne": lambda op, argument, _: (
+        attributes_of(op).get("split_dimension", argument) != argument
+    ),
     "contract_dim_not_multiple_of": lambda op, n, _: bool(_contracted(op) % cast(int, n)),
     "minor_dim_lt": lambda op, n, _: (op.result.type.dims or (1 << 30,))[-1] < cast(int, n),
     "rank_ge": lambda op, n, _: op.results[0].type.rank >= cast(int, n),
@@ -214,14 +216,14 @@ PREDICATES: Mapping[str, Predicate] = {
     "base_dilation_gt": _window("base_dilations"),
     "window_dilation_gt": _window("window_dilations"),
     "window_eq_dim": lambda op, _, __: (
-        said(op).get("window_dimensions") == tuple(op.operands[0].type.dims)
+        attributes_of(op).get("window_dimensions") == tuple(op.operands[0].type.dims)
     ),
     "algorithm_ne": lambda op, name, _: op.attrs.get("algorithm", name) != name,
     "target_not_in": lambda op, _, __: op.attrs.get("target") not in custom_call_targets(),
     "dim_ne_last": lambda op, _, __: (
-        said(op).get("dimension", -1) not in (-1, op.operands[0].type.rank - 1)
+        attributes_of(op).get("dimension", -1) not in (-1, op.operands[0].type.rank - 1)
     ),
     "dim_size_gt": lambda op, n, _: _last_dim(op) > cast(int, n),
     "dim_size_not_multiple_of": lambda op, n, _: bool(_last_dim(op) % cast(int, n)),
-    "k_ge": lambda op, n, _: cast(int, said(op).get("k", 0)) >= cast(int, n),
+    "k_ge": lambda op, n, _: cast(int, attributes_of(op).get("k", 0)) >= cast(int, n),
 }

@@ -1,1 +1,1 @@
-"""What a program would take on an accelerator, from its work and the device's figures alone."""
+"""Lower bounds on run time from published figures: :mod:`graphgen.lowering.cost.roofline`."""

@@ -31,7 +31,7 @@ _PARTITIONS, _COLUMNS = 128, 512
 
 
 @dataclass(frozen=True, slots=True)
-class Cost:
+class RooflineCost:
     """Seconds and bytes of some ops on one core.
 
     Attributes:
@@ -54,8 +54,8 @@ class Cost:
     link_s: float = 0.0
     instructions: int = 0
 
-    def __add__(self, other: Cost) -> Cost:
-        return Cost(
+    def __add__(self, other: RooflineCost) -> RooflineCost:
+        return RooflineCost(
             self.flops + other.flops,
             self.matrix_s + other.matrix_s,
             self.vector_s + other.vector_s,
@@ -66,12 +66,12 @@ class Cost:
             self.instructions + other.instructions,
         )
 
-    def times(self, count: int) -> Cost:
+    def times(self, count: int) -> RooflineCost:
         """The same so often."""
         if count == 1:
             return self
         values = (getattr(self, item.name) * count for item in fields(self))
-        return Cost(*values)
+        return RooflineCost(*values)
 
     @property
     def compute_s(self) -> float:
@@ -103,7 +103,7 @@ class Group:
     first: str
     last: str
     count: int
-    each: Cost
+    each: RooflineCost
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,7 @@ class Roofline:
     function: Function
     groups: tuple[Group, ...]
     seconds: float
-    total: Cost
+    total: RooflineCost
 
 
 def roofline(module: Module, function: Function, device: Accelerator) -> Roofline:
@@ -140,7 +140,7 @@ def roofline(module: Module, function: Function, device: Accelerator) -> Rooflin
             groups.append(Group(name, name, 1, cost))
     if rest:
         groups.append(Group("", "", 1, _cost(module, rest, device, seen)))
-    total = Cost()
+    total = RooflineCost()
     for group in groups:
         for _ in range(group.count):
             total += group.each
@@ -148,14 +148,14 @@ def roofline(module: Module, function: Function, device: Accelerator) -> Rooflin
     return Roofline(program, tuple(groups), seconds, total)
 
 
-def _cost(module: Module, ops: Iterable[Op], device: Accelerator, seen: set[Value]) -> Cost:
-    made = Cost()
+def _cost(module: Module, ops: Iterable[Op], device: Accelerator, seen: set[Value]) -> RooflineCost:
+    made = RooflineCost()
     for op, times in ops_run(module, ops):
         made += _cost_of(module, op, device, seen).times(times)
     return made
 
 
-def _cost_of(module: Module, op: Op, device: Accelerator, seen: set[Value]) -> Cost:
+def _cost_of(module: Module, op: Op, device: Accelerator, seen: set[Value]) -> RooflineCost:
     if OPS[op.name].collective:
         return _exchange(module, op, device)
     matrix = op.name == "dot_general"
@@ -163,7 +163,7 @@ def _cost_of(module: Module, op: Op, device: Accelerator, seen: set[Value]) -> C
     flops = _number(work.flops) + _number(work.transcendentals)
     kind = op.operands[0].dtype.name if op.operands else "f32"
     moved = _traffic(op, device, seen)
-    return Cost(
+    return RooflineCost(
         flops=flops,
         matrix_s=flops / _rate(device, kind) if matrix else 0.0,
         vector_s=0.0 if matrix else flops / device.vector_flops,
@@ -213,7 +213,7 @@ def _source(value: Value) -> Value:
     return value
 
 
-def _exchange(module: Module, op: Op, device: Accelerator) -> Cost:
+def _exchange(module: Module, op: Op, device: Accelerator) -> RooflineCost:
     """A collective: bytes over the links of a chip, memory on both sides, a latency for each step.
 
     Ranks are numbered chip by chip. What the ranks of one chip hand each other crosses no link, and
@@ -222,14 +222,14 @@ def _exchange(module: Module, op: Op, device: Accelerator) -> Cost:
     groups = _groups(module, op)
     ranks = max([len(group) for group in groups], default=1)
     if ranks < 2:
-        return Cost()
+        return RooflineCost()
     given, made = op.operands[0].type.nbytes, op.results[0].type.nbytes
     sent = ceil(_sent(op, groups, device.cores_per_chip))
     whole = max(given, made)
     steps = {"mesh": 1, "rdh": ceil(log2(ranks)), "kanga-ring": ceil(ranks / 2)}[algorithm(whole)]
     # Both are written and read, unless they stay in the core.
     moved = sum([2 * size for size in (given, made) if size > device.sbuf_bytes])
-    return Cost(
+    return RooflineCost(
         bytes=moved,
         memory_s=moved / device.hbm_bandwidth,
         link_bytes=sent,

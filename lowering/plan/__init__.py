@@ -1,1 +1,1 @@
-"""Whether a model fits, and on what: memory, collectives and degrees from dimensions alone."""
+"""Capacity planning from dimensions alone: read :mod:`graphgen.lowering.plan.measure` first."""

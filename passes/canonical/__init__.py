@@ -1,1 +1,5 @@
-"""Bringing every idea into its one form."""
+"""Canonical forms: read :mod:`graphgen.passes.canonical.canonicalize` first.
+
+Canonicalization, common subexpressions, dead code, constant folding and shape simplification; no
+pass here knows about weights or targets.
+"""

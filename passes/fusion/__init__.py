@@ -1,1 +1,4 @@
-"""Fusion of sibling ops into one; start at :mod:`graphgen.passes.fusion.fuse_projections`."""
+"""Projections merged into one product, and merged ones split up again.
+
+Read :mod:`graphgen.passes.fusion.fuse_projections` first.
+"""

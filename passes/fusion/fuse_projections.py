@@ -11,11 +11,11 @@ from graphgen.build import Builder
 from graphgen.errors import GraphgenError
 from graphgen.ir import Attrs, Dim, DType, Function, Loc, Module, Op, Value, attrs_of, loc
 from graphgen.ir.dtype import bf16, f16, f32
-from graphgen.passes.cleanup.simplify_shape import join
+from graphgen.passes.canonical.slice_algebra import join
 from graphgen.passes.core import NoMatch, Pass, Rewriter, Rule, no_match, register, rule
 from graphgen.passes.weights.derived import PreparedValues, WeightNumbers
 from graphgen.passes.weights.materialization import weight_of, widened
-from graphgen.passes.weights.per_channel_epilogue import Step, steps_behind
+from graphgen.passes.weights.per_channel_epilogue import EpilogueStep, steps_behind
 
 
 @register
@@ -94,7 +94,7 @@ class FuseProjections(Pass):
             )
         numbers: WeightNumbers = {}
         plans = [
-            _Plan(PreparedValues(module, function, numbers), self.min_siblings)
+            _FusionPlan(PreparedValues(module, function, numbers), self.min_siblings)
             for function in module.programs()
         ]
         _keep_agreed(plans)
@@ -111,7 +111,7 @@ class _Sibling:
 
     dot: Op
     widened: Op | None
-    steps: list[Step] = field(default_factory=list[Step])
+    steps: list[EpilogueStep] = field(default_factory=list[EpilogueStep])
 
     @property
     def end(self) -> Op:
@@ -126,7 +126,7 @@ class _Sibling:
 
 
 @dataclass(slots=True)
-class _Group:
+class _SiblingGroup:
     """Siblings that become one product.
 
     Attributes:
@@ -176,7 +176,7 @@ def _summed_in_f32(dtype: DType) -> bool:
     return dtype in (bf16, f16)
 
 
-class _Plan:
+class _FusionPlan:
     """What will be fused in one program, and why the other products will not.
 
     Args:
@@ -187,9 +187,9 @@ class _Plan:
     def __init__(self, prepared: PreparedValues, least: int) -> None:
         self.prepared = prepared
         self.function: Function = prepared.function
-        self.groups: list[_Group] = []
+        self.groups: list[_SiblingGroup] = []
         self.misses: dict[Op, NoMatch] = {}
-        self.members: dict[Op, tuple[_Group, int]] = {}
+        self.members: dict[Op, tuple[_SiblingGroup, int]] = {}
         found: dict[_SiblingKey, list[_Sibling]] = {}
         for op in self.function.block:
             if op.name != "dot_general":
@@ -215,12 +215,14 @@ class _Plan:
         for sibling in siblings:
             starts.append(starts[-1] + sibling.dot.result.shape[-1])
         number = self.prepared.number
-        group = _Group(siblings, tuple([tuple(map(number, s.weights)) for s in siblings]), starts)
+        group = _SiblingGroup(
+            siblings, tuple([tuple(map(number, s.weights)) for s in siblings]), starts
+        )
         self.groups.append(group)
         for index, sibling in enumerate(siblings):
             self.members[sibling.end] = (group, index)
 
-    def drop(self, group: _Group, why: NoMatch) -> None:
+    def drop(self, group: _SiblingGroup, why: NoMatch) -> None:
         """Leave a group as it is."""
         for sibling in group.siblings:
             self.members.pop(sibling.end, None)
@@ -243,10 +245,10 @@ def _add_steps(siblings: Sequence[_Sibling], prepared: PreparedValues) -> None:
             sibling.steps.pop()
 
 
-def _keep_agreed(plans: Sequence[_Plan]) -> None:
+def _keep_agreed(plans: Sequence[_FusionPlan]) -> None:
     """Drop every group with a weight that another program of the module uses otherwise."""
     uses: dict[int, tuple[tuple[int, ...], ...]] = {}
-    groups: dict[int, list[tuple[_Plan, _Group]]] = {}
+    groups: dict[int, list[tuple[_FusionPlan, _SiblingGroup]]] = {}
     work: list[int] = []
     for plan in plans:
         fused: dict[int, tuple[tuple[int, ...], ...]] = {}
@@ -271,7 +273,7 @@ def _keep_agreed(plans: Sequence[_Plan]) -> None:
             work.extend(chain.from_iterable(group.key))
 
 
-def fusing(plan: _Plan, rewriter: Rewriter) -> Rule:
+def fusing(plan: _FusionPlan, rewriter: Rewriter) -> Rule:
     """The rule that carries out a plan: each sibling becomes a slice of what is made once."""
     ends = {end.name for end in plan.members}
 
@@ -294,7 +296,7 @@ def fusing(plan: _Plan, rewriter: Rewriter) -> Rule:
     return fuse_siblings
 
 
-def _fuse(plan: _Plan, group: _Group, rewriter: Rewriter, b: Builder) -> Value:
+def _fuse(plan: _FusionPlan, group: _SiblingGroup, rewriter: Rewriter, b: Builder) -> Value:
     """The joined product and the steps behind it, where the first product stands."""
     dot, siblings = group.siblings[0].dot, group.siblings
     weights = [weight for sibling in siblings for weight in sibling.weights]

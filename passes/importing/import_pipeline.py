@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from graphgen.passes.canonical.canonicalize import Canonicalize
-from graphgen.passes.cleanup.cse import CommonSubexpressions
-from graphgen.passes.cleanup.dce import DeadCodeElimination
-from graphgen.passes.cleanup.simplify_shape import SimplifyShape
+from graphgen.passes.canonical.cse import CommonSubexpressions
+from graphgen.passes.canonical.dce import DeadCodeElimination
+from graphgen.passes.canonical.simplify_shape import SimplifyShape
 from graphgen.passes.core import Pass
 from graphgen.passes.core.registry import NamedPipeline, register_pipeline
 from graphgen.passes.outline import InlineCalls, UnrollLoops

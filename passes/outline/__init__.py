@@ -1,4 +1,7 @@
-"""Layers that repeat become one function and a call each, and back; loops become their turns."""
+"""Repeated layers as one function with calls, and back; loops unrolled.
+
+Read :mod:`graphgen.passes.outline.outline_layers` first.
+"""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from graphgen.ir.names import claim_name
 from graphgen.ops import make_attrs
 from graphgen.passes.core import Pass, Rewriter, register
 from graphgen.passes.core.relation import EQUAL
-from graphgen.passes.outline.layers import Key, Layer, find_layers, portable
+from graphgen.passes.outline.layer_signature import Key, LayerOps, find_layers, portable
 
 
 @register
@@ -114,7 +114,7 @@ class _Outliner:
     def run(self, min_layers: int) -> None:
         """Find the layers, outline those that repeat, drop their ops."""
         constants = portable(self.function)
-        groups: dict[Key, list[Layer]] = {}
+        groups: dict[Key, list[LayerOps]] = {}
         for layer in find_layers(self.module, self.function, constants):
             groups.setdefault(layer.key, []).append(layer)
         self._number()
@@ -135,7 +135,7 @@ class _Outliner:
             self.places[op] = place
             self.ready.update(dict.fromkeys(op.results, float(place)))
 
-    def _outline(self, layer: Layer, constants: dict[Value, Key]) -> bool:
+    def _outline(self, layer: LayerOps, constants: dict[Value, Key]) -> bool:
         """Call instead of the layer's ops, just before the first reader of its results.
 
         Left as it is where something between the layer's ops both reads and feeds it.
@@ -173,7 +173,7 @@ class _Outliner:
             self.now[old], self.ready[old] = new, place - 0.5
         return True
 
-    def _body(self, layer: Layer, constants: dict[Value, Key]) -> _Body:
+    def _body(self, layer: LayerOps, constants: dict[Value, Key]) -> _Body:
         """The function of all layers of this key, made from the first."""
         found = self.bodies.get(layer.key)
         if found is None:
@@ -185,7 +185,7 @@ class _Outliner:
         return found
 
 
-def _readers(layer: Layer) -> Iterator[Op]:
+def _readers(layer: LayerOps) -> Iterator[Op]:
     for value in layer.outputs:
         yield from value.users
 
@@ -208,7 +208,7 @@ class _LayerCloner(Cloner):
         return super().op(op, block, before)
 
 
-def _fill(body: Function, layer: Layer, constants: dict[Value, Key], via: str) -> list[Op]:
+def _fill(body: Function, layer: LayerOps, constants: dict[Value, Key], via: str) -> list[Op]:
     """Copy the layer's ops, and the constants they read, into ``body``; the copies of the ops."""
     cloner = _LayerCloner(layer.scope, constants, via)
     for index, value in enumerate(layer.inputs):

@@ -15,9 +15,9 @@ from graphgen.build.inline_function import inline_function
 from graphgen.errors import GraphgenError
 from graphgen.ir import Loc, Module, Op, Value, loc
 from graphgen.ops.control import branch_operands, callees, chosen_branch
-from graphgen.passes.cleanup.fold_constants import folding
+from graphgen.passes.canonical.fold_constants import folding
 from graphgen.passes.core import NoMatch, Pass, Rewriter, Rule, no_match, register, rule
-from graphgen.passes.outline.known_places import slice_at_constant, stacked
+from graphgen.passes.outline.constant_index import slice_at_constant, stacked
 
 
 @register

@@ -11,7 +11,7 @@ from graphgen.passes.canonical.canonicalize import (
     reshape_of_reshape,
     transpose_of_transpose,
 )
-from graphgen.passes.cleanup.simplify_shape import (
+from graphgen.passes.canonical.simplify_shape import (
     broadcast_of_broadcast,
     broadcast_of_reshape,
     slice_of_concatenate,

@@ -1,4 +1,4 @@
-"""Tokens instead of logits: sampling as a part of the programs."""
+"""Sampling inside the programs: read :mod:`graphgen.passes.sampling.on_device` first."""
 
 from __future__ import annotations
 

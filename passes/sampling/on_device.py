@@ -10,7 +10,7 @@ from graphgen.errors import GraphgenError
 from graphgen.ir import Dim, Function, Module, Value, tensor
 from graphgen.ir.dtype import f32, s32
 from graphgen.passes.core import Pass, Rewriter, register
-from graphgen.passes.sampling.choose import greedy, sample
+from graphgen.passes.sampling.token_choice import greedy, sample
 
 LOGITS, TOKENS = "logits", "next_tokens"
 PARAMS, RANDOM = "sampling_params", "random"

@@ -1,1 +1,1 @@
-"""Binding symbolic sizes."""
+"""Programs with static shapes per bucket: :mod:`graphgen.passes.specialize.specialize` first."""

@@ -14,7 +14,7 @@ _SCALES = ("add", "multiply")
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class EpilogueStep:
     """One op of an epilogue: a bias or scale with its broadcast, or a conversion.
 
     Attributes:
@@ -41,15 +41,15 @@ class Step:
         )
 
 
-def steps_behind(dot: Op, prepared: PreparedValues) -> Iterator[Step]:
+def steps_behind(dot: Op, prepared: PreparedValues) -> Iterator[EpilogueStep]:
     """Yield the per-channel ops that follow ``dot``, in order."""
     value = dot.result
     while (op := prepared.only_reader(value)) is not None:
         side = 0 if op.operands[0] is value else 1
         if op.name == "convert":
-            yield Step(op, None, side)
+            yield EpilogueStep(op, None, side)
         elif op.name in _SCALES and (spread := _spread(op.operands[1 - side], value, prepared)):
-            yield Step(op, spread, side)
+            yield EpilogueStep(op, spread, side)
         else:
             return
         value = op.result

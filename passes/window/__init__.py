@@ -1,1 +1,1 @@
-"""Caches of layers that read a window of the last positions."""
+"""Caches of layers with a sliding window: :mod:`graphgen.passes.window.roll_window_cache` first."""

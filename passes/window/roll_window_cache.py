@@ -11,8 +11,8 @@ from graphgen.build import Builder
 from graphgen.ir import Module, Value, tensor
 from graphgen.passes.core import NoMatch, Pass, Rewriter, no_match, register
 from graphgen.passes.weights.layout_change import repack
-from graphgen.passes.window.layers import Layer, find_layer, ring_slots
-from graphgen.passes.window.rings import Rings
+from graphgen.passes.window.ring_rewrite import Rings
+from graphgen.passes.window.window_layers import WindowLayer, find_layer, ring_slots
 
 _RULE = "roll-layer"
 
@@ -127,7 +127,7 @@ unpack=@unpack.f32.2x8x1x4.ring4 last=4
     rounding: ClassVar[float] = 2e-2
 
     def run(self, module: Module, rewriter: Rewriter) -> None:
-        """Layer by layer, each in all programs at once: they share its caches."""
+        """WindowLayer by layer, each in all programs at once: they share its caches."""
         rings, made = Rings(rewriter), Counter[tuple[int, int]]()
         for layers in _layers(module, rewriter):
             if rewriter.exhausted:
@@ -153,15 +153,15 @@ unpack=@unpack.f32.2x8x1x4.ring4 last=4
             rewriter.remark("no layer has a window that is smaller than its caches")
 
 
-def _layers(module: Module, rewriter: Rewriter) -> Iterator[Sequence[Layer]]:
+def _layers(module: Module, rewriter: Rewriter) -> Iterator[Sequence[WindowLayer]]:
     """Each layer that has a window: one for every program that has its caches."""
-    found: dict[tuple[str, ...], list[Layer]] = {}
+    found: dict[tuple[str, ...], list[WindowLayer]] = {}
     for function in module.programs():
         for op in function.ops:
             if op.name != "attention":
                 continue
             layer = find_layer(module, function, op)
-            if isinstance(layer, Layer):
+            if isinstance(layer, WindowLayer):
                 found.setdefault(layer.states, []).append(layer)
             else:
                 rewriter.decline(function, _RULE, op, layer)

@@ -10,7 +10,7 @@ import pytest
 
 from graphgen.compile_config import CompileConfig
 from graphgen.ops import OPS
-from graphgen.passes.cleanup.cse import CommonSubexpressions
+from graphgen.passes.canonical.cse import CommonSubexpressions
 from graphgen.passes.core import PASSES, parse_pipeline
 from graphgen.passes.core.registry import all_passes
 from graphgen.passes.pipelines import default

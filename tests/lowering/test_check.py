@@ -13,8 +13,8 @@ from graphgen.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.ir.dtype import bf16
 from graphgen.lowering.check.check import SEVERITIES, Finding, check
+from graphgen.lowering.check.compiler_rules import module_rules, rules_by_op
 from graphgen.lowering.check.predicates import PREDICATES, Request
-from graphgen.lowering.check.rules import module_rules, rules_by_op
 from graphgen.lowering.hlo import parse_hlo_text, read_hlo
 from graphgen.models import build, known_shape
 from graphgen.passes.core import run_pipeline

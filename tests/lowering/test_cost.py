@@ -12,7 +12,7 @@ from graphgen.cli.main import app
 from graphgen.compile_config import CompileConfig
 from graphgen.ir import Module
 from graphgen.ir.dtype import bf16
-from graphgen.lowering.cost.roofline import Cost, Roofline, roofline
+from graphgen.lowering.cost.roofline import Roofline, RooflineCost, roofline
 from graphgen.models import build, known_shape
 from graphgen.passes.core import run_pipeline
 from graphgen.passes.pipelines import default
@@ -66,7 +66,7 @@ bf16[1,128,8,128]
     assert line_of(lines).total.bytes == 128 * 8 * 128 * 2
 
 
-def exchange(op: str, kind: str, result: str, ranks: int, group: int | None = None) -> Cost:
+def exchange(op: str, kind: str, result: str, ranks: int, group: int | None = None) -> RooflineCost:
     size = group or ranks
     groups = [list(range(start, start + size)) for start in range(0, ranks, size)]
     lines = f"""

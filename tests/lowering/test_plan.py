@@ -8,8 +8,8 @@ import pytest
 
 from graphgen.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
+from graphgen.lowering.plan.capacity_plan import make_plan
 from graphgen.lowering.plan.measure import estimate, measure
-from graphgen.lowering.plan.plan import make_plan
 from graphgen.models import known_shape
 from graphgen.targets import accelerator
 

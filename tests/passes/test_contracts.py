@@ -12,8 +12,8 @@ from graphgen.errors import GraphgenError
 from graphgen.ir import Module, Role, entry, symbol, tensor
 from graphgen.ir.dtype import f32
 from graphgen.models import build, known_shape
-from graphgen.passes.cleanup.cse import CommonSubexpressions
-from graphgen.passes.cleanup.dce import DeadCodeElimination
+from graphgen.passes.canonical.cse import CommonSubexpressions
+from graphgen.passes.canonical.dce import DeadCodeElimination
 from graphgen.passes.core import Pass, Rewriter, parse_pipeline, run_pipeline
 from graphgen.passes.core.invariants import FACTS, facts_of
 from graphgen.passes.core.registry import all_passes

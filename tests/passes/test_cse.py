@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from graphgen.ir import Module
-from graphgen.passes.cleanup.cse import CommonSubexpressions
+from graphgen.passes.canonical.cse import CommonSubexpressions
 from graphgen.passes.core import Rewriter, run_pipeline
 from graphgen.passes.core.journal import Journal
 from graphgen.text import parse

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import graphgen.passes.pipelines  # noqa: F401
-from graphgen.passes.cleanup.dce import DeadCodeElimination
+from graphgen.passes.canonical.dce import DeadCodeElimination
 from graphgen.passes.core import run_pipeline
 from graphgen.text import parse
 from tests.passes.programs import function

@@ -12,7 +12,7 @@ from graphgen.errors import GraphgenError
 from graphgen.eval import evaluate
 from graphgen.ir import Function, Literal, Module, dtype
 from graphgen.ir.dtype import DTYPES, f32
-from graphgen.passes.cleanup.fold_constants import FoldConstants
+from graphgen.passes.canonical.fold_constants import FoldConstants
 from graphgen.passes.core import Rewriter, run_pipeline
 from graphgen.passes.core.journal import Journal
 from graphgen.text import parse, print_function

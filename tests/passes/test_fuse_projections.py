@@ -12,7 +12,7 @@ from graphgen.ir import Module, Role, dtype
 from graphgen.models import build
 from graphgen.ops import verify
 from graphgen.passes.canonical.canonicalize import Canonicalize
-from graphgen.passes.cleanup.cse import CommonSubexpressions
+from graphgen.passes.canonical.cse import CommonSubexpressions
 from graphgen.passes.core import Pass, Rewriter, parse_pipeline, run_pipeline
 from graphgen.passes.core.journal import Journal
 from graphgen.passes.fusion.fuse_projections import FuseProjections

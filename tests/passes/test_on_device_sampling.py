@@ -16,7 +16,7 @@ from graphgen.models import build, known_shape
 from graphgen.ops import verify
 from graphgen.passes.core import parse_pipeline, run_pipeline
 from graphgen.passes.pipelines import parse as pipeline
-from graphgen.passes.sampling.choose import sample
+from graphgen.passes.sampling.token_choice import sample
 from graphgen.passes.verify import make_workload
 from graphgen.runtime.sampling import Sampling
 from graphgen.runtime.sampling.choose_token import draw

@@ -16,7 +16,7 @@ from graphgen.ir import Module, dtype, tensor
 from graphgen.ir.dtype import f32
 from graphgen.models import build, known_shape
 from graphgen.passes.canonical.canonicalize import Canonicalize
-from graphgen.passes.cleanup.dce import DeadCodeElimination
+from graphgen.passes.canonical.dce import DeadCodeElimination
 from graphgen.passes.core import PASSES, Pass, Rewriter, parse_pipeline, run_pipeline
 from graphgen.passes.core.options import format_option
 from graphgen.passes.core.order import check_order

@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import graphgen.passes.cleanup.simplify_shape
+import graphgen.passes.canonical.simplify_shape
 import graphgen.passes.pipelines  # noqa: F401
 from graphgen.build import Builder
 from graphgen.eval import Array, evaluate, numpy_dtype

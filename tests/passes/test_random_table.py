@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 
-import graphgen.passes.cleanup.simplify_shape
+import graphgen.passes.canonical.simplify_shape
 import graphgen.passes.pipelines  # noqa: F401
 from graphgen.eval import Array, evaluate_ranks
 from graphgen.lowering.cpu import compile_program

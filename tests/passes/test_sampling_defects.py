@@ -20,7 +20,7 @@ from graphgen.models import build, known_shape
 from graphgen.ops import verify
 from graphgen.passes.core import parse_pipeline, run_pipeline
 from graphgen.passes.pipelines import parse as pipeline
-from graphgen.passes.sampling.choose import sample
+from graphgen.passes.sampling.token_choice import sample
 from graphgen.runtime.on_device_sampling import draw_of
 from graphgen.runtime.sampling import GREEDY, Sampling
 from graphgen.runtime.sampling.choose_token import draw

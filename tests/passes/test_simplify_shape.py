@@ -10,8 +10,8 @@ from graphgen.eval.arithmetic import widened
 from graphgen.ir import Function, Module
 from graphgen.ir.clone import Cloner
 from graphgen.ir.dtype import DTYPES
-from graphgen.passes.cleanup.dce import DeadCodeElimination
-from graphgen.passes.cleanup.simplify_shape import SimplifyShape, keeps
+from graphgen.passes.canonical.dce import DeadCodeElimination
+from graphgen.passes.canonical.simplify_shape import SimplifyShape, keeps
 from graphgen.passes.core import Rewriter, run_pipeline
 from graphgen.passes.core.journal import Journal
 from graphgen.passes.verify.workload import random_array

@@ -12,10 +12,10 @@ from graphgen.eval import MEANING, evaluate
 from graphgen.ir import Module, Role, dtype
 from graphgen.models import build, known_shape
 from graphgen.passes.canonical.canonicalize import Canonicalize
-from graphgen.passes.canonical.unfuse_projections import UnfuseProjections
 from graphgen.passes.core import Pass, Rewriter, run_pipeline
 from graphgen.passes.core.journal import Journal
 from graphgen.passes.fusion.fuse_projections import FuseProjections
+from graphgen.passes.fusion.unfuse_projections import UnfuseProjections
 from graphgen.passes.pipelines import default
 from graphgen.passes.verify import make_workload, validate
 from graphgen.passes.verify.workload import random_array

@@ -18,7 +18,7 @@ from graphgen.errors import GraphgenError
 from graphgen.ir import Module, Op, Value
 from graphgen.ir.clone import clone_module
 from graphgen.passes.canonical.canonicalize import Canonicalize
-from graphgen.passes.cleanup.dce import DeadCodeElimination
+from graphgen.passes.canonical.dce import DeadCodeElimination
 from graphgen.passes.core import (
     PASSES,
     NoMatch,

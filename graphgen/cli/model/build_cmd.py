@@ -94,8 +94,8 @@ def _declared(config: Mapping[str, object]) -> str:
 
 def _split(module: Module, tp: int) -> None:
     from graphgen.passes.canonical.canonicalize import Canonicalize
-    from graphgen.passes.canonical.unfuse_projections import UnfuseProjections
     from graphgen.passes.core import run_pipeline
+    from graphgen.passes.fusion.unfuse_projections import UnfuseProjections
     from graphgen.passes.heads.assign_heads import AssignHeads
     from graphgen.passes.sharding.pad_to_mesh import PadToMesh
     from graphgen.passes.sharding.partition import Partition

@@ -13,7 +13,7 @@ from graphgen.targets import DEFAULT_ACCELERATOR
 
 if TYPE_CHECKING:
     from graphgen.ir import Function, Module
-    from graphgen.lowering.cost.roofline import Cost, Roofline
+    from graphgen.lowering.cost.roofline import Roofline, RooflineCost
     from graphgen.targets import Accelerator
 
 # neuronx-cc's own message names this limit; it depends on the version.
@@ -135,7 +135,7 @@ def _name(first: str, last: str) -> str:
     return first if first == last else f"{first} to {last}"
 
 
-def _cells(each: Cost) -> list[str]:
+def _cells(each: RooflineCost) -> list[str]:
     times = (each.compute_s, each.memory_s, each.link_s)
     return [*(f"{1e3 * seconds:.4f}" for seconds in times), each.bound]
 
@@ -187,7 +187,7 @@ def _share(line: Roofline, took: float | None) -> dict[str, Json]:
     return {"measured_s": took / 1e3, "share": 1e3 * line.seconds / took}
 
 
-def _cost_json(each: Cost) -> dict[str, Json]:
+def _cost_json(each: RooflineCost) -> dict[str, Json]:
     return {
         "flops": each.flops,
         "matrix_s": each.matrix_s,

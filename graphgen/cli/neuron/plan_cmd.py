@@ -13,8 +13,8 @@ from graphgen.compile_config import CompileConfig
 from graphgen.targets import DEFAULT_ACCELERATOR
 
 if TYPE_CHECKING:
+    from graphgen.lowering.plan.capacity_plan import CapacityPlan, Degree
     from graphgen.lowering.plan.measure import CoreUse
-    from graphgen.lowering.plan.plan import Degree, Plan
 
 
 @takes_compile_options(without=["tp", "dtype", "quantization"])
@@ -57,7 +57,7 @@ def plan(
       graphgen plan llama-3.1-8b --target inf2 --rules aws --json
       graphgen plan gemma-3-1b --target trn1 --seq 8192 --roll-window-cache
     """
-    from graphgen.lowering.plan.plan import make_plan
+    from graphgen.lowering.plan.capacity_plan import make_plan
     from graphgen.runtime.checkpoint.model_config import model_config
     from graphgen.targets import accelerator
 
@@ -73,7 +73,7 @@ def plan(
         write_stdout(_text(model, made))
 
 
-def _text(model: str, made: Plan) -> str:
+def _text(model: str, made: CapacityPlan) -> str:
     where, demand = made.target, made.demand
     lines = [
         f"{model}, {demand.dtype}, batch {demand.rows}, {demand.max_len} positions on {where.name} "
@@ -88,7 +88,7 @@ def _text(model: str, made: Plan) -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _degrees(made: Plan) -> str:
+def _degrees(made: CapacityPlan) -> str:
     headers = ["tp", "weights", "kv", "activations", "a core", "copies", "serves", ""]
     rows = [
         [str(item.tp), *_cells(item), "yes" if item.serves else "no", item.why_not]
@@ -105,7 +105,7 @@ def _cells(item: Degree) -> list[str]:
     return [*parts, f"{100 * use.replicated(item.tp):+.1f} %"]
 
 
-def _chosen(made: Plan, chosen: Degree) -> str:
+def _chosen(made: CapacityPlan, chosen: Degree) -> str:
     cores = made.target.cores(made.instance) if made.instance else 0
     where = f"{made.instance} ({cores} cores)" if made.instance else "no single instance"
     text = f"tp {chosen.tp}: {where}\n"
@@ -126,7 +126,7 @@ def _gb(size: int) -> str:
     return f"{size / 1e9:.2f} GB"
 
 
-def _json(model: str, made: Plan) -> Json:
+def _json(model: str, made: CapacityPlan) -> Json:
     return {
         "model": model,
         "target": made.target.name,

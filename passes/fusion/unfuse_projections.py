@@ -10,10 +10,10 @@ from typing import ClassVar
 from graphgen.build import Builder
 from graphgen.ir import Dim, Function, Module, Op, Value
 from graphgen.passes.canonical.canonicalize import identity, reshape_of_reshape
-from graphgen.passes.cleanup.simplify_shape import Bound, bounds, cut
+from graphgen.passes.canonical.slice_algebra import Bound, bounds, cut
 from graphgen.passes.core import NoMatch, Pass, Rewriter, Rule, no_match, register, rule
 from graphgen.passes.weights.derived import PreparedValues, WeightNumbers
-from graphgen.passes.weights.per_channel_epilogue import Step, steps_behind
+from graphgen.passes.weights.per_channel_epilogue import EpilogueStep, steps_behind
 
 
 @register
@@ -101,7 +101,7 @@ f32[2,2]
         """Plan every program, keep what all programs agree on, then rewrite."""
         numbers: WeightNumbers = {}
         programs = [PreparedValues(module, f, numbers) for f in module.programs()]
-        plans = [_Plan(prepared) for prepared in programs]
+        plans = [_CutPlan(prepared) for prepared in programs]
         _keep_agreed(plans)
         for plan in plans:
             function = plan.prepared.function
@@ -127,7 +127,7 @@ class _Product:
     """
 
     dot: Op
-    steps: tuple[Step, ...]
+    steps: tuple[EpilogueStep, ...]
     reshape: Op | None
     rows: int
     features: tuple[int, ...]
@@ -146,7 +146,7 @@ class _Product:
         return number, self.features, tuple(sorted(map(str, self.slices.values())))
 
 
-class _Plan:
+class _CutPlan:
     """The products of one program that come apart, and why others do not.
 
     Args:
@@ -200,7 +200,7 @@ def _why_not(dot: Op, prepared: PreparedValues) -> NoMatch | None:
     return None
 
 
-def _product(function: Function, dot: Op, steps: tuple[Step, ...]) -> _Product | NoMatch:
+def _product(function: Function, dot: Op, steps: tuple[EpilogueStep, ...]) -> _Product | NoMatch:
     """The product with the cuts of its features, or why they are no cuts of features alone."""
     end = steps[-1].op.result if steps else dot.result
     first = next(iter(end.users))
@@ -234,7 +234,7 @@ def _known(sizes: Sequence[Dim]) -> tuple[int, ...]:
     return tuple(size for size in sizes if isinstance(size, int))
 
 
-def _keep_agreed(plans: Sequence[_Plan]) -> None:
+def _keep_agreed(plans: Sequence[_CutPlan]) -> None:
     """Drop every product whose weight another program of the module reads otherwise."""
     uses: dict[int, set[tuple[object, ...]]] = {}
     for plan in plans:
@@ -252,7 +252,7 @@ def _keep_agreed(plans: Sequence[_Plan]) -> None:
                 plan.drop(product, why)
 
 
-def unfusing(plan: _Plan) -> Rule:
+def unfusing(plan: _CutPlan) -> Rule:
     """The rule that carries out a plan."""
     members = {op: product for product in plan.products for op in product.slices}
 

@@ -13,7 +13,7 @@ _SAID = ("positions", "lengths", "seq_ids")
 
 
 @dataclass(frozen=True, slots=True)
-class Layer:
+class WindowLayer:
     """One layer's attention in one program.
 
     Attributes:
@@ -63,7 +63,7 @@ class Layer:
         return self.function.phase != "prefill"
 
 
-def find_layer(module: Module, function: Function, attention: Op) -> Layer | NoMatch:
+def find_layer(module: Module, function: Function, attention: Op) -> WindowLayer | NoMatch:
     """What an attention op reads, or why its caches cannot become rings."""
     _, *read, masked = attention.operands[:4]
     mask = masked.producer("attention_mask")
@@ -90,7 +90,7 @@ def find_layer(module: Module, function: Function, attention: Op) -> Layer | NoM
             return found
         updates.append(found)
     caches = tuple(op.operands[0] for op in updates)
-    return Layer(function, attention, caches, tuple(updates), tuple(reads), mask)
+    return WindowLayer(function, attention, caches, tuple(updates), tuple(reads), mask)
 
 
 def _update_of(module: Module, function: Function, read: Op, mask: Op) -> Op | NoMatch:
@@ -116,7 +116,7 @@ def _update_of(module: Module, function: Function, read: Op, mask: Op) -> Op | N
     return update
 
 
-def ring_slots(layers: Sequence[Layer]) -> int | NoMatch:
+def ring_slots(layers: Sequence[WindowLayer]) -> int | NoMatch:
     """The smallest ring for the caches of one layer, of which there is one in each program.
 
     A call of S tokens overwrites the S oldest slots before its first token reads. That token reads

@@ -12,7 +12,7 @@ Key = tuple[object, ...]
 
 
 @dataclass(slots=True, eq=False)
-class Layer:
+class LayerOps:
     """One layer of one program.
 
     Attributes:
@@ -41,14 +41,14 @@ def portable(function: Function) -> dict[Value, Key]:
     return keys
 
 
-def find_layers(module: Module, function: Function, constants: dict[Value, Key]) -> list[Layer]:
+def find_layers(module: Module, function: Function, constants: dict[Value, Key]) -> list[LayerOps]:
     """The layers of a program, in order of their first op."""
-    layers: dict[str, Layer] = {}
+    layers: dict[str, LayerOps] = {}
     shared = _shared(module, function)
     for op in function.block:
         scope = scope_of(op)
         if scope and op.results[0] not in constants and op not in shared:
-            layers.setdefault(scope, Layer(scope)).ops.append(op)
+            layers.setdefault(scope, LayerOps(scope)).ops.append(op)
     for layer in layers.values():
         _describe(function, layer, constants)
     return list(layers.values())
@@ -81,7 +81,7 @@ def _is_kept(module: Module, value: Value) -> bool:
     return row is not None and row.role in (Role.WEIGHT, Role.PARAM, Role.STATE)
 
 
-def _describe(function: Function, layer: Layer, constants: dict[Value, Key]) -> None:
+def _describe(function: Function, layer: LayerOps, constants: dict[Value, Key]) -> None:
     """Fill in inputs, outputs and the key."""
     inside = set(layer.ops)
     numbers: dict[Value, int] = {}

@@ -21,7 +21,7 @@ _OPCODES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class CompilerRule:
     """One thing the compiler is known, or said, to refuse or to do badly.
 
     Attributes:
@@ -56,25 +56,25 @@ def legality() -> _Json:
 
 
 @cache
-def rules_by_op() -> Mapping[str, Sequence[Rule]]:
+def rules_by_op() -> Mapping[str, Sequence[CompilerRule]]:
     """The rules of each opcode."""
-    found: dict[str, list[Rule]] = {}
+    found: dict[str, list[CompilerRule]] = {}
     for row in cast(Sequence[_Json], legality()["rules"]):
-        rule = _rule(row)
+        rule = _compiler_rule(row)
         found.setdefault(rule.op, []).append(rule)
     return found
 
 
 @cache
-def module_rules() -> Mapping[str, Rule]:
+def module_rules() -> Mapping[str, CompilerRule]:
     """The rules about whole modules, by id."""
     rows = cast(Sequence[_Json], legality()["module_rules"])
-    return {rule.id: rule for rule in map(_rule, rows)}
+    return {rule.id: rule for rule in map(_compiler_rule, rows)}
 
 
-def _rule(row: _Json) -> Rule:
+def _compiler_rule(row: _Json) -> CompilerRule:
     targets = row["targets"]
-    return Rule(
+    return CompilerRule(
         id=str(row["id"]),
         op=str(row["op"]),
         severity=str(row["severity"]),

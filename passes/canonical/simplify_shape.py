@@ -20,10 +20,8 @@ from graphgen.passes.canonical.canonicalize import (
     reshape_of_reshape,
     transpose_of_transpose,
 )
+from graphgen.passes.canonical.slice_algebra import Bound, bounds, cut, join_runs, runs_of_slices
 from graphgen.passes.core import NoMatch, Pass, Rewriter, Rule, no_match, register, rule
-
-# Start, limit and stride of a slice in one dimension.
-Bound = tuple[Dim, Dim, int]
 
 
 @rule("broadcast_in_dim")
@@ -110,13 +108,6 @@ def slice_of_slice(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
     return [cut(b, inner.operands[0], known)]
 
 
-def bounds(op: Op) -> list[Bound]:
-    """Start, limit and stride of a slice, dimension by dimension."""
-    starts, limits = op.attrs.dims("start_indices"), op.attrs.dims("limit_indices")
-    strides = op.attrs.integers("strides") or (1,) * len(starts)
-    return list(zip(starts, limits, strides, strict=True))
-
-
 def _compose(first: Bound, second: Bound) -> Bound | None:
     """The slice ``second`` of the slice ``first``; ``None`` where sizes are not known."""
     (start, _, step), (begin, end, stride) = first, second
@@ -129,21 +120,6 @@ def _compose(first: Bound, second: Bound) -> Bound | None:
         return start, start, 1
     at = start + begin * step
     return at, at + (count - 1) * step * stride + 1, step * stride
-
-
-def cut(b: Builder, x: Value, cuts: Sequence[Bound]) -> Value:
-    """A slice of ``x``, or ``x`` where that is all of it."""
-    whole = zip(cuts, x.shape, strict=True)
-    if all(cut == (0, size, 1) for cut, size in whole):
-        return x
-    strides = tuple([stride for _, _, stride in cuts])
-    return b.op(
-        "slice",
-        x,
-        start_indices=tuple([start for start, _, _ in cuts]),
-        limit_indices=tuple([limit for _, limit, _ in cuts]),
-        strides=() if all(stride == 1 for stride in strides) else strides,
-    )
 
 
 @rule("slice")
@@ -220,51 +196,10 @@ def _checked_place(
 def concatenate_of_slices(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
     """Neighboring slices of one value, joined again, are one slice."""
     axis = op.attrs.integer("dimension")
-    runs = _runs(op.operands, axis)
+    runs = runs_of_slices(op.operands, axis)
     if len(runs) == len(op.operands):
         return no_match("no two operands are neighboring slices of one value")
-    return [_join_runs(b, runs, axis)]
-
-
-def join(b: Builder, values: Sequence[Value], axis: int) -> Value:
-    """The values one after the other along ``axis``, neighboring slices of one value as one."""
-    return _join_runs(b, _runs(values, axis), axis)
-
-
-def _runs(values: Sequence[Value], axis: int) -> list[list[Value]]:
-    """The values in order, grouped into runs of neighboring slices."""
-    runs: list[list[Value]] = []
-    for value in values:
-        if runs and _adjacent(runs[-1][-1], value, axis):
-            runs[-1].append(value)
-        else:
-            runs.append([value])
-    return runs
-
-
-def _join_runs(b: Builder, runs: Sequence[Sequence[Value]], axis: int) -> Value:
-    parts = [_joined(b, run, axis) for run in runs]
-    return parts[0] if len(parts) == 1 else b.concatenate(parts, axis)
-
-
-def _adjacent(left: Value, right: Value, axis: int) -> bool:
-    """Whether two values are slices of one value and the second starts where the first ends."""
-    first, second = left.producer("slice"), right.producer("slice")
-    if first is None or second is None or first.operands != second.operands:
-        return False
-    mine, other = bounds(first), bounds(second)
-    (_, limit, step), (start, _, stride) = mine.pop(axis), other.pop(axis)
-    return mine == other and step == stride == 1 and limit == start
-
-
-def _joined(b: Builder, run: Sequence[Value], axis: int) -> Value:
-    """One slice in place of a run of neighboring ones."""
-    first, last = run[0].producer("slice"), run[-1].producer("slice")
-    if len(run) == 1 or first is None or last is None:
-        return run[0]
-    cuts = bounds(first)
-    cuts[axis] = (cuts[axis][0], bounds(last)[axis][1], 1)
-    return cut(b, first.operands[0], cuts)
+    return [join_runs(b, runs, axis)]
 
 
 @rule("convert")

@@ -37,7 +37,7 @@ class Degree:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class CapacityPlan:
     """The answer.
 
     Attributes:
@@ -65,14 +65,14 @@ def make_plan(
     demand: CompileConfig,
     rules: str = "graphgen",
     tp: int = 0,
-) -> Plan:
+) -> CapacityPlan:
     """Look at every degree of the target, and choose.
 
     Args:
         config: a ``config.json``; Hugging Face's names.
         target: the accelerator.
         demand: what to compile for.
-        rules: see :class:`Plan`.
+        rules: see :class:`CapacityPlan`.
         tp: the degree to choose; 0 for the smallest that serves.
 
     Raises:
@@ -92,7 +92,7 @@ def make_plan(
     if chosen is not None and chosen.use is not None:
         use = measure(config, demand, chosen.tp)
         chosen = Degree(chosen.tp, use, _needs(use, target, rules, chosen.tp), chosen.why_not)
-    return Plan(target, demand, rules, degrees, chosen, _instance(target, chosen))
+    return CapacityPlan(target, demand, rules, degrees, chosen, _instance(target, chosen))
 
 
 def _candidates(target: Accelerator) -> tuple[int, ...]:

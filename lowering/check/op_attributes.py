@@ -33,7 +33,7 @@ _WINDOW = {
 }
 
 
-def said(op: Op) -> Mapping[str, object]:
+def attributes_of(op: Op) -> Mapping[str, object]:
     """The attributes of an op of ours; of another instruction those that rules ask for.
 
     A key that is missing is not known; a rule that asks for it does not fire.

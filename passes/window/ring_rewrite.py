@@ -8,7 +8,7 @@ from graphgen.build import Builder
 from graphgen.ir import Function, Op, Value, tensor
 from graphgen.ir.dtype import s32
 from graphgen.passes.core import Rewriter
-from graphgen.passes.window.layers import Layer
+from graphgen.passes.window.window_layers import WindowLayer
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Rings:
         default_factory=dict[tuple[Function | Value | int, ...], Shared]
     )
 
-    def roll(self, layer: Layer, ring: int) -> None:
+    def roll(self, layer: WindowLayer, ring: int) -> None:
         """Let the caches of one layer have ``ring`` slots in one program.
 
         A program that attends to no more slots than there are goes on as before: its positions are
@@ -63,7 +63,7 @@ class Rings:
             update.set_operands((*update.operands[:3], shared.slots))
         self._attend(layer, read, shared.mask)
 
-    def _shared(self, layer: Layer, ring: int) -> Shared:
+    def _shared(self, layer: WindowLayer, ring: int) -> Shared:
         key = layer.function, *layer.mask.operands, layer.window, layer.slots, ring
         found = self.shared.get(key)
         if found is None:
@@ -75,13 +75,13 @@ class Rings:
             found = self.shared[key] = _shared(b, layer, ring)
         return found
 
-    def _read(self, layer: Layer, read: Op, cache: Value, before: Op) -> Value:
+    def _read(self, layer: WindowLayer, read: Op, cache: Value, before: Op) -> Value:
         """All slots of a ring, as ``read`` reads some."""
         b = self.rewriter.before(layer.function, before)
         attrs = {**read.attrs, "attended": cache.shape[1]}
         return b.emit("cache_read", (cache, read.operands[1]), attrs).result
 
-    def _attend(self, layer: Layer, read: list[Value], mask: Value) -> None:
+    def _attend(self, layer: WindowLayer, read: list[Value], mask: Value) -> None:
         op, function = layer.attention, layer.function
         b = self.rewriter.before(function, op)
         made = b.emit("attention", (op.operands[0], *read, mask), dict(op.attrs)).result
@@ -92,12 +92,12 @@ class Rings:
             self.rewriter.erase(function, layer.mask)
 
 
-def _overtakes(layer: Layer, ring: int) -> bool:
+def _overtakes(layer: WindowLayer, ring: int) -> bool:
     """Whether the tokens of one call may overwrite what its first ones read."""
     return layer.active > ring - layer.window + 1
 
 
-def _shared(b: Builder, layer: Layer, ring: int) -> Shared:
+def _shared(b: Builder, layer: WindowLayer, ring: int) -> Shared:
     positions, lengths = layer.mask.operands
     # What is beyond the cache was dropped, and is.
     lengths = b.binary("minimum", lengths, layer.slots)

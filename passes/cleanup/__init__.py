@@ -1,1 +1,0 @@
-"""Removing what is not needed."""
