@@ -22,7 +22,7 @@ from graphgen.compile_config import CompileConfig
 from graphgen.runtime.checkpoint.hub import locate
 from graphgen.runtime.checkpoint.interfaces import Checkpoint
 from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint
-from graphgen.runtime.executable_cache import ProgramStore
+from graphgen.runtime.executable_cache import ExecutableCache
 from graphgen.runtime.model import build_model
 from graphgen.runtime.progress_callback import Silent
 from graphgen.runtime.session import Session
@@ -61,7 +61,7 @@ def open_session(checkpoint: Checkpoint, case: Case) -> Session:
         CompileConfig(dtype=case.dtype).serving(batch=case.batch, max_len=2 * case.prompt),
     )
     source = RankWeights(built.module, lambda row: read_weight(checkpoint, row))
-    return Session(ProgramStore(built.module, Silent()), put_weights(source, Silent()))
+    return Session(ExecutableCache(built.module, Silent()), put_weights(source, Silent()))
 
 
 def our_turn(session: Session, prompts: Tokens, steps: int) -> tuple[float, list[float]]:

@@ -18,7 +18,7 @@ from graphgen.compile_config import CompileConfig
 from graphgen.runtime.checkpoint.hub import locate
 from graphgen.runtime.checkpoint.interfaces import Checkpoint
 from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint
-from graphgen.runtime.executable_cache import ProgramStore
+from graphgen.runtime.executable_cache import ExecutableCache
 from graphgen.runtime.model import build_model
 from graphgen.runtime.progress_callback import Silent
 from graphgen.runtime.session import Session
@@ -35,7 +35,7 @@ def open_session(checkpoint: Checkpoint, dtype: str, batch: int, quantization: s
     )
     built = build_model(checkpoint.config, settings)
     source = RankWeights(built.module, lambda row: read_weight(checkpoint, row))
-    return Session(ProgramStore(built.module, Silent()), put_weights(source, Silent()))
+    return Session(ExecutableCache(built.module, Silent()), put_weights(source, Silent()))
 
 
 def measure(checkpoint: Checkpoint, dtype: str, batch: int, rounds: int, steps: int) -> list[Row]:

@@ -8,7 +8,7 @@ from graphgen.compile_config import SMALLEST_BUCKET
 from graphgen.errors import GraphgenError
 
 
-def up_to(size: int, limit: int) -> int:
+def bucket_limit(size: int, limit: int) -> int:
     """The largest bucket for ``size``: the next power of two from 128, at most ``limit``."""
     bucket = SMALLEST_BUCKET
     while bucket < size:
@@ -16,7 +16,7 @@ def up_to(size: int, limit: int) -> int:
     return min(bucket, max(limit, 1))
 
 
-def choose(buckets: Sequence[int], size: int, what: str) -> int:
+def choose_bucket(buckets: Sequence[int], size: int, what: str) -> int:
     """The smallest bucket with ``size <= bucket``.
 
     Raises:
@@ -28,5 +28,5 @@ def choose(buckets: Sequence[int], size: int, what: str) -> int:
     raise GraphgenError(
         "GG0701",
         f"{what} of {size} tokens is longer than the largest bucket, {max(buckets)}",
-        help=f"compile for longer sequences, e.g. --max-len {up_to(size, 1 << 30)}",
+        help=f"compile for longer sequences, e.g. --max-len {bucket_limit(size, 1 << 30)}",
     )

@@ -1,4 +1,4 @@
-"""The front door of the runtime: open whatever the user has, and generate."""
+"""The runtime's entry point: open a model in any format, and generate."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from graphgen.ir import RANK
 from graphgen.lowering.cpu.pjrt import configure
 from graphgen.models import SHAPES, read_model_config
 from graphgen.runtime.artifact import Artifact, is_artifact, open_artifact, save_artifact
-from graphgen.runtime.buckets import choose, up_to
+from graphgen.runtime.buckets import bucket_limit, choose_bucket
 from graphgen.runtime.checkpoint.dtype_policy import AS_DECLARED, chosen_dtype
 from graphgen.runtime.checkpoint.hub import locate
 from graphgen.runtime.checkpoint.interfaces import Checkpoint
 from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint
 from graphgen.runtime.checkpoint.validate_tensors import check_checkpoint
-from graphgen.runtime.executable_cache import ProgramStore
+from graphgen.runtime.executable_cache import ExecutableCache
 from graphgen.runtime.generation import (
     Completion,
     GenerationRequest,
@@ -68,13 +68,13 @@ class EngineOptions:
 
 @dataclass(frozen=True, slots=True)
 class GenerationResult:
-    """Answers and how long they took.
+    """Answers and timings.
 
     Attributes:
-        completions: one a prompt.
-        timings: of generation.
-        load_s: weights, tokenizer, graph.
-        compile_s: compiling and loading programs.
+        completions: one per prompt.
+        timings: seconds of generation.
+        load_s: seconds to load weights and tokenizer and to build the graph.
+        compile_s: seconds to compile and load programs.
     """
 
     completions: list[Completion]
@@ -94,18 +94,18 @@ class Engine:
 
     Attributes:
         model: module, settings and pass reports.
-        tokenizer: of the checkpoint.
+        tokenizer: the checkpoint's tokenizer.
         session: programs, weights and cache.
         programs: the compiled programs.
-        load_s: seconds it took to open.
-        from_artifact: whether it started from an artifact.
+        load_s: seconds to open the model.
+        from_artifact: the model was opened from an artifact.
     """
 
     def __init__(
         self,
         model: BuiltModel,
         tokenizer: Tokenizer,
-        programs: ProgramStore,
+        programs: ExecutableCache,
         weights: Mapping[str, object],
         load_s: float,
         from_artifact: bool,
@@ -123,7 +123,7 @@ class Engine:
         request: GenerationRequest,
         on_token: OnToken | None = None,
     ) -> GenerationResult:
-        """Answer token prompts; programs that are missing are compiled first.
+        """Answer token prompts; missing programs are compiled first.
 
         Raises:
             GraphgenError: GG0701, GG0702, GG0705.
@@ -134,13 +134,16 @@ class Engine:
         return GenerationResult(done, timings, self.load_s, self.programs.seconds)
 
     def _prepare(self, prompts: Sequence[Sequence[int]], request: GenerationRequest) -> None:
-        """Compile what this request will use, while progress can be shown.
+        """Compile the programs that this request uses, with progress.
 
-        Programs that only have to be loaded wait until they are used: the first token comes first.
+        Programs that only have to be loaded are loaded at their first use, for a short time to the
+        first token.
         """
         longest = max(len(prompt) for prompt in prompts)
         buckets = self.session.buckets
-        self.programs.get(buckets["prefill"][choose(list(buckets["prefill"]), longest, "a prompt")])
+        self.programs.get(
+            buckets["prefill"][choose_bucket(list(buckets["prefill"]), longest, "a prompt")]
+        )
         # Decode steps attend to longest + 1 up to last slots.
         last = min(longest + request.max_new_tokens - 1, self.session.slots)
         below = 0
@@ -151,7 +154,7 @@ class Engine:
             below = bucket
 
 
-# Encodes the user's prompts once the tokenizer is known.
+# Encodes the user's prompts with the model's tokenizer.
 Encode = Callable[[Tokenizer], list[list[int]]]
 
 
@@ -162,18 +165,17 @@ def open_engine(
 
     Args:
         model: an artifact folder, a checkpoint folder, a GGUF file, or a known name (``smollm2``).
-        options: how to open it.
-        encode: gives the token prompts.
-        new_tokens: tokens each prompt will get, to size the cache by default.
-        progress: told about long work.
+        options: the request.
+        encode: encodes the prompts.
+        new_tokens: new tokens per prompt, for the default size of the cache.
+        progress: notified of long tasks.
 
     Returns:
         The engine and the encoded prompts.
 
     Raises:
-        GraphgenError: GG05xx for the configuration, GG06xx for the files, GG0703 for an artifact
-            that does not fit, GG0701 and GG0702 for the prompts, GG0705 for options that exclude
-            each other.
+        GraphgenError: GG05xx for the configuration, GG06xx for the files, GG0703 for a mismatched
+            artifact, GG0701 and GG0702 for the prompts, GG0705 for options that exclude each other.
     """
     start = time.perf_counter()
     path = _resolve(model)
@@ -204,13 +206,13 @@ def open_engine(
         weights, programs = artifact.weights(progress), artifact.programs(progress)
     else:
         weights = _placed(built, checkpoint, options, progress)
-        programs = ProgramStore(built.module, progress)
+        programs = ExecutableCache(built.module, progress)
     seconds = time.perf_counter() - start
     return Engine(built, tokenizer, programs, weights, seconds, False), prompts
 
 
 def _check_options(options: EngineOptions, *, from_artifact: bool) -> None:
-    """Refuse options of which one would have no effect (GG0705)."""
+    """Refuse options without effect and options that exclude each other (GG0705)."""
     if options.artifact is not None and options.weights is not None:
         raise GraphgenError(
             "GG0705",
@@ -236,7 +238,7 @@ def _check_options(options: EngineOptions, *, from_artifact: bool) -> None:
 def _placed(
     built: BuiltModel, checkpoint: Checkpoint, options: EngineOptions, progress: Progress
 ) -> Mapping[str, object]:
-    """The weights on the devices: prepared now, or read as they were prepared before."""
+    """Put the weights on the devices: prepared now, or read from pre-sharded files."""
     module = built.module
     if options.weights is None:
         return put_weights(weights_of(checkpoint, module), progress)
@@ -246,12 +248,12 @@ def _placed(
 
 
 def locate_checkpoint(model: str) -> Checkpoint:
-    """The checkpoint MODEL names: a folder, a GGUF file, or a known name (GG06xx, GG0705)."""
+    """The checkpoint of MODEL: a folder, a GGUF file, or a known name (GG06xx, GG0705)."""
     return open_checkpoint(_resolve(model))
 
 
 def _resolve(model: str) -> Path:
-    """Where MODEL is; what has a shape but no weights is refused (GG0705)."""
+    """The path of MODEL; a named shape without weights is refused (GG0705)."""
     path = locate(model) or Path(model)
     if not path.exists() and model.lower() in SHAPES:
         raise GraphgenError(
@@ -304,7 +306,7 @@ def _settings(
         raise GraphgenError(
             "GG0705", f"--max-len {options.max_len} is more than the model's {most} positions"
         )
-    max_len = options.max_len or up_to(longest + new_tokens, most)
-    choose([max_len], longest, "a prompt")
+    max_len = options.max_len or bucket_limit(longest + new_tokens, most)
+    choose_bucket([max_len], longest, "a prompt")
     config = options.config.updated(options.requested)
     return config.serving(batch=batch, max_len=max_len)

@@ -18,7 +18,7 @@ from graphgen.whole_file import write_whole
 
 
 @dataclass(frozen=True, slots=True)
-class ProgramReport:
+class ExecutableReport:
     """The cost of one program.
 
     Attributes:
@@ -35,7 +35,7 @@ class ProgramReport:
 
 
 @dataclass(slots=True)
-class ProgramStore:
+class ExecutableCache:
     """The programs of a module.
 
     Attributes:
@@ -51,7 +51,7 @@ class ProgramStore:
     progress: Progress
     folder: Path | None = None
     texts: dict[str, str] = field(default_factory=dict[str, str])
-    reports: list[ProgramReport] = field(default_factory=list[ProgramReport])
+    reports: list[ExecutableReport] = field(default_factory=list[ExecutableReport])
     warm_ups: dict[str, float] = field(default_factory=dict[str, float])
     _programs: dict[str, CpuProgram] = field(default_factory=dict[str, CpuProgram])
 
@@ -82,7 +82,7 @@ class ProgramStore:
                 with suppress(GraphgenError):
                     _write_checked(path, serialize_program(program))
         seconds = time.perf_counter() - start
-        report = ProgramReport(name, function.block.size, seconds, data is not None)
+        report = ExecutableReport(name, function.block.size, seconds, data is not None)
         self.reports.append(report)
         return program
 

@@ -1,4 +1,4 @@
-"""Compiling a model: from a configuration to a module ready to be lowered."""
+"""Compile a model: from a configuration to a module that is ready for lowering."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ def config_of(settings: Mapping[str, object]) -> CompileConfig:
 
 @dataclass(frozen=True, slots=True)
 class PassStep:
-    """What one pass did; an artifact holds it too, so it is known where no pass is installed.
+    """Statistics of one pass, recorded in artifacts too.
 
     Attributes:
         name: the pass with its options.
         ops_before, ops_after: ops in all functions.
         applications: rewrites made.
         seconds: wall time, verification excluded.
-        remarks: what it has to say to the user.
+        remarks: messages for the user.
     """
 
     name: str
@@ -63,13 +63,13 @@ class PassStep:
 
 @dataclass(frozen=True, slots=True)
 class BuiltModel:
-    """A module at level ``target`` and how it came about.
+    """A module at level ``target`` and its compilation record.
 
     Attributes:
-        config: the configuration it was built from, Hugging Face's names.
-        settings: the configuration that it was compiled for.
-        module: with one program a phase and bucket.
-        reports: one a pass.
+        config: the model's configuration, under Hugging Face's names.
+        settings: the compile configuration.
+        module: one program per phase and bucket.
+        reports: one per pass.
     """
 
     config: Mapping[str, object]
@@ -96,11 +96,11 @@ def build_model(
     Args:
         model: a ``config.json``.
         settings: the configuration; ``min_rows`` follows from the machine.
-        every_token: one program, a prefill of the longest bucket that gives the logits of every
-            token, instead of those that generation uses.
+        every_token: instead of the programs of generation, build one prefill program of the
+            largest bucket that returns the logits of every token.
 
     Raises:
-        GraphgenError: GG0501, GG0502, GG0503 for the configuration, GG0304 when it cannot be split
+        GraphgenError: GG0501, GG0502, GG0503 for the configuration, GG0304 if it cannot be split
             over ``tp`` ranks.
     """
     # Only here: an artifact runs without any pass.

@@ -20,7 +20,7 @@ from graphgen.lowering.cpu.pjrt import configure
 from graphgen.models import read_model_config
 from graphgen.runtime.checkpoint.interfaces import Checkpoint
 from graphgen.runtime.checkpoint.validate_tensors import check_checkpoint
-from graphgen.runtime.executable_cache import ProgramStore
+from graphgen.runtime.executable_cache import ExecutableCache
 from graphgen.runtime.model import build_model
 from graphgen.runtime.progress_callback import Progress
 from graphgen.runtime.session import Session
@@ -96,7 +96,7 @@ def _open(
         built = build_model(checkpoint.config, sized, every_token=True)
     check_checkpoint(checkpoint, built.module)
     placed = put_weights(weights_of(checkpoint, built.module), progress)
-    return Session(ProgramStore(built.module, progress), placed)
+    return Session(ExecutableCache(built.module, progress), placed)
 
 
 def surprise(logits: npt.NDArray[np.float32], tokens: Sequence[int]) -> float:

@@ -15,8 +15,8 @@ from graphgen.eval import numpy_dtype
 from graphgen.ir import Module, Role, TensorType
 from graphgen.lowering.cpu import DeviceValue
 from graphgen.lowering.cpu.pjrt import join, put
-from graphgen.runtime.buckets import choose
-from graphgen.runtime.executable_cache import ProgramStore
+from graphgen.runtime.buckets import choose_bucket
+from graphgen.runtime.executable_cache import ExecutableCache
 
 Ints = npt.NDArray[np.int32]
 Logits = npt.NDArray[np.float32]
@@ -54,7 +54,7 @@ class Session:
         candidates: number of best tokens that sampling considers; 0 for all.
     """
 
-    def __init__(self, programs: ProgramStore, weights: Mapping[str, DeviceValue]) -> None:
+    def __init__(self, programs: ExecutableCache, weights: Mapping[str, DeviceValue]) -> None:
         self.programs = programs
         self.module: Module = programs.module
         self._values: dict[str, DeviceValue] = dict(weights)
@@ -102,7 +102,7 @@ class Session:
             GraphgenError: GG0701 if a prompt is longer than the largest bucket.
         """
         longest = max((len(prompt) for prompt in prompts), default=0)
-        bucket = choose(list(self.buckets["prefill"]), longest, "a prompt")
+        bucket = choose_bucket(list(self.buckets["prefill"]), longest, "a prompt")
         tokens = np.zeros((self.rows, bucket), np.int32)
         positions = np.full((self.rows, bucket), -1, np.int32)
         lengths = np.zeros(self.rows, np.int32)
@@ -140,7 +140,7 @@ class Session:
         mask = np.ones(self.rows, np.bool_) if active is None else np.asarray(active, np.bool_)
         positions = np.where(mask, self.lengths, -1).astype(np.int32)[:, None]
         needed = int(np.max(np.where(mask, self.lengths + 1, 1)))
-        bucket = choose(list(self.buckets["decode"]), needed, "a sequence")
+        bucket = choose_bucket(list(self.buckets["decode"]), needed, "a sequence")
         self.lengths = np.where(mask, self.lengths + 1, self.lengths).astype(np.int32)
         column = np.where(mask, np.asarray(tokens, np.int32), 0).astype(np.int32)[:, None]
         return self._call(self.buckets["decode"][bucket], column, positions, mask, draw)

@@ -18,7 +18,7 @@ from graphgen.eval import rank_index
 from graphgen.ir import RANK
 from graphgen.runtime.artifact.tokenizer_folder import save_tokenizer
 from graphgen.runtime.checkpoint.interfaces import Checkpoint
-from graphgen.runtime.executable_cache import ProgramStore
+from graphgen.runtime.executable_cache import ExecutableCache
 from graphgen.runtime.model import BuiltModel, PassStep, config_of, settings_of
 from graphgen.runtime.progress_callback import Progress
 from graphgen.runtime.tokenizer import Tokenizer
@@ -78,10 +78,10 @@ class Artifact:
             used = {v.name for f in self.model.module.programs() for v in f.args}
             return put_arrays([{k: v for k, v in r.items() if k in used} for r in ranks])
 
-    def programs(self, progress: Progress) -> ProgramStore:
+    def programs(self, progress: Progress) -> ExecutableCache:
         """The programs, compiled or loaded from the folder at their first use."""
         module = self.model.module
-        return ProgramStore(module, progress, self.path / "compiled", dict(self.texts))
+        return ExecutableCache(module, progress, self.path / "compiled", dict(self.texts))
 
 
 def is_artifact(path: Path) -> bool:
@@ -112,7 +112,7 @@ def _write(
     save_tokenizer(tokenizer, folder / "tokenizer")
     (folder / "module.gg").write_text(print_module(model.module))
     write_rank_files(folder, model.module, checkpoint, progress)
-    store = ProgramStore(model.module, progress)
+    store = ExecutableCache(model.module, progress)
     manifest = {
         "format": FORMAT,
         "graphgen": __version__,

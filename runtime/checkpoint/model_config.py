@@ -39,6 +39,6 @@ def model_config(model: str) -> Mapping[str, object]:
 
 
 def _is_path(model: str) -> bool:
-    """Whether ``model`` is a path: it exists, or it has a slash or the ending of a file."""
+    """True if ``model`` is a path: it exists, or it has a slash or the ending of a file."""
     looks = "/" in model or Path(model).suffix in (".json", ".gguf", ".safetensors")
     return looks or Path(model).exists()

@@ -123,7 +123,7 @@ def _slice(attrs: Attrs, operands: Sequence[CopyPlan], _: Value) -> CopyPlan:
 
 
 def _dynamic_slice(attrs: Attrs, operands: Sequence[CopyPlan], value: Value) -> CopyPlan:
-    """The start is clamped so that the slice lies inside, as in HLO."""
+    """Clamp the start so that the slice is inside the operand, as in HLO."""
     sizes = value.type.dims
     starts = [
         min(max(_integers(start)[0], 0), whole_size - size)

@@ -11,7 +11,7 @@ from graphgen.ir import Entry
 from graphgen.runtime.checkpoint.interfaces import Checkpoint
 from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint
 from graphgen.runtime.checkpoint.validate_tensors import check_checkpoint
-from graphgen.runtime.executable_cache import ProgramStore
+from graphgen.runtime.executable_cache import ExecutableCache
 from graphgen.runtime.model import build_model
 from graphgen.runtime.progress_callback import Silent
 from graphgen.runtime.session import Session
@@ -32,4 +32,4 @@ def open_session(
     built = build_model(checkpoint.config, settings)
     check_checkpoint(checkpoint, built.module)
     source = RankWeights(built.module, lambda row: read(checkpoint, row))
-    return Session(ProgramStore(built.module, Silent()), put_weights(source, Silent()))
+    return Session(ExecutableCache(built.module, Silent()), put_weights(source, Silent()))

@@ -18,7 +18,7 @@ from transformers import PreTrainedModel
 from graphgen.compile_config import CompileConfig
 from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint
 from graphgen.runtime.checkpoint.validate_tensors import check_checkpoint
-from graphgen.runtime.executable_cache import ProgramStore
+from graphgen.runtime.executable_cache import ExecutableCache
 from graphgen.runtime.model import build_model
 from graphgen.runtime.progress_callback import Silent
 from graphgen.runtime.session import Session
@@ -45,11 +45,11 @@ def wanted(family: str) -> list[np.ndarray]:
 
 
 @cache
-def programs(family: str) -> ProgramStore:
+def programs(family: str) -> ExecutableCache:
     """Compiled once a family: what is tried here is how the weights get there."""
     config = oracle(family).config.to_dict()
     built = build_model(config, CompileConfig(dtype="f32").serving(batch=len(LENGTHS), max_len=130))
-    return ProgramStore(built.module, Silent())
+    return ExecutableCache(built.module, Silent())
 
 
 def session(family: str, folder: Path) -> Session:

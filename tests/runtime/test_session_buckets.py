@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from graphgen.compile_config import CompileConfig, powers
 from graphgen.errors import GraphgenError
-from graphgen.runtime.buckets import choose, up_to
+from graphgen.runtime.buckets import bucket_limit, choose_bucket
 
 sizes = st.integers(1, 1 << 20)
 
@@ -27,7 +27,7 @@ def test_a_ladder_climbs_by_doubling_and_ends_at_the_largest(largest: int, small
 def test_choose_takes_the_smallest_that_is_not_too_small(largest: int, data: st.DataObject):
     steps = powers(largest)
     size = data.draw(st.integers(0, largest))
-    bucket = choose(data.draw(st.permutations(steps)), size, "a prompt")
+    bucket = choose_bucket(data.draw(st.permutations(steps)), size, "a prompt")
     assert bucket in steps
     assert size <= bucket
     assert not [step for step in steps if size <= step < bucket]
@@ -38,16 +38,16 @@ def test_choose_takes_the_smallest_that_is_not_too_small(largest: int, data: st.
 @given(sizes, st.integers(1, 1 << 20))
 def test_choose_never_cuts_off(largest: int, more: int):
     with pytest.raises(GraphgenError) as caught:
-        choose(powers(largest), largest + more, "a prompt")
+        choose_bucket(powers(largest), largest + more, "a prompt")
     assert caught.value.code == "GG0701"
     # What the help names would have been enough.
     wanted = int(caught.value.help.rsplit(" ", 1)[1])
-    assert choose(powers(wanted), largest + more, "a prompt") <= wanted
+    assert choose_bucket(powers(wanted), largest + more, "a prompt") <= wanted
 
 
 @given(sizes, sizes)
 def test_up_to_is_a_power_of_two_or_the_limit(size: int, limit: int):
-    bucket = up_to(size, limit)
+    bucket = bucket_limit(size, limit)
     assert bucket == limit or (bucket >= size and bucket.bit_count() == 1 and bucket >= 128)
     assert bucket <= limit
     assert bucket < 2 * size or bucket <= 128
@@ -59,7 +59,7 @@ def test_examples():
     assert powers(129) == (128, 129)
     assert powers(5) == (5,)
     assert CompileConfig().serving(batch=1, max_len=512).tokens == (128, 256, 512)
-    assert [choose((128, 256), size, "a prompt") for size in (0, 128, 129, 256)] == [
+    assert [choose_bucket((128, 256), size, "a prompt") for size in (0, 128, 129, 256)] == [
         128,
         128,
         256,
