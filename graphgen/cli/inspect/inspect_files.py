@@ -193,9 +193,10 @@ def _artifact(path: Path, largest: int) -> Inspection:
     """The manifest, the programs, and the weights of each rank."""
     from graphgen.cli.inspect.programs import programs_inspection
     from graphgen.runtime.artifact import open_artifact
+    from graphgen.runtime.model import settings_of
 
     artifact = open_artifact(path)
-    settings = asdict(artifact.model.settings)
+    settings = settings_of(artifact.model.settings)
     compiled = sorted(item.name for item in (path / "compiled").glob("*") if item.is_file())
     shown = ", ".join(f"{key} {value}" for key, value in settings.items() if value != "")
     head = f"artifact of graphgen, from checkpoint {artifact.source[:12]}: {shown}\n"
