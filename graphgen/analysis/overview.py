@@ -180,6 +180,18 @@ class Overview:
         return Place(layers.pop() if len(layers) == 1 else "", where, read=True)
 
 
+def opaque_opcodes(module: Module) -> list[str]:
+    """Opcodes of the module's instructions that have no op here, sorted."""
+    return sorted(
+        {
+            op.attrs.text("opcode")
+            for function in module.functions.values()
+            for op in function.block
+            if op.name == "hlo.opaque"
+        }
+    )
+
+
 def overview(module: Module, function: Function, largest: int = 10) -> Overview:
     """Look at one program of a module.
 

@@ -8,9 +8,10 @@ from typing import cast
 import typer
 from typer.core import TyperCommand
 
-from graphgen.cli.console import Json, abandon_stdout, note, write_error, write_json
+from graphgen.cli.console import abandon_stdout, note, write_error, write_json
 from graphgen.cli.error_context import error_context
 from graphgen.errors import GraphgenError
+from graphgen.json_value import Json
 from graphgen.version import __version__
 
 USER_ERROR, DEFECT, BROKEN_PIPE = 1, 70, 141

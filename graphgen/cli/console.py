@@ -141,12 +141,3 @@ def paint_diff(text: str) -> str:
         for line in text.split("\n")
     ]
     return "\n".join(painted)
-
-
-def table(
-    headers: Sequence[str], rows: Sequence[Sequence[str]], stream: TextIO, *, numeric: int = 0
-) -> str:
-    """Aligned columns as text."""
-    from graphgen.report.table import Table, render
-
-    return render(Table(headers, rows, numeric), stream)

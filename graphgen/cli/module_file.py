@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from graphgen.cli.console import Json, note, write_json
+from graphgen.cli.console import note, write_json
 from graphgen.cli.files import STANDARD, standard_input, write_text
 from graphgen.errors import GraphgenError
 from graphgen.ir import Function, Module
+from graphgen.json_value import Json
 from graphgen.text import print_module
 
 if TYPE_CHECKING:
@@ -35,6 +36,29 @@ def read_with_values(name: str) -> tuple[Module, Mapping[str, Array]]:
 
     source = Source("<stdin>", standard_input()) if name == STANDARD else source_of(name)
     return open_with_values(source)
+
+
+def read_lowered(name: str, target: str) -> Module:
+    """The module of a file after what is left of the default pipeline for ``target``.
+
+    A module without programs stays as it is.
+    """
+    from graphgen.cli.shared_options import load_plugins
+    from graphgen.passes.core import run_pipeline
+    from graphgen.passes.remaining import remaining
+
+    load_plugins(None)
+    module = read_module(name)
+    if module.programs():
+        run_pipeline(module, remaining(module, target))
+    return module
+
+
+def programs_or_functions(module: Module, name: str | None = None) -> list[Function]:
+    """The function called ``name`` (GG0202), else all programs, else all functions."""
+    if name is not None:
+        return [module.function(name.removeprefix("@"))]
+    return module.programs() or list(module.functions.values())
 
 
 def choose_program(module: Module, name: str | None) -> Function:

@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import zipfile
 import zlib
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from typing import BinaryIO, cast
 
 import numpy as np
 
 from graphgen.errors import GraphgenError
 from graphgen.eval import Array, numpy_dtype
-from graphgen.exec.bind import typed_array
+from graphgen.exec.bind import given_array, typed_array
+from graphgen.exec.program_run import needed, ranks_of
 from graphgen.exec.session import ProgramCall, Workload
 from graphgen.ir import Entry, Function, Module, Role, TensorType
 from graphgen.ir.dtype import pred
@@ -128,6 +130,77 @@ def vocabulary(module: Module, function: Function) -> int:
         if op.name == "embedding" and op.operands[1].name == "tokens":
             return op.operands[0].type.dims[0]
     return 2
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramInputs:
+    """Arrays for every input, weight and state of a program, by name.
+
+    Attributes:
+        shared: arrays in logical types, one for all ranks.
+        per_rank: arrays as each rank takes them, one per rank.
+        given: number of names that the user gave arrays for.
+        unused: names of arrays that the module knows and the program does not take.
+    """
+
+    shared: dict[str, Array]
+    per_rank: dict[str, list[Array]]
+    given: int
+    unused: list[str]
+
+
+def program_inputs(
+    module: Module,
+    function: Function,
+    arrays: Mapping[str, Array],
+    seed: int,
+    *,
+    per_rank: bool,
+) -> ProgramInputs:
+    """The user's arrays, and random ones for the rest.
+
+    Args:
+        module: with every symbol bound.
+        function: the program.
+        arrays: the user's; with one more dimension in front, one array per rank.
+        seed: of the random ones.
+        per_rank: random floats differ by rank.
+
+    Raises:
+        GraphgenError: GG0402 for an unknown name, or an array that does not fit.
+    """
+    rows, ranks = needed(module, function), ranks_of(module)
+    unused = _unused(arrays, module, [row.name for row in rows], function)
+    maker = RandomInputs(module, function, seed)
+    shared: dict[str, Array] = {}
+    own: dict[str, list[Array]] = {}
+    for row in rows:
+        array, type_ = arrays.get(row.name), row.logical
+        split = ranks > 1 and not row.pack
+        if array is not None and split and array.shape == (ranks, *type_.dims):
+            own[row.name] = [given_array(array[rank], type_, row.name) for rank in range(ranks)]
+        elif array is not None:
+            shared[row.name] = given_array(array, type_, row.name)
+        elif per_rank and split and type_.dtype.is_float:
+            own[row.name] = [maker.make(row, type_, rank) for rank in range(ranks)]
+        else:
+            shared[row.name] = maker.make(row, type_)
+    return ProgramInputs(shared, own, sum(row.name in arrays for row in rows), unused)
+
+
+def _unused(
+    arrays: Mapping[str, Array], module: Module, wanted: Sequence[str], function: Function
+) -> list[str]:
+    """Names that the program does not take; one that the module does not know is an error."""
+    unknown = sorted(arrays.keys() - set(wanted) - module.interface.keys())
+    if unknown:
+        near = get_close_matches(unknown[0], wanted, n=2)
+        raise GraphgenError(
+            "GG0402",
+            f"@{function.name} has no input called {', '.join(unknown)}",
+            help=f"did you mean {' or '.join(near)}?" if near else f"it has {', '.join(wanted)}",
+        )
+    return sorted(arrays.keys() - set(wanted))
 
 
 def with_arrays(workload: Workload, module: Module, arrays: Mapping[str, Array]) -> Workload:

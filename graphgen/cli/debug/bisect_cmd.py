@@ -12,7 +12,14 @@ import typer
 from graphgen.cli.console import emit, note
 from graphgen.cli.files import write_text
 from graphgen.cli.module_file import read_module
-from graphgen.cli.options import AsJson, ModuleFile, PipelineOption, Plugins, Seed, load_pipeline
+from graphgen.cli.shared_options import (
+    AsJson,
+    ModuleFile,
+    PipelineOption,
+    Plugins,
+    Seed,
+    load_pipeline,
+)
 from graphgen.errors import GraphgenError
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import typer
 
 from graphgen.cli.console import emit, note
 from graphgen.cli.module_file import read_module
-from graphgen.cli.options import AsJson
+from graphgen.cli.shared_options import AsJson
 from graphgen.errors import GraphgenError
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import typer
 from graphgen.cli.console import note
 from graphgen.cli.files import STANDARD
 from graphgen.cli.module_file import read_module, write_module
-from graphgen.cli.options import (
+from graphgen.cli.shared_options import (
     ModuleFile,
     OutputFile,
     Plugins,

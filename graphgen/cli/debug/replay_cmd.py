@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from graphgen.cli.console import colored, emit, note, paint_diff
-from graphgen.cli.options import AsJson
+from graphgen.cli.shared_options import AsJson
 
 if TYPE_CHECKING:
     from graphgen.lowering.revision_diff import RevisionDiff

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from graphgen.cli.console import emit, note
-from graphgen.cli.options import AsJson, Plugins, load_plugins
+from graphgen.cli.shared_options import AsJson, Plugins, load_plugins
 from graphgen.errors import GraphgenError
 
 if TYPE_CHECKING:

@@ -10,7 +10,14 @@ import typer
 
 from graphgen.cli.console import emit
 from graphgen.cli.module_file import read_module
-from graphgen.cli.options import AsJson, ModuleFile, PipelineOption, Plugins, Seed, load_pipeline
+from graphgen.cli.shared_options import (
+    AsJson,
+    ModuleFile,
+    PipelineOption,
+    Plugins,
+    Seed,
+    load_pipeline,
+)
 from graphgen.report.table import Table
 
 if TYPE_CHECKING:

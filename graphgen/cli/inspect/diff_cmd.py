@@ -9,7 +9,7 @@ import typer
 
 from graphgen.cli.console import emit, note
 from graphgen.cli.module_file import read_module
-from graphgen.cli.options import AsJson, OnlyProgram
+from graphgen.cli.shared_options import AsJson, OnlyProgram
 from graphgen.json_value import Json
 from graphgen.report.table import Report, render
 

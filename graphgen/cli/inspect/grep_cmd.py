@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from graphgen.cli.console import note, write_json, write_report
-from graphgen.cli.module_file import read_module
-from graphgen.cli.options import AsJson, ModuleFile, OnlyProgram
+from graphgen.cli.module_file import programs_or_functions, read_module
+from graphgen.cli.shared_options import AsJson, ModuleFile, OnlyProgram
 from graphgen.ir import Value
 from graphgen.report.table import Table
 from graphgen.report.units import folded, groups, short
@@ -57,10 +57,7 @@ def grep(
 
     chain = parse_pattern(wanted)
     module = read_module(file)
-    functions = module.programs() or list(module.functions.values())
-    if program is not None:
-        functions = [module.function(program.removeprefix("@"))]
-    found = search(module, functions, chain)
+    found = search(module, programs_or_functions(module, program), chain)
     if as_json:
         write_json([hit.to_json() for hit in found])
     elif found:

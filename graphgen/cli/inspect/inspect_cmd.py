@@ -10,8 +10,8 @@ import typer
 
 from graphgen.cli.console import emit, note, write_json
 from graphgen.cli.files import STANDARD, check_output, write_text
-from graphgen.cli.module_file import read_module
-from graphgen.cli.options import AsJson, OnlyProgram
+from graphgen.cli.module_file import programs_or_functions, read_module
+from graphgen.cli.shared_options import AsJson, OnlyProgram
 from graphgen.errors import GraphgenError
 from graphgen.ir import Function, Module
 from graphgen.json_value import Json
@@ -109,7 +109,7 @@ def _inspected(
             raise
         note(f"{error.what}: no graph can be built of this file, so it is only summarized")
         return inspect_summary(path)
-    functions = _functions(module, program)
+    functions = programs_or_functions(module, program)
     if output is not None:
         return _output(module, functions, output)
     return programs_inspection(module, functions, largest)
@@ -121,12 +121,6 @@ def _is_proto(path: Path) -> bool:
 
     with path.open("rb") as opened:
         return looks_like_proto(opened.read(HEAD))
-
-
-def _functions(module: Module, program: str | None) -> list[Function]:
-    if program is not None:
-        return [module.function(program.removeprefix("@"))]
-    return module.programs() or list(module.functions.values())
 
 
 def _output(module: Module, functions: list[Function], output: str) -> Inspection:
@@ -163,7 +157,7 @@ def _draw(
     for name in names:
         check_output(name)
     module = read_module(file)
-    items = overviews(module, _functions(module, program), largest)
+    items = overviews(module, programs_or_functions(module, program), largest)
     texts: dict[str, str] = {}
     if html:
         places = LocationTable()

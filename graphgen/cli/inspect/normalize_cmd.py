@@ -10,7 +10,7 @@ from graphgen.cli.console import write_json
 from graphgen.cli.files import STANDARD
 from graphgen.cli.inspect.write_program import HELP, check_form, write_program
 from graphgen.cli.module_file import choose_program, read_module
-from graphgen.cli.options import ModuleFile, WrittenAsJson
+from graphgen.cli.shared_options import ModuleFile, WrittenAsJson
 from graphgen.json_value import Json
 
 

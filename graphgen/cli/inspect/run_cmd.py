@@ -1,33 +1,28 @@
-"""``graphgen run``: a program on random or given inputs, and what it gives."""
+"""``graphgen run``: run a program on random or given inputs and summarize its outputs."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from graphgen.cli.console import note, table, write_json, write_stdout
+from graphgen.cli.console import emit, note
 from graphgen.cli.files import check_output, write_file
 from graphgen.cli.module_file import choose_program, read_module
+from graphgen.cli.shared_options import AsJson, ModuleFile, OnlyProgram
 from graphgen.errors import GraphgenError
-from graphgen.ir import Entry, Function, Module
+from graphgen.ir import Function, Module
+from graphgen.json_value import Json
+from graphgen.report.table import Table
 
 if TYPE_CHECKING:
-    from graphgen.eval import Array
     from graphgen.exec import ProgramOutput
+    from graphgen.exec.inputs import ProgramInputs
 
 _COLUMNS = ["output", "type", "min", "max", "mean", "std", "nan", "first values"]
 
 
-File = Annotated[
-    str, typer.Argument(metavar="FILE", help="IR text, StableHLO or HLO; - is standard input.")
-]
-Program = Annotated[
-    str | None,
-    typer.Option("--program", metavar="NAME", help="Which program, if there are several."),
-]
 Dims = Annotated[
     str, typer.Option("--dims", metavar="B=1,S=8", help="Sizes of the program's symbols.")
 ]
@@ -58,12 +53,11 @@ Save = Annotated[
         help="Write the outputs (bf16 as f32); all ranks if they differ.",
     ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def run(
-    file: File,
-    program: Program = None,
+    file: ModuleFile,
+    program: OnlyProgram = None,
     dims: Dims = "",
     inputs: Inputs = None,
     seed: Seed = 0,
@@ -88,23 +82,24 @@ def run(
       graphgen run m.gg --program decode --inputs prefill.npz
       graphgen run dump.pb --per-rank --seed 3
     """
+    from graphgen.analysis.overview import opaque_opcodes
+
     if save is not None:
         check_output(save)
     module, function = _bound(read_module(file), program, dims)
-    on = _backend(module, on)
+    codes = opaque_opcodes(module)
+    if on == "auto" and codes:
+        note(f"compiling with XLA, which knows {', '.join(codes)}")
+    on = "cpu" if on == "cpu" or (on == "auto" and codes) else "numpy"
     if on == "cpu":
         module, function = _for_cpu(module, function)
-    given, own = _inputs(module, function, inputs, seed, per_rank=per_rank)
-    outputs = _execute(module, function, given, own, on)
+    outputs = _execute(module, function, _inputs(module, function, inputs, seed, per_rank), on)
     if save is not None:
         _save(save, outputs)
     for output in outputs:
         if output.ranks_differ and function.phase:
             note(f"output {output.entry.name} is not the same on all ranks; shown is rank 0")
-    if as_json:
-        _print_json(module, function, outputs, on=on, seed=seed)
-    else:
-        _print_table(outputs)
+    emit(as_json, lambda: _facts(module, function, outputs, on, seed), lambda: _table(outputs))
 
 
 def _bound(module: Module, name: str | None, dims: str) -> tuple[Module, Function]:
@@ -136,7 +131,7 @@ def _bound(module: Module, name: str | None, dims: str) -> tuple[Module, Functio
 
 
 def _verify(module: Module, sizes: Mapping[str, int]) -> None:
-    """Sizes may contradict each other: more slots read than there are."""
+    """Verify the module; sizes may contradict each other."""
     from graphgen.ops import verify
 
     try:
@@ -145,23 +140,6 @@ def _verify(module: Module, sizes: Mapping[str, int]) -> None:
         shown = ",".join(f"{key}={size}" for key, size in sizes.items())
         error.help = error.help or f"the sizes do not go together: {shown}"
         raise
-
-
-def _backend(module: Module, on: Literal["auto", "numpy", "cpu"]) -> Literal["numpy", "cpu"]:
-    """Where to run: what only XLA knows runs there, unless told otherwise."""
-    if on != "auto":
-        return on
-    codes = sorted(
-        {
-            op.attrs.text("opcode")
-            for function in module.functions.values()
-            for op in function.block
-            if op.name == "hlo.opaque"
-        }
-    )
-    if codes:
-        note(f"compiling with XLA, which knows {', '.join(codes)}")
-    return "cpu" if codes else "numpy"
 
 
 def _for_cpu(module: Module, function: Function) -> tuple[Module, Function]:
@@ -173,68 +151,26 @@ def _for_cpu(module: Module, function: Function) -> tuple[Module, Function]:
 
 
 def _inputs(
-    module: Module, function: Function, file: str | None, seed: int, *, per_rank: bool
-) -> tuple[dict[str, Array], dict[str, list[Array]]]:
-    """An array for every logical input, from the file, else random; and those of each rank."""
-    from graphgen.exec.bind import given_array
-    from graphgen.exec.inputs import RandomInputs, read_arrays
-    from graphgen.exec.program_run import needed, ranks_of
+    module: Module, function: Function, file: str | None, seed: int, per_rank: bool
+) -> ProgramInputs:
+    from graphgen.exec.inputs import program_inputs, read_arrays
 
-    rows = needed(module, function)
     arrays = read_arrays(file) if file is not None else {}
-    _check_names(arrays, module, [row.name for row in rows], function)
-    maker, ranks = RandomInputs(module, function, seed), ranks_of(module)
-    made: dict[str, Array] = {}
-    own: dict[str, list[Array]] = {}
-    for row in rows:
-        array, type_ = arrays.get(row.name), row.logical
-        if array is not None and _stacked(row, array, ranks):
-            own[row.name] = [given_array(array[rank], type_, row.name) for rank in range(ranks)]
-        elif array is not None:
-            made[row.name] = given_array(array, type_, row.name)
-        elif per_rank and ranks > 1 and type_.dtype.is_float and not row.pack:
-            own[row.name] = [maker.make(row, type_, rank) for rank in range(ranks)]
-        else:
-            made[row.name] = maker.make(row, type_)
+    made = program_inputs(module, function, arrays, seed, per_rank=per_rank)
+    if made.unused:
+        note(f"@{function.name} does not take {', '.join(made.unused)}")
     if file is not None:
-        count = sum(row.name in arrays for row in rows)
-        note(f"{count} of {len(rows)} inputs from {file}, the others random (seed {seed})")
-    return made, own
-
-
-def _stacked(row: Entry, array: Array, ranks: int) -> bool:
-    """Whether the array holds one for each rank."""
-    return ranks > 1 and not row.pack and array.shape == (ranks, *row.logical.dims)
-
-
-def _check_names(
-    arrays: Mapping[str, Array], module: Module, wanted: Sequence[str], function: Function
-) -> None:
-    """An array nobody takes is a mistake, unless the module knows it, such as another's output."""
-    unknown = sorted(arrays.keys() - set(wanted) - module.interface.keys())
-    if unknown:
-        from difflib import get_close_matches
-
-        near = get_close_matches(unknown[0], wanted, n=2)
-        raise GraphgenError(
-            "GG0402",
-            f"@{function.name} has no input called {', '.join(unknown)}",
-            help=f"did you mean {' or '.join(near)}?" if near else f"it has {', '.join(wanted)}",
-        )
-    idle = sorted(arrays.keys() - set(wanted))
-    if idle:
-        note(f"@{function.name} does not take {', '.join(idle)}")
+        total = len(made.shared) + len(made.per_rank)
+        note(f"{made.given} of {total} inputs from {file}, the others random (seed {seed})")
+    return made
 
 
 def _execute(
-    module: Module,
-    function: Function,
-    given: Mapping[str, Array],
-    own: Mapping[str, Sequence[Array]],
-    on: str,
+    module: Module, function: Function, inputs: ProgramInputs, on: str
 ) -> list[ProgramOutput]:
     from graphgen.exec import NumpyBackend, run_program
 
+    given, own = inputs.shared, inputs.per_rank
     if on == "cpu":
         from graphgen.lowering.cpu.backend import CpuBackend
 
@@ -254,40 +190,38 @@ def _save(name: str, outputs: Sequence[ProgramOutput]) -> None:
     write_file(name, lambda file: write_arrays(file, arrays))
 
 
-def _print_table(outputs: Sequence[ProgramOutput]) -> None:
+def _table(outputs: Sequence[ProgramOutput]) -> Table:
     from graphgen.report.array_summary import summarize
 
     rows = [
         [output.entry.name, output.type.text, *summarize(output.array).cells()]
         for output in outputs
     ]
-    write_stdout(table(_COLUMNS, rows, sys.stdout))
+    return Table(_COLUMNS, rows)
 
 
-def _print_json(
-    module: Module, function: Function, outputs: Sequence[ProgramOutput], *, on: str, seed: int
-) -> None:
+def _facts(
+    module: Module, function: Function, outputs: Sequence[ProgramOutput], on: str, seed: int
+) -> Json:
     from graphgen.exec.program_run import ranks_of
     from graphgen.report.array_summary import summarize
 
-    write_json(
-        {
-            "module": module.name,
-            "program": function.name,
-            "level": module.level,
-            "ranks": ranks_of(module),
-            "on": on,
-            "seed": seed,
-            "dims": {k: v for k, v in function.dims.items() if isinstance(v, int)},
-            "outputs": [
-                {
-                    "name": output.entry.name,
-                    "role": output.entry.role.value,
-                    "type": output.type.text,
-                    "ranks_differ": output.ranks_differ,
-                    **summarize(output.array).to_json(),
-                }
-                for output in outputs
-            ],
-        }
-    )
+    return {
+        "module": module.name,
+        "program": function.name,
+        "level": module.level,
+        "ranks": ranks_of(module),
+        "on": on,
+        "seed": seed,
+        "dims": {k: v for k, v in function.dims.items() if isinstance(v, int)},
+        "outputs": [
+            {
+                "name": output.entry.name,
+                "role": output.entry.role.value,
+                "type": output.type.text,
+                "ranks_differ": output.ranks_differ,
+                **summarize(output.array).to_json(),
+            }
+            for output in outputs
+        ],
+    }

@@ -10,7 +10,7 @@ import typer
 from graphgen.cli.console import note_remarks
 from graphgen.cli.files import STANDARD
 from graphgen.cli.module_file import write_module
-from graphgen.cli.options import check_outputs
+from graphgen.cli.shared_options import check_outputs
 from graphgen.errors import GraphgenError
 from graphgen.ir import Module
 

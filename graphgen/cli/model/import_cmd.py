@@ -11,7 +11,7 @@ import typer
 from graphgen.cli.console import note, write_report
 from graphgen.cli.files import STANDARD, check_output, write_file
 from graphgen.cli.module_file import read_with_values, write_module
-from graphgen.cli.options import check_outputs
+from graphgen.cli.shared_options import check_outputs
 from graphgen.errors import GraphgenError
 from graphgen.ir import Module
 from graphgen.json_value import Json

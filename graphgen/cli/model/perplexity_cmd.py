@@ -10,7 +10,7 @@ import typer
 
 from graphgen.cli.compile_options import NO_OPTIONS, CompileOptions, takes_compile_options
 from graphgen.cli.console import emit
-from graphgen.cli.options import AsJson
+from graphgen.cli.shared_options import AsJson
 from graphgen.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.json_value import Json

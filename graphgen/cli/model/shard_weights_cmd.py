@@ -10,7 +10,7 @@ import typer
 
 from graphgen.cli.compile_options import NO_OPTIONS, CompileOptions, takes_compile_options
 from graphgen.cli.console import note, write_json
-from graphgen.cli.options import WrittenAsJson
+from graphgen.cli.shared_options import WrittenAsJson
 from graphgen.compile_config import CompileConfig
 
 

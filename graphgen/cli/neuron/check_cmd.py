@@ -8,30 +8,25 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from graphgen.cli.console import Json, write_json, write_stdout
+from graphgen.cli.console import emit
+from graphgen.cli.module_file import read_lowered
+from graphgen.cli.shared_options import AcceleratorName, AsJson, CompilerFlags, Lnc, ModuleFile
+from graphgen.json_value import Json
 
 if TYPE_CHECKING:
     from graphgen.lowering.check.check import Finding
 
 
 def check(
-    file: Annotated[
-        str, typer.Argument(metavar="FILE", help="A module: .gg, StableHLO, HLO; - is stdin.")
-    ],
-    target: Annotated[
-        str, typer.Option("--target", metavar="TARGET", help="inf2, trn1, trn2 or trn3.")
-    ],
-    lnc: Annotated[
-        int, typer.Option("--lnc", min=0, help="Cores to a logical core; 0 for the default.")
-    ] = 0,
-    flags: Annotated[
-        str, typer.Option("--flags", metavar="TEXT", help="Flags given to neuronx-cc.")
-    ] = "",
+    file: ModuleFile,
+    target: AcceleratorName,
+    lnc: Lnc = 0,
+    flags: CompilerFlags = "",
     sdk_next: Annotated[
         bool, typer.Option("--sdk-next", help="As announced for the SDK after 2.32.")
     ] = False,
     show_all: Annotated[bool, typer.Option("--all", help="Show remarks (info) as well.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Predict what the compiler will refuse, warn of, or do slowly. Exit status 1 for errors.
 
@@ -43,27 +38,16 @@ def check(
       graphgen check decode.pb --target trn2
       graphgen check mini.gg --target trn1 --flags='--implicit-integer-downcast=none' --json
     """
-    from graphgen.cli.module_file import read_module
-    from graphgen.cli.pass_list import load_passes
     from graphgen.lowering.check.check import check as find
     from graphgen.lowering.check.predicates import Request
-    from graphgen.passes.core import run_pipeline
-    from graphgen.passes.remaining import remaining
     from graphgen.targets import accelerator
 
     device = accelerator(target, lnc)
-    load_passes()
-    module = read_module(file)
-    if module.programs():
-        run_pipeline(module, remaining(module, device.name))
+    module = read_lowered(file, device.name)
     request = Request(device.name, device.lnc, flags, sdk_next)
     found = [item for item in find(module, request) if show_all or item.severity != "info"]
-    if as_json:
-        write_json(
-            {"target": device.name, "lnc": device.lnc, "findings": [_json(f) for f in found]}
-        )
-    else:
-        write_stdout(_text(found))
+    facts: dict[str, Json] = {"target": device.name, "lnc": device.lnc}
+    emit(as_json, lambda: {**facts, "findings": [_json(f) for f in found]}, lambda: _text(found))
     if any(item.severity == "error" for item in found):
         raise typer.Exit(1)
 

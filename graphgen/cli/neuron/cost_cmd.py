@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-import sys
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from graphgen.cli.console import Json, table, write_json, write_stdout
+from graphgen.cli.console import emit
+from graphgen.cli.module_file import programs_or_functions, read_lowered
+from graphgen.cli.shared_options import AcceleratorName, AsJson, Lnc, ModuleFile
 from graphgen.errors import GraphgenError
+from graphgen.json_value import Json
+from graphgen.report.table import Report, Table
 from graphgen.targets import DEFAULT_ACCELERATOR
 
 if TYPE_CHECKING:
@@ -21,22 +25,16 @@ INSTRUCTIONS = 5_000_000
 
 
 def cost(
-    file: Annotated[
-        str, typer.Argument(metavar="FILE", help="A module: .gg, StableHLO, HLO; - is stdin.")
-    ],
-    target: Annotated[
-        str, typer.Option("--target", metavar="TARGET", help="inf2, trn1, trn2 or trn3.")
-    ] = DEFAULT_ACCELERATOR,
-    lnc: Annotated[
-        int, typer.Option("--lnc", min=0, help="Cores to a logical core; 0 for the default.")
-    ] = 0,
+    file: ModuleFile,
+    target: AcceleratorName = DEFAULT_ACCELERATOR,
+    lnc: Lnc = 0,
     measured: Annotated[
         list[str] | None,
         typer.Option(
             "--measured", metavar="PROGRAM=MS", help="What a program, or a phase, was seen to take."
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Say what each layer takes at the device's peak rates: compute, memory and links.
 
@@ -48,25 +46,19 @@ def cost(
       graphgen cost step.pb --target inf2 --json
       graphgen cost m.gg --measured decode=37.9 --measured prefill=2442
     """
-    from graphgen.cli.module_file import read_module
-    from graphgen.cli.pass_list import load_passes
     from graphgen.lowering.cost.roofline import roofline
-    from graphgen.passes.core import run_pipeline
-    from graphgen.passes.remaining import remaining
     from graphgen.targets import accelerator
 
     device = accelerator(target, lnc)
-    load_passes()
-    module = read_module(file)
-    if module.programs():
-        run_pipeline(module, remaining(module, device.name))
-    functions = module.programs() or list(module.functions.values())
+    module = read_lowered(file, device.name)
+    functions = programs_or_functions(module)
     seen = _measured(measured or [], functions)
     lines = [roofline(module, function, device) for function in functions]
-    if as_json:
-        write_json(_json(device, module, lines, seen))
-    else:
-        write_stdout(_text(device, module, lines, seen))
+    emit(
+        as_json,
+        lambda: _json(device, module, lines, seen),
+        lambda: _report(device, module, lines, seen),
+    )
 
 
 def _measured(given: list[str], functions: list[Function]) -> dict[str, float]:
@@ -88,20 +80,21 @@ def _measured(given: list[str], functions: list[Function]) -> dict[str, float]:
     return found
 
 
-def _text(
+def _report(
     device: Accelerator, module: Module, lines: list[Roofline], measured: dict[str, float]
-) -> str:
+) -> Report:
     head = (
         f"@{module.name} on {device.name} ({device.core}, LNC {device.lnc}), {module.ranks} ranks: "
         f"{device.flops['bf16'] / 1e12:.0f} TFLOP/s in bf16, "
         f"{device.hbm_bandwidth / 1e9:.0f} GB/s, {device.hbm_bytes / 1e9:.1f} GB a core\n"
     )
-    return "\n".join([head, *(_program(device, module, line, measured) for line in lines)])
+    programs = [part for line in lines for part in _program(device, module, line, measured)]
+    return [head, *programs]
 
 
 def _program(
     device: Accelerator, module: Module, line: Roofline, measured: dict[str, float]
-) -> str:
+) -> list[str | Table]:
     function = line.function
     rows = [
         [
@@ -113,20 +106,21 @@ def _program(
         for g in line.groups
     ]
     headers = ["layers", "count", "compute ms", "memory ms", "link ms", "bound", "all ms"]
-    shown = table(headers, rows, sys.stdout, numeric=6)
+    layers = Table(headers, rows, 6)
     unit = "to the first token" if function.phase == "prefill" else "a step"
     total, took, seen = line.total, measured.get(function.name), ""
     if took is not None:
         share = 1e5 * line.seconds / took
         seen = f"measured {took:g} ms: the roofline is {share:.1f} % of it\n"
     risk = " (over neuronx-cc's limit of 5,000,000)" if total.instructions > INSTRUCTIONS else ""
-    return (
-        f"@{function.name}: {1e3 * line.seconds:.2f} ms {unit}, at least\n{seen}\n{shown}\n"
+    head = f"@{function.name}: {1e3 * line.seconds:.2f} ms {unit}, at least\n{seen}"
+    foot = (
         f"  {total.flops / 1e9:.2f} GFLOP, {total.bytes / 1e9:.3f} GB of device memory, "
         f"{total.link_bytes / 1e6:.3f} MB over links\n"
         f"  memory: {_held(module, line) / 1e9:.2f} GB of {device.hbm_bytes / 1e9:.1f} GB\n"
         f"  instructions: at least {total.instructions:,}{risk}\n"
     )
+    return [head, layers, foot]
 
 
 def _name(first: str, last: str) -> str:
@@ -164,14 +158,15 @@ def _json(
                 **_share(line, measured.get(line.function.name)),
                 "memory_bytes": _held(module, line),
                 "core_bytes": device.hbm_bytes,
-                "total": _cost_json(line.total),
+                "total": {**asdict(line.total), "bound": line.total.bound},
                 "groups": [
                     {
                         "first": group.first or None,
                         "last": group.last or None,
                         "count": group.count,
                         "seconds": group.each.seconds,
-                        **_cost_json(group.each),
+                        **asdict(group.each),
+                        "bound": group.each.bound,
                     }
                     for group in line.groups
                 ],
@@ -185,17 +180,3 @@ def _share(line: Roofline, took: float | None) -> dict[str, Json]:
     if took is None:
         return {}
     return {"measured_s": took / 1e3, "share": 1e3 * line.seconds / took}
-
-
-def _cost_json(each: RooflineCost) -> dict[str, Json]:
-    return {
-        "flops": each.flops,
-        "matrix_s": each.matrix_s,
-        "vector_s": each.vector_s,
-        "bytes": each.bytes,
-        "memory_s": each.memory_s,
-        "link_bytes": each.link_bytes,
-        "link_s": each.link_s,
-        "instructions": each.instructions,
-        "bound": each.bound,
-    }

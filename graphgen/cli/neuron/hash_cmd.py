@@ -2,32 +2,27 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated
 
 import typer
 
-from graphgen.cli.console import Json, table, write_json, write_stdout
+from graphgen.cli.console import emit
+from graphgen.cli.module_file import programs_or_functions, read_lowered
+from graphgen.cli.shared_options import AsJson, CompilerFlags, Lnc, ModuleFile, TargetName
+from graphgen.json_value import Json
+from graphgen.report.table import Table
 from graphgen.targets import DEFAULT_ACCELERATOR
 
 
 def hash(
-    file: Annotated[
-        str, typer.Argument(metavar="FILE", help="A module: .gg, StableHLO, HLO; - is stdin.")
-    ],
-    target: Annotated[
-        str, typer.Option("--target", metavar="TARGET", help="cpu, inf2, trn1, trn2 or trn3.")
-    ] = DEFAULT_ACCELERATOR,
-    lnc: Annotated[
-        int, typer.Option("--lnc", min=0, help="Cores to a logical core; 0 for the default.")
-    ] = 0,
-    flags: Annotated[
-        str, typer.Option("--flags", metavar="TEXT", help="Flags given to the compiler.")
-    ] = "",
+    file: ModuleFile,
+    target: TargetName = DEFAULT_ACCELERATOR,
+    lnc: Lnc = 0,
+    flags: CompilerFlags = "",
     compiler: Annotated[
         str, typer.Option("--compiler", metavar="TEXT", help="The compiler's name and version.")
     ] = "",
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Say under which key each program's compilation can be kept and found again.
 
@@ -40,25 +35,17 @@ def hash(
       graphgen hash decode.pb --target trn2 --compiler neuronx-cc-2.27
       graphgen hash mini.gg --target trn1 --flags='--auto-cast=none -O1' --json
     """
-    from graphgen.cli.module_file import read_module
-    from graphgen.cli.pass_list import load_passes
     from graphgen.lowering.canonical_hash import Compilation, canonical_hash
-    from graphgen.passes.core import run_pipeline
-    from graphgen.passes.remaining import remaining
     from graphgen.targets import accelerator, find_target, target_names
 
     if target not in target_names() or find_target(target).is_accelerator:
         lnc = accelerator(target, lnc).lnc
-    load_passes()
-    module = read_module(file)
-    if module.programs():
-        run_pipeline(module, remaining(module, target))
+    module = read_lowered(file, target)
     how = Compilation(target, lnc, flags, compiler)
-    functions = module.programs() or list(module.functions.values())
-    found = {function.name: canonical_hash(module, function, how) for function in functions}
-    if as_json:
-        programs: list[Json] = [{"name": name, "hash": key} for name, key in found.items()]
-        write_json({"target": target, "lnc": lnc, "programs": programs})
-    else:
-        rows = [[name, key] for name, key in found.items()]
-        write_stdout(table(["program", "hash"], rows, sys.stdout))
+    rows = [(f.name, canonical_hash(module, f, how)) for f in programs_or_functions(module)]
+    programs: list[Json] = [{"name": name, "hash": key} for name, key in rows]
+    emit(
+        as_json,
+        lambda: {"target": target, "lnc": lnc, "programs": programs},
+        lambda: Table(["program", "hash"], rows),
+    )

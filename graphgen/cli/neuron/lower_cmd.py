@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from graphgen.cli.console import Json, note, write_json
-from graphgen.cli.files import STANDARD, check_output, make_folder, write_bytes, write_text
+from graphgen.cli.console import note, write_json
+from graphgen.cli.files import STANDARD, check_output, make_folder, write_bytes
 from graphgen.cli.module_file import choose_program, read_module
+from graphgen.cli.shared_options import ModuleFile, OnlyProgram, TargetName, load_pipeline
 from graphgen.errors import GraphgenError
 from graphgen.exec.bind import isolate
 from graphgen.ir import Function, Module
+from graphgen.json_value import Json
 
 if TYPE_CHECKING:
     from graphgen.passes.core import Pass
@@ -23,9 +25,7 @@ SUFFIX: dict[Form, str] = {"stablehlo": ".mlir", "hlo": ".pb", "hlo-text": ".hlo
 
 
 def lower(
-    file: Annotated[
-        str, typer.Argument(metavar="FILE", help="IR text, StableHLO or HLO; - is standard input.")
-    ],
+    file: ModuleFile,
     to: Annotated[Form, typer.Option("--to", help="What to write.")] = "stablehlo",
     output: Annotated[
         str,
@@ -45,13 +45,8 @@ def lower(
             help="Passes to run first, instead of what is left of the default pipeline.",
         ),
     ] = None,
-    target: Annotated[
-        str,
-        typer.Option("--target", metavar="TARGET", help="cpu, inf2, trn1, trn2 or trn3."),
-    ] = "cpu",
-    program: Annotated[
-        str | None, typer.Option("--program", metavar="NAME", help="Lower this program only.")
-    ] = None,
+    target: TargetName = "cpu",
+    program: OnlyProgram = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print what was written as JSON; needs -o.")
     ] = False,
@@ -86,16 +81,13 @@ def lower(
 
 def _prepare(module: Module, pipeline: str | None, target: str) -> None:
     """Bring the module to level target, in place."""
-    from graphgen.cli.pass_list import load_passes
     from graphgen.passes.core import run_pipeline
-    from graphgen.passes.pipelines import parse
     from graphgen.passes.remaining import foreign, remaining
     from graphgen.targets import find_target
 
     find_target(target)
     if pipeline is not None:
-        load_passes()
-        run_pipeline(module, parse(pipeline))
+        run_pipeline(module, load_pipeline(pipeline))
         return
     passes = remaining(module, target) or foreign(module, target)
     if passes:
@@ -115,9 +107,11 @@ def _tell_sizes(passes: list[Pass]) -> None:
 
 
 def _write(module: Module, chosen: list[Function], to: Form, output: str, *, as_json: bool) -> None:
+    from graphgen.lowering.program_file import program_bytes
+
     targets = _targets([function.name for function in chosen], output, SUFFIX[to])
     for function, target in zip(chosen, targets, strict=True):
-        _write_program(module, function, to, target)
+        write_bytes(target, program_bytes(module, function, SUFFIX[to]))
     if as_json:
         facts: list[Json] = [
             {"program": function.name, "file": target, "ops": function.block.size}
@@ -126,21 +120,6 @@ def _write(module: Module, chosen: list[Function], to: Form, output: str, *, as_
         write_json({"module": module.name, "ranks": module.ranks, "programs": facts})
     elif output != STANDARD:
         note(f"wrote {', '.join(targets)}")
-
-
-def _write_program(module: Module, function: Function, to: Form, target: str) -> None:
-    if to == "stablehlo":
-        from graphgen.lowering.stablehlo import emit_stablehlo
-
-        write_text(target, emit_stablehlo(module, function))
-    elif to == "hlo-text":
-        from graphgen.lowering.hlo import emit_hlo, print_hlo_text
-
-        write_text(target, print_hlo_text(emit_hlo(module, function)))
-    else:
-        from graphgen.lowering.hlo import hlo_chunks
-
-        write_bytes(target, hlo_chunks(module, function))
 
 
 def _targets(names: list[str], output: str, suffix: str) -> list[str]:

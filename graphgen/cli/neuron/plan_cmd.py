@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from graphgen.cli.compile_options import NO_OPTIONS, CompileOptions, takes_compile_options
-from graphgen.cli.console import Json, table, write_json, write_stdout
+from graphgen.cli.console import emit
+from graphgen.cli.shared_options import AcceleratorName, AsJson, Lnc
 from graphgen.compile_config import CompileConfig
+from graphgen.json_value import Json
+from graphgen.report.table import Table, render
 from graphgen.targets import DEFAULT_ACCELERATOR
 
 if TYPE_CHECKING:
@@ -22,9 +26,7 @@ def plan(
     model: Annotated[
         str, typer.Argument(metavar="MODEL", help="A checkpoint, a config.json, or a known shape.")
     ],
-    target: Annotated[
-        str, typer.Option("--target", metavar="TARGET", help="inf2, trn1, trn2 or trn3.")
-    ] = DEFAULT_ACCELERATOR,
+    target: AcceleratorName = DEFAULT_ACCELERATOR,
     batch: Annotated[int, typer.Option("--batch", min=1, help="Rows of a call.")] = 1,
     seq: Annotated[int, typer.Option("--seq", min=1, help="Positions of a sequence.")] = 2048,
     context: Annotated[
@@ -36,15 +38,13 @@ def plan(
     tp: Annotated[
         int, typer.Option("--tp", min=0, help="This degree; 0 for the smallest that serves.")
     ] = 0,
-    lnc: Annotated[
-        int, typer.Option("--lnc", min=0, help="Cores to a logical core; 0 for the default.")
-    ] = 0,
+    lnc: Lnc = 0,
     compile_options: CompileOptions = NO_OPTIONS,
     rules: Annotated[
         Literal["graphgen", "aws"],
         typer.Option("--rules", help="What this compiler can do, or what AWS's guides ask."),
     ] = "graphgen",
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Say how much memory a model takes on each core, and the smallest instance that serves it.
 
@@ -67,10 +67,7 @@ def plan(
     )
     demand = demand.updated(compile_options)
     made = make_plan(model_config(model), where, demand, rules, tp)
-    if as_json:
-        write_json(_json(model, made))
-    else:
-        write_stdout(_text(model, made))
+    emit(as_json, lambda: _json(model, made), lambda: _text(model, made))
 
 
 def _text(model: str, made: CapacityPlan) -> str:
@@ -79,7 +76,7 @@ def _text(model: str, made: CapacityPlan) -> str:
         f"{model}, {demand.dtype}, batch {demand.rows}, {demand.max_len} positions on {where.name} "
         f"({where.core}, {_gb(where.hbm_bytes)} a core), rules {made.rules}",
         "",
-        _degrees(made),
+        render(_degrees(made), sys.stdout),
     ]
     if made.chosen is None:
         lines.append(f"no degree of {where.name} serves it")
@@ -88,13 +85,13 @@ def _text(model: str, made: CapacityPlan) -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _degrees(made: CapacityPlan) -> str:
+def _degrees(made: CapacityPlan) -> Table:
     headers = ["tp", "weights", "kv", "activations", "a core", "copies", "serves", ""]
     rows = [
         [str(item.tp), *_cells(item), "yes" if item.serves else "no", item.why_not]
         for item in made.degrees
     ]
-    return table(headers, rows, sys.stdout, numeric=5)
+    return Table(headers, rows, 5)
 
 
 def _cells(item: Degree) -> list[str]:
@@ -116,10 +113,8 @@ def _chosen(made: CapacityPlan, chosen: Degree) -> str:
     rows = [[item.kind, str(item.count), str(item.bytes)] for item in chosen.use.collectives]
     if not rows:
         return text
-    shown = table(
-        ["collective of a decode step", "count", "bytes each"], rows, sys.stdout, numeric=2
-    )
-    return f"{text}\n{shown}"
+    shown = Table(["collective of a decode step", "count", "bytes each"], rows, 2)
+    return f"{text}\n{render(shown, sys.stdout)}"
 
 
 def _gb(size: int) -> str:
@@ -164,8 +159,5 @@ def _use_json(use: CoreUse, tp: int) -> dict[str, Json]:
         "kv_once": use.kv_once,
         "replicated": use.replicated(tp),
         "heads": use.heads or None,
-        "collectives": [
-            {"kind": item.kind, "count": item.count, "bytes": item.bytes}
-            for item in use.collectives
-        ],
+        "collectives": [asdict(item) for item in use.collectives],
     }

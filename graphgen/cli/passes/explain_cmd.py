@@ -8,7 +8,14 @@ import typer
 
 from graphgen.cli.console import emit
 from graphgen.cli.module_file import read_module
-from graphgen.cli.options import AsJson, ModuleFile, Most, OnlyProgram, Plugins, load_pipeline
+from graphgen.cli.shared_options import (
+    AsJson,
+    ModuleFile,
+    Most,
+    OnlyProgram,
+    Plugins,
+    load_pipeline,
+)
 
 if TYPE_CHECKING:
     from graphgen.passes.inspect.explain import Explanation

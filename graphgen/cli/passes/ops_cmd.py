@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import inspect
-import sys
 from typing import Annotated
 
 import typer
 
-from graphgen.cli.console import Json, table, write_json, write_stdout
+from graphgen.cli.console import emit
+from graphgen.cli.shared_options import AsJson
+from graphgen.json_value import Json
 from graphgen.ops import OPS, Attr, OpDef, op_def
 from graphgen.ops.opdef import REQUIRED
+from graphgen.report.table import Table
 from graphgen.text.grammar import format_attr
 
 
@@ -18,7 +20,7 @@ def ops(
     name: Annotated[
         str | None, typer.Argument(metavar="[NAME]", help="The op to explain; none lists all.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """List the ops, or explain one: operands, attributes, what it computes, an example.
 
@@ -30,18 +32,18 @@ def ops(
     """
     if name is not None:
         definition = op_def(name)
-        if as_json:
-            write_json(_facts(definition))
-        else:
-            write_stdout(_page(definition))
-    elif as_json:
-        write_json([_facts(OPS[key]) for key in sorted(OPS)])
+        emit(as_json, lambda: _facts(definition), lambda: _page(definition))
     else:
+        ops = [OPS[key] for key in sorted(OPS)]
         rows = [
-            [key, " ".join(OPS[key].operands), _kind(OPS[key]), _doc(OPS[key]).partition("\n")[0]]
-            for key in sorted(OPS)
+            [each.name, " ".join(each.operands), _kind(each), _doc(each).partition("\n")[0]]
+            for each in ops
         ]
-        write_stdout(table(["op", "operands", "kind", "what it computes"], rows, sys.stdout))
+        emit(
+            as_json,
+            lambda: [_facts(each) for each in ops],
+            lambda: Table(["op", "operands", "kind", "what it computes"], rows),
+        )
 
 
 def _doc(definition: OpDef) -> str:

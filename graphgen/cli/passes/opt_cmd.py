@@ -12,7 +12,7 @@ import typer
 from graphgen.cli.console import colored, note, note_remarks, paint_diff
 from graphgen.cli.files import STANDARD
 from graphgen.cli.module_file import read_module, write_module
-from graphgen.cli.options import ModuleFile, OutputFile, Plugins, check_outputs, load_plugins
+from graphgen.cli.shared_options import ModuleFile, OutputFile, Plugins, check_outputs, load_plugins
 from graphgen.json_value import Json
 from graphgen.report.table import Table, render
 

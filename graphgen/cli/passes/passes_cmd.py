@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from graphgen.cli.console import emit
-from graphgen.cli.options import AsJson, Plugins, load_plugins
+from graphgen.cli.shared_options import AsJson, Plugins, load_plugins
 
 
 def passes(

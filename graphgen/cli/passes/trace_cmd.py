@@ -10,7 +10,7 @@ import typer
 from graphgen.cli.console import note, write_json
 from graphgen.cli.files import STANDARD, check_output, write_text
 from graphgen.cli.module_file import read_module
-from graphgen.cli.options import ModuleFile, PipelineOption, Plugins, load_pipeline
+from graphgen.cli.shared_options import ModuleFile, PipelineOption, Plugins, load_pipeline
 
 
 def trace(

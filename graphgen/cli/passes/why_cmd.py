@@ -8,7 +8,7 @@ import typer
 
 from graphgen.cli.console import emit
 from graphgen.cli.module_file import read_module
-from graphgen.cli.options import ModuleFile, PipelineOption, Plugins, load_pipeline
+from graphgen.cli.shared_options import ModuleFile, PipelineOption, Plugins, load_pipeline
 
 if TYPE_CHECKING:
     from graphgen.passes.inspect.history import Event, History

@@ -15,6 +15,18 @@ if TYPE_CHECKING:
 ModuleFile = Annotated[
     str, typer.Argument(metavar="FILE", help="A module: .gg, StableHLO, HLO; - is stdin.")
 ]
+AcceleratorName = Annotated[
+    str, typer.Option("--target", metavar="TARGET", help="inf2, trn1, trn2 or trn3.")
+]
+TargetName = Annotated[
+    str, typer.Option("--target", metavar="TARGET", help="cpu, inf2, trn1, trn2 or trn3.")
+]
+Lnc = Annotated[
+    int, typer.Option("--lnc", min=0, help="Cores to a logical core; 0 for the default.")
+]
+CompilerFlags = Annotated[
+    str, typer.Option("--flags", metavar="TEXT", help="Flags given to the compiler.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 WrittenAsJson = Annotated[bool, typer.Option("--json", help="Print what was written as JSON.")]
 OutputFile = Annotated[
@@ -67,9 +79,9 @@ def load_pipeline(
         plugins: files with further passes.
         small: ``default`` gets buckets that NumPy evaluates in seconds.
     """
+    load_plugins(plugins)
     from graphgen.compile_config import CompileConfig
     from graphgen.passes.pipelines import parse
 
-    load_plugins(plugins)
     sizes = CompileConfig(batch=(3,), context=(8,), tokens=(8, 16))
     return parse(text, sizes) if small else parse(text)
