@@ -1,10 +1,11 @@
-"""The NumPy reference: what a program computes, slowly and plainly."""
+"""NumPy reference evaluation of programs.
+
+Read ``evaluate.py`` first; ``op_rules.py`` is the registry of the rules in ``rules_*.py``.
+"""
 
 from __future__ import annotations
 
 from graphgen.eval.arithmetic import MEANING, NATIVE, Arithmetic, Array, numpy_dtype
-from graphgen.eval.collectives import COLLECTIVES
-from graphgen.eval.composites import COMPOSITES
 from graphgen.eval.evaluate import (
     arguments_of,
     checked,
@@ -15,7 +16,7 @@ from graphgen.eval.evaluate import (
     rank_index,
 )
 from graphgen.eval.ring_buffer import RingOccupancy
-from graphgen.eval.rules import RULES, SEVERAL
+from graphgen.eval.rules import COLLECTIVES, COMPOSITES, RULES, SEVERAL
 
 __all__ = [
     "COLLECTIVES",

@@ -7,10 +7,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from graphgen.eval.arithmetic import Array
+from graphgen.eval.op_rules import CollectiveRule, collective_rule
 from graphgen.ir import Attrs
-
-# One array a rank, in and out.
-Collective = Callable[[Attrs, Sequence[Array]], list[Array]]
 
 _COMBINE: dict[str, Callable[[Array, Array], Array]] = {
     "add": np.add,
@@ -19,7 +17,7 @@ _COMBINE: dict[str, Callable[[Array, Array], Array]] = {
 }
 
 
-def _grouped(exchange: Callable[[Attrs, list[Array]], list[Array]]) -> Collective:
+def _grouped(exchange: Callable[[Attrs, list[Array]], list[Array]]) -> CollectiveRule:
     """What happens within a group, done for each of them."""
 
     def run(attrs: Attrs, operands: Sequence[Array]) -> list[Array]:
@@ -41,35 +39,35 @@ def _total(attrs: Attrs, operands: list[Array]) -> Array:
     return total
 
 
+@collective_rule("all_reduce")
+@_grouped
 def _all_reduce(attrs: Attrs, operands: list[Array]) -> list[Array]:
     return [_total(attrs, operands)] * len(operands)
 
 
+@collective_rule("all_gather")
+@_grouped
 def _all_gather(attrs: Attrs, operands: list[Array]) -> list[Array]:
     return [np.concatenate(operands, attrs.integer("dimension"))] * len(operands)
 
 
+@collective_rule("reduce_scatter")
+@_grouped
 def _reduce_scatter(attrs: Attrs, operands: list[Array]) -> list[Array]:
     return np.split(_total(attrs, operands), len(operands), attrs.integer("dimension"))
 
 
+@collective_rule("all_to_all")
+@_grouped
 def _all_to_all(attrs: Attrs, operands: list[Array]) -> list[Array]:
     sent = [np.split(x, len(operands), attrs.integer("split_dimension")) for x in operands]
     joined = attrs.integer("concat_dimension")
     return [np.concatenate(received, joined) for received in zip(*sent, strict=True)]
 
 
+@collective_rule("collective_permute")
 def _collective_permute(attrs: Attrs, operands: Sequence[Array]) -> list[Array]:
     out = [np.zeros_like(operand) for operand in operands]
     for source, target in attrs.groups("source_target_pairs"):
         out[target] = operands[source]
     return out
-
-
-COLLECTIVES: dict[str, Collective] = {
-    "all_reduce": _grouped(_all_reduce),
-    "all_gather": _grouped(_all_gather),
-    "reduce_scatter": _grouped(_reduce_scatter),
-    "all_to_all": _grouped(_all_to_all),
-    "collective_permute": _collective_permute,
-}

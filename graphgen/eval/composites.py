@@ -7,25 +7,26 @@ both.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import cast
 
 import numpy as np
 
 from graphgen.eval.arithmetic import Arithmetic, Array, ends
+from graphgen.eval.op_rules import composite_rule
 from graphgen.eval.rules_elementwise import erf, logistic
-from graphgen.eval.rules_order import places_in_order
+from graphgen.eval.rules_sorting import places_in_order
 from graphgen.ir import Attrs
 from graphgen.ir.dtype import f32, lowest
 
-Composite = Callable[[Arithmetic, Attrs, Sequence[Array]], Sequence[Array]]
 
-
+@composite_rule("embedding")
 def _embedding(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Sequence[Array]:
     table, ids = x
     return [table[np.clip(ids.astype(np.int64), 0, table.shape[0] - 1)]]
 
 
+@composite_rule("rms_norm")
 def _rms_norm(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Sequence[Array]:
     wide = x[0].astype(how.dtype(f32))
     mean = np.mean(wide * wide, axis=-1, keepdims=True, dtype=wide.dtype)
@@ -33,6 +34,7 @@ def _rms_norm(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Sequence[Arr
     return [(normal.astype(x[1].dtype) * x[1]).astype(x[1].dtype)]
 
 
+@composite_rule("layer_norm")
 def _layer_norm(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Sequence[Array]:
     wide = x[0].astype(how.dtype(f32))
     mean, variance = wide.mean(-1, keepdims=True), wide.var(-1, keepdims=True)
@@ -41,11 +43,13 @@ def _layer_norm(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Sequence[A
     return [(normal * weight + bias).astype(x[1].dtype)]
 
 
+@composite_rule("silu")
 def _silu(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Sequence[Array]:
     wide = x[0].astype(how.dtype(f32))
     return [(wide * logistic(wide)).astype(x[0].dtype)]
 
 
+@composite_rule("gelu")
 def _gelu(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Sequence[Array]:
     wide = x[0].astype(how.dtype(f32))
     if attrs.text("approximate") == "none":
@@ -58,12 +62,14 @@ def _gelu(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Sequence[Array]:
     return [(wide * share).astype(x[0].dtype)]
 
 
+@composite_rule("rope_table")
 def _rope_table(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Sequence[Array]:
     angle = x[0].astype(how.dtype(f32))[..., None] * how.literal(attrs.literal("inv_freq"))
     scale = how.scalar(attrs.number("scale"))
     return [np.cos(angle) * scale, np.sin(angle) * scale]
 
 
+@composite_rule("rope")
 def _rope(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Sequence[Array]:
     wide, cos, sin = x[0].astype(how.dtype(f32)), x[1][:, :, None], x[2][:, :, None]
     # A rotation in the complex plane of each pair.
@@ -79,6 +85,7 @@ def _rope(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Sequence[Array]:
     return [out.astype(x[0].dtype)]
 
 
+@composite_rule("attention_mask")
 def _attention_mask(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Sequence[Array]:
     slots = np.arange(cast(int, attrs.dim("attended")))
     positions, lengths = x[0][:, :, None], x[1][:, None, None]
@@ -89,11 +96,13 @@ def _attention_mask(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Sequen
     return [(slots >= 0) & (slots <= positions) & (slots < lengths) & near]
 
 
+@composite_rule("key_distance")
 def _key_distance(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Sequence[Array]:
     slots = np.arange(cast(int, attrs.dim("attended")))
     return [(slots - x[0][:, :, None]).astype(how.dtype(f32))]
 
 
+@composite_rule("cache_read")
 def _cache_read(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Sequence[Array]:
     attended = cast(int, attrs.dim("attended"))
     if attrs.text("rows") == "in_place":
@@ -101,6 +110,7 @@ def _cache_read(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Sequence[A
     return [x[0][np.clip(x[1], 0, x[0].shape[0] - 1)][:, :attended]]
 
 
+@composite_rule("kv_update")
 def _kv_update(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Sequence[Array]:
     cache, new, seq_ids, positions = x
     out = cache.copy()
@@ -112,6 +122,7 @@ def _kv_update(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Sequence[Ar
     return [out]
 
 
+@composite_rule("attention")
 def _attention(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Sequence[Array]:
     query, key, value, mask, *bias = x
     wide = how.dtype(f32)
@@ -128,6 +139,7 @@ def _attention(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Sequence[Ar
     return [np.einsum("bhsc,bchd->bshd", weights, values).astype(query.dtype)]
 
 
+@composite_rule("last_token")
 def _last_token(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Sequence[Array]:
     operand, positions, lengths = x
     if operand.shape[1] == 1:
@@ -138,6 +150,7 @@ def _last_token(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Sequence[A
     return [out]
 
 
+@composite_rule("quantize")
 def _quantize(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Sequence[Array]:
     dtype, axes = attrs.element("dtype"), attrs.integers("dimensions")
     wide = x[0].astype(how.dtype(f32))
@@ -152,25 +165,7 @@ def _quantize(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Sequence[Arr
     return [how.round(steps, dtype) if values is None else values, np.squeeze(scale, axes)]
 
 
+@composite_rule("top_k")
 def _top_k(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Sequence[Array]:
     order = places_in_order(x[0], -1, descending=True)[..., : attrs.integer("k")]
     return [np.take_along_axis(x[0], order, -1), order.astype(np.int32)]
-
-
-COMPOSITES: dict[str, Composite] = {
-    "embedding": _embedding,
-    "rms_norm": _rms_norm,
-    "layer_norm": _layer_norm,
-    "silu": _silu,
-    "gelu": _gelu,
-    "rope_table": _rope_table,
-    "rope": _rope,
-    "attention_mask": _attention_mask,
-    "key_distance": _key_distance,
-    "cache_read": _cache_read,
-    "kv_update": _kv_update,
-    "attention": _attention,
-    "last_token": _last_token,
-    "quantize": _quantize,
-    "top_k": _top_k,
-}

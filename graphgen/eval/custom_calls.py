@@ -13,8 +13,9 @@ import numpy as np
 
 from graphgen.errors import GraphgenError
 from graphgen.eval.arithmetic import Arithmetic, Array
+from graphgen.eval.op_rules import MultiResultRule
 from graphgen.eval.rules_elementwise import erf, logistic
-from graphgen.eval.rules_order import Several, places_in_order
+from graphgen.eval.rules_sorting import places_in_order
 from graphgen.ir import Attrs
 from graphgen.ir.dtype import f32
 
@@ -60,14 +61,14 @@ def _top_k(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Sequence[Array]
     return _as_stated(how, attrs, np.take_along_axis(x[0], order, axis=-1), order)
 
 
-def _extreme(find: Callable[..., Array]) -> Several:
+def _extreme(find: Callable[..., Array]) -> MultiResultRule:
     def rule(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Sequence[Array]:
         return _as_stated(how, attrs, find(x[0].astype(np.float64), axis=_number(attrs)))
 
     return rule
 
 
-def _each(function: Callable[[Array], Array]) -> Several:
+def _each(function: Callable[[Array], Array]) -> MultiResultRule:
     def rule(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Sequence[Array]:
         return _as_stated(how, attrs, function(x[0].astype(how.dtype(f32))))
 
@@ -92,7 +93,7 @@ def _same(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Sequence[Array]:
     return list(x)
 
 
-_BY_TARGET: dict[str, Several] = {
+_BY_TARGET: dict[str, MultiResultRule] = {
     "AwsNeuronRmsNorm": _rms_norm,
     "AwsNeuronSoftmax": _softmax,
     "AwsNeuronSoftmaxBackward": _softmax_backward,
@@ -114,6 +115,6 @@ _BY_TARGET: dict[str, Several] = {
 }
 
 
-def kernel(attrs: Attrs) -> Several | None:
+def kernel(attrs: Attrs) -> MultiResultRule | None:
     """What a custom call computes, if that is known."""
     return _BY_TARGET.get(attrs.text("target"))

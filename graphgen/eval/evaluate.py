@@ -9,11 +9,9 @@ import numpy as np
 
 from graphgen.errors import GraphgenError
 from graphgen.eval.arithmetic import NATIVE, Arithmetic, Array
-from graphgen.eval.collectives import COLLECTIVES
-from graphgen.eval.composites import COMPOSITES
 from graphgen.eval.control import Columns, run_control
 from graphgen.eval.custom_calls import kernel
-from graphgen.eval.rules import RULES, SEVERAL
+from graphgen.eval.rules import COLLECTIVES, COMPOSITES, RULES, SEVERAL
 from graphgen.ir import Dim, Function, Module, Op, TensorType, Value
 from graphgen.ir.clone import bind_function
 from graphgen.ir.dims import Poly

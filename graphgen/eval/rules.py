@@ -1,18 +1,31 @@
-"""What each simple op computes, in NumPy: the reference every other execution is compared with.
+"""Evaluation rules of the ops in NumPy, the reference of every backend.
 
-``RULES`` are those of one result, ``SEVERAL`` those that may have more.
+Importing the modules registers their rules.
 """
 
 from __future__ import annotations
 
-from graphgen.eval.rule import Rule
-from graphgen.eval.rules_bits import BITS
-from graphgen.eval.rules_elementwise import ELEMENTWISE
-from graphgen.eval.rules_linalg import LINALG
-from graphgen.eval.rules_memory import MEMORY
-from graphgen.eval.rules_order import SEVERAL
-from graphgen.eval.rules_shape import SHAPE
+from graphgen.eval import (
+    collectives,
+    composites,
+    rules_bits,
+    rules_elementwise,
+    rules_indexing,
+    rules_linalg,
+    rules_shape,
+    rules_sorting,
+)
+from graphgen.eval.op_rules import COLLECTIVES, COMPOSITES, RULES, SEVERAL
 
-RULES: dict[str, Rule] = {**ELEMENTWISE, **BITS, **SHAPE, **LINALG, **MEMORY}
+MODULES = (
+    rules_elementwise,
+    rules_bits,
+    rules_shape,
+    rules_linalg,
+    rules_indexing,
+    rules_sorting,
+    composites,
+    collectives,
+)
 
-__all__ = ["RULES", "SEVERAL"]
+__all__ = ["COLLECTIVES", "COMPOSITES", "MODULES", "RULES", "SEVERAL"]

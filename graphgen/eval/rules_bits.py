@@ -9,10 +9,11 @@ import numpy as np
 
 from graphgen.errors import GraphgenError
 from graphgen.eval.arithmetic import FOUR_BITS, Arithmetic, Array, name_of, numpy_dtype, widened
-from graphgen.eval.rule import Rule
+from graphgen.eval.op_rules import EvalRule, eval_rule
 from graphgen.ir import Attrs
 
 
+@eval_rule("bitcast_convert")
 def _bitcast_convert(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Array:
     (operand,), dtype = x, attrs.element("dtype")
     if operand.dtype == how.wide:
@@ -71,10 +72,12 @@ def _as(bits: Array, like: Array) -> Array:
     return bits.astype(like.dtype) if like.dtype in FOUR_BITS else bits.view(like.dtype)
 
 
+@eval_rule("popcnt")
 def _popcnt(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Array:
     return np.bitwise_count(_unsigned(_integers(x[0]))).astype(x[0].dtype)
 
 
+@eval_rule("count_leading_zeros")
 def _count_leading_zeros(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Array:
     bits, size = _unsigned(_integers(x[0])), _width(x[0])
     # Every bit below the first one set is set as well, and what is not set is counted.
@@ -84,7 +87,7 @@ def _count_leading_zeros(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> A
     return (size - np.bitwise_count(bits)).astype(x[0].dtype)
 
 
-def _shift(left: bool) -> Rule:
+def _shift(left: bool) -> EvalRule:
     def rule(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Array:
         bits, amount = (_unsigned(_integers(operand)) for operand in x)
         inside = amount < _width(x[0])
@@ -95,6 +98,7 @@ def _shift(left: bool) -> Rule:
     return rule
 
 
+@eval_rule("shift_right_arithmetic")
 def _shift_right_arithmetic(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Array:
     bits, amount = (_unsigned(_integers(operand)) for operand in x)
     signed = bits.view(np.dtype(f"i{bits.dtype.itemsize}"))
@@ -105,7 +109,7 @@ def _shift_right_arithmetic(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -
     return _as((signed >> steps).view(bits.dtype), x[0])
 
 
-def _bitwise(function: Callable[[Array, Array], Array]) -> Rule:
+def _bitwise(function: Callable[[Array, Array], Array]) -> EvalRule:
     def rule(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Array:
         a, b = (widened(_integers(operand)) for operand in x)
         return np.asarray(function(a, b)).astype(x[0].dtype)
@@ -113,6 +117,7 @@ def _bitwise(function: Callable[[Array, Array], Array]) -> Rule:
     return rule
 
 
+@eval_rule("not")
 def _not(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Array:
     return np.invert(widened(_integers(x[0]))).astype(x[0].dtype)
 
@@ -129,6 +134,7 @@ _LAYOUT = {
 }
 
 
+@eval_rule("reduce_precision")
 def _reduce_precision(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Array:
     """Rounded on the bits, to nearest even, as XLA does; see its ``reduce-precision``."""
     (operand,) = x
@@ -159,16 +165,8 @@ def _narrowed(bits: Array, exponent: int, mantissa: int, to_exponent: int) -> Ar
     return np.where(found <= bias - to_bias, sign, bits)
 
 
-BITS: dict[str, Rule] = {
-    "bitcast_convert": _bitcast_convert,
-    "reduce_precision": _reduce_precision,
-    "and": _bitwise(np.bitwise_and),
-    "or": _bitwise(np.bitwise_or),
-    "xor": _bitwise(np.bitwise_xor),
-    "not": _not,
-    "popcnt": _popcnt,
-    "count_leading_zeros": _count_leading_zeros,
-    "shift_left": _shift(left=True),
-    "shift_right_logical": _shift(left=False),
-    "shift_right_arithmetic": _shift_right_arithmetic,
-}
+eval_rule("and")(_bitwise(np.bitwise_and))
+eval_rule("or")(_bitwise(np.bitwise_or))
+eval_rule("xor")(_bitwise(np.bitwise_xor))
+eval_rule("shift_left")(_shift(left=True))
+eval_rule("shift_right_logical")(_shift(left=False))

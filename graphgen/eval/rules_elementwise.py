@@ -15,23 +15,25 @@ from graphgen.eval.arithmetic import (
     is_integer,
     widened,
 )
-from graphgen.eval.rule import Rule
+from graphgen.eval.op_rules import eval_rule
 from graphgen.ir import Attrs
 
 
-def _unary(function: Callable[[Array], Array]) -> Rule:
+def _unary(name: str, function: Callable[[Array], Array]) -> None:
+    """Register ``function`` of one operand, computed in the accumulator's type."""
+
+    @eval_rule(name)
     def rule(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Array:
         wide = x[0].astype(how.accumulator(x[0]))
         return np.asarray(function(wide), wide.dtype).astype(x[0].dtype)
 
-    return rule
 
+def _binary(name: str, function: Callable[[Array, Array], Array]) -> None:
+    """Register ``function`` of two operands, computed in the widened type."""
 
-def _binary(function: Callable[[Array, Array], Array]) -> Rule:
+    @eval_rule(name)
     def rule(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Array:
         return np.asarray(function(widened(x[0]), widened(x[1]))).astype(x[0].dtype)
-
-    return rule
 
 
 def logistic(x: Array) -> Array:
@@ -40,6 +42,7 @@ def logistic(x: Array) -> Array:
     return np.where(x >= 0, 1 / (1 + small), small / (1 + small))
 
 
+@eval_rule("divide")
 def _divide(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Array:
     a, b = map(widened, x)
     if not is_integer(a.dtype):
@@ -51,6 +54,7 @@ def _divide(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Array:
     return np.where(b == 0, np.asarray(-1).astype(a.dtype), quotient).astype(x[0].dtype)
 
 
+@eval_rule("clamp")
 def _clamp(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Array:
     low, operand, high = map(widened, x)
     return np.asarray(np.minimum(np.maximum(operand, low), high)).astype(x[1].dtype)
@@ -66,10 +70,12 @@ _COMPARE: dict[str, Callable[[Array, Array], Array]] = {
 }
 
 
+@eval_rule("compare")
 def _compare(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Array:
     return _COMPARE[attrs.text("direction")](widened(x[0]), widened(x[1]))
 
 
+@eval_rule("convert")
 def _convert(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Array:
     dtype = attrs.element("dtype")
     if dtype.is_integer and not (is_integer(x[0].dtype) or x[0].dtype.kind == "b"):
@@ -81,6 +87,7 @@ def _convert(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Array:
     return how.round(widened(x[0]), dtype)
 
 
+@eval_rule("round_nearest_even")
 def _round_nearest_even(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Array:
     return how.whole(widened(x[0])).astype(x[0].dtype)
 
@@ -108,6 +115,7 @@ def erf(x: Array) -> Array:
     return np.asarray(np.frompyfunc(math.erf, 1, 1)(x.astype(np.float64)), x.dtype)
 
 
+@eval_rule("remainder")
 def _remainder(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Array:
     a, b = map(widened, x)
     if not is_integer(a.dtype):
@@ -116,6 +124,7 @@ def _remainder(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Array:
     return np.where(b == 0, a, rest).astype(x[0].dtype)
 
 
+@eval_rule("power")
 def _power(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Array:
     base, exponent = map(widened, x)
     if not is_integer(base.dtype):
@@ -131,39 +140,30 @@ def _power(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Array:
     return np.where(exponent < 0, unit, out).astype(x[0].dtype)
 
 
-ELEMENTWISE: dict[str, Rule] = {
-    "exponential": _unary(np.exp),
-    "rsqrt": _unary(lambda x: 1 / np.sqrt(x)),
-    "logistic": _unary(logistic),
-    "cosine": _unary(np.cos),
-    "sine": _unary(np.sin),
-    "sqrt": _unary(np.sqrt),
-    "cbrt": _unary(np.cbrt),
-    "log": _unary(np.log),
-    "log_plus_one": _unary(np.log1p),
-    "exponential_minus_one": _unary(np.expm1),
-    "tanh": _unary(np.tanh),
-    "tan": _unary(np.tan),
-    "erf": _unary(erf),
-    "ceil": _unary(np.ceil),
-    "floor": _unary(np.floor),
-    "round_nearest_afz": _unary(_away_from_zero),
-    "sign": _unary(_sign),
-    "is_finite": lambda how, attrs, x: np.isfinite(widened(x[0])),
-    "power": _power,
-    "remainder": _remainder,
-    "atan2": _binary(np.arctan2),
-    "negate": _unary(np.negative),
-    "abs": _unary(np.abs),
-    "round_nearest_even": _round_nearest_even,
-    "clamp": _clamp,
-    "add": _binary(np.add),
-    "subtract": _binary(np.subtract),
-    "multiply": _binary(np.multiply),
-    "maximum": _binary(np.maximum),
-    "minimum": _binary(np.minimum),
-    "divide": _divide,
-    "compare": _compare,
-    "select": lambda how, attrs, x: np.where(x[0], x[1], x[2]),
-    "convert": _convert,
-}
+_unary("exponential", np.exp)
+_unary("rsqrt", lambda x: 1 / np.sqrt(x))
+_unary("logistic", logistic)
+_unary("cosine", np.cos)
+_unary("sine", np.sin)
+_unary("sqrt", np.sqrt)
+_unary("cbrt", np.cbrt)
+_unary("log", np.log)
+_unary("log_plus_one", np.log1p)
+_unary("exponential_minus_one", np.expm1)
+_unary("tanh", np.tanh)
+_unary("tan", np.tan)
+_unary("erf", erf)
+_unary("ceil", np.ceil)
+_unary("floor", np.floor)
+_unary("round_nearest_afz", _away_from_zero)
+_unary("sign", _sign)
+eval_rule("is_finite")(lambda how, attrs, x: np.isfinite(widened(x[0])))
+_binary("atan2", np.arctan2)
+_unary("negate", np.negative)
+_unary("abs", np.abs)
+_binary("add", np.add)
+_binary("subtract", np.subtract)
+_binary("multiply", np.multiply)
+_binary("maximum", np.maximum)
+_binary("minimum", np.minimum)
+eval_rule("select")(lambda how, attrs, x: np.where(x[0], x[1], x[2]))

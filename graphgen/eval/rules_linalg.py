@@ -12,10 +12,11 @@ from graphgen.eval.arithmetic import (
     ends,
     widened,
 )
-from graphgen.eval.rule import Rule
+from graphgen.eval.op_rules import eval_rule
 from graphgen.ir import Attrs
 
 
+@eval_rule("reduce")
 def _reduce(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Array:
     axes = attrs.integers("dimensions")
     low, high = ends(x[0].dtype)
@@ -27,6 +28,7 @@ def _reduce(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Array:
     return np.asarray(combine.reduce(wide, axes, initial=first)).astype(x[0].dtype)
 
 
+@eval_rule("dot_general")
 def _dot_general(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Array:
     lhs, rhs = x
     lb, rb = attrs.integers("lhs_batch_dims"), attrs.integers("rhs_batch_dims")
@@ -46,9 +48,3 @@ def _dot_general(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Array:
     rows, columns = (int(np.prod(f, dtype=np.int64)) for f in (free_left, free_right))
     out = np.matmul(left.reshape(*batch, rows, depth), right.reshape(*batch, depth, columns))
     return out.reshape([*batch, *free_left, *free_right]).astype(held or how.dtype(dtype))
-
-
-LINALG: dict[str, Rule] = {
-    "reduce": _reduce,
-    "dot_general": _dot_general,
-}

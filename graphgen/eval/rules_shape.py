@@ -10,14 +10,16 @@ from graphgen.eval.arithmetic import (
     Arithmetic,
     Array,
 )
-from graphgen.eval.rule import Rule, static
+from graphgen.eval.op_rules import eval_rule, static
 from graphgen.ir import Attrs
 
 
+@eval_rule("constant")
 def _constant(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Array:
     return how.literal(attrs.literal("value"))
 
 
+@eval_rule("iota")
 def _iota(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Array:
     shape, dimension = static(attrs, "shape"), attrs.integer("dimension")
     ramp = np.arange(shape[dimension]).astype(how.dtype(attrs.element("dtype")))
@@ -26,6 +28,7 @@ def _iota(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Array:
     return np.broadcast_to(ramp.reshape(view), shape)
 
 
+@eval_rule("broadcast_in_dim")
 def _broadcast_in_dim(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Array:
     shape, dimensions = static(attrs, "shape"), attrs.integers("dimensions")
     view = [1] * len(shape)
@@ -35,28 +38,34 @@ def _broadcast_in_dim(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Arra
     return np.broadcast_to(x[0].transpose(order).reshape(view), shape)
 
 
+@eval_rule("reshape")
 def _reshape(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Array:
     return x[0].reshape(static(attrs, "shape"))
 
 
+@eval_rule("transpose")
 def _transpose(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Array:
     return x[0].transpose(attrs.integers("permutation"))
 
 
+@eval_rule("reverse")
 def _reverse(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Array:
     return np.flip(x[0], attrs.integers("dimensions"))
 
 
+@eval_rule("slice")
 def _slice(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Array:
     starts, limits = static(attrs, "start_indices"), static(attrs, "limit_indices")
     strides = attrs.integers("strides") or (1,) * x[0].ndim
     return x[0][tuple(slice(*bounds) for bounds in zip(starts, limits, strides, strict=True))]
 
 
+@eval_rule("concatenate")
 def _concatenate(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Array:
     return np.concatenate(list(x), attrs.integer("dimension"))
 
 
+@eval_rule("pad")
 def _pad(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Array:
     widths = list(zip(attrs.integers("low"), attrs.integers("high"), strict=True))
     shape = [lo + n + hi for n, (lo, hi) in zip(x[0].shape, widths, strict=True)]
@@ -64,16 +73,3 @@ def _pad(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Array:
     inner = tuple(slice(lo, lo + n) for n, (lo, _) in zip(x[0].shape, widths, strict=True))
     out[inner] = x[0]
     return out
-
-
-SHAPE: dict[str, Rule] = {
-    "constant": _constant,
-    "iota": _iota,
-    "broadcast_in_dim": _broadcast_in_dim,
-    "reshape": _reshape,
-    "reverse": _reverse,
-    "transpose": _transpose,
-    "slice": _slice,
-    "concatenate": _concatenate,
-    "pad": _pad,
-}

@@ -10,7 +10,7 @@ from graphgen.eval.arithmetic import (
     Arithmetic,
     Array,
 )
-from graphgen.eval.rule import Rule, static
+from graphgen.eval.op_rules import eval_rule, static
 from graphgen.ir import Attrs
 
 
@@ -22,12 +22,14 @@ def _starts(starts: Sequence[Array], shape: Sequence[int], sizes: Sequence[int])
     ]
 
 
+@eval_rule("dynamic_slice")
 def _dynamic_slice(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Array:
     sizes = static(attrs, "slice_sizes")
     starts = _starts(x[1:], x[0].shape, sizes)
     return x[0][tuple(slice(s, s + n) for s, n in zip(starts, sizes, strict=True))]
 
 
+@eval_rule("dynamic_update_slice")
 def _dynamic_update_slice(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Array:
     starts = _starts(x[2:], x[0].shape, x[1].shape)
     out = x[0].copy()
@@ -62,6 +64,7 @@ def _places(
     return tuple(out)
 
 
+@eval_rule("gather")
 def _gather(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Array:
     operand, indices = x
     sizes, offset = static(attrs, "slice_sizes"), attrs.integers("offset_dims")
@@ -77,6 +80,7 @@ def _gather(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Array:
     return found.transpose([next(window) if i in offset else next(rest) for i in range(found.ndim)])
 
 
+@eval_rule("take")
 def _take(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Array:
     operand, indices = x
     axis, block = attrs.integer("dimension"), attrs.integer("block")
@@ -91,6 +95,7 @@ def _take(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Array:
     return out.reshape(*before, len(indices) * block, *after)
 
 
+@eval_rule("scatter")
 def _scatter(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Array:
     operand, indices, updates = x
     window, inserted = attrs.integers("update_window_dims"), attrs.integers("inserted_window_dims")
@@ -113,12 +118,3 @@ def _scatter(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Array:
     else:
         out[places] = moved[inside]
     return out
-
-
-MEMORY: dict[str, Rule] = {
-    "gather": _gather,
-    "take": _take,
-    "scatter": _scatter,
-    "dynamic_slice": _dynamic_slice,
-    "dynamic_update_slice": _dynamic_update_slice,
-}

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from graphgen.eval.arithmetic import Arithmetic, Array
+from graphgen.eval.op_rules import multi_result_rule
 from graphgen.ir import Attrs
-
-# Like a rule of one result, for ops that may have several.
-Several = Callable[[Arithmetic, Attrs, Sequence[Array]], Sequence[Array]]
 
 
 def places_in_order(x: Array, axis: int, *, descending: bool) -> Array:
@@ -29,10 +27,8 @@ def places_in_order(x: Array, axis: int, *, descending: bool) -> Array:
     return np.argsort(np.invert(key) if descending else key, axis, kind="stable")
 
 
+@multi_result_rule("sort")
 def _sort(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Sequence[Array]:
     axis, descending = attrs.integer("dimension"), attrs["descending"] is True
     order = places_in_order(x[0], axis, descending=descending)
     return [np.take_along_axis(item, order, axis) for item in x]
-
-
-SEVERAL: dict[str, Several] = {"sort": _sort}

@@ -1,0 +1,56 @@
+"""Registry of evaluation rules: op name -> NumPy function of attributes and operands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from graphgen.eval.arithmetic import Arithmetic, Array
+from graphgen.ir import Attrs
+
+# A rule of an op with one result, and one of an op with several.
+EvalRule = Callable[[Arithmetic, Attrs, Sequence[Array]], Array]
+MultiResultRule = Callable[[Arithmetic, Attrs, Sequence[Array]], Sequence[Array]]
+# Per rank, the operand, to the result; all ranks at once.
+CollectiveRule = Callable[[Attrs, Sequence[Array]], list[Array]]
+
+RULES: dict[str, EvalRule] = {}
+SEVERAL: dict[str, MultiResultRule] = {}
+COMPOSITES: dict[str, MultiResultRule] = {}
+COLLECTIVES: dict[str, CollectiveRule] = {}
+
+F = TypeVar("F")
+
+
+def _register(table: dict[str, F], name: str) -> Callable[[F], F]:
+    def enter(rule: F) -> F:
+        assert name not in table, name
+        table[name] = rule
+        return rule
+
+    return enter
+
+
+def eval_rule(name: str) -> Callable[[EvalRule], EvalRule]:
+    """Register the rule of the op ``name``, which has one result."""
+    return _register(RULES, name)
+
+
+def multi_result_rule(name: str) -> Callable[[MultiResultRule], MultiResultRule]:
+    """Register the rule of the op ``name``, which may have several results."""
+    return _register(SEVERAL, name)
+
+
+def composite_rule(name: str) -> Callable[[MultiResultRule], MultiResultRule]:
+    """Register the rule of the composite ``name``, written from its definition."""
+    return _register(COMPOSITES, name)
+
+
+def collective_rule(name: str) -> Callable[[CollectiveRule], CollectiveRule]:
+    """Register the rule of the collective ``name``, which runs all ranks at once."""
+    return _register(COLLECTIVES, name)
+
+
+def static(attrs: Attrs, key: str) -> tuple[int, ...]:
+    """A list of dimensions; all sizes are bound when a program is evaluated."""
+    return tuple(dim for dim in attrs.dims(key) if isinstance(dim, int))
