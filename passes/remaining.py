@@ -1,4 +1,4 @@
-"""What is left of the default pipeline for a module."""
+"""The rest of the default pipeline for a module at any level."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def remaining(module: Module, target: str = "cpu") -> list[Pass]:
 
 
 def foreign(module: Module, target: str) -> list[Pass]:
-    """What makes a module that was read from another form legal on an accelerator."""
+    """The passes that legalize an imported module for an accelerator."""
     if (
         "format" not in module.meta
         or module.level == "target"

@@ -60,7 +60,7 @@ def name_of(dtype: np.dtype[Any]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Arithmetic:
-    """How floats are computed.
+    """Element types that floats are computed in.
 
     Attributes:
         wide: ``None`` to round as the program says. ``float64`` to compute every float in double
@@ -111,7 +111,7 @@ class Arithmetic:
 
 
 def is_integer(dtype: np.dtype[Any]) -> bool:
-    """Whether this is one of our integer types; NumPy does not count 4-bit ones among its own."""
+    """True for integer types, the 4-bit ones included, which NumPy does not count among its own."""
     return _WIDER.get(dtype, dtype).kind in "iu"
 
 

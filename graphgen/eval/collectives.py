@@ -1,4 +1,4 @@
-"""What the ranks of a program hand each other, in NumPy."""
+"""NumPy rules of collectives: all ranks at once."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _COMBINE: dict[str, Callable[[Array, Array], Array]] = {
 
 
 def _grouped(exchange: Callable[[Attrs, list[Array]], list[Array]]) -> CollectiveRule:
-    """What happens within a group, done for each of them."""
+    """Apply ``exchange`` to every replica group."""
 
     def run(attrs: Attrs, operands: Sequence[Array]) -> list[Array]:
         out = list(operands)

@@ -1,4 +1,4 @@
-"""What each composite op computes, said directly in NumPy.
+"""NumPy rules of composite ops.
 
 Written from the op's documentation and not from its decomposition, so that comparing the two checks
 both.

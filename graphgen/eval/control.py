@@ -1,4 +1,4 @@
-"""What calls, loops and choices compute: which functions run, on which ranks, how often."""
+"""NumPy rules of control flow: calls, loops and conditionals, rank by rank."""
 
 from __future__ import annotations
 

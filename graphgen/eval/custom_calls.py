@@ -1,4 +1,4 @@
-"""What the custom calls that Neuron's compiler documents compute, in NumPy.
+"""NumPy rules of the custom calls that Neuron's compiler documents.
 
 Operands and configurations are those of AWS's own emitters: a norm or a softmax names its
 dimension, a top-k its count, as a number in text. What moves or marks values gives them back.
@@ -116,5 +116,5 @@ _BY_TARGET: dict[str, MultiResultRule] = {
 
 
 def kernel(attrs: Attrs) -> MultiResultRule | None:
-    """What a custom call computes, if that is known."""
+    """The rule of a custom call; ``None`` for an unknown target."""
     return _BY_TARGET.get(attrs.text("target"))

@@ -17,7 +17,7 @@ from graphgen.ir.clone import bind_function
 from graphgen.ir.dims import Poly
 from graphgen.ops.control import CONTROL
 
-# Instructions that say which rank this is. HLO tells replicas from partitions; ranks are both.
+# Instructions that return the rank. HLO separates replicas from partitions; ranks are both.
 _RANK_OF = ("replica-id", "partition-id")
 # Called with each op and its results, one list of arrays a rank.
 Probe = Callable[[Op, Sequence[Sequence[Array]]], None]
@@ -169,7 +169,7 @@ def _shape_symbols(function: Function, arrays: Mapping[Value, Array]) -> dict[st
 
 @dataclass(frozen=True, slots=True)
 class _Machine:
-    """What does not change while a program runs: how floats are computed, where functions are."""
+    """Constants of a run: arithmetic, module, number of ranks."""
 
     arithmetic: Arithmetic
     module: Module | None

@@ -1,4 +1,4 @@
-"""What the ops compute that look at bits, in NumPy: logic, shifts, other readings, rounding."""
+"""NumPy rules of bitwise ops: logic, shifts, bitcasts, reduced precision."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _nibbles(x: Array) -> Array:
 
 
 def _from_nibbles(x: Array, dtype: np.dtype[Any]) -> Array:
-    """What :func:`_nibbles` gave, as elements."""
+    """The inverse of :func:`_nibbles`."""
     if dtype in FOUR_BITS:
         return x[..., 0].astype(dtype)
     codes = np.ascontiguousarray(x[..., 0::2] | x[..., 1::2] << 4).reshape(-1)

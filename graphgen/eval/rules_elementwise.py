@@ -1,4 +1,4 @@
-"""What each elementwise op computes, in NumPy."""
+"""NumPy rules of elementwise ops."""
 
 from __future__ import annotations
 

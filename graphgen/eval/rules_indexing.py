@@ -1,4 +1,4 @@
-"""What the ops compute that read or write at computed places: NumPy."""
+"""NumPy rules of indexing: gather, scatter, take, dynamic slices."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from graphgen.ir import Attrs
 
 
 def _starts(starts: Sequence[Array], shape: Sequence[int], sizes: Sequence[int]) -> list[int]:
-    """Scalar starts, clamped so that a window of ``sizes`` lies inside ``shape``."""
+    """Scalar starts, clamped so that a window of ``sizes`` fits ``shape``."""
     return [
         min(max(int(start), 0), limit - size)
         for start, limit, size in zip(starts, shape, sizes, strict=True)

@@ -1,4 +1,4 @@
-"""What reductions and products compute, in NumPy."""
+"""NumPy rules of reductions and products."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the ops compute that make elements, or move them: NumPy."""
+"""NumPy rules of constants, broadcasts and layout ops."""
 
 from __future__ import annotations
 

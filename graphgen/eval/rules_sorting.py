@@ -1,4 +1,4 @@
-"""What the ops compute that put elements in order, in NumPy: all results at once."""
+"""NumPy rules of sorting ops, which have several results."""
 
 from __future__ import annotations
 

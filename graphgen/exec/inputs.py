@@ -58,7 +58,7 @@ class RandomInputs:
 
     Args:
         module: has the interface and the configuration.
-        function: the program; gives the size of the vocabulary if there is no configuration.
+        function: the program; gives the size of the vocabulary of a module without configuration.
         seed: any whole number.
     """
 

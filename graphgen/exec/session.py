@@ -235,7 +235,7 @@ _ALIKE = 1e-2
 
 
 def _alike(a: Array, b: Array) -> bool:
-    """Whether two ranks hold one value up to rounding."""
+    """True where two ranks hold one value up to rounding."""
     largest = np.abs(np.nan_to_num(b.astype(np.float64))).max(initial=0.0)
     return _distance(a, b) <= _ALIKE * float(largest)
 

@@ -1,4 +1,4 @@
-"""What passes are made of: rules, the rewriter, the pass class, pipelines."""
+"""Pass infrastructure: rules, rewriter, registry, pipelines. Read ``pass_.py`` first."""
 
 from __future__ import annotations
 

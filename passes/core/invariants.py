@@ -21,7 +21,7 @@ class Fact:
 
     Attributes:
         name: as passes write it.
-        doc: what holds, in a few words that can stand behind "that is".
+        doc: the condition, in a few words that can follow "that is".
         holds: whether it holds for a module.
     """
 

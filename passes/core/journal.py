@@ -1,7 +1,7 @@
-"""The journal: what every pass did, in order, and what its rules declined to do.
+"""The journal: rewrites and match failures of a pipeline, in order.
 
-Validation, blame and explanation are readers of this one record. When nobody asks for it there is
-no journal, and it costs one ``is None``.
+Validation, bisection and explanation read this one record. It is optional: without a journal a
+rewrite costs one ``is None``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from graphgen.passes.core.rule import NoMatch
 
 @dataclass(frozen=True, slots=True)
 class OpSnapshot:
-    """An op as it was when a rewrite was made; passes change what it reads, and erase it.
+    """An op at the time of a rewrite; later passes change its operands and erase it.
 
     Attributes:
         op: the op.
@@ -30,12 +30,12 @@ class OpSnapshot:
 
 
 def seen(ops: Iterable[Op]) -> tuple[OpSnapshot, ...]:
-    """Ops as they are now, each once."""
+    """Snapshots of ops, each once."""
     return tuple([see(op) for op in dict.fromkeys(ops)])
 
 
 def see(op: Op) -> OpSnapshot:
-    """An op as it is now."""
+    """Snapshot of an op."""
     return OpSnapshot(op, op.operands, tuple([result.type for result in op.results]))
 
 
@@ -78,10 +78,10 @@ class Rewrite:
 
 @dataclass(frozen=True, slots=True)
 class MatchFailure:
-    """A rule that looked at an op and declined.
+    """A refusal of a rule at an op.
 
     Attributes:
-        pass_name, rule: who.
+        pass_name, rule: the pass and its rule.
         function: where.
         root: the op, as text.
         loc: where the op comes from.
@@ -103,7 +103,7 @@ class Journal:
     Attributes:
         applications: in order.
         misses: in order.
-        copies: values of functions that were written anew: the value before, and its copy.
+        copies: values of rebuilt functions: the value before, and its copy.
     """
 
     applications: list[Rewrite] = field(default_factory=list[Rewrite])
@@ -115,7 +115,7 @@ class Journal:
         return [item for item in self.applications if item.pass_name == name]
 
     def nearest(self, rule: str, scope: str = "") -> MatchFailure | None:
-        """The miss of ``rule`` that got furthest, among ops of a module scope and below it."""
+        """The match failure of ``rule`` with the largest depth, in a module scope and below it."""
         return max(self._near(rule, scope), key=lambda miss: miss.why.depth, default=None)
 
     def _near(self, rule: str, scope: str) -> Iterator[MatchFailure]:

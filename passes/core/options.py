@@ -155,7 +155,7 @@ def _kind_text(kind: object) -> str:
 
 
 def _items(text: str) -> list[str]:
-    """What commas outside of braces separate."""
+    """Split at commas outside of braces."""
     return re.split(r",(?![^{}]*\})", text)
 
 

@@ -37,7 +37,7 @@ def check_order(passes: Sequence[Pass], module: Module | None = None) -> None:
 
 @dataclass(slots=True)
 class _State:
-    """What is known about a module between two passes.
+    """Abstract state of a module between two passes.
 
     Attributes:
         levels: those it may be at.
@@ -80,7 +80,7 @@ class _State:
                 )
 
     def advance(self, item: Pass) -> None:
-        """What is known after the pass."""
+        """Update the state by the declarations of the pass."""
         self.levels &= frozenset(item.input_stages)
         if item.output_stage:
             self.levels, self.raised = frozenset([item.output_stage]), item

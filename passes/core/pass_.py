@@ -1,4 +1,4 @@
-"""What a pass is: a named rewrite of a module whose options are its dataclass fields."""
+"""The pass class: a named rewrite of a module whose options are its dataclass fields."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a value after a rewrite relates to the value it replaced.
+"""Relations between a value after a rewrite and the value it replaced.
 
 Every comparison of a program with the one it came from goes through these: a rewrite may change
 what a value holds, but never silently. What each means in numbers is in

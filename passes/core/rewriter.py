@@ -1,4 +1,4 @@
-"""The one place where a pass changes a graph."""
+"""The rewriter: the one place where a pass changes a graph."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Rewriter:
 
     @property
     def exhausted(self) -> bool:
-        """Whether the fuel is used up; a pass asks before each rewrite it makes by hand."""
+        """True once the fuel is used up; a pass checks it before each rewrite it makes by hand."""
         return self.fuel is not None and self.applications >= self.fuel
 
     def remark(self, text: str) -> None:
@@ -60,7 +60,7 @@ class Rewriter:
         """A builder that inserts before ``op`` and gives what it makes ``op``'s provenance."""
         builder = Builder(function, before=op, loc=op.loc.through(self.pass_name))
         if self.journal is not None:
-            # What is made by hand belongs to the next rewrite, whoever lists it.
+            # Ops built by hand belong to the next rewrite, listed or not.
             builder.made = self._made
         return builder
 
@@ -107,7 +107,7 @@ class Rewriter:
         self.applications += not self._joining
 
     def erase(self, function: Function, op: Op) -> None:
-        """Remove an op nobody reads."""
+        """Remove an op without readers."""
         if self.journal is not None:
             self._record(function, op, "erase", (), ())
         function.block.erase(op)
@@ -121,7 +121,7 @@ class Rewriter:
         created: Sequence[Op] = (),
         replaced: _Pairs = (),
     ) -> None:
-        """Count, and record, a rewrite that is no replacement of one op by values.
+        """Count, and record, a rewrite other than the replacement of one op by values.
 
         Args:
             function: where, ``None`` for the interface of the module.
@@ -142,7 +142,7 @@ class Rewriter:
             self.journal.misses.append(miss)
 
     def copied(self, copies: Mapping[Value, Value]) -> None:
-        """Record, for a function that is written anew, what its values are copies of.
+        """Record the originals of the values of a rebuilt function.
 
         Args:
             copies: values before to values after; a copy may be on another rank, or of a part.
@@ -152,7 +152,7 @@ class Rewriter:
 
     @contextmanager
     def joined(self) -> Generator[None]:
-        """What is done inside is part of the next rewrite: that one alone counts."""
+        """Make the edits inside part of the next rewrite, which alone counts."""
         outer, self._joining = self._joining, True
         try:
             yield
@@ -247,13 +247,13 @@ class Rewriter:
 
 
 def _source_of(rule: Rule) -> str:
-    """Where a rule is written."""
+    """The rule's ``file:line``."""
     code = getattr(rule.apply, "__code__", None)
     return f"{source_name(code.co_filename)}:{code.co_firstlineno}" if code is not None else ""
 
 
 def _caller() -> str:
-    """The line of the pass that is asking for a rewrite."""
+    """The line of the pass that called the rewriter."""
     frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
     while frame.f_code.co_filename == __file__ and frame.f_back is not None:
         frame = frame.f_back

@@ -1,8 +1,8 @@
-"""How much is looked at while passes run: from environment variables, or from ``with debug(...)``.
+"""Debug settings: from environment variables, or from ``with debug(...)``.
 
 | variable | argument | says |
 |---|---|---|
-| ``GRAPHGEN_DEBUG`` | ``level`` | what is told on stderr: see :class:`Level` |
+| ``GRAPHGEN_DEBUG`` | ``level`` | detail of the log on stderr: see :class:`Level` |
 | ``GRAPHGEN_DUMP`` | ``dump`` | a folder, for the module after every pass that changes it |
 | ``GRAPHGEN_VERIFY`` | ``verify`` | what is checked after every pass: see :class:`Verify` |
 | ``GRAPHGEN_FUEL`` | ``fuel`` | how many rewrites are made: see :mod:`graphgen.passes.core.fuel` |
@@ -23,12 +23,12 @@ from enum import IntEnum
 from graphgen.errors import GraphgenError
 from graphgen.passes.core.fuel import NO_LIMIT, Fuel, parse_fuel
 
-# Where crashes go when nobody wants them.
+# The folder of reproducers that turns them off.
 OFF = "off"
 
 
 class Verify(IntEnum):
-    """What is checked after every pass; each step includes those before it."""
+    """Depth of the checks after every pass; each step includes those before it."""
 
     NOTHING = 0
     MODULE = 1  # the verifier, and the facts that the pass provides
@@ -37,7 +37,7 @@ class Verify(IntEnum):
 
 
 class Level(IntEnum):
-    """What is told while passes run; each step includes those before it."""
+    """Detail of the debug log; each step includes those before it."""
 
     NOTHING = 0
     PASSES = 1  # each pass, and how long it took
@@ -49,10 +49,10 @@ class Level(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Debugging:
-    """What is looked at while passes run.
+    """Settings of verification, logging, dumps, fuel and reproducers.
 
     Attributes:
-        level: what is told.
+        level: detail of the log.
         dump: the folder modules are written to, empty for none.
         verify: what is checked.
         fuel: how many rewrites are made.
@@ -71,7 +71,7 @@ _inside: ContextVar[Debugging | None] = ContextVar("debugging", default=None)
 
 
 def debugging() -> Debugging:
-    """What holds here: the innermost :func:`debug`, else the environment.
+    """The settings in effect: those of the innermost :func:`debug`, else of the environment.
 
     Raises:
         GraphgenError: GG0705 for a variable that makes no sense.

@@ -1,4 +1,4 @@
-"""What passes decided, told short: which rule applied where and how often, and which came near.
+"""Summary of a pipeline's decisions: rules applied and nearest failures, per scope.
 
 Two models that differ in depth and width only should get the same decisions in every layer. So
 numbers of layers, and sizes in reasons, are left out: a decision is a pass, a rule, a program and a
@@ -23,7 +23,7 @@ _NUMBER = re.compile(r"(?<![\w.])\d+(?![\w.]*\w)")
 
 @dataclass(frozen=True, slots=True, order=True)
 class DecisionSite:
-    """Where something was decided.
+    """Scope of a decision.
 
     Attributes:
         pass_name, rule: by whom; numbers of layers are ``N``.
@@ -39,10 +39,10 @@ class DecisionSite:
 
 @dataclass(frozen=True, slots=True)
 class Decisions:
-    """What was decided in one run of a pipeline.
+    """Decisions of one run of a pipeline.
 
     Attributes:
-        made: how often rules applied: times in one layer, to how many layers had so many.
+        made: site -> (applications in one layer -> number of layers with that count).
         near: for each rule that looked, why it did not apply where it came nearest, with ``N`` for
             sizes.
     """
@@ -72,14 +72,14 @@ def decisions(journal: Journal) -> Decisions:
 
 
 def site_of(item: Rewrite | MatchFailure) -> DecisionSite:
-    """Where a rewrite was made or declined, whichever layer it was."""
+    """The site of a rewrite or failure, without its layer's number."""
     rule = _PART.sub("N", item.rule)
     function = _SIZES.sub("N", item.function)
     return DecisionSite(item.pass_name, rule, function, _PART.sub("N", item.loc.scope))
 
 
 def differences(one: Decisions, other: Decisions) -> list[str]:
-    """What only one of two runs decided, or decided otherwise; empty where they agree.
+    """Differences between the decisions of two runs; empty where they agree.
 
     How many layers there are makes no difference, only how often a rule applied in one.
     """

@@ -1,4 +1,4 @@
-"""Why a pass did what it did at a place, or did not: read off the journal."""
+"""Explanation of a pass at a place, from the journal: its rewrites and refusals."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from graphgen.passes.core.journal import Journal, MatchFailure, Rewrite, describ
 
 @dataclass(frozen=True, slots=True)
 class ExplainQuery:
-    """Where somebody asks; empty fields ask everywhere.
+    """A query of the journal; empty fields match everything.
 
     Attributes:
         value: name of a result of the op that is asked about, without the ``%``.
@@ -28,7 +28,7 @@ class ExplainQuery:
     rule: str = ""
 
     def holds(self, rule: str, function: str, root: str, loc: Loc) -> bool:
-        """Whether an entry of the journal is about this place."""
+        """True for an entry of the journal that matches."""
         results = root.partition(" = ")[0].split(", ")
         return (
             (not self.rule or self.rule == rule)
@@ -42,7 +42,7 @@ class ExplainQuery:
 
 @dataclass(frozen=True, slots=True)
 class FailureReason:
-    """Why a rule did not apply, at the ops where it got furthest.
+    """One reason of a rule for not applying, and the ops it was found at.
 
     Attributes:
         rule: the rule.
@@ -69,13 +69,13 @@ class FailureReason:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """What a pass did at a place.
+    """Rewrites and refusals of a pass at a place.
 
     Attributes:
         pass_name: the pass.
         applications: rewrites it made there.
         reasons: why its rules declined other ops there; per rule, what got furthest first.
-        place: what was asked.
+        place: the query.
     """
 
     pass_name: str
@@ -87,12 +87,12 @@ class Explanation:
 def explain(
     module: Module, passes: Sequence[Pass], pass_name: str, place: ExplainQuery
 ) -> Explanation:
-    """Run a pipeline and say what one of its passes did at a place.
+    """Run a pipeline and explain what one of its passes did at a place.
 
     Args:
         module: changed in place.
-        passes: the pipeline; the passes behind the last one asked about are not run.
-        pass_name: the pass asked about.
+        passes: the pipeline; passes after the last ``pass_name`` do not run.
+        pass_name: the pass to explain.
         place: where.
 
     Raises:

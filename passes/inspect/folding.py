@@ -1,4 +1,4 @@
-"""Which layers of a model went through a pipeline alike: one of them stands for all.
+"""Folding of identical layers: one represents all that went through a pipeline alike.
 
 Two layers are alike when, after every pass and in every function, their ops are the same but for
 the number of the layer and the names of values.
@@ -42,7 +42,7 @@ class Folding:
     shown: Mapping[str, str]
 
     def hides(self, layer: str) -> bool:
-        """Whether another layer is shown for this one."""
+        """True if another layer is shown for this one."""
         return self.shown.get(layer, layer) != layer
 
     def alike(self, layer: str) -> list[str]:
@@ -68,7 +68,7 @@ def fold(recording: Recording) -> Folding:
 def _signatures(
     picture: ModuleSnapshot, ops: Sequence[OpSnapshot]
 ) -> dict[str, tuple[object, ...]]:
-    """What each layer of a function is made of, whatever its number."""
+    """Signature of each layer of a function, without its number."""
     layers: dict[str, list[OpSnapshot]] = {}
     for item in ops:
         layer = scope_of(item.op)
@@ -115,7 +115,7 @@ def folded_lines(picture: ModuleSnapshot, function: str, folding: Folding) -> li
             others = folding.alike(layer)
             if others:
                 lines.append(f"  # {len(others)} layers like {layer}: {others[0]} ... {others[-1]}")
-        # Which passes an op has been through is no change of the op.
+        # The passes in an op's location are not part of the op.
         where = loc_text(item.op.loc).partition(" via ")[0]
         lines.append(f"  {text_of(item, picture.names)}  # {where}")
     for name, value in picture.outputs[function]:

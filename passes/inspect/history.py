@@ -1,7 +1,7 @@
-"""One value's history: from the line it was written on to what it is lowered from, and back.
+"""History of a value: from its source line to the values it is lowered from, and back.
 
-A value goes on as what replaced it, and as its copy where a function is written anew. What was made
-beside that, such as the inside of an inlined composite, is made *for* it.
+A value continues as its replacement, and as its copy where a function is rebuilt. Other ops of the
+rewrite, such as the inside of an inlined composite, are made *for* it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from graphgen.passes.inspect.recording import ModuleSnapshot, Recording, Stage, 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """What happened to a value in one pass.
+    """Event of a value in one pass.
 
     Attributes:
         label: the pass.
@@ -43,7 +43,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """What became of a value, or what it has become of.
+    """History of a value, forwards or backwards.
 
     Attributes:
         origins: function and text of the values it began as.
@@ -99,7 +99,7 @@ def _near(picture: ModuleSnapshot, wanted: str) -> str:
 
 
 def forward(recording: Recording, value: Value) -> History:
-    """What became of a value of the module as it was given."""
+    """History of a value of the input module, forwards."""
     walk = _HistoryWalk({value})
     for stage in recording.stages:
         walk.stage(stage)
@@ -107,7 +107,7 @@ def forward(recording: Recording, value: Value) -> History:
 
 
 def backward(recording: Recording, value: Value) -> History:
-    """What a value of the module at the end has become of: the same history, of that branch."""
+    """History of a value of the final module: the branch of its origin."""
     needed = {value}
     branches: list[set[Value]] = [{value}]
     for stage in reversed(recording.stages):
@@ -154,7 +154,7 @@ class _HistoryWalk:
     events: list[Event] = field(default_factory=list[Event])
 
     def stage(self, stage: Stage, keep: set[Value] | None = None) -> None:
-        """Go through one pass; of the branches behind it, keep those through ``keep``."""
+        """Follow one pass; of the branches after it, keep those through ``keep``."""
         names = stage.names()
         alive = stage.after.places()
         copies = self._copies(stage.copies)
@@ -190,7 +190,7 @@ class _HistoryWalk:
     def _application(
         self, stage: Stage, item: Rewrite, names: Mapping[Value, str], keep: set[Value] | None
     ) -> Event | None:
-        """What one rewrite does to what is followed."""
+        """Apply one rewrite to the followed values."""
         pairs = [pair for pair in item.replaced if pair[0] in self.values]
         within = [pair for pair in item.replaced if pair[0] in self.inside]
         rooted = any(value in self.values for seen in item.before for value in seen.op.results)

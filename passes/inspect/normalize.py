@@ -148,7 +148,7 @@ class _Copy(Cloner):
         return self.renames.get(name, name)
 
     def _key(self, op: Op) -> object:
-        """Equal for ops that give the same; of what is foreign nobody knows."""
+        """A key that equal ops share; foreign ops and collectives are unique."""
         if OPS[op.name].collective or is_foreign(self.module, op):
             return op
         types = tuple([(result.type, result.sharding) for result in op.results])

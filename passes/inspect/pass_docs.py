@@ -18,7 +18,7 @@ class Page:
     Attributes:
         text: what it does, the first line being a summary.
         options: what each option says, by name.
-        given, result: a module before and after, as IR text; empty where there is no example.
+        given, result: a module before and after, as IR text; empty without an example.
         how: the passes that make the one of the other, as the docstring writes them.
     """
 
@@ -35,7 +35,7 @@ class Page:
 
     @property
     def passes(self) -> list[str]:
-        """Pipelines named in double backquotes behind ``Result``."""
+        """Pipelines named in double backquotes after ``Result``."""
         return re.findall(r"``(.*?)``", self.how)
 
 

@@ -1,4 +1,4 @@
-"""Everything about one run of a pipeline: the module before and after each pass, and every rewrite.
+"""Recording of a pipeline: the module before and after each pass, and every rewrite.
 
 What a module is made of is kept as pictures of its ops, not as copies: passes change ops in place,
 and whether an op is the same one before and after a pass is what histories and diffs are read from.
@@ -22,7 +22,7 @@ from graphgen.text.printer import op_text, print_interface
 
 @dataclass(frozen=True, slots=True)
 class ProgramCost:
-    """What one call of a program takes on one rank.
+    """Work and traffic of one call of a program on one rank.
 
     Attributes:
         work: of all its ops.
@@ -75,7 +75,7 @@ class ModuleSnapshot:
 
 
 def picture(module: Module, names: StableNames) -> ModuleSnapshot:
-    """A module as it is now."""
+    """Snapshot of a module."""
     named: dict[Value, str] = {}
     for function in module.functions.values():
         named.update(names.of(function))
@@ -99,7 +99,7 @@ class Stage:
         label: the pass as pipelines name it, ``cse#2`` for the second of a name.
         report: what it did, in numbers.
         applications, misses: what it did, and what its rules declined.
-        copies: values before and their copies, where it wrote functions anew.
+        copies: values before and their copies, in rebuilt functions.
         before, after: the module.
     """
 

@@ -1,6 +1,6 @@
-"""What a recording of a pipeline has to tell, as plain data: passes, diffs, rewrites, provenance.
+"""Report of a recorded pipeline as plain data: passes, diffs, rewrites, provenance.
 
-Identical layers are told once: rewrites that differ in the number of a layer only are one entry
+Identical layers are reported once: rewrites that differ in the number of a layer only are one entry
 with all their places, and diffs show one layer for all that are alike.
 """
 
@@ -20,7 +20,7 @@ from graphgen.report import Json
 
 # For an op of the module at the end: program, line in its lowered text, and the line.
 Lowered = Mapping[Op, tuple[str, int, str]]
-# What a value is known to come from is told up to so many ops.
+# Limit on the ops listed as the origin of a value.
 _MOST_ORIGINS = 12
 
 
@@ -65,7 +65,7 @@ def _texts(picture: ModuleSnapshot, folding: Folding) -> dict[str, list[str]]:
 
 
 def _of_hidden(line: str, folding: Folding) -> bool:
-    """Whether a row of the interface belongs to a layer that another one stands for."""
+    """True for a row of the interface in a folded layer."""
     from graphgen.passes.inspect.folding import layer_of_name
 
     _, percent, rest = line.partition("%")
@@ -124,7 +124,7 @@ def _rewrites(stage: Stage) -> list[Json]:
 
 
 def _kind(item: Rewrite) -> object:
-    """What is the same in rewrites that differ in the layer they are made in only."""
+    """Key of rewrites that are equal up to the number of their layer."""
     ops = [(seen.op.name, seen.op.attrs, seen.types) for seen in (*item.before, *item.after)]
     scope = numberless(item.loc.scope)
     return numberless(item.rule), item.function, scope, item.source, len(item.before), *ops
@@ -149,7 +149,7 @@ def _rewrite(group: Sequence[Rewrite], names: StageNames) -> dict[str, Json]:
 
 
 def _misses(misses: Sequence[MatchFailure]) -> list[Json]:
-    """For each rule, place and reason one near miss, those that got furthest first."""
+    """One near miss per rule, place and reason, the deepest first."""
     groups: dict[object, list[MatchFailure]] = {}
     for miss in misses:
         key = (miss.rule, miss.function, numberless(miss.loc.scope), miss.why.reason)
@@ -228,7 +228,7 @@ class _Provenance:
     def _ends(self, end: ModuleSnapshot, numbers: Mapping[Op, int]) -> list[Json]:
         """The ops at the end, in layers that are shown."""
         found: list[Json] = []
-        # Programs first: they are what is asked about.
+        # Programs first: they are what a reader looks for.
         for function in sorted(end.ops, key=lambda name: name not in end.costs):
             for item in end.ops[function]:
                 op = item.op

@@ -124,7 +124,7 @@ class _Cut:
         return self.made
 
     def bodies(self) -> None:
-        """What loops and choices run comes along, before what runs it."""
+        """Copy the functions that loops and conditionals run, in front of their callers."""
         for function in called(self.module, self.target):
             body = self.made.add(Function(function.name, function.phase, dict(function.dims)))
             Cloner().function(function, body)

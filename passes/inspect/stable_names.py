@@ -1,9 +1,9 @@
-"""Names that stay with a value while passes change the program around it.
+"""Stable names: a value keeps its name while passes change the program around it.
 
-The printer numbers unnamed values by their place, so an op more renumbers all that follow. For two
-texts that are to be compared, a value that is in both has one name. Where a pass writes a function
-anew, as when it is specialized or partitioned, the ops of the new one take their names from those
-of the old one that come from the same place, in the same order.
+The printer numbers unnamed values by position, so one more op renumbers all that follow. In two
+texts that are compared, a value that is in both has one name. Where a pass rebuilds a function, as
+specialization and partitioning do, its ops take their names from the ops of the old function with
+the same location, in the same order.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def _key(op: Op) -> Hashable:
 
 
 def _copied(function: Function, keys: Sequence[Hashable], before: _Seen) -> dict[Value, str]:
-    """Names for the ops of a function that was written anew."""
+    """Names for the ops of a rebuilt function."""
     shown = set(before.names.values())
     names = {v: f"%{v.name}" for v in function.args if f"%{v.name}" in shown}
     ops = list(function.block)

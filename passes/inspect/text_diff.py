@@ -1,4 +1,4 @@
-"""What a pass changed, as a unified diff of the functions it changed.
+"""Unified diff of the functions that a pass changed.
 
 Layers repeat, and so do changes: a hunk that differs from one before it only in the number of its
 layer and in the names of values is not shown again, but counted.
@@ -27,7 +27,7 @@ def texts_of(module: Module, names: StableNames) -> Texts:
     texts = {HEAD: [line for line in head if not line.startswith("  meta ")]}
     for function in module.functions.values():
         text = print_function(function, names=names.of(function))
-        # Which passes an op has been through is no change of the op.
+        # The passes in an op's location are not part of the op.
         texts[f"@{function.name}"] = [_VIA.sub("", line) for line in text.splitlines()]
     return texts
 
@@ -48,11 +48,11 @@ class Hunk:
 
 
 def changes(before: Texts, after: Texts, *, fold: bool = True) -> list[Hunk]:
-    """Where two texts differ.
+    """Differences of two texts.
 
     Args:
-        before, after: of :func:`texts_of`; a function that is new is compared with the one it was
-            made from, as its name tells.
+        before, after: of :func:`texts_of`; a new function is compared with the one that its name
+            derives from.
         fold: whether hunks like one before are only counted.
     """
     found: list[Hunk] = []
@@ -131,7 +131,7 @@ _SCOPE = re.compile(r"# \S+:\d+ (\S+)")
 
 
 def _alike(lines: list[str]) -> str:
-    """What is the same in hunks that make the same change in two layers: changed lines only."""
+    """Key of hunks that make the same change in two layers: changed lines only."""
     numbers: dict[str, str] = {}
 
     def number(match: re.Match[str]) -> str:

@@ -1,6 +1,6 @@
-"""Finding the guilty rewrite of a pipeline by halves: first the pass, then its application.
+"""Bisection of a pipeline: the first wrong pass, then its first wrong rewrite.
 
-Any judge of a module will do: the numbers of a script, or the exit status of a command. Its verdict
+The oracle is any predicate: the numbers of a workload, or the exit status of a command. Its verdict
 has to stay wrong once it has become wrong.
 """
 
@@ -21,13 +21,13 @@ from graphgen.passes.verify.divergence import Divergence
 from graphgen.passes.verify.equiv import equivalent
 from graphgen.passes.verify.validate import MEANING_BUDGET, apply_pass
 
-# Whether a module is wrong.
+# True for a wrong module.
 Oracle = Callable[[Module], bool]
 
 
 @dataclass(frozen=True, slots=True)
 class Culprit:
-    """What makes a module wrong.
+    """The pass and rewrite that make a module wrong.
 
     Attributes:
         number: place of the pass in the pipeline, from 0.
@@ -69,7 +69,7 @@ def bisect(module: Module, passes: Sequence[Pass], wrong: Oracle) -> Culprit | N
     Args:
         module: where to start; unchanged.
         passes: the pipeline.
-        wrong: the judge.
+        wrong: the oracle.
 
     Returns:
         ``None`` when the module is fine at the end.
@@ -100,7 +100,7 @@ def bisect(module: Module, passes: Sequence[Pass], wrong: Oracle) -> Culprit | N
 
 
 def _first_op(found: Culprit) -> Divergence | None:
-    """Where the last right module and the first wrong one part."""
+    """The divergence of the last right module and the first wrong one."""
     try:
         return equivalent(found.good, found.bad).first
     except GraphgenError:
@@ -115,7 +115,7 @@ def _in_pass(before: Module, item: Pass, number: int, wrong: Oracle) -> Culprit:
     made = journal.applications
 
     def with_fuel(fuel: int) -> Module | None:
-        """The module after so many applications; ``None`` where the pass does not stop there."""
+        """The module after ``fuel`` rewrites; ``None`` where the pass does not stop there."""
         copy = clone_module(before)
         rewriter = apply_pass(copy, item, fuel=fuel)
         return copy if rewriter.applications == fuel else None

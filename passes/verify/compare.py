@@ -1,4 +1,4 @@
-"""How far two sets of outcomes are apart."""
+"""Distance of two sets of outcomes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from graphgen.eval import Array
 
 @dataclass(frozen=True, slots=True)
 class Deviation:
-    """The worst difference of two runs of one script.
+    """The worst difference of two runs of one workload.
 
     Attributes:
         name: the output or state it was found in.
@@ -50,7 +50,7 @@ def worse(one: Deviation, other: Deviation) -> Deviation:
 
 
 def difference(name: str, call: int, reference: Array, other: Array) -> Deviation:
-    """How far two arrays are apart that should hold the same; infinitely in another shape.
+    """Distance of two arrays that should be equal; infinite for different shapes.
 
     Elements that are masked in one of them are not compared.
     """

@@ -1,4 +1,4 @@
-"""The first value of one program that disagrees with its counterpart while what it reads agrees."""
+"""Divergence: the first value that disagrees with its counterpart while its operands agree."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from graphgen.text.printer import value_names
 
 @dataclass(frozen=True, slots=True)
 class Maker:
-    """What makes a value in one of the programs.
+    """The op that computes a value in one of the programs.
 
     Attributes:
         text: its op, as the program's text has it.
@@ -30,7 +30,7 @@ class Maker:
 
 @dataclass(frozen=True, slots=True)
 class Divergence:
-    """Where two programs part.
+    """First diverging value of two programs.
 
     Attributes:
         left, right: the value in each.
@@ -67,7 +67,7 @@ class DifferingOutput:
 
 @dataclass(slots=True)
 class _Search:
-    """The state of one search: what agrees with what, and what has a counterpart that differs."""
+    """State of one search: agreeing pairs, and values whose counterpart differs."""
 
     twins: ValueMatching
     outputs: Mapping[Value, DifferingOutput]
@@ -107,7 +107,7 @@ def find_divergence(
     outputs: Mapping[Value, DifferingOutput],
     within: float,
 ) -> Divergence | None:
-    """Where the programs part.
+    """The divergence that the search found.
 
     Args:
         left: one program, run.
@@ -137,7 +137,7 @@ def find_divergence(
 
 
 def _reaching(search: _Search, outputs: list[Value]) -> set[Value]:
-    """What the outputs are computed from without passing a value that agrees."""
+    """Values that the outputs depend on through values that do not agree."""
     found: set[Value] = set()
     work = list(outputs)
     while work:

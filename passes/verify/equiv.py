@@ -1,4 +1,4 @@
-"""Are two modules the same program? Compared by numbers, whatever made one of the other.
+"""Numeric equivalence of two modules.
 
 Modules of one logical interface, such as one before and after passes, are taken through one script,
 each with its own weights programs, states and ranks. Of any others one program each is compared,
@@ -31,7 +31,7 @@ from graphgen.passes.verify.value_trace import trace
 
 @dataclass(frozen=True, slots=True)
 class Equivalence:
-    """What comparing two modules found.
+    """Result of comparing two modules.
 
     Attributes:
         difference: the worst one.
@@ -50,7 +50,7 @@ class Equivalence:
 
     @property
     def equal(self) -> bool:
-        """Whether the two are the same program."""
+        """True if the difference is within the tolerance."""
         return self.difference.relative <= self.tolerance
 
 
@@ -124,7 +124,7 @@ def _check_interfaces(left: Module, right: Module) -> None:
 
 
 def _first(both: PairedCall, terms: CompareOptions, tolerance: float) -> Divergence | None:
-    """Where the two programs part in the first call that shows a difference."""
+    """The divergence of the two programs in the first call that shows a difference."""
     names = {value: name for name, value in both.left.function.outputs}
     wrong: dict[Value, DifferingOutput] = {}
     for theirs, ours in both.results.items():
@@ -146,7 +146,7 @@ def _maker(function: Function, output: str) -> Loc:
 
 
 def _right_maker(both: PairedCall, output: str) -> Loc:
-    """Where the second module makes what the first calls ``output``."""
+    """Location of the second module's counterpart of ``output``."""
     ours = dict(both.left.function.outputs).get(output)
     value = next((theirs for theirs, mine in both.results.items() if mine is ours), None)
     return UNKNOWN if value is None or value.op is None else value.op.loc

@@ -1,4 +1,4 @@
-"""Which value of one program goes with which of another, when names alone do not tell.
+"""Matching of the arguments and outputs of two programs whose names differ.
 
 The rule: values of one name go together; what is left is taken in order among those of one type. A
 value that is described by a relation may be of another type: it needs its name, or to be the only
@@ -96,7 +96,7 @@ def arguments(module: Module, function: Function) -> Values:
 
 
 def is_rank(module: Module, name: str, type_: TensorType) -> bool:
-    """Whether an argument is the number of the rank."""
+    """True for an argument that is the number of the rank."""
     return name == RANK and name not in module.interface and type_ is tensor(s32, (1,))
 
 

@@ -72,7 +72,7 @@ def _only(module: Module, function: Function) -> Module:
 def _script(
     leader: Module, function: Function, pairing: Pairing, terms: CompareOptions
 ) -> Workload:
-    """What the leading program is called with: of the script the calls that are its own."""
+    """Calls of the leading program: those of the workload that are its own."""
     dims = {**pairing.dims, **function.dims}
     sizes = None
     if is_language_model(leader):
@@ -91,7 +91,7 @@ def _script(
 
 
 def _is_call_of(call: ProgramCall, function: Function) -> bool:
-    """Whether a call is one of this program, within the slots of its caches."""
+    """True for a call of this program within the slots of its caches."""
     if call.phase != function.phase:
         return False
     if any(call.dims.get(key) not in (size, None) for key, size in function.dims.items()):
@@ -122,7 +122,7 @@ def _carried(
 
 
 def _spread(parts: Parts, relation: Relation | None, mesh: RankGrid, name: str) -> list[Array]:
-    """What the other program's ranks are given: the relation's parts, or the same rank by rank."""
+    """Arguments of the other program's ranks: the relation's parts, or the same rank by rank."""
     if relation is None and len(parts) == mesh.ranks:
         return list(parts)
     if any(part.tobytes() != parts[0].tobytes() for part in parts[1:]):

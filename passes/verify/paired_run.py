@@ -1,4 +1,4 @@
-"""Two modules of one interface, run side by side through one script, and how two are compared."""
+"""Paired runs: two modules of one interface over one workload."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ Given = Sequence[Mapping[str, Array]]
 
 @dataclass(frozen=True, slots=True)
 class CompareOptions:
-    """How two modules are compared.
+    """Options of comparing two modules.
 
     Attributes:
         seed: of weights and inputs.
         tolerance: largest relative difference of equal modules; ``None`` for 1e-9, or for what the
             evaluator calls its noise.
         relations: how values of the second module relate to those of the first, by the name of
-            either; equal where nothing is said.
+            either; equal by default.
         inputs: arrays by name, instead of random ones.
         program: which, where one module has several and the other has one.
         evaluator: what runs the programs in their own types; ``None`` for NumPy in float64, which
@@ -51,7 +51,7 @@ class CompareOptions:
 
     @property
     def run(self) -> Backend:
-        """What runs programs."""
+        """The backend of programs."""
         return self.evaluator or NumpyBackend(MEANING)
 
 
@@ -91,9 +91,9 @@ class PairedCall:
 
 
 def same_phases(left: Module, right: Module) -> bool:
-    """Whether both can be taken through one script, each with its own weights, states and ranks.
+    """True if both can run one workload, each with its own weights, states and ranks.
 
-    They can where they have a phase in common; of what was read from elsewhere nobody knows.
+    They can if they share a phase; phases of imported programs are unknown.
     """
     phases = {f.phase for f in left.programs()} & {f.phase for f in right.programs()}
     return bool(phases - {MAIN})

@@ -1,4 +1,4 @@
-"""Relations in numbers: what the other program's values should be, and where the two can be met.
+"""Numeric relations: the values a relation predicts, and arrays that are equal if it holds.
 
 A *reference* value is the whole tensor of the program compared with. The other program has one
 array a rank, its *parts*.
@@ -43,7 +43,7 @@ class RankGrid:
 
     @property
     def ranks(self) -> int:
-        """How many there are."""
+        """Number of ranks."""
         return int(np.prod([*self.axes.values()], dtype=np.int64))
 
     def index(self, axis: str) -> int:
@@ -57,7 +57,7 @@ class RankGrid:
         return names.index(axis)
 
     def size(self, axis: str) -> int:
-        """How many ranks an axis has."""
+        """Number of ranks along an axis."""
         return list(self.axes.values())[self.index(axis)]
 
     def place(self, rank: int, axis: str) -> int:
@@ -69,7 +69,7 @@ def apply(relation: Relation, reference: Array, mesh: RankGrid) -> Parts:
     """The parts that stand in ``relation`` to ``reference``.
 
     Where there are many (of ``partial`` any that sum up) it is one of them. Quantized values are
-    not rounded yet: that is for whoever knows the integer type.
+    not rounded yet: the caller knows the integer type.
 
     Raises:
         GraphgenError: GG0302 for a relation that does not fit the value or the mesh.
@@ -160,14 +160,14 @@ def _backward(step: Relation, parts: Parts, mesh: RankGrid) -> Parts:
 
 
 def _forward_mask(step: Relation, masks: Parts, mesh: RankGrid) -> Parts:
-    """Which elements do not matter after ``step``, given those before it."""
+    """Mask of don't-care elements after ``step``, given that before it."""
     if isinstance(step, DontCare):
         return [mask | _mask(step, mask.shape) for mask in masks]
     return masks if isinstance(step, Quantized | Partial) else _forward(step, masks, mesh)
 
 
 def _backward_mask(step: Relation, masks: Parts, mesh: RankGrid) -> Parts:
-    """Which elements do not matter before ``step``, given those after it."""
+    """Mask of don't-care elements before ``step``, given that after it."""
     if isinstance(step, DontCare):
         return [mask | _mask(step, mask.shape) for mask in masks]
     if isinstance(step, Quantized):
@@ -215,7 +215,7 @@ _COMBINES = {"add": np.sum, "maximum": np.max, "minimum": np.min}
 
 
 def _joined(layout: Sharding, parts: Parts, mesh: RankGrid) -> Parts:
-    """What each rank would hold after an all-gather and an all-reduce."""
+    """The parts after an all-gather and an all-reduce."""
 
     def gather(dim: int) -> Callable[[Sequence[Array]], Array]:
         return lambda ours: np.concatenate(list(ours), dim)

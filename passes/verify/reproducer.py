@@ -36,7 +36,7 @@ _PACKAGES = ("numpy", "ml_dtypes", "jax", "jaxlib")
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """How a pass failed.
+    """Kind and message of a failure.
 
     Attributes:
         type: of the exception.
@@ -49,7 +49,7 @@ class Failure:
     what: str
 
     def like(self, other: Failure) -> bool:
-        """Whether it is the same failure; messages may differ in the names of values."""
+        """True for the same failure; messages may differ in the names of values."""
         return (self.type, self.code) == (other.type, other.code)
 
     def __str__(self) -> str:
@@ -57,7 +57,7 @@ class Failure:
 
 
 def failure_of(error: Exception) -> Failure:
-    """What is kept of an exception."""
+    """The failure of an exception."""
     if isinstance(error, GraphgenError):
         return Failure(type(error).__name__, error.code, error.what)
     return Failure(type(error).__name__, "", str(error))
@@ -65,7 +65,7 @@ def failure_of(error: Exception) -> Failure:
 
 @dataclass(frozen=True, slots=True)
 class Reproducer:
-    """What is in a folder besides the module.
+    """Contents of a folder besides the module.
 
     Attributes:
         pipeline: what is run.
@@ -165,7 +165,7 @@ def _run(text: str, pipeline: str, fuel: int | None, verify: int) -> None:
 
 
 def _plugins() -> dict[Path, str]:
-    """What the plugins that were loaded are called in a folder: two may have one name."""
+    """Loaded plugin -> its name in a folder; two may share a base name."""
     found: dict[Path, str] = {}
     for path in LOADED:
         taken = path.name in found.values() and path not in found
@@ -202,7 +202,7 @@ def _write_folder(home: Path, text: str, facts: Reproducer) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """What came of replaying a folder.
+    """Result of replaying a folder.
 
     Attributes:
         recorded: what is in it.
@@ -218,7 +218,7 @@ class Replay:
 
     @property
     def same(self) -> bool:
-        """Whether it failed as it did."""
+        """True if it failed as recorded."""
         return self.now is not None and self.now.like(self.recorded.failure)
 
 

@@ -32,7 +32,7 @@ MEANING_BUDGET = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What was found about one pass.
+    """Result of validating one pass.
 
     Attributes:
         pass_text: the pass with its options.
@@ -40,7 +40,7 @@ class Verdict:
         rounding: the difference in the program's own types.
         budget: largest relative rounding difference allowed: what the pass declares, and the noise
             of the evaluator.
-        guilty: the application after which the meaning differs, where one can be named; where the
+        guilty: the rewrite after which the meaning differs, where one can be named; where the
             meaning is kept, the one that takes the rounding over the budget.
     """
 
@@ -52,12 +52,12 @@ class Verdict:
 
     @property
     def means_the_same(self) -> bool:
-        """Whether the pass kept the meaning."""
+        """True if the pass kept the meaning."""
         return self.meaning.relative <= MEANING_BUDGET
 
     @property
     def ok(self) -> bool:
-        """Whether both checks hold."""
+        """True if both checks hold."""
         return self.means_the_same and self.rounding.relative <= self.budget
 
 
@@ -125,7 +125,7 @@ def _outcomes(
 def apply_pass(
     module: Module, item: Pass, journal: Journal | None = None, fuel: int | None = None
 ) -> Rewriter:
-    """Run one pass in place and verify, with a journal and limited fuel where asked for."""
+    """Run one pass in place, optionally with a journal and limited fuel, and verify."""
     rewriter, _ = run_pass(item, module, journal, fuel)
     verify(module)
     return rewriter

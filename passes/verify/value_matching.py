@@ -1,4 +1,4 @@
-"""For a value of one program its counterpart in another: by name, by place, by its numbers."""
+"""Match values of two programs: by name, by position, by numerics."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ class ValueMatching:
         self.tolerance = tolerance
         self._names = _unique((value.name, value) for value in left.parts)
         self._places = _unique((_place(value), value) for value in left.parts)
-        # What is not unique on the right tells nothing either.
+        # A key that is not unique on the right is not evidence either.
         self._known_names = _unique((value.name, value) for value in right.parts)
         self._known_places = _unique((_place(value), value) for value in right.parts)
         self._spots = _spots(left), _spots(right)
         self._by_shape = _index(left)
 
     def same(self, ours: Value, theirs: Value) -> bool | None:
-        """Whether two values hold the same; ``None`` where they cannot be compared."""
+        """True if two values hold the same numbers; ``None`` where they cannot be compared."""
         found = views(self.left.parts[ours], self.right.parts[theirs])
         return None if found is None else close(*found, self.tolerance)
 
@@ -62,7 +62,7 @@ class ValueMatching:
         return self._by_spot(value)
 
     def _by_spot(self, value: Value) -> Value | None:
-        """What a composite became, or was: the last value that its line of source made."""
+        """The last value of a composite's source line: its expansion, or the composite itself."""
         ours, theirs = self._spots
         spot = _spot(value)
         mine, other = ours.get(spot, ()), theirs.get(spot, ())
@@ -155,7 +155,7 @@ def _place(value: Value) -> tuple[object, ...] | None:
 
 
 def _alike(a: Value, b: Value) -> bool:
-    """Whether a shared name can be more than chance: the same kind of op, or the same scope."""
+    """True if a shared name is evidence: the same kind of op, or the same scope."""
     if a.op is None or b.op is None:
         return a.op is b.op
     return a.op.name == b.op.name or (bool(a.op.loc.scope) and a.op.loc.scope == b.op.loc.scope)

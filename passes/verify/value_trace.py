@@ -1,4 +1,4 @@
-"""Every value of one run of a program, and how two of them are compared."""
+"""Value traces: every value of one run of a program, and their comparison."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def trace(
 
 
 def wholes(parts: Parts) -> Iterator[Array]:
-    """What a value of several ranks may stand for as a whole.
+    """Candidate whole tensors of a value of several ranks.
 
     The same on all, the parts put together along a dimension, or their sum.
     """
@@ -95,7 +95,7 @@ SENTINEL = 1e30
 
 
 def close(a: Array, b: Array, tolerance: float) -> bool:
-    """Whether two arrays of one shape differ by at most ``tolerance`` of their largest value."""
+    """True if two arrays of one shape differ by at most ``tolerance`` of their largest value."""
     if a is b:
         return True
     if a.dtype.kind in "iub" and b.dtype.kind in "iub":
@@ -112,7 +112,7 @@ def _gap(x: Array, y: Array) -> Array:
 
 
 def worst_index(a: Array, b: Array) -> tuple[int, ...]:
-    """Where two arrays of one shape are farthest apart; what is NaN in one only counts most."""
+    """Index of the largest difference of two arrays of one shape; NaN in one only counts most."""
     gap = _gap(a.astype(np.float64), b.astype(np.float64))
     flat = int(np.argmax(np.nan_to_num(gap, nan=np.inf)))
     return tuple(int(i) for i in np.unravel_index(flat, a.shape)) if a.shape else ()

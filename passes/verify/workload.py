@@ -33,7 +33,7 @@ class WorkloadSizes:
 def make_workload(
     module: Module, seed: int = 0, sizes: WorkloadSizes | None = None, *, shuffled: bool = False
 ) -> Workload:
-    """The script that fits a module.
+    """The workload that fits a module.
 
     Args:
         module: its interface says what the inputs and weights are; any level.
@@ -62,13 +62,13 @@ def make_workload(
 
 
 def is_language_model(module: Module) -> bool:
-    """Whether it takes what a language model takes, and may be called as one."""
+    """True for a module with the inputs and phases of a language model."""
     names = {row.name for row in module.entries(Role.INPUT)}
     return names >= _LANGUAGE_MODEL and all(f.phase != MAIN for f in module.programs())
 
 
 def may_shuffle(module: Module) -> bool:
-    """Whether nobody can have been promised that row b of a call is row b of the cache."""
+    """True if no program was promised that row b of a call is row b of the cache."""
     return module.level in ("logical", "canonical") and not any(
         op.attrs.get("rows") == "in_place" for f in module.functions.values() for op in f.block
     )
@@ -129,7 +129,7 @@ def _random_call(
 def _sensible(
     module: Module, rng: np.random.Generator, types: Mapping[str, TensorType]
 ) -> Mapping[str, Array]:
-    """What a language model that was read from elsewhere is called with: as in a script."""
+    """Inputs of an imported language model, as in the workload of ours."""
     rows, width = types["positions"].dims if types["positions"].rank == 2 else (0, 0)
     if [types[name].shape for name in ("lengths", "seq_ids")] != [(rows,)] * 2:
         return {}

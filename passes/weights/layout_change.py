@@ -1,4 +1,4 @@
-"""Changing how a state is kept: its ``pack`` and ``unpack`` functions get one more step each."""
+"""Layout change of a state: one more step in its ``pack`` and ``unpack`` functions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a module fails under a pipeline, as a question that can be asked of smaller ones as well."""
+"""Failure predicates: a module's failure under a pipeline, testable on smaller modules."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from graphgen.passes.verify.reproducer import Failure, failure_of
 from graphgen.passes.verify.validate import MEANING_BUDGET, apply_pass
 from graphgen.passes.verify.workload import make_workload, may_shuffle
 
-# Whether a module fails; it may be changed.
+# True for a module that fails; it may be changed.
 Fails = Callable[[Module], bool]
 
 
 def wrong_numbers(module: Module, passes: Sequence[Pass], seed: int) -> tuple[Fails, Pass | None]:
-    """Fails what one pass changes the meaning of: the first that does so for ``module``.
+    """Predicate of modules that the first wrong pass of ``module`` changes the numbers of.
 
     Both sides of that pass are compared, so that a smaller module cannot fail by another one.
 
@@ -43,7 +43,7 @@ def wrong_numbers(module: Module, passes: Sequence[Pass], seed: int) -> tuple[Fa
 
 
 def _differs(module: Module, passes: Sequence[Pass], number: int, seed: int) -> bool:
-    """Whether the pass at ``number`` changes what a module means."""
+    """True if the pass at ``number`` changes the numbers of a module."""
     item = passes[number]
     before = clone_module(module)
     with debug(level=0, dump="", fuel="", crash=OFF):
@@ -58,7 +58,7 @@ def _differs(module: Module, passes: Sequence[Pass], number: int, seed: int) -> 
 
 
 def same_exception(module: Module, passes: Sequence[Pass]) -> tuple[Fails, Failure | None]:
-    """Fails what the pipeline raises the same exception for.
+    """Predicate of modules for which the pipeline raises the same exception.
 
     Returns:
         The check, and how ``module`` fails; ``None`` where it does not.
@@ -82,7 +82,7 @@ def _failure(module: Module, passes: Sequence[Pass]) -> Failure | None:
 
 
 def after_passes(passes: Sequence[Pass], fails: Fails) -> Fails:
-    """Fails what ``fails`` is true of behind the pipeline; not what the pipeline refuses."""
+    """Predicate of modules that fail after the pipeline; false where the pipeline raises."""
 
     def check(module: Module) -> bool:
         copy = clone_module(module)

@@ -58,8 +58,8 @@ class Minifier:
     Attributes:
         module: the smallest that fails so far.
         fails: the check.
-        tell: told after each kind of thing.
-        asks: told of the ops of a module that is tried, and how many have been before.
+        tell: called after each kind of edit.
+        asks: called with the ops of each candidate and the number of candidates before it.
         checks: how often the check has been asked.
         rounds: what has been done.
     """

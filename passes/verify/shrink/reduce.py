@@ -47,7 +47,7 @@ def edited(module: Module, edit: Edit) -> Module | None:
 
 
 def tidy(module: Module) -> None:
-    """Take away what nobody reads: ops, arguments, functions, rows of the interface."""
+    """Remove dead ops, arguments, functions and rows of the interface."""
     for function in module.programs():
         _sweep(function)
         _drop_args(module, function)
@@ -136,7 +136,7 @@ def _bypass(function: Function, op: Op, inside: set[Op]) -> bool:
 
 
 def _before(value: Value, inside: set[Op]) -> Value | None:
-    """What ``value`` is computed from, of its type and from outside of the group; the nearest."""
+    """The nearest value outside of the group, of the same type, that ``value`` depends on."""
     work, seen = [value], {value}
     while work:
         current = work.pop(0)
@@ -205,7 +205,7 @@ def outputs_at(program: str, count: int) -> Edit:
 
 
 def inputs_at(program: str, count: int) -> Edit:
-    """What the first ``count`` ops made for the rest becomes inputs."""
+    """Turn the values that the first ``count`` ops make for the rest into inputs."""
 
     def edit(module: Module) -> bool:
         function = module.functions[program]
@@ -221,7 +221,7 @@ def inputs_at(program: str, count: int) -> Edit:
 
 
 def as_inputs(program: str, places: Collection[int]) -> Edit:
-    """What ops at these places make becomes inputs."""
+    """Turn the results of the ops at these places into inputs."""
 
     def edit(module: Module) -> bool:
         function = module.functions[program]
@@ -252,7 +252,7 @@ def bypassed(program: str, places: Collection[int]) -> Edit:
     def edit(module: Module) -> bool:
         function = module.functions[program]
         ops = [op for place, op in enumerate(function.block) if place in places]
-        # Each of them, also behind one that could be left out.
+        # Each of them, also after one that could be left out.
         done = [_bypass(function, op, {op}) for op in ops]
         return any(done)
 
