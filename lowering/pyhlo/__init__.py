@@ -1,12 +1,14 @@
-"""PyHLO, the language transformers-neuronx writes its models in, as a way to make our graphs.
+"""PyHLO, the language of transformers-neuronx models, as a frontend.
+
+Read :mod:`~graphgen.lowering.pyhlo.dialect` first: one row per op.
 
 A program is a Python function of one argument, the scribe; ops are written with the shape of their
-result, ``f32[2,3].Add(x, y)``, which is compared with what the operands give.
+result, ``f32[2,3].Add(x, y)``, which is compared with the inferred shape.
 """
 
 from __future__ import annotations
 
-from graphgen.lowering.pyhlo.compiled import Compiled, compile_py_func
-from graphgen.lowering.pyhlo.scribe import Scribe
+from graphgen.lowering.pyhlo.compile_pyhlo import Compiled, compile_py_func
+from graphgen.lowering.pyhlo.trace_context import Scribe
 
 __all__ = ["Compiled", "Scribe", "compile_py_func"]

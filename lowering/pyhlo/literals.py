@@ -1,4 +1,4 @@
-"""Constants as PyHLO writes them: Python numbers, arrays, or the fields of a LiteralProto."""
+"""Constants of PyHLO: Python numbers, arrays, or the fields of a LiteralProto."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Protocol, cast, runtime_checkable
 
 from graphgen.errors import GraphgenError
 from graphgen.ir import DType, Literal
-from graphgen.lowering.pyhlo.given import Given
+from graphgen.lowering.pyhlo.attributes import AttrReader
 from graphgen.lowering.pyhlo.shapes import mistake
 
 # Fields of a LiteralProto that hold numbers; the others hold bytes.
@@ -25,8 +25,8 @@ class _Array(Protocol):
     def tolist(self) -> object: ...
 
 
-def literal_of(dtype: DType, a: Given) -> Literal:
-    """``constant_value``, or ``literal`` (GG0104 where neither or both are given, or ragged)."""
+def literal_of(dtype: DType, a: AttrReader) -> Literal:
+    """Read ``constant_value`` or ``literal`` (GG0104 for neither, both, or ragged lists)."""
     value = a.any("constant_value")
     if ("literal" in a.left) is (value is not None):
         raise mistake("GG0104", "Constant takes either 'constant_value' or 'literal'")
@@ -40,7 +40,7 @@ def literal_of(dtype: DType, a: Given) -> Literal:
 
 
 def _fitting(dtype: DType, value: object) -> object:
-    """Whole floats are integers where those are wanted, and numbers are truth values."""
+    """Convert numbers to the kind of ``dtype``: integral floats and booleans."""
     if isinstance(value, list | tuple):
         return [_fitting(dtype, item) for item in cast(list[object], value)]
     if dtype.name == "pred" and isinstance(value, int | float):
@@ -50,7 +50,7 @@ def _fitting(dtype: DType, value: object) -> object:
     return float(value) if dtype.is_float and isinstance(value, int) else value
 
 
-def _of_fields(dtype: DType, fields: Given) -> Literal:
+def _of_fields(dtype: DType, fields: AttrReader) -> Literal:
     shape = fields.message("shape")
     dims = shape.integers("dimensions", ())
     if dtype.name in _NUMBERS:

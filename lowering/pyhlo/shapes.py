@@ -1,36 +1,59 @@
-"""What a PyHLO program handles: element types, shapes, and values with their shape."""
+"""Element types, shapes and values of a PyHLO program."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
 
 from graphgen.build.source_location import user_loc
 from graphgen.errors import GraphgenError
 from graphgen.ir import DType, TensorType, Value, dtype, tensor
 from graphgen.lowering.hlo.proto.shape import HloShape, shape_of, tuple_of, write_shape
 
-if TYPE_CHECKING:
-    from graphgen.lowering.pyhlo.scribe import Scribe
-
 
 def mistake(code: str, what: str, note: str = "", help: str = "") -> GraphgenError:
-    """An error at the user's line."""
+    """Make an error at the user's line."""
     return GraphgenError(code, what, where=repr(user_loc("")), note=note, help=help)
 
 
-class Shape:
+class InstructionWriter(Protocol):
+    """Writer of a program's instructions."""
+
+    @property
+    def tuple(self) -> Element:
+        """Makes tuple shapes of the shapes it is called with."""
+        ...
+
+    def emit(
+        self,
+        name: str,
+        stated: PyHloShape,
+        operands: Sequence[PyHloValue],
+        attrs: Mapping[str, object],
+    ) -> PyHloValue:
+        """Append an op."""
+        ...
+
+    def alias(self, output: PyHloValue, parameter: PyHloValue, must: bool) -> None:
+        """Let an output take over the buffer of a parameter."""
+        ...
+
+
+class PyHloShape:
     """A shape of an element type; calling an op on it states the result of that op.
 
     Attributes:
         dtype: the element type.
-        sizes: of the dimensions, ``()`` for a scalar.
-        members: what a tuple holds, ``None`` for an array.
-        scribe: what the program is written to.
+        sizes: sizes of the dimensions, ``()`` for a scalar.
+        members: shapes of the elements of a tuple, ``None`` for an array.
+        scribe: the writer of the program.
     """
 
     def __init__(
-        self, scribe: Scribe, sizes: Sequence[int], members: Sequence[Shape] | None = None
+        self,
+        scribe: InstructionWriter,
+        sizes: Sequence[int],
+        members: Sequence[PyHloShape] | None = None,
     ) -> None:
         self.scribe = scribe
         self.sizes = tuple(sizes)
@@ -39,12 +62,12 @@ class Shape:
 
     @property
     def type(self) -> TensorType:
-        """As the IR has it; not of a tuple."""
+        """The type in the IR; not of a tuple."""
         return tensor(self.dtype.element, self.sizes)
 
     @property
     def types(self) -> tuple[TensorType, ...]:
-        """Of what a tuple holds, or of the only array."""
+        """The types of the elements of a tuple, or of the only array."""
         if self.members is None:
             return (self.type,)
         return tuple(type_ for member in self.members for type_ in member.types)
@@ -62,11 +85,11 @@ class Shape:
         whole: HloShape = shape_of(self.type) if self.members is None else tuple_of([*self.types])
         return write_shape(whole)
 
-    def __getattr__(self, name: str) -> Callable[..., Result]:
+    def __getattr__(self, name: str) -> Callable[..., PyHloValue]:
         if not name[:1].isupper():
             raise AttributeError(f"a PyHLO shape has no attribute '{name}'")
 
-        def op(*operands: Result, **attrs: object) -> Result:
+        def op(*operands: PyHloValue, **attrs: object) -> PyHloValue:
             return self.scribe.emit(name, self, operands, attrs)
 
         return op
@@ -75,10 +98,10 @@ class Shape:
         return self.text
 
 
-class Element(Shape):
+class Element(PyHloShape):
     """An element type, which is the scalar shape of it; the ``tuple`` one makes tuple shapes."""
 
-    def __init__(self, scribe: Scribe, name: str) -> None:
+    def __init__(self, scribe: InstructionWriter, name: str) -> None:
         self.name = name
         self.scribe = scribe
         self.sizes = ()
@@ -90,35 +113,35 @@ class Element(Shape):
         """The element type of the IR (GG0101 where it has none)."""
         return dtype(self.name)
 
-    def __getitem__(self, sizes: int | Sequence[int]) -> Shape:
+    def __getitem__(self, sizes: int | Sequence[int]) -> PyHloShape:
         given = (sizes,) if isinstance(sizes, int) else tuple(sizes)
         for size in given:
             if size < 0:
                 raise mistake("GG0102", f"negative size {size} in {self.name}{list(given)}")
-        shape = Shape.__new__(Shape)
+        shape = PyHloShape.__new__(PyHloShape)
         shape.scribe, shape.sizes, shape.members, shape.dtype = self.scribe, given, None, self
         return shape
 
-    def __call__(self, *shapes: Shape) -> Shape:
+    def __call__(self, *shapes: PyHloShape) -> PyHloShape:
         """The shape of a tuple of these (GG0105 for another element type than ``tuple``)."""
         if self.name != "tuple":
             raise mistake("GG0105", f"{self.name} holds no shapes", help="write scribe.tuple(...)")
-        return Shape(self.scribe, (), shapes)
+        return PyHloShape(self.scribe, (), shapes)
 
     def __repr__(self) -> str:
         return self.name
 
 
-class Result(Shape):
+class PyHloValue(PyHloShape):
     """The value of an instruction.
 
     Attributes:
-        values: what it is in the IR; several for a tuple.
-        parameter: its number, ``None`` for any other instruction.
+        values: its values in the IR; several for a tuple.
+        parameter: the number of a parameter, ``None`` for any other instruction.
     """
 
     def __init__(
-        self, stated: Shape, values: Sequence[Value], parameter: int | None = None
+        self, stated: PyHloShape, values: Sequence[Value], parameter: int | None = None
     ) -> None:
         self.scribe, self.sizes, self.members = stated.scribe, stated.sizes, stated.members
         self.dtype = stated.dtype
@@ -132,13 +155,13 @@ class Result(Shape):
             raise mistake("GG0105", f"{self.text} is a tuple", help="take an element out of it")
         return self.values[0]
 
-    def get_tuple_element(self, index: int) -> Shape:
+    def get_tuple_element(self, index: int) -> PyHloShape:
         """The shape of one element; ``GetTupleElement`` makes the instruction."""
         members = self.members or ()
         if not 0 <= index < len(members):
             raise mistake("GG0105", f"there is no element {index} in {self.text}")
         return members[index]
 
-    def set_alias_to(self, parameter: Result, must: bool = False) -> None:
-        """This output takes over the buffer of ``parameter``, which becomes a state."""
+    def set_alias_to(self, parameter: PyHloValue, must: bool = False) -> None:
+        """Let this output take over the buffer of ``parameter``, which becomes a state."""
         self.scribe.alias(self, parameter, must)

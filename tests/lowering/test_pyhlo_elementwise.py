@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from graphgen.lowering.pyhlo import compile_py_func
-from graphgen.lowering.pyhlo.ops import table
+from graphgen.lowering.pyhlo.dialect import BY_NAME, ELEMENTWISE_ROWS
 from tests.lowering.test_pyhlo import both
 
 Function = Callable[..., Any]
@@ -132,15 +132,15 @@ def test_element_by_element(name: str, numpy: Function, operands: tuple[Any, ...
 def test_what_is_not_element_by_element_is_tested_elsewhere():
     import inspect
 
-    from graphgen.lowering.pyhlo.ops import _PLAIN  # pyright: ignore[reportPrivateUsage]
     from tests.lowering import test_pyhlo
 
     here, there = (
         inspect.getsource(inspect.getmodule(shaped) or shaped),
         inspect.getsource(test_pyhlo),
     )
-    assert set(_PLAIN) <= {name for name, _, _ in CASES}
-    missing = [n for n in table() if n not in _PLAIN and f".{n}(" not in here + there]
+    plain = {row.name for row in ELEMENTWISE_ROWS}
+    assert plain <= {name for name, _, _ in CASES}
+    missing = [n for n in BY_NAME if n not in plain and f".{n}(" not in here + there]
     assert [name for name in missing if name != "Select"] == []
 
 

@@ -1,36 +1,37 @@
-"""The scribe: what a PyHLO function is given, and where its instructions go."""
+"""The scribe, the argument of a PyHLO function: it writes the instructions of the program."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from graphgen.build import Builder
 from graphgen.errors import GraphgenError
 from graphgen.ir import Function, Module, Value
 from graphgen.ir.dtype import DTYPES
-from graphgen.lowering.pyhlo.given import Given
-from graphgen.lowering.pyhlo.shapes import Element, Result, Shape, mistake
+from graphgen.lowering.pyhlo.attributes import AttrReader
+from graphgen.lowering.pyhlo.shapes import Element, PyHloShape, PyHloValue, mistake
 
-# PrimitiveType's names in lower case; those that the IR has no values of are named when used.
+# Names of PrimitiveType in lower case; one that the IR does not have is an error when used.
 NAMES = (*DTYPES, "c128", "token", "opaque_type")
 
 
-class Trace:
+class ComputationTrace:
     """One computation being written.
 
     Attributes:
-        function: what it becomes.
-        b: appends to it.
-        parameters: in order.
+        function: the function it becomes.
+        b: the builder of ``function``.
+        parameters: the parameters in order.
     """
 
     def __init__(self, scribe: Scribe, name: str) -> None:
         self.scribe = scribe
         self.function = Function(name)
         self.b = Builder(self.function)
-        self.parameters: list[Result] = []
+        self.parameters: list[PyHloValue] = []
 
-    def parameter(self, stated: Shape, number: int) -> Result:
+    def parameter(self, stated: PyHloShape, number: int) -> PyHloValue:
         """The next parameter (GG0705 out of order)."""
         wanted = len(self.parameters)
         if number != wanted:
@@ -42,23 +43,62 @@ class Trace:
         else:
             types = enumerate(stated.types)
             values = [block.add_arg(type_, f"{name}.{index}") for index, type_ in types]
-        made = Result(stated, values, number)
+        made = PyHloValue(stated, values, number)
         self.parameters.append(made)
         return made
 
 
-class Scribe:
-    """Has every element type as an attribute (``scribe.f32``); writes what ops are called on them.
+@dataclass(frozen=True, slots=True)
+class PyHloCall:
+    """One op as it is called.
 
     Attributes:
-        module: what is being made.
-        traces: the computations being written, the innermost last.
-        aliases: parameter number by output value.
+        trace: the computation to write it into.
+        stated: the shape on which it is called.
+        operands: its operands.
+        attrs: its attributes.
     """
 
-    def __init__(self, module: Module) -> None:
+    trace: ComputationTrace
+    stated: PyHloShape
+    operands: Sequence[PyHloValue]
+    attrs: AttrReader
+
+    @property
+    def b(self) -> Builder:
+        """The builder of the computation."""
+        return self.trace.b
+
+    def values(self, count: int) -> list[Value]:
+        """The operands (GG0105 unless there are ``count``)."""
+        if len(self.operands) != count:
+            what = f"{self.attrs.op} takes {count} operands, got {len(self.operands)}"
+            raise mistake("GG0105", what)
+        return [item.value for item in self.operands]
+
+
+# -> the values of the op of this name, or a value as it is.
+WriteOp = Callable[[str, PyHloCall], "Sequence[Value] | PyHloValue"]
+
+
+class Scribe:
+    """Writer of a program, with every element type as an attribute (``scribe.f32``).
+
+    Args:
+        module: the module being built.
+        ops: writes an op by its name (GG0103); see :mod:`~graphgen.lowering.pyhlo.dialect`.
+
+    Attributes:
+        traces: the computations being written, the innermost last.
+        aliases: parameter number by output value.
+        key: the argument of random numbers, if the program draws any.
+        streams: the number of draws so far.
+    """
+
+    def __init__(self, module: Module, ops: WriteOp) -> None:
         self.module = module
-        self.traces: list[Trace] = []
+        self._write_op = ops
+        self.traces: list[ComputationTrace] = []
         self.aliases: dict[Value, int] = {}
         self.key: Value | None = None
         self.streams = 0
@@ -70,7 +110,7 @@ class Scribe:
         return self._elements["tuple"]
 
     @property
-    def trace(self) -> Trace:
+    def trace(self) -> ComputationTrace:
         """The computation being written."""
         return self.traces[-1]
 
@@ -86,36 +126,40 @@ class Scribe:
             raise AttributeError(name)
         return self.get_dtype(name)
 
-    def write(self, name: str, body: Callable[[Scribe], Result]) -> tuple[Trace, Result]:
-        """Run ``body`` into a computation of its own: the computation, and its root."""
-        trace = Trace(self, name)
+    def write(
+        self, name: str, body: Callable[[Scribe], PyHloValue]
+    ) -> tuple[ComputationTrace, PyHloValue]:
+        """Run ``body`` into a new computation; returns the computation and its root."""
+        trace = ComputationTrace(self, name)
         self.traces.append(trace)
         try:
             root = body(self)
         finally:
             self.traces.pop()
-        if not isinstance(root, Result):  # pyright: ignore[reportUnnecessaryIsInstance]
+        if not isinstance(root, PyHloValue):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise GraphgenError("GG0705", f"{name} returns {root!r}, not a value")
         return trace, root
 
     def emit(
-        self, name: str, stated: Shape, operands: Sequence[Result], attrs: Mapping[str, object]
-    ) -> Result:
+        self,
+        name: str,
+        stated: PyHloShape,
+        operands: Sequence[PyHloValue],
+        attrs: Mapping[str, object],
+    ) -> PyHloValue:
         """Append an op.
 
         Raises:
             GraphgenError: GG0103 unknown, GG0104 attributes, GG0105 operands, GG0203 where the
-                stated shape is not what the operands give; all at the user's line.
+                stated shape differs from that of the operands; all at the user's line.
         """
-        from graphgen.lowering.pyhlo.ops import written
-
-        given = Given(name, attrs)
+        attributes = AttrReader(name, attrs)
         for operand in operands:
-            if not isinstance(operand, Result):  # pyright: ignore[reportUnnecessaryIsInstance]
+            if not isinstance(operand, PyHloValue):  # pyright: ignore[reportUnnecessaryIsInstance]
                 raise mistake("GG0105", f"{name}: {operand!r} is no value")
-        made = written(name)(self.trace, stated, operands, given)
-        given.finish()
-        if isinstance(made, Result):
+        made = self._write_op(name, PyHloCall(self.trace, stated, operands, attributes))
+        attributes.finish()
+        if isinstance(made, PyHloValue):
             return made
         types = tuple([value.type for value in made])
         if types != stated.types:
@@ -127,10 +171,10 @@ class Scribe:
                 f"{name} states {stated.text}, but its operands give {inferred}",
                 note=f"{stated.text}.{name}({texts})",
             )
-        return Result(stated, made)
+        return PyHloValue(stated, made)
 
-    def alias(self, output: Result, parameter: Result, must: bool) -> None:
-        """See :meth:`Result.set_alias_to`."""
+    def alias(self, output: PyHloValue, parameter: PyHloValue, must: bool) -> None:
+        """See :meth:`PyHloValue.set_alias_to`."""
         if parameter.parameter is None:
             raise mistake("GG0705", f"{parameter.text} is no parameter", help="alias to one")
         if output.type is not parameter.type:

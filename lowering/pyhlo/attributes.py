@@ -1,4 +1,4 @@
-"""The attributes of a PyHLO op as it was called: fields of HLO's protobuf by name."""
+"""Reader of the attributes of a PyHLO call: fields of HLO's protobuf by name."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import cast
 from graphgen.lowering.pyhlo.shapes import mistake
 
 
-class Given:
-    """Attributes, each asked for once by the op; what nobody asked for is a mistake.
+class AttrReader:
+    """Reader of attributes: the op takes each once, and :meth:`finish` refuses the rest.
 
     Args:
         op: the op's name, for messages.
-        attrs: as given.
+        attrs: the attributes of the call.
     """
 
     def __init__(self, op: str, attrs: Mapping[str, object]) -> None:
@@ -58,22 +58,22 @@ class Given:
             raise self._wrong(key, value, "a string")
         return value
 
-    def message(self, key: str) -> Given:
+    def message(self, key: str) -> AttrReader:
         """The fields of a message (GG0104)."""
         value = self._take(key, None)
         if not isinstance(value, Mapping):
             raise self._wrong(key, value, "a dict of fields")
-        return Given(f"{self.op}: {key}", cast(Mapping[str, object], value))
+        return AttrReader(f"{self.op}: {key}", cast(Mapping[str, object], value))
 
-    def messages(self, key: str) -> list[Given]:
+    def messages(self, key: str) -> list[AttrReader]:
         """The fields of each of several messages (GG0104)."""
         value = self._take(key, None)
         items = cast(Iterable[object], value) if isinstance(value, list | tuple) else [value]
-        out: list[Given] = []
+        out: list[AttrReader] = []
         for item in items:
             if not isinstance(item, Mapping):
                 raise self._wrong(key, cast(object, value), "dicts of fields")
-            out.append(Given(f"{self.op}: {key}", cast(Mapping[str, object], item)))
+            out.append(AttrReader(f"{self.op}: {key}", cast(Mapping[str, object], item)))
         return out
 
     def function(self, key: str = "to_apply") -> Callable[..., object]:
@@ -93,11 +93,11 @@ class Given:
         return found
 
     def any(self, key: str) -> object:
-        """Whatever was given; ``None`` for nothing."""
+        """Any value; ``None`` for a missing attribute."""
         return self.left.pop(key, None)
 
     def finish(self) -> None:
-        """Nothing is left over (GG0104)."""
+        """Refuse attributes that were not read (GG0104)."""
         for key in self.left:
             raise mistake("GG0104", f"{self.op} has no attribute '{key}' here")
 

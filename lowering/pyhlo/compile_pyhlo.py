@@ -1,4 +1,4 @@
-"""From a PyHLO function to a module, and to the HLO that neuronx-cc takes."""
+"""Compiler of a PyHLO function to a module, and to the HLO protobuf for neuronx-cc."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from graphgen.errors import GraphgenError
 from graphgen.ir import MAIN, Function, Module, Role, Value, entry
 from graphgen.lowering.hlo import emit_hlo
-from graphgen.lowering.pyhlo.scribe import Scribe, Trace
-from graphgen.lowering.pyhlo.shapes import Result
+from graphgen.lowering.pyhlo.dialect import write_op
+from graphgen.lowering.pyhlo.shapes import PyHloValue
+from graphgen.lowering.pyhlo.trace_context import ComputationTrace, Scribe
 from graphgen.ops import verify
 
 KEY = "rng_key"
@@ -51,16 +52,16 @@ class Compiled:
 
     @property
     def module_proto(self) -> ModuleProto:
-        """As neuronx-cc takes it."""
+        """The HLO protobuf for neuronx-cc."""
         return ModuleProto(emit_hlo(self.module, self.program), self.module.name)
 
 
-def compile_py_func(function: Callable[[Scribe], Result]) -> Compiled:
-    """The program that a Python function of a scribe writes.
+def compile_py_func(function: Callable[[Scribe], PyHloValue]) -> Compiled:
+    """Compile a Python function of a scribe.
 
-    Inputs are called ``p0``, ``p1``, ...; outputs ``out0``, ``out1``, ..., save one that takes over
-    the buffer of a parameter, which is a state and called like that. A program that draws random
-    numbers has one more input behind the others: ``rng_key``, u32[2].
+    Inputs are called ``p0``, ``p1``, ...; outputs ``out0``, ``out1``, and so on. An output that
+    takes over the buffer of a parameter is a state with the parameter's name. A program that draws
+    random numbers has one more input after the others: ``rng_key``, u32[2].
 
     Raises:
         GraphgenError: a mistake of the function, at its line.
@@ -68,7 +69,7 @@ def compile_py_func(function: Callable[[Scribe], Result]) -> Compiled:
     name = getattr(function, "__name__", "program")
     camel = "".join(part.capitalize() for part in re.split(r"\W|_", name) if part) or "Program"
     module = Module(camel)
-    scribe = Scribe(module)
+    scribe = Scribe(module, write_op)
     trace, root = scribe.write(name, function)
     entered = _entered(module, scribe, trace, root)
     module.name = f"{camel}.{module.op_count()}"
@@ -78,13 +79,13 @@ def compile_py_func(function: Callable[[Scribe], Result]) -> Compiled:
     return Compiled(module)
 
 
-def _entered(module: Module, scribe: Scribe, trace: Trace, root: Result) -> Function:
+def _entered(module: Module, scribe: Scribe, trace: ComputationTrace, root: PyHloValue) -> Function:
     function = trace.function
     function.phase = MAIN
     module.add(function)
     states = {f"p{number}" for number in scribe.aliases.values()}
     if scribe.key is not None:
-        # It was needed somewhere in between, but it is the last input.
+        # It is appended where it is first used; the last input of the program.
         function.block.keep_args([*[v for v in function.args if v is not scribe.key], scribe.key])
     for value in function.args:
         name = value.name or ""
@@ -104,7 +105,7 @@ def _entered(module: Module, scribe: Scribe, trace: Trace, root: Result) -> Func
 
 
 def _mesh(module: Module) -> None:
-    """The ranks its collectives speak of."""
+    """Set the mesh from the ranks of the collectives."""
     ranks = [
         rank
         for function in module.functions.values()

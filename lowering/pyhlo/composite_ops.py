@@ -1,40 +1,39 @@
-"""Ops of PyHLO that are written as several: padding, norms, random numbers; and kernels."""
+"""Ops of PyHLO that are several of the IR (padding, norms, random numbers), and kernels."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import cast
+from typing import Final, cast
 
 from graphgen.build import Builder
 from graphgen.ir import Value
 from graphgen.ir.dtype import f32, u32
-from graphgen.lowering.pyhlo.given import Given
-from graphgen.lowering.pyhlo.ops import Write, operands
-from graphgen.lowering.pyhlo.scribe import Trace
-from graphgen.lowering.pyhlo.shapes import Result, Shape, mistake
+from graphgen.lowering.pyhlo.op_row import PyHloRow, custom_row
+from graphgen.lowering.pyhlo.shapes import mistake
 from graphgen.lowering.pyhlo.threefry import threefry
+from graphgen.lowering.pyhlo.trace_context import PyHloCall
 
 UNIFORM, NORMAL = 1, 2
 
 
-def _pad(t: Trace, want: Shape, x: Sequence[Result], a: Given) -> Sequence[Value]:
-    """What is negative is cut off; gaps between elements are a dimension for a while."""
-    value, fill = operands(a, x, 2)
-    config = a.message("padding_config")
+def _pad(c: PyHloCall) -> Sequence[Value]:
+    """Write a padding by dimension: interior padding by a reshape, a negative one by a slice."""
+    value, fill = c.values(2)
+    config = c.attrs.message("padding_config")
     for axis, edge in enumerate(config.messages("dimensions")):
         between = edge.integer("interior_padding", 0)
         low, high = edge.integer("edge_padding_low", 0), edge.integer("edge_padding_high", 0)
         edge.finish()
         if between:
-            value = _spread(t.b, value, fill, axis, between)
-        value = _edges(t.b, value, fill, axis, low, high)
+            value = _spread(c.b, value, fill, axis, between)
+        value = _edges(c.b, value, fill, axis, low, high)
     config.finish()
     return [value]
 
 
 def _spread(b: Builder, x: Value, fill: Value, axis: int, between: int) -> Value:
-    """``between`` fillings after each element of a dimension but the last."""
+    """Insert ``between`` fillings after each element of a dimension except the last."""
     size = cast(int, x.shape[axis])
     rank = x.type.rank
     column = b.reshape(x, (*x.shape[: axis + 1], 1, *x.shape[axis + 1 :]))
@@ -54,13 +53,13 @@ def _edges(b: Builder, x: Value, fill: Value, axis: int, low: int, high: int) ->
     return x
 
 
-def _batch_norm(t: Trace, want: Shape, x: Sequence[Result], a: Given) -> Sequence[Value]:
-    """The normalized operand, and mean and variance of each feature over everything else."""
-    value, scale, offset = operands(a, x, 3)
-    axis, epsilon = a.integer("feature_index"), a.number("epsilon")
+def _batch_norm(c: PyHloCall) -> Sequence[Value]:
+    """Write the normalized operand, and mean and variance of each feature over the other dims."""
+    value, scale, offset = c.values(3)
+    axis, epsilon = c.attrs.integer("feature_index"), c.attrs.number("epsilon")
     if not 0 <= axis < value.type.rank:
-        raise mistake("GG0105", f"BatchNormTraining: feature {axis} of {x[0].text}")
-    b, kind = t.b, value.dtype
+        raise mistake("GG0105", f"BatchNormTraining: feature {axis} of {c.operands[0].text}")
+    b, kind = c.b, value.dtype
     over = [dim for dim in range(value.type.rank) if dim != axis]
     count = float(math.prod(value.type.dims[dim] for dim in over))
     wide = b.convert(value, f32)
@@ -76,30 +75,30 @@ def _batch_norm(t: Trace, want: Shape, x: Sequence[Result], a: Given) -> Sequenc
     return [b.convert(item, kind) for item in (normal, mean, variance)]
 
 
-def _rng(t: Trace, want: Shape, x: Sequence[Result], a: Given) -> Sequence[Value]:
-    """Numbers that follow from ``rng_key`` and from which of the program's draws this is.
+def _rng(c: PyHloCall) -> Sequence[Value]:
+    """Write random numbers, a function of ``rng_key`` and of the number of this draw.
 
     ``distribution`` 1 is uniform in [x0, x1), 2 is normal of mean x0 and deviation x1.
     """
-    low, high = operands(a, x, 2)
-    how = a.integer("distribution")
+    low, high = c.values(2)
+    how = c.attrs.integer("distribution")
     if how not in (UNIFORM, NORMAL):
         raise mistake("GG0104", f"Rng: distribution {how} is neither 1 (uniform) nor 2 (normal)")
-    b, kind = t.b, want.dtype.element
-    bits, more = _draw(t, want.sizes)
+    b, kind = c.b, c.stated.dtype.element
+    bits, more = _draw(c, c.stated.sizes)
     if kind.is_integer and how == UNIFORM:
-        first, last = (_everywhere(b, item, want.sizes) for item in (low, high))
+        first, last = (_everywhere(b, item, c.stated.sizes) for item in (low, high))
         width = b.bitcast_convert(b.subtract(last, first), u32) if kind.bits == 32 else None
         if width is None:
             raise mistake("GG0104", f"Rng: {kind.name} is not of 32 bits")
         return [b.add(first, b.bitcast_convert(b.remainder(bits, width), kind))]
     if not kind.is_float:
         raise mistake("GG0104", f"Rng: no such distribution of {kind.name}")
-    first, last = (_everywhere(b, b.convert(item, f32), want.sizes) for item in (low, high))
+    first, last = (_everywhere(b, b.convert(item, f32), c.stated.sizes) for item in (low, high))
     if how == UNIFORM:
         made = b.add(b.multiply(_unit(b, bits), b.subtract(last, first)), first)
     else:
-        # Box and Muller: the radius from one number in (0, 1], the angle from another.
+        # Box-Muller transform: the radius from one number in (0, 1], the angle from another.
         radius = b.sqrt(b.multiply(b.log(b.subtract(1.0, _unit(b, bits))), -2.0))
         normal = b.multiply(radius, b.cosine(b.multiply(_unit(b, more), 2 * math.pi)))
         made = b.add(b.multiply(normal, last), first)
@@ -111,21 +110,21 @@ def _everywhere(b: Builder, x: Value, sizes: Sequence[int]) -> Value:
 
 
 def _unit(b: Builder, bits: Value) -> Value:
-    """Floats in [0, 1) from the upper 23 bits of each number."""
+    """Convert the upper 23 bits of each number to floats in [0, 1)."""
     fraction = b.or_(b.shift_right_logical(bits, 9), 0x3F800000)
     return b.subtract(b.bitcast_convert(fraction, f32), 1.0)
 
 
-def _draw(t: Trace, sizes: Sequence[int]) -> tuple[Value, Value]:
-    """Two 32-bit numbers an element, of the next stream."""
-    scribe = t.scribe
+def _draw(c: PyHloCall, sizes: Sequence[int]) -> tuple[Value, Value]:
+    """Draw two 32-bit numbers per element from the next stream."""
+    scribe = c.trace.scribe
     if len(scribe.traces) > 1:
         raise mistake("GG0705", "Rng: no random numbers inside another op's computation")
     if scribe.key is None:
         from graphgen.ir import tensor
 
-        scribe.key = t.function.block.add_arg(tensor(u32, (2,)), "rng_key")
-    b, count = t.b, math.prod(sizes)
+        scribe.key = c.trace.function.block.add_arg(tensor(u32, (2,)), "rng_key")
+    b, count = c.b, math.prod(sizes)
     keys = [b.reshape(b.slice_dim(scribe.key, 0, i, i + 1), ()) for i in (0, 1)]
     counter = b.iota(u32, (count,), 0)
     stream = b.full(scribe.streams, counter.type)
@@ -134,15 +133,15 @@ def _draw(t: Trace, sizes: Sequence[int]) -> tuple[Value, Value]:
     return b.reshape(pair[0], sizes), b.reshape(pair[1], sizes)
 
 
-def _custom_call(t: Trace, want: Shape, x: Sequence[Result], a: Given) -> Sequence[Value]:
-    """A kernel of the target's compiler, under its name."""
-    target, config = a.text("custom_call_target"), a.text("backend_config", "")
-    return t.b.custom_call(target, [item.value for item in x], want.types, config)
+def _custom_call(c: PyHloCall) -> Sequence[Value]:
+    """Write a call of a kernel of the target's compiler, by its name."""
+    target, config = c.attrs.text("custom_call_target"), c.attrs.text("backend_config", "")
+    return c.b.custom_call(target, [item.value for item in c.operands], c.stated.types, config)
 
 
-COMPOSED: dict[str, Write] = {
-    "Pad": _pad,
-    "BatchNormTraining": _batch_norm,
-    "Rng": _rng,
-    "CustomCall": _custom_call,
-}
+COMPOSITE_ROWS: Final[Sequence[PyHloRow]] = (
+    custom_row("Pad", _pad),
+    custom_row("BatchNormTraining", _batch_norm),
+    custom_row("Rng", _rng),
+    custom_row("CustomCall", _custom_call),
+)

@@ -1,0 +1,203 @@
+"""The PyHLO dialect: one row per op, with its op of the IR and its attributes.
+
+Ops that are several ops of the IR, or have computations, are functions beside rows of their files.
+To add an op, add its row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from difflib import get_close_matches
+from typing import Final
+
+from graphgen.ir import Value
+from graphgen.ir.dtype import pred
+from graphgen.lowering.codec import by_name
+from graphgen.lowering.pyhlo.composite_ops import COMPOSITE_ROWS
+from graphgen.lowering.pyhlo.control import CONTROL_ROWS
+from graphgen.lowering.pyhlo.literals import literal_of
+from graphgen.lowering.pyhlo.op_row import (
+    PyHloField,
+    PyHloRow,
+    custom_row,
+    groups,
+    integers,
+    one_dimension,
+    only,
+    row,
+    text,
+    write_row,
+)
+from graphgen.lowering.pyhlo.reductions import REDUCTION_ROWS, reducer
+from graphgen.lowering.pyhlo.shapes import PyHloValue, mistake
+from graphgen.lowering.pyhlo.trace_context import PyHloCall
+from graphgen.ops import OPS, Trait, ops_with
+
+
+def _parameter(c: PyHloCall) -> PyHloValue:
+    return c.trace.parameter(c.stated, c.attrs.integer("parameter_number"))
+
+
+def _constant(c: PyHloCall) -> Sequence[Value]:
+    return [c.b.op("constant", value=literal_of(c.stated.dtype.element, c.attrs))]
+
+
+def _broadcast(c: PyHloCall) -> Sequence[Value]:
+    """Write a broadcast; as in HLO, a dimension of size 1 is not stretched."""
+    (value,) = c.values(1)
+    dims = c.attrs.integers("dimensions", ())
+    for size, target in zip(value.shape, dims, strict=False):
+        if 0 <= target < len(c.stated.sizes) and c.stated.sizes[target] != size:
+            what = f"Broadcast: size {size} of {c.operands[0].text} is not {c.stated.sizes[target]}"
+            raise mistake("GG0105", f"{what} (dimension {target} of {c.stated.text})")
+    return [c.b.broadcast_in_dim(value, c.stated.sizes, dims)]
+
+
+def _dot(c: PyHloCall) -> Sequence[Value]:
+    """Write a product; sums are rounded to the stated element type."""
+    lhs, rhs = c.values(2)
+    numbers = c.attrs.message("dot_dimension_numbers")
+    contracting, batch = (
+        (
+            numbers.integers(f"lhs_{kind}_dimensions", ()),
+            numbers.integers(f"rhs_{kind}_dimensions", ()),
+        )
+        for kind in ("contracting", "batch")
+    )
+    numbers.finish()
+    return [c.b.dot_general(lhs, rhs, contracting, batch, c.stated.dtype.element)]
+
+
+def _slice(c: PyHloCall) -> Sequence[Value]:
+    (value,) = c.values(1)
+    ranges = c.attrs.messages("slice_dimensions")
+    starts = tuple(item.integer("start", 0) for item in ranges)
+    limits = tuple(item.integer("limit") for item in ranges)
+    strides = tuple(item.integer("stride", 1) for item in ranges)
+    kept = strides if any(stride != 1 for stride in strides) else ()
+    return [c.b.op("slice", value, start_indices=starts, limit_indices=limits, strides=kept)]
+
+
+def _gather(c: PyHloCall) -> Sequence[Value]:
+    value, indices = c.values(2)
+    numbers = c.attrs.message("gather_dimension_numbers")
+    result = c.b.op(
+        "gather",
+        value,
+        indices,
+        offset_dims=numbers.integers("offset_dims", ()),
+        collapsed_slice_dims=numbers.integers("collapsed_slice_dims", ()),
+        start_index_map=numbers.integers("start_index_map"),
+        index_vector_dim=numbers.integer("index_vector_dim", 0),
+        slice_sizes=c.attrs.integers("gather_slice_sizes"),
+    )
+    numbers.finish()
+    return [result]
+
+
+def _tuple(c: PyHloCall) -> Sequence[Value]:
+    return [value for item in c.operands for value in item.values]
+
+
+def _element(c: PyHloCall) -> Sequence[Value]:
+    index = c.attrs.integer("tuple_index")
+    if len(c.operands) != 1 or not 0 <= index < len(c.operands[0].members or ()):
+        given = c.operands[0].text if c.operands else "nothing"
+        raise mistake("GG0105", f"there is no element {index} in {given}")
+    return [c.operands[0].values[index]]
+
+
+def _replica_id(c: PyHloCall) -> Sequence[Value]:
+    return c.b.emit("hlo.opaque", (), {"opcode": "replica-id", "results": c.stated.types}).results
+
+
+def _copy(c: PyHloCall) -> Sequence[Value]:
+    return c.values(1)
+
+
+def _select(c: PyHloCall) -> Sequence[Value]:
+    """Write a select; a scalar predicate holds for all elements."""
+    which, yes, no = c.values(3)
+    if which.type.rank == 0 and which.dtype is pred and yes.type.rank:
+        which = c.b.broadcast_in_dim(which, yes.shape, ())
+    return [c.b.select(which, yes, no)]
+
+
+def _all_to_all(c: PyHloCall) -> Sequence[Value]:
+    """Write an exchange that splits and concatenates one dimension."""
+    (value,) = c.values(1)
+    dim = only(c)
+    return [c.b.all_to_all(value, c.attrs.groups("replica_groups"), dim, dim)]
+
+
+def _kind(op: str) -> PyHloField:
+    """The reducer of a collective."""
+    return PyHloField("kind", lambda c: reducer(c, op))
+
+
+# PyHLO's names that are not the IR's in camel case.
+_SHORT = {
+    "exponential": "Exp",
+    "exponential_minus_one": "Expm1",
+    "log_plus_one": "Log1p",
+    "sine": "Sin",
+    "cosine": "Cos",
+}
+ELEMENTWISE_ROWS: Final[Sequence[PyHloRow]] = [
+    row(
+        _SHORT.get(name, "".join(part.capitalize() for part in name.split("_"))),
+        name,
+        len(OPS[name].operands),
+    )
+    for name in ops_with(Trait.ELEMENTWISE)
+    if not (OPS[name].attrs or OPS[name].composite or name == "select")
+]
+ROWS: Final[Sequence[PyHloRow]] = (
+    *ELEMENTWISE_ROWS,
+    row("Reshape", "reshape", 1, inferred=("shape",)),
+    row("Convert", "convert", 1, inferred=("dtype",)),
+    row("BitcastConvert", "bitcast_convert", 1, inferred=("dtype",)),
+    row("Compare", "compare", 2, text("direction", "comparison_direction")),
+    row("Iota", "iota", 0, one_dimension("dimension"), inferred=("dtype", "shape")),
+    row("Transpose", "transpose", 1, integers("permutation")),
+    row("Reverse", "reverse", 1, integers("dimensions")),
+    row("Concatenate", "concatenate", None, one_dimension("dimension")),
+    row("DynamicSlice", "dynamic_slice", None, integers("slice_sizes", "dynamic_slice_sizes")),
+    row("DynamicUpdateSlice", "dynamic_update_slice", None),
+    row("AllReduce", "all_reduce", 1, _kind("all_reduce"), groups()),
+    row("AllGather", "all_gather", 1, groups(), one_dimension("dimension")),
+    row(
+        "ReduceScatter",
+        "reduce_scatter",
+        1,
+        _kind("reduce_scatter"),
+        groups(),
+        one_dimension("dimension"),
+    ),
+    custom_row("AllToAll", _all_to_all),
+    custom_row("Parameter", _parameter),
+    custom_row("Constant", _constant),
+    custom_row("Broadcast", _broadcast),
+    custom_row("Select", _select),
+    custom_row("Dot", _dot),
+    custom_row("Slice", _slice),
+    custom_row("Gather", _gather),
+    custom_row("Tuple", _tuple),
+    custom_row("GetTupleElement", _element),
+    custom_row("ReplicaId", _replica_id),
+    custom_row("Copy", _copy),
+    *REDUCTION_ROWS,
+    *COMPOSITE_ROWS,
+    *CONTROL_ROWS,
+)
+BY_NAME: Final = by_name(ROWS)
+
+
+def write_op(name: str, c: PyHloCall) -> Sequence[Value] | PyHloValue:
+    """Write an op by its name (GG0103 with the nearest names)."""
+    found = BY_NAME.get(name)
+    if found is None:
+        near = get_close_matches(name, BY_NAME, n=3)
+        wanted = f"did you mean {' or '.join(near)}?" if near else "see the ops of PyHLO"
+        raise mistake("GG0103", f"PyHLO has no op '{name}'", help=wanted)
+    return write_row(found, c)
