@@ -15,7 +15,7 @@ Item = TypeVar("Item")
 _WRITE_IN = "b.literal(array.tolist(), dtype) writes one into the program, b.weight declares one"
 
 
-def with_user_line(error: GraphgenError, scope: str = "") -> GraphgenError:
+def located(error: GraphgenError, scope: str = "") -> GraphgenError:
     """Add the user's line to an error without a location."""
     error.where = error.where or repr(user_loc(scope))
     return error
@@ -28,13 +28,13 @@ def as_tuple(items: Iterable[Item]) -> tuple[Item, ...]:
         GraphgenError: GG0105 for a value, GG0104 for anything else that is not iterable.
     """
     if isinstance(items, Value):
-        raise with_user_line(
+        raise located(
             GraphgenError("GG0105", f"{_shown(items)} is one value", help="write [value]")
         )
     try:
         found = tuple(items)
     except TypeError:
-        raise with_user_line(
+        raise located(
             GraphgenError("GG0104", f"{items!r} is not a list", help=f"write [{items!r}]")
         ) from None
     return tuple([cast(Item, _plain(item)) for item in found])
@@ -58,9 +58,7 @@ def as_number(value: object) -> int | float:
         plain = item()
         if isinstance(plain, int | float):
             return plain
-    raise with_user_line(
-        GraphgenError("GG0105", f"{_shown(value)} is no number", help=_help(value))
-    )
+    raise located(GraphgenError("GG0105", f"{_shown(value)} is no number", help=_help(value)))
 
 
 def declared_type(dtype: DType, shape: Sequence[object], scope: str) -> TensorType:
@@ -70,18 +68,18 @@ def declared_type(dtype: DType, shape: Sequence[object], scope: str) -> TensorTy
     for size in sizes:
         if isinstance(cast(object, size), float):
             what = f"{size} is not a dimension, in {list(sizes)}"
-            raise with_user_line(GraphgenError("GG0102", what), scope)
+            raise located(GraphgenError("GG0102", what), scope)
     try:
         return tensor(dtype, sizes)
     except GraphgenError as error:
-        raise with_user_line(error, scope) from None
+        raise located(error, scope) from None
 
 
 def check_type(type: object) -> None:
     """Require a tensor type (GG0105)."""
     if not isinstance(type, TensorType):
         example = f"graphgen.tensor({type!r}, shape)" if isinstance(type, DType) else "value.type"
-        raise with_user_line(
+        raise located(
             GraphgenError("GG0105", f"{_shown(type)} is no tensor type", help=f"write {example}")
         )
 

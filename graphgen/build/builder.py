@@ -17,9 +17,9 @@ from graphgen.build.argument_checks import (
     check_type,
     check_values,
     declared_type,
+    located,
     operand_mismatch,
     plain_attrs,
-    with_user_line,
 )
 from graphgen.build.op_methods import OpMethods
 from graphgen.build.source_location import user_loc
@@ -153,7 +153,7 @@ class Builder(OpMethods):
         try:
             written = Literal.of(dtype, value)
         except GraphgenError as error:
-            raise with_user_line(error, self.scope_name) from None
+            raise located(error, self.scope_name) from None
         return self.emit("constant", (), {"value": written}).result
 
     def full(self, value: float, type: TensorType) -> Value:

@@ -3,8 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import Field, fields, replace
+from typing import Any, ClassVar, Protocol, TypeVar
 
 from graphgen.errors import GraphgenError
+
+
+class _Dataclass(Protocol):
+    """An instance of a dataclass."""
+
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+
+
+Fields = TypeVar("Fields", bound=_Dataclass)
 
 # Keys that do not change what the forward pass computes at inference.
 NEUTRAL = frozenset(
@@ -95,22 +106,42 @@ class ConfigReader:
             raise _bad(key, value, "a positive whole number")
         return value
 
-    def width_and_heads(
-        self, width_key: str, width: int, heads_key: str, heads: int
-    ) -> tuple[int, int]:
+    def width_and_heads(self, defaults: object, width_key: str, heads_key: str) -> tuple[int, int]:
         """The model width and the number of heads, which divides it (GG0503).
 
         Args:
+            defaults: has the default values as attributes.
             width_key: key of the width.
-            width: its default.
             heads_key: key of the number of heads.
-            heads: its default.
         """
-        width, heads = self.integer(width_key, width), self.integer(heads_key, heads)
+        width = self.integer(width_key, getattr(defaults, width_key))
+        heads = self.integer(heads_key, getattr(defaults, heads_key))
         if width % heads:
             what = f"config: {width_key} = {width} is no multiple of {heads} heads"
             raise GraphgenError("GG0503", what)
         return width, heads
+
+    def read_fields(self, defaults: Fields, **given: object) -> Fields:
+        """A configuration: ``given``, and all other fields read under their own names (GG0503).
+
+        Args:
+            defaults: a dataclass instance with the default values; the type of a default decides
+                between :meth:`boolean`, :meth:`integer` and :meth:`number`.
+            given: fields with values that are derived, or of another type.
+        """
+        values = dict(given)
+        for item in fields(defaults):
+            if item.name in given:
+                continue
+            default: object = getattr(defaults, item.name)
+            if isinstance(default, bool):
+                values[item.name] = self.boolean(item.name, default)
+            elif isinstance(default, int):
+                values[item.name] = self.integer(item.name, default)
+            else:
+                assert isinstance(default, float), item.name
+                values[item.name] = self.number(item.name, default)
+        return replace(defaults, **values)
 
     def optional_integer(self, key: str) -> int | None:
         """A positive whole number, or ``None`` when absent or null (GG0503)."""

@@ -70,18 +70,8 @@ def read_bloom(config: Mapping[str, object]) -> BloomConfig:
     """A ``config.json`` of ``model_type: bloom`` (GG0502, GG0503)."""
     reader = ConfigReader(config, ALIASES)
     plain = BloomConfig()
-    width, heads = reader.width_and_heads("hidden_size", plain.hidden_size, "n_head", plain.n_head)
-    read = BloomConfig(
-        vocab_size=reader.integer("vocab_size", plain.vocab_size),
-        hidden_size=width,
-        n_layer=reader.integer("n_layer", plain.n_layer),
-        n_head=heads,
-        layer_norm_epsilon=reader.number("layer_norm_epsilon", plain.layer_norm_epsilon),
-        apply_residual_connection_post_layernorm=reader.boolean(
-            "apply_residual_connection_post_layernorm", False
-        ),
-        tie_word_embeddings=reader.boolean("tie_word_embeddings", True),
-    )
+    width, heads = reader.width_and_heads(plain, "hidden_size", "n_head")
+    read = reader.read_fields(plain, hidden_size=width, n_head=heads)
     # Training settings, and choices between two ways to the same numbers.
     reader.neutral("slow_but_exact", "offset_alibi", "seq_length", "attention_softmax_in_fp32")
     reader.neutral("masked_softmax_fusion", "bias_dropout_fusion", "skip_bias_add")

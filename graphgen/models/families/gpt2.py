@@ -95,19 +95,13 @@ def read_gpt2(config: Mapping[str, object]) -> Gpt2Config:
     """A ``config.json`` of ``model_type: gpt2`` (GG0502, GG0503)."""
     reader = ConfigReader(config, ALIASES)
     plain = Gpt2Config()
-    width, heads = reader.width_and_heads("n_embd", plain.n_embd, "n_head", plain.n_head)
-    read = Gpt2Config(
-        vocab_size=reader.integer("vocab_size", plain.vocab_size),
-        n_positions=reader.integer("n_positions", plain.n_positions),
+    width, heads = reader.width_and_heads(plain, "n_embd", "n_head")
+    read = reader.read_fields(
+        plain,
         n_embd=width,
-        n_layer=reader.integer("n_layer", plain.n_layer),
         n_head=heads,
         n_inner=reader.integer("n_inner", 4 * width),
         activation_function=reader.choice("activation_function", ACTIVATIONS, "gelu_new"),
-        layer_norm_epsilon=reader.number("layer_norm_epsilon", plain.layer_norm_epsilon),
-        scale_attn_weights=reader.boolean("scale_attn_weights", True),
-        scale_attn_by_inverse_layer_idx=reader.boolean("scale_attn_by_inverse_layer_idx", False),
-        tie_word_embeddings=reader.boolean("tie_word_embeddings", True),
     )
     reader.only("add_cross_attention", [False], False)
     # Scores are f32 in any case; the old name of n_positions.

@@ -94,22 +94,12 @@ def read_gpt_neox(config: Mapping[str, object]) -> GptNeoxConfig:
         config = {"rotary_pct": part, **config, "rope_parameters": facts}
     reader = ConfigReader(config, {"rotary_emb_base": "rope_theta"})
     plain = GptNeoxConfig()
-    width, heads = reader.width_and_heads(
-        *("hidden_size", plain.hidden_size), *("num_attention_heads", plain.num_attention_heads)
-    )
-    read = GptNeoxConfig(
-        vocab_size=reader.integer("vocab_size", plain.vocab_size),
+    width, heads = reader.width_and_heads(plain, "hidden_size", "num_attention_heads")
+    read = reader.read_fields(
+        plain,
         hidden_size=width,
-        num_hidden_layers=reader.integer("num_hidden_layers", plain.num_hidden_layers),
         num_attention_heads=heads,
-        intermediate_size=reader.integer("intermediate_size", plain.intermediate_size),
         hidden_act=reader.choice("hidden_act", ACTIVATIONS, "gelu"),
-        max_position_embeddings=reader.integer("max_position_embeddings", 2048),
-        layer_norm_eps=reader.number("layer_norm_eps", plain.layer_norm_eps),
-        use_parallel_residual=reader.boolean("use_parallel_residual", True),
-        attention_bias=reader.boolean("attention_bias", True),
-        tie_word_embeddings=reader.boolean("tie_word_embeddings", False),
-        rotary_pct=reader.number("rotary_pct", 0.25),
         rope=read_rope(reader),
     )
     if read.rotary_dim % 2 or not 0 < read.rotary_dim <= read.head_dim:

@@ -73,7 +73,7 @@ def read_gptj(config: Mapping[str, object]) -> GptjConfig:
     """A ``config.json`` of ``model_type: gptj`` (GG0502, GG0503)."""
     reader = ConfigReader(config, ALIASES)
     plain = GptjConfig()
-    width, heads = reader.width_and_heads("n_embd", plain.n_embd, "n_head", plain.n_head)
+    width, heads = reader.width_and_heads(plain, "n_embd", "n_head")
     if config.get("rotary_dim", 64) is None:
         raise GraphgenError("GG0502", "config: rotary_dim = None is not supported")
     turned = reader.integer("rotary_dim", plain.rotary_dim)
@@ -82,17 +82,13 @@ def read_gptj(config: Mapping[str, object]) -> GptjConfig:
             "GG0503",
             f"config: rotary_dim = {turned} is no even part of heads of {width // heads}",
         )
-    read = GptjConfig(
-        vocab_size=reader.integer("vocab_size", plain.vocab_size),
-        n_positions=reader.integer("n_positions", plain.n_positions),
+    read = reader.read_fields(
+        plain,
         n_embd=width,
-        n_layer=reader.integer("n_layer", plain.n_layer),
         n_head=heads,
         rotary_dim=turned,
         n_inner=reader.integer("n_inner", 4 * width),
         activation_function=reader.choice("activation_function", ACTIVATIONS, "gelu_new"),
-        layer_norm_epsilon=reader.number("layer_norm_epsilon", plain.layer_norm_epsilon),
-        tie_word_embeddings=reader.boolean("tie_word_embeddings", False),
     )
     # Choices between two ways to the same numbers.
     reader.neutral("scale_attn_weights", "rotary", "gradient_checkpointing", *SUMMARY_KEYS)

@@ -76,25 +76,16 @@ def read_opt(config: Mapping[str, object]) -> OptConfig:
     """A ``config.json`` of ``model_type: opt`` (GG0502, GG0503)."""
     reader = ConfigReader(config)
     plain = OptConfig()
-    width, heads = reader.width_and_heads(
-        *("hidden_size", plain.hidden_size), *("num_attention_heads", plain.num_attention_heads)
-    )
+    width, heads = reader.width_and_heads(plain, "hidden_size", "num_attention_heads")
     reader.only("layer_norm_elementwise_affine", [True], True)
     # Training settings.
     reader.neutral("dropout", "activation_dropout", "layerdrop", "init_std")
-    read = OptConfig(
-        vocab_size=reader.integer("vocab_size", plain.vocab_size),
+    read = reader.read_fields(
+        plain,
         hidden_size=width,
-        num_hidden_layers=reader.integer("num_hidden_layers", plain.num_hidden_layers),
-        ffn_dim=reader.integer("ffn_dim", plain.ffn_dim),
-        max_position_embeddings=reader.integer("max_position_embeddings", 2048),
-        do_layer_norm_before=reader.boolean("do_layer_norm_before", True),
-        _remove_final_layer_norm=reader.boolean("_remove_final_layer_norm", False),
-        word_embed_proj_dim=reader.integer("word_embed_proj_dim", width),
         num_attention_heads=heads,
+        word_embed_proj_dim=reader.integer("word_embed_proj_dim", width),
         activation_function=reader.choice("activation_function", ACTIVATIONS, "relu"),
-        enable_bias=reader.boolean("enable_bias", True),
-        tie_word_embeddings=reader.boolean("tie_word_embeddings", True),
     )
     reader.finish()
     return read
