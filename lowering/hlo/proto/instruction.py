@@ -41,7 +41,7 @@ _located: dict[tuple[Loc, str], bytes] = {}
 
 
 def metadata_of(where: Loc, op_type: str, name: str = "") -> bytes:
-    """OpMetadata of a location, or of a name where there is no location; encoded."""
+    """OpMetadata of a location, else of a name; encoded."""
     if name:
         inner = wire.text(MetadataField.OP_TYPE, op_type) + wire.text(MetadataField.OP_NAME, name)
         return wire.delimited(InstructionField.METADATA, inner)
