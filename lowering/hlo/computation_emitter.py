@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from graphgen.errors import GraphgenError
 from graphgen.ir import Function, Literal, Loc, Module, Op, TensorType, Value, tensor
 from graphgen.ir.loc import UNKNOWN
@@ -26,8 +28,6 @@ from graphgen.lowering.hlo.proto.instruction import (
     INPUT_NAMES,
     OUTPUT_NAMES,
     Chunk,
-    head_of,
-    instruction,
     metadata_of,
     result_shape,
     shapes_of_computation,
@@ -109,6 +109,7 @@ class _ComputationEmitter:
         self.form = form
         self.entry = entry
         self.body: list[Chunk] = []
+        self.add = partial(owner.writer.add, self.body)
         self.ids: dict[Value, int] = {}
         self.constants: dict[tuple[TensorType, Chunk], int] = {}
         self.values = value_names(function)
@@ -158,21 +159,6 @@ class _ComputationEmitter:
             return text
         return self.writer.fresh(text)
 
-    def add(
-        self,
-        name: str,
-        head: bytes,
-        metadata: bytes,
-        fields: list[Chunk],
-        operands: list[int] | None = None,
-        called: list[int] | None = None,
-        more: bytes = b"",
-    ) -> int:
-        """Append an instruction; its id."""
-        number = self.writer.next_id()
-        self.body += instruction(name, head, metadata, fields, number, operands, called, more)
-        return number
-
     def parameter(self, index: int, value: Value) -> str:
         """Append a parameter; its name."""
         name = self.name(value, "parameter")
@@ -180,13 +166,9 @@ class _ComputationEmitter:
         if self.entry:
             shown = (value.name or name) + (ALIASED if index in self.aliased else "")
             more = write_frontend_attributes({INPUT_NAMES: shown})
-        self.ids[value] = self.add(
-            name,
-            head_of("parameter", shape_of(value.type)),
-            metadata_of(UNKNOWN, "parameter", name),
-            [wire.integer(InstructionField.PARAMETER_NUMBER, index)],
-            more=more,
-        )
+        number = wire.integer(InstructionField.PARAMETER_NUMBER, index)
+        shape = shape_of(value.type)
+        self.ids[value] = self.add(name, "parameter", shape, [number], more=more)
         return name
 
     def whole(self) -> str:
@@ -194,15 +176,12 @@ class _ComputationEmitter:
         types = [value.type for value in self.function.args]
         number = wire.integer(InstructionField.PARAMETER_NUMBER, 0)
         name = self.writer.fresh(f"{self.function.name}.state")
-        metadata = metadata_of(UNKNOWN, "parameter", name)
-        whole = self.add(name, head_of("parameter", tuple_of(types)), metadata, [number])
+        whole = self.add(name, "parameter", tuple_of(types), [number])
         code = "get-tuple-element"
         for index, value in enumerate(self.function.args):
             place = wire.integer(InstructionField.TUPLE_INDEX, index)
-            head = head_of(code, shape_of(value.type))
-            label = self.name(value, code)
-            metadata = metadata_of(UNKNOWN, code, label)
-            self.ids[value] = self.add(label, head, metadata, [place], [whole])
+            label, shape = self.name(value, code), shape_of(value.type)
+            self.ids[value] = self.add(label, code, shape, [place], [whole])
         return name
 
     def constant(self, op: Op) -> None:
@@ -217,8 +196,9 @@ class _ComputationEmitter:
         pieces = write_literal(value)
         shape = shape_of(tensor(value.dtype, value.shape))
         front = wire.head(InstructionField.LITERAL, sum(map(len, pieces)))
-        head = head_of("constant", shape)
-        return self.add(name, head, metadata_of(where, "constant"), [front, *pieces], more=more)
+        metadata = metadata_of(where, "constant")
+        data = [front, *pieces]
+        return self.add(name, "constant", shape, data, more=more, metadata=metadata)
 
     def shared(self, value: Literal, beside: Value, where: Loc) -> int:
         """The id of a constant operand in the template of ``beside``, shared by equal constants."""
@@ -256,9 +236,12 @@ class _ComputationEmitter:
                     operands.append(self.shared(operand, base, op.loc))
             called = [self.owner.callee(item) for item in step.calls]
             more = step.more if which is None else step.more + self.named(base)
-            kind = str(op.attrs.get("opcode", op.name))
-            head, metadata = head_of(step.opcode, step.shape), metadata_of(op.loc, kind)
-            made.append(self.add(name, head, metadata, [step.fields], operands, called, more))
+            metadata = metadata_of(op.loc, str(op.attrs.get("opcode", op.name)))
+            made.append(
+                self.add(
+                    name, step.opcode, step.shape, [step.fields], operands, called, more, metadata
+                )
+            )
         for result, at in zip(op.results, template.results, strict=True):
             self.ids[result] = made[at]
 
@@ -274,11 +257,11 @@ class _ComputationEmitter:
         single = len(self.function.outputs) == 1
         return self.add(
             self.writer.fresh(f"{name}.out"),
-            head_of("copy", shape_of(value.type)),
-            metadata_of(UNKNOWN, "copy", name),
-            [],
-            [self.ids[value]],
+            "copy",
+            shape_of(value.type),
+            operands=[self.ids[value]],
             more=self.output_names() if single else b"",
+            metadata=metadata_of(UNKNOWN, "copy", name),
         )
 
     def finish_root(self) -> int:
@@ -288,6 +271,12 @@ class _ComputationEmitter:
             return results[0]
         types = [value.type for _, value in self.function.outputs]
         more = self.output_names() if self.entry else b""
-        head = head_of("tuple", tuple_of(types))
         metadata = metadata_of(UNKNOWN, "tuple", self.function.name)
-        return self.add(self.writer.fresh("outputs"), head, metadata, [], results, more=more)
+        return self.add(
+            self.writer.fresh("outputs"),
+            "tuple",
+            tuple_of(types),
+            operands=results,
+            more=more,
+            metadata=metadata,
+        )

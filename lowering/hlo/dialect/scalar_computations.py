@@ -13,8 +13,6 @@ from graphgen.lowering.hlo.proto import wire
 from graphgen.lowering.hlo.proto.fields import InstructionField
 from graphgen.lowering.hlo.proto.instruction import (
     Chunk,
-    head_of,
-    instruction,
     metadata_of,
     program_shape,
 )
@@ -35,10 +33,9 @@ def write_reducer(writer: HloModuleWriter, called: Reducer) -> int:
     names = [writer.fresh(f"{called.name}.{side}") for side in ("lhs", "rhs")]
     body, ids = _parameters(writer, names, [scalar, scalar])
     code = "copy" if called.opcode == "assign" else called.opcode.replace("_", "-")
-    root, name = writer.next_id(), writer.fresh(f"{called.name}.root")
-    metadata = metadata_of(UNKNOWN, code, called.name)
+    name, metadata = writer.fresh(f"{called.name}.root"), metadata_of(UNKNOWN, code, called.name)
     read = ids[1:] if code == "copy" else ids
-    body += instruction(name, head_of(code, shape_of(scalar)), metadata, [], root, read)
+    root = writer.add(body, name, code, shape_of(scalar), operands=read, metadata=metadata)
     shape = program_shape([scalar, scalar], [scalar], names)
     return writer.finish(called.name, body, shape, root)
 
@@ -51,12 +48,8 @@ def write_comparator(writer: HloModuleWriter, called: Comparator) -> int:
     more = wire.text(_F.COMPARISON_DIRECTION, called.direction)
     if called.dtypes[0].is_float:
         more += wire.text(_F.COMPARISON_TYPE, TOTAL)
-    root, name = writer.next_id(), writer.fresh(f"{called.name}.root")
-    head, metadata = (
-        head_of("compare", shape_of(tensor(pred))),
-        metadata_of(UNKNOWN, "compare", name),
-    )
-    body += instruction(name, head, metadata, [], root, ids[:2], more=more)
+    name = writer.fresh(f"{called.name}.root")
+    root = writer.add(body, name, "compare", shape_of(tensor(pred)), operands=ids[:2], more=more)
     shape = program_shape(types, [tensor(pred)], names)
     return writer.finish(writer.fresh(called.name), body, shape, root)
 
@@ -69,9 +62,7 @@ def _parameters(
     ids: list[int] = []
     for index, (name, type_) in enumerate(zip(names, types, strict=True)):
         number = wire.integer(_F.PARAMETER_NUMBER, index)
-        ids.append(writer.next_id())
-        head = head_of("parameter", shape_of(type_))
-        body += instruction(name, head, metadata_of(UNKNOWN, "parameter", name), [number], ids[-1])
+        ids.append(writer.add(body, name, "parameter", shape_of(type_), [number]))
     return body, ids
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from graphgen.ir import Loc, TensorType
 from graphgen.ir.loc import UNKNOWN
@@ -58,35 +58,35 @@ def metadata_of(where: Loc, op_type: str, name: str = "") -> bytes:
 
 def instruction(
     name: str,
-    head: bytes,
-    metadata: bytes,
-    fields: list[Chunk],
+    code: str,
+    shape: HloShape,
     number: int,
-    operands: list[int] | None = None,
-    called: list[int] | None = None,
+    fields: Sequence[Chunk] = (),
+    operands: Sequence[int] = (),
+    called: Sequence[int] = (),
     more: bytes = b"",
+    metadata: bytes | None = None,
 ) -> list[Chunk]:
     """Encode an instruction as a field of its computation, in pieces.
 
     Args:
         name: unique in the module.
-        head: opcode and shape, encoded.
-        metadata: encoded.
-        fields: its own fields before the ids.
+        code: its opcode.
+        shape: of its result.
         number: its id.
+        fields: its own fields before the ids.
         operands: their ids.
         called: the ids of the computations it calls.
         more: its own fields after the ids.
+        metadata: encoded; opcode and name by default.
     """
-    before = wire.text(InstructionField.NAME, name) + head + metadata
-    behind = wire.integer(InstructionField.ID, number)
-    if operands:
-        behind += wire.integers(InstructionField.OPERAND_IDS, operands)
-    if called:
-        behind += wire.integers(InstructionField.CALLED_IDS, called)
-    behind += more
-    size = len(before) + len(behind) + sum(map(len, fields))
-    return [wire.head(ComputationField.INSTRUCTIONS, size) + before, *fields, behind]
+    before = wire.text(InstructionField.NAME, name) + head_of(code, shape)
+    before += metadata_of(UNKNOWN, code, name) if metadata is None else metadata
+    after = wire.integer(InstructionField.ID, number)
+    after += wire.integers(InstructionField.OPERAND_IDS, operands)
+    after += wire.integers(InstructionField.CALLED_IDS, called) + more
+    size = len(before) + len(after) + sum(map(len, fields))
+    return [wire.head(ComputationField.INSTRUCTIONS, size) + before, *fields, after]
 
 
 def write_frontend_attributes(items: dict[str, str]) -> bytes:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from graphgen.ir.names import claim_name
 from graphgen.lowering.hlo.proto import wire
 from graphgen.lowering.hlo.proto.fields import ComputationField
-from graphgen.lowering.hlo.proto.instruction import Chunk
+from graphgen.lowering.hlo.proto.instruction import Chunk, instruction
+from graphgen.lowering.hlo.proto.shape import HloShape
 
 # XLA replaces any other letter, and may then have two instructions of one name.
 LEGAL_NAME = re.compile(r"[A-Za-z_][\w.\-]*", re.ASCII)
@@ -31,6 +33,23 @@ class HloModuleWriter:
         """An id no instruction of the module has yet."""
         self.last_id += 1
         return self.last_id
+
+    def add(
+        self,
+        body: list[Chunk],
+        name: str,
+        code: str,
+        shape: HloShape,
+        fields: Sequence[Chunk] = (),
+        operands: Sequence[int] = (),
+        called: Sequence[int] = (),
+        more: bytes = b"",
+        metadata: bytes | None = None,
+    ) -> int:
+        """Append an instruction to ``body``, see :func:`~.instruction.instruction`; its id."""
+        number = self.next_id()
+        body += instruction(name, code, shape, number, fields, operands, called, more, metadata)
+        return number
 
     def fresh(self, name: str) -> str:
         """``name`` in letters XLA takes, with a number where it is taken; taken from now on."""
