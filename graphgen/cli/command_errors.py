@@ -1,4 +1,4 @@
-"""How a command ends: errors without a traceback, defects with one, and the exit status of each."""
+"""Ends of commands: user errors without a traceback, defects with one, exit statuses."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ USER_ERROR, DEFECT, BROKEN_PIPE = 1, 70, 141
 
 
 class GuardedCommand(TyperCommand):
-    """A command whose errors reach the user in the form asked for.
+    """A command that prints its errors as text or JSON and exits with a status of their own.
 
     A :class:`GraphgenError` is printed on stderr, or with ``--json`` as one JSON object on stdout.
-    A reader of standard output that leaves early (``| head``) is no error worth a word. Anything
-    else is a defect of graphgen and keeps its traceback.
+    A reader of standard output that closes early (``| head``) is not reported. Anything else is a
+    defect of graphgen and keeps its traceback.
 
     Attributes:
         error_status: the exit status of a user's mistake.
@@ -51,13 +51,13 @@ class GuardedCommand(TyperCommand):
             raise typer.Exit(report_defect(error)) from None
 
     def _report(self, error: GraphgenError, context: typer.Context) -> int:
-        """Print the error, with its place on the command line; the exit status."""
+        """Print the error with its command-line context; return the exit status."""
         error.where = error.where or error_context(error, self, context)
         _print(error, as_json=self._as_json(context))
         return self.error_status
 
     def _as_json(self, context: typer.Context) -> bool:
-        """Whether the command has an option ``--json``, and it was given."""
+        """True if the command has an option ``--json`` and got it."""
         given = context.params
         return any("--json" in param.opts and given.get(param.name) for param in self.params)
 
@@ -68,7 +68,7 @@ def _print(error: GraphgenError, *, as_json: bool) -> None:
         try:
             write_json({"error": facts})
         except (BrokenPipeError, GraphgenError):
-            # The error is about standard output itself, or nobody reads it any more.
+            # The error is about standard output itself, or its reader has closed it.
             abandon_stdout()
             write_error(error)
     else:

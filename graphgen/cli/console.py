@@ -1,4 +1,4 @@
-"""Writing to the terminal: text, JSON and tables on stdout, notes and errors on stderr."""
+"""Terminal output: text, JSON and tables on stdout, notes and errors on stderr."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def colored(stream: TextIO) -> bool:
-    """Whether ``stream`` is a terminal that wants colors (https://no-color.org)."""
+    """True if ``stream`` is a terminal with colors enabled (https://no-color.org)."""
     wanted = not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
     return wanted and stream.isatty()
 
@@ -28,7 +28,7 @@ def write_stdout(text: str) -> None:
     """Write ``text`` to standard output, now.
 
     Raises:
-        BrokenPipeError: the reader has left; :mod:`graphgen.cli.command_errors` ends quietly.
+        BrokenPipeError: closed by its reader; :mod:`graphgen.cli.command_errors` ends quietly.
         GraphgenError: GG0704 when it cannot be written, such as on a full disk.
     """
     with _written():
@@ -57,7 +57,7 @@ def _written() -> Generator[None]:
 
 
 def abandon_stdout() -> None:
-    """Give up standard output, so that Python does not try to write the rest of it at exit."""
+    """Redirect standard output to nowhere: Python would write the rest of it at exit."""
     try:
         target = sys.stdout.fileno()
     except (OSError, ValueError):
@@ -68,7 +68,7 @@ def abandon_stdout() -> None:
 
 
 def write_json(facts: Json) -> None:
-    """One JSON value and a newline on stdout."""
+    """Write one JSON value and a newline to stdout."""
     write_stdout(json.dumps(facts, ensure_ascii=False, allow_nan=False) + "\n")
 
 
@@ -81,19 +81,19 @@ def emit(as_json: bool, facts: Callable[[], Json], report: Callable[[], Report])
 
 
 def write_report(report: Report) -> None:
-    """Text and tables on stdout."""
+    """Write text and tables to stdout."""
     from graphgen.report.table import render
 
     write_stdout(render(report, sys.stdout))
 
 
 def note(text: str) -> None:
-    """A remark on stderr, such as a default that was chosen."""
+    """Print a remark on stderr, such as a default that was chosen."""
     print(f"note: {text}", file=sys.stderr)
 
 
 class Reported(Protocol):
-    """What passes are reported as."""
+    """Report of a pass: its name and remarks."""
 
     @property
     def name(self) -> str:
@@ -102,19 +102,19 @@ class Reported(Protocol):
 
     @property
     def remarks(self) -> Sequence[str]:
-        """What it has to say."""
+        """Remarks to the user."""
         ...
 
 
 def note_remarks(reports: Sequence[Reported]) -> None:
-    """What passes have to say, on stderr."""
+    """Print the remarks of passes on stderr."""
     for report in reports:
         for remark in report.remarks:
             note(f"{report.name}: {remark}")
 
 
 def write_error(error: GraphgenError) -> None:
-    """The error on stderr, in colors if it is a terminal."""
+    """Print the error on stderr, in colors on a terminal."""
     text = str(error)
     if colored(sys.stderr):
         text = "\n".join(map(_paint, text.split("\n")))
@@ -132,7 +132,7 @@ def _paint(line: str) -> str:
 
 
 def paint_diff(text: str) -> str:
-    """A unified diff in the colors people know."""
+    """Color a unified diff: removals red, additions green."""
     colors = {"-": "red", "+": "green", "@": "cyan", "#": "bright_black"}
     painted = [
         typer.style(line, fg=colors[line[0]], bold=line.startswith(("---", "+++")))

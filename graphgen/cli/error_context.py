@@ -1,4 +1,4 @@
-"""Where on the command line an error is about: the options it speaks of, as they were given."""
+"""Command-line context of an error: the options it names, as the user gave them."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _CONFIGURATION, _PIPELINE = ("GG0501", "GG0502", "GG0503"), ("GG0301", "GG0302")
 
 
 def error_context(error: GraphgenError, command: TyperCommand, context: typer.Context) -> str:
-    """The options that the error names with their values, or the file it is about; may be empty.
+    """The options that the error names with their values, or its file; may be empty.
 
     Args:
-        error: without a place of its own.
-        command: that was run.
-        context: what it was given.
+        error: an error without a location of its own.
+        command: the command that raised it.
+        context: values of its parameters.
     """
     values = cast(dict[str, object], context.params)
     given = {name: value for name, value in values.items() if _is_given(context, name)}
@@ -31,7 +31,7 @@ def error_context(error: GraphgenError, command: TyperCommand, context: typer.Co
     spelled = {param.name or "": max(param.opts, key=len) for param in command.params}
     named = {option: name for name, option in spelled.items()}
     field = re.match(r"\w*", error.what)
-    # The options it names, one whose field it names, one whose value it quotes, the pipeline.
+    # In this order: options by name, by field, by quoted value, the pipeline.
     names = [named[word] for word in _OPTION.findall(error.what) if word in named]
     names = names or [
         name for name in given if field and field[0] == name and "--" in spelled[name]
@@ -43,7 +43,7 @@ def error_context(error: GraphgenError, command: TyperCommand, context: typer.Co
 
 
 def _is_quoted(value: object, option: str, what: str) -> bool:
-    """Whether the error quotes what an option was given."""
+    """True if the error quotes the value of an option."""
     return option.startswith("-") and (f"'{value}'" in what or what.endswith(f"@{value}"))
 
 
@@ -62,7 +62,7 @@ def _shown(option: str, value: object) -> str:
 
 
 def _configuration(model: object) -> str:
-    """The file of a configuration, where the model is a folder that has one."""
+    """The configuration file of a model folder, else the model."""
     if model is None:
         return ""
     file = Path(str(model)) / "config.json"

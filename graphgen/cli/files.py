@@ -1,4 +1,4 @@
-"""Reading what the user names and writing files whole or not at all."""
+"""Input and output files of commands; outputs are written atomically."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ STANDARD = "-"
 
 
 def standard_input() -> bytes:
-    """All of standard input."""
-    # Not in one read(): between two system calls of that, an interruption would be lost.
+    """Read all of standard input."""
+    # One read() would lose an interruption between two of its system calls.
     stream = cast(BufferedReader, sys.stdin.buffer)
     return b"".join(iter(lambda: stream.read1(1 << 16), b""))
 
@@ -49,9 +49,9 @@ def write_bytes(name: str, chunks: Sequence[bytes | memoryview]) -> None:
 
 
 def write_file(name: str, write: Callable[[BinaryIO], object]) -> None:
-    """Let ``write`` fill a file that takes the place of ``name`` when it is complete.
+    """Let ``write`` fill a temporary file, then move it to ``name``.
 
-    What is no regular file (a device, a pipe) is written in place.
+    A device or a pipe is written in place.
 
     Raises:
         GraphgenError: GG0704 when it cannot be written; ``name`` is as it was before.

@@ -66,7 +66,7 @@ COMMANDS: Final[Mapping[str, CommandEntry]] = {
     "trace": CommandEntry("passes", "Show all that passes did, as a page of HTML."),
     "why": CommandEntry("passes", "Tell one value's history through the passes."),
     "validate": CommandEntry("debug", "Check passes by numbers; name the wrong rewrite."),
-    # As for diff: 1 is a difference.
+    # Status 1 is an answer: a difference, no match.
     "equiv": CommandEntry("debug", "Compare two modules by numbers.", error_status=2),
     "bisect": CommandEntry("debug", "Find the rewrite that makes a module wrong."),
     "minify": CommandEntry("debug", "Make a failing module as small as it still fails."),
@@ -87,14 +87,14 @@ COMMANDS: Final[Mapping[str, CommandEntry]] = {
 
 
 class _Formatter(Protocol):
-    """What we use of typer's help formatter."""
+    """The used part of typer's help formatter."""
 
     def section(self, name: str) -> Any:
-        """A context manager; what is written inside stands under ``name``."""
+        """Start a section; a context manager."""
         ...
 
     def write_dl(self, rows: list[tuple[str, str]]) -> None:
-        """Two aligned columns."""
+        """Write two aligned columns."""
         ...
 
 
@@ -102,7 +102,7 @@ class LazyCommands(MutableMapping[str, TyperCommand]):
     """Commands by name; looking one up imports its module and makes it a typer command.
 
     Args:
-        entries: what there is.
+        entries: the table of commands.
     """
 
     def __init__(self, entries: Mapping[str, CommandEntry]) -> None:
@@ -130,7 +130,7 @@ class LazyCommands(MutableMapping[str, TyperCommand]):
 
 
 def _compile(name: str, function: Callable[..., None], error_status: int) -> TyperCommand:
-    """A function with annotated parameters as a command, by typer."""
+    """Make a typer command of a function with annotated parameters."""
     single = typer.Typer(rich_markup_mode=None, add_completion=False)
     single.command(name, cls=GuardedCommand)(function)
     command = cast(GuardedCommand, typer.main.get_command(single))

@@ -1,4 +1,4 @@
-"""Modules as files of IR text: reading, writing, and choosing a program."""
+"""Modules as files: read in any form, write as IR text, choose programs."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 
 def read_module(name: str) -> Module:
-    """The verified module in a file of any known form, or on standard input for ``-``.
+    """Read and verify the module in a file of any known form; ``-`` is standard input.
 
     Raises:
-        GraphgenError: GG0705 the file cannot be read, GG0201 it is no module, and what the readers
-            and the verifier raise, naming the file.
+        GraphgenError: GG0705 the file cannot be read, GG0201 it is not a module, and errors of the
+            readers and the verifier, naming the file.
     """
     from graphgen.lowering.open import Source, open_module, open_source
 
@@ -39,7 +39,7 @@ def read_with_values(name: str) -> tuple[Module, Mapping[str, Array]]:
 
 
 def read_lowered(name: str, target: str) -> Module:
-    """The module of a file after what is left of the default pipeline for ``target``.
+    """Read a module and run the rest of the default pipeline for ``target`` on it.
 
     A module without programs stays as it is.
     """
@@ -86,13 +86,13 @@ def choose_program(module: Module, name: str | None) -> Function:
 def write_module(
     module: Module, output: str, *, as_json: bool, more: dict[str, Json] | None = None
 ) -> None:
-    """Write a module's IR text, and say what was written: on stderr, or as JSON on stdout.
+    """Write a module's IR text, and report on it: on stderr, or as JSON on stdout.
 
     Args:
-        module: what to write.
+        module: the module.
         output: a file, or ``-`` for standard output.
-        as_json: the facts as JSON; ``output`` is a file then.
-        more: further facts for the JSON.
+        as_json: report as JSON; ``output`` is a file then.
+        more: further keys of the JSON.
 
     Raises:
         GraphgenError: GG0704 when it cannot be written.

@@ -1,4 +1,4 @@
-"""Progress on stderr: a moving line on a terminal, one line a finished task elsewhere."""
+"""Progress on stderr: a moving line on a terminal, one line per finished task elsewhere."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from contextlib import contextmanager
 
 
 class TerminalProgress:
-    """Shows what takes longer than a moment, and how far it is."""
+    """Shows tasks that take longer than a moment, with the fraction done."""
 
-    # Tasks shorter than this are not worth a line in a log.
+    # Shorter tasks get no line in a log.
     SILENT_SECONDS = 0.5
 
     def __init__(self) -> None:
@@ -19,7 +19,7 @@ class TerminalProgress:
 
     @contextmanager
     def task(self, title: str) -> Generator[Callable[[float], None]]:
-        """Around a piece of work; the callable takes the fraction done."""
+        """Show a task while its block runs; the callable takes the fraction done."""
         start = time.perf_counter()
         if self.terminal:
             with self._line(title) as report:

@@ -1,4 +1,4 @@
-"""``graphgen bisect``: the pass, and the rewrite in it, that makes a module wrong."""
+"""``graphgen bisect``: find the first pass and rewrite that make a module wrong."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def bisect(
 
 
 def _judge(module: Module, passes: Sequence[Pass], check: str | None, seed: int) -> Oracle:
-    """Whether a module is wrong: by the command, or by numbers."""
+    """The test for a wrong module: by the command, or by numbers."""
     if check is not None:
         from graphgen.cli.debug.command_check import by_command
 
@@ -91,7 +91,7 @@ def _judge(module: Module, passes: Sequence[Pass], check: str | None, seed: int)
 
 
 def _check_folder(folder: Path) -> None:
-    """A reproducer goes into a new or empty folder (GG0704)."""
+    """Refuse a folder that exists and is not empty (GG0704)."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise GraphgenError("GG0704", f"{folder} exists", help="choose a new or empty folder")
 
@@ -99,7 +99,7 @@ def _check_folder(folder: Path) -> None:
 def _write_reproducer(
     folder: Path | None, found: Culprit, plugins: list[str], options: list[str]
 ) -> None:
-    """The module before the pass, with all rewrites but the guilty one, and with it."""
+    """Write the module before the pass, without the guilty rewrite, and with it."""
     from graphgen.text import print_module
 
     modules = {"before": found.before, "good": found.good, "bad": found.bad}
@@ -119,7 +119,7 @@ def _write_reproducer(
 
 
 def _default_folder(content: str) -> Path | None:
-    """Where reproducers go when nobody says: as crashes, ``None`` where nobody wants them."""
+    """Default folder of reproducers, beside those of crashes; ``None`` if these are off."""
     import hashlib
     import tempfile
 

@@ -1,4 +1,4 @@
-"""Asking a command of the user's about a module: it is wrong if the command fails."""
+"""Test of a module by a command of the user: wrong if the command fails."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from pathlib import Path
 from graphgen.errors import GraphgenError
 from graphgen.ir import Module
 
-# Stands for the module's file.
+# Placeholder of the module's file.
 PLACE = "{}"
 
 
 def by_command(command: str, option: str) -> Callable[[Module], bool]:
-    """Wrong is a module for whose file the command ends with another status than 0.
+    """A test that runs a command on the module as a file; status 0 is right, any other wrong.
 
     Args:
         command: words as in a shell, ``{}`` where the file goes.
-        option: with which it was given, for errors.
+        option: the option that gave the command, for errors.
 
     Raises:
-        GraphgenError: GG0705 when it names no file; from the check, when it cannot be run.
+        GraphgenError: GG0705 without a placeholder; from the test, if the command cannot run.
     """
     words = shlex.split(command)
     if not any(PLACE in word for word in words):

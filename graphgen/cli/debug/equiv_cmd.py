@@ -1,4 +1,4 @@
-"""``graphgen equiv``: do two modules compute the same, and if not, where do they part?"""
+"""``graphgen equiv``: compare two modules numerically; name the first op that differs."""
 
 from __future__ import annotations
 

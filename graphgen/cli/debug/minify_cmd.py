@@ -1,4 +1,4 @@
-"""``graphgen minify``: the smallest module that still fails."""
+"""``graphgen minify``: reduce a failing module while it still fails."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def minify(
 def _check(
     module: Module, passes: Sequence[Pass], check: str, command: str | None, seed: int
 ) -> Callable[[Module], bool]:
-    """What still fails."""
+    """The test that the smaller module has to fail."""
     from graphgen.passes.verify.shrink.failure_predicate import (
         after_passes,
         same_exception,
@@ -115,26 +115,26 @@ def _check(
 
 
 class _Progress:
-    """Tells how small the module has become: a moving line on a terminal, else a line a round."""
+    """Progress of minification: a moving line on a terminal, else one line per round."""
 
     def __init__(self, ops: int) -> None:
         self.ops = ops
         self.terminal = sys.stderr.isatty()
 
     def done(self, item: Round) -> None:
-        """A round is over."""
+        """Print the result of a round."""
         self._wipe()
         line = f"{item.what:<10} {self.ops:>5} -> {item.ops} ops, {item.checks} checks"
         print(line, file=sys.stderr, flush=True)
         self.ops = item.ops
 
     def asked(self, ops: int, checks: int) -> None:
-        """A smaller module is tried."""
+        """Show the size of the module under test."""
         if self.terminal:
             print(f"\r  {ops} ops, {checks} checks ", end="", file=sys.stderr, flush=True)
 
     def end(self) -> None:
-        """Everything is over."""
+        """Remove the moving line."""
         self._wipe()
 
     def _wipe(self) -> None:

@@ -1,4 +1,4 @@
-"""``graphgen repro``: let a pass fail again, from the folder it left."""
+"""``graphgen repro``: rerun a failed pass from its reproducer folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``graphgen validate``: are the passes right by numbers, and if not, which rewrite is not?"""
+"""``graphgen validate``: check passes numerically; name the first wrong rewrite."""
 
 from __future__ import annotations
 
@@ -87,12 +87,12 @@ def validate(
 def _script(
     module: Module, passes: Sequence[Pass], seed: int, inputs: str | None, weights: str | None
 ) -> Workload:
-    """What is run: random, or what the user gives."""
+    """The workload: random arrays, or those of the user."""
     from graphgen.exec.inputs import with_arrays
     from graphgen.passes.verify import make_workload
     from graphgen.passes.verify.workload import may_shuffle
 
-    # Only programs that were promised it may take row b of a call for row b of the cache.
+    # In-place programs take row b of a call for row b of the cache: rows stay in order.
     shuffled = may_shuffle(module) and not any(getattr(i, "in_place", False) for i in passes)
     script = make_workload(module, seed, shuffled=shuffled)
     if weights is not None:
@@ -105,7 +105,7 @@ def _script(
 
 
 def _read_weights(module: Module, path: str) -> dict[str, Array]:
-    """Every tensor of the checkpoint that the module reads (GG0602 where one does not fit)."""
+    """Read the tensors of a checkpoint that the module needs (GG0602 if one does not fit)."""
     from graphgen.ir import Role
     from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint
     from graphgen.runtime.checkpoint.validate_tensors import check_checkpoint

@@ -9,7 +9,7 @@ from graphgen.analysis import free_symbols
 from graphgen.errors import GraphgenError
 from graphgen.ir import Dim, Function, Module
 
-# A logical module is run at these sizes when the user says nothing: small enough for NumPy.
+# Default sizes of a logical module: small enough for NumPy.
 DEFAULT_TOKENS, DEFAULT_SLOTS = 8, 16
 
 
@@ -29,7 +29,7 @@ def parse_sizes(text: str) -> dict[str, int]:
 
 
 def default_sizes(given: Mapping[str, int]) -> dict[str, int]:
-    """Sizes that go together with those given: as many cache rows as rows, room for the tokens."""
+    """Consistent sizes for the other symbols: as many cache rows as rows, room for the tokens."""
     rows = given.get("B", 1)
     tokens = given.get("S", min(DEFAULT_TOKENS, given.get("C", DEFAULT_TOKENS)))
     attended = given.get("C", given.get("M", max(tokens, DEFAULT_SLOTS)))
@@ -37,7 +37,7 @@ def default_sizes(given: Mapping[str, int]) -> dict[str, int]:
 
 
 def check_sizes(module: Module, function: Function, sizes: Mapping[str, int]) -> None:
-    """Every size must be of a symbol there is, and not contradict the program (GG0705)."""
+    """Refuse sizes of unknown symbols, or that contradict the program (GG0705)."""
     known = free_symbols(module.functions.values())
     fixed = dict(function.dims)
     for name, size in sizes.items():
@@ -55,7 +55,7 @@ def check_sizes(module: Module, function: Function, sizes: Mapping[str, int]) ->
 
 
 def check_slots(sizes: Mapping[str, Dim]) -> None:
-    """C slots are read of the M there are (GG0705)."""
+    """Refuse C > M: C slots of M are read (GG0705)."""
     attended, slots = sizes.get("C"), sizes.get("M")
     if isinstance(attended, int) and isinstance(slots, int) and attended > slots:
         raise GraphgenError(

@@ -1,4 +1,4 @@
-"""``graphgen inspect``: what is in a module, a checkpoint, a cache, an artifact; one screen."""
+"""``graphgen inspect``: one screen about a module, a checkpoint, a cache or an artifact."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from graphgen.report.units import size
 if TYPE_CHECKING:
     from graphgen.cli.inspect.inspect_files import Inspection
 
-# A protobuf of more bytes than this is walked through, and no graph is built of it.
+# Larger protobufs are only summarized, without building their graph.
 LARGE = 256 << 20
 
 

@@ -19,10 +19,10 @@ _WELCOME = f"say something; {NEW} begins anew, {QUIT} or Ctrl-D ends, Ctrl-C sto
 
 
 def talk(conversation: Conversation, *, as_json: bool) -> GenerationResult | None:
-    """Answer message after message until there are no more; the last result.
+    """Answer messages until there are no more; return the last result.
 
-    On a terminal a message that cannot be answered is told, and the conversation goes on. From a
-    pipe each line is a message, and the first that cannot be answered ends it.
+    On a terminal an error is printed, and the conversation goes on. From a pipe each line is a
+    message, and the first error ends the conversation.
 
     Raises:
         GraphgenError: what is wrong with a message that came from a pipe.
@@ -31,7 +31,7 @@ def talk(conversation: Conversation, *, as_json: bool) -> GenerationResult | Non
     terminal = sys.stdin.isatty()
     if terminal:
         note(_WELCOME)
-        # What makes the arrow keys work; not every Python has it.
+        # For the arrow keys; not every Python has it.
         with suppress(ImportError):
             import readline  # noqa: F401  # pyright: ignore[reportUnusedImport]
     last: GenerationResult | None = None
@@ -64,14 +64,14 @@ def _read(terminal: bool) -> str | None:
 
 
 def _ended() -> None:
-    """The shell's prompt goes to a line of its own."""
+    """End the line, for the shell's prompt."""
     print(file=sys.stderr)
 
 
 def _answer(
     conversation: Conversation, message: str, terminal: bool, as_json: bool
 ) -> GenerationResult | None:
-    """Answer one message; ``None`` where it was stopped or could not be answered."""
+    """Answer one message; ``None`` if it was interrupted or failed."""
     try:
         turn = conversation.say(message, _silent if as_json else write_stdout)
     except KeyboardInterrupt:
@@ -99,7 +99,7 @@ def _answer(
 
 
 def _silent(_: str) -> None:
-    """With --json an answer is written when it is whole."""
+    """Print nothing: with --json an answer is written when it is complete."""
 
 
 def _tell_cut(result: GenerationResult, most: int) -> None:

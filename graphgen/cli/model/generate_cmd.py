@@ -132,7 +132,7 @@ def generate(
 
 
 def _repeated(prompts: list[str] | None, chat: bool, sequences: int) -> list[str]:
-    """Each prompt as often as it is to be answered; none for a conversation (GG0705)."""
+    """Each prompt once per answer; refuse several answers in a conversation (GG0705)."""
     if chat and not prompts and sequences > 1:
         raise GraphgenError(
             "GG0705",
@@ -143,10 +143,7 @@ def _repeated(prompts: list[str] | None, chat: bool, sequences: int) -> list[str
 
 
 def _by_ranks(model: str, artifact: Path | None, how: list[Sampling]) -> bool:
-    """Whether ranks choose from their parts of the logits; an artifact says what it does.
-
-    One that is made for this request chooses as the request would without it.
-    """
+    """True if ranks sample from their parts of the logits; an existing artifact decides itself."""
     from graphgen.runtime.artifact import is_artifact
     from graphgen.runtime.sampling import GREEDY
 
@@ -156,7 +153,7 @@ def _by_ranks(model: str, artifact: Path | None, how: list[Sampling]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """What is to be answered, and how."""
+    """Texts to answer, and the settings of the answers."""
 
     texts: list[str]
     chat: bool
@@ -166,17 +163,17 @@ class _Asked:
 
     @property
     def talk(self) -> bool:
-        """Whether the messages come one by one."""
+        """True for a conversation: messages come one by one."""
         return self.chat and not self.texts
 
 
-# What the programs of a conversation are made for: room for most of the next power of two, and a
-# first message that shows whether there is a template.
+# A conversation is compiled for this many new tokens, most of the next power of two; its first
+# message shows whether there is a chat template.
 _ROOM, _GREETING = 1536, ["Hello"]
 
 
 def _run(model: str, options: EngineOptions, asked: _Asked, as_json: bool, summary: bool) -> None:
-    """Open the model, answer, and tell what it took where that is asked for."""
+    """Open the model, answer, and print the summary if requested."""
     from graphgen.cli.progress import TerminalProgress
     from graphgen.runtime.engine import open_engine
     from graphgen.runtime.generation import GenerationRequest
@@ -213,7 +210,7 @@ def _answer(
     request: GenerationRequest,
     as_json: bool,
 ) -> GenerationResult:
-    """Generate, and write the answers: a single one as it grows."""
+    """Generate, and write the answers; stream a single one."""
     printer = None if as_json or len(prompts) > 1 else _Printer(engine.tokenizer.stream())
     result = engine.generate(prompts, request, printer.token if printer else None)
     if printer:
@@ -228,7 +225,7 @@ def _answer(
 
 
 def check_dtype(dtype: str | None) -> None:
-    """Refuse an element type that models are not run in (GG0705)."""
+    """Refuse an unsupported element type (GG0705)."""
     if dtype is not None and dtype not in DTYPES:
         raise GraphgenError(
             "GG0705", f"--dtype {dtype} is unknown", help=f"one of {', '.join(DTYPES)}"
@@ -236,7 +233,7 @@ def check_dtype(dtype: str | None) -> None:
 
 
 def _encode(tokenizer: Tokenizer, texts: list[str], chat: bool) -> list[list[int]]:
-    """Token prompts; an empty text is refused before anything is built (GG0702)."""
+    """Token ids of the prompts; refuse an empty text before any work (GG0702)."""
     for index, text in enumerate(texts):
         if not text.strip():
             raise GraphgenError(
@@ -248,19 +245,19 @@ def _encode(tokenizer: Tokenizer, texts: list[str], chat: bool) -> list[list[int
 
 
 class _Printer:
-    """Writes one answer to standard output as it grows."""
+    """Streams one answer to standard output."""
 
     def __init__(self, stream: TextStream) -> None:
         self.stream = stream
 
     def token(self, row: int, token: int) -> None:
-        """The next token of the only row."""
+        """Write the text of the next token of the only row."""
         text = self.stream.push(token)
         if text:
             write_stdout(text)
 
     def finish(self) -> None:
-        """The rest, and the end of the line."""
+        """Write the rest, and end the line."""
         write_stdout(self.stream.flush() + "\n")
 
 

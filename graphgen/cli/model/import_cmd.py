@@ -1,4 +1,4 @@
-"""``graphgen import``: programs that were made elsewhere, as a module that every pass works on."""
+"""``graphgen import``: programs of other frontends as a module that every pass accepts."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def import_(
 
 
 def _write(module: Module, output: str, *, as_json: bool, raising: bool) -> None:
-    """Write the module, and what was raised in it."""
+    """Write the module and a report on raised composites."""
     from graphgen.lowering.import_programs import composite_counts
     from graphgen.passes.inspect.result_json import reason_json
     from graphgen.passes.raising.near_misses import near_misses
@@ -141,7 +141,7 @@ def _write(module: Module, output: str, *, as_json: bool, raising: bool) -> None
 
 
 def _save(name: str | None, held: Mapping[str, Array]) -> None:
-    """Write the weights, if that is wanted (GG0705 where none came with the programs)."""
+    """Write the weights if requested (GG0705 if the programs have none)."""
     from graphgen.exec.inputs import write_arrays
 
     if name is None:
@@ -168,7 +168,7 @@ def _sizes(texts: Sequence[str]) -> dict[str, int]:
 
 
 def _tell_returned(module: Module) -> None:
-    """Inputs that come back updated, and that nobody called states."""
+    """Print a note on inputs that are returned updated and are not declared as states."""
     from graphgen.passes.importing.rename_interface import returned_inputs
 
     pairs = [f"{given}={back}" for given, back in returned_inputs(module).items()]

@@ -1,4 +1,4 @@
-"""``graphgen perplexity``: how well a model foresees a text, quantized or not."""
+"""``graphgen perplexity``: perplexity of a text, with or without quantized weights."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``graphgen shard-weights``: a checkpoint's weights as each rank reads them, in files."""
+"""``graphgen shard-weights``: pre-sharded weights, one file per rank."""
 
 from __future__ import annotations
 

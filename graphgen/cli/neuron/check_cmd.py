@@ -1,4 +1,4 @@
-"""``graphgen check``: what neuronx-cc would say, predicted from rules."""
+"""``graphgen check``: predict diagnostics of neuronx-cc from rules."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def check(
 
 
 def _text(found: Sequence[Finding]) -> str:
-    """Like a compiler's diagnostics; findings that differ in their place only are one."""
+    """Diagnostics as a compiler prints them; findings that differ in place only share one."""
     if not found:
         return "nothing found, by the rules; no compiler ran\n"
     groups: dict[tuple[str, str, str, str], list[Finding]] = {}

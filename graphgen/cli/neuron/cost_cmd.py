@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from graphgen.lowering.cost.roofline import Roofline, RooflineCost
     from graphgen.targets import Accelerator
 
-# neuronx-cc's own message names this limit; it depends on the version.
+# The limit in neuronx-cc's message; it depends on the version.
 INSTRUCTIONS = 5_000_000
 
 
@@ -62,7 +62,7 @@ def cost(
 
 
 def _measured(given: list[str], functions: list[Function]) -> dict[str, float]:
-    """Milliseconds by program (GG0705 for what names none, or is no time)."""
+    """Milliseconds by program (GG0705 for an unknown program, or a number that is not positive)."""
     found: dict[str, float] = {}
     for text in given:
         name, _, value = text.partition("=")

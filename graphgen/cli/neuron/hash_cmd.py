@@ -1,4 +1,4 @@
-"""``graphgen hash``: the key under which a compiled program can be kept."""
+"""``graphgen hash``: compile cache keys of programs."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from graphgen.json_value import Json
 if TYPE_CHECKING:
     from graphgen.passes.core import Pass
 
-# What a program is written as, and how its file's name ends.
+# Forms of a program, and the endings of their files.
 Form = Literal["stablehlo", "hlo", "hlo-text"]
 SUFFIX: dict[Form, str] = {"stablehlo": ".mlir", "hlo": ".pb", "hlo-text": ".hlo"}
 
@@ -72,7 +72,7 @@ def lower(
     if function is not None:
         module = isolate(module, function)
     _prepare(module, pipeline, target)
-    # A program may have become one a bucket; a function that is no program keeps its name.
+    # Specialization makes one program per bucket; other functions keep their names.
     chosen = module.programs()
     if function is not None and not function.phase:
         chosen = [module.function(function.name)]
@@ -97,7 +97,7 @@ def _prepare(module: Module, pipeline: str | None, target: str) -> None:
 
 
 def _tell_sizes(passes: list[Pass]) -> None:
-    """Say what sizes the symbols get, unless there are none."""
+    """Print a note on the default sizes of symbols, if there are symbols."""
     from graphgen.passes.specialize.specialize import Specialize
 
     for item in passes:

@@ -1,4 +1,4 @@
-"""``graphgen plan``: what a model needs, and on which instance it runs."""
+"""``graphgen plan``: memory per core of a model, and the smallest instance that fits it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``graphgen explain``: why a pass did, or did not, rewrite something."""
+"""``graphgen explain``: rewrites of a pass, and reasons for near misses."""
 
 from __future__ import annotations
 

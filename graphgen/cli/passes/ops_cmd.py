@@ -1,4 +1,4 @@
-"""``graphgen ops``: which ops there are, and what one computes."""
+"""``graphgen ops``: a list of the ops, or the page of one."""
 
 from __future__ import annotations
 

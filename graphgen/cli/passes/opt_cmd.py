@@ -1,4 +1,4 @@
-"""``graphgen opt``: passes over a module."""
+"""``graphgen opt``: run passes over a module."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def _sharding_watcher() -> ExplainSharding:
 
 
 def _note(reports: Sequence[PassReport]) -> None:
-    """What passes have to say, and which was stopped."""
+    """Print remarks of passes, and the pass that ran out of fuel."""
     note_remarks(reports)
     for report in reports:
         if report.stopped:
@@ -166,7 +166,7 @@ def _part(phases: list[Phase], start: str, stop: str) -> list[Pass]:
 
 
 def _changes(print_after: str, *, silent: bool) -> PrintAfter | None:
-    """What collects a diff of every pass, where that is asked for."""
+    """The instrument that collects a diff per pass; ``None`` unless requested."""
     from graphgen.passes.inspect.debug_log import CHANGED, PrintAfter
 
     if print_after != CHANGED:
@@ -259,7 +259,7 @@ def _decisions(journal: Journal) -> list[str | Table]:
 
 
 def _times(counts: Mapping[int, int]) -> str:
-    """``2 x in 32 places``: how often in a layer, in how many layers."""
+    """``2 x in 32 places``: rewrites per layer, number of layers."""
     return ", ".join(
         f"{times} x" + (f" in {layers} places" if layers > 1 else "")
         for times, layers in sorted(counts.items())

@@ -1,4 +1,4 @@
-"""``graphgen trace``: everything a pipeline did, as one page of HTML."""
+"""``graphgen trace``: a run of a pipeline as one page of HTML."""
 
 from __future__ import annotations
 

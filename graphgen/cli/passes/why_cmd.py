@@ -1,4 +1,4 @@
-"""``graphgen why``: one value's history, from the user's line to the lowered op and back."""
+"""``graphgen why``: history of one value, from its source line to the lowered op."""
 
 from __future__ import annotations
 
