@@ -31,7 +31,7 @@ _NOTHING: Facts = {}
 
 
 @dataclass(slots=True)
-class Call:
+class CustomCall:
     """Custom calls of one target with one configuration.
 
     Attributes:
@@ -54,15 +54,15 @@ class Call:
         return ", ".join(parts)
 
 
-def calls_of(ops: Iterable[Op]) -> list[Call]:
+def calls_of(ops: Iterable[Op]) -> list[CustomCall]:
     """The custom calls among ``ops``, equal ones together, in order of first appearance."""
-    found: dict[tuple[str, str], Call] = {}
+    found: dict[tuple[str, str], CustomCall] = {}
     for op in ops:
         if op.name != "custom_call":
             continue
         key = op.attrs.text("target"), op.attrs.text("config")
         if key not in found:
-            found[key] = Call(key[0], 0, decode(*key), op)
+            found[key] = CustomCall(key[0], 0, decode(*key), op)
         found[key].count += 1
     return list(found.values())
 

@@ -23,7 +23,7 @@ from graphgen.text.printer import value_names
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class OpDifference:
     """One difference in what is computed.
 
     Attributes:
@@ -37,7 +37,7 @@ class Change:
 
 
 @dataclass(slots=True)
-class Difference:
+class ProgramDifference:
     """How two programs differ.
 
     Attributes:
@@ -51,8 +51,8 @@ class Difference:
     first: Function
     second: Function
     interface: list[str] = field(default_factory=list[str])
-    changes: list[Change] = field(default_factory=list[Change])
-    bodies: list[Difference] = field(default_factory=list["Difference"])
+    changes: list[OpDifference] = field(default_factory=list[OpDifference])
+    bodies: list[ProgramDifference] = field(default_factory=list["ProgramDifference"])
     equal: int = 0
 
     @property
@@ -61,7 +61,9 @@ class Difference:
         return not self.interface and not self.changes
 
 
-def diff_functions(modules: tuple[Module, Module], first: Function, second: Function) -> Difference:
+def diff_functions(
+    modules: tuple[Module, Module], first: Function, second: Function
+) -> ProgramDifference:
     """Compare two programs.
 
     Args:
@@ -70,7 +72,7 @@ def diff_functions(modules: tuple[Module, Module], first: Function, second: Func
         second: the other.
     """
     first, second = inlined(modules[0], first), inlined(modules[1], second)
-    made = Difference(first, second)
+    made = ProgramDifference(first, second)
     arguments = _matched(
         "argument", [v.name or "" for v in first.args], [v.name or "" for v in second.args], made
     )
@@ -82,14 +84,14 @@ def diff_functions(modules: tuple[Module, Module], first: Function, second: Func
     mine, theirs = ([name for name, _ in function.outputs] for function in (first, second))
     outputs = _matched("output", mine, theirs, made)
     _aliases(modules, made, arguments, outputs)
-    walk = _Walk(made, arguments, _Bodies(modules))
+    walk = _DiffWalk(made, arguments, _Bodies(modules))
     walk.run()
     walk.outputs(outputs)
     return made
 
 
 def _matched(
-    kind: str, first: Sequence[str], second: Sequence[str], made: Difference
+    kind: str, first: Sequence[str], second: Sequence[str], made: ProgramDifference
 ) -> list[tuple[int, int]]:
     """Pairs of positions: by name where the names say anything, else by order."""
     places = {name: place for place, name in enumerate(second)}
@@ -118,7 +120,7 @@ def _matched(
 
 def _aliases(
     modules: tuple[Module, Module],
-    made: Difference,
+    made: ProgramDifference,
     arguments: Sequence[tuple[int, int]],
     outputs: Sequence[tuple[int, int]],
 ) -> None:
@@ -160,8 +162,8 @@ class _Bodies:
     modules: tuple[Module, Module]
     numbers: dict[tuple[int, str], int] = field(default_factory=dict[tuple[int, str], int])
     kinds: list[tuple[int, str]] = field(default_factory=list[tuple[int, str]])
-    compared: dict[tuple[tuple[int, str], tuple[int, str]], Difference] = field(
-        default_factory=dict[tuple[tuple[int, str], tuple[int, str]], Difference]
+    compared: dict[tuple[tuple[int, str], tuple[int, str]], ProgramDifference] = field(
+        default_factory=dict[tuple[tuple[int, str], tuple[int, str]], ProgramDifference]
     )
 
     def key(self, op: Op, side: int) -> tuple[object, ...]:
@@ -182,7 +184,7 @@ class _Bodies:
             self.numbers[side, name] = found
         return found
 
-    def compare(self, one: tuple[int, str], other: tuple[int, str]) -> Difference:
+    def compare(self, one: tuple[int, str], other: tuple[int, str]) -> ProgramDifference:
         """How two functions differ."""
         found = self.compared.get((one, other))
         if found is None:
@@ -191,16 +193,16 @@ class _Bodies:
             found = self.compared[one, other] = diff_functions(modules, *functions)
         return found
 
-    def apart(self, first: Op, second: Op) -> list[Difference]:
+    def apart(self, first: Op, second: Op) -> list[ProgramDifference]:
         """How what two ops of one name run differs."""
         pairs = zip(callees(first), callees(second), strict=False)
         found = [self.compare((0, one), (1, other)) for one, other in pairs]
         return [difference for difference in found if not difference.same]
 
 
-class _Walk:
+class _DiffWalk:
     def __init__(
-        self, made: Difference, arguments: Sequence[tuple[int, int]], bodies: _Bodies
+        self, made: ProgramDifference, arguments: Sequence[tuple[int, int]], bodies: _Bodies
     ) -> None:
         self.made = made
         self.bodies = bodies
@@ -275,7 +277,7 @@ class _Walk:
         self.made.changes += self.alone()
         self.made.changes.sort(key=lambda change: self.where(change, order))
 
-    def where(self, change: Change, order: dict[Op, int]) -> float:
+    def where(self, change: OpDifference, order: dict[Op, int]) -> float:
         """Where in the first program, or about there."""
         if change.first is not None and change.first in self.place:
             return self.place[change.first]
@@ -305,10 +307,10 @@ class _Walk:
         key = self.key(op)
         if partner is None:
             self.give(op, [self.fresh() for _ in op.results])
-            self.made.changes.append(Change(f"nothing / {op.name}", None, op))
+            self.made.changes.append(OpDifference(f"nothing / {op.name}", None, op))
         else:
             self.paired.update(self.alike.get(self.key(partner), (partner,)))
-            self.made.changes.append(Change(self.what(partner, op), partner, op))
+            self.made.changes.append(OpDifference(self.what(partner, op), partner, op))
             if partner.name == op.name:
                 self.made.bodies += self.bodies.apart(partner, op)
             self.give(op, [self.numbers[result] for result in partner.results][: len(op.results)])
@@ -395,12 +397,12 @@ class _Walk:
         made = value.op.name if value.op else "argument"
         return f"{self.names[value]} ({made}, {value.type.text})"
 
-    def alone(self) -> Iterator[Change]:
+    def alone(self) -> Iterator[OpDifference]:
         """Ops of the first program that the second has nothing for, dead ones left out."""
         alive = _alive(self.made.first)
         for op in self.place:
             if op not in self.paired and op in alive:
-                yield Change(f"{op.name} / nothing", op, None)
+                yield OpDifference(f"{op.name} / nothing", op, None)
 
     def outputs(self, outputs: Sequence[tuple[int, int]]) -> None:
         """Outputs that are another value."""
@@ -409,7 +411,7 @@ class _Walk:
             theirs = self.made.second.outputs[other][1]
             if self.numbers[mine] != self.numbers.get(theirs):
                 what = f"output {one} {name}: {self.value(mine)} / {self.value(theirs)}"
-                self.made.changes.append(Change(what, mine.op, theirs.op))
+                self.made.changes.append(OpDifference(what, mine.op, theirs.op))
 
 
 def _alive(function: Function) -> set[Op]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from graphgen.analysis.diff import Change, Difference, diff_functions
+from graphgen.analysis.diff import OpDifference, ProgramDifference, diff_functions
 from graphgen.analysis.layers import layers_of
 from graphgen.errors import GraphgenError
 from graphgen.ir import Function, Module
@@ -21,7 +21,7 @@ class ModuleDifference:
         unpaired: names of programs without a counterpart.
     """
 
-    programs: list[Difference]
+    programs: list[ProgramDifference]
     unpaired: list[str]
 
     @property
@@ -30,7 +30,7 @@ class ModuleDifference:
         return not self.unpaired and all(item.same for item in self.programs)
 
     @property
-    def with_bodies(self) -> list[Difference]:
+    def with_bodies(self) -> list[ProgramDifference]:
         """All pairs of programs, each followed by those of its loops and conditionals."""
         return [each for item in self.programs for each in _with_bodies(item)]
 
@@ -44,7 +44,7 @@ class ChangeGroup:
         layers: names of their layers.
     """
 
-    changes: list[Change]
+    changes: list[OpDifference]
     layers: list[str]
 
 
@@ -80,7 +80,7 @@ def _functions(module: Module, program: str | None) -> dict[str, Function]:
     return {program: module.function(program.removeprefix("@"))}
 
 
-def _with_bodies(found: Difference) -> Iterator[Difference]:
+def _with_bodies(found: ProgramDifference) -> Iterator[ProgramDifference]:
     seen: set[tuple[str, str]] = set()
     work = [found]
     while work:
@@ -92,7 +92,7 @@ def _with_bodies(found: Difference) -> Iterator[Difference]:
             work += item.bodies
 
 
-def grouped_changes(found: Difference) -> list[ChangeGroup]:
+def grouped_changes(found: ProgramDifference) -> list[ChangeGroup]:
     """The changes of a program, those that differ in numbers only together."""
     layer_of = {
         op: name

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from graphgen.analysis.calls import called, inlined
-from graphgen.analysis.custom_calls import Call, calls_of
+from graphgen.analysis.custom_calls import CustomCall, calls_of
 from graphgen.analysis.layers import layers_of
 from graphgen.analysis.liveness import Peak, peak_memory
 from graphgen.analysis.loops import ops_run, trip_count
@@ -23,7 +23,7 @@ _READS_WEIGHTS = frozenset(("dot_general", "gather", "embedding", "multiply", "a
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ArgumentGroup:
     """Arguments of one kind.
 
     Attributes:
@@ -40,7 +40,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Exchange:
+class CollectiveSummary:
     """Collectives of one kind, type and grouping.
 
     Attributes:
@@ -61,7 +61,7 @@ class Exchange:
 
 
 @dataclass(frozen=True, slots=True)
-class Output:
+class OutputSummary:
     """One output.
 
     Attributes:
@@ -79,7 +79,7 @@ class Output:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ValueOrigin:
     """Where a value belongs.
 
     Attributes:
@@ -94,7 +94,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Layers:
+class LayerGroup:
     """Layers that do the same work.
 
     Attributes:
@@ -114,7 +114,7 @@ class Layers:
 
 
 @dataclass(frozen=True, slots=True)
-class Body:
+class CalleeSummary:
     """A function that a loop or a choice runs.
 
     Attributes:
@@ -152,16 +152,16 @@ class Overview:
     """
 
     function: Function
-    parts: list[Part]
-    outputs: list[Output]
+    parts: list[ArgumentGroup]
+    outputs: list[OutputSummary]
     histogram: dict[str, int] = field(default_factory=dict[str, int])
     flops: dict[str, Dim] = field(default_factory=dict[str, Dim])
     work: Work = field(default_factory=Work)
-    exchanges: list[Exchange] = field(default_factory=list[Exchange])
-    calls: list[Call] = field(default_factory=list[Call])
+    exchanges: list[CollectiveSummary] = field(default_factory=list[CollectiveSummary])
+    calls: list[CustomCall] = field(default_factory=list[CustomCall])
     opaque: dict[str, int] = field(default_factory=dict[str, int])
-    bodies: list[Body] = field(default_factory=list["Body"])
-    layers: list[Layers] = field(default_factory=list[Layers])
+    bodies: list[CalleeSummary] = field(default_factory=list["CalleeSummary"])
+    layers: list[LayerGroup] = field(default_factory=list[LayerGroup])
     largest: list[Value] = field(default_factory=list[Value])
     peak: Peak | None = None
     layer_of: dict[Op, str] = field(default_factory=dict[Op, str])
@@ -171,13 +171,13 @@ class Overview:
         """How many outputs take over the memory of an argument."""
         return sum(output.argument is not None for output in self.outputs)
 
-    def place(self, value: Value) -> Place:
+    def place(self, value: Value) -> ValueOrigin:
         """Where a value of the program belongs."""
         if value.op is not None and value.op.loc is not UNKNOWN:
-            return Place(self.layer_of.get(value.op, ""), value.op.loc, read=False)
+            return ValueOrigin(self.layer_of.get(value.op, ""), value.op.loc, read=False)
         layers = {self.layer_of.get(user, "") for user in value.users}
         where = next((user.loc for user in value.users if user.loc is not UNKNOWN), UNKNOWN)
-        return Place(layers.pop() if len(layers) == 1 else "", where, read=True)
+        return ValueOrigin(layers.pop() if len(layers) == 1 else "", where, read=True)
 
 
 def opaque_opcodes(module: Module) -> list[str]:
@@ -232,15 +232,15 @@ def overview(module: Module, function: Function, largest: int = 10) -> Overview:
     return made
 
 
-def _outputs(function: Function, states: set[str]) -> list[Output]:
+def _outputs(function: Function, states: set[str]) -> list[OutputSummary]:
     places = {value.name: index for index, value in enumerate(function.args)}
     return [
-        Output(index, name, value, places.get(name) if name in states else None)
+        OutputSummary(index, name, value, places.get(name) if name in states else None)
         for index, (name, value) in enumerate(function.outputs)
     ]
 
 
-def _parts(module: Module, function: Function) -> list[Part]:
+def _parts(module: Module, function: Function) -> list[ArgumentGroup]:
     by_kind: dict[str, list[Value]] = {"inputs": [], "weights": [], "caches": []}
     guessed = False
     for value in function.args:
@@ -249,7 +249,7 @@ def _parts(module: Module, function: Function) -> list[Part]:
             kind, guessed = _guess(value), True
         by_kind[kind].append(value)
     return [
-        Part(kind, tuple(values), _bytes(values), guessed and kind != "caches")
+        ArgumentGroup(kind, tuple(values), _bytes(values), guessed and kind != "caches")
         for kind, values in by_kind.items()
     ]
 
@@ -289,7 +289,7 @@ def _bytes(values: Iterable[Value]) -> Dim:
     return together
 
 
-def _bodies(module: Module, function: Function) -> Iterator[Body]:
+def _bodies(module: Module, function: Function) -> Iterator[CalleeSummary]:
     """What a program's loops and choices run, and what that runs."""
     for op in (op for each in (function, *called(module, function)) for op in each.block):
         if op.name not in ("while", "conditional"):
@@ -301,7 +301,7 @@ def _bodies(module: Module, function: Function) -> Iterator[Body]:
             histogram: dict[str, int] = {}
             for inner in module.function(name).block:
                 histogram[inner.name] = histogram.get(inner.name, 0) + 1
-            yield Body(f"{op.name} {part}", name, turns, histogram)
+            yield CalleeSummary(f"{op.name} {part}", name, turns, histogram)
 
 
 def _count_flops(made: Overview, op: Op, count: int) -> None:
@@ -311,7 +311,7 @@ def _count_flops(made: Overview, op: Op, count: int) -> None:
         made.flops[kind] = made.flops.get(kind, 0) + flops
 
 
-def _exchanges(ops: Iterable[tuple[Op, int]]) -> list[Exchange]:
+def _exchanges(ops: Iterable[tuple[Op, int]]) -> list[CollectiveSummary]:
     counts: dict[tuple[str, str, str, Dim], int] = {}
     for op, times in ops:
         if OPS[op.name].collective:
@@ -321,7 +321,7 @@ def _exchanges(ops: Iterable[tuple[Op, int]]) -> list[Exchange]:
             key = (op.name, op.results[0].type.text, f"[{groups}]", size)
             counts[key] = counts.get(key, 0) + times
     return [
-        Exchange(name, type_, groups, count, size, algorithm(size))
+        CollectiveSummary(name, type_, groups, count, size, algorithm(size))
         for (name, type_, groups, size), count in counts.items()
     ]
 
@@ -339,9 +339,9 @@ def algorithm(size: Dim) -> str:
     return "rdh" if size <= 56_000_000 else "kanga-ring"
 
 
-def _layers(layers: Mapping[str, Sequence[Op]], weights: Sequence[Value]) -> list[Layers]:
+def _layers(layers: Mapping[str, Sequence[Op]], weights: Sequence[Value]) -> list[LayerGroup]:
     """Neighboring layers of the same work, as one."""
-    found: list[Layers] = []
+    found: list[LayerGroup] = []
     unread = set(weights)
     for name, ops in layers.items():
         read = {value for op in ops for value in op.operands if value in unread}
@@ -349,7 +349,7 @@ def _layers(layers: Mapping[str, Sequence[Op]], weights: Sequence[Value]) -> lis
         work, size = total(ops), _bytes(read)
         last = found[-1] if found else None
         if last is not None and (last.ops, last.work, last.weights) == (len(ops), work, size):
-            found[-1] = Layers(last.first, name, last.count + 1, last.ops, last.work, size)
+            found[-1] = LayerGroup(last.first, name, last.count + 1, last.ops, last.work, size)
         else:
-            found.append(Layers(name, name, 1, len(ops), work, size))
+            found.append(LayerGroup(name, name, 1, len(ops), work, size))
     return found

@@ -164,7 +164,7 @@ class Module:
 
     Attributes:
         name: what the user calls it.
-        level: which ops are legal now, a key of ``graphgen.ops.legality.IR_STAGES``.
+        level: which ops are legal now, a key of ``graphgen.ops.verifier.legality.IR_STAGES``.
         mesh: sizes of the device mesh's named axes, empty before partitioning.
         functions: by name, in order.
         interface: by name, in the order of the programs' arguments.

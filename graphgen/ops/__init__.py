@@ -17,7 +17,6 @@ from graphgen.ops import (
     shape,
     sorting,
 )
-from graphgen.ops.legality import IR_STAGES, IRStage
 from graphgen.ops.opdef import (
     OPS,
     Attr,
@@ -30,7 +29,8 @@ from graphgen.ops.opdef import (
     ops_with,
 )
 from graphgen.ops.traits import LinearIn, Trait, UpdatesPart
-from graphgen.ops.verify import verify
+from graphgen.ops.verifier.legality import IR_STAGES, IRStage
+from graphgen.ops.verifier.verify import verify
 
 # Importing a family registers its ops; naming the modules here keeps the import from looking idle.
 FAMILIES = (

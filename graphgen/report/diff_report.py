@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from graphgen.analysis.diff import Change, Difference
+from graphgen.analysis.diff import OpDifference, ProgramDifference
 from graphgen.analysis.module_diff import grouped_changes
 from graphgen.ir import Op, Value
 from graphgen.ir.loc import UNKNOWN
@@ -19,7 +19,7 @@ Names = Mapping[Value, str]
 _MOST = 12
 
 
-def diff_text(found: Difference, *, show_all: bool) -> tuple[list[str | Table], int]:
+def diff_text(found: ProgramDifference, *, show_all: bool) -> tuple[list[str | Table], int]:
     """One difference as text, and the number of groups of changes that are left out.
 
     Args:
@@ -60,7 +60,7 @@ def _interface(facts: Sequence[str], *, show_all: bool) -> list[str]:
     return lines if more <= 0 else [*lines[:_MOST], f"  and {more} more kinds; --all shows them"]
 
 
-def _first(change: Change, names: Names) -> list[str]:
+def _first(change: OpDifference, names: Names) -> list[str]:
     """The first difference in full."""
     return [
         f"first difference: {change.what}",
@@ -84,12 +84,12 @@ def _layers(names: Sequence[str]) -> str:
     return ", ".join(folded(group) for group in groups(names)) or "-"
 
 
-def _sides(change: Change) -> list[str]:
+def _sides(change: OpDifference) -> list[str]:
     ops = (change.first, change.second)
     return [short(change.what, 110), *(where_of(op.loc) if op else "-" for op in ops)]
 
 
-def diff_json(found: Difference) -> dict[str, Json]:
+def diff_json(found: ProgramDifference) -> dict[str, Json]:
     """One difference as JSON, with all its changes."""
     names = {**value_names(found.first), **value_names(found.second)}
     return {

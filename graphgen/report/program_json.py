@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import cast
 
-from graphgen.analysis.overview import Output, Overview
+from graphgen.analysis.overview import OutputSummary, Overview
 from graphgen.ir import Dim, Module, Value
 from graphgen.ir.loc import UNKNOWN
 from graphgen.json_value import Json
 from graphgen.report.program_text import where_of
 
 
-def output_json(item: Overview, output: Output) -> Json:
+def output_json(item: Overview, output: OutputSummary) -> Json:
     """One output with its program."""
     return {"program": item.function.name, **_output_json(item, output)}
 
@@ -73,7 +73,7 @@ def program_json(
     }
 
 
-def _output_json(item: Overview, output: Output) -> dict[str, Json]:
+def _output_json(item: Overview, output: OutputSummary) -> dict[str, Json]:
     over = output.argument
     return {
         "index": output.index,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from graphgen.analysis.overview import Output, Overview, Place
+from graphgen.analysis.overview import OutputSummary, Overview, ValueOrigin
 from graphgen.errors import GraphgenError
 from graphgen.ir import Loc, Module, Value
 from graphgen.ir.loc import UNKNOWN
@@ -132,7 +132,7 @@ def _groups(text: str) -> str:
 
 def _output_rows(item: Overview) -> list[list[str]]:
     """Outputs that differ in numbers only are one row."""
-    found: dict[tuple[str, ...], list[Output]] = {}
+    found: dict[tuple[str, ...], list[OutputSummary]] = {}
     for output in item.outputs:
         made = output.value.op.name if output.value.op else "argument"
         over = "" if output.argument is None else "kept"
@@ -144,7 +144,7 @@ def _output_rows(item: Overview) -> list[list[str]]:
     return [*rows[:_MOST], [f"{len(rows) - _MOST} more", "", "", "", "", "", ""]]
 
 
-def _output_row(item: Overview, outputs: list[Output]) -> list[str]:
+def _output_row(item: Overview, outputs: list[OutputSummary]) -> list[str]:
     first = outputs[0]
     over = [output.argument for output in outputs if output.argument is not None]
     place = item.place(first.value)
@@ -166,7 +166,7 @@ def _large(item: Overview, value: Value) -> list[str]:
     return [name, size(value.type.nbytes), value.type.text, made, place.layer or "-", _at(place)]
 
 
-def _at(place: Place) -> str:
+def _at(place: ValueOrigin) -> str:
     where = where_of(place.where)
     return f"read at {where}" if place.read and where != "-" else where
 
@@ -176,7 +176,7 @@ def where_of(where: Loc) -> str:
     return f"{where.file}:{where.line}" if where is not UNKNOWN else "-"
 
 
-def find_output(item: Overview, wanted: str) -> Output:
+def find_output(item: Overview, wanted: str) -> OutputSummary:
     """An output by position or name (GG0705 naming all outputs)."""
     for output in item.outputs:
         if wanted in (str(output.index), output.name):
@@ -189,7 +189,7 @@ def find_output(item: Overview, wanted: str) -> Output:
     )
 
 
-def output_text(item: Overview, output: Output) -> str:
+def output_text(item: Overview, output: OutputSummary) -> str:
     """One output: its type, what it updates in place, the op that computes it, its layer."""
     place, value = item.place(output.value), output.value
     made = f"{value.op.name} " if value.op else "argument, "
@@ -204,7 +204,7 @@ def output_text(item: Overview, output: Output) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _argument(item: Overview, output: Output) -> str:
+def _argument(item: Overview, output: OutputSummary) -> str:
     if output.argument is None:
         return "nothing: it has memory of its own"
     name = item.function.args[output.argument].name

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from graphgen.build import Builder
@@ -69,6 +69,20 @@ def part_of(value: Value, vector: int, index: int) -> IndexPart | None:
     return found
 
 
+# (the op that defines the vectors, the vector dimension, the component) -> the component.
+_PartRule = Callable[[Op, int, int], IndexPart | None]
+_PARTS: dict[str, _PartRule] = {}
+
+
+def _component_of(name: str) -> Callable[[_PartRule], _PartRule]:
+    def register(rule: _PartRule) -> _PartRule:
+        _PARTS[name] = rule
+        return rule
+
+    return register
+
+
+@_component_of("concatenate")
 def _of_concatenate(op: Op, vector: int, index: int) -> IndexPart | None:
     if op.attrs.integer("dimension") != vector:
         return None
@@ -81,6 +95,7 @@ def _of_concatenate(op: Op, vector: int, index: int) -> IndexPart | None:
     return None
 
 
+@_component_of("clamp")
 def _of_clamp(op: Op, vector: int, index: int) -> IndexPart | None:
     low, x, high = [
         part_of(value, vector, index) if value.type.rank else part_of(value, 0, 0)
@@ -92,6 +107,7 @@ def _of_clamp(op: Op, vector: int, index: int) -> IndexPart | None:
     return None if None in bounds else replace(x, low=bounds[0], high=bounds[1])
 
 
+@_component_of("minimum")
 def _of_minimum(op: Op, vector: int, index: int) -> IndexPart | None:
     """The minimum of two constants."""
     found = [part_of(value, vector, index) for value in op.operands]
@@ -100,6 +116,7 @@ def _of_minimum(op: Op, vector: int, index: int) -> IndexPart | None:
     return IndexPart(None, number=min(numbers)) if len(numbers) == 2 else None
 
 
+@_component_of("broadcast_in_dim")
 def _of_broadcast(op: Op, vector: int, index: int) -> IndexPart | None:
     (source,) = op.operands
     dims = op.attrs.integers("dimensions")
@@ -116,6 +133,7 @@ def _of_broadcast(op: Op, vector: int, index: int) -> IndexPart | None:
     return replace(found, at=tuple(places[dim] if dim >= 0 else dim for dim in found.at))
 
 
+@_component_of("reshape")
 def _of_reshape(op: Op, vector: int, index: int) -> IndexPart | None:
     (source,) = op.operands
     shape = op.result.shape
@@ -124,10 +142,12 @@ def _of_reshape(op: Op, vector: int, index: int) -> IndexPart | None:
     return IndexPart(source, tuple(range(source.type.rank)))
 
 
+@_component_of("convert")
 def _of_convert(op: Op, vector: int, index: int) -> IndexPart | None:
     return part_of(op.operands[0], vector, index) if op.operands[0].dtype.is_integer else None
 
 
+@_component_of("constant")
 def _of_constant(op: Op, vector: int, index: int) -> IndexPart | None:
     """A constant that is the same in each vector."""
     literal = op.attrs.literal("value")
@@ -143,17 +163,6 @@ def _of_constant(op: Op, vector: int, index: int) -> IndexPart | None:
         if place // inner % count == index
     }
     return IndexPart(None, number=found.pop()) if len(found) == 1 else None
-
-
-_PARTS = {
-    "concatenate": _of_concatenate,
-    "clamp": _of_clamp,
-    "minimum": _of_minimum,
-    "broadcast_in_dim": _of_broadcast,
-    "reshape": _of_reshape,
-    "convert": _of_convert,
-    "constant": _of_constant,
-}
 
 
 def counts_along(part: IndexPart) -> int | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from graphgen.build import Builder
 from graphgen.ir import Dim, Op, Value
@@ -41,45 +41,31 @@ def scalar(value: Value) -> float | None:
     if op.name == "convert":
         number = integer(op.operands[0])
         return None if number is None else float(number)
-    compute = _COMPUTED.get(op.name)
     known = [scalar(operand) for operand in op.operands]
     numbers = [number for number in known if number is not None]
-    if compute is None or len(numbers) != len(known):
+    if len(numbers) != len(known):
         return None
     try:
-        return compute(*numbers)
+        return _computed(op.name, numbers)
     except (ArithmeticError, ValueError):
         return None
 
 
-def _root(x: float) -> float:
-    return math.sqrt(x)
-
-
-def _inverse_root(x: float) -> float:
-    return 1 / math.sqrt(x)
-
-
-def _negative(x: float) -> float:
-    return -x
-
-
-def _product(x: float, y: float) -> float:
-    return x * y
-
-
-def _quotient(x: float, y: float) -> float:
-    return x / y
-
-
-# Arithmetic that models do on the size of a head.
-_COMPUTED: dict[str, Callable[..., float]] = {
-    "sqrt": _root,
-    "rsqrt": _inverse_root,
-    "negate": _negative,
-    "multiply": _product,
-    "divide": _quotient,
-}
+def _computed(name: str, numbers: Sequence[float]) -> float | None:
+    """Evaluate the arithmetic that models do on the size of a head; ``None`` for other ops."""
+    match name, *numbers:
+        case "sqrt", x:
+            return math.sqrt(x)
+        case "rsqrt", x:
+            return 1 / math.sqrt(x)
+        case "negate", x:
+            return -x
+        case "multiply", x, y:
+            return x * y
+        case "divide", x, y:
+            return x / y
+        case _:
+            return None
 
 
 def integer(value: Value) -> int | None:

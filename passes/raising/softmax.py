@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from graphgen.ir import Op, Value
@@ -107,6 +108,20 @@ def scores_of(value: Value) -> Scores | NoMatch:
         found = inner
 
 
+# Matches one op between the product and the softmax.
+_StepRule = Callable[[Scores, Op], Scores | NoMatch]
+_STEPS: dict[str, _StepRule] = {}
+
+
+def _step(name: str) -> Callable[[_StepRule], _StepRule]:
+    def register(rule: _StepRule) -> _StepRule:
+        _STEPS[name] = rule
+        return rule
+
+    return register
+
+
+@_step("select")
 def _selected(found: Scores, op: Op) -> Scores | NoMatch:
     mask, shown, hidden = op.operands
     low = scalar(hidden)
@@ -115,6 +130,7 @@ def _selected(found: Scores, op: Op) -> Scores | NoMatch:
     return replace(found, dot=shown, masks=(*found.masks, _over(found, mask)))
 
 
+@_step("add")
 def _shifted(found: Scores, op: Op) -> Scores | NoMatch:
     """Strip an added mask, or a bias."""
     sides = list(either_way(op))
@@ -160,6 +176,7 @@ def _mask_of(bias: Value) -> Value | None:
     return mask if fits else None
 
 
+@_step("multiply")
 def _scaled(found: Scores, op: Op) -> Scores | NoMatch:
     for inner, number in either_way(op):
         factor = literal(number)
@@ -171,6 +188,7 @@ def _scaled(found: Scores, op: Op) -> Scores | NoMatch:
     return no_match("the scores are not multiplied by one number", op.result, depth=7)
 
 
+@_step("divide")
 def _divided(found: Scores, op: Op) -> Scores | NoMatch:
     divisor = one_number(op.operands[1])
     if divisor is None:
@@ -178,16 +196,8 @@ def _divided(found: Scores, op: Op) -> Scores | NoMatch:
     return replace(found, dot=op.operands[0], steps=(*found.steps, ("divide", divisor)))
 
 
+@_step("transpose")
 def _turned(found: Scores, op: Op) -> Scores | NoMatch:
     permutation = op.attrs.integers("permutation")
     order = tuple(permutation[dim] for dim in found.order)
     return replace(found, dot=op.operands[0], order=order)
-
-
-_STEPS = {
-    "select": _selected,
-    "add": _shifted,
-    "multiply": _scaled,
-    "divide": _divided,
-    "transpose": _turned,
-}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from graphgen.analysis.diff import Difference, diff_functions
+from graphgen.analysis.diff import ProgramDifference, diff_functions
 from graphgen.ir import Module
 from graphgen.ir.dtype import bf16, f32
 from graphgen.models import build, known_shape
@@ -37,7 +37,7 @@ def module(body: str = BODY, head: str = HEAD) -> Module:
     return parse(f"{head}{body}}}\n")
 
 
-def compared(one: Module, other: Module) -> Difference:
+def compared(one: Module, other: Module) -> ProgramDifference:
     return diff_functions((one, other), one.programs()[0], other.programs()[0])
 
 

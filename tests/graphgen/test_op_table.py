@@ -5,12 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 
 from graphgen.composites import DECOMPOSITIONS
 from graphgen.errors import GraphgenError
-from graphgen.eval import COLLECTIVES, COMPOSITES, RULES, SEVERAL
+from graphgen.eval import COLLECTIVES, COMPOSITES, NATIVE, RULES, SEVERAL
 from graphgen.ir import Literal, attrs_of, dtype
+from graphgen.ir.attrs import EMPTY
+from graphgen.lowering.hlo.dialect import BY_OP as HLO_BY_OP
 from graphgen.lowering.stablehlo import BY_OP
 from graphgen.ops import (
     IR_STAGES,
@@ -29,27 +32,83 @@ from graphgen.text import parse, print_module
 from graphgen.text.grammar import parse_attr, parse_type
 
 SIMPLE = [name for name, op in OPS.items() if not op.composite]
+# Layer -> op -> reason why the layer has no rule of it; every other op has one.
+RUNS_FUNCTIONS = "its functions run on all ranks together, each with its own branches and trips"
+OTHERS_DEFINE_IT = "its meaning is defined outside of the IR"
+DECOMPOSED = "legalize decomposes it"
+NOTHING_TO_SHARD = "it has no operand whose sharding could reach the result"
+UNKNOWN_DIMENSIONS = "how its dimensions depend on each other is not known"
+CREATED_BY_PARTITION = "partition creates it, after sharding"
+COMPOSITE_OPS = ops_with(Trait.COMPOSITE)
+EXTERNAL = ops_with(Trait.EXTERNAL)
+EXCEPTIONS: dict[str, dict[str, str]] = {
+    "inference": {},
+    "evaluation": {
+        **dict.fromkeys(CONTROL, RUNS_FUNCTIONS),
+        **dict.fromkeys(EXTERNAL, OTHERS_DEFINE_IT),
+    },
+    "HLO": {
+        **dict.fromkeys(COMPOSITE_OPS, DECOMPOSED),
+        "constant": "its value is payload, which the computation emitter writes itself",
+    },
+    "StableHLO": {
+        **dict.fromkeys(COMPOSITE_OPS, DECOMPOSED),
+        "hlo.opaque": "an instruction of HLO that StableHLO has no word for",
+    },
+    "factors": {
+        "constant": NOTHING_TO_SHARD,
+        **dict.fromkeys((*CONTROL, *EXTERNAL), UNKNOWN_DIMENSIONS),
+        **dict.fromkeys(ops_with(Trait.COLLECTIVE), CREATED_BY_PARTITION),
+    },
+    "traits": {},
+    "decomposition": dict.fromkeys(SIMPLE, "it is not a composite"),
+}
+COVERED: dict[str, set[str]] = {
+    "inference": {name for name, op in OPS.items() if callable(op.infer)},
+    "evaluation": {*RULES, *SEVERAL, *COLLECTIVES, *COMPOSITES},
+    "HLO": set(HLO_BY_OP),
+    "StableHLO": set(BY_OP),
+    "factors": {name for name, op in OPS.items() if op.factor_rule is not None},
+    "traits": {name for name, op in OPS.items() if op.traits},
+    "decomposition": set(DECOMPOSITIONS),
+}
 
 
-def test_every_simple_op_is_evaluated_and_lowered():
-    # A collective is evaluated over all ranks at once.
-    # What others define is written, and not evaluated; HLO's own instructions only in HLO.
-    # What runs other functions is evaluated over all ranks, each of which may go its own way.
-    without_rule = {*CONTROL, "custom_call", "hlo.opaque"}
-    assert set(RULES) | set(SEVERAL) | set(COLLECTIVES) | without_rule == set(SIMPLE)
-    assert set(BY_OP) | {"hlo.opaque"} == set(SIMPLE)
+@pytest.mark.parametrize("layer", COVERED)
+def test_every_op_is_known_to_every_layer(layer: str):
+    assert COVERED[layer] | set(EXCEPTIONS[layer]) == set(OPS)
+    assert COVERED[layer] & set(EXCEPTIONS[layer]) == set()
 
 
-def test_every_composite_has_a_meaning_and_a_decomposition():
-    composites = {name for name, op in OPS.items() if op.composite}
-    assert set(COMPOSITES) == composites
-    assert set(DECOMPOSITIONS) == composites
+def test_traits_agree_with_each_other():
+    for name, op in OPS.items():
+        assert op.has(Trait.PURE) == op.traits.isdisjoint(IMPURE), name
+        if op.has(Trait.COMMUTATIVE):
+            assert len(op.operands) == 2, name
+        for item in op.linear:
+            assert all(index < len(op.operands) for index in item.operands), name
+        if op.updates is not None:
+            assert op.has(Trait.DATA_MOVEMENT), name
 
 
-def test_every_op_has_factors_or_is_done_whole():
-    # Nothing is known about the dimensions of what others define; partition creates collectives.
-    whole = {name for name, op in OPS.items() if op.traits & IMPURE}
-    assert {name for name, op in OPS.items() if op.factor_rule is None} == {"constant", *whole}
+@pytest.mark.parametrize("name", ops_with(Trait.COMMUTATIVE))
+def test_commutative_ops_commute(name: str):
+    left, right = np.array([3, 5, 250], np.uint8), np.array([7, 0, 9], np.uint8)
+    one, other = (np.asarray(RULES[name](NATIVE, EMPTY, x)) for x in ([left, right], [right, left]))
+    assert (one == other).all()
+
+
+@pytest.mark.parametrize("name", [n for n in ops_with(Trait.FINITE_AT_ZERO) if n in RULES])
+def test_ops_are_finite_at_zero(name: str):
+    if name in ("divide", "bitcast_convert", "convert"):
+        # Of a divisor that is not 0; or with attributes, which leave 0 what it is.
+        return
+    zero = np.zeros(2, bool if name == "and" else np.float32)
+    operands = [zero] * len(OPS[name].operands)
+    if name == "select":
+        operands[0] = zero > 0
+    attrs = attrs_of({"direction": "LT"}) if name == "compare" else EMPTY
+    assert np.isfinite(np.asarray(RULES[name](NATIVE, attrs, operands))).all()
 
 
 def test_only_collectives_are_illegal_before_partition():

@@ -128,7 +128,7 @@ def _make_plan(
         elif layout is not None:
             plan.pins[value] = layout
     plan.outputs = [requested_sharding(module.interface[name]) for name, _ in function.outputs]
-    _Walk(function, search, plan).run()
+    _ProgramSearch(function, search, plan).run()
     _divide_free_ops(function, search, plan)
     return plan
 
@@ -217,7 +217,7 @@ def propagated(op: Op, plan: ShardingPlan, mesh: Mesh) -> Sequence[Sharding]:
     return out
 
 
-class _Walk:
+class _ProgramSearch:
     """Takes the search through one program and reads the choices off its cheapest end."""
 
     def __init__(self, function: Function, search: ShardingSearch, plan: ShardingPlan) -> None:

@@ -14,10 +14,10 @@ from graphgen.errors import GraphgenError
 from graphgen.ir import RANK, Function, Module, Op, Role, TensorType, Value, tensor
 from graphgen.ir.dtype import s32
 from graphgen.ops.control import CONTROL
-from graphgen.ops.diagnostics import verification_error
-from graphgen.ops.legality import IR_STAGES, IRStage
 from graphgen.ops.opdef import OPS, InferError, infer, op_def
-from graphgen.ops.verify_control import verify_control
+from graphgen.ops.verifier.diagnostics import verification_error
+from graphgen.ops.verifier.legality import IR_STAGES, IRStage
+from graphgen.ops.verifier.verify_control import verify_control
 
 
 def verify(module: Module) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from graphgen.ir import Function, Op, TensorType, tensor
 from graphgen.ir.dtype import pred
 from graphgen.ops.control import branch_operands, callees
-from graphgen.ops.diagnostics import verification_error
+from graphgen.ops.verifier.diagnostics import verification_error
 
 
 def verify_control(op: Op, function: Function, before: Mapping[str, Function]) -> None:

@@ -1,0 +1,1 @@
+"""The verifier and the stages of the IR; read :mod:`verify` first."""
