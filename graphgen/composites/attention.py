@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from graphgen.build import Builder
+from graphgen.composites.basics import softmax
 from graphgen.composites.decomposition_registry import Decomposition
 from graphgen.ir import Attrs, Value
 from graphgen.ir.dims import Shape
@@ -107,11 +108,7 @@ def attention(b: Builder, operands: Sequence[Value], attrs: Attrs) -> Sequence[V
         scores = scores + slopes * b.broadcast_in_dim(bias[1], scores.shape, [0, 2, 4])
     allowed = b.broadcast_in_dim(mask, scores.shape, [0, 2, 4])
     scores = b.select(allowed, scores, b.full(lowest(f32), scores.type))
-    outer = [0, 1, 2, 3]
-    top = b.reduce(scores, [4], "maximum")
-    weights = b.unary("exponential", scores - b.broadcast_in_dim(top, scores.shape, outer))
-    total = b.reduce(weights, [4], "add")
-    weights = weights / b.broadcast_in_dim(total, scores.shape, outer)
+    weights = softmax(b, scores, 4)
     # [B,K,S,G,C] x [B,C,K,D] -> [B,K,S,G,D]
     context = b.dot_general(
         b.convert(weights, value.dtype), value, ([4], [1]), ([0, 1], [0, 2]), query.dtype

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from graphgen.composites.basics import softmax
 from graphgen.errors import GraphgenError
 from graphgen.ir import Value
 from graphgen.ir.dtype import bf16, f16, f32, f64, pred, s64
@@ -20,18 +21,12 @@ def _softmax(c: AtenCall) -> AtenResult:
     x = c.b.convert(c.value("self"), wide(c.dtype))
     if not x.shape:
         return c.full(1, c.dtype)
-    made = softmax(c, x, c.dim("dim", x.type.rank))
+    made = softmax(c.b, x, c.dim("dim", x.type.rank))
     if c.op.startswith("_safe"):
         dim = c.dim("dim", x.type.rank)
         shown = c.b.compare(x, c.b.full(-math.inf, x.type), "NE")
         made = where_any(c, shown, dim, made)
     return c.b.convert(made, c.dtype)
-
-
-def softmax(c: AtenCall, x: Value, dim: int) -> Value:
-    """Build ``exp(x - max) / sum(exp(x - max))``."""
-    raised = c.b.exponential(_below_largest(c, x, dim))
-    return c.b.divide(raised, _rows(c, c.b.reduce(raised, [dim], "add"), x, dim))
 
 
 def _below_largest(c: AtenCall, x: Value, dim: int) -> Value:
@@ -152,7 +147,7 @@ def _attention(c: AtenCall) -> AtenResult:
     product = c.b.dot_general(q, k, ([rank - 1], [rank - 1]), (batch, batch), precise)
     scores = c.b.multiply(product, c.full(float(scale), precise, product.shape))
     shown, scores = _masked(c, scores)
-    weights = softmax(c, scores, rank - 1)
+    weights = softmax(c.b, scores, rank - 1)
     weights = c.b.convert(weights, dtype)
     made = c.b.dot_general(weights, v, ([rank - 1], [rank - 2]), (batch, batch))
     return made if shown is None else _where_row_reads(c, shown, made)

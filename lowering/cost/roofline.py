@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from math import ceil, log2, prod
 
 from graphgen.analysis.calls import inlined
@@ -55,23 +55,13 @@ class RooflineCost:
     instructions: int = 0
 
     def __add__(self, other: RooflineCost) -> RooflineCost:
-        return RooflineCost(
-            self.flops + other.flops,
-            self.matrix_s + other.matrix_s,
-            self.vector_s + other.vector_s,
-            self.bytes + other.bytes,
-            self.memory_s + other.memory_s,
-            self.link_bytes + other.link_bytes,
-            self.link_s + other.link_s,
-            self.instructions + other.instructions,
-        )
+        return RooflineCost(*[getattr(self, n) + getattr(other, n) for n in self.__slots__])
 
     def times(self, count: int) -> RooflineCost:
-        """The same so often."""
+        """The cost of ``count`` runs of the same ops."""
         if count == 1:
             return self
-        values = (getattr(self, item.name) * count for item in fields(self))
-        return RooflineCost(*values)
+        return RooflineCost(*[getattr(self, name) * count for name in self.__slots__])
 
     @property
     def compute_s(self) -> float:

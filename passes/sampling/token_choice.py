@@ -1,13 +1,13 @@
-"""Choosing tokens inside the graph: the best one, or one drawn with a given random number.
+"""Token choice in the program: argmax, or inverse-transform sampling with a given random number.
 
-The meaning is Hugging Face's, as on the host (`graphgen.runtime.sampling`), over the
-``global_topk`` best
-tokens. No row sees another, and what is removed has no probability at all.
+Semantics of Hugging Face's logits processors, as on the host (:mod:`graphgen.runtime.sampling`),
+over the ``global_topk`` best tokens. Rows are independent; removed tokens have probability 0.
 """
 
 from __future__ import annotations
 
 from graphgen.build import Builder
+from graphgen.composites.basics import softmax
 from graphgen.ir import Dim, Value, tensor
 from graphgen.ir.dtype import f32, s32
 
@@ -41,7 +41,7 @@ def sample(
     temperature = b.select(cold, b.full(1.0, temperature.type), temperature)
     top_p = b.select(cold, b.full(1e-30, top_p.type), top_p)
     scores = _best(b, values / temperature, top_k, count)
-    probable = _softmax(b, scores)
+    probable = softmax(b, scores, 1)
     # A token stays while those before it have not reached top_p, so the one that does stays too.
     reached = _sums(b, probable, inclusive=False)
     left = b.select(b.compare(reached, top_p, "LT"), probable, b.full(0.0, probable.type))
@@ -65,12 +65,6 @@ def _best(b: Builder, scores: Value, top_k: Value, count: int) -> Value:
     here = b.select(b.compare(place, at, "EQ"), scores, nothing)
     least = b.broadcast_in_dim(b.reduce(here, [1], "maximum"), scores.shape, [0])
     return b.select(b.compare(scores, least, "GE"), scores, nothing)
-
-
-def _softmax(b: Builder, scores: Value) -> Value:
-    top = b.broadcast_in_dim(b.reduce(scores, [1], "maximum"), scores.shape, [0])
-    raised = b.unary("exponential", scores - top)
-    return raised / b.broadcast_in_dim(b.reduce(raised, [1], "add"), scores.shape, [0])
 
 
 # Sums are taken in blocks of so many: a triangle over a whole vocabulary would not fit in memory.

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from graphgen.build import Builder
-from graphgen.composites.basics import gelu, silu
+from graphgen.composites.basics import gelu, silu, softmax
 from graphgen.composites.top_k import top_k
 from graphgen.ir import Op, TensorType, Value, attrs_of
 from graphgen.ir.dtype import f32, s32
@@ -43,11 +43,8 @@ def _softmax(
     b: Builder, x: Sequence[Value], dim: int, types: Sequence[TensorType]
 ) -> Sequence[Value]:
     wide = b.convert(x[0], f32)
-    axis, kept = _over(wide, dim)
-    top = b.broadcast_in_dim(b.reduce(wide, [axis], "maximum"), wide.shape, kept)
-    powers = b.exponential(b.subtract(wide, top))
-    total = b.broadcast_in_dim(b.reduce(powers, [axis], "add"), wide.shape, kept)
-    return [b.convert(b.divide(powers, total), types[0].dtype)]
+    axis, _ = _over(wide, dim)
+    return [b.convert(softmax(b, wide, axis), types[0].dtype)]
 
 
 def _extreme(kind: str) -> Plain:
