@@ -43,7 +43,7 @@ class Target:
 
     @property
     def is_accelerator(self) -> bool:
-        """Whether there are hardware figures, and so ranks that are logical cores."""
+        """True for a target with hardware figures, each rank of which is a logical core."""
         return bool(self.hardware)
 
     @property

@@ -93,7 +93,7 @@ def check(module: Module, request: Request) -> list[Finding]:
 
 
 def _lowered(module: Module) -> list[Function]:
-    """What is given to the compiler: the programs, or all of a foreign module."""
+    """The functions handed to the compiler: the programs, or all functions of a foreign module."""
     return module.programs() or list(module.functions.values())
 
 
@@ -164,7 +164,7 @@ def _by_status(function: Function, op: Op, opcode: str, severity: str, request: 
 
 
 def _premature(function: Function) -> Iterator[Finding]:
-    """Why nothing can be said of a program yet."""
+    """Findings about composites and symbolic shapes, which no other rule covers."""
     for op in function.block:
         if OPS[op.name].composite:
             what = f"{op.name} is a composite; legalize the module first"

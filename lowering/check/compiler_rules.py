@@ -22,7 +22,7 @@ _OPCODES = {
 
 @dataclass(frozen=True, slots=True)
 class CompilerRule:
-    """One thing the compiler is known, or said, to refuse or to do badly.
+    """A construct that the compiler refuses, warns of or compiles badly, by a public source.
 
     Attributes:
         id: short name.
@@ -88,13 +88,13 @@ def _compiler_rule(row: _Json) -> CompilerRule:
 
 
 def status_of(opcode: str) -> tuple[str, str]:
-    """What is known of an opcode as a whole: a status, and a remark."""
+    """Status and remark of an opcode as a whole; ``unknown`` without a source."""
     row = cast(Mapping[str, _Json], legality()["ops"]).get(opcode)
     return (str(row["status"]), str(row.get("note", ""))) if row else ("unknown", "")
 
 
 def dtype_status(name: str, target: str) -> tuple[str, str]:
-    """What is known of an element type, such as ``ok``, ``downcast``, ``error``; and a remark.
+    """Status of an element type, such as ``ok``, ``downcast`` or ``error``, and a remark.
 
     Where a row names targets, an error is one on those alone.
     """

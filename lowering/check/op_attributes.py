@@ -1,4 +1,4 @@
-"""What an op says: one of ours, or an instruction that has none and is kept as it is."""
+"""Attributes of ops for the rules, opaque HLO instructions included."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from graphgen.lowering.hlo.proto.replica_groups import read_groups, read_pairs
 from graphgen.lowering.hlo.proto.wire import Message
 
 _F = InstructionField
-# Under our names, what each dimension of a window says.
+# Attributes of window dimensions: our names to HLO's fields.
 _WINDOW = {
     "lhs_dilation": WindowField.BASE_DILATION,
     "base_dilations": WindowField.BASE_DILATION,
@@ -34,9 +34,9 @@ _WINDOW = {
 
 
 def attributes_of(op: Op) -> Mapping[str, object]:
-    """The attributes of an op of ours; of another instruction those that rules ask for.
+    """The attributes of an op; of an ``hlo.opaque`` those that rules read, from its fields.
 
-    A key that is missing is not known; a rule that asks for it does not fire.
+    A rule does not fire if an attribute that it reads is missing.
     """
     if op.name != "hlo.opaque":
         return op.attrs
@@ -53,7 +53,7 @@ def _opaque(fields: str, regions: str) -> Mapping[str, object]:
         first, *_ = regions.split(",")
         found["kind"] = _kind(bytes.fromhex(first)) if first else ""
     except GraphgenError:
-        # Somebody else's bytes: what is damaged says nothing.
+        # Bytes of another program: damaged fields yield no attributes.
         return found
     return found
 

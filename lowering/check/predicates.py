@@ -1,4 +1,4 @@
-"""What a rule may ask of an op; each predicate takes the op, its argument and the request."""
+"""Predicates of rules: functions of an op, the predicate's argument and the request."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from graphgen.targets import find_target
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a module is checked for.
+    """The compiler settings that a module is checked for.
 
     Attributes:
         target: an accelerator.

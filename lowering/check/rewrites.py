@@ -1,4 +1,4 @@
-"""Which findings the pass ``legalize`` does away with, and by which of its rules."""
+"""The rewrite rule of ``legalize`` that removes a finding."""
 
 from __future__ import annotations
 
@@ -24,6 +24,6 @@ REWRITES: Mapping[str, str] = {
 
 
 def rewrite_of(rule: str, target: str) -> str:
-    """What to run for a finding, and the rule that rewrites the op; empty where there is none."""
+    """The pass that removes a finding and its rule; empty if no rule does."""
     found = REWRITES.get(rule)
     return f"legalize{{target={target}}} ({found})" if found else ""

@@ -1,12 +1,12 @@
 """The roofline of a program: compute, memory and links, layer by layer; nothing is fitted.
 
-Each layer takes as long as the slower of its arithmetic and its traffic with device memory, and its
-collectives come on top. Traffic is what has to cross: arguments (weights, caches, inputs) as far as
-they are read, updates of caches, and what a collective takes and gives where that is larger than
-the core's own memory. Between two collectives rows can be worked off in tiles, so nothing of what
-lies there has to cross (attention's scores need not, for one). So the sum is a lower bound of what
-a compiler can reach on this device with this program, not a prediction of what one does. A loop
-costs its turns where they are known, else one; a choice costs its most expensive branch.
+``seconds = max(arithmetic, memory) + collectives`` per layer. Memory traffic is the least that has
+to cross: arguments (weights, caches, inputs) as far as they are read, updates of caches, and
+operands and results of collectives larger than the core's own memory. Between two collectives rows
+can be computed in tiles, so intermediate values (attention's scores, for example) need not cross.
+So the sum is a lower bound of what a compiler can reach on this device with this program, not a
+prediction. A loop costs its trip count if known, else one iteration; a conditional costs its most
+expensive branch.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class RooflineCost:
         link_bytes: that each chip sends to others in collectives.
         link_s: seconds of collectives, with a step's latency.
         instructions: tiles of products and of elementwise work: how many the compiler has to emit
-            at least. There is no public formula for what it does emit.
+            at least. The number that it does emit follows no public formula.
     """
 
     flops: int = 0
@@ -75,7 +75,7 @@ class RooflineCost:
 
     @property
     def bound(self) -> str:
-        """What takes longest."""
+        """The resource that takes longest: ``compute``, ``memory`` or ``link``."""
         times = {"compute": self.compute_s, "memory": self.memory_s, "link": self.link_s}
         return max(times, key=times.__getitem__)
 

@@ -1,4 +1,4 @@
-"""Which degrees of tensor parallelism serve a model on an accelerator, and which suffices."""
+"""The degrees of tensor parallelism at which a model fits an accelerator, and the smallest."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Degree:
 
     @property
     def serves(self) -> bool:
-        """Whether the model can be split like that and fits."""
+        """True if the model can be split over ``tp`` ranks and fits."""
         return not self.why_not
 
 
@@ -42,12 +42,12 @@ class CapacityPlan:
 
     Attributes:
         target: the accelerator.
-        demand: what for.
+        demand: the configuration to compile for.
         rules: ``graphgen``: what this compiler can do, and all that a core holds; ``aws``: what the
             guides of AWS's libraries ask, which is that the heads divide, that weights and caches
             are smaller than the memory of the cores, and that the degree is on their list.
         degrees: every degree looked at.
-        chosen: the smallest that serves, or the one asked for; measured in full.
+        chosen: the smallest that serves, or the requested one; measured in full.
         instance: the smallest instance with as many cores; empty where none has.
     """
 
@@ -71,7 +71,7 @@ def make_plan(
     Args:
         config: a ``config.json``; Hugging Face's names.
         target: the accelerator.
-        demand: what to compile for.
+        demand: the configuration to compile for; its target and ``tp`` are not used.
         rules: see :class:`CapacityPlan`.
         tp: the degree to choose; 0 for the smallest that serves.
 

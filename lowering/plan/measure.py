@@ -1,4 +1,4 @@
-"""What one core holds and exchanges, read off the model compiled for it; no weights are needed."""
+"""Memory and collectives of one core, measured on the compiled programs; no weights needed."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def estimate(
 
 
 def layers_alike(config: Mapping[str, object]) -> bool:
-    """Whether all layers read windows of one size, or none does."""
+    """True if the attention windows of all layers have one size, or none has a window."""
     programs = build(config, dtype("bf16"), phases=("decode",)).programs()
     masks = [op for f in programs for op in f.ops if op.name == "attention_mask"]
     return len({op.attrs.integer("window") for op in masks}) <= 1

@@ -13,7 +13,7 @@ from graphgen.passes.core import Pass, Rewriter, register
 @register
 @dataclass(frozen=True)
 class DeadCodeElimination(Pass):
-    """Remove ops whose results nobody reads. Arguments stay: they are the program's interface.
+    """Remove ops without readers. Arguments stay: they are the program's interface.
 
     Given:
         module @m level=logical {

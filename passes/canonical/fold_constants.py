@@ -12,7 +12,7 @@ from graphgen.ir import Literal, Module, Op, Value
 from graphgen.ops import OPS
 from graphgen.passes.core import NoMatch, Pass, Rewriter, Rule, no_match, register, rule
 
-# Every op but the constant itself: one that must not be folded is told why.
+# Every op but the constant itself: the journal records why one is not folded.
 _ROOTS = tuple(name for name in OPS if name != "constant")
 
 
@@ -111,7 +111,7 @@ def _evaluable(op: Op) -> bool:
 
 
 def _computed(op: Op, exact: bool) -> Literal | None:
-    """What ``op`` makes of its constants; ``None`` where nobody knows, or where it is rounded."""
+    """The value of ``op`` on its constants; ``None`` if it has no rule or would be rounded."""
     import numpy as np
 
     from graphgen.eval import MEANING, NATIVE, RULES, Arithmetic, Array

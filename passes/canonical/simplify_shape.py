@@ -1,7 +1,7 @@
-"""Shape simplification: chains of reshapes, broadcasts, slices and conversions get shorter.
+"""Shape simplification: shorten chains of reshapes, broadcasts, slices and conversions.
 
-No rule touches a number: each only says where an element comes from in fewer steps. Sizes may be
-symbolic; where a rule needs more than equality of two sizes, it declines.
+No rule computes: each maps elements to their origin in fewer steps. Sizes may be symbolic; a rule
+that needs more than equality of two sizes declines.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ def slice_of_concatenate() -> Rule:
 
     @rule("slice")
     def slice_of_concatenate(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
-        """A slice that lies in one operand of a concatenation is a slice of that operand."""
+        """A slice within one operand of a concatenation is a slice of that operand."""
         inner = op.operands[0].producer("concatenate")
         if inner is None:
             return no_match("the operand is not a concatenation", op.operands[0])
@@ -163,7 +163,7 @@ def slice_of_concatenate() -> Rule:
 
 
 def _ends(op: Op) -> list[Dim]:
-    """Where each operand of a concatenation ends."""
+    """End of each operand of a concatenation along its dimension."""
     axis, end = op.attrs.integer("dimension"), 0
     out: list[Dim] = []
     for operand in op.operands:
@@ -225,7 +225,7 @@ _SIGNIFICANT = {"f8e5m2": 3, "f8e4m3": 4, "f8e4m3fn": 4, "f16": 11, "bf16": 8, "
 
 
 def keeps(narrow: DType, wide: DType) -> bool:
-    """Whether every value of ``narrow`` is a value of ``wide``."""
+    """True if every value of ``narrow`` is a value of ``wide``."""
     if narrow is wide or narrow is pred:
         return True
     if not (narrow.is_number and wide.is_number):

@@ -23,10 +23,10 @@ from graphgen.passes.weights.per_channel_epilogue import EpilogueStep, steps_beh
 class FuseProjections(Pass):
     """Sibling products of one value with a weight each become one product, followed by slices.
 
-    Biases and per-channel scales directly behind the products are fused with them where all
-    siblings have them; elsewhere they stay behind the slices. Products of 16-bit floats of which
+    Biases and per-channel scales directly after the products are fused with them if all
+    siblings have them; else they stay after the slices. Products of 16-bit floats of which
     only some are rounded to 16 bits are fused in f32, in which all are summed, and rounded after;
-    what follows them stays behind the slices. The joined weight is IR like any
+    their successors stay after the slices. The joined weight is IR like any
     other, and ``lift-weights`` moves it out: so this runs before it, and after ``partition``, which
     gives each rank its parts side by side. A weight that is read elsewhere too, such as a tied
     embedding, is left alone, and so is one that some program of the module could not fuse alike: a
@@ -163,7 +163,7 @@ _SiblingKey = tuple[Value, Attrs, DType]
 
 
 def _sibling_key(op: Op) -> _SiblingKey:
-    """What siblings have in common; 16-bit products may differ in whether they are rounded."""
+    """The key that siblings share; 16-bit products may differ in whether they are rounded."""
     lhs, rhs = op.operands
     attrs = op.attrs
     if _summed_in_f32(rhs.dtype) and op.result.dtype is rhs.dtype:
@@ -172,12 +172,12 @@ def _sibling_key(op: Op) -> _SiblingKey:
 
 
 def _summed_in_f32(dtype: DType) -> bool:
-    """Whether a product of this type is summed in f32 and rounded to its result's type after."""
+    """True for types whose products are summed in f32 and rounded to the result type after."""
     return dtype in (bf16, f16)
 
 
 class _FusionPlan:
-    """What will be fused in one program, and why the other products will not.
+    """The groups to fuse in one program, and the reasons for the other products.
 
     Args:
         prepared: the values of the program that are made of weights alone.
@@ -234,7 +234,7 @@ def _add_steps(siblings: Sequence[_Sibling], prepared: PreparedValues) -> None:
     if len({sibling.dot.attrs for sibling in siblings}) > 1:
         # Some are rounded before what follows them, some are not.
         return
-    # zip ends with the shortest, so a bias that one of them lacks stays behind the slices.
+    # zip ends with the shortest, so a bias that one of them lacks stays after the slices.
     for steps in zip(*[steps_behind(sibling.dot, prepared) for sibling in siblings], strict=False):
         if len({step.kind for step in steps}) > 1:
             break
@@ -297,7 +297,7 @@ def fusing(plan: _FusionPlan, rewriter: Rewriter) -> Rule:
 
 
 def _fuse(plan: _FusionPlan, group: _SiblingGroup, rewriter: Rewriter, b: Builder) -> Value:
-    """The joined product and the steps behind it, where the first product stands."""
+    """Build the joined product and the steps after it at the first product."""
     dot, siblings = group.siblings[0].dot, group.siblings
     weights = [weight for sibling in siblings for weight in sibling.weights]
     with rewriter.joined():

@@ -1,4 +1,4 @@
-"""What a checkpoint fused comes apart: a cut of a product becomes the product with cut weights."""
+"""Split fused projections: ``slice(x @ w)`` becomes ``x @ slice(w)``."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ class _Product:
         dot: the product.
         steps: what follows it channel by channel.
         reshape: splits the features before they are cut, if anything does.
-        rows: how many dimensions of the product are no features.
+        rows: number of leading dimensions of the product that are not features.
         features: the dimensions the features are split into.
         slices: each with its cuts of ``features``.
     """
@@ -135,13 +135,13 @@ class _Product:
 
     @property
     def ops(self) -> list[Op]:
-        """What is left over once nothing is cut any more, readers before what they read."""
+        """The ops that are dead after the rewrite, readers before their operands."""
         ops = [self.dot, *[step.op for step in self.steps]]
         ops += [self.reshape] if self.reshape else []
         return [*reversed(ops), *[step.spread for step in self.steps if step.spread is not None]]
 
     def key(self, prepared: PreparedValues) -> tuple[object, ...]:
-        """What is cut and how, the same in all programs that cut it alike."""
+        """The weight and its cuts: equal in all programs that cut it alike."""
         number = prepared.number(self.dot.operands[1])
         return number, self.features, tuple(sorted(map(str, self.slices.values())))
 
@@ -187,7 +187,7 @@ def _beyond_reshapes(value: Value) -> Iterator[Op]:
 
 
 def _why_not(dot: Op, prepared: PreparedValues) -> NoMatch | None:
-    """Why a product is no projection, ``None`` where it is one."""
+    """The reason that a product is not a projection; ``None`` for a projection."""
     lhs, rhs = dot.operands
     if dot.attrs.integers("lhs_batch_dims"):
         return no_match("the product has batch dimensions", lhs)
@@ -201,7 +201,7 @@ def _why_not(dot: Op, prepared: PreparedValues) -> NoMatch | None:
 
 
 def _product(function: Function, dot: Op, steps: tuple[EpilogueStep, ...]) -> _Product | NoMatch:
-    """The product with the cuts of its features, or why they are no cuts of features alone."""
+    """The product with the cuts of its features, or the reason that other dimensions are cut."""
     end = steps[-1].op.result if steps else dot.result
     first = next(iter(end.users))
     reshape = first if first.name == "reshape" and len(end.users) == 1 else None

@@ -72,7 +72,7 @@ f32[2,6]
 
 
 def _fits(function: Function, op: Op) -> bool:
-    """Whether these are f8e4m3fn up to 240 that nobody but conversions reads."""
+    """True for f8e4m3fn values up to 240 whose readers are all conversions."""
     values = op.results[0]
     return (
         values.dtype is f8e4m3fn

@@ -28,7 +28,7 @@ _Signature = tuple[str, Attrs, tuple[TensorType, ...]]
 
 @dataclass(frozen=True, slots=True)
 class _Template:
-    """What one kind of op becomes.
+    """The replacement of one kind of op.
 
     Attributes:
         body: operands in, results out.
@@ -84,7 +84,7 @@ class Inliner:
                 self._inline(function, op, self.rewriter)
 
     def _template(self, op: Op) -> _Template:
-        """What ``op`` becomes."""
+        """The replacement of ``op``."""
         key = (op.name, op.attrs, tuple([value.type for value in op.operands]))
         found = self._templates.get(key)
         if found is None:
@@ -102,7 +102,7 @@ class Inliner:
         rewriter.apply_rules(made, self.rules)
         done = [f"inline {op.name}"] if OPS[op.name].composite else []
         if journal is None:
-            # Nobody reads what was done, only whether anything was.
+            # Without a journal only the fact of a rewrite matters, not its rules.
             return _Template(made, "rewrite" if done or rewriter.applications else "", [])
         done += dict.fromkeys([item.rule for item in journal.applications])
         return _Template(made, ", ".join(done), journal.misses)

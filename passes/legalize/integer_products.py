@@ -112,7 +112,7 @@ dtype=s32 : s32[2,6]
 
 
 def integer_product(digits: int) -> Rule:
-    """The rule that writes each activation in so many digits."""
+    """The rule that writes each activation in ``digits`` digits."""
 
     @rule("dot_general")
     def integer_product(op: Op, b: Builder) -> Sequence[Value] | NoMatch:

@@ -1,7 +1,7 @@
-"""Integers as digits that floats hold exactly, for units that compute in floats alone.
+"""Limb arithmetic: integers as digits that floats hold exactly.
 
-An integer of n bits is the sum of its digits times 2^(w·k), w bits each, modulo 2^n. Sums of digits
-are exact in f32 as long as they stay below 2^24, and digits of at most 8 bits are exact in bf16.
+``x = sum over k of digit[k]·2^(w·k) mod 2^n``, digits of w bits each. Sums of digits are exact in
+f32 as long as they stay below 2^24, and digits of at most 8 bits are exact in bf16.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from graphgen.build import Builder
 from graphgen.ir import DType, Value
 from graphgen.ir.dtype import Kind, f32, s32, s64, u32, u64
 
-# What neuronx-cc has no datapath for, but casts to floats or refuses.
+# Types that neuronx-cc casts to floats or refuses.
 WIDE = (s32, u32, s64, u64)
 # Every whole number up to here is an f32.
 _EXACT = 1 << 24
@@ -21,7 +21,7 @@ _EXACT = 1 << 24
 def width_for(terms: int, *, most: int, factors: int = 1) -> int:
     """Bits of a digit such that ``terms`` products of ``factors`` digits add up exactly in f32.
 
-    0 where there is none.
+    0 if no width does.
     """
     for width in range(most, 0, -1):
         if terms * ((1 << width) - 1) ** factors < _EXACT:
@@ -71,7 +71,7 @@ def stacked(b: Builder, parts: Sequence[Value]) -> Value:
 
 
 def unstacked(b: Builder, x: Value) -> list[Value]:
-    """What stands along the first dimension, one by one."""
+    """The slices of ``x`` along the first dimension, without it."""
     count = x.type.dims[0]
     if count == 1:
         return [b.reshape(x, x.shape[1:])]

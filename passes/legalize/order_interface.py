@@ -19,7 +19,7 @@ class OrderInterface(Pass):
     """Arguments: inputs, the rank, states, weights. Outputs: the user's, then states.
 
     transformers-neuronx hands its programs inputs, caches and weights in this order; NxD Inference
-    gives the caches back behind the user's outputs, in the order of the arguments.
+    returns the caches after the user's outputs, in the order of the arguments.
 
     Given:
         module @m level=canonical {

@@ -153,7 +153,7 @@ def _pad(module: Module, row: Entry, rewriter: Rewriter) -> None:
 
 
 def _with_slot(b: Builder, x: Value) -> Value:
-    """``x`` with a slot of zeros behind the others of each row."""
+    """``x`` with a slot of zeros after the others of each row."""
     none = [0] * x.type.rank
     return b.pad(x, b.literal(_zero(x.type), x.dtype), none, [0, 1, *none[2:]])
 

@@ -1,4 +1,4 @@
-"""Lookups and updates at places that are known when compiling: slices, and parts put together."""
+"""Dynamic slices and updates at constant indices become slices and concatenations."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def stacked(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
 
 
 def _places(x: Value, starts: Sequence[Value], part: Value) -> list[int] | None:
-    """Where ``part`` lies in ``x``; what would reach beyond the end lies at the end."""
+    """Start of ``part`` in ``x`` per dimension, clamped as ``dynamic_slice`` does."""
     if not (x.type.static and part.type.static):
         return None
     found: list[int] = []

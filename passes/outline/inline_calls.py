@@ -1,4 +1,4 @@
-"""Calls become the bodies of what they call, as if nobody had ever outlined anything."""
+"""Inline calls: each becomes a copy of the body of its callee."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class InlineCalls(Pass):
     name: ClassVar[str] = "inline-calls"
 
     def run(self, module: Module, rewriter: Rewriter) -> None:
-        """Inline program by program, then drop the functions nobody calls any more."""
+        """Inline program by program, then drop functions without callers."""
         before = run_by_programs(module)
         for function in module.programs():
             if any(op.name == "call" for op in function.block) and not rewriter.exhausted:

@@ -1,4 +1,4 @@
-"""Finding the layers of a program: ops of one numbered scope, and what goes in and out of them."""
+"""Layers of a program: the ops of one numbered scope, their inputs, outputs and signature."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def _shared(module: Module, function: Function) -> set[Op]:
 
 
 def _is_kept(module: Module, value: Value) -> bool:
-    """Whether a value is a weight or a state."""
+    """True for weights and states."""
     row = module.interface.get(value.name or "") if value.op is None else None
     return row is not None and row.role in (Role.WEIGHT, Role.PARAM, Role.STATE)
 

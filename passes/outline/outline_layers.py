@@ -23,7 +23,7 @@ class OutlineLayers(Pass):
 
     A layer is what was written in one numbered scope, such as ``model.layers.17``. Layers whose ops
     are the same up to where their inputs come from become calls of one function; its arguments are
-    those inputs. Constants are made anew in its body; what layers share, such as a mask, stays
+    those inputs. Constants are copied into its body; values that layers share, such as a mask, stay
     outside. To be run last: a later pass sees calls.
 
     Options:

@@ -1,4 +1,4 @@
-"""Loops that turn a known number of times become their turns, one behind the other."""
+"""Unroll loops with a known trip count."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class UnrollLoops(Pass):
     So a model that scans over its layers has layers again: each turn is in a scope of its own,
     numbered. What follows from the counter is computed, so that a layer's weights are a slice of
     those of all layers, and what a scan stacks up is a concatenation. Loops inside of loops are
-    written out as well, calls are left; functions that nobody runs any more are dropped.
+    written out as well, calls are left; functions that no program runs are dropped.
 
     Options:
         limit: most turns of a loop that is written out.
@@ -121,7 +121,7 @@ def unrolling(module: Module, limit: int, most_ops: int) -> Rule:
 
     @rule("while")
     def unroll(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
-        """A loop is its turns, one behind the other."""
+        """A loop is its iterations, one after the other."""
         turns = trip_count(module, op, limit)
         if turns is None:
             return no_match(f"it is not known to turn at most {limit} times", op.operands[0])

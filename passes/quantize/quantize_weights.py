@@ -32,9 +32,9 @@ class QuantizeWeights(Pass):
     found before a tensor is cut or joined, so every rank has the same. Everything is IR that
     ``lift-weights`` moves to ``@weights.global``: a checkpoint needs no preparation beforehand.
 
-    Embeddings are no products and stay as they are; so does a weight that anything else reads, such
-    as a tied embedding, and one that some program of the module reads otherwise: a weight is kept
-    in one form.
+    Embeddings are lookups, not products, and stay as they are; so does a weight that anything else
+    reads, such as a tied embedding, and one that some program of the module reads otherwise: a
+    weight is kept in one form.
 
     Options:
         dtype: of the numbers.
@@ -127,7 +127,7 @@ rhs_contracting_dims=[1] dtype=f32 : f32[2,9]
 
 
 def _names(pattern: str, weight: str) -> bool:
-    """Whether a run of the weight's dotted parts matches the pattern, part by part."""
+    """True if a run of the weight's dotted parts matches the pattern, part by part."""
     wanted, parts = pattern.split("."), weight.split(".")
     return any(
         all(fnmatchcase(part, want) for part, want in zip(parts[at:], wanted, strict=False))

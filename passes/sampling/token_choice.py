@@ -67,7 +67,7 @@ def _best(b: Builder, scores: Value, top_k: Value, count: int) -> Value:
     return b.select(b.compare(scores, least, "GE"), scores, nothing)
 
 
-# Sums are taken in blocks of so many: a triangle over a whole vocabulary would not fit in memory.
+# Prefix sums are computed in blocks: a triangle over a whole vocabulary does not fit in memory.
 _BLOCK = 256
 
 
@@ -112,5 +112,5 @@ def _pick(b: Builder, left: Value, ids: Value, random: Value, shape: tuple[Dim, 
 
 
 def _counted(b: Builder, flags: Value) -> Value:
-    """How many are true in each row, s32 [B]."""
+    """Number of true elements in each row, s32 [B]."""
     return b.reduce(b.convert(flags, s32), [1], "add")

@@ -1,4 +1,4 @@
-"""Bucket sizes to compile for: ladders up to a largest size, as the AWS libraries name them."""
+"""Bucket sizes from the options of transformers-neuronx and NxD Inference."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What programs run besides themselves, for the sizes of one bucket: bodies, branches, callees."""
+"""Bodies, branches and callees of programs, specialized for the sizes of one bucket."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ class Specialize(Pass):
         """Sizes of B, of the prefill buckets and of the decode buckets, each in order.
 
         Raises:
-            GraphgenError: GG0302 for sizes below 1 or said twice.
+            GraphgenError: GG0302 for sizes below 1 or given twice.
         """
         self._said_once("batch", "max_batch_size")
         self._said_once("context", "max_context_length", "context_length_estimate")
@@ -169,7 +169,7 @@ class Specialize(Pass):
         shared: Mapping[str, Dim],
         rewriter: Rewriter,
     ) -> Iterator[Function]:
-        """The program of each bucket behind what it runs, as far as the fuel goes."""
+        """The program of each bucket after its callees, as far as the fuel goes."""
         for name, dims in buckets:
             if rewriter.exhausted:
                 return

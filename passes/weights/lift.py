@@ -28,7 +28,7 @@ from graphgen.passes.weights.materialization import only_enlarges
 # What a value is computed from: nothing but constants, checkpoint tensors, tensors and the rank.
 _CONSTANT, _GLOBAL, _RANK = 0, 1, 2
 # A value by what it is rather than where: the same preparation in two programs is one. A number, so
-# that a long preparation is no deeper than a short one.
+# that a long preparation is not deeper than a short one.
 _Key = int
 
 
@@ -133,7 +133,7 @@ class _Lift:
         self._clean(function, classes, before)
 
     def _clean(self, function: Function, classes: dict[Value, int], before: int) -> None:
-        """Take away what made the values that are params now, and the weights nobody reads."""
+        """Erase the ops that computed values that are parameters now, and unread weights."""
         for op in reversed(function.block):
             if op.results[0] in classes and _dead(function, op):
                 function.block.erase(op)
@@ -166,7 +166,7 @@ class _Lift:
                 kind = max((classes[v] for v in op.operands), default=_CONSTANT)
                 base = (op.name, op.attrs, *[keys[v] for v in op.operands])
                 for result in op.results:
-                    # The rank alone is no weight: a program may still compute with it.
+                    # The rank alone is not a weight: a program may still compute with it.
                     classes[result] = kind
                     keys[result] = self._number((*base, result.index))
         only_rank = _only_rank(function, classes)
@@ -269,9 +269,9 @@ class _Lift:
         return fresh_name(base, facts.union(self.module.interface), 2)
 
     def _part(self, key: _Key) -> str:
-        """What a value is of the tensors it is made of: the last part of its name."""
+        """The last part of a value's name: its relation to the tensors it derives from."""
         parts = self.parts[key]
-        # A constant has no operand: it ends behind the attributes.
+        # A constant has no operand: its key ends with the attributes.
         while len(parts) > 3:
             if parts[0] == "quantize":
                 return ("quantized", "scale")[cast(int, parts[-1])]
@@ -280,9 +280,7 @@ class _Lift:
 
 
 def _fact(value: Value, classes: dict[Value, int]) -> bool:
-    """Whether a value is found from whole tensors once; padding is no work, and a rank reads less
-    of it.
-    """
+    """True for values computed once from whole tensors, padding excepted: a rank reads less."""
     return classes.get(value) == _GLOBAL and value.producer("pad") is None
 
 
@@ -312,7 +310,7 @@ def joined(names: list[str]) -> str:
 
 
 def _leave_enlarging(function: Function, classes: dict[Value, int]) -> None:
-    """What only makes a prepared value larger is done by the program that reads it."""
+    """Leave ops that only enlarge a prepared value to the program that reads it."""
     for op in reversed(function.block):
         value = op.results[0]
         if value in classes and only_enlarges(op):

@@ -1,4 +1,4 @@
-"""A program over a ring: where its tokens are written, and what they read."""
+"""Rewrite a program for a ring cache: slot = position mod ring, and a mask over the ring."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from graphgen.passes.window.window_layers import WindowLayer
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """What layers with caches of one size and windows of one size share in a program.
+    """Values that all layers with one cache size and one window size share in a program.
 
     Attributes:
         slots: s32 [B,S], the slot of each token; -1 for padding, for what newer tokens overwrite,
             and for what the cache has no room for.
-        mask: pred, over the slots of the ring behind the update; or over those before it, and then
-            the tokens of the call.
+        mask: pred, over the slots of the ring after the update; or over those before it, followed
+            by the tokens of the call.
     """
 
     slots: Value
@@ -31,7 +31,7 @@ class Rings:
     """Changes the programs of a module, layer by layer.
 
     Attributes:
-        rewriter: on whose behalf.
+        rewriter: of the pass.
         shared: by program, caller's numbers, and sizes.
     """
 
@@ -93,7 +93,7 @@ class Rings:
 
 
 def _overtakes(layer: WindowLayer, ring: int) -> bool:
-    """Whether the tokens of one call may overwrite what its first ones read."""
+    """True if the tokens of one call may overwrite slots that its first ones read."""
     return layer.active > ring - layer.window + 1
 
 

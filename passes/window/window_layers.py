@@ -1,4 +1,4 @@
-"""Finding layers whose attention reads a window, and what each program does with their caches."""
+"""Match layers with windowed attention, and their cache updates and reads per program."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from graphgen.ir import Function, Module, Op, Role, Value
 from graphgen.passes.core import NoMatch, no_match
 
-# How those who call a language model say where its tokens lie.
-_SAID = ("positions", "lengths", "seq_ids")
+# Inputs of language models with the positions of tokens.
+_POSITION_INPUTS = ("positions", "lengths", "seq_ids")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +59,12 @@ class WindowLayer:
 
     @property
     def extends(self) -> bool:
-        """Whether calls go on where the last one ended, each with a token or a few."""
+        """True if calls continue the sequence, with one or a few tokens each."""
         return self.function.phase != "prefill"
 
 
 def find_layer(module: Module, function: Function, attention: Op) -> WindowLayer | NoMatch:
-    """What an attention op reads, or why its caches cannot become rings."""
+    """The caches and the mask of an attention op, or the reason that they cannot be rings."""
     _, *read, masked = attention.operands[:4]
     mask = masked.producer("attention_mask")
     if mask is None:
@@ -94,7 +94,7 @@ def find_layer(module: Module, function: Function, attention: Op) -> WindowLayer
 
 
 def _update_of(module: Module, function: Function, read: Op, mask: Op) -> Op | NoMatch:
-    """The update a cache is read behind, where nothing but this attention reads it."""
+    """The update before the read of a cache that only this attention reads."""
     update = read.operands[0].producer("kv_update")
     if update is None:
         return no_match("it is not read behind its update", read.result, depth=6)
@@ -105,7 +105,7 @@ def _update_of(module: Module, function: Function, read: Op, mask: Op) -> Op | N
     said = (positions, mask.operands[1], rows)
     if said != (*mask.operands, read.operands[1]):
         return no_match("it is written, read and masked at different positions", positions, depth=8)
-    if any(value.op is not None or value.name not in _SAID for value in said):
+    if any(value.op is not None or value.name not in _POSITION_INPUTS for value in said):
         return no_match("it is not the caller who says the positions", positions, depth=9)
     if function.outputs.get(row.name) is not update.result:
         return no_match("the update is not what is kept", update.result, depth=10)

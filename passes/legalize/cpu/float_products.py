@@ -1,8 +1,8 @@
-"""The forms XLA's CPU backend runs fast, measured; see ``benchmarks/README.md``.
+"""Float products in the forms that XLA's CPU backend runs fast (``benchmarks/README.md``).
 
 * Weights stay [N, K], as checkpoints store them: contracting the last dimensions of both sides.
-* A bf16 dot gives f32 and is converted after. Asked for bf16, XLA copies the whole weight to f32
-  first, on every call.
+* A bf16 dot computes f32 and is converted after. For a bf16 result, XLA copies the whole weight
+  to f32 first, on every call.
 * A bf16 dot of one row is padded to eight: XLA's library kernel starts at two rows, eight suits
   matrix units as well and costs next to nothing without them.
 """

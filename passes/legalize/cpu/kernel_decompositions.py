@@ -1,7 +1,6 @@
-"""Neuron's kernels in plain ops, so that programs that name them run on the CPU as well.
+"""Decompositions of Neuron's custom calls, so that programs with them run on the CPU as well.
 
-What each computes is said in NumPy in ``graphgen.eval.custom_calls``; operands and configurations
-are the same.
+``graphgen.eval.custom_calls`` defines them in NumPy; operands and configurations are the same.
 """
 
 from __future__ import annotations

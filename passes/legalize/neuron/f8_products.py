@@ -12,7 +12,7 @@ from graphgen.passes.core import NoMatch, no_match, rule
 
 @rule("dot_general")
 def widened_f8_dot(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
-    """Before trn3 there are no products of f8e4m3fn (NCC_EVRF051): bf16 holds its values exactly.
+    """Convert f8e4m3fn operands to bf16, which holds their values exactly (NCC_EVRF051).
 
     Given:
         arg %x : f8e4m3fn[2,4]

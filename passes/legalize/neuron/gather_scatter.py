@@ -25,7 +25,7 @@ def _vectors(b: Builder, op: Op) -> Value:
 
 
 def _leading(dims: Sequence[int]) -> bool:
-    """Whether these are the first dimensions, more than one of them."""
+    """True for more than one dimension, counted from the first."""
     return len(dims) > 1 and list(dims) == list(range(len(dims)))
 
 
@@ -112,7 +112,7 @@ def _spread(
 
 
 def _flat(b: Builder, vectors: Value, limits: Sequence[int], *, clamp: bool) -> Value:
-    """One index [batch..., 1] into the joined dimensions; -1 for what lies outside.
+    """One index [batch..., 1] into the joined dimensions; -1 for indices out of bounds.
 
     With ``clamp``, each number is moved inside instead, as a gather does.
     """

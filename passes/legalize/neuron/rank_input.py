@@ -9,15 +9,15 @@ from graphgen.ir import RANK, Op, Value, tensor
 from graphgen.ir.dtype import s32
 from graphgen.passes.core import NoMatch, no_match, rule
 
-# Ranks are both here: one program, loaded once a rank.
+# Both are the rank: one program is loaded once per rank.
 _ASK = ("replica-id", "partition-id")
 
 
 @rule("hlo.opaque")
 def rank_as_input(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
-    """What asks for the rank reads the input ``rank``, an s32[1] of each rank's own.
+    """Replace rank instructions by the input ``rank``, an s32[1] with each rank's own number.
 
-    It is how AWS's libraries tell a program its rank; neuronx-cc knows neither instruction.
+    AWS's libraries pass the rank like this; neuronx-cc has neither instruction.
 
     Given:
         arg %x : u32[4]

@@ -18,7 +18,7 @@ from graphgen.passes.core import NoMatch, Rewriter, no_match, rule
 from graphgen.passes.legalize.limb_arithmetic import digits
 
 TARGET = "AwsNeuronTopK"
-# The kernel reads rows of so many elements, or a multiple.
+# The kernel reads rows of a multiple of this many elements.
 ROW = 8
 FLOATS = (f32, bf16, f16)
 # Bits that an f32 holds of an integer, sign included.
@@ -29,7 +29,7 @@ def kernel(b: Builder, x: Value, k: int) -> tuple[Value, Value]:
     """The ``k`` largest of each row of floats [..., N], and their places, s32."""
     missing = -x.type.dims[-1] % ROW
     if missing:
-        # Behind every element there is, infinities too.
+        # Sorts after every other element, infinities included.
         least = float("-inf") if x.dtype in FLOATS else lowest(x.dtype)
         sides = [0] * x.type.rank
         x = b.pad(x, b.literal(least, x.dtype), sides, [*sides[1:], missing])
@@ -92,18 +92,18 @@ def in_order(b: Builder, x: Value, k: int, *, descending: bool) -> tuple[Value, 
 
 
 def _moved(b: Builder, x: Value, places: Value) -> Value:
-    """What else is sorted, in the order of ``places``."""
+    """Another operand of the sort in the order of ``places``."""
     return b.convert(places, x.dtype) if _counts(x) else _along(b, x, places)
 
 
 def _counts(x: Value) -> bool:
-    """Whether it is 0, 1, 2, ... along the last dimension, which places are themselves."""
+    """True for 0, 1, 2, ... along the last dimension: then the places are the values."""
     iota = x.producer("iota")
     return iota is not None and iota.attrs.integer("dimension") == x.type.rank - 1
 
 
 def in_reach(key: Value) -> bool:
-    """Whether rows of these can be put in order by the kernel."""
+    """True if the kernel can sort rows of this type."""
     kind, dims = key.dtype, key.type.dims
     ordered = kind in FLOATS or (kind.is_integer and 8 <= kind.bits <= 2 * _HALF)
     return ordered and 0 < prod(dims[:-1]) * dims[-1] < (1 << 31)
@@ -125,7 +125,7 @@ def top_k_without_sort(b: Builder, operands: Sequence[Value], attrs: Attrs) -> S
 
 
 def _front(op: Op) -> int:
-    """How many elements of each row a slice of a sort's result reads, 0 where not its front."""
+    """Number of leading elements of each row that a slice reads; 0 for any other slice."""
     axis = op.operands[0].type.rank - 1
     starts, strides = op.attrs.integers("start_indices"), op.attrs.integers("strides")
     whole = all(
