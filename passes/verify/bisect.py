@@ -52,12 +52,12 @@ class Culprit:
     first: Divergence | None = None
 
 
-def by_numbers(module: Module, script: Workload) -> Oracle:
-    """Wrong is what differs from ``module`` in float64, over a script of calls."""
-    reference = Runner(module, script, arithmetic=MEANING).outcomes()
+def by_numbers(module: Module, workload: Workload) -> Oracle:
+    """Wrong is what differs from ``module`` in float64, over a workload."""
+    reference = Runner(module, workload, arithmetic=MEANING).outcomes()
 
     def wrong(other: Module) -> bool:
-        outcomes = Runner(other, script, arithmetic=MEANING).outcomes()
+        outcomes = Runner(other, workload, arithmetic=MEANING).outcomes()
         return compare(reference, outcomes).relative > MEANING_BUDGET
 
     return wrong

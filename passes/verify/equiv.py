@@ -1,8 +1,8 @@
 """Numeric equivalence of two modules.
 
-Modules of one logical interface, such as one before and after passes, are taken through one script,
-each with its own weights programs, states and ranks. Of any others one program each is compared,
-both given the same arguments.
+Modules of one logical interface, such as one before and after passes, run one workload, each with
+its own weight programs, states and ranks. Of any others one program each is compared, on the same
+arguments.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from graphgen.passes.verify.paired_program import by_program
 from graphgen.passes.verify.paired_run import (
     CompareOptions,
     PairedCall,
-    by_script,
+    by_workload,
     interface_difference,
     same_phases,
 )
@@ -71,7 +71,7 @@ def equivalent(left: Module, right: Module, terms: CompareOptions | None = None)
     tolerance = _tolerance(left, right, terms)
     if same_phases(left, right):
         _check_interfaces(left, right)
-        calls = by_script(left, right, terms)
+        calls = by_workload(left, right, terms)
     else:
         calls = by_program(left, right, terms)
     worst, at = NONE, None

@@ -39,8 +39,8 @@ def by_program(left: Module, right: Module, terms: CompareOptions) -> Iterator[P
     # What the inputs of a language model are is known of the module that has its names.
     forward = is_language_model(left) or not is_language_model(right)
     leader, function = (left, pairing.left) if forward else (right, pairing.right)
-    script = _script(leader, function, pairing, terms)
-    runner = Runner(_only(leader, function), script, terms.run, terms.arithmetic)
+    workload = _workload(leader, function, pairing, terms)
+    runner = Runner(_only(leader, function), workload, terms.run, terms.arithmetic)
     for number, ran in enumerate(runner.calls()):
         if forward:
             given = _carried(left, right, pairing, ran.given, terms)
@@ -69,7 +69,7 @@ def _only(module: Module, function: Function) -> Module:
     return copy
 
 
-def _script(
+def _workload(
     leader: Module, function: Function, pairing: Pairing, terms: CompareOptions
 ) -> Workload:
     """Calls of the leading program: those of the workload that are its own."""
@@ -82,12 +82,12 @@ def _script(
         if len(known) == 4:
             active = known[2] if function.phase != "prefill" else known[1]
             sizes = WorkloadSizes(known[0], active, known[2], known[3])
-    script = make_workload(_only(leader, function), terms.seed, sizes)
-    fits = [call for call in script.calls if _is_call_of(call, function)]
+    workload = make_workload(_only(leader, function), terms.seed, sizes)
+    fits = [call for call in workload.calls if _is_call_of(call, function)]
     if not fits:
         what = f"nothing is known to call @{function.name} with"
         raise GraphgenError("GG0402", what, help="give its inputs: --inputs FILE.npz")
-    return with_arrays(replace(script, calls=tuple(fits)), leader, terms.inputs)
+    return with_arrays(replace(workload, calls=tuple(fits)), leader, terms.inputs)
 
 
 def _is_call_of(call: ProgramCall, function: Function) -> bool:

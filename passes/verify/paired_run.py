@@ -109,8 +109,8 @@ def interface_difference(left: Module, right: Module) -> tuple[Role, list[str]] 
     return None
 
 
-def by_script(left: Module, right: Module, terms: CompareOptions) -> Iterator[PairedCall]:
-    """Both modules through one script.
+def by_workload(left: Module, right: Module, terms: CompareOptions) -> Iterator[PairedCall]:
+    """Both modules through one workload.
 
     Raises:
         GraphgenError: GG0402 when the programs' sizes have nothing in common.
@@ -118,11 +118,11 @@ def by_script(left: Module, right: Module, terms: CompareOptions) -> Iterator[Pa
     # The module with fewer symbols left says what sizes there are.
     sized = left if any("C" in f.dims for f in left.programs()) else right
     shuffled = may_shuffle(left) and may_shuffle(right)
-    script = make_workload(sized, terms.seed, shuffled=shuffled)
-    script = with_arrays(script, left, terms.inputs)
+    workload = make_workload(sized, terms.seed, shuffled=shuffled)
+    workload = with_arrays(workload, left, terms.inputs)
     mesh = mesh_of(right)
-    ours = Runner(left, script, terms.run, terms.arithmetic)
-    theirs = Runner(right, _related(script, right, terms, mesh), terms.run, terms.arithmetic)
+    ours = Runner(left, workload, terms.run, terms.arithmetic)
+    theirs = Runner(right, _related(workload, right, terms, mesh), terms.run, terms.arithmetic)
     for number, (a, b) in enumerate(zip(ours.calls(), theirs.calls(), strict=True)):
         outputs = {
             name: _met(terms.relations.get(name), whole, b, name, mesh)
@@ -161,13 +161,13 @@ def with_scales(mesh: RankGrid, results: Given, given: Given) -> RankGrid:
                 return values[name]
         raise GraphgenError("GG0302", f"no input or output '{name}' to scale with")
 
-    return replace(mesh, scales=scale)
+    return RankGrid(mesh.axes, scale)
 
 
-def _related(script: Workload, right: Module, terms: CompareOptions, mesh: RankGrid) -> Workload:
-    """The script as the second module takes it: weights, states and inputs through relations."""
+def _related(workload: Workload, right: Module, terms: CompareOptions, mesh: RankGrid) -> Workload:
+    """The workload as the second module takes it: weights, states and inputs through relations."""
     if not terms.relations:
-        return script
+        return workload
     alone = RankGrid({})
 
     def whole(name: str, array: Array) -> Array:
@@ -178,7 +178,7 @@ def _related(script: Workload, right: Module, terms: CompareOptions, mesh: RankG
         return stored(part, array, right, name)
 
     calls: list[ProgramCall] = []
-    for call in script.calls:
+    for call in workload.calls:
         related = call.inputs.keys() & terms.relations.keys()
         parts = {
             name: [
@@ -189,9 +189,9 @@ def _related(script: Workload, right: Module, terms: CompareOptions, mesh: RankG
         }
         calls.append(replace(call, parts={**call.parts, **parts}))
     return replace(
-        script,
-        weights={name: whole(name, array) for name, array in script.weights.items()},
-        states={name: whole(name, array) for name, array in script.states.items()},
+        workload,
+        weights={name: whole(name, array) for name, array in workload.weights.items()},
+        states={name: whole(name, array) for name, array in workload.states.items()},
         calls=tuple(calls),
     )
 

@@ -7,14 +7,13 @@ array a rank, its *parts*.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
 
 from graphgen.errors import GraphgenError
 from graphgen.eval import NATIVE, Array
 from graphgen.ir import Literal, Sharding
-from graphgen.ir.sharding import sharding
+from graphgen.ir.sharding import Axes, sharding
 from graphgen.passes.core.relation import (
     Chain,
     DontCare,
@@ -25,44 +24,33 @@ from graphgen.passes.core.relation import (
     Sharded,
     Take,
 )
+from graphgen.passes.sharding.spec.mesh import Mesh
 
 Parts = list[Array]
 
 
-@dataclass(frozen=True, slots=True)
-class RankGrid:
-    """The ranks of the other program.
+class RankGrid(Mesh):
+    """The mesh of the other program, and the scales that relations name.
 
-    Attributes:
-        axes: sizes by name; ranks are numbered with the last axis running fastest.
-        scales: values that ``quantized`` may name.
+    Args:
+        axes: size of each named axis; ranks are numbered with the last axis running fastest.
+        scales: name -> the value that ``quantized`` may name.
     """
 
-    axes: Mapping[str, int]
-    scales: Callable[[str], Array] | None = field(default=None, compare=False)
+    def __init__(
+        self, axes: Mapping[str, int], scales: Callable[[str], Array] | None = None
+    ) -> None:
+        super().__init__(axes)
+        self.scales = scales
 
-    @property
-    def ranks(self) -> int:
-        """Number of ranks."""
-        return int(np.prod([*self.axes.values()], dtype=np.int64))
-
-    def index(self, axis: str) -> int:
-        """The number of an axis; ``@`` is the only one (GG0302 for one that is not there)."""
-        names = list(self.axes)
-        if axis == "@" and len(names) == 1:
-            return 0
-        if axis not in names:
-            known = ", ".join(names) or "none"
-            raise GraphgenError("GG0302", f"no mesh axis '{axis}'", help=f"its axes: {known}")
-        return names.index(axis)
-
-    def size(self, axis: str) -> int:
-        """Number of ranks along an axis."""
-        return list(self.axes.values())[self.index(axis)]
-
-    def place(self, rank: int, axis: str) -> int:
-        """The coordinate of a rank on an axis."""
-        return int(np.unravel_index(rank, tuple(self.axes.values()))[self.index(axis)])
+    def axis(self, name: str) -> Axes:
+        """The axis called ``name``; ``@`` is the only one (GG0302 for an unknown one)."""
+        if name == "@" and len(self.axes) == 1:
+            return tuple(self.axes)
+        if name not in self.axes:
+            known = ", ".join(self.axes) or "none"
+            raise GraphgenError("GG0302", f"no mesh axis '{name}'", help=f"its axes: {known}")
+        return (name,)
 
 
 def apply(relation: Relation, reference: Array, mesh: RankGrid) -> Parts:
@@ -199,14 +187,14 @@ def _slice(layout: Sharding, whole: Array, rank: int, mesh: RankGrid) -> Array:
         what = f"the layout {layout.text} is not one of a tensor {list(whole.shape)}"
         raise GraphgenError("GG0302", what)
     for dim, axis in [(dim, axis) for dim, axes in enumerate(layout.dims) for axis in axes]:
-        place, count = mesh.place(rank, axis), mesh.size(axis)
+        place, count = mesh.place(rank, mesh.axis(axis)), mesh.size(mesh.axis(axis))
         if whole.shape[dim] % count:
             what = f"{whole.shape[dim]} of dim {dim} do not divide over {count} ranks"
             raise GraphgenError("GG0302", what)
         size = whole.shape[dim] // count
         whole = np.take(whole, range(place * size, (place + 1) * size), dim)
     # Of a maximum or a minimum every rank may hold all.
-    if layout.kind == "add" and any(mesh.place(rank, axis) for axis in layout.partial):
+    if layout.kind == "add" and any(mesh.place(rank, mesh.axis(axis)) for axis in layout.partial):
         return np.zeros_like(whole)
     return whole
 
@@ -233,11 +221,8 @@ def _along(
     parts: Parts, axis: str, mesh: RankGrid, combine: Callable[[Sequence[Array]], Array]
 ) -> Parts:
     """Per rank, ``combine`` of the parts of all ranks that differ from it on ``axis`` only."""
-    grid = np.arange(mesh.ranks).reshape(tuple(mesh.axes.values()))
-    lines = np.moveaxis(grid, mesh.index(axis), -1).reshape(-1, mesh.size(axis))
     out = list(parts)
-    for line in lines:
-        ranks = [int(rank) for rank in line]
+    for ranks in mesh.groups(mesh.axis(axis)):
         whole = combine([parts[rank] for rank in ranks])
         for rank in ranks:
             out[rank] = whole

@@ -64,7 +64,7 @@ class Verdict:
 def validate(
     module: Module,
     passes: Sequence[Pass],
-    script: Workload,
+    workload: Workload,
     on_verdict: Callable[[Verdict], None] | None = None,
     evaluator: Backend | None = None,
 ) -> list[Verdict]:
@@ -73,7 +73,7 @@ def validate(
     Args:
         module: where to start; unchanged.
         passes: the pipeline.
-        script: what to compare over.
+        workload: what to compare over.
         on_verdict: called after each pass.
         evaluator: what computes in the program's own types for the rounding check; NumPy, where
             each op is rounded by itself, if none is given.
@@ -85,7 +85,7 @@ def validate(
     current = clone_module(module)
     run = evaluator or NumpyBackend(NATIVE)
     noise = run.noise(module)
-    meaning, native = _outcomes(current, script, run)
+    meaning, native = _outcomes(current, workload, run)
     number = fingerprint(current)
     verdicts: list[Verdict] = []
     for item in passes:
@@ -97,16 +97,16 @@ def validate(
         before_number, number = number, fingerprint(current)
         # The same program gives the same numbers.
         same = number == before_number
-        meant, computed = (meaning, native) if same else _outcomes(current, script, run)
+        meant, computed = (meaning, native) if same else _outcomes(current, workload, run)
         difference = compare(meaning, meant)
         rounded = compare(native, computed)
         noise = max(noise, run.noise(current))
         budget = item.budget + noise
         guilty = None
         if difference.relative > MEANING_BUDGET:
-            guilty = blame(before, item, script, meaning)
+            guilty = blame(before, item, workload, meaning)
         elif rounded.relative > budget:
-            guilty = blame(before, item, script, native, NATIVE, budget, run)
+            guilty = blame(before, item, workload, native, NATIVE, budget, run)
         verdict = Verdict(str(item), difference, rounded, budget, guilty)
         verdicts.append(verdict)
         if on_verdict is not None:
@@ -116,10 +116,10 @@ def validate(
 
 
 def _outcomes(
-    module: Module, script: Workload, run: Backend
+    module: Module, workload: Workload, run: Backend
 ) -> tuple[list[Outcome], list[Outcome]]:
-    meant = Runner(module, script, arithmetic=MEANING).outcomes()
-    return meant, Runner(module, script, run, NATIVE).outcomes()
+    meant = Runner(module, workload, arithmetic=MEANING).outcomes()
+    return meant, Runner(module, workload, run, NATIVE).outcomes()
 
 
 def apply_pass(
@@ -134,7 +134,7 @@ def apply_pass(
 def blame(
     before: Module,
     item: Pass,
-    script: Workload,
+    workload: Workload,
     reference: Sequence[Outcome],
     arithmetic: Arithmetic = MEANING,
     budget: float = MEANING_BUDGET,
@@ -154,7 +154,7 @@ def blame(
         rewriter = apply_pass(module, item, fuel=fuel)
         if rewriter.applications != fuel:
             raise GraphgenError("GG0304", f"{item.name} does not stop when its fuel is used up")
-        outcomes = Runner(module, script, run, arithmetic).outcomes()
+        outcomes = Runner(module, workload, run, arithmetic).outcomes()
         return compare(reference, outcomes).relative > budget
 
     try:

@@ -73,8 +73,8 @@ def validate(
 
     passes = load_pipeline(pipeline, plugin, small=True)
     module = read_module(file)
-    script = _script(module, passes, seed, inputs, weights)
-    verdicts = run(module, passes, script, evaluator=_evaluator(on))
+    workload = _workload(module, passes, seed, inputs, weights)
+    verdicts = run(module, passes, workload, evaluator=_evaluator(on))
     emit(
         as_json,
         lambda: {"passes": [verdict_json(verdict) for verdict in verdicts]},
@@ -84,7 +84,7 @@ def validate(
         raise typer.Exit(1)
 
 
-def _script(
+def _workload(
     module: Module, passes: Sequence[Pass], seed: int, inputs: str | None, weights: str | None
 ) -> Workload:
     """The workload: random arrays, or those of the user."""
@@ -94,14 +94,14 @@ def _script(
 
     # In-place programs take row b of a call for row b of the cache: rows stay in order.
     shuffled = may_shuffle(module) and not any(getattr(i, "in_place", False) for i in passes)
-    script = make_workload(module, seed, shuffled=shuffled)
+    workload = make_workload(module, seed, shuffled=shuffled)
     if weights is not None:
-        script = replace(script, weights=_read_weights(module, weights))
+        workload = replace(workload, weights=_read_weights(module, weights))
     if inputs is not None:
         from graphgen.exec.inputs import read_arrays
 
-        script = with_arrays(script, module, read_arrays(inputs))
-    return script
+        workload = with_arrays(workload, module, read_arrays(inputs))
+    return workload
 
 
 def _read_weights(module: Module, path: str) -> dict[str, Array]:

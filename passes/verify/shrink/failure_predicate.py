@@ -51,9 +51,9 @@ def _differs(module: Module, passes: Sequence[Pass], number: int, seed: int) -> 
         after = clone_module(before)
         apply_pass(after, item)
     in_place = any(getattr(each, "in_place", False) for each in passes[: number + 1])
-    script = make_workload(before, seed, shuffled=may_shuffle(before) and not in_place)
-    reference = Runner(before, script, arithmetic=MEANING).outcomes()
-    outcomes = Runner(after, script, arithmetic=MEANING).outcomes()
+    workload = make_workload(before, seed, shuffled=may_shuffle(before) and not in_place)
+    reference = Runner(before, workload, arithmetic=MEANING).outcomes()
+    outcomes = Runner(after, workload, arithmetic=MEANING).outcomes()
     return compare(reference, outcomes).relative > MEANING_BUDGET
 
 
