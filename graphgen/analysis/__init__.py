@@ -1,4 +1,7 @@
-"""What can be said about a graph without running it: identity, symbols, work, memory."""
+"""Static analyses of a module: calls, fingerprints, symbols, work, memory, layers, differences.
+
+Read :mod:`calls` first: the other analyses inline calls with it.
+"""
 
 from __future__ import annotations
 

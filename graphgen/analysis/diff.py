@@ -1,4 +1,4 @@
-"""What two programs do differently, whatever their values are called and wherever they come from.
+"""Structural diff of two programs, up to names of values and source locations.
 
 Values of one program are numbered by how they are computed from its arguments; the other program's
 values get the same numbers where the same is computed. What is left is walked through in program
@@ -24,7 +24,7 @@ from graphgen.text.printer import value_names
 
 @dataclass(frozen=True, slots=True)
 class OpDifference:
-    """One difference in what is computed.
+    """One difference in the computation.
 
     Attributes:
         what: in words; the first program before the slash.
@@ -38,14 +38,14 @@ class OpDifference:
 
 @dataclass(slots=True)
 class ProgramDifference:
-    """How two programs differ.
+    """The differences of two programs.
 
     Attributes:
         first, second: the programs.
-        interface: what callers would notice, in words: arguments, outputs, what takes over what.
-        changes: what is computed differently, in program order.
-        bodies: of loops and choices that are paired, how what they run differs.
-        equal: how many ops of the second program have an equal in the first.
+        interface: differences of arguments, outputs and aliases, as text.
+        changes: differences of ops, in program order.
+        bodies: differences of the functions that paired control ops run.
+        equal: number of ops of the second program with an equal in the first.
     """
 
     first: Function
@@ -57,7 +57,7 @@ class ProgramDifference:
 
     @property
     def same(self) -> bool:
-        """Whether there is no difference."""
+        """True if there is no difference."""
         return not self.interface and not self.changes
 
 
@@ -124,7 +124,7 @@ def _aliases(
     arguments: Sequence[tuple[int, int]],
     outputs: Sequence[tuple[int, int]],
 ) -> None:
-    """Outputs that take over another argument than before, or none."""
+    """Record outputs whose alias differs."""
     back = {other: one for one, other in arguments}
     before = _kept(modules[0], made.first)
     after = _kept(modules[1], made.second)
@@ -141,7 +141,7 @@ def _aliases(
 
 
 def _kept(module: Module, function: Function) -> dict[int, int]:
-    """The argument whose memory an output takes over, by position."""
+    """Output index -> index of the argument that it aliases."""
     states = {row.name for row in module.entries(Role.STATE)}
     places = {value.name: place for place, value in enumerate(function.args)}
     return {
@@ -151,13 +151,13 @@ def _kept(module: Module, function: Function) -> dict[int, int]:
     }
 
 
-# How a value is computed: op, attributes, result types, numbers of the operands.
+# The value number key of an op: name, attributes, result types, numbers of the operands.
 _Key = tuple[object, ...]
 
 
 @dataclass(slots=True)
 class _Bodies:
-    """What ops run, numbered: equal functions have one number, whatever they are called."""
+    """Numbers functions by structure: equal functions have one number."""
 
     modules: tuple[Module, Module]
     numbers: dict[tuple[int, str], int] = field(default_factory=dict[tuple[int, str], int])
@@ -167,7 +167,7 @@ class _Bodies:
     )
 
     def key(self, op: Op, side: int) -> tuple[object, ...]:
-        """The attributes of an op, its functions as numbers."""
+        """The attributes of an op, with functions as numbers."""
         if op.name not in CONTROL:
             return (op.attrs,)
         kept = [op.attrs[name] for name in op.attrs if name not in NAMING]
@@ -185,7 +185,7 @@ class _Bodies:
         return found
 
     def compare(self, one: tuple[int, str], other: tuple[int, str]) -> ProgramDifference:
-        """How two functions differ."""
+        """The differences of two functions, memoized."""
         found = self.compared.get((one, other))
         if found is None:
             modules = (self.modules[one[0]], self.modules[other[0]])
@@ -194,7 +194,7 @@ class _Bodies:
         return found
 
     def apart(self, first: Op, second: Op) -> list[ProgramDifference]:
-        """How what two ops of one name run differs."""
+        """The differences of the functions that two ops of one name run."""
         pairs = zip(callees(first), callees(second), strict=False)
         found = [self.compare((0, one), (1, other)) for one, other in pairs]
         return [difference for difference in found if not difference.same]
@@ -242,7 +242,7 @@ class _DiffWalk:
         key = (op.name, *own, types, *[self.numbers[value] for value in op.operands])
         if not is_foreign(self.bodies.modules[side], op):
             return key
-        # Two of them may well give two values, as random numbers do: told apart by their order.
+        # External ops may be impure, as random numbers are: distinguished by their order.
         alike = self.foreign.setdefault((op in self.place, key), {})
         return (*key, alike.setdefault(op, len(alike)))
 

@@ -1,8 +1,8 @@
-"""Which ops belong to which layer: by the scopes they were written in, or by what repeats.
+"""Group ops into layers: by source scope, or by repetition.
 
-A layer is what a scope says up to its first number: ``model.layers.17.self_attn`` is of layer
-``model.layers.17``. A program without scopes, such as one read from a dump, is looked through for
-runs of ops that repeat.
+A layer is a scope up to its first number: ``model.layers.17.self_attn`` is of layer
+``model.layers.17``. In a program without scopes, such as an imported dump,
+layers are the repetitions of a run of ops.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from collections.abc import Mapping, Sequence
 from graphgen.ir import Function, Op, Value
 
 _NUMBERED = re.compile(r"(?:[^.]+\.)*?\d+(?=\.|$)")
-# A run of ops shorter than this is no layer.
+# The minimal length of a repeated run of ops.
 _SHORTEST = 4
 
 
 def scope_of(op: Op) -> str:
-    """The layer an op was written in, empty for none."""
+    """The layer in the scope of an op, empty for none."""
     found = _NUMBERED.match(op.loc.scope)
     return found.group() if found else ""
 
 
 def layers_of(function: Function) -> dict[str, list[Op]]:
-    """Ops by layer, in order of first appearance; what is in none is left out."""
+    """Ops by layer, in order of first appearance, without ops outside of layers."""
     found: dict[str, list[Op]] = {}
     for op in function.block:
         scope = scope_of(op)
@@ -34,13 +34,13 @@ def layers_of(function: Function) -> dict[str, list[Op]]:
 
 
 def identical_layers(layers: Mapping[str, Sequence[Op]]) -> dict[str, str]:
-    """Each layer with the first one that is like it, op for op, whatever values are called."""
+    """Map each layer to the first one with the same structure, up to names of values."""
     first: dict[object, str] = {}
     return {name: first.setdefault(_structure(ops), name) for name, ops in layers.items()}
 
 
 def _structure(ops: Sequence[Op]) -> tuple[object, ...]:
-    """What is equal for two layers that are alike: values are numbered as they are met."""
+    """A key of the structure of a layer: values are numbered by first use."""
     numbers: dict[Value, int] = {}
     out: list[object] = []
     for op in ops:
@@ -55,11 +55,11 @@ def _structure(ops: Sequence[Op]) -> tuple[object, ...]:
 
 
 def _repeated(ops: Sequence[Op]) -> dict[str, list[Op]]:
-    """The longest stretch of a program that is some run of ops over and over.
+    """Find the period of repeated ops that covers most of a program.
 
-    Ops are alike when they have the same name, attributes and types. For each distance between two
-    ops that are alike, the stretch over which the program equals itself at that distance is
-    measured; the distance that covers most, the shortest of equals, is the length of a layer.
+    Ops are equal if name, attributes and result types are. For each distance between equal ops,
+    measure the longest run in which the program equals itself shifted by that distance; the
+    distance with the longest run, the shortest of equals, is the length of a layer.
     """
     keys = [(op.name, op.attrs, tuple(result.type for result in op.results)) for op in ops]
     best_cover, best_period, best_start = 0, 0, 0
@@ -78,7 +78,7 @@ def _repeated(ops: Sequence[Op]) -> dict[str, list[Op]]:
 
 
 def _distances(keys: Sequence[object]) -> list[int]:
-    """Distances between neighbors among ops that are alike, each once, in order."""
+    """The distances between consecutive equal ops, sorted."""
     last: dict[object, int] = {}
     found: set[int] = set()
     for place, key in enumerate(keys):
@@ -89,7 +89,7 @@ def _distances(keys: Sequence[object]) -> list[int]:
 
 
 def _longest_run(keys: Sequence[object], period: int) -> tuple[int, int]:
-    """Start and length of the longest stretch in which every op is like the one a period later."""
+    """Start and length of the longest run with ``keys[i] == keys[i + period]``."""
     best = (0, 0)
     start = 0
     for place in range(len(keys) - period + 1):

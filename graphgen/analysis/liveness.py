@@ -1,4 +1,4 @@
-"""How much memory a program holds at its worst moment, and what is in it."""
+"""Liveness analysis: the peak memory of a program and the values alive at the peak."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from graphgen.ops.control import callees
 
 @dataclass(slots=True)
 class Peak:
-    """The worst moment of a program on one rank.
+    """The peak of a program on one rank.
 
     Attributes:
-        bytes: intermediate values alive then; arguments (weights, states, inputs) are not counted.
-        op: the op that is running; ``None`` for an empty program.
-        alive: those values, largest first.
+        bytes: of live intermediate values; arguments (weights, states, inputs) are not counted.
+        op: the op at the peak; ``None`` for an empty program.
+        alive: the live values, largest first.
     """
 
     bytes: int = 0
@@ -46,7 +46,7 @@ def peak_memory(module: Module, function: Function) -> Peak:
         change[last[value] + 1] -= value.type.nbytes
     running = list(accumulate(change[: function.block.size]))
     for place, op in enumerate(function.block):
-        # What lives in the body of a loop, or in a branch, comes on top while that runs.
+        # The peak of the body of a loop, or of a branch, adds to the op that runs it.
         running[place] += max(
             (peak_memory(module, module.function(name)).bytes for name in callees(op)), default=0
         )
@@ -59,7 +59,7 @@ def peak_memory(module: Module, function: Function) -> Peak:
 
 
 def _homes(module: Module, function: Function) -> dict[Value, Value]:
-    """For each value the one whose memory it lives in."""
+    """The value whose memory each value uses: views and in-place updates share it."""
     home: dict[Value, Value] = {value: value for value in function.args}
     states = {row.name for row in module.entries(Role.STATE)}
     for op in function.block:

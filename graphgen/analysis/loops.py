@@ -1,9 +1,8 @@
-"""How often loops turn, and what is done altogether by a program that has loops and choices.
+"""Trip counts of loops, and the ops that a program with loops and conditionals runs.
 
-Nobody can say in general how often a loop turns. Here it is what whoever wrote it said, or what
-comes of running its counter: what the condition reads, and what the body makes that of, where both
-begin with constants. That is how ``for`` loops and scans look. Anything else is counted as one
-turn, and a choice as its most expensive branch.
+The trip count is the stated one, or the result of evaluating the loop counter: the part of the
+state that the condition depends on, if it starts with constants, as in ``for`` loops and scans. Any
+other loop counts as one iteration, and a conditional as its most expensive branch.
 """
 
 from __future__ import annotations
@@ -18,17 +17,17 @@ from graphgen.ops.control import CONTROL, UNKNOWN_TRIPS, callees
 if TYPE_CHECKING:
     from graphgen.eval import Array
 
-# Counters that turn more often, or have more elements, are not run.
+# Limits on the iterations and elements of an evaluated counter.
 MOST_TRIPS, MOST_ELEMENTS = 10_000, 64
 
 
 def trip_count(module: Module, op: Op, most: int = MOST_TRIPS) -> int | None:
-    """How often the body of a ``while`` runs; ``None`` where that is not known.
+    """The trip count of a ``while``; ``None`` if unknown.
 
     Args:
         module: has its functions.
         op: the loop.
-        most: counters are run so far; more turns than that are not known.
+        most: limit on evaluated iterations.
     """
     stated = op.attrs.integer("trip_count")
     if stated != UNKNOWN_TRIPS:
@@ -41,12 +40,12 @@ def trip_count(module: Module, op: Op, most: int = MOST_TRIPS) -> int | None:
     try:
         return _run(module, condition, body, counters, _constants(start), most)
     except GraphgenError:
-        # Something that cannot be evaluated is part of it.
+        # The counter depends on an op that cannot be evaluated.
         return None
 
 
 def _counters(condition: Function, body: Function) -> list[int]:
-    """The places of the state that decide how long a loop goes on."""
+    """The indices of the state that the condition depends on, transitively."""
     found: set[int] = set()
     work = _needs(condition, condition.outputs[0][1])
     while work:
@@ -58,7 +57,7 @@ def _counters(condition: Function, body: Function) -> list[int]:
 
 
 def _needs(function: Function, value: Value) -> set[int]:
-    """Which arguments a value is computed from."""
+    """The indices of the arguments that a value depends on."""
     places = {argument: index for index, argument in enumerate(function.args)}
     seen, work = {value}, [value]
     while work:
@@ -115,7 +114,7 @@ def _run(
 
 
 def ops_run(module: Module, ops: Iterable[Op]) -> Iterator[tuple[Op, int]]:
-    """Every op that runs when ``ops`` do, with how often; those that run others are left out."""
+    """Yield every op that runs with its run count; bodies replace the ops that run them."""
     for op in ops:
         if op.name not in CONTROL:
             yield op, 1

@@ -1,4 +1,4 @@
-"""What is asked of a module first: what goes in and out, how much work, which collectives."""
+"""Overview of a program: arguments, outputs, work, collectives, layers, peak memory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from graphgen.ir.loc import UNKNOWN
 from graphgen.ops import OPS, Trait, has_trait
 from graphgen.ops.control import callees
 
-# Below this a foreign program's argument is taken for an input, not for a weight.
+# An argument of an imported program below this size is classified as an input, not a weight.
 _WEIGHT_BYTES = 1 << 12
 # Ops that read weights: products, lookups, scales and biases.
 _READS_WEIGHTS = frozenset(("dot_general", "gather", "embedding", "multiply", "add"))
@@ -24,13 +24,13 @@ _READS_WEIGHTS = frozenset(("dot_general", "gather", "embedding", "multiply", "a
 
 @dataclass(frozen=True, slots=True)
 class ArgumentGroup:
-    """Arguments of one kind.
+    """The arguments of one kind.
 
     Attributes:
         kind: ``inputs``, ``weights``, ``caches``.
         values: the arguments.
         bytes: of all of them, on one rank.
-        guessed: whether nothing in the file says so.
+        guessed: true if the kind is inferred, not stated in the file.
     """
 
     kind: str
@@ -45,11 +45,11 @@ class CollectiveSummary:
 
     Attributes:
         op: the collective.
-        type: of what each of them gives.
-        groups: the ranks that talk to each other.
-        count: how many there are.
-        bytes: what one of them gives to every rank.
-        algorithm: how the runtime does one of this size: ``mesh``, ``rdh`` or ``kanga-ring``.
+        type: of each result.
+        groups: the replica groups.
+        count: of collectives.
+        bytes: of one result per rank.
+        algorithm: of the runtime for this size: ``mesh``, ``rdh`` or ``kanga-ring``.
     """
 
     op: str
@@ -62,14 +62,13 @@ class CollectiveSummary:
 
 @dataclass(frozen=True, slots=True)
 class OutputSummary:
-    """One output.
+    """One output of the program.
 
     Attributes:
         index: its position among the outputs.
         name: its name.
-        value: what it is.
-        argument: position of the argument whose memory it takes over, ``None`` for memory of its
-            own.
+        value: the value.
+        argument: position of the argument that it aliases, ``None`` without alias.
     """
 
     index: int
@@ -80,12 +79,12 @@ class OutputSummary:
 
 @dataclass(frozen=True, slots=True)
 class ValueOrigin:
-    """Where a value belongs.
+    """The layer and source location of a value.
 
     Attributes:
-        layer: of the op that makes it, or of all that read it; empty for none.
-        where: the line that makes it, or the first that reads it.
-        read: whether ``where`` is a reader's, since nobody's line makes it.
+        layer: of the op that defines it, or of all its users; empty for none.
+        where: the location of its definition, or of its first user.
+        read: true if ``where`` is the location of a user.
     """
 
     layer: str
@@ -95,14 +94,14 @@ class ValueOrigin:
 
 @dataclass(frozen=True, slots=True)
 class LayerGroup:
-    """Layers that do the same work.
+    """Consecutive layers of equal work.
 
     Attributes:
         first, last: their names.
-        count: how many.
+        count: of layers.
         ops: in one of them.
         work: of one of them.
-        weights: bytes of the weights that are read in one of them, and nowhere before.
+        weights: bytes of the weights that one of them reads first.
     """
 
     first: str
@@ -115,13 +114,13 @@ class LayerGroup:
 
 @dataclass(frozen=True, slots=True)
 class CalleeSummary:
-    """A function that a loop or a choice runs.
+    """A function that a loop or a conditional runs.
 
     Attributes:
-        op: who runs it, and whether it is the condition, the body or which branch.
+        op: the control op and its role: condition, body or branch number.
         name: of the function.
-        turns: of a loop; ``None`` where that is not known, and for branches.
-        histogram: how many of each op.
+        turns: trip count; ``None`` if unknown, and for branches.
+        histogram: number of ops by name.
     """
 
     op: str
@@ -132,22 +131,22 @@ class CalleeSummary:
 
 @dataclass(slots=True)
 class Overview:
-    """One program; its work is that of all turns of loops, and of the largest branch of choices.
+    """One program; its work counts all iterations of loops and the largest branch of conditionals.
 
     Attributes:
         function: the program, without calls.
-        parts: what its arguments are.
-        outputs: what it gives, and where that is kept.
-        histogram: how many of each op.
+        parts: its arguments by kind.
+        outputs: its outputs and their aliases.
+        histogram: number of ops by name.
         flops: by element type of the operands.
         work: of all ops.
         exchanges: collectives.
         calls: custom calls, decoded.
-        opaque: opcodes of instructions that have no op here, with counts.
-        bodies: what loops and choices run.
-        layers: what repeats.
-        largest: the largest values, with the op that makes them or ``None`` for an argument.
-        peak: memory at the worst moment; ``None`` with unbound symbols.
+        opaque: counts of ``hlo.opaque`` by opcode.
+        bodies: functions that loops and conditionals run.
+        layers: groups of repeated layers.
+        largest: the largest values.
+        peak: peak memory; ``None`` with unbound symbols.
         layer_of: the layer of each op that is in one.
     """
 
@@ -168,11 +167,11 @@ class Overview:
 
     @property
     def kept(self) -> int:
-        """How many outputs take over the memory of an argument."""
+        """The number of outputs that alias an argument."""
         return sum(output.argument is not None for output in self.outputs)
 
     def place(self, value: Value) -> ValueOrigin:
-        """Where a value of the program belongs."""
+        """The layer and location of a value of the program."""
         if value.op is not None and value.op.loc is not UNKNOWN:
             return ValueOrigin(self.layer_of.get(value.op, ""), value.op.loc, read=False)
         layers = {self.layer_of.get(user, "") for user in value.users}
@@ -193,12 +192,12 @@ def opaque_opcodes(module: Module) -> list[str]:
 
 
 def overview(module: Module, function: Function, largest: int = 10) -> Overview:
-    """Look at one program of a module.
+    """Summarize one program of a module.
 
     Args:
         module: for its interface.
         function: the program.
-        largest: how many of the largest values to keep.
+        largest: the number of largest values to keep.
     """
     function = inlined(module, function)
     states = {row.name for row in module.entries(Role.STATE)}
@@ -259,7 +258,7 @@ def _kind(module: Module, value: Value) -> str:
         return "inputs"
     row = module.interface.get(value.name or "")
     if row is None or "format" in module.meta:
-        # A dump's interface tells what is kept from call to call, and no more.
+        # The interface of an imported dump has its states only.
         return "caches" if row is not None and row.role is Role.STATE else ""
     if row.role is Role.INPUT:
         return "inputs"
@@ -267,7 +266,7 @@ def _kind(module: Module, value: Value) -> str:
 
 
 def _guess(value: Value) -> str:
-    """A large float that a product or a lookup reads as it came is a weight."""
+    """Classify a large float that reaches a product or a lookup unchanged as a weight."""
     if not value.dtype.is_float or not value.type.static or value.type.nbytes < _WEIGHT_BYTES:
         return "inputs"
     work, seen = [value], {value}
@@ -290,7 +289,7 @@ def _bytes(values: Iterable[Value]) -> Dim:
 
 
 def _bodies(module: Module, function: Function) -> Iterator[CalleeSummary]:
-    """What a program's loops and choices run, and what that runs."""
+    """Yield the functions that loops and conditionals run, transitively."""
     for op in (op for each in (function, *called(module, function)) for op in each.block):
         if op.name not in ("while", "conditional"):
             continue
@@ -327,7 +326,7 @@ def _exchanges(ops: Iterable[tuple[Op, int]]) -> list[CollectiveSummary]:
 
 
 def algorithm(size: Dim) -> str:
-    """How the runtime does a collective of this many bytes inside an instance.
+    """The algorithm of the runtime for a collective of ``size`` bytes within an instance.
 
     Source: the SDK's page on collectives within a node: mesh below 1 MB, RDH up to 56 MB, then
     KangaRing.
@@ -340,7 +339,7 @@ def algorithm(size: Dim) -> str:
 
 
 def _layers(layers: Mapping[str, Sequence[Op]], weights: Sequence[Value]) -> list[LayerGroup]:
-    """Neighboring layers of the same work, as one."""
+    """Group consecutive layers of equal work."""
     found: list[LayerGroup] = []
     unread = set(weights)
     for name, ops in layers.items():

@@ -1,4 +1,4 @@
-"""Why a value lies as it does: the rule, the op it follows from, and what moving it costs."""
+"""Explain the sharding of each value: its rule, the op it follows from, resharding costs."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ RULE, SAID, FOLLOWS, READERS, WHOLE, MOVED = "rule", "said", "follows", "readers
 
 @dataclass(frozen=True, slots=True)
 class ShardingReason:
-    """How one value lies, and who decided it; or how it is brought into another layout.
+    """The sharding of one value and its reason, or one resharding.
 
     Attributes:
         function: the program.
         value: its name, such as ``%3``.
-        at: the op that makes it, or the role of an argument, with the module scope.
+        at: the op that defines it, or the role of an argument, with the module scope.
         type: of the whole value.
-        sharding: how it lies; for a move, where it comes from and goes to.
+        sharding: its layout; of a resharding, source and target.
         decided: ``rule`` (of the pass shard), ``said`` (by the module), ``follows`` (from what the
             op reads or from its other results), ``readers`` (every rank could have it whole, but
             all who read it want a part), ``whole``, or ``moved`` (a conflict).
@@ -53,7 +53,7 @@ class ShardingReason:
 
 @dataclass(slots=True)
 class ExplainSharding(PassInstrument):
-    """Looks at what ``shard`` says and what ``partition`` makes of it.
+    """Records the layouts that ``shard`` annotates and that ``partition`` plans.
 
     Attributes:
         reasons: in the order of the programs; empty until a partition is about to run.

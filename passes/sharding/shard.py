@@ -1,4 +1,4 @@
-"""Saying how weights, inputs and states lie over the mesh, by axes of the model or by name."""
+"""Annotate weights, inputs and states with layouts, by logical axis or by name."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ DECODER_RULES: Mapping[str, str] = dict.fromkeys((HEADS, KV_HEADS, INTERMEDIATE,
 
 @dataclass(frozen=True, slots=True)
 class Annotation:
-    """A layout that rules ask for.
+    """A layout that rules assign.
 
     Attributes:
         place: a row of the interface, or a value that a program makes of weights.
@@ -46,12 +46,12 @@ class Annotation:
 
     @property
     def name(self) -> str:
-        """Of the row, or of the value."""
+        """The name of the row, or of the value."""
         return self.place if isinstance(self.place, str) else f"%{self.place.name or 'a value'}"
 
 
 def annotations_of(module: Module, rules: Mapping[str, str]) -> list[Annotation]:
-    """The layouts that rules ask for; of several rules for one dimension the last wins.
+    """The layouts that rules assign; of several rules for one dimension the last wins.
 
     Args:
         module: where a weight is taken apart or reordered before it is used, what is made of it is
@@ -82,7 +82,7 @@ def annotations_of(module: Module, rules: Mapping[str, str]) -> list[Annotation]
 
 
 def annotate(module: Module, rules: Mapping[str, str], rewriter: Rewriter | None = None) -> None:
-    """Give rows and values the layouts of :func:`annotations_of`.
+    """Set the layouts of :func:`annotations_of` on rows and values.
 
     Args:
         module: changed in place.
@@ -119,7 +119,7 @@ def _mesh_axes(name: str, text: str) -> Axes:
 
 
 class _Axes:
-    """Splits axes of a model wherever its programs meet them."""
+    """Shards logical axes in all values of the programs."""
 
     def __init__(self, module: Module) -> None:
         self.module = module
@@ -137,13 +137,13 @@ class _Axes:
 
     @property
     def known(self) -> str:
-        """The axes the model has."""
+        """The names of the logical axes of the model."""
         return f"it has {', '.join(sorted(self.places))}" if self.places else ""
 
     def split(
         self, name: str, cut: Axes, earlier: Mapping[str | Value, Annotation]
     ) -> list[Annotation]:
-        """Split one axis everywhere, in the layouts of earlier rules."""
+        """Shard one axis everywhere, on top of earlier rules."""
         found: dict[str | Value, Annotation] = {}
         for (place, dim), function in self.places.get(name, {}).items():
             known = found.get(place) or earlier.get(place)
@@ -158,7 +158,7 @@ class _Axes:
 
 
 def _split_values(module: Module, function: Function) -> Iterator[Value]:
-    """Inputs and states, and of weights what the program reads: they, or what is made of them."""
+    """Inputs, states, and the weights or derived values that the program reads."""
     prepared = PreparedValues(module, function, {})
     made = [value for op in function.block for value in op.results if prepared.of_weights(value)]
     for value in (*function.args, *made):
@@ -170,7 +170,7 @@ def _split_values(module: Module, function: Function) -> Iterator[Value]:
 
 
 def _with(layout: Sharding | None, rank: int, dim: int, cut: Axes) -> Sharding:
-    """The layout with one dimension split anew, and by these axes no other."""
+    """The layout with one dimension resharded; the axes are removed from the others."""
     dims = [
         tuple(axis for axis in axes if axis not in cut)
         for axes in (layout or replicated(rank)).dims
@@ -180,7 +180,7 @@ def _with(layout: Sharding | None, rank: int, dim: int, cut: Axes) -> Sharding:
 
 
 def _by_name(module: Module, pattern: str, text: str) -> list[Annotation]:
-    """A layout for every row whose name fits."""
+    """Yield a layout for every row whose name matches."""
     rows = [
         row
         for row in module.interface.values()

@@ -1,4 +1,4 @@
-"""Several small collectives of the same ranks as one, over all that they send side by side."""
+"""Combine small collectives over the same ranks into one (XLA: collective combiner)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def join_collectives(program: MergeContext, rewriter: Rewriter, small: int) -> N
 
 
 def _groups(program: MergeContext, small: int) -> Iterator[list[Op]]:
-    """Collectives that can be one: alike, and none of them read before the last stands."""
+    """Groups of equal collectives without a use of one before the last."""
     growing: dict[_Key, list[Op]] = {}
     live = _live(program)
     for op in program.function.block:
@@ -53,7 +53,7 @@ def _groups(program: MergeContext, small: int) -> Iterator[list[Op]]:
 
 
 def _key(op: Op) -> _Key | None:
-    """What collectives have in common that can be one; ``None`` for an op that cannot."""
+    """The key that combinable collectives share; ``None`` for other ops."""
     if op.name not in ("all_reduce", "all_gather") or not op.result.type.static:
         return None
     kind = op.attrs.text("kind") if op.name == "all_reduce" else ""
@@ -61,7 +61,7 @@ def _key(op: Op) -> _Key | None:
 
 
 def _live(program: MergeContext) -> set[Op]:
-    """Ops whose results are read or returned, by others that are."""
+    """Live ops."""
     live: set[Op] = set()
     for op in reversed(program.function.block):
         for value in op.results:
@@ -71,7 +71,7 @@ def _live(program: MergeContext) -> set[Op]:
 
 
 def _join(program: MergeContext, rewriter: Rewriter, group: Sequence[Op]) -> None:
-    """One collective in place of a group, where its last stands."""
+    """Replace a group by one collective at the position of its last."""
     function, last = program.function, group[-1]
     b = rewriter.before(function, last)
     made = b.made = list[Op]()
@@ -85,7 +85,7 @@ def _join(program: MergeContext, rewriter: Rewriter, group: Sequence[Op]) -> Non
 
 
 def _sums(b: Builder, group: Sequence[Op]) -> list[Value]:
-    """Side by side, flat; then cut apart."""
+    """All-reduce: concatenate flattened operands, then slice."""
     flat = [b.reshape(op.operands[0], (op.result.type.size,)) for op in group]
     joined = b.emit("all_reduce", (b.concatenate(flat, 0),), dict(group[0].attrs)).result
     return [
@@ -95,7 +95,7 @@ def _sums(b: Builder, group: Sequence[Op]) -> list[Value]:
 
 
 def _gathered(b: Builder, group: Sequence[Op]) -> list[Value]:
-    """A row of each rank, side by side; then each value's parts along its own dimension."""
+    """All-gather: concatenate flattened operands, gather rows, then rearrange each value."""
     flat = [b.reshape(op.operands[0], (1, op.operands[0].type.size)) for op in group]
     attrs = {**group[0].attrs, "dimension": 0}
     joined = b.emit("all_gather", (b.concatenate(flat, 1),), attrs).result

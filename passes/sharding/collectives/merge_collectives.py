@@ -1,4 +1,4 @@
-"""Fewer and smaller collectives: merged, moved to where less is sent, left out where they undo."""
+"""Simplify collectives: merge them, move them to where they send less, cancel inverses."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class MergeCollectives(Pass):
     small: int = 576_000
 
     def run(self, module: Module, rewriter: Rewriter) -> None:
-        """Apply the rules to every function, then join what is small."""
+        """Apply the rules to every function, then combine small collectives."""
         if self.small < 0:
             raise GraphgenError("GG0302", f"{self.name}: small={self.small} is below 0")
         for function in module.functions.values():
@@ -93,7 +93,7 @@ class MergeCollectives(Pass):
 
 
 def _ranks(function: Function) -> int:
-    """Ranks that the collectives of a function speak of; 0 where it has none."""
+    """The number of ranks in the collectives of a function; 0 without collectives."""
     named = [
         rank
         for op in function.block

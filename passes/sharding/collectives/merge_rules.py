@@ -25,7 +25,7 @@ _SAME_KIND = {"add": "add", "subtract": "add", "maximum": "maximum", "minimum": 
 
 @dataclass(slots=True)
 class MergeContext:
-    """What the rules know of a program.
+    """The program that the rules rewrite.
 
     Attributes:
         function: the program.
@@ -41,11 +41,11 @@ class MergeContext:
         self.numbers = RankNumbers(self.function, self.ranks)
 
     def only(self, value: Value, reader: Op) -> bool:
-        """Whether nobody but ``reader`` reads a value."""
+        """True if ``reader`` is the only user of a value."""
         return list(value.users) == [reader] and not self.function.returns(value)
 
     def merged(self, b: Builder, values: Sequence[Value], *gone: Op) -> Replacement:
-        """What a rule made instead of collectives that are gone with it; it never sends more."""
+        """The replacement of collectives that become dead; refused if it sends more."""
         before, after = total(dict.fromkeys(gone)), total(b.made or ())
         assert after <= before, f"{after} bytes would be sent instead of {before}"
         saved = (before - after) // self.ranks
@@ -70,7 +70,7 @@ def merge_rules(program: MergeContext) -> tuple[Rule, ...]:
 def _nothing_to_exchange(program: MergeContext) -> Rule:
     @rule(*GROUPED, "collective_permute")
     def nothing_to_exchange(op: Op, b: Builder) -> Replacement | NoMatch:
-        """A collective in groups of one rank, or that sends every rank its own, does nothing."""
+        """``collective(x) = x`` in groups of one rank, and for identity permutations."""
         groups = groups_of(op)
         if op.name == "collective_permute":
             same = tuple((rank, rank) for rank in range(program.ranks))
@@ -86,7 +86,7 @@ def _nothing_to_exchange(program: MergeContext) -> Rule:
 def _sum_of_sums(program: MergeContext) -> Rule:
     @rule(*_SAME_KIND)
     def sum_of_sums(op: Op, b: Builder) -> Replacement | NoMatch:
-        """``sum(a) + sum(b)`` over the same ranks is ``sum(a + b)``, likewise the largest."""
+        """``sum(a) + sum(b) = sum(a + b)`` over the same ranks; likewise for max and min."""
         left, right = [value.op for value in op.operands]
         if left is None or right is None or left.name not in SUMS:
             return no_match("the operands are not combined over ranks", op.operands[0])
@@ -110,7 +110,7 @@ def _sum_of_sums(program: MergeContext) -> Rule:
 def _slice_of_gather(program: MergeContext) -> Rule:
     @rule("dynamic_slice")
     def slice_of_gather(op: Op, b: Builder) -> Replacement | NoMatch:
-        """A rank's own part of what was gathered is what it had."""
+        """``slice_rank(all_gather(x)) = x``."""
         gather = op.operands[0].producer("all_gather")
         if gather is None:
             return no_match("the operand is not gathered", op.operands[0])
@@ -127,7 +127,7 @@ def _slice_of_gather(program: MergeContext) -> Rule:
 def _slice_of_sum(program: MergeContext) -> Rule:
     @rule("dynamic_slice")
     def slice_of_sum(op: Op, b: Builder) -> Replacement | NoMatch:
-        """A rank's own part of a sum over ranks is scattered to it: half as much is sent."""
+        """``slice_rank(all_reduce(x)) = reduce_scatter(x)``: half of the bytes."""
         whole = op.operands[0].producer("all_reduce")
         if whole is None:
             return no_match("the operand is not a sum over ranks", op.operands[0])
@@ -149,7 +149,7 @@ def _slice_of_sum(program: MergeContext) -> Rule:
 
 
 def _cut_dimension(cut: Op) -> int | None:
-    """The one dimension that a dynamic slice makes smaller."""
+    """The only dimension that a dynamic slice narrows."""
     pairs = zip(cut.operands[0].shape, cut.attrs.dims("slice_sizes"), strict=True)
     cuts = [dim for dim, (whole, size) in enumerate(pairs) if whole != size]
     return cuts[0] if len(cuts) == 1 else None
@@ -158,7 +158,7 @@ def _cut_dimension(cut: Op) -> int | None:
 def _gather_of_scatter(program: MergeContext) -> Rule:
     @rule("all_gather")
     def gather_of_scatter(op: Op, b: Builder) -> Replacement | NoMatch:
-        """Parts of a sum, joined again, are the sum for all ranks."""
+        """``all_gather(reduce_scatter(x)) = all_reduce(x)``."""
         parts = op.operands[0].producer("reduce_scatter")
         if parts is None:
             return no_match("the operand is not a part of a sum", op.operands[0])
@@ -178,7 +178,7 @@ def _gather_of_scatter(program: MergeContext) -> Rule:
 def _permute_of_permute(program: MergeContext) -> Rule:
     @rule("collective_permute")
     def permute_of_permute(op: Op, b: Builder) -> Replacement | NoMatch:
-        """What is handed on twice goes where it ends at once."""
+        """``permute(permute(x, p), q) = permute(x, q . p)``."""
         first = op.operands[0].producer("collective_permute")
         if first is None:
             return no_match("the operand was not handed on", op.operands[0])
@@ -196,7 +196,7 @@ def _permute_of_permute(program: MergeContext) -> Rule:
 
 
 def _composed(first: Groups, second: Groups) -> Groups:
-    """Pairs that do both; a rank that got nothing has nothing to hand on."""
+    """Compose source-target pairs; a rank without a source has zeros."""
     came = {target: source for source, target in first}
     return tuple(sorted((came[via], target) for via, target in second if via in came))
 
@@ -204,7 +204,7 @@ def _composed(first: Groups, second: Groups) -> Groups:
 def _exchange_and_back(program: MergeContext) -> Rule:
     @rule("all_to_all")
     def exchange_and_back(op: Op, b: Builder) -> Replacement | NoMatch:
-        """An exchange that undoes the one before leaves what was there."""
+        """``all_to_all(all_to_all(x)) = x`` for inverse exchanges."""
         first = op.operands[0].producer("all_to_all")
         if first is None:
             return no_match("the operand was not exchanged", op.operands[0])

@@ -1,4 +1,4 @@
-"""Rules that move a collective to where it sends less: behind what widens, before what narrows.
+"""Rules that move a collective to where it sends less: before widening, after narrowing ops.
 
 What only hands elements on (gathering, exchanging) goes past anything that looks at one element at
 a time; what combines elements over ranks goes past what leaves elements out or combines alike.
@@ -33,7 +33,7 @@ def move_rules(program: MergeContext) -> tuple[Rule, ...]:
 
 
 def _reaches_all(op: Op, ranks: int) -> bool:
-    """Whether every rank gets something, so that none is given zeros."""
+    """True if every rank receives a part, so that none has zeros."""
     return op.name != "collective_permute" or len(groups_of(op)) == ranks
 
 
@@ -69,7 +69,7 @@ def _elementwise_before(program: MergeContext) -> Rule:
 
 
 def _moved_operands(program: MergeContext, op: Op) -> tuple[dict[Value, list[Op]], Op] | NoMatch:
-    """What is handed on, with the ops from there to ``op``, and the first of the collectives."""
+    """The operands that collectives move, each with its chain of ops, and the first collective."""
     chains: dict[Value, list[Op]] = {}
     for value in dict.fromkeys(op.operands):
         if value.type.shape != op.result.shape:
@@ -92,7 +92,7 @@ def _moved_operands(program: MergeContext, op: Op) -> tuple[dict[Value, list[Op]
 
 
 def _chain(program: MergeContext, value: Value, reader: Op) -> list[Op] | None:
-    """From a value back to a collective that hands it on, through ops that only turn it around."""
+    """The chain from a data collective to ``value`` through transposes and reshapes."""
     ops: list[Op] = []
     while value.op is not None and program.only(value, reader):
         reader = value.op
@@ -119,7 +119,7 @@ def _one_number(b: Builder, value: Value, like: Value) -> Value:
 def _widening_behind(program: MergeContext) -> Rule:
     @rule(*DATA_COLLECTIVES)
     def widening_behind(op: Op, b: Builder) -> Replacement | NoMatch:
-        """What is converted to a wider type is handed on before."""
+        """``collective(widen(x)) = widen(collective(x))``."""
         convert = op.operands[0].producer("convert")
         if convert is None:
             return no_match("the operand is not converted", op.operands[0])
@@ -135,7 +135,7 @@ def _widening_behind(program: MergeContext) -> Rule:
 def _broadcast_behind(program: MergeContext) -> Rule:
     @rule("all_reduce", "all_gather", "collective_permute")
     def broadcast_behind(op: Op, b: Builder) -> Replacement | NoMatch:
-        """What repeats elements of a smaller value is repeated behind the collective."""
+        """``collective(broadcast(x)) = broadcast(collective(x))``."""
         spread = op.operands[0].producer("broadcast_in_dim")
         if spread is None:
             return no_match("the operand repeats nothing", op.operands[0])
@@ -158,7 +158,7 @@ def _broadcast_behind(program: MergeContext) -> Rule:
 def _slice_before(program: MergeContext) -> Rule:
     @rule("slice")
     def slice_before(op: Op, b: Builder) -> Replacement | NoMatch:
-        """Only what will be left over is sent."""
+        """``slice(collective(x)) = collective(slice(x))``."""
         source = op.operands[0].op
         if source is None or source.name not in (*GROUPED, "collective_permute"):
             return no_match("the operand is no result of a collective", op.operands[0])
@@ -183,7 +183,7 @@ def _slice_before(program: MergeContext) -> Rule:
 
 
 def _touched(op: Op) -> Sequence[int]:
-    """The dimensions along which a collective cuts or joins."""
+    """The dimensions that a collective splits or concatenates."""
     keys = ("dimension", "split_dimension", "concat_dimension")
     return [op.attrs.integer(key) for key in keys if key in op.attrs]
 
@@ -191,7 +191,7 @@ def _touched(op: Op) -> Sequence[int]:
 def _reduce_before(program: MergeContext) -> Rule:
     @rule("reduce")
     def reduce_before(op: Op, b: Builder) -> Replacement | NoMatch:
-        """Each rank reduces what it has, and what is left is gathered or combined."""
+        """``reduce(collective(x)) = collective(reduce(x))``."""
         source = op.operands[0].op
         if source is None or source.name not in ("all_gather", "all_reduce"):
             return no_match("the operand is no result of a collective", op.operands[0])
@@ -208,7 +208,7 @@ def _reduce_before(program: MergeContext) -> Rule:
 
 
 def _behind_reduction(op: Op, source: Op) -> tuple[str, dict[str, AttrValue]] | NoMatch:
-    """The collective of what is left, and its attributes."""
+    """The collective of the reduced value, and its attributes."""
     dims, kind = op.attrs.integers("dimensions"), op.attrs.text("kind")
     if source.name == "all_reduce":
         if source.attrs.text("kind") != kind:

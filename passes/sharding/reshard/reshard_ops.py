@@ -1,7 +1,7 @@
-"""Steps from one layout of a value to another: what each is called, moves and emits.
+"""Resharding operations: kind, bytes sent and emitted ops of one change of layout.
 
-Bytes are what one rank sends in a ring: gathering n parts of b bytes sends (n-1)*b, scattering a
-sum of b bytes or exchanging parts of them (n-1)/n*b, reducing them for all twice that.
+Bytes sent per rank in a ring of n: all-gather of b bytes (n-1)*b, reduce-scatter and all-to-all
+(n-1)/n*b, all-reduce 2*(n-1)/n*b.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from graphgen.passes.sharding.spec.nominal_sizes import nominal
 SLICE, MASK = "slice", "mask"
 ALL_GATHER, ALL_REDUCE, REDUCE_SCATTER = "all-gather", "all-reduce", "reduce-scatter"
 ALL_TO_ALL, PERMUTE = "all-to-all", "collective-permute"
-# Steps that need no other rank.
+# Kinds without communication.
 LOCAL = frozenset((SLICE, MASK))
 
 
@@ -29,9 +29,9 @@ class ReshardStep:
     Attributes:
         kind: one of the names above.
         before, after: the layouts.
-        axes: the axes it talks along, the outermost cut first.
-        dim: the dimension that is joined (or, for a reduce-scatter, cut).
-        to_dim: the dimension that an all-to-all cuts.
+        axes: the axes it communicates over, outermost first.
+        dim: the gathered dimension; of a reduce-scatter, the scattered one.
+        to_dim: the dimension that an all-to-all splits.
     """
 
     kind: str
@@ -43,7 +43,7 @@ class ReshardStep:
 
 
 def local_bytes(mesh: Mesh, type_: TensorType, layout: Sharding) -> int:
-    """Bytes of a value on one rank."""
+    """Bytes of a value on one rank, with nominal dimensions."""
     count = 1
     for size in local_shape(mesh, type_, layout):
         count *= nominal(size)
@@ -51,7 +51,7 @@ def local_bytes(mesh: Mesh, type_: TensorType, layout: Sharding) -> int:
 
 
 def bytes_sent(mesh: Mesh, type_: TensorType, step: ReshardStep) -> int:
-    """Bytes one rank sends, times the number of ranks of the mesh so that it is a whole number."""
+    """Bytes that one rank sends, times the number of ranks, as an integer."""
     if step.kind in LOCAL:
         return 0
     size = local_bytes(mesh, type_, step.before) * mesh.ranks
@@ -65,7 +65,7 @@ def bytes_sent(mesh: Mesh, type_: TensorType, step: ReshardStep) -> int:
 
 
 def emit_step(b: Builder, mesh: Mesh, rank: Value, value: Value, step: ReshardStep) -> Value:
-    """The value in the layout behind ``step``; ``rank`` is s32[1]."""
+    """Emit ``step`` on a rank's part; ``rank`` is s32[1]."""
     groups = mesh.groups(step.axes)
     if step.kind == SLICE:
         return _slice(b, mesh, rank, value, step)
@@ -84,7 +84,7 @@ def emit_step(b: Builder, mesh: Mesh, rank: Value, value: Value, step: ReshardSt
 
 
 def _slice(b: Builder, mesh: Mesh, rank: Value, value: Value, step: ReshardStep) -> Value:
-    """This rank's part along every dimension that is cut further."""
+    """Slice this rank's part along every further sharded dimension."""
     shape = list(value.shape)
     starts: list[Value] = []
     cuts = [new[len(old) :] for old, new in zip(step.before.dims, step.after.dims, strict=True)]
@@ -103,14 +103,14 @@ def _slice(b: Builder, mesh: Mesh, rank: Value, value: Value, step: ReshardStep)
 
 
 def _mask(b: Builder, mesh: Mesh, rank: Value, value: Value, axes: Axes) -> Value:
-    """The value on the first rank along ``axes``, zero on the others: their sum is the value."""
+    """The value on the first rank along ``axes``, zero on the others: an unreduced sum."""
     first = b.compare(mesh.coordinate(b, rank, axes), b.literal(0, s32), "EQ")
     zero = b.full(0, value.type)
     return b.select(b.broadcast_in_dim(first, value.shape, []), value, zero)
 
 
 def pairs(mesh: Mesh, step: ReshardStep) -> Groups:
-    """Who sends its whole part to whom: ranks that have the right part already keep it."""
+    """Source-target pairs of a permutation of parts; a rank with the right part keeps it."""
     sources: dict[tuple[int, ...], list[int]] = {}
     for rank in range(mesh.ranks):
         sources.setdefault(_block(mesh, step.before, rank), []).append(rank)
@@ -126,5 +126,5 @@ def pairs(mesh: Mesh, step: ReshardStep) -> Groups:
 
 
 def _block(mesh: Mesh, layout: Sharding, rank: int) -> tuple[int, ...]:
-    """Which part of the value a rank holds; owed sums tell parts apart like dimensions do."""
+    """The part of the value that a rank holds; unreduced axes count like dimensions."""
     return tuple(mesh.place(rank, axes) for axes in (*layout.dims, layout.partial))

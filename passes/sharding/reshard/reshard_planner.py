@@ -1,4 +1,4 @@
-"""The cheapest sequence of steps from the layouts a value is in to the one that is wanted."""
+"""Resharding planner: the cheapest sequence of steps between two layouts (Dijkstra)."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def bytes_of(cost: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class ReshardRoute:
-    """Steps in order, and what they cost together."""
+    """Steps in order, and their total cost."""
 
     steps: tuple[ReshardStep, ...]
     cost: int
@@ -51,12 +51,12 @@ class ReshardRoute:
 
 @dataclass(slots=True)
 class ReshardPlanner:
-    """Finds routes, and remembers them: types and layouts repeat.
+    """Plans reshardings, memoized by type and layouts.
 
     Attributes:
         mesh: the ranks.
-        latency: bytes that one collective counts as beside those it moves.
-        memory: how many bytes of a rank's own memory count as one that it sends; 0 for any number.
+        latency: cost of one collective in bytes, in addition to those it sends.
+        memory: bytes of local memory traffic that cost as much as one sent; 0 for infinitely many.
     """
 
     mesh: Mesh
@@ -67,14 +67,14 @@ class ReshardPlanner:
     )
 
     def find(self, type_: TensorType, source: Sharding, target: Sharding) -> ReshardRoute | None:
-        """The cheapest route; ``None`` where there is none."""
+        """The cheapest route; ``None`` if there is none."""
         key = (type_, source, target)
         if key not in self._known:
             self._known[key] = self._search(*key)
         return self._known[key]
 
     def cost(self, type_: TensorType, sources: Iterable[Sharding], target: Sharding) -> int:
-        """The cost from the best of several layouts."""
+        """The least cost from any of ``sources``."""
         least = UNREACHABLE
         for source in sources:
             cost = self._cost(type_, source, target)
@@ -83,11 +83,11 @@ class ReshardPlanner:
         return least
 
     def free(self, cost: int) -> bool:
-        """Whether a route of this cost needs no other rank."""
+        """True if a route of this cost has no collective."""
         return not cost >> _WORK_BITS & ((1 << _COUNT_BITS) - 1)
 
     def best(self, type_: TensorType, sources: Iterable[Sharding], target: Sharding) -> Sharding:
-        """Which of several layouts to start from."""
+        """The cheapest of ``sources`` to start from."""
         return min(sources, key=lambda source: (self._cost(type_, source, target), source.text))
 
     def _cost(self, type_: TensorType, source: Sharding, target: Sharding) -> int:
@@ -97,7 +97,7 @@ class ReshardPlanner:
         return UNREACHABLE if route is None else route.cost
 
     def is_local(self, type_: TensorType, source: Sharding, target: Sharding) -> bool:
-        """Whether a rank gets one layout from the other on its own."""
+        """True if ``target`` is computed from ``source`` without communication."""
         route = self.find(type_, source, target)
         return route is not None and all(step.kind in LOCAL for step in route.steps)
 
@@ -110,7 +110,7 @@ class ReshardPlanner:
         return work + pack(bytes_sent(self.mesh, type_, step) + latency, 1, 0)
 
     def labor(self, work: int) -> int:
-        """The cost of what each rank reads, writes and computes, in bytes of its memory."""
+        """The cost of local work, in bytes of memory traffic per rank."""
         as_bytes = work * self.mesh.ranks // self.memory if self.memory else 0
         return pack(as_bytes, 0, work)
 
@@ -137,7 +137,7 @@ class ReshardPlanner:
         return None
 
     def steps(self, type_: TensorType, layout: Sharding, target: Sharding) -> Iterator[ReshardStep]:
-        """Every step from a layout that can be on a cheapest way to ``target``."""
+        """Yield every step that can be on a cheapest route from ``layout`` to ``target``."""
         yield from self._slices(type_, layout, target)
         yield from self._joins(type_, layout, target)
         yield from self._sums(type_, layout, target)
@@ -166,8 +166,8 @@ class ReshardPlanner:
         shape = local_shape(self.mesh, type_, layout)
         target_axes = [set(axes) for axes in target.dims]
         for dim, axes in enumerate(layout.dims):
-            # Where axes are in the way of others, every dimension is better than none for them: a
-            # part of them is gathered again behind the cut by those others.
+            # Axes that block others may move to any dimension: they are gathered again after the
+            # others have sharded this one.
             in_the_way = not target_axes[dim].issubset({*layout.axes, *layout.partial})
             for kept in range(len(axes)):
                 rest, taken = axes[:kept], axes[kept:]
@@ -209,7 +209,7 @@ class ReshardPlanner:
                 yield ReshardStep(PERMUTE, layout, after, self.mesh.ordered(layout.axes))
 
     def _rearranged(self, layout: Sharding, target: Sharding) -> Iterator[Sharding]:
-        """The target itself, and the layout with the axes of one dimension in another order."""
+        """Yield the target, and the layout with the axes of one dimension permuted."""
         if target.partial == layout.partial:
             yield target
         for dim, axes in enumerate(layout.dims):

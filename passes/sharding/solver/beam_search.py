@@ -1,15 +1,13 @@
-"""The cheapest way to divide a program: an exact search over its ops in order, where it is narrow.
+"""Beam search for the cheapest sharding of a program; exact while the states fit in ``beam``.
 
-Between two ops only the live values matter, and of each only in which layouts it is there. So the
-search keeps, for every such state, the cheapest way to get there, and goes through the ops once.
-Where more than ``beam`` states are reached those are dropped that a cheaper one makes up for, then
-the dearest, and behind :data:`CROWD` of them an op is only divided in its cheapest ways; until then
-the result is the cheapest there is. Costs are ordered as
+Dynamic programming over the ops in order: a state is the set of layouts in which each live value is
+available, and the table keeps the least cost per state. Above ``beam`` states, dominated states are
+pruned, then the most expensive; above :data:`CROWD`, only the cheapest strategies of an op are
+enumerated. Costs are ordered as
 :func:`graphgen.passes.sharding.reshard.reshard_planner.pack` says:
 bytes moved, then collectives, then work.
 
-Layers repeat, so a step is remembered by what it starts from: the second of many equal layers
-usually starts where the first did, and takes no time.
+Layers repeat, so transitions are memoized by table and node: equal layers are searched once.
 """
 
 from __future__ import annotations
@@ -23,28 +21,26 @@ from graphgen.passes.sharding.solver.dominance import Dominance, Live, Present, 
 from graphgen.passes.sharding.solver.strategies import Strategy, strategies
 from graphgen.passes.sharding.spec.mesh import Mesh
 
-# The place of a value that every rank has whole: it costs nothing in any layout.
+# The place of a replicated value: it is available in any layout at no cost.
 FREE = -1
-# The place of such a value that may not be cut: a weight whose readers want it in several layouts.
+# The place of a replicated value that must not be sharded: a weight with conflicting users.
 RIGID = -2
-# What it costs beside its bytes to send parts of a weight about: only where no other way is left,
-# as a weight that is read in two layouts is kept twice.
+# Penalty for resharding a weight, which would store it twice: only if there is no alternative.
 _SECOND_COPY = pack(1 << 60, 0, 0)
-# Behind more states than this only so many ways to divide an op are looked at from each: over
-# several axes there are hundreds.
+# Above CROWD states, limits on the strategies and options enumerated per state.
 CROWD, MOST_STRATEGIES, MOST_OPTIONS = 64, 16, 20
-# Layouts to bring a value into, one after the other.
+# Layouts to reshard a value to, in order.
 Targets = tuple[Sharding, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class OpSharding:
-    """What is done at one op.
+    """The sharding of one op in a plan.
 
     Attributes:
-        strategy: how the op is divided.
-        acquired: per operand, the layouts it is brought into before the op, the last one wanted.
-        delivered: per result, the layouts it is brought into behind the op.
+        strategy: the shardings of operands and results.
+        acquired: per operand, the layouts it is resharded to before the op; the last one is used.
+        delivered: per result, the layouts it is resharded to after the op.
     """
 
     strategy: Strategy
@@ -54,18 +50,18 @@ class OpSharding:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SearchNode:
-    """One op as the search sees it, or one value that comes from outside, in one layout.
+    """One op, or one argument with its layout, as seen by the search.
 
-    Equal ones are made one by :meth:`ShardingSearch.node` and :meth:`ShardingSearch.source`.
+    Nodes are interned by :meth:`ShardingSearch.node` and :meth:`ShardingSearch.source`.
 
     Attributes:
         types: of the operands.
         result_types: of the results.
-        strategies: ways to divide it.
-        places: per operand, which of the live values it is, or :data:`FREE` or :data:`RIGID`.
-        pins: per result, the one layout it is kept in, where somebody has said.
-        outputs: per result, the layouts it leaves the program in.
-        weights: per operand, whether it is made of weights alone.
+        strategies: of the op.
+        places: per operand, its index among the live values, or :data:`FREE` or :data:`RIGID`.
+        pins: per result, the annotated layout, if any.
+        outputs: per result, the layouts in which the program returns it.
+        weights: per operand, true if it derives from weights alone.
     """
 
     types: tuple[TensorType, ...]
@@ -78,7 +74,7 @@ class SearchNode:
 
     @property
     def live(self) -> tuple[Live, ...]:
-        """The live values among the operands, in the order of their places, and the results."""
+        """The live values among the operands, ordered by place, then the results."""
         known = dict(zip(self.places, zip(self.types, self.weights, strict=True), strict=True))
         used = [known[place] for place in sorted(known) if place >= 0]
         return (*used, *[(type_, False) for type_ in self.result_types])
@@ -86,20 +82,20 @@ class SearchNode:
 
 @dataclass(frozen=True, slots=True)
 class _Option:
-    """One choice from one state: its cost, and the layouts of its live operands and results."""
+    """One choice in one state: its cost, and the layouts of live operands and results."""
 
     cost: int
     there: State
     choice: OpSharding
 
 
-# Layouts of the live operands and the results, and what was brought where for that.
+# Layouts of live operands and results, with the targets of operands and of results.
 _Way = tuple[State, tuple[Targets, ...], tuple[Targets, ...]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StateTable:
-    """States and what each costs beyond the cheapest of them."""
+    """States with their costs relative to the cheapest."""
 
     states: tuple[State, ...]
     costs: tuple[int, ...]
@@ -107,7 +103,7 @@ class StateTable:
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """From one table to the next: per new state the old one, and what was chosen."""
+    """From one table to the next: per new state, its predecessor and the choice."""
 
     table: StateTable
     back: tuple[tuple[int, OpSharding], ...]
@@ -118,13 +114,13 @@ _StrategyKey = tuple[str, Attrs, tuple[TensorType, ...]]
 
 @dataclass(slots=True)
 class ShardingSearch:
-    """Walks through one program after another; what it has found out once, it keeps.
+    """The search over programs, with memoized transitions.
 
     Attributes:
         mesh: the ranks.
-        routes: costs of changing layouts.
-        beam: most states kept between two ops.
-        truncated: whether states were dropped, so that the result may not be the cheapest.
+        planner: costs of resharding.
+        beam: the maximal number of states between two ops.
+        truncated: true if states were dropped, so that the result may not be optimal.
     """
 
     mesh: Mesh
@@ -159,7 +155,7 @@ class ShardingSearch:
         self.dominance = Dominance(self.planner)
 
     def strategies(self, op: Op) -> tuple[Strategy, ...]:
-        """All ways to divide an op."""
+        """All strategies of an op, memoized."""
         key = (op.name, op.attrs, tuple([value.type for value in op.operands]))
         found = self._strategies.get(key)
         if found is None:
@@ -174,7 +170,7 @@ class ShardingSearch:
         outputs: tuple[Targets, ...],
         weights: tuple[bool, ...],
     ) -> SearchNode:
-        """The site of an op, the same object for all that are equal."""
+        """The interned node of an op."""
         types = tuple([value.type for value in op.operands])
         key = (op.name, op.attrs, types, places, pins, outputs, weights)
         found = self._nodes.get(key)
@@ -187,7 +183,7 @@ class ShardingSearch:
         return found
 
     def source(self, type_: TensorType, layout: Sharding, outputs: Targets) -> SearchNode:
-        """The site of a value that is there in one layout, and leaves the program in some."""
+        """The interned node of an argument with its layout, returned in ``outputs``."""
         key = (type_, layout, outputs)
         found = self._nodes.get(key)
         if found is None:
@@ -196,7 +192,7 @@ class ShardingSearch:
         return found
 
     def start(self) -> StateTable:
-        """Nothing is live."""
+        """The initial table: no live values."""
         return self._table([()], [0])
 
     def _table(self, states: Sequence[State], costs: Sequence[int]) -> StateTable:
@@ -210,13 +206,13 @@ class ShardingSearch:
     def advance(
         self, table: StateTable, node: SearchNode, kept: tuple[int, ...], live: tuple[Live, ...]
     ) -> Transition:
-        """One op further.
+        """The transition over one op, memoized.
 
         Args:
-            table: the states before.
-            site: the op.
-            kept: of the live values and the results, those that are live afterwards.
-            live: what these are.
+            table: the states before the op.
+            node: the op.
+            kept: indices of live values and results that are live after the op.
+            live: types of these values.
         """
         key = (table, node, kept, live)
         found = self._transitions.get(key)
@@ -229,7 +225,7 @@ class ShardingSearch:
     ) -> Transition:
         best: dict[State, tuple[int, int, OpSharding]] = {}
         used = sorted({place for place in node.places if place >= 0})
-        # Behind an option a value lies as the option says, if it says so, else as it did before.
+        # After an option, a used value has the layouts of the option, any other its previous ones.
         number = len(table.states[0])
         at = {place: number + index for index, place in enumerate(used)}
         crowded = len(table.states) > CROWD
@@ -247,7 +243,7 @@ class ShardingSearch:
     def _narrowed(
         self, best: dict[State, tuple[int, int, OpSharding]], live: tuple[Live, ...]
     ) -> Transition:
-        """The cheapest states, as many as the beam takes, in an order of their own."""
+        """The transition to the best ``beam`` states."""
         items = list(best.items())
         self.truncated |= len(items) > self.beam
         costs = [cost for cost, _, _ in best.values()]
@@ -257,7 +253,7 @@ class ShardingSearch:
         return Transition(table, tuple([(index, choice) for _, (_, index, choice) in items]))
 
     def _from(self, node: SearchNode, present: State, crowded: bool) -> tuple[_Option, ...]:
-        """What can be done at a site whose live operands are there in these layouts."""
+        """The options at a node with its live operands in these layouts, memoized."""
         key = (node, present, crowded)
         found = self._options.get(key)
         if found is None:
@@ -283,7 +279,7 @@ class ShardingSearch:
         ]
 
     def _promising(self, node: SearchNode, present: State) -> Sequence[Strategy]:
-        """Those of many strategies that cost least by themselves, in order."""
+        """The cheapest strategies of a node, in their original order."""
         ways = node.strategies
         if len(ways) <= MOST_STRATEGIES:
             return ways
@@ -306,10 +302,10 @@ class ShardingSearch:
     def _with(
         self, node: SearchNode, present: tuple[Present, ...], strategy: Strategy
     ) -> list[tuple[int, _Way]]:
-        """The options of one strategy: ways to bring the operands, then ways to leave results."""
+        """The options of one strategy: reshardings of operands times reshardings of results."""
         used = sorted({place for place in node.places if place >= 0})
         at = {place: index for index, place in enumerate(used)}
-        # Cost, layouts of the live operands, layouts of the results, and what was brought where.
+        # Cost, layouts of the live operands, targets of the operands so far.
         partial: list[tuple[int, tuple[Present, ...], tuple[Targets, ...]]] = [
             (self.planner.labor(strategy.work), present, ())
         ]
@@ -342,7 +338,7 @@ class ShardingSearch:
     def _left(
         self, node: SearchNode, strategy: Strategy
     ) -> list[tuple[int, tuple[Present, ...], tuple[Targets, ...]]]:
-        """Ways to bring the results where they are pinned and where they leave the program."""
+        """Reshardings of the results to their pins and to the layouts of program outputs."""
         ways: list[tuple[int, tuple[Present, ...], tuple[Targets, ...]]] = [(0, (), ())]
         for type_, given, pin, outputs in zip(
             node.result_types, strategy.out_shardings, node.pins, node.outputs, strict=True
@@ -369,7 +365,7 @@ class ShardingSearch:
     def acquired(
         self, type_: TensorType, present: Present, want: Sharding
     ) -> tuple[tuple[int, Present, Targets], ...]:
-        """Ways to have a value in one more layout: at once, or over one that others may use too."""
+        """Ways to reshard a value: directly, or through a layout that other users may share."""
         key = (type_, present, want)
         found = self._acquired.get(key)
         if found is None:
@@ -396,7 +392,7 @@ class ShardingSearch:
         return ways
 
     def _gathered(self, present: Present) -> list[Sharding]:
-        """The layouts present, less some of the axes."""
+        """The present layouts with some axes gathered or reduced."""
         found: dict[Sharding, None] = {}
         for layout in sorted(present, key=lambda item: item.text):
             axes = (*layout.axes, *layout.partial)
@@ -408,7 +404,7 @@ class ShardingSearch:
         return [layout for layout in found if layout not in present]
 
     def kept(self, type_: TensorType, layouts: Sequence[Sharding]) -> Present:
-        """The layouts that cannot be cut from another one of them."""
+        """The layouts that are not local slices of another one in the list."""
         unique = list(dict.fromkeys(layouts))
         return frozenset(
             layout

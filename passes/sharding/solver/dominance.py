@@ -1,8 +1,8 @@
-"""Which of many states to go on from: those that a cheaper one does not make up for.
+"""Prune dominated search states.
 
-A state makes up for another where it costs less even after bringing every value into the layouts
-that it is there in, in the other. The other can be on a cheapest way only where several readers
-share such a layout, so states are only compared where there are too many to go on from all.
+State A dominates B if ``cost(A) + cost of resharding A's values to B's layouts <= cost(B)``. B may
+still be on an optimal path if several users share such a layout, so states are pruned only above
+the beam width.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ from dataclasses import dataclass, field
 from graphgen.ir import Sharding, TensorType
 from graphgen.passes.sharding.reshard.reshard_planner import UNREACHABLE, ReshardPlanner
 
-# The layouts a value is there in: those that the others cannot be cut from.
+# The layouts in which a value is available, without local slices of another one.
 Present = frozenset[Sharding]
-# A live value: its type, and whether it is made of weights alone, which are not to be sent about.
+# A live value: its type, and true if it derives from weights alone, which are not resharded.
 Live = tuple[TensorType, bool]
 State = tuple[Present, ...]
-# With how many of the cheapest states the others are compared.
+# The number of cheapest states that others are compared with.
 _LEADERS = 4
 
 
 @dataclass(slots=True)
 class Dominance:
-    """Compares states by what it costs to make up for being in one instead of another.
+    """Compares states by cost difference and resharding cost.
 
     Attributes:
-        routes: costs of changing layouts.
+        planner: costs of resharding.
     """
 
     planner: ReshardPlanner
@@ -38,13 +38,13 @@ class Dominance:
     def best(
         self, states: Sequence[State], costs: Sequence[int], live: Sequence[Live], most: int
     ) -> list[int]:
-        """The places of the states to go on from, in order: all, where they are not too many.
+        """The indices of the states to keep, cheapest first; all in order if at most ``most``.
 
         Args:
-            states: of the same values.
-            costs: of each.
+            states: of the same live values.
+            costs: per state.
             live: the values.
-            most: how many may go on.
+            most: the maximal number to keep.
         """
         if len(states) <= most:
             return list(range(len(states)))
@@ -55,14 +55,14 @@ class Dominance:
                 break
             saved = [costs[place] - costs[leader] for leader in found[:_LEADERS]]
             if not any(
-                self._makes_up(states[leader], states[place], less, live)
+                self._dominates(states[leader], states[place], less, live)
                 for leader, less in zip(found, saved, strict=False)
             ):
                 found.append(place)
         return found
 
-    def _makes_up(self, mine: State, other: State, saved: int, live: Sequence[Live]) -> bool:
-        """Whether ``mine``, cheaper by ``saved``, is better than ``other`` after all."""
+    def _dominates(self, mine: State, other: State, saved: int, live: Sequence[Live]) -> bool:
+        """True if ``mine``, cheaper by ``saved``, dominates ``other``."""
         for value, there, wanted in zip(live, mine, other, strict=True):
             if saved <= 0:
                 return False
@@ -71,7 +71,7 @@ class Dominance:
         return saved > 0
 
     def price(self, value: Live, there: Present, wanted: Present) -> int:
-        """What it costs at most to do with one set of layouts what could be done with another."""
+        """An upper bound on the cost of resharding a value from ``there`` to all of ``wanted``."""
         key = (value, there, wanted)
         found = self._known.get(key)
         if found is None:

@@ -1,9 +1,8 @@
-"""How every op of a program will be divided, from the layouts of its weights, inputs and states.
+"""Sharding plans: the sharding of every op, from layouts of weights, inputs and states.
 
-Layouts are asked for on rows of the interface or on values; everything else follows from the ops in
-between, forward and backward at once, by the cheapest way to go through all of them. Values that
-every rank has whole cost nothing in any layout: ops on such values alone are done whole, or on the
-part that their readers want.
+Interface rows and values carry annotated layouts; the beam search decides the ops in between,
+forward and backward at once. Replicated values are available in any layout at no cost: ops on such
+values alone run replicated, or on the part that their users need.
 """
 
 from __future__ import annotations
@@ -30,17 +29,17 @@ from graphgen.passes.weights.derived import PreparedValues, WeightNumbers
 
 @dataclass(slots=True)
 class ShardingPlan:
-    """What partition will do to one program.
+    """The sharding decisions for one program.
 
     Attributes:
-        choices: per op how it is divided; prepared ops, which are done whole, are left out.
-        pins: values that are kept in one layout only.
-        outputs: per output in order, the layout it leaves in.
-        delivered: values that no op of the search makes, and the layouts they are brought into.
-        prepared: ops on weights alone: on every rank on whole tensors, before the program runs.
-        weights: values that are made of weights alone, and weights.
-        rigid: weights that stay whole, as their readers want them in several layouts.
-        bound: ops that the search decided, in order; the others are free.
+        choices: per op its sharding; prepared ops, which run replicated, have none.
+        pins: values with one layout only.
+        outputs: per program output, its layout.
+        delivered: per argument of the search, the layouts it is resharded to.
+        prepared: ops on weights alone: they run on whole tensors, before the program.
+        weights: weights, and values that derive from weights alone.
+        rigid: weights that stay replicated, because their users need several layouts.
+        bound: ops that the search decided, in order.
     """
 
     choices: dict[Op, OpSharding] = field(default_factory=dict[Op, OpSharding])
@@ -54,19 +53,19 @@ class ShardingPlan:
 
 
 def requested_sharding(row: Entry) -> Sharding:
-    """The layout that somebody asked for on a row of the interface; whole where nobody did."""
+    """The annotated layout of an interface row; replicated by default."""
     return row.sharding or replicated(row.logical.rank)
 
 
 def make_plans(module: Module, search: ShardingSearch) -> dict[Function, ShardingPlan]:
-    """Decide how each op of every program is divided.
+    """Plan the sharding of every program.
 
-    A weight that nobody asked to split is split where that is cheapest, but it is kept in one form:
-    where readers want it in several layouts, that of the decode program is taken, which runs once a
-    token, or none if that program is of two minds.
+    A weight without annotation is sharded as is cheapest, but stored once: if its users need
+    several layouts, the layout of the decode program wins (it runs per token); if decode itself
+    needs two, the weight stays replicated.
 
     Args:
-        module: its interface says how weights, inputs, states and outputs lie.
+        module: its interface has the layouts of weights, inputs, states and outputs.
         search: over the module's mesh; shared by the programs, as they repeat each other.
 
     Raises:
@@ -89,7 +88,7 @@ def _resolve_conflicts(
     prepared: Mapping[Function, PreparedValues],
     decided: dict[int, Sharding],
 ) -> None:
-    """Decide about weights that are wanted in several layouts; drop the plans that are changed."""
+    """Decide weights with conflicting layouts; drop the plans that this changes."""
     wanted = {f: _weight_shardings(plan, prepared[f]) for f, plan in plans.items()}
     every: dict[int, set[Sharding]] = {}
     for layouts in wanted.values():
@@ -134,7 +133,7 @@ def _make_plan(
 
 
 def _weight_shardings(plan: ShardingPlan, prepared: PreparedValues) -> dict[int, set[Sharding]]:
-    """How the program wants each weight that nobody asked to split; vectors may be kept twice."""
+    """The layouts that users need, per weight without annotation; vectors may be stored twice."""
     found: dict[int, set[Sharding]] = {}
     for op, choice in plan.choices.items():
         for value, layout in zip(op.operands, choice.strategy.in_shardings, strict=True):
@@ -158,7 +157,7 @@ def _pin_results(op: Op, plan: ShardingPlan, mesh: Mesh) -> None:
 
 
 def check_fits(value: Value, layout: Sharding, mesh: Mesh) -> None:
-    """A layout somebody asked for must be one of this mesh (GG0304)."""
+    """Require that an annotated layout exists on the mesh and divides (GG0304)."""
     name = f"%{value.name or (value.op.name if value.op else '?')}"
     where = repr(value.op.loc) if value.op else ""
     unknown = [axis for axis in (*layout.axes, *layout.partial) if axis not in mesh.axes]
@@ -179,7 +178,7 @@ def check_fits(value: Value, layout: Sharding, mesh: Mesh) -> None:
 
 
 def _propagate_through_prepared(function: Function, plan: ShardingPlan, mesh: Mesh) -> None:
-    """What is made of weights is wanted as they are, as far as its dimensions come from theirs."""
+    """Propagate weight layouts through prepared ops."""
     for op in function.block:
         if op not in plan.prepared:
             continue
@@ -191,7 +190,7 @@ def _propagate_through_prepared(function: Function, plan: ShardingPlan, mesh: Me
 
 
 def propagated(op: Op, plan: ShardingPlan, mesh: Mesh) -> Sequence[Sharding]:
-    """The layouts of an op's results if those of its operands go through it."""
+    """Propagate the layouts of operands to the results through the op's factors."""
     factors = factors_of(op)
     whole = [replicated(value.type.rank) for value in op.results]
     if factors is None:
@@ -218,21 +217,21 @@ def propagated(op: Op, plan: ShardingPlan, mesh: Mesh) -> Sequence[Sharding]:
 
 
 class _ProgramSearch:
-    """Takes the search through one program and reads the choices off its cheapest end."""
+    """Runs the search over one program and traces the choices back from the cheapest state."""
 
     def __init__(self, function: Function, search: ShardingSearch, plan: ShardingPlan) -> None:
         self.function = function
         self.search = search
         self.plan = plan
         self.live: list[Value] = []
-        # Values that cost nothing are not among these.
+        # Replicated values are not among these.
         self.bound: set[Value] = {v for v in function.args if self._is_bound(v)}
         self.outputs: dict[Value, list[Sharding]] = {}
         for (_, value), layout in zip(function.outputs, plan.outputs, strict=True):
             self.outputs.setdefault(value, []).append(layout)
 
     def run(self) -> None:
-        """Fill in the choices of all ops that do more than pass on what every rank has."""
+        """Fill in the choices of all ops with a bound operand."""
         items = self._items()
         last = {
             value: number
@@ -258,7 +257,7 @@ class _ProgramSearch:
                 self.plan.delivered[item] = choice.delivered[0]
 
     def _items(self) -> list[Op | Value]:
-        """The ops to decide about, each behind those of its operands that come from outside."""
+        """The ops to decide, each after its operands from outside."""
         items: list[Op | Value] = []
         seen: set[Value] = set()
         for op in self.function.block:
@@ -275,20 +274,20 @@ class _ProgramSearch:
         return pin is not None and not pin.replicated
 
     def _decides(self, op: Op) -> bool:
-        """Whether an op is for the search; notes which of its results cost something."""
+        """True if the search decides the op; records which results are bound."""
         prepared = op in self.plan.prepared
         searched = not prepared and any(value in self.bound for value in op.operands)
         self.bound.update(v for v in op.results if searched or self._is_bound(v))
         return searched
 
     def _source(self, value: Value) -> tuple[SearchNode, list[Value]]:
-        """A value from outside for the search, and all values that are live with it."""
+        """The node of an argument, and the live values including it."""
         outputs = tuple(self.outputs.get(value, ()))
         node = self.search.source(value.type, self.plan.pins[value], outputs)
         return node, [*self.live, value]
 
     def _op(self, op: Op) -> tuple[SearchNode, list[Value]]:
-        """An op for the search, and all values that are live behind it."""
+        """The node of an op, and the live values including its results."""
         at = {value: place for place, value in enumerate(self.live)}
         rigid = self.plan.rigid
         places = tuple([at.get(v, RIGID if v in rigid else FREE) for v in op.operands])
@@ -300,7 +299,7 @@ class _ProgramSearch:
 
 
 def _divide_free_ops(function: Function, search: ShardingSearch, plan: ShardingPlan) -> None:
-    """Ops on what every rank has: done on the part their readers want, where all want the same."""
+    """Shard ops on replicated values as their users need, if all need the same layout."""
     wants: dict[Value, set[Sharding]] = {}
     for (_, value), layout in zip(function.outputs, plan.outputs, strict=True):
         wants.setdefault(value, set()).add(layout)
@@ -322,7 +321,7 @@ def _divide_free_ops(function: Function, search: ShardingSearch, plan: ShardingP
 def _free_choice(
     op: Op, search: ShardingSearch, wants: dict[Value, set[Sharding]], rigid: set[Value]
 ) -> OpSharding:
-    """The least work that gives exactly what is wanted; else the whole on each rank."""
+    """The strategy with the least work and the needed layouts; else replicated."""
     best = whole_strategy(op)
     fitting = [
         strategy

@@ -1,4 +1,4 @@
-"""The ways to divide one op over a mesh: for each axis the factor it cuts, or a sum carried on."""
+"""Sharding strategies of one op: per mesh axis a factor to shard, or an unreduced sum to keep."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from graphgen.passes.sharding.spec.op_factors import factors_of
 
 # Operations in the time of a byte from memory: 16-bit products on trn1 (190 T/s, 820 GB/s).
 BALANCE = 232
-# What one axis does in an op: cuts a factor, or carries the sums of a set of operands, or nothing.
+# The use of one axis: shard a factor, keep a set of operands unreduced, or none.
 AxisUse = int | frozenset[int] | None
 
 
 @dataclass(frozen=True, slots=True)
 class Strategy:
-    """One way to divide an op.
+    """One sharding of an op.
 
     Attributes:
         in_shardings: the layout of each operand.
         out_shardings: the layout of each result.
-        cuts: the axes that cut each factor, by factor.
+        cuts: per sharded factor, its axes.
         special: the axes that shard a special factor.
-        work: bytes one rank reads and writes, and one for every :data:`BALANCE` operations.
-        whole: whether every rank does all of the op.
+        work: bytes one rank reads and writes, plus one per :data:`BALANCE` operations.
+        whole: true if all values are replicated.
     """
 
     in_shardings: tuple[Sharding, ...]
@@ -41,12 +41,12 @@ class Strategy:
 
     @property
     def whole(self) -> bool:
-        """Whether every rank does the same, on whole values."""
+        """True if all operands and results are replicated."""
         return all(layout.replicated for layout in (*self.in_shardings, *self.out_shardings))
 
 
 def whole_strategy(op: Op) -> Strategy:
-    """Every rank does all of it."""
+    """The strategy that replicates all operands and results."""
     return Strategy(
         tuple(replicated(value.type.rank) for value in op.operands),
         tuple(replicated(value.type.rank) for value in op.results),
@@ -55,7 +55,7 @@ def whole_strategy(op: Op) -> Strategy:
 
 
 def strategies(op: Op, mesh: Mesh) -> tuple[Strategy, ...]:
-    """All ways to divide an op over a mesh; the first does it whole on every rank."""
+    """All strategies of an op over a mesh; the first is replicated."""
     factors = factors_of(op)
     whole = whole_strategy(op)
     if factors is None:
@@ -79,7 +79,7 @@ def strategies(op: Op, mesh: Mesh) -> tuple[Strategy, ...]:
 def _cuts(
     mesh: Mesh, factors: Factors, chosen: Mapping[str, AxisUse]
 ) -> Iterator[Mapping[int, Axes]]:
-    """The axes of each factor that is cut; several may cut one in any order."""
+    """The axes per sharded factor; several axes of one factor in any order."""
     axes: dict[int, Axes] = {}
     for axis, choice in chosen.items():
         if isinstance(choice, int):
@@ -97,7 +97,7 @@ def _strategy(
     carried: Mapping[str, frozenset[int]],
     work: int,
 ) -> Strategy | None:
-    """The strategy with these cuts and carried sums; ``None`` where that is none."""
+    """The strategy with these cuts and unreduced sums; ``None`` if it is illegal."""
     unreduced = {axis: factors.reduction[f] for f, axes in cuts.items() for axis in axes
             if f in factors.reduction}  # fmt: skip
     kinds = {*unreduced.values(), *["add"] * bool(carried)}
@@ -132,7 +132,7 @@ def _layout(
     partial: Sequence[str],
     kind: str = "add",
 ) -> Sharding | None:
-    """The layout of one value; ``None`` where its parts would not be boxes."""
+    """The layout of one value; ``None`` if its parts would not be boxes."""
     out: list[Axes] = []
     for size, parts in zip(type_.shape, dims, strict=True):
         axes: Axes = ()
@@ -140,7 +140,7 @@ def _layout(
         for factor in parts:
             cut = cuts.get(factor, ())
             if cut and not complete:
-                # An inner part is cut where the outer one is not: each rank would have stripes.
+                # An inner factor sharded inside an unsharded outer one: strided parts.
                 return None
             axes += cut
             complete = complete and mesh.size(cut) == factors.sizes[factor]

@@ -1,9 +1,8 @@
-"""What the dimensions of a model are: heads, intermediate features, vocabulary, found by their use.
+"""Logical axes: classes of dimensions that ops shard together, named by their use.
 
-Dimensions that ops cut together are one axis of the model, whatever the tensors are called: the
-rows of q's weight and the heads of the cache are one axis because attention reads both. An axis is
-named after what is done with it, so that rules can speak of ``heads`` where no checkpoint has that
-name.
+Union-find over the factors of all ops: the rows of q's weight and the heads of the cache are one
+axis because attention reads both. Names such as ``heads`` come from the ops that use the axis, not
+from tensor names.
 """
 
 from __future__ import annotations
@@ -18,33 +17,33 @@ from graphgen.passes.sharding.spec.op_factors import factors_of
 HEADS, KV_HEADS, INTERMEDIATE = "heads", "kv_heads", "intermediate"
 VOCAB, HIDDEN, POSITIONS = "vocab", "hidden", "positions"
 BATCH, SEQUENCE, ROWS, SLOTS = "batch", "sequence", "rows", "slots"
-# Every name that a rule may use.
+# The names that sharding rules may use.
 LOGICAL = (
     *(HEADS, KV_HEADS, INTERMEDIATE, VOCAB, HIDDEN, POSITIONS),
     *(BATCH, SEQUENCE, ROWS, SLOTS),
 )
 
-# A dimension of a value: of an argument by its name, as programs share weights.
+# A dimension of a value; arguments by name, because programs share weights.
 Place = tuple[object, int]
 
 
 @dataclass(slots=True)
 class ModelAxes:
-    """The axes of a module's programs.
+    """The logical axes of a module.
 
     Attributes:
-        names: of the axes that have one, by the place that stands for the axis.
+        names: per representative of an axis, its names.
     """
 
     names: dict[Place, set[str]] = field(default_factory=dict[Place, set[str]])
     _above: dict[Place, Place] = field(default_factory=dict[Place, Place])
 
     def of(self, value: Value, dim: int) -> set[str]:
-        """What the axis of a value's dimension is called; it may have several names, or none."""
+        """The names of the axis of a dimension; possibly several, or none."""
         return self.names.get(self.find(_place(value, dim)), set())
 
     def find(self, place: Place) -> Place:
-        """The place that stands for the axis of this one."""
+        """The representative of the axis of ``place``."""
         root = place
         while (above := self._above.get(root, root)) != root:
             root = above
@@ -54,13 +53,13 @@ class ModelAxes:
         return root
 
     def join(self, one: Place, other: Place) -> None:
-        """Two dimensions are of one axis."""
+        """Merge the axes of two dimensions."""
         left, right = self.find(one), self.find(other)
         if left != right:
             self._above[right] = left
 
     def call(self, place: Place, name: str) -> None:
-        """The axis of this place has a name."""
+        """Add a name to the axis of ``place``."""
         self.names.setdefault(self.find(place), set()).add(name)
 
 
@@ -69,7 +68,7 @@ def _place(value: Value, dim: int) -> Place:
 
 
 def model_axes(module: Module) -> ModelAxes:
-    """The axes of all programs of a module, with the names that can be told."""
+    """Compute the logical axes of all programs of a module."""
     axes = ModelAxes()
     mixed: list[Place] = []
     weights = {f: _made_of_weights(module, f) for f in module.programs()}
@@ -78,20 +77,20 @@ def model_axes(module: Module) -> ModelAxes:
             factors = factors_of(op)
             if factors is not None:
                 _join(axes, op, factors)
-                # Weights are prepared whole, whatever is done to them.
+                # Weight preparation runs on whole tensors.
                 mixed += [] if op.results[0] in made else _mixed(op, factors)
     for function in module.programs():
         _name_by_ops(axes, function)
     weighted = {f: _Weighted(axes, f, made) for f, made in weights.items()}
     for function, products in weighted.items():
         _name_vocabulary(axes, module, function, products)
-    # What a call brings or takes away is not between two products.
+    # Inputs and outputs are not between two products.
     mixed += _outside(module)
     apart = {axes.find(place) for place in mixed}
     for products in weighted.values():
         for axis in products.taken & products.given - apart:
             if not axes.names.get(axis):
-                # One product with a weight gives it, another takes it, and nothing mixes it.
+                # One weight product defines it, another contracts it, and no op mixes it.
                 axes.call(axis, INTERMEDIATE)
     return axes
 
@@ -108,7 +107,7 @@ def _outside(module: Module) -> Iterator[Place]:
 
 
 def _made_of_weights(module: Module, function: Function) -> set[Value]:
-    """Weights and what is made of them alone, in the program or before it runs."""
+    """Weights and values that derive from weights alone."""
     found = {
         value
         for value in function.args
@@ -124,7 +123,7 @@ def _made_of_weights(module: Module, function: Function) -> set[Value]:
 
 
 def _join(axes: ModelAxes, op: Op, factors: Factors) -> None:
-    """The outermost factor of a dimension is what it is cut along first."""
+    """Merge dimensions that share their outermost factor."""
     first: dict[int, Place] = {}
     for value, dims in _dims(op, factors):
         for dim, parts in enumerate(dims):
@@ -139,7 +138,7 @@ def _dims(op: Op, factors: Factors) -> Iterator[tuple[Value, tuple[tuple[int, ..
 
 
 def _mixed(op: Op, factors: Factors) -> Iterator[Place]:
-    """Dimensions that the op needs whole, or sums up without a weight."""
+    """Dimensions that need replication, or that a ``reduce`` sums over."""
     summed = frozenset(factors.reduction) if op.name == "reduce" else frozenset[int]()
     for value, dims in _dims(op, factors):
         for dim, parts in enumerate(dims):
@@ -147,7 +146,7 @@ def _mixed(op: Op, factors: Factors) -> Iterator[Place]:
                 yield _place(value, dim)
 
 
-# What the dimensions of operands are: operand, dimension, name.
+# Op -> (operand, dimension, name).
 _NAMES: Mapping[str, tuple[tuple[int, int, str], ...]] = {
     "attention": ((0, 2, HEADS), (1, 2, KV_HEADS)),
     "embedding": ((0, 1, HIDDEN),),
@@ -162,13 +161,13 @@ def _name_by_ops(axes: ModelAxes, function: Function) -> None:
         for index, dim, name in _NAMES.get(op.name, ()):
             axes.call(_place(op.operands[index], dim), name)
         if op.name == "embedding":
-            # A table that is read at the places where tokens are kept is not one of words.
+            # A table that is indexed by cache positions is a position table.
             of_places = not positions.isdisjoint(_sources(op.operands[1]))
             axes.call(_place(op.operands[0], 0), POSITIONS if of_places else VOCAB)
 
 
 def _sources(value: Value) -> set[Value]:
-    """The arguments a value is computed from."""
+    """The arguments that a value depends on."""
     found: set[Value] = set()
     seen, work = {value}, [value]
     while work:
@@ -183,7 +182,7 @@ def _sources(value: Value) -> set[Value]:
 
 
 class _Weighted:
-    """The axes of a program that its products with weights give and take."""
+    """The free and the contracted axes of a program's products with weights."""
 
     def __init__(self, axes: ModelAxes, function: Function, weights: Set[Value]) -> None:
         self.given: set[Place] = set()
@@ -199,9 +198,9 @@ class _Weighted:
 def _name_vocabulary(
     axes: ModelAxes, module: Module, function: Function, products: _Weighted
 ) -> None:
-    """Logits: features of a product with a weight that leave the program or are chosen from."""
+    """Name the logits: weight products that are returned or are operands of ``top_k``."""
     if not any(op.name == "embedding" for op in function.block):
-        # Without words there are none to choose from.
+        # A program without embedding has no vocabulary.
         return
     outputs = [v for name, v in function.outputs if module.interface[name].role is Role.OUTPUT]
     outputs += [op.operands[0] for op in function.block if op.name == "top_k"]

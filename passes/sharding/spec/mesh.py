@@ -1,4 +1,4 @@
-"""The mesh of ranks: named axes, who talks to whom along them, where a rank stands."""
+"""The device mesh: named axes, replica groups along them, coordinates of ranks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Groups = tuple[tuple[int, ...], ...]
 
 
 class Mesh:
-    """Ranks in a grid, numbered row by row: the last axis runs fastest.
+    """A grid of ranks in row-major order: the last axis is the fastest.
 
     Args:
         axes: size of each named axis, in order.
@@ -29,7 +29,7 @@ class Mesh:
         self.key = tuple(axes.items())
 
     def size(self, axes: Iterable[str]) -> int:
-        """How many parts these axes make together."""
+        """The product of the sizes of ``axes``."""
         return math.prod(self.axes[axis] for axis in axes)
 
     def ordered(self, axes: Iterable[str]) -> Axes:
@@ -38,16 +38,16 @@ class Mesh:
         return tuple(axis for axis in self.axes if axis in chosen)
 
     def stride(self, axis: str) -> int:
-        """How far apart in number neighbors along ``axis`` are."""
+        """The rank distance of neighbors along ``axis``."""
         names = list(self.axes)
         return self.size(names[names.index(axis) + 1 :])
 
     def groups(self, axes: Axes) -> Groups:
-        """The ranks that differ along ``axes`` only; within a group the last axis runs fastest."""
+        """The groups of ranks that differ along ``axes`` only; the last axis is the fastest."""
         return _groups(self.key, axes)
 
     def place(self, rank: int, axes: Axes) -> int:
-        """Which of the parts that ``axes`` make a rank has; the last axis runs fastest."""
+        """The coordinate of a rank along ``axes``, as one number; the last axis is the fastest."""
         found = 0
         for axis in axes:
             found = found * self.axes[axis] + rank // self.stride(axis) % self.axes[axis]
@@ -88,12 +88,12 @@ def mesh_of(axes: Mapping[str, int]) -> Mesh:
 
 
 def divides(size: Dim, parts: int) -> bool:
-    """Whether a dimension is known to divide evenly."""
+    """True if ``size`` is static and a multiple of ``parts``, or ``parts`` is 1."""
     return parts == 1 or (isinstance(size, int) and size > 0 and size % parts == 0)
 
 
 def local_shape(mesh: Mesh, type_: TensorType, layout: Sharding) -> tuple[Dim, ...]:
-    """The shape one rank holds; split dimensions are known to divide."""
+    """The shape of one rank's part; sharded dimensions must divide."""
     return tuple(
         size // mesh.size(axes) if axes and isinstance(size, int) else size
         for size, axes in zip(type_.shape, layout.dims, strict=True)
@@ -101,7 +101,7 @@ def local_shape(mesh: Mesh, type_: TensorType, layout: Sharding) -> tuple[Dim, .
 
 
 def check_divides(mesh: Mesh, name: str, type_: TensorType, layout: Sharding) -> None:
-    """Every split dimension of what is called ``name`` must be known and divide (GG0304)."""
+    """Require that every sharded dimension of ``name`` is static and divides (GG0304)."""
     for size, axes in zip(type_.shape, layout.dims, strict=False):
         if divides(size, mesh.size(axes)):
             continue
@@ -121,6 +121,6 @@ def check_divides(mesh: Mesh, name: str, type_: TensorType, layout: Sharding) ->
 
 
 def fits(mesh: Mesh, type_: TensorType, layout: Sharding) -> bool:
-    """Whether every split dimension divides."""
+    """True if every sharded dimension divides."""
     pairs = zip(type_.shape, layout.dims, strict=True)
     return all(divides(size, mesh.size(axes)) for size, axes in pairs if axes)

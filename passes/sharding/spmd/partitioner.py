@@ -37,12 +37,12 @@ from graphgen.passes.sharding.spmd.spmd_ops import EmitContext, emit_part
 
 @dataclass(frozen=True, slots=True)
 class Resharding:
-    """A value that was brought into another layout.
+    """A resharding of one value.
 
     Attributes:
         value: of the source.
         start, target: the layouts.
-        steps: from one to the other.
+        steps: from ``start`` to ``target``.
     """
 
     value: Value
@@ -53,14 +53,14 @@ class Resharding:
 
 @dataclass(slots=True)
 class Partitioner:
-    """Builds one program of a rank.
+    """Builds the per-rank program of one program.
 
     Attributes:
-        plan: how each op is divided.
-        whole: by value of the source, what every rank has of it before it is cut.
-        parts: by value of the source, what this rank has of it, in each layout made so far.
-        made: ops made for the op that is being divided.
-        moves: what was brought from one layout into another so far.
+        plan: the sharding of each op.
+        whole: per value of the source, its replicated value.
+        parts: per value of the source, the parts of this rank by layout.
+        made: ops emitted for the current op.
+        reshardings: emitted so far.
     """
 
     module: Module
@@ -82,7 +82,7 @@ class Partitioner:
         return self.planner.mesh
 
     def run(self) -> None:
-        """Arguments, ops, outputs."""
+        """Emit arguments, ops and outputs."""
         if not self.rewriter.exhausted:
             self.rewriter.note(self.source, "program-of-a-rank")
         self.target.block.add_arg(tensor(s32, (1,)), RANK)
@@ -97,7 +97,7 @@ class Partitioner:
             self.target.outputs.append((name, self.part(value, layout, UNKNOWN)))
 
     def argument(self, value: Value) -> None:
-        """Inputs and weights come whole; states come as the rank holds them."""
+        """Emit an argument: inputs and weights whole, states as the part of the rank."""
         row = self.module.interface[value.name or ""]
         layout = requested_sharding(row)
         if row.role is Role.STATE:
@@ -110,7 +110,7 @@ class Partitioner:
         self._copied(value, arg)
 
     def prepare(self, op: Op) -> None:
-        """An op on weights alone: as it is, on whole tensors."""
+        """Emit an op on weights alone, on whole tensors."""
         b = Builder(self.target, loc=op.loc)
         operands = [self._whole(value, op.loc) for value in op.operands]
         made = b.emit(op.name, operands, dict(op.attrs))
@@ -124,7 +124,7 @@ class Partitioner:
         return found or self.part(value, replicated(value.type.rank), where)
 
     def op(self, op: Op) -> None:
-        """One op as planned, or whole on every rank once the fuel is used up."""
+        """Emit one op as planned, or replicated once the fuel is exhausted."""
         choice = self.plan.choices[op]
         if not choice.strategy.whole and self.rewriter.exhausted:
             whole = whole_strategy(op)
@@ -159,34 +159,34 @@ class Partitioner:
             self.rewriter.note(self.target, "divide", made[0].op, self.made, related)
 
     def _builder(self, loc: Loc) -> Builder:
-        """Appends to the program of a rank, and to what is made for one op."""
+        """A builder that appends to the per-rank program and records its ops in ``made``."""
         b = Builder(self.target, loc=loc)
         b.made = self.made
         return b
 
     def _copied(self, value: Value, *copies: Value) -> None:
-        """A value goes on as this, on this rank; what is made beside that is made for it."""
+        """Record that ``copies`` are copies of ``value``, not new computations."""
         for copy in copies:
             self.rewriter.copied({value: copy})
             if copy.op in self.made:
                 self.made.remove(copy.op)
 
     def _keep_pinned(self, value: Value, where: Loc) -> None:
-        """A value that was said to lie one way is there in that way only, for those who read it."""
+        """Keep only the annotated layout of this value; users reshard from it."""
         pin = self.plan.pins.get(value)
         if pin is not None:
             self.parts[value] = {pin: self.part(value, pin, where)}
 
     def _deliver(self, value: Value) -> None:
-        """A value from outside is brought where it will leave the program."""
+        """Reshard an argument to the layouts in which the program returns it."""
         for layout in self.plan.delivered.get(value, ()):
             self.part(value, layout, UNKNOWN)
 
     def part(self, value: Value, layout: Sharding, where: Loc) -> Value:
-        """What this rank has of a value in a layout, brought there if it is not yet.
+        """The part of a value in a layout, resharded on demand.
 
-        A rank cuts where the part is read first, which is ``where``; collectives belong to the op
-        that made the value.
+        A slice has the location ``where`` of its first use; a collective has that of the op that
+        defines the value.
         """
         parts = self.parts.get(value)
         if parts is None:
@@ -206,7 +206,7 @@ class Partitioner:
         return parts[layout]
 
     def _first_parts(self, value: Value, where: Loc) -> dict[Sharding, Value]:
-        """A weight or an input as it was asked for, cut from the whole."""
+        """The annotated part of a weight or an input, sliced from the whole."""
         whole, rank = self.whole[value], replicated(value.type.rank)
         pin = self.plan.pins.get(value, rank)
         if pin is rank:
@@ -218,7 +218,7 @@ class Partitioner:
         return {pin: self._step(whole, ReshardStep(SLICE, rank, pin), value, where)}
 
     def _own_blocks(self, take: Op, layout: Sharding, where: Loc) -> Value:
-        """This rank's part of what is taken: its own blocks only, so that it reads no others."""
+        """``take`` of this rank's own blocks only."""
         operand, blocks = take.operands
         dim = take.attrs.integer("dimension")
         along = sharding((layout.dims[dim],))
@@ -241,7 +241,7 @@ class Partitioner:
 
 
 def _merged(steps: Sequence[ReshardStep]) -> list[ReshardStep]:
-    """Cuts one after the other are one cut."""
+    """Merge consecutive slices."""
     out: list[ReshardStep] = []
     for step in steps:
         if out and step.kind == out[-1].kind == SLICE:

@@ -1,4 +1,4 @@
-"""Numbers that a rank works out from its own number: what they are on every rank."""
+"""Constant propagation per rank: integers that depend on the rank and constants alone."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from graphgen.passes.sharding.spec.mesh import Groups
 if TYPE_CHECKING:
     from graphgen.eval import Array
 
-# Larger tables, and longer ways from the rank to a number, are not looked at.
+# Limits on the size of tables and on the length of the computation.
 _MOST_ELEMENTS, _MOST_STEPS = 4096, 40
 _RANK_OPCODES = ("partition-id", "replica-id")
 
 
 class RankNumbers:
-    """What integers of a program are, where they follow from the rank and from constants alone.
+    """The values of a program's integers on each rank, where they are constant per rank.
 
     Args:
         function: the program; its argument ``%rank`` is s32[1].
@@ -30,7 +30,7 @@ class RankNumbers:
         self._known: dict[Value, list[Array] | None] = {}
 
     def of(self, value: Value, steps: int = _MOST_STEPS) -> list[Array] | None:
-        """The value on each rank; ``None`` where it is not known."""
+        """The value on each rank; ``None`` if unknown."""
         if value not in self._known:
             self._known[value] = self._find(value, steps)
         return self._known[value]

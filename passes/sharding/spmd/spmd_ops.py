@@ -1,4 +1,4 @@
-"""What a rank does of an op: the op on its part, or another form where a part is different."""
+"""Per-rank lowering of an op under a sharding: the op on its part, or a special form."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from graphgen.passes.sharding.spec.mesh import Mesh
 
 @dataclass(frozen=True, slots=True)
 class EmitContext:
-    """Where a form is emitted.
+    """The context in which per-rank ops are emitted.
 
     Attributes:
-        b: appends to the program of a rank.
+        b: appends to the per-rank program.
         mesh: the ranks.
-        rank: which one, s32[1].
+        rank: its number, s32[1].
     """
 
     b: Builder
@@ -28,7 +28,7 @@ class EmitContext:
     rank: Value
 
     def place(self, axes: Axes) -> Value:
-        """Which of the parts that ``axes`` make is this rank's, a scalar."""
+        """The coordinate of this rank along ``axes``, a scalar."""
         return self.mesh.coordinate(self.b, self.rank, axes)
 
 
@@ -39,13 +39,13 @@ def emit_part(
     strategy: Strategy,
     shapes: Sequence[Shape],
 ) -> Sequence[Value]:
-    """The results of one rank.
+    """Emit an op on the parts of one rank; returns the parts of the results.
 
     Args:
-        here: where to emit.
+        context: where to emit.
         op: the op on whole values.
         operands: this rank's parts.
-        strategy: how the op is divided.
+        strategy: the sharding of the op.
         shapes: of this rank's parts of the results.
     """
     if strategy.special:
@@ -54,7 +54,7 @@ def emit_part(
 
 
 def part_attrs(op: Op, operands: Sequence[Value], shapes: Sequence[Shape]) -> dict[str, AttrValue]:
-    """The op's attributes, with what states a size made that of the part."""
+    """The attributes of the op on a part: sizes become those of the part."""
     attrs = dict(op.attrs)
     if op.name in ("reshape", "broadcast_in_dim", "iota"):
         attrs["shape"] = shapes[0]
@@ -68,25 +68,25 @@ def part_attrs(op: Op, operands: Sequence[Value], shapes: Sequence[Shape]) -> di
 
 
 def _where_whole(op: Op, sizes: Sequence[Dim], operands: Sequence[Value]) -> tuple[Dim, ...]:
-    """``sizes``, smaller along the dimensions that are taken whole and cut."""
+    """``sizes`` with those of whole, sharded dimensions replaced by the size of the part."""
     shapes = zip(sizes, op.operands[0].shape, operands[0].shape, strict=True)
     return tuple(part if size == whole else size for size, whole, part in shapes)
 
 
-# (where, the op, this rank's operands, the axes that cut its formed factor) -> results.
+# (context, op, parts of the operands, axes that shard the special factor) -> results.
 SpecialForm = Callable[[EmitContext, Op, Sequence[Value], Axes], Sequence[Value]]
 
 
 def _embedding(
     context: EmitContext, op: Op, operands: Sequence[Value], axes: Axes
 ) -> Sequence[Value]:
-    """Rows of this part of the table; zeros for an id that another rank has."""
+    """Rows of this part of the table; zeros for an id of another rank."""
     b, (table, ids) = context.b, operands
     rows, total = table.shape[0], op.operands[0].shape[0]
     assert isinstance(rows, int)
     assert isinstance(total, int)
     zero, last = b.full(0, ids.type), b.full(total - 1, ids.type)
-    # Ids outside of the whole table are clamped before anybody looks whose they are.
+    # Ids outside of the whole table are clamped first.
     clamped = b.binary("minimum", b.binary("maximum", ids, zero), last)
     start = b.binary("multiply", context.place(axes), rows)
     local = b.binary("subtract", clamped, b.broadcast_in_dim(start, ids.shape, []))
@@ -97,13 +97,13 @@ def _embedding(
 
 
 def _between(b: Builder, x: Value, limit: int) -> Value:
-    """Whether ``0 <= x < limit``."""
+    """``0 <= x < limit``."""
     low = b.compare(x, b.full(0, x.type), "GE")
     return b.binary("and", low, b.compare(x, b.full(limit, x.type), "LT"))
 
 
 def _rows(context: EmitContext, op: Op, operands: Sequence[Value], axes: Axes) -> Sequence[Value]:
-    """Rows of a cache by their number within this part; one of another part is an idle row."""
+    """Rows of a cache by number within this part; a row of another part is idle."""
     b = context.b
     at = 2 if op.name == "kv_update" else 1
     rows, ids = operands[0].shape[0], operands[at]
@@ -116,7 +116,7 @@ def _rows(context: EmitContext, op: Op, operands: Sequence[Value], axes: Axes) -
 
 
 def _top_k(context: EmitContext, op: Op, operands: Sequence[Value], axes: Axes) -> Sequence[Value]:
-    """The largest of each part, and of those the largest; of equal ones the first part's."""
+    """Top-k of each part, all-gather, then top-k of those; ties go to the first part."""
     b, (x,) = context.b, operands
     k, last, size = op.attrs.integer("k"), x.type.rank - 1, x.shape[-1]
     assert isinstance(size, int)
@@ -125,7 +125,7 @@ def _top_k(context: EmitContext, op: Op, operands: Sequence[Value], axes: Axes) 
     places = b.binary("add", places, b.broadcast_in_dim(start, places.shape, []))
     groups = context.mesh.groups(axes)
     found = [b.all_gather(value, groups, last) for value in (values, places)]
-    # Places grow from part to part, and a stable sort leaves equal elements in their order.
+    # Positions increase from part to part, and the sort is stable.
     ordered = b.sort(found, last, descending=True)
     return [b.slice_dim(value, last, 0, k) for value in ordered]
 
