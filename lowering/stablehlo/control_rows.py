@@ -15,12 +15,11 @@ from graphgen.ir import AttrValue, Function, Op, TensorType, Value, tensor
 from graphgen.ir.dtype import pred
 from graphgen.lowering.stablehlo.assembly import parse_types
 from graphgen.lowering.stablehlo.op_row import (
-    StableHloReadContext,
     StableHloRow,
-    row,
     signature,
     types_text,
 )
+from graphgen.lowering.stablehlo.read_context import StableHloReadContext
 from graphgen.lowering.stablehlo.text.mlir_attributes import read_dict, read_operands, read_type
 from graphgen.lowering.stablehlo.text.mlir_parser import ReadRegion
 from graphgen.lowering.stablehlo.text.mlir_types import read_tensor_type, string, type_text
@@ -125,7 +124,7 @@ def _read_conditional(
     for name, region in zip(names, node.regions, strict=True):
         captured = _captured(to, node, [region])
         function = to.function(f"{node.name.partition('.')[2]}.{name}")
-        to.fill(function, region, _inside(function, captured), ())
+        to.fill(function, region, _inside(function, captured), [])
         passed.append(_passed(captured))
         branches.append(function.name)
     attrs: dict[str, AttrValue] = {
@@ -163,7 +162,7 @@ def _captured(
 ) -> dict[str, Value]:
     """Find the values that regions read from around them, by name, in order of first use."""
     names = dict.fromkeys(name for region in regions for name in _free(region))
-    return {name: to.outer(name, node) for name in names}
+    return {name: to.value(name, node) for name in names}
 
 
 def _free(region: MlirRegion) -> Iterator[str]:
@@ -238,7 +237,14 @@ def _parse_custom_call(t: MlirTokens, node: MlirOp, region: ReadRegion) -> None:
 
 CONTROL_ROWS: Final[Sequence[StableHloRow]] = (
     StableHloRow("call", "", emit=_emit_call),
-    row("while", form="generic", emit=_emit_while, read=_read_while, parse=_parse_while),
+    StableHloRow(
+        "while",
+        "stablehlo.while",
+        form="generic",
+        emit=_emit_while,
+        read=_read_while,
+        parse=_parse_while,
+    ),
     StableHloRow("conditional", "", emit=_emit_conditional),
     StableHloRow("", "stablehlo.if", form="generic", read=_read_conditional),
     StableHloRow("", "stablehlo.case", form="generic", read=_read_conditional),

@@ -21,7 +21,6 @@ from graphgen.lowering.stablehlo.indexing_rows import INDEXING_ROWS
 from graphgen.lowering.stablehlo.op_row import (
     BARE,
     StableHloField,
-    StableHloReadContext,
     StableHloRow,
     UnmodelledForm,
     emit_row,
@@ -36,10 +35,10 @@ from graphgen.lowering.stablehlo.op_row import (
     local,
     read_row,
     result_type,
-    row,
     signature,
     word_of,
 )
+from graphgen.lowering.stablehlo.read_context import StableHloReadContext
 from graphgen.lowering.stablehlo.reduce_row import REDUCE_ROW
 from graphgen.lowering.stablehlo.text.mlir_attributes import read_dense, read_dict
 from graphgen.lowering.stablehlo.text.mlir_parser import ReadRegion
@@ -238,56 +237,41 @@ _UNMODELLED = (
     "real", "return", "tuple",
 )  # fmt: skip
 
+# fmt: off
 ROWS: Final[Sequence[StableHloRow]] = (
-    *[row(op, form="result") for op in _ELEMENTWISE],
+    *[StableHloRow(op, f"stablehlo.{op}", form="result") for op in _ELEMENTWISE],
     # StableHLO does not have it; CHLO, which XLA reads as well, does.
-    row("erf", name="chlo.erf", form="generic"),
-    row("is_finite"),
-    row("clamp"),
-    row("convert", inferred=("dtype",)),
-    row("bitcast_convert", inferred=("dtype",)),
-    row("reduce_precision", _format(), form="result"),
-    row(
-        "compare",
-        _direction("comparison_direction"),
-        hint("compare_type"),
-        emit=_emit_compare,
-        check=_refuse_total_order,
-    ),
-    row("select", emit=_emit_select),
-    row("constant", emit=_emit_constant, read=_read_constant, parse=_parse_constant),
-    row(
-        "iota",
-        integer("dimension", "iota_dimension", "dim"),
-        form="result",
-        inferred=("dtype", "shape"),
-    ),
-    row("reshape", inferred=("shape",)),
-    row(
-        "broadcast_in_dim",
-        integers("dimensions", "broadcast_dimensions", "dims"),
-        inferred=("shape",),
-    ),
-    row("transpose", integers("permutation", short="dims")),
-    row("reverse", integers("dimensions", short="dims"), form="result"),
-    row("slice", emit=_emit_slice, read=_read_slice),
-    row("concatenate", integer("dimension", short="dim")),
-    row(
-        "pad",
-        integers("low", "edge_padding_low", "low"),
-        integers("high", "edge_padding_high", "high"),
-        _interior(),
-        check=_check_pad,
-    ),
-    row(
-        "dot_general",
-        _dot_dims("batch_dims", "batching_dims", "batching"),
-        _dot_dims("contracting_dims", "contracting_dims", "contracting"),
-        hint("precision_config", "precision"),
-        hint("algorithm", "algorithm"),
-        inferred=("dtype",),
-        check=_drop_precision,
-    ),
+    StableHloRow("erf", "chlo.erf", form="generic"),
+    StableHloRow("is_finite", "stablehlo.is_finite"),
+    StableHloRow("clamp", "stablehlo.clamp"),
+    StableHloRow("select", "stablehlo.select", emit=_emit_select),
+    StableHloRow("compare", "stablehlo.compare",
+        (_direction("comparison_direction"), hint("compare_type")), emit=_emit_compare,
+        check=_refuse_total_order),
+    StableHloRow("convert", "stablehlo.convert", inferred=("dtype",)),
+    StableHloRow("bitcast_convert", "stablehlo.bitcast_convert", inferred=("dtype",)),
+    StableHloRow("reduce_precision", "stablehlo.reduce_precision", (_format(),), form="result"),
+    StableHloRow("constant", "stablehlo.constant", emit=_emit_constant, read=_read_constant,
+        parse=_parse_constant),
+    StableHloRow("iota", "stablehlo.iota", (integer("dimension", "iota_dimension", "dim"),),
+        form="result", inferred=("dtype", "shape")),
+    StableHloRow("reshape", "stablehlo.reshape", inferred=("shape",)),
+    StableHloRow("broadcast_in_dim", "stablehlo.broadcast_in_dim",
+        (integers("dimensions", "broadcast_dimensions", "dims"),), inferred=("shape",)),
+    StableHloRow("transpose", "stablehlo.transpose", (integers("permutation", short="dims"),)),
+    StableHloRow("reverse", "stablehlo.reverse", (integers("dimensions", short="dims"),),
+        form="result"),
+    StableHloRow("slice", "stablehlo.slice", emit=_emit_slice, read=_read_slice),
+    StableHloRow("concatenate", "stablehlo.concatenate", (integer("dimension", short="dim"),)),
+    StableHloRow("pad", "stablehlo.pad",
+        (integers("low", "edge_padding_low", "low"),
+         integers("high", "edge_padding_high", "high"), _interior()),
+        check=_check_pad),
+    StableHloRow("dot_general", "stablehlo.dot_general",
+        (_dot_dims("batch_dims", "batching_dims", "batching"),
+         _dot_dims("contracting_dims", "contracting_dims", "contracting"),
+         hint("precision_config", "precision"), hint("algorithm", "algorithm")),
+        inferred=("dtype",), check=_drop_precision),
     REDUCE_ROW,
     *INDEXING_ROWS,
     *COLLECTIVE_ROWS,
@@ -301,6 +285,7 @@ ROWS: Final[Sequence[StableHloRow]] = (
     StableHloRow("", "stablehlo.rng_bit_generator", (hint("rng_algorithm", "algorithm"),)),
     *[StableHloRow("", f"stablehlo.{name}") for name in _UNMODELLED],
 )
+# fmt: on
 BY_OP: Final = by_op(ROWS)
 BY_NAME: Final = by_name(ROWS)
 

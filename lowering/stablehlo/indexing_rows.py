@@ -9,7 +9,6 @@ from graphgen.ir import Attrs, AttrValue, Op, Value
 from graphgen.lowering.stablehlo.assembly import parse_integer, parse_types
 from graphgen.lowering.stablehlo.op_row import (
     StableHloField,
-    StableHloReadContext,
     StableHloRow,
     UnmodelledForm,
     field_list,
@@ -20,11 +19,11 @@ from graphgen.lowering.stablehlo.op_row import (
     list_text,
     local,
     reducer_of,
-    row,
     scalar_text,
     types_text,
     word_of,
 )
+from graphgen.lowering.stablehlo.read_context import StableHloReadContext
 from graphgen.lowering.stablehlo.text.mlir_parser import ReadRegion
 from graphgen.lowering.stablehlo.text.syntax_tree import MlirOp, MlirRegion
 from graphgen.lowering.stablehlo.text.tokens import MlirTokens
@@ -177,24 +176,19 @@ def _parse_top_k(t: MlirTokens, node: MlirOp, region: ReadRegion) -> None:
     node.types = parse_types(t, node)
 
 
+# fmt: off
 INDEXING_ROWS: Final[Sequence[StableHloRow]] = (
-    row("dynamic_slice", integers("slice_sizes", short="sizes")),
-    row("dynamic_update_slice"),
-    row(
-        "gather",
-        _numbers("dimension_numbers", "gather", _GATHER),
-        integers("slice_sizes"),
-        form="generic",
-        read=_read_gather,
-    ),
-    row(
-        "scatter",
-        _numbers("scatter_dimension_numbers", "scatter", _SCATTER),
-        form="generic",
-        reduces=True,
-        read=_read_scatter,
-    ),
-    row("sort", form="generic", emit=_emit_sort, read=_read_sort),
+    StableHloRow("dynamic_slice", "stablehlo.dynamic_slice",
+        (integers("slice_sizes", short="sizes"),)),
+    StableHloRow("dynamic_update_slice", "stablehlo.dynamic_update_slice"),
+    StableHloRow("gather", "stablehlo.gather",
+        (_numbers("dimension_numbers", "gather", _GATHER), integers("slice_sizes")),
+        form="generic", read=_read_gather),
+    StableHloRow("scatter", "stablehlo.scatter",
+        (_numbers("scatter_dimension_numbers", "scatter", _SCATTER),), form="generic",
+        reduces=True, read=_read_scatter),
+    StableHloRow("sort", "stablehlo.sort", form="generic", emit=_emit_sort, read=_read_sort),
     # The IR's op is a composite, which is decomposed before it is emitted.
     StableHloRow("", "chlo.top_k", read=_read_top_k, parse=_parse_top_k),
 )
+# fmt: on

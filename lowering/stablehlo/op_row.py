@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 from graphgen.errors import GraphgenError
-from graphgen.ir import Attrs, AttrValue, DType, Function, Op, TensorType, Value
+from graphgen.ir import Attrs, AttrValue, DType, Op, TensorType, Value
 from graphgen.lowering.codec import OpCodec
+from graphgen.lowering.stablehlo.read_context import StableHloReadContext
 from graphgen.lowering.stablehlo.text.mlir_parser import ReadAssembly
 from graphgen.lowering.stablehlo.text.mlir_types import element_text, read_tensor_type, type_text
 from graphgen.lowering.stablehlo.text.syntax_tree import (
@@ -32,44 +33,6 @@ BARE: Final = "<word>"
 
 class UnmodelledForm(Exception):  # noqa: N818 (an outcome, not a mistake)
     """A form of an op that the IR's op does not have; the message names the form."""
-
-
-class StableHloReadContext(Protocol):
-    """Function under construction, to which readers of ops append."""
-
-    def emit(self, name: str, operands: Sequence[Value], **attrs: AttrValue) -> Value:
-        """Append an op of one result, with the location of the op being read."""
-        ...
-
-    def emit_all(self, name: str, operands: Sequence[Value], **attrs: AttrValue) -> Sequence[Value]:
-        """Append an op of several results."""
-        ...
-
-    def dropped(self, what: str) -> None:
-        """Count an attribute without a meaning in the IR, such as a precision."""
-        ...
-
-    def idle(self, value: Value) -> None:
-        """Mark a constant that is erased if no other op reads it."""
-        ...
-
-    def outer(self, name: str, node: MlirOp) -> Value:
-        """Find the value called ``name`` around ``node`` (GG0202)."""
-        ...
-
-    def function(self, name: str) -> Function:
-        """Make a function with a free name like ``name``; :meth:`fill` adds it to the module."""
-        ...
-
-    def fill(
-        self,
-        function: Function,
-        region: MlirRegion,
-        values: Mapping[str, Value],
-        more: Sequence[Value],
-    ) -> None:
-        """Read a region into ``function``; its outputs are those of the region, then ``more``."""
-        ...
 
 
 # (op, result names, operand names) -> the op's text without location, perhaps of several lines.
@@ -116,24 +79,6 @@ class StableHloRow(OpCodec[StableHloField, EmitText, ReadNode]):
     each: bool = False
     check: CheckNode | None = None
     parse: ReadAssembly | None = None
-
-
-def row(
-    op: str,
-    *fields: StableHloField,
-    name: str = "",
-    form: str = "signature",
-    inferred: tuple[str, ...] = (),
-    reduces: bool = False,
-    each: bool = False,
-    emit: EmitText | None = None,
-    read: ReadNode | None = None,
-    check: CheckNode | None = None,
-    parse: ReadAssembly | None = None,
-) -> StableHloRow:
-    """Make a row; its ``name`` is by default StableHLO's op of the same name."""
-    name = name or f"stablehlo.{op}"
-    return StableHloRow(op, name, fields, emit, read, form, inferred, reduces, each, check, parse)
 
 
 def integer(attr: str, key: str = "", short: str = "") -> StableHloField:

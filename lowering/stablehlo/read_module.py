@@ -9,7 +9,8 @@ from graphgen.ir import MAIN, RANK, Function, Module, Role, TensorType, Value, e
 from graphgen.ir.dtype import s32
 from graphgen.ir.names import claim_name
 from graphgen.lowering.names import clean_name
-from graphgen.lowering.stablehlo.read_function import StableHloFunctionReader, StableHloText
+from graphgen.lowering.stablehlo.read_context import StableHloText
+from graphgen.lowering.stablehlo.read_function import StableHloFunctionReader
 from graphgen.lowering.stablehlo.text.mlir_locations import MlirLocations
 from graphgen.lowering.stablehlo.text.mlir_parser import MlirText
 from graphgen.lowering.stablehlo.text.mlir_types import read_tensor_type
@@ -133,7 +134,7 @@ def _attr_dicts(node: MlirOp, key: str) -> list[dict[str, MlirAttr]]:
 def _donated(main: MlirOp, args: Sequence[Value], returned: Sequence[Value]) -> dict[int, int]:
     """Argument to the output that takes over its buffer.
 
-    A donor names no output: as in XLA it is the first of its type that nobody has taken.
+    A donor does not name an output: as in XLA it gets the first free one of its type.
     """
     found: dict[int, int] = {}
     attrs = _attr_dicts(main, "arg_attrs")
@@ -151,7 +152,7 @@ def _donated(main: MlirOp, args: Sequence[Value], returned: Sequence[Value]) -> 
 
 
 def _fits(args: Sequence[Value], returned: Sequence[Value], index: int, target: int) -> bool:
-    """Whether output ``target`` may take over the buffer of argument ``index``."""
+    """Test whether output ``target`` may take over the buffer of argument ``index``."""
     types: list[TensorType] = [value.type for value in returned]
     return target < len(types) and index < len(args) and types[target] is args[index].type
 

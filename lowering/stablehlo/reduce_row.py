@@ -9,15 +9,15 @@ from graphgen.ir import Literal, Op, Value, tensor
 from graphgen.ir.dtype import pred, s32
 from graphgen.lowering.stablehlo.assembly import parse_types
 from graphgen.lowering.stablehlo.op_row import (
-    StableHloReadContext,
+    StableHloRow,
     UnmodelledForm,
     list_of,
     list_text,
     local,
     reducer,
     reducer_of,
-    row,
 )
+from graphgen.lowering.stablehlo.read_context import StableHloReadContext
 from graphgen.lowering.stablehlo.text.mlir_attributes import read_attr, read_dict, read_type
 from graphgen.lowering.stablehlo.text.mlir_parser import ReadRegion, read_loc
 from graphgen.lowering.stablehlo.text.mlir_types import dense_text, type_text
@@ -141,4 +141,6 @@ def _parse_reducer(t: MlirTokens, region: ReadRegion) -> MlirRegion:
     return body
 
 
-REDUCE_ROW: Final = row("reduce", emit=_emit_reduce, read=_read_reduce, parse=_parse_reduce)
+REDUCE_ROW: Final = StableHloRow(
+    "reduce", "stablehlo.reduce", emit=_emit_reduce, read=_read_reduce, parse=_parse_reduce
+)

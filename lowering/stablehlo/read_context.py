@@ -1,0 +1,105 @@
+"""State of reading a StableHLO text, and the function under construction."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from graphgen.build import Builder
+from graphgen.errors import GraphgenError
+from graphgen.ir import AttrValue, Function, Loc, Value
+from graphgen.ir.names import claim_name
+from graphgen.lowering.stablehlo.text.mlir_locations import MlirLocations
+from graphgen.lowering.stablehlo.text.syntax_tree import MlirOp, MlirRegion
+from graphgen.lowering.stablehlo.text.tokens import MlirTokens
+
+
+@dataclass(slots=True)
+class StableHloText:
+    """The text being read, and its functions and locations by name.
+
+    Attributes:
+        tokens: its tokens, for positions.
+        locations: the reader of its locations.
+        callees: its functions by name.
+        dropped: counts of attributes without a meaning in the IR, such as a precision.
+        functions: bodies of loops and branches, callees first.
+        names: names of functions that are taken.
+    """
+
+    tokens: MlirTokens
+    locations: MlirLocations
+    callees: Mapping[str, MlirOp]
+    dropped: dict[str, int] = field(default_factory=dict[str, int])
+    functions: list[Function] = field(default_factory=list[Function])
+    names: set[str] = field(default_factory=set[str])
+
+    def loc(self, node: MlirOp, call: Loc | None) -> Loc:
+        """Read the location of an op; ``call`` is that of the call it is inlined from."""
+        return self.locations.read(node.loc, self.tokens.line_of(node.at), call)
+
+    def fail(self, node: MlirOp, error: GraphgenError) -> GraphgenError:
+        """Add the position of ``node`` to an error."""
+        where = self.tokens.error("", node.at)
+        error.where, error.note = where.where, error.note or where.note
+        return error
+
+
+class StableHloReadContext(ABC):
+    """Function under construction, to which readers of ops append.
+
+    Args:
+        source: the text.
+        function: where ops are appended; it has its arguments.
+        values: the values by name.
+    """
+
+    def __init__(self, source: StableHloText, function: Function, values: dict[str, Value]) -> None:
+        self.source = source
+        self.builder = Builder(function)
+        self.values = values
+        self._idle: dict[Value, None] = {}
+
+    def emit(self, name: str, operands: Sequence[Value], **attrs: AttrValue) -> Value:
+        """Append an op of one result, with the location of the op being read."""
+        return self.builder.emit(name, operands, attrs).result
+
+    def emit_all(self, name: str, operands: Sequence[Value], **attrs: AttrValue) -> Sequence[Value]:
+        """Append an op of several results."""
+        return self.builder.emit(name, operands, attrs).results
+
+    def dropped(self, what: str) -> None:
+        """Count an attribute without a meaning in the IR, such as a precision."""
+        self.source.dropped[what] = self.source.dropped.get(what, 0) + 1
+
+    def idle(self, value: Value) -> None:
+        """Mark a constant that :meth:`sweep` erases if no op reads it."""
+        self._idle[value] = None
+
+    def sweep(self) -> None:
+        """Erase the constants that were only initial values of reductions."""
+        function = self.builder.function
+        for value in self._idle:
+            op = value.op
+            if op is not None and op.block and not value.users and not function.returns(value):
+                function.block.erase(op)
+
+    def value(self, name: str, node: MlirOp) -> Value:
+        """Find the value called ``name`` where ``node`` reads it (GG0202)."""
+        # "%0#0" also names the only result of %0.
+        found = self.values.get(name) or self.values.get(name.removesuffix("#0"))
+        if found is None:
+            what = f"{name} is not defined before this op"
+            raise self.source.fail(node, GraphgenError("GG0202", what))
+        return found
+
+    def function(self, name: str) -> Function:
+        """Make a function with a free name like ``name``; :meth:`fill` adds it to the module."""
+        return Function(claim_name(name, self.source.names))
+
+    @abstractmethod
+    def fill(
+        self, function: Function, region: MlirRegion, values: dict[str, Value], more: list[Value]
+    ) -> None:
+        """Read a region into ``function``; its outputs are those of the region, then ``more``."""
