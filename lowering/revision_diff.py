@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 
+import graphgen
 from graphgen.errors import GraphgenError
 from graphgen.models import known_shape
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(graphgen.__file__).resolve().parents[1]
 _PACKAGES = ("graphgen", "passes", "lowering", "runtime")
 # The newest name first; zoo.py printed StableHLO only.
 _PROGRAMS = ("lowering/regression.py", "lowering/zoo.py")
