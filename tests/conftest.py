@@ -24,6 +24,9 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
+# Texts are compared as printed to a file, whatever terminal or CI starts the tests.
+for _name in ("COLUMNS", "LINES", "FORCE_COLOR", "NO_COLOR", "PY_COLORS", "GITHUB_ACTIONS"):
+    os.environ.pop(_name, None)
 
 # No deadline: a slow machine is not a failing test. Under CI the same examples are tried each time.
 settings.register_profile("graphgen", deadline=None)
@@ -47,6 +50,15 @@ def pytest_pycollect_makeitem() -> Generator[None, object, object]:
         if share is not None and index % share.args[0]:
             item.add_marker(pytest.mark.slow)
     return made
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, exitstatus: int, config: pytest.Config
+) -> None:
+    """Say after a failure how to run the tests in the same order again."""
+    seed = config.getoption("randomly_seed", None)
+    if exitstatus and seed is not None:
+        terminalreporter.write_line(f"in this order again: --randomly-seed={seed}")
 
 
 @pytest.fixture(scope="session")
