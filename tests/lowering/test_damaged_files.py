@@ -23,8 +23,8 @@ from graphgen.ops import verify
 from graphgen.passes.core import run_pipeline
 from graphgen.passes.pipelines import default
 from graphgen.text import parse, print_module
-from tests.lowering.test_hlo_read import of_jaxlib
-from tests.lowering.test_hlo_text import ATTRIBUTES, NEURON
+from tests.lowering.hlo.test_read import of_jaxlib
+from tests.lowering.hlo.test_text import ATTRIBUTES, NEURON
 from tests.oracles import xla_hlo
 from tests.oracles.hlo_corpus import modules
 from tests.oracles.mutations import damaged_bytes, damaged_text

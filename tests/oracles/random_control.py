@@ -11,7 +11,7 @@ from graphgen.build import Builder
 from graphgen.ir import AttrValue, Op, TensorType, Value, tensor
 from graphgen.ir.dtype import pred, s32
 from graphgen.ir.module import Function
-from tests.graphgen.test_eval_composites import FLOATS
+from tests.graphgen.eval.test_composites import FLOATS
 from tests.oracles.sample import any_array
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from graphgen.ir import AttrValue, Module, Op, TensorType, Value, dtype, tensor
 from graphgen.ir.dtype import s32
 from graphgen.ir.module import Function
 from graphgen.ops import OPS
-from tests.graphgen.test_eval_composites import CASES, EXACT, FLOATS, Sizes
+from tests.graphgen.eval.test_composites import CASES, EXACT, FLOATS, Sizes
 from tests.oracles.op_samples import BY_OP, Sample, program
 from tests.oracles.random_control import CONTROLS
 from tests.oracles.sample import any_array
@@ -213,7 +213,7 @@ SIMPLE = tuple(sorted(name for name in BY_OP if name not in COLLECTIVES))
 COMPOSITE = tuple(sorted(CASES))
 # Ops that are not grown, and why.
 LEFT_OUT: dict[str, str] = {
-    "call": "its function is a program of its own; tests/passes/test_outline.py",
+    "call": "its function is a program of its own; tests/passes/outline/test_outline_layers.py",
     "custom_call": "it cannot be evaluated",
     "hlo.opaque": "it cannot be evaluated",
 }

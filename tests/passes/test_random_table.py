@@ -17,7 +17,7 @@ from graphgen.lowering.cpu.pjrt import configure
 from graphgen.ops import verify
 from graphgen.passes.core import parse_pipeline, run_pipeline
 from graphgen.text import parse, print_module
-from tests.lowering.test_stablehlo_ops import ROUNDING
+from tests.lowering.stablehlo.test_ops import ROUNDING
 from tests.oracles.random_graphs import LEFT_OUT, Grower, names_for, supported
 
 GRAPHS, OPS_EACH, LEAST = 500, 14, 20

@@ -15,7 +15,7 @@ from graphgen.ir.dtype import f32
 from graphgen.ops import verify
 from graphgen.passes.core import Pass, Rewriter
 from graphgen.passes.core.registry import all_passes
-from tests.passes.stages import our_passes
+from tests.oracles.pipeline_stages import our_passes
 
 USERS, CHAIN = 10_000, 20_000
 # Twice the graph may take this many times the calls; a quadratic pass takes four times as many.

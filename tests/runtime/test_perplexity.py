@@ -27,7 +27,7 @@ from graphgen.runtime.engine import locate_checkpoint
 from graphgen.runtime.perplexity import Perplexity, perplexity, surprise
 from graphgen.runtime.progress_callback import Silent
 from graphgen.runtime.tokenizer import load_tokenizer
-from tests.cli.conftest import done, error, facts
+from tests.graphgen.cli.conftest import done, error, facts
 from tests.oracles.llama import all_logits
 from tests.oracles.small_gguf import CORPUS, write_small_model
 from tests.oracles.smollm2 import arrays_model, smollm2_path

@@ -21,7 +21,7 @@ from graphgen.runtime.engine import Engine, EngineOptions, open_engine
 from graphgen.runtime.generation import GenerationRequest
 from graphgen.runtime.progress_callback import Silent
 from graphgen.runtime.session import Session
-from tests.cli.conftest import error, facts
+from tests.graphgen.cli.conftest import error, facts
 from tests.oracles.sessions import open_session
 from tests.oracles.small_gguf import write_small_model
 from tests.runtime.test_tp import script, write_mini

@@ -66,7 +66,7 @@ def summing() -> list[Sample]:
 
 
 def ordering() -> list[Sample]:
-    """Of one operand; tests/graphgen/test_order.py has those that take others along."""
+    """Of one operand; tests/graphgen/ops/test_sorting.py has those that take others along."""
     out: list[Sample] = []
     for kind in NUMBERS:
         for shape, dimension in (

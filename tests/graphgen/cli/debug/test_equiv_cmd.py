@@ -1,0 +1,243 @@
+"""``graphgen equiv``: what it prints, what it exits with, what it takes."""
+
+# MLIR writes long lines.
+# ruff: noqa: E501
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.graphgen.cli.conftest import done, facts, graphgen
+
+Golden = Callable[[str, str], None]
+
+WHOLE = """\
+module @whole {
+  func.func public @main(%x: tensor<4x8xf32>, %w: tensor<8x2xf32>, %bias: tensor<2xf32>) -> (tensor<4x2xf32> {jax.result_info = "y"}) {
+    %dot = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0] : (tensor<4x8xf32>, tensor<8x2xf32>) -> tensor<4x2xf32> loc("model/dot"("net.py":7:0))
+    %0 = stablehlo.broadcast_in_dim %bias, dims = [1] : (tensor<2xf32>) -> tensor<4x2xf32>
+    %1 = stablehlo.add %dot, %0 : tensor<4x2xf32> loc("model/bias"("net.py":8:0))
+    %2 = stablehlo.logistic %1 : tensor<4x2xf32> loc("model/gate"("net.py":9:0))
+    %3 = stablehlo.multiply %1, %2 : tensor<4x2xf32>
+    return %3 : tensor<4x2xf32>
+  }
+}
+"""
+SPLIT = """\
+module @split attributes {mhlo.num_replicas = 2 : i32} {
+  func.func public @main(%x: tensor<4x4xf32>, %w: tensor<4x2xf32>) -> (tensor<4x2xf32> {jax.result_info = "y"}) {
+    %0 = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0] : (tensor<4x4xf32>, tensor<4x2xf32>) -> tensor<4x2xf32>
+    return %0 : tensor<4x2xf32>
+  }
+}
+"""
+PRODUCT = """\
+func.func @main(%x: tensor<4x8xf32>, %w: tensor<8x2xf32>) -> (tensor<4x2xf32> {jax.result_info = "y"}) {
+  %0 = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0] : (tensor<4x8xf32>, tensor<8x2xf32>) -> tensor<4x2xf32>
+  return %0 : tensor<4x2xf32>
+}
+"""
+INTEGER = """\
+func.func @main(%x: tensor<4x8xf32>, %w: tensor<8x2xi8>, %scale: tensor<2xf32>) -> (tensor<4x2xf32> {jax.result_info = "y"}) {
+  %0 = stablehlo.convert %w : (tensor<8x2xi8>) -> tensor<8x2xf32>
+  %1 = stablehlo.dot_general %x, %0, contracting_dims = [1] x [0] : (tensor<4x8xf32>, tensor<8x2xf32>) -> tensor<4x2xf32>
+  %2 = stablehlo.broadcast_in_dim %scale, dims = [1] : (tensor<2xf32>) -> tensor<4x2xf32>
+  %3 = stablehlo.multiply %1, %2 : tensor<4x2xf32>
+  return %3 : tensor<4x2xf32>
+}
+"""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Names in the outputs are those of files here."""
+    monkeypatch.chdir(tmp_path)
+    write("whole.mlir", WHOLE)
+    write("product.mlir", PRODUCT)
+    write("split.mlir", SPLIT)
+    return tmp_path
+
+
+def write(name: str, text: str) -> str:
+    Path(name).write_text(text)
+    return name
+
+
+def different(*arguments: object) -> str:
+    result = graphgen("equiv", *arguments)
+    assert (result.exit_code, result.stderr) == (1, ""), result.output
+    return result.stdout
+
+
+def refused(*arguments: object) -> str:
+    result = graphgen("equiv", *arguments)
+    assert (result.exit_code, result.stdout) == (2, ""), result.output
+    return result.stderr
+
+
+def test_the_first_difference_is_shown_with_both_sources(golden: Golden):
+    other = write("other.mlir", WHOLE.replace("add %dot, %0", "subtract %dot, %0"))
+    golden("cli/equiv_subtract.txt", different("whole.mlir", other))
+
+
+def test_arguments_of_other_names_go_by_type_and_order(golden: Golden):
+    text = WHOLE.replace("%x", "%arg0").replace("%w", "%arg1").replace("%bias", "%arg2")
+    other = write("other.mlir", text.replace("logistic %1", "logistic %dot"))
+    golden("cli/equiv_operand.txt", different("whole.mlir", other))
+    same = write("same.mlir", text)
+    assert done("equiv", "whole.mlir", same).stdout.startswith("equal: ")
+
+
+def test_a_composite_and_what_it_was_made_of(golden: Golden, mini: Path):
+    done("opt", mini, "-p", "specialize{batch=[2],context=[8],tokens=[8]},legalize", "-o", "low.gg")
+    assert done("equiv", mini, "low.gg").stdout.startswith("equal: ")
+    write("wrong.gg", mini.read_text().replace("epsilon=1e-05", "epsilon=1e-04", 1))
+    # Lines of our own files move with every edit.
+    shown = re.sub(r"\.py:\d+", ".py:LINE", different("wrong.gg", "low.gg"))
+    golden("cli/equiv_epsilon.txt", shown)
+
+
+def test_one_program_of_a_module_and_its_stablehlo(mini: Path):
+    done(
+        "opt",
+        mini,
+        "-p",
+        "specialize{batch=[2],context=[8],tokens=[8,16]},legalize",
+        "-o",
+        "low.gg",
+    )
+    done("lower", "low.gg", "-o", "programs/")
+    for program in ("prefill.b2.s8", "decode.b2.c16"):
+        for pair in (
+            ("low.gg", f"programs/{program}.mlir"),
+            (f"programs/{program}.mlir", "low.gg"),
+        ):
+            found = facts("equiv", *pair, "--program", program)
+            assert (found["equal"], found["where"], found["empty"]) == (True, "", [])
+    assert refused("low.gg", "programs/decode.b2.c16.mlir") == (
+        "error[GG0705]: several programs fit: @decode.b2.c8 with @main, @decode.b2.c16 with @main\n"
+        "  help: choose one: --program\n"
+    )
+    # The module before all passes has symbols, which the other's types bind.
+    assert done("equiv", mini, "programs/prefill.b2.s8.mlir").stdout.startswith("equal: ")
+
+
+def test_all_as_json():
+    other = write("other.mlir", WHOLE.replace("add %dot, %0", "subtract %dot, %0"))
+    result = graphgen("equiv", "whole.mlir", other, "--json")
+    assert result.exit_code == 1
+    found = json.loads(result.stdout)
+    first = found.pop("first")
+    assert found["equal"] is False
+    assert found["where"] == "y"
+    left, right = first.pop("left"), first.pop("right")
+    assert first["shape"] == [4, 2]
+    assert (first["between"], first["joined"], first["crossed"]) == (0, False, [])
+    assert (left.pop("op"), right.pop("op")) == ("%1 = add(%dot, %0)", "%1 = subtract(%dot, %0)")
+    assert left.pop("value") != right.pop("value")
+    assert left == right == {"file": "net.py", "line": 8, "scope": "model.bias"}
+
+
+def test_ranks_are_joined_by_relations():
+    given = ["--relation", "x=shard{-,@}", "--relation", "w=shard{@,-}"]
+    partial = ["--relation", "y=partial{@}"]
+    assert done("equiv", "product.mlir", "split.mlir", *given, *partial).stdout.startswith(
+        "equal: "
+    )
+    # Without the sum each rank has its own part of it.
+    assert different("product.mlir", "split.mlir", *given).endswith(
+        "put together over the ranks it agrees\n"
+    )
+    assert refused("product.mlir", "split.mlir", *partial) == (
+        "error[GG0205]: x is f32[4,8] in one module and f32[4,4] in the other\n"
+        "  help: say how they relate: --relation 'x=shard{-,tp}'\n"
+    )
+
+
+def test_quantized_weights_are_rounded_and_met_within_a_tolerance():
+    integer = write("integer.mlir", INTEGER)
+    random = np.random.default_rng(0)
+    weights = random.standard_normal((8, 2)).astype(np.float32)
+    scale = np.abs(weights).max(0) / 127
+    np.savez("case.npz", w=weights)
+    np.savez("scale.npz", s=scale)
+    held = write("held.mlir", INTEGER.replace("%scale: tensor<2xf32>", "%unused: tensor<2xf32>").replace(
+        "    %2", "    %2").replace("%scale", "%held").replace(
+        "  %0 = stablehlo.convert", f"  %held = stablehlo.constant dense<[{scale[0]:.9e}, {scale[1]:.9e}]> : tensor<2xf32>\n  %0 = stablehlo.convert").replace(
+        ", %unused: tensor<2xf32>", ""))  # fmt: skip
+    relation = "w=quantized{scale=scale.npz:s,dims=[1]}"
+    arguments = ["product.mlir", held, "--inputs", "case.npz", "--relation", relation]
+    assert done("equiv", *arguments, "--tolerance", "0.02").stdout.startswith("equal: ")
+    assert "relative" in different(*arguments)
+    assert refused("product.mlir", integer, "--relation", relation).startswith(
+        "error[GG0205]: the modules differ in inputs\n"
+        "   |  only in the first: none\n"
+        "   |  only in the second: scale f32[2]\n"
+    )
+
+
+def test_rows_in_another_order_and_rows_that_do_not_matter():
+    taken = PRODUCT.replace("  return %0 : tensor<4x2xf32>", """\
+  %1 = stablehlo.slice %0 [1:4, 0:2] : (tensor<4x2xf32>) -> tensor<3x2xf32>
+  %2 = stablehlo.slice %0 [0:1, 0:2] : (tensor<4x2xf32>) -> tensor<1x2xf32>
+  %3 = stablehlo.concatenate %1, %2, dim = 0 : (tensor<3x2xf32>, tensor<1x2xf32>) -> tensor<4x2xf32>
+  return %3 : tensor<4x2xf32>""")  # fmt: skip
+    other = write("taken.mlir", taken)
+    relation = ["--relation", "y=take{dim=0,map=[1,2,3,0]}"]
+    assert done("equiv", "product.mlir", other, *relation).stdout.startswith("equal: ")
+    different("product.mlir", other)
+    zeros = write("zeros.mlir", taken.replace("%1, %2, dim = 0", "%1, %c, dim = 0").replace(
+        "  %3 =", "  %c = stablehlo.constant dense<0.0> : tensor<1x2xf32>\n  %3 ="))  # fmt: skip
+    different("product.mlir", zeros, *relation)
+    hidden = ["--relation", f"{relation[1]}|dont_care{{mask=[[0],[0],[0],[1]]}}"]
+    assert done("equiv", "product.mlir", zeros, *hidden).stdout.startswith("equal: ")
+
+
+def test_on_the_cpu_types_are_the_programs_own():
+    # e^100 is infinite in f32, and the difference of two of them no number.
+    text = PRODUCT.replace("  return %0", """\
+  %c = stablehlo.constant dense<1.0e2> : tensor<4x2xf32>
+  %1 = stablehlo.add %0, %c : tensor<4x2xf32>
+  %2 = stablehlo.exponential %1 : tensor<4x2xf32>
+  %3 = stablehlo.subtract %2, %2 : tensor<4x2xf32>
+  %4 = stablehlo.add %0, %3 : tensor<4x2xf32>
+  return %4""")  # fmt: skip
+    rounded = write("rounded.mlir", text)
+    assert done("equiv", "product.mlir", rounded).stdout.startswith("equal: ")
+    assert "different: y" in different("product.mlir", rounded, "--on", "cpu")
+    assert done("equiv", "whole.mlir", "whole.mlir", "--on", "cpu").stdout.startswith("equal: ")
+
+
+def test_outputs_that_say_nothing_are_noted():
+    text = PRODUCT.replace(
+        "  return %0",
+        "  %z = stablehlo.subtract %0, %0 : tensor<4x2xf32>\n  %1 = stablehlo.divide %z, %z : tensor<4x2xf32>\n  return %1",
+    )
+    result = done("equiv", write("a.mlir", text), write("b.mlir", text))
+    assert result.stderr == "note: nothing to compare in y: no finite element; try --inputs\n"
+
+
+def test_mistakes_exit_with_2():
+    assert refused("no.mlir", "whole.mlir").startswith("error[GG0705]: cannot read 'no.mlir': ")
+    assert refused("whole.mlir", "whole.mlir", "--relation", "bais=equal") == (
+        "error[GG0302]: a relation of bais, which is no input or output of either module\n"
+        "  help: did you mean bias?\n"
+    )
+    assert refused("whole.mlir", "whole.mlir", "--relation", "y=teke{1}").startswith(
+        "error[GG0302]: cannot read the relation 'teke{1}'\n"
+    )
+    np.savez("case.npz", x=np.zeros((2, 2), np.float32))
+    assert refused("whole.mlir", "whole.mlir", "--inputs", "case.npz") == (
+        "error[GG0402]: input x must be f32[4, 8], given float32[2, 2]\n"
+    )
+    assert refused("whole.mlir", "whole.mlir", "--relation", "y=dont_care{mask=case.npz:m}") == (
+        "error[GG0705]: 'case.npz' has no array 'm'\n  help: it has x\n"
+    )
+    result = graphgen("equiv", "no.mlir", "whole.mlir", "--json")
+    assert (result.exit_code, json.loads(result.stdout)["error"]["code"]) == (2, "GG0705")

@@ -1,0 +1,120 @@
+"""Fuel: every pass stops after exactly so many rewrites, and what it leaves means the same."""
+
+from __future__ import annotations
+
+import pytest
+
+from graphgen.compile_config import CompileConfig
+from graphgen.exec.session import Runner
+from graphgen.ir import Module, dtype
+from graphgen.ir.clone import clone_module
+from graphgen.models import build, known_shape
+from graphgen.models.families.llama import LLAMA
+from graphgen.models.family import build_module
+from graphgen.passes.core import Pass, run_pipeline
+from graphgen.passes.core.journal import Journal
+from graphgen.passes.verify import make_workload, validate
+from graphgen.passes.verify.compare import compare
+from graphgen.passes.verify.validate import apply_pass
+from tests.oracles.pipeline_stages import every_pass, looped, our_passes, scattered, stage, untidy
+from tests.oracles.planted_bugs import CONFIG
+from tests.oracles.planted_bugs_inside_passes import INSIDE, Broken, Inside
+
+BUCKETS = CompileConfig(batch=(3,), context=(8,), tokens=(8, 16))
+
+# Passes that find nothing to do in a model as it is written.
+TIDYING = (
+    "raise-composites",
+    "canonicalize",
+)
+# Passes that find nothing to do on two ranks.
+RANKS = {"heads": 4, "gather-heads": 4}
+
+# Passes that make one rewrite of all programs, since those share the interface.
+AT_ONCE = ("on-device-sampling",)
+# Passes that need another model than Llama to have something to do.
+MODELS = {"unfuse-projections": "gpt2", "roll-window-cache": "mistral-7b"}
+
+
+def before(name: str, element: str = "bf16", tp: int = 2) -> tuple[Module, Pass]:
+    """A mini model as the pass called ``name`` gets it, and the pass."""
+    earlier, item = stage(name, BUCKETS, tp=tp)
+    if name in MODELS:
+        module = build(known_shape(MODELS[name]), dtype(element), mini=True)
+    else:
+        module = build_module(LLAMA, CONFIG, dtype(element))
+    run_pipeline(module, earlier)
+    return module, item
+
+
+@pytest.mark.parametrize("name", our_passes())
+@pytest.mark.one_in(3)
+def test_a_pass_stops_where_its_fuel_ends(name: str):
+    module, item = before(name, tp=RANKS.get(name, 2))
+    if name in TIDYING:
+        untidy(module)
+    if name == "unroll-loops":
+        looped(module)
+    if name == "merge-collectives":
+        scattered(module)
+    journal = Journal()
+    total = apply_pass(clone_module(module), item, journal).applications
+    assert total == len(journal.applications) > (0 if name in AT_ONCE else 1)
+    script = make_workload(module, seed=1)
+    wanted = Runner(module, script).outcomes()
+    for fuel in sorted({0, 1, total // 3, total // 2, total - 1, total}):
+        if fuel > total or fuel < 0:
+            continue
+        stopped = clone_module(module)
+        again = Journal()
+        rewriter = apply_pass(stopped, item, again, fuel)
+        assert rewriter.applications == fuel
+        assert [str(a) for a in again.applications] == [str(a) for a in journal.applications[:fuel]]
+        assert compare(wanted, Runner(stopped, script).outcomes()).relative <= 1e-9
+
+
+@pytest.mark.parametrize("bug", INSIDE, ids=[bug.name for bug in INSIDE])
+def test_a_bug_inside_a_pass_is_blamed_on_the_first_wrong_rewrite(bug: Broken):
+    module, right = before(bug.item, tp=bug.tp)
+    item = Inside(right, bug.breaks)
+    apply_pass(clone_module(module), item, journal := Journal())
+    wanted = next(a.number for a in journal.applications if bug.guilty(a))
+    script = make_workload(module, seed=1, shuffled=bug.shuffled)
+    (verdict,) = validate(module, [item], script)
+    assert not verdict.means_the_same
+    assert verdict.guilty is not None
+    assert str(verdict.guilty) == str(journal.applications[wanted - 1])
+    # Without the bug nothing is found at the same place.
+    (verdict,) = validate(module, [right], make_workload(module, seed=1))
+    assert verdict.ok
+
+
+def test_bugs_are_planted_in_every_pass_that_works_by_hand():
+    assert {bug.item for bug in INSIDE} == {
+        "legalize",
+        "specialize",
+        "lift-weights",
+        "fuse-projections",
+    }
+
+
+def test_every_pass_is_tried_somewhere():
+    tried = {item.name for item in every_pass(BUCKETS, tp=2, quantized=True)}
+    assert set(our_passes()) <= tried, "give the pass its place in tests/oracles/pipeline_stages.py"
+
+
+@pytest.mark.parametrize("quantized", [False, True])
+@pytest.mark.parametrize("tp", [1, 2])
+def test_every_pass_means_the_same_where_it_is_tried(tp: int, quantized: bool):
+    module = build_module(LLAMA, CONFIG, dtype("bf16"))
+    script = make_workload(module, seed=2)
+    wanted = Runner(module, script).outcomes()
+    seen: list[str] = []
+
+    def after(item: Pass, now: Module) -> None:
+        seen.append(item.name)
+        assert compare(wanted, Runner(now, script).outcomes()).relative <= 1e-9, item.name
+
+    passes = every_pass(BUCKETS, tp=tp, quantized=quantized)
+    run_pipeline(module, passes, after=after)
+    assert len(seen) == len(passes)

@@ -1,0 +1,112 @@
+"""The rewriter: rules run until none fires, types are kept, and every new op knows who made it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from graphgen.build import Builder
+from graphgen.errors import GraphgenError
+from graphgen.ir import Function, Op, Value
+from graphgen.ir.dtype import bf16
+from graphgen.ops import verify
+from graphgen.passes.core import NoMatch, Rewriter, no_match, rule
+from graphgen.text import parse
+from tests.oracles import small_modules as programs
+
+CHAIN = ["%a = negate(%x) : f32[2]", "%b = negate(%a) : f32[2]", "%c = negate(%b) : f32[2]"]
+
+
+@rule("negate")
+def double_negation(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
+    """``-(-x)`` is x."""
+    inner = op.operands[0].producer("negate")
+    return no_match("not negated", op.operands[0]) if inner is None else [inner.operands[0]]
+
+
+@rule("exponential")
+def as_negation(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
+    """Not a true rewrite, but one that makes a root of another rule."""
+    return [-op.operands[0]]
+
+
+def names(function: Function) -> list[str]:
+    return [op.name for op in function.ops]
+
+
+def test_readers_of_what_was_replaced_are_looked_at_again():
+    module = parse(programs.function("arg %x : f32[2]", *CHAIN, "return y = %c"))
+    rewriter = Rewriter("test")
+    rewriter.apply_rules(module.function("f"), [double_negation])
+    verify(module)
+    # b = --x is x, so c reads x: nothing is left that is negated twice.
+    assert rewriter.applications == 1
+    (_, out) = module.function("f").outputs[0]
+    assert out.op is not None
+    assert out.op.operands[0].name == "x"
+
+
+def test_what_a_rule_makes_is_looked_at_as_well():
+    lines = ["%a = negate(%x) : f32[2]", "%y = exponential(%a) : f32[2]  # m.py:3 top"]
+    module = parse(programs.function("arg %x : f32[2]", *lines, "return y = %y"))
+    rewriter = Rewriter("test")
+    rewriter.apply_rules(module.function("f"), [as_negation, double_negation])
+    verify(module)
+    assert rewriter.applications == 2
+    assert module.function("f").outputs[0][1].name == "x"
+
+
+def test_new_ops_know_their_pass_and_take_the_name():
+    line = "%y = exponential(%x) : f32[2]  # m.py:3 top"
+    module = parse(programs.function("arg %x : f32[2]", line, "return y = %y"))
+    Rewriter("test").apply_rules(module.function("f"), [as_negation])
+    (op,) = module.function("f").ops
+    assert (op.name, repr(op.loc), op.result.name) == ("negate", "m.py:3 top via test", "y")
+
+
+def test_a_replacement_of_another_type_is_refused():
+    @rule("negate")
+    def narrow(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
+        """Forgets to convert back."""
+        return [b.convert(op.operands[0], bf16)]
+
+    line = "%y = negate(%x) : f32[2]  # m.py:3 top"
+    module = parse(programs.function("arg %x : f32[2]", line, "return y = %y"))
+    with pytest.raises(GraphgenError) as caught:
+        Rewriter("test").apply_rules(module.function("f"), [narrow])
+    assert caught.value.code == "GG0304"
+    assert caught.value.what == "test: negate f32[2] cannot become bf16[2]"
+    assert caught.value.where == "m.py:3 top"
+
+
+def test_a_rule_that_makes_ops_and_declines_is_a_defect():
+    @rule("negate")
+    def wasteful(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
+        """Builds first and asks later."""
+        b.silu(op.operands[0])
+        return no_match("changed its mind")
+
+    module = parse(programs.function("arg %x : f32[2]", CHAIN[0], "return y = %a"))
+    with pytest.raises(AssertionError, match="wasteful made ops and then declined"):
+        Rewriter("test").apply_rules(module.function("f"), [wasteful])
+
+
+def test_rules_are_named_like_their_functions():
+    assert (double_negation.name, double_negation.roots) == ("double-negation", ("negate",))
+
+
+def test_a_rule_runs_inside_its_own_builder_only():
+    module = parse(programs.function("arg %x : f32[2]", *CHAIN, "return y = %c"))
+    Rewriter("test").apply_rules(module.function("f"), [double_negation])
+    assert names(module.function("f")) == ["negate", "negate"]
+    with pytest.raises(GraphgenError, match="inside `with Builder"):
+        Builder.current()
+
+
+def test_of_several_refusals_the_deepest_is_the_nearest():
+    assert no_match("first").depth == 1
+    assert no_match("third", depth=3).depth == 3
+    assert NoMatch("nothing of the pattern").depth == 0
+    later = no_match("second of a part", depth=2).after(3)
+    assert (later.reason, later.at, later.depth) == ("second of a part", None, 5)

@@ -1,0 +1,64 @@
+"""The same model, annotated alike, split by XLA's own partitioner and by ours."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from graphgen.exec.session import Runner
+from graphgen.ir import Module
+from graphgen.lowering.cpu import compile_program
+from graphgen.passes.core import run_pipeline
+from graphgen.passes.pipelines import parse as pipeline
+from tests.oracles import jax_llama as plain
+from tests.passes.raising.test_raise_composites import STYLES, raised, script_of
+
+# Split by output features, by input features, and whole, as the rules of `shard` below say.
+COLUMNS, ROWS, WHOLE = P(None, "tp"), P("tp", None), P()
+LAYOUT = {"wq": COLUMNS, "wk": COLUMNS, "wv": COLUMNS, "wo": ROWS} | {
+    "wg": COLUMNS,
+    "wu": COLUMNS,
+    "wd": ROWS,
+    "head": COLUMNS,
+}
+RULES = ",".join(
+    f"*{name}:{{{'-,tp' if layout == COLUMNS else 'tp,-'}}}" for name, layout in LAYOUT.items()
+)
+
+
+def by_xla(style: str, params: Any, tokens: np.ndarray, tp: int) -> np.ndarray:
+    """Logits of a program that XLA has split over ``tp`` devices as its inputs lie."""
+    mesh = Mesh(np.array(jax.devices()[:tp]), ("tp",))
+
+    def placed(path: Any, leaf: np.ndarray) -> jax.Array:
+        layout = LAYOUT.get(str(path[-1].key), WHOLE)
+        return jax.device_put(leaf, NamedSharding(mesh, layout))
+
+    inputs = jax.tree_util.tree_map_with_path(placed, params)
+    ids = jax.device_put(tokens, NamedSharding(mesh, WHOLE))
+    compiled = jax.jit(STYLES[style]).lower(inputs, ids).compile()
+    assert (compiled.as_text() or "").count("all-reduce") >= 4
+    return np.asarray(compiled(inputs, ids))
+
+
+def on_devices(module: Module, function: Any, given: Any) -> Any:
+    return compile_program(module, module.function(function.name)).run_numpy(given)
+
+
+# Stacked weights have a dimension more than these layouts.
+@pytest.mark.parametrize("style", [style for style in STYLES if style != "scan"])
+def test_both_partitioners_give_the_same_numbers(style: str):
+    # XLA cannot split two key-value heads over more ranks; that is what `heads` is for.
+    tp, params, tokens = 2, plain.parameters(), plain.tokens()
+    wanted = by_xla(style, params, tokens, tp)
+    module = raised(style)
+    script = script_of(module, params, tokens)
+    text = f"shard{{tp={tp},rules=[{RULES}]}},partition,cse,lift-weights,legalize,cse,dce"
+    run_pipeline(module, pipeline(text))
+    (outcome,) = Runner(module, script, on_devices).outcomes()
+    np.testing.assert_allclose(outcome["result"], wanted, rtol=1e-4, atol=1e-5)

@@ -1,0 +1,44 @@
+"""Every pass of this repository on the mini twin of every model: nothing changes its meaning."""
+
+from __future__ import annotations
+
+import pytest
+
+from graphgen.compile_config import CompileConfig
+from graphgen.ir import Module, dtype
+from graphgen.models import build, known_shape
+from graphgen.passes.verify import make_workload, validate
+from tests.oracles.minis import MINI_RANKS, MINIS
+from tests.oracles.pipeline_stages import every_pass, our_passes
+
+BUCKETS = CompileConfig(batch=(3,), context=(8,), tokens=(8, 16))
+
+
+def mini(name: str) -> Module:
+    return build(known_shape(name), dtype("f32"), mini=True)
+
+
+@pytest.mark.parametrize(("name", "tp"), MINI_RANKS)
+@pytest.mark.one_in(3)
+def test_no_pass_changes_what_the_model_means(name: str, tp: int):
+    module = mini(name)
+    passes = every_pass(BUCKETS, tp=tp)
+    verdicts = validate(module, passes, make_workload(module, seed=MINIS.index(name)))
+    assert [verdict.pass_text for verdict in verdicts if not verdict.ok] == []
+    assert len(verdicts) == len(passes)
+
+
+@pytest.mark.parametrize("name", MINIS)
+@pytest.mark.one_in(4)
+def test_no_pass_of_the_quantized_model_does(name: str):
+    # quantize-weights itself changes the numbers, within the budget it declares.
+    module = mini(name)
+    passes = every_pass(BUCKETS, quantized=True)
+    verdicts = validate(module, passes, make_workload(module, seed=MINIS.index(name)))
+    assert [verdict.pass_text for verdict in verdicts if not verdict.ok] == []
+
+
+def test_these_are_all_the_passes():
+    ran = {item.name for tp in (1, 2) for item in every_pass(BUCKETS, tp=tp)}
+    ran |= {item.name for item in every_pass(BUCKETS, quantized=True)}
+    assert set(our_passes()) - ran == set()

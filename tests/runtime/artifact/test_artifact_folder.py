@@ -1,0 +1,331 @@
+"""Artifacts: the same answers from a folder, without passes, compilation or the checkpoint."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from tempfile import mkdtemp
+
+import pytest
+
+from graphgen.errors import GraphgenError
+from graphgen.runtime.artifact import MANIFEST, is_artifact, open_artifact
+from graphgen.runtime.engine import Engine, EngineOptions, open_engine
+from graphgen.runtime.generation import GenerationRequest
+from graphgen.runtime.progress_callback import Silent
+from graphgen.runtime.tokenizer import load_tokenizer
+from tests.oracles.small_gguf import CORPUS, write_small_model
+from tests.oracles.smollm2 import smollm2_path
+from tests.runtime.test_tokenizer import TRICKY
+
+TEXTS = ("The llama said", "It's 2024")
+WEIGHTS = "weights/tp0_sharded_checkpoint.safetensors"
+AGAIN = "\n  help: delete the folder and make it again"
+
+
+def start(model: Path, artifact: Path | None, options: EngineOptions | None = None) -> Engine:
+    asked = options or EngineOptions(max_len=64)
+    engine, _ = open_engine(
+        str(model),
+        replace(asked, artifact=artifact),
+        lambda tokenizer: [tokenizer.encode(text) for text in TEXTS],
+        8,
+        Silent(),
+    )
+    return engine
+
+
+def answer(engine: Engine) -> list[list[int]]:
+    prompts = [engine.tokenizer.encode(text) for text in TEXTS]
+    return [done.tokens for done in engine.generate(prompts, GenerationRequest(8)).completions]
+
+
+@cache
+def made() -> tuple[Path, list[list[int]]]:
+    """A folder with a checkpoint and its artifact, never changed; and the answers."""
+    folder = Path(mkdtemp())
+    write_small_model(folder / "small.gguf")
+    return folder, answer(start(folder / "small.gguf", folder / "artifact"))
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """A copy of the folder, to be damaged."""
+    shutil.copytree(made()[0], tmp_path, dirs_exist_ok=True)
+    return tmp_path
+
+
+def error_text(caught: pytest.ExceptionInfo[GraphgenError], folder: Path) -> str:
+    return str(caught.value).replace(str(folder), "DIR")
+
+
+def test_the_second_run_loads_what_the_first_compiled(place: Path):
+    model, artifact = place / "small.gguf", place / "artifact"
+    fresh = start(model, None)
+    assert answer(fresh) == made()[1]
+    assert not fresh.from_artifact
+    for opened in (start(model, artifact), start(artifact, None)):
+        assert opened.from_artifact
+        assert answer(opened) == made()[1]
+        reports = opened.programs.reports
+        assert [report.name for report in reports] == ["prefill.b2.s64", "decode.b2.c64"]
+        assert all(report.loaded for report in reports)
+
+
+SCRIPT = """
+import json, sys
+for name in ("passes", "gguf", "torch", "transformers"):
+    sys.modules[name] = None
+from graphgen.runtime.engine import EngineOptions, open_engine
+from graphgen.runtime.generation import GenerationRequest
+from graphgen.runtime.progress_callback import Silent
+texts = json.loads(sys.argv[2])
+engine, prompts = open_engine(
+    sys.argv[1], EngineOptions(), lambda t: [t.encode(text) for text in texts], 8, Silent()
+)
+done = engine.generate(prompts, GenerationRequest(8)).completions
+loaded = [report.loaded for report in engine.programs.reports]
+print(json.dumps([[c.tokens for c in done], loaded, "networkx" in sys.modules]))
+"""
+
+
+def test_an_artifact_needs_no_passes_and_no_checkpoint_reader(place: Path):
+    (place / "small.gguf").unlink()
+    out = subprocess.run(
+        [sys.executable, "-c", SCRIPT, str(place / "artifact"), json.dumps(TEXTS)],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=Path(__file__).parents[3],
+    )
+    assert out.returncode == 0, out.stderr
+    assert json.loads(out.stdout) == [made()[1], [True, True], False]
+
+
+def test_the_tokenizer_of_an_artifact_is_the_original(place: Path, tmp_path: Path):
+    from graphgen.runtime.artifact.tokenizer_folder import save_tokenizer
+
+    ours = load_tokenizer(place / "artifact" / "tokenizer")
+    small = load_tokenizer(place / "small.gguf")
+    original = load_tokenizer(smollm2_path())
+    save_tokenizer(original, tmp_path / "smollm2")
+    for kept, first in ((ours, small), (load_tokenizer(tmp_path / "smollm2"), original)):
+        for text in [*TRICKY, CORPUS]:
+            ids = first.encode(text)
+            assert kept.encode(text) == ids
+            assert kept.encode(text, add_special=False) == first.encode(text, add_special=False)
+            for skip in (True, False):
+                assert kept.decode(ids, skip_special=skip) == first.decode(ids, skip_special=skip)
+        assert (kept.bos_id, kept.eos_ids) == (first.bos_id, first.eos_ids)
+        assert kept.chat_template == first.chat_template
+        assert kept.vocab_size == first.vocab_size
+    chat = [{"role": "user", "content": "hi <|im_end|>"}]
+    assert load_tokenizer(tmp_path / "smollm2").encode_chat(chat) == original.encode_chat(chat)
+
+
+def edit_manifest(folder: Path, change: Callable[[dict[str, object]], object]) -> None:
+    manifest = json.loads((folder / MANIFEST).read_text())
+    change(manifest)
+    (folder / MANIFEST).write_text(json.dumps(manifest))
+
+
+def flip(path: Path, at: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[at] ^= 1
+    path.write_bytes(data)
+
+
+DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
+    "another version": (
+        lambda f: edit_manifest(f, lambda m: m.update(graphgen="0.0.9")),
+        "was made by graphgen 0.0.9 (format 1), this is 0.1.0 (format 1)",
+    ),
+    "another format": (
+        lambda f: edit_manifest(f, lambda m: m.update(format=2)),
+        "was made by graphgen 0.1.0 (format 2), this is 0.1.0 (format 1)",
+    ),
+    "manifest cut off": (
+        lambda f: (f / MANIFEST).write_text('{"format": 1, '),
+        "is damaged: Expecting property name enclosed in double quotes: line 1 column 15 (char 14)",
+    ),
+    "manifest empty": (
+        lambda f: (f / MANIFEST).write_text(""),
+        "is damaged: Expecting value: line 1 column 1 (char 0)",
+    ),
+    "manifest no object": (
+        lambda f: (f / MANIFEST).write_text("[]"),
+        "is damaged: list indices must be integers or slices, not str",
+    ),
+    "manifest without a key": (
+        lambda f: edit_manifest(f, lambda m: m.pop("source")),
+        "is damaged: 'source'",
+    ),
+    "weights cut off": (
+        lambda f: (f / WEIGHTS).write_bytes((f / WEIGHTS).read_bytes()[:-64]),
+        "holds other weights than it was made with: tp0_sharded_checkpoint.safetensors",
+    ),
+    "weights changed": (
+        lambda f: flip(f / WEIGHTS, (f / WEIGHTS).stat().st_size - 99),
+        "holds other weights than it was made with: tp0_sharded_checkpoint.safetensors",
+    ),
+    "weights missing": (
+        lambda f: (f / WEIGHTS).unlink(),
+        "is damaged: [Errno 2] No such file or directory: 'DIR/artifact/" + WEIGHTS + "'",
+    ),
+    "module missing": (
+        lambda f: (f / "module.gg").unlink(),
+        "is damaged: [Errno 2] No such file or directory: 'DIR/artifact/module.gg'",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGE)
+def test_a_damaged_artifact_is_refused(name: str, place: Path):
+    damage, text = DAMAGE[name]
+    damage(place / "artifact")
+    for model, artifact in ((place / "artifact", None), (place / "small.gguf", place / "artifact")):
+        with pytest.raises(GraphgenError) as caught:
+            start(model, artifact)
+        assert (
+            error_text(caught, place) == f"error[GG0703]: the artifact DIR/artifact {text}{AGAIN}"
+        )
+
+
+@pytest.mark.parametrize("half", ["one line", "one function"])
+def test_a_damaged_module_is_refused(half: str, place: Path):
+    path = place / "artifact" / "module.gg"
+    text = path.read_text()
+    cut = text[: text.index("func @", 9)] if half == "one function" else text.rsplit("\n", 3)[0]
+    path.write_text(cut)
+    with pytest.raises(GraphgenError) as caught:
+        open_artifact(place / "artifact")
+    assert error_text(caught, place) == (
+        "error[GG0703]: the artifact DIR/artifact is damaged: module.gg was changed" + AGAIN
+    )
+
+
+def test_a_missing_tokenizer_is_refused(place: Path):
+    shutil.rmtree(place / "artifact" / "tokenizer")
+    with pytest.raises(GraphgenError) as caught:
+        start(place / "artifact", None)
+    assert caught.value.code == "GG0603"
+
+
+def test_an_artifact_of_other_weights_is_refused(place: Path):
+    artifact = open_artifact(place / "artifact")
+    write_small_model(place / "small.gguf", tied=False)
+    with pytest.raises(GraphgenError) as caught:
+        start(place / "small.gguf", place / "artifact")
+    text, other = error_text(caught, place).split(", the checkpoint is ")
+    assert text == (
+        "error[GG0703]: the artifact DIR/artifact was made from other weights: "
+        + artifact.source[:12]
+    )
+    assert other == other[:12] + AGAIN
+    assert other[:12] != artifact.source[:12]
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        (EngineOptions({"dtype": "bf16"}), "dtype f32, asked for bf16"),
+        (EngineOptions(batch=5), "batch 2, asked for 5"),
+        (EngineOptions(max_len=32), "max_len 64, asked for 32"),
+        (EngineOptions({"tp": 2}), "tp 1, asked for 2"),
+        (
+            EngineOptions({"dtype": "bf16", "tp": 2}, batch=1, max_len=128),
+            "dtype f32, asked for bf16; batch 2, asked for 1; max_len 64, asked for 128; "
+            "tp 1, asked for 2",
+        ),
+    ],
+)
+def test_an_artifact_of_other_settings_is_refused(place: Path, options: EngineOptions, text: str):
+    for model, kept in ((place / "artifact", None), (place / "small.gguf", place / "artifact")):
+        with pytest.raises(GraphgenError) as caught:
+            start(model, kept, options)
+        assert error_text(caught, place) == (
+            f"error[GG0703]: the artifact DIR/artifact was compiled for {text}{AGAIN}"
+        )
+
+
+def clear(folder: Path) -> None:
+    for file in folder.iterdir():
+        file.unlink()
+
+
+def damage_each(change: Callable[[Path], object]) -> Callable[[Path], None]:
+    def run(folder: Path) -> None:
+        for file in folder.iterdir():
+            change(file)
+
+    return run
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        clear,
+        shutil.rmtree,
+        damage_each(lambda file: flip(file, file.stat().st_size // 2)),
+        damage_each(lambda file: file.write_bytes(file.read_bytes()[:100])),
+        damage_each(lambda file: file.write_bytes(b"")),
+    ],
+    ids=["no files", "no folder", "flipped", "cut off", "empty"],
+)
+def test_a_damaged_program_is_compiled_again(place: Path, damage: Callable[[Path], object]):
+    damage(place / "artifact" / "compiled")
+    for loaded in (False, True):
+        engine = start(place / "artifact", None)
+        assert answer(engine) == made()[1]
+        assert [report.loaded for report in engine.programs.reports] == [loaded] * 2
+
+
+def test_an_artifact_that_cannot_be_written_to_still_runs(place: Path):
+    # A file where the folder of compiled programs belongs: also root cannot write there.
+    folder = place / "artifact" / "compiled"
+    shutil.rmtree(folder)
+    folder.write_text("in the way")
+    engine = start(place / "artifact", None)
+    assert answer(engine) == made()[1]
+    assert not any(report.loaded for report in engine.programs.reports)
+
+
+def test_a_destination_that_is_no_artifact_is_left_alone(tmp_path: Path):
+    write_small_model(tmp_path / "small.gguf")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "mine.txt").write_text("keep")
+    (tmp_path / "file").write_text("keep")
+    for name in ("folder", "file"):
+        with pytest.raises(GraphgenError) as caught:
+            start(tmp_path / "small.gguf", tmp_path / name)
+        assert error_text(caught, tmp_path) == (
+            f"error[GG0704]: DIR/{name} exists and is no artifact\n"
+            "  help: choose a new or empty folder"
+        )
+    assert (tmp_path / "folder" / "mine.txt").read_text() == "keep"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder", "small.gguf"]
+
+
+def test_an_empty_destination_and_missing_parents_are_fine(tmp_path: Path):
+    write_small_model(tmp_path / "small.gguf")
+    (tmp_path / "empty").mkdir()
+    for name in ("empty", "a/b/c"):
+        start(tmp_path / "small.gguf", tmp_path / name)
+        assert is_artifact(tmp_path / name)
+
+
+def test_a_place_that_cannot_be_written(tmp_path: Path):
+    write_small_model(tmp_path / "small.gguf")
+    (tmp_path / "file").write_text("keep")
+    with pytest.raises(GraphgenError) as caught:
+        start(tmp_path / "small.gguf", tmp_path / "file" / "artifact")
+    assert error_text(caught, tmp_path) == (
+        "error[GG0704]: cannot write the artifact DIR/file/artifact: File exists\n"
+        "  help: nothing was left behind; free some space or choose another folder"
+    )
