@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -26,7 +27,7 @@ def mini(name: str = "smollm2-135m", kind: str = "f32") -> Module:
 
 
 def lowered(module: Module, tp: int) -> Module:
-    run_pipeline(module, pipelines.default(SMALL, tp=tp))
+    run_pipeline(module, pipelines.default(replace(SMALL, tp=tp)))
     return module
 
 
