@@ -36,7 +36,7 @@ def inlined(
 
 
 def called(module: Module, function: Function) -> list[Function]:
-    """What a function runs, and what that runs, each once, in the module's order."""
+    """The functions that a function runs, transitively, in the order of the module."""
     found: set[str] = set()
     work = [function]
     while work:
@@ -49,12 +49,12 @@ def called(module: Module, function: Function) -> list[Function]:
 
 
 def run_by_programs(module: Module) -> set[str]:
-    """What the programs call, loop over or choose from, and what that runs: names."""
+    """The names of the functions that the programs run, transitively."""
     return {item.name for program in module.programs() for item in called(module, program)}
 
 
 def holds_any(module: Module, op: Op, what: Callable[[Op], bool]) -> bool:
-    """Whether ``what`` is true of an op, or of one in the functions that it runs."""
+    """True if ``what`` holds for an op, or for an op of a function that it runs."""
     if op.name not in CONTROL:
         return what(op)
     functions = [module.function(name) for name in callees(op)]
@@ -62,12 +62,12 @@ def holds_any(module: Module, op: Op, what: Callable[[Op], bool]) -> bool:
 
 
 def acts(module: Module, op: Op) -> bool:
-    """Whether an op does something beside giving its results, also in a function that it runs."""
+    """True if an op, or an op of a function that it runs, has a side effect."""
     return holds_any(module, op, lambda inner: has_effect(inner.name, inner.attrs))
 
 
 def is_foreign(module: Module, op: Op) -> bool:
-    """Whether nobody here knows what an op does, or one in a function that it runs."""
+    """True if an op, or an op of a function that it runs, is external."""
     return holds_any(module, op, lambda inner: has_trait(inner, Trait.EXTERNAL))
 
 

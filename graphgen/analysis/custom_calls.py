@@ -1,4 +1,4 @@
-"""What custom calls say: their configurations decoded, NKI kernels among them.
+"""Decode the configurations of custom calls, including NKI kernels.
 
 Sources: the kernels' own front end writes base64 of JSON (NKI guide, "Framework custom op"); the
 other targets of Neuron write a number, or ``key=value`` pairs.

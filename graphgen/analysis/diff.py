@@ -278,7 +278,7 @@ class _DiffWalk:
         self.made.changes.sort(key=lambda change: self.where(change, order))
 
     def where(self, change: OpDifference, order: dict[Op, int]) -> float:
-        """Where in the first program, or about there."""
+        """The position in the first program, possibly approximate."""
         if change.first is not None and change.first in self.place:
             return self.place[change.first]
         scale = len(self.place) / max(len(order), 1)
@@ -353,7 +353,7 @@ class _DiffWalk:
         return self.shared(one, op) > 0 or (_types(one) == _types(op) and self.settled(one))
 
     def settled(self, one: Op) -> bool:
-        """Whether all that it reads has an equal in the second program."""
+        """True if every operand has an equal in the second program."""
         return all(self.numbers[value] in self.found for value in one.operands)
 
     def shared(self, one: Op, op: Op) -> int:

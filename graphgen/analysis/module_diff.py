@@ -26,7 +26,7 @@ class ModuleDifference:
 
     @property
     def same(self) -> bool:
-        """Whether there is no difference."""
+        """True if the modules are equal."""
         return not self.unpaired and all(item.same for item in self.programs)
 
     @property

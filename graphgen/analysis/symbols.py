@@ -1,4 +1,4 @@
-"""Which sizes of a function are still symbols."""
+"""The free symbols of a function."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from graphgen.ir.types import TensorType
 
 
 class Role(Enum):
-    """What an interface entry is."""
+    """The role of an interface entry."""
 
     INPUT = "input"  # given at every call
     WEIGHT = "weight"  # a tensor of the checkpoint
@@ -37,7 +37,7 @@ class Entry:
         pack: function ``(logical, rank s32[1]) -> physical``; empty when they are the same.
         unpack: function ``(stacked physical [n, ...]) -> logical`` of the first n ranks' parts, one
             where every rank keeps the same; empty when the types are the same.
-        sharding: layout asked for by the user or a rule, ``None`` where nobody has said.
+        sharding: annotated layout, by the user or a rule, ``None`` without one.
         last: of a cache, how many positions a row keeps, the newest ones: position p lies in slot
             ``p mod last`` of what is packed, and logical slots of other positions hold nothing
             that is defined. 0 for all of them, each in its own slot.
@@ -58,5 +58,5 @@ class Entry:
 
 
 def entry(role: Role, name: str, type: TensorType) -> Entry:
-    """An entry whose representation nobody has changed yet."""
+    """An entry with its logical representation."""
     return Entry(role, name, type, type)

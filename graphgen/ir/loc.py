@@ -1,4 +1,4 @@
-"""Where an op comes from: the user's line, the module scope, and the passes that made it."""
+"""Source locations: the user's line, the module scope, and the passes that made it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def loc(file: str = "", line: int = 0, scope: str = "", via: tuple[str, ...] = (
     key = (file, line, scope, via)
     found = _interned.get(key)
     if found is None:
-        # Few files and lists of passes stand behind thousands of places: one copy of each.
+        # Interned: thousands of locations share few files and pass lists.
         file, scope = sys.intern(file), sys.intern(scope)
         via = _vias.setdefault(via, via)
         found = _interned[file, line, scope, via] = Loc(file, line, scope, via)

@@ -51,11 +51,11 @@ class Outputs(Sequence[tuple[str, Value]]):
         self._counts[pair[1]] = self._counts.get(pair[1], 0) + 1
 
     def returns(self, value: Value) -> bool:
-        """Whether ``value`` leaves the function."""
+        """True if the function returns ``value``."""
         return value in self._counts
 
     def get(self, name: str) -> Value | None:
-        """What is handed back as ``name``, if anything is."""
+        """The output called ``name``, if there is one."""
         place = self._places.get(name)
         return None if place is None else self._pairs[place][1]
 
@@ -146,7 +146,7 @@ class Function:
         return self.block.arg(name)
 
     def returns(self, value: Value) -> bool:
-        """Whether ``value`` leaves the function."""
+        """True if the function returns ``value``."""
         return self._outputs.returns(value)
 
     def replace_uses(self, old: Value, new: Value) -> None:

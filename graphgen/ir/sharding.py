@@ -1,4 +1,4 @@
-"""How a value is laid over a mesh: which axes split which dimension, and which sums are owed."""
+"""Shardings: the mesh axes that split each dimension of a value, and the unreduced axes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import cache
 
 from graphgen.errors import GraphgenError
 
-# How the text marks a combination that is owed, by kind of reduction.
+# The text marker of unreduced axes, by kind of reduction.
 _MARKS = {"add": "+", "maximum": ">", "minimum": "<"}
 _KINDS = {mark: kind for kind, mark in _MARKS.items()}
 _AXIS = re.compile(r"[^\s{},*+<>-]+")
@@ -59,7 +59,7 @@ def sharding(
 
     Args:
         dims: per dimension an axis, several axes, or ``None`` (or no axes) for whole.
-        partial: axes over which a combination is owed.
+        partial: axes over which the value is unreduced.
         kind: which combination.
 
     Raises:

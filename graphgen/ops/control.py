@@ -17,7 +17,7 @@ from graphgen.ops.traits import Trait
 
 # Attributes that name functions, in the order that `callees` gives.
 NAMING: Final = ("to_apply", "condition", "body", "branches")
-# How often a loop of which nobody knows that runs.
+# The trip count of a loop without a known one.
 UNKNOWN_TRIPS: Final = -1
 
 
@@ -46,7 +46,7 @@ def renamed(op: Op, names: Mapping[str, str]) -> Attrs:
 
 
 def branch_operands(op: Op) -> list[tuple[Value, ...]]:
-    """What each branch of a ``conditional`` is given."""
+    """The operands of each branch of a ``conditional``."""
     rest = list(op.operands[1:])
     return [tuple([rest.pop(0) for _ in range(count)]) for count in op.attrs.integers("takes")]
 

@@ -53,7 +53,7 @@ class HeadMap:
 
     @property
     def identity(self) -> bool:
-        """Whether every head stays where the model has it."""
+        """True if the assignment is that of the model."""
         return self.q_map == tuple(range(self.heads)) and self.kv_map == tuple(range(self.kv_heads))
 
     @property

@@ -135,7 +135,7 @@ class _Padding:
         self._erase_dead()
 
     def _short(self, prepared: PreparedValues) -> Iterator[tuple[Value, Sharding, int]]:
-        """What is made of weights and read by the rest of the program, and does not divide."""
+        """Yield derived weights, used by the program, that do not divide."""
         for value, layout in self._layouts(prepared).items():
             for dim, axes in enumerate(layout.dims):
                 short = not divides(value.shape[dim], self.mesh.size(axes))
@@ -143,7 +143,7 @@ class _Padding:
                     yield value, layout, dim
 
     def _layouts(self, prepared: PreparedValues) -> dict[Value, Sharding]:
-        """How weights, and what is made of them alone, are wanted; whether that divides or not."""
+        """The layouts of weights and derived values, divisible or not."""
         plan = ShardingPlan()
         for value in self.function.args:
             if prepared.of_weights(value):
@@ -198,7 +198,7 @@ class _Padding:
         self.rewriter.replace(self.function, op, [made], "say-simpler", created=b.made)
 
     def _erase_dead(self) -> None:
-        """What was moved on has left ops that nobody reads."""
+        """Erase dead ops."""
         for op in reversed(self.function.block):
             if self.rewriter.exhausted:
                 return

@@ -124,7 +124,7 @@ f32[1,4]
         module.level = self.output_stage
 
     def search(self, module: Module) -> ShardingSearch:
-        """What plans are made with; the layouts asked for are possible (GG0304 otherwise)."""
+        """The search over the mesh; checks annotated layouts (GG0304)."""
         mesh = mesh_of(module.mesh)
         for row in module.interface.values():
             _check_row(module, mesh, row)
@@ -132,7 +132,7 @@ f32[1,4]
 
 
 def _check_row(module: Module, mesh: Mesh, row: Entry) -> None:
-    """The layout asked for must be one of the mesh and divide (GG0304)."""
+    """Require that the annotated layout exists on the mesh and divides (GG0304)."""
     layout = requested_sharding(row)
     for axis in (*layout.axes, *layout.partial):
         if axis not in mesh.axes:
@@ -166,7 +166,7 @@ def _check_output(row: Entry, layout: Sharding) -> None:
 
 
 def _only_prepared(module: Module, row: Entry) -> bool:
-    """Whether programs read no more of a weight than what they make of it, which has to divide."""
+    """True if programs use only values derived from a weight, which have to divide."""
     if row.role is not Role.WEIGHT:
         return False
     for function in module.programs():

@@ -1,4 +1,4 @@
-"""Whether the functions that an op runs are there, and take and give what the op says."""
+"""Verify control ops: callees exist, and their signatures agree with the op."""
 
 from __future__ import annotations
 

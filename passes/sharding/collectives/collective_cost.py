@@ -32,7 +32,7 @@ def sent(op: Op) -> int:
 
 
 def _times(name: str, ranks: int) -> int:
-    """How many times the operand of one rank is sent in a group."""
+    """The number of times that the operand of one rank is sent in a group."""
     if name == "all_gather":
         return ranks * (ranks - 1)
     return 2 * (ranks - 1) if name == "all_reduce" else ranks - 1

@@ -60,7 +60,7 @@ class RankNumbers:
         return [rule(NATIVE, op.attrs, [each[at] for each in given]) for at in range(self.ranks)]
 
     def why_not_own(self, cut: Op, groups: Groups, dim: int) -> str:
-        """Whether a dynamic slice takes, on every rank, the part that is its own.
+        """True if a dynamic slice reads, on every rank, the rank's own part.
 
         Args:
             cut: the dynamic slice.

@@ -1,4 +1,4 @@
-"""What partition does to the interface: states and outputs that are split, and how to join them."""
+"""Interface of sharded states and outputs: local types, with pack and unpack functions."""
 
 from __future__ import annotations
 
