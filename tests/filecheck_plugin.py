@@ -223,7 +223,9 @@ class CheckItem(pytest.Item):
         """Run the command and check what it prints."""
         Scan(output_of(self.run, self.path)).run(self.checks)
 
-    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException]) -> str:
+    def repr_failure(
+        self, excinfo: pytest.ExceptionInfo[BaseException], style: object = None
+    ) -> str:
         """Show the check instead of a traceback."""
         if isinstance(excinfo.value, CheckError):
             return f"{self.path}: {excinfo.value}"
