@@ -138,12 +138,13 @@ class CompileConfig:
         return replace(self, batch=(batch,), context=sizes, tokens=sizes, slots=max_len)
 
     def updated(self: C, changes: Mapping[str, object]) -> C:
-        """The same with the values of ``changes``, by field name.
+        """The same with the values of ``changes`` by field name; ``None`` is no change.
 
         Raises:
             TypeError: for a name that is not a field.
         """
-        return replace(self, **changes)  # pyright: ignore[reportArgumentType]
+        given = {name: value for name, value in changes.items() if value is not None}
+        return replace(self, **given)  # pyright: ignore[reportArgumentType]
 
 
 def flag_fields(cls: type[CompileConfig]) -> Mapping[str, Field[object]]:
