@@ -1,5 +1,7 @@
 """The graph a user builds: IR, op table, text, builder, layers, models and the command line.
 
+Read ``ir/module.py`` first, then ``ops/opdef.py``.
+
 The names below are the stable ones (docs/building-graphs.md says what each is for); they are looked
 up when first used, so importing this package loads nothing third-party, and hardly anything else.
 """

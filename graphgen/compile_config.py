@@ -138,7 +138,7 @@ class CompileConfig:
         return replace(self, batch=(batch,), context=sizes, tokens=sizes, slots=max_len)
 
     def updated(self: C, changes: Mapping[str, object]) -> C:
-        """The same with the values of ``changes`` by field name; ``None`` is no change.
+        """The same with the values of ``changes`` by field name; ``None`` changes nothing.
 
         Raises:
             TypeError: for a name that is not a field.

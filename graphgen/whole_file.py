@@ -17,7 +17,7 @@ def write_whole(
     """Write a file that takes the place of ``path`` when it is complete and on the disk.
 
     Args:
-        path: what is no regular file (a device, a pipe) is written in place.
+        path: a device or a pipe is written in place.
         content: the bytes, or what writes them.
         parents: whether folders that are not there are created.
 

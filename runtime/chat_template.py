@@ -34,7 +34,7 @@ def render_chat(
         add_generation_prompt: end the prompt with the beginning of the model's answer.
 
     Raises:
-        GraphgenError: GG0603 if there is no template or it fails.
+        GraphgenError: GG0603 if the template is missing or fails.
     """
     if template is None:
         raise GraphgenError("GG0603", "the model has no chat template", help="give a plain prompt")

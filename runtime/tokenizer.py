@@ -206,7 +206,7 @@ def load_tokenizer(checkpoint_path: str | Path) -> Tokenizer:
             ``.gguf`` file. ``tokenizer.json`` takes precedence.
 
     Raises:
-        GraphgenError: GG0603 if there is no tokenizer or it cannot be used, GG0601 if the GGUF file
+        GraphgenError: GG0603 if the tokenizer is missing or unusable, GG0601 if the GGUF file
             is damaged.
     """
     path = Path(checkpoint_path)

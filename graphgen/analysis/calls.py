@@ -78,7 +78,7 @@ def within(outer: Loc, inner: Loc) -> Loc:
 
 
 def outside(outer: str, inner: Loc) -> Loc:
-    """What :func:`within` undoes: the place of an op without the scope ``outer`` around it."""
+    """The location of an op without the outer scope ``outer``: the inverse of :func:`within`."""
     scope = inner.scope.removeprefix(outer).removeprefix(".")
     return loc(inner.file, inner.line, scope, inner.via)
 

@@ -68,7 +68,7 @@ def calls_of(ops: Iterable[Op]) -> list[CustomCall]:
 
 
 def decode(target: str, config: str) -> dict[str, object]:
-    """What a configuration says, by name; ``config`` where it is in no known form."""
+    """The fields of a configuration by name; ``config`` alone if its form is unknown."""
     if not config:
         return {}
     if target == NKI:

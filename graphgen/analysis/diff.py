@@ -57,7 +57,7 @@ class ProgramDifference:
 
     @property
     def same(self) -> bool:
-        """True if there is no difference."""
+        """True if nothing differs."""
         return not self.interface and not self.changes
 
 

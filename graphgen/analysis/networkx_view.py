@@ -1,6 +1,6 @@
 """A function as a networkx graph, for everything networkx knows about graphs.
 
-It is a copy to look at, never the program: edges are values, and there is no way back.
+It is a copy to look at, never the program: edges are values, and it cannot be converted back.
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ class OpPattern:
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """Where a pattern fits.
+    """One match of a pattern.
 
     Attributes:
         ops: one for each op of the chain.
@@ -81,7 +81,7 @@ class Match:
 
 @dataclass(slots=True)
 class Known:
-    """What patterns may ask about beside the graph itself.
+    """Facts beside the graph that a pattern may query.
 
     Attributes:
         kinds: of arguments: ``inputs``, ``weights`` or ``caches``.
@@ -281,7 +281,7 @@ class _Finder:
             yield bound
 
     def holds(self, condition: Condition, value: Value, op: Op | None) -> bool:
-        """Whether a condition holds; one about what is not there does not."""
+        """True if a condition holds; a condition on a missing attribute does not."""
         fact = _FACTS.get(condition.key)
         if fact is not None:
             actual = fact(value)
@@ -329,7 +329,7 @@ _regexes: dict[str, re.Pattern[str]] = {}
 
 
 def matches(wanted: str, text: str) -> bool:
-    """Whether a text is as wanted: ``*`` and ``?`` stand for letters; nothing wanted fits all."""
+    """True if ``text`` matches a glob of ``*`` and ``?``; an empty glob matches everything."""
     if not wanted:
         return True
     found = _regexes.get(wanted)

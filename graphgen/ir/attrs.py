@@ -153,7 +153,7 @@ class Attrs(Mapping[str, AttrValue]):
 
 
 def _kind(value: AttrValue) -> object:
-    """What tells apart values that Python calls equal: 1, 1.0 and True, 0.0 and -0.0."""
+    """A key that separates values equal in Python: 1, 1.0 and True, 0.0 and -0.0."""
     if isinstance(value, float):
         return repr(value)
     if isinstance(value, tuple):

@@ -15,7 +15,7 @@ from graphgen.ir.small_float import largest, read_small, small_code
 
 
 class Kind(Enum):
-    """What arithmetic an element type has."""
+    """The arithmetic of an element type."""
 
     FLOAT = "float"
     SIGNED = "signed"
@@ -112,7 +112,7 @@ def dtype(name: str | DType) -> DType:
 
 
 def _elsewhere(name: str) -> str:
-    """What NumPy, torch and people who shout call by ``name``; empty for no such type."""
+    """The type that NumPy or torch call ``name``, in any case; empty if there is none."""
     name = name.lower().rpartition(".")[2]
     words = {"bool": "pred", "half": "f16", "float": "f32", "double": "f64", "bfloat16": "bf16"}
     found = words.get(name, name)

@@ -1,6 +1,6 @@
 """The graph: values, ops and the block that lists the ops in program order.
 
-The order of the list *is* the order of the program; there is no topological sort anywhere. A block
+The order of the list *is* the order of the program: nothing sorts it topologically. A block
 is an intrusive doubly linked list: inserting and erasing are O(1), and iteration tolerates edits.
 An op inserted before the current one is not visited, one inserted after it is, and the current op
 may be erased.

@@ -83,7 +83,7 @@ def tensor(dtype: DType, shape: Iterable[Dim] = ()) -> TensorType:
 
     Raises:
         GraphgenError: GG0102 for a negative size, or what is neither an int nor a polynomial;
-            GG0101 for what is no element type.
+            GG0101 for anything but an element type.
     """
     key = (dtype, tuple(shape))
     found = _interned.get(key)

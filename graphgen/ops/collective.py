@@ -122,7 +122,7 @@ def _all_to_all(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, 
 
 @define("collective_permute", "operand", Attr("source_target_pairs", "groups"), traits=MOVES)
 def _collective_permute(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
-    """The target of each pair gets the operand of its source; a rank that is no target gets zeros.
+    """The target of each pair gets the operand of its source; a rank that is not a target: zeros.
 
     Example:
         %y = collective_permute(%x) source_target_pairs=[[0,1],[1,0]] : f32[B,4]

@@ -222,7 +222,7 @@ def _rope(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
     factors=Notation("b s, b -> b s C"),
 )
 def _attention_mask(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
-    """Which cache slots each token may read: ``c <= positions[b,s]`` and ``c < lengths[b]``.
+    """The cache slots each token may read: ``c <= positions[b,s]`` and ``c < lengths[b]``.
 
     A padding token has position -1 and so reads nothing. With a ``window`` above 0 a token reads
     that many slots at most: ``c > positions[b,s] - window``.
@@ -253,7 +253,7 @@ def _attention_mask(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorTy
     factors=Notation("b s -> b s C"),
 )
 def _key_distance(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
-    """How far each cache slot lies from each token: ``c - positions[b,s]`` as f32, 0 for its own.
+    """Distance of each cache slot from each token: ``c - positions[b,s]`` as f32, 0 for its own.
 
     Example:
         %d = key_distance(%positions) attended=C : f32[B,S,C]

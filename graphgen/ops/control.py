@@ -1,6 +1,6 @@
 """Ops that run other functions of the module: calls, loops, and choices between functions.
 
-The functions are no entry programs and stand before those that run them, so nothing runs itself.
+The functions are not entry programs and stand before those that run them, so nothing runs itself.
 That their types agree with those of the op is for the verifier, who knows the module.
 """
 
@@ -67,7 +67,7 @@ def _words(attrs: Attrs, *keys: str) -> None:
 def _call(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
     """The outputs of another function of the module, given its arguments in order.
 
-    The function is no entry program and stands before those that call it; its types are those of
+    The function is not a program and stands before those that call it; its types are those of
     the operands and of the results.
 
     Example:
@@ -86,7 +86,7 @@ def _call(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
     traits=(Trait.CONTROL,),
 )
 def _while(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
-    """What a loop leaves of its state: ``body`` of the state again and again, while ``condition``.
+    """The final state of a loop: ``state = body(state)`` while ``condition(state)``.
 
     Both are functions of the module that take the state; the body gives it anew, the condition one
     ``pred[]``. What the loop only reads is part of the state too, and the body hands it on as it

@@ -178,7 +178,7 @@ def _atan2(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
 
 @define("is_finite", "operand", traits=(ELEMENTWISE,))
 def _is_finite(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
-    """Whether each element is neither infinite nor NaN.
+    """True for each element that is neither infinite nor NaN.
 
     Example:
         %p = is_finite(%x) : pred[B,4]

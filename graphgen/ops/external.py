@@ -53,7 +53,7 @@ def _bytes(attrs: Attrs, *keys: str) -> None:
     traits=(Trait.EXTERNAL,),
 )
 def _custom_call(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
-    """What the compiler of the target knows under this name; the result types are as stated.
+    """A function that the target's compiler knows by name; result types are as stated.
 
     ``fields`` and ``more`` are what else a read instruction says, as in ``hlo.opaque``. It is
     written into HLO, and into StableHLO where that has words for all of it. What Neuron's compiler

@@ -1,1 +1,1 @@
-"""Predicted diagnostics of neuronx-cc; no compiler runs: :mod:`graphgen.lowering.check.check`."""
+"""Predicted diagnostics of neuronx-cc; no compiler runs. Start with ``check``."""

@@ -1,4 +1,4 @@
-"""Running programs on the CPU through PJRT."""
+"""CPU executables through PJRT. Start with ``program``."""
 
 from __future__ import annotations
 

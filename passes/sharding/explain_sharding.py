@@ -130,7 +130,7 @@ class _Tracer(Partitioner):
             self.reason(value, layout.text, READERS, "as the decode program wants it")
 
     def wanted(self, value: Value) -> None:
-        """What nobody has said anything about: how its readers take it."""
+        """The layouts in which readers take a value without an annotation."""
         found: dict[str, str] = {}
         for op in value.users:
             choice = self.plan.choices.get(op)
@@ -144,7 +144,7 @@ class _Tracer(Partitioner):
             self.reason(value, replicated(value.type.rank).text, WHOLE, "nobody asks for a part")
 
     def prepare(self, op: Op) -> None:
-        """What is made of weights."""
+        """Values computed from weights."""
         Partitioner.prepare(self, op)
         for value in op.results:
             pin = self.plan.pins.get(value)
@@ -196,7 +196,7 @@ class _Tracer(Partitioner):
                     yield f"{name}[{dim}]"
 
     def read_moves(self, reader: str) -> None:
-        """What was brought elsewhere for this reader."""
+        """Operands resharded for this reader."""
         for item in self.reshardings:
             steps = [step for step in item.steps if step.kind not in LOCAL]
             if steps:

@@ -313,7 +313,7 @@ def _by_rows(module: Module, tp: int) -> Mapping[str, str]:
         for op in function.block:
             if op.name == "attention":
                 for operand, axis in zip(op.operands, (HEADS, KV_HEADS), strict=False):
-                    # One head is no axis.
+                    # One head cannot be split.
                     if operand.shape[2] != 1 and not divides(operand.shape[2], tp):
                         whole[axis] = "-"
     return {**whole, ROWS: "tp"}

@@ -59,7 +59,7 @@ def is_checkpoint(head: bytes) -> bool:
 
 
 def checkpoint_files(folder: Path) -> list[Path]:
-    """The files with tensors in a folder; PyTorch's only if there are no others.
+    """The files with tensors in a folder; PyTorch's only without others.
 
     PyTorch files beside safetensors repeat the weights, and ``training_args.bin`` holds none.
     """

@@ -25,7 +25,7 @@ from graphgen.passes.sharding.spec.mesh import Mesh
 FREE = -1
 # The place of a replicated value that must not be sharded: a weight with conflicting users.
 RIGID = -2
-# Penalty for resharding a weight, which would store it twice: only if there is no alternative.
+# Penalty for resharding a weight, which would store it twice: only without an alternative.
 _SECOND_COPY = pack(1 << 60, 0, 0)
 # Above CROWD states, limits on the strategies and options enumerated per state.
 CROWD, MOST_STRATEGIES, MOST_OPTIONS = 64, 16, 20
