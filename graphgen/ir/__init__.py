@@ -10,6 +10,8 @@ Glossary, one word for each thing everywhere:
 * **operands / results**: what an op reads and makes. **attrs**: its static data.
 * **Loc**: where an op comes from: source line, scope, passes.
 * **Entry**: a row of the interface table: input, weight, param, state or output.
+
+Read ``module.py`` first, then ``graph.py``.
 """
 
 from __future__ import annotations
