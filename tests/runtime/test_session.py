@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -25,11 +25,11 @@ LENGTHS = (1, 5, 130, 127)
 
 
 @cache
-def mini_session(dtype: str) -> Session:
+def mini_session(dtype: str, rows: int = ROWS, max_len: int = 256) -> Session:
     with TemporaryDirectory() as folder:
         write_llama(Path(folder), vocab_size=49152, num_hidden_layers=1)
         return open_session(
-            Path(folder), CompileConfig(dtype=dtype).serving(batch=ROWS, max_len=256)
+            Path(folder), CompileConfig(dtype=dtype).serving(batch=rows, max_len=max_len)
         )
 
 
@@ -37,7 +37,7 @@ def mini_session(dtype: str) -> Session:
     params=[
         "mini-f32",
         "mini-bf16",
-        "smollm2-f32",
+        pytest.param("smollm2-f32", marks=pytest.mark.slow),
         pytest.param("smollm2-bf16", marks=pytest.mark.slow),
     ]
 )
@@ -114,8 +114,13 @@ def prefill_one(session: Session, row: int, prompt: list[int], padding: str) -> 
 
 
 @pytest.mark.parametrize("padding", ["right", "left"])
-def test_alone_and_in_a_ragged_batch_across_a_bucket_boundary(padding: str):
-    batch, single = smollm2_session("f32", ROWS, 256), smollm2_session("f32", 1, 512)
+@pytest.mark.parametrize(
+    "open_rows", [mini_session, pytest.param(smollm2_session, marks=pytest.mark.slow)]
+)
+def test_alone_and_in_a_ragged_batch_across_a_bucket_boundary(
+    open_rows: Callable[[str, int, int], Session], padding: str
+):
+    batch, single = open_rows("f32", ROWS, 256), open_rows("f32", 1, 512)
     prompts = [some_tokens(size, size) for size in LENGTHS]
     request = GenerationRequest(8, padding=padding)
     together, _ = generate(batch, prompts, request)

@@ -71,6 +71,7 @@ def logits(read: Exported, found: Case) -> np.ndarray:
 
 @pytest.mark.parametrize("attention", ["eager", pytest.param("sdpa", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", CASES)
+@pytest.mark.one_in(2)
 def test_a_family_is_read_and_its_ideas_are_found(name: str, attention: str):
     found, read = both(name, attention)
     np.testing.assert_allclose(logits(found.read, found), found.logits, rtol=1e-4, atol=1e-4)
@@ -135,6 +136,7 @@ def run(read: Exported, found: Case, tp: int, arithmetic: Arithmetic, quantize: 
 
 @pytest.mark.parametrize("tp", [2, 3, 4])
 @pytest.mark.parametrize("name", CASES)
+@pytest.mark.one_in(4)
 def test_over_ranks_it_says_what_torch_says(name: str, tp: int):
     found, read = both(name)
     module = compiled(read, tp, quantize=False)
@@ -147,6 +149,7 @@ def test_over_ranks_it_says_what_torch_says(name: str, tp: int):
 
 
 @pytest.mark.parametrize("name", CASES)
+@pytest.mark.one_in(2)
 def test_int8_weights_say_the_same_over_ranks_and_near_to_torch(name: str):
     found, read = both(name)
     one = run(read, found, 1, NATIVE, quantize=True)

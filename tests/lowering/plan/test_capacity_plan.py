@@ -40,6 +40,7 @@ def demand_of(batch: int = 1, seq: int = 2048, context: int = 2048) -> CompileCo
     ],
 )
 @pytest.mark.parametrize("seq", [256, 8192])
+@pytest.mark.one_in(4)
 def test_three_layers_and_four_tell_of_all_of_them(name: str, tp: int, seq: int):
     demand = demand_of(batch=2, seq=seq, context=seq // 2)
     assert estimate(known_shape(name), demand, tp) == measure(known_shape(name), demand, tp)
@@ -75,6 +76,7 @@ def test_two_sums_a_layer_of_a_token_s_hidden_state():
         ("gpt2-xl", 25, 4, 1, "trn1.2xlarge"),
     ],
 )
+@pytest.mark.one_in(3)
 def test_the_guides_examples(model: str, heads: int, gigabytes: int, tp: int, instance: str):
     seq = min(2048, int(str(known_shape(model).get("n_positions", 2048))))
     plan = make_plan(

@@ -219,6 +219,7 @@ def test_every_idea_is_found_and_donated_caches_are_states(style: str, phase: st
 
 @pytest.mark.parametrize("tp", [2, 3, 4])
 @pytest.mark.parametrize("style", cached.STYLES)
+@pytest.mark.one_in(3)
 def test_caches_are_split_with_their_heads(style: str, tp: int):
     module = clone_module(program(style, "decode"))
     run_pipeline(module, pipeline("imported"))
