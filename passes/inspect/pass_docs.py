@@ -57,9 +57,13 @@ def page_of(cls: type) -> Page:
 
 
 def _field_help(cls: type) -> Mapping[str, str]:
-    """The help that fields declare in their metadata."""
+    """The help that fields declare in their metadata, of those that pipelines take."""
     found = fields(cls) if is_dataclass(cls) else ()
-    return {item.name: item.metadata["help"] for item in found if "help" in item.metadata}
+    return {
+        item.name: item.metadata["help"]
+        for item in found
+        if "help" in item.metadata and item.metadata.get("pipeline", True)
+    }
 
 
 def _dedent(lines: list[str]) -> str:

@@ -142,7 +142,7 @@ def rows_below() -> Generator[None]:
 
         return pad_rows
 
-    with mock.patch("graphgen.passes.legalize.legalize.padded_rows", off_by_one):
+    with mock.patch("graphgen.passes.legalize.legalization_rules.padded_rows", off_by_one):
         yield
 
 

@@ -57,7 +57,7 @@ def test_near_misses_are_told_with_the_reason(tmp_path: Path):
     reason = "not attention: which dimension of the queries holds heads is not known"
     assert reason in result.stdout
     assert "not kv-update: it adds to what is there" in result.stdout
-    assert "test_import.py" in result.stdout
+    assert Path(__file__).name in result.stdout
     near = facts("import", source, "-o", out)["near_misses"]
     assert [item["rule"] for item in near] == ["raise-attention", "raise-kv-update"]
 
