@@ -21,8 +21,14 @@ from graphgen.passes.heads.assign_heads import AssignHeads
 from graphgen.passes.heads.gather_heads import GatherHeads
 from graphgen.passes.heads.head_strategies import BY_ROWS, GATHERED
 from graphgen.passes.inspect.debug_log import pick
+from graphgen.passes.legalize.cache_bits import CacheAsBits
+from graphgen.passes.legalize.f8_formats import F8Formats
+from graphgen.passes.legalize.integer_products import IntegerProducts
 from graphgen.passes.legalize.legalize import Legalize
+from graphgen.passes.legalize.order_interface import OrderInterface
+from graphgen.passes.legalize.pad_cache_slots import PadCacheSlots
 from graphgen.passes.outline.outline_layers import OutlineLayers
+from graphgen.passes.quantize.quantize_weights import QuantizeWeights
 from graphgen.passes.sharding.collectives.merge_collectives import MergeCollectives
 from graphgen.passes.sharding.pad_to_mesh import PadToMesh
 from graphgen.passes.sharding.partition import Partition
@@ -31,6 +37,17 @@ from graphgen.passes.specialize.specialize import Specialize
 from graphgen.passes.weights.lift import LiftWeights
 from graphgen.passes.window.roll_window_cache import RollWindowCache
 from graphgen.targets import Target, find_target, target_names
+
+# Passes that targets and options name: imported here, so that finding one by its name does not
+# import every other pass (and NumPy with them).
+NAMED_PASSES: tuple[type[Pass], ...] = (
+    CacheAsBits,
+    F8Formats,
+    IntegerProducts,
+    OrderInterface,
+    PadCacheSlots,
+    QuantizeWeights,
+)
 
 
 def phases(config: CompileConfig) -> tuple[Phase, ...]:

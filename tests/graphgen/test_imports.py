@@ -57,3 +57,19 @@ def test_text_is_emitted_without_jax():
     foreign, own = loaded("graphgen.lowering.stablehlo")
     assert foreign == []
     assert own == ["graphgen.lowering"]
+
+
+def test_the_default_pipeline_of_any_target_imports_only_its_own_passes():
+    program = """
+import sys
+from graphgen.compile_config import CompileConfig
+from graphgen.passes.pipelines import default
+from graphgen.targets import target_names
+for target in target_names():
+    for quantization in ("", "quantize-weights{dtype=int8}"):
+        default(CompileConfig(target=target, quantization=quantization))
+print(*(name for name in ("numpy", "graphgen.passes.importing") if name in sys.modules))
+"""
+    command = [sys.executable, "-c", program]
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert ran.stdout.split() == []
