@@ -53,6 +53,15 @@ CODES: dict[str, str] = {
     # 08xx: HLO and Neuron files
     "GG0801": "cannot read HLO file",
     "GG0802": "not a Neuron file or folder",
+    # 09xx: AWS's configurations and applications
+    "GG0901": "unknown attribute",
+    "GG0902": "bad attribute value",
+    "GG0903": "attributes exclude each other",
+    "GG0904": "feature is not built",
+    "GG0905": "configuration is in use",
+    "GG0906": "cannot read configuration file",
+    "GG0907": "accuracy check failed",
+    "GG0908": "application is not ready",
 }
 
 

@@ -1,0 +1,1 @@
+"""Strict configurations made from the table of attributes. Read strict_config.py first."""
