@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +13,7 @@ import numpy.typing as npt
 from graphgen.errors import GraphgenError
 from graphgen.eval import numpy_dtype
 from graphgen.ir import Module, Role, TensorType
-from graphgen.lowering.cpu import DeviceValue
+from graphgen.lowering.cpu import CpuProgram, DeviceValue
 from graphgen.lowering.cpu.pjrt import join, put
 from graphgen.runtime.buckets import choose_bucket
 from graphgen.runtime.executable_cache import ExecutableCache
@@ -37,6 +37,26 @@ class Draw:
     random: npt.NDArray[np.float32]
 
 
+class LaunchObserver(Protocol):
+    """Observes each launch of a session's programs; warm-up launches are not observed."""
+
+    def before_launch(
+        self, session: Session, program: str, inputs: Mapping[str, npt.NDArray[np.generic]]
+    ) -> None:
+        """Notify of the next launch, whose states the session still has.
+
+        Args:
+            session: the session.
+            program: the function's name.
+            inputs: the program's inputs by name.
+        """
+        ...
+
+    def after_launch(self, session: Session, program: str) -> None:
+        """Notify of the end of a launch: its outputs were read."""
+        ...
+
+
 class Session:
     """Runs the entry programs of a module over one cache of R rows.
 
@@ -52,6 +72,7 @@ class Session:
         draws: those tokens are sampled, with settings given at each step.
         deterministic: sampling uses a constant instead of random numbers.
         candidates: number of best tokens that sampling considers; 0 for all.
+        observers: notified of each launch, for measurements and captured inputs.
     """
 
     def __init__(self, programs: ExecutableCache, weights: Mapping[str, DeviceValue]) -> None:
@@ -64,6 +85,7 @@ class Session:
         self.deterministic: Final = self.draws and "random" not in self.module.interface
         self.candidates: Final = int(self.module.meta.get("global_topk", "0"))
         self._warm: set[str] = set()
+        self.observers: list[LaunchObserver] = []
         self.buckets: dict[str, dict[int, str]] = {"prefill": {}, "decode": {}}
         for function in self.module.programs():
             dims = function.dims
@@ -205,6 +227,18 @@ class Session:
             inputs["sampling_params"] = chosen.params
             if not self.deterministic:
                 inputs["random"] = chosen.random
+        observers = tuple(self.observers) if name in self._warm else ()
+        for observer in observers:
+            observer.before_launch(self, name, inputs)
+        output = self._run(program, inputs)
+        for observer in observers:
+            observer.after_launch(self, name)
+        return output
+
+    def _run(
+        self, program: CpuProgram, inputs: Mapping[str, npt.NDArray[np.generic]]
+    ) -> StepOutput:
+        """Launch a program, keep its states and read its output."""
         ranks = self.module.ranks
         values = {key: put([array] * ranks) for key, array in inputs.items()}
         results = program.launch({**self._values, **values})

@@ -16,6 +16,7 @@ from graphgen.errors import GraphgenError
 from graphgen.eval import Array, numpy_dtype
 from graphgen.exec.bind import given_array, typed_array
 from graphgen.exec.program_run import needed, ranks_of
+from graphgen.exec.safetensors_arrays import ENDING, read_safetensors
 from graphgen.exec.session import ProgramCall, Workload
 from graphgen.ir import Entry, Function, Module, Role, TensorType
 from graphgen.ir.dtype import pred
@@ -26,8 +27,10 @@ WEIGHT_SCALE = 0.02
 
 
 def read_arrays(name: str) -> dict[str, Array]:
-    """The arrays of an ``.npz`` file (GG0705 when it is none)."""
+    """The arrays of an ``.npz`` or ``.safetensors`` file (GG0705 when it is neither)."""
     help = "an .npz file is what --save or numpy.savez writes"
+    if name.endswith(ENDING):
+        return read_safetensors(name, "safetensors.numpy.save_file writes such files")
     try:
         with open(name, "rb") as file:
             if not zipfile.is_zipfile(file):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -187,3 +187,38 @@ def test_no_slot_is_left_and_no_bucket_is_large_enough():
 def test_a_state_that_does_not_exist():
     with pytest.raises(GraphgenError, match="no state is called nope"):
         mini_session("f32").state("nope")
+
+
+class Recorder:
+    """Keeps the order of notifications, and the inputs and lengths of each launch."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[str, str]] = []
+        self.inputs: list[dict[str, npt.NDArray[np.generic]]] = []
+
+    def before_launch(
+        self, session: Session, program: str, inputs: Mapping[str, npt.NDArray[np.generic]]
+    ) -> None:
+        self.events.append(("before", program))
+        self.inputs.append(dict(inputs))
+
+    def after_launch(self, session: Session, program: str) -> None:
+        self.events.append(("after", program))
+
+
+def test_observers_see_each_launch_and_no_warm_up():
+    with TemporaryDirectory() as folder:
+        write_llama(Path(folder))
+        session = open_session(Path(folder), CompileConfig().serving(batch=1, max_len=128))
+    recorder = Recorder()
+    session.observers.append(recorder)
+    session.prefill([[5, 6, 7]])
+    session.decode([8])
+    (prefill,), (decode,) = (session.buckets[phase].values() for phase in ("prefill", "decode"))
+    order = [(when, name) for name in (prefill, decode) for when in ("before", "after")]
+    assert recorder.events == order
+    assert recorder.inputs[0]["tokens"][0, :3].tolist() == [5, 6, 7]
+    assert recorder.inputs[1]["positions"].tolist() == [[3]]
+    session.observers.remove(recorder)
+    session.decode([9])
+    assert len(recorder.events) == 4
