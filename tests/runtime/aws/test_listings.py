@@ -1,0 +1,132 @@
+"""Listings of AWS's documents, from the documents themselves, on small random checkpoints.
+
+``GRAPHGEN_AWS_DOCUMENTS`` names a folder of them; without it the tests are skipped. A listing is
+changed only in its imports and in the folder of its checkpoints. It runs to its end, or it ends
+with the refusal that names the feature that is not built.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.oracles.families import ORACLES, save, save_tokenizer
+from tests.oracles.listings import Listing, listings
+
+DOCUMENTS = os.environ.get("GRAPHGEN_AWS_DOCUMENTS", "")
+FOUND = [
+    listing
+    for path in sorted(Path(DOCUMENTS).glob("*.*") if DOCUMENTS else [])
+    for listing in listings(path)
+]
+# Word of a listing -> feature that its refusal names.
+LATER = {
+    "speculation_length": "specul",
+    "SpeculativeGenerator": "specul",
+    "enable_eagle_speculation": "specul",
+    "is_medusa": "Medusa",
+    "kv_cache_quant": "KV cache",
+    "lora_config": "LoRA",
+    "shard_over_sequence": "flash decoding",
+}
+# Sizes that let a small model run every listing: long sequences, heads for eight ranks.
+SIZES = {
+    "llama": {"max_position_embeddings": 16384, "num_attention_heads": 8, "vocab_size": 300},
+    "mistral": {"max_position_embeddings": 4096, "vocab_size": 300},
+    "gpt2": {"n_positions": 4096, "vocab_size": 300},
+    "bloom": {"vocab_size": 300},
+}
+# The documents' home directory, which becomes the working directory.
+_HOME = "/".join(("", "home", "ubuntu", ""))
+_PATH = re.compile(r"""['"]([\w-]+/[\w./-]+|gpt2)['"]""")
+_FRAGMENT = """
+import copy, json, torch
+from graphgen.runtime.aws.{home} import *
+max_loras, lora_ckpt_paths, kwargs = 1, {{"a": "adapter"}}, {{}}
+"""
+_MODEL = """
+from transformers import AutoTokenizer, GenerationConfig
+model_path, compiled_model_path, prompts = "model/Llama-mini", "compiled", ["the cat sat"]
+config = LlamaInferenceConfig(NeuronConfig(), load_config=load_pretrained_config(model_path))
+tokenizer = AutoTokenizer.from_pretrained(model_path)
+generation_config = GenerationConfig(max_new_tokens=4)
+"""
+_LOADED = """
+model = neuron_model = NeuronLlamaForCausalLM(model_path, config)
+model.compile(compiled_model_path)
+model.load(compiled_model_path)
+inputs = tokenizer(prompts, return_tensors="pt")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not FOUND, reason="GRAPHGEN_AWS_DOCUMENTS names no folder of documents")
+@pytest.mark.parametrize("listing", FOUND, ids=lambda listing: listing.place)
+def test_a_listing_runs_or_is_refused_by_name(listing: Listing, tmp_path: Path):
+    script = tmp_path / "listing.py"
+    script.write_text(_script(listing))
+    for name in _checkpoints(script.read_text()):
+        _write_checkpoint(tmp_path / name)
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1"}
+    ran = subprocess.run(
+        [sys.executable, script.name],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=900,
+        check=False,
+    )
+    features = [feature for word, feature in LATER.items() if word in listing.text]
+    if features:
+        assert ran.returncode != 0, ran.stdout[-2000:]
+        last = ran.stderr[ran.stderr.rfind("error[") :]
+        assert last.startswith("error[GG0904]"), ran.stderr[-3000:]
+        assert any(feature in last for feature in features), last
+    else:
+        assert ran.returncode == 0, ran.stderr[-3000:]
+
+
+def _script(listing: Listing) -> str:
+    """The listing, after what its document takes for granted."""
+    text = listing.ours.replace(_HOME, "")
+    fragment = "import" not in text or "# Init Neuron model" in text
+    if not fragment or text.startswith("class"):
+        return text
+    other = "transformers_neuronx" in Path(DOCUMENTS, listing.place.partition(":")[0]).read_text()
+    before = _FRAGMENT.format(home="tnx" if other else "nxdi")
+    if re.search(r"model\.compile|GenerationAdapter", text):
+        before += _MODEL
+        if "GenerationAdapter" in text:
+            before += _LOADED
+    return before + text
+
+
+def _checkpoints(text: str) -> set[str]:
+    names = set(_PATH.findall(text))
+    return {name for name in names if not re.search("quantized|compiled|neuron_models", name)}
+
+
+def _write_checkpoint(folder: Path) -> None:
+    """A small random model of the family that the name of the folder names."""
+    name = str(folder).lower()
+    family = next((family for family in SIZES if family in name.rpartition("/")[2]), "")
+    if not family:
+        return
+    changes = dict(SIZES[family])
+    if family == "llama":
+        changes["num_key_value_heads"] = 2
+    model = ORACLES[family].model(**changes)
+    save(model, folder)
+    save_tokenizer(folder)
+    from transformers import PreTrainedTokenizerFast
+
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_file=str(folder / "tokenizer.json"), eos_token="Ġ", pad_token="Ġ"
+    )
+    tokenizer.save_pretrained(folder)
