@@ -64,13 +64,13 @@ class ExecutableCache:
 
     def compiled(self, name: str) -> bool:
         """True if :meth:`get` does not have to compile the program."""
-        path = self._path(name)
+        path = self.path(name)
         return name in self._programs or (path is not None and path.is_file())
 
     def _make(self, name: str) -> CpuProgram:
         function = self.module.function(name)
         start = time.perf_counter()
-        path = self._path(name)
+        path = self.path(name)
         data = _read_checked(path) if path else None
         if data is not None:
             program = load_program(self.module, function, data)
@@ -86,7 +86,8 @@ class ExecutableCache:
         self.reports.append(report)
         return program
 
-    def _path(self, name: str) -> Path | None:
+    def path(self, name: str) -> Path | None:
+        """The file of a compiled program; ``None`` without a folder."""
         if self.folder is None:
             return None
         return self.folder / f"{name}.{program_key(self.text_hash(name))}.xla"

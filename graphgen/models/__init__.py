@@ -10,6 +10,7 @@ from graphgen.models.family_registry import (
     family_of,
     known_shape,
     read_model_config,
+    register_family,
 )
 from graphgen.models.named_shapes import SHAPES
 
@@ -26,4 +27,5 @@ __all__ = [
     "known_shape",
     "read_llama",
     "read_model_config",
+    "register_family",
 ]

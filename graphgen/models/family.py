@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
 from graphgen.build import Builder
@@ -55,6 +55,7 @@ class Family(Generic[Config]):
         embedding: name of the embedding table, a tied head's other name.
         renamed: (prefix in older checkpoints, prefix today) of renamed tensors.
         buffers: shell patterns of tensors in some checkpoints that are not weights.
+        aliases: other names of configuration keys, as in transformers' ``attribute_map``.
     """
 
     model_type: str
@@ -66,6 +67,7 @@ class Family(Generic[Config]):
     embedding: str
     renamed: tuple[tuple[str, str], ...] = ()
     buffers: tuple[str, ...] = ()
+    aliases: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def module(
         self,
@@ -106,6 +108,11 @@ class AnyFamily(Protocol):
 
     @property
     def buffers(self) -> tuple[str, ...]:
+        """See :class:`Family`."""
+        ...
+
+    @property
+    def aliases(self) -> Mapping[str, str]:
         """See :class:`Family`."""
         ...
 

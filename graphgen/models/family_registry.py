@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from difflib import get_close_matches
+from types import MappingProxyType
 
 from graphgen.errors import GraphgenError
 from graphgen.ir import DType, Module
@@ -31,7 +32,22 @@ _ALL: tuple[AnyFamily, ...] = (
     GPTJ,
     GPT_NEOX,
 )
-FAMILIES: Mapping[str, AnyFamily] = {family.model_type: family for family in _ALL}
+_known: dict[str, AnyFamily] = {family.model_type: family for family in _ALL}
+FAMILIES: Mapping[str, AnyFamily] = MappingProxyType(_known)
+
+
+def register_family(family: AnyFamily) -> None:
+    """Make a family known in this process; a second registration of the same one is fine.
+
+    Raises:
+        GraphgenError: GG0501 if another family has its model type.
+    """
+    if _known.setdefault(family.model_type, family) is not family:
+        raise GraphgenError(
+            "GG0501",
+            f"model_type '{family.model_type}' belongs to a family that is registered already",
+            help="give the new family a model type of its own",
+        )
 
 
 def family_of(config: Mapping[str, object]) -> AnyFamily:

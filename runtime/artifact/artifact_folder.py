@@ -90,9 +90,13 @@ def is_artifact(path: Path) -> bool:
 
 
 def save_artifact(
-    path: Path, model: BuiltModel, checkpoint: Checkpoint, tokenizer: Tokenizer, progress: Progress
+    path: Path,
+    model: BuiltModel,
+    checkpoint: Checkpoint,
+    tokenizer: Tokenizer | None,
+    progress: Progress,
 ) -> Artifact:
-    """Write a new artifact and open it.
+    """Write a new artifact and open it; without a tokenizer it runs on tokens only.
 
     Raises:
         GraphgenError: GG0704 if it cannot be written; no partial folder remains.
@@ -106,10 +110,11 @@ def _write(
     folder: Path,
     model: BuiltModel,
     checkpoint: Checkpoint,
-    tokenizer: Tokenizer,
+    tokenizer: Tokenizer | None,
     progress: Progress,
 ) -> None:
-    save_tokenizer(tokenizer, folder / "tokenizer")
+    if tokenizer is not None:
+        save_tokenizer(tokenizer, folder / "tokenizer")
     (folder / "module.gg").write_text(print_module(model.module))
     write_rank_files(folder, model.module, checkpoint, progress)
     store = ExecutableCache(model.module, progress)

@@ -174,9 +174,9 @@ _ROOM, _GREETING = 1536, ["Hello"]
 
 def _run(model: str, options: EngineOptions, asked: _Asked, as_json: bool, summary: bool) -> None:
     """Open the model, answer, and print the summary if requested."""
-    from graphgen.cli.progress import TerminalProgress
     from graphgen.runtime.engine import open_engine
     from graphgen.runtime.generation import GenerationRequest
+    from graphgen.runtime.terminal_progress import TerminalProgress
 
     check_dtype(options.dtype)
     progress = TerminalProgress()

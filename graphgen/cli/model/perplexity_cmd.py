@@ -38,10 +38,10 @@ def perplexity(
       graphgen perplexity smollm2 --text story.txt --quantized
       graphgen perplexity smollm2 --text story.txt --quantized --quantization-dtype f8e4m3
     """
-    from graphgen.cli.progress import TerminalProgress
     from graphgen.runtime.checkpoint.dtype_policy import chosen_dtype
     from graphgen.runtime.engine import locate_checkpoint
     from graphgen.runtime.perplexity import perplexity as measure
+    from graphgen.runtime.terminal_progress import TerminalProgress
 
     read, checkpoint = _read(text), locate_checkpoint(model)
     config = CompileConfig().updated(compile_options)

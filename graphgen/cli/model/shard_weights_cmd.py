@@ -34,11 +34,11 @@ def shard_weights(
       graphgen shard-weights smollm2 --tp 3 --dtype bf16 -o smollm2-tp3
       graphgen generate smollm2 --tp 3 --dtype bf16 --weights smollm2-tp3 --prompt "Hello"
     """
-    from graphgen.cli.progress import TerminalProgress
     from graphgen.runtime.checkpoint.dtype_policy import chosen_dtype
     from graphgen.runtime.checkpoint.validate_tensors import check_checkpoint
     from graphgen.runtime.engine import locate_checkpoint
     from graphgen.runtime.model import build_model
+    from graphgen.runtime.terminal_progress import TerminalProgress
     from graphgen.runtime.weights.presharded import rank_file
     from graphgen.runtime.weights.presharded import shard_weights as write
 

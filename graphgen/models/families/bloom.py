@@ -145,4 +145,5 @@ BLOOM = Family(
     head,
     prefix="transformer",
     embedding=f"{EMBEDDING}.weight",
+    aliases=ALIASES,
 )

@@ -167,4 +167,5 @@ GPT2 = Family(
     prefix="transformer",
     embedding=f"{EMBEDDING}.weight",
     buffers=MASK_BUFFERS,
+    aliases=ALIASES,
 )

@@ -149,4 +149,5 @@ GPTJ = Family(
     prefix="transformer",
     embedding=f"{EMBEDDING}.weight",
     buffers=MASK_BUFFERS,
+    aliases=ALIASES,
 )

@@ -1,0 +1,281 @@
+"""NeuronApplicationBase: compile a model into a folder, load the folder, and describe both."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar, Self
+
+from graphgen.compile_config import CompileConfig
+from graphgen.errors import GraphgenError
+from graphgen.ir import Module, Role
+from graphgen.lowering.cpu.pjrt import configure
+from graphgen.runtime.aws.application.base_model import PHASES, ModelWrapper, NeuronBaseModel
+from graphgen.runtime.aws.application.compiled_folder import open_compiled, write_compiled
+from graphgen.runtime.aws.application.state_dict import StateDict, checkpoint_of, read_state_dict
+from graphgen.runtime.aws.config.inference_config import CONFIG_FILE, InferenceConfig
+from graphgen.runtime.aws.config.neuron_config import NeuronConfig
+from graphgen.runtime.aws.config.pretrained_config import load_pretrained_config
+from graphgen.runtime.checkpoint.interfaces import Checkpoint
+from graphgen.runtime.checkpoint.validate_tensors import check_checkpoint
+from graphgen.runtime.executable_cache import ExecutableCache
+from graphgen.runtime.model import BuiltModel, build_model
+from graphgen.runtime.progress_callback import Progress
+from graphgen.runtime.session import Session
+from graphgen.runtime.terminal_progress import TerminalProgress
+from graphgen.runtime.weights.rank_weights import put_weights, weights_of
+
+
+@dataclass(slots=True)
+class Running:
+    """A loaded model.
+
+    Attributes:
+        session: programs, weights and cache.
+        model: module and settings.
+    """
+
+    session: Session
+    model: BuiltModel
+
+
+class NeuronApplicationBase:
+    """An application over one model: the base of the causal-LM classes.
+
+    Args:
+        model_path: the checkpoint, or a folder that :meth:`compile` wrote.
+        config: frozen from now on; by default that of ``model_path``.
+        neuron_config: replaces the one of ``config``.
+
+    Attributes:
+        config: the configuration.
+        neuron_config: its NeuronConfig.
+        model_path: as given.
+        models: the programs to compile, by tag.
+        is_compiled: a compiled folder was written or loaded.
+        is_loaded_to_neuron: the model can run.
+        progress: notified of long tasks.
+        warm_up: load and launch every program in :meth:`load`, instead of at its first use.
+    """
+
+    _STATE_DICT_MODEL_PREFIX: ClassVar[str] = "model."
+    _NEW_STATE_DICT_MODEL_PREFIX: ClassVar[str] = ""
+    _model_cls: ClassVar[type[NeuronBaseModel]]
+
+    def __init__(
+        self,
+        model_path: str | Path,
+        config: InferenceConfig | None = None,
+        neuron_config: NeuronConfig | None = None,
+    ) -> None:
+        self.model_path = str(model_path)
+        self.progress: Progress = TerminalProgress()
+        made = self._config(config, neuron_config)
+        self.validate_config(made)
+        self.config: InferenceConfig = made.freeze(type(self).__name__)
+        self.neuron_config: NeuronConfig = made.neuron_config
+        self.is_compiled = False
+        self.models: list[ModelWrapper] = self._wrappers()
+        self._running: Running | None = None
+
+    def _config(
+        self, config: InferenceConfig | None, neuron_config: NeuronConfig | None
+    ) -> InferenceConfig:
+        """The configuration given, or that of the model path."""
+        kind = self.get_config_cls()
+        if config is None and (Path(self.model_path) / CONFIG_FILE).is_file():
+            config = kind.load(self.model_path)
+        if config is None:
+            if neuron_config is None:
+                raise GraphgenError(
+                    "GG0908",
+                    f"{self.model_path} has no {CONFIG_FILE}, and no configuration is given",
+                    help=f"{type(self).__name__}(model_path, config), or a folder that compile "
+                    "wrote",
+                )
+            return kind(neuron_config, load_config=load_pretrained_config(self.model_path))
+        return config if neuron_config is None else config.with_neuron_config(neuron_config)
+
+    @classmethod
+    def get_config_cls(cls) -> type[InferenceConfig]:
+        """The class of :attr:`config`."""
+        return InferenceConfig
+
+    @classmethod
+    def validate_config(cls, config: InferenceConfig) -> None:
+        """Refuse a configuration that is not valid for this class.
+
+        Raises:
+            GraphgenError: GG0902 for a model of another family.
+        """
+        family = cls._model_cls.registered_family()
+        found = config.to_hf().get("model_type", family.model_type)
+        if found != family.model_type:
+            raise GraphgenError(
+                "GG0902",
+                f"{cls.__name__} runs model_type {family.model_type!r}, this is {found!r}",
+                help="use the class of the model's family",
+            )
+
+    def get_compiler_args(self) -> str | None:
+        """More arguments of ``neuronx-cc``, which are merged with the default ones."""
+        return None
+
+    @property
+    def is_loaded_to_neuron(self) -> bool:
+        """True if the model can run."""
+        return self._running is not None
+
+    # Preparation
+
+    def compile_config(self) -> CompileConfig:
+        """The compile configuration that the attributes of :attr:`neuron_config` request."""
+        config = self.neuron_config
+        names = {"float32": "f32", "bfloat16": "bf16", "float16": "f16"}
+        batch, length = int(str(config.value("batch_size"))), int(str(config.value("seq_len")))
+        made = CompileConfig(dtype=names[str(config.value("torch_dtype"))])
+        return made.serving(batch=batch, max_len=length)
+
+    def model_config(self) -> Mapping[str, object]:
+        """The model as a ``config.json``, its ``model_type`` included."""
+        family = self._model_cls.registered_family()
+        return {"model_type": family.model_type, **self.config.to_hf()}
+
+    def build(self) -> BuiltModel:
+        """The model's programs, ready to be compiled (GG05xx)."""
+        settings = self.compile_config()
+        configure(settings.tp)
+        with self.progress.task("building the graph"):
+            return build_model(self.model_config(), settings)
+
+    def _wrappers(self) -> list[ModelWrapper]:
+        settings = self.compile_config()
+        sizes = {"prefill": settings.context, "decode": settings.tokens}
+        return [
+            ModelWrapper(self.config, self._model_cls, tag, "", sizes[phase])
+            for tag, phase in PHASES.items()
+        ]
+
+    def checkpoint(self, module: Module) -> Checkpoint:
+        """The weights at :attr:`model_path`, by the names of the model's family.
+
+        Args:
+            module: of the model.
+
+        Raises:
+            GraphgenError: GG0601 if they cannot be read, GG0602 if they are not the module's.
+        """
+        names = [row.name for row in module.entries(Role.WEIGHT)]
+        model = self.model_config()
+        made = checkpoint_of(type(self), self.model_path, self.config, model, names)
+        check_checkpoint(made, module)
+        return made
+
+    # Folders
+
+    def compile(self, compiled_model_path: str | Path, debug: bool = False) -> None:
+        """Compile every program and write the folder that :meth:`load` reads.
+
+        The folder appears complete, or stays as it was. Files of an earlier compilation in it are
+        replaced, and other files stay.
+
+        Args:
+            compiled_model_path: the folder.
+            debug: keep the sources of ops in the HLO files of a Neuron target.
+
+        Raises:
+            GraphgenError: GG05xx for the model, GG06xx for its weights, GG0704 if the folder
+                cannot be written.
+        """
+        built = self.build()
+        checkpoint = self.checkpoint(built.module)
+        write_compiled(Path(compiled_model_path), built, checkpoint, self.config, self.progress)
+        self.is_compiled = True
+
+    def load(self, compiled_model_path: str | Path) -> Self:
+        """Load a compiled folder; nothing is compiled.
+
+        Raises:
+            GraphgenError: GG0908 for a folder without programs, GG0703 for one of another
+                configuration, another version, or with damaged files.
+        """
+        folder = Path(compiled_model_path)
+        artifact = open_compiled(folder, self.compile_config(), self.model_config())
+        configure(artifact.model.settings.tp)
+        programs = artifact.programs(self.progress)
+        self._start(artifact.model, programs, artifact.weights(self.progress))
+        self.is_compiled = True
+        return self
+
+    def to_cpu(self) -> Self:
+        """Build and load the model in memory, in place of :meth:`compile` and :meth:`load`.
+
+        Raises:
+            GraphgenError: GG05xx for the model, GG06xx for its weights.
+        """
+        built = self.build()
+        checkpoint = self.checkpoint(built.module)
+        weights = put_weights(weights_of(checkpoint, built.module), self.progress)
+        self._start(built, ExecutableCache(built.module, self.progress), weights)
+        return self
+
+    def _start(
+        self, model: BuiltModel, programs: ExecutableCache, weights: Mapping[str, object]
+    ) -> None:
+        self._running = Running(Session(programs, weights), model)
+
+    def running(self) -> Running:
+        """The loaded model (GG0908)."""
+        if self._running is None:
+            raise GraphgenError(
+                "GG0908",
+                f"{type(self).__name__} is not loaded",
+                help="compile(path) and load(path), or to_cpu()",
+            )
+        return self._running
+
+    def reset(self) -> None:
+        """Reset the state of the model; does nothing unless overridden."""
+
+    # State dictionaries
+
+    @classmethod
+    def get_state_dict(cls, model_path: str, config: InferenceConfig) -> StateDict:
+        """The weights of a checkpoint by name, converted by this class.
+
+        The prefix ``_STATE_DICT_MODEL_PREFIX`` of names becomes ``_NEW_STATE_DICT_MODEL_PREFIX``.
+
+        Args:
+            model_path: the checkpoint.
+            config: handed to :meth:`convert_hf_to_neuron_state_dict`.
+
+        Returns:
+            Name to tensor: torch tensors once torch is imported, otherwise NumPy arrays.
+        """
+        read = read_state_dict(model_path, cls.state_dict_prefixes())
+        return cls.convert_hf_to_neuron_state_dict(read, config)
+
+    @classmethod
+    def state_dict_prefixes(cls) -> tuple[str, str]:
+        """The prefix of names in checkpoints, and the one that replaces it."""
+        return cls._STATE_DICT_MODEL_PREFIX, cls._NEW_STATE_DICT_MODEL_PREFIX
+
+    @staticmethod
+    def convert_hf_to_neuron_state_dict(
+        state_dict: StateDict, config: InferenceConfig
+    ) -> StateDict:
+        """The state dictionary under the names of the model's family; unchanged by default.
+
+        Args:
+            state_dict: as in the checkpoint, with the new prefix.
+            config: the configuration.
+        """
+        return state_dict
+
+    @staticmethod
+    def load_hf_model(model_path: str) -> object:
+        """The same model as transformers loads it."""
+        from graphgen.runtime.aws.application.hugging_face import load_causal_lm
+
+        return load_causal_lm(model_path)

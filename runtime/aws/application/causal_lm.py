@@ -1,0 +1,158 @@
+"""NeuronBaseForCausalLM: the forward function of causal language models."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from graphgen.errors import GraphgenError
+from graphgen.runtime.aws.application.application_base import NeuronApplicationBase
+from graphgen.runtime.aws.application.forward_inputs import RowInput, read_rows
+from graphgen.runtime.aws.application.row_sampling import RandomNumbers, row_draw
+from graphgen.runtime.aws.application.unbuilt_inputs import refuse_unbuilt
+from graphgen.runtime.aws.application.user_arrays import UserArray, as_numpy, as_user_array
+from graphgen.runtime.aws.config.inference_config import InferenceConfig
+from graphgen.runtime.aws.config.neuron_config import NeuronConfig
+from graphgen.runtime.session import Draw, Session, StepOutput
+
+# Called with the inputs of forward: input_ids, attention_mask, position_ids, seq_ids, and
+# sampling_params, as they were given.
+CaptureHook = Callable[[object, object, object, object, object], None]
+
+
+@dataclass(frozen=True, slots=True)
+class CausalLMOutput:
+    """The result of a call, in torch or NumPy as ``input_ids`` was.
+
+    Attributes:
+        logits: f32 [B,1,V], of each row's last token; ``None`` where programs choose tokens,
+            unless ``output_logits`` is set.
+        tokens: integers [B], the tokens that follow; ``None`` without on-device sampling.
+        hidden_states: ``None`` unless ``output_hidden_states`` is set.
+    """
+
+    logits: UserArray | None = None
+    tokens: UserArray | None = None
+    hidden_states: tuple[UserArray, ...] | None = None
+
+    def __iter__(self) -> Iterator[UserArray]:
+        """The parts that are there, as in a tuple."""
+        parts = (self.logits, self.tokens)
+        return iter([part for part in parts if part is not None])
+
+    def __getitem__(self, index: int) -> UserArray:
+        """A part of those that are there."""
+        return list(self)[index]
+
+
+class NeuronBaseForCausalLM(NeuronApplicationBase):
+    """An application for text generation: prompts in, logits or tokens out.
+
+    Attributes:
+        kv_cache_populated: a prompt was run since the last :meth:`reset`.
+        random: gives the random numbers of on-device sampling: a count to f32 numbers in [0, 1).
+    """
+
+    def __init__(
+        self,
+        model_path: str | Path,
+        config: InferenceConfig | None = None,
+        neuron_config: NeuronConfig | None = None,
+    ) -> None:
+        super().__init__(model_path, config, neuron_config)
+        self.kv_cache_populated = False
+        self.random: RandomNumbers = np.random.default_rng().random
+
+    def forward(
+        self,
+        input_ids: object = None,
+        seq_ids: object = None,
+        attention_mask: object = None,
+        position_ids: object = None,
+        sampling_params: object = None,
+        *,
+        return_dict: bool | None = None,
+        input_capture_hook: CaptureHook | None = None,
+        **others: object,
+    ) -> CausalLMOutput | tuple[UserArray, ...]:
+        """Run prompts, or one more token of sequences; rows of the cache not named stay.
+
+        A row whose first position is 0 is a prompt and replaces the contents of its cache row;
+        another one is the next token of its sequence.
+
+        Args:
+            input_ids: integers [B,S], padded on either side; B at most the compiled batch.
+            seq_ids: [B], row of the cache of each sequence, in any order; by default 0, 1, ...
+            attention_mask: [B,S] for prompts, [B,A] over earlier tokens too; 1 for tokens.
+            position_ids: [B,S], counted from 0 at the first token; the value at padding is ignored.
+            sampling_params: f32 [B,3] of top_k, top_p, temperature, for dynamic on-device sampling.
+            return_dict: False for a tuple.
+            input_capture_hook: called with input_ids, attention_mask, position_ids, seq_ids and
+                sampling_params.
+            others: AWS's arguments for features that are not built; only ``None``, or what
+                requests nothing (``use_cache=True``), is accepted.
+
+        Raises:
+            GraphgenError: GG0908 before the model is loaded, GG0904 for an argument of a feature
+                that is not built, GG0901 for an unknown one, GG0402 for inputs that do not fit,
+                GG0701 for a prompt or sequence that is too long, GG0702 for a row without a token.
+        """
+        session = self.running().session
+        refuse_unbuilt(others)
+        if input_ids is None:
+            raise GraphgenError("GG0402", "forward needs input_ids", help="integers [B,S]")
+        if input_capture_hook is not None:
+            input_capture_hook(input_ids, attention_mask, position_ids, seq_ids, sampling_params)
+        rows = read_rows(input_ids, attention_mask, position_ids, seq_ids, lengths=session.lengths)
+        draw = row_draw(session, rows, sampling_params, self.neuron_config, self.random)
+        result = self._run(session, rows, draw)
+        self.kv_cache_populated = True
+        output = self._output(session, result, input_ids)
+        return output if return_dict is not False else tuple(output)
+
+    def __call__(self, *args: object, **kwargs: object) -> CausalLMOutput | tuple[UserArray, ...]:
+        """See :meth:`forward`."""
+        return self.forward(*args, **kwargs)  # pyright: ignore[reportArgumentType]
+
+    @staticmethod
+    def _run(session: Session, rows: Sequence[RowInput], draw: Draw | None) -> StepOutput:
+        """The results of each row, in order: prompts in one step, next tokens in another."""
+        prompts = [row for row in rows if not row.start]
+        later = [row for row in rows if row.start]
+        made: dict[int, npt.NDArray[np.float32]] = {}
+        if prompts:
+            texts: list[Sequence[int]] = [()] * session.rows
+            for row in prompts:
+                texts[row.row] = row.tokens
+            result = session.prefill(texts, draw=draw)
+            made |= {row.row: result[row.row] for row in prompts}
+        if later:
+            active, tokens = [False] * session.rows, [0] * session.rows
+            for row in later:
+                session.lengths[row.row] = row.start
+                active[row.row], tokens[row.row] = True, row.tokens[0]
+            result = session.decode(tokens, active, draw)
+            made |= {row.row: result[row.row] for row in later}
+        return np.stack([made[row.row] for row in rows])
+
+    @staticmethod
+    def _output(session: Session, result: StepOutput, like: object) -> CausalLMOutput:
+        if session.chooses:
+            kind = as_numpy(like).dtype
+            return CausalLMOutput(tokens=as_user_array(result.astype(kind), like))
+        return CausalLMOutput(logits=as_user_array(result[:, None, :], like))
+
+    def reset(self) -> None:
+        """Forget all sequences; the next call has to run prompts. The cache is not cleared."""
+        self.kv_cache_populated = False
+        if self._running is not None:
+            self._running.session.lengths[:] = 0
+
+    def reset_kv_cache(self) -> None:
+        """Forget all sequences and set the cache to zeros."""
+        self.kv_cache_populated = False
+        self.running().session.reset()

@@ -1,0 +1,155 @@
+"""The folder of a compiled application: AWS's files, and an artifact beside them.
+
+::
+
+    neuron_config.json                           the InferenceConfig
+    weights/tp{r}_sharded_checkpoint.safetensors the weights of each rank
+    tokenizer.json ...                           tokenizer files of the checkpoint
+    manifest.json module.gg compiled/ tokenizer/ the artifact: programs, as graphgen reads them
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from graphgen.compile_config import CompileConfig
+from graphgen.errors import GraphgenError
+from graphgen.models import read_model_config
+from graphgen.runtime.artifact import (
+    MANIFEST,
+    Artifact,
+    is_artifact,
+    open_artifact,
+    save_artifact,
+)
+from graphgen.runtime.aws.config.inference_config import InferenceConfig
+from graphgen.runtime.checkpoint.interfaces import Checkpoint
+from graphgen.runtime.checkpoint.open_checkpoint import only_gguf
+from graphgen.runtime.model import BuiltModel
+from graphgen.runtime.progress_callback import Progress
+from graphgen.runtime.tokenizer import Tokenizer, load_tokenizer
+
+TOKENIZER_FILES = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "tokenizer.model",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.json",
+    "vocab.txt",
+    "merges.txt",
+    "chat_template.jinja",
+    "chat_template.json",
+    "generation_config.json",
+)
+
+
+def write_compiled(
+    folder: Path,
+    built: BuiltModel,
+    checkpoint: Checkpoint,
+    config: InferenceConfig,
+    progress: Progress,
+) -> None:
+    """Compile every program and write the folder.
+
+    The folder is complete or as it was: new files are made beside it, and moved at the end.
+    Programs that an earlier compilation left in it are used again if they are the same.
+
+    Raises:
+        GraphgenError: GG0704 if it cannot be written.
+    """
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        scratch = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}.partial-"))
+        try:
+            new = scratch / "new"
+            artifact = save_artifact(
+                new, built, checkpoint, tokenizer_of(checkpoint.path), progress
+            )
+            _compile_all(artifact, folder / "compiled", progress)
+            config.save(new)
+            _copy_tokenizer(checkpoint.path, new)
+            _publish(new, folder, scratch)
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+    except OSError as error:
+        raise GraphgenError(
+            "GG0704",
+            f"cannot write the compiled model {folder}: {error.strerror or error}",
+            help="free some space or choose another folder",
+        ) from error
+
+
+def tokenizer_of(path: Path) -> Tokenizer | None:
+    """The tokenizer of a checkpoint, if it has one."""
+    if path.is_dir():
+        has = (path / "tokenizer.json").is_file() or only_gguf(path) is not None
+    else:
+        has = path.suffix == ".gguf"
+    return load_tokenizer(path) if has else None
+
+
+def _compile_all(artifact: Artifact, earlier: Path, progress: Progress) -> None:
+    """Compile the programs into the artifact, or copy those that ``earlier`` has."""
+    programs = artifact.programs(progress)
+    names = [function.name for function in artifact.model.module.programs()]
+    for name in names:
+        path = programs.path(name)
+        if path is not None and (earlier / path.name).is_file():
+            path.parent.mkdir(exist_ok=True)
+            shutil.copyfile(earlier / path.name, path)
+    for name in names:
+        programs.get(name)
+
+
+def _copy_tokenizer(checkpoint: Path, folder: Path) -> None:
+    """Copy the tokenizer files of a checkpoint folder, which transformers reads."""
+    for name in TOKENIZER_FILES:
+        if checkpoint.is_dir() and (checkpoint / name).is_file():
+            shutil.copyfile(checkpoint / name, folder / name)
+
+
+def _publish(new: Path, folder: Path, scratch: Path) -> None:
+    """Move the entries of ``new`` to ``folder``, the manifest last; replaced ones to scratch."""
+    old = scratch / "old"
+    old.mkdir()
+    folder.mkdir(exist_ok=True)
+    with suppress(FileNotFoundError):
+        os.replace(folder / MANIFEST, old / MANIFEST)
+    for entry in sorted(new.iterdir(), key=lambda entry: entry.name == MANIFEST):
+        with suppress(FileNotFoundError):
+            os.replace(folder / entry.name, old / entry.name)
+        os.replace(entry, folder / entry.name)
+
+
+def open_compiled(folder: Path, settings: CompileConfig, model: Mapping[str, object]) -> Artifact:
+    """Open a folder that :func:`write_compiled` made for this configuration.
+
+    Raises:
+        GraphgenError: GG0908 for a folder without programs, GG0703 for another configuration.
+    """
+    if not is_artifact(folder):
+        raise GraphgenError(
+            "GG0908",
+            f"{folder} is no compiled model: it has no {MANIFEST}",
+            help=f"compile first: application.compile({str(folder)!r})",
+        )
+    artifact = open_artifact(folder)
+    artifact.check_request(artifact.source, settings)
+    mine, theirs = (read_model_config(each).to_hf() for each in (model, artifact.model.config))
+    other = [name for name in mine | theirs if mine.get(name) != theirs.get(name)]
+    if other:
+        name = other[0]
+        raise GraphgenError(
+            "GG0703",
+            f"{folder} was compiled for {name} {theirs.get(name)}, the configuration has "
+            f"{mine.get(name)}",
+            help="compile again, or use the configuration of the folder",
+        )
+    return artifact

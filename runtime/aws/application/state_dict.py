@@ -1,0 +1,159 @@
+"""State dictionaries of checkpoints, and checkpoints of state dictionaries."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from graphgen.errors import GraphgenError
+from graphgen.eval import Array
+from graphgen.eval.arithmetic import NUMPY
+from graphgen.runtime.aws.application.user_arrays import as_numpy, as_user_array
+from graphgen.runtime.checkpoint.hub import locate
+from graphgen.runtime.checkpoint.interfaces import NUMPY_DTYPES, Checkpoint, TensorInfo
+from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint
+
+if TYPE_CHECKING:
+    from graphgen.runtime.aws.application.application_base import NeuronApplicationBase
+    from graphgen.runtime.aws.config.inference_config import InferenceConfig
+
+# Torch tensors or NumPy arrays by name.
+StateDict = dict[str, object]
+_SAMPLE = 1 << 16
+_NAME_OF = {dtype: name for name, dtype in NUMPY.items() if name in NUMPY_DTYPES}
+
+
+def read_state_dict(model_path: str, prefix: tuple[str, str]) -> StateDict:
+    """The tensors of a checkpoint by name.
+
+    Args:
+        model_path: the checkpoint.
+        prefix: names that start with the first get the second instead.
+    """
+    checkpoint = open_checkpoint(locate(model_path) or Path(model_path))
+    return {
+        renamed(name, prefix): as_user_array(checkpoint.read(name)) for name in checkpoint.tensors()
+    }
+
+
+def renamed(name: str, prefix: tuple[str, str]) -> str:
+    """A name with the first prefix replaced by the second."""
+    old, new = prefix
+    return new + name.removeprefix(old) if old and name.startswith(old) else name
+
+
+def checkpoint_of(
+    kind: type[NeuronApplicationBase],
+    model_path: str,
+    config: InferenceConfig,
+    model: Mapping[str, object],
+    names: Collection[str],
+) -> Checkpoint:
+    """The weights of an application, by the names of its family.
+
+    A class with its own ``get_state_dict`` or ``convert_hf_to_neuron_state_dict`` decides; for
+    others tensors are read from the files when they are needed.
+
+    Args:
+        kind: the class.
+        model_path: the checkpoint.
+        config: handed to the methods of the class.
+        model: the model as a ``config.json``.
+        names: of the weights that the model's family reads.
+    """
+    from graphgen.runtime.aws.application.application_base import NeuronApplicationBase as Base
+
+    own = [
+        name
+        for name in ("get_state_dict", "convert_hf_to_neuron_state_dict")
+        if getattr(kind, name).__qualname__ != getattr(Base, name).__qualname__
+    ]
+    if not own:
+        return ConfiguredCheckpoint(open_checkpoint(locate(model_path) or Path(model_path)), model)
+    prefix = kind.state_dict_prefixes()
+    tensors = kind.get_state_dict(model_path, config)
+    for name in names:
+        key = renamed(name, prefix)
+        if name not in tensors and key in tensors:
+            tensors[name] = tensors.pop(key)
+    return StateDictCheckpoint(model_path, model, tensors)
+
+
+class ConfiguredCheckpoint:
+    """A checkpoint with the configuration of an application.
+
+    Args:
+        base: the checkpoint.
+        config: the model as a ``config.json``.
+    """
+
+    def __init__(self, base: Checkpoint, config: Mapping[str, object]) -> None:
+        self.base: Final = base
+        self.config: Final[Mapping[str, object]] = config
+
+    @property
+    def path(self) -> Path:
+        """The file or the folder that was opened."""
+        return self.base.path
+
+    def tensors(self) -> Mapping[str, TensorInfo]:
+        """Every tensor by name; see :class:`Checkpoint`."""
+        return self.base.tensors()
+
+    def read(self, name: str) -> Array:
+        """The tensor ``name``; see :class:`Checkpoint`."""
+        return self.base.read(name)
+
+    def fingerprint(self) -> str:
+        """Identity of the contents; see :class:`Checkpoint`."""
+        return self.base.fingerprint()
+
+
+class StateDictCheckpoint:
+    """A state dictionary as a checkpoint.
+
+    Args:
+        model_path: path of the checkpoint it was made of, for errors.
+        config: the model as a ``config.json``.
+        tensors: name to tensor, by the names of the model's family.
+    """
+
+    def __init__(self, model_path: str, config: Mapping[str, object], tensors: StateDict) -> None:
+        self.path: Final = Path(model_path)
+        self.config: Final[Mapping[str, object]] = config
+        self._arrays = {name: as_numpy(value) for name, value in tensors.items()}
+
+    def tensors(self) -> Mapping[str, TensorInfo]:
+        """Every tensor by name; see :class:`Checkpoint`."""
+        return {name: self._info(name, array) for name, array in self._arrays.items()}
+
+    def _info(self, name: str, array: Array) -> TensorInfo:
+        if array.dtype not in _NAME_OF:
+            raise GraphgenError(
+                "GG0602",
+                f"the state dictionary has '{name}' as {array.dtype}",
+                where=str(self.path),
+                help=f"element types: {', '.join(NUMPY_DTYPES)}",
+            )
+        return TensorInfo(name, array.shape, _NAME_OF[array.dtype])
+
+    def read(self, name: str) -> Array:
+        """The tensor ``name`` (GG0602); see :class:`Checkpoint`."""
+        if name not in self._arrays:
+            raise GraphgenError(
+                "GG0602", f"the state dictionary has no '{name}'", where=str(self.path)
+            )
+        return self._arrays[name]
+
+    def fingerprint(self) -> str:
+        """SHA-256 of configuration, names, shapes and both ends of every tensor."""
+        hasher = hashlib.sha256(repr(sorted(self.config.items())).encode())
+        for name, array in sorted(self._arrays.items()):
+            data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+            hasher.update(f"\n{name} {array.dtype} {array.shape} ".encode())
+            hasher.update(data[:_SAMPLE].tobytes() + data[-_SAMPLE:].tobytes())
+        return hasher.hexdigest()

@@ -1,0 +1,55 @@
+"""The names of NxD Inference, each imported when it is looked up.
+
+docs/aws-compatibility.md maps AWS's import paths to them::
+
+    from graphgen.runtime.aws.nxdi import NeuronConfig, NeuronLlamaForCausalLM
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+_HERE = "graphgen.runtime.aws"
+_FAMILIES = (
+    "Llama",
+    "Mistral",
+    "Qwen2",
+    "Qwen3",
+    "Gemma3",
+    "GPT2",
+    "OPT",
+    "Bloom",
+    "GPTJ",
+    "GPTNeoX",
+)
+# Module under _HERE, and its public names.
+_MODULES = {
+    "config.neuron_config": ("NeuronConfig",),
+    "config.inference_config": ("InferenceConfig",),
+    "config.pretrained_config": ("load_pretrained_config",),
+    "application.application_base": ("NeuronApplicationBase",),
+    "application.base_model": ("ModelWrapper", "NeuronBaseModel"),
+    "application.causal_lm": ("CausalLMOutput", "NeuronBaseForCausalLM"),
+    "application.model_classes": tuple(
+        name
+        for family in _FAMILIES
+        for name in (
+            f"{family}InferenceConfig",
+            f"Neuron{family}ForCausalLM",
+            f"Neuron{family}Model",
+        )
+    ),
+}
+_HOMES = {name: module for module, names in _MODULES.items() for name in names}
+
+__all__ = sorted(_HOMES)  # pyright: ignore[reportUnsupportedDunderAll]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__} has no attribute '{name}'")
+    return getattr(import_module(f"{_HERE}.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return __all__
