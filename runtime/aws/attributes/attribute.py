@@ -7,12 +7,32 @@ An effect is one of :class:`CompileSetting`, :class:`RunTimeSetting`, :class:`Co
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field, replace
+from typing import Final, Protocol
 
 from graphgen.runtime.aws.attributes.value_kinds import AttributeType
 
-# Read by name: the values of a configuration, those given and those derived.
-Values = Mapping[str, object]
+
+class Values(Protocol):
+    """The values of a configuration, those given and those derived."""
+
+    def __getitem__(self, name: str, /) -> object:
+        """The value of an attribute."""
+        ...
+
+    def is_given(self, name: str) -> bool:
+        """True for an attribute that somebody set."""
+        ...
+
+
+class _MustBeGiven:
+    """The default of an attribute that must be given."""
+
+    def __repr__(self) -> str:
+        return "none: must be given"
+
+
+REQUIRED: Final = _MustBeGiven()
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +58,7 @@ class CompilerArgument:
 
 @dataclass(frozen=True, slots=True)
 class PartOf:
-    """The attribute is read together with another one, ``attribute``, of the same class."""
+    """The attribute is read with ``attribute``: of the same class, or ``CLASS.NAME`` of another."""
 
     attribute: str
 
@@ -79,40 +99,54 @@ def same_as(name: str) -> Derived:
     return Derived(name, lambda values: values[name])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Attribute:
     """One attribute of one class of configurations.
 
     Attributes:
         name: as Python code writes it; its hyphenated form is accepted too.
-        owner: name of the class; transformers-neuronx's classes start with ``tnx.``.
         kind: the accepted values.
-        default: the value where none is given, or a :class:`Derived`.
-        doc: one sentence.
-        source: rows of the feature table and of the seed documents, such as ``C03``.
+        default: the value where none is given, a :class:`Derived`, or :data:`REQUIRED`.
+        source: number of the attribute's row in the table of features, such as ``C03``; ``source``
+            for one that only AWS's sources have.
+        doc: a noun phrase.
         cpu: effect on the CPU.
         neuron: effect on Neuron targets; ``None`` for the same as on the CPU.
+        owner: name of the class; transformers-neuronx's classes start with ``tnx.``.
         decision: the reason for the default, where the documents of AWS contradict each other.
         inactive: values that request nothing, beside the default, ``None`` and ``False``.
+        unbuilt: values of an attribute that works otherwise, refused until they are built.
         replaces: the name that this deprecated one stands for; empty for none.
+        environment: the variable that overrides the value; empty for none.
     """
 
     name: str
-    owner: str
     kind: AttributeType
     default: object
-    doc: str
     source: str
+    doc: str
     cpu: Effect
     neuron: Effect | None = None
+    _: KW_ONLY
+    owner: str = ""
     decision: str = ""
     inactive: tuple[object, ...] = ()
+    unbuilt: Mapping[str, Refused] = field(default_factory=dict[str, Refused])
     replaces: str = ""
+    environment: str = ""
 
     def effect(self, target: str) -> Effect:
         """The effect for a target of :mod:`graphgen.targets`."""
         return self.cpu if target == "cpu" or self.neuron is None else self.neuron
 
     def requests_nothing(self, value: object, default: object) -> bool:
-        """True for the default and for inactive values."""
-        return value is None or value is False or value == default or value in self.inactive
+        """True for the default, for ``None``, for inactive values, and for a ``False`` that is not
+        the opposite of the default."""
+        if value is None or value == default or value in self.inactive:
+            return True
+        return value is False and default is not True
+
+
+def owned_by(owner: str, *rows: Attribute) -> tuple[Attribute, ...]:
+    """Rows of the class ``owner``."""
+    return tuple(replace(row, owner=owner) for row in rows)

@@ -1,52 +1,304 @@
-"""Attributes for batch sizes, sequence lengths and element types."""
+"""Attributes for batch sizes, sequence lengths, buckets and element types."""
 
 from __future__ import annotations
 
 from graphgen.runtime.aws.attributes.attribute import (
     Attribute,
     CompileSetting,
+    Derived,
+    NoEffect,
     PartOf,
+    Refused,
+    RunTimeSetting,
+    Values,
+    owned_by,
     same_as,
 )
-from graphgen.runtime.aws.attributes.value_kinds import COUNT, DTYPE
+from graphgen.runtime.aws.attributes.value_kinds import (
+    BOOL,
+    COMPUTE_DTYPE,
+    COUNT,
+    COUNTS,
+    INDEX,
+    choice,
+    optional,
+)
 
-_OWNER = "NeuronConfig"
 
-SIZES = (
+def _new_tokens(values: Values) -> object:
+    longest, prompt = values["seq_len"], values["max_context_length"]
+    assert isinstance(longest, int)
+    assert isinstance(prompt, int)
+    return max(longest - prompt, 0) or None
+
+
+_PAGED_LATER = Refused("prefix caching", "leave it out: each prompt is processed whole")
+
+SIZES = owned_by(
+    "NeuronConfig",
+    Attribute("batch_size", COUNT, 1, "C01", "sequences of a call", CompileSetting("batch")),
     Attribute(
-        name="batch_size",
-        owner=_OWNER,
-        kind=COUNT,
-        default=1,
-        doc="Number of sequences of one call.",
-        source="C01",
-        cpu=CompileSetting("batch"),
+        "seq_len",
+        COUNT,
+        128,
+        "C03",
+        "the longest sequence, prompt and new tokens together",
+        CompileSetting("slots"),
     ),
     Attribute(
-        name="seq_len",
-        owner=_OWNER,
-        kind=COUNT,
-        default=128,
-        doc="Longest sequence, prompt and new tokens.",
-        source="C03",
-        cpu=CompileSetting("slots"),
+        "max_length",
+        COUNT,
+        same_as("seq_len"),
+        "C06",
+        "the longest sequence of a cache row; less than seq_len makes the rows shorter",
+        CompileSetting("slots"),
     ),
     Attribute(
-        name="max_length",
-        owner=_OWNER,
-        kind=COUNT,
-        default=same_as("seq_len"),
-        doc="Longest sequence.",
-        source="C06",
-        cpu=PartOf("seq_len"),
+        "max_context_length",
+        COUNT,
+        same_as("max_length"),
+        "C04",
+        "the longest prompt",
+        CompileSetting("context"),
     ),
     Attribute(
-        name="torch_dtype",
-        owner=_OWNER,
-        kind=DTYPE,
-        default="bfloat16",
-        doc="Element type of weights, activations and caches.",
-        source="C09",
-        cpu=CompileSetting("dtype"),
+        "max_new_tokens",
+        optional(COUNT),
+        Derived("seq_len - max_context_length, None for 0", _new_tokens),
+        "C05",
+        "new tokens of a generation that gives no limit",
+        RunTimeSetting("the limit of new tokens"),
+    ),
+    Attribute(
+        "n_active_tokens",
+        COUNT,
+        same_as("seq_len"),
+        "C07",
+        "tokens that a program processes at once",
+        NoEffect("each program processes as many tokens as its bucket has"),
+    ),
+    Attribute(
+        "n_positions",
+        COUNT,
+        same_as("seq_len"),
+        "C08",
+        "positions of a sequence; at least max_length",
+        NoEffect("positions follow from max_length and the model's own limit"),
+    ),
+    Attribute(
+        "padding_side",
+        choice("right", "left"),
+        "right",
+        "C02",
+        "the side on which prompts of a batch are padded",
+        RunTimeSetting("the side on which prompts are padded"),
+    ),
+    Attribute(
+        "allow_input_truncation",
+        BOOL,
+        False,
+        "source",
+        "whether a prompt longer than the largest bucket is cut",
+        Refused("cutting prompts that are too long", "cut the prompt, or raise max_context_length"),
+    ),
+)
+
+DTYPES = owned_by(
+    "NeuronConfig",
+    Attribute(
+        "torch_dtype",
+        COMPUTE_DTYPE,
+        "bfloat16",
+        "C09",
+        "element type of weights, activations and caches",
+        CompileSetting("dtype"),
+    ),
+    Attribute(
+        "overrides_torch_dtype",
+        BOOL,
+        Derived("torch_dtype is given", lambda values: values.is_given("torch_dtype")),
+        "source",
+        "whether torch_dtype replaces the element type of the model's own configuration",
+        PartOf("torch_dtype"),
+    ),
+    Attribute(
+        "cast_type",
+        choice("config", "as-declared"),
+        "config",
+        "C11",
+        "casts every weight to torch_dtype (config), or keeps the checkpoint's type (as-declared)",
+        CompileSetting("dtype"),
+    ),
+    Attribute(
+        "rpl_reduce_dtype",
+        optional(COMPUTE_DTYPE),
+        None,
+        "C10",
+        "element type of sums over ranks; None and torch_dtype for that of the operands",
+        PartOf("torch_dtype"),
+        decision="the newer reference says None, the older one torch_dtype; they mean the same, "
+        "because the sums have the type of their operands, which is torch_dtype",
+    ),
+    Attribute(
+        "attention_dtype",
+        optional(COMPUTE_DTYPE),
+        None,
+        "C25",
+        "element type of attention; None and torch_dtype for that of the hidden states",
+        PartOf("torch_dtype"),
+    ),
+)
+
+BATCHES = owned_by(
+    "NeuronConfig",
+    Attribute(
+        "max_batch_size",
+        COUNT,
+        same_as("batch_size"),
+        "C49",
+        "rows of a cache with continuous batching",
+        CompileSetting("rows"),
+    ),
+    Attribute(
+        "ctx_batch_size",
+        COUNT,
+        same_as("batch_size"),
+        "C49",
+        "sequences of a call of the context programs",
+        CompileSetting("prefill_batch"),
+    ),
+    Attribute(
+        "tkg_batch_size",
+        COUNT,
+        same_as("batch_size"),
+        "C49",
+        "sequences of a call of the token programs",
+        CompileSetting("batch"),
+    ),
+    Attribute(
+        "kv_cache_batch_size",
+        COUNT,
+        same_as("max_batch_size"),
+        "source",
+        "rows of a cache",
+        CompileSetting("rows"),
+        decision="the library's default is batch_size; max_batch_size is the number of sequences "
+        "that continuous batching keeps, and equals batch_size where only that is given",
+    ),
+    Attribute(
+        "kv_cache_padding_size",
+        INDEX,
+        0,
+        "source",
+        "rows of a cache for sequences that are not there",
+        Refused("a padding row of the cache", "leave it out: rows that are not there write none"),
+    ),
+    Attribute(
+        "is_continuous_batching",
+        BOOL,
+        False,
+        "C48",
+        "whether sequences come and go one by one; seq_ids choose their rows of the cache",
+        RunTimeSetting("the rows of the cache: seq_ids choose them"),
+    ),
+    Attribute(
+        "apply_seq_ids_mask",
+        BOOL,
+        False,
+        "source",
+        "whether rows of padded seq_ids keep their cache",
+        Refused("a mask for padded seq_ids", "leave it out, and pass seq_ids of real rows only"),
+    ),
+)
+
+BUCKETS = owned_by(
+    "NeuronConfig",
+    Attribute(
+        "enable_bucketing",
+        BOOL,
+        False,
+        "C33",
+        "whether each phase has several programs for different lengths, or one for the longest",
+        CompileSetting("context"),
+    ),
+    Attribute(
+        "context_encoding_buckets",
+        optional(COUNTS),
+        None,
+        "C34",
+        "prompt lengths to compile for; None for the powers of two from 128 to max_context_length",
+        CompileSetting("context"),
+        decision="the ladder is complete; the library leaves 8192 out on the way to 10240",
+    ),
+    Attribute(
+        "token_generation_buckets",
+        optional(COUNTS),
+        None,
+        "C35",
+        "sequence lengths to compile for; None for the powers of two from 128 to max_length",
+        CompileSetting("tokens"),
+    ),
+    Attribute(
+        "buckets",
+        COUNTS,
+        Derived("[seq_len]", lambda values: (values["seq_len"],)),
+        "source",
+        "one list of buckets, which the library replaces for each program",
+        Refused(
+            "one list of buckets for all programs",
+            "set context_encoding_buckets and token_generation_buckets",
+        ),
+    ),
+    Attribute(
+        "bucket_n_active_tokens",
+        BOOL,
+        False,
+        "source",
+        "whether the programs of one phase differ in their number of active tokens",
+        NoEffect("context programs always process as many tokens as their bucket has"),
+    ),
+    Attribute(
+        "prefix_buckets",
+        optional(COUNTS),
+        None,
+        "source",
+        "lengths of cached prefixes to compile for",
+        _PAGED_LATER,
+    ),
+    Attribute(
+        "token_generation_batches",
+        optional(COUNTS),
+        None,
+        "source",
+        "batch sizes of the token programs to compile for",
+        Refused("token programs of several batch sizes", "set tkg_batch_size to the largest"),
+    ),
+)
+
+PREFIXES = owned_by(
+    "NeuronConfig",
+    Attribute(
+        "is_prefix_caching",
+        BOOL,
+        False,
+        "source",
+        "whether prompts that start alike share their cache",
+        _PAGED_LATER,
+    ),
+    Attribute(
+        "windowed_context_encoding_size",
+        optional(COUNT),
+        None,
+        "source",
+        "tokens of a prompt that are processed at a time",
+        Refused("windowed context encoding", "leave it out: a prompt is processed in one program"),
+    ),
+    Attribute(
+        "is_prefill_stage",
+        optional(BOOL),
+        None,
+        "source",
+        "the phase of a program; the library sets it",
+        NoEffect("each program knows its own phase"),
     ),
 )

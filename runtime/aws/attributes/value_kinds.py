@@ -17,11 +17,13 @@ class AttributeType:
         accept: the normal form of a value; raises :class:`TypeError` or :class:`ValueError` for a
             value of another kind.
         nested: name of the class of configurations that values are of; empty for plain values.
+        element: values are names of element types; users see ``torch.dtype`` once torch is there.
     """
 
     text: str
     accept: Callable[[object], object]
     nested: str = ""
+    element: bool = False
 
 
 def _bool(value: object) -> object:
@@ -57,8 +59,9 @@ def _mapping(value: object) -> object:
     return dict(cast("Mapping[str, object]", value))
 
 
-# Names of PyTorch's element types.
-TORCH_DTYPES = ("bfloat16", "float16", "float32", "float64", "float8_e4m3fn", "float8_e5m2", "int8")
+# Names of PyTorch's element types: those to compute with, and all.
+COMPUTE_DTYPES = ("bfloat16", "float16", "float32")
+TORCH_DTYPES = (*COMPUTE_DTYPES, "float64", "float8_e4m3fn", "float8_e5m2", "int8")
 
 
 def dtype_name(value: object) -> str:
@@ -69,12 +72,51 @@ def dtype_name(value: object) -> str:
     return name
 
 
+def _compute_dtype(value: object) -> str:
+    name = dtype_name(value)
+    if name not in COMPUTE_DTYPES:
+        raise ValueError
+    return name
+
+
+def _class(value: object) -> object:
+    """A class, or AWS's dictionary for one."""
+    if isinstance(value, Mapping):
+        names = cast("Mapping[object, object]", value)
+        if set(names) != {"__module__", "__name__"}:
+            raise ValueError
+        return dict(names)
+    if not isinstance(value, type):
+        raise TypeError
+    return cast("object", value)
+
+
+def _model_config(value: object) -> object:
+    names = {item.__name__ for item in type(value).__mro__}
+    if not isinstance(value, Mapping) and "InferenceConfig" not in names:
+        raise TypeError
+    return cast("object", value)
+
+
+def _adapters(value: object) -> object:
+    """A dictionary from adapter ids to paths, also from a list of ``id : path``."""
+    if isinstance(value, Mapping):
+        return {str(key): str(path) for key, path in cast("Mapping[object, object]", value).items()}
+    if isinstance(value, str) or not isinstance(value, Sequence):
+        raise TypeError
+    pairs = [str(item).partition(":") for item in cast("Sequence[object]", value)]
+    if not all(key.strip() and path.strip() for key, _, path in pairs):
+        raise ValueError
+    return {key.strip(): path.strip() for key, _, path in pairs}
+
+
 def optional(kind: AttributeType) -> AttributeType:
     """The same, or ``None``."""
     return AttributeType(
         f"{kind.text}, or None",
         lambda value: None if value is None else kind.accept(value),
         kind.nested,
+        kind.element,
     )
 
 
@@ -101,15 +143,31 @@ def list_of(kind: AttributeType, text: str) -> AttributeType:
     return AttributeType(text, accept)
 
 
+def one_of(*kinds: AttributeType) -> AttributeType:
+    """A value of the first kind that accepts it."""
+
+    def accept(value: object) -> object:
+        for kind in kinds:
+            try:
+                return kind.accept(value)
+            except (TypeError, ValueError):
+                continue
+        raise ValueError
+
+    return AttributeType(", or ".join(kind.text for kind in kinds), accept)
+
+
 def nested(name: str) -> AttributeType:
     """A configuration of the class ``name``, or a dictionary of its attributes."""
 
     def accept(value: object) -> object:
-        if not isinstance(value, Mapping) and type(value).__name__ != name:
+        names = {item.__name__ for item in type(value).__mro__}
+        if not isinstance(value, Mapping) and name not in names:
             raise ValueError
         return cast("object", value)
 
-    return AttributeType(f"a {name} or a dictionary", accept, name)
+    article = "an" if name[0] in "AEIO" else "a"
+    return AttributeType(f"{article} {name} or a dictionary", accept, name)
 
 
 BOOL = AttributeType("True or False", _bool)
@@ -119,6 +177,14 @@ INTEGER = AttributeType("an integer", _integer(-(1 << 63)))
 NUMBER = AttributeType("a number", _number)
 TEXT = AttributeType("a string", _text)
 MAPPING = AttributeType("a dictionary", _mapping)
-DTYPE = AttributeType(f"a torch.dtype or one of {', '.join(TORCH_DTYPES)}", dtype_name)
+DTYPE = AttributeType(
+    f"a torch.dtype or one of {', '.join(TORCH_DTYPES)}", dtype_name, element=True
+)
+COMPUTE_DTYPE = AttributeType(
+    f"a torch.dtype or one of {', '.join(COMPUTE_DTYPES)}", _compute_dtype, element=True
+)
 COUNTS = list_of(COUNT, "a list of positive integers")
 TEXTS = list_of(TEXT, "a list of strings")
+CLASS = AttributeType("a class", _class)
+MODEL_CONFIG = AttributeType("an InferenceConfig or a dictionary", _model_config)
+ADAPTERS = AttributeType("a dictionary or a list of 'id : path'", _adapters)

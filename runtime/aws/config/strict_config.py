@@ -10,14 +10,24 @@ from __future__ import annotations
 
 import copy
 import difflib
+import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import ClassVar, Self, cast
 
 from graphgen.errors import GraphgenError
-from graphgen.runtime.aws.attributes.attribute import Attribute, Derived, Refused
+from graphgen.runtime.aws.attributes.attribute import (
+    REQUIRED,
+    Attribute,
+    Derived,
+    NoEffect,
+    Refused,
+)
 from graphgen.runtime.aws.attributes.attribute_table import attributes_of
-from graphgen.runtime.aws.attributes.value_kinds import DTYPE
+
+CPU = "cpu"
+# Classes by their name in the table.
+_CLASSES: dict[str, type[StrictConfig]] = {}
 
 
 class StrictConfig:
@@ -25,17 +35,75 @@ class StrictConfig:
 
     Attributes:
         owner: name of the class in the table.
+        positional: names of the attributes that the constructor takes without their names.
+
+    Raises:
+        GraphgenError: GG0901 to GG0904.
     """
 
-    owner: ClassVar[str]
+    owner: ClassVar[str] = ""
+    positional: ClassVar[tuple[str, ...]] = ()
 
-    def __init__(self, **values: object) -> None:
-        fields = vars(self)
-        fields["_given"] = {}
-        fields["_frozen_by"] = ""
-        for name, value in values.items():
-            self._set(name, value)
+    def __init_subclass__(cls) -> None:
+        """Let dictionaries become the class where the table nests it; subclasses do not count."""
+        if "owner" in vars(cls):
+            _CLASSES[cls.owner] = cls
+
+    def __init__(self, *arguments: object, **values: object) -> None:
+        self._begin()
+        named = dict(zip(self.positional, arguments, strict=False))
+        if len(arguments) > len(self.positional) or named.keys() & values.keys():
+            raise TypeError(f"{type(self).__name__} takes {', '.join(self.positional) or 'names'}")
+        self._set_all(named | values)
         self.check()
+
+    def _begin(self) -> None:
+        read = {
+            row.environment: os.environ[row.environment]
+            for row in attributes_of(self.owner).values()
+            if os.environ.get(row.environment)
+        }
+        vars(self).update(_given={}, _renamed={}, _environment=read, _frozen_by="")
+
+    @classmethod
+    def inspect(cls, values: Mapping[str, object]) -> tuple[Self, list[GraphgenError]]:
+        """A configuration with all values that can be set, and the errors of a constructor call.
+
+        Nested dictionaries are inspected too.
+        """
+        made = cls.__new__(cls)
+        made._begin()
+        problems: list[GraphgenError] = []
+        made._set_all(values, problems)
+        return made, [*problems, *made.problems()]
+
+    def _set_all(
+        self, values: Mapping[str, object], problems: list[GraphgenError] | None = None
+    ) -> None:
+        """Set attributes, each once; errors are raised, or added to ``problems``."""
+        names: dict[str, str] = {}
+        for name, value in values.items():
+            try:
+                before = self.given
+                row = self._set(name, value, problems)
+                if row.name in names:
+                    self._same(row.name, before[row.name], (names[row.name], name))
+                names[row.name] = name
+            except GraphgenError as error:
+                if problems is None:
+                    raise
+                problems.append(error)
+
+    def _same(self, name: str, before: object, spellings: tuple[str, str]) -> None:
+        """Refuse two values of one attribute under two names (GG0903)."""
+        after = self._given[name]
+        if after != before:
+            raise GraphgenError(
+                "GG0903",
+                f"{self.owner}.{spellings[0]} = {_shown(before)} and {spellings[1]} = "
+                f"{_shown(after)} are one attribute with two values",
+                help=f"give {name} alone",
+            )
 
     def __setattr__(self, name: str, value: object) -> None:
         if self._frozen_by:
@@ -44,33 +112,35 @@ class StrictConfig:
                 f"{self.owner}.{name} cannot be set: {self._frozen_by} uses this configuration",
                 help="change a copy: copy.deepcopy(config)",
             )
-        self._set(name, value)
+        row = self._set(name, value)
+        for error in self._refused([row], CPU):
+            raise error
 
     def __getattr__(self, name: str) -> object:
         if name.startswith("_") or name not in attributes_of(type(self).owner):
             raise AttributeError(f"{type(self).__name__} has no attribute '{name}'")
         return _as_user_type(self.attribute(name), self.value(name))
 
-    def _set(self, name: str, value: object) -> None:
+    def _set(
+        self, name: str, value: object, problems: list[GraphgenError] | None = None
+    ) -> Attribute:
+        """Set an attribute; with ``problems``, a nested dictionary's errors are added to them."""
         row = self.attribute(name)
         try:
             accepted = row.kind.accept(value)
         except (TypeError, ValueError):
             raise GraphgenError(
-                "GG0902", f"{self.owner}.{row.name} is {value!r}, not {row.kind.text}"
+                "GG0902",
+                f"{self.owner}.{row.name} = {value!r}: it must be {row.kind.text}",
+                help=f"the default is {_default_text(row)}",
             ) from None
+        if row.kind.nested and isinstance(accepted, Mapping):
+            accepted = _nested(row, cast("Mapping[str, object]", accepted), problems)
+        if row.replaces:
+            self._renamed[row.name] = row.replaces
+            row = self.attribute(row.replaces)
         self._given[row.name] = accepted
-        self._refuse(row, accepted)
-
-    def _refuse(self, row: Attribute, value: object) -> None:
-        """Refuse a request for a feature that is not built (GG0904)."""
-        effect = row.cpu
-        if isinstance(effect, Refused) and not row.requests_nothing(value, self._default(row)):
-            raise GraphgenError(
-                "GG0904",
-                f"{self.owner}.{row.name} = {value!r}: {effect.feature} is not built yet",
-                help=effect.remedy,
-            )
+        return row
 
     @classmethod
     def attribute(cls, name: str) -> Attribute:
@@ -87,41 +157,138 @@ class StrictConfig:
         )
 
     def value(self, name: str) -> object:
-        """The value of an attribute: given, or its default."""
+        """The value of an attribute: of its variable, given, or its default, in normal form."""
         row = self.attribute(name)
-        given = self._given
-        return given[row.name] if row.name in given else self._default(row)
+        if row.environment in self._environment:
+            return self._of_environment(row)
+        return self._given[row.name] if row.name in self._given else self.default(row.name)
 
-    def _default(self, row: Attribute) -> object:
-        default = row.default
+    def _of_environment(self, row: Attribute) -> object:
+        text = self._environment[row.environment]
+        try:
+            return row.kind.accept(int(text))
+        except (TypeError, ValueError):
+            raise GraphgenError(
+                "GG0902",
+                f"{row.environment} = {text!r}: it must be {row.kind.text}",
+                help=f"unset {row.environment}, or set it to {_default_text(row)}",
+            ) from None
+
+    def default(self, name: str) -> object:
+        """The value of an attribute where it is not given."""
+        default = self.attribute(name).default
         return default.value(_Values(self)) if isinstance(default, Derived) else default
+
+    def origin(self, name: str) -> str:
+        """The place a value comes from: ``given``, ``default``, ``derived from ...`` or a name of
+        an environment variable."""
+        row = self.attribute(name)
+        if row.environment in self._environment:
+            return row.environment
+        if row.name in self._given:
+            return "given"
+        return f"derived: {row.default.text}" if isinstance(row.default, Derived) else "default"
 
     @property
     def given(self) -> Mapping[str, object]:
         """The attributes that were set, in order, in their normal form."""
         return dict(self._given)
 
-    def check(self) -> None:
-        """Refuse impossible combinations (GG0903)."""
+    @property
+    def frozen(self) -> bool:
+        """True once something uses the configuration."""
+        return bool(self._frozen_by)
+
+    def rules(self) -> Iterator[GraphgenError]:
+        """The impossible combinations of this configuration (GG0903); subclasses add theirs."""
+        return iter(())
+
+    def remarks(self) -> Iterator[str]:
+        """Notes about combinations; subclasses add theirs."""
+        return iter(())
+
+    def problems(self, target: str = CPU) -> list[GraphgenError]:
+        """All that makes this configuration impossible for a target, in the order of the table."""
+        rows = attributes_of(self.owner).values()
+        missing = [
+            GraphgenError("GG0902", f"{self.owner}.{row.name} must be given: {row.kind.text}")
+            for row in rows
+            if row.default is REQUIRED and row.name not in self._given
+        ]
+        return [*self._refused(rows, target), *missing, *self.rules()]
+
+    def check(self, target: str = CPU) -> None:
+        """Refuse missing attributes (GG0902), features (GG0904) and combinations (GG0903)."""
+        for error in self.problems(target):
+            raise error
+        for nested in self._nested_configs():
+            nested.check(target)
+
+    def _refused(self, rows: Iterable[Attribute], target: str) -> Iterator[GraphgenError]:
+        """Requests for features that are not built for a target (GG0904)."""
+        for row in rows:
+            if row.name not in self._given:
+                continue
+            value, effect = self.value(row.name), row.effect(target)
+            refused = row.unbuilt.get(value, effect) if isinstance(value, str) else effect
+            default = self.default(row.name)
+            if isinstance(refused, Refused) and not row.requests_nothing(value, default):
+                where = "" if target == CPU else f" for {target}"
+                yield GraphgenError(
+                    "GG0904",
+                    f"{self.owner}.{row.name} = {_shown(value)}: "
+                    f"{refused.feature} is not built yet{where}",
+                    help=refused.remedy,
+                )
+
+    def notes(self, target: str = CPU) -> tuple[str, ...]:
+        """Remarks to print once: old names, and attributes that have no effect."""
+        found = [
+            f"{self.owner}.{old} is an old name of {new}" for old, new in self._renamed.items()
+        ]
+        for name, value in self._given.items():
+            row = self.attribute(name)
+            effect = row.effect(target)
+            if row.environment in self._environment and self.value(name) != value:
+                found.append(
+                    f"{row.environment}={self._environment[row.environment]} replaces "
+                    f"{self.owner}.{name} = {_shown(value)}"
+                )
+            if isinstance(effect, NoEffect) and not row.requests_nothing(value, self.default(name)):
+                found.append(
+                    f"{self.owner}.{name} = {_shown(value)} has no effect: {effect.because}"
+                )
+        found.extend(self.remarks())
+        for nested in self._nested_configs():
+            found.extend(nested.notes(target))
+        return tuple(found)
+
+    def _nested_configs(self) -> list[StrictConfig]:
+        return [value for value in self._given.values() if isinstance(value, StrictConfig)]
 
     def freeze(self, user: str) -> Self:
-        """Check the rules, and refuse assignments from now on.
+        """Check everything, and refuse assignments from now on, to nested configurations too.
 
         Args:
             user: what uses the configuration, for the error.
         """
         self.check()
         vars(self)["_frozen_by"] = user
+        for nested in self._nested_configs():
+            nested.freeze(user)
         return self
 
     def __deepcopy__(self, memo: dict[int, object]) -> Self:
         """A copy that is not frozen."""
         made = type(self).__new__(type(self))
-        vars(made).update(_given=copy.deepcopy(self._given, memo), _frozen_by="")
+        vars(made).update(copy.deepcopy(vars(self), memo), _frozen_by="")
         return made
 
+    def __copy__(self) -> Self:
+        return copy.deepcopy(self)
+
     def __eq__(self, other: object) -> bool:
-        return type(self) is type(other) and vars(self)["_given"] == vars(other)["_given"]
+        return type(self) is type(other) and self._given == cast(Self, other)._given
 
     __hash__ = None  # pyright: ignore[reportAssignmentType]
 
@@ -134,29 +301,63 @@ class StrictConfig:
         return cast("dict[str, object]", vars(self)["_given"])
 
     @property
+    def _renamed(self) -> dict[str, str]:
+        return cast("dict[str, str]", vars(self)["_renamed"])
+
+    @property
+    def _environment(self) -> dict[str, str]:
+        return cast("dict[str, str]", vars(self)["_environment"])
+
+    @property
     def _frozen_by(self) -> str:
         return cast(str, vars(self)["_frozen_by"])
 
 
-class _Values(Mapping[str, object]):
+class _Values:
     """The values of a configuration by name, for derived defaults."""
 
     def __init__(self, config: StrictConfig) -> None:
         self._config = config
 
-    def __getitem__(self, name: str) -> object:
+    def __getitem__(self, name: str, /) -> object:
         return self._config.value(name)
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(attributes_of(self._config.owner))
+    def is_given(self, name: str) -> bool:
+        """True for an attribute that somebody set."""
+        return name in self._config.given
 
-    def __len__(self) -> int:
-        return len(attributes_of(self._config.owner))
+
+def config_class(owner: str) -> type[StrictConfig]:
+    """The class of configurations with the attributes of ``owner``."""
+    return _CLASSES[owner]
+
+
+def _nested(
+    row: Attribute, values: Mapping[str, object], problems: list[GraphgenError] | None
+) -> StrictConfig:
+    """A nested configuration of a dictionary; its errors are raised, or added to ``problems``."""
+    made_of = config_class(row.kind.nested)
+    if problems is None:
+        return made_of(**values)
+    made, found = made_of.inspect(values)
+    problems.extend(found)
+    return made
 
 
 def _as_user_type(row: Attribute, value: object) -> object:
     """A ``torch.dtype`` for element types once the user has imported torch, a list of a tuple."""
     torch = sys.modules.get("torch")
-    if row.kind is DTYPE and torch is not None and isinstance(value, str):
+    if row.kind.element and torch is not None and isinstance(value, str):
         return getattr(torch, value)
     return list(cast("tuple[object, ...]", value)) if isinstance(value, tuple) else value
+
+
+def _shown(value: object) -> str:
+    """A value for messages: lists as users write them, nested configurations by their name."""
+    if isinstance(value, StrictConfig):
+        return f"{type(value).__name__}(...)"
+    return repr(list(cast("tuple[object, ...]", value)) if isinstance(value, tuple) else value)
+
+
+def _default_text(row: Attribute) -> str:
+    return row.default.text if isinstance(row.default, Derived) else _shown(row.default)

@@ -1,0 +1,390 @@
+"""Attributes of parallelism, of neuronx-cc, of loading and of debugging."""
+
+from __future__ import annotations
+
+import os
+
+from graphgen.runtime.aws.attributes.attribute import (
+    Attribute,
+    CompilerArgument,
+    CompileSetting,
+    Derived,
+    NoEffect,
+    Refused,
+    RunTimeSetting,
+    Values,
+    owned_by,
+    same_as,
+)
+from graphgen.runtime.aws.attributes.value_kinds import (
+    BOOL,
+    COUNT,
+    INDEX,
+    MAPPING,
+    TEXTS,
+    choice,
+    optional,
+)
+
+# The prompt length from which the library sets the options for long contexts.
+LONG_CONTEXT = 32768
+_NO_COLLECTIVES = NoEffect("it changes only how Neuron devices exchange data")
+_NO_NEURONX_CC = NoEffect("neuronx-cc is not used for the CPU")
+_LONG = Refused("context parallelism", "set it to 1, and use tp_degree")
+_PROCESSES = Refused("a model split over several processes", "leave it out")
+
+
+def _number(values: Values, name: str) -> int:
+    value = values[name]
+    return value if isinstance(value, int) else 1
+
+
+def _world(values: Values) -> object:
+    """Ranks of all degrees together."""
+    degrees = (_number(values, name) for name in ("tp_degree", "pp_degree", "ep_degree"))
+    product = 1
+    for degree in degrees:
+        product *= degree
+    return product
+
+
+def _logical_cores(values: Values) -> object:
+    """The LNC of the target that AWS's variable names; 1 where it names none."""
+    del values
+    platform = os.environ.get("NEURON_PLATFORM_TARGET_OVERRIDE", "")
+    return 2 if platform.startswith(("trn2", "trn3")) else 1
+
+
+def _unbuilt(feature: str, remedy: str = "leave it out") -> Refused:
+    return Refused(feature, remedy)
+
+
+PARALLELISM = owned_by(
+    "NeuronConfig",
+    Attribute("tp_degree", COUNT, 1, "C20", "ranks that share each layer", CompileSetting("tp")),
+    Attribute("cp_degree", COUNT, 1, "source", "ranks that share a prompt", _LONG),
+    Attribute("mlp_cp_degree", COUNT, 1, "source", "ranks that share a prompt in the MLP", _LONG),
+    Attribute(
+        "attention_dp_degree",
+        COUNT,
+        1,
+        "source",
+        "groups of ranks with attention for different rows",
+        Refused("attention split by rows", "set it to 1, and use tp_degree"),
+    ),
+    Attribute(
+        "pp_degree",
+        COUNT,
+        1,
+        "source",
+        "ranks that hold different layers",
+        Refused("pipeline parallelism", "set it to 1, and use tp_degree"),
+    ),
+    Attribute(
+        "ep_degree",
+        COUNT,
+        1,
+        "source",
+        "ranks that hold different experts",
+        Refused("mixture of experts", "set it to 1"),
+    ),
+    Attribute(
+        "world_size",
+        optional(COUNT),
+        Derived("tp_degree x pp_degree x ep_degree", _world),
+        "source",
+        "ranks in all",
+        _PROCESSES,
+    ),
+    Attribute("start_rank_id", INDEX, 0, "source", "first rank of this process", _PROCESSES),
+    Attribute(
+        "local_ranks_size",
+        optional(COUNT),
+        same_as("world_size"),
+        "source",
+        "ranks of this process",
+        _PROCESSES,
+    ),
+    Attribute(
+        "sequence_parallel_enabled",
+        BOOL,
+        False,
+        "C23",
+        "splits what lies between products along the sequence, in context programs",
+        _NO_COLLECTIVES,
+        Refused("sequence parallelism", "leave it out: activations are whole on each rank"),
+    ),
+    Attribute(
+        "weight_gather_seq_len_threshold",
+        COUNT,
+        32768,
+        "source",
+        "prompt length from which sequence parallelism gathers weights",
+        _NO_COLLECTIVES,
+        _unbuilt("sequence parallelism"),
+    ),
+    Attribute(
+        "vocab_parallel",
+        BOOL,
+        False,
+        "source",
+        "splits the embedding along the vocabulary",
+        NoEffect("the sharding pass chooses how the embedding is split"),
+        Refused("a choice of how the embedding is split", "leave it out"),
+    ),
+    Attribute(
+        "lm_head_pad",
+        BOOL,
+        Derived("logical_nc_config > 1", lambda values: _number(values, "logical_nc_config") > 1),
+        "source",
+        "pads the vocabulary for logical cores of several cores",
+        NoEffect("the sharding pass pads the vocabulary as far as it must"),
+    ),
+    Attribute(
+        "lm_head_pad_alignment_size",
+        COUNT,
+        1,
+        "source",
+        "multiple to which the vocabulary is padded",
+        NoEffect("the sharding pass pads the vocabulary as far as it must"),
+    ),
+)
+
+COMPILER = owned_by(
+    "NeuronConfig",
+    Attribute(
+        "logical_nc_config",
+        COUNT,
+        Derived("2 if NEURON_PLATFORM_TARGET_OVERRIDE is trn2 or trn3, else 1", _logical_cores),
+        "C14",
+        "physical cores of a logical one (LNC); a Neuron target's own where it is not given",
+        NoEffect("the CPU has no logical cores"),
+        CompilerArgument("--lnc"),
+        environment="NEURON_LOGICAL_NC_CONFIG",
+        decision="NEURON_LOGICAL_NC_CONFIG, then the attribute, then the target, as the newer "
+        "reference orders them; the variable replaces the attribute with a note",
+    ),
+    Attribute(
+        "logical_neuron_cores",
+        COUNT,
+        same_as("logical_nc_config"),
+        "C15",
+        "the old name of logical_nc_config",
+        NoEffect("the CPU has no logical cores"),
+        CompilerArgument("--lnc"),
+        replaces="logical_nc_config",
+        decision="the references differ in the name; logical_nc_config is the newer one",
+    ),
+    Attribute(
+        "target",
+        optional(choice("inf2", "trn1", "trn2", "trn3")),
+        None,
+        "source",
+        "the device to compile for, where none is named",
+        NoEffect("programs for the CPU do not depend on it"),
+        CompileSetting("target"),
+    ),
+    Attribute(
+        "cc_pipeline_tiling_factor",
+        COUNT,
+        2,
+        "C67",
+        "pieces of a collective that overlap with computation",
+        _NO_COLLECTIVES,
+        CompilerArgument("--tensorizer-options=--cc-pipeline-tiling-factor"),
+    ),
+    Attribute(
+        "scratchpad_page_size",
+        optional(COUNT),
+        Derived(
+            "1024 in long-context mode, else None",
+            lambda values: 1024 if values["enable_long_context_mode"] else None,
+        ),
+        "C19",
+        "page size of the device's scratchpad",
+        NoEffect("the CPU has no scratchpad"),
+        CompilerArgument("--hbm-scratchpad-page-size"),
+    ),
+    Attribute(
+        "enable_long_context_mode",
+        BOOL,
+        Derived(
+            f"max_context_length >= {LONG_CONTEXT}",
+            lambda values: _number(values, "max_context_length") >= LONG_CONTEXT,
+        ),
+        "source",
+        "options of the compiler for long prompts",
+        _NO_NEURONX_CC,
+        CompilerArgument("--internal-backend-options=--enable-verifier=false"),
+    ),
+    Attribute(
+        "enable_spill_reload_dge",
+        BOOL,
+        False,
+        "source",
+        "descriptors of spills that the device generates itself",
+        _NO_NEURONX_CC,
+        CompilerArgument("--internal-enable-dge-levels spill_reload"),
+    ),
+    Attribute(
+        "enable_output_completion_notifications",
+        BOOL,
+        False,
+        "source",
+        "a signal for each finished output",
+        _NO_NEURONX_CC,
+        CompilerArgument("--internal-backend-options=--enable-output-completion-notifications"),
+    ),
+    Attribute(
+        "enable_cte_modular_flow",
+        BOOL,
+        False,
+        "source",
+        "compiles context programs in parts",
+        _NO_NEURONX_CC,
+        _unbuilt("modular compilation"),
+    ),
+    Attribute(
+        "layer_boundary_markers",
+        BOOL,
+        False,
+        "source",
+        "marks the layers for the compiler",
+        _NO_NEURONX_CC,
+        _unbuilt("marks of layers"),
+    ),
+    Attribute(
+        "seq_len_threshold_for_cc_tiling",
+        COUNT,
+        16384,
+        "source",
+        "length from which collectives are cut into pieces",
+        _NO_COLLECTIVES,
+        _unbuilt("collectives in pieces"),
+    ),
+    Attribute(
+        "tile_cc",
+        BOOL,
+        Derived("the MLP kernel with cc_pipeline_tiling_factor > 1", lambda values: _tiles(values)),
+        "source",
+        "collectives in pieces around kernels",
+        _NO_COLLECTIVES,
+        _unbuilt("collectives in pieces"),
+    ),
+    Attribute(
+        "dma_order_config",
+        optional(MAPPING),
+        None,
+        "source",
+        "order of the device's transfers",
+        _NO_NEURONX_CC,
+        _unbuilt("an order of transfers"),
+    ),
+    Attribute(
+        "disable_numeric_cc_token",
+        BOOL,
+        False,
+        "source",
+        "collectives without numeric tokens",
+        _NO_NEURONX_CC,
+        _unbuilt("a choice of tokens of collectives"),
+    ),
+    Attribute(
+        "switch_cc",
+        BOOL,
+        False,
+        "source",
+        "collectives over the switch",
+        _NO_COLLECTIVES,
+        _unbuilt("collectives over the switch"),
+    ),
+    Attribute(
+        "ep_dispatch_cc_option",
+        optional(choice("AR_AG", "RS_AG", "AG_AR")),
+        "AR_AG",
+        "source",
+        "collectives that bring tokens to experts and back",
+        _NO_COLLECTIVES,
+        _unbuilt("mixture of experts"),
+    ),
+    Attribute(
+        "weights_to_skip_layout_optimization",
+        TEXTS,
+        (),
+        "C17",
+        "weights that keep the layout of the checkpoint",
+        NoEffect("weights are laid out by programs of the artifact, not by neuronx-cc"),
+        Refused("weight layout optimization", "leave it out: no weight's layout is optimized"),
+    ),
+)
+
+LOADING = owned_by(
+    "NeuronConfig",
+    Attribute(
+        "save_sharded_checkpoint",
+        BOOL,
+        True,
+        "C13",
+        "whether compile writes the weights of each rank beside the programs",
+        RunTimeSetting("the files that compile writes"),
+        decision="the references say True, the library does False; True, because a compiled folder "
+        "then loads without the checkpoint",
+    ),
+    Attribute(
+        "skip_sharding",
+        BOOL,
+        False,
+        "C16",
+        "whether compile keeps the sharded weights that the folder has",
+        RunTimeSetting("the files that compile writes"),
+    ),
+    Attribute(
+        "skip_warmup",
+        BOOL,
+        False,
+        "C18",
+        "whether load leaves out the first launch of each program",
+        RunTimeSetting("the launches of load"),
+    ),
+    Attribute(
+        "async_mode",
+        BOOL,
+        False,
+        "C12",
+        "starts a step before the tokens of the one before are read; needs on-device sampling",
+        NoEffect("the CPU computes one step at a time"),
+        Refused("asynchronous steps on a device", "leave it out"),
+    ),
+    Attribute(
+        "on_cpu",
+        BOOL,
+        False,
+        "source",
+        "runs the model on the CPU",
+        NoEffect("programs for the CPU run there anyway"),
+        Refused("a Neuron target with on_cpu", "leave on_cpu out, or compile for the target cpu"),
+    ),
+    Attribute(
+        "tensor_capture_config",
+        optional(MAPPING),
+        None,
+        "source",
+        "tensors inside a program that it gives too",
+        Refused("capture of tensors inside a program", "graphgen run shows a program's values"),
+    ),
+    Attribute(
+        "tensor_replacement_config",
+        optional(MAPPING),
+        None,
+        "source",
+        "tensors inside a program that are replaced",
+        Refused("replacement of tensors inside a program", "compare the layers instead"),
+    ),
+)
+
+
+def _tiles(values: Values) -> bool:
+    pieces = _number(values, "cc_pipeline_tiling_factor") > 1
+    return (
+        pieces and (values["mlp_kernel_enabled"] or values["quantized_mlp_kernel_enabled"]) is True
+    )

@@ -1,0 +1,227 @@
+"""Attributes of quantized weights and caches."""
+
+from __future__ import annotations
+
+from math import inf
+
+from graphgen.runtime.aws.attributes.attribute import (
+    Attribute,
+    CompileSetting,
+    PartOf,
+    Refused,
+    RunTimeSetting,
+    owned_by,
+)
+from graphgen.runtime.aws.attributes.value_kinds import (
+    BOOL,
+    COUNT,
+    DTYPE,
+    INTEGER,
+    NUMBER,
+    TEXT,
+    TEXTS,
+    choice,
+    list_of,
+    nested,
+    one_of,
+    optional,
+)
+
+_SCHEMES = (
+    "per_tensor_symmetric",
+    "per_channel_symmetric",
+    "blockwise_symmetric",
+    "expert_wise_per_channel_symmetric",
+)
+_BLOCKS = Refused(
+    "a scale for each block of a weight", "set quantization_type='per_channel_symmetric'"
+)
+_MX = Refused("MXFP4", "leave it out, and set quantization_dtype to int8 or f8e4m3")
+_FP8_COMPUTE = Refused(
+    "8-bit computation",
+    "quantize the weights instead: quantized=True, quantization_dtype='f8e4m3', "
+    "quantization_type='per_channel_symmetric'",
+)
+_CACHE = Refused("a quantized KV cache", "leave it out: caches have the type torch_dtype")
+
+QUANTIZATION = owned_by(
+    "NeuronConfig",
+    Attribute(
+        "quantized",
+        BOOL,
+        False,
+        "C36",
+        "whether products read 8-bit weights; needs quantized_checkpoints_path",
+        CompileSetting("quantization"),
+    ),
+    Attribute(
+        "quantized_checkpoints_path",
+        optional(TEXT),
+        None,
+        "C37",
+        "folder or file of the quantized checkpoint",
+        RunTimeSetting("the weights to load"),
+    ),
+    Attribute(
+        "quantization_dtype",
+        choice("int8", "f8e4m3", "f8e5m2"),
+        "int8",
+        "C38",
+        "element type of quantized weights",
+        CompileSetting("quantization"),
+    ),
+    Attribute(
+        "quantization_type",
+        choice(*_SCHEMES),
+        "per_tensor_symmetric",
+        "C39",
+        "the part of a weight that shares a scale",
+        CompileSetting("quantization"),
+        unbuilt={
+            "blockwise_symmetric": _BLOCKS,
+            "expert_wise_per_channel_symmetric": Refused(
+                "mixture of experts", "set quantization_type='per_channel_symmetric'"
+            ),
+        },
+    ),
+    Attribute(
+        "modules_to_not_convert",
+        optional(TEXTS),
+        None,
+        "C40",
+        "parts of dotted names of weights that are not quantized; None for none",
+        CompileSetting("quantization"),
+    ),
+    Attribute(
+        "draft_model_modules_to_not_convert",
+        optional(TEXTS),
+        None,
+        "C41",
+        "the same for the draft model",
+        Refused("speculative decoding", "leave it out: there is no draft model"),
+        inactive=((),),
+    ),
+    Attribute(
+        "quantization_block_size",
+        optional(one_of(COUNT, list_of(COUNT, "a list of positive integers"))),
+        None,
+        "source",
+        "elements of a block that shares a scale",
+        _BLOCKS,
+    ),
+    Attribute(
+        "quantization_block_axis",
+        optional(one_of(INTEGER, list_of(INTEGER, "a list of integers"))),
+        None,
+        "source",
+        "axes along which weights are cut into blocks",
+        _BLOCKS,
+    ),
+    Attribute(
+        "quantization_scale_dtype",
+        TEXT,
+        "f32",
+        "source",
+        "element type of scales",
+        Refused("scales of another type than f32", "leave it out"),
+        inactive=("float32",),
+    ),
+    Attribute(
+        "is_mxfp4_compute", BOOL, False, "source", "whether products read 4-bit weights", _MX
+    ),
+    Attribute("is_full_model_shuffled", BOOL, False, "source", "a layout of 4-bit weights", _MX),
+    Attribute("is_hidden_dim_shuffled", BOOL, False, "source", "a layout of 4-bit weights", _MX),
+    Attribute(
+        "is_intermediate_dim_shuffled", BOOL, False, "source", "a layout of 4-bit weights", _MX
+    ),
+    Attribute(
+        "quantized_mlp_kernel_enabled",
+        BOOL,
+        False,
+        "C46",
+        "computes the MLP with 8-bit operands, which changes the numbers",
+        _FP8_COMPUTE,
+    ),
+    Attribute(
+        "rmsnorm_quantize_kernel_enabled",
+        BOOL,
+        False,
+        "C47",
+        "quantizes the MLP's input in the norm, which changes the numbers",
+        _FP8_COMPUTE,
+    ),
+    Attribute(
+        "activation_quantization_type",
+        optional(choice("dynamic", "static")),
+        None,
+        "source",
+        "quantizes activations with scales found at run time (dynamic) or given (static)",
+        _FP8_COMPUTE,
+    ),
+    Attribute(
+        "quantize_clamp_bound",
+        NUMBER,
+        inf,
+        "source",
+        "bound of activations before they are quantized",
+        _FP8_COMPUTE,
+    ),
+)
+
+CACHE_QUANTIZATION = owned_by(
+    "NeuronConfig",
+    Attribute(
+        "kv_cache_quant",
+        BOOL,
+        False,
+        "C42",
+        "keeps the cache as 8-bit numbers",
+        _CACHE,
+        decision="the flag alone changes nothing in the library, which needs kv_quant_config too; "
+        "here it is refused, because a cache that is not quantized would be a wrong answer",
+    ),
+    Attribute(
+        "kv_quant_config",
+        optional(nested("KVQuantizationConfig")),
+        None,
+        "source",
+        "the numbers and scales of a quantized cache",
+        _CACHE,
+    ),
+)
+
+_PART = PartOf("NeuronConfig.kv_quant_config")
+_METHODS = choice(
+    "per_tensor_symmetric",
+    "per_channel_symmetric",
+    "per_key_symmetric",
+)
+
+KV_QUANTIZATION = owned_by(
+    "KVQuantizationConfig",
+    Attribute(
+        "k_quant_method",
+        _METHODS,
+        "per_tensor_symmetric",
+        "source",
+        "shares of a scale, keys",
+        _PART,
+    ),
+    Attribute(
+        "v_quant_method",
+        _METHODS,
+        "per_tensor_symmetric",
+        "source",
+        "shares of a scale, values",
+        _PART,
+    ),
+    Attribute("quant_dtype", DTYPE, "float8_e4m3fn", "source", "element type of the cache", _PART),
+    Attribute(
+        "direct_cast",
+        BOOL,
+        True,
+        "source",
+        "converts without scales, out-of-range values too",
+        _PART,
+    ),
+)

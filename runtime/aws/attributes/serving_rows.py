@@ -1,0 +1,233 @@
+"""Attributes of features that are not built: speculation, LoRA, paged caches, chunked prefill."""
+
+from __future__ import annotations
+
+from graphgen.runtime.aws.attributes.attribute import (
+    REQUIRED,
+    Attribute,
+    Derived,
+    NoEffect,
+    PartOf,
+    Refused,
+    owned_by,
+    same_as,
+)
+from graphgen.runtime.aws.attributes.value_kinds import (
+    ADAPTERS,
+    BOOL,
+    CLASS,
+    COUNT,
+    INDEX,
+    MAPPING,
+    MODEL_CONFIG,
+    TEXT,
+    TEXTS,
+    choice,
+    list_of,
+    nested,
+    one_of,
+    optional,
+)
+
+_SPECULATION = Refused("speculative decoding", "leave it out: one token is chosen at a time")
+_MEDUSA = Refused("Medusa decoding", "leave it out: one token is chosen at a time")
+_LORA = Refused("multi-LoRA serving", "merge the adapter into the checkpoint")
+_PAGES = Refused("a paged KV cache", "leave it out: each sequence has a row of the cache")
+_CHUNKS = Refused("chunked prefill", "leave it out: a prompt is processed in one program")
+
+SPECULATION = owned_by(
+    "NeuronConfig",
+    Attribute(
+        "trace_tokengen_model",
+        BOOL,
+        True,
+        "C50",
+        "whether there are token programs; False for targets of speculation",
+        _SPECULATION,
+        decision="the older documents use it; the library computes it from the speculation "
+        "attributes and ignores what is given, here False is refused with them",
+    ),
+    Attribute("speculation_length", INDEX, 0, "C51", "tokens of a verification", _SPECULATION),
+    Attribute(
+        "spec_batch_size",
+        COUNT,
+        same_as("batch_size"),
+        "C52",
+        "sequences of a verification",
+        _SPECULATION,
+    ),
+    Attribute("enable_eagle_speculation", BOOL, False, "C53", "EAGLE", _SPECULATION),
+    Attribute(
+        "enable_eagle_draft_input_norm",
+        BOOL,
+        False,
+        "C54",
+        "a norm of the EAGLE draft's input",
+        _SPECULATION,
+    ),
+    Attribute(
+        "enable_fused_speculation",
+        BOOL,
+        Derived("enable_eagle_speculation", lambda values: values["enable_eagle_speculation"]),
+        "C55",
+        "draft and target in one program",
+        _SPECULATION,
+    ),
+    Attribute("is_eagle_draft", BOOL, False, "C56", "marks an EAGLE draft", _SPECULATION),
+    Attribute("is_eagle3", BOOL, False, "source", "EAGLE-3", _SPECULATION),
+    Attribute(
+        "token_tree_config", optional(MAPPING), None, "source", "a tree of drafts", _SPECULATION
+    ),
+    Attribute(
+        "enable_token_tree",
+        BOOL,
+        Derived("token_tree_config is given", lambda values: bool(values["token_tree_config"])),
+        "source",
+        "a tree of drafts",
+        _SPECULATION,
+    ),
+    Attribute("is_medusa", BOOL, False, "C57", "Medusa", _MEDUSA),
+    Attribute("medusa_speculation_length", INDEX, 0, "C57", "tokens of a verification", _MEDUSA),
+    Attribute("num_medusa_heads", INDEX, 0, "C57", "heads that draft", _MEDUSA),
+    Attribute(
+        "medusa_tree",
+        optional(one_of(MAPPING, list_of(list_of(INDEX, ""), "a list of lists of integers"))),
+        None,
+        "C57",
+        "a tree of drafts",
+        _MEDUSA,
+        inactive=((),),
+    ),
+)
+
+_FUSED = PartOf("InferenceConfig.fused_spec_config")
+
+FUSED_SPECULATION = owned_by(
+    "FusedSpecNeuronConfig",
+    Attribute("worker_cls", CLASS, REQUIRED, "W20", "class of the fused model", _FUSED),
+    Attribute(
+        "draft_config",
+        optional(MODEL_CONFIG),
+        None,
+        "W20",
+        "configuration of the draft model",
+        _FUSED,
+    ),
+    Attribute(
+        "draft_model_path", optional(TEXT), None, "W20", "checkpoint of the draft model", _FUSED
+    ),
+    Attribute("draft_model_cls", optional(CLASS), None, "W20", "class of the draft model", _FUSED),
+)
+
+PAGES = owned_by(
+    "NeuronConfig",
+    Attribute("is_block_kv_layout", optional(BOOL), False, "source", "a cache of blocks", _PAGES),
+    Attribute("pa_num_blocks", COUNT, same_as("batch_size"), "source", "blocks of a cache", _PAGES),
+    Attribute("pa_block_size", COUNT, same_as("seq_len"), "source", "slots of a block", _PAGES),
+    Attribute(
+        "chunked_prefill_config",
+        optional(nested("ChunkedPrefillConfig")),
+        None,
+        "source",
+        "prompts in chunks",
+        _CHUNKS,
+    ),
+    Attribute(
+        "is_chunked_prefill",
+        BOOL,
+        Derived(
+            "chunked_prefill_config is given",
+            lambda values: values["chunked_prefill_config"] is not None,
+        ),
+        "source",
+        "prompts in chunks",
+        _CHUNKS,
+    ),
+)
+
+_CHUNK = PartOf("NeuronConfig.chunked_prefill_config")
+
+CHUNKED_PREFILL = owned_by(
+    "ChunkedPrefillConfig",
+    Attribute("max_num_seqs", INDEX, 0, "source", "sequences of a chunk", _CHUNK),
+    Attribute("tkg_model_enabled", BOOL, True, "source", "separate token programs", _CHUNK),
+    Attribute("kernel_q_tile_size", COUNT, 128, "source", "queries of a tile", _CHUNK),
+    Attribute("kernel_kv_tile_size", COUNT, 1024, "source", "slots of a tile", _CHUNK),
+)
+
+LORA = owned_by(
+    "NeuronConfig",
+    Attribute(
+        "lora_config",
+        optional(nested("LoraServingConfig")),
+        None,
+        "C58",
+        "adapters that requests choose from",
+        _LORA,
+    ),
+)
+
+_ADAPTER = PartOf("NeuronConfig.lora_config")
+
+LORA_SERVING = owned_by(
+    "LoraServingConfig",
+    Attribute("max_loras", COUNT, 1, "C59", "adapters in the device's memory", _ADAPTER),
+    Attribute(
+        "max_cpu_loras",
+        COUNT,
+        100,
+        "C60",
+        "adapters in the host's memory",
+        _ADAPTER,
+        decision="the reference gives no default; 100 is the library's",
+    ),
+    Attribute(
+        "dynamic_multi_lora",
+        BOOL,
+        False,
+        "C61",
+        "whether adapters are exchanged while serving",
+        _ADAPTER,
+        decision="the guide says that it is not supported, the reference has an attribute",
+    ),
+    Attribute(
+        "enable_dynamic_multi_lora",
+        BOOL,
+        same_as("dynamic_multi_lora"),
+        "C61",
+        "the documents' name of dynamic_multi_lora",
+        _ADAPTER,
+        replaces="dynamic_multi_lora",
+    ),
+    Attribute(
+        "lora_ckpt_paths", optional(ADAPTERS), None, "C62", "adapters on the device", _ADAPTER
+    ),
+    Attribute(
+        "lora_ckpt_paths_cpu", optional(ADAPTERS), None, "C62", "adapters on the host", _ADAPTER
+    ),
+    Attribute(
+        "lora_ckpt_json", optional(TEXT), None, "C63", "a file that lists the adapters", _ADAPTER
+    ),
+    Attribute("lora_memory_transpose", BOOL, True, "C64", "the layout of adapters", _ADAPTER),
+    Attribute(
+        "lora_shard_linear_layer", BOOL, True, "C65", "whether ranks share adapters", _ADAPTER
+    ),
+    Attribute(
+        "base_model_quantized", BOOL, False, "C66", "whether the model is quantized", _ADAPTER
+    ),
+    Attribute("max_lora_rank", COUNT, 16, "source", "the largest rank", _ADAPTER),
+    Attribute("target_modules", optional(TEXTS), None, "source", "modules with adapters", _ADAPTER),
+    Attribute("lora_bias", choice("none", "all"), "none", "source", "biases", _ADAPTER),
+    Attribute("lora_dtype", optional(TEXT), None, "source", "element type", _ADAPTER),
+    Attribute("batch_size", optional(COUNT), None, "source", "sequences of a call", _ADAPTER),
+    Attribute("eviction_policy", TEXT, "lru", "source", "the order of exchange", _ADAPTER),
+    Attribute("lfu_decay_period", COUNT, 128, "source", "calls until counts are halved", _ADAPTER),
+    Attribute(
+        "is_context_encoding",
+        optional(BOOL),
+        False,
+        "source",
+        "the phase of a program; the library sets it",
+        NoEffect("each program knows its own phase"),
+    ),
+)

@@ -1,0 +1,93 @@
+"""The compile configuration that follows from a NeuronConfig."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from graphgen.compile_config import CompileConfig, powers
+from graphgen.errors import GraphgenError
+from graphgen.passes.quantize.quantize_weights import QuantizeWeights
+from graphgen.passes.sampling.on_device import OnDeviceSampling
+from graphgen.runtime.aws.config.neuron_config import NeuronConfig, OnDeviceSamplingConfig
+
+ELEMENTS = {"float32": "f32", "bfloat16": "bf16", "float16": "f16"}
+
+
+def compile_settings(config: NeuronConfig, target: str = "cpu") -> CompileConfig:
+    """The compile configuration of a NeuronConfig for a target.
+
+    Raises:
+        GraphgenError: GG0903 for impossible combinations, GG0904 for what is not built for the
+            target.
+    """
+    config.check(target)
+    rows = {_count(config, name) for name in ("ctx_batch_size", "tkg_batch_size")}
+    rows.add(_count(config, "kv_cache_batch_size"))
+    if len(rows) > 1:
+        raise GraphgenError(
+            "GG0904",
+            f"NeuronConfig.ctx_batch_size = {config.value('ctx_batch_size')}: context programs of "
+            "another batch size than token programs and caches are not built yet",
+            help="give batch_size alone",
+        )
+    return CompileConfig(
+        target=target,
+        tp=_count(config, "tp_degree"),
+        batch=(_count(config, "tkg_batch_size"),),
+        context=_ladder(config, "context_encoding_buckets", "max_context_length"),
+        tokens=_ladder(config, "token_generation_buckets", "max_length"),
+        slots=_count(config, "max_length"),
+        dtype=_dtype(config),
+        quantization=_quantization(config),
+        sampling=_sampling(config),
+    )
+
+
+def sampling_defaults(config: NeuronConfig) -> tuple[int, float, float]:
+    """top_k, top_p and temperature of rows that give none; (1, 1.0, 1.0) is the best token."""
+    sampling = config.value("on_device_sampling_config")
+    if not isinstance(sampling, OnDeviceSamplingConfig):
+        return 1, 1.0, 1.0
+    top_k, top_p = sampling.value("top_k"), sampling.value("top_p")
+    return cast(int, top_k), cast(float, top_p), cast(float, sampling.value("temperature"))
+
+
+def _count(config: NeuronConfig, name: str) -> int:
+    return cast(int, config.value(name))
+
+
+def _ladder(config: NeuronConfig, buckets: str, largest: str) -> tuple[int, ...]:
+    """The buckets of a phase, ascending: one without bucketing, else those given or all powers."""
+    longest = _count(config, largest)
+    if not config.value("enable_bucketing"):
+        return (longest,)
+    given = cast("tuple[int, ...] | None", config.value(buckets))
+    return tuple(sorted(set(given))) if given else powers(longest)
+
+
+def _dtype(config: NeuronConfig) -> str:
+    if config.value("cast_type") == "as-declared":
+        return "as-declared"
+    return ELEMENTS[str(config.value("torch_dtype"))]
+
+
+def _quantization(config: NeuronConfig) -> str:
+    if not config.value("quantized"):
+        return ""
+    skip = cast("tuple[str, ...] | None", config.value("modules_to_not_convert"))
+    dtype, scheme = config.value("quantization_dtype"), config.value("quantization_type")
+    return str(QuantizeWeights(str(dtype), str(scheme), skip or ()))
+
+
+def _sampling(config: NeuronConfig) -> str:
+    sampling = config.value("on_device_sampling_config")
+    if not isinstance(sampling, OnDeviceSamplingConfig):
+        return ""
+    return str(
+        OnDeviceSampling(
+            do_sample=bool(sampling.value("do_sample") or sampling.value("dynamic")),
+            global_topk=cast(int, sampling.value("global_topk")),
+            deterministic=bool(sampling.value("deterministic")),
+            output_logits=bool(config.value("output_logits")),
+        )
+    )
