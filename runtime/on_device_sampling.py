@@ -10,10 +10,14 @@ import numpy as np
 from graphgen.errors import GraphgenError
 from graphgen.runtime.sampling import GREEDY, Sampling
 from graphgen.runtime.sampling.choose_token import number_for
+from graphgen.runtime.sampling.sampling_settings import top_p_end
+from graphgen.runtime.sampling.setting_ranges import SETTINGS
 from graphgen.runtime.session import Draw, Session
 
 # (top_k, top_p, temperature) of a greedy sequence: a temperature of 0.
 _BEST = (1.0, 1.0, 0.0)
+# The largest s32; no vocabulary has as many tokens.
+_MOST = (1 << 31) - 1
 
 
 def check_choice(session: Session, how: Sequence[Sampling]) -> None:
@@ -37,8 +41,9 @@ def check_choice(session: Session, how: Sequence[Sampling]) -> None:
 
 
 def _is_drawn(how: Sampling) -> bool:
-    """True if the settings use only the inputs of sampling programs."""
-    inputs = Sampling(do_sample=True, top_k=how.top_k, top_p=how.top_p, temperature=how.temperature)
+    """True if the settings use only what sampling programs know."""
+    known = {name: getattr(how, name) for name, row in SETTINGS.items() if row.in_programs}
+    inputs = Sampling(do_sample=True, global_topk=how.global_topk, **known)
     return replace(how, seed=0, deterministic=False) == inputs
 
 
@@ -51,12 +56,25 @@ def _check_drawn(session: Session, how: Sampling) -> None:
             f"deterministic is {how.deterministic}, but these programs {always}",
             help="ask for the same, or compile for it",
         )
+    if how.global_topk not in (0, session.candidates):
+        looks = f"the {session.candidates} best tokens" if session.candidates else "all tokens"
+        raise GraphgenError(
+            "GG0705",
+            f"global_topk is {how.global_topk}, but these programs look at {looks}",
+            help="leave it out, or compile for it",
+        )
     if 0 < session.candidates < how.top_k:
         raise GraphgenError(
             "GG0705",
             f"top_k is {how.top_k}, but these programs look at the {session.candidates} best "
             "tokens only",
             help="ask for fewer, or compile with a larger --global-topk",
+        )
+    if how.top_p_min_tokens > 1 and not session.keeps:
+        raise GraphgenError(
+            "GG0705",
+            f"top_p_min_tokens is {how.top_p_min_tokens}, but these programs have no such input",
+            help="compile with on-device-sampling{top_p_min_tokens=true}, or let the host choose",
         )
 
 
@@ -72,9 +90,12 @@ def draw_of(session: Session, how: Sequence[Sampling], steps: Sequence[int]) -> 
         return None
     params = np.tile(np.array(_BEST, np.float32), (session.rows, 1))
     random = np.zeros(session.rows, np.float32)
+    kept = np.ones(session.rows, np.int32)
     for row, (choice, step) in enumerate(zip(how, steps, strict=True)):
         if choice.do_sample:
-            params[row] = choice.top_k, choice.top_p, choice.temperature
+            params[row] = choice.top_k, top_p_end(choice.top_p), choice.temperature
             random[row] = number_for(choice, row, step)
+            kept[row] = min(choice.top_p_min_tokens, _MOST)
     # A number just below 1 rounds to 1 in f32, outside of the interval [0, 1).
-    return Draw(params, np.minimum(random, np.float32(1 - 2**-24)))
+    random = np.minimum(random, np.float32(1 - 2**-24))
+    return Draw(params, random, kept if session.keeps else None)

@@ -29,12 +29,15 @@ class Draw:
     """Sampling inputs of one step.
 
     Attributes:
-        params: f32 [R,3]: top_k (0 for all), top_p and temperature per row.
+        params: f32 [R,3]: top_k (0 for all), the end of top_p, and temperature (0 for the best
+            token) per row.
         random: f32 [R], numbers in [0, 1).
+        kept: s32 [R], tokens that top_p keeps at least; for programs that take them.
     """
 
     params: npt.NDArray[np.float32]
     random: npt.NDArray[np.float32]
+    kept: npt.NDArray[np.int32] | None = None
 
 
 class LaunchObserver(Protocol):
@@ -73,6 +76,7 @@ class Session:
         deterministic: sampling uses a constant instead of random numbers.
         candidates: number of best tokens that sampling considers; 0 for all.
         observers: notified of each launch, for measurements and captured inputs.
+        keeps: sampling takes the least number of tokens that top_p keeps.
     """
 
     def __init__(self, programs: ExecutableCache, weights: Mapping[str, DeviceValue]) -> None:
@@ -83,6 +87,7 @@ class Session:
         self.chooses: Final = "next_tokens" in self.module.interface
         self.draws: Final = "sampling_params" in self.module.interface
         self.deterministic: Final = self.draws and "random" not in self.module.interface
+        self.keeps: Final = "top_p_min_tokens" in self.module.interface
         self.candidates: Final = int(self.module.meta.get("global_topk", "0"))
         self._warm: set[str] = set()
         self.observers: list[LaunchObserver] = []
@@ -227,6 +232,9 @@ class Session:
             inputs["sampling_params"] = chosen.params
             if not self.deterministic:
                 inputs["random"] = chosen.random
+            if self.keeps:
+                ones = np.ones(self.rows, np.int32)
+                inputs["top_p_min_tokens"] = ones if chosen.kept is None else chosen.kept
         observers = tuple(self.observers) if name in self._warm else ()
         for observer in observers:
             observer.before_launch(self, name, inputs)

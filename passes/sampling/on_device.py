@@ -13,7 +13,7 @@ from graphgen.passes.core import Pass, Rewriter, register
 from graphgen.passes.sampling.token_choice import greedy, sample
 
 LOGITS, TOKENS = "logits", "next_tokens"
-PARAMS, RANDOM = "sampling_params", "random"
+PARAMS, RANDOM, KEPT = "sampling_params", "random", "top_p_min_tokens"
 # What a module says of programs that draw: how many of the best tokens they look at.
 CANDIDATES = "global_topk"
 
@@ -25,13 +25,16 @@ class OnDeviceSampling(Pass):
 
     Drawn tokens take two inputs more: ``sampling_params`` f32 [B,3], of each row top_k, top_p and
     temperature, and ``random`` f32 [B], numbers in [0, 1), the same on all ranks. Rows do not see
-    each other, top_k 0 keeps all, the token that reaches top_p stays.
+    each other, top_k 0 keeps all, temperature 0 takes the best token. A token stays while the
+    probability of those before it is below top_p; of equal ones the lowest token id comes first.
 
     Options:
         do_sample: draw tokens; otherwise the best one is taken, of equal ones the lowest.
         global_topk: how many of the best tokens are looked at when drawing; 0 for all.
         deterministic: draw with the number 0.5 each time instead of the input ``random``.
         output_logits: give the logits too.
+        top_p_min_tokens: take the input ``top_p_min_tokens`` s32 [B]: top_p keeps at least that
+            number of tokens of each row.
 
     Given:
         module @m level=canonical {
@@ -66,6 +69,7 @@ class OnDeviceSampling(Pass):
     global_topk: int = 256
     deterministic: bool = False
     output_logits: bool = False
+    top_p_min_tokens: bool = False
 
     def run(self, module: Module, rewriter: Rewriter) -> None:
         """Append the choice to every program; the interface changes with the first."""
@@ -104,4 +108,5 @@ class OnDeviceSampling(Pass):
             random = b.full(0.5, tensor(f32, logits.shape[:1]))
         else:
             random = b.input(RANDOM, f32, (rows,))
-        return sample(b, logits, params, random, self.global_topk)
+        kept = b.input(KEPT, s32, (rows,)) if self.top_p_min_tokens else None
+        return sample(b, logits, params, random, self.global_topk, kept)

@@ -1,7 +1,8 @@
 """Token choice in the program: argmax, or inverse-transform sampling with a given random number.
 
 Semantics of Hugging Face's logits processors, as on the host (:mod:`graphgen.runtime.sampling`),
-over the ``global_topk`` best tokens. Rows are independent; removed tokens have probability 0.
+over the ``global_topk`` best tokens: by descending score, of equal ones the lowest ids. Rows are
+independent; removed tokens have probability 0.
 """
 
 from __future__ import annotations
@@ -19,7 +20,12 @@ def greedy(b: Builder, logits: Value) -> Value:
 
 
 def sample(
-    b: Builder, logits: Value, params: Value, random: Value, global_topk: int = 256
+    b: Builder,
+    logits: Value,
+    params: Value,
+    random: Value,
+    global_topk: int = 256,
+    kept: Value | None = None,
 ) -> Value:
     """A token s32 [B] drawn from each row.
 
@@ -30,8 +36,23 @@ def sample(
             for the best token, of equal ones the lowest).
         random: f32 [B], in [0, 1).
         global_topk: how many of the best tokens are looked at; 0 for all.
+        kept: s32 [B], how many of the tokens that top_k keeps top_p keeps at least; 1 if omitted.
     """
-    rows, vocabulary = logits.shape
+    left, ids = remaining(b, logits, params, global_topk, kept)
+    rows, count = left.shape
+    assert isinstance(count, int)
+    return _pick(b, left, ids, random, (rows, count))
+
+
+def remaining(
+    b: Builder, logits: Value, params: Value, global_topk: int, kept: Value | None
+) -> tuple[Value, Value]:
+    """Probabilities f32 [B,count] of each row's best tokens, 0 for removed ones, and their ids.
+
+    Arguments as for :func:`sample`; tokens are in order of descending score, those of equal score
+    in order of ascending id.
+    """
+    vocabulary = logits.shape[1]
     assert isinstance(vocabulary, int)
     count = min(global_topk or vocabulary, vocabulary)
     values, ids = b.top_k(logits, count)
@@ -44,8 +65,11 @@ def sample(
     probable = softmax(b, scores, 1)
     # A token stays while those before it have not reached top_p, so the one that does stays too.
     reached = _sums(b, probable, inclusive=False)
-    left = b.select(b.compare(reached, top_p, "LT"), probable, b.full(0.0, probable.type))
-    return _pick(b, left, ids, random, (rows, count))
+    stays = b.compare(reached, top_p, "LT")
+    if kept is not None:
+        stays = b.binary("or", stays, _first(b, kept, cold, count))
+    left = b.select(stays, probable, b.full(0.0, probable.type))
+    return left, ids
 
 
 def _column(b: Builder, params: Value, index: int, count: int) -> Value:
@@ -53,6 +77,13 @@ def _column(b: Builder, params: Value, index: int, count: int) -> Value:
     column = b.slice_dim(params, 1, index, index + 1)
     rows = params.shape[0]
     return b.broadcast_in_dim(b.reshape(column, (rows,)), (rows, count), [0])
+
+
+def _first(b: Builder, kept: Value, cold: Value, count: int) -> Value:
+    """True for the first ``kept`` places of each row, pred [B,count]; for none of ``cold`` rows."""
+    place = b.iota(s32, (kept.shape[0], count), 1)
+    least = b.broadcast_in_dim(kept, place.shape, [0])
+    return b.select(cold, b.full(False, cold.type), b.compare(place, least, "LT"))
 
 
 def _best(b: Builder, scores: Value, top_k: Value, count: int) -> Value:

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from graphgen.errors import GraphgenError
-from graphgen.runtime.sampling.processors import Scores, probabilities, process
+from graphgen.runtime.sampling.processors import Scores, probabilities, process, ranking
 from graphgen.runtime.sampling.sampling_settings import Sampling
 
 
@@ -56,7 +56,7 @@ def draw(scores: Scores, number: float) -> int:
 
     Tokens are ordered by descending probability; ties by ascending token id.
     """
-    order = np.argsort(-scores, kind="stable")
+    order = ranking(scores)
     reached = np.cumsum(probabilities(scores)[order])
     place = np.count_nonzero(reached <= number * reached[-1])
     last = np.count_nonzero(np.isfinite(scores)) - 1

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from graphgen.runtime.sampling.sampling_settings import Sampling
+from graphgen.runtime.sampling.sampling_settings import Sampling, top_p_end
 
 Scores = npt.NDArray[np.float64]
 
@@ -31,10 +31,12 @@ def process(logits: npt.NDArray[np.floating], tokens: Sequence[int], how: Sampli
     if not how.do_sample:
         return scores
     scores = scores / how.temperature
+    if 0 < how.global_topk < scores.size:
+        scores = _without(scores, ranking(scores)[how.global_topk :].tolist())
     if how.top_k:
         scores = _top_k(scores, how.top_k)
     if how.top_p < 1:
-        scores = _top_p(scores, how.top_p)
+        scores = _top_p(scores, how.top_p, how.top_p_min_tokens)
     if how.min_p:
         scores = _min_p(scores, how.min_p)
     return scores
@@ -44,6 +46,11 @@ def probabilities(scores: Scores) -> Scores:
     """Softmax [V]; 0 for a removed token."""
     raised = np.exp(scores - scores.max())
     return raised / raised.sum()
+
+
+def ranking(scores: Scores) -> npt.NDArray[np.intp]:
+    """Token ids [V] by descending score; those of equal score by ascending id."""
+    return np.argsort(-scores, kind="stable")
 
 
 def _penalize(scores: Scores, tokens: Sequence[int], penalty: float) -> Scores:
@@ -78,12 +85,12 @@ def _top_k(scores: Scores, k: int) -> Scores:
     return np.where(scores < least, -np.inf, scores)
 
 
-def _top_p(scores: Scores, p: float) -> Scores:
-    """Keep the most probable tokens up to the one that reaches ``p``."""
-    order = np.argsort(scores, kind="stable")
-    least_first = np.cumsum(probabilities(scores)[order])
-    removed = least_first <= 1 - p
-    removed[-1] = False
+def _top_p(scores: Scores, p: float, least: int) -> Scores:
+    """Keep the most probable tokens up to the one that reaches ``p``, and the first ``least``."""
+    order = ranking(scores)
+    sums = np.cumsum(probabilities(scores)[order])
+    removed = np.append(0.0, sums[:-1]) >= top_p_end(p)
+    removed[:least] = False
     return _without(scores, order[removed].tolist())
 
 

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 
 from graphgen.errors import GraphgenError
 from graphgen.runtime.sampling import Sampling
+from graphgen.runtime.sampling.setting_ranges import SETTINGS
 
 # Candidates of NxD Inference; a top-k up to this number loses nothing by it.
 _CANDIDATES = 256
 # In the order of the filters of `sampling_settings`.
-_PARSERS: Mapping[str, Callable[[str], float]] = {
-    "temperature": float,
-    "top_k": int,
-    "top_p": float,
-    "min_p": float,
-    "repetition_penalty": float,
-    "no_repeat_ngram_size": int,
-}
+_FILTERS = (
+    "temperature",
+    "top_k",
+    "top_p",
+    "top_p_min_tokens",
+    "min_p",
+    "repetition_penalty",
+    "no_repeat_ngram_size",
+)
 _RULES = ("repetition_penalty", "no_repeat_ngram_size")
 
 
@@ -32,8 +34,8 @@ def sampling_settings(
 
     Args:
         do_sample: draw tokens instead of taking the most probable one.
-        filters: temperature, top_k, top_p, min_p, repetition_penalty, no_repeat_ngram_size as
-            the user writes them: one value, or one per prompt.
+        filters: temperature, top_k, top_p, top_p_min_tokens, min_p, repetition_penalty,
+            no_repeat_ngram_size as the user writes them: one value, or one per prompt.
         seed: of the random numbers.
         deterministic: draw with the number 0.5 each time.
         answers: number of prompts, and number of answers to each.
@@ -43,7 +45,7 @@ def sampling_settings(
             another number of values than of prompts.
     """
     prompts, sequences = answers
-    texts = dict(zip(_PARSERS, filters, strict=True))
+    texts = dict(zip(_FILTERS, filters, strict=True))
     given = {name: text for name, text in texts.items() if text is not None}
     drawing = [_option(name) for name in given if name not in _RULES]
     drawing += ["--seed"] * (seed is not None) + ["--deterministic"] * deterministic
@@ -90,7 +92,7 @@ def _option(field: str) -> str:
 
 def _values(field: str, text: str, prompts: int) -> list[float]:
     """The value of each prompt (GG0705)."""
-    parse, kind = _PARSERS[field], "an integer" if _PARSERS[field] is int else "a number"
+    parse = SETTINGS[field].kind
     values: list[float] = []
     for item in text.split(","):
         try:
@@ -98,7 +100,7 @@ def _values(field: str, text: str, prompts: int) -> list[float]:
         except ValueError:
             raise GraphgenError(
                 "GG0705",
-                f"{_option(field)}: '{item.strip()}' is not {kind}",
+                f"{_option(field)}: '{item.strip()}' is not {SETTINGS[field].noun}",
                 help="give one value, or one a prompt with commas between them",
             ) from None
     if len(values) not in (1, prompts):
@@ -117,14 +119,14 @@ def on_device_pass(
     """The pass that makes programs sample as ``rows`` say, as text for a pipeline.
 
     Args:
-        rows: of each sequence; all draw or none does.
+        rows: of each sequence; those that draw agree on ``deterministic``.
         candidates: number of best tokens to draw from; ``None`` to derive it from ``rows``.
         by_programs: whether programs sample at all; ``None`` is returned otherwise.
 
     Raises:
         GraphgenError: GG0705 for rules that programs lack, or candidates without drawing.
     """
-    if candidates is not None and not (by_programs and rows[0].do_sample):
+    if candidates is not None and not (by_programs and any(how.do_sample for how in rows)):
         raise GraphgenError(
             "GG0705",
             "--global-topk has no effect without --on-device-sampling and --do-sample",
@@ -134,25 +136,24 @@ def on_device_pass(
         return None
     for how in rows:
         _check_known(how)
-    if not rows[0].do_sample:
+    drawn = [how for how in rows if how.do_sample]
+    if not drawn:
         return "on-device-sampling"
     if candidates is None:
-        few = all(0 < how.top_k <= _CANDIDATES for how in rows)
+        few = all(0 < how.top_k <= _CANDIDATES for how in drawn)
         candidates = _CANDIDATES if few else 0
-    fixed = ",deterministic=true" if rows[0].deterministic else ""
-    return f"on-device-sampling{{do_sample=true,global_topk={candidates}{fixed}}}"
+    options = f"do_sample=true,global_topk={candidates}"
+    options += ",deterministic=true" * drawn[0].deterministic
+    options += ",top_p_min_tokens=true" * any(how.top_p_min_tokens > 1 for how in drawn)
+    return f"on-device-sampling{{{options}}}"
 
 
 def _check_known(how: Sampling) -> None:
     """Refuse rules that programs lack (GG0705)."""
-    for name, given, none in (
-        ("--repetition-penalty", how.repetition_penalty, 1),
-        ("--no-repeat-ngram-size", how.no_repeat_ngram_size, 0),
-        ("--min-p", how.min_p, 0),
-    ):
-        if given != none:
+    for name, row in SETTINGS.items():
+        if getattr(how, name) != row.none and not row.in_programs and name != "seed":
             raise GraphgenError(
                 "GG0705",
-                f"{name} and --on-device-sampling exclude each other",
+                f"{_option(name)} and --on-device-sampling exclude each other",
                 help="leave one of them out: the host has this rule, programs have not",
             )

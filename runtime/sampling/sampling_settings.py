@@ -1,19 +1,29 @@
-"""Sampling settings, named as in Hugging Face's generation configuration."""
+"""Sampling settings, named as in Hugging Face's generation configuration.
+
+The same settings mean the same on the host and in programs that choose tokens themselves:
+
+- Tokens are ordered by descending score, those of equal score by ascending token id.
+- ``global_topk`` keeps the first tokens of that order.
+- ``top_k`` keeps scores at least as high as the k-th highest, so equal ones stay together.
+- ``top_p`` keeps a token while the probability of those before it is below :func:`top_p_end`.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from math import inf
+from dataclasses import dataclass, fields
 
-from graphgen.errors import GraphgenError
+from graphgen.runtime.sampling.setting_ranges import SETTINGS, check_temperature
 
-# Scores divided by less overflow in the programs.
-_LOWEST = 1e-30
+# Probabilities are sums of rounded numbers: 0.5 + 0.3 reaches a top_p of 0.8 on any machine.
+_NOMINAL = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
     """Settings of one sequence; processors apply in the order of the fields.
+
+    A setting without effect has its default: settings that take the best token, because they do not
+    sample or because their temperature is 0, keep only the first two fields.
 
     Attributes:
         repetition_penalty: scores of tokens the sequence already has, prompt included, are divided
@@ -21,49 +31,54 @@ class Sampling:
         no_repeat_ngram_size: no n-gram of this length occurs twice; 0 for no limit.
         do_sample: draw from the remaining tokens; otherwise choose the highest score, of equal ones
             the lowest token id.
-        temperature: scores are divided by it.
-        top_k: keep only scores at least as high as the k-th highest; 0 for all.
+        temperature: scores are divided by it; 0 for the highest score, as without ``do_sample``.
+        global_topk: look at this many best tokens only, of equal ones at the lowest token ids; 0
+            for all.
+        top_k: keep only scores at least as high as the k-th highest; 0 or -1 for all.
         top_p: keep only the most probable tokens that together reach this probability, including
-            the one that reaches it; 1 for all.
+            the one that reaches it, of equal ones the lowest token ids; 1 for all.
+        top_p_min_tokens: ``top_p`` keeps at least this many of the tokens that ``top_k`` keeps.
         min_p: keep only tokens with at least this fraction of the highest probability; 0 for all.
         seed: seed of the random numbers.
         deterministic: draw with the number 0.5 each time instead of random ones.
 
     Raises:
-        GraphgenError: GG0705 for a value out of range.
+        GraphgenError: GG0705 for a value out of range, or a fraction where an integer belongs.
     """
 
     repetition_penalty: float = 1.0
     no_repeat_ngram_size: int = 0
     do_sample: bool = False
     temperature: float = 1.0
+    global_topk: int = 0
     top_k: int = 0
     top_p: float = 1.0
+    top_p_min_tokens: int = 1
     min_p: float = 0.0
     seed: int = 0
     deterministic: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse values out of range (GG0705)."""
-        # Written so that NaN fails too.
-        _require(self.repetition_penalty > 0, "repetition_penalty", self.repetition_penalty, "> 0")
-        _require(self.no_repeat_ngram_size >= 0, "no_repeat_ngram_size", self.no_repeat_ngram_size)
-        if not _LOWEST <= self.temperature < inf:
-            raise GraphgenError(
-                "GG0705",
-                f"temperature is {self.temperature:g}, not "
-                f"{'> 0' if not self.temperature > 0 else f'in [{_LOWEST:g}, inf)'}",
-                help="for the most probable token each time, do not sample",
-            )
-        _require(self.top_k >= 0, "top_k", self.top_k)
-        _require(0 < self.top_p <= 1, "top_p", self.top_p, "in (0, 1]")
-        _require(0 <= self.min_p <= 1, "min_p", self.min_p, "in [0, 1]")
-        _require(0 <= self.seed < 1 << 64, "seed", self.seed, "in [0, 2^64)")
+        """Check each value by the table of settings, and drop those without effect (GG0705)."""
+        for name, row in SETTINGS.items():
+            self._set(name, row.read(getattr(self, name)))
+        check_temperature(self.temperature)
+        if not self.do_sample or self.temperature == 0:
+            for field in fields(self)[2:]:
+                self._set(field.name, field.default)
+        elif self.top_p == 1:
+            self._set("top_p_min_tokens", 1)
+
+    def _set(self, name: str, value: object) -> None:
+        object.__setattr__(self, name, value)
 
 
-def _require(holds: bool, name: str, value: float, wanted: str = ">= 0") -> None:
-    if not holds:
-        raise GraphgenError("GG0705", f"{name} is {value:g}, not {wanted}")
+def top_p_end(top_p: float) -> float:
+    """The probability before a token at which ``top_p`` removes it; 2 where nothing is removed.
+
+    Both the host's filter and the inputs of programs use it.
+    """
+    return 2.0 if top_p >= 1 else max(top_p - _NOMINAL, 1e-30)
 
 
 GREEDY = Sampling()

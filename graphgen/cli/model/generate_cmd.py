@@ -23,6 +23,7 @@ from graphgen.cli.model.sampling_options import (
     Temperature,
     TopK,
     TopP,
+    TopPMinTokens,
 )
 from graphgen.errors import GraphgenError
 
@@ -88,6 +89,7 @@ def generate(
     temperature: Temperature = None,
     top_k: TopK = None,
     top_p: TopP = None,
+    top_p_min_tokens: TopPMinTokens = None,
     min_p: MinP = None,
     repetition_penalty: RepetitionPenalty = None,
     no_repeat_ngram_size: NoRepeatNgram = None,
@@ -118,7 +120,8 @@ def generate(
     from graphgen.runtime.engine import EngineOptions
     from graphgen.runtime.sampling.sampling_flags import on_device_pass, sampling_settings
 
-    filters = (temperature, top_k, top_p, min_p, repetition_penalty, no_repeat_ngram_size)
+    kept = (top_k, top_p, top_p_min_tokens, min_p)
+    filters = (temperature, *kept, repetition_penalty, no_repeat_ngram_size)
     answers = (len(prompt or [""]), num_return_sequences)
     choose = sampling_settings(do_sample, filters, seed, deterministic, answers)
     tp = compile_options["tp"] != 1

@@ -14,13 +14,15 @@ Temperature = Annotated[
     typer.Option(
         "--temperature",
         metavar="FLOAT[,FLOAT...]",
-        help="Divides scores; above 1 is more random. Like the next five: one value, or one a "
-        "prompt.",
+        help="Divides scores; above 1 is more random, 0 takes the best token. Like the next six: "
+        "one value, or one a prompt.",
     ),
 ]
 TopK = Annotated[
     str | None,
-    typer.Option("--top-k", metavar="INT[,INT...]", help="Keep this many best tokens; 0: all."),
+    typer.Option(
+        "--top-k", metavar="INT[,INT...]", help="Keep this many best tokens; 0 or -1: all."
+    ),
 ]
 TopP = Annotated[
     str | None,
@@ -28,6 +30,14 @@ TopP = Annotated[
         "--top-p",
         metavar="FLOAT[,FLOAT...]",
         help="Keep the best tokens that reach this probability.",
+    ),
+]
+TopPMinTokens = Annotated[
+    str | None,
+    typer.Option(
+        "--top-p-min-tokens",
+        metavar="INT[,INT...]",
+        help="Let --top-p keep at least this many tokens.",
     ),
 ]
 MinP = Annotated[

@@ -149,6 +149,7 @@ KNOWN = [
     how
     for how in SETTINGS
     if not (how.min_p or how.no_repeat_ngram_size or how.repetition_penalty != 1)
+    and how.top_p_min_tokens == 1
 ]
 
 
@@ -180,7 +181,7 @@ def test_every_setting_in_one_batch_on_xla():
 class Rows:
     """As much of a session as settings are laid out for."""
 
-    rows, draws = 4, True
+    rows, draws, keeps = 4, True, False
 
 
 def test_a_row_is_given_its_own_settings():
@@ -188,7 +189,8 @@ def test_a_row_is_given_its_own_settings():
     how = [Sampling(do_sample=True, top_k=k, top_p=p) for k, p in ((5, 0.5), (50, 1.0))]
     given = draw_of(Rows(), [how[0], GREEDY, how[1]], [0, 3, 7])  # pyright: ignore[reportArgumentType]
     assert given is not None
-    wanted = np.array([[5, 0.5, 1], [1, 1, 0], [50, 1, 1], [1, 1, 0]], np.float32)
+    # A top_p of 1 is never reached; one of 0.5 is, by sums that rounding made a little less.
+    wanted = np.array([[5, 0.5 - 1e-6, 1], [1, 1, 0], [50, 2, 1], [1, 1, 0]], np.float32)
     np.testing.assert_array_equal(given.params, wanted)
     assert given.random[0] > 0 < given.random[2]
     assert given.random[1] == given.random[3] == 0

@@ -35,6 +35,8 @@ SETTINGS = [
     Sampling(do_sample=True, top_p=0.1),
     Sampling(do_sample=True, top_p=0.5),
     Sampling(do_sample=True, top_p=0.95),
+    Sampling(do_sample=True, top_p=0.1, top_p_min_tokens=4),
+    Sampling(do_sample=True, top_k=3, top_p=0.1, top_p_min_tokens=9),
     Sampling(do_sample=True, min_p=0.05),
     Sampling(do_sample=True, min_p=0.5),
     Sampling(do_sample=True, min_p=1.0),
@@ -79,7 +81,7 @@ def oracle(row: np.ndarray, tokens: list[int], how: Sampling) -> np.ndarray:
     if how.top_k:
         chain.append(hf.TopKLogitsWarper(how.top_k))
     if how.top_p < 1:
-        chain.append(hf.TopPLogitsWarper(how.top_p))
+        chain.append(hf.TopPLogitsWarper(how.top_p, min_tokens_to_keep=how.top_p_min_tokens))
     if how.min_p:
         chain.append(hf.MinPLogitsWarper(how.min_p))
     ids = torch.tensor([tokens])
@@ -234,15 +236,25 @@ def test_a_run_of_tokens_does_not_come_twice():
 @pytest.mark.parametrize(
     ("given", "what"),
     [
-        ({"temperature": 0.0}, "temperature is 0, not > 0"),
-        ({"temperature": float("nan")}, "temperature is nan, not > 0"),
-        ({"top_k": -1}, "top_k is -1, not >= 0"),
+        ({"temperature": -0.5}, "temperature is -0.5, not >= 0"),
+        ({"temperature": float("nan")}, "temperature is nan, not >= 0"),
+        ({"temperature": 1e-40}, r"temperature is 1e-40, not 0 or in \[1e-30, inf\)"),
+        ({"temperature": float("inf")}, "temperature is inf, not 0 or in"),
+        ({"top_k": -2}, "top_k is -2, not -1 or >= 0"),
+        ({"top_k": 2.5}, "top_k is 2.5, not an integer"),
+        ({"top_k": float("inf")}, "top_k is inf, not an integer"),
+        ({"top_k": True}, "top_k is True, not an integer"),
+        ({"top_k": "3"}, "top_k is '3', not an integer"),
+        ({"global_topk": -1}, "global_topk is -1, not >= 0"),
+        ({"top_p_min_tokens": 0}, "top_p_min_tokens is 0, not >= 1"),
+        ({"top_p_min_tokens": 1.5}, "top_p_min_tokens is 1.5, not an integer"),
         ({"top_p": 0.0}, r"top_p is 0, not in \(0, 1\]"),
         ({"top_p": 1.5}, r"top_p is 1.5, not in \(0, 1\]"),
         ({"min_p": -0.1}, r"min_p is -0.1, not in \[0, 1\]"),
         ({"repetition_penalty": 0.0}, "repetition_penalty is 0, not > 0"),
         ({"no_repeat_ngram_size": -2}, "no_repeat_ngram_size is -2, not >= 0"),
-        ({"seed": -1}, "seed is -1, not in"),
+        ({"seed": -1}, r"seed is -1, not in \[0, 2\^64\)"),
+        ({"seed": 1 << 64}, "seed is 1.84467e\\+19, not in"),
     ],
 )
 def test_a_setting_without_meaning_is_refused(given: dict[str, float], what: str):

@@ -47,6 +47,22 @@ def test_programs_choose_each_row_as_the_host_does():
     assert rows_of(turned, DRAWING) == rows_of(turned)
 
 
+KEEPING = "on-device-sampling{do_sample=true,global_topk=0,top_p_min_tokens=true}"
+
+
+def test_programs_let_top_p_keep_as_many_as_the_host_does():
+    how = (
+        replace(MIXED[1], top_p=0.01, top_p_min_tokens=9),
+        replace(MIXED[1], top_p=0.01),
+        GREEDY,
+    )
+    found = rows_of(how, KEEPING)
+    assert found == rows_of(how)
+    # The second keeps one token, which is the best; the first does not.
+    assert found[1] == rows_of((GREEDY,) * 3)[1]
+    assert found[0] != rows_of((GREEDY,) * 3)[0]
+
+
 def test_the_same_number_each_time():
     how = (*(replace(h, deterministic=True, top_k=h.top_k or 16) for h in MIXED[:2]), GREEDY)
     found = rows_of(how)
@@ -75,6 +91,16 @@ def test_a_prompt_of_one_token_is_read_at_that_token():
             replace(MIXED[0], deterministic=True, top_k=17),
             FIXED,
             "top_k is 17, but these programs look at the 16 best tokens only",
+        ),
+        (
+            replace(MIXED[0], deterministic=True, global_topk=8),
+            FIXED,
+            "global_topk is 8, but these programs look at the 16 best tokens",
+        ),
+        (
+            replace(MIXED[1], top_p_min_tokens=2),
+            DRAWING,
+            "top_p_min_tokens is 2, but these programs have no such input",
         ),
     ],
 )
@@ -115,6 +141,25 @@ def test_values_a_prompt(model: Path):
     assert tokens(model, *SETTINGS, "--on-device-sampling", "--global-topk", 64) == found
 
 
+def test_zero_and_minus_one(model: Path):
+    best = tokens(model)
+    found = tokens(model, "--do-sample", "--top-k", "-1,5", "--temperature", "2,0", "--seed", 3)
+    assert found[1] == best[1]
+    assert (
+        found[0] == tokens(model, "--do-sample", "--top-k", 0, "--temperature", 2, "--seed", 3)[0]
+    )
+    assert tokens(model, "--do-sample", "--temperature", 0, "--on-device-sampling") == best
+
+
+def test_least_tokens_of_top_p(model: Path):
+    least = ("--do-sample", "--top-p", 0.01, "--temperature", 2, "--top-p-min-tokens", "1,9")
+    found = tokens(model, *least)
+    best = tokens(model)
+    assert found[0] == best[0]
+    assert found[1] != best[1]
+    assert tokens(model, *least, "--on-device-sampling") == found
+
+
 def test_values_a_prompt_are_those_of_all_its_answers(model: Path):
     once = ("--do-sample", "--top-k", "1,40", "--num-return-sequences", 2)
     first, again, *others = tokens(model, *once)
@@ -134,7 +179,9 @@ def test_the_same_number_each_time_from_the_command_line(model: Path):
         (["--top-k", "1,x"], "--top-k: 'x' is not an integer"),
         (["--top-k", "2.5"], "--top-k: '2.5' is not an integer"),
         (["--temperature", "1,"], "--temperature: '' is not a number"),
-        (["--temperature", "1,0"], "temperature is 0, not > 0"),
+        (["--temperature", "1,-1"], "temperature is -1, not >= 0"),
+        (["--top-k", "-2"], "top_k is -2, not -1 or >= 0"),
+        (["--top-p-min-tokens", "0"], "top_p_min_tokens is 0, not >= 1"),
         (["--deterministic", "--seed", "1"], "--seed has no effect with --deterministic"),
         (["--deterministic", "--num-return-sequences", "2"], "the same answer 2 times"),
         (["--global-topk", "5"], "--global-topk has no effect without --on-device-sampling"),

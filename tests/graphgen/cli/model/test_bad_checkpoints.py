@@ -236,10 +236,10 @@ CASES: dict[str, tuple[str, Callable[[Path], None], list[str]]] = {
         as_it_is,
         ["--prompt", "x", "--max-len", "9999"],
     ),
-    "a temperature of zero": (
+    "a temperature below zero": (
         "single",
         as_it_is,
-        [*KEEP, "--do-sample", "--temperature", "0"],
+        [*KEEP, "--do-sample", "--temperature", "-1"],
     ),
     "a temperature nearly zero": (
         "single",
