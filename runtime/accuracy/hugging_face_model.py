@@ -62,7 +62,7 @@ class HuggingFaceModel:
 
         with torch.no_grad():
             given = self._model(torch.tensor([list(tokens)]), output_hidden_states=True)
-        return [np.array(state[0].float(), np.float32) for state in given.hidden_states]
+        return [state[0].float().numpy() for state in given.hidden_states]
 
     def _advance(self, parts: Sequence[Sequence[int]]) -> StepLogits:
         import torch
@@ -74,5 +74,5 @@ class HuggingFaceModel:
                     torch.tensor([list(part)]), past_key_values=self._caches[row], use_cache=True
                 )
                 self._caches[row] = given.past_key_values
-                rows.append(np.array(given.logits[0, -1].float(), np.float32))
+                rows.append(given.logits[0, -1].float().numpy())
         return np.stack(rows)

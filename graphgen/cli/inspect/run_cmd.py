@@ -17,6 +17,7 @@ from graphgen.json_value import Json
 from graphgen.report.table import Table
 
 if TYPE_CHECKING:
+    from graphgen.eval import Array
     from graphgen.exec import ProgramOutput
     from graphgen.exec.inputs import ProgramInputs
 
@@ -28,7 +29,17 @@ Dims = Annotated[
 ]
 Inputs = Annotated[
     str | None,
-    typer.Option("--inputs", metavar="FILE.npz", help="Arrays by name; what is missing is random."),
+    typer.Option(
+        "--inputs", metavar="FILE", help="Arrays by name, .npz or .safetensors; the rest is random."
+    ),
+]
+Weights = Annotated[
+    str | None,
+    typer.Option(
+        "--weights",
+        metavar="MODEL",
+        help="Take the weights from a checkpoint folder, a GGUF file, or smollm2.",
+    ),
 ]
 Seed = Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Of the random inputs.")]
 On = Annotated[
@@ -60,6 +71,7 @@ def run(
     program: OnlyProgram = None,
     dims: Dims = "",
     inputs: Inputs = None,
+    weights: Weights = None,
     seed: Seed = 0,
     on: On = "auto",
     per_rank: PerRank = False,
@@ -80,6 +92,7 @@ def run(
       graphgen run m.gg --program decode --dims B=2,R=4,C=64,M=64 --on cpu --json
       graphgen run m.gg --program prefill --save prefill.npz
       graphgen run m.gg --program decode --inputs prefill.npz
+      graphgen run module.gg --program decode_b1_s1_c128 --inputs captured.npz --weights smollm2
       graphgen run dump.pb --per-rank --seed 3
     """
     from graphgen.analysis.overview import opaque_opcodes
@@ -93,7 +106,9 @@ def run(
     on = "cpu" if on == "cpu" or (on == "auto" and codes) else "numpy"
     if on == "cpu":
         module, function = _for_cpu(module, function)
-    outputs = _execute(module, function, _inputs(module, function, inputs, seed, per_rank), on)
+    outputs = _execute(
+        module, function, _inputs(module, function, (inputs, weights), seed, per_rank), on
+    )
     if save is not None:
         _save(save, outputs)
     for output in outputs:
@@ -151,18 +166,37 @@ def _for_cpu(module: Module, function: Function) -> tuple[Module, Function]:
 
 
 def _inputs(
-    module: Module, function: Function, file: str | None, seed: int, per_rank: bool
+    module: Module,
+    function: Function,
+    sources: tuple[str | None, str | None],
+    seed: int,
+    per_rank: bool,
 ) -> ProgramInputs:
+    """The inputs from a file of arrays and a checkpoint, as far as they are given."""
     from graphgen.exec.inputs import program_inputs, read_arrays
 
-    arrays = read_arrays(file) if file is not None else {}
+    file, model = sources
+    arrays = _weights(module, function, model) if model is not None else {}
+    arrays |= read_arrays(file) if file is not None else {}
     made = program_inputs(module, function, arrays, seed, per_rank=per_rank)
     if made.unused:
         note(f"@{function.name} does not take {', '.join(made.unused)}")
-    if file is not None:
+    given = " and ".join(name for name in (file, model) if name is not None)
+    if given:
         total = len(made.shared) + len(made.per_rank)
-        note(f"{made.given} of {total} inputs from {file}, the others random (seed {seed})")
+        note(f"{made.given} of {total} inputs from {given}, the others random (seed {seed})")
     return made
+
+
+def _weights(module: Module, function: Function, model: str) -> dict[str, Array]:
+    """The checkpoint tensors that the program reads (GG06xx)."""
+    from graphgen.exec.program_run import needed
+    from graphgen.ir import Role
+    from graphgen.runtime.engine import locate_checkpoint
+
+    checkpoint = locate_checkpoint(model)
+    rows = [row for row in needed(module, function) if row.role is Role.WEIGHT]
+    return {row.name: checkpoint.read(row.name) for row in rows}
 
 
 def _execute(
