@@ -31,6 +31,14 @@ from graphgen.runtime.aws.attributes.serving_rows import (
     SPECULATION,
 )
 from graphgen.runtime.aws.attributes.size_rows import BATCHES, BUCKETS, DTYPES, PREFIXES, SIZES
+from graphgen.runtime.aws.attributes.tnx_part_rows import (
+    TNX_BATCHING,
+    TNX_CACHE_QUANTIZATION,
+    TNX_GENERATION,
+    TNX_QUANTIZATION,
+    TNX_SPARSE,
+)
+from graphgen.runtime.aws.attributes.tnx_rows import TNX_CONFIG, TNX_OPTIONS
 
 ATTRIBUTES: tuple[Attribute, ...] = (
     *SIZES,
@@ -60,6 +68,13 @@ ATTRIBUTES: tuple[Attribute, ...] = (
     *BLOCKWISE,
     *FUSED_TOKEN_EXPERTS,
     *HYBRID_SHARDING,
+    *TNX_CONFIG,
+    *TNX_OPTIONS,
+    *TNX_QUANTIZATION,
+    *TNX_CACHE_QUANTIZATION,
+    *TNX_GENERATION,
+    *TNX_BATCHING,
+    *TNX_SPARSE,
 )
 
 # The class whose attributes a class has too.
