@@ -82,6 +82,10 @@ class CompileConfig:
         "auto", "the strategy of the pass ``heads``.", choices=HEAD_STRATEGIES, flag=None
     )
     batch: tuple[int, ...] = knob((1,), "sizes of B.", flag=None)
+    prefill_batch: tuple[int, ...] = knob(
+        (), "sizes of B of the prefill programs; by default those of ``batch``.", flag=None
+    )
+    rows: int = knob(0, "of a cache; by default the largest batch.", flag=None)
     context: tuple[int, ...] = knob((128,), "buckets of the prefill programs.", flag=None)
     tokens: tuple[int, ...] = knob((128,), "buckets of the decode programs.", flag=None)
     slots: int = knob(0, "of a cache row; by default the largest bucket.", flag=None)
@@ -117,25 +121,53 @@ class CompileConfig:
     )
 
     @property
-    def rows(self) -> int:
-        """Rows of the largest call, and of a cache."""
-        return max(self.batch)
+    def cache_rows(self) -> int:
+        """Rows of a cache, at least those of the largest call."""
+        return self.rows or max((*self.batch, *self.prefill_batch))
 
     @property
     def max_len(self) -> int:
         """Slots of a cache row."""
         return self.slots or max((*self.context, *self.tokens))
 
-    def serving(self: C, *, batch: int, max_len: int) -> C:
+    def serving(
+        self: C,
+        *,
+        batch: int,
+        max_len: int,
+        max_context: int = 0,
+        context: Sequence[int] = (),
+        tokens: Sequence[int] = (),
+        bucketing: bool = True,
+    ) -> C:
         """The same for calls of ``batch`` rows and sequences of up to ``max_len`` tokens.
 
-        Prefill and decode programs get :func:`powers` as buckets.
+        Args:
+            batch: B of every call, and the rows of a cache.
+            max_len: slots of a cache row.
+            max_context: longest prompt; 0 for ``max_len``.
+            context: prefill buckets; empty for :func:`powers` up to ``max_context``.
+            tokens: decode buckets; empty for :func:`powers` up to ``max_len``.
+            bucketing: False for one bucket per phase, the largest.
 
         Raises:
-            GraphgenError: GG0705 for ``max_len`` below 1.
+            GraphgenError: GG0705 for sizes below 1, for buckets and prompts longer than the
+                sequences, for the same bucket twice, and for buckets without bucketing.
         """
-        sizes = powers(max_len)
-        return replace(self, batch=(batch,), context=sizes, tokens=sizes, slots=max_len)
+        longest = max_context or (max(context) if context else max_len)
+        if longest > max_len:
+            raise GraphgenError(
+                "GG0705",
+                f"prompts of up to {longest} tokens do not fit in sequences of up to {max_len}",
+                help=f"--max-context-length {max_len} at most, or a larger --seq-len",
+            )
+        return replace(
+            self,
+            batch=(batch,),
+            context=_ladder("context-encoding", context, longest, bucketing=bucketing),
+            tokens=_ladder("token-generation", tokens, max_len, bucketing=bucketing),
+            slots=max_len,
+        )
 
     def updated(self: C, changes: Mapping[str, object]) -> C:
         """The same with the values of ``changes`` by field name; ``None`` changes nothing.
@@ -150,6 +182,30 @@ class CompileConfig:
 def flag_fields(cls: type[CompileConfig]) -> Mapping[str, Field[object]]:
     """The fields that commands have as flags, by name."""
     return {item.name: item for item in fields(cls) if item.metadata.get("flag") is not None}
+
+
+def _ladder(phase: str, given: Sequence[int], largest: int, *, bucketing: bool) -> tuple[int, ...]:
+    """The buckets of a phase in order: those given, else a ladder or the one of ``largest``."""
+    if not given:
+        sizes = powers(largest)
+        return sizes if bucketing else sizes[-1:]
+    sizes, what = tuple(sorted(given)), f"--{phase}-buckets {','.join(map(str, given))}"
+    if not bucketing:
+        raise GraphgenError(
+            "GG0705", f"{what} and --no-bucketing exclude each other", help="give one of them"
+        )
+    if sizes[0] < 1 or len(set(sizes)) < len(sizes):
+        raise GraphgenError(
+            "GG0705", f"{what}: a bucket is at least 1 token", help="give each size once"
+        )
+    if sizes[-1] > largest:
+        limit = "--max-context-length" if phase == "context-encoding" else "--seq-len"
+        raise GraphgenError(
+            "GG0705",
+            f"{what}: a bucket of {sizes[-1]} tokens is longer than {limit} {largest}",
+            help=f"leave it out, or give {limit} {sizes[-1]}",
+        )
+    return sizes
 
 
 def powers(largest: int, smallest: int = SMALLEST_BUCKET) -> tuple[int, ...]:

@@ -57,10 +57,11 @@ def phases(config: CompileConfig) -> tuple[Phase, ...]:
 
     Raises:
         GraphgenError: GG0301 and GG0302 for a pass or an option that does not exist, GG0302 for
-            fewer ranks than one.
+            fewer ranks than one and for batch sizes that a strategy cannot have.
     """
     if config.tp < 1:
         raise GraphgenError("GG0302", f"default: tp={config.tp} must be at least 1")
+    _check_rows(config)
     own = {
         "canonicalize": _canonicalize(config),
         "quantize": parse_pipeline(config.quantization),
@@ -73,6 +74,18 @@ def phases(config: CompileConfig) -> tuple[Phase, ...]:
     }
     _check_target(config.target, tuple(own))
     return tuple(Phase(name, (*passes, *_of_target(config, name))) for name, passes in own.items())
+
+
+def _check_rows(config: CompileConfig) -> None:
+    """Refuse ranks that divide the rows of a cache where calls have other rows (GG0302)."""
+    sizes = {*config.batch, *config.prefill_batch, config.cache_rows}
+    if config.heads == BY_ROWS and config.tp > 1 and len(sizes) > 1:
+        raise GraphgenError(
+            "GG0302",
+            f"default: heads={BY_ROWS} needs calls and caches of as many rows, not "
+            f"{', '.join(map(str, sorted(sizes)))}",
+            help="give one batch size, or another strategy",
+        )
 
 
 def default(config: CompileConfig) -> list[Pass]:
@@ -89,8 +102,12 @@ def _specialize(config: CompileConfig) -> list[Pass]:
     """One program per bucket; caches roll before they are laid out or split."""
     sizes = Specialize(
         batch=config.batch,
-        context=config.context,
+        prefill_batch=config.prefill_batch,
+        context=config.context or Specialize.context,
+        # Without prefill buckets prompts go through the decode programs.
+        context_length_estimate=None if config.context else 0,
         tokens=config.tokens,
+        rows=config.rows,
         slots=config.slots,
         in_place=True,
     )

@@ -14,7 +14,7 @@ from graphgen.ir import RANK
 from graphgen.lowering.cpu.pjrt import configure
 from graphgen.models import SHAPES, read_model_config
 from graphgen.runtime.artifact import Artifact, is_artifact, open_artifact, save_artifact
-from graphgen.runtime.buckets import bucket_limit, choose_bucket
+from graphgen.runtime.buckets import bucket_limit, choose_prompt_bucket
 from graphgen.runtime.checkpoint.dtype_policy import AS_DECLARED, chosen_dtype
 from graphgen.runtime.checkpoint.hub import locate
 from graphgen.runtime.checkpoint.interfaces import Checkpoint
@@ -47,6 +47,10 @@ class EngineOptions:
             the checkpoint's own element type. An artifact must have been compiled for these values.
         batch: rows; ``None`` for one per prompt.
         max_len: slots of a cache row; ``None`` for enough for prompts and new tokens.
+        max_context: longest prompt; ``None`` for ``max_len``.
+        context: prefill buckets; empty for powers of two.
+        tokens: decode buckets; empty for powers of two.
+        bucketing: False for one bucket per phase.
         artifact: folder to start from; it is written if it does not exist.
         weights: folder of prepared weights, written by ``graphgen shard-weights``.
         config: the defaults of what is not requested.
@@ -55,9 +59,24 @@ class EngineOptions:
     requested: Mapping[str, object] = field(default_factory=dict[str, object])
     batch: int | None = None
     max_len: int | None = None
+    max_context: int | None = None
+    context: tuple[int, ...] = ()
+    tokens: tuple[int, ...] = ()
+    bucketing: bool = True
     artifact: Path | None = None
     weights: Path | None = None
     config: CompileConfig = field(default_factory=CompileConfig)
+
+    def sized(self, config: CompileConfig, batch: int, max_len: int) -> CompileConfig:
+        """``config`` for these sizes, with the requested buckets (GG0705)."""
+        return config.serving(
+            batch=batch,
+            max_len=max_len,
+            max_context=self.max_context or 0,
+            context=self.context,
+            tokens=self.tokens,
+            bucketing=self.bucketing,
+        )
 
     @property
     def dtype(self) -> str | None:
@@ -140,14 +159,16 @@ class Engine:
         first token.
         """
         longest = max(len(prompt) for prompt in prompts)
-        buckets = self.session.buckets
-        self.programs.get(
-            buckets["prefill"][choose_bucket(list(buckets["prefill"]), longest, "a prompt")]
-        )
+        table = self.session.table
+        if table.buckets("prefill"):
+            rows = min(len(prompts), table.batches("prefill")[-1])
+            self.programs.get(table.find("prefill", rows, longest).name)
         # Decode steps attend to longest + 1 up to last slots.
-        last = min(longest + request.max_new_tokens - 1, self.session.slots)
+        last = min(longest + request.max_new_tokens - 1, self.session.limit)
+        rows = min(len(prompts), table.batches("decode")[-1])
         below = 0
-        for bucket, name in sorted(buckets["decode"].items()):
+        for bucket in table.buckets("decode"):
+            name = table.find("decode", rows, bucket).name
             used = below < last and longest < bucket and last > longest
             if used and not self.programs.compiled(name):
                 self.programs.get(name)
@@ -275,10 +296,16 @@ def _asked(mine: CompileConfig, options: EngineOptions) -> CompileConfig:
     is split has to be opened with as many.
     """
     asked = mine.updated({"tp": options.config.tp, **options.requested})
-    if options.batch or options.max_len:
-        batch, max_len = options.batch or mine.rows, options.max_len or mine.max_len
-        asked = asked.serving(batch=batch, max_len=max_len)
-    return asked
+    batch, max_len = options.batch or mine.cache_rows, options.max_len or mine.max_len
+    sized = options.sized(asked, batch, max_len)
+    # A ladder follows from sizes; one that no option is about is the artifact's.
+    same = max_len == mine.max_len and options.bucketing
+    longest = options.max_context in (None, max(mine.context, default=0))
+    if same and longest and not options.context:
+        sized = replace(sized, context=mine.context)
+    if same and not options.tokens:
+        sized = replace(sized, tokens=mine.tokens)
+    return sized if options.batch else replace(sized, batch=mine.batch)
 
 
 def _from_artifact(
@@ -306,7 +333,8 @@ def _settings(
         raise GraphgenError(
             "GG0705", f"--max-len {options.max_len} is more than the model's {most} positions"
         )
-    max_len = options.max_len or bucket_limit(longest + new_tokens, most)
-    choose_bucket([max_len], longest, "a prompt")
-    config = options.config.updated(options.requested)
-    return config.serving(batch=batch, max_len=max_len)
+    needed = max((*options.context, options.max_context or 1, longest + new_tokens))
+    max_len = options.max_len or max(options.tokens, default=0) or bucket_limit(needed, most)
+    config = options.sized(options.config.updated(options.requested), batch, max_len)
+    choose_prompt_bucket(config.context or config.tokens, longest, max(config.tokens))
+    return config

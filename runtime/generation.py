@@ -210,5 +210,5 @@ def _append(
     row.tokens.append(token)
     if token in request.eos_ids:
         row.finish = "eos"
-    elif len(row.tokens) >= request.max_new_tokens or session.lengths[number] >= session.slots:
+    elif len(row.tokens) >= request.max_new_tokens or session.lengths[number] >= session.limit:
         row.finish = "length"

@@ -7,38 +7,53 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import cast
 
-from graphgen.compile_config import CompileConfig
+from graphgen.compile_config import CompileConfig, powers
 from graphgen.ir import Module, Role, dtype
 from graphgen.lowering.cpu.pjrt import has_matrix_unit
 from graphgen.models import build, read_model_config
 
-# Derived from rows and slots, or from the machine: not part of the settings of an artifact.
-_DERIVED = ("batch", "context", "tokens", "slots", "min_rows")
+# ``max_len``, and what follows from the machine: not part of the settings of an artifact.
+_DERIVED = ("slots", "min_rows")
 # In the settings of every artifact, in this order; others are there if not at their defaults.
 _ALWAYS = ("dtype", "batch", "max_len", "tp", "quantization", "sampling", "roll_window_cache")
 
 
 def settings_of(config: CompileConfig) -> dict[str, object]:
-    """The settings that an artifact records, by name: fields, and ``batch`` and ``max_len``."""
-    values: dict[str, object] = {**vars(config), "batch": config.rows, "max_len": config.max_len}
+    """The settings that an artifact records, by name: fields, and ``batch`` and ``max_len``.
+
+    ``batch`` is a number where there is one size. Buckets are recorded if they are not those of
+    :meth:`CompileConfig.serving`.
+    """
+    batch = config.batch[0] if len(config.batch) == 1 else config.batch
+    values: dict[str, object] = {**vars(config), "batch": batch, "max_len": config.max_len}
+    buckets = powers(config.max_len)
+    usual = {"context": buckets, "tokens": buckets}
     changed = [
         item.name
         for item in fields(config)
-        if item.name not in (*_DERIVED, *_ALWAYS) and values[item.name] != item.default
+        if item.name not in (*_DERIVED, *_ALWAYS)
+        and values[item.name] != usual.get(item.name, item.default)
     ]
     return {name: values[name] for name in (*_ALWAYS, *changed)}
 
 
 def config_of(settings: Mapping[str, object]) -> CompileConfig:
-    """The configuration of :func:`settings_of`.
+    """The configuration of :func:`settings_of`, also as JSON holds it.
 
     Raises:
         TypeError: for a name that is not a setting.
         KeyError: for missing sizes.
     """
-    values = dict(settings)
-    batch, max_len = cast(int, values.pop("batch")), cast(int, values.pop("max_len"))
-    return CompileConfig().updated(values).serving(batch=batch, max_len=max_len)
+    values = {name: _frozen(value) for name, value in settings.items()}
+    batch, max_len = values.pop("batch"), cast(int, values.pop("max_len"))
+    implied = CompileConfig().serving(batch=1, max_len=max_len)
+    sizes = cast("tuple[int, ...]", batch if isinstance(batch, tuple) else (batch,))
+    return implied.updated({**values, "batch": sizes})
+
+
+def _frozen(value: object) -> object:
+    """A list of JSON as the tuple it was."""
+    return tuple(cast("list[object]", value)) if isinstance(value, list) else value
 
 
 @dataclass(frozen=True, slots=True)

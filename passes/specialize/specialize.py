@@ -29,6 +29,7 @@ class Specialize(Pass):
 
     Options:
         batch: sizes of B.
+        prefill_batch: sizes of B of the prefill programs; by default those of ``batch``.
         context: buckets of the prefill programs.
         tokens: buckets of the decode programs.
         max_batch_size: instead of ``batch``: powers of two from 1, and this size.
@@ -81,6 +82,7 @@ class Specialize(Pass):
     name: ClassVar[str] = "specialize"
     provides: ClassVar[tuple[str, ...]] = ("specialized",)
     batch: tuple[int, ...] = (1,)
+    prefill_batch: tuple[int, ...] = ()
     context: tuple[int, ...] = (128,)
     tokens: tuple[int, ...] = (128,)
     max_batch_size: int = 0
@@ -113,13 +115,9 @@ class Specialize(Pass):
             self.n_positions is not None and not self._said("context")
         ):
             context = context_sizes(self.context_length_estimate, tokens)
-        for key, sizes in (("batch", batch), ("tokens", tokens), ("context", context)):
-            none_wanted = key == "context" and self.context_length_estimate == 0
-            if any(size < 1 for size in sizes) or not (sizes or none_wanted):
-                raise GraphgenError(
-                    "GG0302", f"specialize: {key}={list(sizes)} needs sizes above 0"
-                )
-        return tuple(sorted(set(batch))), tuple(sorted(set(context))), tuple(sorted(set(tokens)))
+        batch, tokens = _in_order("batch", batch), _in_order("tokens", tokens)
+        none = self.context_length_estimate == 0 and not context
+        return batch, () if none else _in_order("context", context), tokens
 
     def _said(self, key: str) -> bool:
         return getattr(self, key) != type(self).__dataclass_fields__[key].default
@@ -135,20 +133,23 @@ class Specialize(Pass):
     def run(self, module: Module, rewriter: Rewriter) -> None:
         """Clone every program once a bucket with its sizes bound."""
         batch, context, tokens = self.ladders()
-        rows = self.rows or max(batch)
+        prefill_batch = _in_order("prefill_batch", self.prefill_batch or batch)
+        most = max((*batch, *prefill_batch))
+        rows = self.rows or most
         slots = self.slots or max((*context, *tokens))
         if slots < max((*context, *tokens)):
             raise GraphgenError("GG0302", f"specialize: slots={slots} is less than a bucket")
-        if rows < max(batch):
+        if rows < most:
             raise GraphgenError("GG0302", f"specialize: rows={rows} is less than a batch")
-        sizes = {"decode": tokens, "prefill": context}
-        shared: dict[str, Dim] = {"R": rows, "M": slots, **_tied(module, batch)}
+        calls = {"decode": (batch, tokens), "prefill": (prefill_batch, context)}
+        tied = _tied(module, tuple(sorted({*batch, *prefill_batch})))
+        shared: dict[str, Dim] = {"R": rows, "M": slots, **tied}
         functions: dict[str, Function] = {}
         for function in module.functions.values():
             if not function.phase or not free_symbols([function]):
                 functions[function.name] = function
                 continue
-            buckets = list(_buckets(function, batch, sizes.get(function.phase, context)))
+            buckets = list(_buckets(function, *calls.get(function.phase, (batch, context))))
             new = list(self._programs(module, function, buckets, shared, rewriter))
             functions |= {each.name: each for each in new}
             made = [each for each in new if each.phase]
@@ -181,6 +182,13 @@ class Specialize(Pass):
             yield from bind_bodies(module, made, cloner, rewriter)
             rewriter.note(made, f"bucket {name}")
             yield made
+
+
+def _in_order(key: str, sizes: tuple[int, ...]) -> tuple[int, ...]:
+    """Sizes in order, each once (GG0302 for none, or one below 1)."""
+    if not sizes or min(sizes) < 1:
+        raise GraphgenError("GG0302", f"specialize: {key}={list(sizes)} needs sizes above 0")
+    return tuple(sorted(set(sizes)))
 
 
 def _bind_states(module: Module, shared: Mapping[str, Dim], rewriter: Rewriter) -> None:

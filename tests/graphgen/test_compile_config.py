@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
+import json
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
+import pytest
 import typer
 from typer.testing import CliRunner
 
 from graphgen.cli.compile_options import NO_OPTIONS, CompileOptions, takes_compile_options
 from graphgen.compile_config import HEAD_STRATEGIES, CompileConfig, flag_fields, knob
-from graphgen.passes.core import Pass
+from graphgen.errors import GraphgenError
+from graphgen.ir.dtype import f32
+from graphgen.models import build, known_shape
+from graphgen.passes.core import Pass, run_pipeline
 from graphgen.passes.core.options import options_of, read_options
 from graphgen.passes.core.registry import NamedPipeline
 from graphgen.passes.heads.head_strategies import STRATEGIES
@@ -92,7 +97,7 @@ def test_settings_of_artifacts_are_as_they_were():
 
 def test_what_the_pipeline_and_the_commands_have():
     assert set(options_of(CompileConfig)) == {
-        *("target", "tp", "heads", "batch", "context", "tokens", "slots"),
+        *("target", "tp", "heads", "batch", "prefill_batch", "rows", "context", "tokens", "slots"),
         *("min_rows", "roll_window_cache", "outline"),
     }
     assert set(flag_fields(CompileConfig)) == {"tp", "roll_window_cache", "dtype"}
@@ -111,3 +116,78 @@ def test_the_phases_are_the_story_of_a_compilation():
         ("legalize", "legalize cse dce"),
         ("outline", ""),
     ]
+
+
+def test_settings_hold_sizes_that_do_not_follow_from_others():
+    config = CompileConfig(
+        batch=(1, 4), prefill_batch=(1,), rows=6, context=(64, 96), tokens=(96, 128), slots=160
+    )
+    settings = settings_of(config)
+    assert settings["batch"] == (1, 4)
+    assert {key: settings[key] for key in ("prefill_batch", "rows", "context", "tokens")} == {
+        "prefill_batch": (1,),
+        "rows": 6,
+        "context": (64, 96),
+        "tokens": (96, 128),
+    }
+    assert config_of(settings) == config
+    assert config_of(json.loads(json.dumps(settings))) == config
+
+
+def test_ladders_of_both_phases():
+    config = CompileConfig().serving(batch=2, max_len=500, max_context=300)
+    assert (config.context, config.tokens) == ((128, 256, 300), (128, 256, 500))
+    config = CompileConfig().serving(batch=2, max_len=500, context=(512 - 212, 64))
+    assert (config.context, config.tokens) == ((64, 300), (128, 256, 500))
+    one = CompileConfig().serving(batch=2, max_len=500, max_context=300, bucketing=False)
+    assert (one.context, one.tokens, one.slots) == ((300,), (500,), 500)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "message"),
+    [
+        ({"max_context": 600}, "prompts of up to 600 tokens do not fit in sequences of up to 500"),
+        ({"context": (600,)}, "prompts of up to 600 tokens do not fit in sequences of up to 500"),
+        (
+            {"context": (64, 400), "max_context": 300},
+            "--context-encoding-buckets 64,400: a bucket of 400 tokens is longer than "
+            "--max-context-length 300",
+        ),
+        (
+            {"tokens": (512,)},
+            "--token-generation-buckets 512: a bucket of 512 tokens is longer than --seq-len 500",
+        ),
+        ({"tokens": (0, 64)}, "--token-generation-buckets 0,64: a bucket is at least 1 token"),
+        ({"tokens": (64, 64)}, "--token-generation-buckets 64,64: a bucket is at least 1 token"),
+        (
+            {"tokens": (64,), "bucketing": False},
+            "--token-generation-buckets 64 and --no-bucketing exclude each other",
+        ),
+    ],
+)
+def test_buckets_that_make_no_sense_are_refused(sizes: dict[str, Any], message: str):
+    with pytest.raises(GraphgenError) as caught:
+        CompileConfig().serving(batch=1, max_len=500, **sizes)
+    assert (caught.value.code, caught.value.what) == ("GG0705", message)
+    assert caught.value.help
+
+
+def programs(config: CompileConfig) -> list[str]:
+    """The names of a model's programs."""
+    module = build(known_shape("gpt2"), f32, mini=True)
+    run_pipeline(module, default(config))
+    return [program.name for program in module.programs()]
+
+
+def test_phases_have_batches_and_buckets_of_their_own():
+    config = CompileConfig(batch=(4,), prefill_batch=(1, 2), context=(8,), tokens=(16, 24))
+    assert programs(config) == [
+        *("prefill.b1.s8", "prefill.b2.s8", "decode.b4.c16", "decode.b4.c24"),
+    ]
+    assert programs(replace(config, context=())) == ["decode.b4.c16", "decode.b4.c24"]
+
+
+def test_ranks_that_divide_rows_need_calls_of_all_rows():
+    config = CompileConfig(tp=2, heads="SHARD_OVER_BATCH", batch=(4,), prefill_batch=(1,))
+    with pytest.raises(GraphgenError, match="needs calls and caches of as many rows, not 1, 4"):
+        phases(config)

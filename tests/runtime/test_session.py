@@ -14,8 +14,10 @@ import pytest
 from graphgen.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.ir import Role
+from graphgen.lowering.cpu.pjrt import put
 from graphgen.runtime.generation import GenerationRequest, generate
 from graphgen.runtime.session import Logits, Session
+from graphgen.runtime.step_call import Ints
 from tests.oracles.llama import write_llama
 from tests.oracles.sessions import open_session
 from tests.oracles.smollm2 import smollm2_session
@@ -189,6 +191,221 @@ def test_a_state_that_does_not_exist():
         mini_session("f32").state("nope")
 
 
+@cache
+def uneven_session() -> Session:
+    """Prefill of one row, decode of two or three, over a cache of five rows."""
+    with TemporaryDirectory() as folder:
+        write_llama(Path(folder))
+        sampling = "on-device-sampling{output_logits=true}"
+        config = CompileConfig(
+            batch=(2, 3),
+            prefill_batch=(1,),
+            rows=5,
+            context=(8, 16),
+            tokens=(8, 16, 24),
+            sampling=sampling,
+        )
+        return open_session(Path(folder), config)
+
+
+@cache
+def even_session() -> Session:
+    """Five rows in every call."""
+    with TemporaryDirectory() as folder:
+        write_llama(Path(folder))
+        config = CompileConfig(batch=(5,), context=(24,), tokens=(24,))
+        return open_session(Path(folder), config)
+
+
+@cache
+def single_session() -> Session:
+    """One row."""
+    with TemporaryDirectory() as folder:
+        write_llama(Path(folder))
+        return open_session(Path(folder), CompileConfig(context=(24,), tokens=(24,)))
+
+
+def texts(sizes: Sequence[int]) -> list[list[int]]:
+    return [(np.array(some_tokens(size, size)) % 131).tolist() for size in sizes]
+
+
+def padded(prompts: Sequence[Sequence[int]], left: bool) -> tuple[Ints, Ints]:
+    """Tokens and positions of ragged prompts."""
+    width = max(map(len, prompts))
+    tokens = np.zeros((len(prompts), width), np.int32)
+    positions = np.full((len(prompts), width), -1, np.int32)
+    for row, prompt in enumerate(prompts):
+        place = slice(width - len(prompt), None) if left else slice(len(prompt))
+        tokens[row, place], positions[row, place] = prompt, np.arange(len(prompt))
+    return tokens, positions
+
+
+def logits_alone(prompts: Sequence[Sequence[int]]) -> Logits:
+    session = single_session()
+    return np.stack([session.prefill([prompt])[0] for prompt in prompts])
+
+
+@pytest.mark.parametrize("left", [False, True])
+@pytest.mark.parametrize("session_of", [uneven_session, even_session])
+def test_a_step_answers_in_the_order_of_its_rows(session_of: Callable[[], Session], left: bool):
+    session = session_of()
+    session.reset()
+    prompts = texts([3, 8, 1, 12])
+    ids = [4, 0, 3, 1]
+    made = session.step(*padded(prompts, left), ids)
+    assert made.logits is not None
+    np.testing.assert_allclose(made.logits, logits_alone(prompts), atol=1e-5, rtol=0)
+    assert session.lengths.tolist() == [8, 12, 0, 1, 3]
+    if session.chooses:
+        assert made.tokens is not None
+        assert made.tokens.tolist() == made.logits.argmax(-1).tolist()
+    # Another order, fewer rows; row 2 of the cache begins with its one token.
+    tokens, ids = [[7], [9], [5]], [1, 2, 4]
+    made = session.step(tokens, [[12], [0], [3]], ids)
+    assert made.logits is not None
+    whole = [[*prompts[3], 7], [9], [*prompts[0], 5]]
+    np.testing.assert_allclose(made.logits, logits_alone(whole), atol=1e-5, rtol=0)
+    assert session.lengths.tolist() == [8, 13, 1, 1, 4]
+
+
+def test_programs_are_the_smallest_that_fit():
+    session = uneven_session()
+    find = session.table.find
+    assert [find("decode", rows, needed).name for rows, needed in ((1, 8), (2, 9), (3, 17))] == [
+        *("decode.b2.c8", "decode.b2.c16", "decode.b3.c24")
+    ]
+    assert [find("prefill", 1, needed).name for needed in (1, 8, 9)] == [
+        *("prefill.b1.s8", "prefill.b1.s8", "prefill.b1.s16")
+    ]
+    assert (session.rows, session.slots, session.limit) == (5, 24, 24)
+
+
+def test_more_rows_than_a_program_has_and_rows_left_alone():
+    session = uneven_session()
+    session.reset()
+    prompts = texts([3, 8, 1, 12, 5])
+    session.prefill(prompts)
+    names = [entry.name for entry in session.module.entries(Role.STATE)]
+    before = {name: np.array(session.state(name)[2]) for name in names}
+    tokens = [9, 8, 0, 7, 6]
+    made = session.step([[9], [8], [7], [6]], [[3], [8], [12], [5]], [0, 1, 3, 4]).logits
+    for name in names:
+        np.testing.assert_array_equal(np.array(session.state(name)[2]), before[name])
+    whole = [[*prompt, tokens[row]] for row, prompt in enumerate(prompts) if row != 2]
+    np.testing.assert_allclose(made, logits_alone(whole), atol=1e-5, rtol=0)
+    # A decode step of all five rows is one of three rows and one of two.
+    chosen = session.decode([1, 2, 3, 4, 5])
+    assert chosen.shape == (5,)
+    assert session.lengths.tolist() == [5, 10, 2, 14, 7]
+
+
+def test_a_row_goes_on_with_several_tokens():
+    session = uneven_session()
+    prompt, more = texts([20])[0][:13], texts([20])[0][13:]
+    for cut in (5, 13):
+        session.reset()
+        session.step([prompt[:cut]], [range(cut)], [2])
+        # Up to 16 slots through a prefill program, beyond through decode programs.
+        made = session.step([[0, *prompt[cut:], *more]], [[-1, *range(cut, 20)]], [2]).logits
+        np.testing.assert_allclose(made, logits_alone([[*prompt, *more]]), atol=1e-5, rtol=0)
+    # Back to an earlier position: what stood after it is forgotten.
+    made = session.step([[3, 4]], [[6, 7]], [2]).logits
+    np.testing.assert_allclose(made, logits_alone([[*prompt[:6], 3, 4]]), atol=1e-5, rtol=0)
+    assert session.lengths.tolist() == [0, 0, 8, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("tokens", "positions", "ids", "message"),
+    [
+        ([[1, 2]], [[0]], [0], r"tokens \[1,2\] and positions \[1,1\]"),
+        ([[1]], [[0]], [0, 1], r"seq_ids \[2\] for 1 rows"),
+        ([[1]], [[0]], [5], "cache row 5 does not exist: the cache has 5 rows"),
+        ([[1], [1]], [[0], [0]], [3, 3], "cache row 3 is given twice"),
+        ([[1]], [[-1]], [0], "no row of the step has a token"),
+        ([[1, 1]], [[0, 2]], [0], "positions of row 0 are not consecutive"),
+        ([[1]], [[4]], [1], "row 0 starts at position 4, but cache row 1 holds 0 tokens"),
+        ([[1] * 17], [range(17)], [0], "a prompt of 17 tokens is longer than the largest bucket"),
+    ],
+)
+def test_a_step_that_contradicts_itself_is_refused(
+    tokens: list[list[int]], positions: list[list[int]], ids: list[int], message: str
+):
+    session = uneven_session()
+    session.reset()
+    with pytest.raises(GraphgenError, match=message) as caught:
+        session.step(tokens, positions, ids)
+    assert caught.value.help
+    assert not session.lengths.any()
+
+
+def test_a_prompt_longer_than_the_prefill_buckets_names_their_option():
+    with pytest.raises(GraphgenError) as caught:
+        uneven_session().prefill([[1] * 20])
+    assert str(caught.value) == (
+        "error[GG0701]: a prompt of 20 tokens is longer than the largest bucket, 16\n"
+        "  help: compile for longer prompts, e.g. --max-context-length 128, and a bucket of as "
+        "many tokens if --context-encoding-buckets is given"
+    )
+
+
+@pytest.mark.parametrize("tp", [1, 2])
+def test_rows_of_all_programs_on_ranks(tp: int, tmp_path: Path):
+    write_llama(tmp_path)
+    config = CompileConfig(
+        batch=(3,), prefill_batch=(1,), rows=4, context=(8,), tokens=(16,), tp=tp
+    )
+    session = open_session(tmp_path, config)
+    prompts = texts([3, 8, 1])
+    session.step(*padded(prompts, True), [3, 1, 0])
+    made = session.step([[5], [6], [7]], [[1], [8], [3]], [0, 1, 3]).logits
+    whole = [[*prompts[2], 5], [*prompts[1], 6], [*prompts[0], 7]]
+    np.testing.assert_allclose(made, logits_alone(whole), atol=1e-4, rtol=0)
+
+
+def test_prompts_without_prefill_programs(tmp_path: Path):
+    write_llama(tmp_path)
+    session = open_session(tmp_path, CompileConfig(batch=(3,), context=(), tokens=(16,)))
+    prompts = texts([3, 8, 1])
+    for padding in ("left", "right"):
+        session.reset()
+        made = session.prefill(prompts, padding)
+        np.testing.assert_allclose(made, logits_alone(prompts), atol=1e-5, rtol=0)
+        assert session.lengths.tolist() == [3, 8, 1]
+
+
+def test_other_weights_in_the_same_programs(tmp_path: Path):
+    write_llama(tmp_path)
+    session = open_session(tmp_path, CompileConfig(batch=(5,), context=(24,), tokens=(24,)))
+    prompts = texts([3, 8, 1, 2, 5])
+    first = session.prefill(prompts)
+    values = dict(session._values)
+    programs = dict(session.programs._programs)
+    scaled = {
+        name: put([2 * np.asarray(value)]) if name.endswith("lm_head.weight") else value
+        for name, value in values.items()
+    }
+    session.load_weights(scaled)
+    assert not session.lengths.any()
+    np.testing.assert_allclose(session.prefill(prompts), 2 * first, atol=1e-5, rtol=0)
+    assert session.programs._programs == programs
+    name = "model.norm.weight"
+    with pytest.raises(GraphgenError, match="1 weights of the programs are missing"):
+        session.load_weights({key: value for key, value in values.items() if key != name})
+
+
+def test_every_program_ahead_of_time(tmp_path: Path):
+    write_llama(tmp_path)
+    session = open_session(tmp_path, CompileConfig(batch=(2,), context=(8,), tokens=(8, 16)))
+    session.warm_up()
+    assert [report.name for report in session.programs.reports] == [
+        *("prefill.b2.s8", "decode.b2.c8", "decode.b2.c16")
+    ]
+    assert not session.lengths.any()
+    done = len(session.programs.reports)
+    session.prefill(texts([3, 4]))
+    assert len(session.programs.reports) == done
+
+
 class Recorder:
     """Keeps the order of notifications, and the inputs and lengths of each launch."""
 
@@ -214,7 +431,7 @@ def test_observers_see_each_launch_and_no_warm_up():
     session.observers.append(recorder)
     session.prefill([[5, 6, 7]])
     session.decode([8])
-    (prefill,), (decode,) = (session.buckets[phase].values() for phase in ("prefill", "decode"))
+    prefill, decode = (session.table.find(phase, 1, 4).name for phase in ("prefill", "decode"))
     order = [(when, name) for name in (prefill, decode) for when in ("before", "after")]
     assert recorder.events == order
     assert recorder.inputs[0]["tokens"][0, :3].tolist() == [5, 6, 7]

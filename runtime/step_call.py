@@ -1,0 +1,136 @@
+"""The inputs of one step of a session: tokens, their positions, cache rows and sampling inputs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from graphgen.errors import GraphgenError
+
+Ints = npt.NDArray[np.int32]
+Floats = npt.NDArray[np.float32]
+Index = npt.NDArray[np.intp]
+
+
+@dataclass(frozen=True, slots=True)
+class Draw:
+    """Sampling inputs of one step.
+
+    Attributes:
+        params: f32 [n,3]: top_k (0 for all), the end of top_p, and temperature (0 for the best
+            token) per row.
+        random: f32 [n], numbers in [0, 1).
+        kept: s32 [n], tokens that top_p keeps at least; for programs that take them.
+    """
+
+    params: Floats
+    random: Floats
+    kept: Ints | None = None
+
+    def of(self, rows: Index) -> Draw:
+        """The inputs of some rows."""
+        kept = None if self.kept is None else self.kept[rows]
+        return Draw(self.params[rows], self.random[rows], kept)
+
+
+@dataclass(frozen=True, slots=True)
+class StepCall:
+    """A step of n rows.
+
+    Attributes:
+        tokens: s32 [n,S], or f32 [n,S,E] of embeddings.
+        positions: s32 [n,S], -1 for padding.
+        seq_ids: s32 [n], rows of the cache.
+        draw: sampling inputs of n rows.
+    """
+
+    tokens: npt.NDArray[np.int32 | np.float32]
+    positions: Ints
+    seq_ids: Ints
+    draw: Draw | None
+
+    @property
+    def lengths(self) -> Ints:
+        """s32 [n]: tokens in each row after the step; 0 for a row without a token."""
+        return (self.positions.max(1) + 1).astype(np.int32)
+
+    @property
+    def starts(self) -> Ints:
+        """s32 [n]: the first position of each row; 0 for a row without a token."""
+        return (self.lengths - (self.positions >= 0).sum(1)).astype(np.int32)
+
+    def part(self, rows: Index, columns: Index) -> StepCall:
+        """Some rows and columns."""
+        if len(rows) == len(self.seq_ids) and len(columns) == self.positions.shape[1]:
+            return self
+        draw = None if self.draw is None else self.draw.of(rows)
+        tokens = self.tokens[rows][:, columns]
+        return StepCall(tokens, self.positions[rows][:, columns], self.seq_ids[rows], draw)
+
+    def check(self, rank: int, held: Ints) -> None:
+        """Refuse inputs that contradict each other or the cache (GG0705).
+
+        Args:
+            rank: of ``tokens``, as the programs take them.
+            held: s32 [R], tokens in each cache row.
+        """
+        shape = self.positions.shape
+        if len(shape) != 2 or self.tokens.ndim != rank or self.tokens.shape[:2] != shape:
+            wanted = "[n,S]" if rank == 2 else "[n,S,E], the embeddings of tokens"
+            raise _refused(
+                f"tokens {_text(self.tokens)} and positions {_text(self.positions)}: these "
+                f"programs take tokens {wanted} and positions [n,S]",
+                "n rows of S tokens each",
+            )
+        if self.seq_ids.shape != shape[:1]:
+            raise _refused(f"seq_ids {_text(self.seq_ids)} for {shape[0]} rows", "one for each row")
+        self._check_rows(len(held))
+        self._check_positions(held)
+        if self.draw is not None and len(self.draw.params) != shape[0]:
+            given = len(self.draw.params)
+            raise _refused(
+                f"sampling inputs of {given} rows for {shape[0]} rows", "one for each row"
+            )
+
+    def _check_rows(self, rows: int) -> None:
+        ids = self.seq_ids.tolist()
+        outside = [row for row in ids if not 0 <= row < rows]
+        if outside:
+            raise _refused(
+                f"cache row {outside[0]} does not exist: the cache has {rows} rows",
+                f"rows are 0 to {rows - 1}",
+            )
+        if len(set(ids)) < len(ids):
+            twice = next(row for row in ids if ids.count(row) > 1)
+            raise _refused(f"cache row {twice} is given twice", "give each row of a step its own")
+
+    def _check_positions(self, held: Ints) -> None:
+        real, starts = self.positions >= 0, self.starts
+        wanted = starts[:, None] + np.cumsum(real, 1, dtype=np.int32) - 1
+        wrong = np.argwhere(real & (self.positions != wanted))
+        if len(wrong):
+            row, column = wrong[0]
+            raise _refused(
+                f"positions of row {row} are not consecutive: {self.positions[row, column]} at "
+                f"column {column}",
+                "number the tokens of a row one after the other; -1 is padding",
+            )
+        holes = np.flatnonzero(starts > held[self.seq_ids])
+        if len(holes):
+            row = int(holes[0])
+            cache_row = int(self.seq_ids[row])
+            raise _refused(
+                f"row {row} starts at position {starts[row]}, but cache row {cache_row} holds "
+                f"{held[cache_row]} tokens",
+                "go on where the row ends, or earlier",
+            )
+
+
+def _text(array: npt.NDArray[np.generic]) -> str:
+    return f"[{','.join(map(str, array.shape))}]"
+
+
+def _refused(what: str, help: str) -> GraphgenError:
+    return GraphgenError("GG0705", what, help=help)
