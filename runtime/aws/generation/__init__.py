@@ -1,0 +1,1 @@
+"""Text generation under AWS's interfaces. Read hf_adapter.py first."""

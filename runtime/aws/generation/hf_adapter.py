@@ -1,0 +1,340 @@
+"""HuggingFaceGenerationAdapter: transformers' ``generate`` over an application.
+
+Importing this module imports torch and transformers.
+"""
+
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false, reportPrivateImportUsage=false
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, cast
+
+from graphgen.errors import GraphgenError
+from graphgen.runtime.aws.generation.generation_model import (
+    AttributeValues,
+    GenerationModel,
+    ModelOutput,
+    ScoreProcessor,
+)
+from graphgen.runtime.aws.generation.prompt_rows import prompt_rows
+from graphgen.runtime.aws.generation.refused_modes import refuse_unbuilt_modes
+from graphgen.runtime.aws.generation.token_choice import (
+    host_processors,
+    on_device_choice,
+    refuse_host_only,
+    row_settings,
+)
+from graphgen.runtime.checkpoint.hub import locate
+
+try:
+    import torch
+    from transformers import (
+        AutoConfig,
+        GenerationConfig,
+        GenerationMixin,
+        LogitsProcessorList,
+        PreTrainedConfig,
+        StoppingCriteriaList,
+    )
+    from transformers.generation import GenerateDecoderOnlyOutput
+
+    from graphgen.runtime.aws.generation.token_loop import TokenLoop, TokenStreamer
+except ImportError as _error:
+    raise GraphgenError(
+        "GG0908",
+        f"HuggingFaceGenerationAdapter needs torch and transformers: {_error}",
+        help="pip install 'graphgen[transformers]'",
+    ) from _error
+
+
+class HuggingFaceGenerationAdapter(GenerationMixin):
+    """An application as a model of transformers that generates.
+
+    ``generate`` takes transformers' arguments: greedy decoding and sampling with all logits
+    processors, stopping criteria and streamers. Each call starts with empty rows.
+
+    Prompts may be padded on either side: a token's position is the number of tokens before it in
+    its row, and new tokens stand after the prompts as given. Right-padded prompts therefore give
+    the tokens of left-padded ones, where transformers' own models count padding. ``generate`` takes
+    ``sampling_params`` too, f32 [B,3] of top_k, top_p and temperature, instead of those settings.
+
+    Args:
+        model: a loaded application.
+
+    Attributes:
+        neuron_model: the application.
+        neuron_config: its NeuronConfig.
+        config: its model as a configuration of transformers.
+        generation_config: the defaults, of ``generation_config.json`` or of the model.
+
+    Raises:
+        GraphgenError: GG0902 for an object that is not an application.
+    """
+
+    main_input_name = "input_ids"
+    base_model_prefix = "neuron_model"
+    _is_stateful = False
+
+    def __init__(self, model: GenerationModel) -> None:
+        missing = [
+            name for name in ("forward", "neuron_config", "config") if not hasattr(model, name)
+        ]
+        if missing:
+            raise GraphgenError(
+                "GG0902",
+                f"HuggingFaceGenerationAdapter got a {type(model).__name__}, which has no "
+                f"{missing[0]}",
+                help="give a loaded application, such as NeuronLlamaForCausalLM",
+            )
+        self.neuron_model = model
+        self.neuron_config = model.neuron_config
+        attributes = dict(model.config.to_hf())
+        self.config = _pretrained_config(attributes)
+        self.generation_config = _generation_config(model.model_path, attributes)
+
+    @property
+    def device(self) -> torch.device:
+        """The device of inputs and outputs."""
+        return torch.device("cpu")
+
+    @property
+    def on_device_sampling(self) -> bool:
+        """True if the programs choose the tokens."""
+        return self.neuron_config.value("on_device_sampling_config") is not None
+
+    @property
+    def padding_side(self) -> str:
+        """The padded side of shorter prompts, ``left`` or ``right``, for tokenizers."""
+        return str(self.neuron_config.value("padding_side"))
+
+    @classmethod
+    def can_generate(cls) -> bool:
+        """True: transformers tests it before it generates."""
+        return True
+
+    @classmethod
+    def is_remote_code(cls) -> bool:
+        """False: the class is not part of a checkpoint."""
+        return False
+
+    @classmethod
+    def _supports_default_dynamic_cache(cls) -> bool:
+        # The cache is the application's.
+        return False
+
+    def eval(self) -> HuggingFaceGenerationAdapter:
+        """The adapter itself: an application only evaluates."""
+        return self
+
+    def forward(
+        self,
+        input_ids: torch.Tensor,
+        attention_mask: torch.Tensor | None = None,
+        position_ids: torch.Tensor | None = None,
+        seq_ids: torch.Tensor | None = None,
+        sampling_params: torch.Tensor | None = None,
+        input_capture_hook: Callable[..., object] | None = None,
+    ) -> ModelOutput:
+        """One call of the application; see its ``forward``."""
+        return self.neuron_model.forward(
+            input_ids,
+            attention_mask=attention_mask,
+            position_ids=position_ids,
+            seq_ids=seq_ids,
+            sampling_params=sampling_params,
+            input_capture_hook=input_capture_hook,
+        )
+
+    __call__ = forward
+
+    def prepare_inputs_for_generation(
+        self,
+        input_ids: torch.Tensor,
+        attention_mask: torch.Tensor | None = None,
+        position_ids: torch.Tensor | None = None,
+        sampling_params: torch.Tensor | None = None,
+        input_capture_hook: Callable[..., object] | None = None,
+    ) -> dict[str, object]:
+        """The inputs of :meth:`forward` for prompts; its arguments are those of ``generate``."""
+        return {
+            "input_ids": input_ids,
+            "attention_mask": attention_mask,
+            "position_ids": position_ids,
+            "sampling_params": sampling_params,
+            "input_capture_hook": input_capture_hook,
+        }
+
+    def generate(
+        self,
+        inputs: torch.Tensor | None = None,
+        generation_config: GenerationConfig | None = None,
+        logits_processor: LogitsProcessorList | None = None,
+        stopping_criteria: StoppingCriteriaList | None = None,
+        **kwargs: object,
+    ) -> torch.Tensor | GenerateDecoderOnlyOutput:
+        """Generate, as transformers' ``generate`` does; see its documentation for all arguments.
+
+        Args:
+            inputs: integers [B,S], prompts padded on either side.
+            generation_config: the settings; ``kwargs`` replace them one by one.
+            logits_processor: applied beside those that the settings request.
+            stopping_criteria: applied beside those that the settings request.
+            kwargs: fields of ``GenerationConfig``, ``attention_mask`` [B,S], ``sampling_params``
+                f32 [B,3] or [1,3], ``streamer``, ``prefix_allowed_tokens_fn``, ``tokenizer``.
+
+        Returns:
+            Integers [B,S+N]: prompts as given and new tokens, padded after the end of sequence; or
+            with ``return_dict_in_generate`` an output with ``sequences``.
+
+        Raises:
+            GraphgenError: GG0904 for a mode that is not built, GG0705 for more sequences than the
+                compiled batch, GG0701 for more tokens than the cache holds, GG0903 for settings
+                that the programs do not implement, GG0402 and GG0702 for the inputs.
+            ValueError: from transformers, for arguments it refuses.
+        """
+        refuse_unbuilt_modes(kwargs)
+        with _without_padding_warning():
+            # transformers types its mixin as a model with a mixin.
+            return super().generate(  # pyright: ignore
+                inputs, generation_config, logits_processor, stopping_criteria, **kwargs
+            )
+
+    def generate_batch(self, *args: object, **kwargs: object) -> dict[str, object]:
+        """Refused: transformers' continuous batching runs PyTorch models (GG0904)."""
+        refuse_unbuilt_modes({"continuous_batching_config": kwargs or args or True})
+        return {}
+
+    init_continuous_batching = generate_batch
+    continuous_batching_context_manager = generate_batch
+
+    def _prepare_generation_config(
+        self, *args: Any, **kwargs: Any
+    ) -> tuple[GenerationConfig, dict[str, Any]]:
+        generation, others = super()._prepare_generation_config(*args, **kwargs)  # pyright: ignore
+        refuse_unbuilt_modes({**vars(generation), **others})
+        return generation, others
+
+    def _expand_inputs_for_generation(
+        self, *args: Any, **kwargs: Any
+    ) -> tuple[torch.Tensor, dict[str, Any]]:
+        params, ids = kwargs.get("sampling_params"), kwargs.get("input_ids")
+        if params is not None and ids is not None:
+            params = torch.as_tensor(params, dtype=torch.float32)
+            same = params.ndim == 2 and len(params) == 1
+            kwargs["sampling_params"] = params.expand(len(ids), -1) if same else params
+        return super()._expand_inputs_for_generation(*args, **kwargs)  # pyright: ignore
+
+    def _sample(
+        self,
+        input_ids: torch.Tensor,
+        logits_processor: LogitsProcessorList,
+        stopping_criteria: StoppingCriteriaList,
+        generation_config: GenerationConfig,
+        streamer: TokenStreamer | None = None,
+        **kwargs: object,
+    ) -> torch.Tensor | GenerateDecoderOnlyOutput:
+        """The loop that ``generate`` calls for greedy decoding and sampling."""
+        prompts = prompt_rows(input_ids, cast("torch.Tensor | None", kwargs.get("attention_mask")))
+        self._check_sizes(prompts.lengths, input_ids, generation_config)
+        params = cast("torch.Tensor | None", kwargs.get("sampling_params"))
+        rows, processors = len(input_ids), cast("Sequence[ScoreProcessor]", logits_processor)
+        device = self.neuron_config.value("on_device_sampling_config")
+        if device is not None:
+            gives = bool(self.neuron_config.value("output_logits"))
+            refuse_host_only(processors, generation_config, gives_logits=gives)
+            device = cast(AttributeValues, device)
+            params = on_device_choice(device, generation_config, params, rows).sampling_params
+        elif params is not None:
+            settings = row_settings(params, rows)
+            processors = host_processors(processors, generation_config, settings)
+            params = None
+        ends = any(hasattr(rule, "eos_token_id") for rule in stopping_criteria)
+        loop = TokenLoop(
+            self.neuron_model,
+            prompts,
+            processors,
+            stopping_criteria,
+            generation_config,
+            getattr(generation_config, "_pad_token_tensor", None) if ends else None,
+            streamer,
+            params,
+            cast("Callable[..., object] | None", kwargs.get("input_capture_hook")),
+        )
+        with _torch_numbers(self.neuron_model):
+            sequences = loop.run()
+        if not generation_config.return_dict_in_generate:
+            return sequences
+        return GenerateDecoderOnlyOutput(
+            sequences=sequences, scores=loop.scores, logits=loop.logits
+        )
+
+    def _check_sizes(self, lengths: torch.Tensor, ids: torch.Tensor, how: GenerationConfig) -> None:
+        """Refuse more sequences or tokens than the programs hold (GG0705, GG0701)."""
+        batch = cast(int, self.neuron_config.value("batch_size"))
+        if len(ids) > batch:
+            answers = how.num_return_sequences or 1
+            times = f" ({len(ids) // answers} prompts x {answers})" if answers > 1 else ""
+            raise GraphgenError(
+                "GG0705",
+                f"{len(ids)} sequences{times}, but the programs were compiled for {batch}",
+                help=f"compile with NeuronConfig(batch_size={len(ids)}), or give fewer prompts",
+            )
+        slots = cast(int, self.neuron_config.value("seq_len"))
+        longest, new = int(lengths.max()), cast(int, how.max_length) - ids.shape[1]
+        # The last new token is not an input any more.
+        if longest + new - 1 > slots:
+            raise GraphgenError(
+                "GG0701",
+                f"a prompt of {longest} tokens and {new} new ones exceed {slots} positions",
+                help=f"generate with max_new_tokens={max(slots - longest + 1, 0)} at most, or "
+                f"compile with NeuronConfig(seq_len={longest + new})",
+            )
+
+
+def _pretrained_config(attributes: Mapping[str, object]) -> PreTrainedConfig:
+    """A model's attributes as a configuration of transformers."""
+    others = {name: value for name, value in attributes.items() if name != "model_type"}
+    try:
+        return AutoConfig.for_model(str(attributes.get("model_type")), **others)
+    except ValueError:
+        # A family of the user's own.
+        return PreTrainedConfig(**others)
+
+
+def _generation_config(model_path: str, attributes: Mapping[str, object]) -> GenerationConfig:
+    """The defaults that a checkpoint has for generation."""
+    folder = locate(model_path) or Path(model_path)
+    if (folder / "generation_config.json").is_file():
+        return GenerationConfig.from_pretrained(folder)
+    return GenerationConfig.from_model_config(dict(attributes))
+
+
+@contextmanager
+def _torch_numbers(model: GenerationModel) -> Generator[None]:
+    """Let programs that draw take their random numbers from torch's generator, as the host does."""
+    before = model.random
+    model.random = lambda count: torch.rand(count, dtype=torch.float64).numpy()
+    try:
+        yield
+    finally:
+        model.random = before
+
+
+@contextmanager
+def _without_padding_warning() -> Generator[None]:
+    """Leave out transformers' warning about right padding: the adapter's results are the same."""
+    logger = logging.getLogger("transformers.generation.utils")
+
+    def keep(record: logging.LogRecord) -> bool:
+        return "right-padding was detected" not in record.getMessage()
+
+    logger.addFilter(keep)
+    try:
+        yield
+    finally:
+        logger.removeFilter(keep)

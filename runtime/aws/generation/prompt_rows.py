@@ -1,0 +1,75 @@
+"""Prompts of one batch, padded on either side."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from graphgen.errors import GraphgenError
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True, slots=True)
+class PromptRows:
+    """Prompts in the three layouts that generation needs.
+
+    Attributes:
+        given: integers [B,S], as the caller padded them.
+        left: integers [B,S], the same with all padding before the tokens, as processors and
+            stopping criteria see them.
+        right: integers [B,L] with all padding after the tokens, L the longest prompt.
+        mask: integers [B,L]; 1 for the tokens of ``right``.
+        positions: integers [B,L], of the tokens of ``right``, 1 at padding.
+        lengths: integers [B], tokens of each prompt.
+    """
+
+    given: torch.Tensor
+    left: torch.Tensor
+    right: torch.Tensor
+    mask: torch.Tensor
+    positions: torch.Tensor
+    lengths: torch.Tensor
+
+    def restored(self, sequences: torch.Tensor) -> torch.Tensor:
+        """Sequences [B,S+N] that start with :attr:`left`, with :attr:`given` in its place."""
+        import torch
+
+        return torch.cat([self.given, sequences[:, self.given.shape[1] :]], dim=1)
+
+
+def prompt_rows(input_ids: torch.Tensor, attention_mask: torch.Tensor | None) -> PromptRows:
+    """Read a padded batch; a token's position is the number of tokens before it in its row.
+
+    Args:
+        input_ids: integers [B,S].
+        attention_mask: [B,S], 0 at padding, on either side or both; ``None`` for no padding.
+
+    Raises:
+        GraphgenError: GG0402 for a mask of another shape, GG0702 for a row without a token.
+    """
+    import torch
+
+    if attention_mask is None:
+        attention_mask = torch.ones_like(input_ids)
+    if attention_mask.shape != input_ids.shape:
+        raise GraphgenError(
+            "GG0402",
+            f"attention_mask is {[*attention_mask.shape]}, input_ids {[*input_ids.shape]}",
+            help="give a 1 for each token and a 0 for padding",
+        )
+    used = (attention_mask != 0).long()
+    lengths = used.sum(1)
+    if not bool(lengths.all()):
+        row = int((lengths == 0).nonzero()[0])
+        raise GraphgenError(
+            "GG0702", f"prompt {row + 1} has no token: its attention_mask is 0 everywhere"
+        )
+    longest = int(lengths.max())
+    left = input_ids.gather(1, used.argsort(dim=1, stable=True))
+    right = input_ids.gather(1, (1 - used).argsort(dim=1, stable=True))[:, :longest]
+    counted = torch.arange(longest)[None, :]
+    mask = counted < lengths[:, None]
+    positions = torch.where(mask, counted, 1)
+    return PromptRows(input_ids, left, right, mask.long(), positions, lengths)
