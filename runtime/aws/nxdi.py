@@ -39,6 +39,8 @@ _MODULES = {
             f"Neuron{family}Model",
         )
     ),
+    "generation.hf_adapter": ("HuggingFaceGenerationAdapter",),
+    "generation.generate_outputs": ("get_generate_outputs",),
 }
 _HOMES = {name: module for module, names in _MODULES.items() for name in names}
 

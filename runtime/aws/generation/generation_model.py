@@ -102,9 +102,9 @@ class GenerationModel(Protocol):
         position_ids: torch.Tensor | None = None,
         sampling_params: torch.Tensor | None = None,
         *,
-        input_capture_hook: Callable[..., object] | None = None,
-    ) -> ModelOutput:
-        """Run prompts, or one more token of each sequence."""
+        input_capture_hook: Callable[..., None] | None = None,
+    ) -> object:
+        """Run prompts, or one more token of each sequence: a :class:`ModelOutput`."""
         ...
 
     def reset(self) -> None:

@@ -5,6 +5,7 @@ Importing this module imports torch and transformers.
 
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false, reportPrivateImportUsage=false
+# pyright: reportIncompatibleMethodOverride=false
 
 from __future__ import annotations
 
@@ -12,23 +13,23 @@ import logging
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 from graphgen.errors import GraphgenError
-from graphgen.runtime.aws.generation.generation_model import (
-    AttributeValues,
-    GenerationModel,
-    ModelOutput,
-    ScoreProcessor,
-)
-from graphgen.runtime.aws.generation.prompt_rows import prompt_rows
-from graphgen.runtime.aws.generation.refused_modes import refuse_unbuilt_modes
-from graphgen.runtime.aws.generation.token_choice import (
+from graphgen.runtime.aws.generation.choice_settings import (
     host_processors,
     on_device_choice,
     refuse_host_only,
     row_settings,
 )
+from graphgen.runtime.aws.generation.generation_model import (
+    AttributeValues,
+    DoneRows,
+    GenerationModel,
+    ScoreProcessor,
+)
+from graphgen.runtime.aws.generation.prompt_rows import prompt_rows
+from graphgen.runtime.aws.generation.refused_modes import refuse_unbuilt_modes
 from graphgen.runtime.checkpoint.hub import locate
 
 try:
@@ -48,7 +49,7 @@ except ImportError as _error:
     raise GraphgenError(
         "GG0908",
         f"HuggingFaceGenerationAdapter needs torch and transformers: {_error}",
-        help="pip install 'graphgen[transformers]'",
+        help="pip install torch transformers",
     ) from _error
 
 
@@ -138,8 +139,8 @@ class HuggingFaceGenerationAdapter(GenerationMixin):
         position_ids: torch.Tensor | None = None,
         seq_ids: torch.Tensor | None = None,
         sampling_params: torch.Tensor | None = None,
-        input_capture_hook: Callable[..., object] | None = None,
-    ) -> ModelOutput:
+        input_capture_hook: Callable[..., None] | None = None,
+    ) -> object:
         """One call of the application; see its ``forward``."""
         return self.neuron_model.forward(
             input_ids,
@@ -156,15 +157,13 @@ class HuggingFaceGenerationAdapter(GenerationMixin):
         self,
         input_ids: torch.Tensor,
         attention_mask: torch.Tensor | None = None,
-        position_ids: torch.Tensor | None = None,
         sampling_params: torch.Tensor | None = None,
-        input_capture_hook: Callable[..., object] | None = None,
+        input_capture_hook: Callable[..., None] | None = None,
     ) -> dict[str, object]:
         """The inputs of :meth:`forward` for prompts; its arguments are those of ``generate``."""
         return {
             "input_ids": input_ids,
             "attention_mask": attention_mask,
-            "position_ids": position_ids,
             "sampling_params": sampling_params,
             "input_capture_hook": input_capture_hook,
         }
@@ -198,19 +197,38 @@ class HuggingFaceGenerationAdapter(GenerationMixin):
             ValueError: from transformers, for arguments it refuses.
         """
         refuse_unbuilt_modes(kwargs)
+        self._limit_new_tokens(generation_config, kwargs)
         with _without_padding_warning():
             # transformers types its mixin as a model with a mixin.
             return super().generate(  # pyright: ignore
                 inputs, generation_config, logits_processor, stopping_criteria, **kwargs
             )
 
-    def generate_batch(self, *args: object, **kwargs: object) -> dict[str, object]:
-        """Refused: transformers' continuous batching runs PyTorch models (GG0904)."""
-        refuse_unbuilt_modes({"continuous_batching_config": kwargs or args or True})
-        return {}
+    def _limit_new_tokens(self, given: GenerationConfig | None, kwargs: dict[str, object]) -> None:
+        """Set the configured limit of new tokens in ``kwargs`` if the caller gives none."""
+        most = self.neuron_config.value("max_new_tokens")
+        configs = [given, self.generation_config]
+        names = ("max_length", "max_new_tokens")
+        limits = [kwargs.get(name) for name in names]
+        limits += [getattr(config, name, None) for config in configs for name in names]
+        if most is not None and all(limit is None for limit in limits):
+            kwargs["max_new_tokens"] = most
 
-    init_continuous_batching = generate_batch
-    continuous_batching_context_manager = generate_batch
+    def generate_batch(self, *args: object, **kwargs: object) -> NoReturn:
+        """Refused: transformers' continuous batching runs PyTorch models (GG0904)."""
+        raise GraphgenError(
+            "GG0904",
+            "transformers' continuous batching runs PyTorch models, not compiled programs",
+            help="call generate with at most batch_size prompts",
+        )
+
+    def init_continuous_batching(self, *args: object, **kwargs: object) -> NoReturn:
+        """Refused, as :meth:`generate_batch` is (GG0904)."""
+        self.generate_batch()
+
+    def continuous_batching_context_manager(self, *args: object, **kwargs: object) -> NoReturn:
+        """Refused, as :meth:`generate_batch` is (GG0904)."""
+        self.generate_batch()
 
     def _prepare_generation_config(
         self, *args: Any, **kwargs: Any
@@ -258,20 +276,19 @@ class HuggingFaceGenerationAdapter(GenerationMixin):
             self.neuron_model,
             prompts,
             processors,
-            stopping_criteria,
+            cast(DoneRows, stopping_criteria),
             generation_config,
             getattr(generation_config, "_pad_token_tensor", None) if ends else None,
             streamer,
             params,
-            cast("Callable[..., object] | None", kwargs.get("input_capture_hook")),
+            cast("Callable[..., None] | None", kwargs.get("input_capture_hook")),
         )
         with _torch_numbers(self.neuron_model):
             sequences = loop.run()
         if not generation_config.return_dict_in_generate:
             return sequences
-        return GenerateDecoderOnlyOutput(
-            sequences=sequences, scores=loop.scores, logits=loop.logits
-        )
+        parts: dict[str, Any] = {"scores": loop.scores, "logits": loop.logits}
+        return GenerateDecoderOnlyOutput(sequences=sequences, **parts)  # pyright: ignore[reportArgumentType]
 
     def _check_sizes(self, lengths: torch.Tensor, ids: torch.Tensor, how: GenerationConfig) -> None:
         """Refuse more sequences or tokens than the programs hold (GG0705, GG0701)."""
@@ -284,7 +301,7 @@ class HuggingFaceGenerationAdapter(GenerationMixin):
                 f"{len(ids)} sequences{times}, but the programs were compiled for {batch}",
                 help=f"compile with NeuronConfig(batch_size={len(ids)}), or give fewer prompts",
             )
-        slots = cast(int, self.neuron_config.value("seq_len"))
+        slots = cast(int, self.neuron_config.value("max_length"))
         longest, new = int(lengths.max()), cast(int, how.max_length) - ids.shape[1]
         # The last new token is not an input any more.
         if longest + new - 1 > slots:
@@ -298,7 +315,7 @@ class HuggingFaceGenerationAdapter(GenerationMixin):
 
 def _pretrained_config(attributes: Mapping[str, object]) -> PreTrainedConfig:
     """A model's attributes as a configuration of transformers."""
-    others = {name: value for name, value in attributes.items() if name != "model_type"}
+    others: dict[str, Any] = {k: v for k, v in attributes.items() if k != "model_type"}
     try:
         return AutoConfig.for_model(str(attributes.get("model_type")), **others)
     except ValueError:

@@ -59,6 +59,8 @@ REFUSED: tuple[RefusedArgument, ...] = (
     RefusedArgument(("output_hidden_states",), "hidden states as output of generate",
                     "leave it out"),
     RefusedArgument(("inputs_embeds",), "embeddings as input of generate", "give input_ids"),
+    RefusedArgument(("position_ids",), "a choice of positions",
+                    "give attention_mask: a token's position is the number of tokens before it"),
     RefusedArgument(("adapter_ids",), "multi-LoRA serving", "merge the adapter into the weights"),
     RefusedArgument(("synced_gpus",), "generation in step with other processes", "leave it out"),
 )  # fmt: skip

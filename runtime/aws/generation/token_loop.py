@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, cast
 
 import torch  # noqa: TID253 - imported by the adapter alone, which needs torch
 
@@ -59,7 +59,7 @@ class TokenLoop:
     pad: torch.Tensor | None
     streamer: TokenStreamer | None
     sampling_params: torch.Tensor | None
-    hook: Callable[..., object] | None = None
+    hook: Callable[..., None] | None = None
     scores: tuple[torch.Tensor, ...] | None = None
     logits: tuple[torch.Tensor, ...] | None = None
     _seq_ids: torch.Tensor = field(init=False)
@@ -94,7 +94,7 @@ class TokenLoop:
 
     def _prefill(self) -> ModelOutput:
         self.model.reset()
-        return self.model.forward(
+        output = self.model.forward(
             self.prompts.right,
             seq_ids=self._seq_ids,
             attention_mask=self.prompts.mask,
@@ -102,16 +102,18 @@ class TokenLoop:
             sampling_params=self.sampling_params,
             input_capture_hook=self.hook,
         )
+        return cast(ModelOutput, output)
 
     def _decode(self, tokens: torch.Tensor, positions: torch.Tensor) -> ModelOutput:
         """One step; positions alone say which slots are attended, so no mask grows."""
-        return self.model.forward(
+        output = self.model.forward(
             tokens[:, None],
             seq_ids=self._seq_ids,
             position_ids=positions[:, None],
             sampling_params=self.sampling_params,
             input_capture_hook=self.hook,
         )
+        return cast(ModelOutput, output)
 
     def _choose(self, output: ModelOutput, ids: torch.Tensor) -> torch.Tensor:
         """The next token [B] of each row."""

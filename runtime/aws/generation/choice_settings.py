@@ -41,8 +41,8 @@ def row_settings(sampling_params: torch.Tensor, rows: int) -> list[Sampling]:
             f"sampling_params is {[*sampling_params.shape]}, not [{rows},3]",
             help="a row of top_k, top_p and temperature for each sequence",
         )
-    values = cast("list[tuple[float, float, float]]", sampling_params.tolist())
-    return [row_setting(*row) for row in values]
+    values = cast("list[list[float]]", sampling_params.tolist())  # pyright: ignore[reportUnknownMemberType]
+    return [row_setting(row[0], row[1], row[2]) for row in values]
 
 
 def row_setting(top_k: float, top_p: float, temperature: float) -> Sampling:
