@@ -199,7 +199,7 @@ def open_engine(
             artifact, GG0701 and GG0702 for the prompts, GG0705 for options that exclude each other.
     """
     start = time.perf_counter()
-    path = _resolve(model)
+    path = _resolve(model, progress)
     _check_options(options, from_artifact=is_artifact(path))
     if is_artifact(path):
         return _from_artifact(open_artifact(path), options, encode, start, progress)
@@ -273,9 +273,9 @@ def locate_checkpoint(model: str) -> Checkpoint:
     return open_checkpoint(_resolve(model))
 
 
-def _resolve(model: str) -> Path:
+def _resolve(model: str, progress: Progress | None = None) -> Path:
     """The path of MODEL; a named shape without weights is refused (GG0705)."""
-    path = locate(model) or Path(model)
+    path = locate(model, progress) or Path(model)
     if not path.exists() and model.lower() in SHAPES:
         raise GraphgenError(
             "GG0705",

@@ -1,4 +1,4 @@
-"""Find checkpoints that are installed as Python packages, by a short name."""
+"""Find checkpoints by name: installed as Python packages, or in a repository of the hub."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Final
 
 from graphgen.errors import GraphgenError
+from graphgen.runtime.checkpoint.hub_download import download, is_repository
+from graphgen.runtime.progress_callback import Progress, Silent
 
 
 @dataclass(frozen=True)
@@ -28,14 +30,26 @@ _KNOWN: Final[Mapping[str, _Packaged]] = {
 }
 
 
-def locate(name: str) -> Path | None:
-    """The checkpoint file with the short name ``name``; None for an unknown name.
+def locate(name: str, progress: Progress | None = None, *, weights: bool = True) -> Path | None:
+    """The checkpoint with the short name ``name``; None for a path and an unknown name.
 
-    The package is looked up, not imported: its dependencies need not be installed.
+    Args:
+        name: ``smollm2``, or ``ORGANIZATION/NAME`` of the Hugging Face hub, which is downloaded to
+            the hub's cache unless a local file or folder has that name.
+        progress: notified of the download.
+        weights: without them only configuration and tokenizer are downloaded.
 
     Raises:
-        GraphgenError: GG0601 if the name is known and the file is not installed.
+        GraphgenError: GG0601 if the name is known and the package is not installed, or if the
+            repository cannot be downloaded.
     """
+    if is_repository(name) and not Path(name).exists():
+        return download(name, progress or Silent(), weights=weights)
+    return _packaged(name)
+
+
+def _packaged(name: str) -> Path | None:
+    """The file of a package, which is looked up, not imported: it needs no dependencies."""
     known = _KNOWN.get(name)
     if known is None:
         return None

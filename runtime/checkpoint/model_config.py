@@ -8,9 +8,13 @@ from pathlib import Path
 from graphgen.errors import GraphgenError
 from graphgen.models import known_shape
 from graphgen.runtime.checkpoint.hub import locate
+from graphgen.runtime.checkpoint.hub_download import is_repository
 from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint, read_config
 
-_FORMS = "(or smollm2, or a path: a checkpoint folder, a config.json, a .gguf file)"
+_FORMS = (
+    "(or smollm2, ORGANIZATION/NAME of the hub, or a path: a checkpoint folder, a config.json, "
+    "a .gguf file)"
+)
 
 
 def model_config(model: str) -> Mapping[str, object]:
@@ -18,7 +22,8 @@ def model_config(model: str) -> Mapping[str, object]:
 
     Args:
         model: in this order, an existing path (a checkpoint folder, a bare ``config.json``, a GGUF
-            file), a packaged checkpoint (``smollm2``), a known shape (``llama-3.1-8b``).
+            file), a packaged checkpoint (``smollm2``), a repository of the hub (``ORG/NAME``), a
+            known shape (``llama-3.1-8b``).
 
     Raises:
         GraphgenError: GG0504 unknown name, GG0601 a path without a readable configuration, and
@@ -28,9 +33,9 @@ def model_config(model: str) -> Mapping[str, object]:
     if _is_path(model):
         bare = path.suffix == ".json" or (path / "config.json").exists()
         return read_config(path) if bare else open_checkpoint(path).config
-    packaged = locate(model)
-    if packaged is not None:
-        return open_checkpoint(packaged).config
+    found = locate(model, weights=False)
+    if found is not None:
+        return read_config(found) if found.is_dir() else open_checkpoint(found).config
     try:
         return known_shape(model)
     except GraphgenError as error:
@@ -40,5 +45,9 @@ def model_config(model: str) -> Mapping[str, object]:
 
 def _is_path(model: str) -> bool:
     """True if ``model`` is a path: it exists, or it has a slash or the ending of a file."""
-    looks = "/" in model or Path(model).suffix in (".json", ".gguf", ".safetensors")
+    looks = ("/" in model and not is_repository(model)) or Path(model).suffix in (
+        ".json",
+        ".gguf",
+        ".safetensors",
+    )
     return looks or Path(model).exists()

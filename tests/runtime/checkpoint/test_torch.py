@@ -213,12 +213,53 @@ def test_what_is_no_table_of_tensors(tmp_path: Path, state: object, text: str):
 
 
 def test_a_file_from_before_archives(tmp_path: Path):
-    write(tmp_path, {"w": values()}, _use_new_zipfile_serialization=False)
-    assert refused(tmp_path) == (
-        "error[GG0601]: the file has the form that torch.save wrote before PyTorch 1.6, which is "
-        "not read\n  --> DIR/pytorch_model.bin\n"
-        "  help: write it anew: torch.save(torch.load('pytorch_model.bin', map_location='cpu', "
-        "weights_only=True), 'pytorch_model.bin')"
+    whole = torch.arange(12, dtype=torch.float32).reshape(3, 4)
+    state = {**every_kind(), "whole": whole, "part": whole[1:, ::2], "none": torch.empty(0, 3)}
+    (tmp_path / "old").mkdir()
+    old = write(tmp_path / "old", state, _use_new_zipfile_serialization=False)
+    checkpoint = FolderCheckpoint(old)
+    assert [*checkpoint.tensors()] == [*state]
+    for name, tensor in state.items():
+        np.testing.assert_array_equal(checkpoint.read(name), numpy(tensor), err_msg=name)
+    again = FolderCheckpoint(write(tmp_path / "old", state, _use_new_zipfile_serialization=False))
+    assert again.fingerprint() == checkpoint.fingerprint()
+    changed = {**state, "whole": whole + 1}
+    other = FolderCheckpoint(write(tmp_path / "old", changed, _use_new_zipfile_serialization=False))
+    assert other.fingerprint() != checkpoint.fingerprint()
+
+
+def test_a_file_from_before_archives_runs_nothing(tmp_path: Path):
+    write(tmp_path, {"w": Evil((os.system, ("touch HERE",)))}, _use_new_zipfile_serialization=False)
+    assert refused(tmp_path).startswith("error[GG0604]")
+
+
+def test_a_damaged_file_from_before_archives(tmp_path: Path):
+    path = write(tmp_path, {"w": values()}, _use_new_zipfile_serialization=False)
+    path = path / "pytorch_model.bin"
+    data = path.read_bytes()
+    for size in range(16, len(data), 7):
+        path.write_bytes(data[:size])
+        assert refused(tmp_path).startswith("error[GG0601]"), size
+    path.write_bytes(data)
+    assert FolderCheckpoint(tmp_path).read("w").shape == tuple(values().shape)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("archive", [True, False])
+def test_quantized_tensors_are_refused_with_what_converts_them(tmp_path: Path, archive: bool):
+    quantized = torch.quantize_per_tensor(values(), 0.1, 0, torch.qint8)
+    write(tmp_path, {"w": quantized}, _use_new_zipfile_serialization=archive)
+    text = refused(tmp_path)
+    assert text.startswith(
+        "error[GG0601]: pytorch_model.bin holds quantized tensors of PyTorch (qint8), which are "
+        "not read"
+    )
+    # The command of the help does convert it.
+    command = text.partition("--quantized: ")[2]
+    command = command.replace("'pytorch_model.bin'", repr(str(tmp_path / "pytorch_model.bin")))
+    exec(command, {})
+    np.testing.assert_array_equal(
+        FolderCheckpoint(tmp_path).read("w"), numpy(quantized.dequantize())
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from shutil import copytree
@@ -78,9 +79,10 @@ def attacked(folder: Path) -> None:
     torch.save({"model.norm.weight": torch.ones(32), "x": Attack()}, folder / "pytorch_model.bin")
 
 
-def old_form(folder: Path) -> None:
-    state = {"w": torch.ones(2)}
-    torch.save(state, folder / "pytorch_model.bin", _use_new_zipfile_serialization=False)
+def quantized(folder: Path) -> None:
+    with warnings.catch_warnings(action="ignore"):
+        state = {"w": torch.quantize_per_tensor(torch.ones(2), 0.1, 0, torch.qint8)}
+        torch.save(state, folder / "pytorch_model.bin", _use_new_zipfile_serialization=False)
 
 
 def narrow(folder: Path) -> None:
@@ -204,7 +206,7 @@ CASES: dict[str, tuple[str, Callable[[Path], None], list[str]]] = {
     "a missing shard": ("sharded", missing_shard, KEEP),
     "tensors that are not where the index says": ("sharded", misplaced, KEEP),
     "a pickle that wants to run code": ("torch", attacked, KEEP),
-    "a file of an old PyTorch": ("torch", old_form, KEEP),
+    "quantized tensors of PyTorch": ("torch", quantized, KEEP),
     "an unknown dtype in a file": ("single", narrow, KEEP),
     "an unknown dtype in a PyTorch file": ("torch", narrow_torch, KEEP),
     "an unknown dtype on the command line": ("single", as_it_is, [*KEEP, "--dtype", "fp8"]),

@@ -1,0 +1,241 @@
+"""Downloads by name: which files, from the cache when offline, and every refusal."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from graphgen.errors import GraphgenError
+from graphgen.runtime.checkpoint.hub import locate
+from graphgen.runtime.checkpoint.hub_download import is_repository
+from graphgen.runtime.checkpoint.model_config import model_config
+from graphgen.runtime.engine import locate_checkpoint
+from graphgen.runtime.progress_callback import Report
+from tests.graphgen.cli.conftest import error
+
+NAME = "acme/tiny-model"
+
+
+class RepositoryNotFoundError(OSError):
+    pass
+
+
+class GatedRepoError(RepositoryNotFoundError):
+    pass
+
+
+class OfflineModeIsEnabled(ConnectionError):  # noqa: N818
+    pass
+
+
+@dataclass
+class FakeFile:
+    rfilename: str
+    size: int | None
+
+
+@dataclass
+class FakeHub:
+    """A hub of one repository, with the calls that huggingface_hub has."""
+
+    repository: Path
+    cache: Path
+    failure: Exception | None = None
+    fetched: list[str] = field(default_factory=list)
+    sha = "0123abcd"
+
+    def HfApi(self) -> FakeHub:  # noqa: N802
+        return self
+
+    @property
+    def siblings(self) -> list[FakeFile]:
+        files = sorted(file for file in self.repository.rglob("*") if file.is_file())
+        return [
+            FakeFile(str(file.relative_to(self.repository)), file.stat().st_size) for file in files
+        ]
+
+    def model_info(self, repo_id: str, *, files_metadata: bool) -> FakeHub:
+        if self.failure is not None:
+            raise self.failure
+        assert (repo_id, files_metadata) == (NAME, True)
+        return self
+
+    def hf_hub_download(
+        self,
+        repo_id: str,
+        filename: str,
+        *,
+        revision: str | None = None,
+        local_files_only: bool = False,
+    ) -> str:
+        target = self.cache / filename
+        if not local_files_only:
+            assert (repo_id, revision) == (NAME, self.sha)
+            self.fetched.append(filename)
+            target.write_bytes((self.repository / filename).read_bytes())
+        elif not target.exists():
+            raise FileNotFoundError(filename)
+        return str(target)
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeHub:
+    monkeypatch.chdir(tmp_path)
+    repository, cache = tmp_path / "remote" / "files", tmp_path / "cache" / "snapshot"
+    repository.mkdir(parents=True)
+    cache.mkdir(parents=True)
+    (repository / "config.json").write_text('{"model_type": "llama"}')
+    for name in ("tokenizer.json", "README.md", "model.safetensors", "pytorch_model.bin"):
+        (repository / name).write_text("{}")
+    (repository / "onnx").mkdir()
+    (repository / "onnx" / "model.safetensors").write_text("{}")
+    made = FakeHub(repository, cache)
+    monkeypatch.setitem(sys.modules, "huggingface_hub", made)  # pyright: ignore[reportArgumentType]
+    return made
+
+
+class Recorder:
+    def __init__(self) -> None:
+        self.seen: list[object] = []
+
+    @contextmanager
+    def task(self, title: str) -> Generator[Report]:
+        self.seen.append(title)
+        yield self.seen.append
+
+
+def test_only_files_that_are_read_are_downloaded(hub: FakeHub):
+    progress = Recorder()
+    assert locate(NAME, progress) == hub.cache
+    assert hub.fetched == ["config.json", "tokenizer.json", "model.safetensors"]
+    title, *parts = progress.seen
+    assert title == f"downloading {NAME}"
+    assert parts == sorted(parts, key=float)  # pyright: ignore[reportArgumentType]
+    assert parts[-1] == 1
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["model.safetensors.index.json", "model-00001-of-00002.safetensors"],
+        ["pytorch_model.bin"],
+        ["pytorch_model.bin.index.json", "pytorch_model-00001-of-00002.bin"],
+    ],
+)
+def test_weights_of_one_format(hub: FakeHub, names: list[str]):
+    (hub.repository / "model.safetensors").unlink()
+    (hub.repository / "pytorch_model.bin").unlink()
+    for name in names:
+        (hub.repository / name).write_text("{}")
+    locate(NAME)
+    assert sorted(hub.fetched) == sorted(["config.json", "tokenizer.json", *names])
+
+
+def test_a_configuration_needs_no_weights(hub: FakeHub):
+    assert model_config(NAME) == {"model_type": "llama"}
+    assert hub.fetched == ["config.json", "tokenizer.json"]
+
+
+def test_a_checkpoint_is_opened(hub: FakeHub):
+    header = json.dumps({"w": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}).encode()
+    data = len(header).to_bytes(8, "little") + header + bytes(4)
+    (hub.repository / "model.safetensors").write_bytes(data)
+    assert [*locate_checkpoint(NAME).tensors()] == ["model.w"]
+
+
+def test_a_local_folder_comes_first(hub: FakeHub, tmp_path: Path):
+    (tmp_path / "acme" / "tiny-model").mkdir(parents=True)
+    assert locate(NAME) is None
+    assert hub.fetched == []
+
+
+def test_what_was_downloaded_before_is_used_offline(hub: FakeHub):
+    locate(NAME)
+    hub.failure = OfflineModeIsEnabled("offline mode is enabled")
+    assert locate(NAME) == hub.cache
+    hub.failure = RepositoryNotFoundError("401")
+    with pytest.raises(GraphgenError, match="no public repository"):
+        locate(NAME)
+
+
+@pytest.mark.parametrize(
+    ("failure", "what", "help"),
+    [
+        (
+            RepositoryNotFoundError("401 Client Error"),
+            f"'{NAME}' is no file or folder, and no public repository of the hub",
+            "hf auth login",
+        ),
+        (GatedRepoError("403"), f"the repository '{NAME}' is gated", "accept its terms"),
+        (
+            OfflineModeIsEnabled("no"),
+            f"'{NAME}' is no file or folder, and the hub is offline",
+            "give the folder",
+        ),
+        (ConnectionError("name or service not known"), "cannot download", "with a connection"),
+    ],
+)
+def test_failures_name_cause_and_remedy(hub: FakeHub, failure: Exception, what: str, help: str):
+    hub.failure = failure
+    with pytest.raises(GraphgenError) as caught:
+        locate(NAME)
+    assert caught.value.code == "GG0601"
+    assert caught.value.what.startswith(what)
+    assert help in caught.value.help
+    assert str(failure) in caught.value.note
+
+
+@pytest.mark.parametrize(
+    ("gone", "what"),
+    [
+        (["config.json"], "has no config.json"),
+        (["model.safetensors", "pytorch_model.bin"], "has no weights that can be read"),
+    ],
+)
+def test_a_repository_of_something_else(hub: FakeHub, gone: list[str], what: str):
+    for name in gone:
+        (hub.repository / name).unlink()
+    with pytest.raises(GraphgenError, match=what):
+        locate(NAME)
+    assert hub.fetched == []
+
+
+def test_without_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    text = error("generate", NAME, "--prompt", "x")
+    assert f"'{NAME}' is no file or folder, and downloading it needs huggingface_hub" in text
+    assert "pip install huggingface_hub" in text
+
+
+def test_the_package_itself_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    pytest.importorskip("huggingface_hub")
+    monkeypatch.chdir(tmp_path)
+    # conftest sets HF_HUB_OFFLINE.
+    with pytest.raises(GraphgenError, match="the hub is offline"):
+        locate("acme/never-there-4711")
+
+
+@pytest.mark.parametrize(
+    ("name", "known"),
+    [
+        ("meta-llama/Llama-3.1-8B", True),
+        ("a/b", True),
+        ("a/b/c", False),
+        ("./model", False),
+        ("/model", False),
+        ("model", False),
+        ("models/x.gguf", False),
+        ("here/model", False),
+    ],
+)
+def test_names_and_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, known: bool):
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert is_repository(name) is known
