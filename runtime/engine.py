@@ -212,7 +212,7 @@ def open_engine(
         artifact = open_artifact(kept)
         asked = _asked(artifact.model.settings, options)
         artifact.check_request(checkpoint.fingerprint(), asked)
-        return _from_artifact(artifact, options, encode, start, progress)
+        return _from_artifact(artifact, options, encode, start, progress, checkpoint)
     with progress.task("reading the tokenizer"):
         tokenizer = load_tokenizer(checkpoint.path)
     prompts = encode(tokenizer)
@@ -309,14 +309,24 @@ def _asked(mine: CompileConfig, options: EngineOptions) -> CompileConfig:
 
 
 def _from_artifact(
-    artifact: Artifact, options: EngineOptions, encode: Encode, start: float, progress: Progress
+    artifact: Artifact,
+    options: EngineOptions,
+    encode: Encode,
+    start: float,
+    progress: Progress,
+    checkpoint: Checkpoint | None = None,
 ) -> tuple[Engine, list[list[int]]]:
+    """Open an artifact; one without weights takes those of ``checkpoint``."""
     settings = artifact.model.settings
     artifact.check_request(artifact.source, _asked(settings, options))
     configure(settings.tp)
     tokenizer = load_tokenizer(artifact.path / "tokenizer")
     prompts = encode(tokenizer)
-    weights, programs = artifact.weights(progress), artifact.programs(progress)
+    if checkpoint is not None and not artifact.has_weights:
+        weights = artifact.weights_from(checkpoint, progress)
+    else:
+        weights = artifact.weights(progress)
+    programs = artifact.programs(progress)
     seconds = time.perf_counter() - start
     return Engine(artifact.model, tokenizer, programs, weights, seconds, True), prompts
 

@@ -62,6 +62,12 @@ class ExecutableCache:
             found = self._programs[name] = self._make(name)
         return found
 
+    def compile_all(self) -> None:
+        """Compile every program that is not compiled yet, with progress; a folder keeps them."""
+        for function in self.module.programs():
+            if not self.compiled(function.name):
+                self.get(function.name)
+
     def compiled(self, name: str) -> bool:
         """True if :meth:`get` does not have to compile the program."""
         path = self.path(name)

@@ -8,6 +8,7 @@ from graphgen.runtime.artifact.artifact_folder import (
     is_artifact,
     open_artifact,
     save_artifact,
+    write_weights,
 )
 
-__all__ = ["MANIFEST", "Artifact", "is_artifact", "open_artifact", "save_artifact"]
+__all__ = ["MANIFEST", "Artifact", "is_artifact", "open_artifact", "save_artifact", "write_weights"]

@@ -10,24 +10,27 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, cast
 
 from graphgen.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.eval import rank_index
-from graphgen.ir import RANK
+from graphgen.ir import RANK, Module
 from graphgen.runtime.artifact.tokenizer_folder import save_tokenizer
 from graphgen.runtime.checkpoint.interfaces import Checkpoint
+from graphgen.runtime.checkpoint.validate_tensors import check_checkpoint
 from graphgen.runtime.executable_cache import ExecutableCache
 from graphgen.runtime.model import BuiltModel, PassStep, config_of, settings_of
 from graphgen.runtime.progress_callback import Progress
 from graphgen.runtime.tokenizer import Tokenizer
 from graphgen.runtime.weights.aligned_safetensors import fingerprint, read_aligned
 from graphgen.runtime.weights.presharded import rank_file, write_rank_files
-from graphgen.runtime.weights.rank_weights import put_arrays
+from graphgen.runtime.weights.rank_weights import put_arrays, put_weights, weights_of
 from graphgen.runtime.whole_folder import new_folder, write_json
 from graphgen.text import parse, print_module
 from graphgen.version import __version__
+from graphgen.whole_file import unwritable, write_whole
 
 MANIFEST = "manifest.json"
 FORMAT = 1
@@ -40,14 +43,16 @@ class Artifact:
     Attributes:
         path: the folder.
         model: module and settings, as built.
-        source: fingerprint of the weights' checkpoint.
+        source: fingerprint of the weights' checkpoint; empty without one.
         texts: SHA-256 of each program's StableHLO.
+        has_weights: False for programs alone, whose weights come from a checkpoint.
     """
 
     path: Path
     model: BuiltModel
     source: str
     texts: dict[str, str]
+    has_weights: bool = True
 
     def check_request(self, source: str, settings: CompileConfig) -> None:
         """Refuse an artifact of other weights or settings (GG0703, naming both sides)."""
@@ -57,8 +62,9 @@ class Artifact:
                 f"was made from other weights: {self.source[:12]}, the checkpoint is {source[:12]}",
             )
         mine, theirs = settings_of(self.model.settings), settings_of(settings)
+        known, wanted = {**vars(self.model.settings), **mine}, {**vars(settings), **theirs}
         other = [
-            f"{key} {mine.get(key)}, asked for {theirs.get(key)}"
+            f"{key} {known.get(key)}, asked for {wanted.get(key)}"
             for key in mine | theirs
             if mine.get(key) != theirs.get(key)
         ]
@@ -66,7 +72,17 @@ class Artifact:
             raise _unusable(self.path, f"was compiled for {'; '.join(other)}")
 
     def weights(self, progress: Progress) -> dict[str, object]:
-        """Put the prepared weights on the devices, in place if the CPU allows it."""
+        """Put the prepared weights on the devices, in place if the CPU allows it.
+
+        Raises:
+            GraphgenError: GG0703 for an artifact without weights.
+        """
+        if not self.has_weights:
+            raise GraphgenError(
+                "GG0703",
+                f"the artifact {self.path} has no weights",
+                help="prepare them from a checkpoint, or write them into it",
+            )
         with progress.task("reading weights"):
             ranks = [
                 {
@@ -77,6 +93,16 @@ class Artifact:
             ]
             used = {v.name for f in self.model.module.programs() for v in f.args}
             return put_arrays([{k: v for k, v in r.items() if k in used} for r in ranks])
+
+    def weights_from(self, checkpoint: Checkpoint, progress: Progress) -> dict[str, object]:
+        """Prepare the weights of a checkpoint for these programs and put them on the devices.
+
+        Raises:
+            GraphgenError: GG0602 for other tensors than the model has, GG0605 for values that are
+                not numbers.
+        """
+        check_checkpoint(checkpoint, self.model.module)
+        return put_weights(weights_of(checkpoint, self.model.module), progress)
 
     def programs(self, progress: Progress) -> ExecutableCache:
         """The programs, compiled or loaded from the folder at their first use."""
@@ -92,44 +118,82 @@ def is_artifact(path: Path) -> bool:
 def save_artifact(
     path: Path,
     model: BuiltModel,
-    checkpoint: Checkpoint,
+    checkpoint: Checkpoint | None,
     tokenizer: Tokenizer | None,
     progress: Progress,
+    *,
+    weights: bool = True,
 ) -> Artifact:
-    """Write a new artifact and open it; without a tokenizer it runs on tokens only.
+    """Write a new artifact and open it.
+
+    Args:
+        path: a new or empty folder.
+        model: module and settings.
+        checkpoint: of the weights; may be ``None`` without weights.
+        tokenizer: ``None`` for an artifact that runs on tokens only.
+        progress: notified of long tasks.
+        weights: prepare and write the weights; otherwise :func:`write_weights` adds them, or a
+            checkpoint is given where the artifact is used.
 
     Raises:
-        GraphgenError: GG0704 if it cannot be written; no partial folder remains.
+        GraphgenError: GG0704 if it cannot be written; no partial folder remains. GG0705 for weights
+            without a checkpoint.
     """
+    if weights and checkpoint is None:
+        raise GraphgenError("GG0705", "weights need a checkpoint", help="give one")
     with new_folder(path, "the artifact", f"{path} exists and is no artifact") as folder:
-        _write(folder, model, checkpoint, tokenizer, progress)
+        if tokenizer is not None:
+            save_tokenizer(tokenizer, folder / "tokenizer")
+        (folder / "module.gg").write_text(print_module(model.module))
+        if weights and checkpoint is not None:
+            write_rank_files(folder, model.module, checkpoint, progress)
+        store = ExecutableCache(model.module, progress)
+        manifest = {
+            "format": FORMAT,
+            "graphgen": __version__,
+            "settings": settings_of(model.settings),
+            "config": dict(model.config),
+            "source": checkpoint.fingerprint() if checkpoint is not None else "",
+            "passes": [asdict(report) for report in model.reports],
+            "module": fingerprint(folder / "module.gg"),
+            "weights": _fingerprints(folder, model.module) if weights else [],
+            "programs": {f.name: store.text_hash(f.name) for f in model.module.programs()},
+        }
+        write_json(folder / MANIFEST, manifest)
     return open_artifact(path)
 
 
-def _write(
-    folder: Path,
-    model: BuiltModel,
-    checkpoint: Checkpoint,
-    tokenizer: Tokenizer | None,
-    progress: Progress,
-) -> None:
-    if tokenizer is not None:
-        save_tokenizer(tokenizer, folder / "tokenizer")
-    (folder / "module.gg").write_text(print_module(model.module))
-    write_rank_files(folder, model.module, checkpoint, progress)
-    store = ExecutableCache(model.module, progress)
-    manifest = {
-        "format": FORMAT,
-        "graphgen": __version__,
-        "settings": settings_of(model.settings),
-        "config": dict(model.config),
-        "source": checkpoint.fingerprint(),
-        "passes": [asdict(report) for report in model.reports],
-        "module": fingerprint(folder / "module.gg"),
-        "weights": [fingerprint(rank_file(folder, r)) for r in range(model.module.ranks)],
-        "programs": {f.name: store.text_hash(f.name) for f in model.module.programs()},
-    }
-    write_json(folder / MANIFEST, manifest)
+def write_weights(artifact: Artifact, checkpoint: Checkpoint, progress: Progress) -> Artifact:
+    """Write the prepared weights of a checkpoint into an artifact, in place of those it has.
+
+    Weights that a session has read stay as they are for it.
+
+    Raises:
+        GraphgenError: GG0602 for other tensors than the model has, GG0605 for values that are not
+            numbers; the artifact is as it was. GG0704 if it cannot be written.
+    """
+    path, module = artifact.path, artifact.model.module
+    check_checkpoint(checkpoint, module)
+    try:
+        with TemporaryDirectory(dir=path, prefix=".weights-") as name:
+            scratch = Path(name)
+            write_rank_files(scratch, module, checkpoint, progress)
+            manifest = json.loads((path / MANIFEST).read_text())
+            manifest |= {
+                "source": checkpoint.fingerprint(),
+                "weights": _fingerprints(scratch, module),
+            }
+            (path / "weights").mkdir(exist_ok=True)
+            for rank in range(module.ranks):
+                rank_file(scratch, rank).replace(rank_file(path, rank))
+            write_whole(path / MANIFEST, json.dumps(manifest, indent=1).encode())
+    except OSError as error:
+        raise unwritable(str(path), error.strerror or str(error)) from error
+    return open_artifact(path)
+
+
+def _fingerprints(folder: Path, module: Module) -> list[str]:
+    return [fingerprint(rank_file(folder, rank)) for rank in range(module.ranks)]
 
 
 def open_artifact(path: Path) -> Artifact:
@@ -160,7 +224,8 @@ def open_artifact(path: Path) -> Artifact:
         config = cast(Mapping[str, object], manifest["config"])
         model = BuiltModel(config, settings, module, reports)
         texts = cast(dict[str, str], manifest["programs"])
-        return Artifact(path, model, cast(str, manifest["source"]), texts)
+        source, has_weights = cast(str, manifest["source"]), bool(manifest["weights"])
+        return Artifact(path, model, source, texts, has_weights)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise _unusable(path, f"is damaged: {error}") from error
 

@@ -12,13 +12,27 @@ from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
 
+import numpy as np
+import numpy.typing as npt
 import pytest
+from safetensors.numpy import save_file
 
+from graphgen.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
-from graphgen.runtime.artifact import MANIFEST, is_artifact, open_artifact
+from graphgen.runtime.artifact import (
+    MANIFEST,
+    is_artifact,
+    open_artifact,
+    save_artifact,
+    write_weights,
+)
+from graphgen.runtime.checkpoint.interfaces import Checkpoint
+from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint
 from graphgen.runtime.engine import Engine, EngineOptions, open_engine
 from graphgen.runtime.generation import GenerationRequest
+from graphgen.runtime.model import BuiltModel, build_model
 from graphgen.runtime.progress_callback import Silent
+from graphgen.runtime.session import Session
 from graphgen.runtime.tokenizer import load_tokenizer
 from tests.oracles.small_gguf import CORPUS, write_small_model
 from tests.oracles.smollm2 import smollm2_path
@@ -329,3 +343,109 @@ def test_a_place_that_cannot_be_written(tmp_path: Path):
         "error[GG0704]: cannot write the artifact DIR/file/artifact: File exists\n"
         "  help: nothing was left behind; free some space or choose another folder"
     )
+
+
+def programs_alone(place: Path) -> tuple[BuiltModel, Path]:
+    """An artifact of the model's programs, without weights and tokenizer."""
+    checkpoint = open_checkpoint(place / "small.gguf")
+    config = CompileConfig(batch=(2,), prefill_batch=(1,), context=(32, 48), tokens=(40, 64))
+    built = build_model(checkpoint.config, config)
+    save_artifact(place / "alone", built, checkpoint, None, Silent(), weights=False)
+    return built, place / "alone"
+
+
+def logits(session: Session) -> npt.NDArray[np.float32]:
+    return session.prefill([[3, 4, 5], [6]]).copy()
+
+
+def with_another_norm(place: Path) -> Checkpoint:
+    """The same model with another last norm, as a folder."""
+    weights = write_small_model(place / "small.gguf")
+    folder = place / "other"
+    folder.mkdir()
+    config = dict(open_checkpoint(place / "small.gguf").config)
+    (folder / "config.json").write_text(json.dumps(config))
+    name = "model.norm.weight"
+    save_file({**weights, name: weights[name][::-1].copy()}, folder / "model.safetensors")
+    return open_checkpoint(folder)
+
+
+def test_programs_without_weights_run_with_those_of_a_checkpoint(place: Path):
+    built, folder = programs_alone(place)
+    checkpoint = open_checkpoint(place / "small.gguf")
+    artifact = open_artifact(folder)
+    assert artifact.model.settings == replace(built.settings, slots=64)
+    assert not artifact.has_weights
+    assert not (folder / "weights").exists()
+    with pytest.raises(GraphgenError, match="alone has no weights"):
+        artifact.weights(Silent())
+    programs = artifact.programs(Silent())
+    programs.compile_all()
+    names = [function.name for function in built.module.programs()]
+    assert [report.name for report in programs.reports] == names
+    assert names == ["prefill.b1.s32", "prefill.b1.s48", "decode.b2.c40", "decode.b2.c64"]
+    again = artifact.programs(Silent())
+    again.compile_all()
+    assert not again.reports
+    session = Session(again, artifact.weights_from(checkpoint, Silent()))
+    wanted = logits(session)
+    assert all(report.loaded for report in again.reports)
+    # Weights written later, and other weights in the place of these.
+    held = write_weights(artifact, checkpoint, Silent())
+    assert held.has_weights
+    np.testing.assert_array_equal(
+        logits(Session(held.programs(Silent()), held.weights(Silent()))), wanted
+    )
+    other = with_another_norm(place)
+    session.load_weights(artifact.weights_from(other, Silent()))
+    changed = logits(session)
+    assert np.abs(changed - wanted).max() > 1e-3
+    held = write_weights(held, other, Silent())
+    assert held.source == other.fingerprint() != checkpoint.fingerprint()
+    np.testing.assert_array_equal(
+        logits(Session(held.programs(Silent()), held.weights(Silent()))), changed
+    )
+    assert not [path for path in folder.iterdir() if path.name.startswith(".")]
+
+
+def test_weights_of_another_model_do_not_get_into_an_artifact(place: Path):
+    _, folder = programs_alone(place)
+    write_small_model(place / "other.gguf", tied=False)
+    other = open_checkpoint(place / "other.gguf")
+    before = (folder / MANIFEST).read_bytes()
+    with pytest.raises(GraphgenError) as caught:
+        write_weights(open_artifact(folder), other, Silent())
+    assert caught.value.code == "GG0602"
+    assert (folder / MANIFEST).read_bytes() == before
+    assert not (folder / "weights").exists()
+
+
+def test_buckets_of_an_artifact(place: Path):
+    options = EngineOptions(max_len=64, context=(24, 40), tokens=(48, 64))
+    model, kept = place / "small.gguf", place / "laddered"
+    engine = start(model, kept, options)
+    table = engine.session.table
+    assert (table.buckets("prefill"), table.buckets("decode")) == ([24, 40], [48, 64])
+    assert answer(engine) == made()[1]
+    for asked in (
+        EngineOptions(),
+        options,
+        EngineOptions(max_context=40),
+        EngineOptions(max_len=64, batch=2),
+        EngineOptions(tokens=(64, 48)),
+    ):
+        assert start(model, kept, asked).model.settings.context == (24, 40)
+    for asked, text in (
+        (EngineOptions(context=(40,)), "context (24, 40), asked for (40,)"),
+        (EngineOptions(max_context=32), "context (24, 40), asked for (32,)"),
+        (
+            EngineOptions(bucketing=False, max_context=40),
+            "context (24, 40), asked for (40,); tokens (48, 64), asked for (64,)",
+        ),
+        (EngineOptions({"heads": "CONVERT_TO_MHA"}), "heads auto, asked for CONVERT_TO_MHA"),
+    ):
+        with pytest.raises(GraphgenError) as caught:
+            start(model, kept, asked)
+        assert error_text(caught, place) == (
+            f"error[GG0703]: the artifact DIR/laddered was compiled for {text}{AGAIN}"
+        )
