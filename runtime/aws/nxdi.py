@@ -24,7 +24,32 @@ _FAMILIES = (
 )
 # Module under _HERE, and its public names.
 _MODULES = {
-    "config.neuron_config": ("NeuronConfig",),
+    "config.neuron_config": (
+        "ChunkedPrefillConfig",
+        "FusedSpecNeuronConfig",
+        "Gemma3NeuronConfig",
+        "KVQuantizationConfig",
+        "LlamaNeuronConfig",
+        "LoraServingConfig",
+        "MistralNeuronConfig",
+        "NeuronConfig",
+        "OnDeviceSamplingConfig",
+        "Qwen2NeuronConfig",
+        "Qwen3NeuronConfig",
+    ),
+    "config.expert_config": (
+        "BlockShardStrategy",
+        "BlockwiseMatmulConfig",
+        "DbrxNeuronConfig",
+        "GLUType",
+        "HybridShardingConfig",
+        "MixtralNeuronConfig",
+        "MoEFusedTKGConfig",
+        "MoENeuronConfig",
+        "Qwen3MoeNeuronConfig",
+        "RoutedExpertsMLPOpsConfig",
+        "RouterConfig",
+    ),
     "config.inference_config": ("InferenceConfig",),
     "config.pretrained_config": ("load_pretrained_config",),
     "application.application_base": ("NeuronApplicationBase",),

@@ -28,6 +28,8 @@ from graphgen.runtime.aws.attributes.value_kinds import (
 
 # The prompt length from which the library sets the options for long contexts.
 LONG_CONTEXT = 32768
+# No target joins more physical cores to a logical one.
+_LNC = choice(1, 2)
 _NO_COLLECTIVES = NoEffect("it changes only how Neuron devices exchange data")
 _NO_NEURONX_CC = NoEffect("neuronx-cc is not used for the CPU")
 _LONG = Refused("context parallelism", "set it to 1, and use tp_degree")
@@ -154,7 +156,7 @@ COMPILER = owned_by(
     "NeuronConfig",
     Attribute(
         "logical_nc_config",
-        COUNT,
+        _LNC,
         Derived("2 if NEURON_PLATFORM_TARGET_OVERRIDE is trn2 or trn3, else 1", _logical_cores),
         "C14",
         "physical cores of a logical one (LNC); a Neuron target's own where it is not given",
@@ -166,7 +168,7 @@ COMPILER = owned_by(
     ),
     Attribute(
         "logical_neuron_cores",
-        COUNT,
+        _LNC,
         same_as("logical_nc_config"),
         "C15",
         "the old name of logical_nc_config",

@@ -118,8 +118,10 @@ DTYPES = owned_by(
         BOOL,
         Derived("torch_dtype is given", lambda values: values.is_given("torch_dtype")),
         "source",
-        "whether torch_dtype replaces the element type of the model's own configuration",
-        PartOf("torch_dtype"),
+        "a mark that the library writes into its files",
+        NoEffect("torch_dtype counts where it is given, and bfloat16 where it is not"),
+        decision="the references say that torch_dtype is bfloat16 where it is not given; the "
+        "library takes the type of the model's own configuration instead",
     ),
     Attribute(
         "cast_type",

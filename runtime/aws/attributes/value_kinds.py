@@ -120,16 +120,17 @@ def optional(kind: AttributeType) -> AttributeType:
     )
 
 
-def choice(*words: str) -> AttributeType:
-    """One of a few words; an enumeration's member counts as its value."""
+def choice(*words: str | int) -> AttributeType:
+    """One of a few words or numbers; an enumeration's member counts as its value."""
 
     def accept(value: object) -> object:
         word = getattr(value, "value", value)
-        if word not in words:
+        if isinstance(word, bool) or word not in words:
             raise ValueError
         return word
 
-    return AttributeType(f"one of {', '.join(words)}", accept)
+    *front, last = map(str, words)
+    return AttributeType(f"{', '.join(front)} or {last}", accept)
 
 
 def list_of(kind: AttributeType, text: str) -> AttributeType:

@@ -2,15 +2,57 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Iterator
+from typing import ClassVar, cast
 
-from graphgen.runtime.aws.config.strict_config import StrictConfig
+from graphgen.errors import GraphgenError
+from graphgen.runtime.aws.config.strict_config import CPU, StrictConfig
+from graphgen.targets import accelerator, find_target
 
 
 class NeuronConfig(StrictConfig):
     """Compile-time and run-time options."""
 
     owner: ClassVar[str] = "NeuronConfig"
+
+    def problems(self, target: str = CPU) -> list[GraphgenError]:
+        """The errors of all targets, then those of this one: the LNC, tp_degree and its name."""
+        found = super().problems(target)
+        if target == CPU or not find_target(target).is_accelerator:
+            return found
+        return [*found, *self._device_problems(target)]
+
+    def logical_cores(self, target: str) -> int:
+        """Physical cores per logical core (LNC): of the variable, given, or the target's own."""
+        if self.origin("logical_nc_config").startswith("derived"):
+            return accelerator(target).lnc
+        return cast(int, self.value("logical_nc_config"))
+
+    def _device_problems(self, target: str) -> Iterator[GraphgenError]:
+        named = self.value("target")
+        if named not in (None, target):
+            yield GraphgenError(
+                "GG0903",
+                f"{self.owner}.target = {named!r}: this compiles for {target}",
+                help=f"compile for {named}, or leave target out",
+            )
+        lnc, tp = self.logical_cores(target), cast(int, self.value("tp_degree"))
+        try:
+            device = accelerator(target, lnc)
+        except GraphgenError:
+            yield GraphgenError(
+                "GG0903",
+                f"{self.owner}.logical_nc_config = {lnc}: cores of {target} cannot be joined so",
+                help=f"leave it out: {target} has logical_nc_config {accelerator(target).lnc}",
+            )
+            return
+        if device.tp_degrees and tp not in device.tp_degrees:
+            degrees = ", ".join(map(str, device.tp_degrees))
+            yield GraphgenError(
+                "GG0903",
+                f"{self.owner}.tp_degree = {tp}: the runtime of {target} has degrees {degrees}",
+                help="set tp_degree to one of them",
+            )
 
 
 class OnDeviceSamplingConfig(StrictConfig):

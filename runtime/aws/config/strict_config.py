@@ -23,7 +23,13 @@ from graphgen.runtime.aws.attributes.attribute import (
     NoEffect,
     Refused,
 )
-from graphgen.runtime.aws.attributes.attribute_table import attributes_of
+from graphgen.runtime.aws.attributes.attribute_table import BASES, attributes_of
+from graphgen.runtime.aws.attributes.combination_rules import (
+    NOTES,
+    RULES,
+    CombinationRule,
+    Reader,
+)
 
 CPU = "cpu"
 # Classes by their name in the table.
@@ -199,13 +205,31 @@ class StrictConfig:
         """True once something uses the configuration."""
         return bool(self._frozen_by)
 
-    def rules(self) -> Iterator[GraphgenError]:
-        """The impossible combinations of this configuration (GG0903); subclasses add theirs."""
-        return iter(())
+    def _broken(self) -> Iterator[GraphgenError]:
+        """The impossible combinations of this configuration (GG0903)."""
+        read = Reader(_Values(self))
+        for rule in _of(RULES, self.owner):
+            if rule.broken(read):
+                shown = [f"{name} = {_shown(self.value(name))}" for name in rule.attributes]
+                others = f" with {' and '.join(shown[1:])}" if shown[1:] else ""
+                yield GraphgenError(
+                    "GG0903",
+                    f"{self.owner}.{shown[0]}{others}: {rule.rule}",
+                    help=rule.remedy,
+                )
 
-    def remarks(self) -> Iterator[str]:
-        """Notes about combinations; subclasses add theirs."""
-        return iter(())
+    def _remarks(self) -> Iterator[str]:
+        """Attributes that have no effect because of others."""
+        read = Reader(_Values(self))
+        for note in _of(NOTES, self.owner):
+            name = note.attributes[0]
+            if name in self._given and note.broken(read):
+                row, value = self.attribute(name), self.value(name)
+                if not row.requests_nothing(value, self.default(name)):
+                    yield (
+                        f"{self.owner}.{name} = {_shown(value)} has no effect, or not all of it: "
+                        f"{note.rule}"
+                    )
 
     def problems(self, target: str = CPU) -> list[GraphgenError]:
         """All that makes this configuration impossible for a target, in the order of the table."""
@@ -215,7 +239,9 @@ class StrictConfig:
             for row in rows
             if row.default is REQUIRED and row.name not in self._given
         ]
-        return [*self._refused(rows, target), *missing, *self.rules()]
+        if missing:
+            return [*self._refused(rows, target), *missing]
+        return [*self._broken(), *self._refused(rows, target)]
 
     def check(self, target: str = CPU) -> None:
         """Refuse missing attributes (GG0902), features (GG0904) and combinations (GG0903)."""
@@ -258,7 +284,7 @@ class StrictConfig:
                 found.append(
                     f"{self.owner}.{name} = {_shown(value)} has no effect: {effect.because}"
                 )
-        found.extend(self.remarks())
+        found.extend(self._remarks())
         for nested in self._nested_configs():
             found.extend(nested.notes(target))
         return tuple(found)
@@ -330,6 +356,11 @@ class _Values:
 def config_class(owner: str) -> type[StrictConfig]:
     """The class of configurations with the attributes of ``owner``."""
     return _CLASSES[owner]
+
+
+def _of(rules: Iterable[CombinationRule], owner: str) -> list[CombinationRule]:
+    """The rules of a class and of the class it extends."""
+    return [rule for rule in rules if rule.owner in (owner, BASES.get(owner))]
 
 
 def _nested(
