@@ -23,7 +23,8 @@ from graphgen.runtime.aws.attributes.value_kinds import (
     optional,
 )
 
-_SETTINGS = ("top_k", "top_p", "temperature")
+# Settings of one row, and the values that take the best token.
+_SETTINGS = {"top_k": 1, "top_p": 1.0, "temperature": 1.0}
 
 
 def _top_k(value: object) -> object:
@@ -49,8 +50,9 @@ def _temperature(value: object) -> object:
 
 
 def _draws(values: Values) -> object:
-    """True when a setting is given that only drawn tokens depend on, for all calls."""
-    return any(values.is_given(name) for name in _SETTINGS) and not values["dynamic"]
+    """True when all rows have a setting that only drawn tokens depend on."""
+    differ = any(values[name] != best for name, best in _SETTINGS.items())
+    return differ and not values["dynamic"]
 
 
 SAMPLING = owned_by(
@@ -95,7 +97,9 @@ ON_DEVICE_SAMPLING = owned_by(
     Attribute(
         "do_sample",
         BOOL,
-        Derived("True if top_k, top_p or temperature is given and dynamic is False", _draws),
+        Derived(
+            "True if top_k, top_p or temperature is not its default, and dynamic is False", _draws
+        ),
         "C27",
         "draws tokens (True), or takes the best one (False)",
         CompileSetting("sampling"),

@@ -5,9 +5,6 @@ from __future__ import annotations
 from typing import cast
 
 from graphgen.compile_config import CompileConfig, powers
-from graphgen.errors import GraphgenError
-from graphgen.passes.quantize.quantize_weights import QuantizeWeights
-from graphgen.passes.sampling.on_device import OnDeviceSampling
 from graphgen.runtime.aws.config.neuron_config import NeuronConfig, OnDeviceSamplingConfig
 
 ELEMENTS = {"float32": "f32", "bfloat16": "bf16", "float16": "f16"}
@@ -21,19 +18,14 @@ def compile_settings(config: NeuronConfig, target: str = "cpu") -> CompileConfig
             target.
     """
     config.check(target)
-    rows = {_count(config, name) for name in ("ctx_batch_size", "tkg_batch_size")}
-    rows.add(_count(config, "kv_cache_batch_size"))
-    if len(rows) > 1:
-        raise GraphgenError(
-            "GG0904",
-            f"NeuronConfig.ctx_batch_size = {config.value('ctx_batch_size')}: context programs of "
-            "another batch size than token programs and caches are not built yet",
-            help="give batch_size alone",
-        )
+    tokens, prompts = _count(config, "tkg_batch_size"), _count(config, "ctx_batch_size")
+    rows = _count(config, "kv_cache_batch_size")
     return CompileConfig(
         target=target,
         tp=_count(config, "tp_degree"),
-        batch=(_count(config, "tkg_batch_size"),),
+        batch=(tokens,),
+        prefill_batch=(prompts,) if prompts != tokens else (),
+        rows=rows if rows != max(tokens, prompts) else 0,
         context=_ladder(config, "context_encoding_buckets", "max_context_length"),
         tokens=_ladder(config, "token_generation_buckets", "max_length"),
         slots=_count(config, "max_length"),
@@ -74,6 +66,9 @@ def _dtype(config: NeuronConfig) -> str:
 def _quantization(config: NeuronConfig) -> str:
     if not config.value("quantized"):
         return ""
+    # Only here: a compiled model is opened without any pass.
+    from graphgen.passes.quantize.quantize_weights import QuantizeWeights
+
     skip = cast("tuple[str, ...] | None", config.value("modules_to_not_convert"))
     dtype, scheme = config.value("quantization_dtype"), config.value("quantization_type")
     return str(QuantizeWeights(str(dtype), str(scheme), skip or ()))
@@ -83,6 +78,9 @@ def _sampling(config: NeuronConfig) -> str:
     sampling = config.value("on_device_sampling_config")
     if not isinstance(sampling, OnDeviceSamplingConfig):
         return ""
+    # Only here: a compiled model is opened without any pass.
+    from graphgen.passes.sampling.on_device import OnDeviceSampling
+
     return str(
         OnDeviceSampling(
             do_sample=bool(sampling.value("do_sample") or sampling.value("dynamic")),

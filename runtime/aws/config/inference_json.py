@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import TypeVar, cast
 
 from graphgen.errors import GraphgenError
-from graphgen.json_value import Json
+from graphgen.runtime.aws.config.config_json import config_json, read_config, read_object
 from graphgen.runtime.aws.config.inference_config import InferenceConfig
 from graphgen.runtime.aws.config.neuron_config import NeuronConfig
 
@@ -18,7 +17,7 @@ def inference_config_json(config: InferenceConfig) -> dict[str, object]:
     """The object of ``neuron_config.json``: nested configurations, and the model's attributes."""
     return {
         **config.to_hf(),
-        "neuron_config": dict(config.neuron_config.given),
+        "neuron_config": config_json(config.neuron_config),
         "fused_spec_config": None,
     }
 
@@ -29,17 +28,12 @@ def read_inference_config(kind: type[Config], text: str, changes: Mapping[str, o
     Raises:
         GraphgenError: GG0906 for a text without a JSON object, or without ``neuron_config``.
     """
-    try:
-        read: object = json.loads(text)
-    except ValueError as error:
-        raise _unreadable(f"is not valid JSON: {error}") from error
-    if not isinstance(read, dict):
-        raise _unreadable("holds no JSON object")
-    values = {**cast("dict[str, object]", read), **changes}
+    read = read_object(text)
+    values = {**read, **changes}
     neuron_config = values.pop("neuron_config", None)
     if isinstance(neuron_config, Mapping):
-        given = cast("Mapping[str, Json]", neuron_config)
-        neuron_config = kind.get_neuron_config_cls()(**given)
+        given = cast("Mapping[str, object]", neuron_config)
+        neuron_config = read_config(kind.get_neuron_config_cls(), given)
     if not isinstance(neuron_config, NeuronConfig):
         raise _unreadable("has no neuron_config")
     fused = values.pop("fused_spec_config", None)

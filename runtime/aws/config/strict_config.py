@@ -13,6 +13,7 @@ import difflib
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
+from importlib import import_module
 from typing import ClassVar, Self, cast
 
 from graphgen.errors import GraphgenError
@@ -32,6 +33,8 @@ from graphgen.runtime.aws.attributes.combination_rules import (
 )
 
 CPU = "cpu"
+# The modules that define the classes of the table.
+_HOMES = tuple(f"graphgen.runtime.aws.config.{name}" for name in ("neuron_config", "expert_config"))
 # Classes by their name in the table.
 _CLASSES: dict[str, type[StrictConfig]] = {}
 
@@ -58,8 +61,9 @@ class StrictConfig:
     def __init__(self, *arguments: object, **values: object) -> None:
         self._begin()
         named = dict(zip(self.positional, arguments, strict=False))
+        names = ", ".join(self.positional) or "no value"
         if len(arguments) > len(self.positional) or named.keys() & values.keys():
-            raise TypeError(f"{type(self).__name__} takes {', '.join(self.positional) or 'names'}")
+            raise TypeError(f"{type(self).__name__} takes {names} without a name")
         self._set_all(named | values)
         self.check()
 
@@ -195,6 +199,13 @@ class StrictConfig:
             return "given"
         return f"derived: {row.default.text}" if isinstance(row.default, Derived) else "default"
 
+    def leave_derived(self, name: str) -> None:
+        """Forget the given value of an attribute if it is the one that follows from others."""
+        if name in self._given:
+            value = self._given.pop(name)
+            if self.default(name) != value:
+                self._given[name] = value
+
     @property
     def given(self) -> Mapping[str, object]:
         """The attributes that were set, in order, in their normal form."""
@@ -204,6 +215,14 @@ class StrictConfig:
     def frozen(self) -> bool:
         """True once something uses the configuration."""
         return bool(self._frozen_by)
+
+    def rules(self) -> Iterator[GraphgenError]:
+        """Impossible combinations beside those of the table (GG0903); for subclasses."""
+        return iter(())
+
+    def remarks(self) -> Iterator[str]:
+        """Notes beside those of the table; for subclasses."""
+        return iter(())
 
     def _broken(self) -> Iterator[GraphgenError]:
         """The impossible combinations of this configuration (GG0903)."""
@@ -241,7 +260,7 @@ class StrictConfig:
         ]
         if missing:
             return [*self._refused(rows, target), *missing]
-        return [*self._broken(), *self._refused(rows, target)]
+        return [*self._broken(), *self.rules(), *self._refused(rows, target)]
 
     def check(self, target: str = CPU) -> None:
         """Refuse missing attributes (GG0902), features (GG0904) and combinations (GG0903)."""
@@ -284,7 +303,7 @@ class StrictConfig:
                 found.append(
                     f"{self.owner}.{name} = {_shown(value)} has no effect: {effect.because}"
                 )
-        found.extend(self._remarks())
+        found.extend([*self._remarks(), *self.remarks()])
         for nested in self._nested_configs():
             found.extend(nested.notes(target))
         return tuple(found)
@@ -314,7 +333,10 @@ class StrictConfig:
         return copy.deepcopy(self)
 
     def __eq__(self, other: object) -> bool:
-        return type(self) is type(other) and self._given == cast(Self, other)._given
+        if not isinstance(other, StrictConfig) or type(self) is not type(other):
+            return False
+        names = attributes_of(self.owner)
+        return all(self.value(name) == other.value(name) for name in names)
 
     __hash__ = None  # pyright: ignore[reportAssignmentType]
 
@@ -355,6 +377,9 @@ class _Values:
 
 def config_class(owner: str) -> type[StrictConfig]:
     """The class of configurations with the attributes of ``owner``."""
+    if owner not in _CLASSES:
+        for module in _HOMES:
+            import_module(module)
     return _CLASSES[owner]
 
 
