@@ -92,6 +92,12 @@ class ExecutableCache:
         self.reports.append(report)
         return program
 
+    def store(self, name: str, program: CpuProgram) -> None:
+        """Write a program that was compiled elsewhere to the folder (GG0704)."""
+        path = self.path(name)
+        assert path is not None, "the cache has no folder"
+        _write_checked(path, serialize_program(program))
+
     def path(self, name: str) -> Path | None:
         """The file of a compiled program; ``None`` without a folder."""
         if self.folder is None:
