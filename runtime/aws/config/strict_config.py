@@ -135,7 +135,11 @@ class StrictConfig:
         self, name: str, value: object, problems: list[GraphgenError] | None = None
     ) -> Attribute:
         """Set an attribute; with ``problems``, a nested dictionary's errors are added to them."""
-        row = self.attribute(name)
+        try:
+            row = self.attribute(name)
+        except GraphgenError as error:
+            error.what = f"{self.owner}.{name} = {value!r}: {error.what}"
+            raise
         try:
             accepted = row.kind.accept(value)
         except (TypeError, ValueError):
@@ -254,7 +258,11 @@ class StrictConfig:
         """All that makes this configuration impossible for a target, in the order of the table."""
         rows = attributes_of(self.owner).values()
         missing = [
-            GraphgenError("GG0902", f"{self.owner}.{row.name} must be given: {row.kind.text}")
+            GraphgenError(
+                "GG0902",
+                f"{self.owner}.{row.name} must be given: {row.kind.text}",
+                help=f"give {row.name}, {row.doc}",
+            )
             for row in rows
             if row.default is REQUIRED and row.name not in self._given
         ]
