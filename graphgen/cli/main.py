@@ -55,6 +55,7 @@ def _identifier(name: str) -> str:
 COMMANDS: Final[Mapping[str, CommandEntry]] = {
     "generate": CommandEntry("model", "Answer prompts with a model."),
     "perplexity": CommandEntry("model", "Say how well a model foresees a text."),
+    "benchmark": CommandEntry("model", "Measure latencies and throughput."),
     "build": CommandEntry("model", "Write a model's graph as IR text."),
     "import": CommandEntry("model", "Take a graph that was made elsewhere.", "import_"),
     "shard-weights": CommandEntry("model", "Prepare a checkpoint's weights a rank."),
@@ -193,9 +194,9 @@ def graphgen(
 def main() -> None:
     """Run the command line and exit with its status.
 
-    0 is success, 1 a mistake of the user with an error code (2 from ``equiv``, ``diff`` and
-    ``grep``, where 1 is an answer), 2 a usage error, 70 a defect of graphgen, 130 an interruption
-    from the keyboard, 141 a reader of standard output that left.
+    0 is success, 1 a mistake of the user with an error code (2 from ``equiv``, ``diff``, ``grep``
+    and ``accuracy``, where 1 is an answer), 2 a usage error, 70 a defect of graphgen, 130 an
+    interruption from the keyboard, 141 a reader of standard output that left.
     """
     if any(word.endswith("-completion") for word in sys.argv[1:2]):
         from graphgen.cli.completion import complete_at_first_tab

@@ -205,7 +205,12 @@ def forced_logits(
     steps = min(len(row) for row in expected.tokens)
     yield model.start(expected.prompts)
     for step in range(1, steps if last is None else last + 1):
-        yield model.step([row[step - 1] for row in expected.tokens])
+        yield model.step([_fed(row, step) for row in expected.tokens])
+
+
+def _fed(tokens: Sequence[int], step: int) -> int:
+    """The token before a step; a row that has ended repeats its last one."""
+    return tokens[min(step, len(tokens)) - 1] if tokens else 0
 
 
 def compare_logits(

@@ -1,0 +1,95 @@
+"""``graphgen benchmark``: latencies of a model, per sub-model and end to end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from graphgen.cli.compile_options import NO_OPTIONS, CompileOptions, takes_compile_options
+from graphgen.cli.console import emit, note_remarks
+from graphgen.cli.files import check_output
+from graphgen.cli.model.generate_cmd import ArtifactFolder, DType, MaxLen, Model, check_dtype
+from graphgen.cli.shared_options import AsJson
+
+if TYPE_CHECKING:
+    from graphgen.runtime.engine import Engine
+
+Runs = Annotated[
+    int, typer.Option("--runs", min=1, help="Measured runs; one more to warm up is not counted.")
+]
+InputTokens = Annotated[
+    int, typer.Option("--input-tokens", min=1, help="Random tokens of each prompt.")
+]
+NewTokens = Annotated[int, typer.Option("--new-tokens", min=1, help="New tokens of each row.")]
+Batch = Annotated[int, typer.Option("--batch", min=1, help="Rows that run together.")]
+ReportFile = Annotated[
+    Path | None, typer.Option("--report", metavar="FILE.json", help="Write the report as JSON.")
+]
+Seed = Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Of the prompts.")]
+
+
+@takes_compile_options(without=["dtype"])
+def benchmark(
+    model: Model,
+    runs: Runs = 20,
+    input_tokens: InputTokens = 128,
+    new_tokens: NewTokens = 32,
+    batch: Batch = 1,
+    seed: Seed = 0,
+    report: ReportFile = None,
+    dtype: DType = None,
+    max_len: MaxLen = None,
+    artifact: ArtifactFolder = None,
+    compile_options: CompileOptions = NO_OPTIONS,
+    as_json: AsJson = False,
+) -> None:
+    """Measure a model: latencies of its programs, time to first token, time between tokens.
+
+    Each run answers random prompts greedily and never stops early. Of the sub-models and of whole
+    runs the columns are those of NxD Inference's report; of requests, the rows of a run, those of
+    LLMPerf. Compilation and the first run are not counted.
+
+    \b
+    Examples:
+      graphgen benchmark smollm2 --runs 5 --new-tokens 16
+      graphgen benchmark smollm2 --dtype bf16 --batch 4 --input-tokens 64 --report report.json
+      graphgen benchmark smollm2.art --json
+    """
+    from graphgen.runtime.benchmark.benchmark_report import run_benchmark
+    from graphgen.runtime.benchmark.benchmark_tables import benchmark_tables
+    from graphgen.runtime.engine import EngineOptions, open_engine
+    from graphgen.runtime.generation import GenerationRequest
+    from graphgen.runtime.terminal_progress import TerminalProgress
+
+    check_dtype(dtype)
+    if report is not None:
+        check_output(str(report))
+    requested = {**compile_options, **({} if dtype is None else {"dtype": dtype})}
+    options = EngineOptions(requested, batch=batch, max_len=max_len, artifact=artifact)
+    # Which tokens there are is known when the model is open; the sizes are known before.
+    sizes = [[0] * input_tokens] * batch
+    engine, _ = open_engine(model, options, lambda _: sizes, new_tokens, TerminalProgress())
+    note_remarks(engine.model.reports)
+    prompts = _prompts(engine, batch, input_tokens, seed)
+    request = GenerationRequest(new_tokens)
+
+    def generate() -> list[int]:
+        made = engine.generate(prompts, request)
+        return [len(completion.tokens) for completion in made.completions]
+
+    given = [input_tokens] * batch
+    length = input_tokens + new_tokens
+    found = run_benchmark(generate, engine.session, given, length, runs)
+    if report is not None:
+        found.write(report)
+    emit(as_json, found.to_json, lambda: benchmark_tables(found))
+
+
+def _prompts(engine: Engine, batch: int, size: int, seed: int) -> list[list[int]]:
+    """Random token ids of the model's vocabulary."""
+    import numpy as np
+
+    random = np.random.default_rng(seed)
+    return random.integers(0, engine.model.vocab_size, (batch, size)).tolist()

@@ -1,0 +1,1 @@
+"""Latency reports: measured by ``benchmark_report.py``, shown by ``benchmark_tables.py``."""

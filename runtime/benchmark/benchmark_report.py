@@ -1,0 +1,272 @@
+"""Latency of a model: per sub-model and end to end, in the columns of AWS's report and of LLMPerf.
+
+AWS's columns are percentiles of the seconds of runs, and a throughput of
+``runs * max_length * max_batch / sum of seconds``. Beside them stand time to first token and
+inter-token latency, with the percentiles and names of LLMPerf's token benchmark; each row of a
+batch counts as a request.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from graphgen.errors import GraphgenError
+from graphgen.json_value import Json
+from graphgen.runtime.session import Session
+from graphgen.whole_file import write_whole
+
+END_TO_END: Final = "e2e_model"
+# AWS's names of the programs of each phase.
+SUB_MODELS: Final[Mapping[str, str]] = {
+    "prefill": "context_encoding_model",
+    "decode": "token_generation_model",
+}
+_PERCENTILES: Final = (50, 90, 95, 99, 100)
+_QUANTILES: Final = (25, 50, 75, 90, 95, 99)
+Clock = Callable[[], float]
+
+
+def latency_columns(
+    seconds: Sequence[float], max_length: int, max_batch: int
+) -> dict[str, float | None]:
+    """AWS's columns of the seconds of runs; ``None`` in each without a run.
+
+    Args:
+        seconds: one per run.
+        max_length: tokens of a sequence, prompt included.
+        max_batch: rows of a run.
+    """
+    names = [*(f"latency_ms_p{percent}" for percent in _PERCENTILES), "latency_ms_avg"]
+    if not seconds:
+        return dict.fromkeys([*names, "throughput"])
+    ms = np.asarray(seconds, np.float64) * 1e3
+    values = [*np.percentile(ms, _PERCENTILES).tolist(), float(ms.mean())]
+    throughput = len(ms) * max_length * max_batch / float(ms.sum() / 1e3)
+    return dict(zip([*names, "throughput"], [*values, throughput], strict=True))
+
+
+def distribution(values: Sequence[float]) -> dict[str, Json]:
+    """LLMPerf's description of the values of requests; each ``None`` without a value.
+
+    ``quantiles`` p25 to p99, ``mean``, ``min``, ``max`` and ``stddev``, the standard deviation of a
+    sample, which is 0 for a single value.
+    """
+    keys = [f"p{percent}" for percent in _QUANTILES]
+    if not len(values):
+        empty: dict[str, Json] = dict.fromkeys(("mean", "min", "max", "stddev"))
+        return {"quantiles": dict.fromkeys(keys), **empty}
+    array = np.asarray(values, np.float64)
+    quantiles: list[float] = np.percentile(array, _QUANTILES).tolist()
+    return {
+        "quantiles": dict(zip(keys, quantiles, strict=True)),
+        "mean": float(array.mean()),
+        "min": float(array.min()),
+        "max": float(array.max()),
+        "stddev": float(array.std(ddof=1)) if len(array) > 1 else 0.0,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class RequestTimes:
+    """The times of one request, a row of a run.
+
+    Attributes:
+        input_tokens: tokens of the prompt.
+        output_tokens: new tokens.
+        ttft: seconds to the first token, which the next step started with.
+        end_to_end: seconds of the whole run.
+    """
+
+    input_tokens: int
+    output_tokens: int
+    ttft: float
+    end_to_end: float
+
+    @property
+    def inter_token_latency(self) -> float | None:
+        """Mean seconds from one token to the next; ``None`` for a single token."""
+        gaps = self.output_tokens - 1
+        return (self.end_to_end - self.ttft) / gaps if gaps > 0 else None
+
+
+@dataclass(frozen=True, slots=True)
+class BenchmarkReport:
+    """The measurements of all runs but the warm-up.
+
+    Attributes:
+        max_length: tokens of a sequence, for AWS's throughput.
+        max_batch: rows of a run.
+        runs: seconds of each run that ended well.
+        launches: seconds of each launch, by sub-model.
+        requests: one per row of a run that ended well.
+        errors: the text of each run's error.
+        wall: seconds of all runs, those with an error included.
+    """
+
+    max_length: int
+    max_batch: int
+    runs: list[float]
+    launches: dict[str, list[float]]
+    requests: list[RequestTimes]
+    errors: list[str]
+    wall: float
+
+    def sub_models(self) -> dict[str, dict[str, float | None]]:
+        """AWS's columns end to end and of each sub-model."""
+        named = {END_TO_END: self.runs, **self.launches}
+        return {
+            name: latency_columns(seconds, self.max_length, self.max_batch)
+            for name, seconds in named.items()
+        }
+
+    def request_metrics(self) -> dict[str, Json]:
+        """LLMPerf's results: a distribution for each metric, and the numbers over all requests."""
+        gaps = [one.inter_token_latency for one in self.requests]
+        outputs = sum(one.output_tokens for one in self.requests)
+        count, failed = len(self.requests), len(self.errors) * self.max_batch
+        started = count + failed
+        return {
+            "inter_token_latency_s": distribution([gap for gap in gaps if gap is not None]),
+            "ttft_s": distribution([one.ttft for one in self.requests]),
+            "end_to_end_latency_s": distribution([one.end_to_end for one in self.requests]),
+            "request_output_throughput_token_per_s": distribution(
+                [one.output_tokens / one.end_to_end for one in self.requests]
+            ),
+            "number_input_tokens": distribution([one.input_tokens for one in self.requests]),
+            "number_output_tokens": distribution([one.output_tokens for one in self.requests]),
+            "num_requests_started": started,
+            "number_errors": failed,
+            "error_rate": failed / started if started else 0.0,
+            "mean_output_throughput_token_per_s": outputs / self.wall if self.wall else 0.0,
+            "num_completed_requests": count,
+            "num_completed_requests_per_min": count / self.wall * 60 if self.wall else 0.0,
+        }
+
+    def to_json(self) -> dict[str, Json]:
+        """AWS's entries by sub-model, ``results`` as LLMPerf's, and ``errors``."""
+        return {
+            **self.sub_models(),
+            "results": self.request_metrics(),
+            "errors": list(self.errors),
+        }
+
+    def write(self, path: Path) -> None:
+        """Write :meth:`to_json` to a file, whole or not at all (GG0704)."""
+        text = json.dumps(self.to_json(), indent=4, allow_nan=False) + "\n"
+        write_whole(path, text.encode())
+
+
+@dataclass(slots=True)
+class LaunchTimes:
+    """An observer of a session that measures its launches.
+
+    Attributes:
+        clock: gives seconds.
+        seconds: of each launch, by sub-model.
+        first_decode: the time when the first decode launch of a run started; ``None`` before.
+    """
+
+    clock: Clock = time.perf_counter
+    seconds: dict[str, list[float]] = field(
+        default_factory=lambda: {name: [] for name in SUB_MODELS.values()}
+    )
+    first_decode: float | None = None
+    _start: float = 0.0
+
+    def before_launch(
+        self, session: Session, program: str, inputs: Mapping[str, npt.NDArray[np.generic]]
+    ) -> None:
+        """Start the clock."""
+        self._start = self.clock()
+        if self.first_decode is None and session.module.function(program).phase == "decode":
+            self.first_decode = self._start
+
+    def after_launch(self, session: Session, program: str) -> None:
+        """Keep the seconds since :meth:`before_launch`."""
+        phase = session.module.function(program).phase
+        self.seconds[SUB_MODELS[phase]].append(self.clock() - self._start)
+
+
+def run_benchmark(
+    generate: Callable[[], Sequence[int]],
+    session: Session,
+    input_tokens: Sequence[int],
+    max_length: int,
+    runs: int = 20,
+    clock: Clock = time.perf_counter,
+) -> BenchmarkReport:
+    """Run a batch again and again, after one warm-up that is not counted.
+
+    A run that ends in an error of the user is counted as one and its text is kept; the first error
+    is raised if every run ends so, and that of the warm-up always.
+
+    Args:
+        generate: runs the batch, by an engine or an application on ``session``; returns the number
+            of new tokens of each row.
+        session: its launches are measured.
+        input_tokens: tokens of each row's prompt.
+        max_length: tokens of a sequence at the end, for AWS's throughput.
+        runs: measured runs, at least 1.
+        clock: gives seconds.
+
+    Raises:
+        GraphgenError: GG0705 for fewer than one run.
+    """
+    if runs < 1:
+        raise GraphgenError("GG0705", f"a benchmark of {runs} runs: at least 1 is needed")
+    generate()
+    times = LaunchTimes(clock)
+    report = BenchmarkReport(max_length, len(input_tokens), [], times.seconds, [], [], 0.0)
+    last: GraphgenError | None = None
+    session.observers.append(times)
+    begin = clock()
+    try:
+        for _ in range(runs):
+            last = _measure(generate, times, input_tokens, report, clock) or last
+    finally:
+        session.observers.remove(times)
+    if last is not None and not report.runs:
+        raise last
+    return BenchmarkReport(
+        max_length,
+        len(input_tokens),
+        report.runs,
+        times.seconds,
+        report.requests,
+        report.errors,
+        clock() - begin,
+    )
+
+
+def _measure(
+    generate: Callable[[], Sequence[int]],
+    times: LaunchTimes,
+    input_tokens: Sequence[int],
+    report: BenchmarkReport,
+    clock: Clock,
+) -> GraphgenError | None:
+    """Run once and add the measurements to the report; returns the run's error."""
+    times.first_decode = None
+    start = clock()
+    try:
+        outputs = generate()
+    except GraphgenError as error:
+        report.errors.append(f"{error.code}: {error.what}")
+        return error
+    end = clock()
+    report.runs.append(end - start)
+    first = times.first_decode
+    ttft = (end if first is None else first) - start
+    report.requests.extend(
+        RequestTimes(given, made, ttft, end - start)
+        for given, made in zip(input_tokens, outputs, strict=True)
+    )
+    return None
