@@ -87,30 +87,20 @@ def shard_weights(path: Path, module: Module, checkpoint: Checkpoint, progress: 
         GraphgenError: GG0704 if it cannot be written; no partial folder remains.
     """
     with new_folder(path, "the weights", f"{path} exists") as folder:
-        write_shards(folder, module, checkpoint, progress)
+        write_rank_files(folder, module, checkpoint, progress)
+        manifest = {
+            "graphgen": __version__,
+            "tp": module.ranks,
+            "layout": layout_hash(module),
+            "source": checkpoint.fingerprint(),
+            "tensors": {row.name: row.physical.text for row in program_weights(module)},
+            "files": [fingerprint(rank_file(folder, rank)) for rank in range(module.ranks)],
+        }
+        write_json(folder / MANIFEST, manifest)
 
 
-def write_shards(folder: Path, module: Module, checkpoint: Checkpoint, progress: Progress) -> None:
-    """Write prepared weights and their manifest to a folder that has other files too."""
-    write_rank_files(folder, module, checkpoint, progress)
-    manifest = {
-        "graphgen": __version__,
-        "tp": module.ranks,
-        "layout": layout_hash(module),
-        "source": checkpoint.fingerprint(),
-        "tensors": {row.name: row.physical.text for row in program_weights(module)},
-        "files": [fingerprint(rank_file(folder, rank)) for rank in range(module.ranks)],
-    }
-    write_json(folder / MANIFEST, manifest)
-
-
-def read_shards(path: Path, module: Module, checkpoint: Checkpoint | None) -> list[RankArrays]:
+def read_shards(path: Path, module: Module, checkpoint: Checkpoint) -> list[RankArrays]:
     """Read the prepared weights of every rank for ``module``.
-
-    Args:
-        path: the folder.
-        module: the programs that read them.
-        checkpoint: the weights' source; ``None`` where the folder stands for it.
 
     Raises:
         GraphgenError: GG0703 naming both sides of a mismatch (degree, checkpoint, tensors, layout)
@@ -129,15 +119,15 @@ def read_shards(path: Path, module: Module, checkpoint: Checkpoint | None) -> li
 
 
 def _check(
-    path: Path, manifest: Mapping[str, object], module: Module, checkpoint: Checkpoint | None
+    path: Path, manifest: Mapping[str, object], module: Module, checkpoint: Checkpoint
 ) -> None:
     if manifest["tp"] != module.ranks:
         what = f"are for tp {manifest['tp']}, the programs are for tp {module.ranks}"
         raise _unusable(path, what)
-    source = manifest["source"] if checkpoint is None else checkpoint.fingerprint()
+    source = checkpoint.fingerprint()
     if manifest["source"] != source:
         theirs = str(manifest["source"])[:12]
-        raise _unusable(path, f"come from checkpoint {theirs}, this is {str(source)[:12]}")
+        raise _unusable(path, f"come from checkpoint {theirs}, this is {source[:12]}")
     theirs = cast(Mapping[str, str], manifest["tensors"])
     mine = {row.name: row.physical.text for row in program_weights(module)}
     for name in sorted({*theirs, *mine}):

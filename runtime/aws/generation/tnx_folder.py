@@ -1,4 +1,7 @@
-"""Folders of compiled models: programs, and on request the weights of every rank."""
+"""Folders of compiled models: artifacts of graphgen with all programs compiled.
+
+Saved with weights, a folder also has a ``config.json`` with the mark :data:`PRESHARDED`.
+"""
 
 from __future__ import annotations
 
@@ -7,19 +10,20 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import cast
 
+from graphgen.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
+from graphgen.ir import Module
+from graphgen.models import read_model_config
+from graphgen.runtime.artifact import Artifact, is_artifact, open_artifact, save_artifact
 from graphgen.runtime.checkpoint.interfaces import Checkpoint
 from graphgen.runtime.executable_cache import ExecutableCache
-from graphgen.runtime.model import BuiltModel, settings_of
-from graphgen.runtime.progress_callback import Progress, Silent
-from graphgen.runtime.weights.presharded import write_shards
-from graphgen.runtime.whole_folder import new_folder, write_json
-from graphgen.version import __version__
+from graphgen.runtime.model import BuiltModel
+from graphgen.runtime.progress_callback import Progress
+from graphgen.runtime.weights.presharded import layout_hash
+from graphgen.runtime.whole_folder import write_json
 
-PROGRAMS = "programs.json"
-# The mark of a configuration beside weights of every rank.
+CONFIG = "config.json"
 PRESHARDED = "is_presharded_checkpoint"
-_COMPILED = "compiled"
 
 
 def save_folder(
@@ -39,64 +43,68 @@ def save_folder(
         progress: notified of long tasks.
 
     Raises:
-        GraphgenError: GG0704 if it cannot be written; no partial folder remains.
+        GraphgenError: GG0704 if it cannot be written.
     """
-    with new_folder(folder, "the compiled model", f"{folder} exists") as home:
-        kept = ExecutableCache(built.module, Silent(), home / _COMPILED, dict(programs.texts))
-        for function in built.module.programs():
-            kept.store(function.name, programs.get(function.name))
-        write_json(
-            home / PROGRAMS,
-            {
-                "graphgen": __version__,
-                "settings": settings_of(built.settings),
-                "programs": {f.name: programs.text_hash(f.name) for f in built.module.programs()},
-            },
-        )
-        if checkpoint is not None:
-            write_shards(home, built.module, checkpoint, progress)
-            config = {**built.config, PRESHARDED: True}
-            write_json(home / "config.json", config)
+    sharded = checkpoint is not None
+    artifact = save_artifact(folder, built, checkpoint, None, progress, weights=sharded)
+    kept = artifact.programs(progress)
+    for function in built.module.programs():
+        kept.store(function.name, programs.get(function.name))
+    if sharded:
+        write_json(folder / CONFIG, {**built.config, PRESHARDED: True})
 
 
-def open_programs(folder: Path, built: BuiltModel, progress: Progress) -> ExecutableCache:
-    """The compiled programs of a model from a folder.
+def open_compiled(
+    folder: Path, config: Mapping[str, object], settings: CompileConfig, progress: Progress
+) -> tuple[BuiltModel, ExecutableCache]:
+    """The model and its compiled programs from a folder.
 
     Raises:
         GraphgenError: GG0703 naming the mismatch: another version, other settings, another model,
-            or a missing file.
+            or programs that are missing for this machine.
     """
-    try:
-        found = cast(Mapping[str, object], json.loads((folder / PROGRAMS).read_text()))
-        version, settings = found["graphgen"], cast(Mapping[str, object], found["settings"])
-        texts = cast(Mapping[str, str], found["programs"])
-    except (OSError, ValueError, KeyError) as error:
-        raise _unusable(folder, f"cannot be read: {error}") from error
-    if version != __version__:
-        raise _unusable(folder, f"are of graphgen {version}, this is {__version__}")
-    # As JSON holds them, where tuples are lists.
-    mine = cast("dict[str, object]", json.loads(json.dumps(settings_of(built.settings))))
-    for name in mine | dict(settings):
-        if mine.get(name) != settings.get(name):
-            what = f"are compiled for {name} {settings.get(name)}, not {mine.get(name)}"
+    artifact = open_artifact(folder)
+    # Programs do not depend on the values of weights: any checkpoint of the model may be used.
+    artifact.check_request(artifact.source, settings)
+    mine, theirs = (read_model_config(c).to_hf() for c in (artifact.model.config, config))
+    for name in mine | theirs:
+        if mine.get(name) != theirs.get(name):
+            what = f"were compiled for {name} {mine.get(name)}, the model has {theirs.get(name)}"
             raise _unusable(folder, what)
-    programs = ExecutableCache(built.module, progress, folder / _COMPILED)
-    for function in built.module.programs():
-        if texts.get(function.name) != programs.text_hash(function.name):
-            raise _unusable(folder, f"are of another model: {function.name} differs")
+    programs = artifact.programs(progress)
+    for function in artifact.model.module.programs():
         if not programs.compiled(function.name):
-            raise _unusable(folder, f"lack {function.name} for this CPU")
-    return programs
+            raise _unusable(folder, f"lack {function.name} for this machine")
+    return artifact.model, programs
 
 
-def is_sharded(folder: Path) -> bool:
-    """True for a folder that :func:`save_folder` wrote with weights."""
-    return (folder / PROGRAMS).is_file() and (folder / "config.json").is_file()
+def weights_of_folder(folder: Path, module: Module, progress: Progress) -> Mapping[str, object]:
+    """The weights of every rank from a folder, for programs of any sizes.
+
+    Raises:
+        GraphgenError: GG0703 for weights that are cut otherwise than ``module`` reads them.
+    """
+    artifact: Artifact = open_artifact(folder)
+    theirs = artifact.model.module
+    if theirs.ranks != module.ranks:
+        what = f"are cut for tp {theirs.ranks}, the programs are for tp {module.ranks}"
+        raise _unusable(folder, what, "weights")
+    if layout_hash(theirs) != layout_hash(module):
+        raise _unusable(folder, "have another element type or layout than the programs", "weights")
+    return artifact.weights(progress)
 
 
-def _unusable(folder: Path, what: str) -> GraphgenError:
+def presharded_config(folder: Path) -> dict[str, object] | None:
+    """The model's ``config.json`` in a folder saved with weights; ``None`` for other folders."""
+    if not is_artifact(folder) or not (folder / CONFIG).is_file():
+        return None
+    config = cast("dict[str, object]", json.loads((folder / CONFIG).read_text()))
+    return config if config.pop(PRESHARDED, False) else None
+
+
+def _unusable(folder: Path, what: str, part: str = "compiled programs") -> GraphgenError:
     return GraphgenError(
         "GG0703",
-        f"the compiled programs in {folder} {what}",
+        f"the {part} in {folder} {what}",
         help="compile again without load(), and save to a new folder",
     )

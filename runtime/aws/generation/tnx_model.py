@@ -7,7 +7,6 @@ the name is transformers-neuronx's.
 from __future__ import annotations
 
 import copy
-import json
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -17,8 +16,6 @@ import numpy as np
 
 from graphgen.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
-from graphgen.eval import rank_index
-from graphgen.ir import RANK
 from graphgen.lowering.cpu.pjrt import configure
 from graphgen.runtime.aws.config.tnx_config import (
     TnxGenerationConfig,
@@ -40,10 +37,10 @@ from graphgen.runtime.aws.generation.tnx_arguments import (
     vector,
 )
 from graphgen.runtime.aws.generation.tnx_folder import (
-    PRESHARDED,
-    is_sharded,
-    open_programs,
+    open_compiled,
+    presharded_config,
     save_folder,
+    weights_of_folder,
 )
 from graphgen.runtime.aws.generation.tnx_sample import (
     SampleLoop,
@@ -63,8 +60,7 @@ from graphgen.runtime.progress_callback import Progress
 from graphgen.runtime.sampling import Sampling
 from graphgen.runtime.session import RowResults, Session
 from graphgen.runtime.terminal_progress import TerminalProgress
-from graphgen.runtime.weights.presharded import read_shards
-from graphgen.runtime.weights.rank_weights import put_arrays, put_weights, weights_of
+from graphgen.runtime.weights.rank_weights import put_weights, weights_of
 
 if TYPE_CHECKING:
     import torch
@@ -138,11 +134,9 @@ class TnxModel:
                 help="save the model again with save_pretrained of transformers, or of "
                 "graphgen.runtime.aws.tnx: save_pretrained_split(model, folder)",
             )
-        if is_sharded(folder):
-            config = cast("dict[str, object]", json.loads((folder / "config.json").read_text()))
-            config.pop(PRESHARDED, None)
-            source: Checkpoint | Path = folder
-        else:
+        config = presharded_config(folder)
+        source: Checkpoint | Path = folder
+        if config is None:
             source = locate_checkpoint(str(pretrained_model_path))
             config = dict(source.config)
         cls.check_family(config)
@@ -182,20 +176,20 @@ class TnxModel:
         if self._session is not None:
             return
         configure(self.settings.tp)
-        built = self._built = build_model(self.config, self.settings)
         if self._programs_folder is not None:
-            programs = open_programs(self._programs_folder, built, self._progress)
+            folder = self._programs_folder
+            built, programs = open_compiled(folder, self.config, self.settings, self._progress)
         else:
+            built = build_model(self.config, self.settings)
             programs = ExecutableCache(built.module, self._progress)
         session = Session(programs, self._weights(built))
         session.warm_up()
-        self._session = session
+        self._built, self._session = built, session
 
     def _weights(self, built: BuiltModel) -> Mapping[str, object]:
         """The weights on the devices."""
         if isinstance(self._checkpoint, Path):
-            ranks = read_shards(self._checkpoint, built.module, None)
-            return put_arrays([{**arrays, RANK: rank_index(r)} for r, arrays in enumerate(ranks)])
+            return weights_of_folder(self._checkpoint, built.module, self._progress)
         check_checkpoint(self._checkpoint, built.module)
         return put_weights(weights_of(self._checkpoint, built.module), self._progress)
 
