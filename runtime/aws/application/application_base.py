@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar, Self
 
@@ -13,11 +14,19 @@ from graphgen.ir import Module, Role
 from graphgen.lowering.cpu.pjrt import configure
 from graphgen.runtime.aws.application.base_model import PHASES, ModelWrapper, NeuronBaseModel
 from graphgen.runtime.aws.application.compiled_folder import open_compiled, write_compiled
+from graphgen.runtime.aws.application.compiler_args import (
+    default_compiler_args,
+    merge_compiler_args,
+)
 from graphgen.runtime.aws.application.state_dict import StateDict, checkpoint_of, read_state_dict
+from graphgen.runtime.aws.config.compile_settings import compile_settings
 from graphgen.runtime.aws.config.inference_config import CONFIG_FILE, InferenceConfig
 from graphgen.runtime.aws.config.neuron_config import NeuronConfig
 from graphgen.runtime.aws.config.pretrained_config import load_pretrained_config
+from graphgen.runtime.checkpoint.dtype_policy import AS_DECLARED, declared_dtype, stated_dtype
+from graphgen.runtime.checkpoint.hub import locate
 from graphgen.runtime.checkpoint.interfaces import Checkpoint
+from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint
 from graphgen.runtime.checkpoint.validate_tensors import check_checkpoint
 from graphgen.runtime.executable_cache import ExecutableCache
 from graphgen.runtime.model import BuiltModel, build_model
@@ -71,6 +80,7 @@ class NeuronApplicationBase:
     ) -> None:
         self.model_path = str(model_path)
         self.progress: Progress = TerminalProgress()
+        self._noted: set[str] = set()
         made = self._config(config, neuron_config)
         self.validate_config(made)
         self.config: InferenceConfig = made.freeze(type(self).__name__)
@@ -129,21 +139,38 @@ class NeuronApplicationBase:
 
     # Preparation
 
-    def compile_config(self) -> CompileConfig:
-        """The compile configuration that the attributes of :attr:`neuron_config` request."""
-        config = self.neuron_config
-        names = {"float32": "f32", "bfloat16": "bf16", "float16": "f16"}
-        batch, length = int(str(config.value("batch_size"))), int(str(config.value("seq_len")))
-        made = CompileConfig(dtype=names[str(config.value("torch_dtype"))])
-        return made.serving(batch=batch, max_len=length)
+    def compile_config(self, target: str = "cpu") -> CompileConfig:
+        """The compile configuration that the attributes of :attr:`neuron_config` request.
+
+        Args:
+            target: of :mod:`graphgen.targets`.
+
+        Raises:
+            GraphgenError: GG0903 for attributes that exclude each other, GG0904 for features that
+                are not built for the target.
+        """
+        made = compile_settings(self.neuron_config, target)
+        if made.dtype != AS_DECLARED:
+            return made
+        stated = stated_dtype(self.model_config())
+        path = locate(self.model_path) or Path(self.model_path)
+        return replace(made, dtype=stated or declared_dtype(open_checkpoint(path)))
 
     def model_config(self) -> Mapping[str, object]:
         """The model as a ``config.json``, its ``model_type`` included."""
         family = self._model_cls.registered_family()
         return {"model_type": family.model_type, **self.config.to_hf()}
 
+    def _print_notes(self, target: str = "cpu") -> None:
+        """Print remarks about the attributes on stderr, each once."""
+        for note in self.neuron_config.notes(target):
+            if note not in self._noted:
+                self._noted.add(note)
+                print(f"note: {note}", file=sys.stderr)
+
     def build(self) -> BuiltModel:
         """The model's programs, ready to be compiled (GG05xx)."""
+        self._print_notes()
         settings = self.compile_config()
         configure(settings.tp)
         with self.progress.task("building the graph"):
@@ -153,9 +180,20 @@ class NeuronApplicationBase:
         settings = self.compile_config()
         sizes = {"prefill": settings.context, "decode": settings.tokens}
         return [
-            ModelWrapper(self.config, self._model_cls, tag, "", sizes[phase])
+            ModelWrapper(self.config, self._model_cls, tag, self._compiler_args(tag), sizes[phase])
             for tag, phase in PHASES.items()
         ]
+
+    def _compiler_args(self, tag: str) -> str:
+        """The default arguments for a tag, with those of :meth:`get_compiler_args` merged in."""
+        target = self.target() or "trn1"
+        default = default_compiler_args(self.neuron_config, tag, target)
+        return merge_compiler_args(default, self.get_compiler_args())
+
+    def target(self) -> str | None:
+        """The Neuron target that :meth:`compile` writes HLO for; ``None`` for none."""
+        target = self.neuron_config.value("target")
+        return None if target is None else str(target)
 
     def checkpoint(self, module: Module) -> Checkpoint:
         """The weights at :attr:`model_path`, by the names of the model's family.
@@ -200,6 +238,7 @@ class NeuronApplicationBase:
             GraphgenError: GG0908 for a folder without programs, GG0703 for one of another
                 configuration, another version, or with damaged files.
         """
+        self._print_notes()
         folder = Path(compiled_model_path)
         artifact = open_compiled(folder, self.compile_config(), self.model_config())
         configure(artifact.model.settings.tp)

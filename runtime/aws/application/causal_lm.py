@@ -17,7 +17,8 @@ from graphgen.runtime.aws.application.unbuilt_inputs import refuse_unbuilt
 from graphgen.runtime.aws.application.user_arrays import UserArray, as_numpy, as_user_array
 from graphgen.runtime.aws.config.inference_config import InferenceConfig
 from graphgen.runtime.aws.config.neuron_config import NeuronConfig
-from graphgen.runtime.session import Draw, Session, StepOutput
+from graphgen.runtime.session import RowResults, Session
+from graphgen.runtime.step_call import Draw
 
 # Called with the inputs of forward: input_ids, attention_mask, position_ids, seq_ids, and
 # sampling_params, as they were given.
@@ -108,10 +109,10 @@ class NeuronBaseForCausalLM(NeuronApplicationBase):
         if input_capture_hook is not None:
             input_capture_hook(input_ids, attention_mask, position_ids, seq_ids, sampling_params)
         rows = read_rows(input_ids, attention_mask, position_ids, seq_ids, lengths=session.lengths)
-        draw = row_draw(session, rows, sampling_params, self.neuron_config, self.random)
+        draw = row_draw(session, len(rows), sampling_params, self.neuron_config, self.random)
         result = self._run(session, rows, draw)
         self.kv_cache_populated = True
-        output = self._output(session, result, input_ids)
+        output = self._output(result, input_ids)
         return output if return_dict is not False else tuple(output)
 
     def __call__(self, *args: object, **kwargs: object) -> CausalLMOutput | tuple[UserArray, ...]:
@@ -119,32 +120,33 @@ class NeuronBaseForCausalLM(NeuronApplicationBase):
         return self.forward(*args, **kwargs)  # pyright: ignore[reportArgumentType]
 
     @staticmethod
-    def _run(session: Session, rows: Sequence[RowInput], draw: Draw | None) -> StepOutput:
-        """The results of each row, in order: prompts in one step, next tokens in another."""
-        prompts = [row for row in rows if not row.start]
-        later = [row for row in rows if row.start]
-        made: dict[int, npt.NDArray[np.float32]] = {}
-        if prompts:
-            texts: list[Sequence[int]] = [()] * session.rows
-            for row in prompts:
-                texts[row.row] = row.tokens
-            result = session.prefill(texts, draw=draw)
-            made |= {row.row: result[row.row] for row in prompts}
-        if later:
-            active, tokens = [False] * session.rows, [0] * session.rows
-            for row in later:
-                session.lengths[row.row] = row.start
-                active[row.row], tokens[row.row] = True, row.tokens[0]
-            result = session.decode(tokens, active, draw)
-            made |= {row.row: result[row.row] for row in later}
-        return np.stack([made[row.row] for row in rows])
+    def _run(session: Session, rows: Sequence[RowInput], draw: Draw | None) -> RowResults:
+        """The results of each row of a call, in its order.
+
+        Rows with several tokens and rows with one go through different programs, and so do
+        prompts and parts that continue a sequence: each kind is a step of its own.
+        """
+        kinds: dict[tuple[bool, bool], list[int]] = {}
+        for index, row in enumerate(rows):
+            several = len(row.tokens) > 1
+            kinds.setdefault((several, several and row.start > 0), []).append(index)
+        made: dict[str, npt.NDArray[np.generic]] = {}
+        for chosen in kinds.values():
+            part = _step(session, [rows[index] for index in chosen], draw, chosen)
+            for name, array in part.outputs.items():
+                home = made.setdefault(name, np.zeros((len(rows), *array.shape[1:]), array.dtype))
+                home[chosen] = array
+        return RowResults(made)
 
     @staticmethod
-    def _output(session: Session, result: StepOutput, like: object) -> CausalLMOutput:
-        if session.chooses:
-            kind = as_numpy(like).dtype
-            return CausalLMOutput(tokens=as_user_array(result.astype(kind), like))
-        return CausalLMOutput(logits=as_user_array(result[:, None, :], like))
+    def _output(result: RowResults, like: object) -> CausalLMOutput:
+        logits, tokens = result.logits, result.tokens
+        return CausalLMOutput(
+            logits=None if logits is None else as_user_array(logits[:, None, :], like),
+            tokens=None
+            if tokens is None
+            else as_user_array(tokens.astype(as_numpy(like).dtype), like),
+        )
 
     def reset(self) -> None:
         """Forget all sequences; the next call has to run prompts. The cache is not cleared."""
@@ -156,3 +158,19 @@ class NeuronBaseForCausalLM(NeuronApplicationBase):
         """Forget all sequences and set the cache to zeros."""
         self.kv_cache_populated = False
         self.running().session.reset()
+
+
+def _step(
+    session: Session, rows: Sequence[RowInput], draw: Draw | None, chosen: Sequence[int]
+) -> RowResults:
+    """Run some rows of a call; ``chosen`` are their places in it."""
+    width = max(len(row.tokens) for row in rows)
+    tokens = np.zeros((len(rows), width), np.int32)
+    positions = np.full((len(rows), width), -1, np.int32)
+    for index, row in enumerate(rows):
+        size = len(row.tokens)
+        tokens[index, :size] = row.tokens
+        positions[index, :size] = np.arange(row.start, row.start + size)
+    places = np.array(chosen, np.intp)
+    part = None if draw is None else draw.of(places)
+    return session.step(tokens, positions, np.array([row.row for row in rows], np.int32), part)

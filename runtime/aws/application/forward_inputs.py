@@ -50,7 +50,7 @@ def read_rows(
 
     Raises:
         GraphgenError: GG0402 for inputs that do not fit each other or the cache, GG0702 for a row
-            without a token, GG0904 for several tokens at a later position.
+            without a token.
     """
     ids = integers("input_ids", input_ids, 2)
     mask = None if attention_mask is None else integers("attention_mask", attention_mask, 2)
@@ -106,14 +106,27 @@ def _row(
     here = _tokens_of_prompt(row, ids, mask, positions)
     if not here.any():
         raise GraphgenError("GG0702", f"the row of seq_id {row} has no token")
-    if positions is not None and not np.array_equal(positions[here], np.arange(int(here.sum()))):
+    start = 0 if positions is None else int(positions[here][0])
+    if positions is not None and not np.array_equal(
+        positions[here], np.arange(start, start + int(here.sum()))
+    ):
         raise GraphgenError(
-            "GG0904",
-            f"several tokens at positions {positions[here].tolist()} of seq_id {row}: a prompt in "
-            "parts is not built yet",
-            help="give whole prompts, with positions 0, 1, ..., or one token at a time",
+            "GG0402",
+            f"position_ids of seq_id {row} do not count up: {positions[here].tolist()}",
+            help="number the tokens of a row one after the other",
         )
-    return RowInput(row, 0, tuple(ids[here].tolist()))
+    _check_start(row, start, cached)
+    return RowInput(row, start, tuple(ids[here].tolist()))
+
+
+def _check_start(row: int, start: int, cached: int) -> None:
+    """Refuse a gap between the cache and the tokens (GG0402)."""
+    if not 0 <= start <= cached:
+        raise GraphgenError(
+            "GG0402",
+            f"the tokens of seq_id {row} start at position {start}; the row holds {cached} tokens",
+            help="run the prompt first; positions have no gaps",
+        )
 
 
 def _position(row: int, mask: Integers | None, positions: Integers | None, cached: int) -> int:
@@ -130,12 +143,7 @@ def _position(row: int, mask: Integers | None, positions: Integers | None, cache
             )
     else:
         position = cached if attended is None else attended - 1
-    if not 0 <= position <= cached:
-        raise GraphgenError(
-            "GG0402",
-            f"the token of seq_id {row} is at position {position}; the row holds {cached} tokens",
-            help="run the prompt first; positions have no gaps",
-        )
+    _check_start(row, position, cached)
     return position
 
 
@@ -161,9 +169,12 @@ def _tokens_of_prompt(
 def _counted(row: int, positions: Integers) -> npt.NDArray[np.bool_]:
     """True from position 0 on, as long as positions count up; padding has position 1 or -1.
 
-    Positions 0, 1, 1 may be of one token or of two.
+    Positions 0, 1, 1 may be of one token or of two. Without a 0, every token from position 1 on
+    continues its sequence.
     """
     starts = np.flatnonzero(positions == 0)
+    if not len(starts) and positions[-1] > 0 and np.all(np.diff(positions) == 1):
+        return np.ones(len(positions), np.bool_)
     if len(starts) != 1:
         what = f"position_ids of seq_id {row} has {len(starts)} times 0: {positions.tolist()}"
         raise GraphgenError("GG0402", what, help="give attention_mask")

@@ -10,7 +10,9 @@ from typing import ClassVar, Self
 
 from graphgen.errors import GraphgenError
 from graphgen.models import FAMILIES
+from graphgen.runtime.aws.config.compile_settings import ELEMENTS
 from graphgen.runtime.aws.config.neuron_config import NeuronConfig
+from graphgen.runtime.checkpoint.dtype_policy import stated_dtype
 
 CONFIG_FILE = "neuron_config.json"
 # Attributes of the class itself; all others are the model's.
@@ -25,7 +27,8 @@ class InferenceConfig:
     by :func:`copy.deepcopy` can be changed again.
 
     Args:
-        neuron_config: frozen from now on.
+        neuron_config: frozen from now on. Without a ``torch_dtype`` the attribute is a copy with
+            the element type of the model, if that is stated.
         load_config: called with the new configuration to set the model's attributes, as made by
             :func:`~graphgen.runtime.aws.config.pretrained_config.load_pretrained_config`; without
             it the method :meth:`load_config` is called.
@@ -63,9 +66,21 @@ class InferenceConfig:
             load_config(self)
         for name, value in kwargs.items():
             setattr(self, name.replace("-", "_"), value)
+        self._take_model_dtype()
         self.add_derived_config()
         self.validate_config()
         neuron_config.freeze(type(self).__name__)
+
+    def _take_model_dtype(self) -> None:
+        """Replace a NeuronConfig without ``torch_dtype`` by a copy with the model's element type.
+
+        ``overrides_torch_dtype`` decides; its default is whether ``torch_dtype`` is given.
+        """
+        stated = stated_dtype(self.to_hf())
+        if stated is not None and not self.neuron_config.value("overrides_torch_dtype"):
+            made = copy.deepcopy(self.neuron_config)
+            made.torch_dtype = {element: name for name, element in ELEMENTS.items()}[stated]
+            self.neuron_config = made
 
     def load_config(self) -> None:
         """Set the model's attributes; does nothing unless overridden."""
