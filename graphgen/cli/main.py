@@ -20,6 +20,7 @@ PANELS: Final = {
     "debug": "Debug a miscompile",
     "inspect": "Look into programs",
     "neuron": "Target Neuron devices",
+    "aws": "Come from AWS's libraries",
 }
 
 
@@ -84,6 +85,7 @@ COMMANDS: Final[Mapping[str, CommandEntry]] = {
     "cost": CommandEntry("neuron", "Say what a module takes on an accelerator."),
     "plan": CommandEntry("neuron", "Say what a model needs and where it fits."),
     "hash": CommandEntry("neuron", "Say under which key a compilation is kept."),
+    "config": CommandEntry("aws", "Show what AWS's configurations do here."),
 }
 
 

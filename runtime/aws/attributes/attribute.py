@@ -150,3 +150,20 @@ class Attribute:
 def owned_by(owner: str, *rows: Attribute) -> tuple[Attribute, ...]:
     """Rows of the class ``owner``."""
     return tuple(replace(row, owner=owner) for row in rows)
+
+
+def effect_text(effect: Effect) -> str:
+    """An effect in a few words."""
+    match effect:
+        case CompileSetting(field=name):
+            return f"compile setting {name}"
+        case RunTimeSetting(what=what):
+            return f"at run time: {what}"
+        case CompilerArgument(argument=argument):
+            return f"neuronx-cc {argument}"
+        case PartOf(attribute=name):
+            return f"read with {name}"
+        case NoEffect(because=because):
+            return f"no effect: {because}"
+        case Refused(feature=feature):
+            return f"refused: {feature}"

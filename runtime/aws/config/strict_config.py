@@ -146,7 +146,7 @@ class StrictConfig:
             raise GraphgenError(
                 "GG0902",
                 f"{self.owner}.{row.name} = {value!r}: it must be {row.kind.text}",
-                help=f"the default is {_default_text(row)}",
+                help=f"the default is {default_text(row)}",
             ) from None
         if row.kind.nested and isinstance(accepted, Mapping):
             accepted = _nested(row, cast("Mapping[str, object]", accepted), problems)
@@ -185,7 +185,7 @@ class StrictConfig:
             raise GraphgenError(
                 "GG0902",
                 f"{row.environment} = {text!r}: it must be {row.kind.text}",
-                help=f"unset {row.environment}, or set it to {_default_text(row)}",
+                help=f"unset {row.environment}, or set it to {default_text(row)}",
             ) from None
 
     def default(self, name: str) -> object:
@@ -423,5 +423,6 @@ def _shown(value: object) -> str:
     return repr(list(cast("tuple[object, ...]", value)) if isinstance(value, tuple) else value)
 
 
-def _default_text(row: Attribute) -> str:
+def default_text(row: Attribute) -> str:
+    """The default of an attribute in words: a value, or the rule that it follows from."""
     return row.default.text if isinstance(row.default, Derived) else _shown(row.default)

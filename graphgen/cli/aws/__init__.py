@@ -1,0 +1,1 @@
+"""Commands for users of AWS's libraries. Read ``config_cmd`` first."""
