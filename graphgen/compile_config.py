@@ -107,6 +107,18 @@ class CompileConfig:
         choices=(*DTYPES, "as-declared"),
         pipeline=False,
     )
+    hidden_states: bool = knob(
+        False,
+        "whether programs return the hidden states before each layer and after the last norm too.",
+        flag=None,
+        pipeline=False,
+    )
+    inputs_embeds: bool = knob(
+        False,
+        "whether programs take embeddings in the place of tokens.",
+        flag=None,
+        pipeline=False,
+    )
     quantization: str = knob(
         "",
         "the pass that quantizes the weights, as pipelines write it; empty for none.",

@@ -10,7 +10,7 @@ from typing import cast
 from graphgen.compile_config import CompileConfig, powers
 from graphgen.ir import Module, Role, dtype
 from graphgen.lowering.cpu.pjrt import has_matrix_unit
-from graphgen.models import build, read_model_config
+from graphgen.models import PHASES, build, read_model_config
 
 # ``max_len``, and what follows from the machine: not part of the settings of an artifact.
 _DERIVED = ("slots", "min_rows")
@@ -126,10 +126,15 @@ def build_model(
     # Matrix units want eight rows; without them two are as fast as one and eight cost a little.
     config = replace(settings, min_rows=8 if has_matrix_unit() else 2)
     if every_token:
-        module = build(model, element, phases=("prefill",), every_token=True)
         config = replace(config, context=(config.max_len,), tokens=(config.max_len,))
-    else:
-        module = build(model, element)
+    module = build(
+        model,
+        element,
+        phases=("prefill",) if every_token else PHASES,
+        every_token=every_token,
+        hidden_states=config.hidden_states,
+        inputs_embeds=config.inputs_embeds,
+    )
     reports = run_pipeline(module, default(config))
     steps = [
         PassStep(r.name, r.ops_before, r.ops_after, r.applications, r.seconds, r.remarks)

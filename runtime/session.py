@@ -110,6 +110,8 @@ class Session:
         self._states = [row.name for row in self.module.entries(Role.STATE)]
         self._outputs = [row.name for row in self.module.entries(Role.OUTPUT)]
         self.input_name: Final = "tokens" if "tokens" in interface else "inputs_embeds"
+        embedded = interface[self.input_name].logical.shape[2:]
+        self._width: Final = cast(int, embedded[0]) if embedded else 0
         self.chooses: Final = "next_tokens" in interface
         self.draws: Final = "sampling_params" in interface
         self.deterministic: Final = self.draws and "random" not in interface
@@ -188,12 +190,10 @@ class Session:
         places = np.asarray(positions, np.int32)
         ids = np.arange(len(places)) if seq_ids is None else seq_ids
         given: npt.NDArray[np.int32 | np.float32] = (
-            np.asarray(tokens, np.int32)
-            if self.input_name == "tokens"
-            else np.asarray(tokens, np.float32)
+            np.asarray(tokens, np.int32) if not self._width else np.asarray(tokens, np.float32)
         )
         call = StepCall(given, places, np.asarray(ids, np.int32), draw)
-        call.check(self.module.interface[self.input_name].logical.rank, self.lengths)
+        call.check(self._width, self.lengths)
         columns = np.flatnonzero((places >= 0).any(0))
         phase = self._phase(call, len(columns))
         self._check_size(phase, call, len(columns))
@@ -221,6 +221,7 @@ class Session:
         Raises:
             GraphgenError: GG0701 if a prompt is longer than the largest bucket.
         """
+        self._needs_tokens()
         width = longest = max((len(prompt) for prompt in prompts), default=0)
         phase = "prefill" if self.table.buckets("prefill") else "decode"
         if phase == "prefill":
@@ -259,6 +260,7 @@ class Session:
         Raises:
             GraphgenError: GG0701 if a row has no slot left.
         """
+        self._needs_tokens()
         mask = np.ones(self.rows, np.bool_) if active is None else np.asarray(active, np.bool_)
         positions = np.where(mask, self.lengths, -1).astype(np.int32)[:, None]
         column = np.where(mask, np.asarray(tokens, np.int32), 0).astype(np.int32)[:, None]
@@ -272,6 +274,15 @@ class Session:
             raise GraphgenError("GG0705", f"no state is called {name}")
         return self._values[name]
 
+    def _needs_tokens(self) -> None:
+        """Refuse tokens for programs that take embeddings (GG0705)."""
+        if self._width:
+            raise GraphgenError(
+                "GG0705",
+                f"these programs take {self.input_name}, not tokens",
+                help="call step with the embeddings, or compile without inputs_embeds",
+            )
+
     def _answer(self, result: RowResults) -> StepOutput:
         return cast(StepOutput, result.outputs["next_tokens" if self.chooses else "logits"])
 
@@ -280,9 +291,9 @@ class Session:
         prefill, decode = self.table.buckets("prefill"), self.table.buckets("decode")
         if not prefill or not decode:
             return "prefill" if prefill else "decode"
-        going_on = bool((call.starts[call.lengths > 0] > 0).all())
-        beyond = int(call.lengths.max()) > prefill[-1]
-        return "decode" if width == 1 or (going_on and beyond) else "prefill"
+        beyond = call.starts[call.lengths > prefill[-1]]
+        going_on = len(beyond) > 0 and bool((beyond > 0).all())
+        return "decode" if width == 1 or going_on else "prefill"
 
     def _check_size(self, phase: str, call: StepCall, width: int) -> None:
         """Refuse a step that is too long before any part of it runs (GG0701)."""
@@ -371,10 +382,9 @@ class Session:
     def _idle_inputs(self, size: ProgramSize) -> Outputs:
         """The inputs of a call in which no row takes part."""
         shape = (size.batch, size.tokens)
-        embedded = self.module.interface[self.input_name].logical.shape[2:]
-        kind = numpy_dtype(self.module.interface[self.input_name].physical.dtype)
+        tokens = np.zeros((*shape, self._width), np.float32) if self._width else None
         inputs: Outputs = {
-            self.input_name: np.zeros((*shape, *cast("tuple[int, ...]", embedded)), kind),
+            self.input_name: np.zeros(shape, np.int32) if tokens is None else tokens,
             "positions": np.full(shape, -1, np.int32),
             "lengths": np.zeros(size.batch, np.int32),
             # Row R does not exist: what an idle row writes is dropped.

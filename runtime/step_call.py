@@ -69,20 +69,25 @@ class StepCall:
         tokens = self.tokens[rows][:, columns]
         return StepCall(tokens, self.positions[rows][:, columns], self.seq_ids[rows], draw)
 
-    def check(self, rank: int, held: Ints) -> None:
+    def check(self, width: int, held: Ints) -> None:
         """Refuse inputs that contradict each other or the cache (GG0705).
 
         Args:
-            rank: of ``tokens``, as the programs take them.
+            width: E of programs that take embeddings; 0 for those that take tokens.
             held: s32 [R], tokens in each cache row.
         """
-        shape = self.positions.shape
+        shape, rank = self.positions.shape, 3 if width else 2
         if len(shape) != 2 or self.tokens.ndim != rank or self.tokens.shape[:2] != shape:
-            wanted = "[n,S]" if rank == 2 else "[n,S,E], the embeddings of tokens"
+            wanted = "[n,S,E], the embeddings of tokens," if width else "[n,S]"
             raise _refused(
                 f"tokens {_text(self.tokens)} and positions {_text(self.positions)}: these "
                 f"programs take tokens {wanted} and positions [n,S]",
                 "n rows of S tokens each",
+            )
+        if width and self.tokens.shape[2] != width:
+            given = self.tokens.shape[2]
+            raise _refused(
+                f"the embeddings have {given} numbers, not {width}", "give those of this model"
             )
         if self.seq_ids.shape != shape[:1]:
             raise _refused(f"seq_ids {_text(self.seq_ids)} for {shape[0]} rows", "one for each row")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from graphgen.models.families.llama import LlamaConfig, read_llama
-from graphgen.models.family import PHASES, Family, ModelConfig, build_module
+from graphgen.models.family import PHASES, Family, ModelConfig, ProgramForm, build_module
 from graphgen.models.family_registry import (
     FAMILIES,
     build,
@@ -21,6 +21,7 @@ __all__ = [
     "Family",
     "LlamaConfig",
     "ModelConfig",
+    "ProgramForm",
     "build",
     "build_module",
     "family_of",

@@ -20,7 +20,7 @@ from graphgen.nn import (
     RopeConfig,
     StepInputs,
     causal_mask,
-    embedding_table,
+    embed,
     gated_mlp,
     inverse_frequencies,
     lm_head,
@@ -172,9 +172,10 @@ def body(b: Builder, config: DecoderConfig, tokens: Value, step: StepInputs, dty
         return rms_norm(b, name, x, epsilon, dtype)
 
     with b.scope("model"):
-        table = embedding_table(b, "embed_tokens", config.vocab_size, config.hidden_size, dtype)
-        x = b.convert(b.embedding(table, tokens), f32)
+        x = embed(b, "embed_tokens", tokens, config.vocab_size, config.hidden_size, dtype)
+        x = b.convert(x, f32)
         for layer, attention in enumerate(attentions):
+            step.keep(x)
             with b.scope(f"layers.{layer}"):
                 h = rms_norm(b, "input_layernorm", x, epsilon, dtype)
                 x = x + self_attention(

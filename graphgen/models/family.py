@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
 from graphgen.build import Builder
+from graphgen.errors import GraphgenError
 from graphgen.ir import DType, Function, Module, TensorType, Value, symbol, tensor
 from graphgen.ir.dtype import f32, s32
 from graphgen.nn import StepInputs
@@ -41,6 +42,27 @@ class ModelConfig(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class ProgramForm:
+    """Inputs and outputs of programs that are not the usual ones.
+
+    Attributes:
+        every_token: return the logits of every token, f32 [B,S,V], instead of each row's last.
+        hidden_states: return ``hidden_states.0`` to ``hidden_states.L`` too, f32 [B,S,E], as
+            transformers' ``output_hidden_states``: the input of each of the L layers, and the
+            output of the last norm.
+        inputs_embeds: take ``inputs_embeds`` f32 [B,S,E] in the place of tokens, as transformers
+            does.
+    """
+
+    every_token: bool = False
+    hidden_states: bool = False
+    inputs_embeds: bool = False
+
+
+FORM = ProgramForm()
+
+
+@dataclass(frozen=True, slots=True)
 class Family(Generic[Config]):
     """One model family.
 
@@ -53,6 +75,7 @@ class Family(Generic[Config]):
         head: hidden states [B,E] or [B,S,E] -> logits f32 [B,V] or [B,S,V].
         prefix: prefix of the body's tensors, Hugging Face's ``base_model_prefix``.
         embedding: name of the embedding table, a tied head's other name.
+        embedding_size: the table's columns, by the key of the configuration.
         renamed: (prefix in older checkpoints, prefix today) of renamed tensors.
         buffers: shell patterns of tensors in some checkpoints that are not weights.
         aliases: other names of configuration keys, as in transformers' ``attribute_map``.
@@ -65,6 +88,7 @@ class Family(Generic[Config]):
     head: Callable[[Builder, Config, Value], Value]
     prefix: str
     embedding: str
+    embedding_size: str = "hidden_size"
     renamed: tuple[tuple[str, str], ...] = ()
     buffers: tuple[str, ...] = ()
     aliases: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -76,11 +100,11 @@ class Family(Generic[Config]):
         phases: tuple[str, ...],
         *,
         mini: bool,
-        every_token: bool = False,
+        form: ProgramForm = FORM,
     ) -> Module:
         """The logical module of a ``config.json``, or of its mini twin (GG0502, GG0503)."""
         read = self.read(config)
-        return build_module(self, read.mini() if mini else read, dtype, phases, every_token)
+        return build_module(self, read.mini() if mini else read, dtype, phases, form)
 
 
 class AnyFamily(Protocol):
@@ -128,7 +152,7 @@ class AnyFamily(Protocol):
         phases: tuple[str, ...],
         *,
         mini: bool,
-        every_token: bool = False,
+        form: ProgramForm = FORM,
     ) -> Module:
         """See :meth:`Family.module`."""
         ...
@@ -139,7 +163,7 @@ def build_module(
     config: Config,
     dtype: DType,
     phases: tuple[str, ...] = PHASES,
-    every_token: bool = False,
+    form: ProgramForm = FORM,
 ) -> Module:
     """The logical module of a model: one program per phase, all from the same body.
 
@@ -148,11 +172,14 @@ def build_module(
         config: its configuration.
         dtype: element type of weights, activations and caches.
         phases: ``prefill`` (S tokens per row) and ``decode`` (one token per row).
-        every_token: return the logits of every token, f32 [B,S,V], instead of each row's last.
+        form: inputs and outputs that differ from those below.
 
     The programs take ``tokens`` and ``positions`` s32 [B,S], ``lengths`` and ``seq_ids`` s32 [B],
     the weights and the KV states, and return ``logits`` f32 [B,V] of each row's last token. B, R,
     S, C and M are symbols until ``specialize`` binds them.
+
+    Raises:
+        GraphgenError: GG0502 for hidden states of a family that keeps none.
     """
     module = Module(family.model_type)
     module.meta["config"] = json.dumps(config.to_hf())
@@ -162,22 +189,45 @@ def build_module(
         if phase == "decode":
             function.dims["S"] = 1
         with Builder(function, module) as b:
-            _program(b, family, config, dtype, every_token)
+            _program(b, family, config, dtype, form)
     return module
 
 
 def _program(
-    b: Builder, family: Family[Config], config: Config, dtype: DType, every_token: bool
+    b: Builder, family: Family[Config], config: Config, dtype: DType, form: ProgramForm
 ) -> None:
-    tokens = b.input("tokens", s32, (B, S))
+    tokens = _tokens(b, family, config) if form.inputs_embeds else b.input("tokens", s32, (B, S))
     positions = b.input("positions", s32, (B, S))
     lengths = b.input("lengths", s32, (B,))
     seq_ids = b.input("seq_ids", s32, (B,))
-    step = StepInputs(positions, lengths, seq_ids, rows=R, allocated=M, attended=C)
+    kept: list[Value] | None = [] if form.hidden_states else None
+    step = StepInputs(positions, lengths, seq_ids, rows=R, allocated=M, attended=C, kept=kept)
     hidden = family.body(b, config, tokens, step, dtype)
-    chosen = hidden if every_token else b.last_token(hidden, positions, lengths)
+    chosen = hidden if form.every_token else b.last_token(hidden, positions, lengths)
     logits = family.head(b, config, chosen)
-    b.output("logits", logits, logits_type(config, every_token))
+    b.output("logits", logits, logits_type(config, form.every_token))
+    if kept is not None:
+        _return_hidden_states(b, family.model_type, [*kept, hidden])
+
+
+def _tokens(b: Builder, family: Family[Config], config: Config) -> Value:
+    """The embeddings of tokens as an input."""
+    name = family.aliases.get(family.embedding_size, family.embedding_size)
+    width = config.to_hf()[name]
+    assert isinstance(width, int)
+    return b.input("inputs_embeds", f32, (B, S, width))
+
+
+def _return_hidden_states(b: Builder, family: str, states: Sequence[Value]) -> None:
+    if len(states) == 1:
+        raise GraphgenError(
+            "GG0502",
+            f"the family '{family}' keeps no hidden states",
+            help="call step.keep(x) in its body before each layer",
+        )
+    for number, x in enumerate(states):
+        logical = tensor(f32, (B, S, x.shape[-1]))
+        b.output(f"hidden_states.{number}", b.convert(x, f32), logical)
 
 
 def logits_type(config: ModelConfig, every_token: bool = False) -> TensorType:

@@ -17,7 +17,7 @@ from graphgen.models.families.llama import LLAMA
 from graphgen.models.families.mistral import MISTRAL
 from graphgen.models.families.opt import OPT
 from graphgen.models.families.qwen import QWEN2, QWEN3
-from graphgen.models.family import PHASES, AnyFamily, ModelConfig
+from graphgen.models.family import PHASES, AnyFamily, ModelConfig, ProgramForm
 from graphgen.models.named_shapes import SHAPES
 
 _ALL: tuple[AnyFamily, ...] = (
@@ -81,6 +81,8 @@ def build(
     phases: tuple[str, ...] = PHASES,
     mini: bool = False,
     every_token: bool = False,
+    hidden_states: bool = False,
+    inputs_embeds: bool = False,
 ) -> Module:
     """The logical module of a model.
 
@@ -90,11 +92,14 @@ def build(
         phases: which programs to build.
         mini: build the tiny twin instead.
         every_token: give the logits of every token instead of each row's last.
+        hidden_states: give the hidden states before each layer and after the last norm too.
+        inputs_embeds: take embeddings in the place of tokens.
 
     Raises:
         GraphgenError: GG0501, GG0502, GG0503.
     """
-    return family_of(config).module(config, dtype, phases, mini=mini, every_token=every_token)
+    form = ProgramForm(every_token, hidden_states, inputs_embeds)
+    return family_of(config).module(config, dtype, phases, mini=mini, form=form)
 
 
 def known_shape(name: str) -> Mapping[str, object]:

@@ -15,7 +15,7 @@ from graphgen.nn.attention import (
     rotary,
     self_attention,
 )
-from graphgen.nn.linear import conv1d, embedding_table, gated_mlp, linear, lm_head, mlp
+from graphgen.nn.linear import conv1d, embed, embedding_table, gated_mlp, linear, lm_head, mlp
 from graphgen.nn.norm import layer_norm, rms_norm
 from graphgen.nn.rope import RopeConfig, inverse_frequencies
 
@@ -31,6 +31,7 @@ __all__ = [
     "attend",
     "causal_mask",
     "conv1d",
+    "embed",
     "embedding_table",
     "gated_mlp",
     "inverse_frequencies",

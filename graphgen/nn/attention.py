@@ -22,6 +22,7 @@ class StepInputs:
         rows: R, rows of the cache.
         allocated: M, slots of a cache row.
         attended: C, slots that attention reads.
+        kept: what :meth:`keep` got; ``None`` if nothing is kept.
     """
 
     positions: Value
@@ -30,6 +31,12 @@ class StepInputs:
     rows: Dim
     allocated: Dim
     attended: Dim
+    kept: list[Value] | None = None
+
+    def keep(self, x: Value) -> None:
+        """Note the hidden states [B,S,E] before a layer, which programs may return."""
+        if self.kept is not None:
+            self.kept.append(x)
 
 
 @dataclass(frozen=True, slots=True)

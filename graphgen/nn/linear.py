@@ -50,6 +50,15 @@ def embedding_table(b: Builder, name: str, rows: int, width: int, dtype: DType) 
         return b.weight("weight", dtype, (rows, width))
 
 
+def embed(b: Builder, name: str, tokens: Value, rows: int, width: int, dtype: DType) -> Value:
+    """The embeddings [B,S,width] of tokens s32 [B,S], from the table [rows, width] ``name``.
+
+    ``tokens`` f32 [B,S,width] are embeddings already.
+    """
+    table = embedding_table(b, name, rows, width, dtype)
+    return b.embedding(table, tokens) if len(tokens.shape) == 2 else b.convert(tokens, dtype)
+
+
 def lm_head(b: Builder, x: Value, vocab_size: int, *, tied: str = "", bias: bool = False) -> Value:
     """Logits f32 [..., vocab_size] of x [..., E].
 

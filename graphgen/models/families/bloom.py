@@ -18,7 +18,7 @@ from graphgen.nn import (
     StepInputs,
     attend,
     causal_mask,
-    embedding_table,
+    embed,
     layer_norm,
     linear,
     linear_biases,
@@ -86,10 +86,10 @@ def body(b: Builder, config: BloomConfig, tokens: Value, step: StepInputs, dtype
     alibi = linear_biases(b, step, config.n_head)
     epsilon = config.layer_norm_epsilon
     with b.scope("transformer"):
-        table = embedding_table(b, "word_embeddings", config.vocab_size, config.hidden_size, dtype)
-        x = b.embedding(table, tokens)
+        x = embed(b, "word_embeddings", tokens, config.vocab_size, config.hidden_size, dtype)
         x = b.convert(layer_norm(b, "word_embeddings_layernorm", x, epsilon), f32)
         for layer in range(config.n_layer):
+            step.keep(x)
             with b.scope(f"h.{layer}"):
                 x = _block(b, config, x, step, mask, alibi, dtype)
         return layer_norm(b, "ln_f", x, epsilon, dtype)

@@ -19,7 +19,7 @@ from graphgen.nn import (
     RopeConfig,
     StepInputs,
     causal_mask,
-    embedding_table,
+    embed,
     gated_mlp,
     inverse_frequencies,
     rotary,
@@ -142,9 +142,13 @@ def body(b: Builder, config: Gemma3Config, tokens: Value, step: StepInputs, dtyp
         return _norm(b, name, x, config.rms_norm_eps, dtype, result)
 
     with b.scope("model"):
-        table = embedding_table(b, "embed_tokens", config.vocab_size, config.hidden_size, dtype)
-        x = b.convert(b.embedding(table, tokens), f32) * config.hidden_size**0.5
+        x = embed(b, "embed_tokens", tokens, config.vocab_size, config.hidden_size, dtype)
+        x = b.convert(x, f32)
+        if len(tokens.shape) == 2:
+            # Embeddings that a caller gives are multiplied already, as in transformers.
+            x = x * config.hidden_size**0.5
         for layer, attention in enumerate(attentions):
+            step.keep(x)
             mask, turn = masks[attention.window], turns[attention.window]
             with b.scope(f"layers.{layer}"):
                 h = norm("input_layernorm", x)

@@ -20,6 +20,7 @@ from graphgen.nn import (
     attend,
     causal_mask,
     conv1d,
+    embed,
     embedding_table,
     layer_norm,
     lm_head,
@@ -118,11 +119,11 @@ def body(b: Builder, config: Gpt2Config, tokens: Value, step: StepInputs, dtype:
     mask = causal_mask(b, step)
     epsilon = config.layer_norm_epsilon
     with b.scope("transformer"):
-        table = embedding_table(b, "wte", config.vocab_size, config.n_embd, dtype)
-        x = b.convert(b.embedding(table, tokens), f32)
+        x = b.convert(embed(b, "wte", tokens, config.vocab_size, config.n_embd, dtype), f32)
         table = embedding_table(b, "wpe", config.n_positions, config.n_embd, dtype)
         x = x + b.convert(b.embedding(table, step.positions), f32)
         for layer in range(config.n_layer):
+            step.keep(x)
             with b.scope(f"h.{layer}"):
                 h = layer_norm(b, "ln_1", x, epsilon, dtype)
                 x = x + _attention(b, config, layer, h, step, mask)

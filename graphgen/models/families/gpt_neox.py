@@ -20,7 +20,7 @@ from graphgen.nn import (
     StepInputs,
     attend,
     causal_mask,
-    embedding_table,
+    embed,
     inverse_frequencies,
     layer_norm,
     linear,
@@ -118,9 +118,10 @@ def body(b: Builder, config: GptNeoxConfig, tokens: Value, step: StepInputs, dty
     mask = causal_mask(b, step)
     epsilon = config.layer_norm_eps
     with b.scope("gpt_neox"):
-        table = embedding_table(b, "embed_in", config.vocab_size, config.hidden_size, dtype)
-        x = b.convert(b.embedding(table, tokens), f32)
+        x = embed(b, "embed_in", tokens, config.vocab_size, config.hidden_size, dtype)
+        x = b.convert(x, f32)
         for layer in range(config.num_hidden_layers):
+            step.keep(x)
             with b.scope(f"layers.{layer}"):
                 h = layer_norm(b, "input_layernorm", x, epsilon, dtype)
                 after = x + _attention(b, config, h, step, mask, turns)

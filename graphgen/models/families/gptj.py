@@ -19,7 +19,7 @@ from graphgen.nn import (
     StepInputs,
     attend,
     causal_mask,
-    embedding_table,
+    embed,
     inverse_frequencies,
     layer_norm,
     linear,
@@ -102,9 +102,9 @@ def body(b: Builder, config: GptjConfig, tokens: Value, step: StepInputs, dtype:
     mask = causal_mask(b, step)
     epsilon = config.layer_norm_epsilon
     with b.scope("transformer"):
-        table = embedding_table(b, "wte", config.vocab_size, config.n_embd, dtype)
-        x = b.convert(b.embedding(table, tokens), f32)
+        x = b.convert(embed(b, "wte", tokens, config.vocab_size, config.n_embd, dtype), f32)
         for layer in range(config.n_layer):
+            step.keep(x)
             with b.scope(f"h.{layer}"):
                 h = layer_norm(b, "ln_1", x, epsilon, dtype)
                 x = x + (_attention(b, config, h, step, mask, turns) + _mlp(b, config, h))

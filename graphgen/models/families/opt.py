@@ -15,6 +15,7 @@ from graphgen.nn import (
     StepInputs,
     attend,
     causal_mask,
+    embed,
     embedding_table,
     layer_norm,
     linear,
@@ -96,14 +97,14 @@ def body(b: Builder, config: OptConfig, tokens: Value, step: StepInputs, dtype: 
     mask = causal_mask(b, step)
     inner, outer = config.hidden_size, config.word_embed_proj_dim
     with b.scope("model.decoder"):
-        table = embedding_table(b, "embed_tokens", config.vocab_size, outer, dtype)
-        x = b.embedding(table, tokens)
+        x = embed(b, "embed_tokens", tokens, config.vocab_size, outer, dtype)
         x = b.convert(x if inner == outer else linear(b, "project_in", x, inner), f32)
         rows = config.max_position_embeddings + OFFSET
         places = b.binary("add", step.positions, OFFSET)
         places = b.embedding(embedding_table(b, "embed_positions", rows, inner, dtype), places)
         x = x + b.convert(places, f32)
         for layer in range(config.num_hidden_layers):
+            step.keep(x)
             with b.scope(f"layers.{layer}"):
                 x = _layer(b, config, x, step, mask, dtype)
         if config.last_norm:
@@ -158,4 +159,5 @@ OPT = Family(
     head,
     prefix="model",
     embedding=f"{EMBEDDING}.weight",
+    embedding_size="word_embed_proj_dim",
 )
