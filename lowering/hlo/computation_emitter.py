@@ -44,13 +44,17 @@ _Signature = tuple[object, ...]
 class ModuleEmitter:
     """Writes the computations of one module, each once.
 
+    Args:
+        module: the module.
+        metadata: see :class:`HloModuleWriter`.
+
     Attributes:
         writer: the computations written so far.
     """
 
-    def __init__(self, module: Module) -> None:
+    def __init__(self, module: Module, *, metadata: bool = True) -> None:
         self.module = module
-        self.writer = HloModuleWriter()
+        self.writer = HloModuleWriter(metadata=metadata)
         self._ids: dict[Called, int] = {}
 
     def callee(self, called: Called) -> int:

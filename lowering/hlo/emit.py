@@ -30,9 +30,15 @@ def emit_hlo(module: Module, function: Function) -> bytes:
     return b"".join(hlo_chunks(module, function))
 
 
-def hlo_chunks(module: Module, function: Function) -> list[Chunk]:
-    """Emit one program as an HloModuleProto in pieces, without a copy of its constants."""
-    emitter = ModuleEmitter(module)
+def hlo_chunks(module: Module, function: Function, *, metadata: bool = True) -> list[Chunk]:
+    """Emit one program as an HloModuleProto in pieces, without a copy of its constants.
+
+    Args:
+        module: at level ``target``.
+        function: the program.
+        metadata: write op types, op names and source lines of instructions.
+    """
+    emitter = ModuleEmitter(module, metadata=metadata)
     entry = emitter.entry(function)
     program = program_shape(
         [value.type for value in function.args], [value.type for _, value in function.outputs],

@@ -8,7 +8,16 @@ from graphgen.runtime.artifact.artifact_folder import (
     is_artifact,
     open_artifact,
     save_artifact,
+    take_weights,
     write_weights,
 )
 
-__all__ = ["MANIFEST", "Artifact", "is_artifact", "open_artifact", "save_artifact", "write_weights"]
+__all__ = [
+    "MANIFEST",
+    "Artifact",
+    "is_artifact",
+    "open_artifact",
+    "save_artifact",
+    "take_weights",
+    "write_weights",
+]

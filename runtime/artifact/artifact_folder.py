@@ -7,6 +7,7 @@ programs are added later, each file atomically, and a damaged one is compiled ag
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -25,7 +26,7 @@ from graphgen.runtime.model import BuiltModel, PassStep, config_of, settings_of
 from graphgen.runtime.progress_callback import Progress
 from graphgen.runtime.tokenizer import Tokenizer
 from graphgen.runtime.weights.aligned_safetensors import fingerprint, read_aligned
-from graphgen.runtime.weights.presharded import rank_file, write_rank_files
+from graphgen.runtime.weights.presharded import layout_hash, rank_file, write_rank_files
 from graphgen.runtime.weights.rank_weights import put_arrays, put_weights, weights_of
 from graphgen.runtime.whole_folder import new_folder, write_json
 from graphgen.text import parse, print_module
@@ -190,6 +191,29 @@ def write_weights(artifact: Artifact, checkpoint: Checkpoint, progress: Progress
     except OSError as error:
         raise unwritable(str(path), error.strerror or str(error)) from error
     return open_artifact(path)
+
+
+def take_weights(artifact: Artifact, earlier: Artifact) -> Artifact:
+    """Use the weights of an earlier artifact in a new one without weights; files are shared.
+
+    Raises:
+        GraphgenError: GG0703 if the earlier one has no weights, or weights of another layout;
+            GG0704 if they cannot be linked.
+    """
+    module = artifact.model.module
+    if not earlier.has_weights or layout_hash(earlier.model.module) != layout_hash(module):
+        lacks = "has no weights" if not earlier.has_weights else "has weights of another layout"
+        raise _unusable(earlier.path, lacks)
+    try:
+        (artifact.path / "weights").mkdir(exist_ok=True)
+        for rank in range(module.ranks):
+            os.link(rank_file(earlier.path, rank), rank_file(artifact.path, rank))
+        manifest = json.loads((artifact.path / MANIFEST).read_text())
+        manifest |= {"source": earlier.source, "weights": _fingerprints(artifact.path, module)}
+        write_whole(artifact.path / MANIFEST, json.dumps(manifest, indent=1).encode())
+    except OSError as error:
+        raise unwritable(str(artifact.path), error.strerror or str(error)) from error
+    return open_artifact(artifact.path)
 
 
 def _fingerprints(folder: Path, module: Module) -> list[str]:

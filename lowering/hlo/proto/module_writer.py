@@ -18,13 +18,17 @@ LEGAL_NAME = re.compile(r"[A-Za-z_][\w.\-]*", re.ASCII)
 class HloModuleWriter:
     """State shared by the computations of one module.
 
+    Args:
+        metadata: write op types, op names and source lines of instructions.
+
     Attributes:
         computations: the finished ones, callees first, each in pieces.
         last_id: the highest id of an instruction.
         taken: names of instructions and computations.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, metadata: bool = True) -> None:
+        self._metadata = metadata
         self.computations: list[list[Chunk]] = []
         self.last_id = 0
         self.taken: set[str] = set()
@@ -48,6 +52,7 @@ class HloModuleWriter:
     ) -> int:
         """Append an instruction to ``body``, see :func:`~.instruction.instruction`; its id."""
         number = self.next_id()
+        metadata = metadata if self._metadata else b""
         body += instruction(name, code, shape, number, fields, operands, called, more, metadata)
         return number
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar, Self
@@ -12,12 +12,19 @@ from graphgen.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.ir import Module, Role
 from graphgen.lowering.cpu.pjrt import configure
+from graphgen.runtime.artifact import Artifact, is_artifact, write_weights
 from graphgen.runtime.aws.application.base_model import PHASES, ModelWrapper, NeuronBaseModel
-from graphgen.runtime.aws.application.compiled_folder import open_compiled, write_compiled
+from graphgen.runtime.aws.application.compiled_folder import (
+    CompiledParts,
+    open_compiled,
+    open_folder,
+    write_compiled,
+)
 from graphgen.runtime.aws.application.compiler_args import (
     default_compiler_args,
     merge_compiler_args,
 )
+from graphgen.runtime.aws.application.neuron_hlo import neuron_files
 from graphgen.runtime.aws.application.state_dict import StateDict, checkpoint_of, read_state_dict
 from graphgen.runtime.aws.config.compile_settings import compile_settings
 from graphgen.runtime.aws.config.inference_config import CONFIG_FILE, InferenceConfig
@@ -33,6 +40,7 @@ from graphgen.runtime.model import BuiltModel, build_model
 from graphgen.runtime.progress_callback import Progress
 from graphgen.runtime.session import Session
 from graphgen.runtime.terminal_progress import TerminalProgress
+from graphgen.runtime.weights.presharded import layout_hash
 from graphgen.runtime.weights.rank_weights import put_weights, weights_of
 
 
@@ -65,7 +73,6 @@ class NeuronApplicationBase:
         is_compiled: a compiled folder was written or loaded.
         is_loaded_to_neuron: the model can run.
         progress: notified of long tasks.
-        warm_up: load and launch every program in :meth:`load`, instead of at its first use.
     """
 
     _STATE_DICT_MODEL_PREFIX: ClassVar[str] = "model."
@@ -226,26 +233,125 @@ class NeuronApplicationBase:
             GraphgenError: GG05xx for the model, GG06xx for its weights, GG0704 if the folder
                 cannot be written.
         """
+        settings = self.neuron_config
+        hlo = self._neuron_files(debug=debug)
         built = self.build()
         checkpoint = self.checkpoint(built.module)
-        write_compiled(Path(compiled_model_path), built, checkpoint, self.config, self.progress)
+        keep = bool(settings.value("skip_sharding"))
+        writes = bool(settings.value("save_sharded_checkpoint")) and not keep
+        parts = CompiledParts(
+            built,
+            self.config,
+            checkpoint if writes else None,
+            checkpoint.path,
+            hlo,
+            keep_weights=keep,
+        )
+        write_compiled(Path(compiled_model_path), parts, self.progress)
         self.is_compiled = True
 
-    def load(self, compiled_model_path: str | Path) -> Self:
+    def _neuron_files(self, *, debug: bool) -> Mapping[str, Sequence[bytes | memoryview]]:
+        """The HLO files of the Neuron target, if the configuration names one."""
+        target = self.target()
+        if target is None:
+            return {}
+        self._print_notes(target)
+        with self.progress.task(f"lowering for {target}"):
+            built = build_model(self.model_config(), self.compile_config(target))
+            return neuron_files(built, self.models, debug=debug)
+
+    def load(
+        self,
+        compiled_model_path: str | Path,
+        start_rank_id: int | None = None,
+        local_ranks_size: int | None = None,
+        skip_warmup: bool | None = None,
+    ) -> Self:
         """Load a compiled folder; nothing is compiled.
+
+        The weights are those of the folder. If it has none, those at :attr:`model_path` are
+        prepared.
+
+        Args:
+            compiled_model_path: written by :meth:`compile`.
+            start_rank_id: refused unless 0: all ranks run in this process.
+            local_ranks_size: refused unless it is ``tp_degree``.
+            skip_warmup: leave out the first launch of each program; by default as the
+                configuration says.
 
         Raises:
             GraphgenError: GG0908 for a folder without programs, GG0703 for one of another
-                configuration, another version, or with damaged files.
+                configuration, another version, or with damaged files, GG0904 for some of the
+                ranks.
         """
+        self._refuse_part_of_ranks(start_rank_id, local_ranks_size)
         self._print_notes()
         folder = Path(compiled_model_path)
         artifact = open_compiled(folder, self.compile_config(), self.model_config())
         configure(artifact.model.settings.tp)
         programs = artifact.programs(self.progress)
-        self._start(artifact.model, programs, artifact.weights(self.progress))
+        session = self._start(artifact.model, programs, self._weights(artifact))
         self.is_compiled = True
+        quick = self.neuron_config.value("skip_warmup") if skip_warmup is None else skip_warmup
+        if not quick:
+            session.warm_up()
         return self
+
+    def _refuse_part_of_ranks(self, start: int | None, count: int | None) -> None:
+        """Refuse to load some of the ranks (GG0904)."""
+        degree = self.neuron_config.value("tp_degree")
+        if start or count not in (None, degree):
+            raise GraphgenError(
+                "GG0904",
+                f"start_rank_id {start or 0} and local_ranks_size {count or degree} of tp_degree "
+                f"{degree}: several processes are not built yet",
+                help="leave both out: all ranks run in this process",
+            )
+
+    def _weights(self, artifact: Artifact) -> Mapping[str, object]:
+        """The weights of an artifact, or of the checkpoint where it has none."""
+        if artifact.has_weights:
+            return artifact.weights(self.progress)
+        checkpoint = self.checkpoint(artifact.model.module)
+        return artifact.weights_from(checkpoint, self.progress)
+
+    def load_weights(self, compiled_model_path: str | Path) -> None:
+        """Replace the weights by those of a compiled folder; programs stay, the cache is emptied.
+
+        If the folder has no weights, those at :attr:`model_path` are prepared.
+
+        Raises:
+            GraphgenError: GG0908 before :meth:`load` and for a folder without a model, GG0703 for
+                weights of another layout.
+        """
+        running = self.running()
+        artifact = open_folder(Path(compiled_model_path))
+        if layout_hash(artifact.model.module) != layout_hash(running.model.module):
+            raise GraphgenError(
+                "GG0703",
+                f"the weights in {compiled_model_path} have another layout than the programs read",
+                help="compile the folder with the configuration of this application",
+            )
+        running.session.load_weights(self._weights(artifact))
+
+    def shard_weights(self, compiled_model_path: str | Path) -> None:
+        """Write the weights at :attr:`model_path` into a folder, in place of those it has.
+
+        A folder without a model gets one whose programs are not compiled yet.
+
+        Raises:
+            GraphgenError: GG0703 for a folder of another configuration, GG06xx for the checkpoint,
+                GG0704 if the folder cannot be written.
+        """
+        folder = Path(compiled_model_path)
+        if is_artifact(folder):
+            artifact = open_compiled(folder, self.compile_config(), self.model_config())
+            write_weights(artifact, self.checkpoint(artifact.model.module), self.progress)
+            return
+        built = self.build()
+        checkpoint = self.checkpoint(built.module)
+        parts = CompiledParts(built, self.config, checkpoint, checkpoint.path, compile=False)
+        write_compiled(folder, parts, self.progress)
 
     def to_cpu(self) -> Self:
         """Build and load the model in memory, in place of :meth:`compile` and :meth:`load`.
@@ -261,8 +367,10 @@ class NeuronApplicationBase:
 
     def _start(
         self, model: BuiltModel, programs: ExecutableCache, weights: Mapping[str, object]
-    ) -> None:
-        self._running = Running(Session(programs, weights), model)
+    ) -> Session:
+        session = Session(programs, weights)
+        self._running = Running(session, model)
+        return session
 
     def running(self) -> Running:
         """The loaded model (GG0908)."""

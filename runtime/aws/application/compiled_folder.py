@@ -6,6 +6,7 @@
     weights/tp{r}_sharded_checkpoint.safetensors the weights of each rank
     tokenizer.json ...                           tokenizer files of the checkpoint
     manifest.json module.gg compiled/ tokenizer/ the artifact: programs, as graphgen reads them
+    hlo/TAG/_tp0_bkN/model/graph.hlo             programs for a Neuron target, if one is configured
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from graphgen.compile_config import CompileConfig
@@ -26,6 +28,7 @@ from graphgen.runtime.artifact import (
     is_artifact,
     open_artifact,
     save_artifact,
+    take_weights,
 )
 from graphgen.runtime.aws.config.inference_config import InferenceConfig
 from graphgen.runtime.checkpoint.interfaces import Checkpoint
@@ -34,6 +37,8 @@ from graphgen.runtime.model import BuiltModel
 from graphgen.runtime.progress_callback import Progress
 from graphgen.runtime.tokenizer import Tokenizer, load_tokenizer
 
+# Folders that only a compilation writes.
+_FOLDERS = ("weights", "compiled", "tokenizer", "hlo")
 TOKENIZER_FILES = (
     "tokenizer.json",
     "tokenizer_config.json",
@@ -49,32 +54,47 @@ TOKENIZER_FILES = (
 )
 
 
-def write_compiled(
-    folder: Path,
-    built: BuiltModel,
-    checkpoint: Checkpoint,
-    config: InferenceConfig,
-    progress: Progress,
-) -> None:
+@dataclass(frozen=True, slots=True)
+class CompiledParts:
+    """The contents of a compiled folder.
+
+    Attributes:
+        built: the programs.
+        config: the configuration.
+        checkpoint: the weights; ``None`` to write none.
+        tokenizer_folder: the checkpoint that tokenizer files are copied from.
+        hlo: content of further files by path, such as the HLO of a Neuron target.
+        keep_weights: take the weights that the folder has.
+        compile: compile the programs, too.
+    """
+
+    built: BuiltModel
+    config: InferenceConfig
+    checkpoint: Checkpoint | None
+    tokenizer_folder: Path
+    hlo: Mapping[str, Sequence[bytes | memoryview]] = field(
+        default_factory=dict[str, Sequence[bytes | memoryview]]
+    )
+    keep_weights: bool = False
+    compile: bool = True
+
+
+def write_compiled(folder: Path, parts: CompiledParts, progress: Progress) -> None:
     """Compile every program and write the folder.
 
     The folder is complete or as it was: new files are made beside it, and moved at the end.
     Programs that an earlier compilation left in it are used again if they are the same.
 
     Raises:
-        GraphgenError: GG0704 if it cannot be written.
+        GraphgenError: GG0704 if it cannot be written, GG0703 for weights to keep that are not
+            there or of another layout.
     """
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         scratch = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}.partial-"))
         try:
             new = scratch / "new"
-            artifact = save_artifact(
-                new, built, checkpoint, tokenizer_of(checkpoint.path), progress
-            )
-            _compile_all(artifact, folder / "compiled", progress)
-            config.save(new)
-            _copy_tokenizer(checkpoint.path, new)
+            _write_new(new, folder, parts, progress)
             _publish(new, folder, scratch)
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
@@ -84,6 +104,29 @@ def write_compiled(
             f"cannot write the compiled model {folder}: {error.strerror or error}",
             help="free some space or choose another folder",
         ) from error
+
+
+def _write_new(new: Path, folder: Path, parts: CompiledParts, progress: Progress) -> None:
+    """Write the new contents of ``folder`` to ``new``."""
+    source = parts.tokenizer_folder
+    artifact = save_artifact(
+        new,
+        parts.built,
+        parts.checkpoint,
+        tokenizer_of(source),
+        progress,
+        weights=parts.checkpoint is not None,
+    )
+    if parts.keep_weights:
+        artifact = take_weights(artifact, open_folder(folder))
+    if parts.compile:
+        _compile_all(artifact, folder / "compiled", progress)
+    parts.config.save(new)
+    _copy_tokenizer(source, new)
+    for name, chunks in parts.hlo.items():
+        (new / name).parent.mkdir(parents=True, exist_ok=True)
+        with (new / name).open("wb") as file:
+            file.writelines(chunks)
 
 
 def tokenizer_of(path: Path) -> Tokenizer | None:
@@ -116,16 +159,28 @@ def _copy_tokenizer(checkpoint: Path, folder: Path) -> None:
 
 
 def _publish(new: Path, folder: Path, scratch: Path) -> None:
-    """Move the entries of ``new`` to ``folder``, the manifest last; replaced ones to scratch."""
+    """Move the entries of ``new`` to ``folder``, the manifest last; earlier ones to scratch."""
     old = scratch / "old"
     old.mkdir()
     folder.mkdir(exist_ok=True)
-    with suppress(FileNotFoundError):
-        os.replace(folder / MANIFEST, old / MANIFEST)
+    for name in (MANIFEST, *_FOLDERS):
+        with suppress(FileNotFoundError):
+            os.replace(folder / name, old / name)
     for entry in sorted(new.iterdir(), key=lambda entry: entry.name == MANIFEST):
         with suppress(FileNotFoundError):
             os.replace(folder / entry.name, old / entry.name)
         os.replace(entry, folder / entry.name)
+
+
+def open_folder(folder: Path) -> Artifact:
+    """The artifact in a compiled folder (GG0908 for a folder without one)."""
+    if not is_artifact(folder):
+        raise GraphgenError(
+            "GG0908",
+            f"{folder} has no compiled model: {MANIFEST} is missing",
+            help=f"compile first: application.compile({str(folder)!r})",
+        )
+    return open_artifact(folder)
 
 
 def open_compiled(folder: Path, settings: CompileConfig, model: Mapping[str, object]) -> Artifact:
@@ -134,13 +189,7 @@ def open_compiled(folder: Path, settings: CompileConfig, model: Mapping[str, obj
     Raises:
         GraphgenError: GG0908 for a folder without programs, GG0703 for another configuration.
     """
-    if not is_artifact(folder):
-        raise GraphgenError(
-            "GG0908",
-            f"{folder} is no compiled model: it has no {MANIFEST}",
-            help=f"compile first: application.compile({str(folder)!r})",
-        )
-    artifact = open_artifact(folder)
+    artifact = open_folder(folder)
     artifact.check_request(artifact.source, settings)
     mine, theirs = (read_model_config(each).to_hf() for each in (model, artifact.model.config))
     other = [name for name in mine | theirs if mine.get(name) != theirs.get(name)]

@@ -183,7 +183,7 @@ COMPILER = owned_by(
         None,
         "source",
         "the device to compile for, where none is named",
-        NoEffect("programs for the CPU do not depend on it"),
+        RunTimeSetting("the HLO files that compile writes"),
         CompileSetting("target"),
     ),
     Attribute(

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from graphgen.errors import GraphgenError
+from graphgen.lowering.hlo import read_hlo
 from graphgen.runtime import executable_cache
 from graphgen.runtime.aws.application.model_classes import (
     NeuronLlamaForCausalLM,
     NeuronMistralForCausalLM,
 )
 from graphgen.runtime.aws.config.neuron_config import NeuronConfig
+from tests.oracles.families import ORACLES, save
 from tests.runtime.aws.application.conftest import Checkpoint
 
 IDS = np.array([[5, 6, 7]])
@@ -85,9 +88,121 @@ def test_a_folder_of_another_configuration_is_refused(llama: Checkpoint, compile
 
 def test_a_folder_without_programs_is_refused(llama: Checkpoint, tmp_path: Path):
     application = NeuronLlamaForCausalLM(llama.path, llama.config())
-    with pytest.raises(GraphgenError, match="is no compiled model") as error:
+    with pytest.raises(GraphgenError, match="has no compiled model") as error:
         application.load(tmp_path)
     assert error.value.code == "GG0908"
+
+
+@pytest.fixture
+def other(llama: Checkpoint, tmp_path: Path) -> Checkpoint:
+    """The same model with other weights."""
+    import torch
+
+    model = ORACLES["llama"].model(vocab_size=300)
+    with torch.no_grad():
+        model.lm_head.weight.mul_(2)
+    save(model, tmp_path / "other")
+    return Checkpoint(tmp_path / "other", model)
+
+
+def close(application: NeuronLlamaForCausalLM, checkpoint: Checkpoint) -> None:
+    logits = application.forward(input_ids=IDS).logits
+    np.testing.assert_allclose(logits[0, 0], checkpoint.logits([5, 6, 7]), atol=2e-5)
+
+
+@pytest.fixture
+def folder(compiled: Path, tmp_path: Path) -> Path:
+    """A copy of the compiled folder, to change."""
+    return Path(shutil.copytree(compiled, tmp_path / "compiled"))
+
+
+def test_weights_are_replaced_and_programs_stay(
+    llama: Checkpoint, other: Checkpoint, folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(executable_cache, "compile_program", no_compilation)
+    application = NeuronLlamaForCausalLM(llama.path, llama.config()).load(folder)
+    close(application, llama)
+    NeuronLlamaForCausalLM(other.path, other.config()).shard_weights(folder)
+    close(application, llama)
+    application.load_weights(folder)
+    close(application, other)
+    close(NeuronLlamaForCausalLM(folder).load(folder), other)
+
+
+def test_without_sharded_weights_load_reads_the_checkpoint(
+    llama: Checkpoint, folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    config = llama.config(save_sharded_checkpoint=False)
+    application = NeuronLlamaForCausalLM(llama.path, config)
+    monkeypatch.setattr(executable_cache, "compile_program", no_compilation)
+    application.compile(folder)
+    assert not (folder / "weights").exists()
+    close(application.load(folder), llama)
+    with pytest.raises(GraphgenError) as error:
+        NeuronLlamaForCausalLM(folder).load(folder)
+    assert error.value.code == "GG0601"
+
+
+def test_skip_sharding_keeps_the_weights_of_the_folder(
+    llama: Checkpoint, other: Checkpoint, folder: Path, tmp_path: Path
+):
+    NeuronLlamaForCausalLM(other.path, other.config()).shard_weights(folder)
+    application = NeuronLlamaForCausalLM(llama.path, llama.config(skip_sharding=True))
+    application.compile(folder)
+    close(application.load(folder), other)
+    with pytest.raises(GraphgenError) as error:
+        application.compile(tmp_path / "new")
+    assert error.value.code == "GG0908"
+    assert not (tmp_path / "new").exists()
+
+
+def test_shard_weights_begins_a_folder(llama: Checkpoint, tmp_path: Path):
+    application = NeuronLlamaForCausalLM(llama.path, llama.config())
+    application.shard_weights(tmp_path / "new")
+    assert (tmp_path / "new" / "weights" / "tp0_sharded_checkpoint.safetensors").is_file()
+    assert not list((tmp_path / "new").glob("compiled/*"))
+
+
+def test_load_weights_needs_the_same_layout(llama: Checkpoint, folder: Path, tmp_path: Path):
+    application = NeuronLlamaForCausalLM(llama.path, llama.config()).load(folder)
+    halves = NeuronLlamaForCausalLM(llama.path, llama.config(torch_dtype="bfloat16"))
+    halves.shard_weights(tmp_path / "halves")
+    with pytest.raises(GraphgenError, match="another layout") as error:
+        application.load_weights(tmp_path / "halves")
+    assert error.value.code == "GG0703"
+
+
+def test_part_of_the_ranks_is_refused(llama: Checkpoint, compiled: Path):
+    application = NeuronLlamaForCausalLM(llama.path, llama.config())
+    with pytest.raises(GraphgenError, match="several processes are not built yet") as error:
+        application.load(compiled, start_rank_id=1)
+    assert error.value.code == "GG0904"
+
+
+@pytest.mark.parametrize("debug", [False, True])
+def test_a_neuron_target_gets_its_hlo(llama: Checkpoint, folder: Path, debug: bool):
+    config = llama.config(target="trn2")
+    application = NeuronLlamaForCausalLM(llama.path, config)
+    application.compile(folder, debug=debug)
+    for tag in ("context_encoding_model", "token_generation_model"):
+        home = folder / "hlo" / tag / "_tp0_bk0"
+        proto = (home / "model" / "graph.hlo").read_bytes()
+        assert (b".py" in proto) is debug
+        assert read_hlo(proto).programs()
+        args = (home / "compiler_args.txt").read_text()
+        assert "--lnc=2" in args
+        assert "--target=trn2" in args
+    close(application.load(folder), llama)
+
+
+def test_more_compiler_arguments_drop_no_default(llama: Checkpoint):
+    class Tuned(NeuronLlamaForCausalLM):
+        def get_compiler_args(self) -> str:
+            return "--enable-mixed-precision-accumulation -O1"
+
+    args = [model.compiler_args for model in Tuned(llama.path, llama.config()).models]
+    assert all("--enable-mixed-precision-accumulation" in text for text in args)
+    assert all("--lnc=" in text and "-O2" not in text for text in args)
 
 
 def test_a_model_of_another_family_is_refused(llama: Checkpoint):
