@@ -56,6 +56,8 @@ def _identifier(name: str) -> str:
 COMMANDS: Final[Mapping[str, CommandEntry]] = {
     "generate": CommandEntry("model", "Answer prompts with a model."),
     "perplexity": CommandEntry("model", "Say how well a model foresees a text."),
+    # Status 1 is an answer: the outputs differ.
+    "accuracy": CommandEntry("model", "Compare a model with a reference.", error_status=2),
     "benchmark": CommandEntry("model", "Measure latencies and throughput."),
     "build": CommandEntry("model", "Write a model's graph as IR text."),
     "import": CommandEntry("model", "Take a graph that was made elsewhere.", "import_"),

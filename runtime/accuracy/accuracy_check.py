@@ -92,11 +92,10 @@ class AccuracyError(GraphgenError):
 
     def __init__(self, report: AccuracyReport, spell: Spell = str) -> None:
         self.report = report
-        place = "" if report.layers is None else f"; the first wrong place is {_place(report)}"
         files = ", ".join(one.file for one in report.captured)
         super().__init__(
             "GG0907",
-            f"{describe_failure(report, spell)}{place}",
+            describe_failure(report, spell),
             help=f"inputs were captured: {files}" if files else "",
         )
 
@@ -105,47 +104,46 @@ class AccuracyError(GraphgenError):
         return self.report.get_divergence_index()
 
 
-def _place(report: AccuracyReport) -> str:
-    layers = report.layers
-    assert layers is not None
-    return layers.place if layers.first is not None else f"{layers.place}, or rounding"
-
-
 def describe_failure(report: AccuracyReport, spell: Spell = str) -> str:
-    """The first failure in a sentence: row, step, both tokens, and the error of logits."""
-    match, first = report.match, report.match.first
-    if first is None:
-        return "the outputs match, but a layer differs"
-    if isinstance(match, TokenMatch):
-        row = next(one for one in match.rows if one is first)
-        wanted = row.token(row.expected, row.step)
-        got = row.token(row.actual, row.step)
-        return (
-            f"tokens differ at row {row.row}, step {row.step}: expected {_token(wanted, spell)}, "
-            f"got {_token(got, spell)}"
-        )
-    check = next(one for one in match.steps if one is first)
-    worst = check.worst
-    tokens = (
-        f"expected token {_token(check.expected_token, spell)}, "
-        f"got {_token(check.actual_token, spell)}"
-        if check.diverged
-        else f"token {_token(check.expected_token, spell)}"
-    )
-    if worst.passed:
-        reason = (
-            f"the expected token is {check.divergence_difference:.2e} below the best, "
-            f"{check.divergence_difference_tol:.2e} allowed"
-        )
+    """The first failure in a sentence: row, step, tokens, the error of logits, and the layer."""
+    match, layers = report.match, report.layers
+    if match.first is None:
+        what = "the outputs match, but layers differ"
+    elif isinstance(match, TokenMatch):
+        what = _token_failure(match, spell)
     else:
-        reason = (
-            f"error {worst.error:.2e} in the top {worst.tolerance.key} logits, "
-            f"{worst.allowed:.2e} allowed"
-        )
+        what = _logit_failure(match, spell)
+    return what if layers is None else f"{what}; the first wrong place is {layers.place}"
+
+
+def _token_failure(match: TokenMatch, spell: Spell) -> str:
+    row = match.first
+    assert row is not None
+    wanted, got = (row.token(side, row.step) for side in (row.expected, row.actual))
+    return (
+        f"tokens differ at row {row.row}, step {row.step}: expected {token_text(wanted, spell)}, "
+        f"got {token_text(got, spell)}"
+    )
+
+
+def _logit_failure(match: LogitMatch, spell: Spell) -> str:
+    check = match.first
+    assert check is not None
+    tokens = f"token {token_text(check.expected_token, spell)}"
+    if check.diverged:
+        tokens = f"expected {tokens}, got {token_text(check.actual_token, spell)}"
+    worst = check.worst
+    reason = (
+        f"error {worst.error:.2e} in {worst.tolerance.name}, {worst.allowed:.2e} allowed"
+        if not worst.passed
+        else f"the expected token is {check.divergence_difference:.2e} below the best, "
+        f"{check.divergence_difference_tol:.2e} allowed"
+    )
     return f"logits differ at row {check.row}, step {check.step}, {tokens}: {reason}"
 
 
-def _token(token: int | None, spell: Spell) -> str:
+def token_text(token: int | None, spell: Spell) -> str:
+    """A token's number and its text, where there is one; ``None`` is the end of a row."""
     if token is None:
         return "the end"
     text = spell(token)

@@ -95,8 +95,19 @@ def expect(
     return ExpectedOutputs(rows, tokens, np.stack(kept) if with_logits else None)
 
 
+def check_ending(path: Path) -> None:
+    """Refuse a file whose ending is none of the known formats (GG0705)."""
+    if path.suffix not in (".json", ".npz", ".safetensors"):
+        raise GraphgenError(
+            "GG0705",
+            f"expected outputs in {path.name}: the ending says no known format",
+            help=_HELP,
+        )
+
+
 def write_expected(path: Path, expected: ExpectedOutputs) -> None:
     """Write a file of expected outputs, whole or not at all (GG0704; GG0705 for its ending)."""
+    check_ending(path)
     if path.suffix == ".json":
         content = {"format": FORMAT, "prompts": expected.prompts, "tokens": expected.tokens}
         write_whole(path, (json.dumps(content) + "\n").encode())
@@ -109,18 +120,15 @@ def write_expected(path: Path, expected: ExpectedOutputs) -> None:
         arrays["logits"] = expected.logits
     if path.suffix == ".npz":
         write_whole(path, lambda file: write_arrays(file, arrays))
-    elif path.suffix == ".safetensors":
-        write_whole(path, safetensors_bytes(arrays))
     else:
-        raise _unknown_ending(path)
+        write_whole(path, safetensors_bytes(arrays))
 
 
 def read_expected(path: Path) -> ExpectedOutputs:
     """Read a file of expected outputs (GG0705 for an unreadable one or another ending)."""
+    check_ending(path)
     if path.suffix == ".json":
         return _from_json(path)
-    if path.suffix not in (".npz", ".safetensors"):
-        raise _unknown_ending(path)
     arrays = read_arrays(str(path))
     missing = {"prompts", "tokens"} - arrays.keys()
     if missing:
@@ -167,9 +175,3 @@ def _rows(path: Path, array: Array) -> list[list[int]]:
         what = f"an array of token ids has the type {array.dtype} and the shape {array.shape}"
         raise unreadable(str(path), ValueError(what), _HELP)
     return [[token for token in row if token != _NONE] for row in array.tolist()]
-
-
-def _unknown_ending(path: Path) -> GraphgenError:
-    return GraphgenError(
-        "GG0705", f"expected outputs in {path.name}: the ending says no known format", help=_HELP
-    )

@@ -38,6 +38,11 @@ class Tolerance:
         """The entry's key in a tolerance map."""
         return ALL if self.top_k is None else str(self.top_k)
 
+    @property
+    def name(self) -> str:
+        """The entries in words: ``the top 5 logits``."""
+        return "all logits" if self.top_k is None else f"the top {self.top_k} logits"
+
 
 @dataclass(frozen=True, slots=True)
 class ToleranceMap:

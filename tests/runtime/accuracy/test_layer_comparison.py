@@ -42,8 +42,8 @@ def mini() -> PreTrainedModel:
         (".layers.3.self_attn.q_proj", 3, "layer 3"),
         ("embed_tokens", -1, "embedding"),
         ("model.norm", 3, "layer 3"),
-        ("lm_head", None, "the head, after the last layer"),
-        ("nothing", None, "the head, after the last layer"),
+        ("lm_head", None, "the head after the last layer, or the rounding of f32"),
+        ("nothing", None, "the head after the last layer, or the rounding of f32"),
     ],
 )
 def test_the_first_wrong_layer_is_named(
@@ -91,5 +91,5 @@ def test_nan_and_zero_are_compared_too():
 def test_other_models_and_types_are_refused():
     with pytest.raises(GraphgenError, match="1 layers of size 3, the tested model 0 of size 3"):
         compare_layers(Stub(ONES, ONES), Stub(ONES), [1], "f32")
-    with pytest.raises(GraphgenError, match="roundoff of f12 is not known; known are f32, f16"):
+    with pytest.raises(GraphgenError, match="rounding of f12 is not known; known are f32, f16"):
         compare_layers(Stub(ONES), Stub(ONES), [1], "f12")
