@@ -1,1 +1,1 @@
-"""Commands for users of AWS's libraries. Read ``config_cmd`` first."""
+"""Commands for users of AWS's libraries. Read ``inference_demo`` and ``config_cmd`` first."""

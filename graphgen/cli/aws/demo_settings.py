@@ -1,0 +1,224 @@
+"""The configuration and the application that the flags of ``inference_demo`` request."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import cast
+
+from graphgen.cli.aws.demo_arguments import USAGE, DemoArguments
+from graphgen.errors import GraphgenError
+from graphgen.runtime.aws.application.causal_lm import NeuronBaseForCausalLM
+from graphgen.runtime.aws.application.model_classes import CAUSAL_LM
+from graphgen.runtime.aws.attributes.attribute import Refused
+from graphgen.runtime.aws.attributes.attribute_table import attributes_of
+from graphgen.runtime.aws.attributes.demo_flags import DEMO_FLAGS, SAMPLING, DemoFlag
+from graphgen.runtime.aws.config.inference_config import InferenceConfig
+from graphgen.runtime.aws.config.pretrained_config import load_pretrained_config
+
+# NxD Inference says gemma3 for the text model of Gemma 3.
+MODEL_TYPES: Mapping[str, type[NeuronBaseForCausalLM]] = {
+    name.removesuffix("_text"): kind for name, kind in CAUSAL_LM.items()
+}
+_UNBUILT = ("mixtral", "dbrx", "qwen3_moe")
+_TASK = "causal-lm"
+# Nested configurations, and the attribute of NeuronConfig that holds each.
+_HOLDERS = {
+    "KVQuantizationConfig": "kv_quant_config",
+    "LoraServingConfig": "lora_config",
+    "ChunkedPrefillConfig": "chunked_prefill_config",
+}
+# Flags that only programs that choose tokens know.
+_PROGRAMS_ONLY = ("--dynamic", "--top-k-kernel-enabled")
+_CHECKING = ("--expected-outputs-path", "--num-tokens-to-check")
+_MATCHING = ("--divergence-difference-tol", "--tol-map")
+
+
+def check_arguments(given: DemoArguments) -> None:
+    """Refuse missing flags, flags without effect, and features that are not built.
+
+    Raises:
+        GraphgenError: GG0705, GG0904.
+    """
+    needed = ["--model-type", "--task-type", "--model-path"]
+    needed += [] if given.get("--on-cpu") else ["--compiled-model-path"]
+    ends = given.get("--compile-only") or given.get("--compile-dry-run")
+    needed += [] if ends else ["--prompt"]
+    missing = [flag for flag in needed if flag not in given.values]
+    if missing:
+        raise GraphgenError(
+            "GG0705", f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing",
+            help=f"usage: {USAGE}",
+        )  # fmt: skip
+    for flag in given.values:
+        if flag in DEMO_FLAGS:
+            _check_built(DEMO_FLAGS[flag], given)
+    _check_modes(given)
+    _check_checks(given)
+    default = attributes_of(SAMPLING)["global_topk"].default if on_device(given) else 0
+    top_k, most = given.get("--top-k", 0), given.get("--global-topk", default)
+    if 0 < cast(int, most) < cast(int, top_k):
+        raise GraphgenError(
+            "GG0705",
+            f"--top-k {top_k} is above --global-topk {most}: only that many best tokens are seen",
+            help="lower --top-k, or raise --global-topk",
+        )
+
+
+def on_device(given: DemoArguments) -> bool:
+    """True if the programs choose the tokens."""
+    return bool(given.get("--on-device-sampling"))
+
+
+def _check_built(row: DemoFlag, given: DemoArguments) -> None:
+    """Refuse a setting of the run, or an attribute of experts, that is not built (GG0904)."""
+    refused, value = row.refused, given.values[row.flag]
+    if row.owner in ("MoENeuronConfig", "RouterConfig"):
+        attribute = attributes_of(row.owner)[row.name]
+        refused = attribute.cpu if isinstance(attribute.cpu, Refused) else _EXPERTS
+        if attribute.requests_nothing(value, attribute.default):
+            return
+    if refused is not None:
+        raise GraphgenError(
+            "GG0904",
+            f"{given.texts[row.flag]}: {refused.feature} is not built yet",
+            help=refused.remedy,
+        )
+
+
+_EXPERTS = Refused("a mixture of experts", "choose a dense model")
+
+
+def _check_modes(given: DemoArguments) -> None:
+    """Refuse modes that exclude each other (GG0705)."""
+    modes = [
+        flag
+        for flag in ("--on-cpu", "--skip-compile", "--compile-only", "--compile-dry-run")
+        if given.get(flag)
+    ]
+    if len(modes) > 1:
+        raise GraphgenError(
+            "GG0705", f"{modes[0]} and {modes[1]} exclude each other", help="leave one of them out"
+        )
+    if "--benchmark-report-path" in given.values and not given.get("--benchmark"):
+        raise _no_effect("--benchmark-report-path", "--benchmark")
+    if "--input-capture-save-dir" in given.values and "--capture-indices" not in given.values:
+        raise _no_effect("--input-capture-save-dir", "--capture-indices")
+    if not on_device(given):
+        for flag in _PROGRAMS_ONLY:
+            if flag in given.values:
+                raise _no_effect(flag, "--on-device-sampling")
+
+
+def _check_checks(given: DemoArguments) -> None:
+    """Refuse flags of a check that is not requested, and checks that are not built."""
+    mode = given.get("--check-accuracy-mode", "skip-accuracy-check")
+    if mode == "draft-logit-matching":
+        raise GraphgenError(
+            "GG0904",
+            "--check-accuracy-mode draft-logit-matching: speculative decoding is not built yet",
+            help="give token-matching or logit-matching",
+        )
+    for flag in (*_CHECKING, *_MATCHING):
+        if flag in given.values and mode == "skip-accuracy-check":
+            raise _no_effect(flag, "--check-accuracy-mode")
+    for flag in _MATCHING:
+        if flag in given.values and mode != "logit-matching":
+            raise _no_effect(flag, "--check-accuracy-mode logit-matching")
+    indices = cast("list[object]", given.get("--capture-indices", []))
+    if "auto" in indices and (len(indices) > 1 or mode != "logit-matching"):
+        raise _no_effect("--capture-indices auto", "--check-accuracy-mode logit-matching")
+    wrong = [one for one in indices if one != "auto" and (not isinstance(one, int) or one < 0)]
+    if wrong:
+        raise GraphgenError(
+            "GG0902",
+            f"--capture-indices {wrong[0]}: it must be auto or integers of at least 0",
+            help="0 is the launch of the prompts, 1 the first step after it",
+        )
+
+
+def _no_effect(flag: str, other: str) -> GraphgenError:
+    return GraphgenError("GG0705", f"{flag} has no effect without {other}", help=f"add {other}")
+
+
+def model_class(given: DemoArguments) -> type[NeuronBaseForCausalLM]:
+    """The class of the model type (GG0904 for families of experts, GG0705 for unknown ones)."""
+    task, kind = given.get("--task-type"), str(given.get("--model-type"))
+    if task != _TASK:
+        raise GraphgenError("GG0705", f"--task-type {task} is unknown", help=f"the task is {_TASK}")
+    if kind in _UNBUILT:
+        raise GraphgenError(
+            "GG0904",
+            f"--model-type {kind}: a mixture of experts is not built yet",
+            help=f"one of {', '.join(MODEL_TYPES)}",
+        )
+    if kind not in MODEL_TYPES:
+        raise GraphgenError(
+            "GG0705",
+            f"--model-type {kind} is unknown",
+            help=f"one of {', '.join(MODEL_TYPES)}",
+        )
+    return MODEL_TYPES[kind]
+
+
+def neuron_values(given: DemoArguments) -> dict[str, object]:
+    """The attributes of NeuronConfig that the flags set, nested ones as dictionaries."""
+    values: dict[str, object] = {}
+    sampling: dict[str, object] = {}
+    for flag, value in given.values.items():
+        row = DEMO_FLAGS.get(flag)
+        if row is None or flag == "--on-device-sampling":
+            continue
+        if row.owner == "NeuronConfig":
+            values[row.name] = _listed(value) if row.name == "modules_to_not_convert" else value
+        elif row.owner == SAMPLING:
+            sampling[row.name] = value
+        elif row.owner in _HOLDERS:
+            nested = cast("dict[str, object]", values.setdefault(_HOLDERS[row.owner], {}))
+            nested[row.name] = value
+    if on_device(given):
+        values["on_device_sampling_config"] = sampling
+    return values
+
+
+def _listed(value: object) -> object:
+    """The list in a file of modules, which may be that of the key ``model``."""
+    for key in ("model", "modules_to_not_convert"):
+        if isinstance(value, dict) and key in value:
+            value = cast("dict[str, object]", value)[key]
+    return cast("object", value)
+
+
+def make_config(given: DemoArguments) -> InferenceConfig:
+    """The configuration; errors about an attribute name the flag that set it.
+
+    Raises:
+        GraphgenError: GG0902, GG0903, GG0904 of NeuronConfig, GG06xx for the model, GG0705 for more
+            prompts than rows.
+    """
+    kind = model_class(given).get_config_cls()
+    load = load_pretrained_config(str(given.get("--model-path")))
+    try:
+        made = kind(kind.get_neuron_config_cls()(**neuron_values(given)), load_config=load)
+    except GraphgenError as error:
+        error.where = error.where or _flag_of(error.what, given)
+        raise
+    prompts, rows = cast("list[str]", given.get("--prompt", [])), made.neuron_config.batch_size
+    if len(prompts) > cast(int, rows):
+        raise GraphgenError(
+            "GG0705",
+            f"--prompt is given {len(prompts)} times for a batch of {rows}",
+            help=f"--batch-size {len(prompts)}, or fewer prompts",
+        )
+    return made
+
+
+def _flag_of(what: str, given: DemoArguments) -> str:
+    """The flag whose attribute an error starts with, as it was given."""
+    for flag, text in given.texts.items():
+        row = DEMO_FLAGS.get(flag)
+        if row is None or not row.owner:
+            continue
+        holder = f"NeuronConfig.{_HOLDERS.get(row.owner, row.name)} "
+        if what.startswith((f"{row.owner}.{row.name} ", holder)):
+            return text
+    return ""

@@ -1,0 +1,211 @@
+"""``inference_demo``: the tutorial's command, every step of the flow, and each kind of refusal."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from graphgen.runtime import executable_cache
+from tests.graphgen.cli.aws.conftest import HEAD, Demo
+from tests.graphgen.cli.conftest import ROOT
+
+# The flags of the 405B tutorial's first command, with sizes of the small model.
+TUTORIAL = (
+    f"{HEAD} --compiled-model-path compiled --torch-dtype bfloat16 --start_rank_id 0 "
+    "--local_ranks_size 2 --tp-degree 2 --batch-size 1 --max-context-length 32 --seq-len 48 "
+    "--on-device-sampling --top-k 1 --do-sample --fused-qkv --sequence-parallel-enabled "
+    "--qkv-kernel-enabled --attn-kernel-enabled --mlp-kernel-enabled "
+    "--cc-pipeline-tiling-factor 1 --pad-token-id 2 --logical-neuron-cores 2 --enable-bucketing "
+    '--prompt "What is annapurna labs?"'
+)
+SMALL = (
+    f"{HEAD} --on-cpu --torch-dtype float32 --batch-size 2 --max-context-length 32 --seq-len 48 "
+    '--prompt "What is" --prompt "I am" --max-new-tokens 4'
+)
+
+
+def no_compilation(*_: object) -> None:
+    raise AssertionError("a program was compiled")
+
+
+def test_the_tutorials_first_command(demo: Demo, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    first = demo(f"{TUTORIAL} --benchmark --benchmark-report-path report.json")
+    assert first.status == 0, first.err
+    # What does not exist on a CPU has no effect, and each flag says so once.
+    for name in ("sequence_parallel_enabled", "qkv_kernel_enabled", "logical_nc_config"):
+        assert first.err.count(f"NeuronConfig.{name} = ") == 1
+    assert "--pad-token-id has no effect" in first.err
+    answer = next(line for line in first.out.splitlines() if line.startswith("Output 0: "))
+    assert answer.startswith("Output 0: What is annapurna labs?")
+    assert len(answer) > len("Output 0: What is annapurna labs?")
+    for name in ("e2e_model", "context_encoding_model", "token_generation_model", "ttft_s"):
+        assert name in first.out
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert report["e2e_model"]["latency_ms_p50"] > 0
+    assert (tmp_path / "compiled" / "neuron_config.json").is_file()
+
+    monkeypatch.setattr(executable_cache, "compile_program", no_compilation)
+    again = demo(f"{TUTORIAL} --skip-compile")
+    assert again.status == 0, again.err
+    assert answer in again.out
+    assert "compiling" not in again.err
+    assert "Compiled" not in again.out
+
+
+def test_flags_of_the_whole_tutorial_that_are_not_built(demo: Demo):
+    outcome = demo(f"{TUTORIAL} --draft-model-path draft --enable-fused-speculation")
+    assert outcome.status == 1
+    assert "--draft-model-path draft: speculative decoding is not built yet" in outcome.err
+
+
+def test_compile_only_and_dry_run(demo: Demo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    sizes = "--torch-dtype float32 --batch-size 1 --seq-len 16 --compiled-model-path new"
+    with monkeypatch.context() as patched:
+        patched.setattr(executable_cache, "compile_program", no_compilation)
+        dry = demo(f"{HEAD} {sizes} --compile-dry-run")
+        assert dry.status == 0, dry.err
+        assert "prefill.b1.s16" in dry.out
+        assert not (tmp_path / "new").exists()
+        missing = demo(f"{HEAD} {sizes} --skip-compile --prompt x")
+        assert "error[GG0908]" in missing.err
+    only = demo(f"{HEAD} {sizes} --compile-only")
+    assert only.status == 0, only.err
+    assert only.out == "Compiled into new\n"
+
+
+def test_an_answer_in_memory_with_a_captured_step(demo: Demo, tmp_path: Path):
+    plain = demo(SMALL)
+    assert plain.status == 0, plain.err
+    assert plain.out.count("Output") == 2
+    captured = demo(f"{SMALL} --capture-indices 0 2 --input-capture-save-dir files")
+    assert captured.out == plain.out
+    assert len([*(tmp_path / "files").glob("*.npz")]) == 2
+    best = demo(f"{SMALL} --do-sample --top-k 1 --temperature 2.5")
+    assert best.out == plain.out
+    drawn = demo(f"{SMALL} --do-sample --top-k -1 --temperature 9")
+    assert drawn.out != plain.out
+
+
+@pytest.mark.parametrize("mode", ["token-matching", "logit-matching"])
+def test_an_accuracy_check_against_transformers(demo: Demo, mode: str):
+    outcome = demo(f"{SMALL} --check-accuracy-mode {mode} --num-tokens-to-check 3")
+    assert outcome.status == 0, outcome.err
+    assert f"The accuracy check passed: {mode} of 3 tokens" in outcome.out
+
+
+def test_an_accuracy_check_that_fails(demo: Demo, tmp_path: Path):
+    expected = {
+        "format": "graphgen-expected-outputs-1",
+        "prompts": [[5, 6], [7]],
+        "tokens": [[1, 1], [1, 1]],
+    }
+    (tmp_path / "expected.json").write_text(json.dumps(expected))
+    outcome = demo(
+        f"{SMALL} --check-accuracy-mode token-matching --expected-outputs-path expected.json"
+    )
+    assert outcome.status == 1
+    assert "error[GG0907]: tokens differ at row" in outcome.err
+    assert "Output" not in outcome.out
+
+
+def test_a_file_of_modules(demo: Demo, tmp_path: Path):
+    (tmp_path / "skip.json").write_text(json.dumps({"model": {"modules_to_not_convert": 3}}))
+    outcome = demo(f"{SMALL} --quantized --modules-to-not-convert-file skip.json")
+    assert "NeuronConfig.modules_to_not_convert = 3" in outcome.err
+    assert "--> --modules-to-not-convert-file skip.json" in outcome.err
+
+
+WRONG = (
+    "",
+    "--model-type llama --task-type causal-lm --model-path MODEL",
+    f"{HEAD} run --prompt x",
+    "--task-type causal-lm run --prompt x",
+    "--model-type llama run --model-type llama",
+    "--model-path x --model-type llama run",
+    "--model-type llama --task-type causal-lm run --prompt x",
+    f"{HEAD} --compiled-model-path c",
+    f"{HEAD} --on-cpu --prompt x --batchsize 2",
+    f"{HEAD} --on-cpu --prompt x --start-rank-id 0",
+    f"{HEAD} --on-cpu --prompt x --gigaflops",
+    f"{HEAD} --on-cpu --prompt x --no-fused-qkv",
+    f"{HEAD} --on-cpu --prompt x --fused-qkv=yes",
+    f"{HEAD} --on-cpu --prompt x --tp-degree",
+    f"{HEAD} --on-cpu --prompt x --tp-degree two",
+    f"{HEAD} --on-cpu --prompt x --tp-degree 0",
+    f"{HEAD} --on-cpu --prompt x --tp-degree 2.5",
+    f"{HEAD} --on-cpu --prompt x --tp-degree 1 --tp-degree 2",
+    f"{HEAD} --on-cpu --prompt x --torch-dtype float8",
+    f"{HEAD} --on-cpu --prompt x --quantization-type per_planet",
+    f"{HEAD} --on-cpu --prompt x --context-encoding-buckets 16 x",
+    f"{HEAD} --on-cpu --prompt x --seq-len 32 --context-encoding-buckets 16 64",
+    f"{HEAD} --on-cpu --prompt x --seq-len 32 --max-context-length 64",
+    f"{HEAD} --on-cpu --prompt x --prompt y",
+    f"{HEAD} --on-cpu -\u2014prompt x",
+    f"{HEAD} --on-cpu \u2013\u2013prompt x",
+    f"{HEAD} --on-cpu --prompt x more",
+    f"{HEAD} --on-cpu --skip-compile --prompt x --compiled-model-path c",
+    f"{HEAD} --on-cpu --prompt x --benchmark-report-path r.json",
+    f"{HEAD} --on-cpu --prompt x --dynamic",
+    f"{HEAD} --on-cpu --prompt x --num-tokens-to-check 4",
+    f"{HEAD} --on-cpu --prompt x --check-accuracy-mode token-matching --tol-map {{}}",
+    f"{HEAD} --on-cpu --prompt x --check-accuracy-mode eyes",
+    f"{HEAD} --on-cpu --prompt x --check-accuracy-mode draft-logit-matching",
+    f"{HEAD} --on-cpu --prompt x --capture-indices auto",
+    f"{HEAD} --on-cpu --prompt x --capture-indices -1",
+    f"{HEAD} --on-cpu --prompt x --input-capture-save-dir d",
+    f"{HEAD} --on-cpu --prompt x --modules-to-not-convert-file nowhere.json",
+    f"{HEAD} --on-cpu --prompt x --speculation-length 7",
+    f"{HEAD} --on-cpu --prompt x --no-trace-tokengen-model",
+    f"{HEAD} --on-cpu --prompt x --is-medusa",
+    f"{HEAD} --on-cpu --prompt x --enable-lora",
+    f"{HEAD} --on-cpu --prompt x --max-loras 2",
+    f"{HEAD} --on-cpu --prompt x --adapter-id a",
+    f"{HEAD} --on-cpu --prompt x --capacity-factor 2",
+    f"{HEAD} --on-cpu --prompt x --router-act-fn sigmoid",
+    f"{HEAD} --on-cpu --prompt x --kv-cache-quant",
+    f"{HEAD} --on-cpu --prompt x --no-kv-direct-cast",
+    f"{HEAD} --on-cpu --prompt x --enable-chunked-prefill",
+    f"{HEAD} --on-cpu --prompt x --max-num-seqs 8",
+    f"{HEAD} --on-cpu --prompt x --cp-degree 2",
+    f"{HEAD} --on-cpu --prompt x --start_rank_id 8",
+    f"{HEAD} --on-cpu --prompt x --enable-torch-dist",
+    f"{HEAD} --on-cpu --prompt x --input-start-offsets 3",
+    f"{HEAD} --on-cpu --prompt x --seq-len 32 --on-device-sampling --top-k 300",
+    f"{HEAD} --on-cpu --prompt x --seq-len 32 --top-k 2.5 --do-sample",
+    "--model-type mixtral --task-type causal-lm run --model-path MODEL --on-cpu --prompt x",
+    "--model-type bert --task-type causal-lm run --model-path MODEL --on-cpu --prompt x",
+    "--model-type llama --task-type speech run --model-path MODEL --on-cpu --prompt x",
+    "--model-type mistral --task-type causal-lm run --model-path MODEL --on-cpu --prompt x",
+)
+
+
+def test_wrong_flags(demo: Demo, golden: object, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(executable_cache, "compile_program", no_compilation)
+    texts: list[str] = []
+    for line in WRONG[1:]:
+        outcome = demo(line)
+        assert (outcome.status, outcome.out) == (1, ""), line
+        texts.append(f"--- {line.replace(HEAD, '...')}\n{outcome.err}")
+    golden("cli/inference_demo.txt", "\n".join(texts))  # pyright: ignore[reportCallIssue]
+
+
+def test_help_lists_every_flag_quickly():
+    command = [sys.executable, "-X", "importtime", "-m", "graphgen.cli.aws.inference_demo", "-h"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
+    from graphgen.runtime.aws.attributes.demo_flags import DEMO_FLAGS
+
+    assert [flag for flag in DEMO_FLAGS if f"  {flag}" not in done.stdout] == []
+    for module in ("numpy", "jax", "torch", "transformers"):
+        assert f"| {module}\n" not in done.stderr
+
+
+def test_the_console_script_is_declared(demo: Demo):
+    scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
+    assert scripts["inference_demo"] == "graphgen.cli.aws.inference_demo:main"
+    assert demo("").out.startswith("Compile a model")
+    assert demo("--version").out.startswith("inference_demo of graphgen ")
