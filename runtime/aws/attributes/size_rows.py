@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 from graphgen.runtime.aws.attributes.attribute import (
     Attribute,
     CompileSetting,
@@ -25,6 +27,11 @@ from graphgen.runtime.aws.attributes.value_kinds import (
 )
 
 
+def _longest(values: Values) -> object:
+    ladders = (values["context_encoding_buckets"], values["token_generation_buckets"])
+    return max([128, *(size for sizes in ladders for size in cast("tuple[int, ...]", sizes or ()))])
+
+
 def _new_tokens(values: Values) -> object:
     longest, prompt = values["seq_len"], values["max_context_length"]
     assert isinstance(longest, int)
@@ -40,7 +47,7 @@ SIZES = owned_by(
     Attribute(
         "seq_len",
         COUNT,
-        128,
+        Derived("128, or the largest bucket that is given", _longest),
         "C03",
         "the longest sequence, prompt and new tokens together",
         CompileSetting("slots"),
