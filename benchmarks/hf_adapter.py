@@ -6,6 +6,7 @@ Both sides drive the same programs of one session in one process, and take turns
 from __future__ import annotations
 
 import argparse
+import itertools
 import statistics
 import sys
 import time
@@ -18,13 +19,10 @@ import numpy as np
 import torch
 
 from benchmarks.rows import Row, table, write_json
-from graphgen.runtime.aws.config.neuron_config import OnDeviceSamplingConfig
-from graphgen.runtime.aws.nxdi import (
-    HuggingFaceGenerationAdapter,
-    NeuronConfig,
-    NeuronLlamaForCausalLM,
-    load_pretrained_config,
-)
+from graphgen.runtime.aws.application.model_classes import NeuronLlamaForCausalLM
+from graphgen.runtime.aws.config.neuron_config import NeuronConfig, OnDeviceSamplingConfig
+from graphgen.runtime.aws.config.pretrained_config import load_pretrained_config
+from graphgen.runtime.aws.generation.hf_adapter import HuggingFaceGenerationAdapter
 from graphgen.runtime.checkpoint.hub import locate
 from graphgen.runtime.generation import GenerationRequest, generate
 from graphgen.runtime.progress_callback import Silent
@@ -124,7 +122,7 @@ def adapter_turn(
         **settings,
     )
     marks = clock.times[1:]
-    return [after - before for before, after in zip(marks, marks[1:], strict=False)]
+    return [after - before for before, after in itertools.pairwise(marks)]
 
 
 def engine_turn(

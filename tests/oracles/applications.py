@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from graphgen.runtime.aws.application.causal_lm import NeuronBaseForCausalLM
 from graphgen.runtime.aws.application.model_classes import CAUSAL_LM
-from graphgen.runtime.aws.nxdi import NeuronConfig, load_pretrained_config
+from graphgen.runtime.aws.config.neuron_config import NeuronConfig
+from graphgen.runtime.aws.config.pretrained_config import load_pretrained_config
 from graphgen.runtime.progress_callback import Silent
 from tests.oracles.families import ORACLES, save
 

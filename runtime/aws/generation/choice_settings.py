@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
-import numpy as np
-
 from graphgen.errors import GraphgenError
 from graphgen.runtime.aws.generation.generation_model import (
     AttributeValues,
@@ -15,6 +13,7 @@ from graphgen.runtime.aws.generation.generation_model import (
     ScoreProcessor,
 )
 from graphgen.runtime.sampling import Sampling
+from graphgen.runtime.sampling.sampling_params import settings_of_params
 
 if TYPE_CHECKING:
     import torch
@@ -23,33 +22,6 @@ if TYPE_CHECKING:
 _WARPERS = ("TemperatureLogitsWarper", "TopKLogitsWarper", "TopPLogitsWarper")
 # Top_k, top_p and temperature of a greedy row.
 _BEST = (1.0, 1.0, 1.0)
-
-
-def row_settings(sampling_params: torch.Tensor, rows: int) -> list[Sampling]:
-    """The settings of each row.
-
-    Args:
-        sampling_params: float [B,3] of top_k, top_p and temperature; top_k 0 or -1 for all.
-        rows: B.
-
-    Raises:
-        GraphgenError: GG0402 for another shape, GG0705 for a value out of range.
-    """
-    if sampling_params.ndim != 2 or [*sampling_params.shape] != [rows, 3]:
-        raise GraphgenError(
-            "GG0402",
-            f"sampling_params is {[*sampling_params.shape]}, not [{rows},3]",
-            help="a row of top_k, top_p and temperature for each sequence",
-        )
-    values = cast("list[list[float]]", sampling_params.tolist())  # pyright: ignore[reportUnknownMemberType]
-    return [row_setting(row[0], row[1], row[2]) for row in values]
-
-
-def row_setting(top_k: float, top_p: float, temperature: float) -> Sampling:
-    """The settings of one row, in f32 as programs take them (GG0705)."""
-    values = np.array([top_k, top_p, temperature], np.float32).tolist()
-    count = int(values[0]) if values[0].is_integer() else values[0]
-    return Sampling(do_sample=True, top_k=count, top_p=values[1], temperature=values[2])
 
 
 def takes_best(how: Sampling) -> bool:
@@ -83,8 +55,8 @@ def on_device_choice(
         rows: B.
 
     Raises:
-        GraphgenError: GG0903 for settings that differ from those fixed at compile time, GG0402 and
-            GG0705 for ``sampling_params``.
+        GraphgenError: GG0903 for settings that differ from those fixed at compile time, GG0705 for
+            ``sampling_params`` of another shape or out of range.
     """
     import torch
 
@@ -93,7 +65,7 @@ def on_device_choice(
         params = torch.tensor([wanted], dtype=torch.float32).expand(rows, 3)
     else:
         params = sampling_params.to(torch.float32)
-    settings = row_settings(params, rows)
+    settings = settings_of_params(params.numpy(), rows)
     if bool(device.value("dynamic")):
         return OnDeviceChoice(params)
     fixed = _fixed(device)
@@ -126,7 +98,7 @@ def _fixed(device: AttributeValues) -> Sampling:
         return Sampling()
     names = ("top_k", "top_p", "temperature")
     top_k, top_p, temperature = (cast(float, device.value(name)) for name in names)
-    return row_setting(top_k, top_p, temperature)
+    return settings_of_params([[top_k, top_p, temperature]])[0]
 
 
 def _text(how: Sampling) -> str:

@@ -20,7 +20,6 @@ from graphgen.runtime.aws.generation.choice_settings import (
     host_processors,
     on_device_choice,
     refuse_host_only,
-    row_settings,
 )
 from graphgen.runtime.aws.generation.generation_model import (
     AttributeValues,
@@ -28,9 +27,10 @@ from graphgen.runtime.aws.generation.generation_model import (
     GenerationModel,
     ScoreProcessor,
 )
-from graphgen.runtime.aws.generation.prompt_rows import prompt_rows
+from graphgen.runtime.aws.generation.prompt_rows import check_mask, prompt_rows
 from graphgen.runtime.aws.generation.refused_modes import refuse_unbuilt_modes
 from graphgen.runtime.checkpoint.hub import locate
+from graphgen.runtime.sampling.sampling_params import settings_of_params
 
 try:
     import torch
@@ -198,6 +198,11 @@ class HuggingFaceGenerationAdapter(GenerationMixin):
         """
         refuse_unbuilt_modes(kwargs)
         self._limit_new_tokens(generation_config, kwargs)
+        ids = inputs if inputs is not None else kwargs.get("input_ids")
+        mask = kwargs.get("attention_mask")
+        # Before transformers drops a mask without padding.
+        if isinstance(ids, torch.Tensor) and isinstance(mask, torch.Tensor):
+            check_mask(ids, mask)
         with _without_padding_warning():
             # transformers types its mixin as a model with a mixin.
             return super().generate(  # pyright: ignore
@@ -268,7 +273,7 @@ class HuggingFaceGenerationAdapter(GenerationMixin):
             device = cast(AttributeValues, device)
             params = on_device_choice(device, generation_config, params, rows).sampling_params
         elif params is not None:
-            settings = row_settings(params, rows)
+            settings = settings_of_params(params.numpy(), rows)
             processors = host_processors(processors, generation_config, settings)
             params = None
         ends = any(hasattr(rule, "eos_token_id") for rule in stopping_criteria)

@@ -53,12 +53,7 @@ def prompt_rows(input_ids: torch.Tensor, attention_mask: torch.Tensor | None) ->
 
     if attention_mask is None:
         attention_mask = torch.ones_like(input_ids)
-    if attention_mask.shape != input_ids.shape:
-        raise GraphgenError(
-            "GG0402",
-            f"attention_mask is {[*attention_mask.shape]}, input_ids {[*input_ids.shape]}",
-            help="give a 1 for each token and a 0 for padding",
-        )
+    check_mask(input_ids, attention_mask)
     used = (attention_mask != 0).long()
     lengths = used.sum(1)
     if not bool(lengths.all()):
@@ -73,3 +68,13 @@ def prompt_rows(input_ids: torch.Tensor, attention_mask: torch.Tensor | None) ->
     mask = counted < lengths[:, None]
     positions = torch.where(mask, counted, 1)
     return PromptRows(input_ids, left, right, mask.long(), positions, lengths)
+
+
+def check_mask(input_ids: torch.Tensor, attention_mask: torch.Tensor) -> None:
+    """Refuse a mask of another shape than the tokens (GG0402)."""
+    if attention_mask.shape != input_ids.shape:
+        raise GraphgenError(
+            "GG0402",
+            f"attention_mask is {[*attention_mask.shape]}, input_ids {[*input_ids.shape]}",
+            help="give a 1 for each token and a 0 for padding",
+        )
