@@ -46,6 +46,10 @@ _HOMES = {
     "GenerationConfig": (_CONFIGS, "TnxGenerationConfig"),
     "NeuronConfig": (_CONFIGS, "TnxNeuronConfig"),
     "QuantizationConfig": (_CONFIGS, "TnxQuantizationConfig"),
+    "HuggingFaceGenerationModelAdapter": (
+        "generation.tnx_adapter",
+        "HuggingFaceGenerationModelAdapter",
+    ),
     "StoppingCriteria": ("generation.tnx_stopping", "StoppingCriteria"),
     "StoppingCriteriaList": ("generation.tnx_stopping", "StoppingCriteriaList"),
     "save_pretrained_split": ("generation.tnx_model", "save_pretrained_split"),

@@ -146,6 +146,12 @@ class TnxModel:
         """The same, not compiled, as a model of the class ``found``."""
         return found(self._checkpoint, self.config, self.options, self.neuron_config)
 
+    @property
+    def path(self) -> Path:
+        """The checkpoint, or the folder that stands for it."""
+        source = self._checkpoint
+        return source if isinstance(source, Path) else Path(source.path)
+
     def enable_speculative_decoder(self, *_: object, **__: object) -> Never:
         """Refuse (GG0904)."""
         raise GraphgenError(
@@ -432,12 +438,13 @@ class TnxModel:
                 f"sequence_length is {sequence_length}, the programs end at position {limit}",
                 help=f"compile with n_positions={sequence_length}",
             )
-        if sequence_length < width:
-            raise GraphgenError(
-                "GG0705",
-                f"sequence_length is {sequence_length} and the prompt has {width} tokens",
-                help="it counts the prompt too",
+        if sequence_length <= width:
+            print(
+                f"note: sequence_length {sequence_length} counts the prompt, which has {width} "
+                "tokens: nothing is generated",
+                file=sys.stderr,
             )
+            return width
         own = None if self.generation_config is None else self.generation_config.value("max_length")
         return sequence_length if own is None else max(width, min(sequence_length, cast(int, own)))
 
