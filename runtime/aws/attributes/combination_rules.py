@@ -111,16 +111,6 @@ def divides(first: str, second: str, source: str = "") -> CombinationRule:
     )
 
 
-def _same_dtype(name: str, what: str, source: str) -> CombinationRule:
-    return CombinationRule(
-        (name, "torch_dtype"),
-        f"{what} in another element type than torch_dtype is not built yet",
-        f"leave {name} out",
-        lambda read: read.on(name) and read.text(name) != read.text("torch_dtype"),
-        source=source,
-    )
-
-
 def _needs_bfloat16(name: str, source: str) -> CombinationRule:
     return CombinationRule(
         (name, "torch_dtype"),
@@ -179,8 +169,24 @@ SIZE_RULES = (
     excludes("token_generation_batches", "is_chunked_prefill"),
     excludes("token_generation_batches", "is_prefix_caching"),
     excludes("token_generation_batches", "is_block_kv_layout"),
-    _same_dtype("rpl_reduce_dtype", "a sum over ranks", "C10"),
-    _same_dtype("attention_dtype", "attention", "C25"),
+    CombinationRule(
+        ("rpl_reduce_dtype", "tp_degree"),
+        "sums over ranks are in float32",
+        "leave rpl_reduce_dtype out",
+        lambda read: (
+            read.text("rpl_reduce_dtype") not in ("", "float32") and read.number("tp_degree") > 1
+        ),
+        source="C10",
+    ),
+    CombinationRule(
+        ("attention_dtype", "torch_dtype"),
+        "attention in another element type than torch_dtype is not built yet",
+        "leave attention_dtype out",
+        lambda read: (
+            read.on("attention_dtype") and read.text("attention_dtype") != read.text("torch_dtype")
+        ),
+        source="C25",
+    ),
 )
 
 PARALLEL_RULES = (

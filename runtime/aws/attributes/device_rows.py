@@ -63,7 +63,16 @@ def _unbuilt(feature: str, remedy: str = "leave it out") -> Refused:
 
 PARALLELISM = owned_by(
     "NeuronConfig",
-    Attribute("tp_degree", COUNT, 1, "C20", "ranks that share each layer", CompileSetting("tp")),
+    Attribute(
+        "tp_degree",
+        COUNT,
+        1,
+        "C20",
+        "ranks that share each layer",
+        CompileSetting("tp"),
+        decision="for trn1 one document lists the degrees 1, 2, 8 and 32, two list 16 too; 16 is "
+        "accepted, and the CPU runs any degree",
+    ),
     Attribute("cp_degree", COUNT, 1, "source", "ranks that share a prompt", _LONG),
     Attribute("mlp_cp_degree", COUNT, 1, "source", "ranks that share a prompt in the MLP", _LONG),
     Attribute(

@@ -36,7 +36,7 @@ _F8 = NoEffect("the pass f8-formats writes 8-bit floats in the device's format")
 _VLLM = NoEffect("vLLM is not used")
 _CAPTURE = NoEffect("forward takes an input_capture_hook")
 _RANKS = NoEffect("one process holds all ranks")
-_NEURONX_CC = NoEffect("neuronx-cc is not run here; get_compiler_args gives its arguments")
+_NEURONX_CC = NoEffect("neuronx-cc is not run here; graphgen config shows its arguments")
 
 
 def _row(source: str, doc: str, effect: Effect, *names: str) -> tuple[EnvironmentVariable, ...]:

@@ -104,8 +104,8 @@ ON_DEVICE_SAMPLING = owned_by(
         "draws tokens (True), or takes the best one (False)",
         CompileSetting("sampling"),
         decision="the newer reference says False, the older one True, and the guide's multinomial "
-        "example gives top_k alone; so False, unless a setting is given that only drawn tokens "
-        "depend on, because a setting that is given must have an effect",
+        "example gives top_k alone; so False, unless a setting differs from its default that only "
+        "drawn tokens depend on, because a setting must have an effect",
     ),
     Attribute(
         "top_k",
@@ -138,6 +138,8 @@ ON_DEVICE_SAMPLING = owned_by(
         "C30",
         "whether each row of a call has its own sampling_params",
         CompileSetting("sampling"),
+        decision="the guide wants it for top_p and temperature; here they are also the same for "
+        "all rows without it",
     ),
     Attribute(
         "deterministic",

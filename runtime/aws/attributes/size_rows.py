@@ -143,10 +143,10 @@ DTYPES = owned_by(
         optional(COMPUTE_DTYPE),
         None,
         "C10",
-        "element type of sums over ranks; None and torch_dtype for that of the operands",
-        PartOf("torch_dtype"),
-        decision="the newer reference says None, the older one torch_dtype; they mean the same, "
-        "because the sums have the type of their operands, which is torch_dtype",
+        "element type of sums over ranks; float32 with several ranks",
+        NoEffect("sums over ranks are in float32"),
+        decision="the newer reference says None, the older one torch_dtype; sums over ranks are in "
+        "float32, which is as exact as either, and another type is refused",
     ),
     Attribute(
         "attention_dtype",

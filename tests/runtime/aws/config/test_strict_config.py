@@ -167,7 +167,7 @@ def test_variables_without_effect_are_named():
     notes = environment_notes({"NEURON_CC_FLAGS": "-O2", "RANK": "0", "HOME": "x"})
     assert notes == (
         "the variable NEURON_CC_FLAGS has no effect: neuronx-cc is not run here; "
-        "get_compiler_args gives its arguments",
+        "graphgen config shows its arguments",
     )
 
 
