@@ -42,6 +42,7 @@ def knob(
     choices: Sequence[str] | Callable[[], Sequence[str]] = (),
     flag: str | None = "",
     minimum: int | None = None,
+    option: str = "",
     pipeline: bool = True,
 ) -> T:
     """Declare a field of :class:`CompileConfig`.
@@ -52,6 +53,7 @@ def knob(
         choices: the words it may be, or a function that returns them; empty for any value.
         flag: help of the command-line flag; empty for ``help``, ``None`` for no flag.
         minimum: the least number that the flag accepts.
+        option: the flag's name, if it is not the field's. Such a flag requests nothing by default.
         pipeline: whether ``default{...}`` has the option.
     """
     metadata = {
@@ -59,6 +61,7 @@ def knob(
         "among": choices,
         "flag": help if flag == "" else flag,
         "minimum": minimum,
+        "option": option,
         "pipeline": pipeline,
     }
     return field(default=default, metadata=metadata)
@@ -79,7 +82,11 @@ class CompileConfig:
         minimum=1,
     )
     heads: str = knob(
-        "auto", "the strategy of the pass ``heads``.", choices=HEAD_STRATEGIES, flag=None
+        "auto",
+        "the strategy of the pass ``heads``.",
+        choices=HEAD_STRATEGIES,
+        flag="How several ranks hold the heads of keys and values; by default auto.",
+        option="--group-query-attention",
     )
     batch: tuple[int, ...] = knob((1,), "sizes of B.", flag=None)
     prefill_batch: tuple[int, ...] = knob(

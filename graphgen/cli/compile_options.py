@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import Field
-from functools import wraps
-from inspect import Parameter, signature
+from inspect import Parameter
 from types import MappingProxyType
 from typing import Annotated, Literal, cast, get_type_hints
 
 import typer
 
+from graphgen.cli.flag_group import Command, flag, takes_flags
 from graphgen.cli.model.quantization_options import (
     ModulesToNotConvert,
     QuantizationDtype,
@@ -18,10 +18,10 @@ from graphgen.cli.model.quantization_options import (
     Quantized,
 )
 from graphgen.compile_config import CompileConfig, flag_fields
+from graphgen.errors import GraphgenError
 
 # The values of the flags, by field name.
 CompileOptions = Mapping[str, object]
-Command = Callable[..., None]
 NO_OPTIONS: CompileOptions = MappingProxyType({})
 _PARAMETER = "compile_options"
 # AWS's flags, which together make one field.
@@ -52,24 +52,7 @@ def takes_compile_options(
         config: the class that declares the fields.
     """
     flags = _flags(config, names or (*flag_fields(config), "quantization"), without, defaults or {})
-
-    def decorate(command: Command) -> Command:
-        @wraps(command)
-        def wrapper(**values: object) -> None:
-            given = {name: values.pop(name) for name in flags}
-            command(**values, **{_PARAMETER: _collected(given)})
-
-        own = signature(command, eval_str=True).parameters
-        parameters = [
-            made
-            for item in own.values()
-            for made in (flags.values() if item.name == _PARAMETER else (_keyword(item),))
-        ]
-        vars(wrapper)["__signature__"] = signature(command).replace(parameters=parameters)
-        wrapper.__annotations__ = {item.name: item.annotation for item in parameters}
-        return wrapper
-
-    return decorate
+    return takes_flags(_PARAMETER, flags, _collected)
 
 
 def _flags(
@@ -85,29 +68,23 @@ def _flags(
         if name in without:
             continue
         if name == "quantization":
-            made = {key: _parameter(key, *value) for key, value in _QUANTIZATION.items()}
+            made = {key: flag(key, *value) for key, value in _QUANTIZATION.items()}
             flags |= made
         else:
             field = found[name]
-            default = defaults.get(name, field.default)
-            flags[name] = _parameter(name, _annotation(field, hints[name]), default)
+            own = None if field.metadata["option"] else field.default
+            default = defaults.get(name, own)
+            flags[name] = flag(name, _annotation(field, hints[name]), default)
     return flags
-
-
-def _keyword(item: Parameter) -> Parameter:
-    """The parameter, by name alone: flags with a default may stand before it."""
-    return item.replace(kind=Parameter.KEYWORD_ONLY)
-
-
-def _parameter(name: str, annotation: object, default: object) -> Parameter:
-    return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
 def _annotation(field: Field[object], kind: object) -> object:
     """``Annotated[type, typer.Option(...)]``; of a few words a :class:`Literal`."""
     words = field.metadata["among"]
     kind = Literal[tuple(words() if callable(words) else words)] if words else kind  # pyright: ignore
-    name = f"--{field.name.replace('_', '-')}"
+    if field.metadata["option"]:
+        kind = kind | None  # pyright: ignore
+    name = str(field.metadata["option"]) or f"--{field.name.replace('_', '-')}"
     minimum = cast("int | None", field.metadata["minimum"])
     # A bool without a second name has no --no-NAME.
     option = typer.Option(name, min=minimum, help=str(field.metadata["flag"]))
@@ -121,5 +98,17 @@ def _collected(given: Mapping[str, object]) -> CompileOptions:
         from graphgen.passes.quantize.quantize_flags import quantization_pass
 
         values["quantization"] = quantization_pass(*[given[name] for name in _QUANTIZATION])  # pyright: ignore[reportArgumentType]
+    if "heads" in values and "tp" in values:
+        check_heads(values["heads"], values["tp"])
     # A flag that is not given is at None or False: nothing is requested.
     return {name: value for name, value in values.items() if value not in (None, False)}
+
+
+def check_heads(strategy: object, tp: object) -> None:
+    """Refuse a strategy for heads on one rank, where it has no effect (GG0705)."""
+    if strategy is not None and tp == 1:
+        raise GraphgenError(
+            "GG0705",
+            f"--group-query-attention {strategy} has no effect on one rank",
+            help="give --tp N too, or leave it out",
+        )

@@ -100,7 +100,7 @@ def test_what_the_pipeline_and_the_commands_have():
         *("target", "tp", "heads", "batch", "prefill_batch", "rows", "context", "tokens", "slots"),
         *("min_rows", "roll_window_cache", "outline"),
     }
-    assert set(flag_fields(CompileConfig)) == {"tp", "roll_window_cache", "dtype"}
+    assert set(flag_fields(CompileConfig)) == {"tp", "heads", "roll_window_cache", "dtype"}
     assert tuple(STRATEGIES) == HEAD_STRATEGIES
 
 

@@ -9,7 +9,8 @@ import typer
 
 from graphgen.cli.compile_options import NO_OPTIONS, CompileOptions, takes_compile_options
 from graphgen.cli.console import emit, note_remarks
-from graphgen.cli.model.generate_cmd import DType, MaxLen, check_dtype
+from graphgen.cli.model.bucket_options import MaxLen
+from graphgen.cli.model.generate_cmd import DType, check_dtype
 from graphgen.cli.shared_options import AsJson
 from graphgen.json_value import Json
 

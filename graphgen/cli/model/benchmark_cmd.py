@@ -10,7 +10,8 @@ import typer
 from graphgen.cli.compile_options import NO_OPTIONS, CompileOptions, takes_compile_options
 from graphgen.cli.console import emit, note_remarks
 from graphgen.cli.files import check_output
-from graphgen.cli.model.generate_cmd import ArtifactFolder, DType, MaxLen, Model, check_dtype
+from graphgen.cli.model.bucket_options import MaxLen
+from graphgen.cli.model.generate_cmd import ArtifactFolder, DType, Model, check_dtype
 from graphgen.cli.shared_options import AsJson
 
 if TYPE_CHECKING:

@@ -7,6 +7,12 @@ from typing import Annotated, Literal
 
 import typer
 
+from graphgen.cli.compile_options import (
+    NO_OPTIONS,
+    CompileOptions,
+    check_heads,
+    takes_compile_options,
+)
 from graphgen.cli.console import note_remarks
 from graphgen.cli.files import STANDARD
 from graphgen.cli.module_file import write_module
@@ -15,6 +21,7 @@ from graphgen.errors import GraphgenError
 from graphgen.ir import Module
 
 
+@takes_compile_options("heads")
 def build(
     model: Annotated[
         str,
@@ -37,6 +44,7 @@ def build(
     tp: Annotated[
         int, typer.Option("--tp", metavar="N", min=1, help="Split the model over N ranks.")
     ] = 1,
+    compile_options: CompileOptions = NO_OPTIONS,
     dtype: Annotated[
         Literal["f32", "bf16", "f16", "as-declared"],
         typer.Option(
@@ -59,11 +67,14 @@ def build(
       graphgen build llama-3.1-8b -o llama.gg
       graphgen build smollm2 --mini --phase decode
       graphgen build ./checkpoint --tp 2 --dtype f32 -o two.gg
+      graphgen build smollm2 --tp 2 --group-query-attention CONVERT_TO_MHA -o two.gg
     """
     check_outputs(output, as_json, "-o FILE.gg")
+    strategy = compile_options.get("heads")
+    check_heads(strategy, tp)
     module = _module(model, dtype, phase, mini)
     if tp > 1:
-        _split(module, tp)
+        _split(module, tp, str(strategy or "auto"))
     write_module(module, output, as_json=as_json)
 
 
@@ -92,23 +103,33 @@ def _declared(config: Mapping[str, object]) -> str:
     return stated
 
 
-def _split(module: Module, tp: int) -> None:
+def _split(module: Module, tp: int, strategy: str) -> None:
     from graphgen.passes.canonical.canonicalize import Canonicalize
     from graphgen.passes.core import run_pipeline
     from graphgen.passes.fusion.unfuse_projections import UnfuseProjections
     from graphgen.passes.heads.assign_heads import AssignHeads
+    from graphgen.passes.heads.gather_heads import GatherHeads
+    from graphgen.passes.heads.head_strategies import BY_ROWS, GATHERED
     from graphgen.passes.sharding.pad_to_mesh import PadToMesh
     from graphgen.passes.sharding.partition import Partition
     from graphgen.passes.sharding.shard import Shard
     from graphgen.passes.weights.lift import LiftWeights
 
+    if strategy == BY_ROWS:
+        raise GraphgenError(
+            "GG0705",
+            f"--group-query-attention {BY_ROWS} divides the rows of a call, which are the symbol B",
+            help="bind the sizes: graphgen build MODEL -o FILE.gg, then graphgen opt FILE.gg "
+            f"-p 'default{{tp={tp},heads={BY_ROWS},batch=[{tp}]}}'",
+        )
     passes = [
         Canonicalize(),
         UnfuseProjections(),
-        AssignHeads(tp=tp),
+        AssignHeads(tp=tp, strategy=strategy),
         Shard(tp=tp),
         PadToMesh(),
         Partition(),
+        *([GatherHeads()] if strategy == GATHERED else []),
         LiftWeights(),
     ]
     note_remarks(run_pipeline(module, passes))

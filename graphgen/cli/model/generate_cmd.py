@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,6 +10,7 @@ import typer
 
 from graphgen.cli.compile_options import NO_OPTIONS, CompileOptions, takes_compile_options
 from graphgen.cli.console import note_remarks, write_json, write_stdout
+from graphgen.cli.model.bucket_options import NO_SIZES, CallSizes, takes_sizes
 from graphgen.cli.model.sampling_options import (
     Deterministic,
     DoSample,
@@ -57,10 +58,6 @@ DType = Annotated[
     str | None,
     typer.Option("--dtype", help="f32 (default), bf16, f16, or as-declared by the checkpoint."),
 ]
-MaxLen = Annotated[
-    int | None,
-    typer.Option("--max-len", min=1, help="Longest sequence to compile for; default: enough."),
-]
 ArtifactFolder = Annotated[
     Path | None,
     typer.Option("--artifact", help="Start from this folder; make it when it is not there."),
@@ -75,13 +72,14 @@ AsJson = Annotated[bool, typer.Option("--json", help="One JSON object instead of
 
 
 @takes_compile_options(without=["dtype"])
+@takes_sizes()
 def generate(
     model: Model,
     prompt: Prompts = None,
     chat: Chat = False,
     max_new_tokens: NewTokens = 128,
     dtype: DType = None,
-    max_len: MaxLen = None,
+    sizes: CallSizes = NO_SIZES,
     artifact: ArtifactFolder = None,
     weights: WeightsFolder = None,
     compile_options: CompileOptions = NO_OPTIONS,
@@ -115,6 +113,7 @@ def generate(
       graphgen generate model.gguf --prompt "1, 2, 3," --prompt "a, b, c," --json
       graphgen generate smollm2 --dtype bf16 --artifact smollm2.art --prompt "Hello"
       graphgen generate smollm2 --quantized --quantization-type per_channel_symmetric --prompt "Hi"
+      graphgen generate smollm2 --max-context-length 256 --seq-len 1024 --prompt "Once"
       graphgen generate smollm2 --do-sample --top-k 1,50 --prompt "2 + 2 =" --prompt "Once"
     """
     from graphgen.runtime.engine import EngineOptions
@@ -129,7 +128,7 @@ def generate(
     chosen = on_device_pass(choose, global_topk, by_programs)
     own = {"dtype": dtype, "sampling": chosen}
     requested = {**compile_options, **{k: v for k, v in own.items() if v is not None}}
-    options = EngineOptions(requested, max_len=max_len, artifact=artifact, weights=weights)
+    options = EngineOptions(requested, artifact=artifact, weights=weights, **asdict(sizes))
     asked = _Asked(_repeated(prompt, chat, answers[1]), chat, max_new_tokens, ignore_eos, choose)
     _run(model, options, asked, as_json, summary)
 

@@ -17,7 +17,7 @@ from graphgen.json_value import Json
 from graphgen.report.table import Table
 
 
-@takes_compile_options("dtype", "tp", "quantization")
+@takes_compile_options("dtype", "tp", "heads", "quantization")
 def perplexity(
     model: Annotated[
         str, typer.Argument(metavar="MODEL", help="A checkpoint folder, a GGUF file, or smollm2.")

@@ -83,5 +83,11 @@ GlobalTopK = Annotated[
     ),
 ]
 ReturnSequences = Annotated[
-    int, typer.Option("--num-return-sequences", min=1, max=4096, help="Answers to each prompt.")
+    int,
+    typer.Option(
+        "--num-return-sequences",
+        min=1,
+        max=4096,
+        help="Answers to each prompt; each has a row of the batch.",
+    ),
 ]

@@ -14,7 +14,7 @@ from graphgen.cli.shared_options import WrittenAsJson
 from graphgen.compile_config import CompileConfig
 
 
-@takes_compile_options("tp", "dtype", "quantization")
+@takes_compile_options("tp", "heads", "dtype", "quantization")
 def shard_weights(
     model: Annotated[
         str, typer.Argument(metavar="MODEL", help="A checkpoint folder, a GGUF file, or smollm2.")

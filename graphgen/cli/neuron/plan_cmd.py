@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from graphgen.lowering.plan.measure import CoreUse
 
 
-@takes_compile_options(without=["tp", "dtype", "quantization"])
+@takes_compile_options(without=["tp", "heads", "dtype", "quantization"])
 def plan(
     model: Annotated[
         str, typer.Argument(metavar="MODEL", help="A checkpoint, a config.json, or a known shape.")

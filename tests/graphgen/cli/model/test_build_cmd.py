@@ -141,3 +141,22 @@ def test_the_output_is_checked_first(tmp_path: Path):
         f"error[GG0704]: cannot write '{tmp_path}': it is a folder\n"
         f"  --> --output {tmp_path}\n  help: name a file\n"
     )
+
+
+def test_a_strategy_for_the_heads_of_keys_and_values():
+    def caches(strategy: str) -> set[str]:
+        module = built(*("llama-3.1-8b", "--mini", "--tp", 4, "--group-query-attention", strategy))
+        return {row.physical.text for row in module.entries(Role.STATE)}
+
+    assert caches("CONVERT_TO_MHA") == {"bf16[R,M,2,8]"}
+    assert caches("REPLICATE_TO_TP_DEGREE") == {"bf16[R,M,1,8]"}
+    module = built(
+        *("llama-3.1-8b", "--mini", "--tp", 4, "--group-query-attention", "ALL_GATHER_HEADS")
+    )
+    assert sum(op.name == "all_gather" for op in module.function("decode").ops) > 1
+    refused = error("build", "llama-3.1-8b", "--group-query-attention", "CONVERT_TO_MHA")
+    assert "has no effect on one rank" in refused
+    refused = error(
+        *("build", "gpt2", "--mini", "--tp", 2, "--group-query-attention", "SHARD_OVER_BATCH")
+    )
+    assert "divides the rows of a call, which are the symbol B" in refused

@@ -1,0 +1,50 @@
+"""Several flags of a command in place of one parameter of its function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import wraps
+from inspect import Parameter, signature
+
+Command = Callable[..., None]
+Collect = Callable[[Mapping[str, object]], object]
+
+
+def flag(name: str, annotation: object, default: object) -> Parameter:
+    """One flag: a parameter that typer reads."""
+    return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+def takes_flags(
+    parameter: str, flags: Mapping[str, Parameter], collect: Collect
+) -> Callable[[Command], Command]:
+    """Give a command ``flags`` in place of the parameter ``parameter``.
+
+    Args:
+        parameter: of the command's function; gets the result of ``collect``.
+        flags: by name.
+        collect: makes the parameter of the values by name.
+    """
+
+    def decorate(command: Command) -> Command:
+        @wraps(command)
+        def wrapper(**values: object) -> None:
+            given = {name: values.pop(name) for name in flags}
+            command(**values, **{parameter: collect(given)})
+
+        own = signature(command, eval_str=True).parameters
+        parameters = [
+            made
+            for item in own.values()
+            for made in (flags.values() if item.name == parameter else (_keyword(item),))
+        ]
+        vars(wrapper)["__signature__"] = signature(command).replace(parameters=parameters)
+        wrapper.__annotations__ = {item.name: item.annotation for item in parameters}
+        return wrapper
+
+    return decorate
+
+
+def _keyword(item: Parameter) -> Parameter:
+    """The parameter, by name alone: flags with a default may stand before it."""
+    return item.replace(kind=Parameter.KEYWORD_ONLY)

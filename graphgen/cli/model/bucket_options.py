@@ -1,0 +1,101 @@
+"""Flags for the sizes that the programs of a model are compiled for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, cast
+
+import typer
+
+from graphgen.cli.flag_group import Command, flag, takes_flags
+from graphgen.errors import GraphgenError
+
+MaxLen = Annotated[
+    int | None,
+    typer.Option(
+        "--max-len", "--seq-len", min=1, help="Longest sequence to compile for; default: enough."
+    ),
+]
+MaxContextLength = Annotated[
+    int | None,
+    typer.Option(
+        "--max-context-length", min=1, help="Longest prompt to compile for; default: --max-len."
+    ),
+]
+ContextBuckets = Annotated[
+    str | None,
+    typer.Option(
+        "--context-encoding-buckets",
+        metavar="N,N,...",
+        help="Prompt lengths that have a program; default: powers of two.",
+    ),
+]
+TokenBuckets = Annotated[
+    str | None,
+    typer.Option(
+        "--token-generation-buckets",
+        metavar="N,N,...",
+        help="Sequence lengths that have a program for the next token; default: powers of two.",
+    ),
+]
+NoBucketing = Annotated[
+    bool,
+    typer.Option("--no-bucketing", help="One program for prompts and one for the next token."),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class CallSizes:
+    """The values of the flags, under the names of the engine's options."""
+
+    max_len: int | None = None
+    max_context: int | None = None
+    context: tuple[int, ...] = ()
+    tokens: tuple[int, ...] = ()
+    bucketing: bool = True
+
+
+NO_SIZES = CallSizes()
+
+
+def takes_sizes() -> Callable[[Command], Command]:
+    """Give a command these flags in place of its parameter ``sizes``, a :class:`CallSizes`."""
+    kinds = {
+        "max_len": MaxLen,
+        "max_context_length": MaxContextLength,
+        "context_encoding_buckets": ContextBuckets,
+        "token_generation_buckets": TokenBuckets,
+    }
+    flags = {name: flag(name, kind, None) for name, kind in kinds.items()}
+    flags["no_bucketing"] = flag("no_bucketing", NoBucketing, False)
+    return takes_flags("sizes", flags, _collected)
+
+
+def _collected(given: Mapping[str, object]) -> CallSizes:
+    context, tokens = (f"{name}_buckets" for name in ("context_encoding", "token_generation"))
+    return CallSizes(
+        max_len=cast("int | None", given["max_len"]),
+        max_context=cast("int | None", given["max_context_length"]),
+        context=read_buckets("--context-encoding-buckets", cast("str | None", given[context])),
+        tokens=read_buckets("--token-generation-buckets", cast("str | None", given[tokens])),
+        bucketing=not given["no_bucketing"],
+    )
+
+
+def read_buckets(flag: str, text: str | None) -> tuple[int, ...]:
+    """The sizes of a list such as ``128,512``; empty for no list.
+
+    Raises:
+        GraphgenError: GG0705 for what is not a list of numbers.
+    """
+    if text is None:
+        return ()
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdecimal() and int(part) > 0 for part in parts):
+        raise GraphgenError(
+            "GG0705",
+            f"{flag} {text} is not a list of sizes",
+            help=f"numbers of tokens with commas: {flag} 128,512",
+        )
+    return tuple(int(part) for part in parts)
