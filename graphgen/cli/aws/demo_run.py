@@ -7,18 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
+from graphgen.cli.aws.demo_accuracy import check_accuracy
 from graphgen.cli.aws.demo_arguments import DemoArguments
 from graphgen.cli.aws.demo_settings import make_config, model_class
 from graphgen.cli.console import note, write_report, write_stdout
-from graphgen.runtime.accuracy.accuracy_check import AccuracyReport, check_logits, check_tokens
-from graphgen.runtime.accuracy.expected_outputs import ExpectedOutputs, expect, read_expected
 from graphgen.runtime.accuracy.input_capture import InputCapture
-from graphgen.runtime.accuracy.step_model import SessionModel
-from graphgen.runtime.accuracy.tolerances import (
-    DIVERGENCE_DIFFERENCE_TOL,
-    default_tolerances,
-    parse_tolerance_map,
-)
 from graphgen.runtime.aws.application.causal_lm import NeuronBaseForCausalLM
 from graphgen.runtime.aws.config.compile_settings import sampling_defaults
 from graphgen.runtime.benchmark.benchmark_report import run_benchmark
@@ -43,8 +36,8 @@ def run_demo(given: DemoArguments) -> None:
     app = model_class(given)(str(given.get("--model-path")), config)
     if not _prepare(app, given):
         return
-    demo = _Demo(app, _tokenizer(app, given), given)
-    demo.check_accuracy()
+    demo = Demo(app, _tokenizer(app, given), given)
+    check_accuracy(demo)
     demo.answer()
     if given.get("--benchmark"):
         demo.benchmark()
@@ -79,8 +72,14 @@ def _tokenizer(app: NeuronBaseForCausalLM, given: DemoArguments) -> Tokenizer:
 
 
 @dataclass(slots=True)
-class _Demo:
-    """A loaded application with its prompts."""
+class Demo:
+    """A loaded application with its prompts.
+
+    Attributes:
+        app: the application.
+        tokenizer: of its model.
+        given: the flags.
+    """
 
     app: NeuronBaseForCausalLM
     tokenizer: Tokenizer
@@ -134,7 +133,7 @@ class _Demo:
         indices = cast("list[object]", self.given.get("--capture-indices", []))
         steps = [index for index in indices if isinstance(index, int)]
         session = self.app.running().session
-        capture = InputCapture(self._captures(), steps=steps) if steps else None
+        capture = InputCapture(self.captures(), steps=steps) if steps else None
         if capture is not None:
             session.observers.append(capture)
         try:
@@ -143,12 +142,13 @@ class _Demo:
             if capture is not None:
                 session.observers.remove(capture)
         for captured in capture.captured if capture is not None else ():
-            note(f"inputs of step {captured.step} are in {self._captures() / captured.file}")
+            note(f"inputs of step {captured.step} are in {self.captures() / captured.file}")
         write_stdout("Generated outputs:\n")
         for row, (text, completion) in enumerate(zip(self.texts, made, strict=True)):
             write_stdout(f"Output {row}: {text}{self.tokenizer.decode(completion.tokens)}\n")
 
-    def _captures(self) -> Path:
+    def captures(self) -> Path:
+        """The folder of captured inputs."""
         return Path(str(self.given.get("--input-capture-save-dir", _CAPTURES)))
 
     def benchmark(self) -> None:
@@ -167,50 +167,3 @@ class _Demo:
         write_stdout("Benchmark report:\n")
         write_report(benchmark_tables(report))
         note(f"the report is in {path}")
-
-    def check_accuracy(self) -> None:
-        """Check tokens or logits against the reference (GG0907)."""
-        mode = str(self.given.get("--check-accuracy-mode", "skip-accuracy-check"))
-        if mode == "skip-accuracy-check":
-            return
-        expected = self._expected(with_logits=mode == "logit-matching")
-        report = self._tokens(expected) if mode == "token-matching" else self._logits(expected)
-        report.require_passed(lambda token: self.tokenizer.decode([token]))
-        steps = max(len(row) for row in expected.tokens)
-        write_stdout(f"The accuracy check passed: {mode} of {steps} tokens\n")
-
-    def _expected(self, *, with_logits: bool) -> ExpectedOutputs:
-        """The reference's outputs: of the file, or of transformers' model."""
-        most = cast("int | None", self.given.get("--num-tokens-to-check"))
-        path = self.given.get("--expected-outputs-path")
-        if path is not None:
-            found = read_expected(Path(str(path)))
-            return found if most is None else found.first(most)
-        from graphgen.runtime.accuracy.hugging_face_model import load_hugging_face
-
-        config, prompts = self.app.neuron_config, self.prompts
-        room = cast(int, config.value("max_length")) - max(map(len, prompts))
-        steps = most or cast("int | None", config.value("max_new_tokens")) or room
-        model = load_hugging_face(locate(self.app.model_path) or Path(self.app.model_path))
-        return expect(model, prompts, min(steps, room), with_logits=with_logits)
-
-    def _tokens(self, expected: ExpectedOutputs) -> AccuracyReport:
-        session = self.app.running().session
-        steps = max(len(row) for row in expected.tokens)
-        made, _ = generate(session, expected.prompts, self.request(greedy=True, most=steps))
-        return check_tokens(expected, [completion.tokens for completion in made])
-
-    def _logits(self, expected: ExpectedOutputs) -> AccuracyReport:
-        given = self.given
-        dtype = self.app.compile_config().dtype
-        text = given.get("--tol-map")
-        tolerances = default_tolerances(dtype) if text is None else parse_tolerance_map(str(text))
-        gap = given.get("--divergence-difference-tol", DIVERGENCE_DIFFERENCE_TOL)
-        auto = "auto" in cast("list[object]", given.get("--capture-indices", []))
-        return check_logits(
-            SessionModel(self.app.running().session),
-            expected,
-            tolerances,
-            cast(float, gap),
-            capture=self._captures() if auto else None,
-        )

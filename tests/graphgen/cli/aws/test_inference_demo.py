@@ -113,6 +113,20 @@ def test_an_accuracy_check_that_fails(demo: Demo, tmp_path: Path):
     assert "Output" not in outcome.out
 
 
+def test_a_failure_names_step_token_and_layer_and_keeps_the_inputs(demo: Demo, tmp_path: Path):
+    # No error is accepted, so that rounding is one.
+    outcome = demo(
+        f"{SMALL} --check-accuracy-mode logit-matching --num-tokens-to-check 2 "
+        "--tol-map '{None: (0, 0)}' --capture-indices auto --input-capture-save-dir files"
+    )
+    assert outcome.status == 1
+    assert "error[GG0907]: logits differ at row 0, step 0, token " in outcome.err
+    assert "the first wrong place is" in outcome.err
+    assert [file.name for file in (tmp_path / "files").glob("*.npz")] == [
+        "prefill.b2.s32.call0.npz"
+    ]
+
+
 def test_a_file_of_modules(demo: Demo, tmp_path: Path):
     (tmp_path / "skip.json").write_text(json.dumps({"model": {"modules_to_not_convert": 3}}))
     outcome = demo(f"{SMALL} --quantized --modules-to-not-convert-file skip.json")
