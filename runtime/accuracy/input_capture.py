@@ -101,7 +101,9 @@ class InputCapture:
     ) -> None:
         """Write this launch's inputs if it is a chosen one (GG0704)."""
         phase = session.module.function(program).phase
-        self._step = 0 if phase == "prefill" else self._step + 1
+        # A prompt of one token may go through the decode programs.
+        begins = phase == "prefill" or bool((inputs["positions"] == 0).any())
+        self._step = 0 if begins else self._step + 1
         call = self._counts[program]
         self._counts[program] += 1
         if self._step in self.steps or call in self.calls:

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from graphgen.errors import GraphgenError
 from graphgen.runtime.session import Session
+from graphgen.runtime.step_call import Draw
 
 # f32 [N,V]: a row of logits for each prompt.
 StepLogits = npt.NDArray[np.float32]
@@ -46,26 +47,25 @@ class LayerModel(Protocol):
 
 
 class SessionModel:
-    """The step model of a session.
+    """The step model of a session, which takes its cache rows 0 to N - 1.
 
     Args:
-        session: its programs must give logits (GG0705 otherwise).
+        session: its programs must give logits, beside tokens or alone (GG0705 otherwise).
     """
 
     def __init__(self, session: Session) -> None:
-        if session.chooses:
+        if "logits" not in session.module.interface:
             raise GraphgenError(
                 "GG0705",
                 "these programs choose tokens themselves and give no logits to compare",
-                help="compare tokens, or compile without on-device sampling",
+                help="compare tokens, or compile without on-device sampling or with its logits",
             )
         self.session = session
         self._count = 0
 
     def start(self, prompts: Sequence[Sequence[int]]) -> StepLogits:
         """See :meth:`StepModel.start`."""
-        idle = self.session.rows - len(prompts)
-        if idle < 0:
+        if len(prompts) > self.session.rows:
             raise GraphgenError(
                 "GG0705",
                 f"{len(prompts)} prompts, but the programs were compiled for {self.session.rows}",
@@ -73,10 +73,27 @@ class SessionModel:
             )
         self._count = len(prompts)
         self.session.reset()
-        return self.session.prefill([*prompts, *([()] * idle)])[: self._count]
+        width = max(map(len, prompts))
+        tokens = np.zeros((self._count, width), np.int32)
+        positions = np.full((self._count, width), -1, np.int32)
+        for row, prompt in enumerate(prompts):
+            tokens[row, : len(prompt)] = prompt
+            positions[row, : len(prompt)] = np.arange(len(prompt))
+        return self._logits(tokens, positions)
 
     def step(self, tokens: Sequence[int]) -> StepLogits:
         """See :meth:`StepModel.step`."""
-        idle = self.session.rows - self._count
-        active = [True] * self._count + [False] * idle
-        return self.session.decode([*tokens, *([0] * idle)], active)[: self._count]
+        positions = self.session.lengths[: self._count, None]
+        return self._logits(np.asarray(tokens, np.int32)[:, None], positions)
+
+    def _logits(
+        self, tokens: npt.NDArray[np.int32], positions: npt.NDArray[np.int32]
+    ) -> StepLogits:
+        draw: Draw | None = None
+        if self.session.draws:
+            # Tokens are not used: any settings do.
+            count = len(tokens)
+            draw = Draw(np.ones((count, 3), np.float32), np.zeros(count, np.float32))
+        logits = self.session.step(tokens, positions, draw=draw).logits
+        assert logits is not None
+        return logits

@@ -66,6 +66,15 @@ _MODULES = {
     ),
     "generation.hf_adapter": ("HuggingFaceGenerationAdapter",),
     "generation.generate_outputs": ("get_generate_outputs",),
+    "measurement.accuracy_checks": (
+        "LogitMatchingValidationError",
+        "check_accuracy",
+        "check_accuracy_logits",
+        "check_accuracy_logits_v2",
+        "generate_expected_logits",
+    ),
+    "measurement.benchmark_sampling": ("benchmark_sampling",),
+    "measurement.input_snapshots": ("InputCaptureHook",),
 }
 _HOMES = {name: module for module, names in _MODULES.items() for name in names}
 

@@ -158,9 +158,9 @@ class BenchmarkReport:
             "errors": list(self.errors),
         }
 
-    def write(self, path: Path) -> None:
-        """Write :meth:`to_json` to a file, whole or not at all (GG0704)."""
-        text = json.dumps(self.to_json(), indent=4, allow_nan=False) + "\n"
+    def write(self, path: Path, content: Mapping[str, Json] | None = None) -> None:
+        """Write :meth:`to_json`, or a part of it, to a file, whole or not at all (GG0704)."""
+        text = json.dumps(content or self.to_json(), indent=4, allow_nan=False) + "\n"
         write_whole(path, text.encode())
 
 

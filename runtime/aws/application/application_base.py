@@ -30,6 +30,7 @@ from graphgen.runtime.aws.config.compile_settings import compile_settings
 from graphgen.runtime.aws.config.inference_config import CONFIG_FILE, InferenceConfig
 from graphgen.runtime.aws.config.neuron_config import NeuronConfig
 from graphgen.runtime.aws.config.pretrained_config import load_pretrained_config
+from graphgen.runtime.aws.measurement.input_snapshots import capture_from_environment
 from graphgen.runtime.checkpoint.dtype_policy import AS_DECLARED, declared_dtype, stated_dtype
 from graphgen.runtime.checkpoint.hub import locate
 from graphgen.runtime.checkpoint.interfaces import Checkpoint
@@ -369,6 +370,9 @@ class NeuronApplicationBase:
         self, model: BuiltModel, programs: ExecutableCache, weights: Mapping[str, object]
     ) -> Session:
         session = Session(programs, weights)
+        capture = capture_from_environment()
+        if capture is not None:
+            session.observers.append(capture)
         self._running = Running(session, model)
         return session
 

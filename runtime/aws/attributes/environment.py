@@ -10,6 +10,7 @@ from graphgen.runtime.aws.attributes.attribute import (
     Effect,
     NoEffect,
     PartOf,
+    RunTimeSetting,
 )
 
 
@@ -34,7 +35,7 @@ _NO_DEVICE = NoEffect("no Neuron device runs programs here")
 _NO_XLA = NoEffect("programs are written without torch-xla")
 _F8 = NoEffect("the pass f8-formats writes 8-bit floats in the device's format")
 _VLLM = NoEffect("vLLM is not used")
-_CAPTURE = NoEffect("forward takes an input_capture_hook")
+_CAPTURE = RunTimeSetting("files of program inputs, which graphgen run replays")
 _RANKS = NoEffect("one process holds all ranks")
 _NEURONX_CC = NoEffect("neuronx-cc is not run here; graphgen config shows its arguments")
 
