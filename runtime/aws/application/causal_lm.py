@@ -130,6 +130,9 @@ class NeuronBaseForCausalLM(NeuronApplicationBase):
         for index, row in enumerate(rows):
             several = len(row.tokens) > 1
             kinds.setdefault((several, several and row.start > 0), []).append(index)
+        if len(kinds) == 1:
+            # As it is, without a copy: logits of some rows are megabytes.
+            return _step(session, rows, draw, range(len(rows)))
         made: dict[str, npt.NDArray[np.generic]] = {}
         for chosen in kinds.values():
             part = _step(session, [rows[index] for index in chosen], draw, chosen)
