@@ -22,7 +22,10 @@ GUIDES = {
     "pyhlo.md": 1,
     "sharding.md": 6,
     "targets.md": 3,
+    "accuracy.md": 4,
 }
+# Their commands run a whole model; tests of the commands run them on minis.
+SLOW_GUIDES = ("accuracy.md",)
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```\n", re.MULTILINE | re.DOTALL)
 # What may differ from machine to machine or with every edit: measured numbers, lines of a file.
 MEASURED = re.compile(r"\b\d+(\.\d+)?e[+-]\d+\b|\b\d+\.\d+s?\b")
@@ -82,7 +85,13 @@ def comparable(text: str) -> str:
     return "\n".join(lines)
 
 
-@pytest.mark.parametrize("name", GUIDES)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.slow) if name in SLOW_GUIDES else name
+        for name in GUIDES
+    ],
+)
 def test_a_guide_shows_what_happens(name: str, tmp_path: Path):
     guide = ROOT / "docs" / name
     text = guide.read_text(encoding="utf-8")

@@ -180,6 +180,7 @@ def _prompts(
 class _Side:
     """The reference, opened as far as it is used."""
 
+    name: str
     checkpoint: Checkpoint
     by: ReferenceBy
     rows: int
@@ -188,7 +189,7 @@ class _Side:
 
     @property
     def words(self) -> str:
-        return f"{self.checkpoint.path} in f32 by {self.by}"
+        return f"{self.name} in f32 by {self.by}"
 
     @property
     def settings(self) -> CompileConfig:
@@ -217,8 +218,8 @@ def _reference(request: AccuracyRequest, rows: int, slots: int, progress: Progre
     """The reference; ``None`` where only a file of expected outputs is given."""
     if not _has_reference(request):
         return None
-    checkpoint = locate_checkpoint(request.reference or request.model)
-    return _Side(checkpoint, request.reference_by, rows, slots, progress)
+    name = request.reference or request.model
+    return _Side(name, locate_checkpoint(name), request.reference_by, rows, slots, progress)
 
 
 def _search(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.graphgen.cli.conftest import done, graphgen
+from tests.graphgen.cli.conftest import ROOT, done, graphgen
 from tests.oracles.planted_checkpoints import write_planted_pair
 
 FEW = ("--num-tokens-to-check", 2, "--max-len", 64, "--prompt", "the cat sat")
@@ -67,3 +67,19 @@ def test_mistakes_have_status_2(pair: tuple[Path, Path]):
     result = graphgen("accuracy", pair[0], "--tol-map", "{")
     assert result.exit_code == 2
     assert "bad tolerance map" in result.stderr
+
+
+def test_the_commands_of_the_guide_run_on_a_mini(
+    pair: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    guide = (ROOT / "docs" / "accuracy.md").read_text(encoding="utf-8")
+    lines = [line[2:] for line in guide.splitlines() if line.startswith("$ graphgen ")]
+    assert len(lines) == 4
+    monkeypatch.chdir(tmp_path)
+    for line in lines:
+        words = line.partition(" 2>")[0].partition(" >")[0].split()[1:]
+        words[words.index("smollm2")] = str(pair[0])
+        # In bf16 the errors of a random mini may exceed the tolerances: status 1.
+        result = graphgen(*words)
+        assert result.exit_code <= int("bf16" in words), result.output
+    assert json.loads((tmp_path / "report.json").read_text())["results"]["number_errors"] == 0
