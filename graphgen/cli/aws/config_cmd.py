@@ -160,9 +160,8 @@ def _report(report: ConfigReport) -> list[str | Table]:
         from graphgen.passes.pipelines import phases
 
         made.append(sequence_table(phases(report.settings)))
-    if report.arguments:
-        rows = [[phase, item] for phase, items in report.arguments.items() for item in items]
-        made.append(Table(["neuronx-cc", "argument"], rows))
+    if arguments := _arguments(report):
+        made.append(Table(["program", "neuronx-cc"], list(arguments.items())))
     return made
 
 
@@ -173,7 +172,6 @@ def _report_json(report: ConfigReport) -> Json:
         from graphgen.passes.pipelines import phases
 
         pipeline = sequence_json(phases(report.settings))
-    arguments: dict[str, Json] = {name: list(items) for name, items in report.arguments.items()}
     return {
         "class": report.owner,
         "target": report.target,
@@ -184,5 +182,19 @@ def _report_json(report: ConfigReport) -> Json:
         "notes": list(report.notes),
         "errors": [dict(error.to_json()) for error in report.problems],
         "pipeline": pipeline,
-        "compiler_arguments": arguments,
+        "compiler_arguments": dict(_arguments(report)),
     }
+
+
+def _arguments(report: ConfigReport) -> dict[str, str]:
+    """The arguments of neuronx-cc by sub-model; none for the CPU, or with errors."""
+    from graphgen.runtime.aws.config.neuron_config import NeuronConfig
+    from graphgen.targets import find_target
+
+    config, device = report.config, find_target(report.target).is_accelerator
+    if report.settings is None or not device or not isinstance(config, NeuronConfig):
+        return {}
+    from graphgen.runtime.aws.application.base_model import PHASES
+    from graphgen.runtime.aws.application.compiler_args import default_compiler_args
+
+    return {tag: default_compiler_args(config, tag, report.target) for tag in PHASES}

@@ -45,6 +45,11 @@ class Gemma3Config(DecoderConfig):
     local_rope: RopeConfig = field(default_factory=RopeConfig)
     attention_bias: bool = False
 
+    @property
+    def qk_norm(self) -> bool:
+        """Gemma 3 normalizes each head of q and k."""
+        return True
+
     def attention(self, layer: int) -> AttentionConfig:
         """Sizes and switches of one layer's attention."""
         return AttentionConfig(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -26,8 +27,10 @@ from graphgen.runtime.aws.application.compiler_args import (
 )
 from graphgen.runtime.aws.application.neuron_hlo import neuron_files
 from graphgen.runtime.aws.application.state_dict import StateDict, checkpoint_of, read_state_dict
+from graphgen.runtime.aws.attributes.environment import environment_notes
 from graphgen.runtime.aws.config.compile_settings import compile_settings
 from graphgen.runtime.aws.config.inference_config import CONFIG_FILE, InferenceConfig
+from graphgen.runtime.aws.config.model_checks import check_model
 from graphgen.runtime.aws.config.neuron_config import NeuronConfig
 from graphgen.runtime.aws.config.pretrained_config import load_pretrained_config
 from graphgen.runtime.aws.measurement.input_snapshots import capture_from_environment
@@ -157,6 +160,7 @@ class NeuronApplicationBase:
             GraphgenError: GG0903 for attributes that exclude each other, GG0904 for features that
                 are not built for the target.
         """
+        check_model(self.neuron_config, self.model_config())
         made = compile_settings(self.neuron_config, target)
         if made.dtype != AS_DECLARED:
             return made
@@ -171,7 +175,7 @@ class NeuronApplicationBase:
 
     def _print_notes(self, target: str = "cpu") -> None:
         """Print remarks about the attributes on stderr, each once."""
-        for note in self.neuron_config.notes(target):
+        for note in (*self.neuron_config.notes(target), *environment_notes(os.environ)):
             if note not in self._noted:
                 self._noted.add(note)
                 print(f"note: {note}", file=sys.stderr)

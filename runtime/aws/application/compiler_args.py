@@ -21,7 +21,6 @@ _NESTED = (
 # Sequences from here on have no strided DMA in context encoding with logical cores of two.
 _VERY_LONG = 128 * 1024
 _FUSED_SPECULATION = "fused_speculation_model"
-_LOGICAL_CORES = {"trn2": 2, "trn3": 2}
 
 Option = str | dict[str, str]
 
@@ -37,7 +36,7 @@ def default_compiler_args(config: NeuronConfig, tag: str, target: str) -> str:
         target: such as ``trn2``.
     """
     context = tag == CONTEXT_ENCODING
-    cores = logical_cores(config, target)
+    cores = config.logical_cores(target)
     long = bool(config.value("enable_long_context_mode"))
     strided = not (context and cores == 2 and _count(config, "seq_len") >= _VERY_LONG)
     parts = [
@@ -73,13 +72,6 @@ def _argument(argument: str, value: object) -> str:
 def _has_fp8(config: NeuronConfig) -> bool:
     weights = config.value("quantized") and str(config.value("quantization_dtype")).startswith("f8")
     return bool(weights or config.value("kv_cache_quant"))
-
-
-def logical_cores(config: NeuronConfig, target: str) -> int:
-    """Physical cores of a logical one: given, by the environment, or the target's own."""
-    if not config.origin("logical_nc_config").startswith("derived"):
-        return _count(config, "logical_nc_config")
-    return _LOGICAL_CORES.get(target, 1)
 
 
 def merge_compiler_args(default: str, more: str | None) -> str:

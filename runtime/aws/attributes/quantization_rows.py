@@ -7,9 +7,9 @@ from math import inf
 from graphgen.runtime.aws.attributes.attribute import (
     Attribute,
     CompileSetting,
+    NoEffect,
     PartOf,
     Refused,
-    RunTimeSetting,
     owned_by,
 )
 from graphgen.runtime.aws.attributes.value_kinds import (
@@ -59,8 +59,8 @@ QUANTIZATION = owned_by(
         optional(TEXT),
         None,
         "C37",
-        "folder or file of the quantized checkpoint",
-        RunTimeSetting("the weights to load"),
+        "a path for the quantized checkpoint; refused if it exists",
+        NoEffect("weights are quantized while they are loaded"),
     ),
     Attribute(
         "quantization_dtype",

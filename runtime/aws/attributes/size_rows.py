@@ -166,7 +166,7 @@ BATCHES = owned_by(
         same_as("batch_size"),
         "C49",
         "rows of a cache with continuous batching",
-        CompileSetting("rows"),
+        PartOf("kv_cache_batch_size"),
     ),
     Attribute(
         "ctx_batch_size",
@@ -208,7 +208,7 @@ BATCHES = owned_by(
         False,
         "C48",
         "whether sequences come and go one by one; seq_ids choose their rows of the cache",
-        RunTimeSetting("the rows of the cache: seq_ids choose them"),
+        NoEffect("sequences come and go one by one in any case"),
     ),
     Attribute(
         "apply_seq_ids_mask",

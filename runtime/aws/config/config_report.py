@@ -14,7 +14,6 @@ from graphgen.runtime.aws.attributes.attribute import REQUIRED, Refused, effect_
 from graphgen.runtime.aws.attributes.attribute_table import attributes_of
 from graphgen.runtime.aws.attributes.environment import environment_notes
 from graphgen.runtime.aws.config.compile_settings import compile_settings
-from graphgen.runtime.aws.config.compiler_arguments import PHASES, compiler_arguments
 from graphgen.runtime.aws.config.config_json import inspect_config, value_json
 from graphgen.runtime.aws.config.neuron_config import NeuronConfig
 from graphgen.runtime.aws.config.strict_config import CPU, StrictConfig, config_class
@@ -47,8 +46,8 @@ class ConfigReport:
         lines: the attributes, in the order of the table.
         notes: attributes and variables without effect, and old names.
         problems: the errors.
+        config: what could be read.
         settings: of a NeuronConfig without errors.
-        arguments: of neuronx-cc by phase, for a Neuron target without errors.
     """
 
     owner: str
@@ -56,8 +55,8 @@ class ConfigReport:
     lines: Sequence[AttributeLine]
     notes: Sequence[str]
     problems: Sequence[GraphgenError]
+    config: StrictConfig
     settings: CompileConfig | None
-    arguments: Mapping[str, Sequence[str]]
 
 
 def report_of(values: Mapping[str, object], owner: str, target: str = CPU) -> ConfigReport:
@@ -83,19 +82,16 @@ def report_of(values: Mapping[str, object], owner: str, target: str = CPU) -> Co
         known = [str(error) for error in problems]
         problems.extend(e for e in config.problems(target) if str(e) not in known)
     settings: CompileConfig | None = None
-    arguments: dict[str, Sequence[str]] = {}
     if isinstance(config, NeuronConfig) and not problems:
         settings = compile_settings(config, target)
-        if target != CPU:
-            arguments = {name: compiler_arguments(config, target, name) for name in PHASES}
     return ConfigReport(
         kind.owner,
         target,
         _lines(config, target, ""),
         (*config.notes(target), *environment_notes(os.environ)),
         problems,
+        config,
         settings,
-        arguments,
     )
 
 

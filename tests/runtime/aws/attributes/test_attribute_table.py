@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import fields
+from pathlib import Path
 
 import pytest
 
+import graphgen
 from graphgen.compile_config import CompileConfig
 from graphgen.runtime.aws.attributes.attribute import (
     Attribute,
@@ -15,6 +17,7 @@ from graphgen.runtime.aws.attributes.attribute import (
     NoEffect,
     PartOf,
     Refused,
+    RunTimeSetting,
 )
 from graphgen.runtime.aws.attributes.attribute_table import ATTRIBUTES, attributes_of, owners
 from graphgen.runtime.aws.attributes.combination_rules import NOTES, RULES
@@ -244,3 +247,14 @@ def test_texts_are_clauses_without_a_period():
         texts = [row.doc]
         texts.extend(e.because for e in (row.cpu, row.neuron) if isinstance(e, NoEffect))
         assert not any(text.endswith(".") for text in texts), row.name
+
+
+def test_each_effect_is_carried_out_by_code_that_reads_the_attribute():
+    # A compiler argument is read by the table itself.
+    root = Path(inspect.getfile(neuron_config)).parents[1]
+    folders = [root / "application", root / "generation", root / "config"]
+    folders.append(Path(inspect.getfile(graphgen)).parent / "cli" / "aws")
+    text = "".join(path.read_text(encoding="utf-8") for f in folders for path in f.glob("*.py"))
+    settings = [row for row in NXD if isinstance(row.cpu, CompileSetting | RunTimeSetting)]
+    assert len(settings) > 20
+    assert [row.name for row in settings if f'"{row.name}"' not in text] == []

@@ -94,7 +94,10 @@ def test_a_file_of_aws_is_read_and_every_value_is_kept():
     config = read_config(NeuronConfig, read_object(text))
     written = cast("dict[str, object]", json.loads(config_text(config)))
     assert {name: written[name] for name in OLDER} == OLDER
-    assert config.notes() == ()
+    assert config.notes() == (
+        "NeuronConfig.is_continuous_batching = True has no effect: sequences come and go one by "
+        "one in any case",
+    )
 
 
 def test_a_change_of_a_length_reaches_the_lengths_that_followed_from_it():

@@ -1,0 +1,29 @@
+"""Attributes that state something about the model or its files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from graphgen.errors import GraphgenError
+from graphgen.models import known_shape
+from graphgen.runtime.aws.config.model_checks import check_model
+from graphgen.runtime.aws.config.neuron_config import NeuronConfig
+
+
+def test_norms_of_queries_and_keys_are_those_of_the_model():
+    for name in ("qwen3-8b", "gemma-3-1b"):
+        check_model(NeuronConfig(qk_layernorm=True), known_shape(name))
+    with pytest.raises(GraphgenError, match="does not normalize queries and keys"):
+        check_model(NeuronConfig(qk_layernorm=True), known_shape("llama-3.1-8b"))
+    check_model(NeuronConfig(), known_shape("llama-3.1-8b"))
+
+
+def test_a_quantized_checkpoint_that_is_there_is_not_passed_over(tmp_path: Path):
+    model = known_shape("llama-3.1-8b")
+    there = NeuronConfig(quantized=True, quantized_checkpoints_path=str(tmp_path))
+    with pytest.raises(GraphgenError, match="reading a quantized checkpoint"):
+        check_model(there, model)
+    path = str(tmp_path / "new")
+    check_model(NeuronConfig(quantized=True, quantized_checkpoints_path=path), model)
