@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.oracles.families import ORACLES, save_as, save_tokenizer
+from tests.oracles.families import ORACLES, save_as
 from tests.oracles.listings import Listing, listings
 
 DOCUMENTS = os.environ.get("GRAPHGEN_AWS_DOCUMENTS", "")
@@ -36,10 +36,10 @@ LATER = {
 }
 # Sizes that let a small model run every listing: long sequences, heads for eight ranks.
 SIZES = {
-    "llama": {"max_position_embeddings": 16384, "num_attention_heads": 8, "vocab_size": 300},
-    "mistral": {"max_position_embeddings": 4096, "vocab_size": 300},
-    "gpt2": {"n_positions": 4096, "vocab_size": 300},
-    "bloom": {"vocab_size": 300},
+    "llama": {"max_position_embeddings": 16384, "num_attention_heads": 8, "vocab_size": 600},
+    "mistral": {"max_position_embeddings": 4096, "vocab_size": 600},
+    "gpt2": {"n_positions": 4096, "vocab_size": 600},
+    "bloom": {"vocab_size": 600},
 }
 # The documents' home directory, which becomes the working directory.
 _HOME = "/".join(("", "home", "ubuntu", ""))
@@ -71,7 +71,7 @@ def test_a_listing_runs_or_is_refused_by_name(listing: Listing, tmp_path: Path):
     script = tmp_path / "listing.py"
     script.write_text(_script(listing))
     for name in _checkpoints(script.read_text()):
-        _write_checkpoint(tmp_path / name)
+        _write_checkpoint(tmp_path / name, listing.text)
     for name in re.findall(r'"([\w-]+[.]json)"', listing.text):
         (tmp_path / name).write_text("[[0], [1]]")
     environment = {**os.environ, "HF_HUB_OFFLINE": "1"}
@@ -119,10 +119,10 @@ def _checkpoints(text: str) -> set[str]:
     return {name for name in names if not re.search("quantized|compiled|neuron_models", name)}
 
 
-def _write_checkpoint(folder: Path) -> None:
+def _write_checkpoint(folder: Path, corpus: str) -> None:
     """A small random model of the family that the name of the folder names."""
-    name = str(folder).lower()
-    family = next((family for family in SIZES if family in name.rpartition("/")[2]), "")
+    name = folder.name.lower()
+    family = next((family for family in SIZES if family in name), "")
     if not family:
         return
     changes = dict(SIZES[family])
@@ -131,10 +131,23 @@ def _write_checkpoint(folder: Path) -> None:
     model = ORACLES[family].model(**changes)
     # An EAGLE recipe reads the index of a checkpoint in parts.
     save_as(model, folder, "safetensors sharded" if "meta" in name else "safetensors single")
-    save_tokenizer(folder)
+    _write_tokenizer(folder, corpus)
+
+
+def _write_tokenizer(folder: Path, corpus: str) -> None:
+    """A BPE of the words of a listing: prompts have as few tokens as with the real one.
+
+    One listing stacks two prompts without padding, which differ by one word: it is dropped.
+    """
+    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
 
-    tokenizer = PreTrainedTokenizerFast(
-        tokenizer_file=str(folder / "tokenizer.json"), eos_token="Ġ", pad_token="Ġ"
-    )
+    backend = Tokenizer(models.BPE())
+    backend.normalizer = normalizers.Replace(" also", "")
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(vocab_size=599, initial_alphabet=alphabet, show_progress=False)
+    backend.train_from_iterator([corpus] * 3, trainer)
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="Ġ", pad_token="Ġ")
     tokenizer.save_pretrained(folder)
