@@ -148,6 +148,20 @@ class Session:
         self._values = dict(weights)
         self.reset()
 
+    @property
+    def weights(self) -> Mapping[str, DeviceValue]:
+        """Device values of the weights, by name."""
+        return {name: value for name, value in self._values.items() if name not in self._states}
+
+    def take_cache(self, other: Session) -> None:
+        """Go on with the rows of another session with the same states.
+
+        The other session must not run before it has taken them back: launches reuse the memory.
+        """
+        self.lengths = other.lengths
+        for name in self._states:
+            self._values[name] = other.state(name)
+
     def reset(self) -> None:
         """Empty all rows."""
         self.lengths = np.zeros(self.rows, np.int32)

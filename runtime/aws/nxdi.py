@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from importlib import import_module
 
+from graphgen.errors import GraphgenError
+
 _HERE = "graphgen.runtime.aws"
 _FAMILIES = (
     "Llama",
@@ -81,7 +83,31 @@ _HOMES = {name: module for module, names in _MODULES.items() for name in names}
 __all__ = sorted(_HOMES)  # pyright: ignore[reportUnsupportedDunderAll]
 
 
+# Names of features to come, for the refusal.
+_UNBUILT = {
+    **dict.fromkeys(
+        (
+            "ExpertMLPs",
+            "MoE",
+            "NeuronDbrxForCausalLM",
+            "NeuronMixtralForCausalLM",
+            "NeuronQwen3MoeForCausalLM",
+            "RouterTopK",
+            "initialize_moe_module",
+        ),
+        ("mixture of experts", "use a dense model"),
+    ),
+    "NeuronAttentionBase": (
+        "tracing of PyTorch modules",
+        "describe the model as a graphgen.models.Family: see docs/aws-compatibility.md",
+    ),
+}
+
+
 def __getattr__(name: str) -> object:
+    if name in _UNBUILT:
+        feature, remedy = _UNBUILT[name]
+        raise GraphgenError("GG0904", f"{name}: {feature} is not built yet", help=remedy)
     if name not in _HOMES:
         raise AttributeError(f"module {__name__} has no attribute '{name}'")
     return getattr(import_module(f"{_HERE}.{_HOMES[name]}"), name)

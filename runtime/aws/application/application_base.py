@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar, Self
 
@@ -26,6 +26,7 @@ from graphgen.runtime.aws.application.compiler_args import (
     merge_compiler_args,
 )
 from graphgen.runtime.aws.application.neuron_hlo import neuron_files
+from graphgen.runtime.aws.application.program_forms import ProgramForms
 from graphgen.runtime.aws.application.state_dict import StateDict, checkpoint_of, read_state_dict
 from graphgen.runtime.aws.attributes.environment import environment_notes
 from graphgen.runtime.aws.config.compile_settings import compile_settings
@@ -46,19 +47,6 @@ from graphgen.runtime.session import Session
 from graphgen.runtime.terminal_progress import TerminalProgress
 from graphgen.runtime.weights.presharded import layout_hash
 from graphgen.runtime.weights.rank_weights import put_weights, weights_of
-
-
-@dataclass(slots=True)
-class Running:
-    """A loaded model.
-
-    Attributes:
-        session: programs, weights and cache.
-        model: module and settings.
-    """
-
-    session: Session
-    model: BuiltModel
 
 
 class NeuronApplicationBase:
@@ -98,7 +86,7 @@ class NeuronApplicationBase:
         self.neuron_config: NeuronConfig = made.neuron_config
         self.is_compiled = False
         self.models: list[ModelWrapper] = self._wrappers()
-        self._running: Running | None = None
+        self._running: ProgramForms | None = None
 
     def _config(
         self, config: InferenceConfig | None, neuron_config: NeuronConfig | None
@@ -337,6 +325,7 @@ class NeuronApplicationBase:
                 f"the weights in {compiled_model_path} have another layout than the programs read",
                 help="compile the folder with the configuration of this application",
             )
+        running.forget()
         running.session.load_weights(self._weights(artifact))
 
     def shard_weights(self, compiled_model_path: str | Path) -> None:
@@ -377,10 +366,10 @@ class NeuronApplicationBase:
         capture = capture_from_environment()
         if capture is not None:
             session.observers.append(capture)
-        self._running = Running(session, model)
+        self._running = ProgramForms(session, model)
         return session
 
-    def running(self) -> Running:
+    def running(self) -> ProgramForms:
         """The loaded model (GG0908)."""
         if self._running is None:
             raise GraphgenError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,14 +11,14 @@ import numpy.typing as npt
 
 from graphgen.errors import GraphgenError
 from graphgen.runtime.aws.application.application_base import NeuronApplicationBase
-from graphgen.runtime.aws.application.forward_inputs import RowInput, read_rows
+from graphgen.runtime.aws.application.forward_inputs import read_rows
 from graphgen.runtime.aws.application.row_sampling import RandomNumbers, row_draw
+from graphgen.runtime.aws.application.row_steps import run_rows
 from graphgen.runtime.aws.application.unbuilt_inputs import refuse_unbuilt
 from graphgen.runtime.aws.application.user_arrays import UserArray, as_numpy, as_user_array
 from graphgen.runtime.aws.config.inference_config import InferenceConfig
 from graphgen.runtime.aws.config.neuron_config import NeuronConfig
-from graphgen.runtime.session import RowResults, Session
-from graphgen.runtime.step_call import Draw
+from graphgen.runtime.session import RowResults
 
 # Called with the inputs of forward: input_ids, attention_mask, position_ids, seq_ids, and
 # sampling_params, as they were given.
@@ -33,19 +33,20 @@ class CausalLMOutput:
         logits: f32 [B,1,V], of each row's last token; ``None`` where programs choose tokens,
             unless ``output_logits`` is set.
         tokens: integers [B], the tokens that follow; ``None`` without on-device sampling.
-        hidden_states: ``None`` unless ``output_hidden_states`` is set.
+        hidden_states: f32 [B,S,E] each, as in transformers: before each layer, and after the last
+            norm; zeros at padding. ``None`` unless ``output_hidden_states`` is set.
     """
 
     logits: UserArray | None = None
     tokens: UserArray | None = None
     hidden_states: tuple[UserArray, ...] | None = None
 
-    def __iter__(self) -> Iterator[UserArray]:
+    def __iter__(self) -> Iterator[UserArray | tuple[UserArray, ...]]:
         """The parts that are there, as in a tuple."""
-        parts = (self.logits, self.tokens)
+        parts = (self.logits, self.tokens, self.hidden_states)
         return iter([part for part in parts if part is not None])
 
-    def __getitem__(self, index: int) -> UserArray:
+    def __getitem__(self, index: int) -> UserArray | tuple[UserArray, ...]:
         """A part of those that are there."""
         return list(self)[index]
 
@@ -76,10 +77,12 @@ class NeuronBaseForCausalLM(NeuronApplicationBase):
         position_ids: object = None,
         sampling_params: object = None,
         *,
+        inputs_embeds: object = None,
+        output_hidden_states: bool | None = None,
         return_dict: bool | None = None,
         input_capture_hook: CaptureHook | None = None,
         **others: object,
-    ) -> CausalLMOutput | tuple[UserArray, ...]:
+    ) -> CausalLMOutput | tuple[object, ...]:
         """Run prompts, or one more token of sequences; rows of the cache not named stay.
 
         A row whose first position is 0 is a prompt and replaces the contents of its cache row;
@@ -91,6 +94,8 @@ class NeuronBaseForCausalLM(NeuronApplicationBase):
             attention_mask: [B,S] for prompts, [B,A] over earlier tokens too; 1 for tokens.
             position_ids: [B,S], counted from 0 at the first token; the value at padding is ignored.
             sampling_params: f32 [B,3] of top_k, top_p, temperature, for dynamic on-device sampling.
+            inputs_embeds: f32 [B,S,E] in place of ``input_ids``, as transformers takes them.
+            output_hidden_states: return the hidden states of every token too.
             return_dict: False for a tuple.
             input_capture_hook: called with input_ids, attention_mask, position_ids, seq_ids and
                 sampling_params.
@@ -102,54 +107,29 @@ class NeuronBaseForCausalLM(NeuronApplicationBase):
                 that is not built, GG0901 for an unknown one, GG0402 for inputs that do not fit,
                 GG0701 for a prompt or sequence that is too long, GG0702 for a row without a token.
         """
-        session = self.running().session
+        running = self.running()
         refuse_unbuilt(others)
-        if input_ids is None:
-            raise GraphgenError("GG0402", "forward needs input_ids", help="integers [B,S]")
+        ids, embeds = _tokens_or_embeddings(input_ids, inputs_embeds)
+        like = inputs_embeds if input_ids is None else input_ids
         if input_capture_hook is not None:
-            input_capture_hook(input_ids, attention_mask, position_ids, seq_ids, sampling_params)
-        rows = read_rows(input_ids, attention_mask, position_ids, seq_ids, lengths=session.lengths)
-        draw = row_draw(session, len(rows), sampling_params, self.neuron_config, self.random)
-        result = self._run(session, rows, draw)
+            input_capture_hook(like, attention_mask, position_ids, seq_ids, sampling_params)
+        rows = read_rows(
+            ids, attention_mask, position_ids, seq_ids, lengths=running.session.lengths
+        )
+        draw = row_draw(
+            running.session, len(rows), sampling_params, self.neuron_config, self.random
+        )
+        with running.chosen(
+            hidden_states=bool(output_hidden_states), inputs_embeds=embeds is not None
+        ) as session:
+            result = run_rows(session, rows, as_numpy(ids).shape[1], draw, embeds)
         self.kv_cache_populated = True
-        output = self._output(result, input_ids)
+        output = _output(result, like)
         return output if return_dict is not False else tuple(output)
 
-    def __call__(self, *args: object, **kwargs: object) -> CausalLMOutput | tuple[UserArray, ...]:
+    def __call__(self, *args: object, **kwargs: object) -> CausalLMOutput | tuple[object, ...]:
         """See :meth:`forward`."""
         return self.forward(*args, **kwargs)  # pyright: ignore[reportArgumentType]
-
-    @staticmethod
-    def _run(session: Session, rows: Sequence[RowInput], draw: Draw | None) -> RowResults:
-        """The results of each row of a call, in its order.
-
-        Rows with several tokens and rows with one go through different programs, and so do
-        prompts and parts that continue a sequence: each kind is a step of its own.
-        """
-        kinds: dict[tuple[bool, bool], list[int]] = {}
-        for index, row in enumerate(rows):
-            several = len(row.tokens) > 1
-            kinds.setdefault((several, several and row.start > 0), []).append(index)
-        if len(kinds) == 1:
-            # As it is, without a copy: logits of some rows are megabytes.
-            return _step(session, rows, draw, range(len(rows)))
-        made: dict[str, npt.NDArray[np.generic]] = {}
-        for chosen in kinds.values():
-            part = _step(session, [rows[index] for index in chosen], draw, chosen)
-            for name, array in part.outputs.items():
-                home = made.setdefault(name, np.zeros((len(rows), *array.shape[1:]), array.dtype))
-                home[chosen] = array
-        return RowResults(made)
-
-    @staticmethod
-    def _output(result: RowResults, like: object) -> CausalLMOutput:
-        logits, tokens = result.logits, result.tokens
-        return CausalLMOutput(
-            logits=None if logits is None else as_user_array(logits[:, None, :], like),
-            tokens=None
-            if tokens is None
-            else as_user_array(tokens.astype(as_numpy(like).dtype), like),
-        )
 
     def reset(self) -> None:
         """Forget all sequences; the next call has to run prompts. The cache is not cleared."""
@@ -163,17 +143,30 @@ class NeuronBaseForCausalLM(NeuronApplicationBase):
         self.running().session.reset()
 
 
-def _step(
-    session: Session, rows: Sequence[RowInput], draw: Draw | None, chosen: Sequence[int]
-) -> RowResults:
-    """Run some rows of a call; ``chosen`` are their places in it."""
-    width = max(len(row.tokens) for row in rows)
-    tokens = np.zeros((len(rows), width), np.int32)
-    positions = np.full((len(rows), width), -1, np.int32)
-    for index, row in enumerate(rows):
-        size = len(row.tokens)
-        tokens[index, :size] = row.tokens
-        positions[index, :size] = np.arange(row.start, row.start + size)
-    places = np.array(chosen, np.intp)
-    part = None if draw is None else draw.of(places)
-    return session.step(tokens, positions, np.array([row.row for row in rows], np.int32), part)
+def _tokens_or_embeddings(
+    input_ids: object, inputs_embeds: object
+) -> tuple[object, npt.NDArray[np.float32] | None]:
+    """Token ids, zeros for embeddings, and the embeddings as f32 (GG0402)."""
+    if (input_ids is None) == (inputs_embeds is None):
+        what = "forward takes input_ids or inputs_embeds, one of both"
+        raise GraphgenError("GG0402", what, help="input_ids are integers [B,S]")
+    if inputs_embeds is None:
+        return input_ids, None
+    array = as_numpy(inputs_embeds)
+    if array.ndim != 3:
+        what = f"inputs_embeds has {array.ndim} dimensions, not [B,S,E]"
+        raise GraphgenError("GG0402", what, help="give the embedding of each token")
+    return np.zeros(array.shape[:2], np.int64), array.astype(np.float32)
+
+
+def _output(result: RowResults, like: object) -> CausalLMOutput:
+    """The results in the kind of ``like``."""
+    logits, tokens = result.logits, result.tokens
+    hidden = tuple(as_user_array(array, like) for array in result.hidden_states)
+    kind = as_numpy(like).dtype
+    integer = kind if kind.kind in "iu" else np.dtype(np.int64)
+    return CausalLMOutput(
+        logits=None if logits is None else as_user_array(logits[:, None, :], like),
+        tokens=None if tokens is None else as_user_array(tokens.astype(integer), like),
+        hidden_states=hidden or None,
+    )

@@ -21,11 +21,13 @@ class RowInput:
         row: the row of the cache, its ``seq_id``.
         start: position of the first token.
         tokens: without padding.
+        column: of the first token in ``input_ids``.
     """
 
     row: int
     start: int
     tokens: tuple[int, ...]
+    column: int = 0
 
 
 def read_rows(
@@ -116,7 +118,7 @@ def _row(
             help="number the tokens of a row one after the other",
         )
     _check_start(row, start, cached)
-    return RowInput(row, start, tuple(ids[here].tolist()))
+    return RowInput(row, start, tuple(ids[here].tolist()), int(here.argmax()))
 
 
 def _check_start(row: int, start: int, cached: int) -> None:

@@ -15,6 +15,7 @@ from graphgen.eval.arithmetic import NUMPY
 from graphgen.runtime.aws.application.user_arrays import as_numpy, as_user_array
 from graphgen.runtime.checkpoint.hub import locate
 from graphgen.runtime.checkpoint.interfaces import NUMPY_DTYPES, Checkpoint, TensorInfo
+from graphgen.runtime.checkpoint.name_mapping import RenamedCheckpoint
 from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint
 
 if TYPE_CHECKING:
@@ -28,13 +29,15 @@ _NAME_OF = {dtype: name for name, dtype in NUMPY.items() if name in NUMPY_DTYPES
 
 
 def read_state_dict(model_path: str, prefix: tuple[str, str]) -> StateDict:
-    """The tensors of a checkpoint by name.
+    """The tensors of a checkpoint by the names it has.
 
     Args:
         model_path: the checkpoint.
         prefix: names that start with the first get the second instead.
     """
     checkpoint = open_checkpoint(locate(model_path) or Path(model_path))
+    if isinstance(checkpoint, RenamedCheckpoint):
+        checkpoint = checkpoint.base
     return {
         renamed(name, prefix): as_user_array(checkpoint.read(name)) for name in checkpoint.tensors()
     }

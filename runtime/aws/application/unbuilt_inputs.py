@@ -23,11 +23,9 @@ UNBUILT: Mapping[str, tuple[str, str]] = {
     "active_mask": _SPECULATION,
     "rotary_position_ids": _SPECULATION,
     "past_key_values": ("a cache of the caller", "leave it out: the cache stays on the device"),
-    "inputs_embeds": ("embeddings as input", "give input_ids"),
     "labels": ("training", "leave it out"),
     "use_cache": ("generation without a cache", "leave it out"),
     "output_attentions": ("attention weights as output", "leave it out"),
-    "output_hidden_states": ("hidden states as output", "leave it out"),
     "adapter_ids": _ADAPTERS,
     "slot_mapping": _PAGES,
     "block_table": _PAGES,
@@ -45,7 +43,6 @@ UNBUILT: Mapping[str, tuple[str, str]] = {
 _INACTIVE: Mapping[str, object] = {
     "use_cache": True,
     "output_attentions": False,
-    "output_hidden_states": False,
 }
 
 

@@ -167,6 +167,49 @@ def test_sampling_params_need_dynamic_sampling(application: NeuronLlamaForCausal
     assert error.value.code == "GG0903"
 
 
+@pytest.mark.parametrize("family", ["llama", "gpt2"])
+def test_hidden_states_and_embeddings_are_those_of_transformers(family: str, tmp_path: Path):
+    import torch
+
+    model = ORACLES[family].model()
+    save(model, tmp_path / "model")
+    options = NeuronConfig(batch_size=2, seq_len=32, torch_dtype="float32")
+    hook = load_pretrained_config(tmp_path / "model")
+    kind = CAUSAL_LM[family]
+    application = kind(tmp_path / "model", kind.get_config_cls()(options, hook)).to_cpu()
+    prompts = [[5, 6, 7, 8], [11, 12]]
+    call = padded(prompts, "left")
+    table = model.get_input_embeddings()
+    with torch.no_grad():
+        embeds = table(torch.tensor(call.pop("input_ids")))
+        wanted = [
+            model(torch.tensor([prompt]), output_hidden_states=True).hidden_states
+            for prompt in prompts
+        ]
+    out = application.forward(inputs_embeds=embeds, output_hidden_states=True, **call)
+    assert len(out.hidden_states) == len(wanted[0]) == 3
+    for ours, first, second in zip(out.hidden_states, *wanted, strict=True):
+        assert ours.shape == (2, 4, 32)
+        close(ours[0], first[0])
+        close(ours[1, 2:], second[0])
+        close(ours[1, :2], 0)
+    # The usual programs go on with the same cache, and these with theirs.
+    checkpoint = Checkpoint(tmp_path / "model", model)
+    out = application.forward(input_ids=np.array([[4], [3]]))
+    close(out.logits[1, 0], checkpoint.logits([11, 12, 3]))
+    out = application.forward(input_ids=np.array([[9]]), output_hidden_states=True)
+    close(out.logits[0, 0], checkpoint.logits([5, 6, 7, 8, 4, 9]))
+    assert out.hidden_states[0].shape == (1, 1, 32)
+
+
+def test_tokens_or_embeddings(application: NeuronLlamaForCausalLM):
+    for given in ({}, {"input_ids": [[1]], "inputs_embeds": np.zeros((1, 1, 32))}):
+        with pytest.raises(GraphgenError, match="input_ids or inputs_embeds, one of both"):
+            application.forward(**given)
+    with pytest.raises(GraphgenError, match="inputs_embeds has 2 dimensions"):
+        application.forward(inputs_embeds=np.zeros((1, 32)))
+
+
 def test_a_prompt_longer_than_the_bucket_is_refused(application: NeuronLlamaForCausalLM):
     with pytest.raises(GraphgenError) as error:
         application.forward(input_ids=np.ones((1, 65), np.int64))
