@@ -97,11 +97,6 @@ def test_a_listing_runs_or_is_refused_by_name(listing: Listing, tmp_path: Path):
 def _script(listing: Listing) -> str:
     """The listing, after what its document takes for granted."""
     text = listing.ours.replace(_HOME, "")
-    if "text = [" in text:
-        # One batch of texts of different lengths, which no tokenizer returns without padding.
-        text = text.replace(
-            "(text, return_tensors='pt')", "(text, return_tensors='pt', padding=True)"
-        )
     fragment = "import" not in text or "# Init Neuron model" in text
     if not fragment or text.startswith("class"):
         return text
