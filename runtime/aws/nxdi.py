@@ -8,8 +8,92 @@ docs/aws-compatibility.md maps AWS's import paths to them::
 from __future__ import annotations
 
 from importlib import import_module
+from typing import TYPE_CHECKING
 
 from graphgen.errors import GraphgenError
+
+# Type checkers and editors call no __getattr__: the names of the table below, for them.
+if TYPE_CHECKING:
+    from graphgen.runtime.aws.application.application_base import NeuronApplicationBase
+    from graphgen.runtime.aws.application.base_model import (
+        ModelWrapper,
+        NeuronBaseModel,
+    )
+    from graphgen.runtime.aws.application.causal_lm import (
+        CausalLMOutput,
+        NeuronBaseForCausalLM,
+    )
+    from graphgen.runtime.aws.application.model_classes import (
+        BloomInferenceConfig,
+        Gemma3InferenceConfig,
+        GPT2InferenceConfig,
+        GPTJInferenceConfig,
+        GPTNeoXInferenceConfig,
+        LlamaInferenceConfig,
+        MistralInferenceConfig,
+        NeuronBloomForCausalLM,
+        NeuronBloomModel,
+        NeuronGemma3ForCausalLM,
+        NeuronGemma3Model,
+        NeuronGPT2ForCausalLM,
+        NeuronGPT2Model,
+        NeuronGPTJForCausalLM,
+        NeuronGPTJModel,
+        NeuronGPTNeoXForCausalLM,
+        NeuronGPTNeoXModel,
+        NeuronLlamaForCausalLM,
+        NeuronLlamaModel,
+        NeuronMistralForCausalLM,
+        NeuronMistralModel,
+        NeuronOPTForCausalLM,
+        NeuronOPTModel,
+        NeuronQwen2ForCausalLM,
+        NeuronQwen2Model,
+        NeuronQwen3ForCausalLM,
+        NeuronQwen3Model,
+        OPTInferenceConfig,
+        Qwen2InferenceConfig,
+        Qwen3InferenceConfig,
+    )
+    from graphgen.runtime.aws.config.expert_config import (
+        BlockShardStrategy,
+        BlockwiseMatmulConfig,
+        DbrxNeuronConfig,
+        GLUType,
+        HybridShardingConfig,
+        MixtralNeuronConfig,
+        MoEFusedTKGConfig,
+        MoENeuronConfig,
+        Qwen3MoeNeuronConfig,
+        RoutedExpertsMLPOpsConfig,
+        RouterConfig,
+    )
+    from graphgen.runtime.aws.config.inference_config import InferenceConfig
+    from graphgen.runtime.aws.config.neuron_config import (
+        ChunkedPrefillConfig,
+        FusedSpecNeuronConfig,
+        Gemma3NeuronConfig,
+        KVQuantizationConfig,
+        LlamaNeuronConfig,
+        LoraServingConfig,
+        MistralNeuronConfig,
+        NeuronConfig,
+        OnDeviceSamplingConfig,
+        Qwen2NeuronConfig,
+        Qwen3NeuronConfig,
+    )
+    from graphgen.runtime.aws.config.pretrained_config import load_pretrained_config
+    from graphgen.runtime.aws.generation.generate_outputs import get_generate_outputs
+    from graphgen.runtime.aws.generation.hf_adapter import HuggingFaceGenerationAdapter
+    from graphgen.runtime.aws.measurement.accuracy_checks import (
+        LogitMatchingValidationError,
+        check_accuracy,
+        check_accuracy_logits,
+        check_accuracy_logits_v2,
+        generate_expected_logits,
+    )
+    from graphgen.runtime.aws.measurement.benchmark_sampling import benchmark_sampling
+    from graphgen.runtime.aws.measurement.input_snapshots import InputCaptureHook
 
 _HERE = "graphgen.runtime.aws"
 _FAMILIES = (
@@ -80,7 +164,76 @@ _MODULES = {
 }
 _HOMES = {name: module for module, names in _MODULES.items() for name in names}
 
-__all__ = sorted(_HOMES)  # pyright: ignore[reportUnsupportedDunderAll]
+__all__ = [
+    "BlockShardStrategy",
+    "BlockwiseMatmulConfig",
+    "BloomInferenceConfig",
+    "CausalLMOutput",
+    "ChunkedPrefillConfig",
+    "DbrxNeuronConfig",
+    "FusedSpecNeuronConfig",
+    "GLUType",
+    "GPT2InferenceConfig",
+    "GPTJInferenceConfig",
+    "GPTNeoXInferenceConfig",
+    "Gemma3InferenceConfig",
+    "Gemma3NeuronConfig",
+    "HuggingFaceGenerationAdapter",
+    "HybridShardingConfig",
+    "InferenceConfig",
+    "InputCaptureHook",
+    "KVQuantizationConfig",
+    "LlamaInferenceConfig",
+    "LlamaNeuronConfig",
+    "LogitMatchingValidationError",
+    "LoraServingConfig",
+    "MistralInferenceConfig",
+    "MistralNeuronConfig",
+    "MixtralNeuronConfig",
+    "MoEFusedTKGConfig",
+    "MoENeuronConfig",
+    "ModelWrapper",
+    "NeuronApplicationBase",
+    "NeuronBaseForCausalLM",
+    "NeuronBaseModel",
+    "NeuronBloomForCausalLM",
+    "NeuronBloomModel",
+    "NeuronConfig",
+    "NeuronGPT2ForCausalLM",
+    "NeuronGPT2Model",
+    "NeuronGPTJForCausalLM",
+    "NeuronGPTJModel",
+    "NeuronGPTNeoXForCausalLM",
+    "NeuronGPTNeoXModel",
+    "NeuronGemma3ForCausalLM",
+    "NeuronGemma3Model",
+    "NeuronLlamaForCausalLM",
+    "NeuronLlamaModel",
+    "NeuronMistralForCausalLM",
+    "NeuronMistralModel",
+    "NeuronOPTForCausalLM",
+    "NeuronOPTModel",
+    "NeuronQwen2ForCausalLM",
+    "NeuronQwen2Model",
+    "NeuronQwen3ForCausalLM",
+    "NeuronQwen3Model",
+    "OPTInferenceConfig",
+    "OnDeviceSamplingConfig",
+    "Qwen2InferenceConfig",
+    "Qwen2NeuronConfig",
+    "Qwen3InferenceConfig",
+    "Qwen3MoeNeuronConfig",
+    "Qwen3NeuronConfig",
+    "RoutedExpertsMLPOpsConfig",
+    "RouterConfig",
+    "benchmark_sampling",
+    "check_accuracy",
+    "check_accuracy_logits",
+    "check_accuracy_logits_v2",
+    "generate_expected_logits",
+    "get_generate_outputs",
+    "load_pretrained_config",
+]
 
 
 # Names of features to come, for the refusal.

@@ -8,6 +8,42 @@ docs/aws-compatibility.md maps AWS's import paths to them::
 from __future__ import annotations
 
 from importlib import import_module
+from typing import TYPE_CHECKING
+
+# Type checkers and editors call no __getattr__: the names of the table below, for them.
+if TYPE_CHECKING:
+    from graphgen.runtime.aws.config.tnx_config import (
+        GQA,
+        BlkSparseAttnConfig,
+        ContinuousBatchingConfig,
+        KVCacheQuantizationConfig,
+        SlidingWindowAttnConfig,
+        SparseAttnConfig,
+    )
+    from graphgen.runtime.aws.config.tnx_config import TnxGenerationConfig as GenerationConfig
+    from graphgen.runtime.aws.config.tnx_config import TnxNeuronConfig as NeuronConfig
+    from graphgen.runtime.aws.config.tnx_config import TnxQuantizationConfig as QuantizationConfig
+    from graphgen.runtime.aws.generation.tnx_adapter import HuggingFaceGenerationModelAdapter
+    from graphgen.runtime.aws.generation.tnx_families import (
+        BloomForSampling,
+        GPT2ForSampling,
+        GPT2ForSamplingWithContextBroadcasting,
+        GPTJForSampling,
+        GPTNeoXForSampling,
+        LlamaForSampling,
+        MistralForSampling,
+        MixtralForSampling,
+        NeuronAutoModelForCausalLM,
+        OPTForSampling,
+        Qwen2ForSampling,
+        Qwen3ForSampling,
+        SpeculativeGenerator,
+    )
+    from graphgen.runtime.aws.generation.tnx_model import save_pretrained_split
+    from graphgen.runtime.aws.generation.tnx_stopping import (
+        StoppingCriteria,
+        StoppingCriteriaList,
+    )
 
 _HERE = "graphgen.runtime.aws"
 _MODELS = "generation.tnx_families"
@@ -55,7 +91,34 @@ _HOMES = {
     "save_pretrained_split": ("generation.tnx_model", "save_pretrained_split"),
 }
 
-__all__ = sorted(_HOMES)  # pyright: ignore[reportUnsupportedDunderAll]
+__all__ = [
+    "GQA",
+    "BlkSparseAttnConfig",
+    "BloomForSampling",
+    "ContinuousBatchingConfig",
+    "GPT2ForSampling",
+    "GPT2ForSamplingWithContextBroadcasting",
+    "GPTJForSampling",
+    "GPTNeoXForSampling",
+    "GenerationConfig",
+    "HuggingFaceGenerationModelAdapter",
+    "KVCacheQuantizationConfig",
+    "LlamaForSampling",
+    "MistralForSampling",
+    "MixtralForSampling",
+    "NeuronAutoModelForCausalLM",
+    "NeuronConfig",
+    "OPTForSampling",
+    "QuantizationConfig",
+    "Qwen2ForSampling",
+    "Qwen3ForSampling",
+    "SlidingWindowAttnConfig",
+    "SparseAttnConfig",
+    "SpeculativeGenerator",
+    "StoppingCriteria",
+    "StoppingCriteriaList",
+    "save_pretrained_split",
+]
 
 
 def __getattr__(name: str) -> object:
