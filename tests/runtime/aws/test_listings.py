@@ -31,6 +31,7 @@ LATER = {
     "enable_eagle_speculation": "specul",
     "is_medusa": "Medusa",
     "kv_cache_quant": "KV cache",
+    "save_quantized_state_dict": "quantized checkpoint",
     "lora_config": "LoRA",
     "shard_over_sequence": "flash decoding",
 }
