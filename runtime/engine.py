@@ -268,14 +268,19 @@ def _placed(
         return put_arrays([{**arrays, RANK: rank_index(r)} for r, arrays in enumerate(ranks)])
 
 
-def locate_checkpoint(model: str) -> Checkpoint:
-    """The checkpoint of MODEL: a folder, a GGUF file, or a known name (GG06xx, GG0705)."""
-    return open_checkpoint(_resolve(model))
+def locate_checkpoint(model: str, *, plain_names: bool = False) -> Checkpoint:
+    """The checkpoint of MODEL: a folder, a GGUF file, or a known name (GG06xx, GG0705).
+
+    Args:
+        model: the path or name.
+        plain_names: as for :func:`~graphgen.runtime.checkpoint.hub.locate`.
+    """
+    return open_checkpoint(_resolve(model, plain_names=plain_names))
 
 
-def _resolve(model: str, progress: Progress | None = None) -> Path:
+def _resolve(model: str, progress: Progress | None = None, *, plain_names: bool = False) -> Path:
     """The path of MODEL; a named shape without weights is refused (GG0705)."""
-    path = locate(model, progress) or Path(model)
+    path = locate(model, progress, plain_names=plain_names) or Path(model)
     if not path.exists() and model.lower() in SHAPES:
         raise GraphgenError(
             "GG0705",

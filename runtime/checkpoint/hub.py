@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from graphgen.errors import GraphgenError
-from graphgen.runtime.checkpoint.hub_download import download, is_repository
+from graphgen.runtime.checkpoint.hub_download import download, is_plain_name, is_repository
 from graphgen.runtime.progress_callback import Progress, Silent
 
 
@@ -30,7 +30,13 @@ _KNOWN: Final[Mapping[str, _Packaged]] = {
 }
 
 
-def locate(name: str, progress: Progress | None = None, *, weights: bool = True) -> Path | None:
+def locate(
+    name: str,
+    progress: Progress | None = None,
+    *,
+    weights: bool = True,
+    plain_names: bool = False,
+) -> Path | None:
     """The checkpoint with the short name ``name``; None for a path and an unknown name.
 
     Args:
@@ -38,12 +44,16 @@ def locate(name: str, progress: Progress | None = None, *, weights: bool = True)
             the hub's cache unless a local file or folder has that name.
         progress: notified of the download.
         weights: without them only configuration and tokenizer are downloaded.
+        plain_names: try a word without an organization, such as ``gpt2``, at the hub too, if it is
+            no short name, file or folder.
 
     Raises:
         GraphgenError: GG0601 if the name is known and the package is not installed, or if the
             repository cannot be downloaded.
     """
     if is_repository(name) and not Path(name).exists():
+        return download(name, progress or Silent(), weights=weights)
+    if plain_names and name not in _KNOWN and is_plain_name(name):
         return download(name, progress or Silent(), weights=weights)
     return _packaged(name)
 

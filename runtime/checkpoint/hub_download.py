@@ -18,6 +18,7 @@ from graphgen.errors import GraphgenError
 from graphgen.runtime.progress_callback import Progress
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}")
+_PLAIN_NAME: Final = re.compile(r"[A-Za-z0-9][\w.-]{0,95}")
 _FILE_ENDINGS: Final = (".json", ".gguf", ".bin", ".safetensors", ".pt", ".gg", ".art")
 _SMALL: Final = (
     "config.json",
@@ -91,11 +92,21 @@ def is_repository(name: str) -> bool:
     return not Path(name.partition("/")[0]).is_dir()
 
 
+def is_plain_name(name: str) -> bool:
+    """True for a repository without an organization, such as ``gpt2``.
+
+    A word may as well be a folder, so only interfaces that take names of the hub try it there.
+    """
+    if not _PLAIN_NAME.fullmatch(name) or name.endswith(_FILE_ENDINGS):
+        return False
+    return not Path(name).exists()
+
+
 def download(name: str, progress: Progress, *, weights: bool) -> Path:
     """The folder in the hub's cache that holds the repository ``name``.
 
     Args:
-        name: ``ORGANIZATION/NAME``.
+        name: ``ORGANIZATION/NAME``, or a plain name.
         progress: notified of the bytes that are there.
         weights: download the weights too.
 

@@ -8,8 +8,9 @@ from pathlib import Path
 from graphgen.errors import GraphgenError
 from graphgen.models import known_shape
 from graphgen.runtime.checkpoint.hub import locate
-from graphgen.runtime.checkpoint.hub_download import is_repository
+from graphgen.runtime.checkpoint.hub_download import download, is_plain_name, is_repository
 from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint, read_config
+from graphgen.runtime.progress_callback import Silent
 
 _FORMS = (
     "(or smollm2, ORGANIZATION/NAME of the hub, or a path: a checkpoint folder, a config.json, "
@@ -17,13 +18,14 @@ _FORMS = (
 )
 
 
-def model_config(model: str) -> Mapping[str, object]:
+def model_config(model: str, *, plain_names: bool = False) -> Mapping[str, object]:
     """Read the configuration under Hugging Face's names; no weights are read.
 
     Args:
         model: in this order, an existing path (a checkpoint folder, a bare ``config.json``, a GGUF
             file), a packaged checkpoint (``smollm2``), a repository of the hub (``ORG/NAME``), a
             known shape (``llama-3.1-8b``).
+        plain_names: as the last, a word may name a repository of the hub without an organization.
 
     Raises:
         GraphgenError: GG0504 unknown name, GG0601 a path without a readable configuration, and
@@ -40,6 +42,22 @@ def model_config(model: str) -> Mapping[str, object]:
         return known_shape(model)
     except GraphgenError as error:
         error.help = f"{error.help} {_FORMS}".strip()
+        if not (plain_names and is_plain_name(model)):
+            raise
+        return _config_of_hub(model, error.help)
+
+
+def _config_of_hub(model: str, help: str) -> Mapping[str, object]:
+    """The configuration in a repository without an organization.
+
+    Args:
+        model: its name.
+        help: remedies if it cannot be downloaded, beside those of the hub.
+    """
+    try:
+        return read_config(download(model, Silent(), weights=False))
+    except GraphgenError as error:
+        error.help = f"{error.help}; {help}"
         raise
 
 

@@ -52,7 +52,7 @@ def check_accuracy(demo: Demo) -> None:
 
 
 def _checkpoint(demo: Demo) -> Path:
-    return locate(demo.app.model_path) or Path(demo.app.model_path)
+    return locate(demo.app.model_path, plain_names=True) or Path(demo.app.model_path)
 
 
 def _expected(

@@ -68,7 +68,7 @@ def _tokenizer(app: NeuronBaseForCausalLM, given: DemoArguments) -> Tokenizer:
     compiled = Path(str(given.get("--compiled-model-path"))) / "tokenizer"
     if not given.get("--on-cpu") and compiled.is_dir():
         return load_tokenizer(compiled)
-    return load_tokenizer(locate(app.model_path) or Path(app.model_path))
+    return load_tokenizer(locate(app.model_path, plain_names=True) or Path(app.model_path))
 
 
 @dataclass(slots=True)

@@ -153,7 +153,7 @@ class NeuronApplicationBase:
         if made.dtype != AS_DECLARED:
             return made
         stated = stated_dtype(self.model_config())
-        path = locate(self.model_path) or Path(self.model_path)
+        path = locate(self.model_path, plain_names=True) or Path(self.model_path)
         return replace(made, dtype=stated or declared_dtype(open_checkpoint(path)))
 
     def model_config(self) -> Mapping[str, object]:

@@ -35,12 +35,16 @@ def read_state_dict(model_path: str, prefix: tuple[str, str]) -> StateDict:
         model_path: the checkpoint.
         prefix: names that start with the first get the second instead.
     """
-    checkpoint = open_checkpoint(locate(model_path) or Path(model_path))
+    checkpoint = _open(model_path)
     if isinstance(checkpoint, RenamedCheckpoint):
         checkpoint = checkpoint.base
     return {
         renamed(name, prefix): as_user_array(checkpoint.read(name)) for name in checkpoint.tensors()
     }
+
+
+def _open(model_path: str) -> Checkpoint:
+    return open_checkpoint(locate(model_path, plain_names=True) or Path(model_path))
 
 
 def renamed(name: str, prefix: tuple[str, str]) -> str:
@@ -76,7 +80,7 @@ def checkpoint_of(
         if getattr(kind, name).__qualname__ != getattr(Base, name).__qualname__
     ]
     if not own:
-        return ConfiguredCheckpoint(open_checkpoint(locate(model_path) or Path(model_path)), model)
+        return ConfiguredCheckpoint(_open(model_path), model)
     prefix = kind.state_dict_prefixes()
     tensors = kind.get_state_dict(model_path, config)
     for name in names:

@@ -27,7 +27,8 @@ def load_pretrained_config(
     The element type of the checkpoint does not change ``neuron_config.torch_dtype``.
 
     Args:
-        model_path: a checkpoint: a folder, a GGUF file, or a known name.
+        model_path: a checkpoint: a folder, a GGUF file, a known name, or a name of the hub, with
+            an organization or without (``gpt2``).
         hf_config: a ``PretrainedConfig`` to take the attributes from instead; its
             ``attribute_map`` is inherited.
 
@@ -44,7 +45,7 @@ def load_pretrained_config(
 
     def load_config(config: InferenceConfig) -> None:
         if hf_config is None:
-            values: Mapping[str, object] = model_config(str(model_path))
+            values: Mapping[str, object] = model_config(str(model_path), plain_names=True)
         else:
             values = hf_config.to_dict()
             config.attribute_map = dict(getattr(hf_config, "attribute_map", {}))

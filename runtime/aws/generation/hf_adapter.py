@@ -30,6 +30,7 @@ from graphgen.runtime.aws.generation.generation_model import (
 from graphgen.runtime.aws.generation.prompt_rows import check_mask, prompt_rows
 from graphgen.runtime.aws.generation.refused_modes import refuse_unbuilt_modes
 from graphgen.runtime.checkpoint.hub import locate
+from graphgen.runtime.checkpoint.hub_download import is_plain_name
 from graphgen.runtime.sampling.sampling_params import settings_of_params
 
 try:
@@ -330,7 +331,13 @@ def _pretrained_config(attributes: Mapping[str, object]) -> PreTrainedConfig:
 
 def _generation_config(model_path: str, attributes: Mapping[str, object]) -> GenerationConfig:
     """The defaults that a checkpoint has for generation."""
-    folder = locate(model_path) or Path(model_path)
+    try:
+        folder = locate(model_path, plain_names=True) or Path(model_path)
+    except GraphgenError:
+        if not is_plain_name(model_path):
+            raise
+        # A word may name a folder that is gone, or one that a state dictionary stands for.
+        folder = Path(model_path)
     if (folder / "generation_config.json").is_file():
         return GenerationConfig.from_pretrained(folder)
     return GenerationConfig.from_model_config(dict(attributes))

@@ -137,7 +137,7 @@ class TnxModel:
         config = presharded_config(folder)
         source: Checkpoint | Path = folder
         if config is None:
-            source = locate_checkpoint(str(pretrained_model_path))
+            source = locate_checkpoint(str(pretrained_model_path), plain_names=True)
             config = dict(source.config)
         cls.check_family(config)
         return cls(source, config, given, neuron_config or TnxNeuronConfig())

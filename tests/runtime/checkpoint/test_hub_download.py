@@ -6,20 +6,18 @@ import json
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
 from graphgen.errors import GraphgenError
 from graphgen.runtime.checkpoint.hub import locate
-from graphgen.runtime.checkpoint.hub_download import is_repository
+from graphgen.runtime.checkpoint.hub_download import is_plain_name, is_repository
 from graphgen.runtime.checkpoint.model_config import model_config
 from graphgen.runtime.engine import locate_checkpoint
 from graphgen.runtime.progress_callback import Report
 from tests.graphgen.cli.conftest import error
-
-NAME = "acme/tiny-model"
+from tests.oracles.hub import NAME, FakeHub
 
 
 class RepositoryNotFoundError(OSError):
@@ -32,56 +30,6 @@ class GatedRepoError(RepositoryNotFoundError):
 
 class OfflineModeIsEnabled(ConnectionError):  # noqa: N818
     pass
-
-
-@dataclass
-class FakeFile:
-    rfilename: str
-    size: int | None
-
-
-@dataclass
-class FakeHub:
-    """A hub of one repository, with the calls that huggingface_hub has."""
-
-    repository: Path
-    cache: Path
-    failure: Exception | None = None
-    fetched: list[str] = field(default_factory=list)
-    sha = "0123abcd"
-
-    def HfApi(self) -> FakeHub:  # noqa: N802
-        return self
-
-    @property
-    def siblings(self) -> list[FakeFile]:
-        files = sorted(file for file in self.repository.rglob("*") if file.is_file())
-        return [
-            FakeFile(str(file.relative_to(self.repository)), file.stat().st_size) for file in files
-        ]
-
-    def model_info(self, repo_id: str, *, files_metadata: bool) -> FakeHub:
-        if self.failure is not None:
-            raise self.failure
-        assert (repo_id, files_metadata) == (NAME, True)
-        return self
-
-    def hf_hub_download(
-        self,
-        repo_id: str,
-        filename: str,
-        *,
-        revision: str | None = None,
-        local_files_only: bool = False,
-    ) -> str:
-        target = self.cache / filename
-        if not local_files_only:
-            assert (repo_id, revision) == (NAME, self.sha)
-            self.fetched.append(filename)
-            target.write_bytes((self.repository / filename).read_bytes())
-        elif not target.exists():
-            raise FileNotFoundError(filename)
-        return str(target)
 
 
 @pytest.fixture
@@ -239,3 +187,48 @@ def test_names_and_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: 
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path)
     assert is_repository(name) is known
+
+
+@pytest.mark.parametrize(
+    ("name", "known"),
+    [
+        ("gpt2", True),
+        ("distil.gpt-2", True),
+        ("acme/tiny-model", False),
+        ("here", False),
+        ("model.gguf", False),
+        (".", False),
+        ("", False),
+    ],
+)
+def test_plain_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, known: bool):
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert is_plain_name(name) is known
+
+
+def test_plain_names_are_downloaded_where_an_interface_takes_them(hub: FakeHub):
+    hub.name = "tiny-model"
+    assert locate(hub.name) is None
+    with pytest.raises(GraphgenError, match="unknown model 'tiny-model'"):
+        model_config(hub.name)
+    assert hub.fetched == []
+    assert model_config(hub.name, plain_names=True) == {"model_type": "llama"}
+    assert hub.fetched == ["config.json", "tokenizer.json"]
+    assert locate(hub.name, plain_names=True) == hub.cache
+
+
+def test_files_short_names_and_shapes_come_before_plain_names(hub: FakeHub, tmp_path: Path):
+    (tmp_path / "here").mkdir()
+    assert locate("here", plain_names=True) is None
+    assert str(model_config("gpt2", plain_names=True)["model_type"]) == "gpt2"
+    assert hub.fetched == []
+
+
+def test_a_plain_name_that_is_not_there_names_every_remedy(hub: FakeHub):
+    hub.failure = OfflineModeIsEnabled("no")
+    with pytest.raises(GraphgenError, match="'gpt22' is no file or folder, and the hub is") as made:
+        model_config("gpt22", plain_names=True)
+    assert made.value.code == "GG0601"
+    assert "give the folder of the checkpoint" in made.value.help
+    assert "did you mean gpt2" in made.value.help
