@@ -131,3 +131,23 @@ def test_texts_are_answered_as_by_transformers(folder: Path, tmp_path: Path, sid
     assert tokenizer.pad_token_id is None
     with pytest.raises(GraphgenError, match="assisted decoding"):
         get_generate_outputs(application, prompts, tokenizer, draft_model=application)
+
+
+def test_logits_beside_the_tokens_that_programs_choose(folder: Path):
+    adapter: Any = HuggingFaceGenerationAdapter(
+        open_application(
+            folder,
+            batch_size=2,
+            output_logits=True,
+            on_device_sampling_config=OnDeviceSamplingConfig(),
+        )
+    )
+    options: dict[str, Any] = {**INPUTS, "return_dict_in_generate": True, "output_logits": True}
+    ours = adapter.generate(IDS, **options)
+    reference: Any = open_reference(folder)
+    theirs = reference.generate(IDS, **options)
+    assert torch.equal(ours.sequences, theirs.sequences)
+    assert len(ours.logits) == INPUTS["max_new_tokens"]
+    for step, (mine, wanted) in enumerate(zip(ours.logits, theirs.logits, strict=True)):
+        assert torch.equal(mine.argmax(-1), ours.sequences[:, IDS.shape[1] + step])
+        torch.testing.assert_close(mine, wanted, atol=2e-5, rtol=0)
