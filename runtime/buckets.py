@@ -61,15 +61,6 @@ def choose_prompt_bucket(buckets: Sequence[int], size: int, limit: int) -> int:
     return choose_bucket(buckets, size, "a prompt")
 
 
-def compile_batch(prompts: int, num_return_sequences: int, beam_size: int = 1) -> int:
-    """Rows of a batch that answers prompts: prompts x answers to each x beams of each answer.
-
-    transformers-neuronx's guide multiplies by ``beam_size`` where tokens are sampled and leaves it
-    out where they are not; a beam needs a row of the cache in any case, so it counts in both here.
-    """
-    return prompts * num_return_sequences * beam_size
-
-
 @dataclass(frozen=True, slots=True)
 class ProgramSize:
     """One compiled program, by the calls it takes.

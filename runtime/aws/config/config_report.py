@@ -15,6 +15,7 @@ from graphgen.runtime.aws.attributes.attribute_table import attributes_of
 from graphgen.runtime.aws.attributes.environment import environment_notes
 from graphgen.runtime.aws.config.compile_settings import compile_settings
 from graphgen.runtime.aws.config.config_json import inspect_config, value_json
+from graphgen.runtime.aws.config.model_checks import check_quantized_path
 from graphgen.runtime.aws.config.neuron_config import NeuronConfig
 from graphgen.runtime.aws.config.strict_config import CPU, StrictConfig, config_class
 
@@ -84,6 +85,7 @@ def report_of(values: Mapping[str, object], owner: str, target: str = CPU) -> Co
     settings: CompileConfig | None = None
     if isinstance(config, NeuronConfig) and not problems:
         settings = compile_settings(config, target)
+        problems.extend(_of_files(config))
     return ConfigReport(
         kind.owner,
         target,
@@ -93,6 +95,15 @@ def report_of(values: Mapping[str, object], owner: str, target: str = CPU) -> Co
         config,
         settings,
     )
+
+
+def _of_files(config: NeuronConfig) -> list[GraphgenError]:
+    """The error about a file that the configuration names."""
+    try:
+        check_quantized_path(config)
+    except GraphgenError as error:
+        return [error]
+    return []
 
 
 def _owner(values: Mapping[str, object]) -> str:

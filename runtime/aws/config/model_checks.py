@@ -29,6 +29,15 @@ def check_model(config: NeuronConfig, model: Mapping[str, object]) -> None:
             "not normalize queries and keys",
             help="leave qk_layernorm out: the model's own configuration decides",
         )
+    check_quantized_path(config)
+
+
+def check_quantized_path(config: NeuronConfig) -> None:
+    """Refuse a quantized checkpoint that is there: it would be passed over.
+
+    Raises:
+        GraphgenError: GG0904.
+    """
     path = config.value("quantized_checkpoints_path")
     if config.value("quantized") and Path(str(path)).exists():
         raise GraphgenError(
