@@ -196,7 +196,7 @@ def _failure(name: str, error: Exception) -> GraphgenError:
         what = f"'{name}' is no file or folder, and the hub is offline (HF_HUB_OFFLINE)"
         help = "give the folder of the checkpoint, or download it once with a connection"
     else:
-        what = f"cannot download '{name}' from the hub"
+        what = f"'{name}' is no file or folder, and downloading it from the hub failed"
         help = "give the folder of the checkpoint, or try again with a connection"
     lines = str(error).strip().splitlines()
     note = f"{type(error).__name__}: {lines[0][:200]}" if lines else type(error).__name__

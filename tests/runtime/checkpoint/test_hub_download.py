@@ -126,7 +126,11 @@ def test_what_was_downloaded_before_is_used_offline(hub: FakeHub):
             f"'{NAME}' is no file or folder, and the hub is offline",
             "give the folder",
         ),
-        (ConnectionError("name or service not known"), "cannot download", "with a connection"),
+        (
+            ConnectionError("name or service not known"),
+            f"'{NAME}' is no file or folder, and downloading",
+            "with a connection",
+        ),
     ],
 )
 def test_failures_name_cause_and_remedy(hub: FakeHub, failure: Exception, what: str, help: str):
