@@ -46,10 +46,10 @@ def close(given: Any, wanted: Any) -> None:
 
 @pytest.mark.parametrize("side", ["right", "left"])
 def test_ragged_prompts_and_next_tokens_are_those_of_transformers(
-    application: NeuronLlamaForCausalLM, llama: Checkpoint, side: str
+    application: Any, llama: Checkpoint, side: str
 ):
     rows = [2, 0, 1]
-    out = application.forward(**padded(PROMPTS, side), seq_ids=np.array(rows))
+    out: Any = application.forward(**padded(PROMPTS, side), seq_ids=np.array(rows))
     assert out.logits.shape == (3, 1, 300)
     assert out.tokens is None
     for row, prompt in enumerate(PROMPTS):
@@ -64,30 +64,26 @@ def test_ragged_prompts_and_next_tokens_are_those_of_transformers(
     close(out.logits[0, 0], llama.logits([11, 12, 4]))
 
 
-def test_a_prompt_replaces_its_row_and_no_other(
-    application: NeuronLlamaForCausalLM, llama: Checkpoint
-):
+def test_a_prompt_replaces_its_row_and_no_other(application: Any, llama: Checkpoint):
     application.forward(**padded(PROMPTS, "right"))
     application.forward(input_ids=np.array([[7, 7]]), seq_ids=np.array([1]))
-    out = application.forward(input_ids=np.array([[2], [2], [2]]))
+    out: Any = application.forward(input_ids=np.array([[2], [2], [2]]))
     for row, tokens in enumerate([[5, 6, 7, 8, 9, 2], [7, 7, 2], [3, 2]]):
         close(out.logits[row, 0], llama.logits(tokens))
 
 
-def test_a_prompt_and_next_tokens_go_in_one_call(
-    application: NeuronLlamaForCausalLM, llama: Checkpoint
-):
+def test_a_prompt_and_next_tokens_go_in_one_call(application: Any, llama: Checkpoint):
     application.forward(input_ids=np.array([[5, 6]]))
-    out = application.forward(
+    out: Any = application.forward(
         input_ids=np.array([[9], [3]]), position_ids=np.array([[0], [2]]), seq_ids=np.array([1, 0])
     )
     close(out.logits[0, 0], llama.logits([9]))
     close(out.logits[1, 0], llama.logits([5, 6, 3]))
 
 
-def test_a_prompt_in_parts(application: NeuronLlamaForCausalLM, llama: Checkpoint):
+def test_a_prompt_in_parts(application: Any, llama: Checkpoint):
     application.forward(input_ids=np.array([[5, 6, 7]]))
-    out = application.forward(
+    out: Any = application.forward(
         input_ids=np.array([[8, 9], [3, 4]]),
         position_ids=np.array([[3, 4], [0, 1]]),
         attention_mask=np.ones((2, 2), np.int64),
@@ -96,36 +92,34 @@ def test_a_prompt_in_parts(application: NeuronLlamaForCausalLM, llama: Checkpoin
     close(out.logits[1, 0], llama.logits([3, 4]))
 
 
-def test_a_position_goes_back_as_long_as_it_leaves_no_gap(
-    application: NeuronLlamaForCausalLM, llama: Checkpoint
-):
+def test_a_position_goes_back_as_long_as_it_leaves_no_gap(application: Any, llama: Checkpoint):
     application.forward(input_ids=np.array([[5, 6, 7, 8]]))
-    out = application.forward(input_ids=np.array([[9]]), position_ids=np.array([[2]]))
+    out: Any = application.forward(input_ids=np.array([[9]]), position_ids=np.array([[2]]))
     close(out.logits[0, 0], llama.logits([5, 6, 9]))
 
 
-def test_torch_in_torch_out(application: NeuronLlamaForCausalLM):
+def test_torch_in_torch_out(application: Any):
     import torch
 
-    out = application(torch.tensor([[5, 6]]), attention_mask=torch.ones(1, 2, dtype=torch.int64))
+    out: Any = application(
+        torch.tensor([[5, 6]]), attention_mask=torch.ones(1, 2, dtype=torch.int64)
+    )
     assert isinstance(out.logits, torch.Tensor)
     assert isinstance(application(np.array([[5, 6]])).logits, np.ndarray)
     assert isinstance(application(np.array([[5, 6]]), return_dict=False), tuple)
 
 
-def test_reset_makes_the_next_token_a_prompt(
-    application: NeuronLlamaForCausalLM, llama: Checkpoint
-):
+def test_reset_makes_the_next_token_a_prompt(application: Any, llama: Checkpoint):
     assert not application.kv_cache_populated
     application.forward(input_ids=np.array([[5, 6]]))
     assert application.kv_cache_populated
     application.reset()
     assert not application.kv_cache_populated
-    out = application.forward(input_ids=np.array([[9]]))
+    out: Any = application.forward(input_ids=np.array([[9]]))
     close(out.logits[0, 0], llama.logits([9]))
 
 
-def test_the_capture_hook_gets_the_inputs(application: NeuronLlamaForCausalLM):
+def test_the_capture_hook_gets_the_inputs(application: Any):
     seen: list[tuple[object, ...]] = []
     ids = np.array([[5, 6]])
     application.forward(input_ids=ids, input_capture_hook=lambda *inputs: seen.append(inputs))
@@ -145,7 +139,7 @@ def test_the_capture_hook_gets_the_inputs(application: NeuronLlamaForCausalLM):
     ],
 )
 def test_arguments_of_features_to_come_are_refused(
-    application: NeuronLlamaForCausalLM, name: str, value: object, feature: str
+    application: Any, name: str, value: object, feature: str
 ):
     with pytest.raises(GraphgenError, match=f"{name} of forward: .*{feature}") as error:
         application.forward(input_ids=np.array([[5]]), **{name: value})
@@ -153,13 +147,13 @@ def test_arguments_of_features_to_come_are_refused(
     application.forward(input_ids=np.array([[5]]), **{name: None})
 
 
-def test_unknown_arguments_are_refused(application: NeuronLlamaForCausalLM):
+def test_unknown_arguments_are_refused(application: Any):
     with pytest.raises(GraphgenError, match="no argument 'adapter_id'") as error:
         application.forward(input_ids=np.array([[5]]), adapter_id=1)
     assert error.value.help == "did you mean adapter_ids?"
 
 
-def test_sampling_params_need_dynamic_sampling(application: NeuronLlamaForCausalLM):
+def test_sampling_params_need_dynamic_sampling(application: Any):
     ids = np.array([[5]])
     application.forward(input_ids=ids, sampling_params=np.ones((1, 3), np.float32))
     with pytest.raises(GraphgenError, match=r"sampling_params \[50.0, .* need dynamic") as error:
@@ -186,7 +180,7 @@ def test_hidden_states_and_embeddings_are_those_of_transformers(family: str, tmp
             model(torch.tensor([prompt]), output_hidden_states=True).hidden_states
             for prompt in prompts
         ]
-    out = application.forward(inputs_embeds=embeds, output_hidden_states=True, **call)
+    out: Any = application.forward(inputs_embeds=embeds, output_hidden_states=True, **call)
     assert len(out.hidden_states) == len(wanted[0]) == 3
     for ours, first, second in zip(out.hidden_states, *wanted, strict=True):
         assert ours.shape == (2, 4, 32)
@@ -202,7 +196,7 @@ def test_hidden_states_and_embeddings_are_those_of_transformers(family: str, tmp
     assert out.hidden_states[0].shape == (1, 1, 32)
 
 
-def test_tokens_or_embeddings(application: NeuronLlamaForCausalLM):
+def test_tokens_or_embeddings(application: Any):
     for given in ({}, {"input_ids": [[1]], "inputs_embeds": np.zeros((1, 1, 32))}):
         with pytest.raises(GraphgenError, match="input_ids or inputs_embeds, one of both"):
             application.forward(**given)
@@ -210,7 +204,7 @@ def test_tokens_or_embeddings(application: NeuronLlamaForCausalLM):
         application.forward(inputs_embeds=np.zeros((1, 32)))
 
 
-def test_a_prompt_longer_than_the_bucket_is_refused(application: NeuronLlamaForCausalLM):
+def test_a_prompt_longer_than_the_bucket_is_refused(application: Any):
     with pytest.raises(GraphgenError) as error:
         application.forward(input_ids=np.ones((1, 65), np.int64))
     assert error.value.code == "GG0701"
@@ -239,7 +233,7 @@ def test_tokens_are_drawn_with_the_settings_of_each_row(
 ):
     sampled.reset()
     sampled.random = lambda count: np.full(count, 0.6)
-    out = sampled.forward(
+    out: Any = sampled.forward(
         **padded(PROMPTS, "left"), sampling_params=[[0, 1.0, 1.0], [2, 1.0, 1.0], [0, 1.0, 0.0]]
     )
     for row, (prompt, kept) in enumerate(zip(PROMPTS, (300, 2, 1), strict=True)):
@@ -265,7 +259,7 @@ def test_every_family_runs(family: str, tmp_path: Path):
     checkpoint = Checkpoint(tmp_path / "model", model)
     application = kind(tmp_path / "model", config).to_cpu()
     prompts = [[5, 6, 7, 8, 9, 10], [11, 12]]
-    out = application.forward(**padded(prompts, "left"), seq_ids=[1, 0])
+    out: Any = application.forward(**padded(prompts, "left"), seq_ids=[1, 0])
     for row, prompt in enumerate(prompts):
         close(out.logits[row, 0], checkpoint.logits(prompt))
     out = application.forward(input_ids=np.array([[4], [3]]), seq_ids=[0, 1])

@@ -178,7 +178,11 @@ def test_each_class_of_the_table_is_a_class_of_configurations():
             assert config_class(owner).owner == owner or owner not in classes
 
 
-@pytest.mark.parametrize("row", [row for row in NXD if isinstance(row.default, Derived)], ids=str)
+@pytest.mark.parametrize(
+    "row",
+    [row for row in NXD if isinstance(row.default, Derived)],
+    ids=lambda row: f"{row.owner}.{row.name}",
+)
 def test_a_derived_default_reads_attributes_of_its_class(row: Attribute):
     made, _ = config_class(row.owner).inspect({})
     row.kind.accept(made.value(row.name))
