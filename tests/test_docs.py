@@ -24,6 +24,8 @@ GUIDES = {
     "targets.md": 3,
     "accuracy.md": 4,
 }
+# Tests of runtime/aws run their programs on small checkpoints.
+AWS_GUIDES = ("aws-compatibility.md", "aws-transformers-neuronx.md", "aws-configuration.md")
 # Their commands run a whole model; tests of the commands run them on minis.
 SLOW_GUIDES = ("accuracy.md",)
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```\n", re.MULTILINE | re.DOTALL)
@@ -119,15 +121,53 @@ def test_wrong_numbers_and_words_in_the_guide_would_show():
     assert comparable("dce   678  666  12") != comparable("dce   678  666  13")
 
 
+def links(page: Path) -> list[Path]:
+    """The files that a page links to."""
+    text = FENCE.sub("", page.read_text(encoding="utf-8"))
+    found = re.findall(r"\]\(([^)#\s]+)", re.sub(r"^```\n.*?^```\n", "", text, flags=re.M | re.S))
+    return [(page.parent / link).resolve() for link in found if "://" not in link]
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))])
+def test_links_lead_to_files(page: Path):
+    assert [link for link in links(page) if not link.exists()] == []
+
+
+def test_the_readme_leads_to_every_guide():
+    linked = set(links(ROOT / "README.md"))
+    assert [name for name in (*GUIDES, *AWS_GUIDES) if ROOT / "docs" / name not in linked] == []
+
+
+@pytest.mark.parametrize("name", AWS_GUIDES)
+def test_the_guides_of_aws_libraries_lead_to_each_other(name: str):
+    linked = {link.name for link in links(ROOT / "docs" / name)}
+    assert linked >= set(AWS_GUIDES) - {name}
+
+
 @pytest.fixture(scope="module")
-def readme() -> str:
-    """The only Python program of the README."""
-    (program,) = [text for language, text in blocks(ROOT / "README.md") if language == "python"]
-    return program
+def programs() -> tuple[str, str]:
+    """The Python programs of the README: a graph, and an application of NxD Inference's."""
+    graph, application = [
+        text for language, text in blocks(ROOT / "README.md") if language == "python"
+    ]
+    return graph, application
 
 
-def test_the_program_of_the_readme_runs(readme: str, tmp_path: Path):
-    ran = run([sys.executable, "-c", readme], tmp_path)
+def test_the_application_of_the_readme_runs(programs: tuple[str, str], tmp_path: Path):
+    from tests.oracles.families import ORACLES, save, save_tokenizer
+
+    # A folder comes before a name of the hub.
+    folder = tmp_path / "HuggingFaceTB" / "SmolLM2-135M-Instruct"
+    save(ORACLES["llama"].model(vocab_size=300, max_position_embeddings=128), folder)
+    save_tokenizer(folder)
+    ran = run([sys.executable, "-c", programs[1]], tmp_path)
+    assert ran.returncode == 0, ran.stdout
+    assert (tmp_path / "compiled" / "neuron_config.json").is_file()
+    assert ran.stdout.strip()
+
+
+def test_the_program_of_the_readme_runs(programs: tuple[str, str], tmp_path: Path):
+    ran = run([sys.executable, "-c", programs[0]], tmp_path)
     assert ran.returncode == 0, ran.stdout
     before, ours, lowered = re.split(r"^(?=module @)", ran.stdout, flags=re.MULTILINE)
     assert before == ""

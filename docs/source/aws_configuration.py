@@ -37,6 +37,8 @@ A configuration can be assigned to until something uses it: an `InferenceConfig`
 `graphgen config FILE` shows every attribute of a `neuron_config.json`: its value, whether it came
 from the file, from a default, from other attributes or from a variable, its effect on a target, and
 the passes that follow. `graphgen config --list` prints the tables below.
+[aws-compatibility.md](aws-compatibility.md) and
+[aws-transformers-neuronx.md](aws-transformers-neuronx.md) have the import paths.
 
 ## Effects
 
