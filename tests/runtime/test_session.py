@@ -16,7 +16,7 @@ from graphgen.errors import GraphgenError
 from graphgen.ir import Role
 from graphgen.lowering.cpu.pjrt import put
 from graphgen.runtime.generation import GenerationRequest, generate
-from graphgen.runtime.session import Logits, Session
+from graphgen.runtime.session import Logits, RowResults, Session
 from graphgen.runtime.step_call import Ints
 from tests.oracles.llama import write_llama
 from tests.oracles.sessions import open_session
@@ -50,6 +50,11 @@ def session(request: pytest.FixtureRequest) -> Session:
 
 def some_tokens(seed: int, size: int) -> list[int]:
     return np.random.default_rng(seed).integers(3, 49000, size).tolist()
+
+
+def logits_of(results: RowResults) -> Logits:
+    assert results.logits is not None
+    return results.logits
 
 
 def run(session: Session, prompts: Sequence[Sequence[int]], nexts: Sequence[int]) -> list[Logits]:
@@ -288,7 +293,7 @@ def test_more_rows_than_a_program_has_and_rows_left_alone():
     names = [entry.name for entry in session.module.entries(Role.STATE)]
     before = {name: np.array(session.state(name)[2]) for name in names}
     tokens = [9, 8, 0, 7, 6]
-    made = session.step([[9], [8], [7], [6]], [[3], [8], [12], [5]], [0, 1, 3, 4]).logits
+    made = logits_of(session.step([[9], [8], [7], [6]], [[3], [8], [12], [5]], [0, 1, 3, 4]))
     for name in names:
         np.testing.assert_array_equal(np.array(session.state(name)[2]), before[name])
     whole = [[*prompt, tokens[row]] for row, prompt in enumerate(prompts) if row != 2]
@@ -306,10 +311,10 @@ def test_a_row_goes_on_with_several_tokens():
         session.reset()
         session.step([prompt[:cut]], [range(cut)], [2])
         # Up to 16 slots through a prefill program, beyond through decode programs.
-        made = session.step([[0, *prompt[cut:], *more]], [[-1, *range(cut, 20)]], [2]).logits
+        made = logits_of(session.step([[0, *prompt[cut:], *more]], [[-1, *range(cut, 20)]], [2]))
         np.testing.assert_allclose(made, logits_alone([[*prompt, *more]]), atol=1e-5, rtol=0)
     # Back to an earlier position: what stood after it is forgotten.
-    made = session.step([[3, 4]], [[6, 7]], [2]).logits
+    made = logits_of(session.step([[3, 4]], [[6, 7]], [2]))
     np.testing.assert_allclose(made, logits_alone([[*prompt[:6], 3, 4]]), atol=1e-5, rtol=0)
     assert session.lengths.tolist() == [0, 0, 8, 0, 0]
 
@@ -357,7 +362,7 @@ def test_rows_of_all_programs_on_ranks(tp: int, tmp_path: Path):
     session = open_session(tmp_path, config)
     prompts = texts([3, 8, 1])
     session.step(*padded(prompts, True), [3, 1, 0])
-    made = session.step([[5], [6], [7]], [[1], [8], [3]], [0, 1, 3]).logits
+    made = logits_of(session.step([[5], [6], [7]], [[1], [8], [3]], [0, 1, 3]))
     whole = [[*prompts[2], 5], [*prompts[1], 6], [*prompts[0], 7]]
     np.testing.assert_allclose(made, logits_alone(whole), atol=1e-4, rtol=0)
 

@@ -466,7 +466,7 @@ class TnxModel:
 class PretrainedModel(Protocol):
     """A model of transformers."""
 
-    def save_pretrained(self, save_directory: str | Path, **kwargs: object) -> object:
+    def save_pretrained(self, save_directory: str | Path) -> object:
         """Write a checkpoint folder."""
         ...
 

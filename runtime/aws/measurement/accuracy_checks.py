@@ -53,7 +53,10 @@ class LogitMatchingValidationError(AccuracyError, AssertionError):
 class CheckedTokenizer(Protocol):
     """The part of transformers' tokenizers that is used."""
 
-    eos_token_id: int | None
+    @property
+    def eos_token_id(self) -> int | None:
+        """The token that ends a text."""
+        ...
 
     def __call__(self, text: list[str]) -> Mapping[str, list[list[int]]]:
         """``input_ids`` of each text."""

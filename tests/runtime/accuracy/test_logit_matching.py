@@ -17,6 +17,10 @@ VOCABULARY = 50
 LOOSE = tolerance_map({"all": (10, 10)})
 
 
+def f32(*values: float) -> npt.NDArray[np.float32]:
+    return np.array(values, np.float32)
+
+
 class Table:
     """A model whose logits depend on a row's last token and its length; changes are planted."""
 
@@ -140,20 +144,20 @@ def test_an_actual_logit_that_is_not_a_number_fails(wrong: float):
 
 
 def test_logits_of_nothing_but_nan_fail_in_the_divergence_too():
-    check = compare_logits(np.full(3, np.nan, np.float32), np.float32([1, 2, 0]), LOOSE)
+    check = compare_logits(np.full(3, np.nan, np.float32), f32(1, 2, 0), LOOSE)
     assert check.divergence_difference == np.inf
     assert not check.passed
 
 
 def test_a_top_k_larger_than_the_vocabulary_means_all():
-    wanted = np.float32([3, 2, 1])
+    wanted = f32(3, 2, 1)
     check = compare_logits(wanted, wanted, AWS_TOLERANCES)
     assert [error.scale for error in check.errors] == [3, 3, 3, 3]
 
 
 def test_a_close_divergence_passes_and_a_wide_one_does_not():
-    wanted = np.float32([5.0, 4.9998, 0])
-    close, wide = np.float32([4.9999, 5.0, 0]), np.float32([4.99, 5.0, 0])
+    wanted = f32(5.0, 4.9998, 0)
+    close, wide = f32(4.9999, 5.0, 0), f32(4.99, 5.0, 0)
     tolerant: ToleranceMap = tolerance_map({"all": (1, 0)})
     near = compare_logits(close, wanted, tolerant)
     assert near.diverged
@@ -180,9 +184,9 @@ def test_what_cannot_be_compared_is_refused():
             Table(), ExpectedOutputs(PROMPTS, wanted.tokens, wanted.logits[..., :49]), LOOSE
         )
     with pytest.raises(GraphgenError, match="reference's logits of row 0, step 0"):
-        compare_logits(np.float32([1]), np.float32([np.nan]), LOOSE)
+        compare_logits(f32(1), f32(np.nan), LOOSE)
     with pytest.raises(GraphgenError, match="not numbers"):
-        compare_logits(np.float32([1]), np.float32([-np.inf]), LOOSE)
+        compare_logits(f32(1), f32(-np.inf), LOOSE)
 
 
 def test_forced_logits_stop_at_the_step_to_look_at():

@@ -12,6 +12,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -121,7 +122,7 @@ def _write_checkpoint(folder: Path, corpus: str) -> None:
     family = next((family for family in SIZES if family in name), "")
     if not family:
         return
-    changes = dict(SIZES[family])
+    changes: dict[str, Any] = dict(SIZES[family])
     if family == "llama":
         changes["num_key_value_heads"] = 2
     model = ORACLES[family].model(**changes)

@@ -23,7 +23,7 @@ def test_one_value_is_for_all_rows():
 
 def test_one_row_is_for_all_rows():
     made = validate_sampling_params([[50, 0.5, 0.75]], 3, 256)
-    np.testing.assert_array_equal(made, np.tile(np.float32([50, 0.5, 0.75]), (3, 1)))
+    np.testing.assert_array_equal(made, np.tile(np.array([50, 0.5, 0.75], np.float32), (3, 1)))
 
 
 def test_values_at_the_ends_of_their_ranges():

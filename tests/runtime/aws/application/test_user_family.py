@@ -18,7 +18,7 @@ from graphgen.errors import GraphgenError
 from graphgen.models import Family, LlamaConfig, read_llama
 from graphgen.models.decoder import body, head
 from graphgen.runtime.aws.application.base_model import NeuronBaseModel
-from graphgen.runtime.aws.application.causal_lm import NeuronBaseForCausalLM
+from graphgen.runtime.aws.application.causal_lm import CausalLMOutput, NeuronBaseForCausalLM
 from graphgen.runtime.aws.application.model_classes import NeuronLlamaForCausalLM
 from graphgen.runtime.aws.config.inference_config import InferenceConfig
 from graphgen.runtime.aws.config.neuron_config import NeuronConfig
@@ -52,6 +52,8 @@ class NewNeuronConfig(NeuronConfig):
 class NewInferenceConfig(InferenceConfig):
     attribute_map: Mapping[str, str] = {"hidden_size": "width"}
     only_for_code = frozenset({"group"})
+    num_attention_heads: int
+    num_key_value_heads: int
 
     def get_required_attributes(self) -> list[str]:
         return ["hidden_size", "num_attention_heads", "num_key_value_heads"]
@@ -123,8 +125,10 @@ def test_a_user_s_family_compiles_loads_and_runs(checkpoint: Checkpoint, tmp_pat
     assert isinstance(loaded.config, NewInferenceConfig)
     assert loaded.config.group == 2
     out = loaded.forward(input_ids=np.array([[5, 6, 7], [8, 9, 10]]))
+    assert isinstance(out, CausalLMOutput)
+    logits = np.asarray(out.logits)
     for row, prompt in enumerate([[5, 6, 7], [8, 9, 10]]):
-        np.testing.assert_allclose(out.logits[row, 0], checkpoint.logits(prompt), atol=2e-5)
+        np.testing.assert_allclose(logits[row, 0], checkpoint.logits(prompt), atol=2e-5)
 
 
 def test_the_state_dict_has_the_new_prefix(checkpoint: Checkpoint):

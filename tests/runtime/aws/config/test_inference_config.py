@@ -138,7 +138,9 @@ def test_json_is_read_back_with_nested_configurations(tmp_path: Path):
     assert json.loads(text)["neuron_config"]["torch_dtype"] == "float16"
     read = DerivedConfig.load(tmp_path / "new")
     assert read == config
-    assert read.neuron_config.on_device_sampling_config.top_k == 5
+    again = read.neuron_config.on_device_sampling_config
+    assert isinstance(again, OnDeviceSamplingConfig)
+    assert again.top_k == 5
     over = DerivedConfig.load(tmp_path / "new", num_hidden_layers=1)
     assert over.num_hidden_layers == 1
     assert DerivedConfig.from_json_string(config.to_json_string()) == config

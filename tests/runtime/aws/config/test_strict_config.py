@@ -18,6 +18,12 @@ from graphgen.runtime.aws.config.neuron_config import (
 )
 
 
+def sampling_of(config: NeuronConfig) -> OnDeviceSamplingConfig:
+    sampling = config.on_device_sampling_config
+    assert isinstance(sampling, OnDeviceSamplingConfig)
+    return sampling
+
+
 def test_values_derive_from_others():
     config = NeuronConfig(seq_len=512, max_context_length=384, batch_size=2)
     assert (config.max_length, config.max_new_tokens, config.tkg_batch_size) == (512, 128, 2)
@@ -35,8 +41,7 @@ def test_assigning_changes_what_derives():
 
 def test_dictionaries_become_nested_configurations():
     config = NeuronConfig(on_device_sampling_config={"dynamic": True, "top_k": 5})
-    sampling = config.on_device_sampling_config
-    assert isinstance(sampling, OnDeviceSamplingConfig)
+    sampling = sampling_of(config)
     assert (sampling.top_k, sampling.do_sample) == (5, False)
 
 
@@ -71,12 +76,12 @@ def test_frozen_configurations_refuse_assignments_and_copies_do_not():
     with pytest.raises(GraphgenError, match="NeuronLlamaForCausalLM uses this"):
         config.tp_degree = 2
     with pytest.raises(GraphgenError, match="GG0905"):
-        config.on_device_sampling_config.top_k = 2
+        sampling_of(config).top_k = 2
     draft = copy.deepcopy(config)
     draft.tp_degree = 2
-    draft.on_device_sampling_config.dynamic = True
+    sampling_of(draft).dynamic = True
     assert (config.tp_degree, draft.tp_degree) == (1, 2)
-    assert not config.on_device_sampling_config.dynamic
+    assert not sampling_of(config).dynamic
 
 
 def test_copies_share_nothing_and_survive_pickle():
@@ -195,7 +200,7 @@ def test_inspection_finds_all_errors():
     codes = [error.code for error in problems]
     assert codes == ["GG0901", "GG0902", "GG0901", "GG0903", "GG0903", "GG0904"]
     assert made.max_context_length == 64
-    assert made.on_device_sampling_config.top_p == 0.5
+    assert sampling_of(made).top_p == 0.5
 
 
 def test_element_types_are_torch_types_once_torch_is_there():

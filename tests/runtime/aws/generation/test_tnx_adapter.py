@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -11,6 +11,7 @@ from transformers import AutoConfig, GenerationMixin
 
 from graphgen.errors import GraphgenError
 from graphgen.runtime.aws import tnx
+from graphgen.runtime.aws.generation.tnx_model import TnxModel
 from tests.oracles.families import ORACLES, save
 
 PAD = 2
@@ -45,10 +46,13 @@ def padded(side: str = "left") -> dict[str, torch.Tensor]:
     return {"input_ids": ids, "attention_mask": mask}
 
 
+def test_the_adapter_is_a_model_of_transformers_that_generates(pair: Pair):
+    assert isinstance(pair[0], GenerationMixin)
+
+
 def test_greedy_tokens_of_padded_prompts(pair: Pair):
     # One prompt is longer than the largest bucket of prompts.
     adapter, reference, _ = pair
-    assert isinstance(adapter, GenerationMixin)
     adapter.reset_generation()
     options: dict[str, Any] = {"max_length": 28, "do_sample": False, "pad_token_id": PAD}
     got = adapter.generate(**padded(), **options)
@@ -88,7 +92,7 @@ def test_beams_and_other_objects_are_refused(pair: Pair):
     with pytest.raises(GraphgenError, match="beam search"):
         adapter.generate(padded()["input_ids"][:1], num_beams=2)
     with pytest.raises(GraphgenError, match="got a Linear"):
-        tnx.HuggingFaceGenerationModelAdapter(adapter.config, torch.nn.Linear(1, 1))
+        tnx.HuggingFaceGenerationModelAdapter(adapter.config, cast(TnxModel, torch.nn.Linear(1, 1)))
 
 
 @pytest.mark.parametrize("dynamic", [False, True])

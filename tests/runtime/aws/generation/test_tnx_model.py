@@ -13,10 +13,11 @@ from transformers import PreTrainedModel
 
 from graphgen.errors import GraphgenError
 from graphgen.runtime.aws import tnx
+from graphgen.runtime.aws.generation.tnx_model import TnxModel
 from tests.oracles.families import ORACLES, save
 
 EOS = 2
-SIZES = {"max_position_embeddings": 64}
+SIZES: dict[str, Any] = {"max_position_embeddings": 64}
 CLASSES = {
     "llama": tnx.LlamaForSampling,
     "mistral": tnx.MistralForSampling,
@@ -44,10 +45,18 @@ def opened(folder: Path, **options: Any) -> Any:
     return model
 
 
-def greedy(model: PreTrainedModel, ids: torch.Tensor, length: int, **others: Any) -> torch.Tensor:
+# `generate` is a method of the classes of each family, not of PreTrainedModel.
+def greedy(model: Any, ids: torch.Tensor, length: int, **others: Any) -> torch.Tensor:
     return model.generate(
         ids, max_length=length, do_sample=False, eos_token_id=EOS, pad_token_id=EOS, **others
     )
+
+
+def sampled(model: TnxModel, ids: torch.Tensor, length: int, **options: Any) -> torch.Tensor:
+    """The tokens of a call that gives no scores."""
+    tokens = model.sample(ids, sequence_length=length, **options)
+    assert isinstance(tokens, torch.Tensor)
+    return tokens
 
 
 def filled(tokens: torch.Tensor, length: int) -> torch.Tensor:
@@ -337,12 +346,12 @@ def test_one_prompt_gives_several_sequences(tmp_path: Path):
     )
     ours.to_neuron()
     ids = prompts(1, 9)
-    got = ours.sample(ids, sequence_length=16, top_k=1, eos_token_override=EOS)
+    got = sampled(ours, ids, 16, top_k=1, eos_token_override=EOS)
     want = filled(greedy(reference, ids, 16), 16).expand(5, 16)
     torch.testing.assert_close(filled(got, 16), want)
     # Each sequence draws its own tokens.
     torch.manual_seed(0)
-    drawn = ours.sample(ids, sequence_length=24, eos_token_override=0)
+    drawn = sampled(ours, ids, 24, eos_token_override=0)
     assert len({tuple(row) for row in drawn.tolist()}) > 1
     assert (drawn[:, :9] == ids).all()
 
@@ -360,10 +369,10 @@ def test_saved_programs_are_not_compiled_again(
     again.to_neuron()
     assert ours.compiled
     assert not again.compiled
-    assert torch.equal(again.sample(ids, 12, top_k=1), want)
+    assert torch.equal(sampled(again, ids, 12, top_k=1), want)
     again.save(tmp_path / "second")
     for options, word in (({"batch_size": 1}, "batch"), ({"n_positions": 16}, "max_len")):
-        given = {"batch_size": 2, "n_positions": 32, "tp_degree": 1, **options}
+        given: dict[str, Any] = {"batch_size": 2, "n_positions": 32, "tp_degree": 1, **options}
         other = tnx.LlamaForSampling.from_pretrained(folder, **given)
         other.load(tmp_path / "second")
         assert word in refused("GG0703", other.to_neuron)
@@ -389,7 +398,7 @@ def test_saved_weights_of_every_rank_stand_for_the_checkpoint(tmp_path: Path):
     presharded.to_neuron()
     assert not presharded.compiled
     ids = prompts(1, 5)
-    got = presharded.sample(ids, 16, top_k=1, eos_token_override=EOS)
+    got = sampled(presharded, ids, 16, top_k=1, eos_token_override=EOS)
     torch.testing.assert_close(filled(got, 16), filled(greedy(reference, ids, 16), 16))
     refused("GG0705", presharded.save, tmp_path / "again", sharded_weights=True)
     wrong = tnx.LlamaForSampling.from_pretrained(
@@ -431,7 +440,7 @@ def test_strategies_of_heads_give_the_same_tokens(strategy: Any, tmp_path: Path)
         folder, amp="f32", batch_size=2, tp_degree=2, n_positions=24, neuron_config=config
     )
     ours.to_neuron()
-    got = ours.sample(prompts(2, 5), sequence_length=16, top_k=1, eos_token_override=EOS)
+    got = sampled(ours, prompts(2, 5), 16, top_k=1, eos_token_override=EOS)
     torch.testing.assert_close(filled(got, 16), filled(greedy(reference, prompts(2, 5), 16), 16))
 
 

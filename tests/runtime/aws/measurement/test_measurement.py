@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
 import torch
 
 from graphgen.errors import GraphgenError
+from graphgen.runtime.aws.application.causal_lm import NeuronBaseForCausalLM
 from graphgen.runtime.aws.measurement.input_snapshots import capture_from_environment
 from graphgen.runtime.aws.nxdi import (
     InputCaptureHook,
@@ -94,7 +95,7 @@ def test_logits_match_those_of_transformers(application: Any):
 def test_a_planted_error_names_step_token_and_layer(application: Any):
     with pytest.raises(LogitMatchingValidationError) as caught:
         check_accuracy_logits(
-            Planted(application),
+            cast(NeuronBaseForCausalLM, Planted(application)),
             Numbers(),
             prompt=PROMPT,
             num_tokens_to_check=3,
