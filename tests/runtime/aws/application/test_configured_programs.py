@@ -122,6 +122,7 @@ def test_8_bit_weights_are_those_of_the_commands_flags(
     assert 1e-5 < error < 0.1
     # As graphgen generate --quantized --quantization-type compiles, which leaves lm_head out.
     flags = quantization_pass(quantized=True, scheme=scheme, dtype=None, skip=None)
+    assert flags is not None
     config = CompileConfig(dtype="f32", quantization=flags).serving(batch=3, max_len=32)
     session = open_session(llama.path, config)
     prompts = [row[:size].tolist() for row, size in zip(PROMPTS, LENGTHS, strict=True)]
