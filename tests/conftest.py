@@ -52,6 +52,16 @@ def pytest_pycollect_makeitem() -> Generator[None, object, object]:
     return made
 
 
+@pytest.fixture(autouse=True)
+def _only_families_of_the_project() -> Generator[None]:
+    """Forget families that a test registered, which lists in errors and pages would show."""
+    yield
+    from graphgen.models import family_registry
+
+    for added in family_registry.FAMILIES.keys() - family_registry.BUILT_IN:
+        family_registry.forget_family(added)
+
+
 def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, exitstatus: int, config: pytest.Config
 ) -> None:

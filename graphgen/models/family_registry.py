@@ -34,6 +34,8 @@ _ALL: tuple[AnyFamily, ...] = (
 )
 _known: dict[str, AnyFamily] = {family.model_type: family for family in _ALL}
 FAMILIES: Mapping[str, AnyFamily] = MappingProxyType(_known)
+# Model types that are always known.
+BUILT_IN = frozenset(_known)
 
 
 def register_family(family: AnyFamily) -> None:
@@ -48,6 +50,12 @@ def register_family(family: AnyFamily) -> None:
             f"model_type '{family.model_type}' belongs to a family that is registered already",
             help="give the new family a model type of its own",
         )
+
+
+def forget_family(model_type: str) -> None:
+    """Undo :func:`register_family`; built-in families stay."""
+    if model_type not in BUILT_IN:
+        _known.pop(model_type, None)
 
 
 def family_of(config: Mapping[str, object]) -> AnyFamily:

@@ -15,7 +15,7 @@ ASK = ("generate", "smollm2", "--prompt", "x")
     ("arguments", "place"),
     [
         (("--top-k", "4"), "--top-k 4"),
-        (("--do-sample", "--temperature", "0"), "--temperature 0"),
+        (("--do-sample", "--temperature", "-1"), "--temperature -1"),
         (("--do-sample", "--min-p", "2"), "--min-p 2"),
         (("--no-repeat-ngram-size", "-1"), "--no-repeat-ngram-size -1"),
         (("--dtype", "float 32"), "--dtype 'float 32'"),

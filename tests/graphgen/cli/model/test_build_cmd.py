@@ -100,8 +100,8 @@ def test_what_was_written(tmp_path: Path):
 def test_unknown_name():
     assert error("build", "llama-3.1-9b") == (
         "error[GG0504]: unknown model 'llama-3.1-9b'\n"
-        "  help: did you mean llama-3.1-8b or llama-3.1-70b? (or smollm2, or a path: a checkpoint "
-        "folder, a config.json, a .gguf file)\n"
+        "  help: did you mean llama-3.1-8b or llama-3.1-70b? (or smollm2, ORGANIZATION/NAME of the "
+        "hub, or a path: a checkpoint folder, a config.json, a .gguf file)\n"
     )
     assert all(name in error("build", "nothing-like-it") for name in SHAPES)
 
