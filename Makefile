@@ -23,7 +23,7 @@ DEV_STAMP := $(VENV)/.dev-stamp
 .DELETE_ON_ERROR:
 # Two pip processes must not write one environment at the same time, whatever -j says.
 .NOTPARALLEL:
-.PHONY: help demo test slow check format bench clean
+.PHONY: help demo test slow matrix mutants check format bench clean
 
 help: ## list the targets
 	@echo "graphgen: a compiler for LLM inference. Targets:"
@@ -34,10 +34,16 @@ demo: $(RUNTIME_STAMP) $(MODEL_STAMP) ## compile a small model for this CPU and 
 	$(DEMO_CMD)
 
 test: $(DEV_STAMP) $(MODEL_STAMP) ## run the tests, a file at a time on each core
-	$(BIN)/pytest -n auto --dist loadfile -m "not slow"
+	$(BIN)/pytest -n auto --dist loadfile --no-loadscope-reorder -m "not slow"
 
 slow: $(DEV_STAMP) $(MODEL_STAMP) ## run the tests that take long
-	$(BIN)/pytest -n auto --dist loadfile -m slow
+	$(BIN)/pytest -n auto --dist loadfile --no-loadscope-reorder -m slow
+
+matrix: $(DEV_STAMP) ## compile every combination of three features; goes on where it was stopped
+	$(BIN)/python -m tests.matrix
+
+mutants: $(DEV_STAMP) $(MODEL_STAMP) ## run the tests on random small faults; goes on where it was stopped
+	$(BIN)/python -m tests.mutants
 
 check: $(DEV_STAMP) ## formatting, lint, types and import contracts; changes nothing
 	$(BIN)/ruff format --check .

@@ -95,12 +95,35 @@ class CompileConfig:
     rows: int = knob(0, "of a cache; by default the largest batch.", flag=None)
     context: tuple[int, ...] = knob((128,), "buckets of the prefill programs.", flag=None)
     tokens: tuple[int, ...] = knob((128,), "buckets of the decode programs.", flag=None)
+    chunk: tuple[int, ...] = knob(
+        (),
+        "tokens a row of the chunk programs, which go on after what a row holds; by default there "
+        "are none.",
+        flag=None,
+    )
     slots: int = knob(0, "of a cache row; by default the largest bucket.", flag=None)
+    dims: tuple[str, ...] = knob(
+        (), "sizes of symbols of any name, as in ``dims=[N=8]``.", flag=None
+    )
+    rules: tuple[str, ...] = knob(
+        (),
+        "layouts of weights, inputs and outputs over the ranks, as in ``rules=[*.w1:{tp,-,-}]``.",
+        flag=None,
+    )
     min_rows: int = knob(8, "rows a 16-bit product with a weight is padded to.", flag=None)
     roll_window_cache: bool = knob(
         False,
         "whether layers with a window have caches that hold no more than it.",
         flag="Caches of layers with a sliding window hold no more than the window.",
+    )
+    page_cache: int = knob(
+        0,
+        "slots of a block of the caches, which rows share by a table; 0 for a cache row each.",
+        flag=None,
+        minimum=0,
+    )
+    cache_blocks: int = knob(
+        0, "blocks of the caches; by default as many as all rows need.", flag=None, minimum=0
     )
     outline: bool = knob(
         False,
@@ -157,6 +180,7 @@ class CompileConfig:
         max_context: int = 0,
         context: Sequence[int] = (),
         tokens: Sequence[int] = (),
+        chunk: Sequence[int] = (),
         bucketing: bool = True,
     ) -> C:
         """The same for calls of ``batch`` rows and sequences of up to ``max_len`` tokens.
@@ -167,6 +191,7 @@ class CompileConfig:
             max_context: longest prompt; 0 for ``max_len``.
             context: prefill buckets; empty for :func:`powers` up to ``max_context``.
             tokens: decode buckets; empty for :func:`powers` up to ``max_len``.
+            chunk: tokens a row of the chunk programs; empty for none.
             bucketing: False for one bucket per phase, the largest.
 
         Raises:
@@ -185,6 +210,7 @@ class CompileConfig:
             batch=(batch,),
             context=_ladder("context-encoding", context, longest, bucketing=bucketing),
             tokens=_ladder("token-generation", tokens, max_len, bucketing=bucketing),
+            chunk=_chunks(chunk, max_len),
             slots=max_len,
         )
 
@@ -223,6 +249,19 @@ def _ladder(phase: str, given: Sequence[int], largest: int, *, bucketing: bool) 
             "GG0705",
             f"{what}: a bucket of {sizes[-1]} tokens is longer than {limit} {largest}",
             help=f"leave it out, or give {limit} {sizes[-1]}",
+        )
+    return sizes
+
+
+def _chunks(given: Sequence[int], max_len: int) -> tuple[int, ...]:
+    """The chunk sizes in order (GG0705 for one that is as long as a sequence, or given twice)."""
+    sizes = tuple(sorted(given))
+    if sizes and (sizes[-1] >= max_len or sizes[0] < 1 or len(set(sizes)) < len(sizes)):
+        raise GraphgenError(
+            "GG0705",
+            f"--chunked-prefill-size {','.join(map(str, given))}: a chunk is shorter than "
+            f"sequences of up to {max_len} tokens, and at least 1 token",
+            help="give each size once, for example 128",
         )
     return sizes
 

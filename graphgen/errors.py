@@ -28,6 +28,7 @@ CODES: dict[str, str] = {
     "GG0303": "pass order",
     "GG0304": "pass cannot be applied",
     "GG0305": "pass does not keep its word",
+    "GG0306": "rules do not end",
     # 04xx: lowering and execution
     "GG0401": "op has no lowering for this target",
     "GG0402": "inputs do not fit the program",

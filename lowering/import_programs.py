@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from graphgen.errors import GraphgenError
@@ -91,9 +92,9 @@ def joined(found: Sequence[tuple[str, Module]]) -> Module:
 
 
 def _split(source: str) -> tuple[str, str]:
-    """``prefill=FILE`` as a name and a source."""
-    found = re.fullmatch(r"((?:prefill|decode)(?:\.\w+)*)=(.+)", source)
-    return (found[1], found[2]) if found else ("", source)
+    """``prefill=FILE`` as a name and a source; a file may have ``=`` in its own name."""
+    found = re.fullmatch(r"([A-Za-z_]\w*(?:\.\w+)*)=(.+)", source)
+    return ("", source) if found is None or Path(source).exists() else (found[1], found[2])
 
 
 def _is_sized(source: str, sizes: Mapping[str, int]) -> bool:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from graphgen.errors import GraphgenError
 from graphgen.ir import Module
+from graphgen.paused_collector import paused_collector
 
 if TYPE_CHECKING:
     from graphgen.eval import Array
@@ -222,7 +223,8 @@ def open_with_values(source: Source) -> tuple[Module, Mapping[str, Array]]:
         raise GraphgenError("GG0201", "the file is empty", where=source.name, help=_HELP)
     # An unknown format is read as IR text, whose reader has the error for it.
     form = next((form for form in FORMATS if form.fits(source.head)), _IR_TEXT)
-    read = form.read(source)
+    with paused_collector():
+        read = form.read(source)
     values: Mapping[str, Array] = {}
     module, values = read if isinstance(read, tuple) else (read, values)
     try:

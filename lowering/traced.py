@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
@@ -51,7 +52,8 @@ def takes(name: str, sizes: Iterable[str]) -> bool:
     """True if the function ``name`` has parameters of these names."""
     place, _, function = name.rpartition(":")
     try:
-        parameters = signature(getattr(_load(place), function)).parameters
+        with _neighbors(place):
+            parameters = signature(getattr(_load(place), function)).parameters
     except Exception:
         return False
     return all(size in parameters for size in sizes)
@@ -72,10 +74,11 @@ def traced(name: str, sizes: Mapping[str, int] | None = None) -> Traced:
     """
     place, _, function = name.rpartition(":")
     try:
-        found: object = getattr(_load(place), function)
-        called = callable(found) and not _is_exported(found)
-        given: object = found(**(sizes or {})) if called and callable(found) else found
-        program = _exported(given)
+        with _neighbors(place):
+            found: object = getattr(_load(place), function)
+            called = callable(found) and not _is_exported(found)
+            given: object = found(**(sizes or {})) if called and callable(found) else found
+            program = _exported(given)
     except GraphgenError:
         raise
     except Exception as error:
@@ -104,7 +107,7 @@ def _exported(given: object) -> ExportedProgram | None:
     parts = list(cast("tuple[object, ...]", given)) if isinstance(given, tuple) else []
     if len(parts) not in (2, 3) or "torch" not in sys.modules:
         return None
-    from graphgen.lowering.aten.program import export
+    from graphgen.lowering.aten.export_model import export
 
     return export(*parts)
 
@@ -113,6 +116,38 @@ def _is_exported(given: object) -> bool:
     """True for an exported program; torch is not imported for the test."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(given, torch.export.ExportedProgram)
+
+
+@contextmanager
+def _neighbors(place: str) -> Iterator[None]:
+    """Let a file import those beside it, as Python does for a script.
+
+    They are forgotten afterwards: a file of another folder has neighbors of its own.
+    """
+    if not place.endswith(".py"):
+        yield
+        return
+    folder = Path(place).resolve().parent
+    before = set(sys.modules)
+    sys.path.insert(0, str(folder))
+    try:
+        yield
+    finally:
+        sys.path.remove(str(folder))
+        new = set(sys.modules) - before
+        beside = {name for name in new if _folder(sys.modules[name]) == folder}
+        for name in new:
+            if name.partition(".")[0] in beside:
+                del sys.modules[name]
+
+
+def _folder(module: ModuleType) -> Path | None:
+    """The folder that holds a module's file, or its package."""
+    file = getattr(module, "__file__", None)
+    if not isinstance(file, str):
+        return None
+    path = Path(file).resolve()
+    return path.parent.parent if path.name == "__init__.py" else path.parent
 
 
 def _load(place: str) -> ModuleType:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from graphgen.compile_config import CompileConfig
+from graphgen.compile_config import CompileConfig, knob
 from graphgen.errors import GraphgenError
 from graphgen.passes.canonical.canonicalize import Canonicalize
 from graphgen.passes.canonical.cse import CommonSubexpressions
@@ -28,6 +28,7 @@ from graphgen.passes.legalize.legalize import Legalize
 from graphgen.passes.legalize.order_interface import OrderInterface
 from graphgen.passes.legalize.pad_cache_slots import PadCacheSlots
 from graphgen.passes.outline.outline_layers import OutlineLayers
+from graphgen.passes.paging.page_cache import PageCache
 from graphgen.passes.quantize.quantize_weights import QuantizeWeights
 from graphgen.passes.sharding.collectives.merge_collectives import MergeCollectives
 from graphgen.passes.sharding.pad_to_mesh import PadToMesh
@@ -66,7 +67,7 @@ def phases(config: CompileConfig) -> tuple[Phase, ...]:
         "canonicalize": _canonicalize(config),
         "quantize": parse_pipeline(config.quantization),
         "specialize": _specialize(config),
-        "shard": _shard(config) if config.tp > 1 else [],
+        "shard": [*(_shard(config) if config.tp > 1 else []), *_pages(config)],
         "fuse": [CommonSubexpressions(), FuseProjections()],
         "weights": [LiftWeights()],
         "legalize": _legalize(config),
@@ -107,8 +108,10 @@ def _specialize(config: CompileConfig) -> list[Pass]:
         # Without prefill buckets prompts go through the decode programs.
         context_length_estimate=None if config.context else 0,
         tokens=config.tokens,
+        chunk=config.chunk,
         rows=config.rows,
         slots=config.slots,
+        dims=config.dims,
         in_place=True,
     )
     return [sizes, *([RollWindowCache()] if config.roll_window_cache else [])]
@@ -118,12 +121,17 @@ def _shard(config: CompileConfig) -> list[Pass]:
     """The program of one rank, with explicit collectives."""
     return [
         AssignHeads(tp=config.tp, strategy=config.heads),
-        Shard(tp=config.tp, by_rows=config.heads == BY_ROWS),
+        Shard(tp=config.tp, by_rows=config.heads == BY_ROWS, rules=config.rules),
         PadToMesh(),
         Partition(),
         *([GatherHeads()] if config.heads == GATHERED else []),
         MergeCollectives(),
     ]
+
+
+def _pages(config: CompileConfig) -> list[Pass]:
+    """Caches in blocks; after the ranks have their heads."""
+    return [PageCache(config.page_cache, config.cache_blocks)] if config.page_cache else []
 
 
 def _legalize(config: CompileConfig) -> list[Pass]:
@@ -169,6 +177,21 @@ class Default(CompileConfig, NamedPipeline):
     def phases(self) -> tuple[Phase, ...]:
         """The table of the default pipeline, for these options."""
         return phases(self)
+
+
+# Sizes of programs that NumPy evaluates in seconds: rows that differ, and a change of bucket.
+SMALL = CompileConfig(batch=(3,), context=(8,), tokens=(8, 16))
+
+
+@register_pipeline
+@dataclass(frozen=True, kw_only=True)
+class Small(Default):
+    """The default pipeline with programs that NumPy runs in seconds, as ``validate`` takes them."""
+
+    name: ClassVar[str] = "small"
+    batch: tuple[int, ...] = knob(SMALL.batch, "sizes of B.", flag=None)
+    context: tuple[int, ...] = knob(SMALL.context, "buckets of the prefill programs.", flag=None)
+    tokens: tuple[int, ...] = knob(SMALL.tokens, "buckets of the decode programs.", flag=None)
 
 
 def parse(text: str, config: CompileConfig | None = None) -> list[Pass]:

@@ -8,6 +8,10 @@ from dataclasses import dataclass
 from graphgen.compile_config import SMALLEST_BUCKET
 from graphgen.errors import GraphgenError
 from graphgen.ir import Dim, Module
+from graphgen.runtime.step_call import Index, StepCall
+
+# Programs of the phase ``prefill`` that take fewer tokens a row than they attend to slots.
+CHUNK = "chunk"
 
 
 def bucket_limit(size: int, limit: int) -> int:
@@ -66,7 +70,7 @@ class ProgramSize:
     """One compiled program, by the calls it takes.
 
     Attributes:
-        phase: ``prefill`` or ``decode``.
+        phase: ``prefill``, ``decode``, or :data:`CHUNK`.
         batch: B, rows of a call.
         tokens: S, tokens of a row.
         bucket: C, slots of a cache row it attends to.
@@ -81,7 +85,7 @@ class ProgramSize:
 
 
 class ProgramTable:
-    """The programs of a module by phase, rows and bucket.
+    """The programs of a module by phase, rows, tokens and bucket.
 
     Attributes:
         sizes: all programs.
@@ -97,7 +101,10 @@ class ProgramTable:
             sizes = function.dims
             self.rows, self.slots = _int(sizes["R"]), _int(sizes["M"])
             batch, tokens, bucket = (_int(sizes[key]) for key in "BSC")
-            self.sizes.append(ProgramSize(function.phase, batch, tokens, bucket, function.name))
+            phase = function.phase
+            if phase == "prefill" and tokens < bucket:
+                phase = CHUNK
+            self.sizes.append(ProgramSize(phase, batch, tokens, bucket, function.name))
         self.limit = max(self.buckets("decode"), default=self.slots)
 
     def buckets(self, phase: str) -> list[int]:
@@ -108,24 +115,69 @@ class ProgramTable:
         """The sizes of B of a phase, in order."""
         return sorted({size.batch for size in self.sizes if size.phase == phase})
 
-    def find(self, phase: str, rows: int, needed: int) -> ProgramSize:
+    def chunk_sizes(self) -> list[int]:
+        """The sizes of S of the chunk programs, in order."""
+        return sorted({size.tokens for size in self.sizes if size.phase == CHUNK})
+
+    def phase_of(self, call: StepCall, width: int) -> str:
+        """The programs that a step goes through, of ``width`` columns."""
+        prefill, decode = self.buckets("prefill"), self.buckets("decode")
+        if width == 1 and decode:
+            return "decode"
+        chunks = self.chunk_sizes()
+        longest = max(int(call.lengths.max(initial=0)), width)
+        if chunks:
+            if not prefill or longest > prefill[-1]:
+                return CHUNK
+            # A prefill program takes as many tokens as it has slots, held ones too; it reads the
+            # weights once, where several chunks read them several times.
+            chunk = min((size for size in chunks if size >= width), default=longest)
+            taken = self.find("prefill", 1, longest).tokens
+            return CHUNK if chunk < taken and width <= chunks[-1] else "prefill"
+        if not prefill or not decode:
+            return "prefill" if prefill else "decode"
+        beyond = call.starts[call.lengths > prefill[-1]]
+        going_on = len(beyond) > 0 and bool((beyond > 0).all())
+        return "decode" if going_on else "prefill"
+
+    def prompt_phase(self, longest: int) -> str:
+        """The programs that prompts of up to ``longest`` tokens go through."""
+        prefill, chunks = self.buckets("prefill"), self.chunk_sizes()
+        if chunks and (not prefill or longest > prefill[-1]):
+            return CHUNK
+        return "prefill" if prefill else "decode"
+
+    def parts(self, phase: str, columns: Index) -> list[Index]:
+        """The columns of each launch."""
+        if phase == "prefill":
+            return [columns]
+        most = self.chunk_sizes()[-1] if phase == CHUNK else 1
+        return [columns[start : start + most] for start in range(0, len(columns), most)]
+
+    def find(self, phase: str, rows: int, needed: int, tokens: int = 1) -> ProgramSize:
         """The smallest program for ``rows`` rows that attends to ``needed`` slots.
 
         Args:
             phase: that has programs.
             rows: at most those of the largest program.
             needed: slots up to the last token.
+            tokens: of a row, at most those of the largest chunk; of chunk programs only, as the
+                others take one, or as many as they have slots.
 
         Raises:
             GraphgenError: GG0701 if the largest bucket is too small.
         """
         batch = min(size for size in self.batches(phase) if size >= rows)
+        width = min((size for size in self.chunk_sizes() if size >= tokens), default=0)
         fitting = {
-            size.bucket: size for size in self.sizes if (size.phase, size.batch) == (phase, batch)
+            size.bucket: size
+            for size in self.sizes
+            if (size.phase, size.batch) == (phase, batch)
+            and (phase != CHUNK or size.tokens == width)
         }
-        if phase == "decode":
-            return fitting[choose_bucket(list(fitting), needed, "a sequence")]
-        return fitting[choose_prompt_bucket(list(fitting), needed, self.limit)]
+        if phase == "prefill":
+            return fitting[choose_prompt_bucket(list(fitting), needed, self.limit)]
+        return fitting[choose_bucket(list(fitting), needed, "a sequence")]
 
 
 def _int(value: Dim) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -30,8 +30,9 @@ class Turn:
 class Conversation:
     """Alternating messages of a user and a model, rendered with the model's chat template.
 
-    Every answer processes the whole conversation; it is never truncated. A message that makes the
-    conversation too long is refused, and the history stays unchanged.
+    Every answer sees the whole conversation; it is never truncated. What the cache holds of it is
+    not processed again. A message that makes the conversation too long is refused, and the history
+    stays unchanged.
 
     Args:
         engine: an opened model.
@@ -42,6 +43,9 @@ class Conversation:
         self.engine: Final = engine
         self.request: Final = request
         self.messages: list[dict[str, str]] = []
+        # What the row holds, and the session's number of changes since it does.
+        self._row: list[int] = []
+        self._changes = -1
 
     def forget(self) -> None:
         """Delete the history."""
@@ -71,8 +75,11 @@ class Conversation:
             if piece:
                 write(piece)
 
+        held, self._row = self._held(prompt), []
         try:
-            result = self.engine.generate([prompt], self.request, tell)
+            result = self.engine.generate([prompt], self.request, tell, [held])
+            # The last token was chosen, and not processed.
+            self._row, self._changes = [*prompt, *tokens[:-1]], self.engine.session.changes
             rest = stream.flush()
             if rest:
                 write(rest)
@@ -81,3 +88,16 @@ class Conversation:
             if tokens:
                 self.messages = [*messages, {"role": "assistant", "content": text}]
         return Turn(prompt, result, text)
+
+    def _held(self, prompt: Sequence[int]) -> int:
+        """The number of tokens at the front of a prompt that the cache holds, all but the last.
+
+        The cache is that of the engine: answers to others in between replace what it holds.
+        """
+        session = self.engine.session
+        if session.changes != self._changes:
+            return 0
+        pairs = zip(self._row, prompt[:-1], strict=False)
+        same = next((n for n, (a, b) in enumerate(pairs) if a != b), len(self._row))
+        same = min(same, len(prompt) - 1)
+        return same if session.may_start(0, same) else 0

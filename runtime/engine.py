@@ -29,12 +29,16 @@ from graphgen.runtime.generation import (
     check_prompts,
     generate,
 )
+from graphgen.runtime.launching.async_conditions import check_async
 from graphgen.runtime.model import BuiltModel, build_model
 from graphgen.runtime.progress_callback import Progress
 from graphgen.runtime.session import Session
 from graphgen.runtime.tokenizer import Tokenizer, load_tokenizer
 from graphgen.runtime.weights.presharded import read_shards
 from graphgen.runtime.weights.rank_weights import put_arrays, put_weights, weights_of
+
+# Tokens of a message in a conversation that one launch takes.
+_TURN = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +54,12 @@ class EngineOptions:
         max_context: longest prompt; ``None`` for ``max_len``.
         context: prefill buckets; empty for powers of two.
         tokens: decode buckets; empty for powers of two.
+        chunk: tokens of the programs that take long prompts in parts; empty for none.
         bucketing: False for one bucket per phase.
+        turns: rows go on, as in a conversation: a new model gets chunk programs for short messages
+            where ``chunk`` is empty.
+        async_mode: each decode step starts before the tokens of the last one are read; the
+            programs choose the tokens. An artifact of any age will do.
         artifact: folder to start from; it is written if it does not exist.
         weights: folder of prepared weights, written by ``graphgen shard-weights``.
         config: the defaults of what is not requested.
@@ -62,7 +71,10 @@ class EngineOptions:
     max_context: int | None = None
     context: tuple[int, ...] = ()
     tokens: tuple[int, ...] = ()
+    chunk: tuple[int, ...] = ()
     bucketing: bool = True
+    turns: bool = False
+    async_mode: bool = False
     artifact: Path | None = None
     weights: Path | None = None
     config: CompileConfig = field(default_factory=CompileConfig)
@@ -75,6 +87,7 @@ class EngineOptions:
             max_context=self.max_context or 0,
             context=self.context,
             tokens=self.tokens,
+            chunk=self.chunk,
             bucketing=self.bucketing,
         )
 
@@ -118,6 +131,10 @@ class Engine:
         programs: the compiled programs.
         load_s: seconds to open the model.
         from_artifact: the model was opened from an artifact.
+        async_mode: decode steps start before the tokens of the last one are read.
+
+    Raises:
+        GraphgenError: GG0705 for ``async_mode`` with programs that cannot do it.
     """
 
     def __init__(
@@ -128,11 +145,16 @@ class Engine:
         weights: Mapping[str, object],
         load_s: float,
         from_artifact: bool,
+        *,
+        async_mode: bool = False,
     ) -> None:
         self.model = model
         self.tokenizer = tokenizer
         self.programs = programs
         self.session = Session(programs, weights)
+        if async_mode:
+            check_async(self.session)
+        self.async_mode = async_mode
         self.load_s = load_s
         self.from_artifact = from_artifact
 
@@ -141,18 +163,29 @@ class Engine:
         prompts: Sequence[Sequence[int]],
         request: GenerationRequest,
         on_token: OnToken | None = None,
+        held: Sequence[int] = (),
     ) -> GenerationResult:
         """Answer token prompts; missing programs are compiled first.
+
+        Args:
+            prompts: token ids.
+            request: the generation settings.
+            on_token: called with row and token as soon as a token is chosen.
+            held: as for :func:`~graphgen.runtime.generation.generate`.
 
         Raises:
             GraphgenError: GG0701, GG0702, GG0705.
         """
         check_prompts(prompts, self.session.rows)
-        self._prepare(prompts, request)
-        done, timings = generate(self.session, prompts, request, on_token)
+        self._prepare(prompts, request, held)
+        done, timings = generate(
+            self.session, prompts, request, on_token, held, async_mode=self.async_mode
+        )
         return GenerationResult(done, timings, self.load_s, self.programs.seconds)
 
-    def _prepare(self, prompts: Sequence[Sequence[int]], request: GenerationRequest) -> None:
+    def _prepare(
+        self, prompts: Sequence[Sequence[int]], request: GenerationRequest, held: Sequence[int]
+    ) -> None:
         """Compile the programs that this request uses, with progress.
 
         Programs that only have to be loaded are loaded at their first use, for a short time to the
@@ -160,9 +193,9 @@ class Engine:
         """
         longest = max(len(prompt) for prompt in prompts)
         table = self.session.table
-        if table.buckets("prefill"):
-            rows = min(len(prompts), table.batches("prefill")[-1])
-            self.programs.get(table.find("prefill", rows, longest).name)
+        if not any(held) and (table.buckets("prefill") or table.chunk_sizes()):
+            for size in self.session.prompt_programs(len(prompts), longest):
+                self.programs.get(size.name)
         # Decode steps attend to longest + 1 up to last slots.
         last = min(longest + request.max_new_tokens - 1, self.session.limit)
         rows = min(len(prompts), table.batches("decode")[-1])
@@ -229,7 +262,8 @@ def open_engine(
         weights = _placed(built, checkpoint, options, progress)
         programs = ExecutableCache(built.module, progress)
     seconds = time.perf_counter() - start
-    return Engine(built, tokenizer, programs, weights, seconds, False), prompts
+    mode = options.async_mode
+    return Engine(built, tokenizer, programs, weights, seconds, False, async_mode=mode), prompts
 
 
 def _check_options(options: EngineOptions, *, from_artifact: bool) -> None:
@@ -310,6 +344,8 @@ def _asked(mine: CompileConfig, options: EngineOptions) -> CompileConfig:
         sized = replace(sized, context=mine.context)
     if same and not options.tokens:
         sized = replace(sized, tokens=mine.tokens)
+    if not options.chunk:
+        sized = replace(sized, chunk=mine.chunk)
     return sized if options.batch else replace(sized, batch=mine.batch)
 
 
@@ -333,7 +369,9 @@ def _from_artifact(
         weights = artifact.weights(progress)
     programs = artifact.programs(progress)
     seconds = time.perf_counter() - start
-    return Engine(artifact.model, tokenizer, programs, weights, seconds, True), prompts
+    mode = options.async_mode
+    engine = Engine(artifact.model, tokenizer, programs, weights, seconds, True, async_mode=mode)
+    return engine, prompts
 
 
 def _settings(
@@ -350,6 +388,9 @@ def _settings(
         )
     needed = max((*options.context, options.max_context or 1, longest + new_tokens))
     max_len = options.max_len or max(options.tokens, default=0) or bucket_limit(needed, most)
+    if options.turns and options.bucketing and not options.chunk and max_len > _TURN:
+        options = replace(options, chunk=(_TURN,))
     config = options.sized(options.config.updated(options.requested), batch, max_len)
-    choose_prompt_bucket(config.context or config.tokens, longest, max(config.tokens))
+    prompts_go_through = config.context if config.context and not config.chunk else config.tokens
+    choose_prompt_bucket(prompts_go_through, longest, max(config.tokens))
     return config

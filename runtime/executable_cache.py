@@ -107,7 +107,9 @@ class ExecutableCache:
     def text_hash(self, name: str) -> str:
         """SHA-256 of a program's StableHLO without locations."""
         if name not in self.texts:
-            text = emit_stablehlo(self.module, self.module.function(name), locs=False)
+            text = emit_stablehlo(
+                self.module, self.module.function(name), locs=False, preserved=False
+            )
             self.texts[name] = hashlib.sha256(text.encode()).hexdigest()
         return self.texts[name]
 

@@ -6,10 +6,15 @@ import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from graphgen.errors import GraphgenError
+from graphgen.runtime.launching.async_conditions import check_async
+from graphgen.runtime.launching.pending_step import FedToken, PendingStep
 from graphgen.runtime.on_device_sampling import check_choice, draw_of
 from graphgen.runtime.sampling import GREEDY, Sampling, choose_token
 from graphgen.runtime.session import Draw, Session, StepOutput
+from graphgen.runtime.step_call import packed
 
 # Called with (row, token) as soon as a token is chosen.
 OnToken = Callable[[int, int], None]
@@ -93,31 +98,56 @@ def generate(
     prompts: Sequence[Sequence[int]],
     request: GenerationRequest,
     on_token: OnToken | None = None,
+    held: Sequence[int] = (),
+    *,
+    async_mode: bool = False,
 ) -> tuple[list[Completion], Timings]:
     """Answer ``prompts`` in one batch; answers do not depend on each other.
 
     Args:
-        session: its rows are emptied first.
+        session: its rows are emptied first, but for those that ``held`` names.
         prompts: token ids, at most one prompt per row.
         request: the generation settings.
         on_token: called with row and token as soon as a token is chosen.
+        held: of each prompt the number of tokens at its front that its row holds already, fewer
+            than it has: they are not processed again. Empty for none.
+        async_mode: start each decode step before the tokens of the last one are read; the tokens
+            are the same. A step that a row did not need, as its last token ended it, is dropped.
 
     Raises:
         GraphgenError: GG0702 for an empty prompt, GG0701 for one longer than the largest bucket,
-            GG0705 for more prompts than rows, or if sampling filters leave no token.
+            GG0705 for more prompts than rows, if sampling filters leave no token, or for
+            ``async_mode`` with programs that cannot do it.
     """
     check_prompts(prompts, session.rows)
     choices = request.choices(len(prompts))
     check_choice(session, choices)
-    padded: list[Sequence[int]] = [*prompts, *([()] * (session.rows - len(prompts)))]
+    if async_mode:
+        check_async(session)
     rows = [Row(prompt, [], how) for prompt, how in zip(prompts, choices, strict=True)]
-    session.reset()
+    if not any(held):
+        session.reset()
     with _Clock(session) as clock:
-        given = session.prefill(padded, request.padding, _draw(session, rows))
+        given = _prefill(session, rows, request, held)
         _take(session, rows, given, [True] * len(rows), request, on_token)
     first = clock.seconds
-    steps = list(_decode(session, rows, request, on_token))
+    run = _decode_in_flight if async_mode else _decode
+    steps = list(run(session, rows, request, on_token))
     return [Completion(row.tokens, row.finish) for row in rows], Timings(first, steps)
+
+
+def _prefill(
+    session: Session, rows: list[Row], request: GenerationRequest, held: Sequence[int]
+) -> StepOutput:
+    """The output after each prompt, whose rows hold the first ``held`` tokens."""
+    draw, count = _draw(session, rows), len(rows)
+    if not any(held):
+        prompts: list[Sequence[int]] = [row.prompt for row in rows]
+        return session.prefill([*prompts, *([()] * (session.rows - count))], request.padding, draw)
+    rest = [row.prompt[start:] for row, start in zip(rows, held, strict=True)]
+    mine = None if draw is None else draw.of(np.arange(count))
+    made = session.step(*packed(rest, held), draw=mine)
+    return session.answer(made)
 
 
 def check_prompts(prompts: Sequence[Sequence[int]], rows: int) -> None:
@@ -159,6 +189,62 @@ def _step(
     _take(session, rows, given, active, request, on_token)
 
 
+@dataclass(frozen=True, slots=True)
+class _Flight:
+    """A decode step that was started, and its rows in order."""
+
+    step: PendingStep
+    rows: list[int]
+
+
+def _decode_in_flight(
+    session: Session, rows: list[Row], request: GenerationRequest, on_token: OnToken | None
+) -> Iterator[float]:
+    """Run decode steps, each started before the one before is read; yields the seconds of each."""
+    flight = _begin(session, rows, request, None)
+    # A step that no row needs any more stays unread.
+    while flight is not None and any(not row.finish for row in rows):
+        with _Clock(session) as clock:
+            later = _begin(session, rows, request, flight)
+            given = session.answer(flight.step.read())
+            for place, number in enumerate(flight.rows):
+                row = rows[number]
+                # A row that ended with the token before has no use for this one.
+                if not row.finish:
+                    token = int(given[place])
+                    _append(session, row, token, request)
+                    if on_token is not None:
+                        on_token(number, token)
+            flight = later
+        yield clock.seconds
+
+
+def _begin(
+    session: Session, rows: list[Row], request: GenerationRequest, flight: _Flight | None
+) -> _Flight | None:
+    """Start the decode step after ``flight``; ``None`` where no row needs one."""
+    unread = [0] * len(rows)
+    for number in flight.rows if flight is not None else ():
+        unread[number] = 1
+    active = [
+        number
+        for number, row in enumerate(rows)
+        if not row.finish and not (unread[number] and _is_full(session, row, request, 1))
+    ]
+    if not active:
+        return None
+    tokens = [[0 if unread[number] else rows[number].tokens[-1]] for number in active]
+    fed: dict[int, FedToken] = {}
+    if flight is not None:
+        places = {number: place for place, number in enumerate(flight.rows)}
+        fed = {n: FedToken(flight.step, places[number]) for n, number in enumerate(active)}
+    made = [len(row.tokens) + more for row, more in zip(rows, unread, strict=True)]
+    draw = draw_of(session, [row.how for row in rows], made)
+    starts = [len(rows[n].prompt) + made[n] - 1 for n in active]
+    mine = None if draw is None else draw.of(np.array(active))
+    return _Flight(session.start(*packed(tokens, starts), active, mine, fed), active)
+
+
 def _draw(session: Session, rows: list[Row]) -> Draw | None:
     """The sampling inputs of each row's next token, for programs that sample."""
     return draw_of(session, [row.how for row in rows], [len(row.tokens) for row in rows])
@@ -198,17 +284,21 @@ def _take(
         else:
             sequence = [*row.prompt, *row.tokens]
             token = choose_token(given[number], sequence, row.how, number, len(row.tokens))
-        _append(session, number, row, token, request)
+        _append(session, row, token, request)
         if on_token is not None:
             on_token(number, token)
 
 
-def _append(
-    session: Session, number: int, row: Row, token: int, request: GenerationRequest
-) -> None:
+def _append(session: Session, row: Row, token: int, request: GenerationRequest) -> None:
     """Append a chosen token and decide whether the sequence ends with it."""
     row.tokens.append(token)
     if token in request.eos_ids:
         row.finish = "eos"
-    elif len(row.tokens) >= request.max_new_tokens or session.lengths[number] >= session.limit:
+    elif _is_full(session, row, request, 0):
         row.finish = "length"
+
+
+def _is_full(session: Session, row: Row, request: GenerationRequest, unread: int) -> bool:
+    """True if a sequence takes no more tokens after ``unread`` more than it has."""
+    made = len(row.tokens) + unread
+    return made >= request.max_new_tokens or len(row.prompt) + made > session.limit

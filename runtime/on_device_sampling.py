@@ -6,13 +6,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
+import numpy.typing as npt
 
 from graphgen.errors import GraphgenError
 from graphgen.runtime.sampling import GREEDY, Sampling
 from graphgen.runtime.sampling.choose_token import number_for
 from graphgen.runtime.sampling.sampling_settings import top_p_end
 from graphgen.runtime.sampling.setting_ranges import SETTINGS
-from graphgen.runtime.session import Draw, Session
+from graphgen.runtime.session import Session
+from graphgen.runtime.step_call import Draw, Floats
 
 # (top_k, top_p, temperature) of a greedy sequence: a temperature of 0.
 _BEST = (1.0, 1.0, 0.0)
@@ -89,13 +91,43 @@ def draw_of(session: Session, how: Sequence[Sampling], steps: Sequence[int]) -> 
     if not session.draws:
         return None
     params = np.tile(np.array(_BEST, np.float32), (session.rows, 1))
-    random = np.zeros(session.rows, np.float32)
+    random = np.zeros(session.rows, np.float64)
     kept = np.ones(session.rows, np.int32)
     for row, (choice, step) in enumerate(zip(how, steps, strict=True)):
+        params[row] = sampling_row(choice)
         if choice.do_sample:
-            params[row] = choice.top_k, top_p_end(choice.top_p), choice.temperature
             random[row] = number_for(choice, row, step)
             kept[row] = min(choice.top_p_min_tokens, _MOST)
-    # A number just below 1 rounds to 1 in f32, outside of the interval [0, 1).
-    random = np.minimum(random, np.float32(1 - 2**-24))
-    return Draw(params, random, kept if session.keeps else None)
+    return Draw(params, below_one(random), kept if session.keeps else None)
+
+
+def draw_for(session: Session, how: Sequence[Sampling], steps: Sequence[int]) -> Draw | None:
+    """The inputs of sampling programs for some rows; ``None`` for programs that do not sample.
+
+    The random numbers of each row are those that it has as the only sequence.
+
+    Args:
+        session: has the programs.
+        how: settings of each of n rows.
+        steps: number of tokens generated so far, per row.
+    """
+    if not session.draws:
+        return None
+    params = np.array([sampling_row(choice) for choice in how], np.float32)
+    random = [
+        number_for(choice, 0, step) if choice.do_sample else 0.0
+        for choice, step in zip(how, steps, strict=True)
+    ]
+    kept = [min(choice.top_p_min_tokens, _MOST) if choice.do_sample else 1 for choice in how]
+    numbers = below_one(np.array(random, np.float64))
+    return Draw(params, numbers, np.array(kept, np.int32) if session.keeps else None)
+
+
+def sampling_row(how: Sampling) -> tuple[float, float, float]:
+    """``sampling_params`` of one row: top_k, the end of top_p, and temperature."""
+    return (how.top_k, top_p_end(how.top_p), how.temperature) if how.do_sample else _BEST
+
+
+def below_one(numbers: npt.NDArray[np.float64]) -> Floats:
+    """Numbers in [0, 1) as f32; what rounds to 1 becomes the largest f32 below it."""
+    return np.minimum(numbers.astype(np.float32), np.float32(1 - 2**-24))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final, Protocol, cast
 
 import numpy as np
@@ -16,49 +15,26 @@ import numpy.typing as npt
 
 from graphgen.errors import GraphgenError
 from graphgen.eval import numpy_dtype
-from graphgen.ir import RANK, Module, Role, TensorType
+from graphgen.exec.weights import default_layouts
+from graphgen.ir import Module, Role
 from graphgen.lowering.cpu import DeviceValue
 from graphgen.lowering.cpu.pjrt import join, put
-from graphgen.runtime.buckets import ProgramSize, ProgramTable
+from graphgen.runtime.buckets import CHUNK, ProgramSize, ProgramTable
 from graphgen.runtime.executable_cache import ExecutableCache
-from graphgen.runtime.step_call import Draw, Floats, Index, Ints, StepCall
+from graphgen.runtime.launching.launch_inputs import LaunchInputs
+from graphgen.runtime.launching.pending_step import FedToken, PendingStep, TokenFeed
+from graphgen.runtime.launching.row_copy import RowCopy
+from graphgen.runtime.launching.row_results import (
+    Logits,
+    Outputs,
+    RowResults,
+    StepOutput,
+    some_rows,
+)
+from graphgen.runtime.launching.session_checks import check_weights, checked_layout
+from graphgen.runtime.step_call import Draw, Index, Ints, StepCall
 
-Logits = npt.NDArray[np.float32]
-# Logits, or tokens from programs that choose them.
-StepOutput = npt.NDArray[np.float32]
-Outputs = dict[str, npt.NDArray[np.generic]]
-
-
-@dataclass(frozen=True, slots=True)
-class RowResults:
-    """The outputs of one step: for each row of the call, in its order.
-
-    Rows and columns without a token are undefined.
-
-    Attributes:
-        outputs: by name; [n,...] for an output per row, [n,S,...] for one per token.
-    """
-
-    outputs: Mapping[str, npt.NDArray[np.generic]]
-
-    @property
-    def logits(self) -> Logits | None:
-        """f32 [n,V] of each row's last token, or [n,S,V] from programs that give every token's.
-
-        ``None`` from programs that give tokens only.
-        """
-        return cast("Logits | None", self.outputs.get("logits"))
-
-    @property
-    def tokens(self) -> Ints | None:
-        """s32 [n]: the tokens that follow, from programs that choose them."""
-        return cast("Ints | None", self.outputs.get("next_tokens"))
-
-    @property
-    def hidden_states(self) -> tuple[Floats, ...]:
-        """f32 [n,S,E] each, as transformers' ``output_hidden_states``; empty if not built for."""
-        count = sum(name.startswith("hidden_states.") for name in self.outputs)
-        return tuple(cast("Floats", self.outputs[f"hidden_states.{n}"]) for n in range(count))
+__all__ = ["LaunchObserver", "Logits", "RowResults", "Session", "StepOutput"]
 
 
 class LaunchObserver(Protocol):
@@ -98,16 +74,20 @@ class Session:
         chooses: programs return tokens, beside or instead of logits.
         draws: those tokens are sampled, with settings given at each step.
         deterministic: sampling uses a constant instead of random numbers.
+        vocabulary: V of the programs' logits; 0 for programs without them.
         candidates: number of best tokens that sampling considers; 0 for all.
         observers: notified of each launch, for measurements and captured inputs.
         keeps: sampling takes the least number of tokens that top_p keeps.
+        changes: number of launches and resets so far: rows are as they were while it is the same.
     """
 
     def __init__(self, programs: ExecutableCache, weights: Mapping[str, DeviceValue]) -> None:
         self.programs = programs
         self.module: Module = programs.module
         interface = self.module.interface
-        self._states = [row.name for row in self.module.entries(Role.STATE)]
+        states = list(self.module.entries(Role.STATE))
+        self._states = [row.name for row in states]
+        self._rings: Final = any(row.last for row in states)
         self._outputs = [row.name for row in self.module.entries(Role.OUTPUT)]
         self.input_name: Final = "tokens" if "tokens" in interface else "inputs_embeds"
         embedded = interface[self.input_name].logical.shape[2:]
@@ -115,6 +95,8 @@ class Session:
         self.chooses: Final = "next_tokens" in interface
         self.draws: Final = "sampling_params" in interface
         self.deterministic: Final = self.draws and "random" not in interface
+        logits = interface["logits"].logical.shape if "logits" in interface else (0,)
+        self.vocabulary: Final = cast(int, logits[-1])
         self.keeps: Final = "top_p_min_tokens" in interface
         self.candidates: Final = int(self.module.meta.get("global_topk", "0"))
         self._warm: set[str] = set()
@@ -124,7 +106,13 @@ class Session:
         self.slots: Final = self.table.slots
         self.limit: Final = self.table.limit
         self.lengths: Ints = np.zeros(self.rows, np.int32)
+        self.changes = 0
         self._values: dict[str, DeviceValue] = {}
+        self._inputs: Final = LaunchInputs(
+            self.input_name, self._width, self.rows, self.draws, self.deterministic, self.keeps
+        )
+        self._feed: Final = TokenFeed(programs)
+        self._row_copy: Final = RowCopy(programs, self.rows)
         self.load_weights(weights)
 
     def load_weights(self, weights: Mapping[str, DeviceValue]) -> None:
@@ -136,22 +124,31 @@ class Session:
         Raises:
             GraphgenError: GG0705 for a weight that is missing.
         """
-        entries = [*self.module.entries(Role.WEIGHT), *self.module.entries(Role.PARAM)]
-        used = {value.name for program in self.module.programs() for value in program.args}
-        missing = sorted(({row.name for row in entries} & used) - {*weights, RANK})
-        if missing:
-            raise GraphgenError(
-                "GG0705",
-                f"{len(missing)} weights of the programs are missing, the first is '{missing[0]}'",
-                help="prepare all weights of this module",
-            )
+        check_weights(self.module, weights)
         self._values = dict(weights)
+        for name, table in default_layouts(self.module).items():
+            self.use_layout(name, table)
         self.reset()
 
     @property
     def weights(self) -> Mapping[str, DeviceValue]:
         """Device values of the weights, by name."""
-        return {name: value for name, value in self._values.items() if name not in self._states}
+        others = {*self._states, *(row.name for row in self.module.entries(Role.LAYOUT))}
+        return {name: value for name, value in self._values.items() if name not in others}
+
+    def use_layout(self, name: str, table: npt.ArrayLike) -> None:
+        """Replace a layout, such as the table of blocks; what the caches hold stays where it is.
+
+        Args:
+            name: of the layout.
+            table: of its type, s32 [R,T] for blocks; negative for none.
+
+        Raises:
+            GraphgenError: GG0705 for an unknown name or a table of another shape.
+        """
+        given = checked_layout(self.module, name, table)
+        self._values[name] = put([given] * self.module.ranks)
+        self.changes += 1
 
     def take_cache(self, other: Session) -> None:
         """Go on with the rows of another session with the same states.
@@ -164,16 +161,42 @@ class Session:
 
     def reset(self) -> None:
         """Empty all rows."""
+        self.changes += 1
         self.lengths = np.zeros(self.rows, np.int32)
         for name in self._states:
-            zeros = _zeros(self.module.interface[name].physical)
+            type_ = self.module.interface[name].physical
+            zeros = np.zeros(type_.dims, numpy_dtype(type_.dtype))
             self._values[name] = put([zeros] * self.module.ranks)
 
-    def warm_up(self) -> None:
-        """Compile or load every program and launch it once; no row changes."""
-        for size in self.table.sizes:
-            if size.name not in self._warm:
-                self._warm_up(size)
+    def may_start(self, row: int, position: int) -> bool:
+        """True if a row can go on at a position; caches that are rings go back to 0 only."""
+        held = int(self.lengths[row])
+        return position in (0, held) or (position < held and not self._rings)
+
+    @property
+    def copies_rows(self) -> bool:
+        """True if :meth:`copy_row` knows where the rows of all states are."""
+        return self._row_copy.possible
+
+    def copy_row(self, source: int, target: int) -> None:
+        """Replace what one row of the cache holds by what another one holds (GG0705)."""
+        self._keep_states(self._row_copy.launch(self._values, source, target))
+        self.lengths[target] = self.lengths[source]
+        self.changes += 1
+
+    def warm_up(self, *, in_flight: bool = False, copies: bool = False) -> None:
+        """Compile or load every program and launch it once; no row changes.
+
+        Args:
+            in_flight: the programs that hand tokens from step to step, too.
+            copies: the program that copies rows, too, if rows can be copied.
+        """
+        for size in (size for size in self.table.sizes if size.name not in self._warm):
+            self._warm_up(size)
+        if in_flight:
+            self._feed.warm_up({s.batch for s in self.table.sizes}, self.table.batches("decode"))
+        if copies and self.copies_rows:
+            self.copy_row(0, 0)
 
     def step(
         self,
@@ -186,9 +209,12 @@ class Session:
 
         A row goes on at its first position: what it held from there on is replaced, so position 0
         begins it again. Rows that are not in ``seq_ids`` keep their cache. One token a row goes
-        through the decode programs, several through the prefill programs. Where a row goes on
-        beyond the largest prefill bucket, or there is none, several go through the decode programs
-        one after the other. A call of more rows than the largest program is split.
+        through the decode programs, several through the prefill programs, or through the chunk
+        programs where one of those takes them with less padding, or where they reach beyond the
+        largest prefill bucket: then more than the largest chunk go in several launches. Without
+        chunk programs several tokens go through the decode programs one after the other, where a
+        row goes on beyond the largest prefill bucket or there is none. A call of more rows than
+        the largest program is split.
 
         Args:
             tokens: s32 [n,S], or f32 [n,S,E] for programs that take ``inputs_embeds``.
@@ -201,6 +227,69 @@ class Session:
                 longer than the largest decode bucket; GG0705 for inputs that contradict each other
                 or the lengths of the rows.
         """
+        call = self._call(tokens, positions, seq_ids, draw)
+        columns = np.flatnonzero((call.positions >= 0).any(0))
+        phase = self.table.phase_of(call, len(columns))
+        return self._collect(call, self._run_parts(phase, call, columns))
+
+    def start(
+        self,
+        tokens: npt.ArrayLike,
+        positions: npt.ArrayLike,
+        seq_ids: npt.ArrayLike,
+        draw: Draw | None = None,
+        fed: Mapping[int, FedToken] | None = None,
+    ) -> PendingStep:
+        """Append tokens to some rows as :meth:`step` does, and return without waiting.
+
+        Launches run in the order in which they were started. A step of several launches, and any
+        step while there are observers, is read at once.
+
+        Args:
+            tokens: as for :meth:`step`, one or more in each row.
+            positions: as for :meth:`step`.
+            seq_ids: as for :meth:`step`.
+            draw: as for :meth:`step`.
+            fed: of rows with one token, those whose token an earlier step chooses.
+
+        Raises:
+            GraphgenError: as for :meth:`step`.
+        """
+        call, waiting = self._call(tokens, positions, seq_ids, draw), fed or {}
+        columns = np.flatnonzero((call.positions >= 0).any(0))
+        phase = self.table.phase_of(call, len(columns))
+        at_once = len(call.seq_ids) <= self.table.batches(phase)[-1]
+        if at_once and not self.observers and len(self.table.parts(phase, columns)) == 1:
+            return self._started(phase, call.part(np.arange(len(call.seq_ids)), columns), waiting)
+        for row, token in waiting.items():
+            call.tokens[row, call.positions[row] >= 0] = token.read()
+        done = self._collect(call, self._run_parts(phase, call, columns))
+        return PendingStep((), call.seq_ids, lambda: done)
+
+    def _started(self, phase: str, call: StepCall, fed: Mapping[int, FedToken]) -> PendingStep:
+        """Start the one launch of a step."""
+        size = self._ready(phase, call)
+        inputs, home = self._inputs.of(size, call), self._inputs.home(size, call)
+        places = {int(home[row]): token for row, token in fed.items()}
+        host = inputs[self.input_name]
+        placed = {self.input_name: self._feed.fed(host, places)} if fed else None
+        results = self._launch(size.name, inputs, placed)
+        self._advance(call)
+        outputs = {name: results[name] for name in self._outputs}
+        return PendingStep(
+            results.get("next_tokens", ()),
+            home,
+            lambda: RowResults(self._of_rows(self._read(outputs), size, call)),
+        )
+
+    def _call(
+        self,
+        tokens: npt.ArrayLike,
+        positions: npt.ArrayLike,
+        seq_ids: npt.ArrayLike | None,
+        draw: Draw | None,
+    ) -> StepCall:
+        """The checked inputs of a step (GG0705)."""
         places = np.asarray(positions, np.int32)
         ids = np.arange(len(places)) if seq_ids is None else seq_ids
         given: npt.NDArray[np.int32 | np.float32] = (
@@ -208,11 +297,7 @@ class Session:
         )
         call = StepCall(given, places, np.asarray(ids, np.int32), draw)
         call.check(self._width, self.lengths)
-        columns = np.flatnonzero((places >= 0).any(0))
-        phase = self._phase(call, len(columns))
-        self._check_size(phase, call, len(columns))
-        parts = [columns] if phase == "prefill" else list(columns[:, None])
-        return self._collect(call, self._run_parts(phase, call, parts))
+        return call
 
     def prefill(
         self,
@@ -236,10 +321,10 @@ class Session:
             GraphgenError: GG0701 if a prompt is longer than the largest bucket.
         """
         self._needs_tokens()
-        width = longest = max((len(prompt) for prompt in prompts), default=0)
-        phase = "prefill" if self.table.buckets("prefill") else "decode"
+        width = max((len(prompt) for prompt in prompts), default=0)
+        phase = self.table.prompt_phase(width)
         if phase == "prefill":
-            width = self.table.find(phase, 1, longest).bucket
+            width = self.table.find(phase, 1, width).bucket
         tokens = np.zeros((self.rows, width), np.int32)
         positions = np.full((self.rows, width), -1, np.int32)
         for row, prompt in enumerate(prompts):
@@ -248,10 +333,7 @@ class Session:
             tokens[row, start : start + size] = prompt
             positions[row, start : start + size] = np.arange(size, dtype=np.int32)
         call = StepCall(tokens, positions, np.arange(self.rows, dtype=np.int32), draw)
-        self._check_size(phase, call, width)
-        columns = np.arange(width)
-        parts = [columns] if phase == "prefill" else list(columns[:, None])
-        return self._answer(self._collect(call, self._run_parts(phase, call, parts)))
+        return self.answer(self._collect(call, self._run_parts(phase, call, np.arange(width))))
 
     def decode(
         self,
@@ -279,8 +361,7 @@ class Session:
         positions = np.where(mask, self.lengths, -1).astype(np.int32)[:, None]
         column = np.where(mask, np.asarray(tokens, np.int32), 0).astype(np.int32)[:, None]
         call = StepCall(column, positions, np.arange(self.rows, dtype=np.int32), draw)
-        self._check_size("decode", call, 1)
-        return self._answer(self._collect(call, self._run_parts("decode", call, [np.arange(1)])))
+        return self.answer(self._collect(call, self._run_parts("decode", call, np.arange(1))))
 
     def state(self, name: str) -> DeviceValue:
         """The device value of a state (GG0705 for an unknown name)."""
@@ -291,39 +372,39 @@ class Session:
     def _needs_tokens(self) -> None:
         """Refuse tokens for programs that take embeddings (GG0705)."""
         if self._width:
-            raise GraphgenError(
-                "GG0705",
-                f"these programs take {self.input_name}, not tokens",
-                help="call step with the embeddings, or compile without inputs_embeds",
-            )
+            what = f"these programs take {self.input_name}, not tokens"
+            call = "call step with the embeddings, or compile without inputs_embeds"
+            raise GraphgenError("GG0705", what, help=call)
 
-    def _answer(self, result: RowResults) -> StepOutput:
+    def answer(self, result: RowResults) -> StepOutput:
+        """The tokens of programs that choose them, else the logits."""
         return cast(StepOutput, result.outputs["next_tokens" if self.chooses else "logits"])
 
-    def _phase(self, call: StepCall, width: int) -> str:
-        """The programs that a step goes through."""
-        prefill, decode = self.table.buckets("prefill"), self.table.buckets("decode")
-        if not prefill or not decode:
-            return "prefill" if prefill else "decode"
-        beyond = call.starts[call.lengths > prefill[-1]]
-        going_on = len(beyond) > 0 and bool((beyond > 0).all())
-        return "decode" if width == 1 or going_on else "prefill"
-
-    def _check_size(self, phase: str, call: StepCall, width: int) -> None:
-        """Refuse a step that is too long before any part of it runs (GG0701)."""
-        needed = int(call.lengths.max(initial=0))
-        self.table.find(phase, 1, max(needed, width) if phase == "prefill" else needed)
+    def prompt_programs(self, rows: int, longest: int) -> list[ProgramSize]:
+        """The programs that ``rows`` prompts of up to ``longest`` tokens go through (GG0701)."""
+        phase = self.table.prompt_phase(longest)
+        rows = min(rows, self.table.batches(phase)[-1])
+        if phase != CHUNK:
+            return [self.table.find(phase, rows, longest)]
+        parts = self.table.parts(phase, np.arange(longest))
+        return [self.table.find(phase, rows, int(part[-1]) + 1, len(part)) for part in parts]
 
     def _run_parts(
-        self, phase: str, call: StepCall, parts: Iterable[Index]
+        self, phase: str, call: StepCall, columns: Index
     ) -> Iterator[tuple[Index, Index, Outputs]]:
-        """Run some columns after the others, each for as many rows as a program has."""
+        """Run some columns after the others, each for as many rows as a program has.
+
+        Raises:
+            GraphgenError: GG0701 for a step that is too long, before any part of it runs.
+        """
+        needed = int(call.lengths.max(initial=0))
+        self.table.find(phase, 1, max(needed, len(columns)) if phase == "prefill" else needed)
         most = self.table.batches(phase)[-1]
-        for columns in parts:
-            active = np.flatnonzero((call.positions[:, columns] >= 0).any(1))
+        for part in self.table.parts(phase, columns):
+            active = np.flatnonzero((call.positions[:, part] >= 0).any(1))
             for start in range(0, len(active), most):
                 rows = active[start : start + most]
-                yield rows, columns, self._run(phase, call.part(rows, columns))
+                yield rows, part, self._run(phase, call.part(rows, part))
 
     def _collect(self, call: StepCall, parts: Iterable[tuple[Index, Index, Outputs]]) -> RowResults:
         """The outputs of all parts in the rows and columns of the call."""
@@ -348,36 +429,35 @@ class Session:
 
     def _run(self, phase: str, call: StepCall) -> Outputs:
         """Run one program for at most as many rows as it has; the outputs of those rows."""
-        lengths, (count, width) = call.lengths, call.positions.shape
-        needed = int(lengths.max())
-        size = self.table.find(phase, count, max(needed, width) if phase == "prefill" else needed)
-        if self.draws and call.draw is None:
-            raise GraphgenError(
-                "GG0705", "these programs draw tokens, and were not told how", help="sample"
-            )
-        if size.name not in self._warm:
-            self._warm_up(size)
-        # A program of R rows finds each row in its place; one of fewer looks seq_ids up.
-        home = call.seq_ids if size.batch == self.rows else np.arange(count, dtype=np.int32)
-        inputs = self._idle_inputs(size)
-        inputs[self.input_name][home, :width] = call.tokens
-        inputs["positions"][home, :width] = call.positions
-        inputs["lengths"][home] = lengths
-        inputs["seq_ids"][home] = call.seq_ids
-        if call.draw is not None and self.draws:
-            inputs["sampling_params"][home] = call.draw.params
-            if not self.deterministic:
-                inputs["random"][home] = call.draw.random
-            if self.keeps and call.draw.kept is not None:
-                inputs["top_p_min_tokens"][home] = call.draw.kept
-        self.lengths[call.seq_ids] = lengths
+        size = self._ready(phase, call)
+        inputs = self._inputs.of(size, call)
+        self._advance(call)
         for observer in tuple(self.observers):
             observer.before_launch(self, size.name, inputs)
-        outputs = self._launch(size.name, inputs)
+        outputs = self._read(self._launch(size.name, inputs))
         for observer in tuple(self.observers):
             observer.after_launch(self, size.name)
+        return self._of_rows(outputs, size, call)
+
+    def _ready(self, phase: str, call: StepCall) -> ProgramSize:
+        """The program of a launch, compiled and launched before."""
+        (count, width), needed = call.positions.shape, int(call.lengths.max())
+        slots = max(needed, width) if phase == "prefill" else needed
+        size = self.table.find(phase, count, slots, width)
+        if size.name not in self._warm:
+            self._warm_up(size)
+        return size
+
+    def _advance(self, call: StepCall) -> None:
+        """Note the lengths of rows after a launch."""
+        self.lengths[call.seq_ids] = call.lengths
+        self.changes += 1
+
+    def _of_rows(self, outputs: Outputs, size: ProgramSize, call: StepCall) -> Outputs:
+        """The outputs of the rows and columns of a step."""
+        home, width = self._inputs.home(size, call), call.positions.shape[1]
         return {
-            name: array[home, :width] if self._is_per_token(name) else _rows(array, home)
+            name: array[home, :width] if self._is_per_token(name) else some_rows(array, home)
             for name, array in outputs.items()
         }
 
@@ -389,46 +469,31 @@ class Session:
         """
         self.programs.get(size.name)
         start = time.perf_counter()
-        self._launch(size.name, self._idle_inputs(size))
+        self._read(self._launch(size.name, self._inputs.idle(size)))
         self.programs.charge(size.name, time.perf_counter() - start)
         self._warm.add(size.name)
 
-    def _idle_inputs(self, size: ProgramSize) -> Outputs:
-        """The inputs of a call in which no row takes part."""
-        shape = (size.batch, size.tokens)
-        tokens = np.zeros((*shape, self._width), np.float32) if self._width else None
-        inputs: Outputs = {
-            self.input_name: np.zeros(shape, np.int32) if tokens is None else tokens,
-            "positions": np.full(shape, -1, np.int32),
-            "lengths": np.zeros(size.batch, np.int32),
-            # Row R does not exist: what an idle row writes is dropped.
-            "seq_ids": np.full(size.batch, self.rows, np.int32),
-        }
-        if self.draws:
-            inputs["sampling_params"] = np.ones((size.batch, 3), np.float32)
-            if not self.deterministic:
-                inputs["random"] = np.zeros(size.batch, np.float32)
-            if self.keeps:
-                inputs["top_p_min_tokens"] = np.ones(size.batch, np.int32)
-        return inputs
+    def _launch(
+        self, name: str, inputs: Outputs, placed: Mapping[str, DeviceValue] | None = None
+    ) -> dict[str, list[DeviceValue]]:
+        """Start a program; the results are those of each rank, and may not be there yet.
 
-    def _launch(self, name: str, inputs: Outputs) -> Outputs:
-        program = self.programs.get(name)
+        Args:
+            name: of the program.
+            inputs: by name.
+            placed: inputs that are on the devices, instead of those in ``inputs``.
+        """
+        given = placed or {}
         ranks = self.module.ranks
-        values = {key: put([array] * ranks) for key, array in inputs.items()}
-        results = program.launch({**self._values, **values})
-        for state in self._states:
-            self._values[state] = join(results[state])
-        # Reading the results waits for the launch, which keeps at most one in flight.
+        values = {key: put([array] * ranks) for key, array in inputs.items() if key not in given}
+        results = self.programs.get(name).launch({**self._values, **values, **given})
+        self._keep_states(results)
+        return results
+
+    def _read(self, results: Mapping[str, Sequence[DeviceValue]]) -> Outputs:
+        """The outputs on the host, which waits for the launch."""
         return {output: np.asarray(results[output][0]) for output in self._outputs}
 
-
-def _rows(array: npt.NDArray[np.generic], rows: Ints) -> npt.NDArray[np.generic]:
-    """Some rows, without a copy if they are all in order."""
-    if len(rows) == len(array) and (rows == np.arange(len(rows))).all():
-        return array
-    return array[rows]
-
-
-def _zeros(type_: TensorType) -> npt.NDArray[np.generic]:
-    return np.zeros(type_.dims, numpy_dtype(type_.dtype))
+    def _keep_states(self, results: Mapping[str, Sequence[DeviceValue]]) -> None:
+        for state in self._states:
+            self._values[state] = join(results[state])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -131,6 +132,26 @@ class StepCall:
                 f"{held[cache_row]} tokens",
                 "go on where the row ends, or earlier",
             )
+
+
+def packed(rows: Sequence[Sequence[int]], starts: Sequence[int] | None = None) -> tuple[Ints, Ints]:
+    """Tokens and positions of rows of different lengths.
+
+    Args:
+        rows: n rows of token ids.
+        starts: position of the first token of each row; 0 by default.
+
+    Returns:
+        s32 [n,S] each, S the length of the longest row; on the right token 0 and position -1.
+    """
+    width = max((len(row) for row in rows), default=0)
+    tokens = np.zeros((len(rows), width), np.int32)
+    positions = np.full((len(rows), width), -1, np.int32)
+    for index, row in enumerate(rows):
+        start = 0 if starts is None else starts[index]
+        tokens[index, : len(row)] = row
+        positions[index, : len(row)] = np.arange(start, start + len(row))
+    return tokens, positions
 
 
 def _text(array: npt.NDArray[np.generic]) -> str:

@@ -5,9 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Generator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
+
+if TYPE_CHECKING:
+    from graphgen.passes.core import Pass
 
 pytest_plugins = ["tests.filecheck_plugin"]
 
@@ -50,6 +54,43 @@ def pytest_pycollect_makeitem() -> Generator[None, object, object]:
         if share is not None and index % share.args[0]:
             item.add_marker(pytest.mark.slow)
     return made
+
+
+# Files that take minutes of CPU time, the longest first: one of few tests must not begin when the
+# other process has nothing left to do.
+LONGEST = (
+    "passes/heads/test_heads_on_devices.py",
+    "passes/test_random_table.py",
+    "lowering/hlo/test_families.py",
+    "matrix/test_matrix.py",
+    "passes/verify/test_unseen_bugs.py",
+    "runtime/test_session.py",
+    "lowering/aten/test_ops.py",
+    "passes/quantize/test_quantize_weights.py",
+    "passes/verify/test_false_alarms.py",
+    "lowering/test_regression.py",
+    "passes/sharding/test_random_modules.py",
+)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the longest files first; the others stay in their order, which may be a random one."""
+    places = {Path(__file__).parent / name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: places.get(item.path, len(places)))
+
+
+@pytest.fixture
+def registry() -> Generator[dict[str, type[Pass]]]:
+    """The registry of passes, which is as before when the test is done."""
+    from graphgen.passes.core import PASSES
+    from graphgen.passes.core.registry import all_passes
+
+    all_passes()
+    before = dict(PASSES)
+    yield PASSES
+    PASSES.clear()
+    PASSES.update(before)
 
 
 @pytest.fixture(autouse=True)

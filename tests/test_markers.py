@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+# pytester unloads what is imported first while it runs, and NumPy cannot be loaded twice.
+import numpy  # noqa: F401
 import pytest
+
+from tests.conftest import LONGEST
 
 pytest_plugins = ["pytester"]
 
@@ -29,3 +35,16 @@ def test_cases_are_shared_out_whatever_is_chosen(pytester: pytest.Pytester, chos
         *("test_others[0]", "test_others[1]"),
         *("test_shared[0]", "test_shared[4]", "test_shared[7]"),
     ]
+
+
+def test_the_longest_files_run_first(pytester: pytest.Pytester):
+    assert [name for name in LONGEST if not (Path(__file__).parent / name).is_file()] == []
+    pytester.makeconftest(
+        "import tests.conftest as real\n"
+        "real.__file__ = __file__\n"
+        "real.LONGEST = ('test_c.py', 'test_b.py')\n"
+        "from tests.conftest import pytest_collection_modifyitems\n"
+    )
+    pytester.makepyfile(**{f"test_{name}": "def test_one(): pass" for name in "abcd"})
+    ran = pytester.runpytest_subprocess("--collect-only", "-q", "-p", "no:randomly")
+    ran.stdout.fnmatch_lines(["test_c.py*", "test_b.py*", "test_a.py*", "test_d.py*"])

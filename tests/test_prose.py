@@ -30,7 +30,7 @@ BANNED = re.compile(
 IS_NO = re.compile(r"\b(?:is|are|was|be) no (?!longer|more|less|such)[a-z]+", re.IGNORECASE)
 
 OPENER_LIMIT = 0
-BANNED_LIMIT = 37
+BANNED_LIMIT = 31
 IS_NO_LIMIT = 0
 MOST_MODULES = 15
 DEEPEST_CHAIN = 8

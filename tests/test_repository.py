@@ -158,6 +158,7 @@ def pins(name: str) -> dict[str, str]:
     [
         ("dependencies", ["runtime"]),
         ("test", ["runtime", "dev"]),
+        ("prove", ["runtime", "dev"]),
         ("dev", ["runtime", "dev"]),
     ],
 )

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 from graphgen.ir import Function, Loc, Module, Op, Value, loc
 from graphgen.ir.clone import Cloner
 from graphgen.ops import Trait, has_trait
-from graphgen.ops.control import CONTROL, callees
+from graphgen.ops.control import CONTROL, branch_operands, callees
 from graphgen.ops.external import has_effect
+from graphgen.text.printer import value_names
 
 
 def inlined(
@@ -17,7 +19,7 @@ def inlined(
     """``function`` without calls; itself if it has none. Bodies of loops and branches stay theirs.
 
     What is copied out of a body is in the scope of the call, as :func:`within` says, so layers that
-    share a function are told apart again.
+    share a function are distinct again.
 
     Args:
         module: has the functions that are called.
@@ -46,6 +48,67 @@ def called(module: Module, function: Function) -> list[Function]:
                     found.add(name)
                     work.append(module.function(name))
     return [item for name, item in module.functions.items() if name in found]
+
+
+@dataclass(frozen=True, slots=True)
+class InnerFunction:
+    """A function that an op of a program runs: the body of a loop, a branch, a reducer.
+
+    Attributes:
+        function: without calls.
+        path: the ops that run it, from the program on, each with its role.
+        operands: per argument, the value that the op hands it; ``None`` where there is none.
+    """
+
+    function: Function
+    path: tuple[str, ...]
+    operands: tuple[Value | None, ...]
+
+    @property
+    def place(self) -> str:
+        """The path as text: ``%w.body/%r.branch1``."""
+        return "/".join(self.path)
+
+
+def inner_functions(module: Module, function: Function) -> Iterator[InnerFunction]:
+    """Functions that loops, branches and reducers of a program run, at any depth, in program order.
+
+    A function that several ops run is given for each of them.
+
+    Args:
+        module: has the functions.
+        function: without calls; see :func:`inlined`.
+    """
+    whole: dict[str, Function] = {}
+    names: dict[Function, dict[Value, str]] = {}
+    work: list[InnerFunction] = [InnerFunction(function, (), ())]
+    while work:
+        outer = work.pop()
+        if outer.path:
+            yield outer
+        found: list[InnerFunction] = []
+        for op in outer.function.block:
+            for role, name, operands in _runs(op):
+                inner = whole.get(name) or whole.setdefault(
+                    name, inlined(module, module.function(name))
+                )
+                if outer.function not in names:
+                    names[outer.function] = value_names(outer.function)
+                made = names[outer.function][op.results[0]]
+                handed = [*operands, *[None] * len(inner.args)][: len(inner.args)]
+                found.append(InnerFunction(inner, (*outer.path, f"{made}.{role}"), tuple(handed)))
+        work += reversed(found)
+
+
+def _runs(op: Op) -> list[tuple[str, str, Sequence[Value]]]:
+    """Role and name of each function that an op runs, and the values that it hands it whole."""
+    if op.name == "conditional":
+        pairs = zip(callees(op), branch_operands(op), strict=True)
+        return [(f"branch{index}", *pair) for index, pair in enumerate(pairs)]
+    if op.name == "while":
+        names = zip(("condition", "body"), callees(op), strict=True)
+        return [(*pair, op.operands) for pair in names]
+    return [("to_apply", name, ()) for name in callees(op)]
 
 
 def run_by_programs(module: Module) -> set[str]:

@@ -14,6 +14,12 @@ import heapq
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from graphgen.analysis.annotation_diff import (
+    call_differences,
+    compared,
+    control_edges,
+    op_differences,
+)
 from graphgen.analysis.calls import inlined, is_foreign
 from graphgen.ir import Function, Module, Op, Role, Value
 from graphgen.ops.control import CONTROL, NAMING, callees
@@ -71,6 +77,7 @@ def diff_functions(
         first: one program.
         second: the other.
     """
+    calls = call_differences(modules, first, second)
     first, second = inlined(modules[0], first), inlined(modules[1], second)
     made = ProgramDifference(first, second)
     arguments = _matched(
@@ -81,12 +88,17 @@ def diff_functions(
         if before is not after:
             what = f"argument {one} %{first.args[one].name}: {before.text} / {after.text}"
             made.interface.append(what)
+        noted = op_differences(first.args[one], second.args[other])
+        made.interface += [f"argument {one} %{first.args[one].name}: {text}" for text in noted]
     mine, theirs = ([name for name, _ in function.outputs] for function in (first, second))
     outputs = _matched("output", mine, theirs, made)
+    noted = op_differences(first, second)
+    made.interface += [f"@{first.name}: {text}" for text in noted]
     _aliases(modules, made, arguments, outputs)
     walk = _DiffWalk(made, arguments, _Bodies(modules))
     walk.run()
     walk.outputs(outputs)
+    made.interface += walk.orders() + calls
     return made
 
 
@@ -231,6 +243,25 @@ class _DiffWalk:
         self.open: dict[str, list[Op]] = {}
         self.paired: set[Op] = set()
 
+    def orders(self) -> list[str]:
+        """Control dependencies that one program has and the other does not have."""
+        sides = [
+            {
+                tuple([self.numbers.get(op.results[0], -1) for op in edge]): " before ".join(
+                    [self.names[op.results[0]] for op in edge]
+                )
+                for edge in control_edges(function)
+            }
+            for function in (self.made.first, self.made.second)
+        ]
+        first, second = sides
+        return [
+            f"control dependency: {text} is in the {side} only"
+            for mine, theirs, side in ((first, second, "first"), (second, first, "second"))
+            for edge, text in mine.items()
+            if edge not in theirs
+        ]
+
     def fresh(self) -> int:
         self.count += 1
         return self.count
@@ -239,7 +270,8 @@ class _DiffWalk:
         types = tuple([result.type for result in op.results])
         side = 0 if op in self.place else 1
         own = self.bodies.key(op, side)
-        key = (op.name, *own, types, *[self.numbers[value] for value in op.operands])
+        numbers = [self.numbers[value] for value in op.operands]
+        key = (op.name, *own, compared(op.annotations), types, *numbers)
         if not is_foreign(self.bodies.modules[side], op):
             return key
         # External ops may be impure, as random numbers are: distinguished by their order.
@@ -378,6 +410,7 @@ class _DiffWalk:
             for key in one.attrs
             if one.attrs[key] != op.attrs[key] and key not in ("results", *NAMING)
         ]
+        parts += op_differences(one, op)
         parts += [
             f"@{item.first.name} / @{item.second.name}" for item in self.bodies.apart(one, op)
         ]

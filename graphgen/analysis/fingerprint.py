@@ -13,7 +13,7 @@ import hashlib
 from collections.abc import Iterator
 
 from graphgen.ir import Entry, Function, Module, Op, Value
-from graphgen.text.printer import attr_text
+from graphgen.text.printer import annotation_text, attr_text
 
 
 def fingerprint(module: Module) -> str:
@@ -47,11 +47,11 @@ def _row(row: Entry) -> str:
 def _lines(function: Function) -> Iterator[str]:
     """A line for the head, and one for each argument, op and output."""
     dims = ",".join(f"{name}={size}" for name, size in function.dims.items())
-    yield f"{function.phase} {{{dims}}}"
+    yield f"{function.phase} {{{dims}}}{annotation_text(function.annotations)}"
     numbers: dict[Value, str] = {}
     for value in function.args:
         numbers[value] = str(len(numbers))
-        yield f"{value.name} {_type(value)}"
+        yield f"{value.name} {_type(value)}{annotation_text(value.annotations)}"
     for op in function.block:
         yield _op(op, numbers)
     for name, value in function.outputs:
@@ -66,7 +66,7 @@ def _op(op: Op, numbers: dict[Value, str]) -> str:
         types = _type(op.results[0])
     else:
         types = " ".join([_type(result) for result in op.results])
-    return f"{op.name}{attr_text(op)}({operands}){types}"
+    return f"{op.name}{attr_text(op)}{annotation_text(op.annotations)}({operands}){types}"
 
 
 def _type(value: Value) -> str:

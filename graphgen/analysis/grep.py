@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 
+from graphgen.analysis.calls import inner_functions
+from graphgen.analysis.layers import layers_of
 from graphgen.analysis.overview import overview
 from graphgen.analysis.pattern import KINDS, Known, Match, OpPattern, find
 from graphgen.ir import Function, Module, Op
@@ -25,11 +27,15 @@ class Hit:
         function: of the match, without calls.
         match: the ops.
         layer: of the first op; empty for none.
+        program: the name of the program.
+        place: the ops that run the function, if it is not the program: ``%w.body/%r.branch1``.
     """
 
     function: Function
     match: Match
     layer: str
+    program: str
+    place: str = ""
 
     @property
     def key(self) -> object:
@@ -39,7 +45,7 @@ class Hit:
             for op in self.match.ops
         )
         layer, output = numberless(self.layer), numberless(self.match.output)
-        return self.function.name, kinds, layer, output
+        return self.program, self.function.name, numberless(self.place), kinds, layer, output
 
     @property
     def lines(self) -> list[str]:
@@ -51,7 +57,8 @@ class Hit:
     def to_json(self) -> dict[str, Json]:
         """The hit with all its ops."""
         return {
-            "program": self.function.name,
+            "program": self.program,
+            "inside": self.place or None,
             "layer": self.layer or None,
             "output": self.match.output or None,
             "ops": [
@@ -69,15 +76,34 @@ class Hit:
 
 
 def grep(module: Module, functions: Sequence[Function], wanted: tuple[OpPattern, ...]) -> list[Hit]:
-    """All matches of a pattern in these functions, with calls inlined."""
-    return [hit for function in functions for hit in _hits(module, function, wanted)]
+    """All matches of a pattern in these functions, with calls inlined, and in what they run.
+
+    The arguments of a loop's body and of a branch are of the kinds of what they are handed.
+    """
+    given = {function.name for function in functions}
+    return [
+        hit
+        for function in functions
+        for hit in _hits(module, function, wanted)
+        if not hit.place or hit.function.name not in given
+    ]
 
 
 def _hits(module: Module, function: Function, wanted: tuple[OpPattern, ...]) -> Iterator[Hit]:
     seen = overview(module, function, 0)
     kinds = {value: part.kind for part in seen.parts for value in part.values}
     for match in find(seen.function, wanted, Known(kinds, seen.layer_of)):
-        yield Hit(seen.function, match, seen.layer_of.get(match.ops[0], ""))
+        yield Hit(seen.function, match, seen.layer_of.get(match.ops[0], ""), function.name)
+    for inner in inner_functions(module, seen.function):
+        body = inner.function
+        for argument, value in zip(body.args, inner.operands, strict=True):
+            # One body may run on different operands.
+            kinds.pop(argument, None)
+            if value is not None and value in kinds:
+                kinds[argument] = kinds[value]
+        layers = {op: name for name, ops in layers_of(body).items() for op in ops}
+        for match in find(body, wanted, Known(kinds, layers)):
+            yield Hit(body, match, layers.get(match.ops[0], ""), function.name, inner.place)
 
 
 def name_of(op: Op) -> str:

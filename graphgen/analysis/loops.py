@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from graphgen.errors import GraphgenError
 from graphgen.ir import Dim, Function, Module, Op, Value
-from graphgen.ops.control import CONTROL, UNKNOWN_TRIPS, callees
+from graphgen.ops.control import CONTROL, SCALAR, UNKNOWN_TRIPS, callees
 
 if TYPE_CHECKING:
     from graphgen.eval import Array
@@ -116,7 +116,7 @@ def _run(
 def ops_run(module: Module, ops: Iterable[Op]) -> Iterator[tuple[Op, int]]:
     """Yield every op that runs with its run count; bodies replace the ops that run them."""
     for op in ops:
-        if op.name not in CONTROL:
+        if op.name not in CONTROL or op.name in SCALAR:
             yield op, 1
             continue
         functions = [module.function(name) for name in callees(op)]

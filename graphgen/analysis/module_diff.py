@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from graphgen.analysis.annotation_diff import module_differences
 from graphgen.analysis.diff import OpDifference, ProgramDifference, diff_functions
 from graphgen.analysis.layers import layers_of
 from graphgen.errors import GraphgenError
@@ -19,15 +20,17 @@ class ModuleDifference:
     Attributes:
         programs: of each pair of programs.
         unpaired: names of programs without a counterpart.
+        module: differences of the modules themselves, such as the number of partitions.
     """
 
     programs: list[ProgramDifference]
     unpaired: list[str]
+    module: list[str]
 
     @property
     def same(self) -> bool:
         """True if the modules are equal."""
-        return not self.unpaired and all(item.same for item in self.programs)
+        return not self.unpaired and not self.module and all(item.same for item in self.programs)
 
     @property
     def with_bodies(self) -> list[ProgramDifference]:
@@ -70,7 +73,8 @@ def diff_modules(first: Module, second: Module, program: str | None = None) -> M
             "the modules have no program of the same name",
             help=f"they have {', '.join(mine)} and {', '.join(theirs)}",
         )
-    return ModuleDifference([diff_functions((first, second), *pair) for pair in pairs], unpaired)
+    programs = [diff_functions((first, second), *pair) for pair in pairs]
+    return ModuleDifference(programs, unpaired, module_differences(first, second))
 
 
 def _functions(module: Module, program: str | None) -> dict[str, Function]:

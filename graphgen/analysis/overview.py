@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -170,6 +171,14 @@ class Overview:
         """The number of outputs that alias an argument."""
         return sum(output.argument is not None for output in self.outputs)
 
+    @property
+    def whole_histogram(self) -> dict[str, int]:
+        """The number of ops by name, each loop's body and each branch counted once."""
+        found = Counter(self.histogram)
+        for histogram in {body.name: body.histogram for body in self.bodies}.values():
+            found.update(histogram)
+        return dict(found)
+
     def place(self, value: Value) -> ValueOrigin:
         """The layer and location of a value of the program."""
         if value.op is not None and value.op.loc is not UNKNOWN:
@@ -203,7 +212,7 @@ def overview(module: Module, function: Function, largest: int = 10) -> Overview:
     states = {row.name for row in module.entries(Role.STATE)}
     made = Overview(
         function,
-        _parts(module, function),
+        argument_groups(module, function),
         _outputs(function, states),
     )
     values = [*function.args]
@@ -239,7 +248,8 @@ def _outputs(function: Function, states: set[str]) -> list[OutputSummary]:
     ]
 
 
-def _parts(module: Module, function: Function) -> list[ArgumentGroup]:
+def argument_groups(module: Module, function: Function) -> list[ArgumentGroup]:
+    """The arguments of a program by kind: inputs, weights and caches, also where there are none."""
     by_kind: dict[str, list[Value]] = {"inputs": [], "weights": [], "caches": []}
     guessed = False
     for value in function.args:
@@ -260,7 +270,7 @@ def _kind(module: Module, value: Value) -> str:
     if row is None or "format" in module.meta:
         # The interface of an imported dump has its states only.
         return "caches" if row is not None and row.role is Role.STATE else ""
-    if row.role is Role.INPUT:
+    if row.role in (Role.INPUT, Role.LAYOUT):
         return "inputs"
     return "caches" if row.role is Role.STATE else "weights"
 
@@ -297,9 +307,9 @@ def _bodies(module: Module, function: Function) -> Iterator[CalleeSummary]:
         turns = trip_count(module, op) if loop else None
         for index, name in enumerate(callees(op)):
             part = ("condition", "body")[index] if loop else f"branch {index}"
-            histogram: dict[str, int] = {}
-            for inner in module.function(name).block:
-                histogram[inner.name] = histogram.get(inner.name, 0) + 1
+            # What calls run counts where it is called.
+            body = inlined(module, module.function(name))
+            histogram = dict(Counter([inner.name for inner in body.block]))
             yield CalleeSummary(f"{op.name} {part}", name, turns, histogram)
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from graphgen.analysis.custom_calls import decode
 from graphgen.ir import Dim, Op, TensorType
 from graphgen.ops import Trait, op_def
+from graphgen.ops.control import SCALAR
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +36,24 @@ class Work:
         )
 
 
+# Work by everything it follows from: the layers of a model repeat theirs.
+_known: dict[tuple[object, ...], Work] = {}
+_MOST_KNOWN = 1 << 16
+
+
 def work_of(op: Op) -> Work:
     """The work of one op on one rank."""
-    flops, transcendentals = _operations(op)
-    return Work(flops, transcendentals, _traffic(op))
+    key = (
+        *(op.name, op.attrs, len(op.operands)),
+        *[value.type for value in op.operands],
+        *[value.type for value in op.results],
+    )
+    found = _known.get(key)
+    if found is None:
+        found = Work(*_operations(op), _traffic(op))
+        if len(_known) < _MOST_KNOWN:
+            _known[key] = found
+    return found
 
 
 def _operations(op: Op) -> tuple[Dim, Dim]:
@@ -66,19 +81,20 @@ def _custom_call(op: Op) -> Dim:
 
 def total(ops: Iterable[Op]) -> Work:
     """The sum of the work of ``ops``."""
-    together = Work()
-    for op in ops:
-        together += work_of(op)
-    return together
+    return total_of((op, 1) for op in ops)
 
 
 def total_of(ops: Iterable[tuple[Op, int]]) -> Work:
     """The sum of the work of ``(op, run count)`` pairs."""
-    together = Work()
+    flops: Dim = 0
+    transcendentals: Dim = 0
+    moved: Dim = 0
     for op, count in ops:
         work = work_of(op)
-        together += Work(work.flops * count, work.transcendentals * count, work.bytes * count)
-    return together
+        flops += work.flops * count
+        transcendentals += work.transcendentals * count
+        moved += work.bytes * count
+    return Work(flops, transcendentals, moved)
 
 
 def size_in_bytes(type_: TensorType) -> Dim:
@@ -98,7 +114,7 @@ def sum_bytes(types: Iterable[TensorType]) -> Dim:
 def _traffic(op: Op) -> Dim:
     """Bytes read and written."""
     definition = op_def(op.name)
-    if definition.has(Trait.VIEW) or definition.has(Trait.CONTROL):
+    if definition.has(Trait.VIEW) or (definition.has(Trait.CONTROL) and op.name not in SCALAR):
         return 0
     written = sum_bytes(result.type for result in op.results)
     if definition.has(Trait.PARTIAL_READ):

@@ -6,7 +6,7 @@ All code makes ops through it: models directly, composites and passes with an in
 from __future__ import annotations
 
 import re
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from types import TracebackType
 from typing import ClassVar
@@ -21,8 +21,9 @@ from graphgen.build.argument_checks import (
     operand_mismatch,
     plain_attrs,
 )
-from graphgen.build.op_methods import OpMethods
+from graphgen.build.array_methods import ArrayMethods, Index
 from graphgen.build.source_location import user_loc
+from graphgen.build.while_loop import Body, Condition, while_loop
 from graphgen.errors import GraphgenError
 from graphgen.ir import (
     AttrValue,
@@ -43,7 +44,7 @@ from graphgen.ops import InferError, infer, make_attrs
 from graphgen.text.grammar import NAME
 
 
-class Builder(OpMethods):
+class Builder(ArrayMethods):
     """Builds one function.
 
     Args:
@@ -71,6 +72,8 @@ class Builder(OpMethods):
         self.before = before
         self.loc = loc
         self.made: list[Op] | None = None
+        # The module whose functions a loop's body may call; its interface is not for the body.
+        self.library: Module | None = None
         self._scopes: list[str] = [""]
 
     def __enter__(self) -> Builder:
@@ -95,6 +98,11 @@ class Builder(OpMethods):
                 help="open the builder, or call its methods: b.add(x, y)",
             )
         return Builder._active[-1]
+
+    @staticmethod
+    def is_open() -> bool:
+        """True inside of ``with Builder(...)``."""
+        return bool(Builder._active)
 
     @contextmanager
     def scope(self, name: str) -> Generator[str]:
@@ -184,6 +192,38 @@ class Builder(OpMethods):
         """An elementwise op of one operand."""
         return self.emit(name, (operand,)).result
 
+    def while_loop(
+        self, *state: Value, condition: Condition, trip_count: int = -1
+    ) -> Callable[[Body], tuple[Value, ...]]:
+        """Decorate the body of a loop; the decorated name is the tuple of final values.
+
+        Body and condition take a builder of their own and the state, and nothing from outside: what
+        they read is part of the state. The body returns the new state, the condition a pred[].
+
+        Args:
+            state: first values.
+            condition: the loop goes on while it holds.
+            trip_count: how often the body runs, if that is known.
+
+        Example::
+
+            @b.while_loop(i, x, condition=lambda b, i, x: i < 10)
+            def loop(b, i, x):
+                return i + 1, x * 2.0
+
+            i, x = loop
+        """
+        module = self.module or self.library
+        if module is None:
+            raise GraphgenError(
+                "GG0705",
+                "this builder has no module for the functions of a loop",
+                where=repr(user_loc(self.scope_name)),
+                help="give it one: Builder(function, module)",
+            )
+        check_values("while: state ", state, user_loc(self.scope_name))
+        return lambda body: while_loop(self, module, state, condition, body, trip_count)
+
     def input(self, name: str, dtype: DType, shape: Sequence[Dim]) -> Value:
         """Declare an input of the program."""
         return self._declare(Role.INPUT, name, declared_type(dtype, shape, self.scope_name))
@@ -271,10 +311,44 @@ def _taken(role: Role, type: TensorType, known: Entry, where: Loc) -> GraphgenEr
 
 
 def apply_to_current(name: str, *operands: Value | float) -> Value:
-    """Append the elementwise op ``name`` through the current builder (operators of values)."""
+    """Append what an operator of values means through the current builder.
+
+    Args:
+        name: an elementwise op, ``matmul``, or ``compare.LT`` and the like.
+        operands: one or two; a number takes the type of the value beside it.
+
+    Raises:
+        GraphgenError: GG0105 for an operand that is neither a value nor a number.
+    """
     builder = Builder.current()
+    if name == "matmul":
+        return builder.matmul(*operands)  # pyright: ignore[reportArgumentType]
+    op, _, direction = name.partition(".")
+    if direction:
+        lhs, rhs = operands
+        assert isinstance(lhs, Value)
+        return builder.compare(
+            lhs, rhs if isinstance(rhs, Value) else builder.full(rhs, lhs.type), direction
+        )
     if len(operands) == 2:
-        return builder.binary(name, *operands)
+        return builder.binary(op, *operands)
     (operand,) = operands
     assert isinstance(operand, Value)
-    return builder.unary(name, operand)
+    return builder.unary(op, operand)
+
+
+def index_with_current(x: Value, at: Index | Value | tuple[Index, ...]) -> Value:
+    """``x[at]`` through the current builder."""
+    return Builder.current().index(x, at)
+
+
+def refuse_truth(value: Value) -> None:
+    """Refuse a comparison as a condition of Python inside ``with Builder`` (GG0705)."""
+    if Builder.is_open():
+        raise located(
+            GraphgenError(
+                "GG0705",
+                f"whether {value.type.text} holds is not known while the graph is built",
+                help="b.and_(low < x, x < high) joins two, b.select(pred, x, y) chooses",
+            )
+        )

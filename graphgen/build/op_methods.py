@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from graphgen.build.argument_checks import as_tuple
-from graphgen.build.elementwise_methods import ElementwiseMethods
+from graphgen.build.argument_checks import as_tuple, located
+from graphgen.build.window_methods import WindowMethods
+from graphgen.errors import GraphgenError
 from graphgen.ir import AttrValue, Dim, DType, Literal, TensorType, Value
+from graphgen.ir.dims import product
+from graphgen.ops.windows.window import or_default
 
 # Ranks of each group.
 Groups = Sequence[Sequence[int]]
@@ -16,7 +19,22 @@ def _groups(groups: Groups) -> tuple[tuple[int, ...], ...]:
     return tuple(as_tuple(group) for group in groups)
 
 
-class OpMethods(ElementwiseMethods):
+def _completed(x: Value, shape: tuple[Dim, ...]) -> tuple[Dim, ...]:
+    """The shape with the size that -1 stands for (GG0105 if there is none)."""
+    place = shape.index(-1)
+    whole, known = x.type.size, product((*shape[:place], *shape[place + 1 :]))
+    if known == 1:
+        return (*shape[:place], whole, *shape[place + 1 :])
+    if isinstance(whole, int) and isinstance(known, int) and known > 0 and whole % known == 0:
+        return (*shape[:place], whole // known, *shape[place + 1 :])
+    for size in x.shape:
+        if whole == known * size:
+            return (*shape[:place], size, *shape[place + 1 :])
+    what = f"no size for -1 in {list(shape)} makes it of {x.type.text}"
+    raise located(GraphgenError("GG0105", what, help="-1 may stand once, for a whole size"))
+
+
+class OpMethods(WindowMethods):
     """Methods that append ops; :class:`~graphgen.build.Builder` defines the insertion point."""
 
     def convert(self, x: Value, dtype: DType) -> Value:
@@ -28,7 +46,12 @@ class OpMethods(ElementwiseMethods):
         return self._one("bitcast_convert", x, dtype=dtype)
 
     def reshape(self, x: Value, shape: Sequence[Dim]) -> Value:
-        """The same elements under another shape; ``x`` itself if the shape is the same."""
+        """The same elements under another shape, of which one size may be -1: what is left.
+
+        The result is ``x`` itself if the shape is the same.
+        """
+        if -1 in (shape := as_tuple(shape)):
+            shape = _completed(x, shape)
         return x if x.shape == as_tuple(shape) else self._one("reshape", x, shape=as_tuple(shape))
 
     def reverse(self, x: Value, dimensions: Sequence[int]) -> Value:
@@ -60,9 +83,20 @@ class OpMethods(ElementwiseMethods):
         """Concatenate the values along ``dimension``."""
         return self._one("concatenate", *as_tuple(values), dimension=dimension)
 
-    def pad(self, x: Value, value: Value, low: Sequence[int], high: Sequence[int]) -> Value:
-        """Pad each dimension with the scalar ``value`` before and after."""
-        return self._one("pad", x, value, low=as_tuple(low), high=as_tuple(high))
+    def pad(
+        self,
+        x: Value,
+        value: Value,
+        low: Sequence[int],
+        high: Sequence[int],
+        interior: Sequence[int] = (),
+    ) -> Value:
+        """Pad each dimension with the scalar ``value`` before, after, and between elements.
+
+        Negative numbers before and after cut elements off.
+        """
+        between = or_default(as_tuple(interior), 0)
+        return self._one("pad", x, value, low=as_tuple(low), high=as_tuple(high), interior=between)
 
     def iota(self, dtype: DType, shape: Sequence[Dim], dimension: int) -> Value:
         """Counts 0, 1, 2, ... along ``dimension``."""
@@ -116,7 +150,7 @@ class OpMethods(ElementwiseMethods):
         return made.results[0], made.results[1]
 
     def reduce(self, x: Value, dimensions: Sequence[int], kind: str) -> Value:
-        """Reduce along ``dimensions``; ``kind`` is add, maximum or minimum."""
+        """Reduce along ``dimensions`` by add, multiply, maximum, minimum, and, or, xor."""
         return self._one("reduce", x, dimensions=as_tuple(dimensions), kind=kind)
 
     def dot_general(
@@ -212,36 +246,45 @@ class OpMethods(ElementwiseMethods):
         """Rotate x [B,S,H,D] by the table; pairs are ``halves`` or ``neighbors``."""
         return self._one("rope", x, cos, sin, pairs=pairs)
 
-    def attention_mask(
-        self, positions: Value, lengths: Value, attended: Dim, window: int = 0, ring: int = 0
-    ) -> Value:
-        """Causal mask over the first ``attended`` slots, of the last ``window`` positions if not 0.
+    def key_positions(self, lengths: Value, attended: Dim) -> Value:
+        """Position in each of the first ``attended`` slots of plain rows, -1 for none."""
+        return self._one("key_positions", lengths, attended=attended)
 
-        With ``ring`` > 0, position p is in slot ``p % ring``.
+    def attention_mask(self, positions: Value, key_positions: Value, window: int = 0) -> Value:
+        """Causal mask pred [B,S,C] over slots, of the last ``window`` positions if not 0.
+
+        ``key_positions`` s32 [B,C] is the position in each slot, negative for none.
         """
-        operands = positions, lengths
-        return self._one("attention_mask", *operands, attended=attended, window=window, ring=ring)
+        return self._one("attention_mask", positions, key_positions, window=window)
 
     def key_distance(self, positions: Value, attended: Dim) -> Value:
         """Slot minus token position for the first ``attended`` cache slots: f32 [B,S,C]."""
         return self._one("key_distance", positions, attended=attended)
 
-    def kv_update(self, cache: Value, new: Value, seq_ids: Value, positions: Value) -> Value:
-        """``cache`` [R,M,K,D] with ``new`` [B,S,K,D] written."""
-        return self._one("kv_update", cache, new, seq_ids, positions)
+    def kv_update(self, cache: Value, new: Value, seq_ids: Value, slots: Value) -> Value:
+        """``cache`` [R,M,K,D] with ``new`` [B,S,K,D] written at ``slots`` s32 [B,S] of its rows."""
+        return self._one("kv_update", cache, new, seq_ids, slots)
 
     def cache_read(self, cache: Value, seq_ids: Value, attended: Dim) -> Value:
         """The first ``attended`` slots of the rows ``seq_ids``."""
         return self._one("cache_read", cache, seq_ids, attended=attended)
 
     def attention(
-        self, q: Value, k: Value, v: Value, mask: Value, scale: float, *bias: Value
+        self,
+        q: Value,
+        k: Value,
+        v: Value,
+        mask: Value,
+        scale: float,
+        *terms: Value,
+        softcap: float = 0.0,
     ) -> Value:
-        """Softmax attention of q [B,S,H,D] over k and v [B,C,K,D].
+        """Softmax attention of q [B,S,H,D] over k [B,C,K,D] and v [B,C,K,W].
 
-        ``bias`` is empty, or slopes f32 [H] and distances f32 [B,S,C].
+        ``terms`` are any of these, in order: slopes f32 [H] and distances f32 [B,S,C], a bias f32
+        [B,H,S,C], sinks f32 [H].
         """
-        return self._one("attention", q, k, v, mask, *bias, scale=scale)
+        return self._one("attention", q, k, v, mask, *terms, scale=scale, softcap=softcap)
 
     def last_token(self, x: Value, positions: Value, lengths: Value) -> Value:
         """Each row's token at position ``lengths - 1``."""

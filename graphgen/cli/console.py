@@ -37,10 +37,28 @@ def write_stdout(text: str) -> None:
 
 
 def write_stdout_bytes(chunks: Sequence[bytes | memoryview]) -> None:
-    """Write bytes to standard output, now; raises as :func:`write_stdout` does."""
+    """Write bytes to standard output, now; raises as :func:`write_stdout` does.
+
+    Raises:
+        GraphgenError: GG0704 for bytes that are not text where a terminal reads them.
+    """
+    if sys.stdout.isatty() and not _is_text(chunks):
+        raise GraphgenError(
+            "GG0704",
+            "these bytes are not text, and standard output is a terminal",
+            help="name a file with -o, or pipe the output on",
+        )
     with _written():
         sys.stdout.buffer.writelines(chunks)
         sys.stdout.buffer.flush()
+
+
+def _is_text(chunks: Sequence[bytes | memoryview]) -> bool:
+    try:
+        b"".join(chunks).decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return b"\0" not in b"".join(chunks)
 
 
 @contextmanager

@@ -12,6 +12,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from graphgen.cli.command_errors import USER_ERROR, GuardedCommand, report_defect, show_version
+from graphgen.cli.usage_errors import one_style
 
 # Folders of graphgen.cli, one for each kind of user, and their titles in ``graphgen --help``.
 PANELS: Final = {
@@ -32,6 +33,7 @@ class CommandEntry:
         panel: key of :data:`PANELS`, the folder of the command's module.
         help: one line.
         function: parameters are the command's, the docstring its help; by default ``COMMAND``.
+            Of a command with subcommands the typer application.
         error_status: exit status of a user's mistake.
     """
 
@@ -40,7 +42,7 @@ class CommandEntry:
     function: str = ""
     error_status: int = USER_ERROR
 
-    def load(self, name: str) -> Callable[..., None]:
+    def load(self, name: str) -> Callable[..., None] | typer.Typer:
         """Import the function of the command ``name``; nothing is imported before."""
         return getattr(import_module(self.module(name)), self.function or _identifier(name))
 
@@ -55,10 +57,12 @@ def _identifier(name: str) -> str:
 
 COMMANDS: Final[Mapping[str, CommandEntry]] = {
     "generate": CommandEntry("model", "Answer prompts with a model."),
+    "serve": CommandEntry("model", "Answer requests of OpenAI's API over HTTP."),
     "perplexity": CommandEntry("model", "Say how well a model foresees a text."),
     # Status 1 is an answer: the outputs differ.
     "accuracy": CommandEntry("model", "Compare a model with a reference.", error_status=2),
     "benchmark": CommandEntry("model", "Measure latencies and throughput."),
+    "load-test": CommandEntry("model", "Measure a server of OpenAI's API under load."),
     "build": CommandEntry("model", "Write a model's graph as IR text."),
     "import": CommandEntry("model", "Take a graph that was made elsewhere.", "import_"),
     "shard-weights": CommandEntry("model", "Prepare a checkpoint's weights a rank."),
@@ -68,7 +72,7 @@ COMMANDS: Final[Mapping[str, CommandEntry]] = {
     "ops": CommandEntry("passes", "List the ops, or explain one."),
     "explain": CommandEntry("passes", "Say why a pass did, or did not, rewrite something."),
     "trace": CommandEntry("passes", "Show all that passes did, as a page of HTML."),
-    "why": CommandEntry("passes", "Tell one value's history through the passes."),
+    "why": CommandEntry("passes", "Show one value's history through the passes."),
     "validate": CommandEntry("debug", "Check passes by numbers; name the wrong rewrite."),
     # Status 1 is an answer: a difference, no match.
     "equiv": CommandEntry("debug", "Compare two modules by numbers.", error_status=2),
@@ -88,6 +92,10 @@ COMMANDS: Final[Mapping[str, CommandEntry]] = {
     "plan": CommandEntry("neuron", "Say what a model needs and where it fits."),
     "hash": CommandEntry("neuron", "Say under which key a compilation is kept."),
     "config": CommandEntry("aws", "Show what AWS's configurations do here."),
+    # Status 1 is an answer: a name is missing, tokens differ.
+    "tnx": CommandEntry(
+        "aws", "Run an installed transformers-neuronx here.", "app", error_status=2
+    ),
 }
 
 
@@ -103,7 +111,7 @@ class _Formatter(Protocol):
         ...
 
 
-class LazyCommands(MutableMapping[str, TyperCommand]):
+class LazyCommands(MutableMapping[str, TyperCommand | TyperGroup]):
     """Commands by name; looking one up imports its module and makes it a typer command.
 
     Args:
@@ -112,16 +120,16 @@ class LazyCommands(MutableMapping[str, TyperCommand]):
 
     def __init__(self, entries: Mapping[str, CommandEntry]) -> None:
         self._entries = dict(entries)
-        self._loaded: dict[str, TyperCommand] = {}
+        self._loaded: dict[str, TyperCommand | TyperGroup] = {}
 
-    def __getitem__(self, name: str) -> TyperCommand:
+    def __getitem__(self, name: str) -> TyperCommand | TyperGroup:
         found = self._loaded.get(name)
         if found is None:
             entry = self._entries[name]
             found = self._loaded[name] = _compile(name, entry.load(name), entry.error_status)
         return found
 
-    def __setitem__(self, name: str, command: TyperCommand) -> None:
+    def __setitem__(self, name: str, command: TyperCommand | TyperGroup) -> None:
         self._loaded[name] = command
 
     def __delitem__(self, name: str) -> None:
@@ -134,8 +142,15 @@ class LazyCommands(MutableMapping[str, TyperCommand]):
         return len(self._entries)
 
 
-def _compile(name: str, function: Callable[..., None], error_status: int) -> TyperCommand:
-    """Make a typer command of a function with annotated parameters."""
+def _compile(
+    name: str, function: Callable[..., None] | typer.Typer, error_status: int
+) -> TyperCommand | TyperGroup:
+    """Make a typer command of a function with annotated parameters, or of an application."""
+    if isinstance(function, typer.Typer):
+        group = cast(TyperGroup, typer.main.get_command(function))
+        for inner in group.commands.values():
+            cast(GuardedCommand, inner).error_status = error_status
+        return group
     single = typer.Typer(rich_markup_mode=None, add_completion=False)
     single.command(name, cls=GuardedCommand)(function)
     command = cast(GuardedCommand, typer.main.get_command(single))
@@ -149,6 +164,16 @@ class LazyGroup(TyperGroup):
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
         self.commands = cast(Any, LazyCommands(COMMANDS))
+
+    def make_context(self, *arguments: Any, **settings: Any) -> Any:
+        """Parse the words of the command line."""
+        with one_style():
+            return super().make_context(*arguments, **settings)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command that the words name."""
+        with one_style():
+            return super().invoke(ctx)
 
     def list_commands(self, ctx: object) -> list[str]:
         """The names, in the order of :data:`COMMANDS`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from graphgen.cli.console import note, write_json
@@ -14,6 +14,7 @@ from graphgen.text import print_module
 
 if TYPE_CHECKING:
     from graphgen.eval import Array
+    from graphgen.passes.core import Pass
 
 
 def read_module(name: str) -> Module:
@@ -38,20 +39,47 @@ def read_with_values(name: str) -> tuple[Module, Mapping[str, Array]]:
     return open_with_values(source)
 
 
-def read_lowered(name: str, target: str) -> Module:
+def read_lowered(name: str, target: str, dims: str = "") -> Module:
     """Read a module and run the rest of the default pipeline for ``target`` on it.
 
-    A module without programs stays as it is.
+    A module without programs stays as it is. A note states default sizes.
+
+    Args:
+        name: of the file.
+        target: what to legalize for.
+        dims: sizes of symbols, as ``--dims`` gives them.
     """
+    from graphgen.cli.dims_option import pipeline_sizes
     from graphgen.cli.shared_options import load_plugins
     from graphgen.passes.core import run_pipeline
     from graphgen.passes.remaining import remaining
 
     load_plugins(None)
     module = read_module(name)
-    if module.programs():
-        run_pipeline(module, remaining(module, target))
+    passes = remaining(module, target, pipeline_sizes(module, dims)) if module.programs() else []
+    tell_sizes(module, passes)
+    run_pipeline(module, passes)
     return module
+
+
+def tell_sizes(module: Module, passes: Sequence[Pass]) -> None:
+    """Print a note on the default sizes of symbols, if there are symbols without a size."""
+    from graphgen.analysis import free_symbols
+    from graphgen.passes.specialize.named_sizes import SERVING, named_sizes
+    from graphgen.passes.specialize.specialize import Specialize
+
+    for item in passes:
+        if isinstance(item, Specialize):
+            given = named_sizes(item.dims)
+            left = free_symbols(module.programs()) & SERVING.keys() - given.keys()
+            options = {
+                option: getattr(item, option)
+                for name, option in SERVING.items()
+                if name in left and option in ("batch", "context", "tokens")
+            }
+            if options:
+                sizes = " ".join(f"{option}={[*size]}" for option, size in options.items())
+                note(f"sizes by default: {sizes}; --dims B=2,S=64 or -p sets others")
 
 
 def programs_or_functions(module: Module, name: str | None = None) -> list[Function]:

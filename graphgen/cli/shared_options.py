@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from graphgen.cli.console import note
 from graphgen.cli.files import STANDARD, check_output
 
 if TYPE_CHECKING:
@@ -42,6 +44,18 @@ Plugins = Annotated[
     list[str] | None, typer.Option("--plugin", metavar="FILE.py", help="A file with passes.")
 ]
 Seed = Annotated[int, typer.Option("--seed", help="Of random weights and inputs.")]
+FirstLayers = Annotated[
+    int | None,
+    typer.Option("--layers", metavar="N", min=1, help="Only the first N layers, at full width."),
+]
+ScriptOption = Annotated[
+    Literal["short", "adversarial", "auto"],
+    typer.Option("--script", help="Calls of a language model; auto: by what passes touch."),
+]
+PlotFile = Annotated[
+    str | None,
+    typer.Option("--plot", metavar="OUT.svg|OUT.png", help="Draw it; needs matplotlib."),
+]
 Most = Annotated[int, typer.Option("--most", min=1, help="How many entries to show.")]
 
 
@@ -60,6 +74,15 @@ def check_outputs(output: str, as_json: bool, needs: str = "-o OUT.gg") -> None:
     check_output(output)
 
 
+def check_plot(name: str | None) -> None:
+    """Refuse a picture that cannot be drawn or written before any work is done (GG0704, GG0705)."""
+    if name is not None:
+        from graphgen.report.figure import check_picture
+
+        check_picture(name)
+        check_output(name)
+
+
 def load_plugins(files: Sequence[str] | None) -> None:
     """Register the passes of graphgen, of installed packages, and of these files."""
     from graphgen.passes.core.registry import all_passes, load_file
@@ -70,18 +93,27 @@ def load_plugins(files: Sequence[str] | None) -> None:
 
 
 def load_pipeline(
-    text: str, plugins: Sequence[str] | None = None, *, small: bool = False
+    text: str,
+    plugins: Sequence[str] | None = None,
+    *,
+    small: bool = False,
+    dims: tuple[str, ...] = (),
 ) -> list[Pass]:
     """The passes of a pipeline given as text.
 
     Args:
         text: as after ``-p``.
         plugins: files with further passes.
-        small: ``default`` gets buckets that NumPy evaluates in seconds.
+        small: ``default`` stands for ``small``, with sizes that NumPy evaluates in seconds; a note
+            on standard error says so where the text leaves the sizes open.
+        dims: of ``small``: sizes of symbols that the text does not give, ``("N=8",)``.
     """
     load_plugins(plugins)
-    from graphgen.compile_config import CompileConfig
-    from graphgen.passes.pipelines import parse
+    from graphgen.passes.pipelines import SMALL, parse
 
-    sizes = CompileConfig(batch=(3,), context=(8,), tokens=(8, 16))
-    return parse(text, sizes) if small else parse(text)
+    if not small:
+        return parse(text)
+    passes = parse(text, replace(SMALL, dims=dims))
+    if not dims and [str(item) for item in passes] != [str(item) for item in parse(text)]:
+        note("'default' is 'small' here: batch=[3], context=[8], tokens=[8,16] unless given")
+    return passes

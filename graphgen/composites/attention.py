@@ -2,45 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from graphgen.build import Builder
-from graphgen.composites.basics import softmax
 from graphgen.composites.decomposition_registry import Decomposition
 from graphgen.ir import Attrs, Value
 from graphgen.ir.dims import Shape
 from graphgen.ir.dtype import f32, lowest, s32
+from graphgen.ops.attention import attention_terms
 
 
 def attention_mask(b: Builder, operands: Sequence[Value], attrs: Attrs) -> Sequence[Value]:
-    """``c <= position`` and ``c < length``, and ``c > position - window`` if window is not 0."""
-    positions, lengths = operands
-    shape = (*positions.shape, attrs.dim("attended"))
-    ring = attrs.integer("ring")
-    slots = _held(b, lengths, shape, ring) if ring else b.iota(s32, shape, 2)
-    causal = b.compare(slots, b.broadcast_in_dim(positions, shape, [0, 1]), "LE")
-    if ring:
-        filled = b.compare(slots, b.full(0, slots.type), "GE")
-    else:
-        filled = b.compare(slots, b.broadcast_in_dim(lengths, shape, [0]), "LT")
-    allowed = b.binary("and", causal, filled)
-    window = attrs.integer("window")
-    if not window:
-        return [allowed]
-    first = b.broadcast_in_dim(positions - float(window), shape, [0, 1])
-    return [b.binary("and", allowed, b.compare(slots, first, "GT"))]
+    """``0 <= key <= position``, and ``key > position - window`` if window is not 0."""
+    positions, held = operands
+    keys = b.broadcast_in_dim(held, (*positions.shape, held.shape[1]), [0, 2])
+
+    def filled() -> Value:
+        return b.compare(keys, b.full(0, keys.type), "GE")
+
+    return [masked_by(b, positions, keys, filled, attrs.integer("window"))]
 
 
-def _held(b: Builder, lengths: Value, shape: Shape, ring: int) -> Value:
-    """s32 [B,S,C]: the newest position below ``lengths`` in each slot; negative for an empty slot.
+def masked_by(
+    b: Builder, positions: Value, keys: Value, filled: Callable[[], Value], window: int
+) -> Value:
+    """pred [B,S,C]: the filled slots whose keys a token reads.
 
-    It is the same for all tokens of a row.
+    Args:
+        b: where ops are appended.
+        positions: s32 [B,S], of the tokens.
+        keys: s32 [B,S,C], the position in each slot, where it is filled.
+        filled: makes pred [B,S,C], the slots that hold a position.
+        window: positions a token reads at most; 0 for all.
     """
-    flat = (shape[0], shape[2])
-    newest = b.broadcast_in_dim(lengths - 1.0, flat, [0])
-    # A row without tokens has the newest position -1, so this is -ring at the least.
-    steps_back = b.modulo(newest - b.iota(s32, flat, 1), ring)
-    return b.broadcast_in_dim(newest - steps_back, shape, [0, 2])
+    causal = b.compare(keys, b.broadcast_in_dim(positions, keys.shape, [0, 1]), "LE")
+    allowed = b.binary("and", causal, filled())
+    if not window:
+        return allowed
+    first = b.broadcast_in_dim(positions - float(window), keys.shape, [0, 1])
+    return b.binary("and", allowed, b.compare(keys, first, "GT"))
+
+
+def key_positions(b: Builder, operands: Sequence[Value], attrs: Attrs) -> Sequence[Value]:
+    """The slot numbers, and -1 from each row's length on."""
+    (lengths,) = operands
+    shape = (lengths.shape[0], attrs.dim("attended"))
+    slots = b.iota(s32, shape, 1)
+    filled = b.compare(slots, b.broadcast_in_dim(lengths, shape, [0]), "LT")
+    return [b.select(filled, slots, b.full(-1, slots.type))]
 
 
 def key_distance(b: Builder, operands: Sequence[Value], attrs: Attrs) -> Sequence[Value]:
@@ -74,15 +83,15 @@ def cache_read(b: Builder, operands: Sequence[Value], attrs: Attrs) -> Sequence[
 
 def kv_update(b: Builder, operands: Sequence[Value], attrs: Attrs) -> Sequence[Value]:
     """A scatter of [K,D] windows at (row, slot); windows outside are dropped by its definition."""
-    cache, new, seq_ids, positions = operands
-    batch, active = positions.shape
+    cache, new, seq_ids, slots = operands
+    batch, active = slots.shape
     rows = b.broadcast_in_dim(seq_ids, (batch, active, 1), [0])
-    slots = b.reshape(positions, (batch, active, 1))
+    places = b.reshape(slots, (batch, active, 1))
     return [
         b.op(
             "scatter",
             cache,
-            b.concatenate([rows, slots], 2),
+            b.concatenate([rows, places], 2),
             new,
             update_window_dims=(2, 3),
             inserted_window_dims=(0, 1),
@@ -94,31 +103,63 @@ def kv_update(b: Builder, operands: Sequence[Value], attrs: Attrs) -> Sequence[V
 
 def attention(b: Builder, operands: Sequence[Value], attrs: Attrs) -> Sequence[Value]:
     """Scores in f32, masked; softmax with the maximum subtracted; then the weighted sum."""
-    query, key, value, mask, *bias = operands
+    query, key, value, mask = operands[:4]
     batch, active, heads, size = query.shape
-    attended, kv_heads = key.shape[1], key.shape[2]
+    kv_heads = key.shape[2]
     assert isinstance(heads, int)
     assert isinstance(kv_heads, int)
     grouped = b.reshape(query, (batch, active, kv_heads, heads // kv_heads, size))
     # [B,S,K,G,D] x [B,C,K,D] -> [B,K,S,G,C]
     scores = b.dot_general(grouped, key, ([4], [3]), ([0, 2], [0, 2]), f32) * attrs.number("scale")
-    if bias:
-        slopes = b.reshape(bias[0], (kv_heads, heads // kv_heads))
-        slopes = b.broadcast_in_dim(slopes, scores.shape, [1, 3])
-        scores = scores + slopes * b.broadcast_in_dim(bias[1], scores.shape, [0, 2, 4])
-    allowed = b.broadcast_in_dim(mask, scores.shape, [0, 2, 4])
+    cap = attrs.number("softcap")
+    if cap:
+        scores = b.unary("tanh", scores / cap) * cap
+    terms = attention_terms(operands)
+    if terms.slopes is not None and terms.distance is not None:
+        slopes = _by_head(b, operands[terms.slopes], scores.shape)
+        distance = b.broadcast_in_dim(operands[terms.distance], scores.shape, [0, 2, 4])
+        scores = scores + slopes * distance
+    if terms.bias is not None:
+        scores = scores + _over_scores(b, operands[terms.bias], scores.shape)
+    allowed = _over_scores(b, mask, scores.shape)
     scores = b.select(allowed, scores, b.full(lowest(f32), scores.type))
-    weights = softmax(b, scores, 4)
-    # [B,K,S,G,C] x [B,C,K,D] -> [B,K,S,G,D]
+    sinks = operands[terms.sinks] if terms.sinks is not None else None
+    weights = b.softmax(scores, 4) if sinks is None else _with_sinks(b, scores, sinks)
+    # [B,K,S,G,C] x [B,C,K,W] -> [B,K,S,G,W]
     context = b.dot_general(
         b.convert(weights, value.dtype), value, ([4], [1]), ([0, 1], [0, 2]), query.dtype
     )
     ordered = b.transpose(context, [0, 2, 1, 3, 4])
-    assert attended == value.shape[1]
-    return [b.reshape(ordered, query.shape)]
+    return [b.reshape(ordered, (batch, active, heads, value.shape[3]))]
+
+
+def _by_head(b: Builder, value: Value, shape: Shape) -> Value:
+    """Broadcast a number per query head to scores or rows of them, [B,K,S,G,...]."""
+    grouped = b.reshape(value, (shape[1], shape[3]))
+    return b.broadcast_in_dim(grouped, shape, [1, 3])
+
+
+def _over_scores(b: Builder, value: Value, shape: Shape) -> Value:
+    """Lay out [B,S,C] or [B,H,S,C] as the scores [B,K,S,G,C]."""
+    if value.type.rank == 3:
+        return b.broadcast_in_dim(value, shape, [0, 2, 4])
+    batch, kv_heads, active, group, attended = shape
+    grouped = b.reshape(value, (batch, kv_heads, group, active, attended))
+    return b.transpose(grouped, [0, 1, 3, 2, 4])
+
+
+def _with_sinks(b: Builder, scores: Value, sinks: Value) -> Value:
+    """Softmax of scores [B,K,S,G,C] with one more slot per head, which is left out again."""
+    rows, kept = scores.shape[:4], [0, 1, 2, 3]
+    sink = _by_head(b, sinks, rows)
+    top = b.maximum(b.reduce(scores, [4], "maximum"), sink)
+    powers = b.exponential(b.subtract(scores, b.broadcast_in_dim(top, scores.shape, kept)))
+    total = b.reduce(powers, [4], "add") + b.exponential(b.subtract(sink, top))
+    return b.divide(powers, b.broadcast_in_dim(total, scores.shape, kept))
 
 
 ATTENTION: dict[str, Decomposition] = {
+    "key_positions": key_positions,
     "attention_mask": attention_mask,
     "key_distance": key_distance,
     "cache_read": cache_read,

@@ -11,14 +11,6 @@ from graphgen.ir import Attrs, Dim, Value
 from graphgen.ir.dtype import f32
 
 
-def softmax(b: Builder, x: Value, axis: int) -> Value:
-    """Build ``exp(x - max x) / sum exp(x - max x)`` along ``axis``, in the type of ``x``."""
-    kept = [dim for dim in range(x.type.rank) if dim != axis]
-    top = b.broadcast_in_dim(b.reduce(x, [axis], "maximum"), x.shape, kept)
-    powers = b.exponential(b.subtract(x, top))
-    return b.divide(powers, b.broadcast_in_dim(b.reduce(powers, [axis], "add"), x.shape, kept))
-
-
 def embedding(b: Builder, operands: Sequence[Value], attrs: Attrs) -> Sequence[Value]:
     """One gather of whole rows."""
     table, ids = operands

@@ -10,12 +10,13 @@ from graphgen.eval.evaluate import (
     arguments_of,
     checked,
     evaluate,
+    evaluate_op,
     evaluate_output,
     evaluate_ranks,
     evaluate_values,
     rank_index,
 )
-from graphgen.eval.ring_buffer import RingOccupancy
+from graphgen.eval.observer import Columns, Observer, ObserverChain
 from graphgen.eval.rules import COLLECTIVES, COMPOSITES, RULES, SEVERAL
 
 __all__ = [
@@ -27,10 +28,13 @@ __all__ = [
     "SEVERAL",
     "Arithmetic",
     "Array",
-    "RingOccupancy",
+    "Columns",
+    "Observer",
+    "ObserverChain",
     "arguments_of",
     "checked",
     "evaluate",
+    "evaluate_op",
     "evaluate_output",
     "evaluate_ranks",
     "evaluate_values",

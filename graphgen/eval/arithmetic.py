@@ -9,44 +9,81 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
+from graphgen.errors import GraphgenError
 from graphgen.ir import DType, Literal
-from graphgen.ir.dtype import f8e4m3fn, f32, lowest
+from graphgen.ir.dtype import DTYPES, f32, has_infinity, highest, lowest
+from graphgen.ops.external import DEQUANTIZE
 
 # The element type is known only from the program, so NumPy's static element type says nothing.
 Array = npt.NDArray[Any]
 
+_SMALL_FLOATS: dict[str, type[Any]] = {
+    "f4e2m1fn": ml_dtypes.float4_e2m1fn,
+    "f6e2m3fn": ml_dtypes.float6_e2m3fn,
+    "f6e3m2fn": ml_dtypes.float6_e3m2fn,
+    "f8e3m4": ml_dtypes.float8_e3m4,
+    "f8e4m3": ml_dtypes.float8_e4m3,
+    "f8e4m3fn": ml_dtypes.float8_e4m3fn,
+    "f8e4m3fnuz": ml_dtypes.float8_e4m3fnuz,
+    "f8e4m3b11fnuz": ml_dtypes.float8_e4m3b11fnuz,
+    "f8e5m2": ml_dtypes.float8_e5m2,
+    "f8e5m2fnuz": ml_dtypes.float8_e5m2fnuz,
+    "f8e8m0fnu": ml_dtypes.float8_e8m0fnu,
+    "bf16": ml_dtypes.bfloat16,
+    "f16": np.float16,
+}
+_FEW_BITS: dict[str, type[Any]] = {
+    "s2": ml_dtypes.int2,
+    "s4": ml_dtypes.int4,
+    "u2": ml_dtypes.uint2,
+    "u4": ml_dtypes.uint4,
+}
 NUMPY: dict[str, np.dtype[Any]] = {
+    # Nothing reads what a token holds.
+    "token": np.dtype(np.bool_),
     "pred": np.dtype(np.bool_),
-    "s4": np.dtype(ml_dtypes.int4),
+    **{name: np.dtype(kind) for name, kind in _FEW_BITS.items()},
     "s8": np.dtype(np.int8),
     "s16": np.dtype(np.int16),
     "s32": np.dtype(np.int32),
     "s64": np.dtype(np.int64),
-    "u4": np.dtype(ml_dtypes.uint4),
     "u8": np.dtype(np.uint8),
     "u16": np.dtype(np.uint16),
     "u32": np.dtype(np.uint32),
     "u64": np.dtype(np.uint64),
-    "f8e4m3": np.dtype(ml_dtypes.float8_e4m3),
-    "f8e4m3fn": np.dtype(ml_dtypes.float8_e4m3fn),
-    "f8e5m2": np.dtype(ml_dtypes.float8_e5m2),
-    "f16": np.dtype(np.float16),
-    "bf16": np.dtype(ml_dtypes.bfloat16),
+    **{name: np.dtype(kind) for name, kind in _SMALL_FLOATS.items()},
     "f32": np.dtype(np.float32),
     "f64": np.dtype(np.float64),
     "c64": np.dtype(np.complex64),
+    "c128": np.dtype(np.complex128),
 }
-FOUR_BITS = (NUMPY["s4"], NUMPY["u4"])
+# What a reduction of a kind combines two elements with.
+COMBINE: dict[str, np.ufunc] = {
+    "add": np.add,
+    "maximum": np.maximum,
+    "minimum": np.minimum,
+    "multiply": np.multiply,
+    "and": np.bitwise_and,
+    "or": np.bitwise_or,
+    "xor": np.bitwise_xor,
+}
+# Integers of less than a byte, which have a byte each.
+FEW_BITS = tuple([NUMPY[name] for name in _FEW_BITS])
 # What a type is computed in: NumPy itself has no arithmetic for these.
 _WIDER: dict[np.dtype[Any], np.dtype[Any]] = {
-    **{NUMPY[n]: NUMPY["f32"] for n in ("f8e4m3", "f8e4m3fn", "f8e5m2", "f16", "bf16")},
-    NUMPY["s4"]: NUMPY["s8"],
-    NUMPY["u4"]: NUMPY["u8"],
+    **{NUMPY[name]: NUMPY["f32"] for name in _SMALL_FLOATS},
+    **{NUMPY[name]: NUMPY["s8" if name[0] == "s" else "u8"] for name in _FEW_BITS},
 }
 
 
 def numpy_dtype(dtype: DType) -> np.dtype[Any]:
-    """The NumPy type with the same elements."""
+    """The NumPy type with the same elements.
+
+    Raises:
+        GraphgenError: GG0403 for quantized elements, which nothing here computes with.
+    """
+    if dtype.is_quantized:
+        raise GraphgenError("GG0403", f"no op here computes with {dtype.name}", help=DEQUANTIZE)
     return NUMPY[dtype.name]
 
 
@@ -78,7 +115,14 @@ class Arithmetic:
         """The NumPy type values of ``dtype`` are held in."""
         if self.wide is not None and dtype.is_float:
             return self.wide
-        return NUMPY[dtype.name]
+        if self.wide is not None and dtype.is_complex:
+            return NUMPY["c128"]
+        return numpy_dtype(dtype)
+
+    def carries(self, x: Array) -> bool:
+        """True for a float in double precision that stands for one of any type."""
+        # NumPy takes a comparison with None for one with its default type.
+        return self.wide is not None and x.dtype == self.wide
 
     def literal(self, literal: Literal) -> Array:
         """A literal as an array."""
@@ -111,23 +155,23 @@ class Arithmetic:
 
 
 def is_integer(dtype: np.dtype[Any]) -> bool:
-    """True for integer types, the 4-bit ones included, which NumPy does not count among its own."""
+    """True for integer types, those of few bits included, which NumPy does not count as its own."""
     return _WIDER.get(dtype, dtype).kind in "iu"
 
 
 def widened(x: Array) -> Array:
-    """``x`` in the type it is computed in: itself, save for 4-bit integers and small floats."""
-    return x.astype(_WIDER.get(x.dtype, x.dtype), copy=False)
+    """``x`` in the type it is computed in: itself, save for few bits and small floats."""
+    wider = _WIDER.get(x.dtype)
+    return x if wider is None else x.astype(wider)
 
 
 def ends(dtype: np.dtype[Any]) -> tuple[float | int, float | int]:
-    """The lowest and the highest value of a type; infinite where it has infinities."""
+    """The lowest and the highest value of a real type; infinite where it has infinities."""
     if is_integer(dtype):
         limits = ml_dtypes.iinfo(dtype)
         return int(limits.min), int(limits.max)
-    if dtype == NUMPY["f8e4m3fn"]:
-        return lowest(f8e4m3fn), -lowest(f8e4m3fn)
-    return -np.inf, np.inf
+    ours = DTYPES[_NAMES[dtype]]
+    return (-np.inf, np.inf) if has_infinity(ours) else (lowest(ours), highest(ours))
 
 
 NATIVE = Arithmetic()

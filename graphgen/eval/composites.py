@@ -18,6 +18,7 @@ from graphgen.eval.rules_elementwise import erf, logistic
 from graphgen.eval.rules_sorting import places_in_order
 from graphgen.ir import Attrs
 from graphgen.ir.dtype import f32, lowest
+from graphgen.ops.attention import attention_terms
 
 
 @composite_rule("embedding")
@@ -85,15 +86,21 @@ def _rope(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Sequence[Array]:
     return [out.astype(x[0].dtype)]
 
 
+@composite_rule("key_positions")
+def _key_positions(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Sequence[Array]:
+    held = np.full((x[0].shape[0], cast(int, attrs.dim("attended"))), -1, np.int32)
+    for row, length in zip(held, x[0], strict=True):
+        known = np.arange(max(min(int(length), held.shape[1]), 0))
+        row[known] = known
+    return [held]
+
+
 @composite_rule("attention_mask")
 def _attention_mask(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Sequence[Array]:
-    slots = np.arange(cast(int, attrs.dim("attended")))
-    positions, lengths = x[0][:, :, None], x[1][:, None, None]
-    window, ring = attrs.integer("window"), attrs.integer("ring")
-    if ring:
-        slots = lengths - 1 - (lengths - 1 - slots) % ring
-    near = positions - slots < window if window else True
-    return [(slots >= 0) & (slots <= positions) & (slots < lengths) & near]
+    positions, keys = x[0][:, :, None], x[1][:, None, :]
+    window = attrs.integer("window")
+    near = positions - keys < window if window else True
+    return [(keys >= 0) & (keys <= positions) & near]
 
 
 @composite_rule("key_distance")
@@ -112,11 +119,11 @@ def _cache_read(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Sequence[A
 
 @composite_rule("kv_update")
 def _kv_update(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Sequence[Array]:
-    cache, new, seq_ids, positions = x
+    cache, new, seq_ids, slots = x
     out = cache.copy()
     for row in range(new.shape[0]):
         for step in range(new.shape[1]):
-            target, slot = int(seq_ids[row]), int(positions[row, step])
+            target, slot = int(seq_ids[row]), int(slots[row, step])
             if 0 <= target < cache.shape[0] and 0 <= slot < cache.shape[1]:
                 out[target, slot] = new[row, step]
     return [out]
@@ -124,17 +131,28 @@ def _kv_update(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Sequence[Ar
 
 @composite_rule("attention")
 def _attention(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Sequence[Array]:
-    query, key, value, mask, *bias = x
+    query, key, value, mask = x[:4]
     wide = how.dtype(f32)
     group = query.shape[2] // key.shape[2]
     keys = np.repeat(key.astype(wide), group, axis=2)
     scores = np.einsum("bshd,bchd->bhsc", query.astype(wide), keys)
     scores = scores * how.scalar(attrs.number("scale"))
-    if bias:
-        scores = scores + np.einsum("h,bsc->bhsc", *bias)
-    scores = np.where(mask[:, None], scores, np.asarray(lowest(f32), wide))
+    if attrs.number("softcap"):
+        cap = how.scalar(attrs.number("softcap"))
+        scores = cap * np.tanh(scores / cap)
+    slopes, distance, bias, sinks = (None if at is None else x[at] for at in attention_terms(x))
+    if slopes is not None and distance is not None:
+        scores = scores + np.einsum("h,bsc->bhsc", slopes, distance)
+    if bias is not None:
+        scores = scores + bias
+    shown = mask if mask.ndim == 4 else mask[:, None]
+    scores = np.where(shown, scores, np.asarray(lowest(f32), wide))
+    if sinks is not None:
+        extra = np.broadcast_to(sinks.astype(wide)[:, None, None], (*scores.shape[:3], 1))
+        scores = np.concatenate([scores, extra], -1)
     weights = np.exp(scores - scores.max(-1, keepdims=True))
     weights = (weights / weights.sum(-1, keepdims=True)).astype(value.dtype).astype(wide)
+    weights = weights[..., : key.shape[1]]
     values = np.repeat(value.astype(wide), group, axis=2)
     return [np.einsum("bhsc,bchd->bshd", weights, values).astype(query.dtype)]
 

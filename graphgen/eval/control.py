@@ -7,14 +7,12 @@ from typing import Protocol
 
 from graphgen.errors import GraphgenError
 from graphgen.eval.arithmetic import Array
+from graphgen.eval.observer import Columns, Observer
 from graphgen.ir import Op
 from graphgen.ops.control import callees, chosen_branch
 
 # Turns after which a loop is taken for one that does not end, unless it says how many it makes.
 MOST_TRIPS = 100_000
-
-# For each value, an array for each rank that runs.
-Columns = Sequence[Sequence[Array]]
 
 
 class RunBody(Protocol):
@@ -27,7 +25,13 @@ class RunBody(Protocol):
         ...
 
 
-def run_control(op: Op, given: Columns, ranks: Sequence[int], body: RunBody) -> list[list[Array]]:
+def run_control(
+    op: Op,
+    given: Columns,
+    ranks: Sequence[int],
+    body: RunBody,
+    observer: Observer | None = None,
+) -> list[list[Array]]:
     """The results of an op that runs other functions.
 
     Args:
@@ -35,6 +39,7 @@ def run_control(op: Op, given: Columns, ranks: Sequence[int], body: RunBody) -> 
         given: its operands.
         ranks: the numbers of the ranks that run it.
         body: runs a function.
+        observer: sees the turns of loops and the branches taken.
 
     Raises:
         GraphgenError: GG0404 a loop that makes too many turns.
@@ -42,19 +47,24 @@ def run_control(op: Op, given: Columns, ranks: Sequence[int], body: RunBody) -> 
     if op.name == "call":
         return body(op, callees(op)[0], given, ranks)
     run = _while if op.name == "while" else _conditional
-    return run(op, given, ranks, body)
+    return run(op, given, ranks, body, observer)
 
 
-def _while(op: Op, given: Columns, ranks: Sequence[int], body: RunBody) -> list[list[Array]]:
+def _while(
+    op: Op, given: Columns, ranks: Sequence[int], body: RunBody, observer: Observer | None
+) -> list[list[Array]]:
     """Each rank goes on for as long as its own condition holds."""
     condition, step = callees(op)
     state = [list(column) for column in given]
     active = list(range(len(ranks)))
+    turns = [0] * len(ranks)
     trips = 0
     while True:
         (goes,) = body(op, condition, _of(state, active), [ranks[i] for i in active])
         active = [i for i, yes in zip(active, goes, strict=True) if bool(yes)]
         if not active:
+            if observer is not None:
+                observer.loop(op, turns)
             return state
         if trips >= max(MOST_TRIPS, op.attrs.integer("trip_count")):
             raise GraphgenError(
@@ -66,9 +76,13 @@ def _while(op: Op, given: Columns, ranks: Sequence[int], body: RunBody) -> list[
         made = body(op, step, _of(state, active), [ranks[i] for i in active])
         _put(state, active, made)
         trips += 1
+        for place in active:
+            turns[place] = trips
 
 
-def _conditional(op: Op, given: Columns, ranks: Sequence[int], body: RunBody) -> list[list[Array]]:
+def _conditional(
+    op: Op, given: Columns, ranks: Sequence[int], body: RunBody, observer: Observer | None
+) -> list[list[Array]]:
     """Each rank runs the branch that it chooses; those that choose the same run together."""
     branches, takes = callees(op), op.attrs.integers("takes")
     chosen = [
@@ -81,7 +95,10 @@ def _conditional(op: Op, given: Columns, ranks: Sequence[int], body: RunBody) ->
         start = 1 + sum(takes[:number])
         if active:
             operands = _of(given[start : start + takes[number]], active)
-            _put(results, active, body(op, name, operands, [ranks[i] for i in active]))
+            who = [ranks[i] for i in active]
+            if observer is not None:
+                observer.branch(op, number, who)
+            _put(results, active, body(op, name, operands, who))
     return results
 
 

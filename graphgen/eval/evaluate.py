@@ -4,19 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from graphgen.errors import GraphgenError
+from graphgen.eval.applied.rules_applied import run_applied
 from graphgen.eval.arithmetic import NATIVE, Arithmetic, Array
-from graphgen.eval.control import Columns, run_control
-from graphgen.eval.custom_calls import kernel
+from graphgen.eval.control import run_control
+from graphgen.eval.kernels.custom_calls import kernel
+from graphgen.eval.observer import Columns, Observer
 from graphgen.eval.rules import COLLECTIVES, COMPOSITES, RULES, SEVERAL
 from graphgen.ir import Dim, Function, Module, Op, TensorType, Value
 from graphgen.ir.clone import bind_function
 from graphgen.ir.dims import Poly
-from graphgen.ops.control import CONTROL
+from graphgen.ops.control import CONTROL, SCALAR
+from graphgen.ops.external import refusal
+from graphgen.ops.opdef import has_trait
+from graphgen.ops.traits import Trait
 
+# Instructions whose results are their operands, from the first on; tokens hold nothing.
+_HANDED_ON = ("opt-barrier", "add-dependency", "domain")
 # Instructions that return the rank. HLO separates replicas from partitions; ranks are both.
 _RANK_OF = ("replica-id", "partition-id")
 # Called with each op and its results, one list of arrays a rank.
@@ -29,6 +37,7 @@ def evaluate(
     arithmetic: Arithmetic = NATIVE,
     probe: Probe | None = None,
     module: Module | None = None,
+    observer: Observer | None = None,
 ) -> dict[str, Array]:
     """Run a function of one rank; :func:`evaluate_output` runs a part of it.
 
@@ -38,6 +47,7 @@ def evaluate(
         arithmetic: in which floats to compute.
         probe: sees the results of every op of ``function`` as they are made.
         module: has the functions that are called, looped over or chosen from.
+        observer: sees every op, those of the functions it runs included, and may replace results.
 
     Returns:
         The outputs by name.
@@ -46,7 +56,7 @@ def evaluate(
         GraphgenError: GG0402 inputs that do not fit, GG0403 an op without an evaluation rule,
             GG0404 a loop without an end.
     """
-    return evaluate_ranks(function, [inputs], arithmetic, probe, module)[0]
+    return evaluate_ranks(function, [inputs], arithmetic, probe, module, observer)[0]
 
 
 def evaluate_ranks(
@@ -55,6 +65,7 @@ def evaluate_ranks(
     arithmetic: Arithmetic = NATIVE,
     probe: Probe | None = None,
     module: Module | None = None,
+    observer: Observer | None = None,
 ) -> list[dict[str, Array]]:
     """Run a function on every rank, op by op, so that collectives see all ranks' operands.
 
@@ -65,11 +76,12 @@ def evaluate_ranks(
         probe: sees the results of every op of ``function`` as they are made.
         module: has the functions that are called, looped over or chosen from. Ranks may go
             different ways only where they need not talk to each other on the way.
+        observer: sees every op, those of the functions it runs included, and may replace results.
 
     Returns:
         Per rank, the outputs by name.
     """
-    env = _run(function, inputs, arithmetic, probe, module)
+    env = _run(function, inputs, _Machine(arithmetic, module, len(inputs), observer), probe)
     return [{name: env[v][rank] for name, v in function.outputs} for rank in range(len(inputs))]
 
 
@@ -94,7 +106,8 @@ def evaluate_output(
         arithmetic: in which floats to compute.
     """
     wanted, needed = _behind(function, output)
-    return _run(function, [inputs], arithmetic, None, None, needed)[wanted][0]
+    machine = _Machine(arithmetic, None, 1)
+    return _run(function, [inputs], machine, None, needed)[wanted][0]
 
 
 def evaluate_values(
@@ -127,6 +140,29 @@ def evaluate_values(
                     results = _step(op, [env[v] for v in op.operands], range(1), machine)
                     env.update(zip(op.results, results, strict=True))
     return [env[value][0] for value in wanted]
+
+
+def evaluate_op(
+    op: Op,
+    operands: Columns,
+    ranks: int,
+    arithmetic: Arithmetic = NATIVE,
+    module: Module | None = None,
+) -> Columns:
+    """The results of one op: per result, one array a rank.
+
+    Args:
+        op: static shapes.
+        operands: per operand, one array a rank.
+        ranks: how many run it; all of them.
+        arithmetic: in which floats to compute.
+        module: has the functions that ``op`` runs.
+
+    Raises:
+        GraphgenError: GG0403 an op without an evaluation rule.
+    """
+    with np.errstate(all="ignore"):
+        return _step(op, operands, range(ranks), _Machine(arithmetic, module, ranks))
 
 
 def rank_index(rank: int) -> Array:
@@ -169,11 +205,12 @@ def _shape_symbols(function: Function, arrays: Mapping[Value, Array]) -> dict[st
 
 @dataclass(frozen=True, slots=True)
 class _Machine:
-    """Constants of a run: arithmetic, module, number of ranks."""
+    """Constants of a run: arithmetic, module, number of ranks, observer."""
 
     arithmetic: Arithmetic
     module: Module | None
     ranks: int
+    observer: Observer | None = None
 
     def body(self, op: Op, name: str, given: Columns, ranks: Sequence[int]) -> list[list[Array]]:
         """See :class:`~graphgen.eval.control.RunBody`."""
@@ -184,32 +221,78 @@ class _Machine:
         if ranks and any(not value.type.static for value in function.args):
             first = {v: column[0] for v, column in zip(function.args, given, strict=True)}
             function = bind_to_shapes(function, first)
+        if self.observer is not None:
+            self.observer.enter(function, ranks)
         env: dict[Value, Sequence[Array]] = dict(zip(function.args, given, strict=True))
         for inner in function.block:
+            if _is_same_scalar(inner):
+                # Also of arrays that stand for scalars.
+                env[inner.result] = env[inner.operands[0]]
+                continue
             results = _step(inner, [env[v] for v in inner.operands], ranks, self)
             env.update(zip(inner.results, results, strict=True))
         return [list(env[value]) for _, value in function.outputs]
+
+    def apply(
+        self,
+        op: Op,
+        ranks: Sequence[int],
+        given: Columns,
+        shape: Sequence[int],
+        rank: int | None = None,
+    ) -> list[list[Array]]:
+        """See :class:`~graphgen.eval.applied.rules_applied.Apply`; arrays stand for scalars."""
+        name, who = op.attrs.text("to_apply"), ranks if rank is None else [ranks[rank]]
+        if self.module is None or _is_pointwise(self.module.function(name)):
+            made = self.body(op, name, given, who)
+            return [[np.broadcast_to(array, shape) for array in column] for column in made]
+        function = self.module.function(name)
+        out = [
+            [np.empty(shape, self.arithmetic.dtype(v.dtype)) for _ in who]
+            for _, v in function.outputs
+        ]
+        for place in np.ndindex(*shape):
+            scalars = [[np.broadcast_to(x, shape)[place] for x in column] for column in given]
+            for column, made in zip(out, self.body(op, name, scalars, who), strict=True):
+                for array, scalar in zip(column, made, strict=True):
+                    array[place] = scalar
+        return out
+
+
+def _is_same_scalar(op: Op) -> bool:
+    """A scalar in another spelling of its shape."""
+    views = ("reshape", "broadcast_in_dim", "transpose", "reverse")
+    return op.name in views and op.result.type.rank == 0 and op.operands[0].type.rank == 0
+
+
+def _is_pointwise(function: Function) -> bool:
+    """Every op does to the elements of arrays what it does to scalars."""
+    return all(
+        op.name == "constant" or has_trait(op, Trait.ELEMENTWISE) or _is_same_scalar(op)
+        for op in function.block
+    ) and all(value.type.rank == 0 for op in function.block for value in op.results)
 
 
 def _run(
     function: Function,
     inputs: Sequence[Mapping[str, Array]],
-    arithmetic: Arithmetic,
+    machine: _Machine,
     probe: Probe | None,
-    module: Module | None,
     needed: Container[Value] | None = None,
-) -> dict[Value, list[Array]]:
+) -> dict[Value, Sequence[Array]]:
     """Every value, or every needed one, with one array a rank."""
-    machine = _Machine(arithmetic, module, len(inputs))
-    env: dict[Value, list[Array]] = {}
+    env: dict[Value, Sequence[Array]] = {}
     for value in function.args:
         if needed is None or value in needed:
-            env[value] = [_input(function, given, value, arithmetic) for given in inputs]
+            env[value] = _inputs(function, inputs, value, machine.arithmetic)
+    ranks = range(len(inputs))
+    if machine.observer is not None:
+        machine.observer.enter(function, ranks)
     with np.errstate(all="ignore"):
         for op in function.block:
             if needed is not None and op.results[0] not in needed:
                 continue
-            results = _step(op, [env[v] for v in op.operands], range(len(inputs)), machine)
+            results = _step(op, [env[v] for v in op.operands], ranks, machine)
             env.update(zip(op.results, results, strict=True))
             if probe is not None:
                 probe(op, results)
@@ -234,17 +317,29 @@ def _behind(function: Function, output: str) -> tuple[Value, set[Value]]:
     return found, needed
 
 
-def _input(
-    function: Function, given: Mapping[str, Array], value: Value, arithmetic: Arithmetic
-) -> Array:
+def _inputs(
+    function: Function, inputs: Sequence[Mapping[str, Array]], value: Value, arithmetic: Arithmetic
+) -> list[Array]:
+    """An argument on each rank; ranks that are given one array hold one array."""
     name = value.name or ""
-    if name not in given:
-        raise GraphgenError("GG0402", f"@{function.name} needs the input %{name} {value.type.text}")
-    array = checked(given[name], value.type, name, function)
-    if arithmetic.wide is not None and array.dtype == arithmetic.wide:
+    column: list[Array] = []
+    first: Array | None = None
+    for given in inputs:
+        if name not in given:
+            what = f"@{function.name} needs the input %{name} {value.type.text}"
+            raise GraphgenError("GG0402", what)
+        array = given[name]
+        column.append(column[0] if array is first else _input(function, array, value, arithmetic))
+        first = array if first is None else first
+    return column
+
+
+def _input(function: Function, array: Array, value: Value, arithmetic: Arithmetic) -> Array:
+    checked(array, value.type, value.name or "", function)
+    if arithmetic.carries(array):
         # A wide float stays one, also where the program carries its bits as an integer.
         return array
-    return array.astype(arithmetic.dtype(value.dtype))
+    return array.astype(arithmetic.dtype(value.dtype), copy=False)
 
 
 def checked(array: Array, type_: TensorType, name: str, function: Function) -> Array:
@@ -257,37 +352,83 @@ def checked(array: Array, type_: TensorType, name: str, function: Function) -> A
     return array
 
 
-def _step(op: Op, given: Columns, ranks: Sequence[int], machine: _Machine) -> list[list[Array]]:
+def _step(op: Op, given: Columns, ranks: Sequence[int], machine: _Machine) -> Columns:
     """The results of one op: per result, per rank of those that run it."""
+    results = _results(op, given, ranks, machine)
+    if machine.observer is None:
+        return results
+    return machine.observer.made(op, ranks, given, results)
+
+
+def _results(op: Op, given: Columns, ranks: Sequence[int], machine: _Machine) -> list[list[Array]]:
+    rule = RULES.get(op.name)
+    if rule is not None:
+        arithmetic, attrs = machine.arithmetic, op.attrs
+        if _alike(given):
+            return [[rule(arithmetic, attrs, [column[0] for column in given])] * len(ranks)]
+        return [[rule(arithmetic, attrs, arrays) for arrays in zip(*given, strict=True)]]
     collective = COLLECTIVES.get(op.name)
     if collective is not None:
         if len(ranks) < machine.ranks:
             what = f"{op.name} is reached by {len(ranks)} of {machine.ranks} ranks: the others wait"
             raise GraphgenError("GG0403", what, where=repr(op.loc))
         return [collective(op.attrs, given[0])]
+    if op.name in SCALAR:
+        return run_applied(op, given, partial(machine.apply, op, ranks))
     if op.name in CONTROL:
-        return run_control(op, given, ranks, machine.body)
-    if op.name == "hlo.opaque" and op.attrs.get("opcode") in _RANK_OF:
-        kind = machine.arithmetic.dtype(op.result.dtype)
-        return [[np.asarray(rank, kind) for rank in ranks]]
-    rows = [_local(op, arrays, machine.arithmetic) for arrays in _by_rank(given, len(ranks))]
+        return run_control(op, given, ranks, machine.body, machine.observer)
+    made = _instruction(op, given, ranks, machine) if op.name == "hlo.opaque" else None
+    if made is not None:
+        return made
+    if _alike(given):
+        one = _local(op, [column[0] for column in given], machine.arithmetic)
+        return [[result] * len(ranks) for result in one]
+    rows = [_local(op, arrays, machine.arithmetic) for arrays in zip(*given, strict=True)]
     return [[results[i] for results in rows] for i in range(len(op.results))]
 
 
-def _by_rank(given: Columns, ranks: int) -> list[list[Array]]:
-    return [[operand[rank] for operand in given] for rank in range(ranks)]
+def _alike(given: Columns) -> bool:
+    """True where all ranks hold the very same operands, so that one result is that of each."""
+    for column in given:
+        if not column:
+            return False
+        first = column[0]
+        for array in column:
+            if array is not first:
+                return False
+    return True
+
+
+def _instruction(
+    op: Op, given: Columns, ranks: Sequence[int], machine: _Machine
+) -> list[list[Array]] | None:
+    """The results of an instruction that gives the rank or orders others; ``None`` for others."""
+    code = op.attrs.get("opcode")
+    if code in _RANK_OF:
+        kind = machine.arithmetic.dtype(op.result.dtype)
+        return [[np.asarray(rank, kind) for rank in ranks]]
+    if code == "after-all":
+        return [[np.asarray(False)] * len(ranks)]
+    types = [value.type for value in op.operands[: len(op.results)]]
+    if code in _HANDED_ON and types == [value.type for value in op.results]:
+        return [list(given[index]) for index in range(len(types))]
+    return None
 
 
 def _local(op: Op, arrays: Sequence[Array], arithmetic: Arithmetic) -> Sequence[Array]:
-    """The results of one op on one rank."""
+    """The results of one op without a rule of its own name, on one rank."""
     whole = COMPOSITES.get(op.name) or SEVERAL.get(op.name)
     if op.name == "custom_call":
         whole = kernel(op.attrs)
     if whole is not None:
         return whole(arithmetic, op.attrs, arrays)
-    rule = RULES.get(op.name)
-    if rule is not None:
-        return [rule(arithmetic, op.attrs, arrays)]
+    if op.name == "rng":
+        what = "rng draws other numbers in each run: NumPy's would not be XLA's"
+        help = "run it with XLA: graphgen run --on cpu; rng_bit_generator can be repeated"
+        raise GraphgenError("GG0403", what, where=repr(op.loc), help=help)
+    error = refusal(op)
+    if error is not None:
+        raise error
     inner = op.attrs.get("opcode", op.attrs.get("target", ""))
     what = f"{op.name} {inner}".strip()
     raise GraphgenError("GG0403", f"{what} has no evaluation rule", where=repr(op.loc))

@@ -53,4 +53,4 @@ def collective_rule(name: str) -> Callable[[CollectiveRule], CollectiveRule]:
 
 def static(attrs: Attrs, key: str) -> tuple[int, ...]:
     """A list of dimensions; all sizes are bound when a program is evaluated."""
-    return tuple(dim for dim in attrs.dims(key) if isinstance(dim, int))
+    return tuple([dim for dim in attrs.dims(key) if isinstance(dim, int)])

@@ -8,12 +8,14 @@ from __future__ import annotations
 from graphgen.eval import (
     collectives,
     composites,
+    numerical,
     rules_bits,
     rules_elementwise,
     rules_indexing,
     rules_linalg,
     rules_shape,
     rules_sorting,
+    windows,
 )
 from graphgen.eval.op_rules import COLLECTIVES, COMPOSITES, RULES, SEVERAL
 
@@ -26,6 +28,8 @@ MODULES = (
     rules_sorting,
     composites,
     collectives,
+    *windows.MODULES,
+    *numerical.MODULES,
 )
 
 __all__ = ["COLLECTIVES", "COMPOSITES", "MODULES", "RULES", "SEVERAL"]

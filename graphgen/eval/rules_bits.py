@@ -3,45 +3,49 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
 from graphgen.errors import GraphgenError
-from graphgen.eval.arithmetic import FOUR_BITS, Arithmetic, Array, name_of, numpy_dtype, widened
+from graphgen.eval.arithmetic import FEW_BITS, Arithmetic, Array, name_of, numpy_dtype, widened
 from graphgen.eval.op_rules import EvalRule, eval_rule
-from graphgen.ir import Attrs
+from graphgen.ir import Attrs, DType
+from graphgen.ir.dtype import DTYPES, Kind
+from graphgen.ir.small_float import FORMATS
 
 
 @eval_rule("bitcast_convert")
 def _bitcast_convert(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Array:
     (operand,), dtype = x, attrs.element("dtype")
-    if operand.dtype == how.wide:
+    if how.carries(operand):
         # With all floats wide, a float's bits are carried along as the float itself.
         return operand
-    old, new = _nibbles(operand), dtype.bits // 4
+    old, new = _pairs(operand), dtype.bits // 2
     if new > old.shape[-1]:
         old = old.reshape(*operand.shape[:-1], new)
     parts = old.shape[-1] // new
-    out = _from_nibbles(old.reshape(*old.shape[:-1], parts, new), numpy_dtype(dtype))
+    out = _from_pairs(old.reshape(*old.shape[:-1], parts, new), dtype)
     return (out[..., 0] if parts == 1 else out).astype(how.dtype(dtype))
 
 
-def _nibbles(x: Array) -> Array:
-    """The bits of each element in fours, lowest first: [..., n]."""
-    if x.dtype in FOUR_BITS:
-        return x.astype(np.uint8)[..., None] & 15
+def _pairs(x: Array) -> Array:
+    """The bits of each element in twos, lowest first: [..., n]; no type has an odd number."""
     codes = np.ascontiguousarray(x).reshape(-1).view(np.uint8)
-    halves = np.stack([codes & 15, codes >> 4], -1)
-    return halves.reshape(*x.shape, 2 * x.dtype.itemsize)
+    pairs = np.stack([codes >> shift & 3 for shift in (0, 2, 4, 6)], -1)
+    return pairs.reshape(*x.shape, 4 * x.dtype.itemsize)[..., : _width(x) // 2]
 
 
-def _from_nibbles(x: Array, dtype: np.dtype[Any]) -> Array:
-    """The inverse of :func:`_nibbles`."""
-    if dtype in FOUR_BITS:
-        return x[..., 0].astype(dtype)
-    codes = np.ascontiguousarray(x[..., 0::2] | x[..., 1::2] << 4).reshape(-1)
-    return codes.view(dtype).reshape(x.shape[:-1])
+def _from_pairs(x: Array, dtype: DType) -> Array:
+    """The inverse of :func:`_pairs`."""
+    filled = np.zeros((*x.shape[:-1], 4 * dtype.bytes), np.uint8)
+    filled[..., : x.shape[-1]] = x
+    quarters = [filled[..., start::4] << np.uint8(2 * start) for start in range(4)]
+    codes = np.bitwise_or.reduce(quarters)
+    if dtype.kind is Kind.SIGNED and dtype.bits < 8:
+        # NumPy keeps them with their sign in the bits above.
+        sign = np.uint8(1 << (dtype.bits - 1))
+        codes = (codes ^ sign) - sign
+    return np.ascontiguousarray(codes).reshape(-1).view(numpy_dtype(dtype)).reshape(x.shape[:-1])
 
 
 def _integers(x: Array) -> Array:
@@ -56,20 +60,20 @@ def _integers(x: Array) -> Array:
 
 
 def _unsigned(x: Array) -> Array:
-    """The bits of elements as unsigned integers of the same width; 4 of them in u8."""
-    if x.dtype in FOUR_BITS:
-        return x.astype(np.uint8) & np.uint8(15)
+    """The bits of elements as unsigned integers of the same width; fewer than 8 of them in u8."""
+    if x.dtype in FEW_BITS:
+        return x.astype(np.uint8) & np.uint8((1 << _width(x)) - 1)
     return x.view(np.dtype(f"u{x.dtype.itemsize}"))
 
 
 def _width(x: Array) -> int:
-    """Bits of each integer of ``x``."""
-    return 4 if x.dtype in FOUR_BITS else 8 * x.dtype.itemsize
+    """Bits of each element of ``x``."""
+    return DTYPES[name_of(x.dtype)].bits
 
 
 def _as(bits: Array, like: Array) -> Array:
     """Unsigned bits as integers of the type of ``like``."""
-    return bits.astype(like.dtype) if like.dtype in FOUR_BITS else bits.view(like.dtype)
+    return bits.astype(like.dtype) if like.dtype in FEW_BITS else bits.view(like.dtype)
 
 
 @eval_rule("popcnt")
@@ -102,8 +106,9 @@ def _shift(left: bool) -> EvalRule:
 def _shift_right_arithmetic(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Array:
     bits, amount = (_unsigned(_integers(operand)) for operand in x)
     signed = bits.view(np.dtype(f"i{bits.dtype.itemsize}"))
-    if x[0].dtype in FOUR_BITS:
-        signed = (signed ^ 8) - 8
+    if x[0].dtype in FEW_BITS:
+        sign = 1 << (_width(x[0]) - 1)
+        signed = (signed ^ sign) - sign
     # Over the end only the sign is left.
     steps = np.minimum(amount, _width(x[0]) - 1).astype(signed.dtype)
     return _as((signed >> steps).view(bits.dtype), x[0])
@@ -124,9 +129,7 @@ def _not(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Array:
 
 # Bits of the exponent and of the mantissa.
 _LAYOUT = {
-    "f8e4m3": (4, 3),
-    "f8e4m3fn": (4, 3),
-    "f8e5m2": (5, 2),
+    **{name: (form.exponent, form.mantissa) for name, form in FORMATS.items()},
     "f16": (5, 10),
     "bf16": (8, 7),
     "f32": (8, 23),
@@ -138,7 +141,7 @@ _LAYOUT = {
 def _reduce_precision(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Array:
     """Rounded on the bits, to nearest even, as XLA does; see its ``reduce-precision``."""
     (operand,) = x
-    if operand.dtype == how.wide:
+    if how.carries(operand):
         return operand
     exponent, mantissa = _LAYOUT[name_of(operand.dtype)]
     to_exponent, to_mantissa = attrs.integer("exponent_bits"), attrs.integer("mantissa_bits")

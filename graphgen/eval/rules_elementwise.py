@@ -9,14 +9,17 @@ from typing import Any
 import numpy as np
 
 from graphgen.eval.arithmetic import (
+    NUMPY,
     Arithmetic,
     Array,
     ends,
     is_integer,
+    name_of,
     widened,
 )
 from graphgen.eval.op_rules import eval_rule
 from graphgen.ir import Attrs
+from graphgen.ir.dtype import DTYPES, complex_of, pred
 
 
 def _unary(name: str, function: Callable[[Array], Array]) -> None:
@@ -24,8 +27,8 @@ def _unary(name: str, function: Callable[[Array], Array]) -> None:
 
     @eval_rule(name)
     def rule(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Array:
-        wide = x[0].astype(how.accumulator(x[0]))
-        return np.asarray(function(wide), wide.dtype).astype(x[0].dtype)
+        wide = widened(x[0])
+        return np.asarray(function(wide), wide.dtype).astype(x[0].dtype, copy=False)
 
 
 def _binary(name: str, function: Callable[[Array, Array], Array]) -> None:
@@ -33,11 +36,14 @@ def _binary(name: str, function: Callable[[Array, Array], Array]) -> None:
 
     @eval_rule(name)
     def rule(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Array:
-        return np.asarray(function(widened(x[0]), widened(x[1]))).astype(x[0].dtype)
+        found = np.asarray(function(widened(x[0]), widened(x[1])))
+        return found.astype(x[0].dtype, copy=False)
 
 
 def logistic(x: Array) -> Array:
     """1 / (1 + e^-x) without overflow."""
+    if x.dtype.kind == "c":
+        return 1 / (1 + np.exp(-x))
     small = np.exp(-np.abs(x))
     return np.where(x >= 0, 1 / (1 + small), small / (1 + small))
 
@@ -78,12 +84,14 @@ def _compare(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Array:
 @eval_rule("convert")
 def _convert(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Array:
     dtype = attrs.element("dtype")
+    if x[0].dtype.kind == "c" and not dtype.is_complex:
+        x = [x[0] != 0 if dtype is pred else real_part(x[0])]
     if dtype.is_integer and not (is_integer(x[0].dtype) or x[0].dtype.kind == "b"):
         unrounded = how.quantized(x[0], dtype)
         if unrounded is not None:
             return unrounded
         return _saturated(x[0].astype(np.float64), how.dtype(dtype))
-    # Between 4-bit types only by way of a wider one.
+    # Between types of few bits only by way of a wider one.
     return how.round(widened(x[0]), dtype)
 
 
@@ -113,6 +121,28 @@ def _away_from_zero(x: Array) -> Array:
 def erf(x: Array) -> Array:
     """The error function, in double precision and then in the type of x."""
     return np.asarray(np.frompyfunc(math.erf, 1, 1)(x.astype(np.float64)), x.dtype)
+
+
+def real_part(x: Array) -> Array:
+    """The real parts of complex numbers; floats themselves."""
+    return np.real(x)
+
+
+def imaginary_part(x: Array) -> Array:
+    """The imaginary parts of complex numbers; zeros for floats."""
+    return np.imag(x)
+
+
+def _parts_type(x: Array, like: Array) -> Array:
+    """``x`` in the type of ``like``, or of its parts."""
+    return x if like.dtype.kind == "c" else x.astype(like.dtype)
+
+
+@eval_rule("complex")
+def _complex(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Array:
+    kind = NUMPY[complex_of(DTYPES[name_of(x[0].dtype)]).name]
+    # Side by side in memory: adding the parts would make NaN of an infinite one.
+    return np.stack(x, -1).view(kind)[..., 0]
 
 
 @eval_rule("remainder")
@@ -160,7 +190,9 @@ _unary("sign", _sign)
 eval_rule("is_finite")(lambda how, attrs, x: np.isfinite(widened(x[0])))
 _binary("atan2", np.arctan2)
 _unary("negate", np.negative)
-_unary("abs", np.abs)
+eval_rule("abs")(lambda how, attrs, x: _parts_type(np.abs(widened(x[0])), x[0]))
+eval_rule("real")(lambda how, attrs, x: real_part(x[0]))
+eval_rule("imag")(lambda how, attrs, x: imaginary_part(x[0]))
 _binary("add", np.add)
 _binary("subtract", np.subtract)
 _binary("multiply", np.multiply)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from graphgen.eval.arithmetic import (
+    COMBINE,
     Arithmetic,
     Array,
 )
@@ -97,7 +98,22 @@ def _take(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Array:
 
 @eval_rule("scatter")
 def _scatter(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Array:
-    operand, indices, updates = x
+    places, moved = scatter_places(attrs, *x)
+    out = x[0].copy()
+    if attrs.text("kind") == "assign":
+        out[places] = moved
+    else:
+        COMBINE[attrs.text("kind")].at(out, places, moved)
+    return out
+
+
+def scatter_places(
+    attrs: Attrs, operand: Array, indices: Array, updates: Array
+) -> tuple[tuple[Array, ...], Array]:
+    """Indices of updates, an array per dimension of the operand, and the updates themselves.
+
+    Windows that do not lie wholly inside are left out.
+    """
     window, inserted = attrs.integers("update_window_dims"), attrs.integers("inserted_window_dims")
     starts = _windows(
         indices,
@@ -111,10 +127,4 @@ def _scatter(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Array:
     sizes = moved.shape[len(rest) :]
     limit = np.asarray(operand.shape, dtype=np.int64) - np.asarray(sizes, dtype=np.int64)
     inside = np.all((starts >= 0) & (starts <= limit), axis=-1)
-    places = _places(starts[inside], sizes)
-    out = operand.copy()
-    if attrs.text("kind") == "add":
-        np.add.at(out, places, moved[inside])
-    else:
-        out[places] = moved[inside]
-    return out
+    return _places(starts[inside], sizes), moved[inside]

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
 import numpy as np
 
 from graphgen.eval.arithmetic import (
+    COMBINE,
     Arithmetic,
     Array,
     ends,
@@ -19,13 +21,14 @@ from graphgen.ir import Attrs
 @eval_rule("reduce")
 def _reduce(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Array:
     axes = attrs.integers("dimensions")
-    low, high = ends(x[0].dtype)
-    wide = widened(x[0])
-    kind = attrs.text("kind")
-    if kind == "add":
-        return np.asarray(np.sum(wide, axes, dtype=wide.dtype)).astype(x[0].dtype)
-    combine, first = (np.maximum, low) if kind == "maximum" else (np.minimum, high)
-    return np.asarray(combine.reduce(wide, axes, initial=first)).astype(x[0].dtype)
+    wide, kind = widened(x[0]), attrs.text("kind")
+    combine = COMBINE[kind]
+    if kind not in ("maximum", "minimum"):
+        made = combine.reduce(wide, axes, dtype=wide.dtype)
+    else:
+        low, high = (False, True) if wide.dtype == bool else ends(x[0].dtype)
+        made = combine.reduce(wide, axes, initial=low if kind == "maximum" else high)
+    return np.asarray(made).astype(x[0].dtype, copy=False)
 
 
 @eval_rule("dot_general")
@@ -40,11 +43,11 @@ def _dot_general(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Array:
     # 8-bit integers may carry.
     held = how.wide if how.wide is not None and how.wide in (lhs.dtype, rhs.dtype) else None
     kind = held or (how.dtype(dtype) if dtype.is_integer else how.accumulator(lhs))
-    left = lhs.astype(kind).transpose([*lb, *lf, *lc])
-    right = rhs.astype(kind).transpose([*rb, *rc, *rf])
+    left = lhs.astype(kind, copy=False).transpose([*lb, *lf, *lc])
+    right = rhs.astype(kind, copy=False).transpose([*rb, *rc, *rf])
     batch = left.shape[: len(lb)]
     free_left, free_right = [lhs.shape[i] for i in lf], [rhs.shape[i] for i in rf]
-    depth = int(np.prod([lhs.shape[i] for i in lc], dtype=np.int64))
-    rows, columns = (int(np.prod(f, dtype=np.int64)) for f in (free_left, free_right))
+    depth, rows, columns = prod([lhs.shape[i] for i in lc]), prod(free_left), prod(free_right)
     out = np.matmul(left.reshape(*batch, rows, depth), right.reshape(*batch, depth, columns))
-    return out.reshape([*batch, *free_left, *free_right]).astype(held or how.dtype(dtype))
+    made = out.reshape([*batch, *free_left, *free_right])
+    return made.astype(held or how.dtype(dtype), copy=False)

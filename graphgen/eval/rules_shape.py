@@ -11,7 +11,9 @@ from graphgen.eval.arithmetic import (
     Array,
 )
 from graphgen.eval.op_rules import eval_rule, static
+from graphgen.eval.windows.views import spread
 from graphgen.ir import Attrs
+from graphgen.ops.windows.window import Window
 
 
 @eval_rule("constant")
@@ -35,7 +37,8 @@ def _broadcast_in_dim(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Arra
     for size, target in zip(x[0].shape, dimensions, strict=True):
         view[target] = size
     order = sorted(range(len(dimensions)), key=dimensions.__getitem__)
-    return np.broadcast_to(x[0].transpose(order).reshape(view), shape)
+    made = x[0].transpose(order).reshape(view)
+    return made if made.shape == shape else np.broadcast_to(made, shape)
 
 
 @eval_rule("reshape")
@@ -67,9 +70,7 @@ def _concatenate(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Array:
 
 @eval_rule("pad")
 def _pad(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Array:
-    widths = list(zip(attrs.integers("low"), attrs.integers("high"), strict=True))
-    shape = [lo + n + hi for n, (lo, hi) in zip(x[0].shape, widths, strict=True)]
-    out = np.full(shape, x[1], x[0].dtype)
-    inner = tuple(slice(lo, lo + n) for n, (lo, _) in zip(x[0].shape, widths, strict=True))
-    out[inner] = x[0]
-    return out
+    low, high = attrs.integers("low"), attrs.integers("high")
+    between = attrs.integers("interior") or (0,) * len(low)
+    windows = [Window(1, 1, a, b, n + 1) for a, b, n in zip(low, high, between, strict=True)]
+    return spread(x[0], windows, x[1])

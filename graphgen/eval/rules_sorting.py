@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from graphgen.eval.arithmetic import Arithmetic, Array
+from graphgen.eval.arithmetic import Arithmetic, Array, is_integer, widened
 from graphgen.eval.op_rules import multi_result_rule
 from graphgen.ir import Attrs
 
@@ -19,8 +19,8 @@ def places_in_order(x: Array, axis: int, *, descending: bool) -> Array:
     """
     if x.dtype.kind in "iu":
         key = x
-    elif str(x.dtype) in ("int4", "uint4", "int2", "uint2"):
-        key = x.astype(np.int8)
+    elif is_integer(x.dtype):
+        key = widened(x)
     else:
         bits = np.ascontiguousarray(x).view(np.dtype(f"i{x.dtype.itemsize}"))
         key = np.where(bits < 0, bits ^ np.iinfo(bits.dtype).max, bits)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from graphgen.analysis import inlined
-from graphgen.eval import NATIVE, Arithmetic, Array, evaluate_ranks
+from graphgen.eval import NATIVE, Arithmetic, Array, Observer, evaluate_ranks
 from graphgen.ir import Function, Module
 
 # Per rank, arrays by name.
@@ -49,15 +49,18 @@ class NumpyBackend:
 
     Attributes:
         arithmetic: element types of floats.
+        observer: sees every op that runs, and may replace its results.
     """
 
     arithmetic: Arithmetic = NATIVE
+    observer: Observer | None = None
 
     def __call__(
         self, module: Module, function: Function, inputs: RankArrays
     ) -> list[dict[str, Array]]:
         """Evaluate."""
-        return evaluate_ranks(inlined(module, function), inputs, self.arithmetic, module=module)
+        whole = inlined(module, function)
+        return evaluate_ranks(whole, inputs, self.arithmetic, module=module, observer=self.observer)
 
     def noise(self, module: Module) -> float:
         """0: the same op on the same numbers gives the same bits."""

@@ -14,7 +14,7 @@ from graphgen.errors import GraphgenError
 from graphgen.eval.arithmetic import Array, numpy_dtype
 from graphgen.eval.evaluate import bind_to_shapes, evaluate
 from graphgen.exec.weights import prepared_names, weight_programs
-from graphgen.ir import Dim, Function, Module, TensorType
+from graphgen.ir import Dim, Function, Module, TensorType, Value
 from graphgen.ir.clone import bind_function
 from graphgen.ir.dtype import Kind
 
@@ -183,7 +183,9 @@ def array_of(name: str, type_: TensorType, value: object) -> Array:
 
 
 def _not_a_number(given: Array) -> str:
-    """NumPy's error for the first element that is not a number; empty if all are."""
+    """The reason why the first element is not a number; empty if all are."""
+    if any(isinstance(item, Value) for item in given.flat):
+        return "it is a value of a graph, which has no numbers yet"
     try:
         given.astype(np.float64)
     except (TypeError, ValueError) as error:

@@ -18,6 +18,7 @@ from graphgen.exec.bind import given_array, typed_array
 from graphgen.exec.program_run import needed, ranks_of
 from graphgen.exec.safetensors_arrays import ENDING, read_safetensors
 from graphgen.exec.session import ProgramCall, Workload
+from graphgen.exec.weights import default_layouts
 from graphgen.ir import Entry, Function, Module, Role, TensorType
 from graphgen.ir.dtype import pred
 from graphgen.whole_file import unreadable
@@ -68,14 +69,21 @@ class RandomInputs:
     def __init__(self, module: Module, function: Function, seed: int) -> None:
         self.seed = seed
         self.vocabulary = vocabulary(module, function)
+        self._layouts = default_layouts(module)
         tokens = function.arg("tokens") or function.arg("positions")
         self.per_row = tokens.type.dims[-1] if tokens is not None else 1
 
     def make(self, row: Entry, type_: TensorType, rank: int = 0) -> Array:
         """An array of the logical type ``type_`` for the interface row, different on each rank."""
-        kind = numpy_dtype(type_.dtype)
+        try:
+            kind = numpy_dtype(type_.dtype)
+        except GraphgenError as error:
+            error.where = error.where or f"%{row.name}"
+            raise
         if row.role is Role.STATE:
             return np.zeros(type_.dims, kind)
+        if row.role is Role.LAYOUT:
+            return self._layouts[row.name]
         if row.role is Role.INPUT and row.name in _INPUTS:
             return np.asarray(_INPUTS[row.name](self, row.name, type_.dims)).astype(kind)
         return self._any(f"{row.name}@{rank}" if rank else row.name, type_)

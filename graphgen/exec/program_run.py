@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from graphgen.errors import GraphgenError
-from graphgen.eval import Array, RingOccupancy, rank_index
+from graphgen.eval import Array, rank_index
 from graphgen.exec.backend import RunOnRanks
+from graphgen.exec.ring_buffer import RingOccupancy
 from graphgen.exec.weights import (
     pack_state,
     prepare_weights,
@@ -91,7 +92,7 @@ def run_program(
             given[name] = array
     results = backend(module, function, inputs)
     return [
-        _output(module, name, value.type, [result[name] for result in results])
+        _output(module, name, value.type, [result[name] for result in results], logical)
         for name, value in function.outputs
     ]
 
@@ -119,9 +120,9 @@ def _arguments(
             out[name] = rank_index(rank)
         elif name not in logical:
             continue  # each rank has its own
-        elif row is not None and row.pack:
+        elif row is not None and row.pack and row.role is not Role.LAYOUT:
             whole = _kept(row, logical) if row.last else logical[name]
-            out[name] = pack_state(module.function(row.pack), whole, rank)
+            out[name] = pack_state(module.function(row.pack), whole, rank, layouts=logical)
         else:
             out[name] = logical[name]
     return out
@@ -137,10 +138,12 @@ def _kept(row: Entry, logical: Arrays) -> Array:
     return filled.wound(whole, row.last)
 
 
-def _output(module: Module, name: str, type_: TensorType, parts: Sequence[Array]) -> ProgramOutput:
+def _output(
+    module: Module, name: str, type_: TensorType, parts: Sequence[Array], logical: Arrays
+) -> ProgramOutput:
     row = module.interface.get(name, Entry(Role.OUTPUT, name, type_, type_))
     if row.unpack:
-        whole = unpack_state(module.function(row.unpack), parts)
+        whole = unpack_state(module.function(row.unpack), parts, layouts=logical)
         return ProgramOutput(row, row.logical, whole, ranks_differ=False)
     if row.role in (Role.OUTPUT, Role.STATE) and row.logical is not row.physical:
         raise GraphgenError("GG0205", f"output {name} has changed its type and has no unpack")

@@ -13,9 +13,15 @@ import numpy as np
 
 from graphgen.analysis import inlined
 from graphgen.errors import GraphgenError
-from graphgen.eval import MEANING, Arithmetic, Array, RingOccupancy, rank_index
+from graphgen.eval import MEANING, Arithmetic, Array, Observer, rank_index
 from graphgen.exec.backend import NumpyBackend, RunOnRanks
-from graphgen.exec.weights import pack_state, prepare_weights, unpack_state
+from graphgen.exec.ring_buffer import RingOccupancy
+from graphgen.exec.weights import (
+    default_layouts,
+    pack_state,
+    prepare_weights,
+    unpack_state,
+)
 from graphgen.ir import MAIN, RANK, Dim, Entry, Function, Module, Role
 from graphgen.ir.clone import bind_function
 
@@ -30,6 +36,7 @@ class ProgramCall:
         inputs: by name, in logical types.
         active: rows whose outputs matter, ``None`` for all.
         parts: inputs that differ by rank, in physical types: name -> one array per rank.
+        note: what the call is made for, in words; empty where no script planned it.
     """
 
     phase: str
@@ -37,6 +44,7 @@ class ProgramCall:
     inputs: Mapping[str, Array]
     active: tuple[int, ...] | None = None
     parts: Mapping[str, Sequence[Array]] = field(default_factory=dict[str, Sequence[Array]])
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +56,14 @@ class Workload:
         calls: in order; states go from one to the next.
         dims: sizes of the symbols that hold for all calls, such as R and M.
         states: initial states by name, in logical types; zeros by default.
+        layouts: by name, of modules that have such; by default those that serve any calls.
     """
 
     weights: Mapping[str, Array]
     calls: tuple[ProgramCall, ...]
     dims: Mapping[str, Dim] = field(default_factory=dict[str, Dim])
     states: Mapping[str, Array] = field(default_factory=dict[str, Array])
+    layouts: Mapping[str, Array] = field(default_factory=dict[str, Array])
 
 
 # Outputs and states after one call, by name, in logical types; a masked array where some elements
@@ -91,6 +101,8 @@ class Runner:
         run: the backend of programs; NumPy by default.
         arithmetic: element types of floats when weights are prepared, states are packed, and
             programs run in NumPy.
+        observer: sees every op of the programs, and may replace results; only where ``run`` is
+            left out.
     """
 
     def __init__(
@@ -99,14 +111,17 @@ class Runner:
         workload: Workload,
         run: RunOnRanks | None = None,
         arithmetic: Arithmetic = MEANING,
+        observer: Observer | None = None,
     ) -> None:
         self.module = module
         self.workload = workload
         self.arithmetic = arithmetic
-        self._run: RunOnRanks = run or NumpyBackend(arithmetic)
+        self._run: RunOnRanks = run or NumpyBackend(arithmetic, observer)
         self._bound: dict[tuple[str, tuple[tuple[str, object], ...]], Function] = {}
         self._without_calls: dict[Function, Function] = {}
         self._weights = self._prepare_weights()
+        made = default_layouts(module)
+        self._layouts = {name: workload.layouts.get(name, made[name]) for name in made}
         self._filled = self._before()
         self._states = self._first_states()
 
@@ -130,7 +145,8 @@ class Runner:
         for row in self.module.entries(Role.STATE):
             if row.last:
                 filled = RingOccupancy(*row.logical.bind(self.workload.dims).dims[:2])
-                for call in self.workload.calls[:1]:
+                # Each row starts with what its first call finds there.
+                for call in reversed(self.workload.calls):
                     filled.begin(call.inputs)
                 return filled
         return None
@@ -150,12 +166,13 @@ class Runner:
 
     def _pack(self, name: str, whole: Array, rank: int) -> Array:
         function = self._bind(self.module.function(name), self.workload.dims)
-        return pack_state(function, whole, rank, self.arithmetic)
+        return pack_state(function, whole, rank, self.arithmetic, self._layouts)
 
     def _call(self, call: ProgramCall) -> CallResult:
-        function = self._bind(self._program(call), call.dims)
+        function = self._bind(program_of(self.module, call), call.dims)
+        shared = {**self._layouts, **call.inputs}
         inputs = [
-            {**weights, **states, **call.inputs, **{k: v[rank] for k, v in call.parts.items()}}
+            {**weights, **states, **shared, **{k: v[rank] for k, v in call.parts.items()}}
             for rank, (weights, states) in enumerate(zip(self._weights, self._states, strict=True))
         ]
         needed = {value.name for value in function.args}
@@ -173,7 +190,8 @@ class Runner:
                     states[name] = part
                 outcome[name] = self._defined(row, whole)
             else:
-                outcome[name] = whole if call.active is None else whole[list(call.active)]
+                shown = _of_tokens(row, whole, call)
+                outcome[name] = shown if call.active is None else shown[list(call.active)]
         states = frozenset(row.name for row in self.module.entries(Role.STATE))
         return CallResult(call, self._inlined(function), given, results, outcome, states)
 
@@ -190,26 +208,13 @@ class Runner:
             return self._whole(program, parts)
         dims = {**self.workload.dims, **call.dims}
         function = self._bind(self.module.function(row.unpack), dims)
-        return unpack_state(function, parts, self.arithmetic)
+        return unpack_state(function, parts, self.arithmetic, self._layouts)
 
     def _defined(self, row: Entry, whole: Array) -> Array:
         """The state, masked where a ring buffer has dropped positions."""
         if not row.last or self._filled is None:
             return whole
         return np.ma.masked_array(whole, self._filled.hidden(whole.shape, row.last))
-
-    def _program(self, call: ProgramCall) -> Function:
-        """The program of the call's phase and sizes."""
-        for function in self.module.programs():
-            fits = all(call.dims.get(key) == value for key, value in function.dims.items())
-            if function.phase == call.phase and fits:
-                return function
-        sizes = ", ".join(f"{key}={value}" for key, value in call.dims.items())
-        raise GraphgenError(
-            "GG0402",
-            f"no {call.phase} program for {sizes}",
-            help="specialize for the sizes of the script, or let the module keep its symbols",
-        )
 
     def _bind(self, function: Function, dims: Mapping[str, object]) -> Function:
         """The function with its symbols replaced by the call's sizes."""
@@ -228,6 +233,34 @@ class Runner:
         if found is None:
             found = self._without_calls[function] = inlined(self.module, function)
         return found
+
+
+def program_of(module: Module, call: ProgramCall) -> Function:
+    """The program of the call's phase and sizes (GG0402 if the module has none)."""
+    for function in module.programs():
+        fits = all(call.dims.get(key) == value for key, value in function.dims.items())
+        if function.phase == call.phase and fits:
+            return function
+    sizes = ", ".join(f"{key}={value}" for key, value in call.dims.items())
+    own = [f.dims for f in module.programs() if f.phase == call.phase]
+    known = "; ".join(",".join(f"{key}={value}" for key, value in dims.items()) for dims in own)
+    raise GraphgenError(
+        "GG0402",
+        f"no {call.phase} program for {sizes}",
+        help=f"its programs have {known}" if known else f"no program has the phase {call.phase}",
+    )
+
+
+def _of_tokens(row: Entry, whole: Array, call: ProgramCall) -> Array:
+    """An output with a row for each token, masked at padding: what is there is not defined."""
+    positions = call.inputs.get("positions")
+    per_token = [str(dim) for dim in row.logical.shape[:2]] == ["B", "S"]
+    if positions is None or not per_token or whole.shape[:2] != positions.shape:
+        return whole
+    padding = (positions < 0).reshape(*positions.shape, *[1] * (whole.ndim - 2))
+    if not padding.any():
+        return whole
+    return np.ma.masked_array(whole, np.broadcast_to(padding, whole.shape))
 
 
 # Largest difference between ranks of one value, relative to its largest number.

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from graphgen.eval import NATIVE, Arithmetic, Array, evaluate, rank_index
-from graphgen.ir import RANK, WEIGHTS_GLOBAL, WEIGHTS_RANK, Function, Module
+from graphgen.ir import RANK, WEIGHTS_GLOBAL, WEIGHTS_RANK, Function, Module, Role
 
 
 def weight_programs(module: Module) -> list[Function]:
@@ -47,21 +47,41 @@ def prepare_weights(
     ]
 
 
+def default_layouts(module: Module) -> dict[str, Array]:
+    """The layouts that serve any calls, by name."""
+    made = {row.name: module.function(row.pack) for row in module.entries(Role.LAYOUT)}
+    return {name: next(iter(evaluate(f, {}).values())) for name, f in made.items()}
+
+
 def pack_state(
-    function: Function, whole: Array, rank: int, arithmetic: Arithmetic = NATIVE
+    function: Function,
+    whole: Array,
+    rank: int,
+    arithmetic: Arithmetic = NATIVE,
+    layouts: Mapping[str, Array] | None = None,
 ) -> Array:
     """The part of the logical state ``whole`` that ``rank`` keeps, by its pack function."""
-    names = [value.name or "" for value in function.args]
-    given = {name: rank_index(rank) if name == RANK else whole for name in names}
+    known = {**(layouts or {}), RANK: rank_index(rank)}
+    given = {value.name or "": known.get(value.name or "", whole) for value in function.args}
     (part,) = evaluate(function, given, arithmetic).values()
     return part
 
 
 def unpack_state(
-    function: Function, parts: Sequence[Array], arithmetic: Arithmetic = NATIVE
+    function: Function,
+    parts: Sequence[Array],
+    arithmetic: Arithmetic = NATIVE,
+    layouts: Mapping[str, Array] | None = None,
 ) -> Array:
-    """The logical state of the parts of all ranks, by its unpack function."""
-    (argument,) = function.args
-    stacked = np.stack(parts[: argument.type.dims[0]])
-    (whole,) = evaluate(function, {argument.name or "": stacked}, arithmetic).values()
-    return whole
+    """The logical state of the parts of all ranks, by its unpack function.
+
+    A masked array where the parts do not keep all of it.
+    """
+    argument, *others = function.args
+    given = {value.name or "": (layouts or {})[value.name or ""] for value in others}
+    given[argument.name or ""] = np.stack(parts[: argument.type.dims[0]])
+    whole, *held = evaluate(function, given, arithmetic).values()
+    if not held or held[0].all():
+        return whole
+    kept = held[0].reshape(*held[0].shape, *[1] * (whole.ndim - held[0].ndim))
+    return np.ma.masked_array(whole, np.broadcast_to(~kept, whole.shape))

@@ -6,12 +6,12 @@ inference result is looked up by ``(op, attrs, operand types)``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from graphgen.errors import GraphgenError
 from graphgen.ir.dims import Dim
-from graphgen.ir.dtype import DType, decode, encode
+from graphgen.ir.dtype import DType, decode, decode_complex, encode
 from graphgen.ir.types import TensorType
 
 
@@ -29,6 +29,9 @@ class Literal:
     shape: tuple[int, ...]
     data: bytes | memoryview
 
+    def __reduce__(self) -> tuple[type[Literal], tuple[DType, tuple[int, ...], bytes]]:
+        return Literal, (self.dtype, self.shape, bytes(self.data))
+
     @staticmethod
     def of(dtype: DType, value: object) -> Literal:
         """Make a literal from a Python number or nested lists of them (GG0104 if ragged)."""
@@ -37,8 +40,12 @@ class Literal:
         return Literal(dtype, shape, b"".join(encode(dtype, item) for item in flat))
 
     def values(self) -> list[bool | int | float]:
-        """The elements in row-major order as Python values."""
+        """The elements in row-major order as Python values (GG0104 for complex numbers)."""
         return decode(self.dtype, bytes(self.data))
+
+    def complex_values(self) -> list[complex]:
+        """The elements of a complex literal in row-major order."""
+        return decode_complex(self.dtype, bytes(self.data))
 
 
 def _shape_of(value: object) -> Iterator[int]:
@@ -49,9 +56,9 @@ def _shape_of(value: object) -> Iterator[int]:
         value = value[0]  # pyright: ignore[reportUnknownVariableType]
 
 
-def _flatten(value: object, shape: tuple[int, ...]) -> Iterator[bool | int | float]:
+def _flatten(value: object, shape: tuple[int, ...]) -> Iterator[bool | int | float | complex]:
     if not shape:
-        if not isinstance(value, bool | int | float):
+        if not isinstance(value, bool | int | float | complex):
             raise GraphgenError("GG0104", f"{value!r} is not a number")
         yield value
         return
@@ -91,6 +98,9 @@ class Attrs(Mapping[str, AttrValue]):
     def __repr__(self) -> str:
         return repr(self._items)
 
+    def __reduce__(self) -> tuple[Callable[..., Attrs], tuple[dict[str, AttrValue]]]:
+        return attrs_of, (self._items,)
+
     # Interned: identity is equality, and the C slots of object are what makes look-ups fast.
     __hash__ = object.__hash__  # pyright: ignore[reportAssignmentType]
     __eq__ = object.__eq__
@@ -105,7 +115,7 @@ class Attrs(Mapping[str, AttrValue]):
         """The attribute ``key``, a tuple of ints."""
         value = self._items[key]
         assert isinstance(value, tuple), key
-        return tuple(item for item in value if isinstance(item, int))
+        return tuple([item for item in value if isinstance(item, int)])
 
     def dim(self, key: str) -> Dim:
         """The attribute ``key``, a dimension."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from graphgen.ir.attrs import Attrs, AttrValue, attrs_of
+from graphgen.ir.attrs import EMPTY, Attrs, AttrValue, attrs_of
 from graphgen.ir.dims import Dim, Poly, bind
 from graphgen.ir.graph import Block, Op, Value
 from graphgen.ir.loc import Loc
@@ -66,6 +66,8 @@ class Cloner:
     def attrs(self, op: Op) -> Attrs:
         """Attributes of the copy of ``op``: bound and overridden."""
         attrs = op.attrs
+        if not self.symbols and not self.overrides:
+            return attrs
         found = self._attrs.get(attrs)
         if found is None:
             found = bind_attrs(attrs, self.symbols) if self.symbols else attrs
@@ -116,6 +118,11 @@ class Cloner:
             self.mapping[old] = new
             if self.shardings:
                 new.sharding = old.sharding
+        if op.annotations is not EMPTY and all(
+            new.type is old.type for old, new in zip(op.results, copy.results, strict=True)
+        ):
+            # What a file says of a value of another type is not true of this one.
+            copy.annotations = op.annotations
         return copy
 
     def op(self, op: Op, block: Block, before: Op | None = None) -> Op:
@@ -133,6 +140,8 @@ class Cloner:
         copy = self.mapping[value] = target.block.add_arg(self.type(value.type), name)
         if self.shardings:
             copy.sharding = value.sharding
+        if copy.type is value.type:
+            copy.annotations = value.annotations
         return copy
 
     def function(self, source: Function, target: Function) -> Mapping[Value, Value]:
@@ -146,7 +155,14 @@ class Cloner:
         for op in source.block:
             self.op(op, target.block)
         target.outputs = [(name, self.mapping[value]) for name, value in source.outputs]
+        pairs = [(value, self.mapping[value]) for value in (*source.args, *_given(source))]
+        if all(new.type is old.type for old, new in pairs):
+            target.annotations = source.annotations
         return self.mapping
+
+
+def _given(function: Function) -> list[Value]:
+    return [value for _, value in function.outputs]
 
 
 def bind_function(

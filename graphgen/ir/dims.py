@@ -8,7 +8,7 @@ for symbols.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 
 from graphgen.errors import GraphgenError
@@ -33,6 +33,9 @@ class Poly:
 
     def __repr__(self) -> str:
         return self.text
+
+    def __reduce__(self) -> tuple[Callable[[str], Dim], tuple[str]]:
+        return parse_dim, (self.text,)
 
     def __add__(self, other: Dim) -> Dim:
         return _combine(self, other, 1)

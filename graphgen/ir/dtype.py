@@ -7,11 +7,13 @@ never a default.
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from enum import Enum
-from typing import Final
+from typing import Final, cast
 
 from graphgen.errors import GraphgenError
-from graphgen.ir.small_float import largest, read_small, small_code
+from graphgen.ir.quantized import START, storage_bits
+from graphgen.ir.small_float import FORMATS, Special, largest, read_small, small_code, smallest
 
 
 class Kind(Enum):
@@ -22,6 +24,8 @@ class Kind(Enum):
     UNSIGNED = "unsigned"
     PRED = "pred"
     COMPLEX = "complex"
+    TOKEN = "token"
+    QUANTIZED = "quantized"
 
 
 class DType:
@@ -30,7 +34,7 @@ class DType:
     Attributes:
         name: the HLO spelling.
         bits: width of one element in bits (``pred`` is stored in 8).
-        kind: float, signed, unsigned, pred or complex.
+        kind: float, signed, unsigned, pred, complex, token or quantized.
     """
 
     __slots__ = ("bits", "kind", "name")
@@ -43,9 +47,12 @@ class DType:
     def __repr__(self) -> str:
         return self.name
 
+    def __reduce__(self) -> tuple[Callable[[str], DType], tuple[str]]:
+        return dtype, (self.name,)
+
     @property
     def bytes(self) -> int:
-        """Storage of one element in bytes; a 4-bit integer takes a byte of its own, as in XLA."""
+        """Storage of one element in bytes; one of fewer bits takes a byte of its own, as in XLA."""
         return -(-self.bits // 8)
 
     @property
@@ -59,55 +66,111 @@ class DType:
         return self.kind in (Kind.SIGNED, Kind.UNSIGNED)
 
     @property
+    def is_complex(self) -> bool:
+        """True for complex numbers."""
+        return self.kind is Kind.COMPLEX
+
+    @property
+    def is_token(self) -> bool:
+        """True for tokens, which hold nothing: they order the ops that have effects."""
+        return self.kind is Kind.TOKEN
+
+    @property
+    def is_quantized(self) -> bool:
+        """True for integers that stand for numbers by a scale; no op here computes with them."""
+        return self.kind is Kind.QUANTIZED
+
+    @property
     def is_number(self) -> bool:
-        """True for what arithmetic is defined on here: integers and floats."""
+        """True for what has an order and arithmetic: integers and floats."""
         return self.is_float or self.is_integer
 
 
+token = DType("token", 0, Kind.TOKEN)
 pred = DType("pred", 8, Kind.PRED)
+s2 = DType("s2", 2, Kind.SIGNED)
 s4 = DType("s4", 4, Kind.SIGNED)
 s8 = DType("s8", 8, Kind.SIGNED)
 s16 = DType("s16", 16, Kind.SIGNED)
 s32 = DType("s32", 32, Kind.SIGNED)
 s64 = DType("s64", 64, Kind.SIGNED)
+u2 = DType("u2", 2, Kind.UNSIGNED)
 u4 = DType("u4", 4, Kind.UNSIGNED)
 u8 = DType("u8", 8, Kind.UNSIGNED)
 u16 = DType("u16", 16, Kind.UNSIGNED)
 u32 = DType("u32", 32, Kind.UNSIGNED)
 u64 = DType("u64", 64, Kind.UNSIGNED)
+f4e2m1fn = DType("f4e2m1fn", 4, Kind.FLOAT)
+f6e2m3fn = DType("f6e2m3fn", 6, Kind.FLOAT)
+f6e3m2fn = DType("f6e3m2fn", 6, Kind.FLOAT)
+f8e3m4 = DType("f8e3m4", 8, Kind.FLOAT)
 f8e4m3 = DType("f8e4m3", 8, Kind.FLOAT)
 f8e4m3fn = DType("f8e4m3fn", 8, Kind.FLOAT)
+f8e4m3fnuz = DType("f8e4m3fnuz", 8, Kind.FLOAT)
+f8e4m3b11fnuz = DType("f8e4m3b11fnuz", 8, Kind.FLOAT)
 f8e5m2 = DType("f8e5m2", 8, Kind.FLOAT)
+f8e5m2fnuz = DType("f8e5m2fnuz", 8, Kind.FLOAT)
+f8e8m0fnu = DType("f8e8m0fnu", 8, Kind.FLOAT)
 f16 = DType("f16", 16, Kind.FLOAT)
 bf16 = DType("bf16", 16, Kind.FLOAT)
 f32 = DType("f32", 32, Kind.FLOAT)
 f64 = DType("f64", 64, Kind.FLOAT)
-
-# Carried and moved, never computed with.
 c64 = DType("c64", 64, Kind.COMPLEX)
+c128 = DType("c128", 128, Kind.COMPLEX)
 
 _ALL = (
-    *(pred, c64, s4, s8, s16, s32, s64, u4, u8, u16, u32, u64),
+    *(pred, c64, c128, s2, s4, s8, s16, s32, s64, u2, u4, u8, u16, u32, u64),
+    *(f4e2m1fn, f6e2m3fn, f6e3m2fn, f8e3m4, f8e4m3b11fnuz, f8e4m3fnuz, f8e5m2fnuz, f8e8m0fnu),
     *(f8e4m3, f8e4m3fn, f8e5m2, f16, bf16, f32, f64),
 )
+# The element types of arrays.
 DTYPES: dict[str, DType] = {kind.name: kind for kind in _ALL}
-_SMALL = (f8e4m3, f8e4m3fn, f8e5m2)
+_quantized: dict[str, DType] = {}
+# The floats that a complex number is made of.
+_PARTS = {c64: f32, c128: f64}
+
+
+def part_of(kind: DType) -> DType:
+    """The element type of the real and the imaginary part; a real type is its own."""
+    return _PARTS.get(kind, kind)
+
+
+def complex_of(kind: DType) -> DType:
+    """The complex type of two floats.
+
+    Raises:
+        GraphgenError: GG0105 for an element type that no complex number is made of.
+    """
+    for whole, part in _PARTS.items():
+        if part is kind:
+            return whole
+    raise GraphgenError("GG0105", f"no complex number is made of {kind.name}")
 
 
 def dtype(name: str | DType) -> DType:
     """Look an element type up by its HLO name.
 
     Raises:
-        GraphgenError: GG0101 for a name that is not in :data:`DTYPES`.
+        GraphgenError: GG0101 for a name that is neither in :data:`DTYPES`, nor ``token``, nor
+            ``quant<...>`` (:mod:`graphgen.ir.quantized`).
     """
     if isinstance(name, DType):
         return name
-    found = DTYPES.get(name)
+    found = token if name == token.name else DTYPES.get(name)
     if found is None:
+        if isinstance(cast(object, name), str) and name.startswith(START):
+            return _quantized_dtype(name)
         shown = getattr(name, "__name__", name)
         near = _elsewhere(str(shown))
         help = f"did you mean {near}?" if near else f"known: {', '.join(DTYPES)}"
         raise GraphgenError("GG0101", f"unknown dtype '{shown}'", help=help)
+    return found
+
+
+def _quantized_dtype(name: str) -> DType:
+    found = _quantized.get(name)
+    if found is None:
+        found = _quantized[name] = DType(name, storage_bits(name), Kind.QUANTIZED)
     return found
 
 
@@ -139,21 +202,26 @@ _STRUCT = {
 }
 
 
-def encode(kind: DType, value: bool | int | float) -> bytes:
+def encode(kind: DType, value: bool | int | float | complex) -> bytes:
     """The little-endian bytes of one element; floats round to nearest even.
 
     Raises:
         GraphgenError: GG0104 for a value the type cannot hold.
     """
-    if kind is pred and value not in (0, 1):
-        raise GraphgenError("GG0104", f"{value!r} is not a value of pred")
+    real = not isinstance(value, complex)
+    if (kind is pred and value not in (0, 1)) or not (real or kind.is_complex):
+        raise GraphgenError("GG0104", f"{value!r} is not a value of {kind.name}")
     try:
+        if kind.is_complex:
+            whole, part = complex(value), _PARTS[kind]
+            return encode(part, whole.real) + encode(part, whole.imag)
+        assert not isinstance(value, complex)
         if kind is bf16:
             return _round_to_bf16(float(value))
-        if kind in _SMALL:
+        if kind.name in FORMATS:
             return bytes([small_code(kind.name, float(value))])
-        if kind.bits == 4:
-            return _nibble(kind, value)
+        if kind.bits < 8:
+            return _few_bits(kind, value)
         return struct.pack(_STRUCT[kind.name], value)
     except (struct.error, OverflowError, KeyError) as error:
         raise GraphgenError("GG0104", f"{value!r} is not a value of {kind.name}") from error
@@ -164,21 +232,28 @@ def decode(kind: DType, data: bytes) -> list[bool | int | float]:
     if kind is bf16:
         wide = (b"\0\0" + data[i : i + 2] for i in range(0, len(data), 2))
         return [struct.unpack("<f", item)[0] for item in wide]
-    if kind in _SMALL:
+    if kind.name in FORMATS:
         return [*read_small(kind.name, data)]
-    if kind.bits == 4:
-        sign = 8 if kind.kind is Kind.SIGNED else 0
-        return [((code & 15) ^ sign) - sign for code in data]
+    if kind.bits < 8:
+        sign = 1 << (kind.bits - 1) if kind.kind is Kind.SIGNED else 0
+        return [((code & (1 << kind.bits) - 1) ^ sign) - sign for code in data]
     if kind.name not in _STRUCT:
-        raise GraphgenError("GG0104", f"elements of {kind.name} are not numbers")
+        raise GraphgenError("GG0104", f"elements of {kind.name} are not real numbers")
     return [item[0] for item in struct.iter_unpack(_STRUCT[kind.name], data)]
 
 
-def _nibble(kind: DType, value: bool | int | float) -> bytes:
-    low, high = (-8, 7) if kind.kind is Kind.SIGNED else (0, 15)
-    if not isinstance(value, int) or not low <= value <= high:
+def decode_complex(kind: DType, data: bytes) -> list[complex]:
+    """The elements of a complex type stored in ``data``."""
+    parts = [float(part) for part in decode(_PARTS[kind], data)]
+    return [complex(*pair) for pair in zip(parts[0::2], parts[1::2], strict=True)]
+
+
+def _few_bits(kind: DType, value: bool | int | float) -> bytes:
+    signed = kind.kind is Kind.SIGNED
+    end = 1 << (kind.bits - 1 if signed else kind.bits)
+    if not isinstance(value, int) or not (-end if signed else 0) <= value < end:
         raise OverflowError(value)
-    return bytes([value & 15])
+    return bytes([value & (1 << kind.bits) - 1])
 
 
 def lowest(kind: DType) -> float | int:
@@ -186,11 +261,47 @@ def lowest(kind: DType) -> float | int:
 
     Finite, because a row that is masked everywhere must not become NaN.
     """
-    if kind in _SMALL:
-        return -largest(kind.name)
+    if kind.name in FORMATS:
+        return smallest(kind.name)
     if kind.is_float:
         return _LOWEST_FLOAT[kind.name]
     return -(1 << (kind.bits - 1)) if kind.kind is Kind.SIGNED else 0
+
+
+def highest(kind: DType) -> float | int:
+    """The largest finite value."""
+    if kind.name in FORMATS:
+        return largest(kind.name)
+    if kind.is_float:
+        return -_LOWEST_FLOAT[kind.name]
+    return (1 << (kind.bits - (kind.kind is Kind.SIGNED))) - 1 if kind.is_integer else 1
+
+
+# Binary digits that a float has of a number.
+_DIGITS = {"bf16": 8, "f16": 11, "f32": 24, "f64": 53}
+
+
+def holds(kind: DType, other: DType) -> bool:
+    """True where every value of ``other`` is one of ``kind``, as far as it is known."""
+    if kind is other:
+        return True
+    if other is pred:
+        return kind.is_number
+    if kind.is_float and other.is_integer:
+        signed = other.kind is Kind.SIGNED
+        return other.bits - signed <= _DIGITS.get(kind.name, 0)
+    if kind.is_float and other.is_float:
+        return kind.bits >= 32 and kind.bits > other.bits
+    if kind.is_integer and other.is_integer:
+        wider = kind.bits > other.bits and kind.kind is Kind.SIGNED
+        return wider or (kind.kind is other.kind and kind.bits > other.bits)
+    return False
+
+
+def has_infinity(kind: DType) -> bool:
+    """True for floats with codes of both infinities."""
+    form = FORMATS.get(kind.name)
+    return kind.is_float and (form is None or form.special is Special.IEEE)
 
 
 _LOWEST_FLOAT = {

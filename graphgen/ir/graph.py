@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from graphgen.ir.attrs import EMPTY, Attrs
 from graphgen.ir.dims import Dim
 from graphgen.ir.dtype import DType
-from graphgen.ir.hooks import apply_operator, html_of, text_of
+from graphgen.ir.hooks import apply_index, apply_operator, check_truth, html_of, text_of
 from graphgen.ir.loc import UNKNOWN, Loc
 from graphgen.ir.sharding import Sharding
 from graphgen.ir.types import TensorType
@@ -28,9 +28,10 @@ class Value:
         index: position among the results of ``op`` or the arguments of the block.
         name: the user's name for it; the printer makes names unique.
         sharding: its layout over the mesh, ``None`` if it has none yet.
+        annotations: of a block argument, as :attr:`Op.annotations`.
     """
 
-    __slots__ = ("_users", "index", "name", "op", "sharding", "type")
+    __slots__ = ("_users", "annotations", "index", "name", "op", "sharding", "type")
 
     # Makes NumPy return NotImplemented for ``array * value``.
     __array_ufunc__ = None
@@ -43,6 +44,7 @@ class Value:
         self._users: Op | dict[Op, int] | None = None
         self.name = name
         self.sharding: Sharding | None = None
+        self.annotations: Attrs = EMPTY
 
     def __repr__(self) -> str:
         definition = f" = {self.op.name}(...)" if self.op else ""
@@ -124,6 +126,37 @@ class Value:
     def __neg__(self) -> Value:
         return apply_operator("negate", self)
 
+    def __matmul__(self, other: Value) -> Value:
+        return apply_operator("matmul", self, other)
+
+    def __rmatmul__(self, other: float) -> Value:
+        return apply_operator("matmul", other, self)
+
+    def __pow__(self, other: Value | float) -> Value:
+        return apply_operator("power", self, other)
+
+    def __lt__(self, other: Value | float) -> Value:
+        return apply_operator("compare.LT", self, other)
+
+    def __le__(self, other: Value | float) -> Value:
+        return apply_operator("compare.LE", self, other)
+
+    def __gt__(self, other: Value | float) -> Value:
+        return apply_operator("compare.GT", self, other)
+
+    def __ge__(self, other: Value | float) -> Value:
+        return apply_operator("compare.GE", self, other)
+
+    def __getitem__(self, at: object) -> Value:
+        return apply_index(self, at)
+
+    # Without it x[i] would make every value a sequence that never ends.
+    __iter__ = None
+
+    def __bool__(self) -> bool:
+        # 0 < x < 5 would otherwise be x < 5.
+        return check_truth(self) if self.producer("compare") is not None else True
+
 
 class Op:
     """One operation.
@@ -136,9 +169,13 @@ class Op:
         loc: its source location.
         block: the block it is listed in, ``None`` once erased.
         prev, next: its neighbors in that block.
+        annotations: what the file it was read from says of it that no attribute models, such as
+            ``hlo.sharding``: texts by name, kept by copies and written again.
     """
 
-    __slots__ = ("attrs", "block", "loc", "name", "next", "operands", "prev", "results")
+    __slots__ = (
+        *("annotations", "attrs", "block", "loc", "name", "next", "operands", "prev", "results"),
+    )
 
     def __init__(
         self,
@@ -153,6 +190,7 @@ class Op:
         self.operands = operands
         self.attrs = attrs
         self.loc = loc
+        self.annotations: Attrs = EMPTY
         self.block: Block | None = None
         self.prev: Op | None = None
         self.next: Op | None = None

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 _TEXT, _HTML = ("graphgen.report.ir_repr", "text_of"), ("graphgen.report.ir_repr", "html_of")
 _EVALUATE = ("graphgen.exec.bind", "evaluate_bound")
 _BUILDER = ("graphgen.build.builder", "apply_to_current")
+_INDEX, _TRUTH = (_BUILDER[0], "index_with_current"), (_BUILDER[0], "refuse_truth")
 
 
 class ArrayLike(Protocol):
@@ -65,6 +66,20 @@ def apply_operator(name: str, *operands: Value | float) -> Value:
             "GG0705", "operators on values need a builder", help="import graphgen.build"
         )
     return cast("Callable[..., Value]", _implementation(*_BUILDER))(name, *operands)
+
+
+def apply_index(value: Value, at: object) -> Value:
+    """Append ``value[at]`` through the current builder (GG0705 without one)."""
+    if _BUILDER[0] not in sys.modules:
+        raise GraphgenError("GG0705", "x[i] needs a builder", help="import graphgen.build")
+    return cast("Callable[[Value, object], Value]", _implementation(*_INDEX))(value, at)
+
+
+def check_truth(value: Value) -> bool:
+    """True, as of any object; GG0705 for a comparison while a builder is open."""
+    if _BUILDER[0] in sys.modules:
+        cast("Callable[[Value], None]", _implementation(*_TRUTH))(value)
+    return True
 
 
 def _implementation(home: str, name: str) -> object:

@@ -23,6 +23,7 @@ class Role(Enum):
     PARAM = "param"  # a prepared tensor: made by @weights.rank, read by the programs
     STATE = "state"  # kept between calls: read, and replaced by the output of the same name
     OUTPUT = "output"  # handed back at every call
+    LAYOUT = "layout"  # where states keep what they hold; read by pack and unpack too
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +35,11 @@ class Entry:
         name: the checkpoint's name for a weight, else the builder's.
         logical: type before any pass changed the representation; may hold symbols.
         physical: type the programs see on one rank.
-        pack: function ``(logical, rank s32[1]) -> physical``; empty when they are the same.
-        unpack: function ``(stacked physical [n, ...]) -> logical`` of the first n ranks' parts, one
-            where every rank keeps the same; empty when the types are the same.
+        pack: function ``(logical, rank s32[1], layouts...) -> physical``; empty when they are the
+            same. Of a layout, a function ``() -> logical`` that makes one for any calls.
+        unpack: function ``(stacked physical [n, ...], layouts...) -> logical`` of the first n
+            ranks' parts, one where every rank keeps the same; empty when the types are the same. A
+            second output ``held``, pred, says which elements are kept at all.
         sharding: annotated layout, by the user or a rule, ``None`` without one.
         last: of a cache, how many positions a row keeps, the newest ones: position p lies in slot
             ``p mod last`` of what is packed, and logical slots of other positions hold nothing

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 
 
 class Loc:
@@ -26,6 +27,9 @@ class Loc:
     def __repr__(self) -> str:
         via = f" via {','.join(self.via)}" if self.via else ""
         return f"{self.file}:{self.line}{' ' + self.scope if self.scope else ''}{via}"
+
+    def __reduce__(self) -> tuple[Callable[..., Loc], tuple[str, int, str, tuple[str, ...]]]:
+        return loc, (self.file, self.line, self.scope, self.via)
 
     def through(self, pass_name: str) -> Loc:
         """The same place, after ``pass_name`` has had its hands on it (named once)."""

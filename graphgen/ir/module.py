@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import overload
 
 from graphgen.errors import GraphgenError
+from graphgen.ir.attrs import EMPTY, Attrs
 from graphgen.ir.dims import Dim
 from graphgen.ir.graph import Block, Op, Value
 from graphgen.ir.hooks import ArrayLike, html_of, outputs_of, text_of
@@ -86,19 +87,28 @@ class Function:
         phase: ``prefill`` or ``decode`` for an entry program of a language model, ``main`` for one
             that was read from elsewhere, empty for any other function.
         dims: what the symbols of the interface are in this program.
+        annotations: of the tuple of its arguments and that of its outputs, as
+            :attr:`Op.annotations`.
     """
 
-    __slots__ = ("_outputs", "block", "dims", "name", "phase")
+    __slots__ = ("_outputs", "annotations", "block", "dims", "name", "phase")
 
     def __init__(self, name: str, phase: str = "", dims: dict[str, Dim] | None = None) -> None:
         self.name = name
         self.block = Block()
         self.phase = phase
         self.dims: dict[str, Dim] = dims if dims is not None else {}
+        self.annotations: Attrs = EMPTY
         self._outputs = Outputs()
 
     def __repr__(self) -> str:
         return f"<func @{self.name}: {len(self.args)} args, {self.block.size} ops>"
+
+    def __reduce__(self) -> tuple[Callable[..., Function], tuple[object, ...]]:
+        # Pickle would follow the chain of ops and values by recursion, and programs are long.
+        from graphgen.ir.flat_function import flatten, unflatten
+
+        return unflatten, flatten(self)
 
     def __str__(self) -> str:
         return text_of(self)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import cache
 
 from graphgen.errors import GraphgenError
@@ -37,6 +37,11 @@ class Sharding:
 
     def __repr__(self) -> str:
         return self.text
+
+    def __reduce__(
+        self,
+    ) -> tuple[Callable[..., Sharding], tuple[tuple[Axes, ...], Axes, str]]:
+        return sharding, (self.dims, self.partial, self.kind)
 
     @property
     def replicated(self) -> bool:

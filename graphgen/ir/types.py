@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
 from typing import cast
 
 from graphgen.errors import GraphgenError
@@ -19,16 +20,22 @@ class TensorType:
         text: as printed, e.g. ``bf16[B,S,576]``.
     """
 
-    __slots__ = ("dtype", "shape", "static", "text")
+    __slots__ = ("_nbytes", "_size", "dtype", "shape", "static", "text")
 
     def __init__(self, shape: Shape, dtype: DType) -> None:
         self.shape = shape
         self.dtype = dtype
         self.text = f"{dtype.name}[{','.join(map(str, shape))}]"
         self.static = not any(isinstance(dim, Poly) for dim in shape)
+        # Types are few and asked often.
+        self._size = product(shape)
+        self._nbytes = self._size * dtype.bytes if isinstance(self._size, int) else 0
 
     def __repr__(self) -> str:
         return self.text
+
+    def __reduce__(self) -> tuple[Callable[[DType, Shape], TensorType], tuple[DType, Shape]]:
+        return tensor, (self.dtype, self.shape)
 
     @property
     def rank(self) -> int:
@@ -38,12 +45,13 @@ class TensorType:
     @property
     def text_name(self) -> str:
         """The text in letters a function's name may have: ``bf16.2x8``."""
-        return f"{self.dtype.name}.{'x'.join(map(str, self.shape))}"
+        element = re.sub(r"\W+", "_", self.dtype.name).strip("_")
+        return f"{element}.{'x'.join(map(str, self.shape))}"
 
     @property
     def size(self) -> Dim:
         """Number of elements."""
-        return product(self.shape)
+        return self._size
 
     @property
     def dims(self) -> tuple[int, ...]:
@@ -53,20 +61,22 @@ class TensorType:
             GraphgenError: GG0106 while a symbol is unbound.
         """
         if not self.static:
-            raise GraphgenError(
-                "GG0106",
-                f"{self.text} has unbound symbols",
-                help="bind them first, e.g. with the pass specialize{context=[128]}",
-            )
-        return tuple(dim for dim in self.shape if isinstance(dim, int))
+            raise self._unbound()
+        return cast(tuple[int, ...], self.shape)
 
     @property
     def nbytes(self) -> int:
         """Dense size in bytes; needs a static shape (GG0106)."""
-        count = 1
-        for dim in self.dims:
-            count *= dim
-        return count * self.dtype.bytes
+        if not self.static:
+            raise self._unbound()
+        return self._nbytes
+
+    def _unbound(self) -> GraphgenError:
+        return GraphgenError(
+            "GG0106",
+            f"{self.text} has unbound symbols",
+            help="bind them first, e.g. with the pass specialize{context=[128]}",
+        )
 
     def bind(self, values: Mapping[str, Dim]) -> TensorType:
         """The same type with the symbols in ``values`` replaced."""

@@ -14,6 +14,7 @@ from graphgen.ir import DType, Literal, Value
 from graphgen.ir.dtype import f32
 from graphgen.models.config_reader import ConfigReader
 from graphgen.models.rope_config import read_rope, rope_to_hf
+from graphgen.models.twins import WIDE_HEAD_DIM, WIDE_POSITIONS, WIDE_VOCABULARY, wide_heads
 from graphgen.nn import (
     ACTIVATIONS,
     AttentionConfig,
@@ -156,13 +157,37 @@ def smaller(config: Config) -> Config:
     )
 
 
+def wider(config: Config) -> Config:
+    """One layer, six or three KV heads, up to two query heads per KV head, large numbers.
+
+    The middle width is even and no multiple of 4: no tile of a product fits it.
+    """
+    group = config.num_attention_heads // config.num_key_value_heads
+    kv_heads = wide_heads(config.num_key_value_heads)
+    # A single KV head is not divided among ranks, its query heads are.
+    group = min(group, 2) if kv_heads > 1 else group
+    own_head_dim = config.head_dim * config.num_attention_heads != config.hidden_size
+    heads = kv_heads * group
+    return replace(
+        config,
+        hidden_size=heads * WIDE_HEAD_DIM,
+        intermediate_size=heads * 8 + 2,
+        num_hidden_layers=1,
+        num_attention_heads=heads,
+        num_key_value_heads=kv_heads,
+        head_dim=6 if own_head_dim else WIDE_HEAD_DIM,
+        vocab_size=WIDE_VOCABULARY,
+        max_position_embeddings=WIDE_POSITIONS,
+    )
+
+
 def body(b: Builder, config: DecoderConfig, tokens: Value, step: StepInputs, dtype: DType) -> Value:
     """Embedding, layers and last norm: hidden states [B,S,E].
 
     The residual stream is f32 for every ``dtype``: it sums two addends per layer, some of them
     hundreds of times larger than the rest, and 8 bits of mantissa lose the small ones.
     """
-    turns = rotary(b, step, config.rope_frequencies())
+    turns = rotary(b, step, config.rope_frequencies(), config.rope.attention_factor)
     attentions = [config.attention(layer) for layer in range(config.num_hidden_layers)]
     windows = dict.fromkeys(attention.window for attention in attentions)
     masks = {window: causal_mask(b, step, window) for window in windows}

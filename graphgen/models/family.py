@@ -8,9 +8,11 @@ from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
 from graphgen.build import Builder
+from graphgen.build.slot_layout import CacheLayout, PlainRows
 from graphgen.errors import GraphgenError
 from graphgen.ir import DType, Function, Module, TensorType, Value, symbol, tensor
 from graphgen.ir.dtype import f32, s32
+from graphgen.models.twins import TwinName
 from graphgen.nn import StepInputs
 
 PHASES = ("prefill", "decode")
@@ -34,6 +36,10 @@ class ModelConfig(Protocol):
 
     def mini(self: Config) -> Config:
         """A tiny twin with the same decisions in every pass."""
+        ...
+
+    def wide(self: Config) -> Config:
+        """A twin of tiny tensors with large numbers: see :mod:`graphgen.models.twins`."""
         ...
 
     def to_hf(self) -> dict[str, object]:
@@ -99,12 +105,14 @@ class Family(Generic[Config]):
         dtype: DType,
         phases: tuple[str, ...],
         *,
-        mini: bool,
+        twin: TwinName | None = None,
         form: ProgramForm = FORM,
     ) -> Module:
-        """The logical module of a ``config.json``, or of its mini twin (GG0502, GG0503)."""
+        """The logical module of a ``config.json``, or of one of its twins (GG0502, GG0503)."""
         read = self.read(config)
-        return build_module(self, read.mini() if mini else read, dtype, phases, form)
+        if twin is not None:
+            read = read.mini() if twin == "mini" else read.wide()
+        return build_module(self, read, dtype, phases, form)
 
 
 class AnyFamily(Protocol):
@@ -151,7 +159,7 @@ class AnyFamily(Protocol):
         dtype: DType,
         phases: tuple[str, ...],
         *,
-        mini: bool,
+        twin: TwinName | None = None,
         form: ProgramForm = FORM,
     ) -> Module:
         """See :meth:`Family.module`."""
@@ -201,7 +209,10 @@ def _program(
     lengths = b.input("lengths", s32, (B,))
     seq_ids = b.input("seq_ids", s32, (B,))
     kept: list[Value] | None = [] if form.hidden_states else None
-    step = StepInputs(positions, lengths, seq_ids, rows=R, allocated=M, attended=C, kept=kept)
+    layout: CacheLayout = PlainRows()
+    slots, keys = layout.slot_of(b, positions), layout.position_of(b, lengths, C)
+    keys.name = "key_positions"
+    step = StepInputs(positions, slots, keys, seq_ids, rows=R, allocated=M, attended=C, kept=kept)
     hidden = family.body(b, config, tokens, step, dtype)
     chosen = hidden if form.every_token else b.last_token(hidden, positions, lengths)
     logits = family.head(b, config, chosen)

@@ -18,7 +18,9 @@ from graphgen.models.families.mistral import MISTRAL
 from graphgen.models.families.opt import OPT
 from graphgen.models.families.qwen import QWEN2, QWEN3
 from graphgen.models.family import PHASES, AnyFamily, ModelConfig, ProgramForm
+from graphgen.models.first_layers import first_layers
 from graphgen.models.named_shapes import SHAPES
+from graphgen.models.twins import TwinName
 
 _ALL: tuple[AnyFamily, ...] = (
     LLAMA,
@@ -88,9 +90,11 @@ def build(
     *,
     phases: tuple[str, ...] = PHASES,
     mini: bool = False,
+    twin: TwinName | None = None,
     every_token: bool = False,
     hidden_states: bool = False,
     inputs_embeds: bool = False,
+    layers: int | None = None,
 ) -> Module:
     """The logical module of a model.
 
@@ -98,16 +102,22 @@ def build(
         config: a ``config.json``; Hugging Face's names.
         dtype: element type of weights, activations and caches.
         phases: which programs to build.
-        mini: build the tiny twin instead.
+        mini: the same as ``twin="mini"``.
+        twin: build this twin of the model instead: see :mod:`graphgen.models.twins`.
         every_token: give the logits of every token instead of each row's last.
         hidden_states: give the hidden states before each layer and after the last norm too.
         inputs_embeds: take embeddings in the place of tokens.
+        layers: keep only the first layers, at their real width; ``None`` for all.
 
     Raises:
         GraphgenError: GG0501, GG0502, GG0503.
     """
     form = ProgramForm(every_token, hidden_states, inputs_embeds)
-    return family_of(config).module(config, dtype, phases, mini=mini, form=form)
+    twin = twin or ("mini" if mini else None)
+    family = family_of(config)
+    if layers is not None:
+        config = first_layers(family, config, layers)
+    return family.module(config, dtype, phases, twin=twin, form=form)
 
 
 def known_shape(name: str) -> Mapping[str, object]:

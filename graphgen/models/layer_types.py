@@ -27,6 +27,11 @@ def read_layer_types(reader: ConfigReader, slides: Sequence[bool]) -> tuple[str,
     return tuple(map(str, types))
 
 
+def kinds(types: Sequence[str]) -> tuple[str, ...]:
+    """The types of a wide model's layers: one of each."""
+    return tuple(dict.fromkeys(types))
+
+
 def ends(types: Sequence[str]) -> tuple[str, ...]:
     """The types of a mini model's two layers: the first type, and the other if there is one."""
     other = next((item for item in reversed(types) if item != types[0]), types[-1])

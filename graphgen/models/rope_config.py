@@ -5,6 +5,7 @@ from __future__ import annotations
 from graphgen.errors import GraphgenError
 from graphgen.models.config_reader import ConfigReader
 from graphgen.nn import RopeConfig
+from graphgen.nn.yarn import yarn_attention_factor
 
 
 def read_rope(reader: ConfigReader) -> RopeConfig:
@@ -16,11 +17,13 @@ def read_rope(reader: ConfigReader) -> RopeConfig:
     scaling = ConfigReader({"rope_type": given.get("type"), **given})
     scaling.used |= {"type", "partial_rotary_factor"}
     theta = scaling.number("rope_theta", reader.number("rope_theta", 10000.0))
-    kind = scaling.only("rope_type", ["default", "linear", "llama3"], "default")
+    kind = scaling.only("rope_type", ["default", "linear", "llama3", "yarn"], "default")
     scaling.only("partial_rotary_factor", [1.0], 1.0)
     if kind == "default":
         scaling.finish()
         return RopeConfig(theta)
+    if kind == "yarn":
+        return _read_yarn(scaling, theta, reader)
     factor = scaling.number("factor")
     if kind == "linear":
         scaling.finish()
@@ -35,6 +38,32 @@ def read_rope(reader: ConfigReader) -> RopeConfig:
     return RopeConfig(theta, "llama3", factor, low, high, original)
 
 
+def _read_yarn(scaling: ConfigReader, theta: float, reader: ConfigReader) -> RopeConfig:
+    """YaRN; transformers' default of the original context is the context."""
+    positions = reader.integer("max_position_embeddings", 2048)
+    original = scaling.integer("original_max_position_embeddings", positions)
+    factor = scaling.number("factor", positions / original)
+    scales = [_optional(scaling, name) for name in ("mscale", "mscale_all_dim")]
+    given = _optional(scaling, "attention_factor")
+    rope = RopeConfig(
+        theta,
+        "yarn",
+        factor,
+        original_positions=original,
+        attention_factor=yarn_attention_factor(factor, *scales) if given is None else given,
+        beta_fast=scaling.number("beta_fast", 32.0),
+        beta_slow=scaling.number("beta_slow", 1.0),
+        truncate=scaling.boolean("truncate", True),
+    )
+    scaling.finish()
+    return rope
+
+
+def _optional(scaling: ConfigReader, name: str) -> float | None:
+    scaling.used.add(name)
+    return None if scaling.config.get(name) is None else scaling.number(name)
+
+
 def rope_to_hf(rope: RopeConfig) -> dict[str, object]:
     """``rope_theta`` and, for scaled frequencies, ``rope_scaling``."""
     out: dict[str, object] = {"rope_theta": rope.theta}
@@ -46,5 +75,13 @@ def rope_to_hf(rope: RopeConfig) -> dict[str, object]:
             "low_freq_factor": rope.low_freq_factor,
             "high_freq_factor": rope.high_freq_factor,
             "original_max_position_embeddings": rope.original_positions,
+        }
+    if rope.kind == "yarn":
+        scaling |= {
+            "original_max_position_embeddings": rope.original_positions,
+            "attention_factor": rope.attention_factor,
+            "beta_fast": rope.beta_fast,
+            "beta_slow": rope.beta_slow,
+            "truncate": rope.truncate,
         }
     return {**out, "rope_scaling": scaling}

@@ -16,8 +16,9 @@ class StepInputs:
     """The inputs that every layer of one step shares.
 
     Attributes:
-        positions: s32 [B,S], the cache slot of each token; -1 for padding.
-        lengths: s32 [B], tokens of each row so far, including this step's.
+        positions: s32 [B,S], of each token; -1 for padding.
+        slots: s32 [B,S], the cache slot each token is written to; -1 for padding.
+        key_positions: s32 [B,C], the position in each attended slot; -1 for none.
         seq_ids: s32 [B], the cache row of each row; R for an idle row.
         rows: R, rows of the cache.
         allocated: M, slots of a cache row.
@@ -26,7 +27,8 @@ class StepInputs:
     """
 
     positions: Value
-    lengths: Value
+    slots: Value
+    key_positions: Value
     seq_ids: Value
     rows: Dim
     allocated: Dim
@@ -91,14 +93,15 @@ class AttentionConfig:
 Normalize = Callable[[str, Value], Value]
 
 
-def rotary(b: Builder, step: StepInputs, inv_freq: Literal) -> Rotary:
-    """The rotary tables of a step, from the inverse frequencies f32 [D/2]."""
-    return Rotary(*b.rope_table(step.positions, inv_freq))
+def rotary(b: Builder, step: StepInputs, inv_freq: Literal, factor: float = 1.0) -> Rotary:
+    """The rotary tables of a step, from the inverse frequencies f32 [D/2], times ``factor``."""
+    tables = b.rope_table(step.positions, inv_freq)
+    return Rotary(*(tables if factor == 1 else [b.multiply(table, factor) for table in tables]))
 
 
 def causal_mask(b: Builder, step: StepInputs, window: int = 0) -> Value:
-    """pred [B,S,C]: a token reads its own slot and those before it, ``window`` in all if not 0."""
-    return b.attention_mask(step.positions, step.lengths, step.attended, window)
+    """pred [B,S,C]: a token reads its position and those before it, ``window`` in all if not 0."""
+    return b.attention_mask(step.positions, step.key_positions, window)
 
 
 def linear_biases(b: Builder, step: StepInputs, heads: int) -> Alibi:
@@ -179,6 +182,6 @@ def _heads(
 def _update_cache(b: Builder, name: str, new: Value, step: StepInputs) -> Value:
     """Write ``new`` [B,S,K,D] to the cache ``name`` and read the attended slots: [B,C,K,D]."""
     cache = b.state(name, new.dtype, (step.rows, step.allocated, *new.shape[2:]))
-    updated = b.kv_update(cache, new, step.seq_ids, step.positions)
+    updated = b.kv_update(cache, new, step.seq_ids, step.slots)
     b.set_state(cache, updated)
     return b.cache_read(updated, step.seq_ids, step.attended)

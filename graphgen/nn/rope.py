@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from graphgen.ir import Literal
 from graphgen.ir.dtype import f32
+from graphgen.nn.yarn import yarn_frequencies
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,10 +16,13 @@ class RopeConfig:
 
     Attributes:
         theta: the base.
-        kind: ``default``, ``linear`` or ``llama3``, as in ``rope_scaling.rope_type``.
-        factor: the stretch of ``linear`` and ``llama3``.
+        kind: ``default``, ``linear``, ``llama3`` or ``yarn``, as in ``rope_scaling.rope_type``.
+        factor: the stretch of the others than ``default``.
         low_freq_factor, high_freq_factor: the band ``llama3`` blends over.
-        original_positions: the context length before the stretch (``llama3``).
+        original_positions: the context length before the stretch (``llama3``, ``yarn``).
+        attention_factor: what cosine and sine are multiplied by (``yarn``).
+        beta_fast, beta_slow: the turns between which ``yarn`` blends.
+        truncate: whether the blend of ``yarn`` begins and ends at whole dimensions.
     """
 
     theta: float = 10000.0
@@ -27,6 +31,10 @@ class RopeConfig:
     low_freq_factor: float = 1.0
     high_freq_factor: float = 4.0
     original_positions: int = 8192
+    attention_factor: float = 1.0
+    beta_fast: float = 32.0
+    beta_slow: float = 1.0
+    truncate: bool = True
 
 
 def inverse_frequencies(config: RopeConfig, head_dim: int) -> Literal:
@@ -41,6 +49,16 @@ def scaled_frequencies(config: RopeConfig, head_dim: int) -> list[float]:
     by ``factor``, and blends linearly in between (Llama 3.1 model card; transformers'
     ``_compute_llama3_parameters``).
     """
+    if config.kind == "yarn":
+        return yarn_frequencies(
+            config.theta,
+            head_dim,
+            config.factor,
+            config.original_positions,
+            beta_fast=config.beta_fast,
+            beta_slow=config.beta_slow,
+            truncate=config.truncate,
+        )
     plain = [config.theta ** (-2.0 * i / head_dim) for i in range(head_dim // 2)]
     return [_scaled(config, frequency) for frequency in plain]
 

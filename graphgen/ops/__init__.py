@@ -6,8 +6,10 @@ Read :mod:`graphgen.ops.opdef` first, then a family such as :mod:`graphgen.ops.e
 from __future__ import annotations
 
 from graphgen.ops import (
+    attention,
     bits,
     collective,
+    complex_parts,
     composite,
     control,
     elementwise,
@@ -17,6 +19,7 @@ from graphgen.ops import (
     shape,
     sorting,
 )
+from graphgen.ops.numerical import fourier, linear_systems, random_bits
 from graphgen.ops.opdef import (
     OPS,
     Attr,
@@ -31,20 +34,28 @@ from graphgen.ops.opdef import (
 from graphgen.ops.traits import LinearIn, Trait, UpdatesPart
 from graphgen.ops.verifier.legality import IR_STAGES, IRStage
 from graphgen.ops.verifier.verify import verify
+from graphgen.ops.windows import convolution, reduce_window
 
 # Importing a family registers its ops; naming the modules here keeps the import from looking idle.
 FAMILIES = (
     *(
         elementwise,
+        complex_parts,
         bits,
         external,
         control,
         shape,
         linalg,
+        convolution,
+        reduce_window,
         sorting,
         indexing,
+        linear_systems,
+        fourier,
+        random_bits,
         collective,
         composite,
+        attention,
     ),
 )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from graphgen.ir import Attrs, TensorType, tensor
-from graphgen.ir.dtype import c64, pred
+from graphgen.ir.dtype import pred
 from graphgen.ops.factors import Factors, FactorTable, ValueFactors
 from graphgen.ops.opdef import Attr, define, float_operand, require, same_type
 from graphgen.ops.traits import Property, Trait, Types
@@ -126,15 +126,20 @@ def _bitcast_convert(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorT
     """The same bits read as another element type.
 
     A type ``n`` times as wide takes the last dimension, which must be ``n``, for the parts of one
-    element, lowest bits first; one that is ``n`` times narrower adds such a dimension.
+    element, lowest bits first; one that is ``n`` times narrower adds such a dimension. As in HLO an
+    element of pred is a byte, 0 or 1.
 
     Example:
         %y = bitcast_convert(%x) dtype=u16 : u16[B,4]
     """
     (operand,), dtype = types, attrs.element("dtype")
-    legible = {operand.dtype, dtype}.isdisjoint({pred, c64}) or operand.dtype is dtype
-    require(legible, f"{operand.text} has no reading as {dtype.name}", 0)
     shape, old, new = operand.shape, operand.dtype.bits, dtype.bits
+    fits = max(old, new) % min(old, new) == 0 and operand.dtype.is_complex == dtype.is_complex
+    # StableHLO counts one bit for pred, HLO eight: only a byte is the same in both.
+    legible = operand.dtype is dtype or (
+        fits and (old == new or pred not in (operand.dtype, dtype))
+    )
+    require(legible, f"{operand.text} has no reading as {dtype.name}", 0)
     if new > old:
         parts = new // old
         fits = bool(shape) and shape[-1] == parts

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from graphgen.ir import Attrs, TensorType, tensor
 from graphgen.ops.linalg import REDUCERS
-from graphgen.ops.opdef import Attr, define, number_operand, require
+from graphgen.ops.opdef import Attr, define, reducible_operand, require
 from graphgen.ops.traits import Trait
 
 KIND = Attr("kind", "text", choices=REDUCERS)
@@ -55,7 +55,7 @@ def _all_reduce(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, 
         %y = all_reduce(%x) kind=add replica_groups=[[0,1]] : f32[B,4]
     """
     _check_groups(attrs.groups("replica_groups"))
-    number_operand(types)
+    reducible_operand(types, attrs.text("kind"))
     return (types[0],)
 
 
@@ -89,7 +89,7 @@ def _reduce_scatter(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorTy
         %y = reduce_scatter(%x) kind=add dimension=1 replica_groups=[[0,1]] : f32[B,2]
     """
     parts = _group_size(attrs.groups("replica_groups"))
-    number_operand(types)
+    reducible_operand(types, attrs.text("kind"))
     dim = _dimension(types, attrs, "dimension")
     require(types[0].shape[dim] != 0, f"has nothing to scatter along dimension {dim}", 0)
     return (_divided(types, dim, parts),)

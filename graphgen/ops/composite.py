@@ -213,35 +213,49 @@ def _rope(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
 
 
 @define(
-    "attention_mask",
-    "positions lengths",
+    "key_positions",
+    "lengths",
     Attr("attended", "dim"),
-    Attr("window", "integer", 0),
-    Attr("ring", "integer", 0),
     traits=COMPOSITE,
-    factors=Notation("b s, b -> b s C"),
+    factors=Notation("b -> b C"),
 )
-def _attention_mask(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
-    """The cache slots each token may read: ``c <= positions[b,s]`` and ``c < lengths[b]``.
+def _key_positions(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
+    """The position in each of the first C slots of a plain cache row: c, and -1 for none.
 
-    A padding token has position -1 and so reads nothing. With a ``window`` above 0 a token reads
-    that many slots at most: ``c > positions[b,s] - window``.
-
-    With a ``ring`` above 0, position p lies in slot ``p mod ring``, so that slot c holds the newest
-    position below ``lengths[b]`` that is c modulo the ring; a slot nothing was written to is not
-    read. In the conditions above that position is what c is otherwise.
+    Slot c of row b holds position c if ``c < lengths[b]``.
 
     Example:
-        %m = attention_mask(%positions, %lengths) attended=C : pred[B,S,C]
+        %p = key_positions(%lengths) attended=C : s32[B,C]
+    """
+    rank_of(types, 0, 1, "lengths")
+    _like(types, 0, tensor(s32, types[0].shape))
+    return (tensor(s32, (*types[0].shape, attrs.dim("attended"))),)
+
+
+@define(
+    "attention_mask",
+    "positions key_positions",
+    Attr("window", "integer", 0),
+    traits=COMPOSITE,
+    factors=Notation("b s, b C -> b s C"),
+)
+def _attention_mask(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
+    """The cache slots each token may read: ``0 <= key_positions[b,c] <= positions[b,s]``.
+
+    ``key_positions`` are the positions that the attended slots of a row hold, in any order; a
+    negative one is that of an empty slot. A padding token has position -1 and so reads nothing.
+    With a ``window`` above 0 a token reads that many positions at most:
+    ``key_positions[b,c] > positions[b,s] - window``.
+
+    Example:
+        %m = attention_mask(%positions, %keys) : pred[B,S,C]
     """
     rank_of(types, 0, 2, "positions")
     _like(types, 0, tensor(s32, types[0].shape))
-    _like(types, 1, tensor(s32, types[0].shape[:1]))
-    attended, ring = attrs.dim("attended"), attrs.integer("ring")
+    rank_of(types, 1, 2, "key_positions")
+    attended = types[1].shape[1]
+    _like(types, 1, tensor(s32, (types[0].shape[0], attended)))
     require(attrs.integer("window") >= 0, f"a window of {attrs.integer('window')} slots")
-    require(ring >= 0, f"a ring of {ring} slots")
-    if ring and isinstance(attended, int):
-        require(attended <= ring, f"attends to {attended} slots of a ring of {ring}")
     return (tensor(pred, (*types[0].shape, attended)),)
 
 
@@ -305,7 +319,7 @@ def _cache_read(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, 
 
 @define(
     "kv_update",
-    "cache new seq_ids positions",
+    "cache new seq_ids slots",
     ROWS,
     traits=(Trait.COMPOSITE, Trait.DATA_MOVEMENT, UpdatesPart(1)),
     factors=_by_rows(
@@ -313,13 +327,14 @@ def _cache_read(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, 
     ),
 )
 def _kv_update(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
-    """The cache [R,M,K,D] with ``new`` [B,S,K,D] written at rows ``seq_ids``, slots ``positions``.
+    """The cache [R,M,K,D] with ``new`` [B,S,K,D] written at rows ``seq_ids``, ``slots`` [B,S].
 
-    A write outside the cache (position -1 of a padding token, row R of an idle row) is dropped;
-    nothing is ever clamped.
+    A write outside the cache (slot -1 of a padding token, row R of an idle row) is dropped;
+    nothing is ever clamped. A plain row keeps position p in slot p; other layouts compute slots
+    from positions.
 
     Example:
-        %c = kv_update(%cache, %new, %seq_ids, %positions) : f32[R,M,2,4]
+        %c = kv_update(%cache, %new, %seq_ids, %slots) : f32[R,M,2,4]
     """
     cache, new = types[0], types[1]
     rank_of(types, 0, 4, "the cache")
@@ -330,53 +345,6 @@ def _kv_update(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, .
     if attrs.text("rows") == "in_place":
         require(new.shape[0] == cache.shape[0], f"in place needs B = R, got {new.shape[0]}", 1)
     return (cache,)
-
-
-def _attention_cost(operands: Types, results: Types, attrs: Attrs) -> tuple[Dim, Dim]:
-    """Scores and their sum over values: 2·B·S·H·C·D each; one exponential per score."""
-    rows, active, heads, size = operands[0].shape
-    scores = rows * active * heads * operands[1].shape[1]
-    # A linear bias adds a product and a sum.
-    biased = 2 if len(operands) > 4 else 0
-    return 4 * scores * size + (3 + biased) * scores, scores
-
-
-@define(
-    "attention",
-    "query key value mask slopes? distance?",
-    Attr("scale", "number"),
-    traits=COMPOSITE,
-    factors=Notation("b s kg D, b C k D, b C k D, b s C, kg, b s C -> b s kg D"),
-    cost=_attention_cost,
-)
-def _attention(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
-    """Softmax attention of q [B,S,H,D] over keys and values [B,C,K,D]; H a multiple of K.
-
-    Query head h reads key-value head ``h // (H/K)``. Scores and softmax are f32; a masked score is
-    the lowest finite f32, so a row with no allowed slot stays finite.
-
-    With ``slopes`` f32 [H] and ``distance`` f32 [B,S,C], ``slopes[h] * distance[b,s,c]`` is added
-    to each scaled score (attention with linear biases, arXiv 2108.12409).
-
-    Example:
-        %o = attention(%q, %k, %v, %m) scale=0.125 : f32[B,S,4,8]
-    """
-    q, k = types[0], types[1]
-    float_operand(types)
-    rank_of(types, 0, 4, "query")
-    rank_of(types, 1, 4, "key")
-    b, s, h, d = q.shape
-    c, heads = k.shape[1], k.shape[2]
-    _like(types, 1, tensor(q.dtype, (b, c, heads, d)))
-    _like(types, 2, tensor(q.dtype, (b, c, heads, d)))
-    _like(types, 3, tensor(pred, (b, s, c)))
-    grouped = isinstance(h, int) and isinstance(heads, int) and heads > 0 and h % heads == 0
-    require(grouped, f"{h} query heads are not a multiple of {heads} key-value heads", 1)
-    require(len(types) != 5, "slopes need distances", 4)
-    if len(types) == 6:
-        _like(types, 4, tensor(f32, (h,)))
-        _like(types, 5, tensor(f32, (b, s, c)))
-    return (q,)
 
 
 @define(

@@ -11,6 +11,7 @@ from typing import Final
 
 from graphgen.ir import Attrs, AttrValue, Op, TensorType, Value, attrs_of
 from graphgen.ir.dtype import pred, s32
+from graphgen.ops.applied.scalar_functions import SCALAR, scalar_signature
 from graphgen.ops.external import RESULTS, stated
 from graphgen.ops.opdef import OPS, Attr, define, require
 from graphgen.ops.traits import Trait
@@ -135,3 +136,15 @@ def _conditional(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType,
 CONTROL: Final = frozenset(
     [name for name, definition in OPS.items() if definition.has(Trait.CONTROL)]
 )
+
+__all__ = [
+    "CONTROL",
+    "NAMING",
+    "SCALAR",
+    "UNKNOWN_TRIPS",
+    "branch_operands",
+    "callees",
+    "chosen_branch",
+    "renamed",
+    "scalar_signature",
+]

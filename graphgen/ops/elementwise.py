@@ -5,8 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from graphgen.ir import Attrs, TensorType, tensor
-from graphgen.ir.dtype import Kind, c64, pred
-from graphgen.ops.opdef import Attr, define, float_operand, number_operand, require, same_type
+from graphgen.ir.dtype import Kind, part_of, pred
+from graphgen.ops.opdef import (
+    Attr,
+    arithmetic_operand,
+    define,
+    float_operand,
+    inexact_operand,
+    number_operand,
+    ordered_operand,
+    require,
+    same_type,
+)
 from graphgen.ops.traits import LinearIn, Property, Trait, Types
 
 ELEMENTWISE, TRANSCENDENTAL = Trait.ELEMENTWISE, Trait.TRANSCENDENTAL
@@ -18,7 +28,7 @@ COMPARISONS = ("EQ", "NE", "LT", "LE", "GT", "GE")
 
 def _signed_operand(types: Sequence[TensorType], index: int = 0) -> None:
     kind = types[index].dtype
-    signed = kind.is_float or kind.kind is Kind.SIGNED
+    signed = kind.is_float or kind.is_complex or kind.kind is Kind.SIGNED
     require(signed, f"has no signs: {types[index].text}", index)
 
 
@@ -37,23 +47,35 @@ def _unary_float(name: str, doc: str, *traits: Property) -> None:
     _unary(name, doc, float_operand, *traits)
 
 
-def _unary_signed(name: str, doc: str, *traits: Property) -> None:
-    _unary(name, doc, _signed_operand, *traits)
+def _any_operand(types: Sequence[TensorType]) -> None:
+    """Accept every element type."""
 
 
-def _binary(name: str, doc: str, *traits: Property) -> None:
+def _unary_inexact(name: str, doc: str, *traits: Property) -> None:
+    _unary(name, doc, inexact_operand, *traits)
+
+
+Check = Callable[[Sequence[TensorType]], None]
+
+
+def _binary(name: str, doc: str, *traits: Property, check: Check = arithmetic_operand) -> None:
     def infer(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
         same_type(types)
-        number_operand(types)
+        check(types)
         return (types[0],)
 
     infer.__doc__ = f"{doc}\n\nExample:\n    %y = {name}(%a, %b) : f32[B,4]"
     define(name, "lhs rhs", traits=(ELEMENTWISE, *traits))(infer)
 
 
+def _counts(operands: Types, results: Types, attrs: Attrs) -> bool:
+    """Sums and products of truth values are not linear: 1 + 1 is 1."""
+    return results[0].dtype is not pred
+
+
 def _is_float(operands: Types, results: Types, attrs: Attrs) -> bool:
     """Integer quotients truncate, so a sum of quotients is not the quotient of the sum."""
-    return results[0].dtype.is_float
+    return results[0].dtype.is_float or results[0].dtype.is_complex
 
 
 def _widens_float(operands: Types, results: Types, attrs: Attrs) -> bool:
@@ -62,35 +84,35 @@ def _widens_float(operands: Types, results: Types, attrs: Attrs) -> bool:
     return old.is_float and new.is_float and new.bits > old.bits
 
 
-_unary_float("exponential", "e to the power of each element.", TRANSCENDENTAL, FINITE_AT_ZERO)
-_unary_float(
+_unary_inexact("exponential", "e to the power of each element.", TRANSCENDENTAL, FINITE_AT_ZERO)
+_unary_inexact(
     "exponential_minus_one",
     "exp(x) - 1 for each element, exact where x is small.",
     TRANSCENDENTAL,
     FINITE_AT_ZERO,
 )
-_unary_float("log", "The natural logarithm of each element.", TRANSCENDENTAL)
-_unary_float(
+_unary_inexact("log", "The natural logarithm of each element.", TRANSCENDENTAL)
+_unary_inexact(
     "log_plus_one",
     "log(1 + x) for each element, exact where x is small.",
     TRANSCENDENTAL,
     FINITE_AT_ZERO,
 )
-_unary_float(
+_unary_inexact(
     "sqrt", "The square root of each element; NaN below 0.", TRANSCENDENTAL, FINITE_AT_ZERO
 )
-_unary_float("rsqrt", "1 / sqrt(x) for each element.", TRANSCENDENTAL)
+_unary_inexact("rsqrt", "1 / sqrt(x) for each element.", TRANSCENDENTAL)
 _unary_float(
     "cbrt",
     "The cube root of each element, which has the element's sign.",
     TRANSCENDENTAL,
     FINITE_AT_ZERO,
 )
-_unary_float("logistic", "1 / (1 + exp(-x)) for each element.", TRANSCENDENTAL, FINITE_AT_ZERO)
-_unary_float("tanh", "The hyperbolic tangent of each element.", TRANSCENDENTAL, FINITE_AT_ZERO)
-_unary_float("cosine", "The cosine of each element, in radians.", TRANSCENDENTAL, FINITE_AT_ZERO)
-_unary_float("sine", "The sine of each element, in radians.", TRANSCENDENTAL, FINITE_AT_ZERO)
-_unary_float("tan", "The tangent of each element, in radians.", TRANSCENDENTAL, FINITE_AT_ZERO)
+_unary_inexact("logistic", "1 / (1 + exp(-x)) for each element.", TRANSCENDENTAL, FINITE_AT_ZERO)
+_unary_inexact("tanh", "The hyperbolic tangent of each element.", TRANSCENDENTAL, FINITE_AT_ZERO)
+_unary_inexact("cosine", "The cosine of each element, in radians.", TRANSCENDENTAL, FINITE_AT_ZERO)
+_unary_inexact("sine", "The sine of each element, in radians.", TRANSCENDENTAL, FINITE_AT_ZERO)
+_unary_inexact("tan", "The tangent of each element, in radians.", TRANSCENDENTAL, FINITE_AT_ZERO)
 _unary_float(
     "erf",
     "The error function, 2/sqrt(pi) times the integral of exp(-t^2) from 0 to x.",
@@ -107,31 +129,31 @@ _unary_float(
 _unary_float(
     "round_nearest_afz", "The nearest integer of each element; of two as near, the larger in size."
 )
-_unary_signed(
-    "abs", "The absolute value; that of the lowest integer wraps around to itself.", FINITE_AT_ZERO
-)
-_unary_signed(
+_unary(
     "sign",
-    "-1, 0 or 1 as each element is negative, zero or positive; NaN and -0 stay.",
+    "-1, 0 or 1 as each element is negative, zero or positive; x / abs(x) of complex numbers.",
+    _signed_operand,
     FINITE_AT_ZERO,
 )
 _binary(
     "add",
-    "The sum; integers wrap around.",
+    "The sum; integers wrap around; of pred the logical or.",
     COMMUTATIVE,
     ASSOCIATIVE,
     FINITE_AT_ZERO,
-    LinearIn((0, 1)),
+    LinearIn((0, 1), _counts),
+    check=_any_operand,
 )
 _binary("subtract", "The difference; integers wrap around.", FINITE_AT_ZERO, LinearIn((0, 1)))
 _binary(
     "multiply",
-    "The product; integers wrap around.",
+    "The product; integers wrap around; of pred the logical and.",
     COMMUTATIVE,
     ASSOCIATIVE,
     FINITE_AT_ZERO,
-    LinearIn((0,)),
-    LinearIn((1,)),
+    LinearIn((0,), _counts),
+    LinearIn((1,), _counts),
+    check=_any_operand,
 )
 _binary(
     "divide",
@@ -139,18 +161,43 @@ _binary(
     FINITE_AT_ZERO,
     LinearIn((0,), _is_float),
 )
-_binary("remainder", "What is left of the quotient, with the sign of ``lhs``; integer x%0 is x.")
+_binary(
+    "remainder",
+    "What is left of the quotient, with the sign of ``lhs``; integer x%0 is x.",
+    check=number_operand,
+)
 _binary(
     "power",
     "``lhs`` to the power of ``rhs``; integers to negative powers are 0, save 1 and -1.",
     TRANSCENDENTAL,
 )
 _binary(
-    "maximum", "The greater one; NaN if either is NaN.", COMMUTATIVE, ASSOCIATIVE, FINITE_AT_ZERO
+    "maximum",
+    "The greater one; NaN if either is NaN; of pred the logical or.",
+    COMMUTATIVE,
+    ASSOCIATIVE,
+    FINITE_AT_ZERO,
+    check=ordered_operand,
 )
 _binary(
-    "minimum", "The lesser one; NaN if either is NaN.", COMMUTATIVE, ASSOCIATIVE, FINITE_AT_ZERO
+    "minimum",
+    "The lesser one; NaN if either is NaN; of pred the logical and.",
+    COMMUTATIVE,
+    ASSOCIATIVE,
+    FINITE_AT_ZERO,
+    check=ordered_operand,
 )
+
+
+@define("abs", "operand", traits=(ELEMENTWISE, FINITE_AT_ZERO))
+def _abs(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
+    """The absolute value, real for complex numbers; the lowest integer's is itself.
+
+    Example:
+        %y = abs(%x) : f32[B,4]
+    """
+    _signed_operand(types)
+    return (tensor(part_of(types[0].dtype), types[0].shape),)
 
 
 @define("negate", "operand", traits=(ELEMENTWISE, FINITE_AT_ZERO, LinearIn((0,))))
@@ -160,7 +207,7 @@ def _negate(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]
     Example:
         %y = negate(%x) : f32[B,4]
     """
-    number_operand(types)
+    arithmetic_operand(types)
     return (types[0],)
 
 
@@ -197,7 +244,7 @@ def _clamp(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
         %y = clamp(%low, %x, %high) : f32[B,4]
     """
     low, operand, high = types
-    number_operand(types, 1)
+    ordered_operand(types, 1)
     for index, bound in ((0, low), (2, high)):
         fits = bound in (operand, tensor(operand.dtype))
         require(fits, f"the bound {bound.text} does not fit {operand.text}", index)
@@ -211,13 +258,14 @@ def _clamp(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
     traits=(ELEMENTWISE, FINITE_AT_ZERO),
 )
 def _compare(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
-    """Compare elements; a comparison with NaN is false except for NE.
+    """Compare elements; a comparison with NaN is false except for NE. Complex: EQ and NE only.
 
     Example:
         %p = compare(%a, %b) direction=LE : pred[B,4]
     """
     same_type(types)
-    require(types[0].dtype is not c64, f"has no order: {types[0].text}", 0)
+    if attrs.text("direction") not in ("EQ", "NE"):
+        ordered_operand(types)
     return (tensor(pred, types[0].shape),)
 
 
@@ -251,11 +299,10 @@ def _convert(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...
     """Change the element type; floats round to nearest even, float to integer truncates.
 
     A float beyond an integer type's range gives the nearest end of it, and NaN gives 0, as in XLA.
+    A complex number loses its imaginary part, and is true if either part is not 0.
 
     Example:
         %y = convert(%x) dtype=bf16 : bf16[B,4]
     """
     dtype = attrs.element("dtype")
-    real = c64 not in (types[0].dtype, dtype) or types[0].dtype is dtype
-    require(real, f"{types[0].text} does not become {dtype.name}", 0)
     return (tensor(dtype, types[0].shape),)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import Final
 
-from graphgen.ir import Attrs, TensorType
+from graphgen.errors import GraphgenError
+from graphgen.ir import Attrs, Op, TensorType, Value, tensor
+from graphgen.ir.dtype import u8
 from graphgen.ops.opdef import OPS, Attr, define, require
-from graphgen.ops.traits import Trait
+from graphgen.ops.traits import Chooses, Trait, Types
 
 # Opcodes with a side effect, and the field of a custom call that declares one (HLO field 65).
 _EFFECTS = frozenset(("infeed", "outfeed", "send", "send-done", "recv", "recv-done"))
@@ -21,9 +24,76 @@ def has_effect(name: str, attrs: Attrs) -> bool:
     """
     if not OPS[name].has(Trait.EXTERNAL):
         return False
-    return attrs.get("opcode") in _EFFECTS or _SAYS_SO in attrs.text("more")
+    return (
+        attrs.get("silent") is True
+        or attrs.get("opcode") in _EFFECTS
+        or (name == "hlo.opaque" and _gives_nothing(attrs.text("form")))
+        or (bool(attrs.get("text")) and _text_has_effect(attrs))
+        or _SAYS_SO in str(attrs.get("more"))
+    )
 
 
+def _text_has_effect(attrs: Attrs) -> bool:
+    """True for an op kept as its text that StableHLO or its own attribute gives an effect."""
+    opcode = attrs.text("opcode").removeprefix("stablehlo.")
+    return (
+        opcode in _EFFECTS
+        or attrs["results"] == (SILENT,)
+        or re.search(r"has_side_effect ?= ?true", attrs.text("text")) is not None
+    )
+
+
+def _gives_nothing(form: str) -> bool:
+    """True for the form of an instruction whose result is a tuple without arrays."""
+    return "->" in form and "x" not in form.partition("->")[2]
+
+
+DEQUANTIZE: Final = (
+    "make it integer arithmetic first: stablehlo-opt --stablehlo-legalize-quant-to-math"
+)
+
+
+def refusal(op: Op) -> GraphgenError | None:
+    """The error (GG0403) for running an op on types that nothing here computes with.
+
+    These are quantized elements, sizes that are only bounded, and what a host sends or receives;
+    ``None`` for any other op.
+    """
+    inner = op.attrs.get("opcode", op.attrs.get("target", op.name))
+    values = (*op.results, *op.operands)
+    quantized = next((value for value in values if value.dtype.is_quantized), None)
+    bounded = next((shape for value in values if (shape := bounded_shape(value))), "")
+    if quantized is not None:
+        what, help = f"{inner} on {quantized.type.text}: no op here computes with it", DEQUANTIZE
+    elif bounded:
+        what = f"{inner} on {bounded}: sizes that are only bounded have no values here"
+        help = "trace the program with fixed sizes; inspect, diff and lower work with bounded ones"
+    elif op.attrs.get("text"):
+        what, help = f"{inner} needs a host that sends or receives, which is not here", ""
+    else:
+        return None
+    return GraphgenError("GG0403", what, where=repr(op.loc), help=help)
+
+
+def bounded_shape(value: Value) -> str:
+    """The shape that a value was read with if a size of it is only bounded; else empty."""
+    op = value.op
+    if op is None:
+        found = value.annotations.get("hlo.shape", "")
+    elif len(op.results) == 1:
+        found = op.annotations.get("hlo.shape", "")
+    else:
+        found = op.annotations.get(f"hlo.element{value.index}.shape", "")
+    return str(found) if "<=" in str(found) else ""
+
+
+def shown_type(value: Value) -> str:
+    """The type of a value as text, with its bounds: ``f32[<=8,4]``."""
+    return bounded_shape(value).partition("{")[0] or value.type.text
+
+
+# What stands for the results of a call that has none.
+SILENT = tensor(u8, (0,))
 RESULTS = Attr("results", "types")
 
 
@@ -42,6 +112,11 @@ def _bytes(attrs: Attrs, *keys: str) -> None:
         require(legal, f"{key} are no bytes in hexadecimal")
 
 
+def _is_top_k(operands: Types, results: Types, attrs: Attrs) -> bool:
+    """True for the kernel that gives the largest elements of the last dimension, as ``top_k``."""
+    return attrs.text("target") == "AwsNeuronTopK" and len(results) == 2
+
+
 @define(
     "custom_call",
     "*operands",
@@ -49,13 +124,16 @@ def _bytes(attrs: Attrs, *keys: str) -> None:
     Attr("config", "string", ""),
     Attr("fields", "string", ""),
     Attr("more", "string", ""),
+    Attr("silent", "boolean", False),
     RESULTS,
-    traits=(Trait.EXTERNAL,),
+    traits=(Trait.EXTERNAL, Chooses(places=1, values=0, when=_is_top_k)),
 )
 def _custom_call(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
     """A function that the target's compiler knows by name; result types are as stated.
 
-    ``fields`` and ``more`` are what else a read instruction says, as in ``hlo.opaque``. It is
+    A ``silent`` call has no results and is made for its effect: what stands for them here is an
+    empty array, which is not written. ``fields`` and ``more`` are what else a read instruction
+    says, as in ``hlo.opaque``. It is
     written into HLO, and into StableHLO where that has words for all of it. What Neuron's compiler
     documents, such as AwsNeuronSoftmax, is evaluated; any other cannot be.
 
@@ -64,7 +142,10 @@ def _custom_call(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType,
     """
     require(bool(attrs.text("target")), "needs the name of a target")
     _bytes(attrs, "fields", "more")
-    return stated(attrs)
+    results = stated(attrs)
+    empty = len(results) == 1 and results[0] is SILENT
+    require(empty or attrs["silent"] is not True, f"a silent call states {SILENT.text}")
+    return results
 
 
 @define(
@@ -75,6 +156,7 @@ def _custom_call(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType,
     Attr("more", "string", ""),
     Attr("form", "string", ""),
     Attr("regions", "string", ""),
+    Attr("text", "string", ""),
     RESULTS,
     traits=(Trait.EXTERNAL,),
 )
@@ -84,8 +166,12 @@ def _opaque(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]
     ``fields`` and ``more`` are its own fields of the protobuf, before and behind the ids, in
     hexadecimal. ``regions`` are the computations it calls, each with those that it calls, without
     names and places. ``form`` says which operands and results are in tuples: ``x(xx)->(x)``; left
-    out, no operand is, and several results are one tuple. It is printed, and written into HLO as
-    it was; only ``replica-id`` and ``partition-id``, which give the rank, can be evaluated.
+    out, no operand is, and several results are one tuple; ``x->()`` gives nothing, and an empty
+    array stands for its result here. It is printed, and written into HLO as it was. An op of
+    StableHLO on quantized elements, bounded sizes or tokens has its ``text`` instead, with operands
+    by number, and is written into StableHLO as it was. Of these, only what gives the rank or its
+    own operands can be evaluated: ``replica-id``, ``partition-id``, ``after-all``,
+    ``add-dependency``, ``opt-barrier``, ``domain``.
 
     Example:
         %y = hlo.opaque(%x) opcode="erf-inv" results=[f32[B,4]] : f32[B,4]
@@ -97,7 +183,11 @@ def _opaque(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]
         "regions are no bytes in hexadecimal",
     )
     results = stated(attrs)
-    _check_form(attrs.text("form"), len(types), len(results))
+    form = attrs.text("form")
+    other = [key for key in ("fields", "more", "form", "regions") if attrs.text(key)]
+    require(not (attrs.text("text") and other), "has a text, and what only HLO's ops have")
+    silent = _gives_nothing(form) and results == (SILENT,)
+    _check_form(form, len(types), 0 if silent else len(results))
     return results
 
 

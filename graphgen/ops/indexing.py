@@ -8,6 +8,7 @@ from dataclasses import replace
 from graphgen.ir import Attrs, Dim, TensorType, tensor
 from graphgen.ir.dtype import s32
 from graphgen.ops.factors import DimFactors, Factors, FactorTable, passthrough_factors
+from graphgen.ops.linalg import REDUCTIONS, check_reduction
 from graphgen.ops.opdef import Attr, define, require
 from graphgen.ops.traits import LinearIn, Trait, Types, UpdatesPart
 
@@ -165,24 +166,35 @@ def _scatter_factors(operands: Types, results: Types, attrs: Attrs) -> Factors:
     Attr("inserted_window_dims", "integers"),
     Attr("scatter_dims_to_operand_dims", "integers"),
     Attr("index_vector_dim", "integer"),
-    Attr("kind", "text", "assign", choices=("assign", "add")),
+    Attr("kind", "text", "assign", choices=("assign", *REDUCTIONS)),
     traits=(Trait.DATA_MOVEMENT, UpdatesPart(2)),
     factors=_scatter_factors,
 )
 def _scatter(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
-    """``operand`` with each window of ``updates`` written (or added) at its index vector.
+    """``operand`` with each window of ``updates`` written at its index vector, or combined there.
 
-    A window that does not lie wholly inside the operand is dropped, never clamped. Where windows
-    overlap under ``assign``, which one stays is not defined.
+    ``kind`` is ``assign``, or the op that combines an element and its update. A window that does
+    not lie wholly inside the operand is dropped, never clamped. Where windows overlap under
+    ``assign``, which one stays is not defined.
 
     Example:
         %y = scatter(%cache, %at, %rows) update_window_dims=[1] inserted_window_dims=[0] \
 scatter_dims_to_operand_dims=[0] index_vector_dim=1 : f32[8,4]
     """
-    operand, updates = types[0], types[2]
+    operand, indices, updates = types
+    check_scatter(operand, indices, updates, attrs)
+    if attrs.text("kind") not in ("assign", "add"):
+        check_reduction(operand, attrs.text("kind"))
+    return (operand,)
+
+
+def check_scatter(
+    operand: TensorType, indices: TensorType, updates: TensorType, attrs: Attrs
+) -> None:
+    """Check the updates of one operand, and the numbers of their dimensions."""
     window_dims = attrs.integers("update_window_dims")
     inserted = attrs.integers("inserted_window_dims")
-    batch, length = _indices(types, attrs.integer("index_vector_dim"))
+    batch, length = _indices((operand, indices), attrs.integer("index_vector_dim"))
     target = attrs.integers("scatter_dims_to_operand_dims")
     require(length == len(target), f"index vectors of {length} for {len(target)} dims", 1)
     require(updates.dtype is operand.dtype, f"{operand.text} and {updates.text} differ", 2)
@@ -197,11 +209,10 @@ scatter_dims_to_operand_dims=[0] index_vector_dim=1 : f32[8,4]
         2,
     )
     rest = [size for i, size in enumerate(updates.shape) if i not in window_dims]
-    require(rest == batch, f"updates {updates.text} do not match indices {types[1].text}", 2)
+    require(rest == batch, f"updates {updates.text} do not match indices {indices.text}", 2)
     limits = [size for i, size in enumerate(operand.shape) if i not in inserted]
     for dim, limit in zip(window_dims, limits, strict=True):
         _inside("window", updates.shape[dim], limit, 2)
-    return (operand,)
 
 
 def _check_starts(types: Sequence[TensorType], first: int) -> None:

@@ -7,31 +7,36 @@ from collections.abc import Sequence
 
 from graphgen.ir import Attrs, Dim, DType, Literal, TensorType, tensor
 from graphgen.ir.dims import product
-from graphgen.ir.dtype import f8e4m3fn, lowest
+from graphgen.ir.dtype import has_infinity, highest, lowest, pred
 from graphgen.ops.factors import DimFactors, Factors, FactorTable
-from graphgen.ops.opdef import Attr, define, number_operand, require
+from graphgen.ops.opdef import Attr, arithmetic_operand, define, require
 from graphgen.ops.traits import LinearIn, Types
 
+# Of collectives, and of partial results that ranks hold.
 REDUCERS = ("add", "maximum", "minimum")
+# Of reductions, windows and scatters.
+REDUCTIONS = (*REDUCERS, "multiply", "and", "or", "xor")
+_BITWISE = ("and", "or", "xor")
 
 
 def neutral_element(kind: str, dtype: DType) -> Literal:
     """Identity of the reduction ``kind``: ``kind(x, identity) = x`` for every ``x``, as a scalar.
 
-    It is 0 for ``add``, -inf for ``maximum`` and +inf for ``minimum``; element types without
-    infinities (integers, ``f8e4m3fn``) have their lowest or highest number instead.
+    It is 0 for ``add``, ``or`` and ``xor``, 1 for ``multiply``, all bits for ``and``, -inf for
+    ``maximum`` and +inf for ``minimum``; element types without infinities (integers, ``f8e4m3fn``)
+    have their lowest or highest number instead.
     """
-    if kind == "add":
-        return Literal.of(dtype, 0.0 if dtype.is_float else 0)
-    sign = -1 if kind == "maximum" else 1
-    if dtype is f8e4m3fn:
-        return Literal.of(dtype, sign * -lowest(dtype))
-    if dtype.is_float:
-        return Literal.of(dtype, sign * math.inf)
-    if dtype.name[0] == "u":
-        return Literal.of(dtype, 0 if sign < 0 else (1 << dtype.bits) - 1)
-    half = 1 << (dtype.bits - 1)
-    return Literal.of(dtype, -half if sign < 0 else half - 1)
+    if dtype is pred:
+        return Literal.of(dtype, kind in ("multiply", "and", "minimum"))
+    if kind in ("add", "or", "xor", "multiply"):
+        number = int(kind == "multiply")
+        return Literal.of(dtype, float(number) if dtype.is_float else number)
+    if kind == "and":
+        return Literal.of(dtype, (1 << dtype.bits) - 1 if dtype.name[0] == "u" else -1)
+    low = kind == "maximum"
+    if has_infinity(dtype):
+        return Literal.of(dtype, -math.inf if low else math.inf)
+    return Literal.of(dtype, lowest(dtype) if low else highest(dtype))
 
 
 def _dot_factors(operands: Types, results: Types, attrs: Attrs) -> Factors:
@@ -88,7 +93,7 @@ def _dot_general(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType,
     """
     lhs, rhs = types
     require(lhs.dtype is rhs.dtype, f"element types differ: {lhs.text} and {rhs.text}", 1)
-    number_operand(types)
+    arithmetic_operand(types)
     lc, rc = attrs.integers("lhs_contracting_dims"), attrs.integers("rhs_contracting_dims")
     lb, rb = attrs.integers("lhs_batch_dims"), attrs.integers("rhs_batch_dims")
     _check_side(lhs, (*lb, *lc), 0)
@@ -118,12 +123,15 @@ def _reduce_factors(operands: Types, results: Types, attrs: Attrs) -> Factors:
     gone, kind = attrs.integers("dimensions"), attrs.text("kind")
     dims = table.of(operands[0])
     kept = tuple(cut for i, cut in enumerate(dims) if i not in gone)
-    reduction = {dims[i][0]: kind for i in gone}
-    return Factors(table.sizes, (dims,), (kept,), reduction)
+    summed = {dims[i][0] for i in gone}
+    if kind not in REDUCERS:
+        # No collective combines what ranks would hold.
+        return Factors(table.sizes, (dims,), (kept,), need_replication=frozenset(summed))
+    return Factors(table.sizes, (dims,), (kept,), dict.fromkeys(sorted(summed), kind))
 
 
 def _is_sum(operands: Types, results: Types, attrs: Attrs) -> bool:
-    return attrs.text("kind") == "add"
+    return attrs.text("kind") == "add" and operands[0].dtype is not pred
 
 
 def _reduce_cost(operands: Types, results: Types, attrs: Attrs) -> tuple[Dim, Dim]:
@@ -135,7 +143,7 @@ def _reduce_cost(operands: Types, results: Types, attrs: Attrs) -> tuple[Dim, Di
     "reduce",
     "operand",
     Attr("dimensions", "integers"),
-    Attr("kind", "text", choices=REDUCERS),
+    Attr("kind", "text", choices=REDUCTIONS),
     traits=(LinearIn((0,), _is_sum),),
     factors=_reduce_factors,
     cost=_reduce_cost,
@@ -143,14 +151,25 @@ def _reduce_cost(operands: Types, results: Types, attrs: Attrs) -> tuple[Dim, Di
 def _reduce(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
     """Combine the elements along ``dimensions``, which disappear.
 
-    An empty dimension gives the neutral element of ``kind``: 0, -inf or +inf (lowest or highest for
-    integers).
+    Of pred the sum and the maximum are the logical or, the product and the minimum are the and.
+    An empty dimension gives the neutral element of ``kind``: 0, 1, -inf or +inf (lowest or highest
+    for integers), all bits for ``and``.
 
     Example:
         %y = reduce(%x) dimensions=[1] kind=add : f32[B]
     """
     dimensions = attrs.integers("dimensions")
     _check_side(types[0], dimensions, 0)
-    number_operand(types)
+    check_reduction(types[0], attrs.text("kind"))
     shape = [size for i, size in enumerate(types[0].shape) if i not in dimensions]
     return (tensor(types[0].dtype, shape),)
+
+
+def check_reduction(type_: TensorType, kind: str, operand: int = 0) -> None:
+    """Require elements that ``kind`` combines: bits for ``and``, an order for ``maximum``."""
+    dtype = type_.dtype
+    if kind in _BITWISE:
+        legal = dtype.is_integer or dtype is pred
+    else:
+        legal = not (dtype.is_complex and kind in ("maximum", "minimum"))
+    require(legal, f"has no meaning for {type_.text}", operand)

@@ -16,7 +16,15 @@ from graphgen.ir import Attrs, AttrValue, Dim, DType, Literal, Op, TensorType, a
 from graphgen.ir.dims import Poly
 from graphgen.ir.dtype import DTYPES
 from graphgen.ops.factors import FactorRule, Factors, elementwise_factors
-from graphgen.ops.traits import IMPURE, LinearIn, Property, Trait, Types, UpdatesPart
+from graphgen.ops.traits import (
+    IMPURE,
+    Chooses,
+    LinearIn,
+    Property,
+    Trait,
+    Types,
+    UpdatesPart,
+)
 
 
 class InferError(Exception):
@@ -78,6 +86,8 @@ class OpDef:
         traits: the properties that hold for all operands and attributes.
         linear: sets of operands in which the op is linear.
         updates: index of the operand that overwrites a part of operand 0, ``None`` for other ops.
+        chooses: the operand that is put in order and the results that follow; ``None`` for other
+            ops.
         factor_rule: the sharding rule (Shardy: ``OpShardingRule``); ``None`` for an op that every
             rank runs on whole values.
         cost: operation counts; by default one operation per result element.
@@ -91,6 +101,7 @@ class OpDef:
     traits: frozenset[Trait] = frozenset()
     linear: tuple[LinearIn, ...] = ()
     updates: int | None = None
+    chooses: Chooses | None = None
     factor_rule: FactorRule | None = None
     cost: Cost | None = None
 
@@ -147,6 +158,7 @@ def define(
         own.add(Trait.PURE)
     rule = factors or (elementwise_factors if Trait.ELEMENTWISE in own else None)
     updates = next((item.update for item in traits if isinstance(item, UpdatesPart)), None)
+    chooses = next((item for item in traits if isinstance(item, Chooses)), None)
 
     def register(infer: Infer) -> Infer:
         assert name not in OPS, name
@@ -161,6 +173,7 @@ def define(
             frozenset(own),
             tuple([item for item in traits if isinstance(item, LinearIn)]),
             updates,
+            chooses,
             rule,
             cost,
         )
@@ -188,12 +201,11 @@ def op_def(name: str) -> OpDef:
     if found is None:
         from difflib import get_close_matches
 
+        from graphgen.ops.vocabulary.synonyms import elsewhere
+
         near = get_close_matches(name, OPS, n=3)
-        raise GraphgenError(
-            "GG0103",
-            f"unknown op '{name}'",
-            help=f"did you mean {' or '.join(near)}?" if near else "see `graphgen ops`",
-        )
+        guess = f"did you mean {' or '.join(near)}?" if near else "see `graphgen ops`"
+        raise GraphgenError("GG0103", f"unknown op '{name}'", help=elsewhere(name) or guess)
     return found
 
 
@@ -277,7 +289,7 @@ _KINDS: dict[str, Callable[[object], bool]] = {
     "text": lambda value: isinstance(value, str),
     "dim": _is_dim,
     "dims": _is_dims,
-    "element": lambda value: isinstance(value, DType),
+    "element": lambda value: isinstance(value, DType) and not value.is_token,
     "literal": lambda value: isinstance(value, Literal),
     "groups": _is_groups,
     "string": lambda value: isinstance(value, str),
@@ -315,8 +327,18 @@ def infer(name: str, types: tuple[TensorType, ...], attrs: Attrs) -> tuple[Tenso
     if found is None:
         definition = op_def(name)
         _check_arity(definition, len(types))
-        found = _inferred[key] = definition.infer(types, attrs)
+        _check_tokens(definition, types)
+        found = definition.infer(types, attrs)
+        _check_tokens(definition, found)
+        _inferred[key] = found
     return found
+
+
+def _check_tokens(definition: OpDef, types: Sequence[TensorType]) -> None:
+    """Refuse tokens in ops of elements: only what other functions or the host do takes them."""
+    if not (definition.has(Trait.EXTERNAL) or definition.has(Trait.CONTROL)):
+        for type_ in types:
+            require(not type_.dtype.is_token, "a token has no elements")
 
 
 def _check_arity(definition: OpDef, count: int) -> None:
@@ -361,6 +383,29 @@ def float_operand(types: Sequence[TensorType], index: int = 0) -> None:
 def number_operand(types: Sequence[TensorType], index: int = 0) -> None:
     """Require an integer or floating-point operand."""
     require(types[index].dtype.is_number, f"has no meaning for {types[index].text}", index)
+
+
+def inexact_operand(types: Sequence[TensorType], index: int = 0) -> None:
+    """Require a floating-point or complex operand."""
+    kind, text = types[index].dtype, types[index].text
+    require(kind.is_float or kind.is_complex, f"needs floating point, got {text}", index)
+
+
+def arithmetic_operand(types: Sequence[TensorType], index: int = 0) -> None:
+    """Require an integer, floating-point or complex operand."""
+    kind = types[index].dtype
+    require(kind.is_number or kind.is_complex, f"has no meaning for {types[index].text}", index)
+
+
+def ordered_operand(types: Sequence[TensorType], index: int = 0) -> None:
+    """Require an operand with an order: an integer, floating-point or pred one."""
+    require(not types[index].dtype.is_complex, f"has no order: {types[index].text}", index)
+
+
+def reducible_operand(types: Sequence[TensorType], kind: str) -> None:
+    """Require an operand that ``kind`` reduces: complex numbers have sums, and no maximum."""
+    if kind in ("maximum", "minimum"):
+        ordered_operand(types)
 
 
 def rank_of(types: Sequence[TensorType], index: int, rank: int, what: str) -> None:

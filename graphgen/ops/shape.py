@@ -50,7 +50,7 @@ def _iota(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
     shape, dimension = attrs.dims("shape"), attrs.integer("dimension")
     require(0 <= dimension < len(shape), f"dimension {dimension} of {list(shape)}")
     kind = attrs.element("dtype")
-    require(kind.is_number, f"counts have no meaning in {kind.name}")
+    require(kind.is_number or kind.is_complex, f"counts have no meaning in {kind.name}")
     return (tensor(kind, shape),)
 
 
@@ -312,8 +312,10 @@ def _concatenate(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType,
 
 
 def _pad_factors(operands: Types, results: Types, attrs: Attrs) -> Factors:
-    pairs = zip(attrs.integers("low"), attrs.integers("high"), strict=True)
-    return passthrough_factors(operands, results, [low == high == 0 for low, high in pairs])
+    low, high = attrs.integers("low"), attrs.integers("high")
+    between = attrs.integers("interior") or (0,) * len(low)
+    kept = [set(three) == {0} for three in zip(low, high, between, strict=True)]
+    return passthrough_factors(operands, results, kept)
 
 
 @define(
@@ -321,18 +323,31 @@ def _pad_factors(operands: Types, results: Types, attrs: Attrs) -> Factors:
     "operand value",
     Attr("low", "integers"),
     Attr("high", "integers"),
+    Attr("interior", "integers", ()),
     traits=(DATA_MOVEMENT,),
     factors=_pad_factors,
 )
 def _pad(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
-    """``value`` before (``low``) and after (``high``) each dimension; no interior padding.
+    """``value`` before (``low``) and after (``high``) each dimension, and between its elements.
+
+    Negative numbers cut elements off instead. ``interior`` says how many values stand between two
+    elements; empty means none.
 
     Example:
         %y = pad(%x, %zero) low=[0,0] high=[7,0] : f32[8,4]
     """
     low, high = attrs.integers("low"), attrs.integers("high")
-    require(len(low) == len(high) == types[0].rank, f"needs {types[0].rank} paddings", 0)
-    require(all(p >= 0 for p in (*low, *high)), "padding must not be negative")
+    between = attrs.integers("interior") or (0,) * len(low)
+    paddings = {len(low), len(high), len(between), types[0].rank}
+    require(len(paddings) == 1, f"needs {types[0].rank} paddings", 0)
+    require(all(count >= 0 for count in between), "interior padding must not be negative")
     require(types[1] is tensor(types[0].dtype), f"the value must be {types[0].dtype.name}[]", 1)
-    shape = [size + lo + hi for size, lo, hi in zip(types[0].shape, low, high, strict=True)]
-    return (tensor(types[0].dtype, shape),)
+    edges = zip(types[0].shape, low, high, between, strict=True)
+    return (tensor(types[0].dtype, [_padded(*each) for each in edges]),)
+
+
+def _padded(size: Dim, low: int, high: int, between: int) -> Dim:
+    held = size if size == 0 or not between else (size - 1) * (between + 1) + 1
+    made = held + low + high
+    require(not isinstance(made, int) or made >= 0, f"padding removes more than {size} elements")
+    return made

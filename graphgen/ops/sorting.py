@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from graphgen.ir import Attrs, TensorType, tensor
 from graphgen.ir.dtype import s32
 from graphgen.ops.factors import Factors, FactorTable, Notation
-from graphgen.ops.opdef import Attr, define, number_operand, require
-from graphgen.ops.traits import Trait, Types
+from graphgen.ops.opdef import Attr, define, ordered_operand, require
+from graphgen.ops.traits import Chooses, Trait, Types
 
 
 def _sort_factors(operands: Types, results: Types, attrs: Attrs) -> Factors:
@@ -25,6 +25,7 @@ def _sort_factors(operands: Types, results: Types, attrs: Attrs) -> Factors:
     "*operands",
     Attr("dimension", "integer"),
     Attr("descending", "boolean", False),
+    traits=(Chooses(dimension=lambda rank, attrs: attrs.integer("dimension")),),
     factors=_sort_factors,
 )
 def _sort(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
@@ -37,7 +38,7 @@ def _sort(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
         %v, %p = sort(%x, %i) dimension=1 : f32[B,4], s32[B,4]
     """
     require(bool(types), "needs at least one operand")
-    number_operand(types)
+    ordered_operand(types)
     axis = attrs.integer("dimension")
     require(0 <= axis < types[0].rank, f"dimension {axis} of {types[0].text}", 0)
     for index, other in enumerate(types):
@@ -50,7 +51,7 @@ def _sort(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
     "top_k",
     "operand",
     Attr("k", "integer"),
-    traits=(Trait.COMPOSITE,),
+    traits=(Trait.COMPOSITE, Chooses(places=1, values=0)),
     factors=Notation("* v -> * K, * K", special="v"),
 )
 def _top_k(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
@@ -61,7 +62,7 @@ def _top_k(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
     Example:
         %v, %i = top_k(%x) k=2 : f32[B,2], s32[B,2]
     """
-    number_operand(types)
+    ordered_operand(types)
     require(types[0].rank >= 1, f"needs a dimension to choose from, got {types[0].text}", 0)
     k, size = attrs.integer("k"), types[0].shape[-1]
     fits = k >= 0 and (not isinstance(size, int) or k <= size)

@@ -85,5 +85,28 @@ class UpdatesPart:
     update: int
 
 
+@dataclass(frozen=True, slots=True)
+class Chooses:
+    """The op puts the elements of each line of an operand in order, and its results follow it.
+
+    A small change of the operand may change the order, and with it the results by any amount:
+    comparisons of two programs look at the choice, see ``graphgen.passes.verify.compare``.
+
+    Attributes:
+        scores: index of the operand that is put in order.
+        dimension: the dimension of the lines, from the operand's rank and the attributes.
+        places: index of the result that holds, of the elements chosen, where they were; ``None``
+            where every result is the operand of the same index in the new order.
+        values: index of the result that holds the chosen elements themselves, if one does.
+        when: condition on operand types, result types and attributes.
+    """
+
+    scores: int = 0
+    dimension: Callable[[int, Attrs], int] = lambda rank, attrs: rank - 1
+    places: int | None = None
+    values: int | None = None
+    when: Callable[[Types, Types, Attrs], bool] = _always
+
+
 # What a definition may list.
-Property = Trait | LinearIn | UpdatesPart
+Property = Trait | LinearIn | UpdatesPart | Chooses

@@ -1,96 +1,141 @@
-"""Convert a program to JSON for an HTML page, with identical layers grouped."""
+"""Convert programs to the data of an HTML page: a small head, and blocks that it unpacks lazily."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from graphgen.analysis.layers import identical_layers
+from graphgen.analysis.liveness import LiveMemory
 from graphgen.analysis.overview import Overview
-from graphgen.ir import Function, Loc, Op, Value
-from graphgen.ir.loc import UNKNOWN
+from graphgen.ir import Function, Op, Value
 from graphgen.json_value import Json
-from graphgen.text.printer import attr_text, value_names
-
-# Longer attributes, such as the elements of a constant, are truncated.
-_LONGEST = 400
+from graphgen.report.op_chunks import CHUNK, READERS, ProgramIndex, op_chunks, program_index
 
 
-class LocationTable:
-    """A table of distinct locations.
+@dataclass(slots=True)
+class DumpData:
+    """The data of one page.
 
     Attributes:
-        rows: (file, line, scope, passes) of each.
+        module: name, level, mesh and so on, as ``inspect --json`` prints them.
+        programs: one row for each program or function, in order.
+        blocks: JSON texts by name, compressed in the page.
     """
 
-    def __init__(self) -> None:
-        self.rows: list[Json] = []
-        self._known: dict[Loc, int] = {}
+    module: dict[str, Json]
+    programs: list[Json] = field(default_factory=list[Json])
+    blocks: dict[str, str] = field(default_factory=dict[str, str])
 
-    def of(self, where: Loc) -> int:
-        """The index of a location, -1 for an unknown one."""
-        if where is UNKNOWN:
-            return -1
-        if where not in self._known:
-            self._known[where] = len(self.rows)
-            self.rows.append([where.file, where.line, where.scope, ", ".join(where.via)])
-        return self._known[where]
+    def add(
+        self,
+        item: Overview,
+        facts: Mapping[str, Json],
+        layouts: Mapping[Value, str] | None = None,
+        live: LiveMemory | None = None,
+        figures: Sequence[tuple[str, str]] = (),
+        caller: str = "",
+    ) -> None:
+        """Add a program.
 
-
-def program_data(
-    item: Overview, facts: Mapping[str, Json], places: LocationTable
-) -> dict[str, Json]:
-    """The JSON of one program.
-
-    Args:
-        item: its overview.
-        facts: the overview as JSON, equal to ``graphgen inspect --json``.
-        places: table that receives the locations.
-    """
-    function = item.function
-    names = {value: name[1:] for value, name in value_names(function).items()}
-    kinds = {value: part.kind for part in item.parts for value in part.values}
-    ids: dict[Value, int] = {value: index for index, value in enumerate(function.args)}
-    ops: list[Json] = []
-    for op in function.block:
-        reads = [ids[value] for value in op.operands]
-        for result in op.results:
-            ids[result] = len(ids)
-        ops.append(_op(op, reads, names, places))
-    return {
-        "facts": facts,
-        "args": [
+        Args:
+            item: its overview.
+            facts: the overview as JSON, equal to ``graphgen inspect --json``.
+            layouts: sharding of values, where known.
+            live: its live memory; ``None`` with unbound symbols.
+            figures: (title, SVG) of pictures for its overview.
+            caller: the program that runs it; empty for a program itself.
+        """
+        function, number = item.function, len(self.programs)
+        index = program_index(function)
+        known = layouts or {}
+        for place, chunk in enumerate(op_chunks(function, index, known)):
+            self.blocks[f"ops-{number}-{place}"] = _text(chunk)
+        results: list[Json] = [" ".join([index.names[r] for r in op.results]) for op in index.ops]
+        self.blocks[f"names-{number}"] = _text(results)
+        if live is not None and live.ops:
+            self.blocks[f"live-{number}"] = _text(_live(live))
+        parts = _parts(function, item.layer_of)
+        self.blocks[f"parts-{number}"] = _text([part.json() for part in parts])
+        self.programs.append(
             {
-                "name": names[value],
-                "type": value.type.text,
-                "bytes": _bytes(value),
-                "kind": kinds[value],
+                "facts": facts,
+                "caller": caller,
+                "count": len(index.ops),
+                "args": _arguments(item, index, known),
+                "outputs": _outputs(function, index),
+                "parts": [
+                    [part.label, len(part.instances), part.size, part.instances[0][0]]
+                    for part in parts
+                ],
+                "live": live is not None and bool(live.ops),
+                "figures": [{"title": title, "svg": svg} for title, svg in figures],
             }
-            for value in function.args
-        ],
-        "ops": ops,
-        "outputs": [[name, ids[value]] for name, value in function.outputs],
-        "parts": _parts(function, item.layer_of),
-    }
+        )
+
+    def head(self) -> Json:
+        """The data that the page needs at once."""
+        return {"module": self.module, "chunk": CHUNK, "programs": self.programs}
 
 
-def _op(op: Op, reads: Sequence[int], names: Mapping[Value, str], places: LocationTable) -> Json:
-    attrs = attr_text(op)
-    return {
-        "op": op.attrs.text("opcode") if op.name == "hlo.opaque" else op.name,
-        "names": [names[value] for value in op.results],
-        "types": [value.type.text for value in op.results],
-        "bytes": [_bytes(value) for value in op.results],
-        "attrs": attrs if len(attrs) <= _LONGEST else f"{attrs[: _LONGEST - 3]}...",
-        "reads": reads,
-        "loc": places.of(op.loc),
-    }
+@dataclass(slots=True)
+class _ProgramPart:
+    """Identical layers, or ops between layers.
+
+    Attributes:
+        label: the names of the first layer and the last.
+        instances: name of each layer, and its ops as runs ``[first, count, first, count, ...]``.
+    """
+
+    label: str
+    instances: list[tuple[str, list[int]]]
+
+    @property
+    def size(self) -> int:
+        """The number of ops in one layer."""
+        return sum(self.instances[0][1][1::2])
+
+    def json(self) -> Json:
+        """The instances as JSON."""
+        return [[name, list[Json](runs)] for name, runs in self.instances]
 
 
-def _bytes(value: Value) -> int | None:
-    return value.type.nbytes if value.type.static else None
+def _text(data: Json) -> str:
+    return json.dumps(data, ensure_ascii=False, separators=(",", ":"))
 
 
-def _parts(function: Function, layer_of: Mapping[Op, str]) -> list[Json]:
+def _arguments(item: Overview, index: ProgramIndex, layouts: Mapping[Value, str]) -> list[Json]:
+    """Name, type, bytes, kind, readers, their number, and sharding of each argument."""
+    kinds = {value: part.kind for part in item.parts for value in part.values}
+    made: list[Json] = []
+    for value in item.function.args:
+        readers = list(dict.fromkeys(value.users))
+        shown: list[Json] = [index.ops[op] for op in readers[:READERS]]
+        size = value.type.nbytes if value.type.static else None
+        row: list[Json] = [index.names[value], value.type.text, size, kinds[value]]
+        made.append([*row, shown, len(readers), layouts.get(value)])
+    return made
+
+
+def _live(live: LiveMemory) -> Json:
+    """Bytes by op, and each value: its op, how long it is held, its bytes, its place of results."""
+    alive: list[Json] = [
+        [item.first, item.last - item.first, item.value.type.nbytes, item.value.index]
+        for item in live.lifetimes
+    ]
+    return {"bytes": list[Json](live.bytes), "alive": alive}
+
+
+def _outputs(function: Function, index: ProgramIndex) -> list[Json]:
+    """Name of each output, name of its value, and the op that makes it (-1: an argument)."""
+    return [
+        [name, index.names[value], -1 if value.op is None else index.ops[value.op]]
+        for name, value in function.outputs
+    ]
+
+
+def _parts(function: Function, layer_of: Mapping[Op, str]) -> list[_ProgramPart]:
     """Layers, identical ones grouped, and the ops between them, in program order."""
     runs: dict[str, list[int]] = {}
     ops: dict[str, list[Op]] = {}
@@ -100,16 +145,23 @@ def _parts(function: Function, layer_of: Mapping[Op, str]) -> list[Json]:
         if not layer and (index == 0 or before):
             count += 1
         name = layer or f"outside of layers, {count}"
-        runs.setdefault(name, []).append(index)
+        _extend(runs.setdefault(name, []), index)
         if layer:
             ops.setdefault(layer, []).append(op)
         before = layer
     alike = identical_layers(ops)
-    made: dict[str, list[Json]] = {}
-    for name, indices in runs.items():
-        made.setdefault(alike.get(name, name), []).append({"name": name, "ops": indices})
-    last = {alike.get(name, name): name for name in runs}
+    made: dict[str, list[tuple[str, list[int]]]] = {}
+    for name, found in runs.items():
+        made.setdefault(alike.get(name, name), []).append((name, found))
     return [
-        {"label": name if last[name] == name else f"{name} to {last[name]}", "instances": instances}
-        for name, instances in made.items()
+        _ProgramPart(name if len(found) == 1 else f"{name} to {found[-1][0]}", found)
+        for name, found in made.items()
     ]
+
+
+def _extend(runs: list[int], index: int) -> None:
+    """Add an op to runs of consecutive ops."""
+    if runs and runs[-2] + runs[-1] == index:
+        runs[-1] += 1
+    else:
+        runs += [index, 1]

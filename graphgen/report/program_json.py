@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import cast
 
+from graphgen.analysis.annotation_diff import control_edges
 from graphgen.analysis.overview import OutputSummary, Overview
 from graphgen.ir import Dim, Module, Value
 from graphgen.ir.loc import UNKNOWN
 from graphgen.json_value import Json
+from graphgen.ops.external import shown_type
 from graphgen.report.program_text import where_of
 
 
@@ -47,7 +49,7 @@ def program_json(
                 "count": len(part.values),
                 "bytes": _plain(part.bytes),
                 "guessed": part.guessed,
-                "values": [{"name": v.name, "type": v.type.text} for v in part.values],
+                "values": [{"name": v.name, "type": shown_type(v)} for v in part.values],
             }
             for part in item.parts
         },
@@ -57,6 +59,10 @@ def program_json(
         "bytes_moved": _plain(item.work.bytes),
         "peak_bytes": item.peak.bytes if item.peak else None,
         "histogram": dict[str, Json](item.histogram),
+        "whole_histogram": dict[str, Json](item.whole_histogram),
+        "control_dependencies": [
+            [op.results[0].name for op in edge] for edge in control_edges(item.function)
+        ],
         "opaque": dict[str, Json](item.opaque),
         "inside_opaque": {code: dict[str, Json](inner) for code, inner in (inside or {}).items()},
         "bodies": [
@@ -78,7 +84,7 @@ def _output_json(item: Overview, output: OutputSummary) -> dict[str, Json]:
     return {
         "index": output.index,
         "name": output.name,
-        "type": output.value.type.text,
+        "type": shown_type(output.value),
         "takes_over": output.argument,
         "argument": None if over is None else item.function.args[over].name,
         **_place_json(item, output.value),
@@ -99,7 +105,7 @@ def _place_json(item: Overview, value: Value) -> dict[str, Json]:
 def _large_json(item: Overview, value: Value) -> dict[str, Json]:
     return {
         "name": value.name,
-        "type": value.type.text,
+        "type": shown_type(value),
         "bytes": value.type.nbytes,
         **_place_json(item, value),
     }

@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from graphgen.analysis.annotation_diff import control_edges
 from graphgen.analysis.overview import OutputSummary, Overview, ValueOrigin
 from graphgen.errors import GraphgenError
-from graphgen.ir import Loc, Module, Value
+from graphgen.ir import Function, Loc, Module, Value
 from graphgen.ir.loc import UNKNOWN
+from graphgen.ops.external import shown_type
 from graphgen.report.table import Table
 from graphgen.report.units import folded, groups, number, pattern, short, size, spans
 
@@ -38,7 +40,9 @@ def program_text(item: Overview, inside: Mapping[str, Mapping[str, int]]) -> lis
     """
     function = item.function
     phase = f" ({function.phase})" if function.phase else ""
-    lines = [f"@{function.name}{phase}: {function.block.size} ops"]
+    more = sum(item.whole_histogram.values()) - function.block.size
+    inner = f", {more} more in loops and branches" if more else ""
+    lines = [f"@{function.name}{phase}: {function.block.size} ops{inner}"]
     parts = [part for part in item.parts if part.values]
     # The bytes of symbolic shapes are polynomials, of any length.
     width = max([9, *(len(size(part.bytes)) for part in parts)])
@@ -54,6 +58,12 @@ def program_text(item: Overview, inside: Mapping[str, Mapping[str, int]]) -> lis
         lines.append(f"  {'live':<12}{size(item.peak.bytes)} at most{at}")
     top = sorted(item.histogram.items(), key=lambda pair: -pair[1])[:8]
     lines.append(f"  {'ops':<12}" + ", ".join(f"{name} {count}" for name, count in top))
+    if more:
+        top = sorted(item.whole_histogram.items(), key=lambda pair: -pair[1])[:8]
+        lines.append(f"  {'all ops':<12}" + ", ".join(f"{name} {count}" for name, count in top))
+    ordered = _ordered(function)
+    if ordered:
+        lines.append(f"  {'ordered':<12}{ordered}")
     if item.opaque:
         shown = ", ".join(f"{name} {count}" for name, count in item.opaque.items())
         lines.append(f"  {'opaque':<12}{shown}")
@@ -64,6 +74,15 @@ def program_text(item: Overview, inside: Mapping[str, Mapping[str, int]]) -> lis
         what = f"{body.op} @{body.name}{turns}: {_counted(body.histogram) or 'nothing'}"
         lines.append(f"  {'inside':<12}{what}")
     return [*lines, "", *_tables(item)]
+
+
+def _ordered(function: Function) -> str:
+    """The number of control dependencies and the first of them; empty without any."""
+    edges = control_edges(function)
+    if not edges:
+        return ""
+    pairs = [" before ".join([f"%{op.results[0].name}" for op in edge]) for edge in edges[:4]]
+    return f"{len(edges)} control dependencies: {', '.join(pairs)}{', ...' if edges[4:] else ''}"
 
 
 def _counted(histogram: Mapping[str, int]) -> str:
@@ -136,7 +155,7 @@ def _output_rows(item: Overview) -> list[list[str]]:
     for output in item.outputs:
         made = output.value.op.name if output.value.op else "argument"
         over = "" if output.argument is None else "kept"
-        key = (pattern(output.name), output.value.type.text, made, over)
+        key = (pattern(output.name), shown_type(output.value), made, over)
         found.setdefault(key, []).append(output)
     rows = [_output_row(item, outputs) for outputs in found.values()]
     if len(rows) <= _MOST:
@@ -151,7 +170,7 @@ def _output_row(item: Overview, outputs: list[OutputSummary]) -> list[str]:
     return [
         spans([output.index for output in outputs]),
         folded([output.name for output in outputs]),
-        first.value.type.text,
+        shown_type(first.value),
         size(first.value.type.nbytes) if first.value.type.static else "-",
         f"argument {spans(over)}" if over else "-",
         first.value.op.name if first.value.op else "argument",
@@ -163,7 +182,7 @@ def _large(item: Overview, value: Value) -> list[str]:
     place = item.place(value)
     made = value.op.name if value.op else "argument"
     name = f"%{value.name or '-'}"
-    return [name, size(value.type.nbytes), value.type.text, made, place.layer or "-", _at(place)]
+    return [name, size(value.type.nbytes), shown_type(value), made, place.layer or "-", _at(place)]
 
 
 def _at(place: ValueOrigin) -> str:
@@ -196,7 +215,7 @@ def output_text(item: Overview, output: OutputSummary) -> str:
     bytes_ = f", {size(value.type.nbytes)}" if value.type.static else ""
     lines = [
         f"@{item.function.name}, output {output.index} of {len(item.outputs)}: {output.name}",
-        f"  type        {value.type.text}{bytes_}",
+        f"  type        {shown_type(value)}{bytes_}",
         f"  takes over  {_argument(item, output)}",
         f"  made by     {made}%{value.name or '-'} {_at(place)}",
         f"  layer       {place.layer or '-'}",

@@ -10,10 +10,13 @@ from functools import lru_cache
 
 from graphgen.errors import GraphgenError
 from graphgen.ir import AttrValue, Dim, DType, Literal, TensorType, dtype, parse_dim, tensor
-from graphgen.ir.dtype import DTYPES, c64, encode
+from graphgen.ir.dtype import DTYPES, encode, part_of
 from graphgen.ops import Attr
 
 NAME = r"[\w.\-][\w.$\-]*"
+# An element type, of which quantized ones have more than letters, and a type.
+_ELEMENT = r"(?:\w+|quant<[^\s\[\]{},]+>)"
+TYPE = rf"{_ELEMENT}\[[^\[\]]*\]"
 # Beyond this many elements a literal is printed as hexadecimal bytes.
 MOST_ELEMENTS = 64
 
@@ -34,13 +37,22 @@ def format_number(value: bool | int | float, kind: DType) -> str:
 def format_literal(literal: Literal) -> str:
     """``f32[](0.5)``, ``f32[2](1.0,0.1)``, or hexadecimal bytes for NaN and long literals."""
     head = f"{literal.dtype.name}[{','.join(map(str, literal.shape))}]"
-    if literal.dtype is c64:
-        return f"{head}(0x{literal.data.hex()})"
+    if literal.dtype.is_complex:
+        return f"{head}({_format_complex(literal)})"
     values = literal.values()
     exact = not any(isinstance(v, float) and math.isnan(v) for v in values)
     if exact and len(values) <= MOST_ELEMENTS:
         return f"{head}({','.join(format_number(v, literal.dtype) for v in values)})"
     return f"{head}(0x{literal.data.hex()})"
+
+
+def _format_complex(literal: Literal) -> str:
+    """``(1.0,0.5),(2.0,0.0)``, or hexadecimal bytes."""
+    values, part = literal.complex_values(), part_of(literal.dtype)
+    if len(values) > MOST_ELEMENTS or any(value != value for value in values):
+        return f"0x{literal.data.hex()}"
+    pairs = [[format_number(x, part) for x in (value.real, value.imag)] for value in values]
+    return ",".join([f"({real},{imaginary})" for real, imaginary in pairs])
 
 
 def parse_literal(text: str) -> Literal:
@@ -54,11 +66,20 @@ def parse_literal(text: str) -> Literal:
     if body.startswith("0x"):
         data = _from_hex(body[2:])
     else:
-        items = body.split(",") if body else []
-        data = b"".join(Literal.of(kind, _number(item, kind)).data for item in items)
+        plain = _parts(text, body) if kind.is_complex else body
+        items = plain.split(",") if plain else []
+        part = part_of(kind)
+        data = b"".join(Literal.of(part, _number(item, part)).data for item in items)
     if len(data) != math.prod(shape) * kind.bytes:
         raise GraphgenError("GG0201", f"literal {match[1]}{list(shape)} has {len(data)} bytes")
     return Literal(kind, shape, data)
+
+
+def _parts(text: str, body: str) -> str:
+    """The parts of complex numbers in order, without parentheses."""
+    if not re.fullmatch(r"(\([^(),]+,[^(),]+\),?)*", body):
+        raise GraphgenError("GG0201", f"'{text}' is not a literal", help="write c64[]((0.5,1.0))")
+    return body.replace("(", "").replace(")", "")
 
 
 def _from_hex(text: str) -> bytes:
@@ -93,9 +114,9 @@ def _parse_string(text: str) -> str:
 
 
 def _parse_types(text: str) -> tuple[TensorType, ...]:
-    if not re.fullmatch(r"\[(\w+\[[^\[\]]*\],?)*\]", text):
+    if not re.fullmatch(rf"\[({TYPE},?)*\]", text):
         raise GraphgenError("GG0201", f"'{text}' is not a list of types, e.g. [f32[2],s32[]]")
-    return tuple(parse_type(item) for item in re.findall(r"\w+\[[^\[\]]*\]", text))
+    return tuple(parse_type(item) for item in re.findall(TYPE, text))
 
 
 def format_attr(value: AttrValue) -> str:
@@ -184,7 +205,7 @@ def parse_attr(attr: Attr, text: str) -> AttrValue:
 @lru_cache(maxsize=4096)
 def parse_type(text: str) -> TensorType:
     """Read ``bf16[B,S,576]`` (GG0101, GG0102, GG0201)."""
-    match = re.fullmatch(r"(\w+)\[([^\[\]]*)\]", text)
+    match = re.fullmatch(rf"({_ELEMENT})\[([^\[\]]*)\]", text)
     if not match:
         known = ", ".join(list(DTYPES)[-4:])
         raise GraphgenError("GG0201", f"'{text}' is not a type", help=f"e.g. f32[B,4]; {known}")

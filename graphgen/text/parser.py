@@ -24,28 +24,34 @@ from graphgen.ir import (
     Sharding,
     TensorType,
     Value,
+    attrs_of,
     loc,
     parse_dim,
 )
 from graphgen.ir.loc import UNKNOWN
 from graphgen.ir.sharding import parse_sharding
 from graphgen.ops import InferError, infer, make_attrs, op_def
-from graphgen.text.grammar import NAME, parse_attr, parse_type
+from graphgen.text.earlier_forms import upgrade_mask
+from graphgen.text.grammar import NAME, TYPE, parse_attr, parse_type
 
 _MODULE = re.compile(rf"module @({NAME}) level=(\w+)(?: mesh=([\w:,]+))? \{{$")
-_META = re.compile(r"  meta (\w+) = (\".*\")$")
+_META = re.compile(r"  meta ([\w.]+) = (\".*\")$")
+_ROLES = "|".join([role.value for role in Role])
 _ENTRY = re.compile(
-    rf"  (input|weight|param|state|output) %({NAME}) : (\S+)(?: as (\S+))?"
+    rf"  ({_ROLES}) %({NAME}) : (\S+)(?: as (\S+))?"
     rf"(?: pack=@({NAME}))?(?: unpack=@({NAME}))?(?: last=(\d+))?(?: sharding=(\{{\S*\}}))?$"
 )
-_FUNC = re.compile(rf"func @({NAME})(?: phase=(\w+))?(?: dims=\{{([^}}]*)\}})? \{{$")
-_ARG = re.compile(rf"  arg %({NAME}) : (\w+\[[^\]]*\])(\{{\S*\}})?$")
+# Annotations: texts by names with a dot in them; the rest of a name is as its source has it.
+_NOTES = r"((?: \w+\.[^\s=]+=\S+)*)"
+_FUNC = re.compile(rf"func @({NAME})(?: phase=(\w+))?(?: dims=\{{([^}}]*)\}})?{_NOTES} \{{$")
+_ARG = re.compile(rf"  arg %({NAME}) : ({TYPE})(\{{\S*\}})?{_NOTES}$")
 _OP = re.compile(
-    rf"  (%{NAME}(?:, %{NAME})*) = ([\w.]+)\(([^)]*)\)((?: \w+=\S+)*) : ([^#]*?)(?:  # (.*))?$"
+    rf"  (%{NAME}(?:, %{NAME})*) = ([\w.]+)\(([^)]*)\)((?: \w[^\s=]*=\S+)*)"
+    r" : ([^#]*?)(?:  # (.*))?$"
 )
 _RETURN = re.compile(rf"  return ({NAME}) = %({NAME})$")
 _LOC = re.compile(r"(\S+):(\d+)(?: (?!via )(\S+))?(?: via (\S+))?$")
-_TYPED = re.compile(r"(\w+\[[^\]]*\])(\{\S*\})?$")
+_TYPED = re.compile(rf"({TYPE})(\{{\S*\}})?$")
 _ITEM = re.compile(r"[^,\s](?:[^,]*[^,\s])?")
 _WORD = re.compile(r"\S+")
 
@@ -81,7 +87,9 @@ class _ModuleParser:
     filename: str
     lines: list[str]
     number: int = 0
-    attrs: dict[tuple[str, str], Attrs] = field(default_factory=dict[tuple[str, str], Attrs])
+    attrs: dict[tuple[str, str], tuple[Attrs, Attrs]] = field(
+        default_factory=dict[tuple[str, str], tuple[Attrs, Attrs]]
+    )
     types: dict[str, tuple[tuple[TensorType, ...], tuple[Sharding | None, ...]]] = field(
         default_factory=dict[str, tuple[tuple[TensorType, ...], tuple[Sharding | None, ...]]]
     )
@@ -145,7 +153,7 @@ class _ModuleParser:
                     raise self.fail("GG0107", f"%{match[2]} is declared twice", f"%{match[2]}")
                 module.interface[match[2]] = self.entry(match)
             else:
-                raise self.fail("GG0201", "expected: input|weight|param|state|output %name : type")
+                raise self.fail("GG0201", f"expected: {_ROLES} %name : type")
         raise self.fail("GG0201", "the module header is not closed with }")
 
     def entry(self, match: re.Match[str]) -> Entry:
@@ -194,6 +202,7 @@ class _ModuleParser:
             if pair:
                 key, _, value = pair.partition("=")
                 function.dims[key] = self.dim(value)
+        function.annotations = self.annotations(match[4])
         values: dict[str, Value] = {}
         while (line_ := self.next_line()) is not None:
             if line_ == "}":
@@ -203,6 +212,7 @@ class _ModuleParser:
             elif found := _ARG.match(line_):
                 value = function.block.add_arg(self.type(found[2]), found[1])
                 value.sharding = self.sharding(found[3])
+                value.annotations = self.annotations(found[4])
                 self.bind(values, found[1], value)
             elif found := _RETURN.match(line_):
                 value = self.read(values, f"%{found[2]}", found.start(2) - 1)
@@ -230,9 +240,12 @@ class _ModuleParser:
         results, name, operand_text, attr_text, type_text, loc_text = match.groups()
         places = [(item[0], match.start(3) + item.start()) for item in _ITEM.finditer(operand_text)]
         operands = tuple([self.read(values, item, start) for item, start in places])
-        attrs = self.op_attrs(name, attr_text, match)
         types, shardings = self.op_types(type_text, match.start(5))
+        where = self.op_loc(loc_text)
         try:
+            if name == "attention_mask":
+                operands, attr_text = upgrade_mask(function, operands, attr_text, where)
+            attrs, annotations = self.op_attrs(name, attr_text, match)
             wanted = infer(name, tuple([v.type for v in operands]), attrs)
         except InferError as error:
             found = error.operand is not None and error.operand < len(places)
@@ -245,30 +258,41 @@ class _ModuleParser:
         names = [None if item[1:].isdigit() else item[1:] for item in results.split(", ")]
         if len(names) != len(types):
             raise self.fail("GG0201", f"{name} has {len(types)} results, {len(names)} named")
-        op = Op(name, operands, types, attrs, self.op_loc(loc_text), names)
+        op = Op(name, operands, types, attrs, where, names)
+        op.annotations = annotations
         function.block.append(op)
         for text, value, layout in zip(results.split(", "), op.results, shardings, strict=True):
             value.sharding = layout
             self.bind(values, text[1:], value)
 
-    def op_attrs(self, name: str, text: str, line: re.Match[str]) -> Attrs:
-        """The attributes of an op line, cached by their text."""
+    def annotations(self, text: str) -> Attrs:
+        """Parse the annotations of a value; see :attr:`graphgen.ir.Op.annotations`."""
+        pairs = (item.partition("=") for item in text.split())
+        return attrs_of({key: self.string(value) for key, _, value in pairs})
+
+    def op_attrs(self, name: str, text: str, line: re.Match[str]) -> tuple[Attrs, Attrs]:
+        """The attributes and the annotations of an op line, cached by their text."""
         found = self.attrs.get((name, text))
         if found is not None:
             return found
         given: dict[str, AttrValue] = {}
+        noted: list[str] = []
         at, start = name, line.start(2)
         try:
             known = {attr.name: attr for attr in op_def(name).attrs}
             for match in _WORD.finditer(text):
                 at, start = match[0], line.start(4) + match.start()
                 key, _, value = at.partition("=")
+                if "." in key:
+                    noted.append(at)
+                    continue
                 if key not in known:
                     make_attrs(name, {key: value})
                 _refuse_again(key, given)
                 given[key] = parse_attr(known[key], value)
             at, start = name, line.start(2)
-            found = self.attrs[name, text] = make_attrs(name, given)
+            annotations = self.annotations(" ".join(noted))
+            found = self.attrs[name, text] = make_attrs(name, given), annotations
         except GraphgenError as error:
             raise self.fail(error.code, error.what, at, error.help, start) from error
         return found

@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from graphgen.ir import Attrs, AttrValue, Entry, Function, Module, Op, TensorType, Value
+from graphgen.ir.attrs import EMPTY
 from graphgen.ir.loc import UNKNOWN, Loc
 from graphgen.ops import Attr, op_def
 from graphgen.text.grammar import NAME, format_attr, format_string
@@ -82,8 +83,11 @@ def _function(
         head += f" phase={function.phase}"
     if function.dims:
         head += " dims={" + ",".join(f"{k}={v}" for k, v in function.dims.items()) + "}"
-    lines = [f"{head} {{"]
-    lines += [f"  arg {names[value]} : {_type(value)}" for value in function.args]
+    lines = [f"{head}{annotation_text(function.annotations)} {{"]
+    lines += [
+        f"  arg {names[value]} : {_type(value)}{annotation_text(value.annotations)}"
+        for value in function.args
+    ]
     lines += [_op(op, names, locs) for op in function.block]
     lines += [f"  return {name} = {names[value]}" for name, value in function.outputs]
     lines.append("}")
@@ -129,6 +133,13 @@ def attr_text(op: Op) -> str:
     return found
 
 
+def annotation_text(annotations: Attrs) -> str:
+    """Annotations, each preceded by a space: `` hlo.sharding="{replicated}"``."""
+    if annotations is EMPTY:
+        return ""
+    return "".join([f" {key}={format_string(str(text))}" for key, text in annotations.items()])
+
+
 def _value(attr: Attr, value: AttrValue) -> str:
     if attr.kind == "string" and isinstance(value, str):
         return format_string(value)
@@ -159,7 +170,8 @@ def _op(op: Op, names: Mapping[Value, str], locs: bool) -> str:
         left = ", ".join([names[result] for result in op.results])
         types = ", ".join([_type(result) for result in op.results])
     operands = ", ".join([names[value] for value in op.operands])
-    line = f"  {left} = {op.name}({operands}){attr_text(op)} : {types}"
+    attrs = attr_text(op) + annotation_text(op.annotations)
+    line = f"  {left} = {op.name}({operands}){attrs} : {types}"
     return f"{line}  # {loc_text(op.loc)}" if locs and op.loc is not UNKNOWN else line
 
 

@@ -7,8 +7,20 @@ from collections.abc import Sequence
 
 from graphgen.errors import GraphgenError
 from graphgen.ir import Loc
-from graphgen.lowering.aten import elementwise, indexing, nn, products, reductions, shape
 from graphgen.lowering.aten.call import ATEN, Rule
+from graphgen.lowering.aten.complex_value import COMPLEX
+from graphgen.lowering.aten.rules import (
+    complex_numbers,
+    convolutions,
+    elementwise,
+    experts,
+    indexing,
+    nn,
+    pooling,
+    products,
+    reductions,
+    shape,
+)
 
 # Importing a module registers its rules; in the order of the table in the documentation.
 FAMILIES = {
@@ -18,6 +30,10 @@ FAMILIES = {
     "reductions": reductions,
     "products": products,
     "networks": nn,
+    "convolutions": convolutions,
+    "pooling": pooling,
+    "experts": experts,
+    "complex numbers": complex_numbers,
 }
 
 
@@ -28,18 +44,19 @@ def rule_of(op: str) -> Rule:
 
 def is_known(op: object) -> bool:
     """Test whether an op of torch (``aten.add.Tensor``) has a rule."""
-    return str(op).removeprefix("aten.") in ATEN
+    name = str(op).removeprefix("aten.")
+    return name in ATEN or name in COMPLEX
 
 
 def family_of(op: str) -> str:
     """Return the family of an op in :data:`FAMILIES`."""
-    module = ATEN[op].__module__
+    module = (ATEN.get(op) or COMPLEX[op]).__module__
     return next(name for name, found in FAMILIES.items() if found.__name__ == module)
 
 
 def check_known(called: Sequence[tuple[str, Loc]], where: str) -> None:
     """Refuse a program with ops without a rule (GG0103): name, count and first place of each."""
-    counts = Counter(op for op, _ in called if op not in ATEN)
+    counts = Counter(op for op, _ in called if not is_known(op))
     if not counts:
         return
     first = dict(reversed(called))

@@ -11,10 +11,11 @@ from graphgen.errors import GraphgenError
 from graphgen.ir import Dim, DType, Poly, TensorType, Value
 from graphgen.ir.dims import Shape
 from graphgen.ir.dtype import decode, encode, f32, pred, s64
+from graphgen.lowering.aten.complex_value import ComplexValue
 from graphgen.lowering.aten.dtypes import HALF, result_type
 
 # What an argument may be: a tensor, a size, a number, a word, a type, or a list of these.
-Argument = Value | Dim | float | str | DType | None | Sequence["Argument"]
+Argument = Value | ComplexValue | Dim | float | str | DType | None | Sequence["Argument"]
 Operand = Value | Dim | float
 # torch's default where a list of slices ends.
 END = (1 << 63) - 1

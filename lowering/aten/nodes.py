@@ -10,6 +10,7 @@ from graphgen.build.source_location import source_name
 from graphgen.errors import GraphgenError
 from graphgen.ir import Loc, TensorType, Value, loc, tensor
 from graphgen.lowering.aten.call import Argument
+from graphgen.lowering.aten.complex_value import PARTS, ComplexValue
 from graphgen.lowering.aten.dtypes import dtype_of
 from graphgen.lowering.aten.sizes import Names, dim_of
 
@@ -76,9 +77,22 @@ def types_of(node: Node, names: Names) -> tuple[TensorType, ...]:
 
 
 def type_of(fake: object, names: Names) -> TensorType:
-    """The type of a tensor of torch without elements."""
+    """The type of a tensor of torch without elements; of each part, if it is complex."""
     known = cast("_FakeTensor", fake)
-    return tensor(dtype_of(known.dtype), [dim_of(size, names) for size in known.shape])
+    dtype = PARTS.get(str(known.dtype), known.dtype)
+    return tensor(dtype_of(dtype), [dim_of(size, names) for size in known.shape])
+
+
+def is_complex_tensor(fake: object) -> bool:
+    """Test whether a tensor of torch is complex."""
+    return str(getattr(fake, "dtype", "")) in PARTS
+
+
+def makes_complex(node: Node) -> bool:
+    """Test whether a result of a node is complex."""
+    made: object = node.meta.get("val")
+    items = cast("Sequence[object]", made) if isinstance(made, tuple | list) else [made]
+    return any(map(is_complex_tensor, items))
 
 
 def _is_tensor(item: object) -> bool:
@@ -94,7 +108,7 @@ def input_shapes(program: ExportedProgram) -> list[Sequence[object]]:
 
 
 def arguments_of(
-    node: Node, values: Callable[[Node], Value], names: Names
+    node: Node, values: Callable[[Node], Value | ComplexValue], names: Names
 ) -> Mapping[str, Argument]:
     """A call's arguments by the names of the op's schema, with its defaults."""
     schema = cast("_Schema", getattr(node.target, "_schema"))  # noqa: B009
@@ -108,7 +122,9 @@ def arguments_of(
     return given
 
 
-def _argument(item: object, values: Callable[[Node], Value], names: Names) -> Argument:
+def _argument(
+    item: object, values: Callable[[Node], Value | ComplexValue], names: Names
+) -> Argument:
     if item is None or isinstance(item, bool | int | float | str):
         return item
     if isinstance(item, tuple | list):

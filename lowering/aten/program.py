@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from functools import cache
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -13,14 +14,17 @@ from graphgen.errors import GraphgenError
 from graphgen.eval import Array, numpy_dtype
 from graphgen.ir import MAIN, Function, Literal, Module, Role, Value, entry, loc
 from graphgen.ir.names import claim_name
-from graphgen.lowering.aten.aten_registry import check_known, is_known, rule_of
+from graphgen.lowering.aten.aten_registry import ATEN, COMPLEX, check_known, is_known, rule_of
 from graphgen.lowering.aten.call import AtenCall
+from graphgen.lowering.aten.complex_value import ComplexValue, complex_rule, is_complex
 from graphgen.lowering.aten.dtypes import TORCH, dtype_of
 from graphgen.lowering.aten.nodes import (
     arguments_of,
     input_shapes,
+    is_complex_tensor,
     is_item,
     is_op,
+    makes_complex,
     op_name,
     place_of,
     type_of,
@@ -92,11 +96,9 @@ def decomposed(program: ExportedProgram, name: str = "") -> ExportedProgram:
 
     import torch
 
-    table = torch.export.default_decompositions()
-    for op in list(table.keys()):  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType, reportUnknownArgumentType]
-        if is_known(op):
-            # What has a rule says more whole than taken apart.
-            table.pop(op)  # pyright: ignore[reportUnknownMemberType]
+    # Both tables grow where users register ops and rules.
+    known = frozenset(ATEN) | frozenset(COMPLEX)
+    table = _decompositions(known, len(torch._C._dispatch_get_all_op_names())).copy()  # pyright: ignore[reportPrivateUsage]
     with warnings.catch_warnings(), torch.no_grad():
         # torch warns about its own calls.
         warnings.simplefilter("ignore", FutureWarning)
@@ -113,29 +115,22 @@ def decomposed(program: ExportedProgram, name: str = "") -> ExportedProgram:
             ) from error
 
 
-def export(model: object, args: object, kwargs: object = None) -> ExportedProgram:
-    """Export ``model(*args, **kwargs)`` without gradients and dropout.
+@cache
+def _decompositions(known: frozenset[str], ops: int) -> Any:
+    """Decompositions of the ops without a rule; collecting them takes a quarter of a reading.
 
-    Raises:
-        GraphgenError: GG0705 unless given a model and a tuple of arguments.
+    Args:
+        known: names of the ops with a rule.
+        ops: how many torch has.
     """
-    import warnings
-
     import torch
 
-    kind = type(args).__name__
-
-    if not isinstance(model, torch.nn.Module) or not isinstance(args, tuple):
-        raise GraphgenError(
-            "GG0705",
-            f"a {type(model).__name__} and a {kind} are no model and its arguments",
-            help="return (model, (input_ids,)), or (model, (), {'input_ids': input_ids})",
-        )
-    given = cast("tuple[object, ...]", args)
-    named = dict(cast("Mapping[str, object]", kwargs)) if isinstance(kwargs, Mapping) else {}
-    with warnings.catch_warnings(), torch.no_grad():
-        warnings.simplefilter("ignore", FutureWarning)
-        return torch.export.export(model.eval(), given, named, strict=False)
+    table: Any = torch.export.default_decompositions()
+    for op in list(table.keys()):
+        if is_known(op):
+            # What has a rule says more whole than taken apart.
+            table.pop(op)
+    return table
 
 
 class _ExportedReader:
@@ -148,7 +143,7 @@ class _ExportedReader:
         self.module.meta["format"] = "torch.export"
         self.function = self.module.add(Function("main", MAIN))
         self.b = Builder(self.function, self.module)
-        self.made: dict[Node, Sequence[Value]] = {}
+        self.made: dict[Node, Sequence[Value | ComplexValue]] = {}
         self.weights: dict[str, Array] = {}
         self.states: dict[str, Array] = {}
         # Values of parameters by the address of their elements: other names of a tensor share it.
@@ -175,7 +170,14 @@ class _ExportedReader:
             self.made[node] = (value,)
 
     def _given(self, spec: InputSpec, node: Node) -> Value:
-        """The value of one argument of the program."""
+        """The value of one argument of the program (GG0101 for a complex one)."""
+        if is_complex_tensor(node.meta["val"]):
+            raise GraphgenError(
+                "GG0101",
+                f"{spec.target or node.name} is complex, and only what is computed may be",
+                where=self.name,
+                help="hold torch.view_as_real of it and let forward take torch.view_as_complex",
+            )
         signature = self.program.graph_signature
         target = spec.target or node.name
         mutated = {*signature.buffers_to_mutate.values(), *signature.user_inputs_to_mutate.values()}
@@ -240,18 +242,32 @@ class _ExportedReader:
         try:
             given = arguments_of(node, self._value, self.sizes)
             call = AtenCall(self.b, op, given, types_of(node, self.sizes))
-            made = rule_of(op)(call)
+            parts = makes_complex(node) or any(map(is_complex, given.values()))
+            made = complex_rule(op)(call) if parts else rule_of(op)(call)
         except GraphgenError as error:
             error.where = error.where or repr(place)
             error.note = error.note or f"{op}, {node.format_node()}"
             raise
-        results = (made,) if isinstance(made, Value) else tuple(made)
+        results = (made,) if isinstance(made, Value | ComplexValue) else tuple(made)
         for result, wanted in zip(results, call.types, strict=False):
-            assert result.type is wanted, f"{op}: {result.type} is not {wanted}, at {place}"
+            type_ = (result.real if isinstance(result, ComplexValue) else result).type
+            assert type_ is wanted, f"{op}: {type_} is not {wanted}, at {place}"
         self.made[node] = results
 
-    def _value(self, node: Node) -> Value:
+    def _value(self, node: Node) -> Value | ComplexValue:
         return self.made[node][0]
+
+    def _returned(self, node: Node, name: str) -> Value:
+        """A result of the program (GG0502 for a complex one)."""
+        made = self._value(node)
+        if isinstance(made, ComplexValue):
+            raise GraphgenError(
+                "GG0502",
+                f"{name} is complex",
+                where=self.name,
+                help="return torch.view_as_real of it",
+            )
+        return made
 
     def results(self) -> None:
         """Declare the outputs: results, and new values of the states."""
@@ -264,16 +280,16 @@ class _ExportedReader:
                 self._output(next(names), node)
             elif spec.kind.name in ("BUFFER_MUTATION", "USER_INPUT_MUTATION"):
                 state = self.names[spec.target or ""]
-                self.function.outputs.append((state, self.made[cast("Node", node)][0]))
+                value = self._returned(cast("Node", node), state)
+                self.function.outputs.append((state, value))
         self._sweep()
 
     def _output(self, name: str, node: object) -> None:
-        made = self.made.get(cast("Node", node)) if hasattr(node, "meta") else None
-        if made is None:
+        if not hasattr(node, "meta") or cast("Node", node) not in self.made:
             # None, or a number that was a constant of the export.
             return
         name = claim_name(name, self.taken)
-        self.b.output(name, made[0])
+        self.b.output(name, self._returned(cast("Node", node), name))
 
     def _sweep(self) -> None:
         """Erase ops whose results are not used."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 from graphgen.analysis import called
 from graphgen.analysis.liveness import peak_memory
 from graphgen.ir import Function, Module, Op, Role, Value
+from graphgen.ir.dtype import c64
 from graphgen.lowering.check.compiler_rules import (
     CompilerRule,
     dtype_status,
@@ -109,12 +111,18 @@ def _of_op(function: Function, op: Op, request: Request) -> Iterator[Finding]:
         yield _by_status(function, op, opcode, severity, request)
     for result in op.results:
         yield from _of_type(function, result, opcode, repr(op.loc), request)
+    values = (*op.results, *op.operands)
+    of_complex = next((value for value in values if value.dtype.is_complex), None)
+    if of_complex is not None:
+        yield _complex(function, of_complex, opcode, repr(op.loc), request)
 
 
 def _of_type(
     function: Function, value: Value, opcode: str, where: str, request: Request
 ) -> Iterator[Finding]:
-    """An element type the device has not."""
+    """An element type the device has not; those of complex numbers have a rule of their own."""
+    if value.dtype.is_complex:
+        return
     status, note = dtype_status(value.dtype.name, request.legality)
     if status == "error":
         text, kind = value.type.text, value.dtype.name
@@ -122,6 +130,20 @@ def _of_type(
         yield Finding(
             "error", "dtype", "", function.name, opcode, where, what, note, "official", ""
         )  # fmt: skip
+
+
+def _complex(
+    function: Function, value: Value, opcode: str, where: str, request: Request
+) -> Finding:
+    """An op of complex numbers; for the next SDK a warning of those that it lists for c64."""
+    rule = module_rules()["complex"]
+    listed = opcode == "parameter" or opcode in cast(Sequence[str], rule.when["c64_next"])
+    accepted = request.sdk_next and listed and value.dtype is c64
+    what = f"{opcode} of {value.type.text}: Neuron has no complex numbers"
+    return Finding(
+        "warn" if accepted else rule.severity, rule.id, "" if accepted else rule.code,
+        function.name, opcode, where, what, rule.fix, rule.trust, rule.source,
+    )  # fmt: skip
 
 
 def _severity(rule: CompilerRule, opcode: str, request: Request) -> str:
@@ -184,6 +206,8 @@ def _of_program(module: Module, function: Function, request: Request) -> Iterato
                 yield _program(rule, function, result.type.text, op)
     for value in function.args:
         yield from _of_type(function, value, "parameter", value.name or "", request)
+        if value.dtype.is_complex:
+            yield _complex(function, value, "parameter", value.name or "", request)
     yield from _states(module, function)
     yield from _memory(module, function, request)
 

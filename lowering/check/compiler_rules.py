@@ -9,6 +9,8 @@ from functools import cache
 from importlib.resources import files
 from typing import cast
 
+from graphgen.ops.control import SCALAR
+
 _Json = Mapping[str, object]
 
 # HLO's opcodes where our op has another name.
@@ -121,4 +123,6 @@ def opcode_of(name: str, attrs: Mapping[str, object]) -> str:
     """The HLO opcode of one of our ops; an opaque op says its own."""
     if name == "hlo.opaque":
         return str(attrs.get("opcode", ""))
+    if name in SCALAR:
+        name = name.removesuffix("_by")
     return _OPCODES.get(name, name.replace("_", "-"))

@@ -209,7 +209,7 @@ PREDICATES: Mapping[str, Predicate] = {
     "start_index_map_intersects_offset_dims": _map_meets_offsets,
     "not_row_gather": _not_row_gather,
     "num_operands_gt": lambda op, n, _: len(op.operands) > cast(int, n),
-    "num_operands_ne": lambda op, n, _: len(op.operands) + 1 != cast(int, n),
+    "num_operands_ne": lambda op, n, _: len(op.operands) != cast(int, n),
     "lhs_dilation_gt": _window("lhs_dilation"),
     "rhs_dilation_gt": _window("rhs_dilation"),
     "stride_gt": _window("window_strides"),

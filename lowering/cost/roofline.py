@@ -28,6 +28,8 @@ from graphgen.targets import Accelerator
 # The matrix unit's tile and the vector unit's rows and columns, for counting instructions.
 _TILE = (128, 128, 512)
 _PARTITIONS, _COLUMNS = 128, 512
+# Ops of the matrix unit.
+MATRIX_OPS = ("dot_general", "convolution")
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,21 +143,29 @@ def roofline(module: Module, function: Function, device: Accelerator) -> Rooflin
 def _cost(module: Module, ops: Iterable[Op], device: Accelerator, seen: set[Value]) -> RooflineCost:
     made = RooflineCost()
     for op, times in ops_run(module, ops):
-        made += _cost_of(module, op, device, seen).times(times)
+        made += cost_of_op(module, op, device, seen).times(times)
     return made
 
 
-def _cost_of(module: Module, op: Op, device: Accelerator, seen: set[Value]) -> RooflineCost:
+def cost_of_op(module: Module, op: Op, device: Accelerator, seen: set[Value]) -> RooflineCost:
+    """The cost of one op.
+
+    Args:
+        module: has its mesh.
+        op: the op; it runs no function.
+        device: the accelerator.
+        seen: the arguments that earlier ops have read; those of this op are added.
+    """
     if OPS[op.name].collective:
         return _exchange(module, op, device)
-    matrix = op.name == "dot_general"
+    matrix = op.name in MATRIX_OPS
     work = work_of(op)
     flops = _number(work.flops) + _number(work.transcendentals)
     kind = op.operands[0].dtype.name if op.operands else "f32"
     moved = _traffic(op, device, seen)
     return RooflineCost(
         flops=flops,
-        matrix_s=flops / _rate(device, kind) if matrix else 0.0,
+        matrix_s=flops / matrix_rate(device, kind) if matrix else 0.0,
         vector_s=0.0 if matrix else flops / device.vector_flops,
         bytes=moved,
         memory_s=moved / device.hbm_bandwidth,
@@ -167,7 +177,7 @@ def _number(count: object) -> int:
     return count if isinstance(count, int) else 0
 
 
-def _rate(device: Accelerator, kind: str) -> float:
+def matrix_rate(device: Accelerator, kind: str) -> float:
     """Operations per second on operands of a type; one without a figure is taken as bf16."""
     return device.flops.get(kind, device.flops["bf16"])
 

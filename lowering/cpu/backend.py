@@ -7,13 +7,14 @@ from dataclasses import dataclass, field
 
 from graphgen.analysis import called, fingerprint
 from graphgen.eval import Array
-from graphgen.ir import DType, Function, Module
+from graphgen.ir import DType, Function, Module, Op
 from graphgen.ir.clone import clone_function
 from graphgen.ir.dtype import decode, encode
 from graphgen.lowering.cpu import pjrt
 from graphgen.lowering.cpu.program import CpuProgram, compile_program
 from graphgen.ops import OPS
 from graphgen.passes.core import Rewriter
+from graphgen.passes.legalize.cpu.kernel_decompositions import is_known
 from graphgen.passes.legalize.legalize import Legalize
 
 # XLA reorders sums and keeps fused values in wider types. Noise of two equal programs, in steps of
@@ -67,10 +68,15 @@ def _ready(module: Module, function: Function) -> tuple[Module, Function]:
     alone = Module(module.name, module.level, dict(module.mesh), {}, dict(module.interface))
     for each in (*called(module, function), function):
         alone.add(clone_function(each))
-    if any(OPS[op.name].composite for each in alone.functions.values() for op in each.block):
+    if any(_needs_rules(op) for each in alone.functions.values() for op in each.block):
         # Rows are not padded: padding is for speed, and would change the program that is rounded.
         Legalize(min_rows=1).run(alone, Rewriter("legalize"))
     return alone, alone.function(function.name)
+
+
+def _needs_rules(op: Op) -> bool:
+    """True for composites, and for kernels of Neuron's compiler, which are known by their ops."""
+    return OPS[op.name].composite or (op.name == "custom_call" and is_known(op))
 
 
 def _noise(dtype: DType) -> float:

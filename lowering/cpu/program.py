@@ -9,14 +9,21 @@ from typing import Any
 
 import numpy as np
 
+from graphgen.analysis.custom_calls import NKI
+from graphgen.analysis.native_calls import native_call
 from graphgen.errors import GraphgenError
 from graphgen.eval import Array
+from graphgen.eval.kernels.native_rules import unknown_kernel
 from graphgen.exec.bind import array_of
-from graphgen.ir import Function, Module, TensorType
+from graphgen.ir import Function, Module, Op, TensorType
 from graphgen.lowering.abi import donated
 from graphgen.lowering.cpu import pjrt
 from graphgen.lowering.hlo import emit_hlo
+from graphgen.lowering.hlo.proto.fields import InstructionField
+from graphgen.lowering.hlo.proto.literal import read_literal
+from graphgen.lowering.hlo.proto.wire import Message
 from graphgen.lowering.stablehlo import emit_stablehlo
+from graphgen.ops.external import refusal
 
 # A tensor on the devices: one buffer, or one a rank; only jaxlib looks inside.
 DeviceValue = Any
@@ -90,15 +97,52 @@ def compile_program(module: Module, function: Function) -> CpuProgram:
     One with instructions that have no op here, which only HLO can say, goes to XLA as HLO.
     """
     every = [op for item in module.functions.values() for op in item.block]
+    for op in every:
+        if op.name == "custom_call":
+            _check_target(op, op.attrs.text("target"))
+        elif op.name == "hlo.opaque":
+            _check_opaque(op)
     if any(op.name == "hlo.opaque" for op in every):
-        for op in every:
-            if op.name == "custom_call" and op.attrs.text("target").startswith("AwsNeuron"):
-                what = f"custom_call {op.attrs['target']} cannot be run here"
-                raise GraphgenError("GG0403", what, where=repr(op.loc))
         text: str | bytes = pjrt.stablehlo_of(emit_hlo(module, function))
     else:
-        text = emit_stablehlo(module, function)
+        text = emit_stablehlo(module, function, preserved=False)
     return _describe(module, function, pjrt.compile_text(text, module.ranks))
+
+
+def _check_opaque(op: Op) -> None:
+    """Refuse by name an instruction that XLA would refuse in its own terms (GG0403)."""
+    error = refusal(op)
+    if error is not None:
+        raise error
+    fields = Message(bytes.fromhex(op.attrs.text("fields")))
+    if op.attrs.text("opcode") == "custom-call":
+        _check_target(op, fields.text(InstructionField.CUSTOM_CALL_TARGET))
+    elif op.attrs.text("opcode") == "constant":
+        literal = fields.message(InstructionField.LITERAL)
+        if literal is None or read_literal(literal).data is None:
+            raise GraphgenError(
+                "GG0403",
+                f"the elements of the constant {op.result.type.text} were left out",
+                where=repr(op.loc),
+                help="dump the program as a protobuf, or as text with its large constants",
+            )
+
+
+def _check_target(op: Op, target: str) -> None:
+    """Refuse a kernel of Neuron that legalization knew no ops for (GG0403)."""
+    if target.startswith("AwsNeuron"):
+        raise _no_kernel(op, target)
+
+
+def _no_kernel(op: Op, target: str) -> GraphgenError:
+    """The error for a call of ``target``, which is not known here."""
+    if op.name == "custom_call" and target == NKI:
+        found = unknown_kernel(native_call(op.attrs).kernel)
+        return GraphgenError(
+            found.code, found.what, where=repr(op.loc), note=found.note, help=found.help
+        )
+    what = f"custom_call {target} cannot be run here"
+    return GraphgenError("GG0403", what, where=repr(op.loc))
 
 
 def load_program(module: Module, function: Function, data: bytes) -> CpuProgram:

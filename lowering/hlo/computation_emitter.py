@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 
+from graphgen.analysis.annotation_diff import CONTROL, control_edges
 from graphgen.errors import GraphgenError
 from graphgen.ir import Function, Literal, Loc, Module, Op, TensorType, Value, tensor
 from graphgen.ir.loc import UNKNOWN
@@ -14,13 +16,22 @@ from graphgen.lowering.hlo.dialect.instruction_template import (
     Callee,
     Comparator,
     InstructionTemplate,
+    Operand,
     Reducer,
     StepResult,
     Subcomputation,
+    TemplateStep,
 )
 from graphgen.lowering.hlo.dialect.op_row import write_op
 from graphgen.lowering.hlo.dialect.scalar_computations import write_comparator, write_reducer
 from graphgen.lowering.hlo.dialect.subcomputations import write_subcomputation
+from graphgen.lowering.hlo.preserved.annotated_template import annotated
+from graphgen.lowering.hlo.preserved.hlo_annotations import (
+    OPCODE,
+    element,
+    encode_annotations,
+    stated_shape,
+)
 from graphgen.lowering.hlo.proto import wire
 from graphgen.lowering.hlo.proto.fields import InstructionField
 from graphgen.lowering.hlo.proto.instruction import (
@@ -29,16 +40,17 @@ from graphgen.lowering.hlo.proto.instruction import (
     OUTPUT_NAMES,
     Chunk,
     metadata_of,
-    result_shape,
     shapes_of_computation,
     write_frontend_attributes,
 )
 from graphgen.lowering.hlo.proto.literal import write_literal
 from graphgen.lowering.hlo.proto.module_writer import LEGAL_NAME, HloModuleWriter
-from graphgen.lowering.hlo.proto.shape import shape_of, tuple_of
+from graphgen.lowering.hlo.proto.shape import HloShape, shape_of
+from graphgen.lowering.hlo.tuple_parts import ELEMENT, Part, joined, opened, parts_of, stem_of
 from graphgen.text.printer import value_names
 
 _Signature = tuple[object, ...]
+_PLUMBING = ("tuple", ELEMENT)
 
 
 class ModuleEmitter:
@@ -73,6 +85,18 @@ class ModuleEmitter:
                 ).write()
             self._ids[called] = found
         return found
+
+    def scheduled(self) -> dict[int, list[int]]:
+        """The order of the instructions of each computation, those inside of fusions left out."""
+        fused = {
+            op.attrs.text("to_apply")
+            for function in self.module.functions.values()
+            for op in function.block
+            if op.name == "call" and op.annotations.get(OPCODE) == "fusion"
+        }
+        inside = {self._ids.get(Callee(name)) for name in fused}
+        order = self.writer.order
+        return {number: ids for number, ids in order.items() if number not in inside}
 
     def entry(self, function: Function) -> int:
         """Write a function as the entry computation; its id."""
@@ -115,8 +139,16 @@ class _ComputationEmitter:
         self.body: list[Chunk] = []
         self.add = partial(owner.writer.add, self.body)
         self.ids: dict[Value, int] = {}
+        self.shapes: dict[Value, HloShape] = {}
+        # Results of opaque instructions inside of their tuples, by the ids of these.
+        self.parts: dict[Value, tuple[Part, TemplateStep]] = {}
+        self.wholes: dict[int, HloShape] = {}
+        self.taken: dict[tuple[int, tuple[int, ...]], int] = {}
         self.constants: dict[tuple[TensorType, Chunk], int] = {}
         self.values = value_names(function)
+        self.edges = control_edges(function)
+        # The instruction of each op, before what takes its results apart.
+        self.mains: dict[Op, int] = {}
         if entry:
             # Names of the program have precedence over generated names.
             names = [name[1:] for name in self.values.values()]
@@ -130,9 +162,11 @@ class _ComputationEmitter:
         """Emit the function; the computation's id."""
         function = self.function
         self.callees_first()
-        arguments = [shape_of(value.type) for value in function.args]
+        arguments = [stated_shape(v.annotations, shape_of(v.type)) for v in function.args]
+        self.shapes.update(zip(function.args, arguments, strict=True))
         if self.form.takes_tuple:
-            names, arguments = [self.whole()], [tuple_of([value.type for value in function.args])]
+            arguments = [HloShape("tuple", members=tuple(arguments))]
+            names = [self.whole(arguments[0])]
         else:
             names = [self.parameter(index, value) for index, value in enumerate(function.args)]
         for op in function.block:
@@ -141,8 +175,7 @@ class _ComputationEmitter:
             else:
                 self.op(op)
         root = self.finish_root()
-        types = [value.type for _, value in function.outputs]
-        result = tuple_of(types) if self.form.gives_tuple else result_shape(types)
+        result = self.result_shape()
         shape = shapes_of_computation(arguments, result, names)
         return self.writer.finish(function.name, self.body, shape, root)
 
@@ -166,39 +199,49 @@ class _ComputationEmitter:
     def parameter(self, index: int, value: Value) -> str:
         """Append a parameter; its name."""
         name = self.name(value, "parameter")
-        more = b""
+        more = encode_annotations(value.annotations)
         if self.entry:
             shown = (value.name or name) + (ALIASED if index in self.aliased else "")
-            more = write_frontend_attributes({INPUT_NAMES: shown})
+            more += write_frontend_attributes({INPUT_NAMES: shown})
         number = wire.integer(InstructionField.PARAMETER_NUMBER, index)
-        shape = shape_of(value.type)
+        shape = self.shapes[value]
         self.ids[value] = self.add(name, "parameter", shape, [number], more=more)
         return name
 
-    def whole(self) -> str:
+    def whole(self, shape: HloShape) -> str:
         """Append one tuple parameter for all arguments and its elements; its name."""
-        types = [value.type for value in self.function.args]
         number = wire.integer(InstructionField.PARAMETER_NUMBER, 0)
+        noted = encode_annotations(element(self.function.annotations, "parameter"))
         name = self.writer.fresh(f"{self.function.name}.state")
-        whole = self.add(name, "parameter", tuple_of(types), [number])
+        whole = self.add(name, "parameter", shape, [number], more=noted)
         code = "get-tuple-element"
         for index, value in enumerate(self.function.args):
             place = wire.integer(InstructionField.TUPLE_INDEX, index)
-            label, shape = self.name(value, code), shape_of(value.type)
-            self.ids[value] = self.add(label, code, shape, [place], [whole])
+            label, more = self.name(value, code), encode_annotations(value.annotations)
+            part = self.shapes[value]
+            self.ids[value] = self.add(label, code, part, [place], [whole], more=more)
         return name
 
     def constant(self, op: Op) -> None:
         """Append a constant."""
         value = op.results[0]
-        self.ids[value] = self.literal(
-            op.attrs.literal("value"), self.name(value, "constant"), op.loc, self.named(value)
-        )
+        more = self.named(value) + encode_annotations(op.annotations)
+        name = self.name(value, "constant")
+        shape = stated_shape(op.annotations, shape_of(value.type))
+        self.ids[value] = self.literal(op.attrs.literal("value"), name, op.loc, more, shape)
+        self.shapes[value] = shape
 
-    def literal(self, value: Literal, name: str, where: Loc, more: bytes = b"") -> int:
-        """Append a constant; its id."""
-        pieces = write_literal(value)
-        shape = shape_of(tensor(value.dtype, value.shape))
+    def literal(
+        self,
+        value: Literal,
+        name: str,
+        where: Loc,
+        more: bytes = b"",
+        shape: HloShape | None = None,
+    ) -> int:
+        """Append a constant of a shape, row-major by default; its id."""
+        shape = shape or shape_of(tensor(value.dtype, value.shape))
+        pieces = write_literal(value, shape)
         front = wire.head(InstructionField.LITERAL, sum(map(len, pieces)))
         metadata = metadata_of(where, "constant")
         data = [front, *pieces]
@@ -225,29 +268,120 @@ class _ComputationEmitter:
     def op(self, op: Op) -> None:
         """Append the instructions of an op."""
         template = template_of(op)
-        made: list[int] = []
+        if op.annotations:
+            template = annotated(op, template, [self.shapes[value] for value in op.operands])
+        for result, at in zip(op.results, template.results, strict=True):
+            self.shapes[result] = template.steps[at].shape
+        end = opened(template) if op.name == "hlo.opaque" else None
+        ordered = self.ordered(op) if CONTROL in op.annotations else b""
+        main = max(at for at, step in enumerate(template.steps) if step.opcode != ELEMENT)
+        made: list[Part | int] = []
         for index, step in enumerate(template.steps):
+            if step.opcode == "tuple":
+                members = [self.member(op, item, made) for item in step.operands]
+                whole = joined(members, self.wholes)
+                if whole is not None:
+                    made.append(whole)
+                    continue
             which = template.result_of(index)
             base = op.results[which or 0]
-            name = (self.inner if which is None else self.name)(base, step.opcode)
-            operands: list[int] = []
-            for operand in step.operands:
-                if isinstance(operand, int):
-                    operands.append(self.ids[op.operands[operand]])
-                elif isinstance(operand, StepResult):
-                    operands.append(made[operand.step])
-                else:
-                    operands.append(self.shared(operand, base, op.loc))
+            name = self.name_of(op, step, which)
+            operands = [self.operand(op, item, made) for item in step.operands]
             called = [self.owner.callee(item) for item in step.calls]
             more = step.more if which is None else step.more + self.named(base)
+            more += ordered if index == main else b""
             metadata = metadata_of(op.loc, str(op.attrs.get("opcode", op.name)))
             made.append(
                 self.add(
                     name, step.opcode, step.shape, [step.fields], operands, called, more, metadata
                 )
             )
+            if index == main:
+                self.mains[op] = self.writer.last_id
+            if index == end:
+                return self.take_apart(op, template, Part(self.writer.last_id, step.shape))
         for result, at in zip(op.results, template.results, strict=True):
-            self.ids[result] = made[at]
+            found = made[at]
+            assert isinstance(found, int)
+            self.ids[result] = found
+        return None
+
+    def ordered(self, op: Op) -> bytes:
+        """The control predecessors of an op as an encoded field, without those that are gone.
+
+        Raises:
+            GraphgenError: GG0401 for one that comes later.
+        """
+        numbers: list[int] = []
+        for maker in [maker for maker, user in self.edges if user is op]:
+            value = maker.results[0]
+            found = self.mains.get(maker, self.ids.get(value))
+            if found is None:
+                what = f"%{op.results[0].name} comes before %{value.name}, which it follows"
+                raise GraphgenError("GG0401", what, where=repr(op.loc))
+            numbers.append(found)
+        return wire.integers(InstructionField.CONTROL_PREDECESSOR_IDS, numbers)
+
+    def operand(self, op: Op, item: Operand, made: Sequence[Part | int]) -> int:
+        """The id of what a step reads."""
+        if isinstance(item, int):
+            return self.id_of(op.operands[item])
+        if not isinstance(item, StepResult):
+            return self.shared(item, op.results[0], op.loc)
+        found = made[item.step]
+        return found if isinstance(found, int) else self.part(found, op.results[0])
+
+    def member(self, op: Op, item: Operand, made: Sequence[Part | int]) -> Part | int:
+        """A member of a tuple as a part of another tuple; 0 where it is none."""
+        if isinstance(item, StepResult):
+            return made[item.step]
+        found = self.parts.get(op.operands[item]) if isinstance(item, int) else None
+        return 0 if found is None else found[0]
+
+    def take_apart(self, op: Op, template: InstructionTemplate, whole: Part) -> None:
+        """Note the results of an opaque op; those with a name or annotations are taken out."""
+        self.wholes[whole.source] = whole.shape
+        stem = stem_of(op)
+        for index, (value, part, step) in enumerate(parts_of(op, template, whole)):
+            self.parts[value] = part, step
+            if value.name != f"{stem}.{index}" or step.more:
+                self.id_of(value)
+
+    def id_of(self, value: Value) -> int:
+        """The id of the instruction that gives a value, which is written now if it is a part."""
+        found = self.ids.get(value)
+        if found is None:
+            part, step = self.parts[value]
+            more = step.more + self.named(value)
+            found = self.ids[value] = self.part(part, value, more, self.name(value, ELEMENT))
+        return found
+
+    def part(self, part: Part, beside: Value, more: bytes = b"", name: str = "") -> int:
+        """The id of a part of a tuple; all but the elements of ops are shared."""
+        if not part.path:
+            return part.source
+        key = part.source, part.path
+        found = self.taken.get(key)
+        if found is None or name:
+            shape = self.wholes[part.source]
+            for index in part.path[:-1]:
+                shape = shape.members[index]
+            source = self.part(Part(part.source, shape, part.path[:-1]), beside)
+            place = wire.integer(InstructionField.TUPLE_INDEX, part.path[-1])
+            label = name or self.inner(beside, "part")
+            where = metadata_of(beside.op.loc if beside.op else UNKNOWN, ELEMENT)
+            found = self.add(
+                label, ELEMENT, part.shape, [place], [source], more=more, metadata=where
+            )
+            self.taken[key] = found
+        return found
+
+    def name_of(self, op: Op, step: TemplateStep, which: int | None) -> str:
+        """The name of an instruction of an op, whose result ``which`` it gives."""
+        stem = stem_of(op) if op.name == "hlo.opaque" and step.opcode not in _PLUMBING else ""
+        if which is None and stem:
+            return self.writer.fresh(stem)
+        return (self.inner if which is None else self.name)(op.results[which or 0], step.opcode)
 
     def inner(self, value: Value, what: str) -> str:
         """A unique name for an instruction between the values of the program."""
@@ -257,29 +391,36 @@ class _ComputationEmitter:
     def copied(self, name: str, value: Value) -> int:
         """The id of an output; ``neuronx-cc`` needs a copy of a parameter."""
         if value.op is not None or not self.entry:
-            return self.ids[value]
+            return self.id_of(value)
         single = len(self.function.outputs) == 1
         return self.add(
             self.writer.fresh(f"{name}.out"),
             "copy",
-            shape_of(value.type),
-            operands=[self.ids[value]],
+            self.shapes[value],
+            operands=[self.id_of(value)],
             more=self.output_names() if single else b"",
             metadata=metadata_of(UNKNOWN, "copy", name),
         )
+
+    def result_shape(self) -> HloShape:
+        """The shape of the result: that of the only output, or the tuple of all."""
+        shapes = [self.shapes[value] for _, value in self.function.outputs]
+        if len(shapes) == 1 and not self.form.gives_tuple:
+            return shapes[0]
+        return HloShape("tuple", members=tuple(shapes))
 
     def finish_root(self) -> int:
         """The id of the root: the only output, or the tuple of all."""
         results = [self.copied(name, value) for name, value in self.function.outputs]
         if len(results) == 1 and not self.form.gives_tuple:
             return results[0]
-        types = [value.type for _, value in self.function.outputs]
         more = self.output_names() if self.entry else b""
+        more += encode_annotations(element(self.function.annotations, "root"))
         metadata = metadata_of(UNKNOWN, "tuple", self.function.name)
         return self.add(
             self.writer.fresh("outputs"),
             "tuple",
-            tuple_of(types),
+            self.result_shape(),
             operands=results,
             more=more,
             metadata=metadata,

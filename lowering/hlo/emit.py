@@ -9,12 +9,24 @@ the oldest readers know, without channels; no instruction is without metadata th
 
 from __future__ import annotations
 
-from graphgen.ir import Function, Module
+from graphgen.ir import Function, Module, Value
 from graphgen.lowering.abi import donated
 from graphgen.lowering.hlo.computation_emitter import ModuleEmitter
+from graphgen.lowering.hlo.preserved.module_annotations import (
+    MAY_ALIAS,
+    SCHEDULED,
+    encode_module_annotations,
+    encode_schedule,
+    entry_layout,
+)
 from graphgen.lowering.hlo.proto import wire
 from graphgen.lowering.hlo.proto.fields import AliasField, ModuleField
-from graphgen.lowering.hlo.proto.instruction import Chunk, program_shape
+from graphgen.lowering.hlo.proto.instruction import (
+    Chunk,
+    result_shape,
+    shapes_of_computation,
+)
+from graphgen.lowering.hlo.proto.shape import HloShape, shape_of
 
 
 def emit_hlo(module: Module, function: Function) -> bytes:
@@ -40,10 +52,7 @@ def hlo_chunks(module: Module, function: Function, *, metadata: bool = True) -> 
     """
     emitter = ModuleEmitter(module, metadata=metadata)
     entry = emitter.entry(function)
-    program = program_shape(
-        [value.type for value in function.args], [value.type for _, value in function.outputs],
-        [value.name or "" for value in function.args],
-    )  # fmt: skip
+    program = _program_shape(module, function)
     out: list[Chunk] = [
         wire.text(ModuleField.NAME, module.name),
         wire.text(ModuleField.ENTRY_NAME, function.name),
@@ -56,8 +65,30 @@ def hlo_chunks(module: Module, function: Function, *, metadata: bool = True) -> 
         wire.integer(ModuleField.ENTRY_ID, entry),
         _aliases(module, function),
         _donors(module, function),
+        encode_module_annotations(module),
     ]
+    if SCHEDULED in module.meta:
+        out.append(encode_schedule(emitter.scheduled()))
     return out
+
+
+def _program_shape(module: Module, function: Function) -> bytes:
+    """The shapes of the program: with layouts only where the file it was read from had any."""
+    stated = entry_layout(module)
+    types = [shape_of(value.type) for value in function.args]
+    result = result_shape([value.type for _, value in function.outputs])
+    names = [value.name or "" for value in function.args]
+    if stated is None:
+        return shapes_of_computation(types, result, names)
+    shapes, whole = stated
+    flat = [leaf for shape in shapes for leaf in shape.leaves]
+    kinds = [[(leaf.element, leaf.dims) for leaf in leaves] for leaves in (flat, types)]
+    ends = [[(leaf.element, leaf.dims) for leaf in item.leaves] for item in (whole, result)]
+    if kinds[0] != kinds[1] or ends[0] != ends[1]:
+        # Passes changed the interface: the layouts are of another one.
+        return shapes_of_computation(types, result, names)
+    given = HloShape("tuple", members=whole.leaves) if result.is_tuple else whole.leaves[0]
+    return shapes_of_computation(flat, given, names, layout=True)
 
 
 def _donors(module: Module, function: Function) -> bytes:
@@ -74,12 +105,17 @@ def _donors(module: Module, function: Function) -> bytes:
 def _aliases(module: Module, function: Function) -> bytes:
     """HloInputOutputAliasProto: each state's output shares the buffer of its parameter."""
     single = len(function.outputs) == 1
+    loose = module.meta.get(MAY_ALIAS, "").split(", ")
+
+    def kind(value: Value) -> int:
+        return AliasField.MAY_ALIAS if value.name in loose else AliasField.MUST_ALIAS
+
     entries = [
         wire.delimited(
             AliasField.ENTRIES,
             wire.integers(AliasField.OUTPUT_INDEX, () if single else (output,))
             + wire.integer(AliasField.PARAMETER, parameter)
-            + wire.integer(AliasField.KIND, AliasField.MUST_ALIAS),
+            + wire.integer(AliasField.KIND, kind(function.args[parameter])),
         )
         for parameter, output in donated(module, function).items()
     ]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
+from graphgen.analysis.annotation_diff import CONTROL
 from graphgen.errors import GraphgenError
-from graphgen.ir import Function, Value
+from graphgen.ir import Attrs, Function, Op, Value, attrs_of
 from graphgen.lowering.hlo.dialect import BY_NAME
 from graphgen.lowering.hlo.dialect.control_rows import has_only_trips
 from graphgen.lowering.hlo.dialect.external_rows import OPAQUE, read_opaque
@@ -13,30 +14,36 @@ from graphgen.lowering.hlo.dialect.hlo_file import HloFile, ir_name
 from graphgen.lowering.hlo.dialect.op_builder import OpBuilder, Tree, leaves
 from graphgen.lowering.hlo.dialect.op_row import HloInstruction, read_instruction
 from graphgen.lowering.hlo.dialect.unmodelled import ContradictionError, UnmodelledError
+from graphgen.lowering.hlo.preserved.hlo_annotations import (
+    ANNOTATED,
+    HINTS,
+    OPCODE,
+    SHARDING,
+    annotations_of,
+    is_bounded,
+    is_plain,
+    of_part,
+    shape_annotation,
+)
+from graphgen.lowering.hlo.preserved.written_as import WRITTEN_AS
 from graphgen.lowering.hlo.proto.fields import InstructionField
-from graphgen.lowering.hlo.proto.instruction import INPUT_NAMES, OUTPUT_NAMES
+from graphgen.lowering.hlo.proto.hlo_sharding import parse_sharding
 from graphgen.lowering.hlo.proto.proto_module import HloComputation, read_frontend_attributes
 from graphgen.lowering.hlo.proto.shape import HloShape, read_shape
 from graphgen.lowering.hlo.proto.wire import Message
+from graphgen.lowering.hlo.repeated_instructions import RepeatedInstructions
 from graphgen.lowering.hlo.text.attributes import UNKNOWN_ATTRIBUTE
 
-# Fields that change no number, which ops of the IR do not carry.
-DROPPED = {
-    InstructionField.CONTROL_PREDECESSOR_IDS: "control dependencies",
-    InstructionField.CHANNEL_ID: "channel ids",
-    InstructionField.SHARDING: "shardings",
-    InstructionField.BACKEND_CONFIG: "backend configurations",
-    InstructionField.PRECISION: "precisions",
-    InstructionField.INDICES_ARE_SORTED: "promises of sorted indices",
-    InstructionField.UNIQUE_INDICES: "promises of unique indices",
-    InstructionField.ORIGINAL_VALUE: "original values",
-    InstructionField.RESULT_ACCURACY: "accuracies",
-}
-
-# Fields that even an instruction kept whole does not keep.
-NEVER_KEPT = (InstructionField.CONTROL_PREDECESSOR_IDS,)
 KNOWN_FIELDS = frozenset(
     value for value in vars(InstructionField).values() if isinstance(value, int)
+)
+_CONTROL = InstructionField.CONTROL_PREDECESSOR_IDS
+# Fields of a parameter that arguments have otherwise; it may have any other one.
+_OF_PARAMETER = frozenset(
+    (
+        *(InstructionField.NAME, InstructionField.OPCODE, InstructionField.SHAPE),
+        *(InstructionField.METADATA, InstructionField.PARAMETER_NUMBER, InstructionField.ID),
+    )
 )
 
 
@@ -50,6 +57,7 @@ class HloFunctionReader:
 
     Attributes:
         parameters: by number, the instruction and the arguments it became.
+        root: the instruction whose value is the result, once all is read.
     """
 
     def __init__(self, file: HloFile, computation: HloComputation, function: Function) -> None:
@@ -58,7 +66,11 @@ class HloFunctionReader:
         self.function = function
         self.builder = OpBuilder(file, function)
         self.parameters: dict[int, tuple[Message, list[Value]]] = {}
+        self.repeats = RepeatedInstructions(self.builder)
+        self.root: Message | None = None
         self._values: dict[int, Tree] = {}
+        self._silent: dict[int, Op] = {}
+        self._order: list[tuple[Op, list[Op]]] = []
         self._name = ""
 
     def read(self) -> list[Value]:
@@ -71,7 +83,10 @@ class HloFunctionReader:
         for instruction in self.computation.instructions():
             try:
                 self._name = instruction.text(InstructionField.NAME)
-                self._values[instruction.integer(InstructionField.ID)] = self._read(instruction)
+                number = instruction.integer(InstructionField.ID)
+                self._values[number] = self._read(instruction)
+                if number == self.computation.root_id:
+                    self.root = instruction
             except GraphgenError as error:
                 place = f"%{self._name} in %{self.computation.name}"
                 error.where = f"{error.where}: {place}" if error.where else place
@@ -81,6 +96,11 @@ class HloFunctionReader:
             what = f"%{self.computation.name} has no root instruction"
             raise GraphgenError("GG0801", what)
         self._arguments()
+        for op, before in self._order:
+            names = [f"%{item.results[0].name}" for item in before if item.block is not None]
+            if names:
+                noted = {CONTROL: ",".join(dict.fromkeys(names))}
+                op.annotations = attrs_of({**op.annotations, **noted})
         given = leaves(root)
         for value in self.builder.idle:
             op = value.op
@@ -102,21 +122,72 @@ class HloFunctionReader:
         if code == "parameter":
             return self._parameter(instruction, shape)
         operands = [self._operand(i) for i in instruction.integers(InstructionField.OPERAND_IDS)]
+        ordered = instruction.has(_CONTROL)
+        if ordered and code in ("tuple", "get-tuple-element"):
+            self.file.drop("control dependencies of tuples")
         if code == "tuple":
+            self._annotate_tuple(instruction)
             return tuple(operands)
         if code == "get-tuple-element":
             member = _member(operands, instruction.integer(InstructionField.TUPLE_INDEX))
+            self._annotate_member(instruction, member, shape)
             self._rename(member)
             return member
-        if any(leaf.dynamic for leaf in shape.leaves):
-            what = f"{shape.text} has a dynamic dimension, which is not modelled"
-            raise GraphgenError("GG0103", what)
-        return self._op(code, instruction, operands, shape)
+        key = None if ordered else self.repeats.key(instruction, operands)
+        if key is None:
+            tree, made = self._op(code, instruction, operands, shape)
+            if made and not leaves(tree):
+                self._silent[instruction.integer(InstructionField.ID)] = made[-1]
+            return tree
+        where = self.file.locations.read(instruction)
+        found = self.repeats.again(key, self._name, where, operands)
+        if found is not None:
+            return found
+        lost = self.file.losses
+        tree, made = self._op(code, instruction, operands, shape)
+        if made and not leaves(tree):
+            self._silent[instruction.integer(InstructionField.ID)] = made[-1]
+        if self.file.losses == lost:
+            self.repeats.note(key, operands, made, tree)
+        return tree
+
+    def _annotate_tuple(self, instruction: Message) -> None:
+        """Keep what is noted of the root; a tuple elsewhere is made again by what reads it."""
+        found = annotations_of(instruction, ANNOTATED)
+        if instruction.integer(InstructionField.ID) == self.computation.root_id:
+            self._annotate_function(of_part(found, "root"))
+        else:
+            self._count_lost(found, "tuples")
+
+    def _annotate_member(self, instruction: Message, member: Tree, shape: HloShape) -> None:
+        """Keep what is noted of an element of a tuple with the op or argument it came from."""
+        found = annotations_of(instruction, ANNOTATED)
+        if not found and is_plain(shape):
+            return
+        if not isinstance(member, Value):
+            return self._count_lost(found, "tuples")
+        if member.op is None:
+            member.annotations = attrs_of({**found, **shape_annotation(shape)})
+        elif len(member.op.results) > 1:
+            noted = of_part(found, f"element{member.index}")
+            member.op.annotations = attrs_of({**member.op.annotations, **noted})
+        elif found:
+            self._count_lost(found, "elements of tuples")
+        return None
+
+    def _count_lost(self, found: Attrs, where: str) -> None:
+        for key in found:
+            self.file.drop(f"{key} of {where}")
+
+    def _annotate_function(self, more: Mapping[str, str]) -> None:
+        if more:
+            self.function.annotations = attrs_of({**self.function.annotations, **more})
 
     def _rename(self, member: Tree) -> None:
         """Name one of several results after the instruction that first takes it out of a tuple."""
         if isinstance(member, Value) and member in self.builder.unnamed:
             del self.builder.unnamed[member]
+            self.builder.taken.discard(member.name or "")
             member.name = ir_name(self._name, self.builder.taken)
 
     def _operand(self, number: int) -> Tree:
@@ -131,10 +202,33 @@ class HloFunctionReader:
             raise GraphgenError("GG0801", f"there are two parameters {number}")
         made: list[Value] = []
         tree = self._argument_tree(shape, self._name, made)
+        self._annotate_parameter(instruction, shape, made)
         if shape.is_tuple and self.file.reading:
             self.builder.unnamed.update(dict.fromkeys(made))
         self.parameters[number] = (instruction, made)
         return tree
+
+    def _annotate_parameter(self, i: Message, shape: HloShape, made: Sequence[Value]) -> None:
+        found = annotations_of(i, i.fields.keys() - _OF_PARAMETER)
+        for value, leaf in zip(made, shape.leaves, strict=True):
+            value.annotations = attrs_of(shape_annotation(leaf))
+        if not shape.is_tuple:
+            (value,) = made
+            value.annotations = attrs_of({**found, **value.annotations})
+        elif self.file.reading:
+            self._annotate_function(of_part(found, "parameter"))
+        else:
+            self._share(found, made)
+
+    def _share(self, found: Attrs, made: Sequence[Value]) -> None:
+        """Give each argument its part of the sharding of a tuple, which a program does not take."""
+        for key, text in found.items():
+            members = parse_sharding(str(text)).members if key == SHARDING else ()
+            if len(members) == len(made):
+                for value, part in zip(made, members, strict=True):
+                    value.annotations = attrs_of({**value.annotations, SHARDING: part.text})
+            else:
+                self.file.drop(f"{key} of tuples")
 
     def _argument_tree(self, shape: HloShape, name: str, made: list[Value]) -> Tree:
         """An argument for each array in the shape; ``made`` gets them."""
@@ -145,7 +239,10 @@ class HloFunctionReader:
         made.append(value)
         return value
 
-    def _op(self, code: str, message: Message, operands: list[Tree], shape: HloShape) -> Tree:
+    def _op(
+        self, code: str, message: Message, operands: list[Tree], shape: HloShape
+    ) -> tuple[Tree, list[Op]]:
+        """Append the ops of an instruction; its value, and the ops."""
         block = self.function.block
         before = block.last
         self.builder.begin(self._name, self.file.locations.read(message))
@@ -155,38 +252,62 @@ class HloFunctionReader:
         try:
             if not whole:
                 _check_fields(message)
+                _check_sizes(operands, shape)
             tree = _read_row(code, instruction)
             _check(tree, shape)
-        except ContradictionError as reason:
-            raise GraphgenError("GG0103", f"{code} is not modelled here: {reason}") from reason
         except UnmodelledError as reason:
             while block.last is not None and block.last is not before:
+                self.builder.forget(block.last)
                 block.erase(block.last)
             tree, whole = self._opaque(code, instruction, str(reason)), True
-        self._count_dropped(message, shape, whole=whole)
-        return tree
+        made = [*_from(block.first if before is None else before.next)]
+        self._annotate(instruction, tree, made, whole=whole)
+        return tree, made
+
+    def _annotate(self, i: HloInstruction, tree: Tree, made: Sequence[Op], *, whole: bool) -> None:
+        """Note with the ops of an instruction what they do not model of it."""
+        fields = HINTS if whole else ANNOTATED
+        if not whole and has_only_trips(i.message):
+            fields = fields - {InstructionField.BACKEND_CONFIG}
+        found = annotations_of(i.message, fields)
+        before = [self._ops_of(n) for n in i.message.integers(_CONTROL)]
+        if not made:
+            if before:
+                self.file.drop("control dependencies of copies")
+            return self._count_lost(found, "copies")
+        if before:
+            # Several results get their names later.
+            self._order.append((made[-1], [op for ops in before for op in ops]))
+        code = i.message.text(InstructionField.OPCODE)
+        one = not whole and len(made) == 1
+        renamed = {OPCODE: code} if one and code in WRITTEN_AS else {}
+        given = leaves(tree)
+        if not given:
+            made[-1].annotations = attrs_of(found)
+        several = len({value.op for value in given}) > 1
+        for value, leaf in zip(given, i.shape.leaves, strict=True):
+            if value.op in made and value.op is not None and (several or value is given[0]):
+                stated = shape_annotation(leaf if several else i.shape)
+                value.op.annotations = attrs_of({**found, **renamed, **stated})
+        return None
+
+    def _ops_of(self, number: int) -> list[Op]:
+        """Ops that give the value of an instruction, arguments left out."""
+        if number in self._silent:
+            return [self._silent[number]]
+        return [value.op for value in leaves(self._operand(number)) if value.op is not None]
 
     def _opaque(self, code: str, instruction: HloInstruction, reason: str) -> Tree:
+        begun = [value for value in leaves(tuple(instruction.operands)) if value.op is not None]
+        if code.endswith(("-done", "-update")) and not begun and self.file.reading:
+            # XLA wants the whole tuple of what began it, which a function here takes apart.
+            raise GraphgenError("GG0103", f"{code} ends what its caller began")
         try:
             tree = read_opaque(OPAQUE, instruction)
         except UnmodelledError as other:
             raise GraphgenError("GG0103", f"{code} is not modelled here: {other}") from other
         self.file.keep(f"{code}: {reason}")
         return tree
-
-    def _count_dropped(self, instruction: Message, shape: HloShape, *, whole: bool) -> None:
-        """Count the fields left out; an instruction kept ``whole`` keeps nearly all."""
-        dropped = {key: what for key, what in DROPPED.items() if not whole or key in NEVER_KEPT}
-        for number, what in dropped.items():
-            if number == InstructionField.BACKEND_CONFIG and has_only_trips(instruction):
-                continue
-            if number in instruction.fields and _is_set(instruction, number):
-                self.file.drop(what)
-        attributes = read_frontend_attributes(instruction, InstructionField.FRONTEND_ATTRIBUTES)
-        if not whole and attributes.keys() - {INPUT_NAMES, OUTPUT_NAMES}:
-            self.file.drop("frontend attributes")
-        if any(not leaf.in_order for leaf in shape.leaves):
-            self.file.drop("layouts")
 
 
 def read_values(file: HloFile, computation: HloComputation, function: Function) -> list[Value]:
@@ -200,6 +321,21 @@ def _read_row(code: str, i: HloInstruction) -> Tree:
         return read_instruction(row, i)
     flat = all(isinstance(operand, Value) for operand in i.operands)
     raise UnmodelledError("it has no op in the IR" if flat else "it reads a tuple")
+
+
+def _from(first: Op | None) -> Iterator[Op]:
+    """An op and those after it."""
+    while first is not None:
+        yield first
+        first = first.next
+
+
+def _check_sizes(operands: Sequence[Tree], shape: HloShape) -> None:
+    """Refuse bounded sizes: ops of the IR compute with all of an array."""
+    if any(leaf.dynamic for leaf in shape.leaves) or any(
+        is_bounded(value) for operand in operands for value in leaves(operand)
+    ):
+        raise UnmodelledError("it has bounded sizes")
 
 
 def _member(operands: Sequence[Tree], index: int) -> Tree:
@@ -219,7 +355,7 @@ def _check(tree: Tree, shape: HloShape) -> None:
 
 def _check_fields(instruction: Message) -> None:
     """Refuse unknown fields: what they change is not known."""
-    for number in instruction.fields:
+    for number in sorted(instruction.fields):
         if number not in KNOWN_FIELDS and _is_set(instruction, number):
             raise UnmodelledError(f"its field {number} is unknown")
     for key in read_frontend_attributes(instruction, InstructionField.FRONTEND_ATTRIBUTES):
@@ -230,9 +366,4 @@ def _check_fields(instruction: Message) -> None:
 def _is_set(instruction: Message, number: int) -> bool:
     """The field holds more than the default written out."""
     value = instruction.fields[number][-1]
-    if isinstance(value, int):
-        return value != 0
-    if number == InstructionField.PRECISION:
-        precision = Message(instruction.source, *value)
-        return any(any(precision.integers(inner)) for inner in precision.fields)
-    return value[1] > value[0]
+    return value != 0 if isinstance(value, int) else value[1] > value[0]

@@ -9,6 +9,7 @@ from graphgen.lowering.hlo.dialect.hlo_file import HloFile, ir_name
 from graphgen.lowering.hlo.dialect.hlo_locations import HloLocations
 from graphgen.lowering.hlo.function_reader import HloFunctionReader, read_values
 from graphgen.lowering.hlo.hlo_summary import COLLECTIVES
+from graphgen.lowering.hlo.preserved.module_annotations import MAY_ALIAS, module_annotations
 from graphgen.lowering.hlo.proto.fields import AliasField, InstructionField, ModuleField
 from graphgen.lowering.hlo.proto.instruction import ALIASED, INPUT_NAMES, OUTPUT_NAMES
 from graphgen.lowering.hlo.proto.proto_module import HloModule, open_hlo, read_frontend_attributes
@@ -60,6 +61,7 @@ def _read(hlo: HloModule) -> Module:
         module.mesh["replica"] = ranks
     module.level = "sharded" if ranks else "logical"
     module.meta["format"] = "hlo"
+    module.meta.update(module_annotations(hlo))
     if file.dropped:
         counts = (f"{what} ({count})" for what, count in file.dropped.items())
         module.meta["dropped"] = ", ".join(counts)
@@ -109,6 +111,7 @@ class _Interface:
         self.function = reader.function
         self.results = results
         self.ranks = ranks
+        self.may_alias: set[Value] = set()
         self.states = self._states()
 
     def _states(self) -> dict[Value, int]:
@@ -131,6 +134,8 @@ class _Interface:
             )
             if fits and argument is not None:
                 found[argument] = output
+                if item.integer(AliasField.KIND) == AliasField.MAY_ALIAS:
+                    self.may_alias.add(argument)
             else:
                 self.file.drop("aliases that do not fit")
         return found
@@ -161,6 +166,9 @@ class _Interface:
         donors = self._donors()
         if donors:
             self.module.meta["donated"] = ", ".join(donors)
+        loose = [value.name or "" for value in self.function.args if value in self.may_alias]
+        if loose:
+            self.module.meta[MAY_ALIAS] = ", ".join(loose)
 
     def _apart(self, taken: set[str]) -> None:
         """Rename values whose name an argument has."""
@@ -170,10 +178,8 @@ class _Interface:
                     value.name = ir_name(f"{value.name}.value", self.reader.builder.taken | taken)
 
     def _outputs(self, taken: set[str]) -> list[str]:
-        entry_ = self.file.module.entry
-        root = next(
-            i for i in entry_.instructions() if i.integer(InstructionField.ID) == entry_.root_id
-        )
+        root = self.reader.root
+        assert root is not None, "the reader has raised without a root"
         attrs = read_frontend_attributes(root, InstructionField.FRONTEND_ATTRIBUTES)
         given = attrs.get(OUTPUT_NAMES, "").split(",")
         if len(given) != len(self.results) or not all(given):

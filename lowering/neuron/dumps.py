@@ -8,12 +8,14 @@ from pathlib import Path
 
 from graphgen.errors import GraphgenError
 from graphgen.json_value import Json
+from graphgen.lowering.hlo import looks_like_text, parse_hlo_text
 from graphgen.lowering.hlo.hlo_summary import HloSummary, summarize_hlo
 from graphgen.lowering.open import FORMATS, HEAD
+from graphgen.paused_collector import paused_collector
 
 
 def summarize_file(path: Path) -> HloSummary:
-    """Summarize an HLO protobuf of any size (GG0801 if it is damaged).
+    """Summarize an HLO protobuf of any size, or HLO text (GG0801, GG0201 if it is damaged).
 
     Raises:
         OSError: the file cannot be read.
@@ -21,6 +23,9 @@ def summarize_file(path: Path) -> HloSummary:
     """
     with path.open("rb") as opened:
         data = mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ)
+    if looks_like_text(data[:HEAD]):
+        with paused_collector():
+            return summarize_hlo(parse_hlo_text(data[:].decode("utf-8"), str(path)))
     return summarize_hlo(data)
 
 

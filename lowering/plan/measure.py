@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from graphgen.analysis.liveness import peak_memory
 from graphgen.compile_config import CompileConfig
@@ -12,6 +13,12 @@ from graphgen.models import build
 from graphgen.ops import OPS
 from graphgen.passes.core import run_pipeline
 from graphgen.passes.pipelines import default
+from graphgen.report.units import pattern
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+Row = TypeVar("Row", bound="DataclassInstance")
 
 # How configurations call the number of layers.
 _LAYERS = ("num_hidden_layers", "n_layer", "n_layers")
@@ -33,6 +40,39 @@ class Collective:
 
 
 @dataclass(frozen=True, slots=True)
+class ProgramUse:
+    """Bytes on one core while one program runs.
+
+    Attributes:
+        name: of the program, which says its bucket.
+        weights, kv: that it reads.
+        activations: intermediate values at its worst moment.
+    """
+
+    name: str
+    weights: int
+    kv: int
+    activations: int
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryItem:
+    """Tensors on one core whose names differ in numbers only.
+
+    Attributes:
+        kind: ``weights`` or ``caches``.
+        name: with ``#`` for numbers.
+        count: of tensors.
+        bytes: of all of them.
+    """
+
+    kind: str
+    name: str
+    count: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class CoreUse:
     """Bytes on one core.
 
@@ -44,6 +84,8 @@ class CoreUse:
         weights_once, kv_once: of the whole model, each tensor counted once.
         collectives: of a decode step.
         heads: how the attention heads were laid out, in words; empty where they just divide.
+        programs: one after the other, as a core runs them.
+        items: the tensors, those of all layers together.
     """
 
     weights: int
@@ -53,6 +95,8 @@ class CoreUse:
     kv_once: int
     collectives: tuple[Collective, ...]
     heads: str = ""
+    programs: tuple[ProgramUse, ...] = ()
+    items: tuple[MemoryItem, ...] = ()
 
     @property
     def total(self) -> int:
@@ -75,14 +119,18 @@ def measure(config: Mapping[str, object], demand: CompileConfig, tp: int) -> Cor
     module = build(config, dtype(demand.dtype))
     weights_once = sum(row.logical.nbytes for row in module.entries(Role.WEIGHT))
     reports = run_pipeline(module, default(replace(demand, tp=tp)))
+    programs = tuple([_program(module, function) for function in module.programs()])
+    items = _items(module)
     return CoreUse(
-        weights=sum(_bytes_read(module, (Role.PARAM, Role.WEIGHT))),
-        kv=sum(_bytes_read(module, (Role.STATE,))),
-        activations=max(peak_memory(module, f).bytes for f in module.programs()),
+        weights=sum(item.bytes for item in items if item.kind == "weights"),
+        kv=sum(item.bytes for item in items if item.kind == "caches"),
+        activations=max(program.activations for program in programs),
         weights_once=weights_once,
         kv_once=sum(_kept(row) for row in module.entries(Role.STATE)),
         collectives=tuple(_collectives(module)),
         heads="; ".join(said for r in reports if r.name.startswith("heads") for said in r.remarks),
+        programs=programs,
+        items=items,
     )
 
 
@@ -90,6 +138,36 @@ def _kept(row: Entry) -> int:
     """Bytes of a whole cache, of what is kept of it."""
     slots = row.logical.dims[1]
     return row.logical.nbytes // slots * (row.last or slots)
+
+
+@dataclass(frozen=True, slots=True)
+class FewLayers:
+    """Models of three and of four layers, which stand for a deeper one.
+
+    Attributes:
+        few, most: their configurations.
+        more: layers that the deeper one has beyond four.
+    """
+
+    few: Mapping[str, object]
+    most: Mapping[str, object]
+    more: int
+
+
+def few_layers(config: Mapping[str, object], alike: bool | None = None) -> FewLayers | None:
+    """The short models of ``config``; ``None`` where layers differ, or are four at most.
+
+    Args:
+        config: a ``config.json``; Hugging Face's names.
+        alike: what :func:`layers_alike` says of ``config``, where that is known.
+    """
+    key = next((key for key in _LAYERS if key in config), None)
+    layers = config[key] if key is not None else None
+    if key is None or not isinstance(layers, int) or layers <= 4:
+        return None
+    if not (layers_alike(config) if alike is None else alike):
+        return None
+    return FewLayers({**config, key: 3}, {**config, key: 4}, layers - 4)
 
 
 def estimate(
@@ -105,28 +183,36 @@ def estimate(
         config, demand, tp: as for :func:`measure`.
         alike: what :func:`layers_alike` says of ``config``, where that is known.
     """
-    key = next((key for key in _LAYERS if key in config), None)
-    layers = config[key] if key is not None else None
-    if key is None or not isinstance(layers, int) or layers <= 4:
+    short = few_layers(config, alike)
+    if short is None:
         return measure(config, demand, tp)
-    if not (layers_alike(config) if alike is None else alike):
-        return measure(config, demand, tp)
-    few = measure({**config, key: 3}, demand, tp)
-    most = measure({**config, key: 4}, demand, tp)
-    more = layers - 4
-    counts = {(item.kind, item.bytes): item.count for item in few.collectives}
+    few, most = measure(short.few, demand, tp), measure(short.most, demand, tp)
+    more = short.more
+    sums = ("weights", "kv", "activations", "weights_once", "kv_once")
     return replace(
-        most,
-        weights=most.weights + more * (most.weights - few.weights),
-        kv=most.kv + more * (most.kv - few.kv),
-        activations=most.activations + more * (most.activations - few.activations),
-        weights_once=most.weights_once + more * (most.weights_once - few.weights_once),
-        kv_once=most.kv_once + more * (most.kv_once - few.kv_once),
-        collectives=tuple(
-            replace(item, count=item.count + more * (item.count - counts[item.kind, item.bytes]))
-            for item in most.collectives
-        ),
+        _grown(few, most, more, sums),
+        collectives=_all_grown(few.collectives, most.collectives, more, ("count",)),
+        programs=_all_grown(few.programs, most.programs, more, ("weights", "kv", "activations")),
+        items=_all_grown(few.items, most.items, more, ("count", "bytes")),
     )
+
+
+def _grown(few: Row, most: Row, more: int, fields: Sequence[str]) -> Row:
+    """``most`` with these fields as they are with ``more`` further layers."""
+    a, b = (cast(dict[str, int], {key: getattr(row, key) for key in fields}) for row in (few, most))
+    return replace(most, **{key: b[key] + more * (b[key] - a[key]) for key in fields})
+
+
+def _all_grown(
+    few: Sequence[Row], most: Sequence[Row], more: int, fields: Sequence[str]
+) -> tuple[Row, ...]:
+    """Each row of ``most`` with the row of ``few`` that is equal but for ``fields``."""
+    rest = {_apart(row, fields): row for row in few}
+    return tuple([_grown(rest[_apart(row, fields)], row, more, fields) for row in most])
+
+
+def _apart(row: DataclassInstance, fields: Sequence[str]) -> tuple[object, ...]:
+    return tuple([value for key, value in asdict(row).items() if key not in fields])
 
 
 def layers_alike(config: Mapping[str, object]) -> bool:
@@ -136,11 +222,28 @@ def layers_alike(config: Mapping[str, object]) -> bool:
     return len({op.attrs.integer("window") for op in masks}) <= 1
 
 
-def _bytes_read(module: Module, roles: tuple[Role, ...]) -> list[int]:
-    """Sizes of what the programs read in these roles, each once."""
+_KINDS = {Role.PARAM: "weights", Role.WEIGHT: "weights", Role.STATE: "caches"}
+
+
+def _program(module: Module, function: Function) -> ProgramUse:
+    held = {"weights": 0, "caches": 0}
+    for value in function.args:
+        row = module.interface.get(value.name or "")
+        if row is not None and row.role in _KINDS:
+            held[_KINDS[row.role]] += row.physical.nbytes
+    activations = peak_memory(module, function).bytes
+    return ProgramUse(function.name, held["weights"], held["caches"], activations)
+
+
+def _items(module: Module) -> tuple[MemoryItem, ...]:
+    """The tensors that the programs read, each once."""
     read = {value.name for function in module.programs() for value in function.args}
-    rows = [row for row in module.interface.values() if row.role in roles and row.name in read]
-    return [row.physical.nbytes for row in rows]
+    found: dict[tuple[str, str], list[int]] = {}
+    for row in module.interface.values():
+        if row.role in _KINDS and row.name in read:
+            sizes = found.setdefault((_KINDS[row.role], pattern(row.name)), [])
+            sizes.append(row.physical.nbytes)
+    return tuple([MemoryItem(*key, len(sizes), sum(sizes)) for key, sizes in found.items()])
 
 
 def _collectives(module: Module) -> list[Collective]:

@@ -8,7 +8,9 @@ result, ``f32[2,3].Add(x, y)``, which is compared with the inferred shape.
 
 from __future__ import annotations
 
-from graphgen.lowering.pyhlo.compile_pyhlo import Compiled, compile_py_func
+from graphgen.lowering.pyhlo.compile_pyhlo import Compiled, HloScribe, compile_py_func
+from graphgen.lowering.pyhlo.module_proto import ModuleProto
+from graphgen.lowering.pyhlo.shapes import PyHloShape
 from graphgen.lowering.pyhlo.trace_context import Scribe
 
-__all__ = ["Compiled", "Scribe", "compile_py_func"]
+__all__ = ["Compiled", "HloScribe", "ModuleProto", "PyHloShape", "Scribe", "compile_py_func"]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import cast
+from operator import index
+from typing import SupportsFloat, SupportsIndex, cast
 
 from graphgen.lowering.pyhlo.shapes import mistake
 
@@ -23,31 +24,39 @@ class AttrReader:
     def integer(self, key: str, default: int | None = None) -> int:
         """One integer (GG0104)."""
         value = self._take(key, default)
-        if isinstance(value, bool) or not isinstance(value, int):
+        found = _integer(value)
+        if found is None:
             raise self._wrong(key, value, "an integer")
-        return value
+        return found
 
     def number(self, key: str) -> float:
         """One number (GG0104)."""
         value = self._take(key, None)
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise self._wrong(key, value, "a number")
-        return float(value)
+        if not isinstance(value, bool | str | bytes):
+            try:
+                return float(cast(SupportsFloat, value))
+            except TypeError:
+                pass
+        raise self._wrong(key, value, "a number")
 
     def integers(self, key: str, default: tuple[int, ...] | None = None) -> tuple[int, ...]:
-        """A list of integers (GG0104)."""
+        """Integers: those of any iterable, of Python or of NumPy (GG0104)."""
         value = self._take(key, default)
-        found = tuple(cast(Iterable[object], value)) if isinstance(value, list | tuple) else None
-        if found is None or not all(isinstance(item, int) for item in found):
-            raise self._wrong(key, cast(object, value), "integers")
-        return cast(tuple[int, ...], found)
+        found = _integers(value)
+        if found is None:
+            raise self._wrong(key, value, "integers")
+        return found
 
     def groups(self, key: str) -> tuple[tuple[int, ...], ...]:
-        """Lists of ranks (GG0104)."""
+        """Groups of ranks, each :meth:`integers` (GG0104)."""
         value = self._take(key, None)
-        if not isinstance(value, list | tuple):
-            raise self._wrong(key, value, "lists of ranks")
-        return tuple(tuple(group) for group in cast(Iterable[Iterable[int]], value))
+        found: list[tuple[int, ...]] = []
+        for item in cast(Iterable[object], value) if isinstance(value, Iterable) else [value]:
+            group = _integers(item)
+            if group is None:
+                raise self._wrong(key, cast(object, value), "lists of ranks")
+            found.append(group)
+        return tuple(found)
 
     def text(self, key: str, default: str | None = None) -> str:
         """A string, or bytes that are one (GG0104)."""
@@ -68,7 +77,8 @@ class AttrReader:
     def messages(self, key: str) -> list[AttrReader]:
         """The fields of each of several messages (GG0104)."""
         value = self._take(key, None)
-        items = cast(Iterable[object], value) if isinstance(value, list | tuple) else [value]
+        several = isinstance(value, Iterable) and not isinstance(value, Mapping)
+        items = list(cast(Iterable[object], value)) if several else [cast(object, value)]
         out: list[AttrReader] = []
         for item in items:
             if not isinstance(item, Mapping):
@@ -110,3 +120,25 @@ class AttrReader:
 
     def _wrong(self, key: str, value: object, wanted: str) -> Exception:
         return mistake("GG0104", f"{self.op}: attribute '{key}' is {value!r}, not {wanted}")
+
+
+def _integer(value: object) -> int | None:
+    """An integer of Python or of NumPy; a truth value is none."""
+    if isinstance(value, bool):
+        return None
+    try:
+        return index(cast(SupportsIndex, value))
+    except TypeError:
+        return None
+
+
+def _integers(value: object) -> tuple[int, ...] | None:
+    if not isinstance(value, Iterable) or isinstance(value, str | bytes):
+        return None
+    found: list[int] = []
+    for item in cast(Iterable[object], value):
+        number = item if type(item) is int else _integer(item)
+        if number is None:
+            return None
+        found.append(number)
+    return tuple(found)

@@ -10,28 +10,12 @@ from graphgen.errors import GraphgenError
 from graphgen.ir import MAIN, Function, Module, Role, Value, entry
 from graphgen.lowering.hlo import emit_hlo
 from graphgen.lowering.pyhlo.dialect import write_op
+from graphgen.lowering.pyhlo.module_proto import ModuleProto
 from graphgen.lowering.pyhlo.shapes import PyHloValue
 from graphgen.lowering.pyhlo.trace_context import ComputationTrace, Scribe
 from graphgen.ops import verify
 
 KEY = "rng_key"
-
-
-@dataclass(frozen=True, slots=True)
-class ModuleProto:
-    """A serialized HloModuleProto.
-
-    Attributes:
-        data: its bytes.
-        name: the module's.
-    """
-
-    data: bytes
-    name: str
-
-    def SerializeToString(self) -> bytes:  # noqa: N802 (protobuf's name of it)
-        """The bytes, under protobuf's name."""
-        return self.data
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +38,24 @@ class Compiled:
     def module_proto(self) -> ModuleProto:
         """The HLO protobuf for neuronx-cc."""
         return ModuleProto(emit_hlo(self.module, self.program), self.module.name)
+
+
+class HloScribe:
+    """The compiler under the name and in the form in which the original has it.
+
+    ``HloScribe(serialize)(function).module_proto`` is the protobuf.
+
+    Args:
+        serialize: the original's writer of constants that are tensors of a framework. It is not
+            called: constants of every library and every element type are written here.
+    """
+
+    def __init__(self, serialize: Callable[..., object] | None = None) -> None:
+        self.serialize = serialize
+
+    def __call__(self, function: Callable[[Scribe], PyHloValue]) -> Compiled:
+        """Compile a function, as :func:`compile_py_func` does."""
+        return compile_py_func(function)
 
 
 def compile_py_func(function: Callable[[Scribe], PyHloValue]) -> Compiled:

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from difflib import get_close_matches
 from typing import Final
 
-from graphgen.ir import Value
-from graphgen.ir.dtype import pred
+from graphgen.ir import DType, Value
+from graphgen.ir.dtype import f32, pred, s32
 from graphgen.lowering.codec import by_name
 from graphgen.lowering.pyhlo.composite_ops import COMPOSITE_ROWS
 from graphgen.lowering.pyhlo.control import CONTROL_ROWS
@@ -65,7 +65,24 @@ def _dot(c: PyHloCall) -> Sequence[Value]:
         for kind in ("contracting", "batch")
     )
     numbers.finish()
-    return [c.b.dot_general(lhs, rhs, contracting, batch, c.stated.dtype.element)]
+    stated = c.stated.dtype.element
+    if lhs.dtype is rhs.dtype:
+        return [c.b.dot_general(lhs, rhs, contracting, batch, stated)]
+    wide = _common(lhs.dtype, rhs.dtype, stated)
+    pair = [item if item.dtype is wide else c.b.convert(item, wide) for item in (lhs, rhs)]
+    kept = wide if wide.is_float and not stated.is_float else stated
+    made = c.b.dot_general(pair[0], pair[1], contracting, batch, kept)
+    return [made if kept is stated else c.b.convert(made, stated)]
+
+
+def _common(one: DType, other: DType, stated: DType) -> DType:
+    """The type in which XLA multiplies two: the float one, the wider float, the integer stated."""
+    if one.is_float is not other.is_float:
+        return one if one.is_float else other
+    if one.is_float:
+        wider = one if one.bits > other.bits else other
+        return wider if one.bits != other.bits else f32
+    return stated if stated.is_integer else s32
 
 
 def _slice(c: PyHloCall) -> Sequence[Value]:
@@ -191,11 +208,15 @@ ROWS: Final[Sequence[PyHloRow]] = (
     *CONTROL_ROWS,
 )
 BY_NAME: Final = by_name(ROWS)
+# Arithmetic of truth values, as XLA compiles it.
+_OF_TRUTH: Final = {"Add": "Or", "Maximum": "Or", "Multiply": "And", "Minimum": "And"}
 
 
 def write_op(name: str, c: PyHloCall) -> Sequence[Value] | PyHloValue:
     """Write an op by its name (GG0103 with the nearest names)."""
     found = BY_NAME.get(name)
+    if name in _OF_TRUTH and c.operands and c.operands[0].dtype.name == "pred":
+        found = BY_NAME[_OF_TRUTH[name]]
     if found is None:
         near = get_close_matches(name, BY_NAME, n=3)
         wanted = f"did you mean {' or '.join(near)}?" if near else "see the ops of PyHLO"

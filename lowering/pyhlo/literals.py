@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol, cast, runtime_checkable
+from typing import cast
 
 from graphgen.errors import GraphgenError
 from graphgen.ir import DType, Literal
@@ -20,11 +20,6 @@ _BYTES = {
 }  # fmt: skip
 
 
-@runtime_checkable
-class _Array(Protocol):
-    def tolist(self) -> object: ...
-
-
 def literal_of(dtype: DType, a: AttrReader) -> Literal:
     """Read ``constant_value`` or ``literal`` (GG0104 for neither, both, or ragged lists)."""
     value = a.any("constant_value")
@@ -32,7 +27,7 @@ def literal_of(dtype: DType, a: AttrReader) -> Literal:
         raise mistake("GG0104", "Constant takes either 'constant_value' or 'literal'")
     if value is None:
         return _of_fields(dtype, a.message("literal"))
-    numbers = value.tolist() if isinstance(value, _Array) else value
+    numbers = _numbers(value)
     try:
         return Literal.of(dtype, _fitting(dtype, numbers))
     except GraphgenError as error:
@@ -55,7 +50,7 @@ def _of_fields(dtype: DType, fields: AttrReader) -> Literal:
     dims = shape.integers("dimensions", ())
     if dtype.name in _NUMBERS:
         given = fields.any(_NUMBERS[dtype.name])
-        flat = given.tolist() if isinstance(given, _Array) else given
+        flat = _numbers(given)
         if not isinstance(flat, list | tuple):
             raise mistake("GG0104", f"Constant: the literal has no '{_NUMBERS[dtype.name]}'")
         data = bytes(Literal.of(dtype, _fitting(dtype, cast(object, flat))).data)
@@ -72,3 +67,11 @@ def _of_fields(dtype: DType, fields: AttrReader) -> Literal:
         what = f"{len(data) // dtype.bytes} elements for {dtype.name}{list(dims)}"
         raise mistake("GG0104", f"Constant: the literal has {what}")
     return Literal(dtype, dims, data)
+
+
+def _numbers(value: object) -> object:
+    """Numbers of Python, where an array of any library is given."""
+    if type(value) in (int, float, bool, list):
+        return value
+    listed = getattr(value, "tolist", None)
+    return value if listed is None else listed()

@@ -22,22 +22,32 @@ from graphgen.ops.linalg import neutral_element
 def body_of(c: PyHloCall) -> tuple[str, str]:
     """Recognize a computation of scalars: the op of its first two arguments, and its direction.
 
-    ``assign`` returns the second argument; any other computation is empty.
+    ``assign`` returns the second argument; any other computation is empty. Reshapes and broadcasts
+    of one element to one element, which libraries write around comparisons, are seen through.
     """
     body = c.attrs.function()
     trace, root = c.trace.scribe.write(c.attrs.op, body)  # pyright: ignore[reportArgumentType]
     args = trace.function.args
-    value = root.value
+    value = _same_element(root.value)
     if value.op is None:
         return ("assign" if len(args) == 2 and value is args[1] else ""), ""
-    if trace.function.block.size != 1 or len(value.op.operands) != 2:
+    operands = [_same_element(operand) for operand in value.op.operands]
+    if len(operands) != 2:
         return "", ""
-    straight = [*value.op.operands] == args[:2]
-    turned = [*value.op.operands] == args[1::-1]
+    straight, turned = operands == args[:2], operands == args[1::-1]
     if value.op.name == "compare" and (straight or turned):
         direction = value.op.attrs.text("direction")
         return "compare", direction if straight else {"LT": "GT", "GT": "LT"}.get(direction, "")
     return (value.op.name if straight or turned else ""), ""
+
+
+def _same_element(value: Value) -> Value:
+    """The value whose only element this one is, before reshapes and broadcasts."""
+    while value.op is not None and value.op.name in ("reshape", "broadcast_in_dim"):
+        if any(size != 1 for size in value.shape):
+            break
+        value = value.op.operands[0]
+    return value
 
 
 def reducer(c: PyHloCall, op: str) -> str:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import index
+from typing import Protocol, SupportsIndex
 
 from graphgen.build.source_location import user_loc
 from graphgen.errors import GraphgenError
 from graphgen.ir import DType, TensorType, Value, dtype, tensor
-from graphgen.lowering.hlo.proto.shape import HloShape, shape_of, tuple_of, write_shape
+from graphgen.lowering.hlo.proto.shape import HloShape, shape_of
+from graphgen.lowering.pyhlo.shape_proto import ShapeProto, shape_proto
 
 
 def mistake(code: str, what: str, note: str = "", help: str = "") -> GraphgenError:
@@ -80,10 +82,16 @@ class PyHloShape:
         return f"({', '.join(member.text for member in self.members)})"
 
     @property
-    def shape_proto(self) -> bytes:
-        """The serialized ShapeProto."""
-        whole: HloShape = shape_of(self.type) if self.members is None else tuple_of([*self.types])
-        return write_shape(whole)
+    def shape_proto(self) -> ShapeProto:
+        """The fields of protobuf's ShapeProto; of an element type those of a scalar."""
+        return shape_proto(self.layout)
+
+    @property
+    def layout(self) -> HloShape:
+        """The shape as HLO has it, row-major."""
+        if self.members is None:
+            return shape_of(self.type)
+        return HloShape("tuple", members=tuple([member.layout for member in self.members]))
 
     def __getattr__(self, name: str) -> Callable[..., PyHloValue]:
         if not name[:1].isupper():
@@ -113,8 +121,9 @@ class Element(PyHloShape):
         """The element type of the IR (GG0101 where it has none)."""
         return dtype(self.name)
 
-    def __getitem__(self, sizes: int | Sequence[int]) -> PyHloShape:
-        given = (sizes,) if isinstance(sizes, int) else tuple(sizes)
+    def __getitem__(self, sizes: SupportsIndex | Iterable[SupportsIndex]) -> PyHloShape:
+        several = sizes if isinstance(sizes, Iterable) else (sizes,)
+        given = tuple([index(size) for size in several])
         for size in given:
             if size < 0:
                 raise mistake("GG0102", f"negative size {size} in {self.name}{list(given)}")

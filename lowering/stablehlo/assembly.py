@@ -37,7 +37,7 @@ def parse_common_form(t: MlirTokens, node: MlirOp, row: StableHloRow) -> None:
             break
         t.take(",")
     if t.text == "{":
-        node.attrs |= read_dict(t)
+        node.attrs.add(read_dict(t))
     if t.take(":"):
         node.types = parse_types(t, node)
 
@@ -84,7 +84,8 @@ def _subscript(t: MlirTokens, node: MlirOp) -> None:
             row.append(parse_integer(t))
         bounds.append((row[0], row[1] if len(row) > 1 else row[0], row[2] if len(row) > 2 else 1))
     names = ("start_indices", "limit_indices", "strides")
-    node.attrs |= {name: tuple(row[i] for row in bounds) for i, name in enumerate(names)}
+    for index, name in enumerate(names):
+        node.attrs[name] = tuple(row[index] for row in bounds)
 
 
 def parse_integer(t: MlirTokens) -> int:

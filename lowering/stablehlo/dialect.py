@@ -12,17 +12,22 @@ from typing import Final
 
 from graphgen.composites import decompose, take_by_gather
 from graphgen.errors import GraphgenError
-from graphgen.ir import Attrs, AttrValue, Literal, Op, Value
+from graphgen.ir import Attrs, AttrValue, Literal, Op, Value, tensor
+from graphgen.ir.dtype import pred, u8
 from graphgen.lowering.codec import by_name, by_op
+from graphgen.lowering.stablehlo.applied.scalar_function_rows import SCALAR_FUNCTION_ROWS
 from graphgen.lowering.stablehlo.assembly import parse_common_form
 from graphgen.lowering.stablehlo.collective_rows import COLLECTIVE_ROWS
 from graphgen.lowering.stablehlo.control_rows import CONTROL_ROWS
+from graphgen.lowering.stablehlo.convolution_row import CONVOLUTION_ROW
+from graphgen.lowering.stablehlo.dynamic.dynamic_rows import DYNAMIC_ROWS
 from graphgen.lowering.stablehlo.indexing_rows import INDEXING_ROWS
+from graphgen.lowering.stablehlo.numerical.batch_norm_rows import BATCH_NORM_ROWS
+from graphgen.lowering.stablehlo.numerical.numerical_rows import NUMERICAL_ROWS
 from graphgen.lowering.stablehlo.op_row import (
     BARE,
     StableHloField,
     StableHloRow,
-    UnmodelledForm,
     emit_row,
     field_list,
     fields_of,
@@ -33,13 +38,17 @@ from graphgen.lowering.stablehlo.op_row import (
     list_of,
     list_text,
     local,
+    note_precision,
     read_row,
     result_type,
     signature,
     word_of,
 )
+from graphgen.lowering.stablehlo.preserved.custom_call_rows import EXTERNAL_ROWS, read_shardy_op
+from graphgen.lowering.stablehlo.preserved.opaque_rows import OPAQUE_ROWS, elided_constant
 from graphgen.lowering.stablehlo.read_context import StableHloReadContext
 from graphgen.lowering.stablehlo.reduce_row import REDUCE_ROW
+from graphgen.lowering.stablehlo.reduction_rows import REDUCTION_ROWS
 from graphgen.lowering.stablehlo.text.mlir_attributes import read_dense, read_dict
 from graphgen.lowering.stablehlo.text.mlir_parser import ReadRegion
 from graphgen.lowering.stablehlo.text.mlir_types import (
@@ -50,7 +59,9 @@ from graphgen.lowering.stablehlo.text.mlir_types import (
 )
 from graphgen.lowering.stablehlo.text.syntax_tree import DenseAttr, MlirOp, integers_of
 from graphgen.lowering.stablehlo.text.tokens import MlirTokens, UnknownForm
+from graphgen.lowering.total_order import total_order_key
 from graphgen.ops import OPS, Trait, ops_with
+from graphgen.ops.windows.window import or_default
 
 # A splat of more bytes than this becomes a scalar and a broadcast.
 LARGE_SPLAT: Final = 1 << 16
@@ -65,7 +76,10 @@ def _read_constant(to: StableHloReadContext, node: MlirOp, x: Sequence[Value]) -
     value = node.attrs.get("value")
     if not isinstance(value, DenseAttr):
         raise GraphgenError("GG0104", f"{node.name} needs a dense 'value'")
-    literal, type_ = read_literal(value), read_tensor_type(value.type)
+    type_ = read_tensor_type(value.type)
+    if value.missing:
+        return [elided_constant(to, type_)]
+    literal = read_literal(value)
     count = math.prod(type_.dims)
     if literal.shape == type_.dims:
         return [to.emit("constant", (), value=literal)]
@@ -79,8 +93,8 @@ def _read_constant(to: StableHloReadContext, node: MlirOp, x: Sequence[Value]) -
 def _parse_constant(t: MlirTokens, node: MlirOp, region: ReadRegion) -> None:
     """Parse ``dense<...> : type``."""
     if t.text == "{":
-        node.attrs |= read_dict(t)
-    if t.text != "dense":
+        node.attrs.add(read_dict(t))
+    if t.text not in ("dense", "dense_resource"):
         raise UnknownForm(t.error("this form of a constant is not known here", node.at))
     value = read_dense(t)
     node.attrs["value"] = value
@@ -89,7 +103,8 @@ def _parse_constant(t: MlirTokens, node: MlirOp, region: ReadRegion) -> None:
 
 def _emit_compare(op: Op, out: str, x: Sequence[str]) -> str:
     dtype = op.operands[0].dtype
-    kind = "FLOAT" if dtype.is_float else "SIGNED" if dtype.name[0] == "s" else "UNSIGNED"
+    whole = "SIGNED" if dtype.name[0] == "s" else "UNSIGNED"
+    kind = "FLOAT" if dtype.is_float or dtype.is_complex else whole
     direction = op.attrs.text("direction")
     return f"{out} = stablehlo.compare {direction}, {x[0]}, {x[1]}, {kind} : {signature(op)}"
 
@@ -103,14 +118,46 @@ def _direction(key: str) -> StableHloField:
     )
 
 
-def _refuse_total_order(to: StableHloReadContext, node: MlirOp, x: Sequence[Value]) -> None:
+def _read_compare(to: StableHloReadContext, node: MlirOp, x: Sequence[Value]) -> list[Value]:
+    direction = word_of(node.attrs.get("comparison_direction"))
     if word_of(node.attrs.get("compare_type")) == "TOTALORDER" and x[0].dtype.is_float:
-        raise UnmodelledForm("comparing floats in total order")
+        x = [total_order_key(to.emit, value) for value in x]
+    return [to.emit("compare", x, direction=direction)]
+
+
+def _emit_bitcast(op: Op, out: str, x: Sequence[str]) -> str:
+    """Write a bitcast; that of pred is a conversion, because a byte of pred is 0 or 1."""
+    operand, result = op.operands[0].type, op.results[0].type
+    name = "bitcast_convert"
+    if operand.dtype is not result.dtype and pred in (operand.dtype, result.dtype):
+        byte = type_text(tensor(u8, operand.shape))
+        first, second = ("convert", name) if operand.dtype is pred else (name, "convert")
+        middle = local(out, "byte")
+        return (
+            f"{middle} = stablehlo.{first} {x[0]} : ({type_text(operand)}) -> {byte}\n    "
+            f"{out} = stablehlo.{second} {middle} : ({byte}) -> {type_text(result)}"
+        )
+    return f"{out} = stablehlo.{name} {x[0]} : {signature(op)}"
 
 
 def _emit_select(op: Op, out: str, x: Sequence[str]) -> str:
     types = f"{type_text(op.operands[0].type)}, {type_text(op.results[0].type)}"
     return f"{out} = stablehlo.select {', '.join(x)} : {types}"
+
+
+def _read_select(to: StableHloReadContext, node: MlirOp, x: Sequence[Value]) -> list[Value]:
+    return [to.emit("select", _spread_scalars(to, x))]
+
+
+def _spread_scalars(to: StableHloReadContext, x: Sequence[Value]) -> list[Value]:
+    """Broadcast the scalars among operands of one elementwise op to the shape of the others."""
+    whole = max(x, key=lambda value: value.type.rank)
+    return [
+        value
+        if value.type.rank == whole.type.rank
+        else to.emit("broadcast_in_dim", [value], shape=whole.shape, dimensions=())
+        for value in x
+    ]
 
 
 def _format() -> StableHloField:
@@ -146,21 +193,13 @@ def _read_slice(to: StableHloReadContext, node: MlirOp, x: Sequence[Value]) -> l
 
 
 def _interior() -> StableHloField:
-    """Padding between elements, which the IR's op does not have."""
+    """Padding between elements; the IR spells none as an empty list."""
     return StableHloField(
         "interior_padding",
         "interior",
-        lambda node: {},
-        lambda attrs: list_text([0] * len(attrs.integers("low"))),
+        lambda node: {"interior": or_default(list_of(node, "interior_padding", ()), 0)},
+        lambda attrs: list_text(attrs.integers("interior") or [0] * len(attrs.integers("low"))),
     )
-
-
-def _check_pad(to: StableHloReadContext, node: MlirOp, x: Sequence[Value]) -> None:
-    low, high = list_of(node, "edge_padding_low"), list_of(node, "edge_padding_high")
-    if any(list_of(node, "interior_padding", ())):
-        raise UnmodelledForm("padding between elements")
-    if min((*low, *high), default=0) < 0:
-        raise UnmodelledForm("negative padding")
 
 
 def _dot_dims(attr: str, key: str, field: str) -> StableHloField:
@@ -183,18 +222,9 @@ def _dot_dims(attr: str, key: str, field: str) -> StableHloField:
     return StableHloField(key, key, read, show)
 
 
-def _drop_precision(to: StableHloReadContext, node: MlirOp, x: Sequence[Value]) -> None:
-    config = node.attrs.get("precision_config", ())
-    words = {word_of(item) for item in config} if isinstance(config, tuple) else set[str]()
-    for word in sorted(words - {"DEFAULT", ""}):
-        to.dropped(f"precision {word}")
-    if "algorithm" in node.attrs:
-        to.dropped("dot algorithm")
-
-
 def _read_dot(to: StableHloReadContext, node: MlirOp, x: Sequence[Value]) -> list[Value]:
     """Read the older op: it contracts the last dimension of lhs with the first of rhs."""
-    _drop_precision(to, node, x)
+    note_precision(to, node, x)
     left = (x[0].type.rank - 1,)
     dtype = result_type(node).dtype
     return [
@@ -204,6 +234,12 @@ def _read_dot(to: StableHloReadContext, node: MlirOp, x: Sequence[Value]) -> lis
 
 def _read_square(to: StableHloReadContext, node: MlirOp, x: Sequence[Value]) -> list[Value]:
     return [to.emit("multiply", [x[0], x[0]])]
+
+
+def _read_erfc(to: StableHloReadContext, node: MlirOp, x: Sequence[Value]) -> list[Value]:
+    """``1 - erf(x)``, which JAX's exact gelu is written with."""
+    one = to.builder.full(1.0, x[0].type)
+    return [to.emit("subtract", [one, to.emit("erf", [x[0]])])]
 
 
 def _emit_take(op: Op, out: str, x: Sequence[str]) -> str:
@@ -218,23 +254,16 @@ def _emit_take(op: Op, out: str, x: Sequence[str]) -> str:
     return "\n    ".join(lines)
 
 
-def _read_rank(to: StableHloReadContext, node: MlirOp, x: Sequence[Value]) -> list[Value]:
-    """Read ``replica_id`` or ``partition_id`` as HLO's instruction."""
-    opcode = node.name.partition(".")[2].replace("_", "-")
-    return [to.emit("hlo.opaque", x, opcode=opcode, results=(result_type(node),))]
-
-
-# Elementwise ops whose operands all have the type of the result.
+# Elementwise ops whose operands all have the type of the result; abs of complex numbers is real.
 _ELEMENTWISE = [
     name
     for name in ops_with(Trait.ELEMENTWISE)
     if not (OPS[name].attrs or OPS[name].composite)
-    and name not in ("clamp", "erf", "is_finite", "select")
+    and name not in ("clamp", "complex", "erf", "imag", "is_finite", "real", "select")
 ]
 # Ops that are parsed, and not modelled.
 _UNMODELLED = (
-    "after_all", "complex", "create_token", "get_tuple_element", "imag", "optimization_barrier",
-    "real", "return", "tuple",
+    "get_tuple_element", "return", "tuple", "uniform_dequantize", "uniform_quantize",
 )  # fmt: skip
 
 # fmt: off
@@ -244,12 +273,14 @@ ROWS: Final[Sequence[StableHloRow]] = (
     StableHloRow("erf", "chlo.erf", form="generic"),
     StableHloRow("is_finite", "stablehlo.is_finite"),
     StableHloRow("clamp", "stablehlo.clamp"),
-    StableHloRow("select", "stablehlo.select", emit=_emit_select),
+    *[StableHloRow(op, f"stablehlo.{op}") for op in ("complex", "imag", "real")],
+    StableHloRow("select", "stablehlo.select", emit=_emit_select, read=_read_select),
     StableHloRow("compare", "stablehlo.compare",
         (_direction("comparison_direction"), hint("compare_type")), emit=_emit_compare,
-        check=_refuse_total_order),
+        read=_read_compare),
     StableHloRow("convert", "stablehlo.convert", inferred=("dtype",)),
-    StableHloRow("bitcast_convert", "stablehlo.bitcast_convert", inferred=("dtype",)),
+    StableHloRow("bitcast_convert", "stablehlo.bitcast_convert", inferred=("dtype",),
+        emit=_emit_bitcast),
     StableHloRow("reduce_precision", "stablehlo.reduce_precision", (_format(),), form="result"),
     StableHloRow("constant", "stablehlo.constant", emit=_emit_constant, read=_read_constant,
         parse=_parse_constant),
@@ -265,24 +296,29 @@ ROWS: Final[Sequence[StableHloRow]] = (
     StableHloRow("concatenate", "stablehlo.concatenate", (integer("dimension", short="dim"),)),
     StableHloRow("pad", "stablehlo.pad",
         (integers("low", "edge_padding_low", "low"),
-         integers("high", "edge_padding_high", "high"), _interior()),
-        check=_check_pad),
+         integers("high", "edge_padding_high", "high"), _interior())),
     StableHloRow("dot_general", "stablehlo.dot_general",
         (_dot_dims("batch_dims", "batching_dims", "batching"),
          _dot_dims("contracting_dims", "contracting_dims", "contracting"),
          hint("precision_config", "precision"), hint("algorithm", "algorithm")),
-        inferred=("dtype",), check=_drop_precision),
+        inferred=("dtype",), check=note_precision),
     REDUCE_ROW,
+    CONVOLUTION_ROW,
+    *REDUCTION_ROWS,
     *INDEXING_ROWS,
     *COLLECTIVE_ROWS,
+    *NUMERICAL_ROWS,
+    *BATCH_NORM_ROWS,
+    *DYNAMIC_ROWS,
+    *SCALAR_FUNCTION_ROWS,
     *CONTROL_ROWS,
+    *EXTERNAL_ROWS,
     StableHloRow("take", "", emit=_emit_take),
     StableHloRow("", "stablehlo.dot", form="generic", read=_read_dot),
     StableHloRow("", "chlo.square", form="generic", read=_read_square),
-    StableHloRow("", "stablehlo.partition_id", read=_read_rank),
-    StableHloRow("", "stablehlo.replica_id", read=_read_rank),
+    StableHloRow("", "chlo.erfc", form="generic", read=_read_erfc),
+    *OPAQUE_ROWS,
     StableHloRow("", "stablehlo.broadcast", (hint("broadcast_sizes", "sizes"),)),
-    StableHloRow("", "stablehlo.rng_bit_generator", (hint("rng_algorithm", "algorithm"),)),
     *[StableHloRow("", f"stablehlo.{name}") for name in _UNMODELLED],
 )
 # fmt: on
@@ -314,6 +350,8 @@ def read_op(to: StableHloReadContext, node: MlirOp, x: Sequence[Value]) -> list[
     found = BY_NAME.get(node.name)
     if found is None:
         dialect, _, op = node.name.partition(".")
+        if dialect == "sdy":
+            return read_shardy_op(to, node, x)
         found = BY_OP.get(op) if dialect in ("stablehlo", "chlo") else None
         if found is None or OPS[op].attrs:
             return None

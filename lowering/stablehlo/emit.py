@@ -10,11 +10,25 @@ from graphgen.ir import Function, Loc, Module, Op, Value
 from graphgen.lowering.abi import donated, operation_name
 from graphgen.lowering.stablehlo.control_rows import callee_symbol
 from graphgen.lowering.stablehlo.dialect import BY_OP, emit_op
-from graphgen.lowering.stablehlo.text.mlir_types import string, type_text
+from graphgen.lowering.stablehlo.op_row import types_text
+from graphgen.lowering.stablehlo.preserved.annotated_text import annotated_text, plain_text
+from graphgen.lowering.stablehlo.preserved.attribute_notes import attribute_texts, dictionary_text
+from graphgen.lowering.stablehlo.preserved.bounded_sizes import value_type_text, without_bounds
+from graphgen.lowering.stablehlo.preserved.manual_computation import written_operands
+from graphgen.lowering.stablehlo.preserved.module_notes import (
+    check_partitions,
+    function_texts,
+    mesh_lines,
+    module_texts,
+    result_texts,
+)
+from graphgen.lowering.stablehlo.text.mlir_types import string
 from graphgen.text.printer import value_names
 
 
-def emit_stablehlo(module: Module, function: Function, *, locs: bool = True) -> str:
+def emit_stablehlo(
+    module: Module, function: Function, *, locs: bool = True, preserved: bool = True
+) -> str:
     """Emit the StableHLO module of one program.
 
     States are donated: the output of a state's name aliases its argument. Each op's location is
@@ -24,19 +38,23 @@ def emit_stablehlo(module: Module, function: Function, *, locs: bool = True) -> 
         module: at level ``target``.
         function: one of its functions.
         locs: with locations.
+        preserved: with what a file says that no op models, such as shardings for XLA to apply;
+            without it the text is what every rank runs.
 
     Raises:
-        GraphgenError: GG0401 for an op without a StableHLO form, GG0106 for unbound symbols.
+        GraphgenError: GG0401 for an op without a StableHLO form or an annotation that it has no
+            words for, GG0106 for unbound symbols.
     """
     table = _LocationTable() if locs else None
     names = _names(function)
     # Ops first: their errors come before those of the arguments.
-    lines = _lines(function, names, table)
+    lines = _lines(function, names, table, preserved)
+    callees = called(module, function)
     return "\n".join(
         [
-            *_opening(module, function, names),
+            *_opening(module, function, names, preserved),
             *lines,
-            *[line for callee in called(module, function) for line in _body(callee, table)],
+            *[line for callee in callees for line in _body(callee, table, preserved)],
             "}",
             *(table.definitions() if table else []),
             "",
@@ -49,12 +67,13 @@ def stablehlo_lines(module: Module, function: Function) -> dict[Op, tuple[int, s
 
     The text is without its location. Raises the errors of :func:`emit_stablehlo`.
     """
-    number = len("\n".join(_opening(module, function, _names(function))).splitlines()) + 1
+    opening = "\n".join(_opening(module, function, _names(function), preserved=True))
+    number = len(opening.splitlines()) + 1
     found: dict[Op, tuple[int, str]] = {}
     for each in (function, *called(module, function)):
         names = _names(each)
         for op in each.block:
-            text = _op(op, names, None)
+            text = _op(op, names, None, preserved=True)
             found[op] = (number, text.strip())
             number += text.count("\n") + 1
         # The return, a brace, and the head of the next function.
@@ -76,31 +95,64 @@ def stablehlo_places(module: Module) -> dict[Op, tuple[str, int, str]]:
     return found
 
 
-def _opening(module: Module, function: Function, names: dict[Value, str]) -> list[str]:
+def _opening(
+    module: Module, function: Function, names: dict[Value, str], preserved: bool
+) -> list[str]:
     """Write the lines before the ops."""
-    arguments = ",\n    ".join(_arguments(module, function, names))
-    outputs = ", ".join(
-        f"{type_text(value.type)} {{jax.result_info = {string(name)}}}"
-        for name, value in function.outputs
-    )
-    head = f"module @{_symbol(module.name)} attributes {{mhlo.num_replicas = {module.ranks} : i32}}"
-    return [f"{head} {{", f"  func.func public @main(\n    {arguments}) -> ({outputs}) {{"]
+    arguments = ",\n    ".join(_arguments(module, function, names, preserved))
+    outputs: list[str] = []
+    for index, (name, value) in enumerate(function.outputs):
+        info = [("jax.result_info", string(name))]
+        pairs = info + (result_texts(function, index) if preserved else [])
+        outputs.append(f"{value_type_text(value)} {dictionary_text(pairs)}")
+    attrs = [("mhlo.num_replicas", f"{module.ranks} : i32")]
+    more, meshes = "", list[str]()
+    if preserved:
+        check_partitions(module)
+        attrs, meshes = module_texts(module), mesh_lines(module)
+        own = function_texts(function)
+        more = f" attributes {dictionary_text(own)}" if own else ""
+    head = f"module @{_symbol(module.name)} attributes {dictionary_text(attrs)}"
+    results = ", ".join(outputs)
+    return [
+        f"{head} {{",
+        *meshes,
+        f"  func.func public @main(\n    {arguments}) -> ({results}){more} {{",
+    ]
 
 
-def _body(function: Function, table: _LocationTable | None) -> list[str]:
+def _body(function: Function, table: _LocationTable | None, preserved: bool) -> list[str]:
     """Write a called function."""
     names = _names(function)
-    arguments = ", ".join([f"{names[v]}: {type_text(v.type)}" for v in function.args])
-    outputs = ", ".join([type_text(value.type) for _, value in function.outputs])
-    head = f"  func.func private {callee_symbol(function.name)}({arguments}) -> ({outputs}) {{"
-    return [head, *_lines(function, names, table)]
+    arguments = ", ".join([_noted(v, names[v], preserved) for v in function.args])
+    results: list[str] = []
+    for index, (_, value) in enumerate(function.outputs):
+        attrs = dictionary_text(result_texts(function, index) if preserved else [])
+        results.append(f"{value_type_text(value)} {attrs}".rstrip())
+    own = dictionary_text(function_texts(function) if preserved else [])
+    more = f" attributes {own}" if own else ""
+    symbol = callee_symbol(function.name)
+    head = f"  func.func private {symbol}({arguments}) -> ({', '.join(results)}){more} {{"
+    return [head, *_lines(function, names, table, preserved)]
 
 
-def _lines(function: Function, names: dict[Value, str], table: _LocationTable | None) -> list[str]:
+def _noted(value: Value, name: str, preserved: bool) -> str:
+    """Write an argument of a called function."""
+    pairs = (
+        attribute_texts(without_bounds(value.annotations), f" of %{value.name}")
+        if preserved and value.annotations
+        else []
+    )
+    return f"{name}: {value_type_text(value)} {dictionary_text(pairs)}".rstrip()
+
+
+def _lines(
+    function: Function, names: dict[Value, str], table: _LocationTable | None, preserved: bool
+) -> list[str]:
     """Write the ops, the return and the closing brace."""
-    ops = [_op(op, names, table) for op in function.block]
+    ops = [_op(op, names, table, preserved) for op in function.block]
     results = ", ".join([names[value] for _, value in function.outputs])
-    types = ", ".join([type_text(value.type) for _, value in function.outputs])
+    types = types_text([value for _, value in function.outputs])
     returned = f" {results} : {types}" if results else ""
     return [*ops, f"    return{returned}", "  }"]
 
@@ -123,16 +175,21 @@ def _symbol(name: str) -> str:
     return safe if re.match(r"[A-Za-z_]", safe) else f"_{safe}"
 
 
-def _arguments(module: Module, function: Function, names: dict[Value, str]) -> list[str]:
+def _arguments(
+    module: Module, function: Function, names: dict[Value, str], preserved: bool
+) -> list[str]:
     alias = donated(module, function)
     out: list[str] = []
     for index, value in enumerate(function.args):
-        attrs = f" {{tf.aliasing_output = {alias[index]} : i32}}" if index in alias else ""
-        out.append(f"{names[value]}: {type_text(value.type)}{attrs}")
+        pairs = [("tf.aliasing_output", f"{alias[index]} : i32")] if index in alias else []
+        if preserved and value.annotations:
+            pairs += attribute_texts(without_bounds(value.annotations), f" of %{value.name}")
+        attrs = f" {dictionary_text(pairs)}" if pairs else ""
+        out.append(f"{names[value]}: {value_type_text(value)}{attrs}")
     return out
 
 
-def _op(op: Op, names: dict[Value, str], locs: _LocationTable | None) -> str:
+def _op(op: Op, names: dict[Value, str], locs: _LocationTable | None, preserved: bool) -> str:
     if op.name not in BY_OP:
         raise GraphgenError(
             "GG0401",
@@ -140,11 +197,10 @@ def _op(op: Op, names: dict[Value, str], locs: _LocationTable | None) -> str:
             where=repr(op.loc),
             help="run the pass legalize{target=cpu} first",
         )
-    text = emit_op(
-        op,
-        ", ".join([names[value] for value in op.results]),
-        [names[value] for value in op.operands],
-    )
+    out = ", ".join([names[value] for value in op.results])
+    text = emit_op(op, out, [names[value] for value in written_operands(op)])
+    if op.annotations:
+        text = annotated_text(op, text) if preserved else plain_text(op, text)
     return f"    {text} loc({locs.name(op.loc)})" if locs else f"    {text}"
 
 

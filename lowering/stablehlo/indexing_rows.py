@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from typing import Final
 
 from graphgen.ir import Attrs, AttrValue, Op, Value
+from graphgen.lowering.batching_dims import with_positions
 from graphgen.lowering.stablehlo.assembly import parse_integer, parse_types
+from graphgen.lowering.stablehlo.captured_values import read_scalar_function
 from graphgen.lowering.stablehlo.op_row import (
     StableHloField,
     StableHloRow,
-    UnmodelledForm,
     field_list,
     fields_of,
     integer_of,
@@ -18,8 +19,9 @@ from graphgen.lowering.stablehlo.op_row import (
     list_of,
     list_text,
     local,
-    reducer_of,
+    named_reducer,
     scalar_text,
+    signature,
     types_text,
     word_of,
 )
@@ -74,40 +76,34 @@ def _read_numbers(
         names[2]: (*batch, *starts),
         "index_vector_dim": vector,
     }
-    return attrs, _with_positions(to, indices, vector, dims) if batch else indices
-
-
-def _with_positions(
-    to: StableHloReadContext, indices: Value, vector: int, dims: Sequence[int]
-) -> Value:
-    """Prepend to each index vector its own positions along ``dims``.
-
-    Args:
-        to: where ops are appended.
-        indices: the index vectors.
-        vector: the dimension along which a vector is; one past the last for scalars.
-        dims: dimensions of ``indices``, which count the dimension ``vector``.
-    """
-    shape = (*indices.shape[:vector], 1, *indices.shape[vector + 1 :])
-    if vector == indices.type.rank:
-        indices = to.emit("reshape", [indices], shape=shape)
-    counts = [to.emit("iota", [], dtype=indices.dtype, shape=shape, dimension=d) for d in dims]
-    return to.emit("concatenate", [*counts, indices], dimension=vector)
+    return attrs, with_positions(to.emit, indices, vector, dims) if batch else indices
 
 
 def _read_gather(to: StableHloReadContext, node: MlirOp, x: Sequence[Value]) -> list[Value]:
+    return read_gather(to, node, x, list_of(node, "slice_sizes"))
+
+
+def read_gather(
+    to: StableHloReadContext, node: MlirOp, x: Sequence[Value], sizes: tuple[int, ...]
+) -> list[Value]:
+    """Read a gather of slices of these sizes."""
     batching = ("operand_batching_dims", "start_indices_batching_dims")
     attrs, indices = _read_numbers(to, node, x[1], "dimension_numbers", _GATHER, batching)
-    return [to.emit("gather", [x[0], indices], **attrs, slice_sizes=list_of(node, "slice_sizes"))]
+    return [to.emit("gather", [x[0], indices], **attrs, slice_sizes=sizes)]
 
 
 def _read_scatter(to: StableHloReadContext, node: MlirOp, x: Sequence[Value]) -> list[Value]:
-    if len(x) != 3:
-        raise UnmodelledForm(f"a scatter of {len(x) // 2} operands at once")
+    count = len(x) // 2
     batching = ("input_batching_dims", "scatter_indices_batching_dims")
-    attrs, indices = _read_numbers(to, node, x[1], "scatter_dimension_numbers", _SCATTER, batching)
-    attrs["kind"] = reducer_of(node, "scatter")
-    return [to.emit("scatter", [x[0], indices, x[2]], **attrs)]
+    attrs, indices = _read_numbers(
+        to, node, x[count], "scatter_dimension_numbers", _SCATTER, batching
+    )
+    operands = [*x[:count], indices, *x[count + 1 :]]
+    kind = named_reducer(node, "scatter") if count == 1 else ""
+    if kind:
+        return [to.emit("scatter", operands, **attrs, kind=kind)]
+    name = read_scalar_function(to, node)
+    return [*to.emit_all("scatter_by", operands, **attrs, to_apply=name)]
 
 
 def _emit_sort(op: Op, out: str, x: Sequence[str]) -> str:
@@ -136,11 +132,12 @@ def _emit_sort(op: Op, out: str, x: Sequence[str]) -> str:
 def _read_sort(to: StableHloReadContext, node: MlirOp, x: Sequence[Value]) -> list[Value]:
     """Read a sort; the IR's is stable, also where the program allows any order of equals."""
     direction = _direction(node.regions[0], floats=x[0].dtype.is_float) if node.regions else ""
-    if not direction:
-        raise UnmodelledForm("a comparator that is more than LT or GT in total order")
     dimension = node.attrs.get("dimension", -1)
     axis = dimension if isinstance(dimension, int) else -1
     axis = axis if axis >= 0 else axis + x[0].type.rank
+    if not direction:
+        name = read_scalar_function(to, node)
+        return [*to.emit_all("sort_by", x, dimension=axis, to_apply=name)]
     return [*to.emit_all("sort", x, dimension=axis, descending=direction == "GT")]
 
 
@@ -160,6 +157,12 @@ def _direction(region: MlirRegion, *, floats: bool) -> str:
     return {"LT": "GT", "GT": "LT"}[direction] if swapped else direction
 
 
+def _emit_top_k(op: Op, out: str, x: Sequence[str]) -> str:
+    """Write CHLO's op, which StableHLO does not have."""
+    k = op.attrs.integer("k")
+    return f'{out} = "chlo.top_k"({x[0]}) <{{k = {k} : i64}}> : {signature(op)}'
+
+
 def _read_top_k(to: StableHloReadContext, node: MlirOp, x: Sequence[Value]) -> list[Value]:
     return [*to.emit_all("top_k", x, k=integer_of(node, "k"))]
 
@@ -176,6 +179,8 @@ def _parse_top_k(t: MlirTokens, node: MlirOp, region: ReadRegion) -> None:
     node.types = parse_types(t, node)
 
 
+SCATTER_NUMBERS: Final = _numbers("scatter_dimension_numbers", "scatter", _SCATTER)
+
 # fmt: off
 INDEXING_ROWS: Final[Sequence[StableHloRow]] = (
     StableHloRow("dynamic_slice", "stablehlo.dynamic_slice",
@@ -185,10 +190,10 @@ INDEXING_ROWS: Final[Sequence[StableHloRow]] = (
         (_numbers("dimension_numbers", "gather", _GATHER), integers("slice_sizes")),
         form="generic", read=_read_gather),
     StableHloRow("scatter", "stablehlo.scatter",
-        (_numbers("scatter_dimension_numbers", "scatter", _SCATTER),), form="generic",
+        (SCATTER_NUMBERS,), form="generic",
         reduces=True, read=_read_scatter),
     StableHloRow("sort", "stablehlo.sort", form="generic", emit=_emit_sort, read=_read_sort),
     # The IR's op is a composite, which is decomposed before it is emitted.
-    StableHloRow("", "chlo.top_k", read=_read_top_k, parse=_parse_top_k),
+    StableHloRow("top_k", "chlo.top_k", emit=_emit_top_k, read=_read_top_k, parse=_parse_top_k),
 )
 # fmt: on

@@ -14,6 +14,8 @@ from typing import Final
 from graphgen.errors import GraphgenError
 from graphgen.ir import Attrs, AttrValue, DType, Op, TensorType, Value
 from graphgen.lowering.codec import OpCodec
+from graphgen.lowering.stablehlo.preserved.bounded_sizes import value_type_text
+from graphgen.lowering.stablehlo.preserved.dot_precision import precision_notes
 from graphgen.lowering.stablehlo.read_context import StableHloReadContext
 from graphgen.lowering.stablehlo.text.mlir_parser import ReadAssembly
 from graphgen.lowering.stablehlo.text.mlir_types import element_text, read_tensor_type, type_text
@@ -26,6 +28,7 @@ from graphgen.lowering.stablehlo.text.syntax_tree import (
     integers_of,
 )
 from graphgen.ops import OPS
+from graphgen.ops.windows.window import or_default
 
 # The name of a field that is a word without a name in the assembly form.
 BARE: Final = "<word>"
@@ -65,7 +68,7 @@ class StableHloRow(OpCodec[StableHloField, EmitText, ReadNode]):
 
     Attributes:
         form: ``signature``: the assembly form with ``(operand types) -> result type``; ``result``:
-            with the result type alone; ``generic``: the generic form.
+            with the result type alone where all operands have it; ``generic``: the generic form.
         inferred: attributes of the IR's op that are parts of the result type: ``dtype``, ``shape``.
         reduces: its region is a reducer, the attribute ``kind`` of the IR's op.
         each: it has any number of operands, and reads as one op per operand.
@@ -142,7 +145,9 @@ def emit_row(row: StableHloRow, op: Op, out: str, x: Sequence[str]) -> str:
         attrs = f" <{{{', '.join(parts)}}}>" if parts else ""
         region = f" {reducer_text(op, out)}" if row.reduces else ""
         return f'{out} = "{row.name}"({", ".join(x)}){attrs}{region} : {signature(op)}'
-    types = signature(op) if row.form == "signature" else type_text(op.results[0].type)
+    result = op.results[0].type
+    alike = row.form == "result" and all(value.type == result for value in op.operands)
+    types = type_text(result) if alike else signature(op)
     return f"{out} = {row.name} {', '.join((*x, *parts))} : {types}"
 
 
@@ -182,7 +187,7 @@ def list_text(values: Sequence[object]) -> str:
 
 def types_text(values: Sequence[Value]) -> str:
     """Spell the types of values, separated by commas."""
-    return ", ".join([type_text(value.type) for value in values])
+    return ", ".join([value_type_text(value) for value in values])
 
 
 def signature(op: Op) -> str:
@@ -228,6 +233,14 @@ def reducer_of(node: MlirOp, op: str) -> str:
     if kind not in known:
         raise UnmodelledForm(f"reducing with {kind}")
     return kind
+
+
+def named_reducer(node: MlirOp, op: str) -> str:
+    """Name the reducer of an op; empty where it is more than one op, or none that has a name."""
+    try:
+        return reducer_of(node, op)
+    except UnmodelledForm:
+        return ""
 
 
 def reducer(region: MlirRegion) -> str:
@@ -301,3 +314,34 @@ def word_of(value: MlirAttr | None) -> str:
     if isinstance(value, DialectAttr):
         return value.words[-1] if value.words else ""
     return value if isinstance(value, str) else ""
+
+
+def note_precision(to: StableHloReadContext, node: MlirOp, x: Sequence[Value]) -> None:
+    """Annotate a product with its precision and its algorithm: the IR's ops do not have them."""
+    to.note(precision_notes(node))
+
+
+def padding_text(attrs: Attrs, rank: int) -> str:
+    """Spell the padding: ``[[low, high], ...]``, one pair a dimension."""
+    low, high = (attrs.integers(key) or (0,) * rank for key in ("low", "high"))
+    return "[" + ", ".join([f"[{a}, {b}]" for a, b in zip(low, high, strict=True)]) + "]"
+
+
+def padding_of(node: MlirOp) -> dict[str, AttrValue]:
+    """Read the padding: the attributes ``low`` and ``high`` (GG0104)."""
+    value = node.attrs.get("padding", ())
+    if isinstance(value, tuple):
+        pairs = [integers_of(item) or () for item in value]
+        flat = tuple([edge for pair in pairs for edge in pair])
+    else:
+        flat = integers_of(value) or ()
+        if len(flat) == 1:
+            # A splat: `dense<1> : tensor<2x2xi64>`.
+            flat = flat * (2 * _pairs_in(value))
+    if len(flat) % 2:
+        raise GraphgenError("GG0104", f"{node.name}: 'padding' is not pairs of integers")
+    return {"low": or_default(flat[::2], 0), "high": or_default(flat[1::2], 0)}
+
+
+def _pairs_in(value: MlirAttr) -> int:
+    return read_tensor_type(value.type).dims[0] if isinstance(value, DenseAttr) else 0

@@ -44,6 +44,10 @@ def read_stablehlo(data: str | bytes, filename: str = "<stablehlo>") -> Module:
     try:
         return _read_text(data, filename)
     except UnknownForm as unread:
+        if "!quant." in data:
+            # jaxlib does not have MLIR's dialect of quantized types.
+            unread.error.help = "print the generic form: stablehlo-opt --mlir-print-op-generic"
+            raise unread.error from unread
         return _read_text(_generic(data, filename, unread.error), filename, own_lines=False)
 
 

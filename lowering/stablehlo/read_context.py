@@ -10,6 +10,7 @@ from graphgen.build import Builder
 from graphgen.errors import GraphgenError
 from graphgen.ir import AttrValue, Function, Loc, Value
 from graphgen.ir.names import claim_name
+from graphgen.lowering.stablehlo.preserved.shardy import ShardyMesh
 from graphgen.lowering.stablehlo.text.mlir_locations import MlirLocations
 from graphgen.lowering.stablehlo.text.syntax_tree import MlirOp, MlirRegion
 from graphgen.lowering.stablehlo.text.tokens import MlirTokens
@@ -26,6 +27,12 @@ class StableHloText:
         dropped: counts of attributes without a meaning in the IR, such as a precision.
         functions: bodies of loops and branches, callees first.
         names: names of functions that are taken.
+        meshes: Shardy's meshes by name.
+        composites: the function of each decomposition that has been read, by its symbol; also of
+            functions that stay for the attributes of their arguments.
+        noted: by symbol, a function's attributes as annotations of one without ops.
+        aliases: texts of attributes and types by the names that stand for them.
+        kept: counts of the ops kept as their text, with the reason.
     """
 
     tokens: MlirTokens
@@ -34,10 +41,19 @@ class StableHloText:
     dropped: dict[str, int] = field(default_factory=dict[str, int])
     functions: list[Function] = field(default_factory=list[Function])
     names: set[str] = field(default_factory=set[str])
+    meshes: Mapping[str, ShardyMesh] = field(default_factory=dict[str, ShardyMesh])
+    composites: dict[str, str] = field(default_factory=dict[str, str])
+    noted: dict[str, Function] = field(default_factory=dict[str, Function])
+    aliases: Mapping[str, str] = field(default_factory=dict[str, str])
+    kept: dict[str, int] = field(default_factory=dict[str, int])
 
     def loc(self, node: MlirOp, call: Loc | None) -> Loc:
         """Read the location of an op; ``call`` is that of the call it is inlined from."""
         return self.locations.read(node.loc, self.tokens.line_of(node.at), call)
+
+    def keep(self, what: str) -> None:
+        """Count an op that is kept as its text."""
+        self.kept[what] = self.kept.get(what, 0) + 1
 
     def fail(self, node: MlirOp, error: GraphgenError) -> GraphgenError:
         """Add the position of ``node`` to an error."""
@@ -60,6 +76,7 @@ class StableHloReadContext(ABC):
         self.builder = Builder(function)
         self.values = values
         self._idle: dict[Value, None] = {}
+        self.notes: dict[str, str] = {}
 
     def emit(self, name: str, operands: Sequence[Value], **attrs: AttrValue) -> Value:
         """Append an op of one result, with the location of the op being read."""
@@ -68,6 +85,10 @@ class StableHloReadContext(ABC):
     def emit_all(self, name: str, operands: Sequence[Value], **attrs: AttrValue) -> Sequence[Value]:
         """Append an op of several results."""
         return self.builder.emit(name, operands, attrs).results
+
+    def note(self, annotations: Mapping[str, str]) -> None:
+        """Annotate the op being read."""
+        self.notes |= annotations
 
     def dropped(self, what: str) -> None:
         """Count an attribute without a meaning in the IR, such as a precision."""

@@ -5,14 +5,29 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from graphgen.errors import GraphgenError
-from graphgen.ir import Function, Loc, Value
+from graphgen.ir import Function, Loc, Op, Value, attrs_of
+from graphgen.lowering.names import clean_name
+from graphgen.lowering.stablehlo.collective_rows import COLLECTIVE_ROWS
 from graphgen.lowering.stablehlo.control_rows import CONTROL
 from graphgen.lowering.stablehlo.dialect import read_op
 from graphgen.lowering.stablehlo.op_row import UnmodelledForm
+from graphgen.lowering.stablehlo.preserved.attribute_notes import annotations_of
+from graphgen.lowering.stablehlo.preserved.bounded_sizes import dynamic_sizes
+from graphgen.lowering.stablehlo.preserved.composite_notes import composite_notes
+from graphgen.lowering.stablehlo.preserved.kept_ops import keep_op, why_kept
+from graphgen.lowering.stablehlo.preserved.module_notes import (
+    channel_notes,
+    is_noted,
+    notes_of,
+)
 from graphgen.lowering.stablehlo.read_context import StableHloReadContext
-from graphgen.lowering.stablehlo.text.mlir_types import read_tensor_type
+from graphgen.lowering.stablehlo.text.mlir_types import read_bounded_type, read_tensor_type
 from graphgen.lowering.stablehlo.text.syntax_tree import MlirOp, MlirRegion, SymbolRef
 from graphgen.lowering.stablehlo.text.value_names import author_name
+
+# Ops on tokens that the IR has.
+_ON_TOKENS = ("stablehlo.after_all", "stablehlo.create_token")
+_COLLECTIVES = frozenset([f"stablehlo.{row.op}" for row in COLLECTIVE_ROWS])
 
 
 class StableHloFunctionReader(StableHloReadContext):
@@ -28,7 +43,7 @@ class StableHloFunctionReader(StableHloReadContext):
                 errors of the op table, each with its position in the text.
         """
         for node in nodes:
-            if node.name in ("func.return", "stablehlo.return"):
+            if node.name in ("func.return", "stablehlo.return", "sdy.return"):
                 return [self.value(name, node) for name in node.operands]
             self.op(node)
         return []
@@ -37,19 +52,45 @@ class StableHloFunctionReader(StableHloReadContext):
         """Read one op, and bind the names of its results."""
         self.builder.loc = self.source.loc(node, self._call_site)
         operands = [self.value(name, node) for name in node.operands]
-        if node.name in ("func.call", "stablehlo.composite"):
+        before, outer, self.notes = self.builder.function.block.last, self.notes, {}
+        if node.name == "func.call":
             results = self._call(node, operands)
+        elif node.name == "stablehlo.composite":
+            results = self._composite(node, operands)
         elif node.name in CONTROL:
             results = self._control(node, operands)
         else:
             results = self._convert(node, operands)
         for name, value, text in zip(node.results, results, node.types, strict=True):
             self._bind(node, name, value, text)
+        self._annotate(node, results, before)
+        self.notes = outer
+
+    def _annotate(self, node: MlirOp, results: Sequence[Value], before: Op | None) -> None:
+        """Annotate the op that gives the results with the unread attributes of the text."""
+        inlined = node.name == "func.call"
+        channel = channel_notes(node.attrs) if node.name in _COLLECTIVES else {}
+        found = {**self.notes, **channel, **annotations_of(node.attrs, self.source.meshes)}
+        if not found:
+            return
+        last = self.builder.function.block.last
+        made = [value.op for value in results] or [last]
+        fresh = last is not before and not inlined
+        for op in dict.fromkeys(made):
+            if op is not None and fresh and op.block is self.builder.function.block:
+                op.annotations = attrs_of({**op.annotations, **found})
+            else:
+                for key in found:
+                    self.dropped(f"{key} of {node.name}")
 
     def _convert(self, node: MlirOp, operands: Sequence[Value]) -> list[Value]:
         reason = ""
         found: list[Value] | None = None
         try:
+            why = why_kept(node, operands)
+            if why and node.name not in _ON_TOKENS:
+                self.source.keep(f"{node.name}: {why}")
+                return keep_op(self, node, operands)
             found = read_op(self, node, operands)
         except UnmodelledForm as form:
             reason = f"{node.name}: {form} is not modelled"
@@ -61,6 +102,9 @@ class StableHloFunctionReader(StableHloReadContext):
         return found
 
     def _control(self, node: MlirOp, operands: Sequence[Value]) -> list[Value]:
+        if any(map(dynamic_sizes, operands)) or any("bounds<" in text for text in node.types):
+            what = f"{node.name}: bounded sizes in loops and branches are not modelled"
+            raise self.source.fail(node, GraphgenError("GG0103", what))
         self.source.tokens.deeper()
         try:
             found = read_op(self, node, operands) or []
@@ -80,18 +124,63 @@ class StableHloFunctionReader(StableHloReadContext):
         reader.sweep()
         self.source.functions.append(function)
 
-    def _call(self, node: MlirOp, operands: Sequence[Value]) -> list[Value]:
-        """Inline the callee."""
-        key = "callee" if node.name == "func.call" else "decomposition"
+    def _callee(self, node: MlirOp, key: str, operands: Sequence[Value]) -> MlirOp:
+        """The function that an op names, which must take its operands."""
         symbol = node.attrs.get(key)
         callee = self.source.callees.get(symbol.name) if isinstance(symbol, SymbolRef) else None
         if callee is None or not callee.regions:
             what = f"no function @{symbol.name if isinstance(symbol, SymbolRef) else '?'}"
             raise self.source.fail(node, GraphgenError("GG0202", what))
+        taken = len(callee.regions[0].args)
+        if taken != len(operands):
+            what = f"@{callee.attrs['sym_name']} takes {taken} operands, got {len(operands)}"
+            raise self.source.fail(node, GraphgenError("GG0105", what))
+        return callee
+
+    def _composite(self, node: MlirOp, operands: Sequence[Value]) -> list[Value]:
+        """Read a composite as a call of its decomposition, annotated with its attributes."""
+        callee = self._callee(node, "decomposition", operands)
+        self.note(composite_notes(node))
+        return self._called(node, callee, operands)
+
+    def _called(self, node: MlirOp, callee: MlirOp, operands: Sequence[Value]) -> list[Value]:
+        """Read a call of a function that stays one."""
+        symbol = str(callee.attrs["sym_name"])
+        name = self.source.composites.get(symbol)
+        if name is None:
+            function = self.function(clean_name(symbol, "composite"))
+            name = self.source.composites[symbol] = function.name
+            region = callee.regions[0]
+            values = {
+                argument.name: function.block.add_arg(
+                    read_tensor_type(argument.type), author_name(argument.name) or f"arg{index}"
+                )
+                for index, argument in enumerate(region.args)
+            }
+            notes = self._notes(symbol, callee)
+            function.annotations = notes.annotations
+            for value, noted in zip(function.args, notes.args, strict=False):
+                value.annotations = noted.annotations
+            self.source.tokens.deeper()
+            self.fill(function, region, values, [])
+            self.source.tokens.shallower()
+        results = tuple([read_tensor_type(text) for text in node.types])
+        return list(self.emit_all("call", operands, to_apply=name, results=results))
+
+    def _notes(self, symbol: str, callee: MlirOp) -> Function:
+        """The attributes of a function that is called, as annotations."""
+        found = self.source.noted.get(symbol)
+        if found is None:
+            found = self.source.noted[symbol] = notes_of(callee, self.source.meshes)
+        return found
+
+    def _call(self, node: MlirOp, operands: Sequence[Value]) -> list[Value]:
+        """Inline the callee, unless its arguments or results have attributes: then it stays."""
+        callee = self._callee(node, "callee", operands)
+        symbol = str(callee.attrs["sym_name"])
+        if is_noted(self._notes(symbol, callee)):
+            return self._called(node, callee, operands)
         region = callee.regions[0]
-        if len(region.args) != len(operands):
-            what = f"@{callee.attrs['sym_name']} takes {len(region.args)} operands"
-            raise self.source.fail(node, GraphgenError("GG0105", f"{what}, got {len(operands)}"))
         outer, site = self.values, self._call_site
         names = [argument.name for argument in region.args]
         self.values = dict(zip(names, operands, strict=True))
@@ -104,7 +193,8 @@ class StableHloFunctionReader(StableHloReadContext):
 
     def _bind(self, node: MlirOp, name: str, value: Value, text: str) -> None:
         # The op of "applies" does not state a type.
-        if text and value.type is not read_tensor_type(text):
+        stated, dynamic = read_bounded_type(text) if text else (value.type, dynamic_sizes(value))
+        if value.type is not stated or dynamic_sizes(value) != dynamic:
             what = f"{node.name} states {text}, but the op gives {value.type.text}"
             raise self.source.fail(node, GraphgenError("GG0203", what))
         if name in self.values:

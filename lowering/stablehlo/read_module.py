@@ -5,16 +5,39 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from graphgen.errors import GraphgenError
-from graphgen.ir import MAIN, RANK, Function, Module, Role, TensorType, Value, entry, tensor
+from graphgen.ir import (
+    MAIN,
+    RANK,
+    Function,
+    Module,
+    Role,
+    TensorType,
+    Value,
+    attrs_of,
+    entry,
+    tensor,
+)
 from graphgen.ir.dtype import s32
 from graphgen.ir.names import claim_name
 from graphgen.lowering.names import clean_name
+from graphgen.lowering.stablehlo.preserved.bounded_sizes import bounds_annotation
+from graphgen.lowering.stablehlo.preserved.module_notes import (
+    annotate_program,
+    attribute_dicts,
+    meshes_of,
+    module_notes,
+)
 from graphgen.lowering.stablehlo.read_context import StableHloText
 from graphgen.lowering.stablehlo.read_function import StableHloFunctionReader
 from graphgen.lowering.stablehlo.text.mlir_locations import MlirLocations
 from graphgen.lowering.stablehlo.text.mlir_parser import MlirText
-from graphgen.lowering.stablehlo.text.mlir_types import read_tensor_type
-from graphgen.lowering.stablehlo.text.syntax_tree import BlockArgument, MlirAttr, MlirOp
+from graphgen.lowering.stablehlo.text.mlir_types import read_bounded_type
+from graphgen.lowering.stablehlo.text.syntax_tree import (
+    BlockArgument,
+    MlirAttr,
+    MlirAttrs,
+    MlirOp,
+)
 from graphgen.lowering.stablehlo.text.tokens import MlirTokens
 from graphgen.lowering.stablehlo.text.value_names import author_name
 from graphgen.ops import OPS, verify
@@ -35,7 +58,8 @@ def read_module(parsed: MlirText, tokens: MlirTokens, *, own_lines: bool = True)
     callees = {str(node.attrs.get("sym_name")): node for node in body if node.name == "func.func"}
     main = _main(callees, tokens)
     source = StableHloText(tokens, MlirLocations(parsed.locs, tokens.filename, own_lines), callees)
-    attrs = top.attrs if top is not None else {}
+    source.meshes, source.aliases = meshes_of(body), parsed.aliases
+    attrs = top.attrs if top is not None else MlirAttrs()
     ranks = attrs.get("mhlo.num_replicas", 1)
     module = Module(clean_name(str(attrs.get("sym_name", "")), "module"))
     if isinstance(ranks, int) and ranks > 1:
@@ -48,6 +72,14 @@ def read_module(parsed: MlirText, tokens: MlirTokens, *, own_lines: bool = True)
     collective = any(OPS[op.name].collective for f in module.functions.values() for op in f.block)
     module.level = "sharded" if module.mesh or collective else "logical"
     module.meta["format"] = "stablehlo"
+    module.meta |= module_notes(attrs, body)
+    for node in body:
+        if node.name not in ("func.func", "sdy.mesh"):
+            source.dropped[node.name] = source.dropped.get(node.name, 0) + 1
+    if source.kept:
+        module.meta["opaque"] = "; ".join(
+            [f"{what} ({count})" for what, count in source.kept.items()]
+        )
     if source.dropped:
         counts = (f"{what} ({count} ops)" for what, count in source.dropped.items())
         module.meta["dropped"] = ", ".join(counts)
@@ -90,12 +122,14 @@ def _fill(
     values: dict[str, Value] = {}
     for argument, name in zip(region.args, names, strict=True):
         try:
-            type_ = read_tensor_type(argument.type)
+            type_, dynamic = read_bounded_type(argument.type)
         except GraphgenError as error:
             raise source.fail(main, error) from error
-        values[argument.name] = function.block.add_arg(type_, name)
+        value = values[argument.name] = function.block.add_arg(type_, name)
+        value.annotations = attrs_of(bounds_annotation(type_, dynamic))
     reader = StableHloFunctionReader(source, function, values)
     returned = reader.body(region.body)
+    annotate_program(function, main, source.meshes)
     given = {**_donated(main, function.args, returned), **_aliased(attrs)}
     outputs = _output_names(main, names, returned, given)
     function.outputs = list(zip(outputs, returned, strict=True))
@@ -124,20 +158,13 @@ def _argument_names(source: StableHloText, args: Sequence[BlockArgument]) -> lis
     return names
 
 
-def _attr_dicts(node: MlirOp, key: str) -> list[dict[str, MlirAttr]]:
-    """The attributes of each argument or result."""
-    value = node.attrs.get(key, ())
-    items = value if isinstance(value, tuple) else ()
-    return [item if isinstance(item, dict) else {} for item in items]
-
-
 def _donated(main: MlirOp, args: Sequence[Value], returned: Sequence[Value]) -> dict[int, int]:
     """Argument to the output that takes over its buffer.
 
     A donor does not name an output: as in XLA it gets the first free one of its type.
     """
     found: dict[int, int] = {}
-    attrs = _attr_dicts(main, "arg_attrs")
+    attrs = attribute_dicts(main, "arg_attrs")
     for index, given in enumerate(attrs):
         target = given.get("tf.aliasing_output")
         if isinstance(target, int) and _fits(args, returned, index, target):
@@ -162,9 +189,9 @@ def _aliased(attrs: Mapping[str, MlirAttr]) -> dict[int, int]:
     found: dict[int, int] = {}
     rows = attrs.get("mhlo.input_output_alias", ())
     for row in rows if isinstance(rows, tuple) else ():
-        alias = row.get("alias") if isinstance(row, dict) else None
-        target = row.get("output_index") if isinstance(row, dict) else None
-        number = alias.get("parameter_number") if isinstance(alias, dict) else None
+        alias = row.get("alias") if isinstance(row, MlirAttrs) else None
+        target = row.get("output_index") if isinstance(row, MlirAttrs) else None
+        number = alias.get("parameter_number") if isinstance(alias, MlirAttrs) else None
         if isinstance(number, int) and isinstance(target, tuple):
             output = target[0] if target else 0
             if isinstance(output, int):
@@ -175,7 +202,7 @@ def _aliased(attrs: Mapping[str, MlirAttr]) -> dict[int, int]:
 def _output_names(
     main: MlirOp, names: Sequence[str], returned: Sequence[Value], given: Mapping[int, int]
 ) -> list[str]:
-    infos = _attr_dicts(main, "res_attrs")
+    infos = attribute_dicts(main, "res_attrs")
     states = {target: names[index] for index, target in given.items()}
     taken = set(names)
     out: list[str] = []

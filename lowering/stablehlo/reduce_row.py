@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 
-from graphgen.ir import Literal, Op, Value, tensor
-from graphgen.ir.dtype import pred, s32
+from graphgen.ir import Op, Value, tensor
 from graphgen.lowering.stablehlo.assembly import parse_types
+from graphgen.lowering.stablehlo.captured_values import read_scalar_function
 from graphgen.lowering.stablehlo.op_row import (
     StableHloRow,
-    UnmodelledForm,
     list_of,
     list_text,
     local,
-    reducer,
-    reducer_of,
+    named_reducer,
 )
 from graphgen.lowering.stablehlo.read_context import StableHloReadContext
 from graphgen.lowering.stablehlo.text.mlir_attributes import read_attr, read_dict, read_type
@@ -24,9 +22,6 @@ from graphgen.lowering.stablehlo.text.mlir_types import dense_text, type_text
 from graphgen.lowering.stablehlo.text.syntax_tree import BlockArgument, MlirOp, MlirRegion
 from graphgen.lowering.stablehlo.text.tokens import MlirTokens
 from graphgen.ops.linalg import neutral_element
-
-# "and" and "or" of pred, as reductions of zeros and ones.
-_LOGICAL: Final[Mapping[str, str]] = {"and": "minimum", "or": "maximum"}
 
 
 def _emit_reduce(op: Op, out: str, x: Sequence[str]) -> str:
@@ -44,13 +39,12 @@ def _emit_reduce(op: Op, out: str, x: Sequence[str]) -> str:
 
 
 def _read_reduce(to: StableHloReadContext, node: MlirOp, x: Sequence[Value]) -> list[Value]:
-    if len(x) != 2:
-        raise UnmodelledForm(f"a reduction of {len(x) // 2} operands at once")
+    kind = named_reducer(node, "reduce") if len(x) == 2 else ""
+    if not kind:
+        name = read_scalar_function(to, node)
+        dims = list_of(node, "dimensions")
+        return [*to.emit_all("reduce_by", x, dimensions=dims, to_apply=name)]
     operand, init = x
-    logical = _LOGICAL.get(reducer(node.regions[0]), "") if len(node.regions) == 1 else ""
-    if logical and operand.dtype is pred:
-        return [_reduce_logical(to, node, operand, init, logical)]
-    kind = reducer_of(node, "reduce")
     found = to.emit("reduce", [operand], dimensions=list_of(node, "dimensions"), kind=kind)
     if _is_neutral(init, kind):
         to.idle(init)
@@ -60,19 +54,6 @@ def _read_reduce(to: StableHloReadContext, node: MlirOp, x: Sequence[Value]) -> 
     if found.type.rank:
         whole = to.emit("broadcast_in_dim", [init], shape=found.shape, dimensions=())
     return [to.emit(kind, [found, whole])]
-
-
-def _reduce_logical(
-    to: StableHloReadContext, node: MlirOp, operand: Value, init: Value, kind: str
-) -> Value:
-    """Read ``and`` or ``or`` of pred: the IR reduces numbers only."""
-    numbers = to.emit("convert", [operand], dtype=s32)
-    found = to.emit("reduce", [numbers], dimensions=list_of(node, "dimensions"), kind=kind)
-    zero = to.emit("constant", [], value=Literal.of(s32, 0))
-    zeros = to.emit("broadcast_in_dim", [zero], shape=found.shape, dimensions=())
-    holds = to.emit("compare", [found, zeros], direction="GT")
-    whole = to.emit("broadcast_in_dim", [init], shape=found.shape, dimensions=())
-    return to.emit("and" if kind == "minimum" else "or", [holds, whole])
 
 
 def _is_neutral(init: Value, kind: str) -> bool:
@@ -106,7 +87,7 @@ def _parse_reduce(t: MlirTokens, node: MlirOp, region: ReadRegion) -> None:
         t.expect(word)
     node.attrs["dimensions"] = read_attr(t)
     if t.text == "{":
-        node.attrs |= read_dict(t)
+        node.attrs.add(read_dict(t))
     t.expect(":")
     node.types = parse_types(t, node)
     node.regions = [_applied(applied, node.at)] if applied else [_parse_reducer(t, region)]

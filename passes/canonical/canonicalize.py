@@ -57,6 +57,16 @@ def concatenate_of_one(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
     return [op.operands[0]]
 
 
+@rule("concatenate")
+def concatenate_of_empty(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
+    """Operands without elements are left out of a concatenation."""
+    dim = op.attrs.integer("dimension")
+    kept = [value for value in op.operands if value.shape[dim] != 0]
+    if not kept or len(kept) == len(op.operands):
+        return no_match("every operand has elements, or none")
+    return [b.concatenate(kept, dim)]
+
+
 @rule("add", "multiply", "maximum", "minimum", "and")
 def constant_on_the_right(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
     """``c + x`` is written ``x + c``."""
@@ -80,6 +90,7 @@ RULES = (
     reshape_of_reshape,
     transpose_of_transpose,
     concatenate_of_one,
+    concatenate_of_empty,
     constant_on_the_right,
 )
 

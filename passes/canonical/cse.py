@@ -10,7 +10,7 @@ from graphgen.ir import Attrs, Function, Module, Op, Sharding, Value
 from graphgen.passes.core import Pass, Rewriter, register
 
 # An op by what it computes, and where its results were asked to lie.
-_Key = tuple[str, Attrs, tuple[Value, ...], tuple[Sharding | None, ...]]
+_Key = tuple[str, Attrs, tuple[Value, ...], tuple[Sharding | None, ...], Attrs]
 
 
 @register
@@ -66,6 +66,6 @@ def _merge(module: Module, function: Function, rewriter: Rewriter) -> None:
         if is_foreign(module, op):
             continue
         layouts = tuple([result.sharding for result in op.results])
-        first = kept.setdefault((op.name, op.attrs, op.operands, layouts), op)
-        if first is not op:
+        first = kept.setdefault((op.name, op.attrs, op.operands, layouts, op.annotations), op)
+        if first is not op and not rewriter.leaves_out(function, op, "cse"):
             rewriter.replace(function, op, first.results, "cse")

@@ -46,5 +46,7 @@ class DeadCodeElimination(Pass):
                     return
                 if acts(module, op):
                     continue
-                if not any(result.users or function.returns(result) for result in op.results):
+                if any(result.users or function.returns(result) for result in op.results):
+                    continue
+                if not rewriter.leaves_out(function, op, "erase"):
                     rewriter.erase(function, op)

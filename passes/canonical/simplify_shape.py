@@ -13,7 +13,8 @@ from typing import ClassVar
 
 from graphgen.build import Builder
 from graphgen.ir import Dim, DType, Module, Op, Value
-from graphgen.ir.dtype import pred
+from graphgen.ir.dtype import f8e8m0fnu, f16, highest, pred
+from graphgen.ir.small_float import FORMATS
 from graphgen.passes.canonical.canonicalize import (
     concatenate_of_one,
     identity,
@@ -220,22 +221,31 @@ def convert_of_convert(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
     return [b.convert(source, last)]
 
 
-# Bits of the significand; all of these but f16 have the exponents of every smaller type.
-_SIGNIFICANT = {"f8e5m2": 3, "f8e4m3": 4, "f8e4m3fn": 4, "f16": 11, "bf16": 8, "f32": 24, "f64": 53}
+# Bits of the significand; all but those of f16 have the exponents of every smaller type.
+_SIGNIFICANT = {
+    **{name: form.mantissa + 1 for name, form in FORMATS.items()},
+    "f16": 11,
+    "bf16": 8,
+    "f32": 24,
+    "f64": 53,
+}
 
 
 def keeps(narrow: DType, wide: DType) -> bool:
     """True if every value of ``narrow`` is a value of ``wide``."""
-    if narrow is wide or narrow is pred:
+    if narrow is wide or (narrow is pred and wide is not f8e8m0fnu):
         return True
-    if not (narrow.is_number and wide.is_number):
+    if not (narrow.is_number and wide.is_number) or wide is f8e8m0fnu:
         return False
     if narrow.is_float:
-        return wide.is_float and wide.bits > narrow.bits
+        # Of two formats of eight bits and fewer one may lack what the other has.
+        inside = wide.is_float and wide.bits > max(narrow.bits, 8)
+        return inside and not (narrow is f8e8m0fnu and wide is f16)
     signed = narrow.name.startswith("s")
     magnitude = narrow.bits - signed
     if wide.is_float:
-        return magnitude <= _SIGNIFICANT[wide.name]
+        most = (1 << magnitude) - (not signed)
+        return magnitude <= _SIGNIFICANT[wide.name] and most <= highest(wide)
     wide_signed = wide.name.startswith("s")
     return wide_signed >= signed and wide.bits - wide_signed >= magnitude
 

@@ -39,7 +39,7 @@ class Checker:
 
         Args:
             item: the pass that has just run.
-            rewriter: its rewriter; if its fuel was used up, ``provides`` is not checked.
+            rewriter: its rewriter; if it left out rewrites, ``provides`` is not checked.
 
         Returns:
             Whether the fingerprint changed; ``None`` if it was not taken.
@@ -49,7 +49,7 @@ class Checker:
         """
         if self.depth >= Verify.MODULE:
             self._well_formed(item)
-            for name in () if rewriter.exhausted else item.provides:
+            for name in () if rewriter.incomplete else item.provides:
                 if not FACTS[name].holds(self.module):
                     raise _broken(item, f"says it provides '{name}': {FACTS[name].doc}; not so")
         if self.depth >= Verify.TEXT:

@@ -2,12 +2,13 @@
 
 ``100`` lets the pipeline make its first hundred rewrites and end there. ``cse=3,legalize=2`` lets
 those passes make that many and continues with the next; ``cse#2=3`` is the second ``cse``.
+``cse=[1-5,8]`` lets ``cse`` make only these of the rewrites that it makes without a limit.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Protocol
 
@@ -21,10 +22,12 @@ class Fuel:
     Attributes:
         total: over the whole pipeline, ``None`` for no limit.
         of_pass: of single passes, by label (:func:`labels`).
+        chosen: of single passes, by label, the numbers of the rewrites they may make, from 1.
     """
 
     total: int | None = None
     of_pass: Mapping[str, int] = field(default_factory=dict[str, int])
+    chosen: Mapping[str, frozenset[int]] = field(default_factory=dict[str, frozenset[int]])
 
     def limit(self, label: str, spent: int) -> int | None:
         """Fuel of the pass when ``spent`` is used up already; ``None`` for no limit."""
@@ -53,11 +56,12 @@ def labels(passes: Sequence[Named]) -> list[str]:
     return out
 
 
-_LIMIT = re.compile(r"([\w-]+(?:#\d+)?)=(\d+)")
+_LIMIT = re.compile(r"\s*([\w-]+(?:#\d+)?)=(?:(\d+)|\[([\d,\s-]*)\])\s*(?:,|$)")
+_RANGE = re.compile(r"\s*(\d+)(?:-(\d+))?\s*")
 
 
 def parse_fuel(text: str, what: str) -> Fuel:
-    """Read ``100`` or ``cse=3,legalize=2``.
+    """Read ``100``, ``cse=3,legalize=2`` or ``cse=[1-5,8]``.
 
     Args:
         text: empty for no limit.
@@ -70,10 +74,46 @@ def parse_fuel(text: str, what: str) -> Fuel:
         return NO_LIMIT
     if text.isdecimal():
         return Fuel(int(text))
-    matches = [_LIMIT.fullmatch(item.strip()) for item in text.split(",")]
-    found = {match[1]: int(match[2]) for match in matches if match}
-    if len(found) < len(matches):
-        raise GraphgenError(
-            "GG0705", f"{what}={text} is no fuel", help="write a number, or name=number,name#2=..."
-        )
-    return Fuel(None, found)
+    counts: dict[str, int] = {}
+    chosen: dict[str, frozenset[int]] = {}
+    rest = text
+    while rest:
+        match = _LIMIT.match(rest)
+        if match is None:
+            raise _no_fuel(text, what)
+        if match[2] is not None:
+            counts[match[1]] = int(match[2])
+        else:
+            chosen[match[1]] = _numbers(match[3], text, what)
+        rest = rest[match.end() :]
+    return Fuel(None, counts, chosen)
+
+
+def _numbers(items: str, text: str, what: str) -> frozenset[int]:
+    """The numbers of ``1-5,8``."""
+    found: set[int] = set()
+    for item in items.split(",") if items.strip() else ():
+        match = _RANGE.fullmatch(item)
+        if match is None:
+            raise _no_fuel(text, what)
+        found.update(range(int(match[1]), int(match[2] or match[1]) + 1))
+    return frozenset(found)
+
+
+def fuel_ranges(numbers: Iterable[int]) -> str:
+    """Numbers as :func:`parse_fuel` reads them: ``[1-5,8]``."""
+    runs: list[list[int]] = []
+    for number in sorted(numbers):
+        if runs and runs[-1][1] == number - 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return f"[{','.join(f'{a}-{b}' if b > a else str(a) for a, b in runs)}]"
+
+
+def _no_fuel(text: str, what: str) -> GraphgenError:
+    return GraphgenError(
+        "GG0705",
+        f"{what}={text} is no fuel",
+        help="write a number, or name=number,name#2=number, or name=[1-5,8]",
+    )

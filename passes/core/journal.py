@@ -6,10 +6,10 @@ rewrite costs one ``is None``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
-from graphgen.ir import Loc, Op, TensorType, Value
+from graphgen.ir import Function, Loc, Op, TensorType, Value
 from graphgen.passes.core.relation import Relation
 from graphgen.passes.core.rule import NoMatch
 
@@ -71,9 +71,40 @@ class Rewrite:
     source: str = ""
     gain: str = ""
 
+    @property
+    def touched(self) -> Iterator[tuple[Op, tuple[TensorType, ...]]]:
+        """Each op before, after and made by it, with the types of its operands and results."""
+        for one in (*self.before, *self.after):
+            yield one.op, (*(value.type for value in one.operands), *one.types)
+        for op in self.created:
+            yield op, tuple([value.type for value in (*op.operands, *op.results)])
+
     def __str__(self) -> str:
         gain = f": {self.gain}" if self.gain else ""
         return f"{self.pass_name} #{self.number}: {self.rule} at {self.root} ({self.loc!r}){gain}"
+
+
+# Function, rule, root op without operands, scope, file, line, how many such rewrites came before.
+RewriteKey = tuple[str, str, str, str, str, int, int]
+
+
+class RewriteKeys:
+    """Names of rewrites that stay when other rewrites of the pass are left out."""
+
+    def __init__(self) -> None:
+        self._counts: dict[tuple[str, str, str, str, str, int], int] = {}
+
+    def key(self, function: str, rule: str, root: str, loc: Loc) -> RewriteKey:
+        """The key of the next rewrite by ``rule`` at an op described by ``root``."""
+        what = function, rule, root.partition("(")[0], loc.scope, loc.file, loc.line
+        count = self._counts[what] = self._counts.get(what, -1) + 1
+        return (*what, count)
+
+
+def keys_of(rewrites: Iterable[Rewrite]) -> list[RewriteKey]:
+    """The keys of all rewrites of one pass, in order."""
+    keys = RewriteKeys()
+    return [keys.key(item.function, item.rule, item.root, item.loc) for item in rewrites]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +127,11 @@ class MatchFailure:
     why: NoMatch
 
 
+# (the rewrite, the function it is made in or ``None`` for the interface); called while the values
+# before and after are both in the graph, and the readers still read those before.
+OnRewrite = Callable[[Rewrite, Function | None], None]
+
+
 @dataclass(slots=True)
 class Journal:
     """The record of one pipeline run.
@@ -104,11 +140,21 @@ class Journal:
         applications: in order.
         misses: in order.
         copies: values of rebuilt functions: the value before, and its copy.
+        relations: of copies to the values before, where they are not equal.
+        on_rewrite: called with each application as it is entered.
     """
 
     applications: list[Rewrite] = field(default_factory=list[Rewrite])
     misses: list[MatchFailure] = field(default_factory=list[MatchFailure])
     copies: list[tuple[Value, Value]] = field(default_factory=list[tuple[Value, Value]])
+    relations: dict[Value, Relation] = field(default_factory=dict[Value, Relation])
+    on_rewrite: OnRewrite | None = None
+
+    def enter(self, application: Rewrite, function: Function | None) -> None:
+        """Record an application made in ``function``."""
+        self.applications.append(application)
+        if self.on_rewrite is not None:
+            self.on_rewrite(application, function)
 
     def of_pass(self, name: str) -> list[Rewrite]:
         """The applications of one pass."""

@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from graphgen.ir import Module
 from graphgen.passes.core.options import write_options
+from graphgen.passes.core.relation import OutputChanges
 from graphgen.passes.core.rewriter import Rewriter
 
 
@@ -43,6 +44,10 @@ class Pass(ABC):
     def budget(self) -> float:
         """The rounding that this pass may cause with the options it has."""
         return self.rounding
+
+    def output_changes(self) -> OutputChanges | None:
+        """The outputs that the pass adds and drops; ``None`` for a pass that keeps them all."""
+        return None
 
     @abstractmethod
     def run(self, module: Module, rewriter: Rewriter) -> None:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Collection, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from graphgen.errors import GraphgenError
 from graphgen.ir import Module
+from graphgen.ir.clone import clone_module
 from graphgen.passes.core.contract import Checker
 from graphgen.passes.core.crash import Crash, guarded
 from graphgen.passes.core.fuel import Fuel, labels
 from graphgen.passes.core.instrument import PassInstrument, PassReport, PipelineStep, instruments_of
-from graphgen.passes.core.journal import Journal
+from graphgen.passes.core.journal import Journal, RewriteKey, keys_of
 from graphgen.passes.core.order import check_order
 from graphgen.passes.core.pass_ import Pass
 from graphgen.passes.core.rewriter import Rewriter
@@ -85,7 +86,7 @@ def run_pipeline(
 def _check_fuel(fuel: Fuel, passes: Sequence[Pass]) -> None:
     """Refuse a limit for a pass that the pipeline does not have (GG0705)."""
     known = labels(passes)
-    for label in fuel.of_pass:
+    for label in (*fuel.of_pass, *fuel.chosen):
         if label not in known:
             raise GraphgenError(
                 "GG0705", f"fuel for '{label}'", help=f"the pipeline has {', '.join(known)}"
@@ -109,7 +110,7 @@ class _Running:
         spent = 0
         for number, (item, label) in enumerate(zip(self.passes, labels(self.passes), strict=True)):
             limit = self.fuel.limit(label, spent)
-            report = self.one(number, item, limit)
+            report = self.one(number, item, limit, self.fuel.chosen.get(label))
             self.reports.append(report)
             spent += report.applications
             if self.after is not None:
@@ -120,7 +121,9 @@ class _Running:
                 check_order(self.passes[number + 1 :], self.module)
         return self.reports
 
-    def one(self, number: int, item: Pass, limit: int | None) -> PassReport:
+    def one(
+        self, number: int, item: Pass, limit: int | None, chosen: frozenset[int] | None
+    ) -> PassReport:
         """Run one pass, check the module, and call the instruments."""
         module, journal = self.module, self.journal
         step = PipelineStep(number + 1, len(self.passes), item, module)
@@ -130,7 +133,10 @@ class _Running:
         before = module.op_count()
         if self.crash is not None:
             self.crash.enter(number, limit)
-        rewriter, seconds = run_pass(item, module, journal, limit)
+        if chosen is None:
+            rewriter, seconds = run_pass(item, module, journal, limit)
+        else:
+            rewriter, seconds = _run_chosen(item, module, journal, limit, chosen)
         changed = self.checker.after(item, rewriter)
         if self.crash is not None:
             self.crash.leave()
@@ -141,7 +147,7 @@ class _Running:
             rewriter.applications,
             seconds,
             changed,
-            rewriter.exhausted,
+            rewriter.incomplete,
             tuple(rewriter.remarks),
         )
         for instrument in self.instruments:
@@ -153,14 +159,57 @@ class _Running:
         return report
 
 
-def run_pass(
-    item: Pass, module: Module, journal: Journal | None = None, fuel: int | None = None
+def _run_chosen(
+    item: Pass,
+    module: Module,
+    journal: Journal | None,
+    fuel: int | None,
+    chosen: frozenset[int],
 ) -> tuple[Rewriter, float]:
-    """Run one pass in place, unchecked; returns its rewriter and the seconds it took."""
+    """Run one pass with the rewrites that have these numbers when it runs without a limit.
+
+    Raises:
+        GraphgenError: GG0304 for a pass that makes others too.
+    """
+    whole, made = Journal(), journal or Journal()
+    run_pass(item, clone_module(module), whole)
+    only = {key for number, key in enumerate(keys_of(whole.applications), 1) if number in chosen}
+    count = len(made.applications)
+    ran = run_pass(item, module, made, fuel, only)
+    if not only.issuperset(keys_of(made.applications[count:])):
+        raise GraphgenError(
+            "GG0304",
+            f"{item.name} cannot leave out single rewrites",
+            help="give a number: its first rewrites; a pass that makes rewrites by hand asks "
+            "rewriter.leaves_out before each",
+        )
+    return ran
+
+
+def run_pass(
+    item: Pass,
+    module: Module,
+    journal: Journal | None = None,
+    fuel: int | None = None,
+    only: Collection[RewriteKey] | None = None,
+) -> tuple[Rewriter, float]:
+    """Run one pass in place, unchecked.
+
+    Args:
+        item: the pass.
+        module: changed in place.
+        journal: records the rewrites.
+        fuel: how many it may make, ``None`` for no limit.
+        only: keys of those it may make, ``None`` for all.
+
+    Returns:
+        Its rewriter, and the seconds it took.
+    """
     start = time.perf_counter()
-    rewriter = Rewriter(item.name, journal, fuel)
+    rewriter = Rewriter(item.name, journal, fuel, only)
     item.run(module, rewriter)
-    # A pass that ran out of fuel has not reached its output stage.
-    if item.output_stage and not rewriter.exhausted:
+    rewriter.remark_lost()
+    # A pass that left out rewrites has not reached its output stage.
+    if item.output_stage and not rewriter.incomplete:
         module.level = item.output_stage
     return rewriter, time.perf_counter() - start

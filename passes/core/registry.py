@@ -181,7 +181,7 @@ def _unknown(kind: str, name: str, known: Sequence[str]) -> GraphgenError:
 
 
 def load_file(path: str) -> None:
-    """Run a Python file that registers passes.
+    """Run a Python file that registers passes; it may import the modules beside it.
 
     Raises:
         GraphgenError: GG0705 when the file is not there or fails, with its own error.
@@ -194,6 +194,10 @@ def load_file(path: str) -> None:
     module = importlib.util.module_from_spec(spec)
     # Dataclasses look their module up by name.
     sys.modules[name] = module
+    folder = str(file.resolve().parent)
+    if folder not in sys.path:
+        # Last: a file beside the plugin hides no installed module.
+        sys.path.append(folder)
     try:
         spec.loader.exec_module(module)
     except Exception as error:

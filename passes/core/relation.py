@@ -2,14 +2,19 @@
 
 Every comparison of a program with the one it came from goes through these: a rewrite may change
 what a value holds, but never silently. What each means in numbers is in
-``graphgen.passes.verify.relate``.
+``graphgen.passes.verify.compare.relate``.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
 
 from graphgen.ir import Literal, Sharding
+
+if TYPE_CHECKING:
+    from graphgen.eval import Array
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,3 +83,48 @@ class Chain:
 
 Relation = Equal | Take | Sharded | Partial | Quantized | DontCare | Chain
 EQUAL = Equal()
+
+
+class ChosenOutput(Protocol):
+    """An output of choices, such as token ids, as it follows from scores and inputs."""
+
+    @property
+    def scores(self) -> str:
+        """Name of the output [B,V] that is chosen from, as it is without the pass."""
+        ...
+
+    def chosen(self, scores: Array, inputs: Mapping[str, Array]) -> Array:
+        """The choices [B] that scores [B,V] and the inputs of the call imply."""
+        ...
+
+    def admits(
+        self,
+        scores: Array,
+        inputs: Mapping[str, Array],
+        tokens: Array,
+        moved: float,
+        error: float,
+    ) -> Array:
+        """Pred [B]: whether choices are right for some scores near the given ones.
+
+        Args:
+            scores: [B,V].
+            inputs: of the call.
+            tokens: the choices [B].
+            moved: the largest change of a score; 0 for none.
+            error: the largest error of a sum of probabilities.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class OutputChanges:
+    """Outputs that a pass adds and drops.
+
+    Attributes:
+        added: by name, how each follows from outputs and inputs.
+        dropped: names of those that the programs no longer give.
+    """
+
+    added: Mapping[str, ChosenOutput]
+    dropped: tuple[str, ...] = ()

@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 
+from graphgen.analysis.annotation_diff import lost_keys
 from graphgen.build import Builder
 from graphgen.build.source_location import source_name
 from graphgen.errors import GraphgenError
 from graphgen.ir import Function, Op, Value
 from graphgen.ir.loc import UNKNOWN
-from graphgen.passes.core.journal import Journal, MatchFailure, OpSnapshot, Rewrite, describe, seen
+from graphgen.passes.core.journal import (
+    Journal,
+    MatchFailure,
+    OpSnapshot,
+    Rewrite,
+    RewriteKey,
+    RewriteKeys,
+    describe,
+    seen,
+)
 from graphgen.passes.core.relation import EQUAL, Relation
 from graphgen.passes.core.rule import NoMatch, Replacement, Rule
 
@@ -25,36 +36,89 @@ class Rewriter:
         pass_name: goes into the provenance of every op made.
         journal: where rewrites and match failures are recorded, ``None`` for nowhere.
         fuel: how many applications are allowed; what comes after is left undone.
+        only: the keys of the rewrites to make, ``None`` for all; others are left out where the pass
+            uses :meth:`apply_rules` or asks :meth:`leaves_out`.
 
     Attributes:
         applications: how many rewrites have been made.
+        left_out: how many have been left out because of ``only``.
         remarks: what the pass has to say to the user, such as what it chose and why.
     """
 
     def __init__(
-        self, pass_name: str, journal: Journal | None = None, fuel: int | None = None
+        self,
+        pass_name: str,
+        journal: Journal | None = None,
+        fuel: int | None = None,
+        only: Collection[RewriteKey] | None = None,
     ) -> None:
         self.pass_name = pass_name
         self.journal = journal
         self.fuel = fuel
+        self.only = only
         self.applications = 0
+        self.left_out = 0
         self.remarks: list[str] = []
         self._joining = False
         self._joined_ops: tuple[Op, ...] = ()
         self._joined_pairs: _Pairs = ()
         self._joined_before: tuple[OpSnapshot, ...] = ()
+        # Annotation -> op -> how many of these were replaced by ops without it.
+        self._lost: dict[str, Counter[str]] = {}
         self._source = ""
         self._made: list[Op] = []
+        self._keys = RewriteKeys()
+        self._declined: set[tuple[Op, str]] = set()
+        self._limits: dict[Function, _RuleLimit] = {}
+
+    @property
+    def incomplete(self) -> bool:
+        """True where rewrites may be missing: the fuel is used up, or some were left out."""
+        return self.exhausted or bool(self.left_out)
 
     @property
     def exhausted(self) -> bool:
         """True once the fuel is used up; a pass checks it before each rewrite it makes by hand."""
         return self.fuel is not None and self.applications >= self.fuel
 
+    def leaves_out(self, function: Function, op: Op, rule: str) -> bool:
+        """True for a rewrite that is not to be made; asked once it is certain that it applies.
+
+        Args:
+            function: where.
+            op: the op it starts from.
+            rule: the name that :meth:`replace`, :meth:`erase` or :meth:`note` records.
+        """
+        if self.only is None:
+            return False
+        if (op, rule) in self._declined:
+            return True
+        if self._keys.key(function.name, rule, describe(op), op.loc) in self.only:
+            return False
+        self._declined.add((op, rule))
+        self.left_out += 1
+        return True
+
     def remark(self, text: str) -> None:
         """Add ``text`` to the remarks, once."""
         if text not in self.remarks:
             self.remarks.append(text)
+
+    def remark_lost(self) -> None:
+        """Add a remark on the annotations that the pass has dropped, if there are any."""
+        if self._lost:
+            shown = [
+                f"{key} of {', '.join([f'{count} {name}' for name, count in counts.items()])}"
+                for key, counts in self._lost.items()
+            ]
+            self.remark(f"dropped annotations: {'; '.join(shown)}")
+
+    def _lose(self, old: Op | Value, values: Iterable[Value], made: Iterable[Op] = ()) -> None:
+        """Count the annotations of an op or an argument that what replaces it does not have."""
+        new = [value.annotations if value.op is None else value.op.annotations for value in values]
+        name = old.name if isinstance(old, Op) else "argument"
+        for key in lost_keys(old.annotations, [*new, *[item.annotations for item in made]]):
+            self._lost.setdefault(key, Counter())[name] += 1
 
     def before(self, function: Function, op: Op) -> Builder:
         """A builder that inserts before ``op`` and gives what it makes ``op``'s provenance."""
@@ -97,6 +161,8 @@ class Rewriter:
                     f"{self.pass_name}: {op.name} {old.type.text} cannot become {new.type.text}",
                     where=repr(op.loc),
                 )
+        if op.annotations:
+            self._lose(op, values, created)
         if self.journal is not None:
             pairs = tuple((old, new, relation) for old, new in zip(op.results, values, strict=True))
             self._record(function, op, rule, tuple(created), pairs + related, gain)
@@ -141,14 +207,22 @@ class Rewriter:
             miss = MatchFailure(self.pass_name, rule, function.name, describe(op), op.loc, why)
             self.journal.misses.append(miss)
 
-    def copied(self, copies: Mapping[Value, Value]) -> None:
+    def copied(self, copies: Mapping[Value, Value], relation: Relation = EQUAL) -> None:
         """Record the originals of the values of a rebuilt function.
 
         Args:
             copies: values before to values after; a copy may be on another rank, or of a part.
+            relation: of each copy to its original.
         """
+        for old, new in copies.items():
+            # Once an op, not once a result.
+            given = old.op or old
+            if given.annotations and (old.op is None or old.index == 0):
+                self._lose(given, [new])
         if self.journal is not None:
             self.journal.copies.extend(copies.items())
+            if relation != EQUAL:
+                self.journal.relations.update(dict.fromkeys(copies.values(), relation))
 
     @contextmanager
     def joined(self) -> Generator[None]:
@@ -160,7 +234,11 @@ class Rewriter:
             self._joining = outer
 
     def apply_rules(self, function: Function, rules: Iterable[Rule]) -> None:
-        """Apply rules until none fires, looking again only where something changed."""
+        """Apply rules until none fires, looking again only where something changed.
+
+        Raises:
+            GraphgenError: GG0306 when they still fire after 64 rewrites an op, and 1000 more.
+        """
         by_root: dict[str, list[Rule]] = {}
         for rule in rules:
             for root in rule.roots:
@@ -168,18 +246,22 @@ class Rewriter:
         work = [op for op in function.block if op.name in by_root]
         work.reverse()
         waiting = set(work)
+        limit = self._limits.setdefault(function, _RuleLimit(self.pass_name, function))
+        limit.size = max(limit.size, function.block.size)
         while work and not self.exhausted:
             op = work.pop()
             waiting.discard(op)
             if op.block is None:
                 continue
-            again = self._try_rules(function, op, by_root[op.name])
+            again = self._try_rules(function, op, by_root[op.name], limit)
             for found in reversed(again):
                 if found.name in by_root and found not in waiting:
                     work.append(found)
                     waiting.add(found)
 
-    def _try_rules(self, function: Function, op: Op, rules: list[Rule]) -> list[Op]:
+    def _try_rules(
+        self, function: Function, op: Op, rules: list[Rule], limit: _RuleLimit
+    ) -> list[Op]:
         """Apply the first rule that matches; the ops to look at because of it."""
         builder = self.before(function, op)
         made = builder.made = list[Op]()
@@ -187,9 +269,13 @@ class Rewriter:
             with builder:
                 found = rule.apply(op, builder)
             if isinstance(found, NoMatch):
-                assert not made, f"{rule.name} made ops and then declined"
+                _discard(function, made)
                 self.decline(function, rule.name, op, found)
                 continue
+            if self.leaves_out(function, op, rule.name):
+                _discard(function, made)
+                continue
+            limit.spend(rule.name, op)
             # Those who read the old values; the new ones may have readers that saw nothing change.
             readers = [user for value in op.results for user in value.users]
             if not isinstance(found, Replacement):
@@ -243,7 +329,74 @@ class Rewriter:
             source,
             gain,
         )
-        self.journal.applications.append(entry)
+        self.journal.enter(entry, function)
+
+
+class _RuleLimit:
+    """Counts the rewrites of rules in one function, and refuses to go on for ever.
+
+    Args:
+        pass_name: the pass.
+        function: where.
+
+    Attributes:
+        size: ops of the function when rules began, the largest number so far.
+    """
+
+    def __init__(self, pass_name: str, function: Function) -> None:
+        self.pass_name = pass_name
+        self.function = function
+        self.size = 0
+        self._spent = 0
+        self._last: list[tuple[str, str]] = []
+
+    def spend(self, rule: str, op: Op) -> None:
+        """Count a rewrite; the last ones before the limit are recorded for the error."""
+        self._spent += 1
+        limit = 64 * self.size + 1000
+        if self._spent > limit - _RECORDED:
+            self._last.append((rule, describe(op)))
+        if self._spent > limit:
+            raise self._endless(limit)
+
+    def _endless(self, limit: int) -> GraphgenError:
+        turn = self._turn()
+        names = " and ".join(dict.fromkeys(name for name, _ in turn))
+        undo = (
+            "undo each other" if len({name for name, _ in turn}) > 1 else "makes what it rewrites"
+        )
+        lines = [f"{name}: {root}" for name, root in turn]
+        if self.function.block.size > 2 * self.size:
+            lines.append(f"the function grew from {self.size} ops to {self.function.block.size}")
+        return GraphgenError(
+            "GG0306",
+            f"{self.pass_name}: the rules still apply after {limit} rewrites of {self.size} ops: "
+            f"{names} {undo}",
+            where=f"@{self.function.name}",
+            note="in turn:\n" + "\n".join(lines),
+            help="let one rule decline what another makes, such as by the pass name in op.loc.via",
+        )
+
+    def _turn(self) -> list[tuple[str, str]]:
+        """The shortest sequence at the end that repeats, by rules; else the last ten rewrites."""
+        names = [name for name, _ in self._last]
+        for length in range(1, len(names) // 2 + 1):
+            if all(name == names[i - length] for i, name in enumerate(names) if i >= length):
+                turn = self._last[-length:]
+                first = turn.index(min(turn))
+                return turn[first:] + turn[:first]
+        return self._last[-10:]
+
+
+# Rewrites before the limit that are recorded, to find those that repeat.
+_RECORDED = 64
+
+
+def _discard(function: Function, made: list[Op]) -> None:
+    """Erase ops that a rule made before it declined."""
+    for unread in reversed(made):
+        function.block.erase(unread)
+    made.clear()
 
 
 def _source_of(rule: Rule) -> str:

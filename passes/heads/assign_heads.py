@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from graphgen.errors import GraphgenError
 from graphgen.ir import Function, Module, Op, Role
+from graphgen.ops.attention import head_dimensions
 from graphgen.passes.core import NoMatch, Pass, Rewriter, register
 from graphgen.passes.core.options import choice
 from graphgen.passes.heads.cache_layout import CacheLayouts
@@ -16,9 +17,8 @@ from graphgen.passes.heads.head_gather import GatherEmitter, HeadGather
 from graphgen.passes.heads.head_map import HeadMap
 from graphgen.passes.heads.head_strategies import AUTO, COMPAT, NONE, STRATEGIES, Heads, head_map
 
-# Operand of attention -> kind of its heads, and their dimension.
-_QUERY, _KEYS = 0, 1
-_OPERANDS = {0: (_QUERY, 2), 1: (_KEYS, 2), 2: (_KEYS, 2), 4: (_QUERY, 0)}
+# Operands of attention with key-value heads -> their dimension.
+_OF_KEYS = {1: 2, 2: 2}
 
 
 @register
@@ -27,8 +27,8 @@ class AssignHeads(Pass):
     """Pad and copy the heads of attention so that they divide over ``tp`` ranks.
 
     A ``take`` of the heads is put before every attention and one of the model's heads behind it.
-    Rules move them, op by op, into the weights, biases and slopes they come from, and into the
-    output projection; the cache keeps the heads that are laid out. In the end only weights are
+    Rules move them, op by op, into the weights, biases, slopes and sinks they come from, and into
+    the output projection; the cache keeps the heads that are laid out. In the end only weights are
     taken from, which ``lift-weights`` moves out. Where the heads divide as they are, nothing
     happens; what cannot be passed, such as a norm over all heads, is refused by name. For
     ``ALL_GATHER_HEADS`` the pass ``gather-heads`` goes behind ``partition``.
@@ -166,9 +166,9 @@ class _Assignment:
         emitter, b = self.emitters[function], self.rewriter.before(function, op)
         emitter.made = b.made = []
         operands = list(op.operands)
-        for index, (kind, dim) in _OPERANDS.items():
-            heads = found.q_map if kind == _QUERY else found.kv_map
-            if index < len(operands) and heads != tuple(range(len(heads))):
+        of_heads = ((found.q_map, head_dimensions(operands)), (found.kv_map, _OF_KEYS))
+        for heads, dims in of_heads:
+            for index, dim in dims.items() if heads != tuple(range(len(heads))) else ():
                 operands[index] = emitter.emit(operands[index], HeadGather(heads, dim))
         made = b.emit(op.name, operands, dict(op.attrs)).result
         if made.type is not op.result.type:

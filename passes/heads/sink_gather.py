@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 
 from graphgen.build import Builder
 from graphgen.ir import AttrValue, Dim, Literal, Op, Value
+from graphgen.ir.dtype import f32
 from graphgen.ops import Trait, ops_with
 from graphgen.passes.core import NoMatch, no_match
 from graphgen.passes.heads.head_gather import GatherEmitter, HeadGather
@@ -161,10 +162,22 @@ def result_dims(op: Op) -> list[list[tuple[int, int]]]:
 
 @_sinks("rms_norm", "layer_norm")
 def _norm(op: Op, gather: HeadGather, emitter: GatherEmitter, b: Builder) -> Value | NoMatch:
-    """A norm over the features of each head."""
-    if gather.dim == op.operands[0].type.rank - 1:
-        return no_match(f"{op.name} is over all heads, not over each", op.operands[0])
-    return _again(b, op, [emitter.emit(op.operands[0], gather), *op.operands[1:]])
+    """A norm over the features of each head, or one of mean squares over those of all heads."""
+    x, weight = op.operands[:2]
+    if gather.dim != x.type.rank - 1:
+        return _again(b, op, [emitter.emit(x, gather), *op.operands[1:]])
+    copies = {gather.blocks.count(block) for block in range(gather.block_count(x))}
+    size = x.shape[gather.dim]
+    if op.name != "rms_norm" or len(copies) != 1 or not isinstance(size, int):
+        return no_match(f"{op.name} is over all heads, not over each", x)
+    # Each element is there as often as any other, and padding is 0: the sum is a multiple.
+    wide = b.convert(emitter.emit(x, gather), f32)
+    mean = b.reduce(wide * wide, [gather.dim], "add") / float(size * copies.pop())
+    root = b.unary("rsqrt", mean + op.attrs.number("epsilon"))
+    outer = list(range(gather.dim))
+    normal = b.convert(wide * b.broadcast_in_dim(root, wide.shape, outer), weight.dtype)
+    row = emitter.emit(weight, gather.at(0))
+    return normal * b.broadcast_in_dim(row, normal.shape, [gather.dim])
 
 
 @_sinks("rope")
@@ -187,6 +200,14 @@ def _cache_read(op: Op, gather: HeadGather, emitter: GatherEmitter, b: Builder) 
     if gather.dim != 2:
         return no_match("the heads are not in dimension 2", op.operands[0])
     return _again(b, op, [emitter.emit(op.operands[0], gather), op.operands[1]])
+
+
+@_sinks("embedding")
+def _embedding(op: Op, gather: HeadGather, emitter: GatherEmitter, b: Builder) -> Value | NoMatch:
+    """Gather the columns of the table; relative positions are a table of a bias per head."""
+    if gather.dim != op.result.type.rank - 1:
+        return no_match("the heads are not in the rows of the table", op.operands[1])
+    return _again(b, op, [emitter.emit(op.operands[0], gather.at(1)), op.operands[1]])
 
 
 @_sinks("constant")

@@ -8,6 +8,7 @@ from dataclasses import replace
 from graphgen.errors import GraphgenError
 from graphgen.ir import MAIN, Dim, Entry, Module, Role, TensorType, symbol, tensor
 from graphgen.ops import verify
+from graphgen.passes.importing.widen_states import widen_states
 
 PHASES = ("prefill", "decode")
 
@@ -16,7 +17,8 @@ def join(programs: Sequence[tuple[str, Module]]) -> Module:
     """Merge modules of one program each; they share weights and states by name.
 
     Where an input or an output differs in size from program to program, its logical size is a
-    symbol that each program binds.
+    symbol that each program binds. Where a state does, a smaller one is the leading part of the
+    largest: ``cache[:, :C]`` of a program for C slots.
 
     Args:
         programs: a name for the only program of each module, and the module; they become part of
@@ -33,6 +35,7 @@ def join(programs: Sequence[tuple[str, Module]]) -> Module:
             what = f"{name} is at level {module.level}, {programs[0][0]} at {joined.level}"
             raise GraphgenError("GG0205", what, help="import programs of one form together")
         _add(joined, name, module, only=len(programs) == 1)
+    widen_states([module for _, module in programs])
     sizes = _SizeMerger(joined)
     for row in dict.fromkeys(name for _, module in programs for name in module.interface):
         rows = {name: m.interface[row] for name, m in programs if row in m.interface}

@@ -31,7 +31,7 @@ from graphgen.ir import tensor as tensor_of
 from graphgen.ir.dims import bind, product
 from graphgen.ir.dtype import s32
 from graphgen.ops import OPS, Trait, has_trait
-from graphgen.passes.raising.index_analysis import wrapped
+from graphgen.passes.raising.caches.index_analysis import wrapped
 
 
 def lift_sizes(

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import cast
 
 from graphgen.errors import GraphgenError
-from graphgen.ir import Loc, Module
+from graphgen.ir import Loc, Module, Value
 from graphgen.passes.core import Pass, run_pipeline
 from graphgen.passes.core.journal import Journal, MatchFailure, Rewrite, describe
+from graphgen.passes.core.rule import Rule
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,12 +104,15 @@ def explain(
     """
     last = max((i for i, item in enumerate(passes) if item.name == pass_name), default=None)
     if last is None:
-        names = ", ".join(dict.fromkeys(item.name for item in passes))
+        names = list(dict.fromkeys(item.name for item in passes))
         raise GraphgenError(
-            "GG0301", f"the pipeline has no pass '{pass_name}'", help=f"it has {names}"
+            "GG0301", f"the pipeline has no pass '{pass_name}'", help=nearest(pass_name, names)
         )
-    journal = Journal()
-    run_pipeline(module, passes[: last + 1], journal=journal)
+    journal, names = Journal(), _QueryNames()
+    names.see(module)
+    passes = passes[: last + 1]
+    run_pipeline(module, passes, journal=journal, after=lambda item, after: names.see(after))
+    names.check(place, journal, passes[last])
     made = tuple(
         item
         for item in journal.of_pass(pass_name)
@@ -118,6 +125,70 @@ def explain(
         and place.holds(miss.rule, miss.function, miss.root, miss.loc)
     ]
     return Explanation(pass_name, made, tuple(_reasons(missed, pass_name)), place)
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Help for a name that does not exist: the nearest ones, or all."""
+    known = list(dict.fromkeys(known))
+    near = get_close_matches(name, known, n=3)
+    if near:
+        return f"did you mean {' or '.join(near)}?"
+    return f"it has {', '.join(known)}" if known else ""
+
+
+class _QueryNames:
+    """Names of functions, values and scopes that a module had at any time of a pipeline."""
+
+    def __init__(self) -> None:
+        self.functions: dict[str, None] = {}
+        self.scopes: dict[str, None] = {}
+        self.values: dict[str, None] = {}
+
+    def see(self, module: Module) -> None:
+        """Add the names of a module as it is now."""
+        for function in module.functions.values():
+            self.functions[function.name] = None
+            for op in function.block:
+                for value in op.results:
+                    self.values[_result_name(value)] = None
+                parts = op.loc.scope.split(".")
+                self.scopes |= {".".join(parts[:n]): None for n in range(1, len(parts) + 1)}
+
+    def check(self, place: ExplainQuery, journal: Journal, item: Pass) -> None:
+        """Refuse names of a query that nothing had (GG0705, with the nearest ones)."""
+        entries = [
+            *journal.of_pass(item.name),
+            *[miss for miss in journal.misses if miss.pass_name == item.name],
+        ]
+        rules = [*[entry.rule for entry in entries], *_rules_of(item)]
+        roots = [name for entry in entries for name in entry.root.partition(" = ")[0].split(", ")]
+        values = [*self.values, *[name.removeprefix("%") for name in roots]]
+        scopes = [*self.scopes, *[entry.loc.scope for entry in entries]]
+        for what, name, known in (
+            ("function", place.function, list(self.functions)),
+            ("module scope", place.scope, scopes),
+            ("rule", place.rule, rules),
+            ("op with a result", place.value, values),
+        ):
+            if name and name not in known:
+                raise GraphgenError(
+                    "GG0705", f"{item.name}: no {what} '{name}'", help=nearest(name, known)
+                )
+
+
+def _rules_of(item: Pass) -> list[str]:
+    """Names of the rules in the file of a pass, those that looked at nothing included."""
+    found: list[str] = []
+    for value in vars(sys.modules[type(item).__module__]).values():
+        rules: Sequence[object] = (value,)
+        if isinstance(value, tuple | list):
+            rules = cast("Sequence[object]", value)
+        found += [each.name for each in rules if isinstance(each, Rule)]
+    return found
+
+
+def _result_name(value: Value) -> str:
+    return value.name or (value.op.name if value.op is not None else "")
 
 
 def _reasons(missed: Iterable[MatchFailure], pass_name: str) -> list[FailureReason]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from graphgen.analysis import acts, called, inlined, is_foreign
+from graphgen.analysis.annotation_diff import CONTROL, control_edges
 from graphgen.ir import (
     RANK,
     WEIGHTS_GLOBAL,
@@ -16,6 +17,7 @@ from graphgen.ir import (
     Module,
     Op,
     Role,
+    attrs_of,
 )
 from graphgen.ir.clone import Cloner
 from graphgen.ir.loc import UNKNOWN
@@ -126,9 +128,20 @@ class _Copy(Cloner):
                 made[key] = self.op(op, self.target.block)
             else:
                 self.mapping.update(zip(op.results, copy.results, strict=True))
+        self._order()
         self.target.outputs = [
             (self._renamed(name), self.mapping[value]) for name, value in self.source.outputs
         ]
+
+    def _order(self) -> None:
+        """Give control dependencies the names of the copies."""
+        found: dict[Op, list[str]] = {}
+        for maker, op in control_edges(self.source):
+            one, other = (self.mapping.get(item.results[0]) for item in (maker, op))
+            if one is not None and other is not None and other.op is not None:
+                found.setdefault(other.op, []).append(f"%{one.name}")
+        for op, names in found.items():
+            op.annotations = attrs_of({**op.annotations, CONTROL: ",".join(dict.fromkeys(names))})
 
     def attrs(self, op: Op) -> Attrs:
         return renamed(op, self.bodies)
@@ -158,13 +171,17 @@ class _Copy(Cloner):
 def in_order(module: Module, function: Function) -> list[Op]:
     """The ops that outputs and effects need, each after what it reads, in order of first need."""
     done: dict[Op, None] = {}
+    earlier: dict[Op, list[Op]] = {}
+    for maker, op in control_edges(function):
+        earlier.setdefault(op, []).append(maker)
     roots = [value.op for _, value in function.outputs if value.op is not None]
     roots += [op for op in function.block if acts(module, op)]
     for root in roots:
         work = [root]
         while work:
             op = work[-1]
-            above = [v.op for v in op.operands if v.op is not None and v.op not in done]
+            needed = [*[v.op for v in op.operands if v.op is not None], *earlier.get(op, ())]
+            above = [item for item in needed if item not in done]
             if above:
                 work += reversed(above)
             else:

@@ -10,16 +10,23 @@ from graphgen.json_value import Json, json_number
 from graphgen.passes.core import PassReport
 from graphgen.passes.core.journal import Journal, Rewrite
 from graphgen.passes.inspect.decisions import DecisionSite, decisions
+from graphgen.passes.verify.coverage.coverage_json import coverage_json
 
 if TYPE_CHECKING:
     from graphgen.passes.inspect.explain import Explanation, FailureReason
     from graphgen.passes.inspect.history import History
     from graphgen.passes.inspect.recording import Recording
-    from graphgen.passes.verify import Verdict
+    from graphgen.passes.verify import Deviation, Verdict
     from graphgen.passes.verify.bisect import Culprit
-    from graphgen.passes.verify.divergence import Maker
+    from graphgen.passes.verify.compare.choice_replay import ChoiceCounts
+    from graphgen.passes.verify.divergence.find_divergence import Maker
     from graphgen.passes.verify.equiv import Equivalence
+    from graphgen.passes.verify.layerwise.layer_results import LayerResults
+    from graphgen.passes.verify.proof.pass_proof import PassProof
+    from graphgen.passes.verify.proof.prove_bounds import IndexProof
     from graphgen.passes.verify.reproducer import Failure, Replay
+    from graphgen.passes.verify.rewrites.rewrite_verdict import RewriteSummary
+    from graphgen.passes.verify.verdict import RaisedError, RunDifference
 
 # For an op of the module at the end: program, line in its StableHLO, text of the line.
 LoweredLines = Mapping[Op, tuple[str, int, str]]
@@ -132,8 +139,38 @@ def _values_json(values: Sequence[Value], recording: Recording, lines: LoweredLi
     return out
 
 
+def _proof_json(proof: PassProof) -> dict[str, Json]:
+    return {
+        name: {
+            "status": str(one.status),
+            "output": one.output,
+            "why": one.why,
+            "counterexample": dict(one.counterexample),
+        }
+        for name, one in proof.programs.items()
+    }
+
+
+def _indices_json(indices: Mapping[str, Sequence[IndexProof]]) -> dict[str, Json]:
+    """Numbers of index operands, and those that may be out of bounds."""
+    found = [(name, proof) for name, proofs in indices.items() for proof in proofs]
+    undecided: list[Json] = [
+        {
+            "function": name,
+            "op": proof.op.name,
+            "where": repr(proof.op.loc),
+            "low": str(proof.index.low),
+            "high": str(proof.index.high),
+            "why": proof.why,
+        }
+        for name, proof in found
+        if not proof.proved
+    ]
+    return {"count": len(found), "proved": len(found) - len(undecided), "undecided": undecided}
+
+
 def verdict_json(verdict: Verdict) -> dict[str, Json]:
-    """Differences before and after one pass."""
+    """Differences before and after one pass, and its other faults."""
     return {
         "pass": verdict.pass_text,
         "ok": verdict.ok,
@@ -145,7 +182,81 @@ def verdict_json(verdict: Verdict) -> dict[str, Json]:
         "budget": verdict.budget,
         "where": verdict.meaning.name,
         "guilty": str(verdict.guilty) if verdict.guilty else None,
+        "together": [rewrite_json(item) for item in verdict.together],
+        "recovered": verdict.recovered or None,
+        "first": _deviation_json(verdict.first) if verdict.first else None,
+        "choices": _choices_json(verdict.choices),
+        "rounded_choices": _choices_json(verdict.rounded_choices),
+        "silent": verdict.silent,
+        "proof": _proof_json(verdict.proof) if verdict.proof else None,
+        "indices": _indices_json(verdict.indices) if verdict.indices is not None else None,
+        "repeatable": verdict.repeatable,
+        "varies": _varies_json(verdict.varies) if verdict.varies else None,
+        "raised": _raised_json(verdict.raised) if verdict.raised else None,
+        "uncovered": list(verdict.uncovered),
+        "coverage": coverage_json(verdict.coverage) if verdict.coverage is not None else None,
+        "rewrites": _rewrites_json(verdict.rewrites) if verdict.rewrites else None,
+        "layers": _layers_json(verdict.layers) if verdict.layers else None,
     }
+
+
+def _layers_json(found: LayerResults) -> dict[str, Json]:
+    """Layers that were run, those like one of them, and those that differ too much."""
+    wrong: list[Json] = [
+        {
+            "layer": result.label,
+            "meaning": json_number(result.meaning.relative),
+            "rounding": json_number(result.rounding.relative),
+            "guilty": str(result.guilty) if result.guilty else None,
+            "first": _deviation_json(result.first) if result.first else None,
+        }
+        for result in found.wrong
+    ]
+    return {
+        "run": list(found.run),
+        "same_as": {result.label: result.same_as for result in found.changed if result.same_as},
+        "unchanged": list(found.unchanged),
+        "wrong": wrong,
+    }
+
+
+def _rewrites_json(found: RewriteSummary) -> dict[str, Json]:
+    """Counts of rewrites checked alone, and those that are not right."""
+    return {
+        "counts": {status.value: count for status, count in found.counts.items()},
+        "seconds": found.seconds,
+        "remarkable": [
+            {
+                **rewrite_json(check.rewrite),
+                "status": check.status.value,
+                "reason": check.reason,
+                "counterexample": check.counterexample.text if check.counterexample else None,
+            }
+            for check in found.remarkable
+        ],
+    }
+
+
+def _deviation_json(found: Deviation) -> dict[str, Json]:
+    return {"where": found.name, "call": found.call, "relative": json_number(found.relative)}
+
+
+def _choices_json(found: ChoiceCounts) -> dict[str, Json]:
+    return {
+        "compared": found.compared,
+        "replayed": found.replayed,
+        "wrong": found.wrong,
+        "alone": found.alone,
+    }
+
+
+def _varies_json(found: RunDifference) -> dict[str, Json]:
+    return {"line": found.line or None, "first": found.first, "second": found.second}
+
+
+def _raised_json(found: RaisedError) -> dict[str, Json]:
+    more = {"where": found.where, "note": found.note, "help": found.help}
+    return {**_failure_json(found.failure), "during": found.during, **more}
 
 
 def equivalence_json(found: Equivalence) -> dict[str, Json]:
@@ -187,19 +298,31 @@ def _maker_json(side: Maker) -> dict[str, Json]:
 
 
 def bisection_json(found: Culprit | None) -> dict[str, Json]:
-    """The pass, rewrite and op that bisection found; ``guilty`` is null for none."""
-    if found is None:
-        return {"guilty": None}
+    """The pass, rewrite and op that bisection found, ``guilty``, and the pass that raises."""
+    raising = found.raising if found is not None else None
+    raised: Json = None
+    if raising is not None:
+        place = {"pass": str(raising.item), "place": raising.number + 1}
+        raised = {**place, **_raised_json(raising.error)}
+    guilty = _culprit_json(found) if found is not None and found.wrong else None
+    return {"guilty": guilty, "raised": raised}
+
+
+def _culprit_json(found: Culprit) -> dict[str, Json]:
     first = found.first
-    guilty: Json = {
+    return {
         "pass": str(found.item),
         "place": found.number + 1,
         "fuel": found.fuel or None,
         "application": rewrite_json(found.application) if found.application else None,
         "first_wrong_op": first.right.text if first is not None else None,
         "instead_of": first.left.text if first is not None else None,
+        "together": [rewrite_json(item) for item in found.together],
+        "recovered": found.recovered or None,
+        "recovered_pass": found.recovered_pass or None,
+        "silent": found.silent,
+        "varies": _varies_json(found.varies) if found.varies else None,
     }
-    return {"guilty": guilty}
 
 
 def replay_json(found: Replay) -> dict[str, Json]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 
-from graphgen.analysis import called
+from graphgen.analysis import called, inlined
+from graphgen.analysis.calls import inner_functions
 from graphgen.analysis.layers import layers_of
 from graphgen.errors import GraphgenError
 from graphgen.ir import RANK, Function, Module, Op, Role, entry
@@ -18,12 +19,66 @@ _PLAIN = frozenset(("constant", "iota"))
 _SPREADS = frozenset(("broadcast_in_dim", "convert", "reshape"))
 
 
+def function_of(module: Module, function: Function, names: Sequence[str]) -> Function:
+    """The function that makes the values called ``names``: the program, or one that it runs.
+
+    Args:
+        module: has the functions.
+        function: the program, without calls.
+        names: as printed; ``@f/%x`` is in the function ``@f``, ``%w.body/%x`` in the body of the
+            loop that gives ``%w``.
+
+    Raises:
+        GraphgenError: GG0202 for a place that does not exist, and for values that several
+            functions make.
+    """
+    places = {name.rpartition("/")[0] for name in names}
+    inner = {item.place: item.function for item in inner_functions(module, function)}
+    others = {f"@{item.name}": item for item in inner.values()}
+    for item in called(module, module.functions.get(function.name, function)):
+        # Calls are inlined where they run: in them, values have the names of the text.
+        others.setdefault(f"@{item.name}", inlined(module, item))
+    if places != {""}:
+        place = min(places)
+        found = inner.get(place) or others.get(place)
+        if len(places) > 1 or found is None:
+            what = f"@{function.name} runs nothing at {', '.join(sorted(places))}"
+            known = ", ".join([*others][:8]) or "no other function"
+            raise GraphgenError("GG0202", what, help=f"it runs {known}")
+        return found
+    if _makes(function, names):
+        return function
+    made_in = [name for name, item in others.items() if _makes(item, names)]
+    if len(made_in) > 1:
+        what = f"{', '.join(names)} is made in {', '.join(made_in)}"
+        raise GraphgenError("GG0202", what, help=f"choose one: {made_in[0]}/{names[0]}")
+    return others[made_in[0]] if made_in else function
+
+
+def _makes(function: Function, names: Sequence[str]) -> bool:
+    made = {name for value, name in value_names(function).items() if value.op is not None}
+    return all(f"%{name.removeprefix('%')}" in made for name in names)
+
+
+def function_with_layer(module: Module, function: Function, layer: str) -> Function:
+    """The function that has a layer: the program, else the first one that it runs with it."""
+    inner = [item.function for item in inner_functions(module, function)]
+    return next((item for item in (function, *inner) if _layer(item, layer) is not None), function)
+
+
+def _layer(function: Function, layer: str) -> set[Op] | None:
+    for name, ops in layers_of(function).items():
+        if layer == name or (layer.isdigit() and name.rpartition(".")[2] == layer):
+            return set(ops)
+    return None
+
+
 def ops_called(function: Function, names: Iterable[str], depth: int = 0) -> set[Op]:
     """The ops that make the values called ``names``, and what these read, ``depth`` ops upwards.
 
     Args:
         function: the program.
-        names: with or without ``%``; as printed.
+        names: with or without ``%``; as printed, perhaps after a place (:func:`function_of`).
         depth: how far up; 0 for the ops alone.
 
     Raises:
@@ -31,7 +86,7 @@ def ops_called(function: Function, names: Iterable[str], depth: int = 0) -> set[
     """
     known = {name: value for value, name in value_names(function).items()}
     found: set[Op] = set()
-    for name in names:
+    for name in [name.rpartition("/")[2] for name in names]:
         value = known.get("%" + name.removeprefix("%"))
         if value is None or value.op is None:
             from difflib import get_close_matches
@@ -50,11 +105,10 @@ def ops_called(function: Function, names: Iterable[str], depth: int = 0) -> set[
 
 def ops_of_layer(function: Function, layer: str) -> set[Op]:
     """The ops of a layer, by its name or its number (GG0202 naming those there are)."""
-    layers = layers_of(function)
-    for name, ops in layers.items():
-        if layer == name or (layer.isdigit() and name.rpartition(".")[2] == layer):
-            return set(ops)
-    known = list(layers)
+    found = _layer(function, layer)
+    if found is not None:
+        return found
+    known = list(layers_of(function))
     shown = f"{known[0]} to {known[-1]}" if known else "none"
     raise GraphgenError(
         "GG0202", f"@{function.name} has no layer '{layer}'", help=f"it has {shown}"
@@ -99,6 +153,13 @@ def sliced(module: Module, function: Function, ops: Collection[Op], only: str = 
     made = Module(f"{module.name}.slice", module.level, dict(module.mesh))
     target = made.add(Function(function.name, function.phase or "main", dict(function.dims)))
     return _Cut(module, function, made, target).cut(ops, only)
+
+
+def without_interface(module: Module) -> Module:
+    """The module with its functions alone: its interface says nothing of a loop's body."""
+    made = Module(module.name, module.level, dict(module.mesh))
+    made.functions.update(module.functions)
+    return made
 
 
 class _Cut:

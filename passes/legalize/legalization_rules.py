@@ -33,6 +33,7 @@ from graphgen.passes.legalize.neuron.sort_kernel import (
     top_k_by_kernel,
     top_k_without_sort,
 )
+from graphgen.passes.legalize.row_masks import mask_of_rows
 from graphgen.targets import Target
 
 
@@ -40,6 +41,8 @@ def _by_name(*rules: Rule) -> Mapping[str, Rule]:
     return {rule.name: rule for rule in rules}
 
 
+# Applied for every target, whose data does not list them.
+EVERYWHERE: tuple[Rule, ...] = (mask_of_rows,)
 # Applied to whole programs, before composites are inlined.
 FIRST = _by_name(rank_as_input, exchange_of_two)
 # Applied after those; sorts that nothing reads any more are erased.
@@ -74,7 +77,8 @@ class LegalizationRules:
     """The rules of one target, by when they are applied.
 
     Attributes:
-        first, sorts, inlined: as the tables of this module.
+        first: that of every target, then those of the table.
+        sorts, inlined: as the tables of this module.
         composites: decompositions by op.
     """
 
@@ -107,4 +111,5 @@ def rules_of(target: Target, rows: int) -> LegalizationRules:
         return [table[name] for name in target.rules if name in table]
 
     composites = dict(COMPOSITES[name] for name in target.rules if name in COMPOSITES)
-    return LegalizationRules(chosen(FIRST), chosen(SORTS), chosen(inlined), composites)
+    first = [*EVERYWHERE, *chosen(FIRST)]
+    return LegalizationRules(first, chosen(SORTS), chosen(inlined), composites)

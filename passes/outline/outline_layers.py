@@ -177,10 +177,11 @@ class _Outliner:
         """The function of all layers of this key, made from the first."""
         found = self.bodies.get(layer.key)
         if found is None:
-            made = {body.function.name for body in self.bodies.values()}
-            taken = self.module.functions.keys() | made
+            taken = set(self.module.functions)
             function = Function(claim_name(layer.scope.rpartition(".")[0] or "layer", taken, 2))
             copies = _fill(function, layer, constants, self.rewriter.pass_name)
+            # The calls that are made of layers run it from now on.
+            self.module.add(function)
             found = self.bodies[layer.key] = _Body(function, copies)
         return found
 

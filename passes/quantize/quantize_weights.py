@@ -90,16 +90,23 @@ rhs_contracting_dims=[1] dtype=f32 : f32[2,9]
     name: ClassVar[str] = "quantize-weights"
     input_stages: ClassVar[tuple[str, ...]] = ("logical", "canonical")
     requires: ClassVar[tuple[str, ...]] = ("raw-weights",)
-    # What 8 bits leave of a logit: a step is 1/127 of the largest weight. Measured on two layers.
-    rounding: ClassVar[float] = 5e-2
+    # The error of one product, over its size: for int8 a step is 1/127 of the largest weight, about
+    # 4.5 deviations of a tensor, so 4.5 / (127 * sqrt(12)) = 0.010; a float of m bits of mantissa
+    # is off by 2**-m / sqrt(12) * sqrt(E[1 / x**2]), x in [1, 2) spread evenly in its logarithm:
+    # 0.0266 for f8e4m3, 0.053 for f8e5m2. On the path of two layers are 15 products: sqrt(15) as
+    # much. The largest of some thousand errors over the largest logit is more than that where
+    # attention turns to other tokens: in 250 random cells of the matrix, by median 0.7 times, at
+    # most 3.0 times for one scale a tensor of int8, and 2.2 times for 8-bit floats. The budget is
+    # 3.5 times, which a lognormal fit of each kind exceeds in less than one of 5,000.
+    rounding: ClassVar[float] = 0.14
     dtype: str = choice("int8", DTYPES)
     scheme: str = choice(PER_CHANNEL, SCHEMES)
     skip: tuple[str, ...] = ("lm_head",)
 
     @property
     def budget(self) -> float:
-        """Floats of 8 bits have four or three bits of mantissa."""
-        return {"int8": self.rounding, "f8e4m3": 0.2, "f8e5m2": 0.3}[self.dtype]
+        """Floats of 8 bits have three or two bits of mantissa."""
+        return {"int8": self.rounding, "f8e4m3": 0.36, "f8e5m2": 0.72}[self.dtype]
 
     def run(self, module: Module, rewriter: Rewriter) -> None:
         """Find what all programs can read as 8-bit numbers, then rewrite their products."""

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from graphgen.analysis.pattern.see_through import plain, scalar, spread
 from graphgen.build import Builder
 from graphgen.ir import Dim, Op, Value
 from graphgen.ir.dims import product
 from graphgen.passes.core import NoMatch, no_match, rule
 from graphgen.passes.legalize.cpu.kernel_decompositions import kernel_by_ops
-from graphgen.passes.raising.matchers import plain, scalar, spread
 
 
 @rule("power")
@@ -103,6 +103,34 @@ def _merged(value: Value) -> tuple[Dim, Dim] | None:
     return (shape[0], shape[1]) if fits else None
 
 
+@rule("add", "multiply", "divide")
+def scores_of_merged_batch(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
+    """A step on the scores of rows times heads is one on those of each row and each head."""
+    for index, value in enumerate(op.operands):
+        shape = _merged(value)
+        merged = value.producer("reshape")
+        if shape is None or merged is None or not _from_product(merged.operands[0]):
+            continue
+        (scores,) = merged.operands
+        other = op.operands[1 - index]
+        number = spread(other)[0]
+        if number.type.rank:
+            other = b.reshape(other, scores.shape)
+        else:
+            other = b.broadcast_in_dim(number, scores.shape, [])
+        made = b.binary(op.name, *((scores, other) if index == 0 else (other, scores)))
+        return [b.reshape(made, op.result.shape)]
+    return no_match("no operand had two batch dimensions before", op.result)
+
+
+def _from_product(value: Value) -> bool:
+    """Test whether ``value`` is a product, or steps on one."""
+    op = value.op
+    while op is not None and op.name in ("add", "multiply", "divide"):
+        op = op.operands[0].op
+    return op is not None and op.name == "dot_general"
+
+
 @rule("custom_call")
 def kernel_of_neuron(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
     """A kernel of Neuron's compiler is the ops that it means."""
@@ -119,5 +147,6 @@ IDIOMS = (
     product_of_transpose,
     product_of_merged,
     product_of_merged_batch,
+    scores_of_merged_batch,
     kernel_of_neuron,
 )

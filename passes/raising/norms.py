@@ -1,147 +1,116 @@
-"""Raise rms_norm, silu and embedding."""
+"""Raise rms_norm and layer_norm, also without weight or bias, which are ones and zeros then."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
+from graphgen.analysis.pattern import OpPattern, apply, number, total, variables
 from graphgen.build import Builder
-from graphgen.ir import Dim, Op, Value
-from graphgen.passes.core import NoMatch, no_match, rule
-from graphgen.passes.raising.matchers import either_way, over_rows, plain, scalar, spread
+from graphgen.ir import Value, tensor
+from graphgen.ir.dtype import f64
+from graphgen.ops import op_def
+from graphgen.passes.core import NoMatch, no_match
+from graphgen.passes.core.rule import Rule
+from graphgen.passes.raising.derived_patterns import derived
+from graphgen.passes.raising.pattern_rule import Found, PatternRule
+
+_VECTORS = {"weight": 1.0, "bias": 0.0}
 
 
-@rule("multiply")
-def raise_rms_norm(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
-    """``x * rsqrt(mean(x^2) + epsilon) * weight`` is an rms_norm."""
-    for scaled, spread_weight in either_way(op):
-        weight, dims = spread(spread_weight)
-        # One row for all, also as a slice [1,N] of the rows of all layers.
-        if not dims or any(size != 1 for size in weight.shape[:-1]):
-            continue
-        normal = plain(scaled).producer("multiply")
-        if normal is None:
-            continue
-        for x, root in either_way(normal):
-            epsilon = _epsilon(x, root, dims[-1])
-            if epsilon is not None:
-                if weight.dtype is not op.result.dtype:
-                    return no_match("the weight is of another type than the result", weight)
-                row = weight if weight.type.rank == 1 else b.reshape(weight, weight.shape[-1:])
-                return [_normalized(b, plain(x), row, epsilon, dims[-1])]
-    return NoMatch("no row is divided by the root of its mean square", op.result)
+def _places(found: Found) -> list[list[int]]:
+    """The dimensions of each vector; without one, those along which the sum is."""
+    given = [found.places(name) for name in _VECTORS if name in found.bound.values]
+    rows, shape = found.places_of_op("reduce"), found.root.result.shape
+    return given or [[i for i, size in enumerate(shape) if i not in rows and size != 1]]
 
 
-def _normalized(b: Builder, x: Value, weight: Value, epsilon: float, dim: int) -> Value:
-    """Build the norm along ``dim``, transposed to be the last dimension."""
-    last = x.type.rank - 1
-    if dim == last:
-        return b.rms_norm(x, weight, epsilon)
+def _check(found: Found) -> NoMatch | None:
+    """Require one dimension: the mean is over it, and weight and bias are along it."""
+    places, at = _places(found), found.value("operand")
+    if any(len(place) != 1 or place != places[0] for place in places):
+        bare = "weight" not in found.bound.values
+        return no_match(f"the {'mean' if bare else 'weight'} is not one row for all", at)
+    ((dim,), *_), shape = places, found.root.result.shape
+    rows = found.places_of_op("reduce")
+    others = [i for i, size in enumerate(shape) if i != dim and size != 1]
+    if dim in rows or any(other not in rows for other in others):
+        return no_match("the mean is along another dimension than the weight", at, depth=2)
+    count, inverse, size = found.number("count"), found.number("inverse"), shape[dim]
+    # A factor only where it is exact, so that both are equal.
+    exact = isinstance(size, int) and size & (size - 1) == 0 and inverse == 1 / size
+    if count != size and not exact:
+        return no_match("the sum is not divided by the count of its terms", at, depth=3)
+    if found.root.result.dtype is f64:
+        return no_match("it is computed in f64, the composite in f32", found.root.result, depth=4)
+    return None
+
+
+def _along_last(found: Found, b: Builder, name: str) -> Value:
+    """Build the norm along the weight's dimension, transposed to be the last one."""
+    ((dim,), *_), epsilon = _places(found), found.number("epsilon") or 0.0
+    x, last = found.laid_out(b, "operand"), found.root.result.type.rank - 1
     order = [*(other for other in range(last + 1) if other != dim), dim]
-    made = b.rms_norm(b.transpose(x, order), weight, epsilon)
-    return b.transpose(made, [order.index(place) for place in range(last + 1)])
-
-
-def _epsilon(x: Value, root: Value, dim: int) -> float | None:
-    """Match ``rsqrt(mean(x^2) + epsilon)`` along ``dim``: epsilon."""
-    per_row = over_rows(root, x.type.rank) if dim == x.type.rank - 1 else _others(root, dim)
-    rsqrt = plain(per_row if per_row is not None else root).producer("rsqrt")
-    total = rsqrt.operands[0].producer("add") if rsqrt is not None else None
-    if total is None:
-        return None
-    for mean, number in either_way(total):
-        epsilon = scalar(number)
-        if epsilon is not None and _is_mean_square(mean, x, dim):
-            return epsilon
-    return None
-
-
-def _others(value: Value, dim: int) -> Value | None:
-    """Match a broadcast along ``dim`` alone: its operand."""
-    source, dims = spread(value)
-    kept = tuple(other for other in range(value.type.rank) if other != dim)
-    return source if dims == kept else None
-
-
-def _is_mean_square(mean: Value, x: Value, dim: int) -> bool:
-    total = _divided_by(mean, x.shape[dim])
-    if total is None:
-        return False
-    while total.op is not None and total.op.name in ("reshape", "broadcast_in_dim"):
-        (inner,) = total.op.operands
-        if inner.type.size != total.type.size:
-            return False
-        total = inner
-    reduce = total.producer("reduce")
-    if reduce is None or reduce.attrs.text("kind") != "add":
-        return False
-    square = reduce.operands[0].producer("multiply")
-    return (
-        square is not None
-        and reduce.attrs.integers("dimensions") == (dim,)
-        and all(plain(value) is plain(x) for value in square.operands)
+    x = x if dim == last else b.transpose(x, order)
+    row = tensor(found.root.result.dtype, x.shape[-1:])
+    made = b.op(
+        name,
+        x,
+        *[
+            found.vector(b, vector) if vector in found.bound.values else b.full(number, row)
+            for vector, number in _VECTORS.items()
+            if vector in op_def(name).operands
+        ],
+        epsilon=epsilon,
     )
+    return made if dim == last else b.transpose(made, [order.index(i) for i in range(last + 1)])
 
 
-def _divided_by(value: Value, count: Dim) -> Value | None:
-    """Match ``x / count``: x."""
-    op = value.op
-    if op is None or not isinstance(count, int):
-        return None
-    if op.name == "divide" and scalar(op.operands[1]) == count:
-        return op.operands[0]
-    if op.name == "multiply":
-        for total, number in either_way(op):
-            # Only where 1 / count is exact, so that both are equal.
-            if scalar(number) == 1 / count and count & (count - 1) == 0:
-                return total
-    return None
+def _of_squares() -> OpPattern:
+    """The variance as the mean of squares less the square of the mean, as Flax has it."""
+    x, weight, bias = variables("operand weight bias")
+    mean = total(x) / number("count") | total(x) * number("inverse")
+    square = total(x * x) / number("count") | total(x * x) * number("inverse")
+    variance = square - mean * mean
+    kept = variance | apply("maximum", variance, 0.0)
+    root = apply("rsqrt", kept + number("epsilon"))
+    return (x - mean) * (root * weight) + bias
 
 
-@rule("multiply")
-def raise_silu(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
-    """``x * logistic(x)`` is a silu, also with ``1 / (1 + exp(-x))`` written out."""
-    for x, gate in either_way(op):
-        inner = _logistic_of(gate)
-        if inner is not None and plain(inner) is plain(x):
-            return [b.convert(b.silu(x), op.result.dtype)]
-    return NoMatch("no factor is the logistic of the other", op.result)
+def _scaled_root() -> OpPattern:
+    """The root is multiplied by the weight first."""
+    x, weight, bias = variables("operand weight bias")
+    mean = total(x) / number("count") | total(x) * number("inverse")
+    centered = x - mean
+    squares = total(centered * centered)
+    variance = squares / number("count") | squares * number("inverse")
+    root = apply("rsqrt", variance + number("epsilon"))
+    return centered * (root * weight) + bias
 
 
-def _logistic_of(value: Value) -> Value | None:
-    """Match ``logistic(x)`` or ``1 / (1 + exp(-x))``: x."""
-    op = plain(value).op
-    if op is None:
-        return None
-    if op.name == "logistic":
-        return op.operands[0]
-    if op.name != "divide" or scalar(op.operands[0]) != 1:
-        return None
-    total = plain(op.operands[1]).producer("add")
-    for raised, one in either_way(total) if total is not None else ():
-        exponential = plain(raised).producer("exponential")
-        negated = exponential.operands[0].producer("negate") if exponential is not None else None
-        if negated is not None and scalar(one) == 1:
-            return negated.operands[0]
-    return None
+def _without_last(pattern: OpPattern) -> OpPattern:
+    """The operand that the root of a pattern adds to, or multiplies."""
+    inner = pattern.operands[0] if pattern.operands else None
+    assert isinstance(inner, OpPattern)
+    return inner
 
 
-@rule("gather")
-def raise_embedding(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
-    """A gather of whole rows of a table is an embedding."""
-    table, indices = op.operands
-    attrs = op.attrs
-    if table.type.rank != 2 or attrs.dims("slice_sizes") != (1, table.shape[1]):
-        return NoMatch("it does not look up whole rows of a matrix", table)
-    rows = attrs.integers("collapsed_slice_dims") == attrs.integers("start_index_map") == (0,)
-    last = op.result.type.rank - 1
-    if not rows or attrs.integers("offset_dims") != (last,):
-        return no_match("the rows do not become the last dimension", op.result)
-    vector = attrs.integer("index_vector_dim")
-    ids = indices
-    if vector < indices.type.rank:
-        if vector != last or indices.shape[-1] != 1:
-            return no_match("the indices are not one number each", indices, depth=2)
-        ids = b.reshape(indices, indices.shape[:-1])
-    if ids.dtype.name != "s32":
-        return no_match("the indices are not s32", indices, depth=3)
-    return [b.embedding(table, ids)]
+def _rule(name: str, part: str, reason: str, *patterns: OpPattern) -> Rule:
+    return PatternRule(
+        f"raise-{name.replace('_', '-')}{part}",
+        patterns,
+        lambda found, b: _along_last(found, b, name),
+        reason,
+        _check,
+    ).rule
+
+
+_LAYER = derived("layer_norm", 3, 1, 1, captured="epsilon")
+_RMS = derived("rms_norm", 3, 1, captured="epsilon")
+_NO_ROOT = "no row is divided by the root of its mean square"
+_NO_DEVIATION = "no row is centered and divided by the root of its variance"
+# Applied one after another, the forms with weight and bias first: those without are parts of them.
+NORMS = (
+    _rule("layer_norm", "", _NO_DEVIATION, _LAYER, _scaled_root(), _of_squares()),
+    _rule("layer_norm", "-without-bias", _NO_DEVIATION, _without_last(_LAYER)),
+    _rule("rms_norm", "", _NO_ROOT, _RMS),
+    _rule("layer_norm", "-bare", _NO_DEVIATION, _without_last(_without_last(_LAYER))),
+    _rule("rms_norm", "-bare", _NO_ROOT, _without_last(_RMS)),
+)

@@ -15,15 +15,20 @@ from graphgen.passes.canonical.simplify_shape import (
     broadcast_of_broadcast,
     broadcast_of_reshape,
     slice_of_concatenate,
+    transpose_of_units,
 )
 from graphgen.passes.core import Pass, Rewriter, register
+from graphgen.passes.raising.activation_patterns import ACTIVATIONS
 from graphgen.passes.raising.attention import raise_attention
-from graphgen.passes.raising.cache import raise_kv_update
-from graphgen.passes.raising.cache_layers import raise_layer_update, write_of_layer
-from graphgen.passes.raising.cache_select import raise_chosen_slot
+from graphgen.passes.raising.caches.cache import raise_kv_update
+from graphgen.passes.raising.caches.cache_layers import raise_layer_update, write_of_layer
+from graphgen.passes.raising.caches.cache_select import raise_chosen_slot
+from graphgen.passes.raising.caches.cache_slices import raise_joined_slices
+from graphgen.passes.raising.known_gathers import gather_of_run
+from graphgen.passes.raising.lookup import raise_embedding
 from graphgen.passes.raising.normalize_idioms import IDIOMS
-from graphgen.passes.raising.norms import raise_embedding, raise_rms_norm, raise_silu
-from graphgen.passes.raising.rotary import raise_rope, raise_rotated_rope
+from graphgen.passes.raising.norms import NORMS
+from graphgen.passes.raising.rotary import raise_partial_rope, raise_rope, raise_rotated_rope
 from graphgen.passes.raising.split_attention import raise_split_attention
 
 
@@ -32,12 +37,14 @@ from graphgen.passes.raising.split_attention import raise_split_attention
 class RaiseComposites(Pass):
     """Simple ops that say an idea become the composite op of it.
 
-    Found are rms_norm, silu, embedding, rope in both usual forms, attention over any order of
-    dimensions, with queries in groups or keys that were repeated for the queries of their group,
-    also over a cache and new tokens apart, and tokens that are written into a cache, of one layer
-    or of all in one tensor. So heads can be laid out, and models be split, that were traced from
-    JAX or PyTorch, or dumped for Neuron, whose kernels become the ops they mean. What is close and
-    not quite is left as it is; `graphgen explain` says why.
+    Found are rms_norm and layer_norm, with or without weight and bias, silu and gelu, embedding,
+    rope of halves or neighbors, of whole heads or of their first elements, attention over any order
+    of dimensions, with queries in groups or keys that were repeated for the queries of their group,
+    with biases, masks, a soft cap and sinks, also over a cache and new tokens apart, and tokens
+    that are written into a cache, of one layer or of all in one tensor. So heads can be laid out,
+    and models be split, that were traced from JAX or PyTorch, or dumped for Neuron, whose kernels
+    become the ops they mean. What is close and not quite is left as it is; `graphgen explain` says
+    why.
 
     Given:
         module @m level=logical {
@@ -86,20 +93,28 @@ class RaiseComposites(Pass):
             identity,
             reshape_of_reshape,
             transpose_of_transpose,
+            transpose_of_units,
             broadcast_of_broadcast,
             broadcast_of_reshape,
         )
         for function in module.programs() or list(module.functions.values()):
-            rewriter.apply_rules(function, (*IDIOMS, *shapes))
-            rewriter.apply_rules(
-                function,
-                (raise_rms_norm, raise_silu, raise_embedding, raise_rope),
+            rewriter.apply_rules(function, (*IDIOMS, gather_of_run, *shapes))
+            # A layer norm holds an rms_norm of the centered row.
+            for norm in NORMS:
+                rewriter.apply_rules(function, (norm,))
+            rewriter.apply_rules(function, (*ACTIVATIONS, raise_embedding, raise_rope))
+            caches = (
+                raise_kv_update,
+                raise_chosen_slot,
+                raise_joined_slices,
+                raise_layer_update,
+                write_of_layer,
             )
-            caches = (raise_kv_update, raise_chosen_slot, raise_layer_update, write_of_layer)
             # In a cache of all layers, a layer matches once those before it are raised.
             before = -1
             while before < rewriter.applications and not rewriter.exhausted:
                 before = rewriter.applications
                 rewriter.apply_rules(function, (*caches, slice_of_concatenate(), *shapes))
             rewriter.apply_rules(function, (raise_rotated_rope, *shapes))
+            rewriter.apply_rules(function, (raise_partial_rope, *shapes))
             rewriter.apply_rules(function, (raise_attention, raise_split_attention, *shapes))

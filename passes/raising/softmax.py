@@ -5,17 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from graphgen.analysis.pattern import OpPattern, apply, match_rule, total, variables
+from graphgen.analysis.pattern.see_through import literal, one_number, plain, scalar, spread
 from graphgen.ir import Op, Value
 from graphgen.passes.core import NoMatch, no_match
-from graphgen.passes.raising.matchers import (
-    either_way,
-    literal,
-    one_number,
-    over_rows,
-    plain,
-    scalar,
-    spread,
-)
+from graphgen.passes.raising.matchers import either_way
 
 # A score this low has weight 0 beside any other.
 HIDDEN = -1e4
@@ -28,23 +22,34 @@ class Over:
     Attributes:
         value: the operand of the broadcast.
         at: the dimension of the scores, in the order of the softmax, of each of its dimensions.
+        factor: a constant factor of a bias.
+        hides: a mask is true where a score is hidden, not where it is shown.
     """
 
     value: Value
     at: tuple[int, ...]
+    factor: float = 1.0
+    hides: bool = False
+
+    def within(self, value: Value) -> Over:
+        """An operand of the same shape, without its own broadcast."""
+        source, dims = spread(plain(value))
+        return replace(self, value=source, at=tuple(self.at[dim] for dim in dims))
 
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """Operand of a softmax: ``mask(dot * factor * steps + bias)``.
+    """Operand of a softmax: ``mask(cap * tanh(dot * factor * steps) + bias)``.
 
     Attributes:
         dot: the product of queries and keys.
         order: the dimension of ``dot`` of each dimension of the softmax.
-        factor: a constant factor of the scores.
+        factor: a constant factor of the scores, inside the cap.
         steps: computed factors and divisors of the scores: op and number.
-        masks: a score is hidden where one of them is false.
-        bias: the addend of the scores, if there is one.
+        masks: a score is hidden where one of them says so.
+        biases: the addends of the scores.
+        cap: the soft cap; 0 for none.
+        scaled: the scores are divided by the cap before it is applied.
     """
 
     dot: Value
@@ -52,42 +57,52 @@ class Scores:
     factor: float = 1.0
     steps: tuple[tuple[str, Value], ...] = ()
     masks: tuple[Over, ...] = ()
-    bias: Over | None = None
+    biases: tuple[Over, ...] = ()
+    cap: float = 0.0
+    scaled: bool = False
+
+
+def _shifted_rows() -> tuple[OpPattern, OpPattern]:
+    """A row less its maximum, which JAX clamps from below; and the softmax of it."""
+    (x,) = variables("x")
+    top = apply("reduce", x, kind="maximum")
+    shifted = x - (top | apply("maximum", top, float("-inf")))
+    powers = apply("exponential", shifted)
+    return shifted, powers / total(powers)
+
+
+_SHIFTED, _SOFTMAX = _shifted_rows()
 
 
 def softmax_of(value: Value) -> Value | None:
     """Match a softmax along the last dimension: its operand."""
-    op = plain(value).producer("divide")
-    if op is None:
-        return None
-    raised, total = op.operands
-    exponential = plain(raised).producer("exponential")
-    rank = raised.type.rank
-    if exponential is None or not _is_reduced(total, raised, "add", rank):
-        return None
-    difference = exponential.operands[0].producer("subtract")
-    if difference is None:
-        return None
-    scores, top = difference.operands
-    return scores if _is_reduced(top, scores, "maximum", rank) else None
+    scores = _operand(value, _SOFTMAX)
+    # Some subtract the maximum themselves before they call softmax.
+    return (_operand(scores, _SHIFTED) or scores) if scores is not None else None
 
 
-def _is_reduced(value: Value, of: Value, kind: str, rank: int) -> bool:
-    """Test whether ``value`` is the sum or maximum of each row of ``of``, broadcast."""
-    row = over_rows(value, rank)
-    if row is None:
-        return False
-    row = plain(row)
-    limit = row.producer("maximum")
-    if limit is not None:
-        # JAX clamps the maximum from below by minus infinity.
-        rows = [a for a, number in either_way(limit) if scalar(number) == float("-inf")]
-        row = plain(rows[0]) if rows else row
-    op = row.producer("reduce")
-    if op is None or op.attrs.text("kind") != kind:
-        return False
-    last = op.attrs.integers("dimensions") == (rank - 1,)
-    return last and plain(op.operands[0]) is plain(of)
+def nearly_softmax(value: Value) -> NoMatch | None:
+    """Name what keeps a quotient of exponentials from being a softmax along the last dimension."""
+    op = plain(value).op
+    if op is None or len(op.results) != 1:
+        return None
+    ways, matcher = match_rule(op, _SOFTMAX)
+    if any(True for _ in ways):
+        return no_match("the softmax is not along the last dimension", value, depth=4)
+    best = matcher.best
+    # A quotient whose dividend is an exponential.
+    return no_match(best.reason, best.at, depth=best.count) if best.count >= 2 else None
+
+
+def _operand(value: Value, pattern: OpPattern) -> Value | None:
+    """Match a pattern along the last dimension: what the maximum is subtracted from."""
+    op = plain(value).op
+    last = value.type.rank - 1
+    for bound in match_rule(op, pattern)[0] if op is not None else ():
+        reduced = [at for inner, at in bound.ops if inner.name == "reduce"]
+        if all(at is not None and last not in at for at in reduced):
+            return next(inner for inner, _ in bound.ops if inner.name == "subtract").operands[0]
+    return None
 
 
 def scores_of(value: Value) -> Scores | NoMatch:
@@ -123,33 +138,44 @@ def _step(name: str) -> Callable[[_StepRule], _StepRule]:
 
 @_step("select")
 def _selected(found: Scores, op: Op) -> Scores | NoMatch:
-    mask, shown, hidden = op.operands
-    low = scalar(hidden)
-    if low is None or low > HIDDEN:
-        return no_match("what is not selected is not very low", hidden, depth=3)
-    return replace(found, dot=shown, masks=(*found.masks, _over(found, mask)))
+    if found.cap:
+        return no_match("the scores are masked before they are capped", op.result, depth=3)
+    for shown, hidden, hides in ((1, 2, False), (2, 1, True)):
+        low = scalar(op.operands[hidden])
+        if low is not None and low <= HIDDEN:
+            mask = replace(_over(found, op.operands[0]), hides=hides)
+            return replace(found, dot=op.operands[shown], masks=(*found.masks, mask))
+    return no_match("what is not selected is not very low", op.operands[2], depth=3)
 
 
 @_step("add")
 def _shifted(found: Scores, op: Op) -> Scores | NoMatch:
-    """Strip an added mask, or a bias."""
-    sides = list(either_way(op))
-    for shown, bias in sides:
-        over = _over(found, bias)
-        mask = _mask_of(over.value)
-        if mask is not None:
-            source, dims = spread(mask)
-            inside = Over(source, tuple(over.at[dim] for dim in dims))
-            return replace(found, dot=shown, masks=(*found.masks, inside))
-    for shown, bias in sides:
+    """Strip what is added: masks, biases, or sums of them."""
+    for shown, addend in either_way(op):
         if not _leads_to_product(shown):
             continue
-        if found.bias is not None:
-            return no_match("more than one bias is added to the scores", op.result, depth=4)
-        if found.factor != 1 or found.steps:
-            return no_match("a bias is added before the scores are scaled", op.result, depth=5)
-        return replace(found, dot=shown, bias=_over(found, bias))
+        masks, biases = _addends(_over(found, addend))
+        if found.cap or (found.steps and biases):
+            return no_match(
+                "a bias is added before the scores are scaled or capped", op.result, depth=5
+            )
+        scaled = [replace(bias, factor=found.factor) for bias in biases]
+        return replace(
+            found, dot=shown, masks=(*found.masks, *masks), biases=(*found.biases, *scaled)
+        )
     return no_match("what is added to the scores is neither a mask nor a bias", op.result, depth=6)
+
+
+def _addends(over: Over) -> tuple[list[Over], list[Over]]:
+    """Take masks out of a sum that is added to the scores: the masks, and the biases."""
+    mask = _mask_of(over.value)
+    if mask is not None:
+        inner, hides = mask
+        return [replace(over.within(inner), hides=hides)], []
+    total = over.value.producer("add")
+    parts = [_addends(over.within(value)) for value in total.operands] if total else []
+    masks = [mask for masks, _ in parts for mask in masks]
+    return (masks, [bias for _, biases in parts for bias in biases]) if masks else ([], [over])
 
 
 def _over(found: Scores, value: Value) -> Over:
@@ -158,22 +184,24 @@ def _over(found: Scores, value: Value) -> Over:
 
 
 def _leads_to_product(value: Value) -> bool:
-    """Test whether ``value`` is a product up to scale, masks and layout."""
+    """Test whether ``value`` is a product up to scale, cap, masks and layout."""
     op = plain(value).op
-    while op is not None and op.name in ("multiply", "divide", "transpose", "add", "select"):
-        op = plain(op.operands[1 if op.name == "select" else 0]).op
-    return op is not None and op.name == "dot_general"
+    through = ("multiply", "divide", "transpose", "add", "select", "tanh")
+    if op is None or op.name not in through:
+        return op is not None and op.name == "dot_general"
+    return any(_leads_to_product(v) for v in op.operands if v.shape == op.result.shape)
 
 
-def _mask_of(bias: Value) -> Value | None:
-    """Match ``select(mask, 0, very low)``: the mask."""
+def _mask_of(bias: Value) -> tuple[Value, bool] | None:
+    """Match ``select(mask, 0, very low)``: the mask, and whether it hides."""
     op = plain(bias).producer("select")
     if op is None:
         return None
-    mask, shown, hidden = op.operands
-    low = scalar(hidden)
-    fits = scalar(shown) == 0 and low is not None and low <= HIDDEN
-    return mask if fits else None
+    for shown, hidden, hides in ((1, 2, False), (2, 1, True)):
+        low = scalar(op.operands[hidden])
+        if scalar(op.operands[shown]) == 0 and low is not None and low <= HIDDEN:
+            return op.operands[0], hides
+    return None
 
 
 @_step("multiply")
@@ -190,10 +218,20 @@ def _scaled(found: Scores, op: Op) -> Scores | NoMatch:
 
 @_step("divide")
 def _divided(found: Scores, op: Op) -> Scores | NoMatch:
-    divisor = one_number(op.operands[1])
-    if divisor is None:
-        return no_match("the scores are not divided by one number", op.operands[1], depth=8)
-    return replace(found, dot=op.operands[0], steps=(*found.steps, ("divide", divisor)))
+    inner, divisor = op.operands
+    number = one_number(divisor)
+    if number is None:
+        return no_match("the scores are not divided by one number", divisor, depth=8)
+    if found.cap and literal(divisor) == found.cap and not found.scaled:
+        return replace(found, dot=inner, scaled=True)
+    return replace(found, dot=inner, steps=(*found.steps, ("divide", number)))
+
+
+@_step("tanh")
+def _capped(found: Scores, op: Op) -> Scores | NoMatch:
+    if found.cap or found.steps or found.factor <= 0:
+        return no_match("the scores are capped by no positive constant", op.result, depth=9)
+    return replace(found, dot=op.operands[0], cap=found.factor, factor=1.0)
 
 
 @_step("transpose")

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from graphgen.analysis.pattern.see_through import plain, spread
 from graphgen.build import Builder
 from graphgen.ir import Op, Value
 from graphgen.passes.core import NoMatch, no_match, rule
 from graphgen.passes.raising.attention import attention_of
 from graphgen.passes.raising.attention_dims import SLOTS, Dims, dims_of
-from graphgen.passes.raising.matchers import either_way, plain, spread
+from graphgen.passes.raising.matchers import either_way
 from graphgen.passes.raising.softmax import Scores, scores_of
 
 
@@ -36,7 +37,8 @@ def raise_split_attention(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
     (first, dims), (second, other) = found
     one = dims.query == other.query and dims.result == other.result
     same = (first.factor, first.steps) == (second.factor, second.steps)
-    if not one or not same or first.bias is not None or second.bias is not None:
+    other_terms = first.cap or second.cap or first.biases or second.biases
+    if not one or not same or other_terms:
         return no_match("the parts are not of one query, scaled alike", op.result, depth=19)
     roles = {dim: role for role, dim in dims.scores.items() if role != SLOTS}
     if [dims.result[dim] for dim in divisor[1]] != [roles[dim] for dim in sorted(roles)]:

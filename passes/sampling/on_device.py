@@ -10,12 +10,20 @@ from graphgen.errors import GraphgenError
 from graphgen.ir import Dim, Function, Module, Value, tensor
 from graphgen.ir.dtype import f32, s32
 from graphgen.passes.core import Pass, Rewriter, register
+from graphgen.passes.core.relation import OutputChanges
 from graphgen.passes.sampling.token_choice import greedy, sample
+from graphgen.passes.sampling.token_rule import (
+    CANDIDATES,
+    KEPT,
+    LOGITS,
+    PARAMS,
+    RANDOM,
+    TOKENS,
+    TokenRule,
+)
 
-LOGITS, TOKENS = "logits", "next_tokens"
-PARAMS, RANDOM, KEPT = "sampling_params", "random", "top_p_min_tokens"
-# What a module says of programs that draw: how many of the best tokens they look at.
-CANDIDATES = "global_topk"
+# Sums and shares of f32 probabilities are off by less.
+_SUMS = 1e-5
 
 
 @register
@@ -70,6 +78,18 @@ class OnDeviceSampling(Pass):
     deterministic: bool = False
     output_logits: bool = False
     top_p_min_tokens: bool = False
+
+    @property
+    def budget(self) -> float:
+        """Drawing rounds sums of probabilities; taking the best token rounds nothing."""
+        return _SUMS if self.do_sample else 0.0
+
+    def output_changes(self) -> OutputChanges:
+        """The tokens follow from the logits, which only ``output_logits`` keeps."""
+        rule = TokenRule(
+            self.do_sample, self.global_topk, self.deterministic, self.top_p_min_tokens
+        )
+        return OutputChanges({TOKENS: rule}, () if self.output_logits else (LOGITS,))
 
     def run(self, module: Module, rewriter: Rewriter) -> None:
         """Append the choice to every program; the interface changes with the first."""

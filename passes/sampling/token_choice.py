@@ -8,7 +8,6 @@ independent; removed tokens have probability 0.
 from __future__ import annotations
 
 from graphgen.build import Builder
-from graphgen.composites.basics import softmax
 from graphgen.ir import Dim, Value, tensor
 from graphgen.ir.dtype import f32, s32
 
@@ -62,7 +61,7 @@ def remaining(
     temperature = b.select(cold, b.full(1.0, temperature.type), temperature)
     top_p = b.select(cold, b.full(1e-30, top_p.type), top_p)
     scores = _best(b, values / temperature, top_k, count)
-    probable = softmax(b, scores, 1)
+    probable = b.softmax(scores, 1)
     # A token stays while those before it have not reached top_p, so the one that does stays too.
     reached = _sums(b, probable, inclusive=False)
     stays = b.compare(reached, top_p, "LT")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
@@ -21,6 +22,11 @@ from graphgen.passes.sharding.spec.logical_axes import (
     model_axes,
 )
 from graphgen.passes.sharding.spec.mesh import divides
+from graphgen.passes.sharding.spec.whole_weights import (
+    weight_bytes,
+    whole_weights,
+    whole_weights_remark,
+)
 from graphgen.passes.weights.derived import PreparedValues
 
 # Megatron's layout of a decoder: heads, their caches, what lies between the MLP's products, and the
@@ -206,10 +212,10 @@ def _by_name(module: Module, pattern: str, text: str) -> list[Annotation]:
 @register
 @dataclass(frozen=True)
 class Shard(Pass):
-    """Say how a model lies over a mesh: by its axes, which are found by their use, or by names.
+    """Annotate how a model is sharded over a mesh: by its axes, found by their use, or by names.
 
-    Without rules heads, their caches and what lies between the products of an MLP are split over
-    ``tp``, and everything else is whole on each rank. A rule is ``AXIS:mesh axes`` for an axis of
+    Without rules heads, their caches and the hidden layer of an MLP are split over ``tp``, and
+    everything else is replicated. A rule is ``AXIS:mesh axes`` for an axis of
     the model (heads, kv_heads, intermediate, vocab, hidden, positions, batch, sequence, rows,
     slots), or ``PATTERN:{layout}`` for names; rules come behind the usual ones, and the last wins.
 
@@ -280,6 +286,12 @@ f32[2,4]
         module.mesh.clear()
         module.mesh.update(axes)
         annotate(module, rules, rewriter)
+        if not rewriter.exhausted and math.prod(axes.values()) > 1:
+            left = whole_weights_remark(
+                whole_weights(module), weight_bytes(module), next(iter(axes))
+            )
+            if left:
+                rewriter.remark(left)
         if not rewriter.applications and not rewriter.exhausted:
             rewriter.note(None, "mesh")
 

@@ -16,6 +16,8 @@ from graphgen.ir.dims import symbols
 from graphgen.passes.core import Pass, Rewriter, register
 from graphgen.passes.specialize.bucket_sizes import Sizes, context_sizes, token_sizes
 from graphgen.passes.specialize.callees import bind_bodies, drop_unused
+from graphgen.passes.specialize.named_sizes import SERVING, named_sizes
+from graphgen.passes.specialize.program_buckets import Bucket, Ladders, program_buckets
 
 
 @register
@@ -24,14 +26,17 @@ class Specialize(Pass):
     """Replace each symbolic program by one program a bucket, over one shared cache.
 
     A prefill program of bucket n takes S = n tokens a row and attends to C = n slots; a decode
-    program of bucket n takes one token a row and attends to C = n slots. All of them share the
-    weights and a cache of R rows and M slots.
+    program of bucket n takes one token a row and attends to C = n slots. A chunk program has the
+    body of a prefill program, and takes S tokens a row after those that the row holds: there is
+    one for each size of ``chunk`` and each larger decode bucket C. All of them share the weights
+    and a cache of R rows and M slots.
 
     Options:
         batch: sizes of B.
         prefill_batch: sizes of B of the prefill programs; by default those of ``batch``.
         context: buckets of the prefill programs.
         tokens: buckets of the decode programs.
+        chunk: sizes of S of the chunk programs; by default there are none.
         max_batch_size: instead of ``batch``: powers of two from 1, and this size.
         max_context_length: instead of ``context``: powers of two from 128, and this size.
         seq_len: instead of ``tokens``: powers of two from 128, and this size.
@@ -41,6 +46,8 @@ class Specialize(Pass):
             buckets, the only bucket, or 0 for no prefill program.
         rows: R; by default the largest batch.
         slots: M; by default the largest bucket.
+        dims: sizes of symbols by name, of any name: ``dims=[N=8]``. Those of B, S, C, R and M
+            stand for ``batch``, ``context``, ``tokens``, ``rows`` and ``slots``.
         in_place: promise that row b of a call is cache row b or idle, where B = R.
 
     Given:
@@ -53,7 +60,8 @@ class Specialize(Pass):
         func @decode phase=decode dims={S=1} {
           arg %positions : s32[B,1]
           arg %lengths : s32[B]
-          %m = attention_mask(%positions, %lengths) attended=C : pred[B,1,C]
+          %p = key_positions(%lengths) attended=C : s32[B,C]
+          %m = attention_mask(%positions, %p) : pred[B,1,C]
           return m = %m
         }
 
@@ -67,14 +75,16 @@ class Specialize(Pass):
         func @decode.b2.c64 phase=decode dims={S=1,B=2,C=64,R=2,M=128} {
           arg %positions : s32[2,1]
           arg %lengths : s32[2]
-          %m = attention_mask(%positions, %lengths) attended=64 : pred[2,1,64]
+          %p = key_positions(%lengths) attended=64 : s32[2,64]
+          %m = attention_mask(%positions, %p) : pred[2,1,64]
           return m = %m
         }
 
         func @decode.b2.c128 phase=decode dims={S=1,B=2,C=128,R=2,M=128} {
           arg %positions : s32[2,1]
           arg %lengths : s32[2]
-          %m = attention_mask(%positions, %lengths) attended=128 : pred[2,1,128]
+          %p = key_positions(%lengths) attended=128 : s32[2,128]
+          %m = attention_mask(%positions, %p) : pred[2,1,128]
           return m = %m
         }
     """
@@ -85,6 +95,7 @@ class Specialize(Pass):
     prefill_batch: tuple[int, ...] = ()
     context: tuple[int, ...] = (128,)
     tokens: tuple[int, ...] = (128,)
+    chunk: tuple[int, ...] = ()
     max_batch_size: int = 0
     max_context_length: int = 0
     seq_len: int = 0
@@ -92,6 +103,7 @@ class Specialize(Pass):
     context_length_estimate: Sizes | None = None
     rows: int = 0
     slots: int = 0
+    dims: tuple[str, ...] = ()
     in_place: bool = False
 
     def ladders(self) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
@@ -119,6 +131,11 @@ class Specialize(Pass):
         none = self.context_length_estimate == 0 and not context
         return batch, () if none else _in_order("context", context), tokens
 
+    @property
+    def own_sizes(self) -> dict[str, int]:
+        """The sizes of symbols that have no option of their own."""
+        return {n: size for n, size in named_sizes(self.dims).items() if n not in SERVING}
+
     def _said(self, key: str) -> bool:
         return getattr(self, key) != type(self).__dataclass_fields__[key].default
 
@@ -132,8 +149,15 @@ class Specialize(Pass):
 
     def run(self, module: Module, rewriter: Rewriter) -> None:
         """Clone every program once a bucket with its sizes bound."""
+        sizes = named_sizes(self.dims)
+        if sizes.keys() & SERVING:
+            _with_sizes(self, sizes).run(module, rewriter)
+            return
+        _check_sized(module, sizes)
         batch, context, tokens = self.ladders()
         prefill_batch = _in_order("prefill_batch", self.prefill_batch or batch)
+        chunk = _in_order("chunk", self.chunk) if self.chunk else ()
+        ladders = Ladders(batch, prefill_batch, context, tokens, chunk)
         most = max((*batch, *prefill_batch))
         rows = self.rows or most
         slots = self.slots or max((*context, *tokens))
@@ -141,15 +165,14 @@ class Specialize(Pass):
             raise GraphgenError("GG0302", f"specialize: slots={slots} is less than a bucket")
         if rows < most:
             raise GraphgenError("GG0302", f"specialize: rows={rows} is less than a batch")
-        calls = {"decode": (batch, tokens), "prefill": (prefill_batch, context)}
         tied = _tied(module, tuple(sorted({*batch, *prefill_batch})))
-        shared: dict[str, Dim] = {"R": rows, "M": slots, **tied}
+        shared: dict[str, Dim] = {"R": rows, "M": slots, **tied, **sizes}
         functions: dict[str, Function] = {}
         for function in module.functions.values():
             if not function.phase or not free_symbols([function]):
                 functions[function.name] = function
                 continue
-            buckets = list(_buckets(function, *calls.get(function.phase, (batch, context))))
+            buckets = list(program_buckets(function, ladders, own=sizes))
             new = list(self._programs(module, function, buckets, shared, rewriter))
             functions |= {each.name: each for each in new}
             made = [each for each in new if each.phase]
@@ -166,21 +189,24 @@ class Specialize(Pass):
         self,
         module: Module,
         function: Function,
-        buckets: Sequence[tuple[str, dict[str, Dim]]],
+        buckets: Sequence[Bucket],
         shared: Mapping[str, Dim],
         rewriter: Rewriter,
     ) -> Iterator[Function]:
         """The program of each bucket after its callees, as far as the fuel goes."""
-        for name, dims in buckets:
+        for bucket in buckets:
             if rewriter.exhausted:
                 return
-            made = Function(f"{function.name}.{name}", phase=function.phase)
-            made.dims = {**function.dims, **dims, **shared}
-            override = {"rows": "in_place"} if self.in_place and dims["B"] == shared["R"] else {}
+            made = Function(f"{function.name}.{bucket.name}", phase=function.phase)
+            # A program without rows and slots has sizes of its own only.
+            own = shared if bucket.dims else self.own_sizes
+            made.dims = {**function.dims, **bucket.dims, **own}
+            whole = self.in_place and made.dims.get("B") == shared["R"]
+            override = {"rows": "in_place"} if whole else {}
             cloner = partial(Cloner, symbols=made.dims, overrides=override, via=self.name)
             rewriter.copied(cloner().function(function, made))
             yield from bind_bodies(module, made, cloner, rewriter)
-            rewriter.note(made, f"bucket {name}")
+            rewriter.note(made, f"bucket {bucket.name}")
             yield made
 
 
@@ -206,7 +232,7 @@ def _bind_states(module: Module, shared: Mapping[str, Dim], rewriter: Rewriter) 
     for row in changed:
         module.interface[row.name] = row
     if packs or changed:
-        rewriter.note(None, f"R = {shared['R']}, M = {shared['M']}")
+        rewriter.note(None, ", ".join(f"{n} = {size}" for n, size in shared.items() if n != "B"))
 
 
 def _bound(row: Entry, values: Mapping[str, Dim]) -> Entry:
@@ -227,15 +253,31 @@ def _tied(module: Module, batch: Sequence[int]) -> dict[str, Dim]:
     return {"B": batch[0]}
 
 
-def _buckets(
-    function: Function, batches: tuple[int, ...], sizes: tuple[int, ...]
-) -> Iterator[tuple[str, dict[str, Dim]]]:
-    """Name and sizes of each program of a phase; one where they would all be the same."""
-    if not free_symbols([function]) & {"S", "C"}:
-        sizes = sizes[-1:]
-    for batch in batches:
-        for size in sizes:
-            if function.phase == "decode":
-                yield f"b{batch}.c{size}", {"B": batch, "C": size}
-            else:
-                yield f"b{batch}.s{size}", {"B": batch, "S": size, "C": size}
+def _with_sizes(item: Specialize, sizes: Mapping[str, int]) -> Specialize:
+    """The pass with B, S, C, R and M of ``dims`` in the options that mean them."""
+    changes: dict[str, object] = {
+        "dims": tuple(f"{name}={size}" for name, size in item.own_sizes.items())
+    }
+    for name, size in sizes.items():
+        if name in SERVING:
+            option = SERVING[name]
+            changes[option] = size if option in ("rows", "slots") else (size,)
+    if "B" in sizes:
+        changes["prefill_batch"] = ()
+    if "S" in sizes and item.context_length_estimate == 0:
+        changes["context_length_estimate"] = None
+    if "M" in sizes and "C" not in sizes and max(item.tokens) > sizes["M"]:
+        changes["tokens"] = (sizes["M"],)
+    return replace(item, **changes)  # pyright: ignore[reportArgumentType]
+
+
+def _check_sized(module: Module, sizes: Mapping[str, int]) -> None:
+    """Refuse symbols of programs that no option gives a size (GG0302), and sizes below 1."""
+    programs = [function for function in module.programs() if free_symbols([function])]
+    missing = sorted(free_symbols(programs) - sizes.keys() - SERVING.keys())
+    if missing:
+        raise GraphgenError(
+            "GG0302",
+            f"specialize: no size for {', '.join(missing)}, which @{module.name} leaves open",
+            help=f"dims=[{','.join(f'{name}=8' for name in missing)}] binds symbols of any name",
+        )

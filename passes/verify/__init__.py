@@ -1,12 +1,14 @@
 """Verification: numeric validation of passes, equivalence, bisection and reduction of failures.
 
-Read ``validate.py`` first; ``workload.py`` makes the calls that programs are compared over.
+Read ``validate.py`` first. ``workload`` makes the calls that programs are compared over,
+``compare`` compares the numbers of two runs, ``coverage`` records what the calls reached.
 """
 
 from __future__ import annotations
 
-from graphgen.passes.verify.compare import Deviation
-from graphgen.passes.verify.validate import Verdict, validate
-from graphgen.passes.verify.workload import make_workload
+from graphgen.passes.verify.compare.deviation import Deviation
+from graphgen.passes.verify.validate import PassChecks, validate
+from graphgen.passes.verify.verdict import Verdict
+from graphgen.passes.verify.workload.make_workload import make_workload
 
-__all__ = ["Deviation", "Verdict", "make_workload", "validate"]
+__all__ = ["Deviation", "PassChecks", "Verdict", "make_workload", "validate"]

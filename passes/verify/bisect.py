@@ -1,28 +1,51 @@
 """Bisection of a pipeline: the first wrong pass, then its first wrong rewrite.
 
-The oracle is any predicate: the numbers of a workload, or the exit status of a command. Its verdict
-has to stay wrong once it has become wrong.
+The oracle is any predicate: the numbers of a workload, or the exit status of a command. The
+pipeline runs once, as far as it runs; a pass that raises an exception is a finding of its own. What
+was wrong only in between, and is right again afterwards, is not to blame.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from graphgen.errors import GraphgenError
-from graphgen.eval import MEANING
-from graphgen.exec.session import Runner, Workload
+from graphgen.eval import MEANING, NATIVE
+from graphgen.exec.backend import Backend, NumpyBackend
+from graphgen.exec.session import Workload
 from graphgen.ir import Module
 from graphgen.ir.clone import clone_module
 from graphgen.passes.core import Pass, run_pipeline
-from graphgen.passes.core.journal import Journal, Rewrite
-from graphgen.passes.verify.compare import compare
-from graphgen.passes.verify.divergence import Divergence
+from graphgen.passes.core.journal import Rewrite
+from graphgen.passes.core.order import check_order
+from graphgen.passes.verify.blame import Oracle, blame, by_outcomes, last_turn
+from graphgen.passes.verify.checked_run import raised_error, run_checked
+from graphgen.passes.verify.compare.deviation import compare
+from graphgen.passes.verify.compare.recorded_run import (
+    RecordedRun,
+    check_outputs,
+    record,
+    with_derived,
+)
+from graphgen.passes.verify.divergence.find_divergence import Divergence
 from graphgen.passes.verify.equiv import equivalent
-from graphgen.passes.verify.validate import MEANING_BUDGET, apply_pass
+from graphgen.passes.verify.verdict import RaisedError, RunDifference
 
-# True for a wrong module.
-Oracle = Callable[[Module], bool]
+
+@dataclass(frozen=True, slots=True)
+class RaisingPass:
+    """A pass at which the pipeline cannot go on.
+
+    Attributes:
+        number: its place in the pipeline, from 0.
+        item: the pass.
+        error: its exception, or that of a run of the module it leaves.
+    """
+
+    number: int
+    item: Pass
+    error: RaisedError
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,14 +55,22 @@ class Culprit:
     Attributes:
         number: place of the pass in the pipeline, from 0.
         item: the pass.
-        fuel: how many of its applications it takes to be wrong; 0 where it does not stop half-way,
-            and then the pass as a whole is to blame.
+        fuel: how many of its applications it takes to be wrong; 0 where the pass as a whole is to
+            blame: it does not stop half-way, or records no rewrite.
         application: the last of these; ``None`` for the pass as a whole.
         before: the module the pass was given.
         good: the module with one application less; as given where the pass is to blame.
         bad: the module with the guilty application, the first that is wrong.
         first: by numbers, the op of ``bad`` that parts from ``good`` while what it reads agrees;
             ``None`` where none can be named.
+        together: where the guilty rewrite is right alone, the smallest set that is wrong.
+        recovered: the number of rewrites after which a module that was wrong is right again; 0 if
+            none was found.
+        recovered_pass: the same in passes.
+        silent: True if the pass records no rewrite.
+        varies: the first difference of two runs of the pass; ``None`` where they agree.
+        raising: the pass at which the pipeline could not go on; the culprit itself where the module
+            is right up to there.
     """
 
     number: int
@@ -50,32 +81,69 @@ class Culprit:
     good: Module
     bad: Module
     first: Divergence | None = None
+    together: tuple[Rewrite, ...] = ()
+    recovered: int = 0
+    recovered_pass: int = 0
+    silent: bool = False
+    varies: RunDifference | None = None
+    raising: RaisingPass | None = None
+
+    @property
+    def wrong(self) -> bool:
+        """True for a wrong module; False where the finding is an exception only."""
+        return self.raising is None or self.raising.number != self.number
 
 
-def by_numbers(module: Module, workload: Workload) -> Oracle:
-    """Wrong is what differs from ``module`` in float64, over a workload."""
-    reference = Runner(module, workload, arithmetic=MEANING).outcomes()
+def by_numbers(module: Module, workload: Workload, passes: Sequence[Pass] = ()) -> Oracle:
+    """Wrong is what differs from ``module`` in float64, over a workload.
+
+    Args:
+        module: a right one.
+        workload: what to compare over.
+        passes: those that may have run on the modules judged; outputs that they add or drop are
+            derived from those of ``module``.
+    """
+    references = [record(module, workload, MEANING)]
+    for item in passes:
+        if item.output_changes() is not None:
+            references.append(with_derived(references[-1], item, workload))
 
     def wrong(other: Module) -> bool:
-        outcomes = Runner(other, workload, arithmetic=MEANING).outcomes()
-        return compare(reference, outcomes).relative > MEANING_BUDGET
+        names = {name for function in other.programs() for name, _ in function.outputs}
+        fitting = [run for run in references if _names(run) == names]
+        return by_outcomes((fitting or references)[-1], workload)(other)
 
     return wrong
 
 
-def bisect(module: Module, passes: Sequence[Pass], wrong: Oracle) -> Culprit | None:
-    """The first pass of a pipeline, and in it the application, that makes a module wrong.
+def _names(run: RecordedRun) -> set[str]:
+    """Names of all outputs and states of a run."""
+    return {name for outcome in run.outcomes for name in outcome}
+
+
+def bisect(
+    module: Module,
+    passes: Sequence[Pass],
+    wrong: Oracle,
+    *,
+    numeric: bool = True,
+    on_step: Callable[[str], None] | None = None,
+) -> Culprit | None:
+    """The pass of a pipeline, and in it the application, that makes a module wrong.
 
     Args:
         module: where to start; unchanged.
         passes: the pipeline.
         wrong: the oracle.
+        numeric: whether the first op that differs is looked for by running the modules.
+        on_step: called before each step with its description, for progress.
 
     Returns:
-        ``None`` when the module is fine at the end.
+        ``None`` when the module is fine at the end and no pass raises.
 
     Raises:
-        GraphgenError: GG0304 when the module is wrong before any pass; what a pass raises.
+        GraphgenError: GG0304 when the module is wrong before any pass; GG0303 for passes in a wrong
+            order.
     """
     if wrong(clone_module(module)):
         raise GraphgenError(
@@ -83,56 +151,170 @@ def bisect(module: Module, passes: Sequence[Pass], wrong: Oracle) -> Culprit | N
             "the module is wrong before any pass has run",
             help="the check has to hold for the module as it is given",
         )
+    run = _PipelineRun(module, passes, on_step or _ignored)
+    if not run.wrong_at_end(wrong):
+        return run.raised_only()
+    number, recovered = last_turn(len(run.states) - 1, lambda count: run.judged(count, wrong))
+    found = run.culprit(number - 1, wrong)
+    found = replace(found, recovered_pass=recovered)
+    return replace(found, first=_first_op(found)) if numeric else found
 
-    def after(count: int) -> Module:
-        made = clone_module(module)
-        run_pipeline(made, passes[:count])
-        return made
 
-    if not wrong(after(len(passes))):
-        return None
-    good, bad = 0, len(passes)
-    while bad - good > 1:
-        middle = (good + bad) // 2
-        good, bad = (good, middle) if wrong(after(middle)) else (middle, bad)
-    found = _in_pass(after(good), passes[good], good, wrong)
-    return replace(found, first=_first_op(found))
+def bisect_rounding(
+    module: Module,
+    passes: Sequence[Pass],
+    workload: Workload,
+    evaluator: Backend | None = None,
+    on_step: Callable[[str], None] | None = None,
+) -> Culprit | None:
+    """The first pass, and in it the application, that exceeds the pass's rounding budget.
+
+    Args:
+        module: where to start; unchanged.
+        passes: the pipeline.
+        workload: what to compare over, in the program's own types.
+        evaluator: computes them; NumPy, where each op is rounded by itself, if none is given.
+        on_step: called before each step with its description, for progress.
+
+    Returns:
+        ``None`` when every pass keeps its budget and none raises.
+
+    Raises:
+        GraphgenError: GG0303 for passes in a wrong order; what a run of ``module`` itself raises.
+    """
+    backend = evaluator or NumpyBackend(NATIVE)
+    run = _PipelineRun(module, passes, on_step or _ignored)
+    noise = backend.noise(module)
+    before = record(module, workload, NATIVE, backend)
+    for number, (item, state) in enumerate(zip(passes, run.states[1:], strict=False)):
+        run.step(number + 1)
+        noise = max(noise, backend.noise(state))
+        budget = item.budget + noise
+        try:
+            before = with_derived(before, item, workload)
+            after = record(state, workload, NATIVE, backend, before, budget)
+            check_outputs(before.outcomes, after.outcomes, item)
+        except MemoryError:
+            raise
+        except Exception as error:
+            run.cut(number, error)
+            break
+        if compare(before.outcomes, after.outcomes).relative > budget:
+            return run.culprit(number, by_outcomes(before, workload, NATIVE, budget, backend))
+        before = after
+    return run.raised_only()
+
+
+def _ignored(step: str) -> None:
+    """Report no progress."""
+
+
+@dataclass(slots=True)
+class _PipelineRun:
+    """One run of a pipeline: the module before each pass, and at the end.
+
+    Attributes:
+        module, passes: as given.
+        begin: called with the description of each step.
+        states: the modules.
+        raising: the pass at which the pipeline could not go on.
+    """
+
+    module: Module
+    passes: Sequence[Pass]
+    begin: Callable[[str], None]
+    states: list[Module] = field(default_factory=list[Module])
+    raising: RaisingPass | None = None
+
+    def __post_init__(self) -> None:
+        check_order(self.passes, self.module)
+        made = clone_module(self.module)
+        self.states.append(clone_module(made))
+        try:
+            run_pipeline(
+                made, self.passes, after=lambda item, after: self.states.append(clone_module(after))
+            )
+        except MemoryError:
+            raise
+        except Exception as error:
+            number = len(self.states) - 1
+            raised = raised_error(error, "the pass")
+            self.raising = RaisingPass(number, self.passes[number], raised)
+
+    def step(self, count: int) -> None:
+        """Begin to judge the module after ``count`` passes."""
+        self.begin(f"the module after {count} of {len(self.passes)} passes")
+
+    def wrong_at_end(self, wrong: Oracle) -> bool:
+        """The verdict of the last module that can be judged; those after it are dropped."""
+        while len(self.states) > 1:
+            self.step(len(self.states) - 1)
+            try:
+                return wrong(clone_module(self.states[-1]))
+            except MemoryError:
+                raise
+            except Exception as error:
+                self.cut(len(self.states) - 2, error)
+        return False
+
+    def judged(self, count: int, wrong: Oracle) -> bool:
+        """The verdict after ``count`` passes; a module that cannot be judged counts as wrong."""
+        self.step(count)
+        try:
+            return wrong(clone_module(self.states[count]))
+        except MemoryError:
+            raise
+        except Exception:
+            return True
+
+    def cut(self, number: int, error: Exception) -> None:
+        """Drop the modules from after the pass at ``number`` on: that one cannot be run."""
+        del self.states[number + 1 :]
+        found = raised_error(error, "a run of the module that the pass left")
+        self.raising = RaisingPass(number, self.passes[number], found)
+
+    def raised_only(self) -> Culprit | None:
+        """The finding where no module is wrong: the pass that raised, if one did."""
+        if self.raising is None:
+            return None
+        number, before = self.raising.number, self.states[self.raising.number]
+        return Culprit(
+            number, self.raising.item, 0, None, before, before, before, raising=self.raising
+        )
+
+    def culprit(self, number: int, wrong: Oracle) -> Culprit:
+        """The finding within the pass at ``number``."""
+        before, after, item = self.states[number], self.states[number + 1], self.passes[number]
+        self.begin(f"rewrites of pass {number + 1} of {len(self.passes)}: {item}")
+        found = blame(before, item, wrong)
+        whole = Culprit(number, item, 0, None, before, before, after, raising=self.raising)
+        try:
+            again = run_checked(clone_module(before), item)
+            whole = replace(whole, silent=not again.rewrites, varies=again.varies)
+        except MemoryError:
+            raise
+        except Exception as error:
+            second = str(raised_error(error, "the pass").failure)
+            whole = replace(whole, varies=RunDifference("", second))
+        if found is None:
+            return whole
+        return replace(
+            whole,
+            fuel=found.guilty.number,
+            application=found.guilty,
+            good=found.good,
+            bad=found.bad,
+            together=found.together,
+            recovered=found.recovered,
+        )
 
 
 def _first_op(found: Culprit) -> Divergence | None:
     """The divergence of the last right module and the first wrong one."""
     try:
         return equivalent(found.good, found.bad).first
-    except GraphgenError:
+    except MemoryError:
+        raise
+    except Exception:
         # Modules that cannot be run, or are stopped half-way between two interfaces.
         return None
-
-
-def _in_pass(before: Module, item: Pass, number: int, wrong: Oracle) -> Culprit:
-    journal = Journal()
-    whole = clone_module(before)
-    apply_pass(whole, item, journal)
-    made = journal.applications
-
-    def with_fuel(fuel: int) -> Module | None:
-        """The module after ``fuel`` rewrites; ``None`` where the pass does not stop there."""
-        copy = clone_module(before)
-        rewriter = apply_pass(copy, item, fuel=fuel)
-        return copy if rewriter.applications == fuel else None
-
-    good, bad = 0, len(made)
-    good_module, bad_module = before, whole
-    while bad - good > 1:
-        middle = (good + bad) // 2
-        try:
-            stopped = with_fuel(middle)
-        except GraphgenError:
-            stopped = None
-        if stopped is None:
-            return Culprit(number, item, 0, None, before, before, whole)
-        if wrong(stopped):
-            bad, bad_module = middle, stopped
-        else:
-            good, good_module = middle, stopped
-    application = made[bad - 1] if made else None
-    return Culprit(number, item, bad if made else 0, application, before, good_module, bad_module)

@@ -15,18 +15,21 @@ import numpy as np
 from graphgen.errors import GraphgenError
 from graphgen.ir import Function, Loc, Module, Value
 from graphgen.ir.loc import UNKNOWN
-from graphgen.passes.verify.compare import NONE, Deviation, difference, worse
-from graphgen.passes.verify.divergence import DifferingOutput, Divergence, find_divergence
-from graphgen.passes.verify.paired_program import by_program
-from graphgen.passes.verify.paired_run import (
+from graphgen.passes.verify.compare.deviation import NONE, Deviation, difference, worse
+from graphgen.passes.verify.divergence.find_divergence import (
+    DifferingOutput,
+    Divergence,
+    find_divergence,
+)
+from graphgen.passes.verify.divergence.value_trace import trace
+from graphgen.passes.verify.pairing.paired_program import by_program
+from graphgen.passes.verify.pairing.paired_run import (
     CompareOptions,
     PairedCall,
     by_workload,
     interface_difference,
     same_phases,
 )
-from graphgen.passes.verify.validate import MEANING_BUDGET
-from graphgen.passes.verify.value_trace import trace
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +71,7 @@ def equivalent(left: Module, right: Module, terms: CompareOptions | None = None)
     """
     terms = terms or CompareOptions()
     _check_relations(left, right, terms)
-    tolerance = _tolerance(left, right, terms)
+    tolerance = terms.bound(left, right)
     if same_phases(left, right):
         _check_interfaces(left, right)
         calls = by_workload(left, right, terms)
@@ -90,14 +93,6 @@ def equivalent(left: Module, right: Module, terms: CompareOptions | None = None)
     right_at = UNKNOWN if at is None else _right_maker(at, worst.name)
     empty = tuple(name for name, tells in telling.items() if not tells)
     return Equivalence(worst, tolerance, left_at, right_at, named, empty)
-
-
-def _tolerance(left: Module, right: Module, terms: CompareOptions) -> float:
-    if terms.tolerance is not None:
-        return terms.tolerance
-    if terms.evaluator is None:
-        return MEANING_BUDGET
-    return max(terms.evaluator.noise(left), terms.evaluator.noise(right))
 
 
 def _check_relations(left: Module, right: Module, terms: CompareOptions) -> None:

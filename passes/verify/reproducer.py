@@ -26,6 +26,7 @@ from graphgen.passes.core.crash import Crash
 from graphgen.passes.core.fuel import NO_LIMIT, Fuel, labels
 from graphgen.passes.core.registry import LOADED, load_file
 from graphgen.passes.core.settings import OFF, debug
+from graphgen.passes.verify.plugin_files import plugin_files, plugin_names
 from graphgen.text import parse, print_module
 from graphgen.version import __version__
 from graphgen.whole_file import unwritable
@@ -77,7 +78,7 @@ class Reproducer:
         reproduces: whether the folder failed in the same way when it was written.
         hash_seed: ``PYTHONHASHSEED`` of the process.
         versions: of graphgen, Python and the libraries.
-        plugins: files in the folder that are run first.
+        plugins: files in the folder that are run first; modules they import are beside them.
         traceback: of a defect.
     """
 
@@ -118,7 +119,7 @@ def write_reproducer(crash: Crash, folder: str, error: Exception) -> Path:
         reproduces,
         os.environ.get("PYTHONHASHSEED", "random"),
         _versions(),
-        list(_plugins().values()),
+        list(plugin_names(_plugins()).values()),
         "" if failure.code else "".join(traceback.format_exception(error)),
     )
     text = print_module(module)
@@ -164,13 +165,9 @@ def _run(text: str, pipeline: str, fuel: int | None, verify: int) -> None:
         run_pipeline(parse(text), passes, fuel=limit, verify=verify)
 
 
-def _plugins() -> dict[Path, str]:
-    """Loaded plugin -> its name in a folder; two may share a base name."""
-    found: dict[Path, str] = {}
-    for path in LOADED:
-        taken = path.name in found.values() and path not in found
-        found.setdefault(path, f"{len(found)}_{path.name}" if taken else path.name)
-    return found
+def _plugins() -> list[Path]:
+    """Plugins that this process has loaded; those deleted since cannot be copied."""
+    return [path for path in LOADED if path.is_file()]
 
 
 def _versions() -> dict[str, str]:
@@ -190,7 +187,8 @@ def _write_folder(home: Path, text: str, facts: Reproducer) -> None:
         part.mkdir(parents=True)
         (part / MODULE).write_text(text, encoding="utf-8")
         (part / FACTS).write_text(json.dumps(asdict(facts), indent=2) + "\n", encoding="utf-8")
-        for path, name in _plugins().items():
+        for name, path in plugin_files(_plugins()).items():
+            (part / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, part / name)
         if not home.exists():
             part.replace(home)

@@ -1,72 +1,77 @@
 """Numeric validation: every pass against the module it was given, down to the rewrite at fault.
 
-Two checks. *Meaning* computes both sides in float64 with float-to-float converts as identity, so a
-wrong rewrite cannot hide in a tolerance. *Rounding* computes in the program's own types and holds
-the difference against the budget the pass declares.
+Two checks compare numbers. *Meaning* computes both sides in float64 with float-to-float converts as
+identity, so a wrong rewrite cannot hide in a tolerance. *Rounding* computes in the program's own
+types and holds the difference against the budget the pass declares. Besides, a pass has to give the
+same module when it runs again, and to record what it changes. A pass that raises an exception ends
+the validation with a verdict of its own; those before it are kept.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from graphgen.analysis import fingerprint
-from graphgen.errors import GraphgenError
-from graphgen.eval import MEANING, NATIVE, Arithmetic
+from graphgen.eval import MEANING, NATIVE
 from graphgen.exec.backend import Backend, NumpyBackend
-from graphgen.exec.session import Outcome, Runner, Workload
+from graphgen.exec.session import Workload
 from graphgen.ir import Module
 from graphgen.ir.clone import clone_module
-from graphgen.ops import verify
 from graphgen.passes.core import Pass
-from graphgen.passes.core.crash import guarded
-from graphgen.passes.core.journal import Journal, Rewrite
 from graphgen.passes.core.order import check_order
-from graphgen.passes.core.pipeline import run_pass
-from graphgen.passes.core.rewriter import Rewriter
-from graphgen.passes.core.settings import Verify, debugging
-from graphgen.passes.verify.compare import Deviation, compare
-
-MEANING_BUDGET = 1e-9
+from graphgen.passes.verify.blame import Blame, blame, by_outcomes
+from graphgen.passes.verify.checked_run import (
+    RUN_AFTER,
+    CheckedRun,
+    attempt,
+    check_each,
+    no_progress,
+    run_checked,
+)
+from graphgen.passes.verify.compare.deviation import Deviation, compare, first_beyond
+from graphgen.passes.verify.compare.recorded_run import (
+    RecordedRun,
+    check_outputs,
+    record,
+    with_derived,
+)
+from graphgen.passes.verify.coverage.collect import collect, uncovered_changes
+from graphgen.passes.verify.coverage.input_coverage import input_coverage
+from graphgen.passes.verify.coverage.recorder import CoverageRecorder
+from graphgen.passes.verify.proof.prove_bounds import prove_indices
+from graphgen.passes.verify.proof.prove_pass import prove_pass
+from graphgen.passes.verify.rewrites.rewrite_checker import check_rewrites
+from graphgen.passes.verify.rewrites.rewrite_verdict import RewriteSummary
+from graphgen.passes.verify.verdict import MEANING_BUDGET, RaisedError, Verdict
+from graphgen.passes.verify.workload.layout_tables import permuted
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """Result of validating one pass.
+class PassChecks:
+    """Checks of a validation beside the comparison of numbers, and its callbacks.
 
     Attributes:
-        pass_text: the pass with its options.
-        meaning: the difference in float64.
-        rounding: the difference in the program's own types.
-        budget: largest relative rounding difference allowed: what the pass declares, and the noise
-            of the evaluator.
-        guilty: the rewrite after which the meaning differs, where one can be named; where the
-            meaning is kept, the one that takes the rounding over the budget.
+        evaluator: what computes in the program's own types for the rounding check; NumPy, where
+            each op is rounded by itself, if none is given.
+        prove: whether proofs are looked for that each program is the same for all sizes, and that
+            the indices of the last module are within bounds.
+        each_rewrite: whether each rewrite is also checked alone, on boundary values of its own.
+        on_step: called before each step with its description, for progress.
+        on_verdict: called after each pass.
     """
 
-    pass_text: str
-    meaning: Deviation
-    rounding: Deviation
-    budget: float
-    guilty: Rewrite | None = None
-
-    @property
-    def means_the_same(self) -> bool:
-        """True if the pass kept the meaning."""
-        return self.meaning.relative <= MEANING_BUDGET
-
-    @property
-    def ok(self) -> bool:
-        """True if both checks hold."""
-        return self.means_the_same and self.rounding.relative <= self.budget
+    evaluator: Backend | None = None
+    prove: bool = False
+    each_rewrite: bool = False
+    on_step: Callable[[str], None] | None = None
+    on_verdict: Callable[[Verdict], None] | None = None
 
 
 def validate(
     module: Module,
     passes: Sequence[Pass],
     workload: Workload,
-    on_verdict: Callable[[Verdict], None] | None = None,
-    evaluator: Backend | None = None,
+    checks: PassChecks | None = None,
 ) -> list[Verdict]:
     """Run a pipeline on a copy of ``module`` and check each pass.
 
@@ -74,100 +79,143 @@ def validate(
         module: where to start; unchanged.
         passes: the pipeline.
         workload: what to compare over.
-        on_verdict: called after each pass.
-        evaluator: what computes in the program's own types for the rounding check; NumPy, where
-            each op is rounded by itself, if none is given.
+        checks: more checks, and callbacks; by default none.
+
+    Returns:
+        A verdict for each pass that ran; the last one has ``raised`` where the rest could not run.
 
     Raises:
-        GraphgenError: GG0303 for passes in a wrong order; what a pass or the verifier raises.
+        GraphgenError: GG0303 for passes in a wrong order; what a run of ``module`` itself raises.
     """
     check_order(passes, module)
-    current = clone_module(module)
-    run = evaluator or NumpyBackend(NATIVE)
-    noise = run.noise(module)
-    meaning, native = _outcomes(current, workload, run)
-    number = fingerprint(current)
-    verdicts: list[Verdict] = []
-    for item in passes:
-        before = clone_module(current)
-        with guarded(before, [item], debugging(), Verify.MODULE) as crash:
-            if crash is not None:
-                crash.enter(0, None)
-            apply_pass(current, item)
-        before_number, number = number, fingerprint(current)
-        # The same program gives the same numbers.
-        same = number == before_number
-        meant, computed = (meaning, native) if same else _outcomes(current, workload, run)
-        difference = compare(meaning, meant)
-        rounded = compare(native, computed)
-        noise = max(noise, run.noise(current))
-        budget = item.budget + noise
-        guilty = None
-        if difference.relative > MEANING_BUDGET:
-            guilty = blame(before, item, workload, meaning)
-        elif rounded.relative > budget:
-            guilty = blame(before, item, workload, native, NATIVE, budget, run)
-        verdict = Verdict(str(item), difference, rounded, budget, guilty)
-        verdicts.append(verdict)
-        if on_verdict is not None:
-            on_verdict(verdict)
-        meaning, native = meant, computed
-    return verdicts
+    chosen = checks or PassChecks()
+    begin = chosen.on_step or no_progress
+    begin("the module as given")
+    validation = _Validation(clone_module(module), workload, chosen)
+
+    def check(item: Pass, step: str) -> Verdict:
+        begin(step)
+        verdict = validation.verdict(item)
+        if chosen.prove and item is passes[-1] and verdict.raised is None:
+            return replace(verdict, indices=prove_indices(validation.module))
+        return verdict
+
+    return check_each(passes, check, chosen.on_verdict)
 
 
-def _outcomes(
-    module: Module, workload: Workload, run: Backend
-) -> tuple[list[Outcome], list[Outcome]]:
-    meant = Runner(module, workload, arithmetic=MEANING).outcomes()
-    return meant, Runner(module, workload, run, NATIVE).outcomes()
+class _Validation:
+    """A module on its way through a pipeline, with its numbers.
 
-
-def apply_pass(
-    module: Module, item: Pass, journal: Journal | None = None, fuel: int | None = None
-) -> Rewriter:
-    """Run one pass in place, optionally with a journal and limited fuel, and verify."""
-    rewriter, _ = run_pass(item, module, journal, fuel)
-    verify(module)
-    return rewriter
-
-
-def blame(
-    before: Module,
-    item: Pass,
-    workload: Workload,
-    reference: Sequence[Outcome],
-    arithmetic: Arithmetic = MEANING,
-    budget: float = MEANING_BUDGET,
-    run: Backend | None = None,
-) -> Rewrite | None:
-    """The application of ``item`` that makes the difference, by bisecting over fuel.
-
-    With one application fewer the outcomes are within ``budget`` of ``reference``, with it they are
-    not. Outcomes are computed in ``arithmetic``, by ``run`` where that is given.
-
-    ``None`` where the pass cannot stop half-way: then the pass as a whole is to blame.
+    Args:
+        module: changed in place.
+        workload: what to compare over.
+        checks: besides the comparison of numbers.
     """
-    journal = Journal()
 
-    def differs(fuel: int) -> bool:
-        module = clone_module(before)
-        rewriter = apply_pass(module, item, fuel=fuel)
-        if rewriter.applications != fuel:
-            raise GraphgenError("GG0304", f"{item.name} does not stop when its fuel is used up")
-        outcomes = Runner(module, workload, run, arithmetic).outcomes()
-        return compare(reference, outcomes).relative > budget
+    def __init__(self, module: Module, workload: Workload, checks: PassChecks) -> None:
+        self.module = module
+        self.workload = workload
+        self.run = checks.evaluator or NumpyBackend(NATIVE)
+        self.checks = checks
+        self.noise = self.run.noise(module)
+        self.inputs = input_coverage(module, workload)
+        self.meaning, self.native = self._first_runs()
+        # The fingerprint that the last pass left.
+        self._left = ""
 
-    try:
-        apply_pass(clone_module(before), item, journal)
-        good, bad = 0, len(journal.applications)
-        if not bad or differs(0) or not differs(bad):
+    def verdict(self, item: Pass) -> Verdict:
+        """Run the next pass and check it."""
+        ran = attempt(lambda: run_checked(self.module, item, self._left), "the pass")
+        if isinstance(ran, RaisedError):
+            return Verdict(str(item), raised=ran)
+        self._left = ran.left
+        reference = self.meaning, self.native
+        if ran.changed:
+            # The same program gives the same numbers.
+            made = attempt(lambda: self._next_runs(item), RUN_AFTER)
+            if isinstance(made, RaisedError):
+                return Verdict(str(item), raised=made, varies=ran.varies)
+            reference = made
+        verdict = self._compared(item, ran, reference)
+        if not self.checks.prove:
+            return verdict
+        return replace(verdict, proof=prove_pass(ran.before, self.module))
+
+    def _compared(
+        self, item: Pass, ran: CheckedRun, reference: tuple[RecordedRun, RecordedRun]
+    ) -> Verdict:
+        """The verdict of a pass that ran, by the numbers before and after."""
+        before, (meaning, native) = ran.before, reference
+        difference, workload = self._difference(meaning, changed=ran.changed)
+        rounded = compare(native.outcomes, self.native.outcomes)
+        budget = item.budget + self.noise
+        found: Blame | None = None
+        first: Deviation | None = None
+        if difference.relative > MEANING_BUDGET:
+            found = blame(before, item, by_outcomes(meaning, workload))
+            outcomes = record(
+                self.module, workload, MEANING, None, meaning, MEANING_BUDGET
+            ).outcomes
+            first = first_beyond(meaning.outcomes, outcomes, MEANING_BUDGET)
+        elif rounded.relative > budget:
+            wrong = by_outcomes(native, self.workload, NATIVE, budget, self.run)
+            found = blame(before, item, wrong)
+            first = first_beyond(native.outcomes, self.native.outcomes, budget)
+        verdict = Verdict(str(item), difference, rounded, budget, varies=ran.varies)
+        verdict = replace(verdict, silent=ran.silent, coverage=self.coverage)
+        if ran.changed:
+            counts = self.meaning.counts, self.native.counts
+            uncovered = uncovered_changes(before, self.module, self.coverage)
+            verdict = replace(
+                verdict, choices=counts[0], rounded_choices=counts[1], uncovered=uncovered
+            )
+        # A pass that differs from run to run may make other rewrites, or fail, in a third.
+        checked = ran.rewrites and ran.varies is None
+        alone = self._rewrites(before, item) if checked else None
+        return _blamed(replace(verdict, first=first, rewrites=alone), found)
+
+    def _difference(self, meaning: RecordedRun, *, changed: bool) -> tuple[Deviation, Workload]:
+        """The larger difference of the default layouts and of permuted ones, and its workload."""
+        found = compare(meaning.outcomes, self.meaning.outcomes)
+        other = permuted(self.module, self.workload) if changed else None
+        if other is None:
+            return found, self.workload
+        ran = record(self.module, other, MEANING, None, meaning, MEANING_BUDGET)
+        moved = compare(meaning.outcomes, ran.outcomes)
+        return (moved, other) if moved.relative > found.relative else (found, self.workload)
+
+    def _rewrites(self, before: Module, item: Pass) -> RewriteSummary | None:
+        """The results of checking each rewrite alone, if that is wanted."""
+        if not self.checks.each_rewrite:
             return None
-        while bad - good > 1:
-            middle = (good + bad) // 2
-            if differs(middle):
-                bad = middle
-            else:
-                good = middle
-    except GraphgenError:
-        return None
-    return journal.applications[bad - 1]
+        return check_rewrites(before, item, self.workload)
+
+    def _first_runs(self) -> tuple[RecordedRun, RecordedRun]:
+        recorder = CoverageRecorder()
+        meant = record(self.module, self.workload, MEANING, observer=recorder)
+        self.coverage = collect(self.module, self.workload, recorder, self.inputs)
+        return meant, record(self.module, self.workload, NATIVE, self.run)
+
+    def _next_runs(self, item: Pass) -> tuple[RecordedRun, RecordedRun]:
+        """Run the module that ``item`` left; return the runs that it is compared with."""
+        meaning = with_derived(self.meaning, item, self.workload)
+        native = with_derived(self.native, item, self.workload)
+        self.noise = max(self.noise, self.run.noise(self.module))
+        budget = item.budget + self.noise
+        recorder = CoverageRecorder()
+        self.meaning = record(
+            self.module, self.workload, MEANING, None, meaning, MEANING_BUDGET, recorder
+        )
+        self.coverage = collect(self.module, self.workload, recorder, self.inputs)
+        self.native = record(self.module, self.workload, NATIVE, self.run, native, budget)
+        check_outputs(meaning.outcomes, self.meaning.outcomes, item)
+        return meaning, native
+
+
+def _blamed(verdict: Verdict, found: Blame | None) -> Verdict:
+    """The verdict with the rewrite at fault: by the calls, else by itself."""
+    if found is None:
+        alone = verdict.rewrites.wrong if verdict.rewrites is not None else None
+        return verdict if alone is None else replace(verdict, guilty=alone.rewrite)
+    together, recovered = found.together, found.recovered
+    return replace(verdict, guilty=found.guilty, together=together, recovered=recovered)

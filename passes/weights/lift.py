@@ -20,6 +20,7 @@ from graphgen.ir import (
 from graphgen.ir.clone import Cloner
 from graphgen.ir.dtype import s32
 from graphgen.ir.names import fresh_name
+from graphgen.ops import OPS
 from graphgen.ops.control import CONTROL
 from graphgen.passes.core import Pass, Rewriter, register
 from graphgen.passes.core.relation import EQUAL
@@ -161,8 +162,10 @@ class _Lift:
                 classes[value] = _GLOBAL
             keys[value] = self._number((value.name,))
         for op in function.block:
-            # What runs functions of the module stays where those are.
-            if op.name not in CONTROL and all(v in classes for v in op.operands):
+            # What runs functions of the module stays where those are; a collective needs all
+            # ranks, and weights are prepared for one rank at a time.
+            stays = op.name in CONTROL or OPS[op.name].collective
+            if not stays and all(v in classes for v in op.operands):
                 kind = max((classes[v] for v in op.operands), default=_CONSTANT)
                 base = (op.name, op.attrs, *[keys[v] for v in op.operands])
                 for result in op.results:

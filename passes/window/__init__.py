@@ -1,1 +1,1 @@
-"""Caches of layers with a sliding window: :mod:`graphgen.passes.window.roll_window_cache` first."""
+"""Caches of layers with a sliding window. Read roll_window_cache.py first."""

@@ -1,13 +1,14 @@
-"""Rewrite a program for a ring cache: slot = position mod ring, and a mask over the ring."""
+"""Rewrite a program for a ring cache: its layout gives the slots, and the positions of the mask."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
 from graphgen.build import Builder
-from graphgen.ir import Function, Op, Value, tensor
+from graphgen.ir import Function, Op, Value
 from graphgen.ir.dtype import s32
 from graphgen.passes.core import Rewriter
+from graphgen.passes.window.rolled_layout import RolledRows
 from graphgen.passes.window.window_layers import WindowLayer
 
 
@@ -26,19 +27,21 @@ class Shared:
     mask: Value
 
 
+# Program, positions, lengths, window, layout.
+_Key = tuple[Function, Value, Value, int, RolledRows]
+
+
 @dataclass(slots=True)
 class Rings:
     """Changes the programs of a module, layer by layer.
 
     Attributes:
         rewriter: of the pass.
-        shared: by program, caller's numbers, and sizes.
+        shared: by program, caller's numbers, window and layout.
     """
 
     rewriter: Rewriter
-    shared: dict[tuple[Function | Value | int, ...], Shared] = field(
-        default_factory=dict[tuple[Function | Value | int, ...], Shared]
-    )
+    shared: dict[_Key, Shared] = field(default_factory=dict[_Key, Shared])
 
     def roll(self, layer: WindowLayer, ring: int) -> None:
         """Let the caches of one layer have ``ring`` slots in one program.
@@ -46,10 +49,10 @@ class Rings:
         A program that attends to no more slots than there are goes on as before: its positions are
         below their number.
         """
-        shared = self._shared(layer, ring) if layer.attended > ring else None
+        layout = RolledRows(layer.slots, ring)
+        shared = self._shared(layer, layout) if layer.attended > ring else None
         for cache, update in zip(layer.caches, layer.updates, strict=True):
-            rows, _, *rest = cache.shape
-            cache.type = update.result.type = tensor(cache.dtype, (rows, ring, *rest))
+            cache.type = update.result.type = layout.physical(cache.type)
         if shared is None:
             return
         read: list[Value] = []
@@ -63,8 +66,9 @@ class Rings:
             update.set_operands((*update.operands[:3], shared.slots))
         self._attend(layer, read, shared.mask)
 
-    def _shared(self, layer: WindowLayer, ring: int) -> Shared:
-        key = layer.function, *layer.mask.operands, layer.window, layer.slots, ring
+    def _shared(self, layer: WindowLayer, layout: RolledRows) -> Shared:
+        positions, lengths = layer.mask.operands[0], layer.keys.operands[0]
+        key = layer.function, positions, lengths, layer.window, layout
         found = self.shared.get(key)
         if found is None:
             # It depends on what the program is given alone, so every layer finds it at the top.
@@ -72,7 +76,7 @@ class Rings:
             assert first is not None
             b = self.rewriter.before(layer.function, first)
             b.loc = layer.mask.loc.through(self.rewriter.pass_name)
-            found = self.shared[key] = _shared(b, layer, ring)
+            found = self.shared[key] = _shared(b, layer, layout)
         return found
 
     def _read(self, layer: WindowLayer, read: Op, cache: Value, before: Op) -> Value:
@@ -84,12 +88,14 @@ class Rings:
     def _attend(self, layer: WindowLayer, read: list[Value], mask: Value) -> None:
         op, function = layer.attention, layer.function
         b = self.rewriter.before(function, op)
-        made = b.emit("attention", (op.operands[0], *read, mask), dict(op.attrs)).result
+        operands = (op.operands[0], *read, mask, *op.operands[4:])
+        made = b.emit("attention", operands, dict(op.attrs)).result
         self.rewriter.replace(function, op, [made])
         for old in layer.reads:
             self.rewriter.erase(function, old)
-        if not layer.mask.result.users:
-            self.rewriter.erase(function, layer.mask)
+        for old in (layer.mask, layer.keys):
+            if not old.result.users:
+                self.rewriter.erase(function, old)
 
 
 def _overtakes(layer: WindowLayer, ring: int) -> bool:
@@ -97,22 +103,24 @@ def _overtakes(layer: WindowLayer, ring: int) -> bool:
     return layer.active > ring - layer.window + 1
 
 
-def _shared(b: Builder, layer: WindowLayer, ring: int) -> Shared:
-    positions, lengths = layer.mask.operands
+def _shared(b: Builder, layer: WindowLayer, layout: RolledRows) -> Shared:
+    """The slots and the mask of a program, by the functions of the layout."""
+    (positions, _), (lengths,) = layer.mask.operands, layer.keys.operands
+    ring, window = layout.ring, layer.window
+    slots = layout.slot_of(b, positions)
+    if not _overtakes(layer, ring):
+        keys = layout.position_of(b, lengths, ring)
+        return Shared(slots, b.attention_mask(positions, keys, window))
+    real = b.compare(slots, b.full(0, slots.type), "GE")
     # What is beyond the cache was dropped, and is.
-    lengths = b.binary("minimum", lengths, layer.slots)
-    real = b.compare(positions, b.full(0, positions.type), "GE")
-    real = b.binary("and", real, b.compare(positions, b.full(layer.slots, positions.type), "LT"))
-    kept = real
+    lengths = b.binary("minimum", lengths, layout.slots)
+    earlier = b.binary("subtract", lengths, b.reduce(b.convert(real, s32), [1], "add"))
+    past = b.attention_mask(positions, layout.position_of(b, earlier, ring), window)
     if layer.active > ring:
         oldest = b.broadcast_in_dim(b.binary("subtract", lengths, ring), positions.shape, [0])
-        kept = b.binary("and", real, b.compare(positions, oldest, "GE"))
-    slots = b.select(kept, b.modulo(positions, ring), b.full(-1, positions.type))
-    if not _overtakes(layer, ring):
-        return Shared(slots, b.attention_mask(positions, lengths, ring, layer.window, ring))
-    earlier = b.binary("subtract", lengths, b.reduce(b.convert(real, s32), [1], "add"))
-    past = b.attention_mask(positions, earlier, ring, layer.window, ring)
-    return Shared(slots, b.concatenate([past, _each_other(b, positions, real, layer.window)], 2))
+        kept = b.compare(positions, oldest, "GE")
+        slots = b.select(kept, slots, b.full(-1, slots.type))
+    return Shared(slots, b.concatenate([past, _each_other(b, positions, real, window)], 2))
 
 
 def _each_other(b: Builder, positions: Value, real: Value, window: int) -> Value:

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from graphgen.build import Builder
-from graphgen.ir import Module, Value, tensor
+from graphgen.ir import Module
 from graphgen.passes.core import NoMatch, Pass, Rewriter, no_match, register
 from graphgen.passes.weights.layout_change import repack
 from graphgen.passes.window.ring_rewrite import Rings
+from graphgen.passes.window.rolled_layout import RolledRows
 from graphgen.passes.window.window_layers import WindowLayer, find_layer, ring_slots
 
 _RULE = "roll-layer"
@@ -46,7 +46,8 @@ class RollWindowCache(Pass):
           arg %positions : s32[2,1]
           arg %lengths : s32[2]
           arg %seq_ids : s32[2]
-          %m = attention_mask(%positions, %lengths) attended=8 window=4 : pred[2,1,8]
+          %p = key_positions(%lengths) attended=8 : s32[2,8]
+          %m = attention_mask(%positions, %p) window=4 : pred[2,1,8]
           %0 = kv_update(%k, %new, %seq_ids, %positions) : f32[2,8,1,4]
           %1 = cache_read(%0, %seq_ids) attended=8 : f32[2,8,1,4]
           %2 = kv_update(%v, %new, %seq_ids, %positions) : f32[2,8,1,4]
@@ -77,30 +78,40 @@ unpack=@unpack.f32.2x8x1x4.ring4 last=4
           arg %positions : s32[2,1]
           arg %lengths : s32[2]
           arg %seq_ids : s32[2]
-          %0 = constant() value=s32[](8) : s32[]
-          %1 = broadcast_in_dim(%0) shape=[2] : s32[2]
-          %2 = minimum(%lengths, %1) : s32[2]
-          %3 = constant() value=s32[](0) : s32[]
+          %0 = constant() value=s32[](0) : s32[]
+          %1 = broadcast_in_dim(%0) shape=[2,1] : s32[2,1]
+          %2 = compare(%positions, %1) direction=GE : pred[2,1]
+          %3 = constant() value=s32[](8) : s32[]
           %4 = broadcast_in_dim(%3) shape=[2,1] : s32[2,1]
-          %5 = compare(%positions, %4) direction=GE : pred[2,1]
-          %6 = constant() value=s32[](8) : s32[]
-          %7 = broadcast_in_dim(%6) shape=[2,1] : s32[2,1]
-          %8 = compare(%positions, %7) direction=LT : pred[2,1]
-          %9 = and(%5, %8) : pred[2,1]
-          %10 = constant() value=s32[](3) : s32[]
+          %5 = compare(%positions, %4) direction=LT : pred[2,1]
+          %6 = and(%2, %5) : pred[2,1]
+          %7 = constant() value=s32[](3) : s32[]
+          %8 = broadcast_in_dim(%7) shape=[2,1] : s32[2,1]
+          %9 = and(%positions, %8) : s32[2,1]
+          %10 = constant() value=s32[](-1) : s32[]
           %11 = broadcast_in_dim(%10) shape=[2,1] : s32[2,1]
-          %12 = and(%positions, %11) : s32[2,1]
-          %13 = constant() value=s32[](-1) : s32[]
-          %14 = broadcast_in_dim(%13) shape=[2,1] : s32[2,1]
-          %15 = select(%9, %12, %14) : s32[2,1]
-          %16 = attention_mask(%positions, %2) attended=4 window=4 ring=4 : pred[2,1,4]
-          %17 = kv_update(%k, %new, %seq_ids, %15) : f32[2,4,1,4]
-          %18 = cache_read(%17, %seq_ids) attended=4 : f32[2,4,1,4]
-          %19 = kv_update(%v, %new, %seq_ids, %15) : f32[2,4,1,4]
-          %20 = cache_read(%19, %seq_ids) attended=4 : f32[2,4,1,4]
-          %y = attention(%new, %18, %20, %16) scale=0.5 : f32[2,1,1,4]
-          return k = %17
-          return v = %19
+          %12 = select(%6, %9, %11) : s32[2,1]
+          %13 = constant() value=s32[](8) : s32[]
+          %14 = broadcast_in_dim(%13) shape=[2] : s32[2]
+          %15 = minimum(%lengths, %14) : s32[2]
+          %16 = constant() value=s32[](1) : s32[]
+          %17 = broadcast_in_dim(%16) shape=[2] : s32[2]
+          %18 = subtract(%15, %17) : s32[2]
+          %19 = broadcast_in_dim(%18) shape=[2,4] dimensions=[0] : s32[2,4]
+          %20 = iota() dtype=s32 shape=[2,4] dimension=1 : s32[2,4]
+          %21 = subtract(%19, %20) : s32[2,4]
+          %22 = constant() value=s32[](3) : s32[]
+          %23 = broadcast_in_dim(%22) shape=[2,4] : s32[2,4]
+          %24 = and(%21, %23) : s32[2,4]
+          %25 = subtract(%19, %24) : s32[2,4]
+          %26 = attention_mask(%positions, %25) window=4 : pred[2,1,4]
+          %27 = kv_update(%k, %new, %seq_ids, %12) : f32[2,4,1,4]
+          %28 = cache_read(%27, %seq_ids) attended=4 : f32[2,4,1,4]
+          %29 = kv_update(%v, %new, %seq_ids, %12) : f32[2,4,1,4]
+          %30 = cache_read(%29, %seq_ids) attended=4 : f32[2,4,1,4]
+          %y = attention(%new, %28, %30, %26) scale=0.5 : f32[2,1,1,4]
+          return k = %27
+          return v = %29
           return y = %y
         }
 
@@ -180,15 +191,7 @@ def _layers(module: Module, rewriter: Rewriter) -> Iterator[Sequence[WindowLayer
 def _keep_last(module: Module, state: str, ring: int) -> None:
     """Say in the interface that a state is a ring now."""
     row = module.interface[state]
-    rows, slots, *rest = row.physical.dims
-
-    def pack(b: Builder, part: Value, rank: Value) -> Value:
-        return b.slice_dim(part, 1, 0, ring)
-
-    def unpack(b: Builder, parts: Value) -> Value:
-        rounds = b.concatenate([parts] * -(-slots // ring), 2)
-        return b.slice_dim(rounds, 2, 0, slots)
-
-    physical = tensor(row.physical.dtype, (rows, ring, *rest))
-    repack(module, row, physical, f"ring{ring}", (pack, unpack))
+    layout = RolledRows(row.physical.dims[1], ring)
+    physical = layout.physical(row.physical)
+    repack(module, row, physical, f"ring{ring}", (layout.pack, layout.unpack))
     module.interface[state] = replace(module.interface[state], last=ring)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from graphgen.ir import Function, Module, Op, Role, Value
+from graphgen.ops.attention import attention_terms
 from graphgen.passes.core import NoMatch, no_match
 
 # Inputs of language models with the positions of tokens.
@@ -23,6 +24,7 @@ class WindowLayer:
         updates: the ``kv_update`` of each.
         reads: the ``cache_read`` of each.
         mask: the ``attention_mask``.
+        keys: the ``key_positions`` of the mask.
     """
 
     function: Function
@@ -31,6 +33,7 @@ class WindowLayer:
     updates: tuple[Op, ...]
     reads: tuple[Op, ...]
     mask: Op
+    keys: Op
 
     @property
     def states(self) -> tuple[str, ...]:
@@ -69,14 +72,17 @@ def find_layer(module: Module, function: Function, attention: Op) -> WindowLayer
     mask = masked.producer("attention_mask")
     if mask is None:
         return no_match("the mask is made otherwise", masked)
-    if mask.attrs.integer("ring"):
-        return no_match("the cache is a ring already", masked, depth=2)
+    keys = mask.operands[1].producer("key_positions")
+    if keys is None:
+        return no_match("the cache is not one of plain rows", masked, depth=2)
     if not mask.attrs.integer("window"):
         return no_match("the layer reads all positions", masked, depth=3)
-    if len(attention.operands) > 4:
-        return no_match(
-            "linear biases are measured from slot to slot", attention.operands[5], depth=4
-        )
+    terms = attention_terms(attention.operands)
+    for at in (terms.distance, terms.bias):
+        if at is not None:
+            return no_match(
+                "biases are measured from slot to slot", attention.operands[at], depth=4
+            )
     reads: list[Op] = []
     for value in read:
         found = value.producer("cache_read")
@@ -85,28 +91,33 @@ def find_layer(module: Module, function: Function, attention: Op) -> WindowLayer
         reads.append(found)
     updates: list[Op] = []
     for op in reads:
-        found = _update_of(module, function, op, mask)
+        found = _update_of(module, function, op, (mask.operands[0], keys.operands[0]))
         if isinstance(found, NoMatch):
             return found
         updates.append(found)
     caches = tuple(op.operands[0] for op in updates)
-    return WindowLayer(function, attention, caches, tuple(updates), tuple(reads), mask)
+    return WindowLayer(function, attention, caches, tuple(updates), tuple(reads), mask, keys)
 
 
-def _update_of(module: Module, function: Function, read: Op, mask: Op) -> Op | NoMatch:
-    """The update before the read of a cache that only this attention reads."""
+def _update_of(
+    module: Module, function: Function, read: Op, masked: tuple[Value, Value]
+) -> Op | NoMatch:
+    """The update before the read of a cache that only this attention reads.
+
+    ``masked`` are the positions and the lengths that the mask is made of.
+    """
     update = read.operands[0].producer("kv_update")
     if update is None:
         return no_match("it is not read behind its update", read.result, depth=6)
-    cache, _, rows, positions = update.operands
+    cache, _, rows, slots = update.operands
     row = module.interface.get(cache.name or "")
     if cache.op is not None or row is None or row.role is not Role.STATE:
         return no_match("it is no state", cache, depth=7)
-    said = (positions, mask.operands[1], rows)
-    if said != (*mask.operands, read.operands[1]):
-        return no_match("it is written, read and masked at different positions", positions, depth=8)
+    said = (slots, masked[1], rows)
+    if said != (*masked, read.operands[1]):
+        return no_match("it is written, read and masked at different positions", slots, depth=8)
     if any(value.op is not None or value.name not in _POSITION_INPUTS for value in said):
-        return no_match("it is not the caller who says the positions", positions, depth=9)
+        return no_match("it is not the caller who says the positions", slots, depth=9)
     if function.outputs.get(row.name) is not update.result:
         return no_match("the update is not what is kept", update.result, depth=10)
     alone = (cache, update), (update.result, read), (read.result, None)

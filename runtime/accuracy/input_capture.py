@@ -21,7 +21,7 @@ from graphgen.errors import GraphgenError
 from graphgen.eval import Array
 from graphgen.exec.inputs import write_arrays
 from graphgen.exec.safetensors_arrays import safetensors_bytes
-from graphgen.exec.weights import unpack_state
+from graphgen.exec.weights import default_layouts, unpack_state
 from graphgen.ir import Entry, Role
 from graphgen.runtime.session import Session
 from graphgen.text import print_module
@@ -153,4 +153,7 @@ def logical_states(session: Session, program: str) -> dict[str, Array]:
 def _logical(session: Session, row: Entry) -> Array:
     ranks = session.module.ranks
     parts: Sequence[Array] = np.split(np.asarray(session.state(row.name)), ranks)
-    return unpack_state(session.module.function(row.unpack), parts) if row.unpack else parts[0]
+    if not row.unpack:
+        return parts[0]
+    layouts = default_layouts(session.module)
+    return unpack_state(session.module.function(row.unpack), parts, layouts=layouts)

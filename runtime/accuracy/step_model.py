@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from graphgen.errors import GraphgenError
 from graphgen.runtime.session import Session
-from graphgen.runtime.step_call import Draw
+from graphgen.runtime.step_call import Draw, packed
 
 # f32 [N,V]: a row of logits for each prompt.
 StepLogits = npt.NDArray[np.float32]
@@ -73,13 +73,7 @@ class SessionModel:
             )
         self._count = len(prompts)
         self.session.reset()
-        width = max(map(len, prompts))
-        tokens = np.zeros((self._count, width), np.int32)
-        positions = np.full((self._count, width), -1, np.int32)
-        for row, prompt in enumerate(prompts):
-            tokens[row, : len(prompt)] = prompt
-            positions[row, : len(prompt)] = np.arange(len(prompt))
-        return self._logits(tokens, positions)
+        return self._logits(*packed(prompts))
 
     def step(self, tokens: Sequence[int]) -> StepLogits:
         """See :meth:`StepModel.step`."""

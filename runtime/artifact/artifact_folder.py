@@ -18,6 +18,7 @@ from graphgen.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.eval import rank_index
 from graphgen.ir import RANK, Module
+from graphgen.models import read_model_config
 from graphgen.runtime.artifact.tokenizer_folder import save_tokenizer
 from graphgen.runtime.checkpoint.interfaces import Checkpoint
 from graphgen.runtime.checkpoint.validate_tensors import check_checkpoint
@@ -71,6 +72,21 @@ class Artifact:
         ]
         if other:
             raise _unusable(self.path, f"was compiled for {'; '.join(other)}")
+
+    def model_difference(self, config: Mapping[str, object]) -> tuple[str, object, object] | None:
+        """The first attribute in which a model configuration differs from the artifact's.
+
+        Args:
+            config: of a model, with Hugging Face's names.
+
+        Returns:
+            Its name, the artifact's value and the value in ``config``; ``None`` for equal ones.
+        """
+        compiled, wanted = (read_model_config(each).to_hf() for each in (self.model.config, config))
+        for name in wanted | compiled:
+            if compiled.get(name) != wanted.get(name):
+                return name, compiled.get(name), wanted.get(name)
+        return None
 
     def weights(self, progress: Progress) -> dict[str, object]:
         """Put the prepared weights on the devices, in place if the CPU allows it.

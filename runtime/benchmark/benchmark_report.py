@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from graphgen.errors import GraphgenError
 from graphgen.json_value import Json
+from graphgen.runtime.benchmark.request_metrics import RequestTimes, request_metrics
 from graphgen.runtime.session import Session
 from graphgen.whole_file import write_whole
 
@@ -30,7 +31,6 @@ SUB_MODELS: Final[Mapping[str, str]] = {
     "decode": "token_generation_model",
 }
 _PERCENTILES: Final = (50, 90, 95, 99, 100)
-_QUANTILES: Final = (25, 50, 75, 90, 95, 99)
 Clock = Callable[[], float]
 
 
@@ -51,50 +51,6 @@ def latency_columns(
     values = [*np.percentile(ms, _PERCENTILES).tolist(), float(ms.mean())]
     throughput = len(ms) * max_length * max_batch / float(ms.sum() / 1e3)
     return dict(zip([*names, "throughput"], [*values, throughput], strict=True))
-
-
-def distribution(values: Sequence[float]) -> dict[str, Json]:
-    """LLMPerf's description of the values of requests; each ``None`` without a value.
-
-    ``quantiles`` p25 to p99, ``mean``, ``min``, ``max`` and ``stddev``, the standard deviation of a
-    sample, which is 0 for a single value.
-    """
-    keys = [f"p{percent}" for percent in _QUANTILES]
-    if not len(values):
-        empty: dict[str, Json] = dict.fromkeys(("mean", "min", "max", "stddev"))
-        return {"quantiles": dict.fromkeys(keys), **empty}
-    array = np.asarray(values, np.float64)
-    quantiles: list[float] = np.percentile(array, _QUANTILES).tolist()
-    return {
-        "quantiles": dict(zip(keys, quantiles, strict=True)),
-        "mean": float(array.mean()),
-        "min": float(array.min()),
-        "max": float(array.max()),
-        "stddev": float(array.std(ddof=1)) if len(array) > 1 else 0.0,
-    }
-
-
-@dataclass(frozen=True, slots=True)
-class RequestTimes:
-    """The times of one request, a row of a run.
-
-    Attributes:
-        input_tokens: tokens of the prompt.
-        output_tokens: new tokens.
-        ttft: seconds to the first token, which the next step started with.
-        end_to_end: seconds of the whole run.
-    """
-
-    input_tokens: int
-    output_tokens: int
-    ttft: float
-    end_to_end: float
-
-    @property
-    def inter_token_latency(self) -> float | None:
-        """Mean seconds from one token to the next; ``None`` for a single token."""
-        gaps = self.output_tokens - 1
-        return (self.end_to_end - self.ttft) / gaps if gaps > 0 else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,26 +85,7 @@ class BenchmarkReport:
 
     def request_metrics(self) -> dict[str, Json]:
         """LLMPerf's results: a distribution for each metric, and the numbers over all requests."""
-        gaps = [one.inter_token_latency for one in self.requests]
-        outputs = sum(one.output_tokens for one in self.requests)
-        count, failed = len(self.requests), len(self.errors) * self.max_batch
-        started = count + failed
-        return {
-            "inter_token_latency_s": distribution([gap for gap in gaps if gap is not None]),
-            "ttft_s": distribution([one.ttft for one in self.requests]),
-            "end_to_end_latency_s": distribution([one.end_to_end for one in self.requests]),
-            "request_output_throughput_token_per_s": distribution(
-                [one.output_tokens / one.end_to_end for one in self.requests]
-            ),
-            "number_input_tokens": distribution([one.input_tokens for one in self.requests]),
-            "number_output_tokens": distribution([one.output_tokens for one in self.requests]),
-            "num_requests_started": started,
-            "number_errors": failed,
-            "error_rate": failed / started if started else 0.0,
-            "mean_output_throughput_token_per_s": outputs / self.wall if self.wall else 0.0,
-            "num_completed_requests": count,
-            "num_completed_requests_per_min": count / self.wall * 60 if self.wall else 0.0,
-        }
+        return request_metrics(self.requests, len(self.errors) * self.max_batch, self.wall)
 
     def to_json(self) -> dict[str, Json]:
         """AWS's entries by sub-model, ``results`` as LLMPerf's, and ``errors``."""

@@ -20,8 +20,8 @@ from graphgen.runtime.progress_callback import Progress
 _NAME: Final = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}")
 _PLAIN_NAME: Final = re.compile(r"[A-Za-z0-9][\w.-]{0,95}")
 _FILE_ENDINGS: Final = (".json", ".gguf", ".bin", ".safetensors", ".pt", ".gg", ".art")
-_SMALL: Final = (
-    "config.json",
+# Files of a checkpoint for tokens and generation; any of them may be missing.
+TOKENIZER_FILES: Final = (
     "generation_config.json",
     "tokenizer.json",
     "tokenizer_config.json",
@@ -138,7 +138,7 @@ def download(name: str, progress: Progress, *, weights: bool) -> Path:
 def _wanted(name: str, files: Sequence[_File], *, weights: bool) -> dict[str, int]:
     """The bytes of each file to download, by name (GG0601 without configuration or weights)."""
     sizes = {file.rfilename: file.size or 0 for file in files}
-    chosen = [file for file in _SMALL if file in sizes]
+    chosen = [file for file in ("config.json", *TOKENIZER_FILES) if file in sizes]
     if "config.json" not in chosen:
         raise GraphgenError(
             "GG0601", f"the repository '{name}' has no config.json", help="choose another one"

@@ -37,6 +37,20 @@ def check_checkpoint(checkpoint: Checkpoint, module: Module) -> None:
         _check_tied(checkpoint, family.embedding)
 
 
+def check_arrays(checkpoint: Checkpoint, module: Module) -> list[str]:
+    """Compare arrays with the weights of a lowered module, by the names of its interface.
+
+    Returns:
+        The arrays that the module does not read.
+
+    Raises:
+        GraphgenError: GG0602 listing every weight that is missing or of another shape.
+    """
+    needed = {row.name: row.logical.dims for row in module.entries(Role.WEIGHT)}
+    check_tensors(checkpoint, needed, lambda name: True)
+    return [name for name in checkpoint.tensors() if name not in needed]
+
+
 def _check_tied(checkpoint: Checkpoint, embedding: str) -> None:
     """Require that a stored head equals the table ``embedding`` it is tied to (GG0602)."""
     head, table = checkpoint.read("lm_head.weight"), checkpoint.read(embedding)

@@ -47,7 +47,9 @@ def number_for(how: Sampling, sequence: int, step: int) -> float:
 
 def uniform(seed: int, sequence: int, step: int) -> float:
     """A number in [0, 1), a pure function of its arguments (Philox 4x64)."""
-    bits = np.random.Philox(key=[seed, sequence], counter=[step, 0, 0, 0])
+    # NumPy would make floats of a list with an integer of 2^63 or more.
+    key = np.array([seed, sequence], np.uint64)
+    bits = np.random.Philox(key=key, counter=[step, 0, 0, 0])
     return float(np.random.Generator(bits).random())
 
 

@@ -1,8 +1,8 @@
 """Pre-sharded weights: the prepared weights of every rank in files, ready to be read.
 
 The files have AWS's names: ``weights/tp{r}_sharded_checkpoint.safetensors``. The manifest
-``weights.json`` holds the degree, the hash of the weight programs, and every tensor; it is written
-last.
+``weights.json`` holds the degree, the hash of the weight programs, every tensor, and the arguments
+and results of every program in order; it is written last.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import numpy as np
 from graphgen.analysis.fingerprint import function_fingerprint
 from graphgen.errors import GraphgenError
 from graphgen.eval import Array, numpy_dtype
-from graphgen.ir import WEIGHTS_GLOBAL, WEIGHTS_RANK, Entry, Module
+from graphgen.ir import WEIGHTS_GLOBAL, WEIGHTS_RANK, Entry, Function, Module, Role, Value
 from graphgen.runtime.checkpoint.interfaces import Checkpoint
 from graphgen.runtime.progress_callback import Progress
 from graphgen.runtime.weights.aligned_safetensors import fingerprint, read_aligned, write_aligned
@@ -30,6 +30,7 @@ from graphgen.runtime.whole_folder import new_folder, write_json
 from graphgen.version import __version__
 
 MANIFEST = "weights.json"
+_ROLES = {Role.PARAM: Role.WEIGHT.value}
 _HELP = "make it again: graphgen shard-weights CHECKPOINT --tp N -o FOLDER"
 
 
@@ -80,6 +81,25 @@ def _like(row: Entry) -> Array:
     return np.broadcast_to(np.zeros((), numpy_dtype(row.physical.dtype)), row.physical.dims)
 
 
+def signature(module: Module, program: Function) -> dict[str, list[dict[str, str]]]:
+    """The arguments and results of a program in order: name, type on a rank, and role.
+
+    The role of an argument says where it comes from: ``weight`` from the rank's file, ``state``
+    from the result of that name of the last call, zeros at first, ``input`` from the caller,
+    ``rank`` is the number of the rank.
+    """
+
+    def listed(name: str, value: Value) -> dict[str, str]:
+        row = module.interface.get(name)
+        role = "rank" if row is None else _ROLES.get(row.role, row.role.value)
+        return {"name": name, "type": value.type.text, "role": role}
+
+    return {
+        "arguments": [listed(value.name or "", value) for value in program.args],
+        "results": [listed(name, value) for name, value in program.outputs],
+    }
+
+
 def shard_weights(path: Path, module: Module, checkpoint: Checkpoint, progress: Progress) -> None:
     """Write a folder of prepared weights.
 
@@ -94,6 +114,7 @@ def shard_weights(path: Path, module: Module, checkpoint: Checkpoint, progress: 
             "layout": layout_hash(module),
             "source": checkpoint.fingerprint(),
             "tensors": {row.name: row.physical.text for row in program_weights(module)},
+            "programs": {f.name: signature(module, f) for f in module.programs()},
             "files": [fingerprint(rank_file(folder, rank)) for rank in range(module.ranks)],
         }
         write_json(folder / MANIFEST, manifest)

@@ -29,7 +29,7 @@ from graphgen.runtime.model import config_of, settings_of
 class Extended(CompileConfig):
     """One more option."""
 
-    page_cache: bool = knob(False, "whether caches are in pages.")
+    spare_cache: bool = knob(False, "whether caches are in pages.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,24 +60,24 @@ def given(*arguments: str) -> dict[str, object]:
 
 def test_a_new_option_is_a_flag():
     assert given() == {"tp": 1, "dtype": "f32"}
-    assert given("--page-cache", "--tp", "2") == {"tp": 2, "dtype": "f32", "page_cache": True}
+    assert given("--spare-cache", "--tp", "2") == {"tp": 2, "dtype": "f32", "spare_cache": True}
     quantized = given("--quantized", "--quantization-dtype", "f8e4m3")
     assert quantized["quantization"] == "quantize-weights{dtype=f8e4m3}"
 
 
 def test_a_new_option_is_one_of_the_pipeline():
-    assert read_options("extended", ExtendedPipeline, "page-cache=true") == {"page_cache": True}
-    assert page_of(ExtendedPipeline).options["page_cache"] == "whether caches are in pages."
-    assert str(ExtendedPipeline(page_cache=True, tp=2)) == "extended{tp=2,page_cache=true}"
+    assert read_options("extended", ExtendedPipeline, "spare-cache=true") == {"spare_cache": True}
+    assert page_of(ExtendedPipeline).options["spare_cache"] == "whether caches are in pages."
+    assert str(ExtendedPipeline(spare_cache=True, tp=2)) == "extended{tp=2,spare_cache=true}"
 
 
 def test_a_new_option_is_one_of_the_runtime():
-    options = EngineOptions({"page_cache": True, "tp": 2}, config=Extended())
+    options = EngineOptions({"spare_cache": True, "tp": 2}, config=Extended())
     config = options.config.updated(options.requested).serving(batch=3, max_len=300)
     assert isinstance(config, Extended)
-    assert config.page_cache
+    assert config.spare_cache
     assert (config.batch, config.tokens, config.slots) == ((3,), (128, 256, 300), 300)
-    assert settings_of(config)["page_cache"] is True
+    assert settings_of(config)["spare_cache"] is True
 
 
 def test_settings_of_artifacts_are_as_they_were():
@@ -98,7 +98,8 @@ def test_settings_of_artifacts_are_as_they_were():
 def test_what_the_pipeline_and_the_commands_have():
     assert set(options_of(CompileConfig)) == {
         *("target", "tp", "heads", "batch", "prefill_batch", "rows", "context", "tokens", "slots"),
-        *("min_rows", "roll_window_cache", "outline"),
+        *("chunk", "dims", "rules", "min_rows", "roll_window_cache", "outline"),
+        *("page_cache", "cache_blocks"),
     }
     assert set(flag_fields(CompileConfig)) == {"tp", "heads", "roll_window_cache", "dtype"}
     assert tuple(STRATEGIES) == HEAD_STRATEGIES

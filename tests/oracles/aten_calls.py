@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tests.oracles.aten_calls_of_models import COMPLEX, CONVOLUTIONS, EXPERTS, POOLING
+
 A = torch.ops.aten
 Tensors = dict[str, Tensor]
 Run = Callable[[Tensors], Any]
@@ -53,8 +55,8 @@ def tensors() -> Tensors:
 
 def _unaries() -> dict[str, Run]:
     """Every function of one float: of special values, of bf16, and of integers where it has one."""
-    floats = """exp expm1 log log1p log2 log10 sqrt rsqrt sigmoid tanh cos sin tan erf ceil floor
-        round trunc reciprocal sinh cosh atan exp2 neg abs sign relu silu gelu hardswish
+    floats = """exp expm1 log log1p log2 log10 sqrt rsqrt sigmoid tanh cos sin tan erf erfc ceil
+        floor round trunc reciprocal sinh cosh atan exp2 neg abs sign relu silu gelu hardswish
         hardsigmoid leaky_relu elu softplus hardtanh isnan isinf"""
     whole = "exp sqrt sigmoid neg abs sign relu ceil round trunc reciprocal isinf isnan"
     found: dict[str, Run] = {}
@@ -335,6 +337,8 @@ REDUCTIONS: dict[str, Run] = {
     "cumsum.default f": lambda t: A.cumsum.default(t["w"], 1),
     "sort.default": lambda t: A.sort.default(t["f"], -1)[0],
     "sort.default down": lambda t: A.sort.default(t["g"], 0, True),
+    "sort.default scalar": lambda t: A.sort.default(t["f"].sum()),
+    "max.dim scalar": lambda t: A.max.dim(t["f"].sum(), 0),
     "sort.stable": lambda t: A.sort.stable(t["s"], stable=True, dim=1),
     "topk.default": lambda t: A.topk.default(t["g"], 2),
     "topk.default nan": lambda t: A.topk.default(t["f"], 3, 1)[0],
@@ -402,8 +406,14 @@ NETWORKS: dict[str, Run] = {
             t["heads"][:, :, :2], t["keys"], t["keys"], A.clone.default(t["row"])
         )
     ),
+    "scaled_dot_product_attention.default one head": lambda t: (
+        A.scaled_dot_product_attention.default(t["heads"], t["keys"][:, :1], t["keys"][:, :1])
+    ),
     "scaled_dot_product_attention.default gqa": lambda t: A.scaled_dot_product_attention.default(
         t["heads"], t["few"], t["few"], t["mask"], enable_gqa=True
+    ),
+    "scaled_dot_product_attention.default one": lambda t: A.scaled_dot_product_attention.default(
+        t["heads"], t["few"][:, :1], t["few"][:1, 1:], t["mask"]
     ),
     "scaled_dot_product_attention.default b": lambda t: A.scaled_dot_product_attention.default(
         *[t[x].bfloat16() for x in ("heads", "keys", "keys")]
@@ -417,4 +427,8 @@ FAMILIES: dict[str, dict[str, Run]] = {
     "reductions": REDUCTIONS,
     "products": PRODUCTS,
     "networks": NETWORKS,
+    "convolutions": CONVOLUTIONS,
+    "pooling": POOLING,
+    "experts": EXPERTS,
+    "complex numbers": COMPLEX,
 }

@@ -13,6 +13,10 @@ from pathlib import Path
 from typing import Any
 
 SECONDS = 60.0
+WINDOW = "1280,800"
+NO_BROWSER = "no Chromium is installed (Debian: apt-get install chromium)"
+# A change of the hash is an event of its own, which the page answers in turn.
+_ROUTED = "new Promise((done) => setTimeout(() => routing.then(done), 30))"
 
 
 def program() -> str | None:
@@ -25,15 +29,16 @@ class Page:
     """One page in one browser.
 
     Args:
-        path: the file to open.
+        path: the file to open, or the URL of a page.
         folder: for the browser's profile.
+        address: what follows the path, such as ``#op=dot.3``.
 
     Attributes:
         complaints: exceptions and errors of the console.
         requests: what the page has asked for.
     """
 
-    def __init__(self, path: Path, folder: Path) -> None:
+    def __init__(self, path: Path | str, folder: Path, address: str = "") -> None:
         self.complaints: list[str] = []
         self.requests: list[str] = []
         self._number = 0
@@ -42,7 +47,7 @@ class Page:
         to_read, self._to_write = os.pipe()
         self._from_read, from_write = os.pipe()
         options = "--headless=new --no-sandbox --disable-gpu --disable-dev-shm-usage"
-        more = f"--remote-debugging-pipe --window-size=1400,900 --user-data-dir={folder}"
+        more = f"--remote-debugging-pipe --window-size={WINDOW} --user-data-dir={folder}"
         command = f"exec {program()} {options} {more} 3<&{to_read} 4>&{from_write}"
         self._process = subprocess.Popen(
             ["bash", "-c", command],
@@ -58,13 +63,16 @@ class Page:
         self._session = attached["sessionId"]
         for domain in ("Page", "Runtime", "Log", "Network"):
             self._ask(f"{domain}.enable")
-        self._ask("Page.navigate", url=path.resolve().as_uri())
+        url = path if isinstance(path, str) else path.resolve().as_uri()
+        self._ask("Page.navigate", url=url + address)
         while not self._loaded:
             self._hear(self._read())
 
     def run(self, script: str) -> Any:
-        """What a JavaScript expression gives."""
-        found = self._ask("Runtime.evaluate", expression=script, returnByValue=True)
+        """What a JavaScript expression gives; a promise is waited for."""
+        found = self._ask(
+            "Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True
+        )
         assert "exceptionDetails" not in found, found["exceptionDetails"]
         return found["result"].get("value")
 
@@ -72,6 +80,28 @@ class Page:
         """Write what is seen as a PNG."""
         found = self._ask("Page.captureScreenshot", format="png")
         path.write_bytes(base64.b64decode(found["data"]))
+
+    def go(self, address: str) -> None:
+        """Follow a deep link: the part of an address after ``#``, on a page that has routes."""
+        self.run(f"location.hash = {json.dumps(address)}; {_ROUTED}")
+
+    def reload(self) -> None:
+        """Load the page again, without what was clicked before and without a deep link."""
+        self.run("history.replaceState(null, '', location.pathname)")
+        self.requests.clear()
+        self._loaded = False
+        self._ask("Page.reload")
+        while not self._loaded:
+            self._hear(self._read())
+
+    def settle(self) -> None:
+        """Wait until what was clicked is drawn, on a page that has routes."""
+        self.run(_ROUTED)
+
+    def dark(self) -> None:
+        """Have the page drawn as on a dark screen."""
+        feature = {"name": "prefers-color-scheme", "value": "dark"}
+        self._ask("Emulation.setEmulatedMedia", features=[feature])
 
     def close(self) -> None:
         """End the browser."""

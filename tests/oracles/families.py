@@ -76,6 +76,14 @@ LLAMA3 = {
     # Short, so that the blend is felt at the positions tried here.
     "original_max_position_embeddings": 16,
 }
+YARN = {
+    "rope_type": "yarn",
+    "rope_theta": 500.0,
+    "factor": 4.0,
+    "original_max_position_embeddings": 16,
+    "beta_fast": 4,
+    "beta_slow": 0.5,
+}
 # Not the default base of any family.
 THETA = {"rope_type": "default", "rope_theta": 500.0}
 # The variant that has at once all a family can have: a window below every prompt, another base of
@@ -91,6 +99,7 @@ ORACLES: dict[str, Oracle] = {
             "linear positions": {
                 "rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 500.0}
             },
+            "yarn positions": {"rope_parameters": YARN},
             "tied": {"tie_word_embeddings": True},
             "biases": {"attention_bias": True, "mlp_bias": True},
             "its own head size": {"head_dim": 12, "rms_norm_eps": 1e-3},

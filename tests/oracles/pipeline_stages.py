@@ -22,6 +22,7 @@ EXTRA = {
     "fold-constants{exact=true}": ("specialize", "legalize"),
     "roll-window-cache": ("specialize",),
     "gather-heads": ("partition",),
+    "page-cache{block=4}": ("partition",),
     "pad-cache-slots": ("cache-as-bits",),
     "order-interface": ("lift-weights",),
     "f8-formats": ("quantize-weights",),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import pi
 from typing import Final
 
 ZERO: Final = "%z = constant() value=s32[](0) : s32[]\n"
@@ -22,6 +23,20 @@ CACHES: Final[dict[str, list[str]]] = {
         f"{WRITE}{PLACES}%a = scatter(%x, %w, %n) update_window_dims=[2,3] "
         "inserted_window_dims=[0,1] scatter_dims_to_operand_dims=[0,1] index_vector_dim=2 "
         ": f32[2,4,1,2]",
+    ],
+    "raise-joined-slices": [
+        "arg %x : f32[2,4,1,2]\narg %n : f32[2,1,1,2]\n"
+        + "".join(
+            f"%{name} = slice(%x) start_indices=[0,{start},0,0] limit_indices=[2,{end},1,2] "
+            f": f32[2,{end - start},1,2]\n"
+            for name, start, end in cuts
+        )
+        + f"%a = concatenate({parts}) dimension=1 : f32[2,4,1,2]"
+        for cuts, parts in (
+            ([("b", 0, 1), ("c", 2, 4)], "%b, %n, %c"),
+            ([("b", 0, 3)], "%b, %n"),
+            ([("c", 1, 4)], "%n, %c"),
+        )
     ],
     "raise-chosen-slot": [
         "arg %x : f32[2,4,1,2]\narg %n : f32[2,1,1,2]\narg %i : s32[2]\n"
@@ -87,6 +102,92 @@ SPLIT: Final = (
     "%t = broadcast_in_dim(%s) shape=[2,2,1,2] dimensions=[0,1,2] : f32[2,2,1,2]\n"
     "%a = divide(%y, %t) : f32[2,2,1,2]"
 )
+# Scores of rows times heads.
+SCORES: Final = (
+    "arg %x : f32[2,3,4,5]\narg %w : f32[2,3,5,2]\n%d = dot_general(%x, %w) "
+    "lhs_contracting_dims=[3] rhs_contracting_dims=[2] lhs_batch_dims=[0,1] "
+    "rhs_batch_dims=[0,1] dtype=f32 : f32[2,3,4,2]\n%s = reshape(%d) shape=[6,4,2] : f32[6,4,2]\n"
+)
+
+
+def _row_mean(name: str, of: str) -> str:
+    """The mean of each row of ``of`` [2,4], in all of the row."""
+    return (
+        f"%{name}s = reduce(%{of}) dimensions=[1] kind=add : f32[2]\n"
+        f"%{name}b = broadcast_in_dim(%{name}s) shape=[2,4] dimensions=[0] : f32[2,4]\n"
+        f"%{name} = divide(%{name}b, %count) : f32[2,4]\n"
+    )
+
+
+def _filled(name: str, number: float, shape: str) -> str:
+    return (
+        f"%{name}n = constant() value=f32[]({number}) : f32[]\n"
+        f"%{name} = broadcast_in_dim(%{name}n) shape={shape} : f32{shape}\n"
+    )
+
+
+_ROWS: Final = (
+    "arg %x : f32[2,4]\narg %w : f32[4]\narg %b : f32[4]\n"
+    "%weight = broadcast_in_dim(%w) shape=[2,4] dimensions=[1] : f32[2,4]\n"
+    "%bias = broadcast_in_dim(%b) shape=[2,4] dimensions=[1] : f32[2,4]\n"
+    f"{_filled('count', 4.0, '[2,4]')}{_filled('epsilon', 0.125, '[2,4]')}{_row_mean('mean', 'x')}"
+    "%centered = subtract(%x, %mean) : f32[2,4]\n"
+)
+_ROOT: Final = "%v = add(%variance, %epsilon) : f32[2,4]\n%root = rsqrt(%v) : f32[2,4]\n"
+CENTERED_NORM: Final = (
+    f"{_ROWS}%square = multiply(%centered, %centered) : f32[2,4]\n"
+    f"{_row_mean('variance', 'square')}{_ROOT}%y = multiply(%centered, %root) : f32[2,4]\n"
+    "%z = multiply(%y, %weight) : f32[2,4]\n%a = add(%z, %bias) : f32[2,4]"
+)
+_BARE_NORM: Final = CENTERED_NORM[: CENTERED_NORM.index("%y =")]
+BARE_NORM: Final = f"{_BARE_NORM}%a = multiply(%centered, %root) : f32[2,4]"
+NORM_WITHOUT_BIAS: Final = CENTERED_NORM[: CENTERED_NORM.index("%a =")].replace("%z", "%a")
+NORM_OF_SQUARES: Final = (
+    f"{_ROWS}%square = multiply(%x, %x) : f32[2,4]\n{_row_mean('of_squares', 'square')}"
+    "%m = multiply(%mean, %mean) : f32[2,4]\n%variance = subtract(%of_squares, %m) : f32[2,4]\n"
+    f"{_ROOT}%s = multiply(%root, %weight) : f32[2,4]\n%y = multiply(%centered, %s) : f32[2,4]\n"
+    "%a = add(%y, %bias) : f32[2,4]"
+)
+
+
+def _gelu(root: float, half: float, body: str) -> str:
+    """Half of ``x`` times 1 and the share that ``body`` makes of it."""
+    given = f"arg %x : f32[5]\n{_filled('root', root, '[5]')}{_filled('half', half, '[5]')}"
+    return (
+        f"{given}{_filled('one', 1.0, '[5]')}{body}%p = add(%one, %t) : f32[5]\n"
+        "%h = multiply(%x, %half) : f32[5]\n%a = multiply(%h, %p) : f32[5]"
+    )
+
+
+# One and the exponential of what is negated: the divisor of a logistic.
+_QUOTIENT: Final = (
+    "%n = negate(%k) : f32[5]\n%e = exponential(%n) : f32[5]\n%d = add(%one, %e) : f32[5]\n"
+)
+ACTIVATIONS: Final[dict[str, list[str]]] = {
+    "raise-silu": [
+        "arg %x : f32[5]\n%l = logistic(%x) : f32[5]\n%a = multiply(%l, %x) : f32[5]",
+        f"arg %k : f32[5]\n{_filled('one', 1.0, '[5]')}{_QUOTIENT}"
+        "%q = divide(%one, %d) : f32[5]\n%a = multiply(%k, %q) : f32[5]",
+        f"arg %k : f32[5]\n{_filled('one', 1.0, '[5]')}{_QUOTIENT}%a = divide(%k, %d) : f32[5]",
+    ],
+    "raise-gelu-tanh": [
+        _gelu(
+            (2 / pi) ** 0.5,
+            0.5,
+            f"{_filled('part', 0.044715, '[5]')}%xx = multiply(%x, %x) : f32[5]\n"
+            "%xxx = multiply(%xx, %x) : f32[5]\n%u = multiply(%part, %xxx) : f32[5]\n"
+            "%w = add(%x, %u) : f32[5]\n%v = multiply(%w, %root) : f32[5]\n"
+            "%t = tanh(%v) : f32[5]\n",
+        )
+    ],
+    "raise-gelu-none": [
+        _gelu(0.5**0.5, 0.5, "%v = multiply(%x, %root) : f32[5]\n%t = erf(%v) : f32[5]\n")
+    ],
+    "raise-gelu-sigmoid": [
+        f"arg %x : f32[5]\n{_filled('one', 1.0, '[5]')}{_filled('factor', 1.702, '[5]')}"
+        f"%k = multiply(%x, %factor) : f32[5]\n{_QUOTIENT}%a = divide(%x, %d) : f32[5]",
+    ],
+}
 SPELLINGS: Final[dict[str, list[str]]] = {
     "raise-split-attention": [SPLIT],
     "power-by-ops": [
@@ -108,6 +209,12 @@ SPELLINGS: Final[dict[str, list[str]]] = {
         "%a = dot_general(%x, %t) lhs_contracting_dims=[1] rhs_contracting_dims=[0] dtype=f32 "
         ": f32[2,4]"
     ],
+    "gather-of-run": [
+        f"arg %x : f32[3,6,2]\n%i = constant() value=s64[2,1]({first},{first + 1}) : s64[2,1]\n"
+        "%a = gather(%x, %i) offset_dims=[0,2] collapsed_slice_dims=[1] start_index_map=[1] "
+        "index_vector_dim=1 slice_sizes=[3,1,2] : f32[3,2,2]"
+        for first in (0, 4)
+    ],
     "product-of-merged": [
         "arg %x : f32[2,3,4]\narg %w : f32[4,5]\n%m = reshape(%x) shape=[6,4] : f32[6,4]\n"
         "%a = dot_general(%m, %w) lhs_contracting_dims=[1] rhs_contracting_dims=[0] dtype=f32 "
@@ -119,6 +226,24 @@ SPELLINGS: Final[dict[str, list[str]]] = {
         "%n = reshape(%w) shape=[6,5,2] : f32[6,5,2]\n"
         "%a = dot_general(%m, %n) lhs_contracting_dims=[2] rhs_contracting_dims=[1] "
         "lhs_batch_dims=[0] rhs_batch_dims=[0] dtype=f32 : f32[6,4,2]"
+    ],
+    "scores-of-merged-batch": [
+        f"{SCORES}arg %b : f32[6,4,2]\n%a = add(%s, %b) : f32[6,4,2]",
+        f"{SCORES}%n = constant() value=f32[](0.5) : f32[]\n"
+        "%b = broadcast_in_dim(%n) shape=[6,4,2] : f32[6,4,2]\n"
+        "%a = multiply(%s, %b) : f32[6,4,2]",
+        f"{SCORES}arg %b : f32[6,4,2]\n%a = divide(%b, %s) : f32[6,4,2]",
+    ],
+    "raise-layer-norm": [CENTERED_NORM, NORM_OF_SQUARES],
+    "raise-layer-norm-without-bias": [NORM_WITHOUT_BIAS],
+    "raise-layer-norm-bare": [BARE_NORM],
+    "raise-partial-rope": [
+        "arg %x : f32[1,3,2,6]\narg %c : f32[1,3,2]\narg %s : f32[1,3,2]\n"
+        "%l = slice(%x) start_indices=[0,0,0,0] limit_indices=[1,3,2,4] : f32[1,3,2,4]\n"
+        "%h = slice(%x) start_indices=[0,0,0,4] limit_indices=[1,3,2,6] : f32[1,3,2,2]\n"
+        f"%r = rope(%l, %c, %s){pairs} : f32[1,3,2,4]\n"
+        "%a = concatenate(%r, %h) dimension=3 : f32[1,3,2,6]"
+        for pairs in ("", " pairs=neighbors")
     ],
     "kernel-of-neuron": [
         "arg %x : f32[2,5]\narg %w : f32[5]\n%e = constant() value=f32[](0.1) : f32[]\n"

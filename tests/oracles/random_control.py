@@ -1,8 +1,12 @@
-"""Loops and choices in random graphs: what they run turns, swaps and negates values."""
+"""Loops, choices, reductions and sorts by functions, in random graphs.
+
+Loops and choices turn, swap and negate values; reductions and sorts look for the largest.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -103,4 +107,136 @@ def choice(g: Grower) -> Op:
     return g.b.emit("conditional", (which, *values), attrs)
 
 
-CONTROLS: dict[str, Callable[[Grower], Op]] = {"while": loop, "conditional": choice}
+def _kept(b: Builder, direction: str, x: Value, y: Value, i: Value, j: Value) -> Value:
+    """Test whether x is to be kept rather than y: a number rather than NaN, of two alike the first.
+
+    XLA combines in any order, so the order of elements has to be a total one.
+    """
+    first = b.compare(i, j, "LT")
+    tie = b.op("and", b.compare(x, y, "EQ"), first)
+    number = b.op("and", b.compare(y, y, "NE"), b.op("or", b.compare(x, x, "EQ"), first))
+    return b.op("or", b.op("or", b.compare(x, y, direction), tie), number)
+
+
+def _lines(g: Grower, name: str) -> tuple[TensorType, Value]:
+    """Something of at least one dimension."""
+    type_ = tensor(g.random.choice([*FLOATS, s32]), g.random.choice([s for s in SHAPES if s]))
+    return type_, g._operand(name, any_array(g.numbers, type_), type_.dtype.name, False)  # pyright: ignore[reportPrivateUsage]
+
+
+def extreme(g: Grower) -> Op:
+    """The largest or smallest element along some dimensions, and its place."""
+    type_, x = _lines(g, "reduce_by")
+    dims = [dim for dim in range(type_.rank) if g.random.random() < 0.5] or [0]
+    function, places = _extreme_of(g, type_), _places(g, type_)
+    start = _scalar(g, tensor(type_.dtype), g.random.randint(-9, 9))
+    nowhere = g.b.literal(-1, s32)
+    attrs: dict[str, AttrValue] = {"dimensions": tuple(dims), "to_apply": function.name}
+    return g.b.emit("reduce_by", (x, places, start, nowhere), attrs)
+
+
+def _extreme_of(g: Grower, type_: TensorType) -> Function:
+    """A function of two elements and their places that keeps the larger, or the smaller."""
+    direction = g.random.choice(("GT", "LT"))
+    function = _named(g, "keeps")
+    scalars = [
+        function.block.add_arg(tensor(kind), name)
+        for name, kind in zip("xiyj", (type_.dtype, s32) * 2, strict=True)
+    ]
+    with Builder(function) as b:
+        u, i, v, j = scalars
+        which = _kept(b, direction, u, v, i, j)
+        function.outputs = [("x", b.select(which, u, v)), ("i", b.select(which, i, j))]
+    return function
+
+
+def _places(g: Grower, type_: TensorType) -> Value:
+    """The number of each element."""
+    counts = g.b.op("iota", dtype=s32, shape=(prod(type_.dims),), dimension=0)
+    return g.b.reshape(counts, type_.shape)
+
+
+def extreme_of_windows(g: Grower) -> Op:
+    """The largest or smallest element of each window, and its place."""
+    type_, x = _lines(g, "reduce_window_by")
+    start = _scalar(g, tensor(type_.dtype), g.random.randint(-9, 9))
+    attrs: dict[str, AttrValue] = {
+        "window_dimensions": tuple([g.random.randint(1, 2) for _ in type_.shape]),
+        "window_strides": tuple([g.random.randint(1, 2) for _ in type_.shape]),
+        "low": tuple([g.random.randint(0, 1) for _ in type_.shape]),
+        "high": tuple([g.random.randint(1, 2) for _ in type_.shape]),
+        "to_apply": _extreme_of(g, type_).name,
+    }
+    operands = (x, _places(g, type_), start, g.b.literal(-1, s32))
+    return g.b.emit("reduce_window_by", operands, attrs)
+
+
+def extreme_of_rows(g: Grower) -> Op:
+    """Rows scattered into others, some of them several times; the larger or smaller stay."""
+    type_, x = _lines(g, "scatter_by")
+    count = g.random.randint(1, 4)
+    rows = tensor(type_.dtype, (count, *type_.shape[1:]))
+    given = any_array(g.numbers, rows)
+    updates = g._operand("scatter_by", given, rows.dtype.name, False)  # pyright: ignore[reportPrivateUsage]
+    at = g.numbers.integers(-1, 3, (count, 1)).astype(np.int32)
+    indices = g._argument(tensor(s32, (count, 1)), at, odd=True)  # pyright: ignore[reportPrivateUsage]
+    attrs: dict[str, AttrValue] = {
+        "update_window_dims": tuple(range(1, type_.rank)),
+        "inserted_window_dims": (0,),
+        "scatter_dims_to_operand_dims": (0,),
+        "index_vector_dim": 1,
+        "to_apply": _extreme_of(g, type_).name,
+    }
+    operands = (x, _places(g, type_), indices, updates, _places(g, rows))
+    return g.b.emit("scatter_by", operands, attrs)
+
+
+def mapped(g: Grower) -> Op:
+    """The larger of two elements, or a comparison of them."""
+    type_, (x, y) = _operands(g, "map", 2)
+    function = _named(g, "each")
+    u, v = (function.block.add_arg(tensor(type_.dtype), name) for name in "uv")
+    compares = g.random.random() < 0.5
+    with Builder(function) as b:
+        which = b.compare(u, v, g.random.choice(("GT", "LE")))
+        function.outputs = [("z", which if compares else b.select(which, u, v))]
+    kind = pred if compares else type_.dtype
+    attrs: dict[str, AttrValue] = {"to_apply": function.name, "dtype": kind}
+    return g.b.emit("map", (x, y), attrs)
+
+
+def ordered(g: Grower) -> Op:
+    """Lines sorted by one operand, and for equal ones by another or as they stood."""
+    type_, key = _lines(g, "sort_by")
+    others = [
+        g._operand("sort_by", any_array(g.numbers, tensor(kind, type_.shape)), kind.name, False)  # pyright: ignore[reportPrivateUsage]
+        for kind in g.random.choices([*FLOATS, s32], k=g.random.randint(0, 2))
+    ]
+    function = _named(g, "before")
+    pairs = [
+        [function.block.add_arg(tensor(value.dtype), f"{side}{n}") for side in "xy"]
+        for n, value in enumerate([key, *others])
+    ]
+    with Builder(function) as b:
+        (x, y), *more = pairs
+        first = b.compare(x, y, g.random.choice(("GT", "LT")))
+        if more and g.random.random() < 0.5:
+            u, v = more[0]
+            tie = b.op("and", b.compare(x, y, "EQ"), b.compare(u, v, "LT"))
+            first = b.op("or", first, tie)
+        function.outputs = [("t", first)]
+    attrs: dict[str, AttrValue] = {
+        "dimension": g.random.randrange(type_.rank), "to_apply": function.name,
+    }  # fmt: skip
+    return g.b.emit("sort_by", (key, *others), attrs)
+
+
+CONTROLS: dict[str, Callable[[Grower], Op]] = {
+    "while": loop,
+    "conditional": choice,
+    "map": mapped,
+    "reduce_by": extreme,
+    "reduce_window_by": extreme_of_windows,
+    "scatter_by": extreme_of_rows,
+    "sort_by": ordered,
+}

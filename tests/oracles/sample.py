@@ -28,9 +28,10 @@ class Sample:
         name: says which use it is; its op comes first.
         types: of the operands.
         attrs: as text, each preceded by a space.
-        result: type of the result.
+        result: type of the result, the last one where there are several.
         given: arrays (as nested lists) for operands that should not be random: ``x0``, ``x1``, ...
         exact: no rounding is involved, so every execution gives the same bits.
+        before: types of the results before the last one, which no program here returns.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Sample:
     result: str
     given: Mapping[str, object] = field(default_factory=dict[str, object])
     exact: bool = True
+    before: tuple[str, ...] = ()
 
     def arrays(self) -> list[Array]:
         """An array for each operand: the given one, or a random one that is always the same."""
@@ -61,7 +63,9 @@ def program(samples: Sequence[Sample]) -> Module:
     for i, item in enumerate(samples):
         names = [f"%{i}.x{j}" for j in range(len(item.types))]
         args += [f"  arg {name} : {type_}" for name, type_ in zip(names, item.types, strict=True)]
-        ops.append(f"  %y.{i} = {item.op}({', '.join(names)}){item.attrs} : {item.result}")
+        results = ", ".join([*[f"%z{j}.{i}" for j in range(len(item.before))], f"%y.{i}"])
+        types = ", ".join([*item.before, item.result])
+        ops.append(f"  {results} = {item.op}({', '.join(names)}){item.attrs} : {types}")
     returns = [f"  return {i} = %y.{i}" for i in range(len(samples))]
     lines = ["module @m level=target {", "}", "", "func @f {", *args, *ops, *returns, "}", ""]
     return parse("\n".join(lines))
@@ -81,10 +85,20 @@ def any_array(random: np.random.Generator, type_: TensorType) -> Array:
     kind = numpy_dtype(type_.dtype)
     if type_.dtype.name == "pred":
         return random.integers(0, 2, type_.dims).astype(kind)
+    if type_.dtype.is_complex:
+        parts = 2 * random.standard_normal((2, *type_.dims))
+        return (parts[0] + 1j * parts[1]).astype(kind)
     if type_.dtype.is_float:
         return (2 * random.standard_normal(type_.dims)).astype(kind)
     low = 0 if type_.dtype.name.startswith("u") else -9
     return random.integers(low, 10, type_.dims).astype(kind)
+
+
+def in_double(x: Array) -> Array:
+    """Numbers in double precision; of complex ones the parts."""
+    if x.dtype.kind == "c":
+        x = np.stack([np.real(x), np.imag(x)])
+    return x.astype(np.float64)
 
 
 def sample(

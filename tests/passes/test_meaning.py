@@ -269,6 +269,6 @@ def test_the_comparison_can_fail():
     wanted = Runner(module, MEANING).run()
     changed = logical("llama", "f32")
     op = next(op for op in changed.function("decode").ops if op.name == "attention")
-    op.attrs = attrs_of({"scale": op.attrs.number("scale") * (1 + 1e-6)})
+    op.attrs = attrs_of({**op.attrs, "scale": op.attrs.number("scale") * (1 + 1e-6)})
     with pytest.raises(AssertionError, match=r"call 1, .*"):
         assert_close(Runner(changed, MEANING).run(), wanted, 1e-9)

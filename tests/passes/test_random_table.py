@@ -19,7 +19,16 @@ from graphgen.passes.core import parse_pipeline, run_pipeline
 from graphgen.text import parse, print_module
 from tests.lowering.stablehlo.test_ops import ROUNDING
 from tests.oracles.random_graphs import LEFT_OUT, Grower, names_for, supported
+from tests.oracles.sample import in_double
 
+# The type whose rounding is allowed, by NumPy's name.
+KINDS = {
+    "float32": "f32",
+    "bfloat16": "bf16",
+    "float16": "f16",
+    "float64": "f32",
+    "complex64": "f32",
+}
 GRAPHS, OPS_EACH, LEAST = 500, 14, 20
 CLEANING = "fold-constants,unroll-loops,simplify-shape,cse,dce"
 
@@ -46,9 +55,8 @@ def assert_same(ours: dict[str, Array], wanted: dict[str, Array], loose: set[str
             assert np.abs(one - other).max(initial=0) <= (1 if name in loose else 0), name
             continue
         with np.errstate(invalid="ignore"):  # some NaN signal when they are widened
-            one, other = (np.asarray(x).astype(np.float64) for x in (ours[name], array))
-        kinds = {"float32": "f32", "bfloat16": "bf16", "float16": "f16", "float64": "f32"}
-        tolerance = 4 * ROUNDING[kinds.get(str(array.dtype), "f8e5m2")] if name in loose else 0.0
+            one, other = (in_double(np.asarray(x)) for x in (ours[name], array))
+        tolerance = 4 * ROUNDING[KINDS.get(str(array.dtype), "f8e5m2")] if name in loose else 0.0
         finite = np.abs(other[np.isfinite(other)])
         scale = min(max(float(finite.max(initial=0.0)), 1.0), 100.0)
         np.testing.assert_allclose(one, other, rtol=tolerance, atol=tolerance * scale, err_msg=name)

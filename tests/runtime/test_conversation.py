@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
 import pytest
 
 from graphgen.errors import GraphgenError
@@ -11,6 +14,7 @@ from graphgen.runtime.conversation import Conversation
 from graphgen.runtime.engine import Engine, EngineOptions, open_engine
 from graphgen.runtime.generation import GenerationRequest
 from graphgen.runtime.progress_callback import Silent
+from graphgen.runtime.session import Session
 from tests.oracles.small_gguf import write_small_model
 
 TEMPLATE = "{% for m in messages %}{{ m.role[0] }}:{{ m.content }}|{% endfor %}a:"
@@ -40,6 +44,45 @@ def test_each_answer_is_that_to_the_whole_conversation(engine: Engine):
     assert [message["role"] for message in talk.messages] == ["user", "assistant"] * 2
     talk.forget()
     assert talk.say("count", first.append).prompt == one.prompt
+
+
+class NewTokens:
+    """Tokens that each launch processes."""
+
+    def __init__(self, session: Session) -> None:
+        self.counts: list[int] = []
+        session.observers[:] = [self]
+
+    def before_launch(
+        self, session: Session, program: str, inputs: Mapping[str, npt.NDArray[np.generic]]
+    ) -> None:
+        self.counts.append(int((np.asarray(inputs["positions"], np.int32) >= 0).sum()))
+
+    def after_launch(self, session: Session, program: str) -> None: ...
+
+
+def test_a_turn_processes_what_the_cache_does_not_hold(tmp_path: Path):
+    path = tmp_path / "small.gguf"
+    write_small_model(path, {"tokenizer.chat_template": TEMPLATE})
+    options = EngineOptions(max_len=SLOTS, chunk=(4, 8))
+    chunked, _ = open_engine(str(path), options, lambda t: [t.encode("hi")], 1, Silent())
+    talk = Conversation(chunked, GenerationRequest(6))
+    first = talk.say("count", lambda _: None)
+    launches = NewTokens(chunked.session)
+    second = talk.say("to ten", lambda _: None)
+    held = next(
+        (n for n, (a, b) in enumerate(zip(second.prompt, first.prompt, strict=False)) if a != b),
+        len(first.prompt),
+    )
+    assert held == len(first.prompt)
+    assert sum(launches.counts[:-5]) <= len(second.prompt) - held
+    assert launches.counts[-5:] == [1] * 5
+    alone = chunked.generate([second.prompt], GenerationRequest(6))
+    assert alone.completions == second.result.completions
+    # Somebody else's prompt is in the cache now, as long as the conversation or not.
+    launches.counts.clear()
+    third = talk.say("and on", lambda _: None)
+    assert launches.counts[0] == len(third.prompt)
 
 
 def test_an_answer_that_is_stopped_is_kept_as_far_as_it_got(engine: Engine):

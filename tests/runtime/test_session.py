@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -444,3 +445,79 @@ def test_observers_see_each_launch_and_no_warm_up():
     session.observers.remove(recorder)
     session.decode([9])
     assert len(recorder.events) == 4
+
+
+CHUNKED = CompileConfig(
+    batch=(2, 3), prefill_batch=(1, 2), rows=5, context=(8,), tokens=(12, 24), chunk=(2, 4)
+)
+
+
+@cache
+def chunked_session(tp: int = 1) -> Session:
+    """Prompts of up to eight tokens in one launch, longer ones in chunks of two and four."""
+    with TemporaryDirectory() as folder:
+        write_llama(Path(folder))
+        return open_session(Path(folder), replace(CHUNKED, tp=tp))
+
+
+class Launches:
+    """Names of the programs that a session launches."""
+
+    def __init__(self, session: Session) -> None:
+        self.names: list[str] = []
+        session.observers[:] = [self]
+
+    def before_launch(self, session: Session, program: str, inputs: object) -> None:
+        self.names.append(program)
+
+    def after_launch(self, session: Session, program: str) -> None: ...
+
+
+@pytest.mark.parametrize("tp", [1, 2])
+@pytest.mark.parametrize("left", [False, True])
+def test_long_prompts_go_in_chunks(left: bool, tp: int):
+    session = chunked_session(tp)
+    session.reset()
+    prompts = texts([19, 3, 11])
+    made = logits_of(session.step(*padded(prompts, left), [4, 0, 2]))
+    np.testing.assert_allclose(made, logits_alone(prompts), atol=1e-4, rtol=0)
+    assert session.lengths.tolist() == [3, 0, 11, 0, 19]
+    after = logits_of(session.step([[7], [8]], [[19], [3]], [4, 0]))
+    whole = logits_alone([[*prompts[0], 7], [*prompts[1], 8]])
+    np.testing.assert_allclose(after, whole, atol=1e-4, rtol=0)
+
+
+def test_the_program_of_a_step_takes_the_fewest_tokens():
+    session = chunked_session()
+    session.reset()
+    seen = Launches(session)
+    text = texts([24])[0]
+    session.step([text[:6]], [range(6)], [1])
+    session.step([text[6:8]], [[6, 7]], [1])
+    session.step([text[8:11]], [[8, 9, 10]], [1])
+    made = session.step([text[11:18]], [range(11, 18)], [1])
+    session.step([text[18:19]], [[18]], [1])
+    assert seen.names == [
+        "prefill.b1.s8",
+        "prefill.b1.s2.c12",
+        "prefill.b1.s4.c12",
+        "prefill.b1.s4.c24",
+        "prefill.b1.s4.c24",
+        "decode.b2.c24",
+    ]
+    np.testing.assert_allclose(logits_of(made), logits_alone([text[:18]]), atol=1e-4, rtol=0)
+    with pytest.raises(GraphgenError, match="a sequence of 25 tokens is longer than the largest"):
+        session.step([[5] * 6], [range(19, 25)], [1])
+    assert session.lengths[1] == 19
+
+
+def test_prompts_of_any_length_without_prefill_programs(tmp_path: Path):
+    write_llama(tmp_path)
+    config = CompileConfig(batch=(3,), context=(), tokens=(24,), chunk=(4,))
+    session = open_session(tmp_path, config)
+    prompts = texts([3, 18, 1])
+    for padding in ("left", "right"):
+        session.reset()
+        made = session.prefill(prompts, padding)
+        np.testing.assert_allclose(made, logits_alone(prompts), atol=1e-4, rtol=0)
+        assert session.lengths.tolist() == [3, 18, 1]

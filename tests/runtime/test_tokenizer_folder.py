@@ -41,6 +41,25 @@ def write_folder(
     return folder
 
 
+def test_tokens_that_tokenizer_json_has_are_those_of_tokenizer_json(tmp_path: Path):
+    """Declared once more, with other properties or without a text, they change nothing."""
+    plain = byte_level()
+    plain.add_tokens([AddedToken("<tool>", normalized=False)])
+    config = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "added_tokens_decoder": {
+            "7": {"content": "<tool>", "lstrip": True, "rstrip": True, "special": True},
+            "331": {"special": True},
+            "332": "<pad>",
+        },
+    }
+    write_folder(tmp_path, config)
+    plain.save(str(tmp_path / "tokenizer.json"))
+    ours = load_tokenizer(tmp_path)
+    for text in (*TEXTS, "a <tool> b"):
+        assert ours.encode(text) == plain.encode(text, add_special_tokens=False).ids
+
+
 @pytest.mark.parametrize(
     "config",
     [

@@ -137,7 +137,7 @@ class Demo:
         if capture is not None:
             session.observers.append(capture)
         try:
-            made, _ = generate(session, self.prompts, self.request())
+            made, _ = generate(session, self.prompts, self.request(), async_mode=self.in_flight)
         finally:
             if capture is not None:
                 session.observers.remove(capture)
@@ -146,6 +146,11 @@ class Demo:
         write_stdout("Generated outputs:\n")
         for row, (text, completion) in enumerate(zip(self.texts, made, strict=True)):
             write_stdout(f"Output {row}: {text}{self.tokenizer.decode(completion.tokens)}\n")
+
+    @property
+    def in_flight(self) -> bool:
+        """``async_mode`` of the configuration."""
+        return bool(self.app.neuron_config.value("async_mode"))
 
     def captures(self) -> Path:
         """The folder of captured inputs."""
@@ -157,7 +162,7 @@ class Demo:
         request = self.request()
 
         def run() -> Sequence[int]:
-            made, _ = generate(session, prompts, request)
+            made, _ = generate(session, prompts, request, async_mode=self.in_flight)
             return [len(completion.tokens) for completion in made]
 
         length = cast(int, self.app.neuron_config.value("max_length"))

@@ -10,22 +10,34 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from graphgen.cli.console import emit, note
-from graphgen.cli.files import write_text
+from graphgen.cli.debug.verdict_text import bisection_text
+from graphgen.cli.debug.workload_options import (
+    Inputs,
+    On,
+    Weights,
+    given_workload,
+    rounding_backend,
+)
+from graphgen.cli.files import check_output, write_bytes
 from graphgen.cli.module_file import read_module
+from graphgen.cli.page_link import op_name, page_link
+from graphgen.cli.passes.trace_page import TraceFile, write_trace_page
 from graphgen.cli.shared_options import (
     AsJson,
     ModuleFile,
     PipelineOption,
     Plugins,
+    ScriptOption,
     Seed,
     load_pipeline,
 )
 from graphgen.errors import GraphgenError
 
 if TYPE_CHECKING:
+    from graphgen.exec.session import Workload
     from graphgen.ir import Module
     from graphgen.passes.core import Pass
-    from graphgen.passes.verify.bisect import Culprit, Oracle
+    from graphgen.passes.verify.bisect import Culprit
 
 Output = Annotated[
     Path | None,
@@ -44,78 +56,151 @@ def bisect(
             help="Fails for a wrong module, whose file stands for {}; default: by numbers.",
         ),
     ] = None,
+    rounding: Annotated[
+        bool, typer.Option("--rounding", help="Find what exceeds the rounding budget of a pass.")
+    ] = False,
     output: Output = None,
     plugin: Plugins = None,
     seed: Seed = 0,
+    script: ScriptOption = "auto",
+    on: On = "numpy",
+    inputs: Inputs = None,
+    weights: Weights = None,
+    trace: TraceFile = None,
     as_json: AsJson = False,
 ) -> None:
     """Find the first rewrite that makes a module wrong. Exit status 1 if there is one.
 
     The pass is found by running half of the pipeline, then a quarter; the rewrite by letting the
     pass do half of its rewrites, then a quarter; the op by comparing values with and without it.
-    A reproducer is written to DIR, or to a new folder beside those of crashes.
+    What is right again later is not to blame. A rewrite that is right alone is named with those it
+    takes to be wrong. A pass that raises an exception is a finding of its own, after any that is
+    wrong before it. A reproducer is written to DIR, or to a new folder beside those of crashes.
 
     \b
     Examples:
       graphgen bisect mini.gg -p default --plugin broken.py
+      graphgen bisect mini.gg -p default --rounding --weights CHECKPOINT
+      graphgen bisect mini.gg -p default --plugin broken.py --trace page.html
       graphgen bisect mini.gg -p default --check 'graphgen check {} --target trn2' -o repro
     """
     from graphgen.passes.inspect.result_json import bisection_json
-    from graphgen.passes.verify.bisect import bisect as find
 
-    if output is not None:
-        _check_folder(output)
+    _check_outputs(output, trace)
+    if check is not None and (rounding or inputs or weights):
+        raise typer.BadParameter("runs no module: leave out --rounding, --inputs and --weights")
     passes = load_pipeline(pipeline, plugin, small=True)
     module = read_module(file)
-    found = find(module, passes, _judge(module, passes, check, seed))
-    if found is not None:
-        more = [] if check is None else ["--check", check]
-        _write_reproducer(output, found, plugin or [], [*more, "--seed", str(seed)])
-    emit(as_json, lambda: bisection_json(found), lambda: _text(found))
+    if check is not None:
+        found = _by_command(module, passes, check)
+    else:
+        workload = given_workload(module, passes, seed, inputs, weights, script)
+        found = _by_numbers(module, passes, workload, on if rounding else None)
+    if found is not None and found.wrong:
+        options = _options(check, rounding, on, weights, seed)
+        options += [] if script == "auto" else ["--script", script]
+        _write_reproducer(output, found, plugin or [], options, inputs)
+    if found is not None and trace is not None:
+        _write_trace(trace, file, passes, found)
+    emit(as_json, lambda: bisection_json(found), lambda: bisection_text(found, rounding=rounding))
     if found is not None:
         raise typer.Exit(1)
 
 
-def _judge(module: Module, passes: Sequence[Pass], check: str | None, seed: int) -> Oracle:
-    """The test for a wrong module: by the command, or by numbers."""
-    if check is not None:
-        from graphgen.cli.debug.command_check import by_command
+def _write_trace(output: str, file: str, passes: Sequence[Pass], found: Culprit) -> None:
+    """Write the page of the passes up to the guilty one, and where in it the fault is."""
+    from graphgen.passes.core.fuel import labels
 
-        return by_command(check, "--check")
-    from graphgen.passes.verify import make_workload
-    from graphgen.passes.verify.bisect import by_numbers
-    from graphgen.passes.verify.workload import may_shuffle
+    last = found.number + found.wrong
+    write_trace_page(output, file, read_module(file), passes[:last])
+    if not found.wrong:
+        return
+    item = found.application
+    place = {} if item is None else {"rewrite": item.number}
+    note(f"guilty: {page_link(output, pass_=labels(passes)[found.number], **place)}")
+    if found.first is not None:
+        note(f"first wrong op: {page_link(output, op=op_name(found.first.right.text))}")
 
-    shuffled = may_shuffle(module) and not any(getattr(i, "in_place", False) for i in passes)
-    return by_numbers(module, make_workload(module, seed, shuffled=shuffled))
+
+def _by_command(module: Module, passes: Sequence[Pass], check: str) -> Culprit | None:
+    """Bisect by the exit status of a command; no module is run."""
+    from graphgen.cli.debug.command_check import by_command
+    from graphgen.cli.debug.step_progress import StepProgress
+    from graphgen.passes.verify.bisect import bisect as find
+
+    with StepProgress() as progress:
+        wrong = by_command(check, "--check")
+        return find(module, passes, wrong, numeric=False, on_step=progress.step)
 
 
-def _check_folder(folder: Path) -> None:
-    """Refuse a folder that exists and is not empty (GG0704)."""
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+def _by_numbers(
+    module: Module, passes: Sequence[Pass], workload: Workload, rounding_on: str | None
+) -> Culprit | None:
+    """Bisect by meaning, or by rounding on a backend."""
+    from graphgen.cli.debug.step_progress import StepProgress
+    from graphgen.passes.verify.bisect import bisect as find
+    from graphgen.passes.verify.bisect import bisect_rounding, by_numbers
+
+    with StepProgress() as progress:
+        progress.step("the module as given")
+        if rounding_on is None:
+            wrong = by_numbers(module, workload, passes)
+            return find(module, passes, wrong, on_step=progress.step)
+        backend = rounding_backend(rounding_on)
+        return bisect_rounding(module, passes, workload, backend, progress.step)
+
+
+def _options(
+    check: str | None, rounding: bool, on: str, weights: str | None, seed: int
+) -> list[str]:
+    """The options that a reproducer is run with, besides the files in it."""
+    more = [] if check is None else ["--check", check]
+    more += ["--rounding", "--on", on] if rounding else []
+    if weights is not None:
+        more += ["--weights", str(Path(weights).resolve()) if Path(weights).exists() else weights]
+    return [*more, "--seed", str(seed)]
+
+
+def _check_outputs(folder: Path | None, page: str | None) -> None:
+    """Refuse a folder that exists and is not empty, and a page that cannot be written (GG0704)."""
+    if page is not None:
+        check_output(page)
+    if folder is not None and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise GraphgenError("GG0704", f"{folder} exists", help="choose a new or empty folder")
 
 
 def _write_reproducer(
-    folder: Path | None, found: Culprit, plugins: list[str], options: list[str]
+    folder: Path | None,
+    found: Culprit,
+    plugins: Sequence[str],
+    options: list[str],
+    inputs: str | None,
 ) -> None:
     """Write the module before the pass, without the guilty rewrite, and with it."""
+    from graphgen.passes.verify.plugin_files import plugin_files, plugin_names
     from graphgen.text import print_module
 
     modules = {"before": found.before, "good": found.good, "bad": found.bad}
     texts = {f"{name}.gg": print_module(module) for name, module in modules.items()}
-    texts |= {Path(path).name: Path(path).read_text(encoding="utf-8") for path in plugins}
+    paths = [Path(path) for path in plugins]
+    files = plugin_files(paths)
     words = ["graphgen", "bisect", "before.gg", "-p", str(found.item), *options]
-    for path in plugins:
-        words += ["--plugin", Path(path).name]
-    texts["command.txt"] = f"{shlex.join(words)}\n"
-    home = folder or _default_folder("".join(texts.values()))
+    if inputs is not None:
+        files[Path(inputs).name] = Path(inputs)
+        words += ["--inputs", Path(inputs).name]
+    for name in plugin_names(paths).values():
+        words += ["--plugin", name]
+    command = f"{shlex.join(words)}\n"
+    home = folder or _default_folder("".join([*texts.values(), command]))
     if home is None:
         return
-    home.mkdir(parents=True, exist_ok=True)
-    for name, text in texts.items():
-        write_text(str(home / name), text)
-    note(f"wrote {home}: {', '.join(texts)}")
+    contents = {name: text.encode() for name, text in texts.items()}
+    contents |= {name: path.read_bytes() for name, path in files.items()}
+    contents["command.txt"] = command.encode()
+    for name, content in contents.items():
+        (home / name).parent.mkdir(parents=True, exist_ok=True)
+        write_bytes(str(home / name), [content])
+    note(f"wrote {home}: {', '.join(contents)}")
 
 
 def _default_folder(content: str) -> Path | None:
@@ -130,19 +215,3 @@ def _default_folder(content: str) -> Path | None:
         return None
     key = hashlib.sha256(content.encode()).hexdigest()[:10]
     return Path(home or tempfile.gettempdir()) / f"graphgen-bisect-{key}"
-
-
-def _text(found: Culprit | None) -> str:
-    if found is None:
-        return "nothing is wrong at the end of the pipeline\n"
-    lines = [f"wrong after pass {found.number + 1}: {found.item}"]
-    item = found.application
-    if item is None:
-        lines.append("  the pass as a whole is to blame: it does not stop half-way")
-    else:
-        lines.append(f"  guilty: {item}")
-        lines.append(f"  in @{item.function}, by the rule at {item.source}")
-    if found.first is not None:
-        lines.append(f"  first wrong op: {found.first.right.text}")
-        lines.append(f"  instead of:     {found.first.left.text}")
-    return "\n".join([*lines, ""])

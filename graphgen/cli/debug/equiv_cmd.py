@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from graphgen.cli.compared_module import ComparedModule, missing_module_named
 from graphgen.cli.console import emit, note
-from graphgen.cli.module_file import read_module
-from graphgen.cli.shared_options import AsJson
+from graphgen.cli.shared_options import AsJson, ScriptOption
 from graphgen.errors import GraphgenError
+from graphgen.json_value import Json
 
 if TYPE_CHECKING:
     from graphgen.eval import Array
-    from graphgen.passes.verify.divergence import Divergence
+    from graphgen.passes.verify.divergence.find_divergence import Divergence
     from graphgen.passes.verify.equiv import Equivalence
-    from graphgen.passes.verify.paired_run import CompareOptions
+    from graphgen.passes.verify.pairing.paired_run import CompareOptions
+    from graphgen.passes.verify.workload.script_choice import Script
 
-Left = Annotated[str, typer.Argument(metavar="A", help="A module: IR text or StableHLO.")]
+Left = Annotated[
+    str, typer.Argument(metavar="A", help="A module of any form, or a folder that lower wrote.")
+]
 Right = Annotated[str, typer.Argument(metavar="B", help="Another; - is standard input.")]
 Relations = Annotated[
     list[str] | None,
@@ -53,6 +58,7 @@ def equiv(
     inputs: Inputs = None,
     program: Program = None,
     seed: Seed = 0,
+    script: ScriptOption = "auto",
     tolerance: Tolerance = None,
     on: On = "numpy",
     as_json: AsJson = False,
@@ -64,6 +70,11 @@ def equiv(
     rest in order among those of one type. Where they differ, the first value of B is named that
     disagrees with its counterpart in A while what it reads agrees. Exit status 0 when equal, 1 when
     different, 2 on an error.
+
+    Of a program that 'graphgen lower' wrote, interface and weight preparation are read from the
+    module beside it, decode.pb.gg or lowered.gg; a folder that it wrote stands for all programs.
+    Where it differs, the file is compared with that module too: either the file is at fault, and
+    the op is named, or the passes before it are.
 
     \b
     Relations, from A's value to B's; A|B is one after the other:
@@ -83,17 +94,28 @@ def equiv(
       graphgen equiv jitted.mlir mine.mlir --inputs case.npz --json
       graphgen equiv whole.mlir split.mlir --relation 'w=shard{@,-}' --relation 'y=partial{@}'
       graphgen equiv a.gg b.gg --on cpu
+      graphgen lower a.gg --target trn2 --to hlo -o programs/ && graphgen equiv a.gg programs/
     """
-    from graphgen.passes.inspect.result_json import equivalence_json
     from graphgen.passes.verify.equiv import equivalent
 
-    terms = _terms(relation or [], inputs, program, seed, tolerance, on)
-    found = equivalent(read_module(left), read_module(right), terms)
+    terms = _terms(relation or [], inputs, program, seed, tolerance, on, script)
+    first, second = ComparedModule(left), ComparedModule(right)
+    with missing_module_named(first, second):
+        found = equivalent(first.module, second.module, terms)
+    sides = [] if found.equal else [side for side in (first, second) if side.beside is not None]
+    inner = {side: equivalent(side.as_lowered(), side.module, terms) for side in sides}
     if found.empty:
         note(f"nothing to compare in {', '.join(found.empty)}: no finite element; try --inputs")
-    emit(as_json, lambda: equivalence_json(found), lambda: _text(found, left, right))
+    emit(as_json, lambda: _facts(found, inner), lambda: _text(found, left, right, inner))
     if not found.equal:
         raise typer.Exit(1)
+
+
+def _facts(found: Equivalence, inner: Mapping[ComparedModule, Equivalence]) -> dict[str, Json]:
+    from graphgen.passes.inspect.result_json import equivalence_json
+
+    own: dict[str, Json] = {side.name: equivalence_json(each) for side, each in inner.items()}
+    return {**equivalence_json(found), "emission": own}
 
 
 def _terms(
@@ -103,10 +125,11 @@ def _terms(
     seed: int,
     tolerance: float | None,
     on: str,
+    script: Script,
 ) -> CompareOptions:
     from graphgen.exec.inputs import read_arrays
-    from graphgen.passes.verify.paired_run import CompareOptions
-    from graphgen.passes.verify.relation_text import parse_relation
+    from graphgen.passes.verify.compare.relation_text import parse_relation
+    from graphgen.passes.verify.pairing.paired_run import CompareOptions
 
     parsed = dict(parse_relation(text, _array) for text in relations)
     evaluator = None
@@ -115,7 +138,7 @@ def _terms(
 
         evaluator = CpuBackend()
     arrays = read_arrays(inputs) if inputs is not None else {}
-    return CompareOptions(seed, tolerance, parsed, arrays, program, evaluator)
+    return CompareOptions(seed, tolerance, parsed, arrays, program, evaluator, script)
 
 
 def _array(file: str, name: str) -> Array:
@@ -128,7 +151,14 @@ def _array(file: str, name: str) -> Array:
     return arrays[name]
 
 
-def _text(found: Equivalence, left: str, right: str) -> str:
+def _text(
+    found: Equivalence, left: str, right: str, inner: Mapping[ComparedModule, Equivalence]
+) -> str:
+    emissions = "".join(_emission(each, side) for side, each in inner.items())
+    return _comparison(found, left, right) + emissions
+
+
+def _comparison(found: Equivalence, left: str, right: str) -> str:
     worst = found.difference
     if found.equal:
         return f"equal: worst relative difference {worst.relative:.1e}\n"
@@ -140,6 +170,16 @@ def _text(found: Equivalence, left: str, right: str) -> str:
         makers = f"  {left}: {found.left!r}\n  {right}: {found.right!r}\n"
         return f"{head}{makers}op by op they agree, as far as ops have counterparts\n"
     return head + _first(found.first, left, right)
+
+
+def _emission(found: Equivalence, side: ComparedModule) -> str:
+    """Text on whether a file computes what its program did when it was lowered."""
+    if found.equal:
+        return f"{side.name} is the program of {side.beside}: the passes before it differ\n"
+    head = f"{side.name} is not the program of {side.beside}"
+    return head + (
+        "\n" if found.first is None else f"; {_first(found.first, str(side.beside), side.name)}"
+    )
 
 
 def _first(first: Divergence, left: str, right: str) -> str:

@@ -58,9 +58,9 @@ def minify(
 ) -> None:
     """Make a failing module as small as it still fails.
 
-    Programs, layers, outputs, ops, sizes and attributes are taken away while the check fails; what
-    has been cut off is given as an input. By numbers, the pass that is wrong for FILE has to be
-    wrong for what is left. Progress is told on stderr.
+    Programs, layers, outputs, ops, sizes and attributes are removed while the check fails; a value
+    whose op was removed becomes an input. By numbers, the pass that is wrong for FILE has to be
+    wrong for what is left. Progress is on stderr.
 
     \b
     Examples:

@@ -2,152 +2,220 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from graphgen.cli.console import emit
-from graphgen.cli.module_file import read_module
+from graphgen.cli.debug.layerwise import one_blas_thread, refuse_with_layerwise, run_layerwise
+from graphgen.cli.debug.model_argument import (
+    MeasuredIn,
+    ModelOrFile,
+    Thorough,
+    Twins,
+    check_twins,
+    measured_ranges,
+    read_model,
+    run_twins,
+)
+from graphgen.cli.debug.step_progress import StepProgress
+from graphgen.cli.debug.validation_output import write_verdicts
+from graphgen.cli.debug.validation_page import check_page, write_validation_page
+from graphgen.cli.debug.workload_options import (
+    Inputs,
+    On,
+    Weights,
+    given_workload,
+    rounding_backend,
+)
+from graphgen.cli.dims_option import Dims, parse_sizes, pipeline_sizes
 from graphgen.cli.shared_options import (
     AsJson,
-    ModuleFile,
+    FirstLayers,
     PipelineOption,
     Plugins,
+    ScriptOption,
     Seed,
     load_pipeline,
 )
-from graphgen.report.table import Table
 
 if TYPE_CHECKING:
-    from graphgen.eval import Array
-    from graphgen.exec.backend import Backend
-    from graphgen.exec.session import Workload
     from graphgen.ir import Module
     from graphgen.passes.core import Pass
-    from graphgen.passes.verify import Verdict
+    from graphgen.passes.verify.workload.script_choice import Script
+    from graphgen.runtime.validation.validate_model import (
+        ModuleVerdicts,
+        TwinsToRun,
+        ValidationOptions,
+    )
 
-On = Annotated[
-    Literal["numpy", "cpu"],
-    typer.Option("--on", help="What computes the rounding check: NumPy op by op, or XLA."),
+Layerwise = Annotated[
+    bool,
+    typer.Option("--layerwise", help="Compare layer by layer, in a few GB whatever the model."),
 ]
-Inputs = Annotated[
-    str | None,
-    typer.Option("--inputs", metavar="FILE.npz", help="Inputs, weights, states instead of random."),
+EachRewrite = Annotated[
+    bool,
+    typer.Option("--rewrites/--no-rewrites", help="Also check each rewrite alone."),
 ]
-Weights = Annotated[
+Coverage = Annotated[
+    bool,
+    typer.Option("--coverage", help="Print all that the calls exercised, and what they missed."),
+]
+RequireCoverage = Annotated[
+    bool,
+    typer.Option(
+        "--require-coverage", help="Exit with 1 when a program, branch or loop body was not run."
+    ),
+]
+Trace = Annotated[
     str | None,
-    typer.Option("--weights", metavar="CHECKPOINT", help="Real weights instead of random ones."),
+    typer.Option(
+        "--trace",
+        metavar="OUT.html",
+        help="Also write a page: the trace of the passes, verdicts, coverage.",
+    ),
+]
+Prove = Annotated[
+    bool,
+    typer.Option("--prove", help="Look for a proof, too, that programs are equal for all sizes."),
 ]
 
 
 def validate(
-    file: ModuleFile,
+    file: ModelOrFile,
     pipeline: PipelineOption = "default",
     plugin: Plugins = None,
     seed: Seed = 0,
+    script: ScriptOption = "auto",
+    twins: Twins = None,
+    thorough: Thorough = False,
+    statistics: MeasuredIn = None,
     on: On = "numpy",
     inputs: Inputs = None,
     weights: Weights = None,
+    dims: Dims = "",
+    prove: Prove = False,
+    rewrites: EachRewrite = True,
+    layerwise: Layerwise = False,
+    layers: FirstLayers = None,
+    coverage: Coverage = False,
+    require_coverage: RequireCoverage = False,
+    trace: Trace = None,
     as_json: AsJson = False,
 ) -> None:
     """Run passes over a module and compare the numbers before and after each.
 
-    A language model is taken through a ragged prefill with both paddings, three decode steps of
-    which one leaves a row idle, and a change of bucket; any other module, such as StableHLO of
-    another compiler, is called once with random inputs of its types. 'meaning' is computed in
-    float64 without rounding, 'rounding' in the module's own types. Exit status 1 when a pass fails;
-    the rewrite at fault is named.
+    A language model is taken through calls that fit its programs and what the passes make of them;
+    '--script adversarial' adds prefixes, full buckets, last slots, rows used again. 'meaning' is
+    computed in float64 without rounding, 'rounding' in the module's own types. Exit status 1 when a
+    pass fails; the rewrite at fault is named. A pass also fails that raises an exception, differs
+    when run again or records no rewrite; one whose change no call reached is "not covered".
+
+    A model is validated on its small twins: the mini, and a wide one, whose ids and positions pass
+    16 bits. --layers, --weights, --inputs and --layerwise (layer by layer) take it at its own size.
 
     \b
     Examples:
-      graphgen build llama-3.1-8b --mini -o mini.gg && graphgen validate mini.gg
+      graphgen validate llama-3.1-8b --thorough
       graphgen validate mini.gg -p 'canonicalize,my-pass' --plugin my_pass.py
-      graphgen validate jitted.mlir -p canonicalize,simplify-shape,cse,dce --on cpu
-      graphgen validate jitted.mlir -p canonicalize,cse --inputs case.npz
-      graphgen build CHECKPOINT -o m.gg && graphgen validate m.gg --weights CHECKPOINT
+      graphgen validate llama-3.1-405b --layers 1 --layerwise
     """
-    from graphgen.passes.inspect.result_json import verdict_json
-    from graphgen.passes.verify import validate as run
-
-    passes = load_pipeline(pipeline, plugin, small=True)
-    module = read_module(file)
-    workload = _workload(module, passes, seed, inputs, weights)
-    verdicts = run(module, passes, workload, evaluator=_evaluator(on))
-    emit(
-        as_json,
-        lambda: {"passes": [verdict_json(verdict) for verdict in verdicts]},
-        lambda: [_table(verdicts), *_faults(verdicts)],
+    check_page(trace)
+    if layerwise:
+        one_blas_thread()
+        covered = coverage or require_coverage
+        refuse_with_layerwise(on, inputs, prove=prove, coverage=covered, thorough=thorough)
+    on_twins = check_twins(
+        file, twins, own_size=bool(layerwise or layers or weights or inputs or dims)
     )
-    if not all(verdict.ok for verdict in verdicts):
+    options = _options(script, twins, on, thorough=thorough, require_coverage=require_coverage)
+    ranges = measured_ranges(statistics, given=bool(weights or layerwise))
+    options = replace(options, seed=seed, each_rewrite=rewrites, prove=prove, statistics=ranges)
+    with StepProgress() as progress:
+        if on_twins:
+            found = run_twins(file, pipeline, plugin, options, progress.step)
+        else:
+            module = read_model(file, layers)
+            passes = load_pipeline(pipeline, plugin, small=True, dims=pipeline_sizes(module, dims))
+            arrays = (inputs, weights, parse_sizes(dims))
+            found = [_of(module, passes, arrays, options, progress, layerwise=layerwise)]
+    write_verdicts(found, coverage=coverage, as_json=as_json)
+    _finish(trace, file, found)
+
+
+# A file of inputs, a checkpoint, and sizes of symbols.
+Arrays = tuple[str | None, str | None, Mapping[str, int]]
+
+
+def _of(
+    module: Module,
+    passes: Sequence[Pass],
+    arrays: Arrays,
+    options: ValidationOptions,
+    progress: StepProgress,
+    *,
+    layerwise: bool,
+) -> ModuleVerdicts:
+    """Validate a module at its own size: layer by layer, or over calls."""
+    if layerwise:
+        return _by_layers(module, passes, options.seed, arrays[1], progress)
+    return _over_calls(module, passes, arrays, options, progress)
+
+
+def _finish(trace: str | None, file: str, found: Sequence[ModuleVerdicts]) -> None:
+    """Write the page of the last module that was run; exit with 1 if any failed."""
+    if trace is not None:
+        run = found[-1]
+        write_validation_page(trace, file, run.module, run.passes, run.verdicts, run.calls)
+    if not all(run.passed for run in found):
         raise typer.Exit(1)
 
 
-def _workload(
-    module: Module, passes: Sequence[Pass], seed: int, inputs: str | None, weights: str | None
-) -> Workload:
-    """The workload: random arrays, or those of the user."""
-    from graphgen.exec.inputs import with_arrays
-    from graphgen.passes.verify import make_workload
-    from graphgen.passes.verify.workload import may_shuffle
+def _options(
+    script: Script,
+    twins: TwinsToRun | None,
+    on: str,
+    *,
+    thorough: bool,
+    require_coverage: bool,
+) -> ValidationOptions:
+    """The calls and numbers of ``--thorough``, or of the other options."""
+    from graphgen.runtime.validation.validate_model import THOROUGH, ValidationOptions
 
-    # In-place programs take row b of a call for row b of the cache: rows stay in order.
-    shuffled = may_shuffle(module) and not any(getattr(i, "in_place", False) for i in passes)
-    workload = make_workload(module, seed, shuffled=shuffled)
-    if weights is not None:
-        workload = replace(workload, weights=_read_weights(module, weights))
-    if inputs is not None:
-        from graphgen.exec.inputs import read_arrays
-
-        workload = with_arrays(workload, module, read_arrays(inputs))
-    return workload
-
-
-def _read_weights(module: Module, path: str) -> dict[str, Array]:
-    """Read the tensors of a checkpoint that the module needs (GG0602 if one does not fit)."""
-    from graphgen.ir import Role
-    from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint
-    from graphgen.runtime.checkpoint.validate_tensors import check_checkpoint
-    from graphgen.runtime.weights.rank_weights import read_weight
-
-    checkpoint = open_checkpoint(path)
-    check_checkpoint(checkpoint, module)
-    return {row.name: read_weight(checkpoint, row) for row in module.entries(Role.WEIGHT)}
+    run = rounding_backend(on)
+    if thorough:
+        if script == "short":
+            raise typer.BadParameter(
+                "takes the adversarial script: leave out --script short", param_hint="'--thorough'"
+            )
+        return replace(THOROUGH, twins=twins or THOROUGH.twins, evaluator=run)
+    return ValidationOptions(
+        script=script, twins=twins or "auto", evaluator=run, require_coverage=require_coverage
+    )
 
 
-def _evaluator(on: str) -> Backend | None:
-    if on == "numpy":
-        return None
-    from graphgen.lowering.cpu.backend import CpuBackend
+def _by_layers(
+    module: Module, passes: Sequence[Pass], seed: int, weights: str | None, progress: StepProgress
+) -> ModuleVerdicts:
+    """Validate layer by layer."""
+    from graphgen.runtime.validation.validate_model import ModuleVerdicts
 
-    return CpuBackend()
-
-
-def _table(verdicts: Sequence[Verdict]) -> Table:
-    headers = ("pass", "meaning", "max abs", "ulp", "cosine", "rounding", "budget", "verdict")
-    rows = [
-        (
-            verdict.pass_text,
-            f"{verdict.meaning.relative:.1e}",
-            f"{verdict.rounding.max_abs:.1e}",
-            f"{verdict.rounding.ulp:.3g}",
-            f"{verdict.rounding.cosine:.6f}",
-            f"{verdict.rounding.relative:.1e}",
-            f"{verdict.budget:.0e}",
-            "ok" if verdict.ok else "WRONG" if not verdict.means_the_same else "over budget",
-        )
-        for verdict in verdicts
-    ]
-    return Table(headers, rows, 6)
+    verdicts = run_layerwise(module, passes, seed, weights, progress.step)
+    return ModuleVerdicts(module, passes, verdicts)
 
 
-def _faults(verdicts: Sequence[Verdict]) -> Iterator[str]:
-    """The guilty rewrite of each pass that failed."""
-    for verdict in verdicts:
-        if not verdict.ok:
-            kept = verdict.means_the_same
-            seen = verdict.rounding if kept else verdict.meaning
-            what = "rewrite that goes over the budget" if kept else "first wrong rewrite"
-            fault = verdict.guilty or f"{verdict.pass_text}, as a whole"
-            yield f"{what}: {fault}\n  seen at: {seen.name} of call {seen.call}\n"
+def _over_calls(
+    module: Module,
+    passes: Sequence[Pass],
+    arrays: Arrays,
+    options: ValidationOptions,
+    progress: StepProgress,
+) -> ModuleVerdicts:
+    """Validate over calls, with the arrays that the user gives."""
+    from graphgen.runtime.validation.validate_model import validate_over
+
+    seed, calls = options.seed, options.script
+    source = options.source_for(module, passes)
+    workload = given_workload(module, passes, seed, *arrays[:2], calls, source, arrays[2])
+    return validate_over(module, passes, workload, options, progress.step)

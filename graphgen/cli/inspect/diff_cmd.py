@@ -25,11 +25,12 @@ def diff(
 ) -> None:
     """Compare two modules by what they compute from their arguments.
 
-    Names, ids, places, the order of ops and what no output depends on make no difference. Arguments
+    Shardings, layouts, partitions, replica groups and whatever else a file says of its ops count;
+    names, ids, places, the order of ops and what no output depends on do not. Arguments
     and outputs go together by name where both modules have the same names, else by position, and
-    a change of their order, or of what an output takes over, is told. A change shows once, where it
-    is made; the same change in every layer is one row. Exit status 0 without a difference, 1 with
-    one, 2 on an error.
+    a change of their order, or of the argument that an output aliases, is reported. A change shows
+    once, where it is made; the same change in every layer is one row. Exit status 0 without a
+    difference, 1 with one, 2 on an error.
 
     \b
     Examples:
@@ -37,6 +38,7 @@ def diff(
       graphgen diff dump.hlo mine.mlir --all
       graphgen diff a.gg b.gg --program decode --json
     """
+    from graphgen.analysis.annotation_diff import IGNORED
     from graphgen.analysis.module_diff import diff_modules
     from graphgen.report.diff_report import diff_json, diff_text
 
@@ -44,15 +46,23 @@ def diff(
 
     def facts() -> Json:
         programs = [diff_json(each) for each in found.with_bodies]
-        return {"equal": found.same, "only_in_one": found.unpaired, "programs": programs}
+        return {
+            "equal": found.same,
+            "only_in_one": [*found.unpaired],
+            "module": [*found.module],
+            "programs": programs,
+            "ignored": IGNORED,
+        }
 
     def report() -> Report:
         blocks = [f"program @{name} is in one of them only" for name in found.unpaired]
+        blocks += found.module
         for each in found.with_bodies:
             text, hidden = diff_text(each, show_all=show_all)
             blocks.append(render(text, sys.stdout).rstrip("\n"))
             if hidden:
                 note(f"{hidden} more kinds of differences; --all shows them")
+        note(f"not compared: {IGNORED}")
         return "\n".join(blocks) + "\n"
 
     emit(as_json, facts, report)

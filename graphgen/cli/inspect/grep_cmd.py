@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,7 +11,7 @@ import typer
 from graphgen.cli.console import note, write_json, write_report
 from graphgen.cli.module_file import programs_or_functions, read_module
 from graphgen.cli.shared_options import AsJson, ModuleFile, OnlyProgram
-from graphgen.ir import Value
+from graphgen.ir import Module, Value
 from graphgen.report.table import Table
 from graphgen.report.units import folded, groups, short
 from graphgen.text.printer import value_names
@@ -30,6 +31,9 @@ def grep(
     as_json: AsJson = False,
 ) -> None:
     """Find ops by what they are, what they read and who reads them.
+
+    The bodies of loops, branches and fusions are searched too: %w.body/%dot is in the body of the
+    loop %w.
 
     Exit status 0 with a match, 1 without one, 2 on an error.
 
@@ -58,6 +62,7 @@ def grep(
     chain = parse_pattern(wanted)
     module = read_module(file)
     found = search(module, programs_or_functions(module, program), chain)
+    _note_opaque(module, wanted)
     if as_json:
         write_json([hit.to_json() for hit in found])
     elif found:
@@ -68,6 +73,19 @@ def grep(
             note(f"no op is called {name}" + (f"; there is {', '.join(near)}" if near else ""))
     if not found:
         raise typer.Exit(1)
+
+
+def _note_opaque(module: Module, wanted: str) -> None:
+    """Note the ops of these names in computations that opaque instructions keep as bytes."""
+    from graphgen.lowering.hlo.dialect.subcomputations import opcodes
+
+    names = set(re.findall(r"[a-z][\w-]*", wanted.replace("-", "_")))
+    for op in [op for function in module.functions.values() for op in function.block]:
+        regions = op.attrs.text("regions") if op.name == "hlo.opaque" else ""
+        for code, count in (opcodes(regions) if regions else {}).items():
+            if code.replace("-", "_") in names:
+                caller = op.attrs.text("opcode")
+                note(f"{count} {code} in the computations that {caller} calls: not searched")
 
 
 def _table(found: Sequence[Hit], *, show_all: bool) -> Table:
@@ -87,8 +105,9 @@ def _row(hits: Sequence[Hit], names: Mapping[Value, str]) -> list[str]:
     first = hits[0]
     layers = list(dict.fromkeys(hit.layer for hit in hits if hit.layer))
     where = ", ".join(folded(group) for group in groups(layers)) or "-"
-    text = short(_text(first.match, names), 150)
-    return [f"@{first.function.name}", where, text, ", ".join(first.lines) or "-"]
+    place = f"{first.place}/" if first.place else ""
+    text = short(place + _text(first.match, names), 150)
+    return [f"@{first.program}", where, text, ", ".join(first.lines) or "-"]
 
 
 def _text(match: Match, names: Mapping[Value, str]) -> str:

@@ -34,7 +34,7 @@ InspectedPath = Annotated[
 ]
 OutputName = Annotated[
     str | None,
-    typer.Option("--output", metavar="N", help="Only this output, by position or name."),
+    typer.Option("--result", metavar="N", help="Only this output, by position or name."),
 ]
 Largest = Annotated[
     int, typer.Option("--largest", min=0, help="How many of the largest tensors to show.")
@@ -73,7 +73,7 @@ def inspect(
     \b
     Examples:
       graphgen inspect decode.pb
-      graphgen inspect decode.pb --output 3
+      graphgen inspect decode.pb --result 3
       graphgen inspect mini.gg --program decode --largest 3
       graphgen inspect step.mlir --json
       graphgen inspect huge.pb --summary
@@ -147,11 +147,10 @@ def _draw(
     as_json: bool,
 ) -> None:
     """Write one page, a graph for Model Explorer, or both."""
-    from graphgen.cli.inspect.programs import overviews, program_facts
+    from graphgen.cli.inspect.page_data import page_data
+    from graphgen.cli.inspect.programs import overviews
     from graphgen.report import dump_page
-    from graphgen.report.dump_data import LocationTable, program_data
     from graphgen.report.model_explorer import model_explorer as collection
-    from graphgen.report.program_json import module_json
 
     names = [name for name in (html, model_explorer) if name]
     for name in names:
@@ -160,10 +159,8 @@ def _draw(
     items = overviews(module, programs_or_functions(module, program), largest)
     texts: dict[str, str] = {}
     if html:
-        places = LocationTable()
-        programs = [program_data(item, program_facts(item), places) for item in items]
-        facts = {"module": module_json(module), "programs": programs, "locs": places.rows}
-        texts[html] = dump_page(f"@{module.name}", facts)
+        data = page_data(module, items)
+        texts[html] = dump_page(f"@{module.name}", data.head(), data.blocks)
     if model_explorer:
         texts[model_explorer] = json.dumps(collection(module.name, items), ensure_ascii=False)
     written: list[Json] = []

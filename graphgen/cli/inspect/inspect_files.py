@@ -212,7 +212,7 @@ def _artifact(path: Path, largest: int) -> Inspection:
 
 
 def inspect_summary(path: Path) -> Inspection:
-    """Counts from walking through an HLO protobuf of any size; no graph is built.
+    """Counts from walking through an HLO protobuf or HLO text of any size; no graph is built.
 
     Raises:
         GraphgenError: GG0705 the file cannot be read, GG0801 it is damaged or not a protobuf.

@@ -6,8 +6,10 @@ from collections.abc import Mapping, Sequence
 
 from graphgen.analysis.overview import Overview, overview
 from graphgen.cli.inspect.inspect_files import Inspection
+from graphgen.cli.inspect.partitioning_report import partitioning_report
 from graphgen.ir import Function, Module
 from graphgen.json_value import Json
+from graphgen.paused_collector import paused_collector
 from graphgen.report.program_json import module_json, program_json
 from graphgen.report.program_text import module_text, program_text
 from graphgen.report.table import Report
@@ -15,7 +17,8 @@ from graphgen.report.table import Report
 
 def overviews(module: Module, functions: Sequence[Function], largest: int) -> list[Overview]:
     """One overview per function, with its ``largest`` largest values."""
-    return [overview(module, function, largest) for function in functions]
+    with paused_collector():
+        return [overview(module, function, largest) for function in functions]
 
 
 def programs_inspection(
@@ -34,18 +37,23 @@ def programs_inspection(
         head: text before the module's.
         more: facts before the module's.
     """
+    from graphgen.lowering.hlo.preserved.partitioning import partitioning_of
+
     items = overviews(module, functions, largest)
+    partitioned = partitioning_of(module)
 
     def facts() -> Json:
         return {
             **(more or {}),
             **module_json(module),
+            "partitioning": partitioned.to_json() if partitioned is not None else None,
             "programs": [program_facts(item) for item in items],
         }
 
     def report() -> Report:
         parts = [part for item in items for part in program_text(item, opcodes_inside(item))]
-        return [head + module_text(module), *parts]
+        split = partitioning_report(partitioned) if partitioned is not None else []
+        return [head + module_text(module), *split, *parts]
 
     return Inspection(facts, report)
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from graphgen.cli.console import emit, note
+from graphgen.cli.dims_option import Dims, check_sizes, check_slots, default_sizes, parse_sizes
 from graphgen.cli.files import check_output, write_file
 from graphgen.cli.module_file import choose_program, read_module
 from graphgen.cli.shared_options import AsJson, ModuleFile, OnlyProgram
@@ -23,10 +24,6 @@ if TYPE_CHECKING:
 
 _COLUMNS = ["output", "type", "min", "max", "mean", "std", "nan", "first values"]
 
-
-Dims = Annotated[
-    str, typer.Option("--dims", metavar="B=1,S=8", help="Sizes of the program's symbols.")
-]
 Inputs = Annotated[
     str | None,
     typer.Option(
@@ -100,6 +97,7 @@ def run(
     if save is not None:
         check_output(save)
     module, function = _bound(read_module(file), program, dims)
+    _check_types(module)
     codes = opaque_opcodes(module)
     if on == "auto" and codes:
         note(f"compiling with XLA, which knows {', '.join(codes)}")
@@ -117,15 +115,19 @@ def run(
     emit(as_json, lambda: _facts(module, function, outputs, on, seed), lambda: _table(outputs))
 
 
+def _check_types(module: Module) -> None:
+    """Refuse ops on types that nothing here computes with (GG0403)."""
+    from graphgen.ops.external import refusal
+
+    for op in [op for function in module.functions.values() for op in function.block]:
+        error = refusal(op) if op.name == "hlo.opaque" else None
+        if error is not None:
+            raise error
+
+
 def _bound(module: Module, name: str | None, dims: str) -> tuple[Module, Function]:
     """The module with one program and every symbol bound, and that program."""
     from graphgen.analysis import free_symbols
-    from graphgen.cli.inspect.dims_option import (
-        check_sizes,
-        check_slots,
-        default_sizes,
-        parse_sizes,
-    )
     from graphgen.exec.bind import bind_module, isolate
 
     function = choose_program(module, name)
@@ -133,7 +135,7 @@ def _bound(module: Module, name: str | None, dims: str) -> tuple[Module, Functio
     check_sizes(module, function, sizes)
     single = isolate(module, function)
     free = free_symbols(single.functions.values())
-    if module.level == "logical" and free - sizes.keys():
+    if free - sizes.keys():
         chosen = {k: v for k, v in default_sizes(sizes).items() if k in free and k not in sizes}
         sizes |= chosen
         if chosen:

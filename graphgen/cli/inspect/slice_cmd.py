@@ -17,7 +17,7 @@ from graphgen.json_value import Json
 
 def slice_(
     file: ModuleFile,
-    output_file: Annotated[str, typer.Option("-o", "--out", metavar="FILE", help=HELP)],
+    output_file: Annotated[str, typer.Option("-o", "--output", metavar="FILE", help=HELP)],
     op: Annotated[
         list[str] | None,
         typer.Option(
@@ -30,9 +30,9 @@ def slice_(
     layer: Annotated[
         str | None, typer.Option("--layer", metavar="N", help="A layer, by number or name.")
     ] = None,
-    output: Annotated[
+    result: Annotated[
         str | None,
-        typer.Option("--output", metavar="N", help="What this output needs, by position or name."),
+        typer.Option("--result", metavar="N", help="What this output needs, by position or name."),
     ] = None,
     program: Annotated[
         str | None, typer.Option("--program", metavar="NAME", help="Which program.")
@@ -43,26 +43,28 @@ def slice_(
 
     The result runs by itself. Values that the part reads from elsewhere become inputs of the same
     name, and values that others read outputs; constants come along. Types are those of one rank.
+    Ops of loops, branches and fusions are found by their names too; where several have the name,
+    @body/%dot or %w.body/%dot says which.
 
     \b
     Examples:
       graphgen slice decode.pb --layer 3 -o layer3.pb
       graphgen slice decode.pb --op %dot.17 --depth 2 -o dot.gg
-      graphgen slice decode.pb --output logits -o logits.hlo && graphgen run logits.hlo
+      graphgen slice decode.pb --result logits -o logits.hlo && graphgen run logits.hlo
     """
     from graphgen.analysis import inlined
 
-    given = [bool(op), layer is not None, output is not None]
+    given = [bool(op), layer is not None, result is not None]
     if sum(given) != 1:
         raise typer.BadParameter(
-            "exactly one is needed", param_hint="'--op', '--layer', '--output'"
+            "exactly one is needed", param_hint="'--op', '--layer', '--result'"
         )
     if as_json and output_file == STANDARD:
         raise typer.BadParameter("needs -o: standard output is the module", param_hint="'--json'")
     check_form(output_file)
     module = read_module(file)
     function = inlined(module, choose_program(module, program))
-    part = _part(module, function, op or [], depth, layer, output)
+    function, part = _part(module, function, op or [], depth, layer, result)
     made = part.function(function.name)
     write_program(part, made, output_file)
     if as_json:
@@ -79,14 +81,29 @@ def _part(
     depth: int,
     layer: str | None,
     output: str | None,
-) -> Module:
-    from graphgen.passes.inspect.slice import ops_below, ops_called, ops_of_layer, sliced
+) -> tuple[Function, Module]:
+    """The function that is cut, the program or one that it runs, and the part of it."""
+    from graphgen.passes.inspect.slice import (
+        function_of,
+        function_with_layer,
+        ops_below,
+        ops_called,
+        ops_of_layer,
+        sliced,
+        without_interface,
+    )
 
-    if names:
-        return sliced(module, function, ops_called(function, names, depth))
-    if layer is not None:
-        return sliced(module, function, ops_of_layer(function, layer))
+    if names or layer is not None:
+        inner = (
+            function_of(module, function, names)
+            if names
+            else function_with_layer(module, function, layer or "")
+        )
+        ops = ops_called(inner, names, depth) if names else ops_of_layer(inner, layer or "")
+        whole = module if inner is function else without_interface(module)
+        return inner, sliced(whole, inner, ops)
     known = [name for name, _ in function.outputs]
     wanted = output or ""
     ops = ops_below(function, wanted)
-    return sliced(module, function, ops, wanted if wanted in known else known[int(wanted)])
+    only = wanted if wanted in known else known[int(wanted)]
+    return function, sliced(module, function, ops, only)

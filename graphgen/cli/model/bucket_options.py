@@ -39,6 +39,14 @@ TokenBuckets = Annotated[
         help="Sequence lengths that have a program for the next token; default: powers of two.",
     ),
 ]
+ChunkSizes = Annotated[
+    str | None,
+    typer.Option(
+        "--chunked-prefill-size",
+        metavar="N,N,...",
+        help="Take long prompts in parts of so many tokens; default: a prompt in one program.",
+    ),
+]
 NoBucketing = Annotated[
     bool,
     typer.Option("--no-bucketing", help="One program for prompts and one for the next token."),
@@ -53,6 +61,7 @@ class CallSizes:
     max_context: int | None = None
     context: tuple[int, ...] = ()
     tokens: tuple[int, ...] = ()
+    chunk: tuple[int, ...] = ()
     bucketing: bool = True
 
 
@@ -66,6 +75,7 @@ def takes_sizes() -> Callable[[Command], Command]:
         "max_context_length": MaxContextLength,
         "context_encoding_buckets": ContextBuckets,
         "token_generation_buckets": TokenBuckets,
+        "chunked_prefill_size": ChunkSizes,
     }
     flags = {name: flag(name, kind, None) for name, kind in kinds.items()}
     flags["no_bucketing"] = flag("no_bucketing", NoBucketing, False)
@@ -74,11 +84,13 @@ def takes_sizes() -> Callable[[Command], Command]:
 
 def _collected(given: Mapping[str, object]) -> CallSizes:
     context, tokens = (f"{name}_buckets" for name in ("context_encoding", "token_generation"))
+    chunk = "chunked_prefill_size"
     return CallSizes(
         max_len=cast("int | None", given["max_len"]),
         max_context=cast("int | None", given["max_context_length"]),
         context=read_buckets("--context-encoding-buckets", cast("str | None", given[context])),
         tokens=read_buckets("--token-generation-buckets", cast("str | None", given[tokens])),
+        chunk=read_buckets("--chunked-prefill-size", cast("str | None", given[chunk])),
         bucketing=not given["no_bucketing"],
     )
 

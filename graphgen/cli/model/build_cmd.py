@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -16,9 +16,22 @@ from graphgen.cli.compile_options import (
 from graphgen.cli.console import note_remarks
 from graphgen.cli.files import STANDARD
 from graphgen.cli.module_file import write_module
-from graphgen.cli.shared_options import check_outputs
+from graphgen.cli.shared_options import FirstLayers, check_outputs
 from graphgen.errors import GraphgenError
 from graphgen.ir import Module
+
+if TYPE_CHECKING:
+    from graphgen.models.twins import TwinName
+
+Mini = Annotated[bool, typer.Option("--mini", help="The same as --twin mini.")]
+Twin = Annotated[
+    Literal["mini", "wide"] | None,
+    typer.Option(
+        "--twin",
+        help="A small model that takes the same decisions: mini, of which everything is small, "
+        "or wide, whose token ids and positions need more than 16 bits.",
+    ),
+]
 
 
 @takes_compile_options("heads")
@@ -38,9 +51,9 @@ def build(
         Literal["prefill", "decode"] | None,
         typer.Option("--phase", help="Build this program only; by default both."),
     ] = None,
-    mini: Annotated[
-        bool, typer.Option("--mini", help="The tiny twin that takes the same decisions.")
-    ] = False,
+    mini: Mini = False,
+    twin: Twin = None,
+    layers: FirstLayers = None,
     tp: Annotated[
         int, typer.Option("--tp", metavar="N", min=1, help="Split the model over N ranks.")
     ] = 1,
@@ -66,19 +79,25 @@ def build(
     Examples:
       graphgen build llama-3.1-8b -o llama.gg
       graphgen build smollm2 --mini --phase decode
+      graphgen build llama-3.1-405b --layers 1 -o one.gg
+      graphgen build llama-3.1-8b --twin wide -o wide.gg
       graphgen build ./checkpoint --tp 2 --dtype f32 -o two.gg
       graphgen build smollm2 --tp 2 --group-query-attention CONVERT_TO_MHA -o two.gg
     """
     check_outputs(output, as_json, "-o FILE.gg")
     strategy = compile_options.get("heads")
     check_heads(strategy, tp)
-    module = _module(model, dtype, phase, mini)
+    if mini and twin == "wide":
+        raise typer.BadParameter("--mini is --twin mini: give one of them", param_hint="'--twin'")
+    module = _module(model, dtype, phase, "mini" if mini else twin, layers)
     if tp > 1:
         _split(module, tp, str(strategy or "auto"))
     write_module(module, output, as_json=as_json)
 
 
-def _module(model: str, dtype: str, phase: str | None, mini: bool) -> Module:
+def _module(
+    model: str, dtype: str, phase: str | None, twin: TwinName | None, layers: int | None
+) -> Module:
     from graphgen.ir import dtype as element
     from graphgen.models import PHASES
     from graphgen.models import build as build_model
@@ -87,7 +106,7 @@ def _module(model: str, dtype: str, phase: str | None, mini: bool) -> Module:
     phases = (phase,) if phase else PHASES
     config = model_config(model)
     kind = element(_declared(config) if dtype == "as-declared" else dtype)
-    return build_model(config, kind, phases=phases, mini=mini)
+    return build_model(config, kind, phases=phases, twin=twin, layers=layers)
 
 
 def _declared(config: Mapping[str, object]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -103,7 +103,7 @@ def generate(
     """Answer prompts with a model.
 
     A single answer is streamed to standard output; several are written when all are done. In a
-    conversation each answer is streamed, and what was said before is kept; with --json each is a
+    conversation each answer is streamed, and what came before is kept; with --json each is a
     JSON object on a line.
 
     \b
@@ -184,7 +184,7 @@ def _run(model: str, options: EngineOptions, asked: _Asked, as_json: bool, summa
     progress = TerminalProgress()
     engine, prompts = open_engine(
         model,
-        options,
+        replace(options, turns=asked.talk),
         lambda tokenizer: _encode(tokenizer, _GREETING if asked.talk else asked.texts, asked.chat),
         _ROOM if asked.talk else asked.new_tokens,
         progress,

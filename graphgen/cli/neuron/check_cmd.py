@@ -9,9 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from graphgen.cli.console import emit
+from graphgen.cli.dims_option import Dims
+from graphgen.cli.inspect.partitioning_report import note_global_sizes
 from graphgen.cli.module_file import read_lowered
 from graphgen.cli.shared_options import AcceleratorName, AsJson, CompilerFlags, Lnc, ModuleFile
 from graphgen.json_value import Json
+from graphgen.targets import DEFAULT_ACCELERATOR
 
 if TYPE_CHECKING:
     from graphgen.lowering.check.check import Finding
@@ -19,8 +22,9 @@ if TYPE_CHECKING:
 
 def check(
     file: ModuleFile,
-    target: AcceleratorName,
+    target: AcceleratorName = DEFAULT_ACCELERATOR,
     lnc: Lnc = 0,
+    dims: Dims = "",
     flags: CompilerFlags = "",
     sdk_next: Annotated[
         bool, typer.Option("--sdk-next", help="As announced for the SDK after 2.32.")
@@ -43,7 +47,8 @@ def check(
     from graphgen.targets import accelerator
 
     device = accelerator(target, lnc)
-    module = read_lowered(file, device.name)
+    module = read_lowered(file, device.name, dims)
+    note_global_sizes(module)
     request = Request(device.name, device.lnc, flags, sdk_next)
     found = [item for item in find(module, request) if show_all or item.severity != "info"]
     facts: dict[str, Json] = {"target": device.name, "lnc": device.lnc}

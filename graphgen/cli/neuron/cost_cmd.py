@@ -7,11 +7,23 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from graphgen.cli.console import emit
+from graphgen.cli.console import emit, note
+from graphgen.cli.dims_option import Dims
+from graphgen.cli.files import write_bytes
+from graphgen.cli.inspect.partitioning_report import note_global_sizes
 from graphgen.cli.module_file import programs_or_functions, read_lowered
-from graphgen.cli.shared_options import AcceleratorName, AsJson, Lnc, ModuleFile
+from graphgen.cli.shared_options import (
+    AcceleratorName,
+    AsJson,
+    Lnc,
+    ModuleFile,
+    OnlyProgram,
+    PlotFile,
+    check_plot,
+)
 from graphgen.errors import GraphgenError
 from graphgen.json_value import Json
+from graphgen.report.live_memory import memory_json, program_memory
 from graphgen.report.table import Report, Table
 from graphgen.targets import DEFAULT_ACCELERATOR
 
@@ -28,6 +40,9 @@ def cost(
     file: ModuleFile,
     target: AcceleratorName = DEFAULT_ACCELERATOR,
     lnc: Lnc = 0,
+    dims: Dims = "",
+    program: OnlyProgram = None,
+    plot: PlotFile = None,
     measured: Annotated[
         list[str] | None,
         typer.Option(
@@ -39,19 +54,24 @@ def cost(
     """Say what each layer takes at the device's peak rates: compute, memory and links.
 
     The times are bounds from below, computed from the device's published figures; nothing ran.
+    --plot draws the roofline with the ops as points, the time of each kind of op, and the memory
+    that is live while each op runs; --json has the numbers.
 
     \b
     Examples:
       graphgen cost decode.gg --target trn2
       graphgen cost step.pb --target inf2 --json
       graphgen cost m.gg --measured decode=37.9 --measured prefill=2442
+      graphgen cost m.gg --program decode --plot decode.svg
     """
     from graphgen.lowering.cost.roofline import roofline
     from graphgen.targets import accelerator
 
+    check_plot(plot)
     device = accelerator(target, lnc)
-    module = read_lowered(file, device.name)
-    functions = programs_or_functions(module)
+    module = read_lowered(file, device.name, dims)
+    note_global_sizes(module)
+    functions = programs_or_functions(module, program)
     seen = _measured(measured or [], functions)
     lines = [roofline(module, function, device) for function in functions]
     emit(
@@ -59,6 +79,11 @@ def cost(
         lambda: _json(device, module, lines, seen),
         lambda: _report(device, module, lines, seen),
     )
+    if plot is not None:
+        from graphgen.lowering.cost.cost_picture import cost_picture
+
+        write_bytes(plot, [cost_picture(plot, module, lines, device)])
+        note(f"wrote {plot}")
 
 
 def _measured(given: list[str], functions: list[Function]) -> dict[str, float]:
@@ -136,15 +161,14 @@ def _cells(each: RooflineCost) -> list[str]:
 
 def _held(module: Module, line: Roofline) -> int:
     """Arguments, and the worst moment between."""
-    from graphgen.analysis.liveness import peak_memory
-
-    arguments = sum(value.type.nbytes for value in line.function.args)
-    return arguments + peak_memory(module, line.function).bytes
+    return program_memory(module, line.function).total
 
 
 def _json(
     device: Accelerator, module: Module, lines: list[Roofline], measured: dict[str, float]
 ) -> Json:
+    from graphgen.lowering.cost.op_groups import op_groups
+
     return {
         "target": device.name,
         "lnc": device.lnc,
@@ -156,7 +180,7 @@ def _json(
                 "phase": line.function.phase or None,
                 "seconds": line.seconds,
                 **_share(line, measured.get(line.function.name)),
-                "memory_bytes": _held(module, line),
+                **_memory(module, line),
                 "core_bytes": device.hbm_bytes,
                 "total": {**asdict(line.total), "bound": line.total.bound},
                 "groups": [
@@ -170,10 +194,19 @@ def _json(
                     }
                     for group in line.groups
                 ],
+                "op_groups": [
+                    {**asdict(group), "bound": group.bound}
+                    for group in op_groups(module, line.function, device)
+                ],
             }
             for line in lines
         ],
     }
+
+
+def _memory(module: Module, line: Roofline) -> dict[str, Json]:
+    memory = program_memory(module, line.function)
+    return {"memory_bytes": memory.total, "live": memory_json(memory)}
 
 
 def _share(line: Roofline, took: float | None) -> dict[str, Json]:

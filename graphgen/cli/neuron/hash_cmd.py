@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from graphgen.cli.console import emit
+from graphgen.cli.dims_option import Dims
 from graphgen.cli.module_file import programs_or_functions, read_lowered
 from graphgen.cli.shared_options import AsJson, CompilerFlags, Lnc, ModuleFile, TargetName
 from graphgen.json_value import Json
@@ -18,6 +19,7 @@ def hash(
     file: ModuleFile,
     target: TargetName = DEFAULT_ACCELERATOR,
     lnc: Lnc = 0,
+    dims: Dims = "",
     flags: CompilerFlags = "",
     compiler: Annotated[
         str, typer.Option("--compiler", metavar="TEXT", help="The compiler's name and version.")
@@ -40,7 +42,7 @@ def hash(
 
     if target not in target_names() or find_target(target).is_accelerator:
         lnc = accelerator(target, lnc).lnc
-    module = read_lowered(file, target)
+    module = read_lowered(file, target, dims)
     how = Compilation(target, lnc, flags, compiler)
     rows = [(f.name, canonical_hash(module, f, how)) for f in programs_or_functions(module)]
     programs: list[Json] = [{"name": name, "hash": key} for name, key in rows]

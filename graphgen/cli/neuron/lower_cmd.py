@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from graphgen.cli.console import note, write_json
+from graphgen.cli.dims_option import Dims, pipeline_sizes
 from graphgen.cli.files import STANDARD, check_output, make_folder, write_bytes
-from graphgen.cli.module_file import choose_program, read_module
+from graphgen.cli.module_file import choose_program, read_module, tell_sizes
 from graphgen.cli.shared_options import ModuleFile, OnlyProgram, TargetName, load_pipeline
 from graphgen.errors import GraphgenError
 from graphgen.exec.bind import isolate
@@ -22,31 +24,34 @@ if TYPE_CHECKING:
 # Forms of a program, and the endings of their files.
 Form = Literal["stablehlo", "hlo", "hlo-text"]
 SUFFIX: dict[Form, str] = {"stablehlo": ".mlir", "hlo": ".pb", "hlo-text": ".hlo"}
+Output = Annotated[
+    str,
+    typer.Option(
+        "-o",
+        "--output",
+        metavar="FILE",
+        help="A file, or a folder for several programs; - is stdout.",
+    ),
+]
+Pipeline = Annotated[
+    str | None,
+    typer.Option(
+        "-p",
+        "--pipeline",
+        metavar="PIPELINE",
+        help="Passes to run first, instead of what is left of the default pipeline.",
+    ),
+]
 
 
 def lower(
     file: ModuleFile,
     to: Annotated[Form, typer.Option("--to", help="What to write.")] = "stablehlo",
-    output: Annotated[
-        str,
-        typer.Option(
-            "-o",
-            "--output",
-            metavar="FILE",
-            help="A file, or a folder for several programs; - is stdout.",
-        ),
-    ] = STANDARD,
-    pipeline: Annotated[
-        str | None,
-        typer.Option(
-            "-p",
-            "--pipeline",
-            metavar="PIPELINE",
-            help="Passes to run first, instead of what is left of the default pipeline.",
-        ),
-    ] = None,
+    output: Output = STANDARD,
+    pipeline: Pipeline = None,
     target: TargetName = "cpu",
     program: OnlyProgram = None,
+    dims: Dims = "",
     as_json: Annotated[
         bool, typer.Option("--json", help="Print what was written as JSON; needs -o.")
     ] = False,
@@ -57,69 +62,92 @@ def lower(
     is not at level 'target' first goes through what is left of the default pipeline; stderr says
     which passes. For an accelerator those write in another form what its compiler refuses; so they
     do with a module that was read from HLO or StableHLO. Symbols without a size get specialize's
-    sizes. With several programs, -o names a folder, which gets one file a program.
+    sizes, or those of --dims. With several programs, -o names a folder: one file a program.
+
+    --target is cpu by default, where 'generate' and 'run' run too; commands that ask about a device
+    ('check', 'cost', 'plan', 'hash') are for trn2 by default. A note names the target.
+
+    The lowered module is written beside its program, as FILE.gg, or lowered.gg in a folder. It has
+    the interface and the weight preparation, so that 'graphgen equiv m.gg decode.pb' can compare
+    the program with its source, and 'shard-weights --for decode.pb' prepare its weights.
 
     \b
     Examples:
       graphgen lower m.gg --to stablehlo --program prefill -o prefill.mlir
       graphgen lower dump.pb --target trn2 --to hlo -o legal.pb
+      graphgen lower imported.gg --dims B=1,S=64 --target trn2 --to hlo -o step.pb
       graphgen lower m.gg -p 'specialize{batch=[1],context=[64],tokens=[64]},legalize' -o programs/
     """
+    from graphgen.lowering.lowered_module import write_lowered
+    from graphgen.passes.remaining import as_it_stands
+
     if as_json and output == STANDARD:
         raise typer.BadParameter("needs -o: standard output is the program", param_hint="'--json'")
     module = read_module(file)
     function = choose_program(module, program) if program else None
     if function is not None:
         module = isolate(module, function)
-    _prepare(module, pipeline, target)
+    foreign = as_it_stands(module)
+    passes = _prepare(module, pipeline, target, dims)
     # Specialization makes one program per bucket; other functions keep their names.
     chosen = module.programs()
     if function is not None and not function.phase:
         chosen = [module.function(function.name)]
-    _write(module, chosen, to, output, as_json=as_json)
+    files = _write(module, chosen, to, output)
+    beside = None
+    if output != STANDARD and not foreign:
+        beside = write_lowered(module, files, target, [str(item) for item in passes])
+    _report(module, chosen, files, beside, as_json=as_json)
 
 
-def _prepare(module: Module, pipeline: str | None, target: str) -> None:
-    """Bring the module to level target, in place."""
+def _prepare(module: Module, pipeline: str | None, target: str, dims: str) -> Sequence[Pass]:
+    """Bring the module to level target, in place, by the passes that are returned."""
     from graphgen.passes.core import run_pipeline
     from graphgen.passes.remaining import foreign, remaining
     from graphgen.targets import find_target
 
     find_target(target)
+    sizes = pipeline_sizes(module, dims)
+    if pipeline is not None and sizes:
+        raise GraphgenError(
+            "GG0705",
+            "--dims and --pipeline both say the sizes",
+            help=f"-p 'default{{dims=[{','.join(sizes)}]}}' says them in the pipeline",
+        )
     if pipeline is not None:
-        run_pipeline(module, load_pipeline(pipeline))
-        return
-    passes = remaining(module, target) or foreign(module, target)
-    if passes:
-        note(f"running {','.join(map(str, passes))}")
-        _tell_sizes(passes)
+        passes = load_pipeline(pipeline)
         run_pipeline(module, passes)
+        return passes
+    passes = remaining(module, target, sizes) or foreign(module, target)
+    if passes:
+        note(f"lowering for {target}: {','.join(map(str, passes))}")
+        tell_sizes(module, passes)
+        run_pipeline(module, passes)
+    return passes
 
 
-def _tell_sizes(passes: list[Pass]) -> None:
-    """Print a note on the default sizes of symbols, if there are symbols."""
-    from graphgen.passes.specialize.specialize import Specialize
-
-    for item in passes:
-        if isinstance(item, Specialize):
-            sizes = f"batch={[*item.batch]} context={[*item.context]} tokens={[*item.tokens]}"
-            note(f"sizes by default: {sizes}; -p 'specialize{{...}},legalize' sets others")
-
-
-def _write(module: Module, chosen: list[Function], to: Form, output: str, *, as_json: bool) -> None:
+def _write(module: Module, chosen: list[Function], to: Form, output: str) -> list[str]:
     from graphgen.lowering.program_file import program_bytes
 
     targets = _targets([function.name for function in chosen], output, SUFFIX[to])
     for function, target in zip(chosen, targets, strict=True):
         write_bytes(target, program_bytes(module, function, SUFFIX[to]))
+    return targets
+
+
+def _report(
+    module: Module, chosen: list[Function], files: list[str], beside: Path | None, *, as_json: bool
+) -> None:
     if as_json:
         facts: list[Json] = [
-            {"program": function.name, "file": target, "ops": function.block.size}
-            for function, target in zip(chosen, targets, strict=True)
+            {"program": function.name, "file": file, "ops": function.block.size}
+            for function, file in zip(chosen, files, strict=True)
         ]
-        write_json({"module": module.name, "ranks": module.ranks, "programs": facts})
-    elif output != STANDARD:
-        note(f"wrote {', '.join(targets)}")
+        more: dict[str, Json] = {"lowered": str(beside) if beside is not None else None}
+        write_json({"module": module.name, "ranks": module.ranks, "programs": facts, **more})
+    elif files != [STANDARD]:
+        also = f"; {beside} is the module" if beside is not None else ""
+        note(f"wrote {', '.join(files)}{also}")
 
 
 def _targets(names: list[str], output: str, suffix: str) -> list[str]:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import sys
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from graphgen.cli.compile_options import NO_OPTIONS, CompileOptions, takes_compile_options
-from graphgen.cli.console import emit
-from graphgen.cli.shared_options import AcceleratorName, AsJson, Lnc
+from graphgen.cli.console import emit, note
+from graphgen.cli.files import write_bytes
+from graphgen.cli.neuron.plan_sizes import NO_SIZES, PlanSizes, takes_plan_sizes
+from graphgen.cli.shared_options import AcceleratorName, AsJson, Lnc, PlotFile, check_plot
 from graphgen.compile_config import CompileConfig
 from graphgen.json_value import Json
 from graphgen.report.table import Table, render
@@ -18,20 +21,19 @@ from graphgen.targets import DEFAULT_ACCELERATOR
 
 if TYPE_CHECKING:
     from graphgen.lowering.plan.capacity_plan import CapacityPlan, Degree
+    from graphgen.lowering.plan.ladders.ladder_advice import LadderAdvice
     from graphgen.lowering.plan.measure import CoreUse
+    from graphgen.targets import Accelerator
 
 
+@takes_plan_sizes()
 @takes_compile_options(without=["tp", "heads", "dtype", "quantization"])
 def plan(
     model: Annotated[
         str, typer.Argument(metavar="MODEL", help="A checkpoint, a config.json, or a known shape.")
     ],
     target: AcceleratorName = DEFAULT_ACCELERATOR,
-    batch: Annotated[int, typer.Option("--batch", min=1, help="Rows of a call.")] = 1,
-    seq: Annotated[int, typer.Option("--seq", min=1, help="Positions of a sequence.")] = 2048,
-    context: Annotated[
-        int, typer.Option("--context", min=0, help="Tokens of a prompt; 0 for as many as --seq.")
-    ] = 0,
+    sizes: PlanSizes = NO_SIZES,
     dtype: Annotated[
         Literal["f32", "bf16", "f16"], typer.Option("--dtype", help="Element type.")
     ] = "bf16",
@@ -44,11 +46,15 @@ def plan(
         Literal["graphgen", "aws"],
         typer.Option("--rules", help="What this compiler can do, or what AWS's guides ask."),
     ] = "graphgen",
+    plot: PlotFile = None,
     as_json: AsJson = False,
 ) -> None:
     """Say how much memory a model takes on each core, and the smallest instance that serves it.
 
     Everything is read off the compiled programs, so no weights are needed; 1 GB is 1e9 bytes.
+    --plot draws it by degree, by program (bucket) and by tensor. With --lengths the buckets and
+    rows are those that answer a file of real requests in the least time; the file is CSV with the
+    header prompt,answer or prompt,answer,count, or one JSON object a line.
 
     \b
     Examples:
@@ -56,25 +62,70 @@ def plan(
       graphgen plan llama-3.1-405b --target trn2 --seq 12288 --tp 64
       graphgen plan llama-3.1-8b --target inf2 --rules aws --json
       graphgen plan gemma-3-1b --target trn1 --seq 8192 --roll-window-cache
+      graphgen plan llama-3.1-8b --target trn2 --seq 8192 --plot memory.svg
+      graphgen plan llama-3.1-8b --target trn2 --tp 4 --lengths requests.csv
     """
-    from graphgen.lowering.plan.capacity_plan import make_plan
-    from graphgen.runtime.checkpoint.model_config import model_config
     from graphgen.targets import accelerator
 
+    check_plot(plot)
+    sizes.check(rules)
     where = accelerator(target, lnc)
-    demand = CompileConfig(
-        dtype=dtype, batch=(batch,), context=(context or seq,), tokens=(seq,), slots=seq
-    )
-    demand = demand.updated(compile_options)
-    made = make_plan(model_config(model), where, demand, rules, tp)
-    emit(as_json, lambda: _json(model, made), lambda: _text(model, made))
+    demand = sizes.demand(dtype).updated(compile_options)
+    if sizes.lengths is None:
+        made = _plan(model, where, demand, rules, tp)
+        emit(as_json, lambda: _json(model, made), lambda: _text(model, made))
+    else:
+        advice = _advice(model, where, demand, sizes, tp)
+        _emit_advice(as_json, model, advice)
+        demand, tp = advice.demand, advice.demand.tp
+    if plot is not None:
+        from graphgen.lowering.plan.plan_picture import plan_picture
+
+        drawn = _plan(model, where, demand, rules, tp)
+        write_bytes(plot, [plan_picture(plot, model, drawn)])
+        note(f"wrote {plot}")
+
+
+def _plan(
+    model: str, where: Accelerator, demand: CompileConfig, rules: str, tp: int
+) -> CapacityPlan:
+    from graphgen.lowering.plan.capacity_plan import make_plan
+    from graphgen.runtime.checkpoint.model_config import model_config
+
+    return make_plan(model_config(model), where, demand, rules, tp)
+
+
+def _advice(
+    model: str,
+    where: Accelerator,
+    demand: CompileConfig,
+    sizes: PlanSizes,
+    tp: int,
+) -> LadderAdvice:
+    from graphgen.lowering.plan.ladders.ladder_advice import advise_ladders
+    from graphgen.lowering.plan.ladders.request_lengths import read_request_lengths
+    from graphgen.runtime.checkpoint.model_config import model_config
+    from graphgen.runtime.terminal_progress import TerminalProgress
+
+    assert sizes.lengths is not None
+    lengths = read_request_lengths(Path(sizes.lengths))
+    config = model_config(model)
+    with TerminalProgress().task("compiling programs of few layers"):
+        rows, executable = sizes.batch or 0, sizes.executable_bytes or 0
+        return advise_ladders(config, where, demand, lengths, tp, rows, executable)
+
+
+def _emit_advice(as_json: bool, model: str, advice: LadderAdvice) -> None:
+    from graphgen.cli.neuron.ladder_report import ladder_json, ladder_report
+
+    emit(as_json, lambda: ladder_json(model, advice), lambda: ladder_report(model, advice))
 
 
 def _text(model: str, made: CapacityPlan) -> str:
     where, demand = made.target, made.demand
     lines = [
-        f"{model}, {demand.dtype}, batch {demand.rows}, {demand.max_len} positions on {where.name} "
-        f"({where.core}, {_gb(where.hbm_bytes)} a core), rules {made.rules}",
+        f"{model}, {demand.dtype}, batch {demand.cache_rows}, {demand.max_len} positions "
+        f"on {where.name} ({where.core}, {_gb(where.hbm_bytes)} a core), rules {made.rules}",
         "",
         render(_degrees(made), sys.stdout),
     ]
@@ -127,7 +178,7 @@ def _json(model: str, made: CapacityPlan) -> Json:
         "target": made.target.name,
         "lnc": made.target.lnc,
         "core_bytes": made.target.hbm_bytes,
-        "batch": made.demand.rows,
+        "batch": made.demand.cache_rows,
         "seq": made.demand.max_len,
         "context": max(made.demand.context),
         "dtype": made.demand.dtype,
@@ -160,4 +211,6 @@ def _use_json(use: CoreUse, tp: int) -> dict[str, Json]:
         "replicated": use.replicated(tp),
         "heads": use.heads or None,
         "collectives": [asdict(item) for item in use.collectives],
+        "programs": [asdict(item) for item in use.programs],
+        "items": [asdict(item) for item in use.items],
     }

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from graphgen.cli.console import note, write_json
-from graphgen.cli.files import STANDARD, check_output, write_text
+from graphgen.cli.console import write_json
+from graphgen.cli.files import check_output
 from graphgen.cli.module_file import read_module
+from graphgen.cli.passes.trace_page import write_trace_page
 from graphgen.cli.shared_options import ModuleFile, PipelineOption, Plugins, load_pipeline
 
 
@@ -29,7 +29,8 @@ def trace(
     A timeline of the passes; for each the diff, the cost of the programs, every rewrite with its
     rule and what was there before and after, and the near misses; and for every source line the
     ops it wrote and the lowered ops these became, both ways. Identical layers are shown once. The
-    file needs nothing else, and no network.
+    file needs nothing else, and no network. trace.html#pass=cse&rewrite=3 opens a rewrite,
+    #op=NAME an op, #view=provenance and #search=WORDS a view.
 
     \b
     Examples:
@@ -39,18 +40,12 @@ def trace(
     from graphgen.lowering.stablehlo import stablehlo_places
     from graphgen.passes.inspect.recording import record
     from graphgen.passes.inspect.report import report
-    from graphgen.report import trace_page
 
     if not as_json:
         check_output(output)
     passes = load_pipeline(pipeline, plugin)
-    recording = record(read_module(file), passes)
-    data = report(recording, stablehlo_places(recording.module))
-    if as_json:
-        write_json(data)
-        return
-    text = trace_page(f"graphgen trace {Path(file).name}", data)
-    write_text(output, text)
-    if output != STANDARD:
-        made = sum(stage.report.applications for stage in recording.stages)
-        note(f"wrote {output}: {len(passes)} passes, {made} rewrites, {len(text) / 1e6:.1f} MB")
+    module = read_module(file)
+    if not as_json:
+        return write_trace_page(output, file, module, passes)
+    recording = record(module, passes)
+    return write_json(report(recording, stablehlo_places(recording.module)))

@@ -35,10 +35,10 @@ def why(
     most: Annotated[int, typer.Option("--most", min=1, help="How many ops to show a place.")] = 6,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, with all ops.")] = False,
 ) -> None:
-    """Tell one value's history: where it was written, what replaced it, what it is lowered to.
+    """Show one value's history: where it was written, what replaced it, what it is lowered to.
 
-    With --lowered the history is told of a value of the module as it is after the passes, which has
-    the same name in the StableHLO of its program; or of what stands on a line of that text.
+    With --lowered the value is one of the module after the passes, which has the same name in the
+    StableHLO of its program; or the one on a line of that text.
 
     \b
     Examples:

@@ -13,6 +13,7 @@ from graphgen.ir import DType, Value
 from graphgen.ir.dtype import f32
 from graphgen.models.config_reader import ConfigReader
 from graphgen.models.family import Family
+from graphgen.models.twins import WIDE_HEAD_DIM, WIDE_VOCABULARY, wide_heads
 from graphgen.nn import (
     Alibi,
     StepInputs,
@@ -59,6 +60,17 @@ class BloomConfig:
         heads = min(self.n_head, 4)
         layers = min(self.n_layer, 2)
         return replace(self, vocab_size=257, hidden_size=heads * 8, n_layer=layers, n_head=heads)
+
+    def wide(self) -> BloomConfig:
+        """One layer, six or three heads, more ids than 16 bits hold."""
+        heads = wide_heads(self.n_head)
+        return replace(
+            self,
+            vocab_size=WIDE_VOCABULARY,
+            hidden_size=heads * WIDE_HEAD_DIM,
+            n_layer=1,
+            n_head=heads,
+        )
 
     def to_hf(self) -> dict[str, object]:
         """The configuration as a ``config.json``."""

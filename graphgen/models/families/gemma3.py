@@ -10,10 +10,19 @@ from graphgen.build import Builder
 from graphgen.ir import DType, Value
 from graphgen.ir.dtype import f32
 from graphgen.models.config_reader import ConfigReader
-from graphgen.models.decoder import EMBEDDING, DecoderConfig, head, read_sizes, smaller, to_hf
+from graphgen.models.decoder import (
+    EMBEDDING,
+    DecoderConfig,
+    head,
+    read_sizes,
+    smaller,
+    to_hf,
+    wider,
+)
 from graphgen.models.family import Family
-from graphgen.models.layer_types import FULL, SLIDING, ends, read_layer_types
+from graphgen.models.layer_types import FULL, SLIDING, ends, kinds, read_layer_types
 from graphgen.models.rope_config import read_rope, rope_to_hf
+from graphgen.models.twins import WIDE_WINDOW
 from graphgen.nn import (
     AttentionConfig,
     RopeConfig,
@@ -75,6 +84,22 @@ class Gemma3Config(DecoderConfig):
             layer_types=types,
             sliding_window=8,
             head_dim=24,
+        )
+
+    def wide(self) -> Gemma3Config:
+        """See :func:`~graphgen.models.decoder.wider`; a layer of each kind.
+
+        Heads of size 10 and a width other than 16: the constants 1/10, one over the width, and
+        1/16 for scores differ, as in the full model.
+        """
+        types, wide = kinds(self.layer_types), wider(self)
+        return replace(
+            wide,
+            hidden_size=6 * wide.num_attention_heads,
+            num_hidden_layers=len(types),
+            layer_types=types,
+            sliding_window=WIDE_WINDOW,
+            head_dim=10,
         )
 
     def to_hf(self) -> dict[str, object]:
@@ -139,7 +164,7 @@ def body(b: Builder, config: Gemma3Config, tokens: Value, step: StepInputs, dtyp
     masks = {window: causal_mask(b, step, window) for window in windows}
     ropes = {window: config.local_rope if window else config.rope for window in windows}
     turns = {
-        window: rotary(b, step, inverse_frequencies(rope, config.head_dim))
+        window: rotary(b, step, inverse_frequencies(rope, config.head_dim), rope.attention_factor)
         for window, rope in ropes.items()
     }
 

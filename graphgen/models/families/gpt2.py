@@ -13,6 +13,7 @@ from graphgen.ir import DType, Value
 from graphgen.ir.dtype import f32
 from graphgen.models.config_reader import ConfigReader
 from graphgen.models.family import Family
+from graphgen.models.twins import WIDE_HEAD_DIM, WIDE_POSITIONS, WIDE_VOCABULARY, wide_heads
 from graphgen.nn import (
     ACTIVATIONS,
     StepInputs,
@@ -79,6 +80,19 @@ class Gpt2Config:
             n_layer=min(self.n_layer, 2),
             n_head=heads,
             n_inner=heads * 16,
+        )
+
+    def wide(self) -> Gpt2Config:
+        """One layer, six or three heads, more ids and positions than 16 bits hold."""
+        heads = wide_heads(self.n_head)
+        return replace(
+            self,
+            vocab_size=WIDE_VOCABULARY,
+            n_positions=WIDE_POSITIONS,
+            n_embd=heads * WIDE_HEAD_DIM,
+            n_layer=1,
+            n_head=heads,
+            n_inner=heads * 8 + 2,
         )
 
     def to_hf(self) -> dict[str, object]:

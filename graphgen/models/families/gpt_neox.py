@@ -13,6 +13,7 @@ from graphgen.ir.dtype import f32
 from graphgen.models.config_reader import ConfigReader
 from graphgen.models.family import Family
 from graphgen.models.rope_config import read_rope, rope_to_hf
+from graphgen.models.twins import WIDE_HEAD_DIM, WIDE_POSITIONS, WIDE_VOCABULARY, wide_heads
 from graphgen.nn import (
     ACTIVATIONS,
     RopeConfig,
@@ -73,6 +74,20 @@ class GptNeoxConfig:
             intermediate_size=heads * 24,
         )
 
+    def wide(self) -> GptNeoxConfig:
+        """One layer, six or three heads with the same rotated fraction, large numbers."""
+        heads = wide_heads(self.num_attention_heads)
+        # A head of 16 has four rotated elements where a quarter is rotated.
+        return replace(
+            self,
+            vocab_size=WIDE_VOCABULARY,
+            hidden_size=heads * 4 * WIDE_HEAD_DIM,
+            num_hidden_layers=1,
+            num_attention_heads=heads,
+            intermediate_size=heads * 8 + 2,
+            max_position_embeddings=WIDE_POSITIONS,
+        )
+
     def to_hf(self) -> dict[str, object]:
         """The configuration as a ``config.json``."""
         out: dict[str, object] = {item.name: getattr(self, item.name) for item in fields(self)}
@@ -114,7 +129,9 @@ def read_gpt_neox(config: Mapping[str, object]) -> GptNeoxConfig:
 
 def body(b: Builder, config: GptNeoxConfig, tokens: Value, step: StepInputs, dtype: DType) -> Value:
     """Embedding, layers and last norm: hidden states [B,S,E]; the residual stream is f32."""
-    turns = rotary(b, step, inverse_frequencies(config.rope, config.rotary_dim))
+    turns = rotary(
+        b, step, inverse_frequencies(config.rope, config.rotary_dim), config.rope.attention_factor
+    )
     mask = causal_mask(b, step)
     epsilon = config.layer_norm_eps
     with b.scope("gpt_neox"):

@@ -12,6 +12,7 @@ from graphgen.ir.dtype import f32
 from graphgen.models.config_reader import ConfigReader
 from graphgen.models.families.gpt2 import ALIASES, EMBEDDING, MASK_BUFFERS, SUMMARY_KEYS
 from graphgen.models.family import Family
+from graphgen.models.twins import WIDE_HEAD_DIM, WIDE_POSITIONS, WIDE_VOCABULARY, wide_heads
 from graphgen.nn import (
     ACTIVATIONS,
     RopeConfig,
@@ -61,6 +62,21 @@ class GptjConfig:
             n_head=heads,
             n_inner=heads * 16,
             rotary_dim=8 if whole else 4,
+        )
+
+    def wide(self) -> GptjConfig:
+        """One layer, six or three heads with the same rotated fraction, large numbers."""
+        heads = wide_heads(self.n_head)
+        whole = self.rotary_dim * self.n_head == self.n_embd
+        return replace(
+            self,
+            vocab_size=WIDE_VOCABULARY,
+            n_positions=WIDE_POSITIONS,
+            n_embd=heads * 2 * WIDE_HEAD_DIM,
+            n_layer=1,
+            n_head=heads,
+            n_inner=heads * 8 + 2,
+            rotary_dim=2 * WIDE_HEAD_DIM if whole else WIDE_HEAD_DIM,
         )
 
     def to_hf(self) -> dict[str, object]:

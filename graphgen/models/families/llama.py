@@ -6,7 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from graphgen.models.config_reader import ConfigReader
-from graphgen.models.decoder import EMBEDDING, DecoderConfig, body, head, read_sizes, smaller, to_hf
+from graphgen.models.decoder import (
+    EMBEDDING,
+    DecoderConfig,
+    body,
+    head,
+    read_sizes,
+    smaller,
+    to_hf,
+    wider,
+)
 from graphgen.models.family import Family
 from graphgen.nn import AttentionConfig
 
@@ -30,6 +39,10 @@ class LlamaConfig(DecoderConfig):
     def mini(self) -> LlamaConfig:
         """See :func:`~graphgen.models.decoder.smaller`."""
         return smaller(self)
+
+    def wide(self) -> LlamaConfig:
+        """See :func:`~graphgen.models.decoder.wider`."""
+        return wider(self)
 
     def to_hf(self) -> dict[str, object]:
         """The configuration as a ``config.json``."""

@@ -10,6 +10,7 @@ from graphgen.ir import DType, Value
 from graphgen.ir.dtype import f32
 from graphgen.models.config_reader import ConfigReader
 from graphgen.models.family import Family
+from graphgen.models.twins import WIDE_HEAD_DIM, WIDE_POSITIONS, WIDE_VOCABULARY, wide_heads
 from graphgen.nn import (
     ACTIVATIONS,
     StepInputs,
@@ -65,6 +66,22 @@ class OptConfig:
             ffn_dim=heads * 16,
             num_attention_heads=heads,
             word_embed_proj_dim=heads * 4 if projected else heads * 8,
+        )
+
+    def wide(self) -> OptConfig:
+        """One layer, six or three heads, more ids and positions than 16 bits hold."""
+        heads = wide_heads(self.num_attention_heads)
+        width = heads * WIDE_HEAD_DIM
+        projected = self.word_embed_proj_dim != self.hidden_size
+        return replace(
+            self,
+            vocab_size=WIDE_VOCABULARY,
+            hidden_size=width,
+            num_hidden_layers=1,
+            ffn_dim=heads * 8 + 2,
+            num_attention_heads=heads,
+            word_embed_proj_dim=width // 2 if projected else width,
+            max_position_embeddings=WIDE_POSITIONS,
         )
 
     def to_hf(self) -> dict[str, object]:

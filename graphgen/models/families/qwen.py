@@ -9,9 +9,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from graphgen.models.config_reader import ConfigReader
-from graphgen.models.decoder import EMBEDDING, DecoderConfig, body, head, read_sizes, smaller, to_hf
+from graphgen.models.decoder import (
+    EMBEDDING,
+    DecoderConfig,
+    body,
+    head,
+    read_sizes,
+    smaller,
+    to_hf,
+    wider,
+)
 from graphgen.models.family import Family
-from graphgen.models.layer_types import SLIDING, ends, read_layer_types
+from graphgen.models.layer_types import SLIDING, ends, kinds, read_layer_types
+from graphgen.models.twins import WIDE_WINDOW
 from graphgen.nn import AttentionConfig
 
 
@@ -52,6 +62,14 @@ class QwenConfig(DecoderConfig):
         """See :func:`~graphgen.models.decoder.smaller`; a layer of each kind."""
         types, window = ends(self.layer_types), self.sliding_window and 8
         return replace(smaller(self), layer_types=types, sliding_window=window)
+
+    def wide(self) -> QwenConfig:
+        """See :func:`~graphgen.models.decoder.wider`; a layer of each kind."""
+        types, window = kinds(self.layer_types), self.sliding_window and WIDE_WINDOW
+        layers = len(types)
+        return replace(
+            wider(self), num_hidden_layers=layers, layer_types=types, sliding_window=window
+        )
 
     def to_hf(self) -> dict[str, object]:
         """The configuration as a ``config.json``."""

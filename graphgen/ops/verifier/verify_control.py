@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from graphgen.ir import Function, Op, TensorType, tensor
 from graphgen.ir.dtype import pred
-from graphgen.ops.control import branch_operands, callees
+from graphgen.ops.control import SCALAR, branch_operands, callees, scalar_signature
 from graphgen.ops.verifier.diagnostics import verification_error
 
 
@@ -23,6 +23,10 @@ def verify_control(op: Op, function: Function, before: Mapping[str, Function]) -
         given = [[value.type for value in part] for part in branch_operands(op)]
         for name, types in zip(callees(op), given, strict=True):
             _agrees(op, function, before, name, types, results)
+        return
+    if op.name in SCALAR:
+        takes, gives = scalar_signature(op)
+        _agrees(op, function, before, op.attrs.text("to_apply"), takes, gives)
         return
     types = [value.type for value in op.operands]
     if op.name == "while":

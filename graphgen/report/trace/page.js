@@ -5,21 +5,16 @@ const content = document.getElementById("content");
 const timeline = document.getElementById("timeline");
 const search = document.getElementById("search");
 
-// make("p", {className: "soft"}, "text", child, ...) is an element.
-function make(tag, given = {}, ...children) {
-  const element = Object.assign(document.createElement(tag), given);
-  element.append(...children);
-  return element;
-}
-
-function size(value, unit) {
+// Like size of shared/elements.js, with all digits of small numbers.
+function amount(value, unit) {
   if (typeof value !== "number") return value;
   const steps = [[1e15, "P"], [1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"]];
   const [by, letter] = steps.find(([least]) => value >= least) || [1, ""];
   return `${(value / by).toPrecision(by === 1 ? 15 : 4).replace(/\.?0+$/, "")} ${letter}${unit}`;
 }
 
-const plural = (count, word) => `${count} ${word}${count === 1 ? "" : "s"}`;
+// A click changes the hash of the address, and the page follows it: what is shown has a link.
+const go = (place) => () => { location.hash = hashOf(place); };
 
 // ---- the timeline of passes
 
@@ -30,11 +25,21 @@ function drawTimeline() {
     const ops = `${stage.ops[1]} ops` + (change ? ` (${change > 0 ? "+" : ""}${change})` : "");
     const bar = make("span", { className: "bar" });
     bar.style.width = `${(100 * stage.ms) / longest}%`;
-    timeline.append(make("button", { onclick: () => showStage(index), title: stage.name },
+    timeline.append(make("button", { onclick: () => { location.hash = hashOf({ pass: stage.label }); }, title: stage.name },
       make("span", { className: "name" }, `${index + 1}  ${stage.label}`),
       make("small", {}, `${stage.ms.toFixed(1)} ms, ${ops}, ${plural(stage.applications, "rewrite")}`), bar));
   });
-  timeline.append(make("hr"), make("button", { onclick: showProvenance, id: "provenance" },
+  timeline.append(make("hr"));
+  if (data.validation) {
+    const wrong = data.validation.states.filter((state) => state !== "ok").length;
+    const holes = data.validation.coverage.holes.filter((hole) => hole.blocking).length;
+    timeline.append(
+      make("button", { onclick: go({ view: "validation" }), id: "verdicts" }, make("span", { className: "name" }, "Validation"),
+        make("small", {}, wrong ? `${wrong} of ${data.validation.states.length} not ok` : "every pass is ok")),
+      make("button", { onclick: go({ view: "coverage" }), id: "coverage" }, make("span", { className: "name" }, "Coverage"),
+        make("small", {}, holes ? `${holes} not run` : "all programs, branches and loops were run")));
+  }
+  timeline.append(make("button", { onclick: go({ view: "provenance" }), id: "provenance" },
     make("span", { className: "name" }, "Provenance"),
     make("small", {}, "source line, op, lowered op: from each to the others")));
 }
@@ -53,6 +58,7 @@ function showStage(index, open) {
   const before = index ? data.stages[index - 1] : data.start;
   select(timeline.querySelectorAll("button")[index]);
   content.append(make("h2", {}, stage.label), make("div", { className: "options" }, `${stage.name}   level ${stage.level}`));
+  verdictOf(index);
   for (const remark of stage.remarks) content.append(make("p", {}, remark));
   content.append(costs(before.cost, stage.cost));
   section("What changed", stage.diff.map(hunk), "Nothing in the text of the module.");
@@ -69,8 +75,8 @@ function costs(before, after) {
   const old = Object.fromEntries(before.map((cost) => [cost.program, cost]));
   const cell = (cost, key, unit) => {
     const was = old[cost.program];
-    const now = size(cost[key], unit);
-    const then = was ? size(was[key], unit) : now;
+    const now = amount(cost[key], unit);
+    const then = was ? amount(was[key], unit) : now;
     return make("td", {}, now, then === now ? "" : make("span", { className: "count" }, `  was ${then}`));
   };
   const rows = after.map((cost) => make("tr", {}, make("td", {}, "@" + cost.program), cell(cost, "flops", "FLOP"),
@@ -118,6 +124,51 @@ function miss(item) {
   return make("div", { className: "miss" }, make("b", {}, item.rule), `: ${item.reason}${times} `,
     item.at ? make("code", {}, `at ${item.at} `) : "", make("br"),
     make("code", {}, `@${item.function} ${item.root}  ${item.loc} ${item.scope}`));
+}
+
+// ---- validation: verdicts, and what the calls reached
+
+const stateName = (state) => make("b", { className: state === "ok" ? "good" : "bad" }, state);
+
+function grid(table, mark = () => false) {
+  const align = (cell, column) => {
+    cell.className = column > 0 && column <= table.numeric ? "" : "left";
+    return cell;
+  };
+  const rows = table.rows.map((row) => make("tr", { className: mark(row) ? "marked" : "" },
+    ...row.map((text, column) => align(make("td", {}, text), column))));
+  return make("table", {}, make("tr", {}, ...table.titles.map((title, column) => align(make("th", {}, title), column))), ...rows);
+}
+
+const fault = (text) => make("pre", { className: "fault" }, text);
+
+function verdictOf(index) {
+  const found = data.validation;
+  if (!found || index >= found.states.length) return;
+  const name = found.verdicts.rows[index][0];
+  const holes = found.coverage.holes.filter((hole) => hole.blocking && hole.after === name);
+  content.append(make("p", { id: "verdict" }, "validation: ", stateName(found.states[index])),
+    ...found.faults[index].map(fault), ...holes.map((hole) => make("p", {}, `not run since this pass: ${hole.text}`)));
+}
+
+function showVerdicts() {
+  const found = data.validation;
+  select(document.getElementById("verdicts"));
+  const state = found.verdicts.titles.indexOf("verdict");
+  content.append(make("h2", {}, "Validation"), grid(found.verdicts, (row) => row[state] !== "ok"));
+  section("Faults", found.faults.flat().map(fault), "None.");
+  if (found.not_run.length) section("Passes that were not run", found.not_run.map((name) => make("p", {}, name)));
+  if (found.proofs.length) section("Proofs", found.proofs.map((part) => (typeof part === "string" ? make("p", {}, part) : grid(part))));
+}
+
+function showCoverage() {
+  const found = data.validation;
+  select(document.getElementById("coverage"));
+  content.append(make("h2", {}, "Coverage"), fault(found.summary || "Nothing was recorded."));
+  const missed = new Set(["not run", "0, not run", "taken: none", "turns: never reached", "no"]);
+  for (const table of found.tables) content.append(make("div", { className: "box" }, grid(table, (row) => row.some((text) => missed.has(text)))));
+  section("Calls", found.calls.length ? [make("ol", { start: 0 }, ...found.calls.map((text) => make("li", {}, text || "a call")))] : [],
+    "Layers were called with recorded inputs.");
 }
 
 // ---- provenance: three columns, and what belongs together lights up
@@ -191,17 +242,65 @@ function showSearch(words) {
     const lines = stage.diff.flatMap((item) => item.lines.filter((line) => /^[-+]/.test(line) && has(line)));
     if (!found.length && !near.length && !lines.length && !has(stage.name)) return;
     count += found.length + near.length + lines.length;
-    content.append(make("h3", {}, make("a", { href: "#", onclick: (event) => { event.preventDefault(); showStage(index); } },
+    content.append(make("h3", {}, make("a", { href: hashOf({ pass: stage.label }) },
       `${index + 1}  ${stage.label}`)), ...found.slice(0, 20).map(([item]) => rewrite(item)),
       ...near.slice(0, 10).map(miss));
     if (lines.length) content.append(hunk({ part: plural(lines.length, "changed line"), lines: lines.slice(0, 20), again: [] }));
   });
-  content.prepend(make("h2", {}, `${plural(count, "match").replace("matchs", "matches")} for “${words}”`));
+  content.prepend(make("h2", {}, `${plural(count, "match")} for “${words}”`));
 }
 
-const first = () => (data.stages.length ? showStage(0) : showProvenance());
+const first = () => (data.validation ? showVerdicts() : data.stages.length ? showStage(0) : showProvenance());
 
-search.addEventListener("input", () => (search.value.trim() ? showSearch(search.value.trim()) : first()));
+// ---- places: #pass=cse&rewrite=3, #op=dot.3, #view=coverage, #search=words
+
+const VIEWS = { validation: showVerdicts, coverage: showCoverage, provenance: showProvenance };
+
+function route() {
+  const { pass, rewrite: number, op, view, search: words } = readHash();
+  if (words) {
+    if (search.value.trim() !== words) search.value = words;
+    return showSearch(words);
+  }
+  if (pass) return showPass(pass, Number(number));
+  if (op) return showOp(op.replace(/^%/, ""));
+  const known = view in VIEWS && (data.validation || view === "provenance");
+  return known ? VIEWS[view]() : first();
+}
+
+// A pass by its label, else the first of a name, else by number; and one of its rewrites, opened.
+function showPass(name, number) {
+  const by = (same) => data.stages.findIndex(same);
+  const found = [by((stage) => stage.label === name), by((stage) => stage.label.split("#")[0] === name), Number(name) - 1];
+  const index = found.find((at) => at >= 0 && at < data.stages.length);
+  if (index === undefined) return missing(`the page has no pass ${name}`);
+  const open = data.stages[index].rewrites.findIndex((item) => item.places.some(([place]) => place === number));
+  return showStage(index, open < 0 ? undefined : open);
+}
+
+// An op as it was given or as it is at the end; else wherever a pass had it.
+function showOp(name) {
+  const starts = (text) => text.startsWith(`%${name} `) || text.startsWith(`%${name},`);
+  showProvenance();
+  for (const [column, ops] of [[1, data.ops], [2, data.lowered]]) {
+    const at = ops.findIndex((item) => starts(item.text));
+    const row = at < 0 ? null : content.querySelectorAll(".columns > div")[column].querySelectorAll(".row")[at];
+    if (row) {
+      row.click();
+      return row.scrollIntoView({ block: "center" });
+    }
+  }
+  return showSearch(`%${name}`);
+}
+
+function missing(text) {
+  select(null);
+  content.append(make("h2", { id: "missing" }, text));
+}
+
+search.addEventListener("input", () => {
+  location.replace(search.value.trim() ? hashOf({ search: search.value.trim() }) : "#");
+});
 document.addEventListener("keydown", (event) => {
   if (event.key === "/" && document.activeElement !== search) {
     event.preventDefault();
@@ -209,10 +308,14 @@ document.addEventListener("keydown", (event) => {
   }
 });
 
+// Followed at once where possible: a script that sets the hash finds the page drawn a turn later.
+let routing = Promise.resolve();
+addEventListener("hashchange", () => { routing = Promise.resolve(route()); });
+
 document.querySelector("h1").textContent = document.title;
 const spent = data.stages.reduce((sum, stage) => sum + stage.ms, 0);
 const made = data.stages.reduce((sum, stage) => sum + stage.applications, 0);
 document.getElementById("summary").textContent =
-  `${plural(data.stages.length, "pass").replace("passs", "passes")}, ${spent.toFixed(0)} ms, ${made} rewrites`;
+  `${plural(data.stages.length, "pass")}, ${spent.toFixed(0)} ms, ${made} rewrites`;
 drawTimeline();
-first();
+route();

@@ -10,8 +10,19 @@ from graphgen.lowering.codec import by_name, by_op
 from graphgen.lowering.hlo.dialect.collective_rows import COLLECTIVE_ROWS
 from graphgen.lowering.hlo.dialect.control_rows import CONTROL_ROWS
 from graphgen.lowering.hlo.dialect.external_rows import EXTERNAL_ROWS
+from graphgen.lowering.hlo.dialect.numerical.batch_norms import BATCH_NORM_ROWS
+from graphgen.lowering.hlo.dialect.numerical.solver_rows import NUMERICAL_ROWS
 from graphgen.lowering.hlo.dialect.tensor_rows import TENSOR_ROWS
+from graphgen.lowering.hlo.dialect.window_rows import WINDOW_ROWS
 
-ROWS = (*TENSOR_ROWS, *COLLECTIVE_ROWS, *CONTROL_ROWS, *EXTERNAL_ROWS)
+ROWS = (
+    *TENSOR_ROWS,
+    *WINDOW_ROWS,
+    *NUMERICAL_ROWS,
+    *BATCH_NORM_ROWS,
+    *COLLECTIVE_ROWS,
+    *CONTROL_ROWS,
+    *EXTERNAL_ROWS,
+)
 # Rows that write, by the IR's op; rows that read, by opcode.
 BY_OP, BY_NAME = by_op(ROWS), by_name(ROWS)

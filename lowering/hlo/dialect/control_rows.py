@@ -35,9 +35,20 @@ def _write_call(row: HloRow, op: Op) -> InstructionTemplate:
 
 def _read_call(row: HloRow, i: HloInstruction) -> Tree:
     called = i.called
-    if len(called) != 1 or i.message.boolean(_F.IS_COMPOSITE):
+    if len(called) != 1:
         raise UnmodelledError("it is no call of one computation")
     function = i.to.file.function(called[0])
+    flat = leaves(tuple(i.operands))
+    _fits(function, flat, [leaf.type for leaf in i.shape.leaves])
+    return tree_of(i.shape, [*i.to.emit_stated("call", flat, i.shape, to_apply=function.name)])
+
+
+def _read_fusion(row: HloRow, i: HloInstruction) -> Tree:
+    """A call of what is fused; how it is fused is annotated."""
+    called = i.called
+    if len(called) != 1 or not i.shape.leaves:
+        raise UnmodelledError("it is no fusion of one computation")
+    function = i.to.file.body(called[0])
     flat = leaves(tuple(i.operands))
     _fits(function, flat, [leaf.type for leaf in i.shape.leaves])
     return tree_of(i.shape, [*i.to.emit_stated("call", flat, i.shape, to_apply=function.name)])
@@ -73,6 +84,7 @@ def _read_while(row: HloRow, i: HloInstruction) -> Tree:
         raise ContradictionError(f"its condition %{condition.name} gives no pred[]")
     names: dict[str, AttrValue] = {"condition": condition.name, "body": body.name}
     made = i.to.emit_all("while", flat, **names, trip_count=_known_trips(i.message))
+    i.to.unnamed.update(dict.fromkeys(made))
     return tree_of(i.shape, list(made))
 
 
@@ -145,6 +157,7 @@ def _config(i: Message) -> dict[str, object]:
 
 CONTROL_ROWS: tuple[HloRow, ...] = (
     row("call", emit=_write_call, read=_read_call),
+    row("", name="fusion", read=_read_fusion),
     row("while", emit=_write_while, read=_read_while),
     row("conditional", emit=_write_conditional, read=_read_conditional),
 )

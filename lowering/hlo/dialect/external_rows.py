@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from graphgen.errors import GraphgenError
 from graphgen.ir import Op, TensorType, Value
 from graphgen.lowering.hlo.dialect.instruction_template import (
     InstructionTemplate,
@@ -15,11 +16,12 @@ from graphgen.lowering.hlo.dialect.instruction_template import (
 from graphgen.lowering.hlo.dialect.op_builder import Tree, leaves, tree_of
 from graphgen.lowering.hlo.dialect.op_row import HloInstruction, HloRow, row, stated
 from graphgen.lowering.hlo.dialect.unmodelled import UnmodelledError
+from graphgen.lowering.hlo.preserved.hlo_annotations import HINTS
 from graphgen.lowering.hlo.proto.fields import InstructionField
-from graphgen.lowering.hlo.proto.instruction import OUTPUT_NAMES, write_frontend_attributes
-from graphgen.lowering.hlo.proto.proto_module import read_frontend_attributes
+from graphgen.lowering.hlo.proto.instruction import stated_fields
 from graphgen.lowering.hlo.proto.shape import HloShape, shape_of
 from graphgen.lowering.hlo.proto.wire import Message, integer, text
+from graphgen.ops.external import SILENT
 
 _F = InstructionField
 # Fields that the op holds otherwise, or that are computed when it is written.
@@ -39,13 +41,17 @@ def _write_custom_call(row: HloRow, op: Op) -> InstructionTemplate:
     target = text(_F.CUSTOM_CALL_TARGET, op.attrs.text("target"))
     config = text(_F.BACKEND_CONFIG, op.attrs.text("config"))
     fields, more = (bytes.fromhex(op.attrs.text(key)) for key in ("fields", "more"))
-    return stated(op, row.name, fields + target, config + more)
+    if op.attrs["silent"] is not True:
+        return stated(op, row.name, fields + target, config + more)
+    reads = tuple(range(len(op.operands)))
+    step = TemplateStep(row.name, HloShape("tuple"), reads, fields + target, config + more)
+    return InstructionTemplate((step,), (0,))
 
 
 def _read_custom_call(row: HloRow, i: HloInstruction) -> Tree:
     """One with tuples inside, or computations, is opaque."""
     flat = [item for item in i.operands if isinstance(item, Value)]
-    nested = any(member.is_tuple for member in i.shape.members) or len(i.shape.leaves) < 2
+    nested = any(member.is_tuple for member in i.shape.members) or len(i.shape.members) == 1
     if (
         i.message.has(_F.CALLED_IDS)
         or len(flat) != len(i.operands)
@@ -53,14 +59,19 @@ def _read_custom_call(row: HloRow, i: HloInstruction) -> Tree:
     ):
         raise UnmodelledError("it has tuples or computations")
     target, config = i.message.text(_F.CUSTOM_CALL_TARGET), i.message.text(_F.BACKEND_CONFIG)
-    fields, more = _own(i.message, _CALL)
-    made = i.to.emit_stated(
-        row.op, flat, i.shape, target=target, config=config, fields=fields, more=more
-    )
+    fields, more = _own(i.message, _CALL | HINTS)
+    given = {"target": target, "config": config, "fields": fields, "more": more}
+    if i.shape.is_tuple and not i.shape.leaves:
+        i.to.emit_stated(row.op, flat, shape_of(SILENT), **given, silent=True)
+        return ()
+    made = i.to.emit_stated(row.op, flat, i.shape, **given)
     return tuple(made) if i.shape.is_tuple else made[0]
 
 
 def _write_opaque(row: HloRow, op: Op) -> InstructionTemplate:
+    if op.attrs.text("text"):
+        what = f"{op.attrs.text('opcode')} was read from StableHLO as its text: HLO has none of it"
+        raise GraphgenError("GG0401", what, where=repr(op.loc), help="write StableHLO instead")
     fields, more = (bytes.fromhex(op.attrs.text(key)) for key in ("fields", "more"))
     given = op.attrs.text("regions")
     calls = tuple([Subcomputation(data) for data in given.split(",")]) if given else ()
@@ -74,7 +85,8 @@ def _write_opaque(row: HloRow, op: Op) -> InstructionTemplate:
     (whole,) = _nested(right)
     shape = _shape(whole, [value.type for value in op.results])
     steps.append(TemplateStep(code, shape, operands, fields, more, calls))
-    places: dict[int, int] = {}
+    # An instruction that gives nothing stands for its empty result.
+    places: dict[int, int] = {0: len(steps) - 1}
     _taken_apart(whole, shape, len(steps) - 1, steps, places)
     return InstructionTemplate(tuple(steps), tuple([places[i] for i in range(len(op.results))]))
 
@@ -125,18 +137,12 @@ def _taken_apart(
 
 
 def read_opaque(row: HloRow, i: HloInstruction) -> Tree:
-    """The op of any instruction that has arrays as results.
-
-    Raises:
-        UnmodelledError: it has none.
-    """
-    if not i.shape.leaves:
-        raise UnmodelledError("it gives nothing")
-    fields, more = _own(i.message)
+    """The op of any instruction; an empty array stands for what one without results gives."""
+    fields, more = _own(i.message, HINTS)
     made = i.to.emit_stated(
         row.op,
         leaves(tuple(i.operands)),
-        i.shape,
+        i.shape if i.shape.leaves else shape_of(SILENT),
         opcode=i.message.text(_F.OPCODE),
         fields=fields,
         more=more,
@@ -146,18 +152,9 @@ def read_opaque(row: HloRow, i: HloInstruction) -> Tree:
     return tree_of(i.shape, list(made))
 
 
-def _own(i: Message, without: frozenset[int] = frozenset()) -> tuple[str, str]:
+def _own(i: Message, without: frozenset[int]) -> tuple[str, str]:
     """The instruction's own fields in hexadecimal, before and after the ids."""
-    kept = [
-        (number, data)
-        for number, data in i.pieces()
-        if number not in _ELSEWHERE and number not in without
-    ]
-    attributes = read_frontend_attributes(i, _F.FRONTEND_ATTRIBUTES)
-    attributes.pop(OUTPUT_NAMES, None)
-    if attributes:
-        kept.append((_F.FRONTEND_ATTRIBUTES, write_frontend_attributes(attributes)))
-    kept.sort(key=lambda pair: pair[0])
+    kept = stated_fields(i, _ELSEWHERE | without)
     before = b"".join([data for number, data in kept if number < _F.ID])
     return before.hex(), b"".join([data for number, data in kept if number > _F.ID]).hex()
 

@@ -14,6 +14,7 @@ from graphgen.lowering.hlo.dialect.scalar_computations import direction_of, redu
 from graphgen.lowering.hlo.dialect.subcomputations import pack
 from graphgen.lowering.hlo.dialect.unmodelled import UnmodelledError
 from graphgen.lowering.hlo.proto.proto_module import HloComputation, HloModule
+from graphgen.lowering.hlo.proto.rank_counts import RankCounts
 from graphgen.text.grammar import NAME
 
 _NAME = re.compile(NAME)
@@ -35,6 +36,7 @@ class HloFile:
         functions: those that calls run, callees first.
         names: of functions.
         reading: the computations that are being read, each called by the one before.
+        counts: the ranks it is for.
     """
 
     module: HloModule
@@ -46,8 +48,17 @@ class HloFile:
     functions: dict[int, Function] = field(default_factory=dict[int, Function])
     names: set[str] = field(default_factory=set[str])
     reading: list[int] = field(default_factory=list[int])
+    counts: RankCounts = field(init=False)
     _reducers: dict[int, str] = field(default_factory=dict[int, str])
     _packed: dict[int, str] = field(default_factory=dict[int, str])
+
+    def __post_init__(self) -> None:
+        self.counts = RankCounts(self.module)
+
+    @property
+    def losses(self) -> int:
+        """Things left out and instructions kept as they are, in number."""
+        return sum(self.dropped.values()) + sum(self.opaque.values())
 
     def drop(self, what: str) -> None:
         """Count something left out."""

@@ -16,6 +16,7 @@ from graphgen.lowering.hlo.proto.wire import Message
 
 # The op name that graphgen writes: scope, then the passes that made the op.
 _VIA = re.compile(r"(.*) via (\S+)$", re.DOTALL)
+_APART = re.compile(r"[\s#]+")
 
 
 class HloLocations:
@@ -47,11 +48,11 @@ class HloLocations:
         if not file:
             file, line = self._place(metadata.integer(MetadataField.STACK_FRAME_ID))
         scope, via = metadata.text(MetadataField.OP_NAME), ()
-        if match := _VIA.match(scope):
+        if " via " in scope and (match := _VIA.match(scope)):
             scope, via = match[1], tuple(match[2].split(","))
         # A location is one line of text: no spaces in its parts.
-        scope = re.sub(r"[\s#]+", "_", scope.replace("/", "."))
-        file = re.sub(r"[\s#]+", "_", file)
+        scope = _APART.sub("_", scope.replace("/", "."))
+        file = _APART.sub("_", file)
         return loc(file or "?", max(line, 0), scope, via) if file or scope else UNKNOWN
 
     def _place(self, frame: int) -> tuple[str, int]:

@@ -29,17 +29,20 @@ class Comparator:
     """A computation of two scalars per operand: ``compare(lhs0, rhs0, direction)``.
 
     Attributes:
-        direction: ``LT`` or ``GT``, of the first operand's scalars; floats in total order.
+        direction: ``LT`` or ``GT``, of the first operand's scalars.
         dtypes: of the operands.
+        total: floats are compared in total order.
     """
 
     direction: str
     dtypes: tuple[DType, ...]
+    total: bool = True
 
     @property
     def name(self) -> str:
         """The name of the computation."""
-        return ".".join(["compare", self.direction, *[dtype.name for dtype in self.dtypes]])
+        order = [] if self.total else ["plain"]
+        return ".".join(["compare", self.direction, *order, *[d.name for d in self.dtypes]])
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,6 +42,12 @@ class OpBuilder:
         """Name the next op after the instruction and ``what``: it is only a part of it."""
         self._part = what
 
+    def forget(self, op: Op) -> None:
+        """Free the names of an op that is taken back."""
+        for value in op.results:
+            self.taken.discard(value.name or "")
+            self.unnamed.pop(value, None)
+
     def emit(self, name: str, operands: Sequence[Value], **attrs: AttrValue) -> Value:
         """Append an op of one result; see :meth:`emit_all`."""
         return self.emit_all(name, operands, **attrs)[0]

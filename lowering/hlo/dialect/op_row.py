@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from graphgen.ir import AttrValue, Op, Value
+from graphgen.ir.dtype import holds
 from graphgen.lowering.codec import OpCodec
 from graphgen.lowering.hlo.dialect.instruction_template import (
     Called,
@@ -20,19 +21,18 @@ from graphgen.lowering.hlo.dialect.instruction_template import (
     TemplateStep,
 )
 from graphgen.lowering.hlo.dialect.op_builder import OpBuilder, Tree
-from graphgen.lowering.hlo.dialect.unmodelled import UnmodelledError
+from graphgen.lowering.hlo.dialect.unmodelled import ContradictionError, UnmodelledError
 from graphgen.lowering.hlo.proto.fields import InstructionField
 from graphgen.lowering.hlo.proto.shape import HloShape, shape_of, tuple_of
 from graphgen.lowering.hlo.proto.wire import Message, delimited, integer
 from graphgen.lowering.hlo.text.attributes import HloAttribute, attribute_named
 from graphgen.ops import OPS
+from graphgen.ops.control import scalar_signature
 
 # (row, op) -> the instructions of the op.
 WriteOp = Callable[["HloRow", Op], InstructionTemplate]
 # (row, instruction) -> its value.
 ReadInstruction = Callable[["HloRow", "HloInstruction"], Tree]
-# Raises UnmodelledError for a form that the op does not have.
-CheckInstruction = Callable[["HloInstruction"], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +63,25 @@ class HloInstruction:
         """Ids of the computations it calls."""
         return self.message.integers(InstructionField.CALLED_IDS)
 
+    def applied(self, op: str, operands: Sequence[Value], **attrs: AttrValue) -> Tree:
+        """Append an op that applies the one computation called, a function of scalars.
+
+        Raises:
+            UnmodelledError: it calls none or several, or one that cannot be read.
+            ContradictionError: the computation does not fit.
+        """
+        if len(self.called) != 1:
+            raise UnmodelledError(f"it calls {len(self.called)} computations")
+        function = self.to.file.body(self.called[0])
+        made = self.to.emit_all(op, operands, **attrs, to_apply=function.name)
+        assert made[0].op is not None
+        takes, gives = scalar_signature(made[0].op)
+        given = [value.type for value in function.args]
+        returned = [value.type for _, value in function.outputs]
+        if (takes, gives) != (given, returned):
+            raise ContradictionError(f"it does not fit %{function.name}")
+        return tuple(made) if self.shape.is_tuple else made[0]
+
 
 @dataclass(frozen=True, slots=True)
 class HloField:
@@ -86,14 +105,10 @@ class HloRow(OpCodec[HloField, WriteOp, ReadInstruction]):
     Attributes:
         inferred: attributes of the IR's op in the stated shape: ``dtype``, ``shape``.
         reduces: it calls a reducer, the attribute ``kind`` of the IR's op.
-        each: it has any number of operands, and reads as one op per operand.
-        check: refuses forms that the IR's op does not have, before ``fields`` are read.
     """
 
     inferred: tuple[str, ...] = ()
     reduces: bool = False
-    each: bool = False
-    check: CheckInstruction | None = None
 
 
 def attribute(name: str, code: str = "") -> HloAttribute:
@@ -116,8 +131,6 @@ def row(
     name: str | None = None,
     inferred: tuple[str, ...] = (),
     reduces: bool = False,
-    each: bool = False,
-    check: CheckInstruction | None = None,
     emit: WriteOp | None = None,
     read: ReadInstruction | None = None,
 ) -> HloRow:
@@ -136,7 +149,7 @@ def row(
         else item
         for item in fields
     ]
-    return HloRow(op, code, tuple(resolved), emit, read, inferred, reduces, each, check)
+    return HloRow(op, code, tuple(resolved), emit, read, inferred, reduces)
 
 
 def opcode(name: str) -> str:
@@ -221,16 +234,7 @@ def read_instruction(row: HloRow, i: HloInstruction) -> Tree:
 def read_fields(row: HloRow, i: HloInstruction) -> Tree:
     """Append the op of an instruction, with the attributes of its row."""
     x = i.values
-    if row.check is not None:
-        row.check(i)
-    attrs = read_attrs(row, i)
-    if not row.each or len(x) == 1:
-        return i.to.emit(row.op, x, **attrs)
-    made: list[Value] = []
-    for index, operand in enumerate(x):
-        i.to.part(str(index))
-        made.append(i.to.emit(row.op, [operand], **attrs))
-    return tuple(made)
+    return i.to.emit(row.op, x, **read_attrs(row, i))
 
 
 def read_attrs(row: HloRow, i: HloInstruction) -> dict[str, AttrValue]:
@@ -244,6 +248,28 @@ def read_attrs(row: HloRow, i: HloInstruction) -> dict[str, AttrValue]:
         parts: dict[str, AttrValue] = {"dtype": i.shape.type.dtype, "shape": i.shape.type.dims}
         attrs |= {key: parts[key] for key in row.inferred}
     return attrs
+
+
+def same_types(i: HloInstruction) -> list[Value]:
+    """Both operands in the one of their element types that holds the values of both.
+
+    Raises:
+        UnmodelledError: neither does.
+    """
+    x = i.values
+    kinds = {value.dtype for value in x}
+    if len(kinds) != 2:
+        return x
+    held = [kind for kind in kinds if all(holds(kind, other) for other in kinds)]
+    if not held:
+        raise UnmodelledError(f"no element type of {sorted(map(repr, kinds))} holds both")
+    out: list[Value] = []
+    for place, value in enumerate(x):
+        i.to.part(f"operand{place}")
+        same = value.dtype is held[0]
+        out.append(value if same else i.to.emit("convert", [value], dtype=held[0]))
+    i.to.part("")
+    return out
 
 
 def _choice(op: str, attr: str, value: str) -> str:

@@ -46,7 +46,7 @@ def write_comparator(writer: HloModuleWriter, called: Comparator) -> int:
     names = [writer.fresh(f"{called.name}.{'ab'[i % 2]}{i // 2}") for i in range(len(types))]
     body, ids = _parameters(writer, names, types)
     more = wire.text(_F.COMPARISON_DIRECTION, called.direction)
-    if called.dtypes[0].is_float:
+    if called.total and called.dtypes[0].is_float:
         more += wire.text(_F.COMPARISON_TYPE, TOTAL)
     name = writer.fresh(f"{called.name}.root")
     root = writer.add(body, name, "compare", shape_of(tensor(pred)), operands=ids[:2], more=more)
@@ -97,6 +97,26 @@ def reducer_of(computation: HloComputation) -> str:
         if sorted(map(str, read)) == ["0", "1"] and len(shapes) == 1:
             return codes[root]
     raise UnmodelledError(f"%{computation.name} is more than one op on two scalars")
+
+
+def choice_of(computation: HloComputation) -> str:
+    """Direction of a comparison of both parameters, floats not in total order; else empty."""
+    found = {item.integer(_F.ID): item for item in computation.instructions()}
+    root = found.get(computation.root_id)
+    if root is None or root.text(_F.OPCODE) != "compare":
+        return ""
+    if root.text(_F.COMPARISON_TYPE) == TOTAL:
+        return ""
+    direction = root.text(_F.COMPARISON_DIRECTION)
+    read = [found.get(number) for number in root.integers(_F.OPERAND_IDS)]
+    given = [
+        item.integer(_F.PARAMETER_NUMBER)
+        for item in read
+        if item is not None and item.text(_F.OPCODE) == "parameter"
+    ]
+    if given == [1, 0]:
+        return {"LT": "GT", "GT": "LT", "LE": "GE", "GE": "LE"}.get(direction, "")
+    return direction if given == [0, 1] else ""
 
 
 def direction_of(computation: HloComputation, *, floats: bool) -> str:

@@ -1,7 +1,7 @@
 """Computations of opaque instructions, packed in an attribute and unpacked.
 
-Packing renumbers computations and instructions from 1 and removes names and locations: equal
-computations have equal texts, whatever their file.
+Packing renumbers computations and instructions from 1, removes names and locations, and writes out
+what shapes leave to a default: equal computations have equal texts, whatever their file.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from graphgen.ir.loc import UNKNOWN
 from graphgen.lowering.hlo.dialect.instruction_template import Subcomputation
 from graphgen.lowering.hlo.proto import wire
 from graphgen.lowering.hlo.proto.fields import ComputationField, InstructionField, ProgramShapeField
-from graphgen.lowering.hlo.proto.instruction import Chunk, metadata_of
+from graphgen.lowering.hlo.proto.instruction import Chunk, metadata_of, stated_fields
 from graphgen.lowering.hlo.proto.module_writer import HloModuleWriter
 from graphgen.lowering.hlo.proto.proto_module import HloComputation
+from graphgen.lowering.hlo.proto.shape import read_shape, write_shape
 from graphgen.lowering.hlo.proto.wire import Message
 
 # The only field of a packed subcomputation: its computations, callees first.
@@ -73,22 +74,45 @@ def _renumbered(
         body = _with_ids(instruction, count, ids, computations)
         ids[instruction.integer(_F.ID)] = count
         out.append(wire.delimited(ComputationField.INSTRUCTIONS, body))
-    shape = computation.message.message(ComputationField.PROGRAM_SHAPE)
-    if shape is not None:
-        named = ProgramShapeField.PARAMETER_NAMES
-        bare = b"".join([data for key, data in shape.pieces() if key != named])
-        out.append(wire.delimited(ComputationField.PROGRAM_SHAPE, bare))
     (root,) = _known([computation.root_id], ids, computation.name)
+    out.append(wire.delimited(ComputationField.PROGRAM_SHAPE, _program_shape(computation)))
     out.append(wire.integer(ComputationField.ROOT_ID, root))
     return b"".join(out), count
+
+
+def _program_shape(computation: HloComputation) -> bytes:
+    """The ProgramShapeProto of the parameters and the root, whose layouts files may leave out."""
+    parameters: dict[int, bytes] = {}
+    result = b""
+    for instruction in computation.instructions():
+        if instruction.text(_F.OPCODE) == "parameter":
+            parameters[instruction.integer(_F.PARAMETER_NUMBER)] = _shape(instruction)
+        if instruction.integer(_F.ID) == computation.root_id:
+            result = _shape(instruction)
+    out = [wire.delimited(ProgramShapeField.PARAMETERS, parameters[n]) for n in sorted(parameters)]
+    return b"".join([*out, wire.delimited(ProgramShapeField.RESULT, result)])
+
+
+def _shape(instruction: Message) -> bytes:
+    """The ShapeProto of an instruction, with its layout written out."""
+    data = instruction.data(_F.SHAPE)
+    try:
+        return write_shape(read_shape(data))
+    except GraphgenError:
+        # An element type of a newer XLA.
+        return data
 
 
 def _with_ids(
     instruction: Message, number: int, ids: Mapping[int, int], computations: Mapping[int, int]
 ) -> bytes:
     name = instruction.text(_F.NAME)
-    skipped = (*_IDS, _F.NAME, _F.METADATA)
-    kept = [(key, data) for key, data in instruction.pieces() if key not in skipped]
+    skipped = (*_IDS, _F.NAME, _F.METADATA, _F.SHAPE)
+    kept = [
+        *stated_fields(instruction, skipped),
+        (_F.SHAPE, wire.delimited(_F.SHAPE, _shape(instruction))),
+    ]
+    kept.sort(key=lambda pair: pair[0])
     out = [data for key, data in kept if key < _F.ID]
     out.append(wire.integer(_F.ID, number))
     out += [
@@ -133,7 +157,7 @@ def write_subcomputation(owner: HloModuleWriter, region: Subcomputation) -> int:
         names: list[str] = []
         for instruction in item.messages(ComputationField.INSTRUCTIONS):
             code = instruction.text(_F.OPCODE)
-            ids[instruction.integer(_F.ID)] = owner.next_id()
+            ids[instruction.integer(_F.ID)] = owner.next_id(body)
             name = owner.fresh(f"{code}.{owner.last_id}")
             names += [name] if code == "parameter" else []
             head = wire.text(_F.NAME, name) + metadata_of(UNKNOWN, code, name)

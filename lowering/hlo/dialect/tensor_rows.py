@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from graphgen.composites import decompose, take_by_gather
-from graphgen.ir import Literal, Op, Value, tensor
+from graphgen.ir import AttrValue, Literal, Op, Value, tensor
 from graphgen.lowering.codec import by_op
+from graphgen.lowering.hlo.dialect.applied.scatter_rows import SCATTER_ROWS
 from graphgen.lowering.hlo.dialect.instruction_template import (
+    Callee,
     Comparator,
     InstructionTemplate,
     Operand,
@@ -20,31 +22,51 @@ from graphgen.lowering.hlo.dialect.op_row import (
     DIMENSION,
     HloInstruction,
     HloRow,
-    attribute,
     read_attrs,
     read_fields,
     renamed,
     row,
+    same_types,
     stated,
     write_fields,
     write_op,
 )
 from graphgen.lowering.hlo.dialect.unmodelled import UnmodelledError
+from graphgen.lowering.hlo.preserved.hlo_annotations import (
+    ANNOTATED,
+    annotations_of,
+    shape_of_value,
+)
+from graphgen.lowering.hlo.preserved.written_as import memory_order, transposed_in_memory
 from graphgen.lowering.hlo.proto.fields import InstructionField, PaddingField
 from graphgen.lowering.hlo.proto.literal import read_literal
-from graphgen.lowering.hlo.proto.shape import shape_of
+from graphgen.lowering.hlo.proto.shape import HloShape, shape_of
 from graphgen.lowering.hlo.proto.wire import Message, delimited, integer, integers
 from graphgen.lowering.hlo.text.attribute_values import PADDING, SLICES, Integers
+from graphgen.lowering.total_order import Emit, total_order_key
 from graphgen.ops import OPS, Trait, ops_with
 from graphgen.ops.linalg import neutral_element
 
 _F = InstructionField
 
 
-def _check_compare(i: HloInstruction) -> None:
+def _parts(i: HloInstruction, place: int) -> Emit:
+    """Append ops that are named after the instruction and one of its operands."""
+
+    def emit(name: str, operands: Sequence[Value], **attrs: AttrValue) -> Value:
+        i.to.part(f"{name}{place}")
+        return i.to.emit(name, operands, **attrs)
+
+    return emit
+
+
+def _read_compare(row: HloRow, i: HloInstruction) -> Tree:
+    """In total order floats are compared as integers."""
     kind = i.message.text(_F.COMPARISON_TYPE)
-    if kind == "TOTALORDER" and i.values[0].dtype.is_float:
-        raise UnmodelledError("it compares floats in total order")
+    if kind != "TOTALORDER" or not i.values[0].dtype.is_float:
+        return read_fields(row, i)
+    keys = [total_order_key(_parts(i, at), value) for at, value in enumerate(i.values)]
+    return read_fields(row, replace(i, operands=keys))
 
 
 def _read_constant(row: HloRow, i: HloInstruction) -> Tree:
@@ -81,17 +103,75 @@ def _write_broadcast(row: HloRow, op: Op) -> InstructionTemplate:
 
 
 def _read_bitcast(row: HloRow, i: HloInstruction) -> Tree:
-    """With layouts in order it is a reshape, or other bits of the same width."""
+    """The bytes of the operand in its layout, seen as an array of another shape or layout."""
+    (x,) = i.values
+    before = shape_of_value(x)
+    if i.shape.type.dtype is not x.dtype:
+        if x.dtype.bits != i.shape.type.dtype.bits or before.dims != i.shape.dims:
+            return _read_other_width(i, x, before)
+        if memory_order(before) != memory_order(i.shape):
+            raise UnmodelledError("it changes the layout and the element type")
+        return i.to.emit("bitcast_convert", [x], dtype=i.shape.type.dtype)
+    if before.in_order and i.shape.in_order:
+        return i.to.emit("reshape", [x], shape=i.shape.dims)
+    order = transposed_in_memory(before, i.shape)
+    if order is not None:
+        return i.to.emit("transpose", [x], permutation=order)
+    return _read_through_memory(i, x, before)
+
+
+def _read_other_width(i: HloInstruction, x: Value, before: HloShape) -> Tree:
+    """Bytes in order as elements of another width, which a last dimension puts together."""
+    old, new = x.dtype.bits, i.shape.type.dtype.bits
+    if not (before.in_order and i.shape.in_order) or min(old, new) < 8:
+        raise UnmodelledError("it changes the layout and the width of elements")
+    kind, wanted = i.shape.type.dtype, i.shape.dims
+    i.to.part("elements")
+    if old < new:
+        x = i.to.emit("reshape", [x], shape=(*wanted, new // old))
+        return i.to.emit("bitcast_convert", [x], dtype=kind)
+    x = i.to.emit("bitcast_convert", [x], dtype=kind)
+    return x if x.type is i.shape.type else i.to.emit("reshape", [x], shape=wanted)
+
+
+def _read_product(row: HloRow, i: HloInstruction) -> Tree:
+    """A product of two element types: the narrower operand is converted to the wider type."""
+    return read_fields(row, replace(i, operands=same_types(i)))
+
+
+def _read_select(row: HloRow, i: HloInstruction) -> Tree:
+    """One predicate for all elements is broadcast."""
     x = i.values
-    if not i.shape.in_order:
-        raise UnmodelledError("it changes the layout")
-    if i.shape.type.dtype is x[0].dtype:
-        return i.to.emit("reshape", x, shape=i.shape.type.dims)
-    raise UnmodelledError("it changes the element type")
+    if len(x) == 3 and not x[0].type.rank and i.shape.dims:
+        i.to.part("predicate")
+        x[0] = i.to.emit("broadcast_in_dim", x[:1], shape=i.shape.dims, dimensions=())
+    return read_fields(row, replace(i, operands=x))
+
+
+def _read_through_memory(i: HloInstruction, x: Value, before: HloShape) -> Tree:
+    """Transpose into the order of memory, reshape there, and transpose back."""
+    major = tuple(reversed(before.layout or ()))
+    if not before.in_order:
+        i.to.part("memory")
+        x = i.to.emit("transpose", [x], permutation=major)
+    after = tuple(reversed(i.shape.layout or ()))
+    if i.shape.in_order:
+        return i.to.emit("reshape", [x], shape=i.shape.dims)
+    i.to.part("reshaped")
+    x = i.to.emit("reshape", [x], shape=tuple([i.shape.dims[dim] for dim in after]))
+    back = tuple([after.index(dim) for dim in range(len(after))])
+    return i.to.emit("transpose", [x], permutation=back)
 
 
 def _read_copy(row: HloRow, i: HloInstruction) -> Tree:
-    return i.values[0]
+    """The operand; a reshape where the copy has another layout, or something noted of it."""
+    (x,) = i.values
+    before = shape_of_value(x)
+    same = replace(before, layout=None) == replace(i.shape, layout=None)
+    same = same and memory_order(before) == memory_order(i.shape)
+    if same and not annotations_of(i.message, ANNOTATED):
+        return x
+    return i.to.emit("reshape", [x], shape=i.shape.dims)
 
 
 def _columns(rows: Sequence[Integers], count: int) -> list[Integers]:
@@ -115,7 +195,9 @@ def _read_slice(row: HloRow, i: HloInstruction) -> Tree:
 
 
 def _write_pad(row: HloRow, op: Op) -> InstructionTemplate:
-    edges = list(zip(op.attrs.integers("low"), op.attrs.integers("high"), strict=True))
+    low, high = op.attrs.integers("low"), op.attrs.integers("high")
+    between = op.attrs.integers("interior") or (0,) * len(low)
+    edges = list(zip(low, high, between, strict=True))
     config = PADDING.encode(PaddingField.DIMENSIONS, edges)
     return stated(op, row.name, delimited(_F.PADDING, config))
 
@@ -124,9 +206,7 @@ def _read_pad(row: HloRow, i: HloInstruction) -> Tree:
     x = i.values
     config = i.message.message(_F.PADDING) or Message(b"")
     low, high, interior = _columns(PADDING.decode(config, PaddingField.DIMENSIONS), 3)
-    if any(interior):
-        raise UnmodelledError("it pads between elements")
-    return i.to.emit("pad", x, low=low, high=high)
+    return i.to.emit("pad", x, low=low, high=high, interior=interior if any(interior) else ())
 
 
 def _write_reduce(row: HloRow, op: Op) -> InstructionTemplate:
@@ -137,9 +217,10 @@ def _write_reduce(row: HloRow, op: Op) -> InstructionTemplate:
 def _read_reduce(row: HloRow, i: HloInstruction) -> Tree:
     """The IR's starts from the neutral element: any other start is combined in afterwards."""
     x = i.values
-    if len(x) != 2:
-        raise UnmodelledError(f"it reduces {len(x) // 2} operands at once")
-    attrs = read_attrs(row, i)
+    attrs = _named(row, i) if len(x) == 2 else None
+    if attrs is None:
+        dims = i.message.integers(_F.DIMENSIONS)
+        return i.applied("reduce_by", x, dimensions=dims)
     kind = str(attrs["kind"])
     operand, init = x
     constant = init.producer("constant")
@@ -155,9 +236,34 @@ def _read_reduce(row: HloRow, i: HloInstruction) -> Tree:
     return i.to.emit(kind, [reduced, init])
 
 
+def _named(row: HloRow, i: HloInstruction) -> dict[str, AttrValue] | None:
+    """The attributes of a reduction by a named op; ``None`` where it calls anything else."""
+    try:
+        return read_attrs(row, i)
+    except UnmodelledError:
+        if len(i.called) != 1:
+            raise
+        return None
+
+
+def _write_reduce_by(row: HloRow, op: Op) -> InstructionTemplate:
+    dims = integers(_F.DIMENSIONS, op.attrs.integers("dimensions"))
+    return stated(op, "reduce", dims, calls=(Callee(op.attrs.text("to_apply")),))
+
+
+def _write_sort_by(row: HloRow, op: Op) -> InstructionTemplate:
+    dims = integers(_F.DIMENSIONS, [op.attrs.integer("dimension")])
+    stable = integer(_F.IS_STABLE, 1)
+    return stated(op, "sort", dims, stable, calls=(Callee(op.attrs.text("to_apply")),))
+
+
 def _same_number(one: Literal, other: Literal) -> bool:
-    """Two scalars are equal, whatever the sign of a zero."""
-    return one.dtype is other.dtype and one.values() == other.values()
+    """Two scalars are equal, whatever the signs of zeros."""
+    if one.dtype is not other.dtype:
+        return False
+    if one.dtype.is_complex:
+        return one.complex_values() == other.complex_values()
+    return one.values() == other.values()
 
 
 def _write_sort(row: HloRow, op: Op) -> InstructionTemplate:
@@ -171,22 +277,14 @@ def _read_sort(row: HloRow, i: HloInstruction) -> Tree:
     x = i.values
     if not x:
         raise UnmodelledError("it has no operand")
-    descending = i.to.file.direction(i.called, floats=x[0].dtype.is_float) == "GT"
+    try:
+        descending = i.to.file.direction(i.called, floats=x[0].dtype.is_float) == "GT"
+    except UnmodelledError:
+        if len(i.called) != 1:
+            raise
+        return i.applied("sort_by", x, **read_attrs(row, i))
     made = i.to.emit_all("sort", x, **read_attrs(row, i), descending=descending)
     return tuple(made) if i.shape.is_tuple else made[0]
-
-
-def _check_gather(i: HloInstruction) -> None:
-    if attribute("operand_batching_dims").decode(i.message):
-        raise UnmodelledError("it has batching dimensions")
-
-
-def _check_scatter(i: HloInstruction) -> None:
-    if attribute("input_batching_dims").decode(i.message):
-        raise UnmodelledError("it has batching dimensions")
-    count = len(i.operands)
-    if count != 3:
-        raise UnmodelledError(f"it scatters {count // 2} operands at once")
 
 
 def _read_dynamic(row: HloRow, i: HloInstruction) -> Tree:
@@ -231,10 +329,15 @@ def _moved(operand: Operand, inner: Op, places: dict[Value, Operand], first: int
 
 
 TENSOR_ROWS: tuple[HloRow, ...] = (
-    *[row(n) for n in ops_with(Trait.ELEMENTWISE) if not (OPS[n].attrs or OPS[n].composite)],
+    *[
+        row(n)
+        for n in ops_with(Trait.ELEMENTWISE)
+        if n != "select" and not (OPS[n].attrs or OPS[n].composite)
+    ],
+    row("select", read=_read_select),
     row("convert", inferred=("dtype",)),
     row("bitcast_convert", inferred=("dtype",)),
-    row("compare", "direction", check=_check_compare),
+    row("compare", "direction", read=_read_compare),
     row("reduce_precision", "exponent_bits", "mantissa_bits"),
     # The emitter writes constants itself: in pieces, and equal ones once.
     row("", name="constant", read=_read_constant),
@@ -259,22 +362,13 @@ TENSOR_ROWS: tuple[HloRow, ...] = (
         *("lhs_contracting_dims", "rhs_contracting_dims", "lhs_batch_dims", "rhs_batch_dims"),
         name="dot",
         inferred=("dtype",),
+        read=_read_product,
     ),
     row("reduce", "dimensions", reduces=True, emit=_write_reduce, read=_read_reduce),
+    row("reduce_by", name="", emit=_write_reduce_by),
+    row("sort_by", name="", emit=_write_sort_by),
     row("sort", DIMENSION, emit=_write_sort, read=_read_sort),
-    row(
-        "gather",
-        *("offset_dims", "collapsed_slice_dims", "start_index_map", "index_vector_dim"),
-        "slice_sizes",
-        check=_check_gather,
-    ),
-    row(
-        "scatter",
-        *("update_window_dims", "inserted_window_dims", "scatter_dims_to_operand_dims"),
-        "index_vector_dim",
-        reduces=True,
-        check=_check_scatter,
-    ),
+    *SCATTER_ROWS,
     row("take", name="", emit=_write_take),
     row("dynamic_slice", renamed("slice_sizes", "dynamic_slice_sizes"), read=_read_dynamic),
     row("dynamic_update_slice", read=_read_dynamic),

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 
 class UnmodelledError(Exception):
     """An instruction whose meaning no op of the IR has; the text names the difference."""
@@ -9,3 +12,12 @@ class UnmodelledError(Exception):
 
 class ContradictionError(UnmodelledError):
     """An instruction that states what its operands cannot give: the file is wrong."""
+
+
+@contextmanager
+def kept_if_unlike() -> Iterator[None]:
+    """Keep an instruction whole that XLA takes, and the op of the IR is too strict for."""
+    try:
+        yield
+    except ContradictionError as error:
+        raise UnmodelledError(str(error)) from error

@@ -25,9 +25,26 @@ class ModuleField:
     ENTRY_ID = 6
     SCHEDULE = 7
     ALIAS = 8
+    CROSS_PROGRAM_PREFETCHES = 10
+    IS_DYNAMIC = 11
+    OUTPUT_SHARDING = 12
+    PARAMETER_SHARDINGS = 14
+    AUTO_SPMD = 16
     STACK_FRAMES = 17
     DONORS = 18
     FRONTEND_ATTRIBUTES = 19
+    PJRT_ID = 23
+    # Not XLA's, which passes over them: an HloModuleConfigProto, which XLA keeps outside of the
+    # module, and a map of the attributes of a text that no schema has a field for.
+    CONFIG = 1000
+    TEXT_ATTRIBUTES = 1001
+
+
+class ConfigField:
+    """HloModuleConfigProto."""
+
+    REPLICA_COUNT = 4
+    NUM_PARTITIONS = 5
 
 
 class ComputationField:
@@ -38,6 +55,17 @@ class ComputationField:
     PROGRAM_SHAPE = 4
     ID = 5
     ROOT_ID = 6
+    IS_FUSION = 7
+    EXECUTION_THREAD = 8
+
+
+class ScheduleField:
+    """HloScheduleProto: a map from computations to sequences of instructions."""
+
+    SEQUENCES = 1
+    COMPUTATION = 1
+    SEQUENCE = 2
+    INSTRUCTION_IDS = 1
 
 
 class ProgramShapeField:
@@ -94,6 +122,7 @@ class InstructionField:
     BATCH_GROUP_COUNT = 58
     TRIANGULAR_SOLVE = 59
     IS_STABLE = 60
+    PARAMETER_REPLICATION = 61
     CHOLESKY = 62
     COMPARISON_DIRECTION = 63
     CUSTOM_CALL_HAS_SIDE_EFFECT = 65
@@ -104,16 +133,36 @@ class InstructionField:
     RNG_ALGORITHM = 70
     USE_GLOBAL_DEVICE_IDS = 71
     COMPARISON_TYPE = 72
+    CROSS_PROGRAM_PREFETCH = 73
     OUTPUT_OPERAND_ALIASING = 74
     CUSTOM_CALL_SCHEDULE = 76
     CUSTOM_CALL_API_VERSION = 77
     K = 81
+    STATISTICS = 82
     LARGEST = 85
     COLLECTIVE_DEVICE_LIST = 87
     ORIGINAL_VALUE = 88
     IS_COMPOSITE = 89
     RESULT_ACCURACY = 91
     IOTA_DEVICE_LIST = 92
+
+
+class RareField:
+    """Fields of HloInstructionProto that no op of the IR has."""
+
+    OUTFEED_CONFIG = 22
+    INFEED_CONFIG = 27
+    OUTFEED_SHAPE = 29
+    IS_HOST_TRANSFER = 47
+    DOMAIN_ENTRY_SHARDING = 54
+    DOMAIN_EXIT_SHARDING = 55
+    PADDING_TYPE = 75
+    ASYNC_EXECUTION_THREAD = 79
+    CROSS_PROGRAM_PREFETCH_INDEX = 80
+    RAGGED_DOT = 90
+    IS_REVERSE = 94
+    NUM_CARRIES = 95
+    IS_ASSOCIATIVE = 96
 
 
 class ShapeField:
@@ -130,7 +179,17 @@ class LayoutField:
     """LayoutProto."""
 
     MINOR_TO_MAJOR = 1
+    TILES = 6
+    ELEMENT_BITS = 7
+    MEMORY_SPACE = 8
+    DIM_LEVEL_TYPES = 9
+    INDEX_TYPE = 11
+    POINTER_TYPE = 12
+    DIM_UNIQUE = 13
+    DIM_ORDERED = 14
+    METADATA_PREFIX = 15
     TAIL_PADDING = 16
+    SPLITS = 17
 
 
 class LiteralField:
@@ -147,7 +206,15 @@ class MetadataField:
     OP_NAME = 2
     SOURCE_FILE = 3
     SOURCE_LINE = 4
+    PROFILE_TYPE = 5
+    CODE_BYTES = 8
+    WORKING_SET_BYTES = 9
+    DEDUPLICATED_NAME = 12
     STACK_FRAME_ID = 15
+    SCHEDULING_NAME = 16
+    SOURCE_END_LINE = 17
+    SOURCE_COLUMN = 18
+    SOURCE_END_COLUMN = 19
 
 
 class StackFramesField:
@@ -158,7 +225,11 @@ class StackFramesField:
     LOCATIONS = 3
     FRAMES = 4
     LOCATION_FILE = 1
+    LOCATION_FUNCTION = 2
     LOCATION_LINE = 3
+    LOCATION_COLUMN = 4
+    LOCATION_END_LINE = 5
+    LOCATION_END_COLUMN = 6
     FRAME_LOCATION = 1
     FRAME_PARENT = 2
 
@@ -260,6 +331,7 @@ class AliasField:
     PARAMETER = 2
     PARAMETER_INDEX = 3
     KIND = 4
+    MAY_ALIAS = 1
     MUST_ALIAS = 2
     DONOR_PARAMETER = 1
     DONOR_INDEX = 2
@@ -280,7 +352,7 @@ ELEMENT_TYPES: dict[str, int] = {
     "bf16": 16, "token": 17, "c128": 18, "f8e5m2": 19, "f8e4m3fn": 20, "s4": 21,
     "u4": 22, "f8e4m3b11fnuz": 23, "f8e5m2fnuz": 24, "f8e4m3fnuz": 25, "s2": 26,
     "u2": 27, "f8e4m3": 28, "f8e3m4": 29, "s1": 30, "u1": 31, "f4e2m1fn": 32,
-    "f8e8m0fnu": 33,
+    "f8e8m0fnu": 33, "f6e3m2fn": 35, "f6e2m3fn": 36,
 }  # fmt: skip
 ELEMENT_NAMES = {number: name for name, number in ELEMENT_TYPES.items()}
 
@@ -291,4 +363,5 @@ LITERAL_FIELDS: dict[str, int] = {
     "f8e5m2": 19, "f8e4m3fn": 20, "s4": 21, "u4": 22, "f8e4m3b11fnuz": 23,
     "f8e5m2fnuz": 24, "f8e4m3fnuz": 25, "s2": 26, "u2": 27, "f8e4m3": 28, "f8e3m4": 29,
     "s1": 30, "u1": 31, "f4e2m1fn": 32, "f8e8m0fnu": 33,
+    "f6e3m2fn": 35, "f6e2m3fn": 36,
 }  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 
 from graphgen.ir import Loc, TensorType
 from graphgen.ir.loc import UNKNOWN
@@ -16,6 +16,7 @@ from graphgen.lowering.hlo.proto.fields import (
     ProgramShapeField,
 )
 from graphgen.lowering.hlo.proto.shape import HloShape, shape_of, tuple_of, write_shape
+from graphgen.lowering.hlo.proto.wire import Message
 
 Chunk = bytes | memoryview
 
@@ -89,6 +90,26 @@ def instruction(
     return [wire.head(ComputationField.INSTRUCTIONS, size) + before, *fields, after]
 
 
+# Messages that XLA writes also where they are empty, and say nothing.
+_OFTEN_EMPTY = frozenset(
+    (
+        *(InstructionField.FRONTEND_ATTRIBUTES, InstructionField.STATISTICS),
+        InstructionField.COLLECTIVE_DEVICE_LIST,
+    )
+)
+
+
+def stated_fields(i: Message, without: Container[int] = ()) -> list[tuple[int, bytes]]:
+    """The fields of an instruction by number, those ``without`` and empty ones left out."""
+    kept = [
+        (number, data)
+        for number, data in i.pieces(without)
+        if number not in _OFTEN_EMPTY or i.data(number)
+    ]
+    kept.sort(key=lambda pair: pair[0])
+    return kept
+
+
 def write_frontend_attributes(items: dict[str, str]) -> bytes:
     """FrontendAttributes of an instruction: strings that compilers pass through."""
     entries = [
@@ -108,15 +129,19 @@ def program_shape(
 
 
 def shapes_of_computation(
-    parameters: Iterable[HloShape], result: HloShape | None, names: Iterable[str]
+    parameters: Iterable[HloShape],
+    result: HloShape | None,
+    names: Iterable[str],
+    *,
+    layout: bool = False,
 ) -> bytes:
-    """A ProgramShapeProto, whose shapes carry no layout; ``None`` for no result."""
+    """A ProgramShapeProto, whose shapes have layouts if asked to; ``None`` for no result."""
     out = [
-        wire.delimited(ProgramShapeField.PARAMETERS, write_shape(shape, layout=False))
+        wire.delimited(ProgramShapeField.PARAMETERS, write_shape(shape, layout=layout))
         for shape in parameters
     ]
     if result is not None:
-        out.append(wire.delimited(ProgramShapeField.RESULT, write_shape(result, layout=False)))
+        out.append(wire.delimited(ProgramShapeField.RESULT, write_shape(result, layout=layout)))
     out += [wire.delimited(ProgramShapeField.PARAMETER_NAMES, name.encode()) for name in names]
     return b"".join(out)
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from graphgen.errors import GraphgenError
 from graphgen.ir import DType, Literal, tensor
 from graphgen.ir.dtype import DTYPES
 from graphgen.lowering.hlo.proto.fields import LITERAL_FIELDS, LiteralField
-from graphgen.lowering.hlo.proto.shape import HloShape, read_shape, type_bytes
+from graphgen.lowering.hlo.proto.shape import HloShape, read_shape, type_bytes, write_shape
 from graphgen.lowering.hlo.proto.wire import Message, Wire, delimited, head, varint, varints
 
 _VARINT = {"pred": 1, "s32": 4, "u32": 4, "s64": 8, "u64": 8}
@@ -158,10 +158,44 @@ def _row_major(data: bytes | memoryview, shape: HloShape) -> bytes:
     return stored.transpose([order.index(i) for i in range(len(order))]).tobytes()
 
 
-def write_literal(literal: Literal) -> list[bytes | memoryview]:
-    """Encode a LiteralProto in pieces, without a copy of its elements."""
+def encode_literal(shape: HloShape, data: bytes) -> bytes:
+    """Encode elements, row-major as in memory, in the order of the shape's layout."""
+    if not shape.in_order and data:
+        data = _in_layout(data, shape)
+    width = _VARINT.get(shape.element, 0)
+    if width > 1:
+        count = math.prod(shape.dims)
+        values = [int.from_bytes(data[i * width : (i + 1) * width], "little") for i in range(count)]
+        if shape.element[0] == "s":
+            sign, whole = 1 << (8 * width - 1), 1 << 8 * width
+            values = [value - whole if value & sign else value for value in values]
+        data = b"".join(map(varint, values))
+    return head(LITERAL_FIELDS[shape.element], len(data)) + data if data else b""
+
+
+def _in_layout(data: bytes, shape: HloShape) -> bytes:
+    """Transpose elements in row-major order to the order of a layout."""
+    import numpy as np
+
+    assert shape.layout is not None
+    width = len(data) // math.prod(shape.dims)
+    array = np.frombuffer(data, np.dtype((np.void, width))).reshape(shape.dims)
+    return array.transpose(tuple(reversed(shape.layout))).tobytes()
+
+
+def write_literal(literal: Literal, stated: HloShape | None = None) -> list[bytes | memoryview]:
+    """Encode a LiteralProto in pieces, without a copy of its elements.
+
+    Args:
+        literal: the elements, row-major.
+        stated: the shape of the constant; row-major by default.
+    """
     kind = literal.dtype.name
     shape = type_bytes(tensor(literal.dtype, literal.shape))
+    if stated is not None and not stated.in_order:
+        order = replace(stated, rest=b"")
+        whole = encode_literal(order, bytes(literal.data))
+        return [delimited(LiteralField.SHAPE, write_shape(order)), whole]
     out: list[bytes | memoryview] = [delimited(LiteralField.SHAPE, shape)]
     data: bytes | memoryview = literal.data
     width = _VARINT.get(kind, 0)

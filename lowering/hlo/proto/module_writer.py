@@ -25,6 +25,7 @@ class HloModuleWriter:
         computations: the finished ones, callees first, each in pieces.
         last_id: the highest id of an instruction.
         taken: names of instructions and computations.
+        order: the ids of the instructions of each computation, by its id.
     """
 
     def __init__(self, *, metadata: bool = True) -> None:
@@ -32,10 +33,13 @@ class HloModuleWriter:
         self.computations: list[list[Chunk]] = []
         self.last_id = 0
         self.taken: set[str] = set()
+        self.order: dict[int, list[int]] = {}
+        self._open: dict[int, list[int]] = {}
 
-    def next_id(self) -> int:
-        """An id no instruction of the module has yet."""
+    def next_id(self, body: list[Chunk]) -> int:
+        """An id no instruction of the module has yet, for the next one of ``body``."""
         self.last_id += 1
+        self._open.setdefault(id(body), []).append(self.last_id)
         return self.last_id
 
     def add(
@@ -51,7 +55,7 @@ class HloModuleWriter:
         metadata: bytes | None = None,
     ) -> int:
         """Append an instruction to ``body``, see :func:`~.instruction.instruction`; its id."""
-        number = self.next_id()
+        number = self.next_id(body)
         metadata = metadata if self._metadata else b""
         body += instruction(name, code, shape, number, fields, operands, called, more, metadata)
         return number
@@ -73,6 +77,7 @@ class HloModuleWriter:
             root: the id of its root.
         """
         number = len(self.computations) + 1
+        self.order[number] = self._open.pop(id(body), [])
         tail = [
             wire.delimited(ComputationField.PROGRAM_SHAPE, shape),
             wire.integer(ComputationField.ID, number),

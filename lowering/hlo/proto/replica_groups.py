@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from graphgen.errors import GraphgenError
 from graphgen.lowering.hlo.proto.fields import GroupField, InstructionField
@@ -15,8 +16,24 @@ MOST_RANKS = 1 << 20
 ReplicaGroups = tuple[tuple[int, ...], ...]
 
 
-def write_groups(groups: Sequence[Sequence[int]]) -> bytes:
-    """Encode groups as a list, field 49, which every version of XLA reads."""
+@dataclass(frozen=True, slots=True)
+class IotaGroups:
+    """Groups given as a formula, see :func:`iota_groups`."""
+
+    count: int
+    size: int
+    dims: tuple[int, ...]
+    order: tuple[int, ...]
+
+
+def write_groups(groups: Sequence[Sequence[int]] | IotaGroups) -> bytes:
+    """Encode groups as a list, field 49, which every version of XLA reads; a formula as one."""
+    if isinstance(groups, IotaGroups):
+        inner = integer(GroupField.IOTA_GROUPS, groups.count)
+        inner += integer(GroupField.IOTA_PER_GROUP, groups.size)
+        inner += integers(GroupField.IOTA_DIMS, groups.dims)
+        inner += integers(GroupField.IOTA_PERMUTATION, groups.order)
+        return delimited(InstructionField.IOTA_DEVICE_LIST, inner)
     return b"".join(
         [
             delimited(InstructionField.REPLICA_GROUPS, integers(GroupField.REPLICA_IDS, group))
@@ -36,6 +53,23 @@ def read_groups(instruction: Message) -> ReplicaGroups:
         return groups
     iota = devices.message(GroupField.LIST_IOTA)
     return _iota(iota) if iota else _listed(devices, GroupField.LIST_GROUPS)
+
+
+def stated_groups(instruction: Message) -> ReplicaGroups | IotaGroups:
+    """The groups of a collective as they are stated: listed, or a formula."""
+    devices = instruction.message(InstructionField.COLLECTIVE_DEVICE_LIST)
+    iota = instruction.message(InstructionField.IOTA_DEVICE_LIST) or (
+        devices.message(GroupField.LIST_IOTA) if devices else None
+    )
+    if iota is None:
+        return read_groups(instruction)
+    order = iota.integers(GroupField.IOTA_PERMUTATION)
+    return IotaGroups(
+        iota.integer(GroupField.IOTA_GROUPS),
+        iota.integer(GroupField.IOTA_PER_GROUP),
+        iota.integers(GroupField.IOTA_DIMS),
+        order,
+    )
 
 
 def _listed(message: Message, number: int) -> ReplicaGroups:

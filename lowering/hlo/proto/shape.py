@@ -8,8 +8,11 @@ from functools import lru_cache
 from graphgen.errors import GraphgenError
 from graphgen.ir import TensorType, dtype, tensor
 from graphgen.lowering.hlo.proto.fields import ELEMENT_NAMES, ELEMENT_TYPES, LayoutField, ShapeField
+from graphgen.lowering.hlo.proto.layout_rest import layout_rest, show_layout_rest
 from graphgen.lowering.hlo.proto.wire import Message, delimited, integer, integers
 
+# The size of a dimension without a bound, in HLO's protobufs.
+UNBOUNDED = -(1 << 63)
 # Upper bound of the nesting depth of tuples.
 MOST_NESTING = 32
 
@@ -24,6 +27,7 @@ class HloShape:
         members: of a tuple.
         layout: dimensions from minor to major; ``None`` where the file has none.
         dynamic: per dimension, if it is dynamic; empty where none is.
+        rest: of the layout: tiles, memory space and more, as encoded fields.
     """
 
     element: str
@@ -31,6 +35,7 @@ class HloShape:
     members: tuple[HloShape, ...] = ()
     layout: tuple[int, ...] | None = None
     dynamic: tuple[bool, ...] = ()
+    rest: bytes = b""
 
     @property
     def is_tuple(self) -> bool:
@@ -62,11 +67,17 @@ class HloShape:
         if self.element in ("token", "opaque"):
             return f"{self.element}[]"
         marks = self.dynamic or (False,) * len(self.dims)
-        sizes = ",".join(
-            [f"<={d}" if mark else str(d) for d, mark in zip(self.dims, marks, strict=False)]
-        )
-        layout = f"{{{','.join(map(str, self.layout))}}}" if self.layout else ""
+        sizes = ",".join([_size(d, mark) for d, mark in zip(self.dims, marks, strict=False)])
+        rest = show_layout_rest(self.rest) if self.rest else ""
+        order = ",".join(map(str, self.layout or ()))
+        layout = f"{{{order}{rest}}}" if self.layout or rest else ""
         return f"{self.element}[{sizes}]{layout}"
+
+
+def _size(size: int, dynamic: bool) -> str:
+    if size == UNBOUNDED:
+        return "?"
+    return f"<={size}" if dynamic else str(size)
 
 
 @lru_cache(maxsize=4096)
@@ -91,19 +102,28 @@ def _read(message: Message, depth: int) -> HloShape:
         members = message.messages(ShapeField.TUPLE_SHAPES)
         return HloShape(element, members=tuple([_read(item, depth - 1) for item in members]))
     dims = message.integers(ShapeField.DIMENSIONS)
-    if any(size < 0 for size in dims):
+    if any(size < 0 and size != UNBOUNDED for size in dims):
         raise GraphgenError("GG0801", f"a shape has the dimensions {list(dims)}")
     layout = message.message(ShapeField.LAYOUT)
     order = layout.integers(LayoutField.MINOR_TO_MAJOR) if layout else None
     if order and sorted(order) != list(range(len(dims))):
         raise GraphgenError("GG0801", f"layout {list(order)} of {len(dims)} dimensions")
     marks = tuple(map(bool, message.integers(ShapeField.IS_DYNAMIC)))
-    return HloShape(element, dims, (), order, marks if any(marks) else ())
+    rest = layout_rest(layout) if layout else b""
+    return HloShape(element, dims, (), order, marks if any(marks) else (), rest)
 
 
 def write_shape(shape: HloShape, *, layout: bool = True) -> bytes:
-    """Encode a ShapeProto; with its layout, row-major by default, unless ``layout`` is false."""
-    out = integer(ShapeField.ELEMENT_TYPE, ELEMENT_TYPES[shape.element])
+    """Encode a ShapeProto; with its layout, row-major by default, unless ``layout`` is false.
+
+    Raises:
+        GraphgenError: GG0401 for an element type that HLO does not have, such as a quantized one.
+    """
+    number = ELEMENT_TYPES.get(shape.element)
+    if number is None:
+        what = f"HLO has no element type {shape.element}"
+        raise GraphgenError("GG0401", what, help="write StableHLO instead")
+    out = integer(ShapeField.ELEMENT_TYPE, number)
     if shape.is_tuple:
         inner = [write_shape(member, layout=layout) for member in shape.members]
         return out + b"".join([delimited(ShapeField.TUPLE_SHAPES, item) for item in inner])
@@ -113,7 +133,9 @@ def write_shape(shape: HloShape, *, layout: bool = True) -> bytes:
     if layout:
         order = shape.layout or tuple(reversed(range(len(shape.dims))))
         inner = integers(LayoutField.MINOR_TO_MAJOR, order)
-        out += delimited(ShapeField.LAYOUT, inner + integer(LayoutField.TAIL_PADDING, 1))
+        # Of a field given twice, the last value holds.
+        inner += integer(LayoutField.TAIL_PADDING, 1) + shape.rest
+        out += delimited(ShapeField.LAYOUT, inner)
     dynamic = shape.dynamic or (False,) * len(shape.dims)
     return out + integers(ShapeField.IS_DYNAMIC, dynamic)
 

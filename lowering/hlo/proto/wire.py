@@ -8,7 +8,7 @@ Source: https://protobuf.dev/programming-guides/encoding.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from mmap import mmap
 
 from graphgen.errors import GraphgenError
@@ -47,14 +47,19 @@ class Message:
         except IndexError as error:
             raise damaged("it ends too early", len(source)) from error
 
-    def pieces(self) -> Iterator[tuple[int, bytes]]:
-        """Iterate over the fields in file order: number, and bytes with the key in front."""
+    def pieces(self, without: Container[int] = ()) -> Iterator[tuple[int, bytes]]:
+        """Iterate over the fields in file order: number, and bytes with the key in front.
+
+        Args:
+            without: numbers of fields to leave out, of which no byte is copied.
+        """
         at, end = self.span
         while at < end:
             ((number, values),) = _scan(self.source, at, end, most=1).items()
             value = values[0]
             behind = _behind(self.source, at) if isinstance(value, int) else value[1]
-            yield number, bytes(self.source[at:behind])
+            if number not in without:
+                yield number, self.source[at:behind]
             at = behind
 
     def has(self, number: int) -> bool:
@@ -75,6 +80,10 @@ class Message:
         """A bytes field, empty where it is not set."""
         spans = self.spans(number)
         return self.source[slice(*spans[-1])] if spans else b""
+
+    def datas(self, number: int) -> list[bytes]:
+        """A repeated bytes or message field."""
+        return [self.source[start:end] for start, end in self.spans(number)]
 
     def text(self, number: int) -> str:
         """A string field, empty where it is not set."""
@@ -248,6 +257,16 @@ def integers(number: int, values: Iterable[int]) -> bytes:
 def text(number: int, value: str) -> bytes:
     """Encode a string field; empty for an empty string."""
     return delimited(number, value.encode()) if value else b""
+
+
+def fixed64(number: int, data: bytes) -> bytes:
+    """Encode eight bytes; empty for zero, the value of an unset field."""
+    return varint(number << 3 | FIXED64) + data if any(data) else b""
+
+
+def fixed32(number: int, data: bytes) -> bytes:
+    """Encode four bytes; empty for zero, the value of an unset field."""
+    return varint(number << 3 | FIXED32) + data if any(data) else b""
 
 
 def delimited(number: int, data: bytes) -> bytes:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import re
+import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -16,22 +16,27 @@ from graphgen.lowering.hlo.proto.fields import (
     WindowField,
 )
 from graphgen.lowering.hlo.proto.replica_groups import (
+    IotaGroups,
     ReplicaGroups,
-    iota_groups,
-    read_groups,
     read_pairs,
+    stated_groups,
     write_groups,
     write_pairs,
 )
+from graphgen.lowering.hlo.proto.shape import read_shape, write_shape
 from graphgen.lowering.hlo.proto.wire import Message
+from graphgen.lowering.hlo.text.hlo_shapes import parse_shape
+from graphgen.lowering.hlo.text.values.bad_attribute import BadAttributeError
+from graphgen.lowering.hlo.text.values.quoted import (
+    quoted,
+    quoted_bytes,
+    unquoted,
+    unquoted_bytes,
+)
 
 F = InstructionField
 T = TypeVar("T")
 Integers = tuple[int, ...]
-
-
-class BadAttributeError(Exception):
-    """A value that an attribute cannot have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,20 +66,6 @@ def braces(values: Sequence[int]) -> str:
     return "{" + ",".join(map(str, values)) + "}"
 
 
-def quoted(text: str) -> str:
-    """A string as HLO text writes it."""
-    return json.dumps(text, ensure_ascii=False)
-
-
-def unquoted(text: str) -> str:
-    """The string of :func:`quoted`, or a bare word as it stands."""
-    if not text.startswith('"'):
-        return text
-    out = re.sub(r"\\([0-7]{3})", lambda m: chr(int(m[1], 8)), text[1:-1])
-    simple = {"n": "\n", "t": "\t", "r": "\r"}
-    return re.sub(r"\\(.)", lambda m: simple.get(m[1], m[1]), out, flags=re.DOTALL)
-
-
 def _integer(text: str) -> int:
     if not re.fullmatch(r"-?\d+", text):
         raise BadAttributeError(f"'{text}' is not an integer")
@@ -94,12 +85,62 @@ BOOLEAN: ValueKind[int] = ValueKind(
 )
 WORD: ValueKind[str] = ValueKind(str, str, wire.text, Message.text)
 STRING: ValueKind[str] = ValueKind(unquoted, quoted, wire.text, Message.text)
+# Any bytes, as a string.
+BYTES: ValueKind[bytes] = ValueKind(unquoted_bytes, quoted_bytes, wire.delimited, Message.data)
 # A repeated integer field with one element.
 SINGLE: ValueKind[int] = ValueKind(
     _integer,
     str,
     lambda number, value: wire.integers(number, [value]),
     lambda i, number: next(iter(i.integers(number)), 0),
+)
+
+
+def _show_float(value: float) -> str:
+    short = f"{value:.6g}"
+    (single,) = struct.unpack("<f", struct.pack("<f", float(short)))
+    return short if single == value else repr(value)
+
+
+def _read_float(message: Message, number: int) -> float:
+    return struct.unpack("<f", message.data(number))[0] if message.has(number) else 0.0
+
+
+FLOAT: ValueKind[float] = ValueKind(
+    float,
+    _show_float,
+    lambda number, value: wire.fixed32(number, struct.pack("<f", value)),
+    _read_float,
+)
+# Of one or several truth values.
+BOOLEANS: ValueKind[Integers] = ValueKind(
+    lambda text: tuple([_boolean(word) for word in re.findall(r"\w+", text)]),
+    lambda values: "{" + ",".join(["true" if value else "false" for value in values]) + "}",
+    wire.integers,
+    Message.integers,
+)
+
+
+SHAPE: ValueKind[str] = ValueKind(
+    str,
+    str,
+    lambda number, text: wire.delimited(number, write_shape(parse_shape(text))),
+    lambda i, number: read_shape(i.data(number)).text if i.has(number) else "",
+)
+# Set also where it is 0.
+EXPLICIT: ValueKind[int] = ValueKind(
+    _integer,
+    str,
+    lambda number, value: wire.varint(number << 3) + wire.varint(value),
+    Message.integer,
+)
+# Not printed for 1, which is what an unset field means.
+ABOVE_ONE: ValueKind[int] = ValueKind(
+    _integer, lambda value: str(value) if value > 1 else "", wire.integer, Message.integer
+)
+# Printed also where it is false.
+TRUTH: ValueKind[int] = ValueKind(
+    _boolean, lambda value: "true" if value else "false", wire.integer, Message.integer
 )
 
 
@@ -235,13 +276,18 @@ WINDOW = _rows(
 )
 
 
-def _parse_groups(text: str) -> ReplicaGroups:
+_IOTA_GROUPS = re.compile(r"\[(\d+),(\d+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?")
+
+
+def _parse_groups(text: str) -> ReplicaGroups | IotaGroups:
     if text.startswith("{"):
         return tuple([numbers(group) for group in re.findall(r"\{([\d,\s]*)\}", text[1:-1])])
-    match = re.fullmatch(r"\[(\d+),(\d+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?", text.replace(" ", ""))
+    match = _IOTA_GROUPS.fullmatch(text.replace(" ", ""))
     if not match:
         raise BadAttributeError(f"'{text}' is no list of replica groups")
-    return iota_groups(int(match[1]), int(match[2]), numbers(match[3]), numbers(match[4] or ""))
+    dims = numbers(match[3])
+    order = numbers(match[4]) if match[4] else tuple(range(len(dims)))
+    return IotaGroups(int(match[1]), int(match[2]), dims, order)
 
 
 def _parse_pairs(text: str) -> ReplicaGroups:
@@ -251,16 +297,20 @@ def _parse_pairs(text: str) -> ReplicaGroups:
     return pairs
 
 
-def _show_groups(value: ReplicaGroups) -> str:
-    return "{" + ",".join(map(braces, value)) + "}"
+def _show_groups(value: ReplicaGroups | IotaGroups) -> str:
+    if not isinstance(value, IotaGroups):
+        return "{" + ",".join(map(braces, value)) + "}"
+    shown = f"[{value.count},{value.size}]<=[{','.join(map(str, value.dims))}]"
+    moved = value.order if list(value.order) != sorted(value.order) else ()
+    return shown + (f"T({','.join(map(str, moved))})" if moved else "")
 
 
-# ``{{0,1},{2,3}}``, also read as ``[2,2]<=[4]``.
+# ``{{0,1},{2,3}}``, or the formula ``[2,2]<=[4]``, which is kept as one.
 GROUPS = ValueKind(
     _parse_groups,
     lambda value: _show_groups(value) if value else "",
     lambda _, value: write_groups(value),
-    lambda i, _: read_groups(i),
+    lambda i, _: stated_groups(i),
 )
 # ``{{0,1},{1,0}}``: source and target of each transfer.
 PAIRS = ValueKind(
@@ -275,7 +325,7 @@ _PRECISION_WORDS = {value: word for word, value in _PRECISIONS.items()}
 
 
 def _parse_precision(text: str) -> Integers:
-    words = re.findall(r"\w+", text)
+    words = re.findall(r"\w+", text.lower())
     if any(word not in _PRECISIONS for word in words):
         raise BadAttributeError(f"'{text}' is none of {', '.join(_PRECISIONS)}")
     return tuple([_PRECISIONS[word] for word in words])

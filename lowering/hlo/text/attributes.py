@@ -12,12 +12,13 @@ from dataclasses import dataclass, replace
 from typing import TypeVar, cast
 
 from graphgen.ir import AttrValue
+from graphgen.lowering.hlo.proto import wire
 from graphgen.lowering.hlo.proto.fields import (
     DotField,
     GatherField,
     InstructionField,
-    ModuleField,
     PaddingField,
+    RareField,
     ScatterField,
     WindowField,
 )
@@ -25,17 +26,26 @@ from graphgen.lowering.hlo.proto.wire import Message
 from graphgen.lowering.hlo.text import attribute_values as values
 from graphgen.lowering.hlo.text import opaque_values
 from graphgen.lowering.hlo.text.attribute_values import (
+    ABOVE_ONE,
     BOOLEAN,
+    BOOLEANS,
+    BYTES,
+    EXPLICIT,
+    FLOAT,
     INTEGER,
     INTEGERS,
+    SHAPE,
     SINGLE,
     STRING,
+    TRUTH,
     WORD,
     ValueKind,
     choice,
 )
+from graphgen.lowering.hlo.text.opaque_values import UNKNOWN_ATTRIBUTE as UNKNOWN_ATTRIBUTE
 
 F = InstructionField
+R = RareField
 T = TypeVar("T")
 
 
@@ -68,7 +78,13 @@ _NOTHING = Message(b"")
 
 
 def _row(
-    name: str, field: int, kind: ValueKind[T], *only: str, inner: int = 0, always: bool = False
+    name: str,
+    field: int,
+    kind: ValueKind[T],
+    *only: str,
+    inner: int = 0,
+    outer: int = 0,
+    always: bool | None = None,
 ) -> HloAttribute:
     """A row of values of one kind.
 
@@ -76,37 +92,51 @@ def _row(
         name: as written in the text.
         field: of the instruction.
         kind: of its values.
-        only: see :class:`HloAttribute`; for these it is printed also where the field is not set.
+        only: see :class:`HloAttribute`.
         inner: the field inside the message in ``field``; 0 if ``field`` itself has the value.
-        always: printed also where the field, or the inner one, is not set.
+        outer: the message in ``field`` that holds ``inner``; 0 if ``field`` is that message.
+        always: printed also where the field, or the inner one, is not set; by default that is so
+            for attributes of certain opcodes.
     """
     number = inner or field
+    always = bool(only) if always is None else always
+
+    def holder(i: Message) -> Message | None:
+        found = i.message(field) if inner else i
+        return found.message(outer) if found and outer else found
 
     def decode(i: Message) -> T:
-        return kind.decode((i.message(field) or _NOTHING) if inner else i, number)
+        return kind.decode(holder(i) or _NOTHING, number)
 
     def show(i: Message) -> str:
-        holder = i.message(field) if inner else i
-        if holder is None or not (always or only or holder.has(number)):
+        found = holder(i)
+        if found is None or not (always or found.has(number)):
             return ""
-        return kind.show(kind.decode(holder, number))
+        return kind.show(kind.decode(found, number))
+
+    def encode(value: T) -> bytes:
+        data = kind.encode(number, value)
+        return wire.delimited(outer, data) if outer else data
 
     return HloAttribute(
         name,
         field,
         inner > 0,
         only,
-        lambda text: kind.encode(number, kind.parse(text)),
+        lambda text: encode(kind.parse(text)),
         show,
-        lambda value: kind.encode(number, cast("T", value)),
+        lambda value: encode(cast("T", value)),
         cast("Callable[[Message], AttrValue]", decode),
     )
 
 
-def _parts(field: int, *, always: bool = False, **inner: int) -> list[HloAttribute]:
+def _parts(
+    field: int, *only: str, outer: int = 0, always: bool = False, **inner: int
+) -> list[HloAttribute]:
     """Rows of integers, each in a field of its own inside the message in ``field``."""
     return [
-        _row(name, field, INTEGERS, inner=number, always=always) for name, number in inner.items()
+        _row(name, field, INTEGERS, *only, inner=number, outer=outer, always=always)
+        for name, number in inner.items()
     ]
 
 
@@ -121,19 +151,43 @@ ORIGINAL_API = _API["API_VERSION_ORIGINAL"]
 _SCHEDULES = {"SCHEDULE_NONE": 0, "SCHEDULE_LATEST": 1, "SCHEDULE_EARLIEST": 2}
 _RNG = {"rng_invalid": 0, "rng_uniform": 1, "rng_normal": 2}
 _RNG_ALGORITHMS = {"rng_default": 0, "rng_three_fry": 1, "rng_philox": 2}
+_DOT_ALGORITHMS = {
+    name: number
+    for number, name in enumerate(
+        (
+            *("dot_any_f8_any_f8_f32", "dot_any_f8_any_f8_f32_fast_accum", "dot_f16_f16_f16"),
+            *("dot_f16_f16_f32", "dot_bf16_bf16_bf16", "dot_bf16_bf16_f32"),
+            *("dot_bf16_bf16_f32_x3", "dot_bf16_bf16_f32_x6", "dot_tf32_tf32_f32"),
+            *("dot_tf32_tf32_f32_x3", "dot_f32_f32_f32", "dot_f64_f64_f64"),
+            "dot_bf16_bf16_f32_x9",
+        ),
+        1,
+    )
+}
+_PADDING_TYPES = {"PADDING_INVALID": 0, "PADDING_VALID": 1, "PADDING_SAME": 2}
+_TRI_STATE = {"TRI_STATE_UNSPECIFIED": 0, "true": 1, "false": 2}
 _FFT = {"FFT": 0, "IFFT": 1, "RFFT": 2, "IRFFT": 3}
 _TRANSPOSE = {"NO_TRANSPOSE": 1, "TRANSPOSE": 2, "ADJOINT": 3}
+# Collectives that may insist on their layouts.
+_LAID_OUT = (
+    *("all-reduce", "all-reduce-start", "all-gather", "all-gather-start", "reduce-scatter"),
+    *("all-to-all", "ragged-all-to-all", "collective-broadcast"),
+)
+_BATCH_NORMS = ("batch-norm-training", "batch-norm-inference", "batch-norm-grad")
+_PRECISE = ("dot", "scaled-dot", "convolution", "ragged-dot", "custom-call")
+_RAGGED = ("ragged-dot",)
+_RAGGED_DOT_DIMS = 1
 # Instructions that have their dimensions in the text even where there are none.
 _DIMENSIONED = ("broadcast", "reduce", "transpose", "concatenate")
 
 
 def _dimensions() -> HloAttribute:
-    """Dimensions of any instruction but ``iota``, which prints them by another name."""
+    """Dimensions of any instruction but those that print them by another name."""
     row = _row("dimensions", F.DIMENSIONS, INTEGERS, always=True)
 
     def show(i: Message) -> str:
         code = i.text(F.OPCODE)
-        said = code != "iota" and (i.has(F.DIMENSIONS) or code in _DIMENSIONED)
+        said = code not in ("iota", "reshape") and (i.has(F.DIMENSIONS) or code in _DIMENSIONED)
         return row.show(i) if said else ""
 
     return replace(row, show=show)
@@ -154,17 +208,32 @@ ATTRIBUTES: tuple[HloAttribute, ...] = (
     _row("index", F.TUPLE_INDEX, INTEGER, "get-tuple-element"),
     _row("channel_id", F.CHANNEL_ID, INTEGER),
     _row("replica_groups", F.REPLICA_GROUPS, values.GROUPS, always=True),
-    _row("source_target_pairs", F.SOURCE_TARGET_PAIRS, values.PAIRS, "collective-permute"),
+    _row(
+        "source_target_pairs",
+        F.SOURCE_TARGET_PAIRS,
+        values.PAIRS,
+        "collective-permute",
+        "collective-permute-start",
+    ),
     _row("use_global_device_ids", F.USE_GLOBAL_DEVICE_IDS, BOOLEAN),
     _dimensions(),
     _row("iota_dimension", F.DIMENSIONS, SINGLE, "iota"),
+    _row("inferred_dimension", F.DIMENSIONS, SINGLE, "reshape", always=False),
+    _row(
+        "slice_sizes",
+        F.DYNAMIC_SLICE_SIZES,
+        opaque_values.SLICE_LISTS,
+        "collective-permute",
+        "collective-permute-start",
+        always=False,
+    ),
     _row("slice", F.SLICES, values.SLICES, "slice"),
     _row("dynamic_slice_sizes", F.DYNAMIC_SLICE_SIZES, INTEGERS, "dynamic-slice"),
     _row("padding", F.PADDING, values.PADDING, "pad", inner=PaddingField.DIMENSIONS),
     _row("window", F.WINDOW, values.WINDOW, inner=WindowField.DIMENSIONS),
     _row("dim_labels", F.CONVOLUTION, opaque_values.DIM_LABELS, always=True),
-    _row("feature_group_count", F.FEATURE_GROUP_COUNT, INTEGER),
-    _row("batch_group_count", F.BATCH_GROUP_COUNT, INTEGER),
+    _row("feature_group_count", F.FEATURE_GROUP_COUNT, ABOVE_ONE),
+    _row("batch_group_count", F.BATCH_GROUP_COUNT, ABOVE_ONE),
     _row("direction", F.COMPARISON_DIRECTION, WORD),
     _row("type", F.COMPARISON_TYPE, WORD),
     *_parts(
@@ -174,6 +243,16 @@ ATTRIBUTES: tuple[HloAttribute, ...] = (
         rhs_batch_dims=DotField.RHS_BATCH,
         rhs_contracting_dims=DotField.RHS_CONTRACTING,
     ),
+    *_parts(
+        R.RAGGED_DOT,
+        *_RAGGED,
+        outer=_RAGGED_DOT_DIMS,
+        lhs_batch_dims=DotField.LHS_BATCH,
+        lhs_contracting_dims=DotField.LHS_CONTRACTING,
+        rhs_batch_dims=DotField.RHS_BATCH,
+        rhs_contracting_dims=DotField.RHS_CONTRACTING,
+    ),
+    *_parts(R.RAGGED_DOT, *_RAGGED, lhs_ragged_dims=2, rhs_group_dims=3),
     *_parts(
         F.GATHER,
         always=True,
@@ -206,12 +285,14 @@ ATTRIBUTES: tuple[HloAttribute, ...] = (
     _row("is_stable", F.IS_STABLE, BOOLEAN),
     _row("exponent_bits", F.EXPONENT_BITS, INTEGER, "reduce-precision"),
     _row("mantissa_bits", F.MANTISSA_BITS, INTEGER, "reduce-precision"),
-    _row("feature_index", F.FEATURE_INDEX, INTEGER),
+    _row("epsilon", F.EPSILON, FLOAT, *_BATCH_NORMS),
+    _row("feature_index", F.FEATURE_INDEX, INTEGER, *_BATCH_NORMS),
     _row("k", F.K, INTEGER),
-    _row("largest", F.LARGEST, BOOLEAN),
+    _row("largest", F.LARGEST, TRUTH, "topk"),
     _row("delta", F.DELTA, INTEGER),
     _row("distribution", F.DISTRIBUTION, choice(_RNG)),
     _row("algorithm", F.RNG_ALGORITHM, choice(_RNG_ALGORITHMS), "rng-bit-generator"),
+    _row("algorithm", F.PRECISION, choice(_DOT_ALGORITHMS), *_PRECISE, inner=2, always=False),
     _row("fft_type", F.FFT_TYPE, choice(_FFT), "fft"),
     _row("fft_length", F.FFT_LENGTH, INTEGERS),
     _row("kind", F.FUSION_KIND, WORD),
@@ -224,39 +305,76 @@ ATTRIBUTES: tuple[HloAttribute, ...] = (
     _row("custom_call_has_side_effect", F.CUSTOM_CALL_HAS_SIDE_EFFECT, BOOLEAN),
     _api_version(),
     _row("schedule", F.CUSTOM_CALL_SCHEDULE, choice(_SCHEDULES)),
-    _row("constrain_layout", F.CONSTRAIN_LAYOUT, BOOLEAN),
+    _row("constrain_layout", F.CONSTRAIN_LAYOUT, BOOLEAN, *_LAID_OUT, always=False),
     _row("is_composite", F.IS_COMPOSITE, BOOLEAN),
     _row(
         "output_to_operand_aliasing", F.OUTPUT_OPERAND_ALIASING, opaque_values.ALIASING, always=True
     ),
+    _row(
+        "operand_layout_constraints",
+        F.OPERAND_SHAPES_WITH_LAYOUT,
+        opaque_values.OPERAND_LAYOUTS,
+        "custom-call",
+    ),
+    _row("padding_type", R.PADDING_TYPE, choice(_PADDING_TYPES)),
+    _row("literal", F.LITERAL, opaque_values.LITERAL, "custom-call", always=False),
+    _row("is_host_transfer", R.IS_HOST_TRANSFER, BOOLEAN),
+    _row("infeed_config", R.INFEED_CONFIG, BYTES),
+    _row("outfeed_config", R.OUTFEED_CONFIG, BYTES),
+    _row("outfeed_shape", R.OUTFEED_SHAPE, SHAPE, "outfeed", always=False),
+    _row(
+        "cross_program_prefetch_index",
+        R.CROSS_PROGRAM_PREFETCH_INDEX,
+        EXPLICIT,
+        "copy-start",
+        always=False,
+    ),
+    _row("is_reverse", R.IS_REVERSE, BOOLEAN),
+    _row("num_carries", R.NUM_CARRIES, INTEGER),
+    _row("is_associative", R.IS_ASSOCIATIVE, choice(_TRI_STATE)),
+    _row("domain", R.DOMAIN_ENTRY_SHARDING, opaque_values.DOMAIN, "domain"),
+    _row("async_execution_thread", R.ASYNC_EXECUTION_THREAD, STRING, "async-start"),
     _row("operand_precision", F.PRECISION, values.PRECISION, inner=1),
-    _row("sharding", F.SHARDING, opaque_values.SHARDING, inner=1, always=True),
-    _row("frontend_attributes", F.FRONTEND_ATTRIBUTES, opaque_values.MAP, always=True),
-    _row("metadata", F.METADATA, opaque_values.METADATA, always=True),
+    _row("sharding", F.SHARDING, opaque_values.SHARDING),
+    _row("parameter_replication", F.PARAMETER_REPLICATION, BOOLEANS, inner=1),
+    _row("statistics", F.STATISTICS, opaque_values.STATISTICS),
+    _row("origin", F.ORIGINAL_VALUE, opaque_values.ORIGIN),
+    _row("result_accuracy", F.RESULT_ACCURACY, opaque_values.ACCURACY),
+    _row("frontend_attributes", F.FRONTEND_ATTRIBUTES, opaque_values.MAP),
+    _row("metadata", F.METADATA, opaque_values.METADATA),
     _row("backend_config", F.BACKEND_CONFIG, opaque_values.CONFIG),
 )
 
-# Attributes of a module, in the order they are printed; their fields are the module's.
-MODULE_ATTRIBUTES: tuple[HloAttribute, ...] = (
-    _row("input_output_alias", ModuleField.ALIAS, opaque_values.MODULE_ALIASES, always=True),
-    _row("buffer_donor", ModuleField.DONORS, opaque_values.BUFFER_DONORS, always=True),
-    _row("frontend_attributes", ModuleField.FRONTEND_ATTRIBUTES, opaque_values.MAP, always=True),
-)
-
-# Prefix of an attribute of a text that has no row, kept among the frontend attributes.
-UNKNOWN_ATTRIBUTE = "hlo_text."
-# Attributes of a text that no reader needs.
-IGNORED = frozenset(
+_STEPS = ("-start", "-update", "-done")
+# Opcodes of their own that end like the short form of an asynchronous operation.
+NATIVE = frozenset(
     (
-        *("async_execution_thread", "execution_thread", "operand_layout_constraints", "origin"),
-        *("original_value", "parameter_replication", "result_accuracy", "statistics"),
+        *("async-start", "async-update", "async-done", "copy-start", "copy-done"),
+        *("all-gather-start", "all-gather-done", "all-reduce-start", "all-reduce-done"),
+        *("collective-permute-start", "collective-permute-done", "send-done", "recv-done"),
     )
 )
 
 
+def inner_opcode(code: str) -> str:
+    """``slice`` of ``slice-start``, a short form of an asynchronous operation; else ``code``."""
+    return code.rpartition("-")[0] if code.endswith(_STEPS) and code not in NATIVE else code
+
+
+def _by_name() -> dict[str, list[HloAttribute]]:
+    found: dict[str, list[HloAttribute]] = {}
+    for row in ATTRIBUTES:
+        found.setdefault(row.name, []).append(row)
+    return found
+
+
+_NAMED = _by_name()
+
+
 def attribute_named(name: str, code: str) -> HloAttribute | None:
     """The row of an attribute of an instruction; two opcodes may mean two things by one name."""
-    rows = [row for row in ATTRIBUTES if row.name == name]
+    rows = _NAMED.get(name, [])
     if name == "index_vector_dim":
         return rows[1] if code == "scatter" else rows[0]
-    return next((row for row in rows if code in row.only), rows[0] if rows else None)
+    general = next((row for row in rows if not row.only), rows[0] if rows else None)
+    return next((row for row in rows if code in row.only), general)

@@ -1,176 +1,271 @@
-"""Assembles an HloModuleProto from parsed HLO text: ids for names, fields in order."""
+"""Assembles an HloModuleProto while HLO text is parsed: ids for names, one instruction at a time.
+
+An instruction is encoded as soon as it is read, since a text defines what it names before. What
+stays in memory of a large text is the encoded module, and the names of one computation.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 
-from graphgen.ir.names import claim_name
 from graphgen.lowering.hlo.proto import wire
 from graphgen.lowering.hlo.proto.fields import (
     ComputationField,
     InstructionField,
     ModuleField,
+    ProgramShapeField,
+    ScheduleField,
 )
-from graphgen.lowering.hlo.proto.instruction import shapes_of_computation
 from graphgen.lowering.hlo.proto.shape import HloShape, write_shape
-from graphgen.lowering.hlo.text.attributes import MODULE_ATTRIBUTES
-from graphgen.lowering.hlo.text.hlo_tokens import HloTokens
+from graphgen.lowering.hlo.proto.wire import Message
+from graphgen.lowering.hlo.text.own_fields import OwnFields
+from graphgen.lowering.hlo.text.shape_inference import Unshaped, infer_shape
+from graphgen.lowering.hlo.text.unique_names import UniqueNames
+from graphgen.lowering.hlo.text.values.bad_attribute import TextNameError
+
+NOTHING = OwnFields(b"")
+_LENGTHS = [wire.varint(size) for size in range(4096)]
+_NAME_KEY = wire.varint(InstructionField.NAME << 3 | wire.BYTES)
+_OPCODE_KEY = InstructionField.OPCODE
+_INSTRUCTION_KEY = wire.varint(ComputationField.INSTRUCTIONS << 3 | wire.BYTES)
+_ID_KEY = wire.varint(InstructionField.ID << 3)
+_OPERANDS_KEY = wire.varint(InstructionField.OPERAND_IDS << 3 | wire.BYTES)
 
 
-@dataclass(slots=True)
-class ParsedInstruction:
-    """One instruction of a text.
-
-    Attributes:
-        name: as in the text.
-        at: its place in the text.
-        code: its opcode.
-        shape: of its result.
-        operands: names.
-        fields: by number, the parts of its own fields, encoded.
-        calls: names of the computations it calls.
-        predecessors: names of the instructions it waits for.
-        number: its id, once assembled.
-        parameter: its parameter number, -1 if it is not a parameter.
-        unique: its name in the module, once assembled.
-    """
-
-    name: str
-    at: int
-    code: str
-    shape: HloShape
-    operands: list[str] = field(default_factory=list[str])
-    fields: dict[int, list[bytes]] = field(default_factory=dict[int, list[bytes]])
-    calls: list[str] = field(default_factory=list[str])
-    predecessors: list[str] = field(default_factory=list[str])
-    number: int = 0
-    parameter: int = -1
-    unique: str = ""
+def _length(size: int) -> bytes:
+    return _LENGTHS[size] if size < len(_LENGTHS) else wire.varint(size)
 
 
-@dataclass(slots=True)
-class ParsedComputation:
-    """One computation of a text.
-
-    Attributes:
-        name: as in the text.
-        body: its instructions.
-        root: the instruction whose value it gives.
-        entry: it is marked as the program.
-    """
-
-    name: str
-    body: list[ParsedInstruction] = field(default_factory=list[ParsedInstruction])
-    root: ParsedInstruction | None = None
-    entry: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class ParsedModule:
-    """A text.
-
-    Attributes:
-        name: of the module.
-        head: attributes of the module: the text of each value and its place.
-        frames: fields of the StackFrameIndexProto, encoded.
-        computations: callees before callers.
-    """
-
-    name: str
-    head: Mapping[str, tuple[str, int]]
-    frames: Sequence[bytes]
-    computations: Sequence[ParsedComputation]
-
-
-def assemble(module: ParsedModule, tokens: HloTokens) -> bytes:
-    """The HloModuleProto of a parsed text.
+class ComputationAssembler:
+    """One computation.
 
     Args:
-        module: the text.
-        tokens: its tokens, for the places of errors.
+        module: what it is a part of.
+        name: unique in the module.
+        number: its id.
 
-    Raises:
-        GraphgenError: GG0201 for names that are not defined, or defined twice.
+    Attributes:
+        known: id, shape and encoded id of each instruction, by its name in the text.
+        root: id and shape of its result; of the last instruction where the text marks none.
+        parameters: of each number, the shape and the name in the module.
+        ids: of its instructions, in order.
+        chunks: the encoded instructions.
     """
-    if not module.computations:
-        raise tokens.fail("the text holds no computation")
-    ids = {item.name: number for number, item in enumerate(module.computations, 1)}
-    if len(ids) != len(module.computations):
-        raise tokens.fail("two computations have one name")
-    entry = next((c for c in module.computations if c.entry), module.computations[-1])
-    _number(module.computations)
-    out = [wire.text(ModuleField.NAME, module.name), wire.text(ModuleField.ENTRY_NAME, entry.name)]
-    for computation in module.computations:
-        body = _computation(computation, ids, tokens)
-        out.append(wire.delimited(ModuleField.COMPUTATIONS, body))
-    out.append(wire.delimited(ModuleField.PROGRAM_SHAPE, _program_shape(entry)))
-    out.append(wire.integer(ModuleField.ENTRY_ID, ids[entry.name]))
-    rows = [row for row in MODULE_ATTRIBUTES if row.name in module.head]
-    fields = {row.field: row.parse(module.head[row.name][0]) for row in rows}
-    if module.frames:
-        frames = wire.delimited(ModuleField.STACK_FRAMES, b"".join(module.frames))
-        fields[ModuleField.STACK_FRAMES] = frames
-    return b"".join([*out, *[fields[number] for number in sorted(fields)]])
+
+    def __init__(self, module: ModuleAssembler, name: str, number: int) -> None:
+        self.module = module
+        self.name = name
+        self.number = number
+        self.known: dict[str, tuple[int, HloShape, bytes]] = {}
+        self.root: tuple[int, HloShape, bytes] | None = None
+        self.marked = False
+        self.parameters: dict[int, tuple[HloShape, str]] = {}
+        self.ids: list[int] = []
+        self.chunks: list[bytes] = []
+        self.is_fusion = False
+        self.thread = ""
+        # The computation an asynchronous operation wraps, by the id of its instruction.
+        self.wrapped: dict[int, tuple[int, str]] = {}
+
+    def add(
+        self,
+        name: str,
+        code: str,
+        shape: HloShape,
+        operands: Sequence[str] = (),
+        own: OwnFields = NOTHING,
+        *,
+        root: bool = False,
+        more: bytes = b"",
+        called: Sequence[int] = (),
+    ) -> int:
+        """Append an instruction; its id.
+
+        Args:
+            name: as in the text.
+            code: its opcode.
+            shape: of its result.
+            operands: names.
+            own: its attributes.
+            root: its value is the result of the computation.
+            more: further fields, encoded.
+            called: ids of the computations it calls, beside those that ``own`` names.
+
+        Raises:
+            TextNameError: its name is taken, or that of an operand or a computation unknown.
+        """
+        if name in self.known:
+            raise TextNameError(f"%{name} is defined twice")
+        module = self.module
+        number = module.last_id = module.last_id + 1
+        packed = b"".join([self._found(item)[2] for item in operands])
+        encoded = wire.varint(number)
+        unique = module.names.claim(name).encode()
+        parts = [
+            _NAME_KEY, _length(len(unique)), unique, module.head(code, shape), own.data, more,
+            _ID_KEY, encoded,
+        ]  # fmt: skip
+        if packed:
+            parts += (_OPERANDS_KEY, _length(len(packed)), packed)
+        if own.waits:
+            waits = [self._found(item)[0] for item in own.waits]
+            parts.append(wire.integers(InstructionField.CONTROL_PREDECESSOR_IDS, waits))
+        if own.calls or called:
+            ids = [*called, *[module.computation(item).number for item in own.calls]]
+            # Packed also where it is the id 0.
+            parts.append(wire.integers(InstructionField.CALLED_IDS, ids))
+            if code == "fusion":
+                module.computation(own.calls[0]).is_fusion = True
+        data = b"".join(parts)
+        self.chunks += (_INSTRUCTION_KEY, _length(len(data)), data)
+        self.ids.append(number)
+        made = self.known[name] = (number, shape, encoded)
+        if root or not self.marked:
+            self.root = made
+            self.marked = self.marked or root
+        return number
+
+    def add_parameter(
+        self, name: str, shape: HloShape, number: int, own: OwnFields = NOTHING, *, root: bool
+    ) -> None:
+        """Append a parameter."""
+        more = wire.integer(InstructionField.PARAMETER_NUMBER, number)
+        self.add(name, "parameter", shape, (), own, root=root, more=more)
+        self.parameters[number] = (shape, self.module.names.last)
+
+    def _found(self, name: str) -> tuple[int, HloShape, bytes]:
+        found = self.known.get(name)
+        if found is None:
+            raise TextNameError(f"%{name} is not defined before this line")
+        return found
+
+    def shape(self, name: str) -> HloShape:
+        """The shape of an instruction above."""
+        return self._found(name)[1]
+
+    def infer(self, code: str, operands: Sequence[str], own: OwnFields) -> HloShape | None:
+        """The shape of an instruction for which the text states none; ``None`` if it has to."""
+        called = [self.module.computation(name).result for name in own.calls]
+        shapes = [self.shape(name) for name in operands]
+        try:
+            return infer_shape(code, Unshaped(shapes, Message(own.data), called))
+        except (IndexError, ValueError, KeyError, StopIteration):
+            return None
+
+    @property
+    def result(self) -> HloShape:
+        """The shape of its result (``TextNameError`` without instructions)."""
+        if self.root is None:
+            raise TextNameError(f"%{self.name} holds no instruction")
+        return self.root[1]
+
+    def program_shape(self) -> bytes:
+        """Its ProgramShapeProto."""
+        rows = [self.parameters[number] for number in sorted(self.parameters)]
+        return program_shape(
+            [shape for shape, _ in rows],
+            self.root[1] if self.root else None,
+            [name for _, name in rows],
+        )
+
+    def encode(self) -> list[bytes]:
+        """The HloComputationProto, in pieces."""
+        return [
+            wire.text(ComputationField.NAME, self.name),
+            *self.chunks,
+            wire.delimited(ComputationField.PROGRAM_SHAPE, self.program_shape()),
+            wire.integer(ComputationField.ID, self.number),
+            wire.integer(ComputationField.ROOT_ID, self.root[0] if self.root else 0),
+            wire.integer(ComputationField.IS_FUSION, self.is_fusion),
+            wire.text(ComputationField.EXECUTION_THREAD, self.thread),
+        ]
 
 
-def _number(computations: Sequence[ParsedComputation]) -> None:
-    """Give each instruction an id and a name of its own: names of a text are per computation."""
-    taken: set[str] = set()
-    instructions = [item for computation in computations for item in computation.body]
-    for number, instruction in enumerate(instructions, 1):
-        instruction.number = number
-        instruction.unique = claim_name(instruction.name, taken)
-
-
-def _computation(
-    computation: ParsedComputation, ids: Mapping[str, int], tokens: HloTokens
+def program_shape(
+    parameters: Sequence[HloShape], result: HloShape | None, names: Sequence[str]
 ) -> bytes:
-    known: dict[str, int] = {}
-    out = [wire.text(ComputationField.NAME, computation.name)]
-    for item in computation.body:
-        if item.name in known:
-            raise tokens.fail(f"%{item.name} is defined twice", item.at)
-        body = _instruction(item, known, ids, tokens)
-        out.append(wire.delimited(ComputationField.INSTRUCTIONS, body))
-        known[item.name] = item.number
-    out.append(wire.delimited(ComputationField.PROGRAM_SHAPE, _program_shape(computation)))
-    out.append(wire.integer(ComputationField.ID, ids[computation.name]))
-    root = computation.root.number if computation.root else 0
-    out.append(wire.integer(ComputationField.ROOT_ID, root))
+    """A ProgramShapeProto with layouts, row-major by default."""
+    out = [wire.delimited(ProgramShapeField.PARAMETERS, write_shape(shape)) for shape in parameters]
+    if result is not None:
+        out.append(wire.delimited(ProgramShapeField.RESULT, write_shape(result)))
+    out += [wire.delimited(ProgramShapeField.PARAMETER_NAMES, name.encode()) for name in names]
     return b"".join(out)
 
 
-def _instruction(
-    item: ParsedInstruction, known: Mapping[str, int], ids: Mapping[str, int], tokens: HloTokens
-) -> bytes:
-    def found(names: Sequence[str], among: Mapping[str, int]) -> list[int]:
-        for name in names:
-            if name not in among:
-                raise tokens.fail(f"%{name} is not defined before this line", item.at)
-        return [among[name] for name in names]
+class ModuleAssembler:
+    """One module; its computations, callees before callers."""
 
-    out = [
-        wire.text(InstructionField.NAME, item.unique),
-        wire.text(InstructionField.OPCODE, item.code),
-        wire.delimited(InstructionField.SHAPE, write_shape(item.shape)),
-    ]
-    ordered = sorted(item.fields.items())
-    out += [b"".join(parts) for number, parts in ordered if number < InstructionField.ID]
-    out.append(wire.integer(InstructionField.ID, item.number))
-    out.append(wire.integers(InstructionField.OPERAND_IDS, found(item.operands, known)))
-    before = found(item.predecessors, known)
-    out.append(wire.integers(InstructionField.CONTROL_PREDECESSOR_IDS, before))
-    out.append(wire.integers(InstructionField.CALLED_IDS, found(item.calls, ids)))
-    out += [b"".join(parts) for number, parts in ordered if number > InstructionField.ID]
-    return b"".join(out)
+    def __init__(self) -> None:
+        self.names = UniqueNames()
+        self.last_id = 0
+        self.computations: list[ComputationAssembler] = []
+        self.entry: ComputationAssembler | None = None
+        self._by_name: dict[str, ComputationAssembler] = {}
+        self._computation_names = UniqueNames()
+        self._heads: dict[tuple[str, HloShape], bytes] = {}
 
+    def begin(self, name: str) -> ComputationAssembler:
+        """A computation whose instructions follow; it is not yet known by its name."""
+        return ComputationAssembler(self, self._computation_names.claim(name), 0)
 
-def _program_shape(computation: ParsedComputation) -> bytes:
-    parameters = [item for item in computation.body if item.code == "parameter"]
-    parameters.sort(key=lambda item: item.parameter)
-    return shapes_of_computation(
-        [item.shape for item in parameters],
-        computation.root.shape if computation.root else None,
-        [item.unique for item in parameters],
-    )
+    def finish(self, name: str, made: ComputationAssembler, *, entry: bool = False) -> None:
+        """Make a computation known by its name in the text, unless that is empty."""
+        made.number = len(self.computations) + 1
+        self.computations.append(made)
+        if name:
+            self._by_name[name] = made
+        if entry:
+            self.entry = made
+
+    def defines(self, name: str) -> bool:
+        """A computation of this name is above."""
+        return name in self._by_name
+
+    def computation(self, name: str) -> ComputationAssembler:
+        """The computation of a name (``TextNameError``)."""
+        found = self._by_name.get(name)
+        if found is None:
+            raise TextNameError(f"%{name} is not defined before this line")
+        return found
+
+    def head(self, code: str, shape: HloShape) -> bytes:
+        """Opcode and shape, encoded once per pair."""
+        found = self._heads.get((code, shape))
+        if found is None:
+            found = wire.text(_OPCODE_KEY, code)
+            found += wire.delimited(InstructionField.SHAPE, write_shape(shape))
+            self._heads[code, shape] = found
+        return found
+
+    def encode(self, name: str, fields: Mapping[int, bytes], *, scheduled: bool) -> bytes:
+        """The HloModuleProto.
+
+        Args:
+            name: of the module.
+            fields: its further fields, by number.
+            scheduled: the order of instructions is their schedule.
+        """
+        entry = self.entry or self.computations[-1]
+        out = [wire.text(ModuleField.NAME, name), wire.text(ModuleField.ENTRY_NAME, entry.name)]
+        for computation in self.computations:
+            pieces = computation.encode()
+            out += (wire.head(ModuleField.COMPUTATIONS, sum(map(len, pieces))), *pieces)
+            computation.chunks.clear()
+        if ModuleField.PROGRAM_SHAPE not in fields:
+            shape = entry.program_shape()
+            out.append(wire.delimited(ModuleField.PROGRAM_SHAPE, shape))
+        out.append(wire.integer(ModuleField.ENTRY_ID, entry.number))
+        if scheduled:
+            out.append(wire.delimited(ModuleField.SCHEDULE, self._schedule()))
+        return b"".join([*out, *[fields[number] for number in sorted(fields)]])
+
+    def _schedule(self) -> bytes:
+        """An HloScheduleProto of the order of the text."""
+        out: list[bytes] = []
+        for computation in self.computations:
+            if not computation.is_fusion:
+                sequence = wire.integers(ScheduleField.INSTRUCTION_IDS, computation.ids)
+                row = wire.integer(ScheduleField.COMPUTATION, computation.number)
+                row += wire.delimited(ScheduleField.SEQUENCE, sequence)
+                out.append(wire.delimited(ScheduleField.SEQUENCES, row))
+        return b"".join(out)

@@ -1,7 +1,8 @@
 """Parser of HLO text, as printed by every version of XLA and by Neuron's tools.
 
 Names may have a ``%`` or not, operands their shapes before them or not, computations a signature
-or not; constants may be elided (``{...}``), which leaves a literal without elements.
+or not; the head of the module and shapes that XLA infers may be missing, operands may be
+instructions. Constants may be elided (``{...}``), which leaves a literal without elements.
 """
 
 from __future__ import annotations
@@ -10,51 +11,42 @@ import re
 
 from graphgen.errors import GraphgenError
 from graphgen.lowering.hlo.proto import wire
-from graphgen.lowering.hlo.proto.fields import (
-    InstructionField,
-    StackFramesField,
-)
-from graphgen.lowering.hlo.proto.instruction import write_frontend_attributes
-from graphgen.lowering.hlo.proto.shape import HloShape
-from graphgen.lowering.hlo.text.attribute_values import (
-    BadAttributeError,
-    numbers,
-    unquoted,
-)
-from graphgen.lowering.hlo.text.attributes import (
-    IGNORED,
-    ORIGINAL_API,
-    UNKNOWN_ATTRIBUTE,
-    attribute_named,
-)
-from graphgen.lowering.hlo.text.hlo_assembler import (
-    ParsedComputation,
-    ParsedInstruction,
-    ParsedModule,
-    assemble,
-)
-from graphgen.lowering.hlo.text.hlo_constants import parse_literal
-from graphgen.lowering.hlo.text.hlo_shapes import parse_shape
+from graphgen.lowering.hlo.proto.fields import ModuleField
+from graphgen.lowering.hlo.text.hlo_assembler import ComputationAssembler, ModuleAssembler
 from graphgen.lowering.hlo.text.hlo_tokens import HloTokens
-
-# Attributes that name computations, in the order their ids are kept.
-CALLS = (
-    *("to_apply", "calls", "body", "condition", "true_computation", "false_computation"),
-    *("branch_computations", "select", "scatter", "called_computations"),
+from graphgen.lowering.hlo.text.instruction_parser import InstructionParser
+from graphgen.lowering.hlo.text.module_attributes import (
+    SCHEDULED,
+    module_attribute,
+    write_text_attributes,
 )
-_FRAMES = ("FileNames", "FunctionNames", "FileLocations", "StackFrames")
+from graphgen.lowering.hlo.text.values.bad_attribute import BadAttributeError
+from graphgen.lowering.hlo.text.values.quoted import unquoted
+from graphgen.lowering.hlo.text.values.stack_frames import ROWS, STRINGS, parse_frame_row
+
+_NOTHING = rb"(?:\s|//[^\n]*\n|/\*.*?\*/)*"
+_HEADED = re.compile(_NOTHING + rb"HloModule[\s,]", re.DOTALL)
+# A computation or an instruction without the head of a module.
+_HEADLESS = re.compile(
+    _NOTHING
+    + rb"""(?:ENTRY\s+%?[\w.\-]*\s*[({]
+    | %?[\w.\-]+\s*(?:\([^{}]*\)\s*->[^={}]*)?\{\s*(?:/\*.*?\*/\s*)*(?:ROOT\s+)?%?[\w.\-]+\s*=
+    | (?:ROOT\s+)?%?[\w.\-]+\s*=\s*[a-z]\w*\[[\d,]*\](?:\{[^{}]*\})?\s+[a-z][a-z\d\-]*\(
+    )""",
+    re.DOTALL | re.VERBOSE,
+)
 
 
 def looks_like_text(head: bytes) -> bool:
     """Recognize HLO text by its first bytes."""
-    return re.match(rb"(?:\s|//[^\n]*\n|/\*.*?\*/)*HloModule[\s,]", head, re.DOTALL) is not None
+    return _HEADED.match(head) is not None or _HEADLESS.match(head) is not None
 
 
 def parse_hlo_text(text: str, name: str = "<text>") -> bytes:
     """Parse HLO text as an HloModuleProto.
 
     Args:
-        text: one module.
+        text: one module, or its computations, or one instruction.
         name: of the file, for error messages.
 
     Raises:
@@ -66,170 +58,106 @@ def parse_hlo_text(text: str, name: str = "<text>") -> bytes:
 class _HloParser:
     def __init__(self, tokens: HloTokens) -> None:
         self.tokens = tokens
-        self.computations: list[ParsedComputation] = []
+        self.instructions = InstructionParser(tokens)
+        self.made = ModuleAssembler()
         self.frames: list[bytes] = []
-        self.shapes: dict[str, HloShape] = {}
 
     def module(self) -> bytes:
         """Parse the whole text."""
         tokens = self.tokens
-        tokens.expect("HloModule")
-        name = tokens.take().removeprefix("%") if tokens.peek() != "," else ""
-        head = self._attributes()
-        while (token := tokens.peek()) in _FRAMES:
+        name: str | None = None
+        head: dict[str, tuple[str, int]] = {}
+        if tokens.accept("HloModule"):
+            name = tokens.take().removeprefix("%") if tokens.peek() != "," else ""
+            name = name.rstrip(",")
+            tokens.accept(":")
+            head = self.instructions.attributes()
+        while (token := tokens.peek()) in (*STRINGS, *ROWS):
             self._frames(token)
+        if self._is_instruction():
+            self._lone_instruction()
         while tokens.peek():
             self._computation()
-        parsed = ParsedModule(name.rstrip(","), head, self.frames, self.computations)
-        return assemble(parsed, tokens)
+        if not self.made.computations:
+            raise tokens.fail("the text holds no computation")
+        entry = self.made.entry or self.made.computations[-1]
+        fields = self._fields(head)
+        if name is None:
+            name = f"module_{entry.name}"
+        scheduled = head.get(SCHEDULED, ("false", 0))[0] == "true"
+        return self.made.encode(name, fields, scheduled=scheduled)
 
-    def _attributes(self) -> dict[str, tuple[str, int]]:
-        """Parse ``, key=value`` repeatedly: the text of each value and its place."""
-        tokens = self.tokens
-        found: dict[str, tuple[str, int]] = {}
-        while tokens.peek() == ",":
-            tokens.take()
-            if not tokens.peek() or tokens.peek(1) != "=":
-                break
-            key = tokens.take()
-            tokens.expect("=")
-            at = tokens.position()
-            found[key] = (tokens.value(), at)
-        return found
+    def _fields(self, head: dict[str, tuple[str, int]]) -> dict[int, bytes]:
+        """The fields of the module that its attributes and the tables of frames give."""
+        fields: dict[int, bytes] = {}
+        others: dict[str, str] = {}
+        for key, (value, at) in head.items():
+            row = module_attribute(key)
+            if row is None:
+                if key != SCHEDULED:
+                    others[key] = value
+                continue
+            try:
+                # Two attributes may be parts of one message, which protobuf puts together.
+                fields[row.field] = fields.get(row.field, b"") + row.parse(value)
+            except (BadAttributeError, GraphgenError, ValueError, IndexError) as error:
+                reason = error.what if isinstance(error, GraphgenError) else str(error)
+                what = f"{key}={value[:60]}: {reason or 'this is not understood'}"
+                raise self.tokens.fail(what, at) from error
+        if others:
+            fields[ModuleField.TEXT_ATTRIBUTES] = write_text_attributes(others)
+        if self.frames:
+            frames = wire.delimited(ModuleField.STACK_FRAMES, b"".join(self.frames))
+            fields[ModuleField.STACK_FRAMES] = frames
+        return fields
 
     def _frames(self, section: str) -> None:
         """Parse one of the tables of stack frames, whose lines are numbered from 1."""
         tokens = self.tokens
         tokens.take()
-        number = _FRAMES.index(section) + 1
         while tokens.peek().isdigit():
             tokens.take()
-            if number <= StackFramesField.FUNCTION_NAMES:
-                self.frames.append(wire.text(number, unquoted(tokens.take())))
-                continue
-            pairs = dict(re.findall(r"(\w+)=(\d+)", tokens.value()))
-            keys = ("file_name_id", "function_name_id", "line", "column")
-            if section == "StackFrames":
-                keys = ("file_location_id", "parent_frame_id")
-            inner = b"".join(
-                wire.integer(i, int(pairs.get(key, 0))) for i, key in enumerate(keys, 1)
-            )
-            self.frames.append(wire.delimited(number, inner))
+            self.frames.append(parse_frame_row(section, tokens.value()))
+
+    def _is_instruction(self) -> bool:
+        """The text is one instruction, not a list of computations."""
+        tokens = self.tokens
+        word = tokens.peek()
+        return tokens.follows("=") or (word == "ROOT" and not tokens.follows("{")) or "[" in word
+
+    def _lone_instruction(self) -> None:
+        """Parse an instruction whose operands become parameters."""
+        tokens, parser = self.tokens, self.instructions
+        parser.open_names = True
+        made = self.made.begin("entry")
+        if "[" in tokens.peek():
+            parser.unnamed(made)
+        else:
+            parser.parse(made)
+        self.made.finish("entry", made, entry=True)
 
     def _computation(self) -> None:
         tokens = self.tokens
         entry = tokens.peek() == "ENTRY"
         if entry:
             tokens.take()
-        made = ParsedComputation(tokens.name(), entry=entry)
+        at = tokens.position()
+        # The entry may be without a name.
+        name = "" if entry and tokens.peek() == "{" else tokens.name()
+        made = self.made.begin(name or "entry")
+        if self.made.defines(name):
+            raise tokens.fail(f"two computations have the name %{name}", at)
         # The signature repeats the parameters and the root.
         while tokens.peek() and tokens.peek() != "{":
             tokens.group() if tokens.peek() == "(" else tokens.take()
         tokens.expect("{")
-        while tokens.peek() and tokens.peek() != "}":
-            root = tokens.peek() == "ROOT" and tokens.peek(1) != "="
-            if root:
-                tokens.take()
-            instruction = self._instruction()
-            made.body.append(instruction)
-            if root:
-                made.root = instruction
+        while self.instructions.parse(made):
+            pass
         tokens.expect("}")
-        self._attributes()
-        made.root = made.root or (made.body[-1] if made.body else None)
-        self.computations.append(made)
+        self._thread(made)
+        self.made.finish(name, made, entry=entry)
 
-    def _instruction(self) -> ParsedInstruction:
-        tokens = self.tokens
-        at = tokens.position()
-        name = tokens.name()
-        tokens.expect("=")
-        shape = self._shape()
-        code = tokens.take()
-        if tokens.peek() != "(":
-            raise tokens.fail("expected: name = shape opcode(operands), attribute=value")
-        made = ParsedInstruction(name, at, code, shape)
-        if code == "parameter":
-            text = tokens.group()
-            number = numbers(text)
-            if len(number) != 1:
-                raise tokens.fail(f"'{text}' is no number of a parameter", at)
-            made.parameter = number[0]
-            given = wire.integer(InstructionField.PARAMETER_NUMBER, number[0])
-            made.fields[InstructionField.PARAMETER_NUMBER] = [given]
-        elif code == "constant":
-            start = tokens.position()
-            try:
-                literal = parse_literal(tokens.group()[1:-1], shape)
-            except (GraphgenError, ValueError, OverflowError) as error:
-                reason = error.what if isinstance(error, GraphgenError) else str(error)
-                raise tokens.fail(f"constant: {reason}", start) from error
-            made.fields[InstructionField.LITERAL] = [
-                wire.delimited(InstructionField.LITERAL, literal)
-            ]
-        else:
-            made.operands = self._operands()
-        given = self._attributes()
-        if code == "custom-call" and "api_version" not in given:
-            number = InstructionField.CUSTOM_CALL_API_VERSION
-            made.fields[number] = [wire.integer(number, ORIGINAL_API)]
-        for key in (*CALLS, *given):
-            if key in given:
-                value, where = given.pop(key)
-                self._attribute(made, key, value, where)
-        return made
-
-    def _shape(self) -> HloShape:
-        at = self.tokens.position()
-        text = self.tokens.shape()
-        found = self.shapes.get(text)
-        if found is None:
-            try:
-                found = self.shapes[text] = parse_shape(text)
-            except GraphgenError as error:
-                raise self.tokens.fail(error.what, at) from error
-        return found
-
-    def _operands(self) -> list[str]:
-        """Parse operands: the last word of each, after its optional shape."""
-        tokens = self.tokens
-        tokens.expect("(")
-        names: list[str] = []
-        last = ""
-        while (token := tokens.peek()) != ")":
-            if not token:
-                raise tokens.fail("the text ends inside the operands")
-            if token == ",":
-                names.append(last)
-                last = ""
-                tokens.take()
-            elif token == "(":
-                tokens.group()
-            else:
-                last = tokens.take()
-        tokens.take()
-        return [name.removeprefix("%") for name in (*names, last) if name]
-
-    def _attribute(self, made: ParsedInstruction, key: str, value: str, at: int) -> None:
-        if key in CALLS:
-            made.calls += re.findall(r"%?([\w.$\-]+)", value)
-            return
-        if key == "control-predecessors":
-            made.predecessors += re.findall(r"%?([\w.$\-]+)", value)
-            return
-        if key in IGNORED:
-            return
-        row = attribute_named(key, made.code)
-        if row is None:
-            # Kept as a frontend attribute, with which the instruction is read as opaque.
-            kept = write_frontend_attributes({UNKNOWN_ATTRIBUTE + key: value})
-            made.fields.setdefault(InstructionField.FRONTEND_ATTRIBUTES, []).append(kept)
-            return
-        try:
-            data = row.parse(value)
-        except (BadAttributeError, GraphgenError, ValueError, IndexError, KeyError) as error:
-            reason = error.what if isinstance(error, GraphgenError) else str(error)
-            what = f"{key}={value[:60]}: {reason or 'this is not understood'}"
-            raise self.tokens.fail(what, at) from error
-        parts = made.fields.setdefault(row.field, [])
-        parts.append(wire.delimited(row.field, data) if row.inside else data)
+    def _thread(self, made: ComputationAssembler) -> None:
+        """The attribute after a computation: the thread that runs it."""
+        found = self.instructions.attributes()
+        made.thread = unquoted(found["execution_thread"][0]) if "execution_thread" in found else ""

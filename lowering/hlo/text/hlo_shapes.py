@@ -6,9 +6,11 @@ import re
 
 from graphgen.errors import GraphgenError
 from graphgen.lowering.hlo.proto.fields import ELEMENT_TYPES
-from graphgen.lowering.hlo.proto.shape import MOST_NESTING, HloShape
+from graphgen.lowering.hlo.proto.layout_rest import parse_layout_rest
+from graphgen.lowering.hlo.proto.shape import MOST_NESTING, UNBOUNDED, HloShape
 
-_ARRAY = re.compile(r"\s*([a-z]\w*)\[([^\]]*)\](?:\{([\d,]*)[^{}]*\})?\s*")
+_ARRAY = re.compile(r"\s*([a-z]\w*)\[([^\]]*)\](?:\s*\{([\d,\s]*)(?::([^{}]*))?\})?\s*")
+_SIZE = re.compile(r"(?:<=)?(?:\d+|\?)")
 
 
 def parse_shape(text: str) -> HloShape:
@@ -17,6 +19,11 @@ def parse_shape(text: str) -> HloShape:
     if text[end:].strip():
         raise GraphgenError("GG0201", f"'{text}' is not a shape")
     return shape
+
+
+def take_shape(text: str) -> int:
+    """The end of the shape that a text begins with (GG0201 for none)."""
+    return _parse(text, 0, MOST_NESTING)[1]
 
 
 def _parse(text: str, at: int, depth: int) -> tuple[HloShape, int]:
@@ -49,15 +56,19 @@ def _tuple(text: str, at: int, depth: int) -> tuple[HloShape, int]:
 
 
 def _array(match: re.Match[str]) -> HloShape:
-    element, sizes, order = match.groups()
+    element, sizes, order, rest = match.groups()
     if element not in ELEMENT_TYPES or element == "tuple":
         raise GraphgenError("GG0101", f"HLO element type '{element}' is unknown")
     items = [item.strip() for item in sizes.split(",")] if sizes.strip() else []
-    if not all(re.fullmatch(r"(<=)?\d+", item) for item in items):
+    if not all(map(_SIZE.fullmatch, items)):
         raise GraphgenError("GG0201", f"'[{sizes}]' are not sizes")
-    dims = tuple([int(item.removeprefix("<=")) for item in items])
-    dynamic = tuple([item.startswith("<=") for item in items])
-    layout = tuple([int(item) for item in order.split(",") if item]) if order else None
+    bounds = [item.removeprefix("<=") for item in items]
+    dims = tuple([UNBOUNDED if item == "?" else int(item) for item in bounds])
+    dynamic = tuple([not item.isdigit() for item in items])
+    layout = tuple(map(int, re.findall(r"\d+", order))) if order else None
     if layout is not None and sorted(layout) != list(range(len(dims))):
         raise GraphgenError("GG0201", f"layout {{{order}}} of {len(dims)} dimensions")
-    return HloShape(element, dims, (), layout, dynamic if any(dynamic) else ())
+    more = parse_layout_rest(rest) if rest else b""
+    if element in ("token", "opaque"):
+        return HloShape(element)
+    return HloShape(element, dims, (), layout, dynamic if any(dynamic) else (), more)

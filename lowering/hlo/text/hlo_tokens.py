@@ -1,4 +1,4 @@
-"""Tokenizer of HLO text."""
+"""A cursor over the tokens of HLO text, found one by one."""
 
 from __future__ import annotations
 
@@ -7,93 +7,128 @@ import re
 from graphgen.errors import GraphgenError
 
 _TOKEN = re.compile(
-    r"""\s+ | /\*.*?\*/ | //[^\n]*                       # nothing
-    | ("(?:[^"\\]|\\.)*"                                  # a string
-    | [a-z]\w*\[[^\]\[]*\](?:\{[^{}]*\})?                 # a shape, with its layout
+    r"""(?:\s++ | /\*.*?\*/ | //[^\n]*)*+                # nothing
+    ("(?:[^"\\]|\\.)*"                                  # a string
+    | [a-z]\w*\[[^\]\[]*\](?:\{[^{}]*\})?                # a shape, with its layout
     | ->
-    | %?[\w.$+\-@]*[\w.$+@](?:-(?!>)[\w.$+@]*)*           # a name, a number, an opcode
+    | %?[\w.$+\-@]*[\w.$+@](?:-(?!>)[\w.$+@]*)*          # a name, a number, an opcode
     | .)""",
     re.VERBOSE | re.DOTALL,
 )
-_CLOSING = {"(": ")", "{": "}", "[": "]"}
+_NAME = re.compile(r"%?[\w.$\-]+")
+CLOSING = {"(": ")", "{": "}", "[": "]"}
+_END = ("", 0, 0)
 
 
 class HloTokens:
-    """A cursor over the tokens of a text.
+    """A cursor over a text.
 
     Args:
         text: the whole.
         name: of its file, for error messages.
+
+    Attributes:
+        at: where the next token, or what stands before it, begins.
     """
 
     def __init__(self, text: str, name: str) -> None:
         self.text = text
         self.name_of_file = name
-        self._words: list[str] = []
-        self._starts: list[int] = []
-        for match in _TOKEN.finditer(text):
-            if match[1] is not None:
-                self._words.append(match[1])
-                self._starts.append(match.start())
-        self._next = 0
+        self.at = 0
+        self._seen_at = -1
+        self._seen = _END
 
-    def peek(self, ahead: int = 0) -> str:
-        """The next token, or a later one; empty at the end."""
-        at = self._next + ahead
-        return self._words[at] if at < len(self._words) else ""
+    def _next(self) -> tuple[str, int, int]:
+        """The next token with its start and end; an empty one at the end."""
+        if self._seen_at != self.at:
+            match = _TOKEN.match(self.text, self.at)
+            size = len(self.text)
+            self._seen = (match[1], match.start(1), match.end()) if match else ("", size, size)
+            self._seen_at = self.at
+        return self._seen
+
+    def peek(self) -> str:
+        """The next token; empty at the end."""
+        return self._next()[0]
+
+    def follows(self, word: str) -> bool:
+        """The token after the next one is this one."""
+        match = _TOKEN.match(self.text, self._next()[2])
+        return match is not None and match[1] == word
 
     def position(self) -> int:
         """The place of the next token."""
-        return self._starts[self._next] if self._next < len(self._starts) else len(self.text)
+        return self._next()[1]
 
     def take(self) -> str:
         """Take the next token (GG0201 at the end)."""
-        if self._next >= len(self._words):
+        word, _, end = self._next()
+        if not word:
             raise self.fail("the text ends too early")
-        self._next += 1
-        return self._words[self._next - 1]
+        self.at = end
+        return word
+
+    def accept(self, word: str) -> bool:
+        """Take the next token if it is this one."""
+        found, _, end = self._next()
+        if found != word:
+            return False
+        self.at = end
+        return True
 
     def expect(self, word: str) -> None:
         """Take exactly this token (GG0201)."""
-        if self.peek() != word:
+        if not self.accept(word):
             raise self.fail(f"expected '{word}', found '{self.peek()[:40] or 'the end'}'")
-        self._next += 1
 
     def name(self) -> str:
         """Take the name of an instruction or a computation, without its ``%``."""
         word = self.peek()
-        if not re.fullmatch(r"%?[\w.$\-]+", word):
+        if not _NAME.fullmatch(word):
             raise self.fail(f"expected a name, found '{word[:40] or 'the end'}'")
-        self._next += 1
-        return word.removeprefix("%")
+        return self.take().removeprefix("%")
 
     def group(self) -> str:
         """Take the text from an opening bracket to its closing one (GG0201 if there is none)."""
-        start, open_ = self.position(), [_CLOSING[self.take()]]
+        start, open_ = self.position(), [CLOSING[self.take()]]
         while open_:
-            at = self._next
-            word = self.take() if at < len(self._words) else ""
+            word = self.peek()
             if not word:
                 raise self.fail("a bracket is never closed", start)
-            if word in _CLOSING:
-                open_.append(_CLOSING[word])
+            self.take()
+            if word in CLOSING:
+                open_.append(CLOSING[word])
             elif word == open_[-1]:
                 open_.pop()
-        return self.text[start : self._starts[self._next - 1] + 1]
+        return self.text[start : self.at]
 
     def value(self) -> str:
         """Take the text of an attribute's value: words, strings and brackets."""
         start = end = self.position()
         while (word := self.peek()) and word not in (",", "}", ")"):
-            if word in _CLOSING:
-                end = self.position() + len(self.group())
+            if word in CLOSING:
+                self.group()
             else:
-                end = self.position() + len(self.take())
+                self.take()
+            end = self.at
             # Groups given as a formula and labels of a convolution have several tokens.
             following = self.peek()
-            if following not in ("<", "->", "T") and word not in ("<", "->", "T", "="):
+            if following not in ("<", "->", "T", "?") and word not in ("<", "->", "T", "=", "?"):
                 break
         return self.text[start:end]
+
+    def literal(self) -> str:
+        """Take the text of a literal after its shape, or of a tuple of such."""
+        start = self.position()
+        if self.peek() == "(":
+            self.group()
+            return self.text[start : self.at]
+        # A blank parts the layout of the shape from the elements.
+        shape, _, layout = self.take().partition("{")
+        if not layout and self.peek() == "{" and "," not in shape and shape.endswith("[]"):
+            return self.text[start : self.at] + self.group()
+        self.group() if self.peek() in CLOSING else self.take()
+        return self.text[start : self.at]
 
     def shape(self) -> str:
         """Take the text of a shape."""

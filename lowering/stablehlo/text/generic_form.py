@@ -31,7 +31,14 @@ def generic_text(data: str | bytes, filename: str) -> str:
         except (_mlir_error(), RuntimeError, ValueError) as error:
             message = " ".join(str(error).split()).replace('"-":', "")
             what = f"MLIR cannot read it: {message}"
-            raise GraphgenError("GG0201", what, where=filename) from error
+            quantized = '"quant"' in message or "quant.uniform" in message
+            help = (
+                "jaxlib does not have quantized types: write text, by stablehlo-translate "
+                "--deserialize, or by stablehlo-opt --mlir-print-op-generic"
+                if quantized
+                else ""
+            )
+            raise GraphgenError("GG0201", what, where=filename, help=help) from error
         return str(module.operation.get_asm(print_generic_op_form=True, enable_debug_info=True))
 
 

@@ -6,6 +6,7 @@ from graphgen.lowering.stablehlo.text.syntax_tree import (
     DenseAttr,
     DialectAttr,
     MlirAttr,
+    MlirAttrs,
     SymbolRef,
     TypeAttr,
 )
@@ -68,6 +69,25 @@ def _balanced(t: MlirTokens) -> str:
     raise t.error("expected '>'")
 
 
+def bracketed(t: MlirTokens) -> str:
+    """Step over a bracket of any kind and what is inside; the text of it all (GG0201)."""
+    start, depth = t.at, 0
+    if t.text not in ("<", "[", "{", "("):
+        raise t.error("expected a bracket")
+    while t.kind != "end":
+        depth += {"<": 1, "[": 1, "{": 1, "(": 1, ">": -1, "]": -1, "}": -1, ")": -1}.get(t.text, 0)
+        t.advance()
+        if depth == 0:
+            return t.source[start : t.passed]
+    raise t.error("a bracket is not closed")
+
+
+def symbol(t: MlirTokens, what: str) -> str:
+    """Parse ``@name`` or ``@"any name"`` (GG0201)."""
+    name = t.need("symbol", what)[1:]
+    return unquoted(name) if name.startswith('"') else name
+
+
 def read_attr(t: MlirTokens) -> MlirAttr:
     """Parse one attribute; a type after a number or a string is dropped.
 
@@ -110,7 +130,7 @@ def _word(t: MlirTokens) -> MlirAttr:
     words: dict[str, MlirAttr] = {"true": True, "false": False, "unit": True}
     if t.text in words:
         return words[t.advance()]
-    if t.text == "dense":
+    if t.text in ("dense", "dense_resource"):
         return read_dense(t)
     if t.text == "array":
         return _array(t)
@@ -123,13 +143,17 @@ def read_list(t: MlirTokens) -> tuple[MlirAttr, ...]:
     return tuple([read_attr(t) for _ in t.items("]")])
 
 
-def read_dict(t: MlirTokens) -> dict[str, MlirAttr]:
+def read_dict(t: MlirTokens) -> MlirAttrs:
     """Parse ``{key = value, unit}``."""
     t.expect("{")
-    out: dict[str, MlirAttr] = {}
+    out = MlirAttrs(t.source)
     for _ in t.items("}"):
         key = unquoted(t.advance()) if t.kind == "string" else t.need("word", "a name")
-        out[key] = read_attr(t) if t.take("=") else True
+        if t.take("="):
+            start, value = t.at, read_attr(t)
+            out.place(key, value, start, t.passed)
+        else:
+            out.place(key, True, 0, 0)
     return out
 
 
@@ -155,7 +179,15 @@ def _element(t: MlirTokens) -> bool | int | float | str:
 
 
 def read_dense(t: MlirTokens) -> DenseAttr:
-    """Parse ``dense<[1, 2]> : type``."""
+    """Parse ``dense<[1, 2]> : type``; the parts of complex numbers one after the other.
+
+    ``dense_resource<name> : type`` has its elements after the module, or nowhere.
+    """
+    if t.take("dense_resource"):
+        name = bracketed(t)[1:-1].strip().strip('"')
+        t.expect(":")
+        data = t.resources.get(name, "")
+        return DenseAttr((), data, read_type(t), "" if data else name)
     t.expect("dense")
     t.expect("<")
     items: list[bool | int | float | str] = []
@@ -171,9 +203,10 @@ def read_dense(t: MlirTokens) -> DenseAttr:
 
 def _nested(t: MlirTokens, items: list[bool | int | float | str]) -> None:
     if not t.take("["):
-        if t.text == "(":
-            raise t.error("complex numbers are not supported")
-        items.append(_element(t))
+        if t.take("("):
+            items += [_element(t) for _ in t.items(")")]
+        else:
+            items.append(_element(t))
         return
     t.deeper()
     for _ in t.items("]"):

@@ -11,10 +11,12 @@ from graphgen.lowering.stablehlo.text.mlir_attributes import (
     read_operands,
     read_result_types,
     read_type,
+    symbol,
 )
 from graphgen.lowering.stablehlo.text.syntax_tree import (
     BlockArgument,
     MlirAttr,
+    MlirAttrs,
     MlirOp,
     MlirRegion,
     SymbolRef,
@@ -41,10 +43,12 @@ class MlirText:
     Attributes:
         ops: the top-level ops in order; usually one ``builtin.module``.
         locs: location aliases, as text.
+        aliases: other aliases, as text.
     """
 
     ops: list[MlirOp] = field(default_factory=list[MlirOp])
     locs: dict[str, str] = field(default_factory=dict[str, str])
+    aliases: dict[str, str] = field(default_factory=dict[str, str])
 
 
 def parse_mlir(text: str, filename: str, assembly: ReadAssembly) -> MlirText:
@@ -68,7 +72,9 @@ def parse_mlir(text: str, filename: str, assembly: ReadAssembly) -> MlirText:
             if t.text == "loc":
                 out.locs[name] = read_loc(t)
             else:
+                start = t.at
                 read_attr(t)
+                out.aliases[name] = text[start : t.passed]
         else:
             out.ops.append(parser.op())
     return out
@@ -104,6 +110,7 @@ class _MlirParser:
         t.deeper()
         at = t.at
         results = _results(t)
+        begin = t.at
         if t.kind == "string":
             node = MlirOp(unquoted(t.advance()), at, results)
             self._generic(node)
@@ -115,6 +122,7 @@ class _MlirParser:
                 structure(node)
             else:
                 self.assembly(t, node, self.region)
+        node.begin, node.end = begin, t.passed
         node.loc = read_loc(t) or node.loc
         _check_results(t, node)
         t.shallower()
@@ -143,7 +151,7 @@ class _MlirParser:
         if t.take("["):
             raise t.error("ops with successors are not supported", node.at)
         if t.take("<"):
-            node.attrs |= read_dict(t)
+            node.attrs.add(read_dict(t))
             t.expect(">")
         if t.take("("):
             node.regions = [self.region() for _ in t.items(")")]
@@ -155,7 +163,7 @@ class _MlirParser:
         if t.kind == "symbol":
             node.attrs["sym_name"] = t.advance()[1:]
         if t.take("attributes"):
-            node.attrs |= read_dict(t)
+            node.attrs.add(read_dict(t))
         node.regions = [self.region()]
 
     def _func(self, node: MlirOp) -> None:
@@ -163,13 +171,13 @@ class _MlirParser:
         t = self.t
         if t.text in ("public", "private", "nested"):
             node.attrs["sym_visibility"] = t.advance()
-        node.attrs["sym_name"] = t.need("symbol", "a function's name")[1:]
+        node.attrs["sym_name"] = symbol(t, "a function's name")
         arguments, node.attrs["arg_attrs"] = _parameters(t)
         if t.take("->"):
             types, node.attrs["res_attrs"] = _outputs(t)
             node.attrs["results"] = tuple(map(TypeAttr, types))
         if t.take("attributes"):
-            node.attrs |= read_dict(t)
+            node.attrs.add(read_dict(t))
         if t.text == "{":
             region = self.region()
             region.args = arguments
@@ -178,7 +186,7 @@ class _MlirParser:
     def _call(self, node: MlirOp) -> None:
         """Parse ``@name(%a) : (types) -> types``."""
         t = self.t
-        node.attrs["callee"] = SymbolRef(t.need("symbol", "a function's name")[1:])
+        node.attrs["callee"] = SymbolRef(symbol(t, "a function's name"))
         node.operands = read_operands(t)
         _typed(t, node)
 
@@ -186,7 +194,7 @@ class _MlirParser:
 def _typed(t: MlirTokens, node: MlirOp) -> None:
     """Parse ``{attributes} : (types) -> types``."""
     if t.text == "{":
-        node.attrs |= read_dict(t)
+        node.attrs.add(read_dict(t))
     t.expect(":")
     node.types = read_result_types(t)
 
@@ -229,7 +237,7 @@ def _parameters(t: MlirTokens) -> tuple[list[BlockArgument], tuple[MlirAttr, ...
         if name:
             t.expect(":")
         type_ = read_type(t)
-        attrs.append(read_dict(t) if t.text == "{" else {})
+        attrs.append(read_dict(t) if t.text == "{" else MlirAttrs())
         out.append(BlockArgument(name, type_, read_loc(t)))
     return out, tuple(attrs)
 
@@ -237,10 +245,10 @@ def _parameters(t: MlirTokens) -> tuple[list[BlockArgument], tuple[MlirAttr, ...
 def _outputs(t: MlirTokens) -> tuple[list[str], tuple[MlirAttr, ...]]:
     """Parse ``type`` or ``(type {..}, type)``."""
     if not t.take("("):
-        return [read_type(t)], ({},)
+        return [read_type(t)], (MlirAttrs(),)
     types: list[str] = []
     attrs: list[MlirAttr] = []
     for _ in t.items(")"):
         types.append(read_type(t))
-        attrs.append(read_dict(t) if t.text == "{" else {})
+        attrs.append(read_dict(t) if t.text == "{" else MlirAttrs())
     return types, tuple(attrs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 
@@ -13,11 +14,13 @@ class DenseAttr:
         items: the elements in row-major order as written, one for a splat.
         hexadecimal: the raw bytes, where the text gives those instead.
         type: the tensor type as text.
+        missing: the name of the resource that holds the elements and that the file does not have.
     """
 
     items: tuple[bool | int | float | str, ...]
     hexadecimal: str
     type: str
+    missing: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +52,60 @@ class TypeAttr:
     text: str
 
 
+class MlirAttrs(Mapping[str, "MlirAttr"]):
+    """Attributes by name; knows the text of each, and which of them are read.
+
+    Args:
+        source: the text that they stand in.
+    """
+
+    __slots__ = ("_asked", "_spans", "_values", "source")
+
+    def __init__(self, source: str = "") -> None:
+        self.source = source
+        self._values: dict[str, MlirAttr] = {}
+        self._spans: dict[str, tuple[int, int]] = {}
+        self._asked: set[str] = set()
+
+    def __getitem__(self, key: str) -> MlirAttr:
+        found = self._values[key]
+        self._asked.add(key)
+        return found
+
+    def __setitem__(self, key: str, value: MlirAttr) -> None:
+        self._values[key] = value
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def place(self, key: str, value: MlirAttr, start: int, end: int) -> None:
+        """Set an attribute that stands at ``start`` to ``end``."""
+        self._values[key] = value
+        self._spans[key] = (start, end)
+
+    def add(self, others: MlirAttrs) -> None:
+        """Take over further attributes of the same text."""
+        self.source = others.source
+        self._values |= others._values
+        self._spans |= others._spans
+
+    def peek(self, key: str) -> MlirAttr | None:
+        """An attribute without reading it."""
+        return self._values.get(key)
+
+    def text(self, key: str) -> str:
+        """The text of an attribute; empty for one without a text of its own."""
+        start, end = self._spans.get(key, (0, 0))
+        return " ".join(self.source[start:end].split())
+
+    def unread(self) -> dict[str, str]:
+        """The texts of the attributes that are unread."""
+        return {key: self.text(key) or "unit" for key in self._spans if key not in self._asked}
+
+
 MlirAttr = (
     bool
     | int
@@ -59,7 +116,7 @@ MlirAttr = (
     | SymbolRef
     | TypeAttr
     | tuple["MlirAttr", ...]
-    | dict[str, "MlirAttr"]
+    | MlirAttrs
 )
 
 
@@ -87,6 +144,8 @@ class MlirOp:
     Attributes:
         name: with its dialect, ``stablehlo.add``.
         at: its offset in the text.
+        begin: the offset of its name, after those of its results.
+        end: the offset after it, before its location.
         results: names of its results, ``%3#1`` for the second of several.
         operands: names of its operands.
         attrs: attributes and properties.
@@ -99,10 +158,12 @@ class MlirOp:
     at: int
     results: list[str] = field(default_factory=list[str])
     operands: list[str] = field(default_factory=list[str])
-    attrs: dict[str, MlirAttr] = field(default_factory=dict[str, MlirAttr])
+    attrs: MlirAttrs = field(default_factory=MlirAttrs)
     regions: list[MlirRegion] = field(default_factory=list[MlirRegion])
     types: list[str] = field(default_factory=list[str])
     loc: str = ""
+    begin: int = 0
+    end: int = 0
 
 
 def integers_of(value: MlirAttr | None) -> tuple[int, ...] | None:

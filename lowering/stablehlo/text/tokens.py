@@ -7,11 +7,12 @@ from bisect import bisect_right
 from collections.abc import Iterator
 
 from graphgen.errors import GraphgenError
+from graphgen.lowering.stablehlo.text.resources import split_resources
 
 _TOKEN = re.compile(
     r"""
     (?P<space>(?:\s+|//[^\n]*)+)
-  | (?P<tensor>tensor<(?:[^<>"]|<[^<>"]*>)*>)
+  | (?P<tensor>tensor<(?:[^<>"]|<(?:[^<>"]|<[^<>"]*>)*>)*>)
   | (?P<value>%[\w$.\-]+(?:\#\d+|:\d+)?)
   | (?P<block>\^[\w$.\-]+)
   | (?P<symbol>@(?:[\w$.\-]+|"(?:[^"\\]|\\.)*"))
@@ -47,14 +48,17 @@ class MlirTokens:
         kind: of the next token: ``value``, ``word``, ``sign``, ...; ``end`` after the last.
         text: characters of the next token.
         at: offset of the next token in ``source``.
+        resources: bytes after the module in hexadecimal, by their names.
+        passed: offset after the last token that was stepped over.
     """
 
     def __init__(self, text: str, filename: str) -> None:
-        self.source = text
+        self.source, self.resources = split_resources(text)
         self.filename = filename
         self.kind = "space"
         self.text = ""
         self.at = 0
+        self.passed = 0
         self._end = 0
         self._depth = 0
         self._lines: list[int] | None = None
@@ -63,6 +67,7 @@ class MlirTokens:
     def advance(self) -> str:
         """Step over the next token and return its text."""
         before = self.text
+        self.passed = self._end
         while True:
             found = _TOKEN.match(self.source, self._end)
             if found is None:

@@ -1,14 +1,17 @@
 """Decompositions of Neuron's custom calls, so that programs with them run on the CPU as well.
 
-``graphgen.eval.custom_calls`` defines them in NumPy; operands and configurations are the same.
+``graphgen.eval.kernels`` defines them in NumPy; operands and configurations are the same.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from graphgen.analysis.custom_calls import NKI
+from graphgen.analysis.native_calls import native_call
 from graphgen.build import Builder
-from graphgen.composites.basics import gelu, silu, softmax
+from graphgen.composites.basics import gelu, silu
+from graphgen.composites.native_kernels import decompose_native
 from graphgen.composites.top_k import top_k
 from graphgen.ir import Op, TensorType, Value, attrs_of
 from graphgen.ir.dtype import f32, s32
@@ -43,7 +46,7 @@ def _softmax(
 ) -> Sequence[Value]:
     wide = b.convert(x[0], f32)
     axis, _ = _over(wide, dim)
-    return [b.convert(softmax(b, wide, axis), types[0].dtype)]
+    return [b.convert(b.softmax(wide, axis), types[0].dtype)]
 
 
 def _extreme(kind: str) -> Plain:
@@ -85,6 +88,11 @@ _PLAIN: dict[str, Plain] = {
 }
 
 
+def is_known(op: Op) -> bool:
+    """True for a call of a kernel whose meaning is published."""
+    return op.attrs.text("target") in _PLAIN
+
+
 @rule("custom_call")
 def kernel_by_ops(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
     """A kernel whose meaning is published is that meaning.
@@ -99,6 +107,8 @@ def kernel_by_ops(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
         %y = multiply(%x, %0) : f32[2,4]
     """
     target, config = op.attrs.text("target"), op.attrs.text("config")
+    if target == NKI:
+        return _native(op, b)
     plain = _PLAIN.get(target)
     if plain is None:
         return no_match(f"nothing is known about {target}")
@@ -112,4 +122,17 @@ def kernel_by_ops(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
         return no_match(
             f"{target} gives {given}, and states {', '.join(t.text for t in types)}", depth=3
         )
+    return made
+
+
+def _native(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
+    call = native_call(op.attrs)
+    made = decompose_native(b, call, op.operands)
+    if made is None:
+        return no_match(f"nothing is known about the native kernel '{call.kernel}'", depth=2)
+    types = [result.type for result in op.results]
+    if [value.type for value in made] != types:
+        given = ", ".join(value.type.text for value in made)
+        stated = ", ".join(type_.text for type_ in types)
+        return no_match(f"kernel '{call.kernel}' gives {given}, and states {stated}", depth=3)
     return made

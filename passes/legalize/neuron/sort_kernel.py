@@ -2,7 +2,8 @@
 
 trn2 and trn3 refuse to sort (NCC_EVRF029). The kernel gives the k largest floats of each row, the
 first of equal ones first; with k of a whole row that is a stable sort. Integers of 32 bits are
-sorted by their lower halves and then by their upper ones, which floats hold exactly.
+sorted by their lower halves and then by their upper ones, which floats hold exactly; those whose
+bounds are known, as ids of experts and places, in one go, also where they have 64 bits.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from graphgen.ir import Attrs, Function, Op, Value, tensor
 from graphgen.ir.dtype import bf16, f16, f32, lowest, s32, u32
 from graphgen.passes.core import NoMatch, Rewriter, no_match, rule
 from graphgen.passes.legalize.limb_arithmetic import digits
+from graphgen.passes.legalize.neuron.integer_bounds import integer_bounds
 
 TARGET = "AwsNeuronTopK"
 # The kernel reads rows of a multiple of this many elements.
@@ -43,12 +45,23 @@ def _keys(b: Builder, x: Value, *, descending: bool) -> list[Value]:
     """Floats whose order is that of ``x``, the largest first, from the least important on."""
     if x.dtype in FLOATS:
         found = [x]
-    elif x.dtype.bits <= _HALF:
+    elif _exact(x):
         found = [b.convert(x, f32)]
     else:
-        parts = digits(b, x, _HALF, signed=True)
+        parts = digits(b, x if x.dtype.bits <= 2 * _HALF else b.convert(x, s32), _HALF, signed=True)
         found = [b.convert(part, f32) for part in parts]
     return found if descending else [b.unary("negate", key) for key in found]
+
+
+def _exact(x: Value) -> bool:
+    """Test whether an f32 holds every integer of ``x``."""
+    return x.dtype.bits <= _HALF or _within(x, 1 << 24)
+
+
+def _within(x: Value, most: int) -> bool:
+    """Test whether ``-most <= x < most``, as the ops that make it show."""
+    found = integer_bounds(x)
+    return found is not None and -most <= found[0] and found[1] < most
 
 
 def _along(b: Builder, x: Value, places: Value) -> Value:
@@ -86,9 +99,9 @@ def in_order(b: Builder, x: Value, k: int, *, descending: bool) -> tuple[Value, 
         places = found if places is None else _along(b, places, found)
     values, found = kernel(b, last if places is None else _along(b, last, places), k)
     places = found if places is None else _along(b, places, found)
-    if x.dtype not in FLOATS:
+    if x.dtype not in FLOATS and not _exact(x):
         return _along(b, x, places), places
-    return values if descending else b.unary("negate", values), places
+    return b.convert(values if descending else b.unary("negate", values), x.dtype), places
 
 
 def _moved(b: Builder, x: Value, places: Value) -> Value:
@@ -106,6 +119,7 @@ def in_reach(key: Value) -> bool:
     """True if the kernel can sort rows of this type."""
     kind, dims = key.dtype, key.type.dims
     ordered = kind in FLOATS or (kind.is_integer and 8 <= kind.bits <= 2 * _HALF)
+    ordered = ordered or (kind.is_integer and _within(key, 1 << 31))
     return ordered and 0 < prod(dims[:-1]) * dims[-1] < (1 << 31)
 
 

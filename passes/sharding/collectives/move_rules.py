@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from graphgen.build import Builder
 from graphgen.ir import AttrValue, Op, Value
 from graphgen.ops import Trait, ops_with
+from graphgen.ops.linalg import REDUCERS
 from graphgen.passes.core import NoMatch, Rule, no_match, rule
 from graphgen.passes.core.rule import Replacement
 from graphgen.passes.sharding.collectives.collective_cost import groups_of
@@ -220,6 +221,8 @@ def _behind_reduction(op: Op, source: Op) -> tuple[str, dict[str, AttrValue]] | 
     if dim not in dims:
         kept = dim - sum([reduced < dim for reduced in dims])
         return "all_gather", {**source.attrs, "dimension": kept}
+    if kind not in REDUCERS:
+        return no_match(f"no collective computes {kind}", depth=3)
     part = source.operands[0].type
     if 2 * nominal_bytes(op.result.type) >= len(groups[0]) * nominal_bytes(part):
         return no_match("no less would be sent", source.result, depth=4)

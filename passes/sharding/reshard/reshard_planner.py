@@ -114,6 +114,10 @@ class ReshardPlanner:
         as_bytes = work * self.mesh.ranks // self.memory if self.memory else 0
         return pack(as_bytes, 0, work)
 
+    def inside(self, sent: int, collectives: int) -> int:
+        """The cost of ``collectives`` inside of an op, which send ``sent`` bytes over all ranks."""
+        return pack(sent + collectives * self.latency * self.mesh.ranks, collectives, 0)
+
     def _search(self, type_: TensorType, source: Sharding, target: Sharding) -> ReshardRoute | None:
         """Dijkstra over layouts."""
         if source.partial and target.partial and source.kind != target.kind:

@@ -12,8 +12,9 @@ Layers repeat, so transitions are memoized by table and node: equal layers are s
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 
 from graphgen.ir import Attrs, Op, Sharding, TensorType, replicated, sharding
 from graphgen.passes.sharding.reshard.reshard_planner import UNREACHABLE, ReshardPlanner, pack
@@ -93,6 +94,18 @@ class _Option:
 _Way = tuple[State, tuple[Targets, ...], tuple[Targets, ...]]
 
 
+# Cost of resharding results, their layouts then, and the targets of each.
+_Ending = tuple[int, tuple[Present, ...], tuple[Targets, ...]]
+
+
+def _picking(places: Sequence[int]) -> Callable[[State], State]:
+    """A function that picks the layouts at some places of a state."""
+    if len(places) > 1:
+        return itemgetter(*places)
+    # An itemgetter of one place gives no tuple.
+    return lambda state: tuple([state[place] for place in places])
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class StateTable:
     """States with their costs relative to the cheapest."""
@@ -140,6 +153,9 @@ class ShardingSearch:
         default_factory=dict[
             tuple[TensorType, Present, Sharding], tuple[tuple[int, Present, Targets], ...]
         ]
+    )
+    _endings: dict[tuple[SearchNode, int], Sequence[_Ending]] = field(
+        default_factory=dict[tuple[SearchNode, int], Sequence[_Ending]]
     )
     _transitions: dict[tuple[object, ...], Transition] = field(
         default_factory=dict[tuple[object, ...], Transition]
@@ -229,11 +245,11 @@ class ShardingSearch:
         number = len(table.states[0])
         at = {place: number + index for index, place in enumerate(used)}
         crowded = len(table.states) > CROWD
-        moved = [at.get(p, p + len(used) * (p >= number)) for p in kept]
+        moved = _picking([at.get(p, p + len(used) * (p >= number)) for p in kept])
+        read = _picking(used)
         for index, (state, cost) in enumerate(zip(table.states, table.costs, strict=True)):
-            for option in self._from(node, tuple([state[place] for place in used]), crowded):
-                after = state + option.there
-                reached = tuple([after[place] for place in moved])
+            for option in self._from(node, read(state), crowded):
+                reached = moved(state + option.there)
                 total = cost + option.cost
                 known = best.get(reached)
                 if known is None or total < known[0]:
@@ -263,8 +279,10 @@ class ShardingSearch:
     def _all_options(self, node: SearchNode, present: State, crowded: bool) -> list[_Option]:
         best: dict[State, tuple[int, Strategy, _Way]] = {}
         ways = self._promising(node, present) if crowded else node.strategies
+        used = sorted({place for place in node.places if place >= 0})
+        at = {place: index for index, place in enumerate(used)}
         for strategy in ways:
-            for cost, way in self._with(node, present, strategy):
+            for cost, way in self._with(node, present, strategy, at):
                 known = best.get(way[0])
                 if known is None or cost < known[0]:
                     best[way[0]] = (cost, strategy, way)
@@ -290,7 +308,7 @@ class ShardingSearch:
             for type_, place in zip(node.types, node.places, strict=True)
         ]
         costs = [
-            self.planner.labor(way.work)
+            self._own_cost(way)
             + sum(
                 [self.planner.cost(*o, w) for o, w in zip(operands, way.in_shardings, strict=True)]
             )
@@ -299,15 +317,29 @@ class ShardingSearch:
         order = sorted(range(len(ways)), key=costs.__getitem__)[:MOST_STRATEGIES]
         return [ways[place] for place in sorted(order)]
 
+    def _own_cost(self, strategy: Strategy) -> int:
+        """The cost of the op itself: its work, and the collectives inside of it."""
+        inside = self.planner.inside(strategy.sent, strategy.collectives)
+        return self.planner.labor(strategy.work) + inside
+
     def _with(
-        self, node: SearchNode, present: tuple[Present, ...], strategy: Strategy
+        self,
+        node: SearchNode,
+        present: tuple[Present, ...],
+        strategy: Strategy,
+        at: Mapping[int, int],
     ) -> list[tuple[int, _Way]]:
-        """The options of one strategy: reshardings of operands times reshardings of results."""
-        used = sorted({place for place in node.places if place >= 0})
-        at = {place: index for index, place in enumerate(used)}
+        """The options of one strategy: reshardings of operands times reshardings of results.
+
+        Args:
+            node: the op.
+            present: layouts of its live operands.
+            strategy: one of the node's.
+            at: place of a live operand -> its index in ``present``.
+        """
         # Cost, layouts of the live operands, targets of the operands so far.
         partial: list[tuple[int, tuple[Present, ...], tuple[Targets, ...]]] = [
-            (self.planner.labor(strategy.work), present, ())
+            (self._own_cost(strategy), present, ())
         ]
         for type_, place, weight, want in zip(
             node.types, node.places, node.weights, strategy.in_shardings, strict=True
@@ -328,18 +360,25 @@ class ShardingSearch:
                     changed = (*there[:index], now, *there[index + 1 :])
                     grown.append((cost + price, changed, (*done, targets)))
             partial = grown
-        ends = self._left(node, strategy) if partial else []
+        ends = self._ends(node, strategy) if partial else ()
         return [
             (cost + price, (there + results, done, left))
             for cost, there, done in partial
             for price, results, left in ends
         ]
 
-    def _left(
-        self, node: SearchNode, strategy: Strategy
-    ) -> list[tuple[int, tuple[Present, ...], tuple[Targets, ...]]]:
+    def _ends(self, node: SearchNode, strategy: Strategy) -> Sequence[_Ending]:
+        """Reshardings of the results, memoized: they do not depend on the operands' layouts."""
+        # Strategies are kept by their node, so that no other one gets the number of one.
+        key = (node, id(strategy))
+        found = self._endings.get(key)
+        if found is None:
+            found = self._endings[key] = self._left(node, strategy)
+        return found
+
+    def _left(self, node: SearchNode, strategy: Strategy) -> list[_Ending]:
         """Reshardings of the results to their pins and to the layouts of program outputs."""
-        ways: list[tuple[int, tuple[Present, ...], tuple[Targets, ...]]] = [(0, (), ())]
+        ways: list[_Ending] = [(0, (), ())]
         for type_, given, pin, outputs in zip(
             node.result_types, strategy.out_shardings, node.pins, node.outputs, strict=True
         ):

@@ -326,7 +326,8 @@ def _free_choice(
     fitting = [
         strategy
         for strategy in search.strategies(op)
-        if not any(layout.partial for layout in strategy.in_shardings)
+        if not strategy.collectives
+        and not any(layout.partial for layout in strategy.in_shardings)
         and all(
             layout.replicated or value not in rigid
             for value, layout in zip(op.operands, strategy.in_shardings, strict=True)

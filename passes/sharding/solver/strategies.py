@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -10,7 +11,7 @@ from graphgen.analysis.work import work_of
 from graphgen.ir import Op, Sharding, TensorType, replicated, sharding
 from graphgen.ir.sharding import Axes
 from graphgen.ops.factors import Factors, ValueFactors
-from graphgen.passes.sharding.spec.mesh import Mesh, divides
+from graphgen.passes.sharding.spec.mesh import Mesh, divides, local_shape
 from graphgen.passes.sharding.spec.nominal_sizes import nominal
 from graphgen.passes.sharding.spec.op_factors import factors_of
 
@@ -30,6 +31,8 @@ class Strategy:
         cuts: per sharded factor, its axes.
         special: the axes that shard a special factor.
         work: bytes one rank reads and writes, plus one per :data:`BALANCE` operations.
+        sent: bytes that all ranks send inside of the op, whose special form has collectives.
+        collectives: how many of these follow one another: those of several results start together.
         whole: true if all values are replicated.
     """
 
@@ -38,6 +41,8 @@ class Strategy:
     cuts: Mapping[int, Axes] = field(default_factory=dict[int, Axes])
     special: Axes = ()
     work: int = 0
+    sent: int = 0
+    collectives: int = 0
 
     @property
     def whole(self) -> bool:
@@ -120,7 +125,20 @@ def _strategy(
         out_shardings.append(layout)
     parts = mesh.size([axis for axes in cuts.values() for axis in axes])
     special = next((axes for factor, axes in cuts.items() if factor in factors.special), ())
-    return Strategy(tuple(in_shardings), tuple(out_shardings), cuts, special, work // parts)
+    sent = _sent_inside(op, mesh, special, in_shardings)
+    shardings = tuple(in_shardings), tuple(out_shardings)
+    return Strategy(*shardings, cuts, special, work // parts, sent, 1 if sent else 0)
+
+
+def _sent_inside(op: Op, mesh: Mesh, special: Axes, in_shardings: Sequence[Sharding]) -> int:
+    """Bytes that all ranks send in the special form: ``top_k`` gathers what each rank found."""
+    if op.name != "top_k" or not special:
+        return 0
+    (x,) = op.operands
+    *rows, size = local_shape(mesh, x.type, in_shardings[0])
+    count = nominal(math.prod([*rows, 1])) * min(op.attrs.integer("k"), nominal(size))
+    each = count * sum(value.type.dtype.bits for value in op.results) // 8
+    return each * (mesh.size(special) - 1) * mesh.ranks
 
 
 def _layout(

@@ -7,11 +7,12 @@ from tensor names.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 from graphgen.ir import Function, Module, Op, Role, Value
 from graphgen.ops.factors import Factors
+from graphgen.ops.windows.convolution import dims_of
 from graphgen.passes.sharding.spec.op_factors import factors_of
 
 HEADS, KV_HEADS, INTERMEDIATE = "heads", "kv_heads", "intermediate"
@@ -83,7 +84,7 @@ def model_axes(module: Module) -> ModelAxes:
         _name_by_ops(axes, function)
     weighted = {f: _Weighted(axes, f, made) for f, made in weights.items()}
     for function, products in weighted.items():
-        _name_vocabulary(axes, module, function, products)
+        _name_vocabulary(axes, module, function, products, weights[function])
     # Inputs and outputs are not between two products.
     mixed += _outside(module)
     apart = {axes.find(place) for place in mixed}
@@ -181,32 +182,85 @@ def _sources(value: Value) -> set[Value]:
     return found
 
 
+# Ops that read rows of a tensor by number, and those that only lay them out otherwise.
+_LOOKUPS = ("gather", "take", "embedding")
+_VIEWS = ("reshape", "transpose", "convert")
+
+
 class _Weighted:
     """The free and the contracted axes of a program's products with weights."""
 
     def __init__(self, axes: ModelAxes, function: Function, weights: Set[Value]) -> None:
         self.given: set[Place] = set()
         self.taken: set[Place] = set()
+        looked_up = _looked_up(function, weights)
         for op in function.block:
-            if op.name == "dot_general" and op.operands[1] in weights:
-                summed = op.attrs.integers("rhs_contracting_dims")
-                for dim in range(op.operands[1].type.rank):
-                    axis = axes.find(_place(op.operands[1], dim))
-                    (self.taken if dim in summed else self.given).add(axis)
+            weight, taken, given = _weight_of_product(op, weights | looked_up)
+            if weight is not None:
+                self.taken.update(axes.find(_place(weight, dim)) for dim in taken)
+                self.given.update(axes.find(_place(weight, dim)) for dim in given)
+
+
+def _weight_of_product(
+    op: Op, weights: Set[Value]
+) -> tuple[Value | None, Sequence[int], Sequence[int]]:
+    """The weight that a product reads, its dimensions that are summed, and that are passed on.
+
+    ``None`` for other ops, and for products of two weights. A weight may be on either side of
+    ``dot_general``; of ``convolution`` it is the kernel.
+    """
+    found = [side for side, value in enumerate(op.operands) if value in weights]
+    if len(found) != 1:
+        return None, (), ()
+    weight = op.operands[found[0]]
+    if op.name == "dot_general":
+        side = ("lhs", "rhs")[found[0]]
+        summed = op.attrs.integers(f"{side}_contracting_dims")
+        paired = {*summed, *op.attrs.integers(f"{side}_batch_dims")}
+        return weight, summed, [dim for dim in range(weight.type.rank) if dim not in paired]
+    whole = op.name == "convolution" and op.attrs.integer("feature_group_count") == 1
+    if whole and found[0] == 1:
+        kernel = dims_of(op.attrs.text("dim_labels"))[1]
+        return weight, (kernel.first,), (kernel.second,)
+    return None, (), ()
+
+
+def _looked_up(function: Function, weights: Set[Value]) -> set[Value]:
+    """Rows of weights that the program chooses as it runs, such as those of experts."""
+    found: set[Value] = set()
+    for op in function.block:
+        if op.operands and (op.name in _LOOKUPS or op.name in _VIEWS):
+            chosen = op.operands[0] in weights and op.name in _LOOKUPS
+            if (chosen and op.operands[0].type.rank > 2) or op.operands[0] in found:
+                found.update(op.results)
+    return found
 
 
 def _name_vocabulary(
-    axes: ModelAxes, module: Module, function: Function, products: _Weighted
+    axes: ModelAxes, module: Module, function: Function, products: _Weighted, weights: Set[Value]
 ) -> None:
     """Name the logits: weight products that are returned or are operands of ``top_k``."""
     if not any(op.name == "embedding" for op in function.block):
         # A program without embedding has no vocabulary.
         return
     outputs = [v for name, v in function.outputs if module.interface[name].role is Role.OUTPUT]
-    outputs += [op.operands[0] for op in function.block if op.name == "top_k"]
+    outputs += [op.operands[0] for op in _choices_of_tokens(function, weights)]
     for value in outputs:
         if value.type.rank:
             axis = axes.find(_place(value, value.type.rank - 1))
             passed_on = axis in products.taken or axis not in products.given
             if not passed_on and not axes.names.get(axis):
                 axes.call(axis, VOCAB)
+
+
+def _choices_of_tokens(function: Function, weights: Set[Value]) -> list[Op]:
+    """The ``top_k`` ops after which no weight is read: routers choose experts before one."""
+    leads: set[Value] = set()
+    found: list[Op] = []
+    for op in reversed(function.block):
+        reads = any(value in weights for value in op.operands)
+        if reads or any(value in leads for value in op.results):
+            leads.update(op.operands)
+        elif op.name == "top_k":
+            found.append(op)
+    return found

@@ -22,7 +22,7 @@ from graphgen.ir import (
 from graphgen.ir.dtype import s32
 from graphgen.ir.loc import UNKNOWN
 from graphgen.passes.core import Rewriter
-from graphgen.passes.core.relation import Sharded
+from graphgen.passes.core.relation import EQUAL, Sharded
 from graphgen.passes.sharding.reshard.reshard_ops import LOCAL, SLICE, ReshardStep, emit_step
 from graphgen.passes.sharding.reshard.reshard_planner import ReshardPlanner
 from graphgen.passes.sharding.solver.beam_search import OpSharding
@@ -104,10 +104,11 @@ class Partitioner:
             shape = local_shape(self.mesh, value.type, layout)
             arg = self.target.block.add_arg(tensor(value.dtype, shape), value.name or "")
             self.parts[value] = {layout: arg}
+            self._copied(value, arg, layout)
             self._deliver(value)
         else:
             arg = self.whole[value] = self.target.block.add_arg(value.type, value.name or "")
-        self._copied(value, arg)
+            self._copied(value, arg)
 
     def prepare(self, op: Op) -> None:
         """Emit an op on weights alone, on whole tensors."""
@@ -164,12 +165,12 @@ class Partitioner:
         b.made = self.made
         return b
 
-    def _copied(self, value: Value, *copies: Value) -> None:
-        """Record that ``copies`` are copies of ``value``, not new computations."""
-        for copy in copies:
-            self.rewriter.copied({value: copy})
-            if copy.op in self.made:
-                self.made.remove(copy.op)
+    def _copied(self, value: Value, copy: Value, layout: Sharding | None = None) -> None:
+        """Record that ``copy`` is ``value``, or its part in a layout, not a new computation."""
+        part = None if layout is None or layout.replicated else Sharded(layout)
+        self.rewriter.copied({value: copy}, part or EQUAL)
+        if copy.op in self.made:
+            self.made.remove(copy.op)
 
     def _keep_pinned(self, value: Value, where: Loc) -> None:
         """Keep only the annotated layout of this value; users reshard from it."""
@@ -191,7 +192,8 @@ class Partitioner:
         parts = self.parts.get(value)
         if parts is None:
             parts = self.parts[value] = self._first_parts(value, where)
-            self._copied(value, *parts.values())
+            for own, part in parts.items():
+                self._copied(value, part, own)
             self._deliver(value)
         if layout not in parts:
             start = self.planner.best(value.type, parts, layout)
@@ -202,7 +204,7 @@ class Partitioner:
             for step in _merged(route.steps):
                 made = self._step(made, step, value, where)
                 parts[step.after] = made
-                self._copied(value, made)
+                self._copied(value, made, step.after)
         return parts[layout]
 
     def _first_parts(self, value: Value, where: Loc) -> dict[Sharding, Value]:

@@ -9,6 +9,7 @@ from graphgen.build import Builder
 from graphgen.ir import AttrValue, Dim, Op, Value
 from graphgen.ir.dims import Shape
 from graphgen.ir.sharding import Axes
+from graphgen.ops.windows.convolution import dims_of
 from graphgen.passes.sharding.solver.strategies import Strategy
 from graphgen.passes.sharding.spec.mesh import Mesh
 
@@ -64,7 +65,23 @@ def part_attrs(op: Op, operands: Sequence[Value], shapes: Sequence[Shape]) -> di
         attrs["limit_indices"] = _where_whole(op, op.attrs.dims("limit_indices"), operands)
     elif op.name == "gather":
         attrs["slice_sizes"] = _where_whole(op, op.attrs.dims("slice_sizes"), operands)
+    elif op.name == "convolution":
+        attrs |= _own_groups(op, operands, shapes[0])
     return attrs
+
+
+def _own_groups(op: Op, operands: Sequence[Value], shape: Shape) -> dict[str, AttrValue]:
+    """The groups of a convolution that this rank has, of features or of the batch."""
+    given, kernel, result = dims_of(op.attrs.text("dim_labels"))
+    pairs = {
+        "feature_group_count": (operands[0].shape[given.second], operands[1].shape[kernel.first]),
+        "batch_group_count": (operands[0].shape[given.first], shape[result.first]),
+    }
+    return {
+        key: whole // part
+        for key, (whole, part) in pairs.items()
+        if op.attrs.integer(key) > 1 and isinstance(whole, int) and isinstance(part, int) and part
+    }
 
 
 def _where_whole(op: Op, sizes: Sequence[Dim], operands: Sequence[Value]) -> tuple[Dim, ...]:

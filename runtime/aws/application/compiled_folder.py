@@ -21,7 +21,6 @@ from pathlib import Path
 
 from graphgen.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
-from graphgen.models import read_model_config
 from graphgen.runtime.artifact import (
     MANIFEST,
     Artifact,
@@ -31,6 +30,7 @@ from graphgen.runtime.artifact import (
     take_weights,
 )
 from graphgen.runtime.aws.config.inference_config import InferenceConfig
+from graphgen.runtime.checkpoint.hub_download import TOKENIZER_FILES
 from graphgen.runtime.checkpoint.interfaces import Checkpoint
 from graphgen.runtime.checkpoint.open_checkpoint import only_gguf
 from graphgen.runtime.model import BuiltModel
@@ -39,19 +39,6 @@ from graphgen.runtime.tokenizer import Tokenizer, load_tokenizer
 
 # Folders that only a compilation writes.
 _FOLDERS = ("weights", "compiled", "tokenizer", "hlo")
-TOKENIZER_FILES = (
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "tokenizer.model",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "vocab.json",
-    "vocab.txt",
-    "merges.txt",
-    "chat_template.jinja",
-    "chat_template.json",
-    "generation_config.json",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,14 +178,12 @@ def open_compiled(folder: Path, settings: CompileConfig, model: Mapping[str, obj
     """
     artifact = open_folder(folder)
     artifact.check_request(artifact.source, settings)
-    mine, theirs = (read_model_config(each).to_hf() for each in (model, artifact.model.config))
-    other = [name for name in mine | theirs if mine.get(name) != theirs.get(name)]
-    if other:
-        name = other[0]
+    other = artifact.model_difference(model)
+    if other is not None:
+        name, compiled, wanted = other
         raise GraphgenError(
             "GG0703",
-            f"{folder} was compiled for {name} {theirs.get(name)}, the configuration has "
-            f"{mine.get(name)}",
+            f"{folder} was compiled for {name} {compiled}, the configuration has {wanted}",
             help="compile again, or use the configuration of the folder",
         )
     return artifact

@@ -11,8 +11,8 @@ from graphgen.errors import GraphgenError
 from graphgen.runtime.aws.application.user_arrays import as_numpy
 from graphgen.runtime.aws.config.compile_settings import sampling_defaults
 from graphgen.runtime.aws.config.neuron_config import NeuronConfig, OnDeviceSamplingConfig
+from graphgen.runtime.on_device_sampling import below_one, sampling_row
 from graphgen.runtime.sampling.sampling_params import settings_of_params, validate_sampling_params
-from graphgen.runtime.sampling.sampling_settings import top_p_end
 from graphgen.runtime.session import Session
 from graphgen.runtime.step_call import Draw
 
@@ -20,8 +20,6 @@ from graphgen.runtime.step_call import Draw
 RandomNumbers = Callable[[int], npt.NDArray[np.float64]]
 # top_k, top_p and temperature that AWS's helpers give where nothing is requested.
 _NEUTRAL = (1.0, 1.0, 1.0)
-# Those of the best token: a temperature of 0.
-_BEST = (1.0, 1.0, 0.0)
 
 
 def row_draw(
@@ -45,6 +43,8 @@ def row_draw(
         GraphgenError: GG0705 for another shape or values out of range, GG0903 for values that
             programs without dynamic sampling do not use.
     """
+    if not session.draws and sampling_params is None:
+        return None
     fixed = sampling_defaults(config)
     given: object = [fixed] * rows
     if sampling_params is not None:
@@ -56,13 +56,8 @@ def row_draw(
     if not session.draws:
         return None
     settings = settings_of_params(given, rows, session.candidates)
-    params = [
-        (how.top_k, top_p_end(how.top_p), how.temperature) if how.do_sample else _BEST
-        for how in settings
-    ]
-    # A number just below 1 rounds to 1 in f32, outside of the interval [0, 1).
-    numbers = np.minimum(np.asarray(random(rows), np.float32), np.float32(1 - 2**-24))
-    return Draw(np.array(params, np.float32), numbers)
+    params = np.array([sampling_row(how) for how in settings], np.float32)
+    return Draw(params, below_one(random(rows)))
 
 
 def _require_fixed(given: npt.NDArray[np.float32], fixed: tuple[float, float, float]) -> None:

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from graphgen.runtime.aws.application.forward_inputs import RowInput
 from graphgen.runtime.session import RowResults, Session
-from graphgen.runtime.step_call import Draw
+from graphgen.runtime.step_call import Draw, packed
 
 Embeddings = npt.NDArray[np.float32]
 
@@ -68,18 +68,13 @@ def _step(
     embeds: Embeddings | None,
 ) -> RowResults:
     """Run some rows of a call; ``chosen`` are their places in it."""
-    width = max(len(rows[index].tokens) for index in chosen)
-    size = (len(chosen), width)
-    positions = np.full(size, -1, np.int32)
-    given: npt.NDArray[np.int32 | np.float32] = (
-        np.zeros(size, np.int32)
-        if embeds is None
-        else np.zeros((*size, embeds.shape[2]), np.float32)
-    )
-    for place, index in enumerate(chosen):
-        row, count = rows[index], len(rows[index].tokens)
-        given[place, :count] = row.tokens if embeds is None else embeds[index, _columns(row)]
-        positions[place, :count] = np.arange(row.start, row.start + count)
-    seq_ids = np.array([rows[index].row for index in chosen], np.int32)
+    picked = [rows[index] for index in chosen]
+    tokens, positions = packed([row.tokens for row in picked], [row.start for row in picked])
+    given: npt.NDArray[np.int32 | np.float32] = tokens
+    if embeds is not None:
+        given = np.zeros((*tokens.shape, embeds.shape[2]), np.float32)
+        for place, (index, row) in enumerate(zip(chosen, picked, strict=True)):
+            given[place, : len(row.tokens)] = embeds[index, _columns(row)]
+    seq_ids = np.array([row.row for row in picked], np.int32)
     part = None if draw is None else draw.of(np.array(chosen, np.intp))
     return session.step(given, positions, seq_ids, part)

@@ -363,8 +363,7 @@ LOADING = owned_by(
         False,
         "C12",
         "starts a step before the tokens of the one before are read; needs on-device sampling",
-        NoEffect("the CPU computes one step at a time"),
-        Refused("asynchronous steps on a device", "leave it out"),
+        RunTimeSetting("decode steps of inference_demo and benchmark_sampling"),
     ),
     Attribute(
         "on_cpu",

@@ -19,10 +19,9 @@ from graphgen.runtime.aws.config.neuron_config import NeuronConfig, OnDeviceSamp
 from graphgen.runtime.aws.config.tnx_config import TnxGenerationConfig
 from graphgen.runtime.aws.generation.generation_model import RandomNumbers
 from graphgen.runtime.aws.generation.hf_adapter import HuggingFaceGenerationAdapter
-from graphgen.runtime.aws.generation.tnx_arguments import Ints
 from graphgen.runtime.aws.generation.tnx_model import TnxModel
 from graphgen.runtime.aws.generation.tnx_sample import as_tensor, run_prompts
-from graphgen.runtime.step_call import Draw
+from graphgen.runtime.step_call import Draw, packed
 
 if TYPE_CHECKING:
     import torch
@@ -107,7 +106,7 @@ class TnxApplication:
             input_capture_hook(input_ids, attention_mask, position_ids, seq_ids, sampling_params)
         session = self.model.session
         rows = read_rows(input_ids, attention_mask, position_ids, seq_ids, lengths=session.lengths)
-        ids, positions = _packed(rows)
+        ids, positions = packed([row.tokens for row in rows], [row.start for row in rows])
         places = np.array([row.row for row in rows], np.int32)
         draw = self._draw(rows, sampling_params)
         run = session.step if all(row.start for row in rows) else partial(run_prompts, session)
@@ -126,18 +125,6 @@ class TnxApplication:
             return draw
         kept = [generation.of_row("top_p_min_tokens", row.row, session.rows) for row in rows]
         return Draw(draw.params, draw.random, np.array(kept, np.int32))
-
-
-def _packed(rows: Sequence[RowInput]) -> tuple[Ints, Ints]:
-    """Tokens and positions of rows, s32 [B,S], with padding on the right."""
-    width = max(len(row.tokens) for row in rows)
-    ids = np.zeros((len(rows), width), np.int32)
-    positions = np.full((len(rows), width), -1, np.int32)
-    for index, row in enumerate(rows):
-        size = len(row.tokens)
-        ids[index, :size] = row.tokens
-        positions[index, :size] = np.arange(row.start, row.start + size)
-    return ids, positions
 
 
 class HuggingFaceGenerationModelAdapter(HuggingFaceGenerationAdapter):

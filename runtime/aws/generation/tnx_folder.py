@@ -13,7 +13,6 @@ from typing import cast
 from graphgen.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.ir import Module
-from graphgen.models import read_model_config
 from graphgen.runtime.artifact import Artifact, is_artifact, open_artifact, save_artifact
 from graphgen.runtime.checkpoint.interfaces import Checkpoint
 from graphgen.runtime.executable_cache import ExecutableCache
@@ -66,11 +65,10 @@ def open_compiled(
     artifact = open_artifact(folder)
     # Programs do not depend on the values of weights: any checkpoint of the model may be used.
     artifact.check_request(artifact.source, settings)
-    mine, theirs = (read_model_config(c).to_hf() for c in (artifact.model.config, config))
-    for name in mine | theirs:
-        if mine.get(name) != theirs.get(name):
-            what = f"were compiled for {name} {mine.get(name)}, the model has {theirs.get(name)}"
-            raise _unusable(folder, what)
+    other = artifact.model_difference(config)
+    if other is not None:
+        name, compiled, wanted = other
+        raise _unusable(folder, f"were compiled for {name} {compiled}, the model has {wanted}")
     programs = artifact.programs(progress)
     for function in artifact.model.module.programs():
         if not programs.compiled(function.name):

@@ -63,9 +63,11 @@ def benchmark_sampling(
         raise GraphgenError("GG0705", f"the target {target!r} is unknown", help=f"one of {known}")
     prompts, new_tokens = _sizes(model)
     session = model.running().session
+    in_flight = bool(model.neuron_config.value("async_mode"))
 
     def run() -> Sequence[int]:
-        done, _ = generate(session, prompts, GenerationRequest(new_tokens))
+        request = GenerationRequest(new_tokens)
+        done, _ = generate(session, prompts, request, async_mode=in_flight)
         return [len(row.tokens) for row in done]
 
     length = _number(model, "max_length")

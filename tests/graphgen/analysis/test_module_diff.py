@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from graphgen.analysis.diff import ProgramDifference, diff_functions
+from graphgen.analysis.module_diff import diff_modules
+from graphgen.errors import GraphgenError
 from graphgen.ir import Module
 from graphgen.ir.dtype import bf16, f32
 from graphgen.models import build, known_shape
@@ -99,6 +101,28 @@ def test_another_operand_and_operands_in_another_order():
     assert whats(swapped(BODY, ("subtract(%c, %a)", "subtract(%a, %c)")))[0].startswith(
         "subtract: operand 0: %c (add, f32[4]) / %a (multiply, f32[4]); operand 1"
     )
+
+
+CALL = """\
+  %a = call(%x, %w) to_apply=inner results=[f32[4]] : f32[4]
+  return y = %a
+  return cache = %cache
+}
+
+func @inner {
+  arg %x : f32[4]
+  arg %w : f32[4]
+  %a = multiply(%x, %w) : f32[4]
+  return a = %a
+"""
+
+
+def test_functions_of_one_name_are_those_of_their_own_module():
+    """In both directions: a program is not compared with what the other module calls."""
+    one, other = module(CALL), module(swapped(CALL, ("= multiply(", "= add(")))
+    assert [change.what for change in compared(one, other).changes] == ["multiply / add"]
+    assert [change.what for change in compared(other, one).changes] == ["add / multiply"]
+    assert compared(one, module(CALL)).same
 
 
 def test_an_op_put_in_and_one_taken_out():
@@ -213,3 +237,26 @@ def test_random_numbers_are_not_shared():
     one = swapped(two, ("add(%a, %b)", "add(%a, %a)"))
     assert compared(module(two, head), module(two, head)).same
     assert not compared(module(two, head), module(one, head)).same
+
+
+def programs(*names: str) -> Module:
+    """A module of one negation a program."""
+    head = "module @m level=logical {\n  input %x : f32[2]\n  output %y : f32[2]\n}\n"
+    body = "  arg %x : f32[2]\n  %y = negate(%x) : f32[2]\n  return y = %y\n}\n"
+    return parse(head + "".join(f"\nfunc @{name} phase=main {{\n{body}" for name in names))
+
+
+def test_programs_go_together_by_name_and_two_alone_whatever_they_are_called():
+    def pairs(first: Module, second: Module) -> tuple[list[tuple[str, str]], list[str]]:
+        found = diff_modules(first, second)
+        assert all(item.same for item in found.programs)
+        return [(p.first.name, p.second.name) for p in found.programs], [*found.unpaired]
+
+    assert pairs(programs("f"), programs("g")) == ([("f", "g")], [])
+    assert pairs(programs("f", "g"), programs("g", "f")) == ([("f", "f"), ("g", "g")], [])
+    assert pairs(programs("f", "g"), programs("g")) == ([("g", "g")], ["f"])
+    assert pairs(programs("g"), programs("h", "g", "f")) == ([("g", "g")], ["h", "f"])
+    for first, second in ((("f",), ("g", "h")), (("f", "g"), ("h", "i"))):
+        with pytest.raises(GraphgenError, match="no program of the same name") as refused:
+            diff_modules(programs(*first), programs(*second))
+        assert refused.value.help == f"they have {', '.join(first)} and {', '.join(second)}"

@@ -60,6 +60,12 @@ def op(body: str) -> Op:
             "arg %m : pred[1,2,8]\n %o = attention(%q, %k, %v, %m) scale=0.25 : f32[1,2,4,16]",
             ("4288", "64", "3088"),
         ),
+        # Integer operations alone; the state is read and written.
+        (
+            "arg %s : u64[2]\n %t, %y = rng_bit_generator(%s) algorithm=rng_three_fry dtype=u32 "
+            "shape=[4,2] : u64[2], u32[4,2]",
+            ("320", "0", "64"),
+        ),
     ],
 )
 def test_work_of_one_op(body: str, expected: tuple[str, str, str]):

@@ -55,7 +55,7 @@ BUILDING = {
     "an element type of NumPy": "b.input('z', np.float32, (B, 4))",
     "a symbol by name": "b.input('z', F32, ('B', 4))",
     "a size that is no integer": "b.input('z', F32, (4.0,))",
-    "a size below zero": "b.reshape(x, (-1,))",
+    "a size below zero": "b.reshape(x, (-1, 3))",
     "a size for a shape": "b.input('z', F32, 4)",
     "a name of two words": "b.input('a b', F32, (4,))",
     "dimensions that do not exist": "b.reduce(x, [-1], 'add')",

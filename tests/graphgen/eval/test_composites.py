@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import jax
 import ml_dtypes
@@ -119,10 +119,12 @@ def rope(s: Sizes) -> Case:
 
 def attention_mask(s: Sizes) -> Case:
     b, t = s.size(), s.size()
-    attrs: dict[str, AttrValue] = {"attended": s.size(0, 8), "window": s.size(0, 4)}
-    if s.size(0, 1):
-        attrs = {**attrs, "attended": s.size(0, 6), "ring": s.size(6, 8)}
-    return s.case("attention_mask", attrs, s.integers(-1, 8, b, t), s.integers(0, 9, b))
+    positions, keys = s.integers(-1, 8, b, t), s.integers(-2, 9, b, s.size(0, 8))
+    return s.case("attention_mask", {"window": s.size(0, 4)}, positions, keys)
+
+
+def key_positions(s: Sizes) -> Case:
+    return s.case("key_positions", {"attended": s.size(0, 8)}, s.integers(-1, 10, s.size()))
 
 
 def key_distance(s: Sizes) -> Case:
@@ -152,18 +154,24 @@ def kv_update(s: Sizes) -> Case:
 
 
 def attention(s: Sizes) -> Case:
-    b, t, c, kv_heads, group, d = (s.size(1, 4) for _ in range(6))
-    mask = s.random.random((b, t, c)) < 0.6
+    b, t, c, kv_heads, group, d, width = (s.size(1, 4) for _ in range(7))
+    heads = kv_heads * group
+    attrs: dict[str, AttrValue] = {"scale": d**-0.5, "softcap": 0.5 * s.size(0, 1)}
+    per_head = (heads,) if s.size(0, 1) else ()
+    mask = s.random.random((b, *per_head, t, c)) < 0.6
     mask[0, 0] = False  # a row that may read nothing
-    keys = (b, c, kv_heads, d)
-    query = s.floats(b, t, kv_heads * group, d)
-    bias: list[Array] = []
+    query = s.floats(b, t, heads, d)
+    terms: list[Array] = []
     if s.size(0, 1):
-        slopes = s.random.uniform(0, 1, kv_heads * group)
-        distance = np.arange(c) - s.integers(0, c, b, t)[:, :, None]
-        bias = [slopes.astype(np.float32), distance.astype(np.float32)]
-    values = s.floats(*keys), s.floats(*keys)
-    return s.case("attention", {"scale": d**-0.5}, query, *values, mask, *bias)
+        terms.append(s.random.uniform(0, 1, heads))
+        terms.append(np.arange(c) - s.integers(0, c, b, t)[:, :, None])
+    if s.size(0, 1):
+        terms.append(s.random.standard_normal((b, heads, t, c)))
+    if s.size(0, 1):
+        terms.append(s.random.standard_normal(heads))
+    values = s.floats(b, c, kv_heads, d), s.floats(b, c, kv_heads, width)
+    narrow = [term.astype(np.float32) for term in terms]
+    return s.case("attention", attrs, query, *values, mask, *narrow)
 
 
 def last_token(s: Sizes) -> Case:
@@ -206,6 +214,7 @@ CASES: Mapping[str, Callable[[Sizes], Case]] = {
         gelu,
         rope_table,
         rope,
+        key_positions,
         attention_mask,
         key_distance,
         cache_read,
@@ -240,7 +249,15 @@ def test_the_parts_make_the_whole(name: str, kind: DType, seed: int):
         np.testing.assert_allclose(ours, theirs, rtol=4 * tolerance, atol=4 * tolerance)
 
 
-EXACT = ("embedding", "attention_mask", "cache_read", "kv_update", "last_token", "top_k")
+EXACT = (
+    "embedding",
+    "key_positions",
+    "attention_mask",
+    "cache_read",
+    "kv_update",
+    "last_token",
+    "top_k",
+)
 
 
 @pytest.mark.parametrize("kind", FLOATS, ids=str)
@@ -254,41 +271,6 @@ def test_moving_rounds_nothing(name: str, kind: DType):
 
 def run(name: str, attrs: dict[str, AttrValue], *arrays: Array, kind: DType = f32) -> Array:
     return Sizes(0, kind).case(name, attrs, *arrays).whole(wide=False)["r0"]
-
-
-def test_attention_against_jax():
-    random = np.random.default_rng(1)
-    q = normal(random, f32, 2, 3, 6, 8)
-    k, v = (normal(random, f32, 2, 5, 2, 8) for _ in range(2))
-    mask = random.random((2, 3, 5)) < 0.7
-    mask[..., 0] = True
-    theirs = jax.nn.dot_product_attention(q, k, v, mask=mask[:, None], scale=0.3)
-    ours = run("attention", {"scale": 0.3}, q, k, v, mask)
-    np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
-
-
-def test_linear_biases_against_jax():
-    random = np.random.default_rng(2)
-    q = normal(random, f32, 2, 3, 6, 8)
-    k, v = (normal(random, f32, 2, 5, 2, 8) for _ in range(2))
-    mask = np.ones((2, 3, 5), np.bool_)
-    slopes = np.array([0.5, 0.25, 0.125, 1.0, 2.0, 0.0], np.float32)
-    distance = run("key_distance", {"attended": 5}, np.array([[2, 3, 4], [0, 1, 4]], np.int32))
-    assert distance[1].tolist() == [[0, 1, 2, 3, 4], [-1, 0, 1, 2, 3], [-4, -3, -2, -1, 0]]
-    bias = np.stack([slope * distance for slope in slopes], 1)
-    theirs = jax.nn.dot_product_attention(q, k, v, bias, scale=0.3)
-    ours = run("attention", {"scale": 0.3}, q, k, v, mask, slopes, distance)
-    np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
-
-
-def test_a_row_that_reads_nothing_stays_finite():
-    random = np.random.default_rng(1)
-    q, k = normal(random, f32, 1, 2, 2, 4), normal(random, f32, 1, 3, 2, 4)
-    mask = np.zeros((1, 2, 3), np.bool_)
-    mask[0, 1] = True
-    case = Sizes(0, f32).case("attention", {"scale": 0.5}, q, k, k, mask)
-    for out in (case.whole(wide=False)["r0"], case.parts(wide=False)["r0"]):
-        assert np.isfinite(out).all()
 
 
 def test_silu_against_jax():
@@ -372,17 +354,24 @@ def marks(mask: Array) -> list[list[str]]:
     return [["".join(".x"[int(c)] for c in row) for row in rows] for rows in mask]
 
 
+def rows_of(lengths: Sequence[int], attended: int) -> Array:
+    return run("key_positions", {"attended": attended}, np.array(lengths, np.int32))
+
+
+def test_key_positions_by_hand():
+    assert rows_of([2, 9, 0], 3).tolist() == [[0, 1, -1], [0, 1, 2], [-1, -1, -1]]
+
+
 def test_a_mask_by_hand():
     at = np.array([[-1, 0, 1], [2, 3, -1]], np.int32)
-    out = run("attention_mask", {"attended": 4}, at, np.array([2, 3], np.int32))
+    out = run("attention_mask", {}, at, rows_of([2, 3], 4))
     wanted = [["....", "x...", "xx.."], ["xxx.", "xxx.", "...."]]
     assert marks(out) == wanted
 
 
 def test_a_window_by_hand():
     at = np.array([[0, 1, 2], [3, 4, -1]], np.int32)
-    attrs: dict[str, AttrValue] = {"attended": 5, "window": 2}
-    out = run("attention_mask", attrs, at, np.array([5, 5], np.int32))
+    out = run("attention_mask", {"window": 2}, at, rows_of([5, 5], 5))
     wanted = [["x....", "xx...", ".xx.."], ["..xx.", "...xx", "....."]]
     assert marks(out) == wanted
 
@@ -390,10 +379,10 @@ def test_a_window_by_hand():
 def test_a_ring_by_hand():
     # The first row holds positions 6 4 5 in its three slots, the second one 0, the third none.
     at = np.array([[5, 6], [-1, 0], [-1, -1]], np.int32)
-    lengths = np.array([7, 1, 0], np.int32)
-    out = run("attention_mask", {"attended": 3, "ring": 3}, at, lengths)
+    keys = np.array([[6, 4, 5], [0, -2, -1], [-3, -2, -1]], np.int32)
+    out = run("attention_mask", {}, at, keys)
     assert marks(out) == [[".xx", "xxx"], ["...", "x.."], ["...", "..."]]
-    out = run("attention_mask", {"attended": 3, "ring": 3, "window": 2}, at, lengths)
+    out = run("attention_mask", {"window": 2}, at, keys)
     assert marks(out) == [[".xx", "x.x"], ["...", "x.."], ["...", "..."]]
 
 

@@ -133,3 +133,62 @@ def test_what_a_program_runs_is_known():
     effect = parse(TEXT.replace("%y = negate(%x)", f"%y = {says_so}"))
     loop, choice = effect.function("f").block
     assert (acts(effect, loop), acts(effect, choice)) == (False, True)
+
+
+LARGEST = """\
+module @m level=logical {
+}
+
+func @larger {
+  arg %x : f32[]
+  arg %i : s32[]
+  arg %y : f32[]
+  arg %j : s32[]
+  %t = compare(%x, %y) direction=GT : pred[]
+  %u = select(%t, %x, %y) : f32[]
+  %k = select(%t, %i, %j) : s32[]
+  return u = %u
+  return k = %k
+}
+
+func @f {
+  arg %x : f32[SHAPE]
+  arg %i : s32[SHAPE]
+  arg %low : f32[]
+  arg %none : s32[]
+  %y, %p = reduce_by(%x, %i, %low, %none) dimensions=[DIMS] to_apply=larger : f32[KEPT], s32[KEPT]
+  return y = %y
+  return p = %p
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("shape", "dims", "kept"),
+    [("0,2", "0", "2"), ("0,2", "1", "0"), ("0,2", "0,1", ""), ("2,0,3", "2", "2,0")],
+)
+def test_a_reduction_of_no_elements_is_what_it_begins_with(shape: str, dims: str, kept: str):
+    module = parse(LARGEST.replace("SHAPE", shape).replace("DIMS", dims).replace("KEPT", kept))
+    verify(module)
+    sizes = [int(size) for size in shape.split(",")]
+    given = {"x": np.zeros(sizes), "i": np.zeros(sizes), "low": -5.0, "none": -1}
+    (found,) = evaluate_ranks(
+        module.function("f"), [{k: np.asarray(v) for k, v in given.items()}], module=module
+    )
+    wanted = [int(size) for size in kept.split(",") if size]
+    np.testing.assert_array_equal(found["y"], np.full(wanted, -5.0))
+    np.testing.assert_array_equal(found["p"], np.full(wanted, -1))
+
+
+@pytest.mark.parametrize(("dims", "axis"), [("0", 0), ("1", 1), ("0,1", None), ("1,0", None)])
+def test_a_reduction_by_a_function_gives_values_and_places(dims: str, axis: int | None):
+    kept = {0: "3", 1: "4", None: ""}[axis]
+    module = parse(LARGEST.replace("SHAPE", "4,3").replace("DIMS", dims).replace("KEPT", kept))
+    x = np.random.default_rng(0).permutation(12).astype(np.float32).reshape(4, 3)
+    places = np.arange(12, dtype=np.int32).reshape(4, 3)
+    given = {"x": x, "i": places, "low": np.float32(-5), "none": np.int32(-1)}
+    (found,) = evaluate_ranks(
+        module.function("f"), [{k: np.asarray(v) for k, v in given.items()}], module=module
+    )
+    np.testing.assert_array_equal(found["y"], x.max(axis))
+    np.testing.assert_array_equal(x.reshape(-1)[found["p"]], x.max(axis))

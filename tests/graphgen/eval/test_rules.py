@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,13 +17,16 @@ from graphgen.errors import GraphgenError
 from graphgen.eval import MEANING, RULES, SEVERAL, Array, evaluate, evaluate_ranks
 from graphgen.ir import Attrs, Function, Op
 from graphgen.text import parse
+from tests.oracles import xla_hlo
 from tests.oracles.op_samples import BY_OP, Sample, inputs, program
+from tests.oracles.sample import in_double
 
 Reference = Callable[..., Any]
 
 
 # NumPy's names, written out apart from graphgen's own table.
 NUMPY_NAMES = {
+    "c64": "complex64",
     "pred": "bool", "s4": "int4", "s8": "int8", "s16": "int16", "s32": "int32", "u4": "uint4",
     "u8": "uint8", "u16": "uint16", "u32": "uint32", "f8e4m3": "float8_e4m3",
     "f8e4m3fn": "float8_e4m3fn", "f8e5m2": "float8_e5m2", "f16": "float16", "bf16": "bfloat16",
@@ -36,7 +40,8 @@ def jax_dtype(attrs: Attrs) -> Any:
 
 def constant(attrs: Attrs) -> Any:
     literal = attrs.literal("value")
-    flat = np.array(literal.values()).reshape(literal.shape)
+    values = literal.complex_values() if literal.dtype.is_complex else literal.values()
+    flat = np.array(values).reshape(literal.shape)
     return flat.astype(NUMPY_NAMES[literal.dtype.name])
 
 
@@ -77,12 +82,41 @@ def scatter(attrs: Attrs, operand: Any, indices: Any, updates: Any) -> Any:
         attrs.integers("inserted_window_dims"),
         attrs.integers("scatter_dims_to_operand_dims"),
     )
-    write = lax.scatter if attrs.text("kind") == "assign" else lax.scatter_add
+    kind = attrs.text("kind")
+    if kind in ("and", "or", "xor"):
+        # jax has no such scatter: one window after the other.
+        return bitwise_scatter(attrs, operand, indices, updates)
+    write = {
+        "assign": lax.scatter,
+        "add": lax.scatter_add,
+        "multiply": lax.scatter_mul,
+        "maximum": lax.scatter_max,
+        "minimum": lax.scatter_min,
+    }[kind]
     return write(operand, last(indices, attrs), updates, numbers, mode="drop")
+
+
+def bitwise_scatter(attrs: Attrs, operand: Any, indices: Any, updates: Any) -> Any:
+    """Rows only."""
+    for row in range(len(updates)):
+        both = BITWISE[attrs.text("kind")](operand[indices[row]], updates[row])
+        operand = operand.at[indices[row]].set(both)
+    return operand
+
+
+BITWISE = {"and": lax.bitwise_and, "or": lax.bitwise_or, "xor": lax.bitwise_xor}
 
 
 def reduce(attrs: Attrs, x: Any) -> Any:
     kind, dims = attrs.text("kind"), attrs.integers("dimensions")
+    if x.dtype == bool:
+        ors = {"add": lax.bitwise_or, "maximum": lax.bitwise_or}
+        ands = {"multiply": lax.bitwise_and, "minimum": lax.bitwise_and}
+        both = {**ors, **ands, **BITWISE}[kind]
+        return lax.reduce(x, np.array(both is lax.bitwise_and), both, dims)
+    if jnp.iscomplexobj(x):
+        start, combine = (0, lax.add) if kind == "add" else (1, lax.mul)
+        return lax.reduce(x, np.array(start, x.dtype), combine, dims)
     is_float = jax.numpy.issubdtype(x.dtype, np.floating)
     low = -np.inf if is_float else jax.numpy.iinfo(x.dtype).min
     high = np.inf if is_float else jax.numpy.iinfo(x.dtype).max
@@ -90,6 +124,10 @@ def reduce(attrs: Attrs, x: Any) -> Any:
         low, high = jax.numpy.finfo(x.dtype).min, jax.numpy.finfo(x.dtype).max
     start, combine = {
         "add": (0, lax.add),
+        "multiply": (1, lax.mul),
+        "or": (0, lax.bitwise_or),
+        "xor": (0, lax.bitwise_xor),
+        "and": (-1, lax.bitwise_and),
         "maximum": (low, lax.max),
         "minimum": (high, lax.min),
     }[kind]
@@ -104,6 +142,132 @@ def dot_general(attrs: Attrs, lhs: Any, rhs: Any) -> Any:
     return lax.dot_general(
         lhs, rhs, (contracting, batch), preferred_element_type=jax_dtype(attrs), precision="highest"
     )
+
+
+def convolution(attrs: Attrs, lhs: Any, rhs: Any) -> Any:
+    sides = re.split("_|->", attrs.text("dim_labels"))
+    spatial = "".join(sorted(set(sides[0]) - set("bf")))
+    orders = [
+        tuple([side.index(c) for c in first + spatial])
+        for side, first in zip(sides, ("bf", "oi", "bf"), strict=True)
+    ]
+
+    def each(key: str, default: int) -> tuple[int, ...]:
+        return attrs.integers(key) or (default,) * len(spatial)
+
+    return lax.conv_general_dilated(
+        lhs,
+        lax.rev(rhs, [orders[1][2 + i] for i, on in enumerate(each("window_reversal", 0)) if on]),
+        each("window_strides", 1),
+        list(zip(each("low", 0), each("high", 0), strict=True)),
+        each("lhs_dilation", 1),
+        each("rhs_dilation", 1),
+        lax.ConvDimensionNumbers(*orders),
+        attrs.integer("feature_group_count"),
+        attrs.integer("batch_group_count"),
+        preferred_element_type=jax_dtype(attrs),
+    )
+
+
+COMBINE = {
+    "add": lax.add,
+    "maximum": lax.max,
+    "minimum": lax.min,
+    "multiply": lax.mul,
+    **BITWISE,
+}
+
+
+def reduce_window(attrs: Attrs, x: Any, init: Any) -> Any:
+    def each(key: str, default: int) -> tuple[int, ...]:
+        return attrs.integers(key) or (default,) * x.ndim
+
+    return windows_by_slices(attrs, x, init, each)
+
+
+def windows_by_slices(attrs: Attrs, x: Any, init: Any, each: Callable[[str, int], Any]) -> Any:
+    """Element by element of the window: a strided slice of what is padded, combined."""
+    edges = zip(each("low", 0), each("high", 0), each("base_dilations", 1), strict=True)
+    padding = [(low, high, step - 1) for low, high, step in edges]
+    held = lax.pad(x, init, padding)
+    there = lax.pad(jnp.ones(x.shape, bool), np.array(False), padding)
+    sizes, steps = attrs.integers("window_dimensions"), each("window_dilations", 1)
+    strides = each("window_strides", 1)
+    counts = [
+        max(0, (n - ((size - 1) * step + 1)) // stride + 1)
+        for n, size, step, stride in zip(held.shape, sizes, steps, strides, strict=True)
+    ]
+    out = jnp.full(counts, init)
+    if 0 in counts:
+        return out
+    for tap in np.ndindex(*sizes):
+        starts = [at * step for at, step in zip(tap, steps, strict=True)]
+        limits = [
+            start + (count - 1) * stride + 1
+            for start, count, stride in zip(starts, counts, strides, strict=True)
+        ]
+        both = COMBINE[attrs.text("kind")](out, lax.slice(held, starts, limits, strides))
+        out = jnp.where(lax.slice(there, starts, limits, strides), both, out)
+    return out
+
+
+def select_and_scatter(attrs: Attrs, x: Any, source: Any, init: Any) -> Any:
+    """One window after the other, in plain numbers."""
+    sizes = attrs.integers("window_dimensions")
+    strides = attrs.integers("window_strides") or (1,) * x.ndim
+    low = attrs.integers("low") or (0,) * x.ndim
+    out = jnp.full(x.shape, init)
+    keeps, both = COMPARE[attrs.text("direction")], COMBINE[attrs.text("kind")]
+    for place in np.ndindex(*source.shape):
+        held, at = x.ravel()[0], jnp.array(-1)
+        for tap in np.ndindex(*sizes):
+            spot = [p * s + t - b for p, s, t, b in zip(place, strides, tap, low, strict=True)]
+            if all(0 <= i < n for i, n in zip(spot, x.shape, strict=True)):
+                number = int(np.ravel_multi_index(spot, x.shape))
+                new = x[tuple(spot)]
+                stays = (at >= 0) & keeps(held, new)
+                held, at = jnp.where(stays, held, new), jnp.where(stays, at, number)
+        flat = out.ravel()
+        out = flat.at[at].set(both(flat[at], source[place])).reshape(out.shape)
+    return out
+
+
+def triangular_solve(attrs: Attrs, a: Any, b: Any) -> Any:
+    kind = attrs.text("transpose_a")
+    return lax.linalg.triangular_solve(
+        a,
+        b,
+        left_side=bool(attrs["left_side"]),
+        lower=bool(attrs["lower"]),
+        transpose_a=kind != "NO_TRANSPOSE",
+        conjugate_a=kind == "ADJOINT",
+        unit_diagonal=bool(attrs["unit_diagonal"]),
+    )
+
+
+def cholesky(attrs: Attrs, a: Any) -> Any:
+    """jax has the lower one, and zeros beside the NaN of a matrix that has none."""
+
+    def turned(x: Any) -> Any:
+        return x if attrs["lower"] else jnp.conj(jnp.swapaxes(x, -1, -2))
+
+    found = lax.linalg.cholesky(turned(a), symmetrize_input=False)
+    none = jnp.isnan(found).any((-2, -1), keepdims=True)
+    return turned(jnp.where(none, jnp.nan, found))
+
+
+def rng_bit_generator(attrs: Attrs, state: Any) -> Any:
+    """XLA's own, by its text: jax has states of two words only."""
+    dims = ",".join(map(str, attrs.integers("shape")))
+    bits = f"{attrs.element('dtype').name}[{dims}]"
+    size = len(state)
+    made = f"({state.dtype.name.replace('uint', 'u')}[{size}], {bits})"
+    text = (
+        f"HloModule m\nENTRY e {{\n  s = u64[{size}] parameter(0)\n  ROOT r = {made} "
+        f"rng-bit-generator(s), algorithm={attrs.text('algorithm')}\n}}\n"
+    )
+    ((_, found),) = xla_hlo.run(xla_hlo.from_text(text), [[np.asarray(state)]])
+    return found
 
 
 def sort(attrs: Attrs, x: Any) -> Any:
@@ -121,7 +285,7 @@ def sort(attrs: Attrs, x: Any) -> Any:
 
 def power(attrs: Attrs, base: Any, exponent: Any) -> Any:
     """jax has whole powers of constants only: multiplied one factor at a time."""
-    if jnp.issubdtype(base.dtype, jnp.floating):
+    if jnp.issubdtype(base.dtype, jnp.inexact):
         return lax.pow(base, exponent)
     out = jnp.ones_like(base)
     for step in range(64):
@@ -151,6 +315,9 @@ REFERENCE: dict[str, Reference] = {
         x, a.integer("exponent_bits"), a.integer("mantissa_bits")
     ),
     "power": power,
+    "complex": lambda a, x, y: lax.complex(x, y),
+    "real": lambda a, x: jnp.real(x),
+    "imag": lambda a, x: jnp.imag(x),
     "remainder": lambda a, x, y: lax.rem(x, y),
     "atan2": lambda a, x, y: lax.atan2(x, y),
     "or": lambda a, x, y: lax.bitwise_or(x, y),
@@ -171,17 +338,22 @@ REFERENCE: dict[str, Reference] = {
     "abs": lambda a, x: abs(x.astype("int8")).astype("int4") if x.dtype == "int4" else lax.abs(x),
     "round_nearest_even": lambda a, x: lax.round(x, lax.RoundingMethod.TO_NEAREST_EVEN),
     "clamp": lambda a, low, x, high: lax.clamp(low, x, high),
-    "add": lambda a, x, y: lax.add(x, y),
+    "add": lambda a, x, y: lax.bitwise_or(x, y) if x.dtype == bool else lax.add(x, y),
     "subtract": lambda a, x, y: lax.sub(x, y),
-    "multiply": lambda a, x, y: lax.mul(x, y),
+    "multiply": lambda a, x, y: lax.bitwise_and(x, y) if x.dtype == bool else lax.mul(x, y),
     "divide": lambda a, x, y: lax.div(x, y),
-    "maximum": lambda a, x, y: lax.max(x, y),
-    "minimum": lambda a, x, y: lax.min(x, y),
+    "maximum": lambda a, x, y: lax.bitwise_or(x, y) if x.dtype == bool else lax.max(x, y),
+    "minimum": lambda a, x, y: lax.bitwise_and(x, y) if x.dtype == bool else lax.min(x, y),
     "and": lambda a, x, y: lax.bitwise_and(x, y),
     "compare": lambda a, x, y: COMPARE[a.text("direction")](x, y),
     "select": lambda a, p, x, y: lax.select(p, x, y),
-    "convert": lambda a, x: lax.convert_element_type(x, jax_dtype(a)),
-    "bitcast_convert": lambda a, x: lax.bitcast_convert_type(x, jax_dtype(a)),
+    "convert": lambda a, x: lax.convert_element_type(
+        x.real if jnp.iscomplexobj(x) and jax_dtype(a).kind != "c" else x, jax_dtype(a)
+    ),
+    # jax has no readings of bool.
+    "bitcast_convert": lambda a, x: (
+        x.astype("uint8") if x.dtype == bool else lax.bitcast_convert_type(x, jax_dtype(a))
+    ),
     "constant": constant,
     "iota": lambda a: lax.broadcasted_iota(
         jax_dtype(a), a.integers("shape"), a.integer("dimension")
@@ -196,11 +368,27 @@ REFERENCE: dict[str, Reference] = {
     ),
     "concatenate": lambda a, *x: lax.concatenate(x, a.integer("dimension")),
     "pad": lambda a, x, v: lax.pad(
-        x, v, [(lo, hi, 0) for lo, hi in zip(a.integers("low"), a.integers("high"), strict=True)]
+        x,
+        v,
+        [
+            *zip(
+                a.integers("low"),
+                a.integers("high"),
+                a.integers("interior") or (0,) * x.ndim,
+                strict=True,
+            )
+        ],
     ),
     "reduce": reduce,
     "sort": sort,
     "dot_general": dot_general,
+    "convolution": convolution,
+    "reduce_window": reduce_window,
+    "select_and_scatter": select_and_scatter,
+    "triangular_solve": triangular_solve,
+    "cholesky": cholesky,
+    "fft": lambda a, x: lax.fft(x, a.text("fft_type"), a.integers("fft_length")),
+    "rng_bit_generator": rng_bit_generator,
     "gather": gather,
     "take": take,
     "scatter": scatter,
@@ -218,6 +406,9 @@ def test_every_rule_has_a_reference_and_samples():
 def by_jax(samples: Sequence[Sample], ops: Sequence[Op]) -> list[Array]:
     """All samples of an op in one compilation."""
     apply = REFERENCE[ops[0].name]
+    if ops[0].name == "rng_bit_generator":
+        pairs = zip(ops, samples, strict=True)
+        return [np.asarray(apply(op.attrs, *item.arrays())) for op, item in pairs]
 
     def run(arrays: list[list[Array]]) -> list[Any]:
         return [apply(op.attrs, *given) for op, given in zip(ops, arrays, strict=True)]
@@ -230,6 +421,7 @@ def difference(sample: Sample, ours: Array, theirs: Array) -> str:
     if (ours.dtype, ours.shape) != (theirs.dtype, theirs.shape):
         return f"{sample.name}: {ours.dtype}{ours.shape} and {theirs.dtype}{theirs.shape}"
     ulps = {
+        "c64": 1e-5,
         "f32": 3e-6,
         "bf16": 2**-8,
         "f16": 2**-10,
@@ -238,7 +430,7 @@ def difference(sample: Sample, ours: Array, theirs: Array) -> str:
         "f8e5m2": 2**-2,
     }
     tolerance = 0.0 if sample.exact else ulps[sample.result.split("[")[0]]
-    wide = [np.asarray(x).astype(np.float64) for x in (ours, theirs)]
+    wide = [in_double(np.asarray(x)) for x in (ours, theirs)]
     if np.allclose(*wide, rtol=tolerance, atol=tolerance, equal_nan=True) and (
         not sample.exact or np.all(np.isnan(wide[0]) | (np.signbit(wide[0]) == np.signbit(wide[1])))
     ):
@@ -270,6 +462,7 @@ def test_meaning_is_double_precision(name: str):
             name == "convert" and item.types[0][0] in "fb" and item.result[:2] in ("s8", "u8")
         )
         wanted = np.dtype(np.float64) if is_float or quantized else native[key].dtype
+        wanted = np.dtype(np.complex128) if wanted.kind == "c" else wanted
         assert wide[key].dtype == wanted, item.name
         assert wide[key].shape == native[key].shape, item.name
         if name in ("convert", "constant", "iota") and is_float and "f8e4m3fn" not in item.result:
@@ -404,3 +597,22 @@ def test_inputs_are_not_changed():
     out = evaluate(function, given)["y"]
     np.testing.assert_array_equal(out, [0, 1, 0])
     np.testing.assert_array_equal(x, [0, 0, 0])
+
+
+@pytest.mark.parametrize(("kind", "bits"), [("s8", 8), ("s32", 32), ("u8", 8)])
+def test_integer_powers_are_whole_and_wrap(kind: str, bits: int):
+    low = 0 if kind[0] == "u" else -3
+    pairs = [(base, exponent) for base in range(low, 4) for exponent in range(low, 7)]
+    function = one("%y = power(%x, %n) : KIND".replace("KIND", f"{kind}[{len(pairs)}]"),
+                   f"%x : {kind}[{len(pairs)}]", f"%n : {kind}[{len(pairs)}]")  # fmt: skip
+    numbers = np.dtype({"s8": "int8", "s32": "int32", "u8": "uint8"}[kind])
+    x, n = (np.array(side, numbers) for side in zip(*pairs, strict=True))
+
+    def wanted(base: int, exponent: int) -> int:
+        if exponent < 0:  # whole numbers have no other inverse
+            return base**-exponent if abs(base) == 1 else 0
+        wrapped = base**exponent % (1 << bits)
+        return wrapped - (1 << bits) if low < 0 and wrapped >> (bits - 1) else wrapped
+
+    found = evaluate(function, {"x": x, "n": n})["y"]
+    assert dict(zip(pairs, found.tolist(), strict=True)) == {pair: wanted(*pair) for pair in pairs}

@@ -14,7 +14,18 @@ from hypothesis import strategies as st
 from graphgen.errors import GraphgenError
 from graphgen.eval import numpy_dtype
 from graphgen.ir import DType, Literal, dtype
-from graphgen.ir.dtype import DTYPES, bf16, decode, encode, f8e4m3fn, f32, lowest
+from graphgen.ir.dtype import (
+    DTYPES,
+    bf16,
+    complex_of,
+    decode,
+    encode,
+    f32,
+    has_infinity,
+    highest,
+    lowest,
+    part_of,
+)
 
 FLOATS = [kind for kind in DTYPES.values() if kind.is_float]
 INTEGERS = [kind for kind in DTYPES.values() if kind.is_integer]
@@ -65,12 +76,27 @@ def test_bf16_ties_and_ends(bits: int):
     assert encode(bf16, value) == np.float32(value).astype(ml_dtypes.bfloat16).tobytes()
 
 
+def is_held(kind: DType, value: float) -> bool:
+    """Whether a float rounds to a number of the type; ml_dtypes clips what is beyond an end."""
+    if math.isinf(value):
+        return has_infinity(kind)
+    rounded = float(np.asarray(value).astype(numpy_dtype(kind)).astype(np.float64))
+    if kind.bits < 8 and abs(rounded) == highest(kind):
+        step = highest(kind) - max(v for v in every_value(kind) if v < highest(kind))
+        # The highest code is odd, so that a tie is beyond it.
+        return abs(value) < highest(kind) + step / 2
+    return math.isfinite(rounded)
+
+
+def every_value(kind: DType) -> list[float]:
+    codes = np.arange(1 << kind.bits, dtype=np.uint8)
+    return [float(value) for value in codes.view(numpy_dtype(kind)).astype(np.float64)]
+
+
 @pytest.mark.parametrize("kind", FLOATS, ids=str)
 @given(value=st.floats(allow_nan=False, width=16))
 def test_floats_have_numpy_bytes_and_come_back(kind: DType, value: float):
-    if not np.isfinite(np.asarray(value).astype(numpy_dtype(kind))) and (
-        math.isfinite(value) or kind is f8e4m3fn
-    ):
+    if not is_held(kind, value):
         with pytest.raises(GraphgenError, match="is not a value of"):
             encode(kind, value)
         return
@@ -80,38 +106,57 @@ def test_floats_have_numpy_bytes_and_come_back(kind: DType, value: float):
     assert encode(kind, back) == data
 
 
-@pytest.mark.parametrize("kind", [k for k in FLOATS if k.bits == 8], ids=str)
-def test_every_code_of_an_eight_bit_float(kind: DType):
-    codes = np.arange(256, dtype=np.uint8)
-    theirs = codes.view(numpy_dtype(kind)).astype(np.float64)
+@pytest.mark.parametrize("kind", [k for k in FLOATS if k.bits <= 8], ids=str)
+def test_every_code_of_a_small_float(kind: DType):
+    codes = np.arange(1 << kind.bits, dtype=np.uint8)
+    theirs = np.array(every_value(kind))
     np.testing.assert_array_equal(decode(kind, codes.tobytes()), theirs)
     for code, value in zip(codes, theirs, strict=True):
         if not math.isnan(value):
             assert encode(kind, float(value))[0] == code
+    if not np.isnan(theirs).any():
+        with pytest.raises(GraphgenError, match="nan is not a value of"):
+            encode(kind, math.nan)
+        return
     (back,) = decode(kind, encode(kind, math.nan))
     assert math.isnan(back)
+    finite = theirs[np.isfinite(theirs)]
+    assert (lowest(kind), highest(kind)) == (finite.min(), finite.max())
+    assert has_infinity(kind) == bool(np.isinf(theirs).any())
 
 
-@pytest.mark.parametrize("kind", [k for k in FLOATS if k.bits == 8], ids=str)
+@pytest.mark.parametrize("kind", [k for k in FLOATS if k.bits <= 8], ids=str)
 @given(bits=st.integers(0, 2**31 - 1), scale=st.integers(-14, 17))
-def test_eight_bit_floats_round_as_ml_dtypes(kind: DType, bits: int, scale: int):
+def test_small_floats_round_as_ml_dtypes(kind: DType, bits: int, scale: int):
     value = math.ldexp(1 + (bits & 0xFFFF) / 2**16, scale) * (-1 if bits & 0x10000 else 1)
     # A tie, and just beside it, as well.
     for number in (value, math.ldexp(round(math.ldexp(value, 5 - scale)), scale - 5)):
         theirs = np.float64(number).astype(numpy_dtype(kind))
-        if np.isfinite(theirs):
+        if is_held(kind, number):
             assert encode(kind, number) == theirs.tobytes()
         else:
             with pytest.raises(GraphgenError, match="is not a value of"):
                 encode(kind, number)
 
 
-def test_a_complex_type_has_a_name_and_a_size_only():
-    assert dtype("c64").bytes == 8
-    for use in (lambda: encode(dtype("c64"), 1.0), lambda: decode(dtype("c64"), bytes(8))):
+@pytest.mark.parametrize(("name", "part"), [("c64", "f32"), ("c128", "f64")])
+def test_a_complex_number_is_two_floats(name: str, part: str):
+    kind = dtype(name)
+    value = complex(0.1, -2.5)
+    data = encode(kind, value)
+    assert data == np.asarray(value, numpy_dtype(kind)).tobytes()
+    assert kind.bytes == 2 * dtype(part).bytes
+    assert Literal.of(kind, [value, 1]).complex_values() == [
+        *np.frombuffer(data, numpy_dtype(kind)).tolist(),
+        1,
+    ]
+    assert (part_of(kind), complex_of(dtype(part))) == (dtype(part), kind)
+    for use in (lambda: encode(dtype(part), value), lambda: decode(kind, data)):
         with pytest.raises(GraphgenError) as caught:
             use()
         assert caught.value.code == "GG0104"
+    with pytest.raises(GraphgenError, match="no complex number is made of bf16"):
+        complex_of(bf16)
 
 
 @pytest.mark.parametrize("kind", INTEGERS, ids=str)
@@ -162,7 +207,8 @@ def test_lookup_by_name():
     assert caught.value.code == "GG0101"
     assert str(caught.value) == (
         "error[GG0101]: unknown dtype 'f31'\n"
-        "  help: known: pred, c64, s4, s8, s16, s32, s64, u4, u8, u16, u32, u64, "
+        "  help: known: pred, c64, c128, s2, s4, s8, s16, s32, s64, u2, u4, u8, u16, u32, u64, "
+        "f4e2m1fn, f6e2m3fn, f6e3m2fn, f8e3m4, f8e4m3b11fnuz, f8e4m3fnuz, f8e5m2fnuz, f8e8m0fnu, "
         "f8e4m3, f8e4m3fn, f8e5m2, f16, bf16, f32, f64"
     )
 

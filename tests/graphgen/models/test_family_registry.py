@@ -115,7 +115,7 @@ REFUSED: Mapping[str, Mapping[str, object]] = {
     "gpt_neox: an odd part is rotated": {"model_type": "gpt_neox", "rotary_pct": 0.22},
     "gpt_neox: another rope": {
         "model_type": "gpt_neox",
-        "rope_parameters": {"rope_type": "yarn", "factor": 4.0},
+        "rope_parameters": {"rope_type": "dynamic", "factor": 4.0},
     },
     "gemma3: scores brought within bounds": {
         **DECODER,

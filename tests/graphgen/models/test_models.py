@@ -47,7 +47,7 @@ def with_(**changes: object) -> dict[str, Any]:
 
 REFUSED: dict[str, dict[str, object]] = {
     "another activation": with_(hidden_act="prelu"),
-    "another rope": with_(rope_scaling={"rope_type": "yarn", "factor": 4.0}),
+    "another rope": with_(rope_scaling={"rope_type": "longrope", "factor": 4.0}),
     "another rope, old spelling": with_(rope_scaling={"type": "dynamic", "factor": 4.0}),
     "partial rotation": with_(partial_rotary_factor=0.5),
     "partial rotation, new spelling": with_(rope_parameters={"partial_rotary_factor": 0.5}),
@@ -319,3 +319,33 @@ def test_the_mini_twin_of_a_model_with_its_own_head_size():
 @pytest.mark.parametrize("kind", ["f32", "bf16", "f16"])
 def test_models_are_well_formed_in_every_type(kind: str):
     verify(build(SMALL, dtype(kind)))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"attention_factor": 1.25},
+        {"mscale": 0.7, "mscale_all_dim": 0.5},
+        {"beta_fast": 8.0, "beta_slow": 0.5, "truncate": False},
+        {"original_max_position_embeddings": None},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("head_dim", [16, 64])
+def test_yarn_frequencies_are_those_of_transformers(head_dim: int, changes: dict[str, Any]):
+    rope: dict[str, Any] = {
+        "rope_type": "yarn",
+        "rope_theta": 10000.0,
+        "factor": 4.0,
+        "original_max_position_embeddings": 4096,
+        **changes,
+    }
+    rope = {key: value for key, value in rope.items() if value is not None}
+    sizes: dict[str, Any] = {"hidden_size": 4 * head_dim, "max_position_embeddings": 32768}
+    theirs = TheirConfig(**sizes, num_attention_heads=4, rope_parameters=dict(rope))
+    wanted, factor = ROPE_INIT_FUNCTIONS["yarn"](theirs, torch.device("cpu"))
+    ours = read_llama(with_(**sizes, rope_parameters=rope))
+    np.testing.assert_allclose(ours.rope_frequencies().values(), wanted.numpy(), rtol=1e-5)
+    assert ours.rope.attention_factor == pytest.approx(factor)
+    assert read_llama(ours.to_hf()).rope == ours.rope

@@ -22,13 +22,14 @@ from graphgen.ops.control import CONTROL
 Use = tuple[list[TensorType], dict[str, AttrValue]]
 
 CONTEXT = jax_mlir.make_ir_context()
-NEW = ("s4", "f8e4m3", "f8e4m3fn", "f8e5m2", "c64")
+NEW = ("s4", "u2", "f8e4m3", "f8e4m3fn", "f8e5m2fnuz", "f4e2m1fn", "c64", "c128")
 KINDS = st.sampled_from(
     [DTYPES[name] for name in ("f32", "bf16", "s32", "u8", "pred", "s64", *NEW)]
 )
 SIZES = st.integers(0, 3)
 SHAPES = st.lists(SIZES, max_size=3)
 TYPES = st.builds(tensor, KINDS, SHAPES)
+PARTS = st.builds(tensor, st.sampled_from([f32, DTYPES["f64"], DTYPES["bf16"]]), SHAPES)
 NUMBER_TYPES = st.builds(tensor, st.sampled_from([f32, s32, DTYPES["u8"]]), SHAPES)
 INDICES = st.builds(tensor, st.sampled_from([s32, DTYPES["u8"]]), SHAPES)
 # Dimension numbers, of which many are nonsense.
@@ -52,6 +53,23 @@ def pair(**attrs: object) -> st.SearchStrategy[Use]:
     return TYPES.flatmap(lambda t: use([st.just(t), near(t)], **attrs))
 
 
+SQUARES = st.tuples(
+    st.sampled_from([DTYPES[name] for name in ("f32", "f64", "bf16", "c64", "s32")]),
+    st.lists(SIZES, max_size=1),
+    SIZES,
+).map(lambda made: tensor(made[0], [*made[1], made[2], made[2]]))
+SMALL = st.lists(st.sampled_from([1, 2, 2, 3, 0]), min_size=3, max_size=3)
+ONE = st.sampled_from([(1,), (2,), (0,), (-1,), (1, 1)])
+COUNTS = ("feature_group_count", "batch_group_count")
+WINDOW = ("window_dimensions", "window_strides", "low", "high")
+
+
+def few(rank: int) -> st.SearchStrategy[tuple[int, ...]]:
+    """A number a dimension, or one too many."""
+    right = st.lists(st.sampled_from([1, 1, 2, 2, 0, -1]), min_size=rank, max_size=rank).map(tuple)
+    return st.just((2,) * rank) | st.just((1,) * rank) | right | st.just((1,) * (rank + 1))
+
+
 GROUPS = st.lists(st.permutations([0, 1, 2]).map(tuple), max_size=2).map(tuple) | st.sampled_from(
     [((0, 1), (2,)), ((0,), (1, 2)), ((),), ((0,), ()), ((1,), (0,)), ((0,), (1,), (2,))]
 )
@@ -60,6 +78,7 @@ USES: dict[str, st.SearchStrategy[Use]] = {
     "sort": pair(dimension=NUMBER, descending=st.booleans()),
     **{name: use([TYPES]) for name in PLAIN if len(OPS[name].operands) == 1},
     **{name: pair() for name in PLAIN if len(OPS[name].operands) == 2},
+    "complex": PARTS.flatmap(lambda t: use([st.just(t), near(t)])),
     "reduce_precision": use([TYPES], exponent_bits=NUMBER, mantissa_bits=NUMBER),
     "clamp": TYPES.flatmap(
         lambda t: use([near(tensor(t.dtype)), st.just(t), near(t) | near(tensor(t.dtype))])
@@ -105,6 +124,81 @@ USES: dict[str, st.SearchStrategy[Use]] = {
         rhs_batch_dims=NUMBERS,
         dtype=KINDS,
     ),
+    "convolution": st.tuples(SMALL, SMALL, st.sampled_from([f32, s32])).flatmap(
+        lambda t: use(
+            [st.just(tensor(t[2], t[0])), near(tensor(t[2], t[1]))],
+            dim_labels=st.sampled_from(
+                ["b0f_0io->b0f", "bf0_oi0->0bf", "b0f_0oi->b0f", "bf_io->bf"]
+            ),
+            **{key: st.just(()) | ONE for key in ("low", "high", "window_reversal")},
+            **{key: st.just(()) | ONE for key in ("window_strides", "lhs_dilation")},
+            rhs_dilation=st.just(()) | ONE,
+            **{key: st.sampled_from([1, 1, 1, 2, 0]) for key in COUNTS},
+            dtype=st.just(t[2]),
+        )
+    ),
+    "reduce_window": TYPES.flatmap(
+        lambda t: use(
+            [st.just(t), near(tensor(t.dtype))],
+            **{key: few(t.rank) for key in (*WINDOW, "base_dilations", "window_dilations")},
+            kind=REDUCERS | st.just("or"),
+        )
+    ),
+    "select_and_scatter": st.tuples(TYPES, SIZES, SIZES).flatmap(
+        lambda made: use(
+            [
+                st.just(made[0]),
+                near(tensor(made[0].dtype, [max(n - 1, 0) for n in made[0].dims])),
+                st.just(tensor(made[0].dtype)),
+            ],
+            **{key: few(made[0].rank) for key in WINDOW},
+            direction=st.sampled_from(["GE", "LT"]),
+            kind=REDUCERS,
+        )
+    ),
+    "triangular_solve": st.tuples(SQUARES, st.booleans(), SIZES).flatmap(
+        lambda made: use(
+            [
+                st.just(made[0]),
+                near(
+                    tensor(
+                        made[0].dtype,
+                        (*made[0].dims[:-1], made[2])
+                        if made[1]
+                        else (*made[0].dims[:-2], made[2], made[0].dims[-1]),
+                    )
+                ),
+            ],
+            left_side=st.just(made[1]),
+            lower=st.booleans(),
+            unit_diagonal=st.booleans(),
+            transpose_a=st.sampled_from(["NO_TRANSPOSE", "TRANSPOSE", "ADJOINT"]),
+        )
+    ),
+    "cholesky": use([SQUARES | TYPES], lower=st.booleans()),
+    "fft": st.tuples(SHAPES, st.sampled_from(["f32", "f64", "c64", "c128", "bf16"])).flatmap(
+        lambda made: use(
+            [st.just(tensor(DTYPES[made[1]], made[0]))],
+            fft_type=st.sampled_from(["FFT", "IFFT", "RFFT", "IRFFT"]),
+            fft_length=SOME
+            | st.integers(0, 2).map(lambda first: tuple(made[0][first:]))
+            | st.just((*made[0][:-1], *[2 * n - 2 for n in made[0][-1:]])),
+        )
+    ),
+    "rng": KINDS.flatmap(
+        lambda kind: use(
+            [near(tensor(kind)), st.just(tensor(kind))],
+            distribution=st.sampled_from(["rng_uniform", "rng_normal"]),
+            dtype=st.just(kind),
+            shape=SOME,
+        )
+    ),
+    "rng_bit_generator": use(
+        [st.sampled_from([tensor(DTYPES["u64"], (n,)) for n in (2, 3)]) | TYPES],
+        algorithm=st.sampled_from(["rng_default", "rng_three_fry", "rng_philox"]),
+        dtype=KINDS,
+        shape=SOME,
+    ),
     "dynamic_slice": TYPES.flatmap(
         lambda t: use(
             [st.just(t), *[INDICES.map(lambda i: tensor(i.dtype))] * t.rank], slice_sizes=SOME
@@ -137,9 +231,7 @@ USES: dict[str, st.SearchStrategy[Use]] = {
 
 
 def filled(type_: TensorType) -> Literal:
-    if type_.dtype.name == "c64":
-        return Literal(type_.dtype, type_.dims, b"\0" * type_.nbytes)
-    value: object = True if type_.dtype.name == "pred" else 1.5 if type_.dtype.is_float else 3
+    value: object = True if type_.dtype.name == "pred" else 1.5 if type_.dtype.is_float else 1
     for size in reversed(type_.dims):
         value = [value] * size
     return Literal(type_.dtype, type_.dims, Literal.of(type_.dtype, value).data)

@@ -6,6 +6,7 @@ target, and every pass and named pipeline of it with all of its options.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -21,12 +22,28 @@ FILES = sorted(FOLDER.glob("*.gg"))
 PIPELINES = (FOLDER / "pipelines.txt").read_text().splitlines()
 
 
+# Lengths said which slots a mask reads; an op of their own makes positions of them now.
+_MASK = re.compile(
+    r"  (%\w+) = attention_mask\((%\w+), (%\w+)\) attended=(\w+) : pred\[(\w+),\w+,\w+\](.*)"
+)
+
+
+def _in_two(mask: re.Match[str]) -> str:
+    name, positions, lengths, attended, rows, where = mask.groups()
+    keys = f"  %key_positions = key_positions({lengths}) attended={attended}"
+    result = f"pred{mask[0].partition(' : pred')[2].removesuffix(where)}"
+    return (
+        f"{keys} : s32[{rows},{attended}]{where}\n"
+        f"  {name} = attention_mask({positions}, %key_positions) : {result}{where}"
+    )
+
+
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_a_module_is_read_and_printed_as_it_was(path: Path):
     text = path.read_text()
     module = parse(text)
     verify(module)
-    assert print_module(module) == text
+    assert print_module(module) == _MASK.sub(_in_two, text)
 
 
 @pytest.mark.parametrize("text", PIPELINES, ids=lambda text: text.partition("{")[0])

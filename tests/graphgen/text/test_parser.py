@@ -123,7 +123,11 @@ def test_names_are_kept_and_made_unique():
         "pred[2](true,false)", "bf16[](3.38953e+38)", "f64[](0.1)", "f16[](65504.0)",
         "f32[](0x0000c07f)", "u64[](18446744073709551615)", "f32[](1.1754944e-38)",
         "f32[](1.4013e-45)", "bf16[](0.200195)", "s4[2](-8,7)", "u4[](15)", "f8e4m3fn[](448.0)",
-        "f8e5m2[2](inf,0.0625)", "f8e4m3[](-240.0)", "c64[1](0x0000803f00000040)",
+        "f8e5m2[2](inf,0.0625)", "f8e4m3[](-240.0)", "c64[1]((1.0,2.0))",
+        "c64[]((-0.0,0.1))", "c128[2]((1.0,inf),(1e-300,-0.1))", "c64[1](0x0000c07f00000040)",
+        "s2[2](-2,1)", "u2[1](3)", "f4e2m1fn[2](-6.0,0.5)", "f6e2m3fn[](7.5)", "f6e3m2fn[](28.0)",
+        "f8e3m4[2](inf,15.5)", "f8e4m3fnuz[](240.0)", "f8e5m2fnuz[](-57344.0)",
+        "f8e4m3b11fnuz[](30.0)", "f8e8m0fnu[](0.25)", "f8e8m0fnu[1](0xff)", "c64[0]()",
     ],
 )  # fmt: skip
 def test_literals_are_read_back(text: str):
@@ -207,6 +211,8 @@ LINES = {
     "unknown op": "  %negat = negat(%x) : f32[2,3]",
     "unknown attribute": "  %y = negate(%x) axis=[0] : f32[2,3]",
     "attribute given twice": "  %y = transpose(%x) permutation=[0,1] permutation=[1,0] : f32[3,2]",
+    "attribute given twice alike":
+        "  %y = transpose(%x) permutation=[1,0] permutation=[1,0] : f32[3,2]",
     "missing attribute": "  %y = transpose(%x) : f32[3,2]",
     "bad attribute": "  %y = transpose(%x) permutation=[0,a] : f32[3,2]",
     "bad choice": "  %y = reduce(%x) dimensions=[0] kind=mean : f32[3]",

@@ -124,9 +124,35 @@ class ByData(nn.Module):
         return x.flatten()[x.flatten() > 0]
 
 
-class Complex(nn.Module):
+class HoldsComplex(nn.Module):
+    turn: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("turn", torch.polar(torch.ones(9), torch.rand(9)))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (torch.complex(x, x) * self.turn).abs()
+
+
+class GivesComplex(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.polar(x, x)
+
+
+class Magnitude(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x.abs()
+
+
+class InBetween(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return torch.polar(x, x).abs()
+
+
+class RaisesToComplex(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.polar(x, x).exp().abs()
 
 
 def refused(model: nn.Module, **options: Any) -> GraphgenError:
@@ -149,8 +175,31 @@ def test_what_depends_on_data_is_refused():
     assert refused(ByData()).code in ("GG0103", "GG0502")
 
 
-def test_complex_numbers_are_refused():
-    assert refused(Complex()).code in ("GG0101", "GG0103")
+@pytest.mark.parametrize(
+    ("model", "code", "what"),
+    [
+        (HoldsComplex(), "GG0101", "turn is complex, and only what is computed may be"),
+        (GivesComplex(), "GG0502", "result is complex"),
+        (RaisesToComplex(), "GG0103", "no rule for exp.default of complex numbers"),
+    ],
+    ids=["weight", "result", "op"],
+)
+def test_complex_numbers_are_refused_but_in_between(model: nn.Module, code: str, what: str):
+    error = refused(model)
+    assert (error.code, error.what) == (code, what)
+
+
+def test_complex_inputs_are_refused():
+    with pytest.raises(GraphgenError, match="x is complex, and only what is computed may be"):
+        read_exported(export(Magnitude(), torch.polar(torch.rand(9), torch.rand(9))))
+
+
+def test_what_is_complex_in_between_is_read():
+    x = torch.rand(9, 9)
+    module = read_exported(export(InBetween(), x)).module
+    (name,) = names(module, Role.INPUT)
+    found = np.asarray(module.evaluate({name: x.numpy()})["result"])
+    np.testing.assert_allclose(found, x.numpy(), rtol=1e-6)
 
 
 def test_dropout_is_refused():

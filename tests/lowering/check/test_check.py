@@ -89,6 +89,44 @@ def test_collectives():
     assert ids(uneven, TRN2, " mesh=tp:4") == {"ar-groups": "error"}
 
 
+def test_a_running_sum_by_windows_is_slow_and_not_refused():
+    """A window's start is an operand here, as in HLO."""
+    lines = """
+        arg %x : s32[4]
+        %zero = constant() value=s32[](0) : s32[]
+        %y = reduce_window(%x, %zero) window_dimensions=[4] low=[3] kind=add : s32[4]
+    """
+    assert ids(lines) == {"rw-cumsum": "perf"}
+
+
+WINDOWS = """\
+HloModule windows
+
+%both (a: f32[], b: f32[], c: f32[], d: f32[]) -> (f32[], f32[]) {
+  %a = f32[] parameter(0)
+  %b = f32[] parameter(1)
+  %c = f32[] parameter(2)
+  %d = f32[] parameter(3)
+  %e = f32[] add(%a, %c)
+  %f = f32[] maximum(%b, %d)
+  ROOT %g = (f32[], f32[]) tuple(%e, %f)
+}
+
+ENTRY %main (x: f32[8], y: f32[8]) -> (f32[7], f32[7]) {
+  %x = f32[8]{0} parameter(0)
+  %y = f32[8]{0} parameter(1)
+  %z = f32[] constant(0)
+  ROOT %w = (f32[7], f32[7]) reduce-window(%x, %y, %z, %z), window={size=2}, to_apply=%both
+}
+"""
+
+
+def test_windows_of_two_operands_are_refused():
+    module = read_hlo(parse_hlo_text(WINDOWS))
+    found = {item.rule for item in check(module, TRN2) if item.severity == "error"}
+    assert found == {"rw-operands"}
+
+
 def test_a_type_that_is_none_of_the_device():
     lines = "arg %x : f64[4]\n%y = negate(%x) : f64[4]"
     assert ids(lines)["dtype"] == "error"
@@ -171,7 +209,7 @@ ENTRY %main (x: f32[4,8], i: s32[4]) -> (f32[4,8], f32[8]) {
   %i = s32[4]{0} parameter(1)
   %all = f32[4,8]{1,0} all-reduce(%x), replica_groups={{0,1},{2,3}}, to_apply=%product
   %one = f32[] constant(1)
-  %down = f32[8]{0} reduce(%x, %one), dimensions={0}, to_apply=%product
+  %down = f32[8]{0} reduce(%x, %one), dimensions={0}, to_apply=%product, turbo={level=3}
   ROOT %out = (f32[4,8]{1,0}, f32[8]{0}) tuple(%all, %down)
 }
 """
@@ -183,6 +221,53 @@ def test_instructions_without_an_op_are_judged_by_what_they_say():
     found = {item.rule: item.severity for item in check(module, TRN2) if item.severity == "error"}
     # Across ranks nothing is multiplied; within one that is fine.
     assert found == {"ar-mul": "error"}
+    # Without an attribute that nobody knows the reduction has an op, and is judged alike.
+    module = read_hlo(parse_hlo_text(FOREIGN.replace(", turbo={level=3}", "")))
+    assert [op.name for op in module.programs()[0].ops] == ["hlo.opaque", "reduce"]
+    assert {item.rule for item in check(module, TRN2) if item.severity == "error"} == {"ar-mul"}
+
+
+COMPLEX = """\
+HloModule complex_numbers
+
+ENTRY %main (x: f32[8], w: c64[8], v: c128[8]) -> (f32[8], pred[8], c128[8], c64[5]) {
+  %x = f32[8]{0} parameter(0)
+  %w = c64[8]{0} parameter(1)
+  %v = c128[8]{0} parameter(2)
+  %z = c64[8]{0} complex(%x, %x)
+  %p = c64[8]{0} multiply(%z, %w)
+  %r = f32[8]{0} real(%p)
+  %same = pred[8]{0} compare(%p, %w), direction=EQ
+  %n = c128[8]{0} negate(%v)
+  %f = c64[5]{0} fft(%x), fft_type=RFFT, fft_length={8}
+  ROOT %out = (f32[8], pred[8], c128[8], c64[5]) tuple(%r, %same, %n, %f)
+}
+"""
+
+
+@pytest.mark.parametrize("target", ["inf2", "trn1", "trn2", "trn3"])
+def test_complex_numbers_are_refused_by_name(target: str):
+    module = read_hlo(parse_hlo_text(COMPLEX))
+    request = Request(target, 1 if target in ("inf2", "trn1") else 2)
+    items = [item for item in check(module, request) if item.rule in ("complex", "dtype")]
+    assert {(item.severity, item.code) for item in items} == {("error", "NCC_EVRF004")}
+    assert sorted(item.what.partition(":")[0] for item in items) == [
+        "compare of c64[8]", "complex of c64[8]", "fft of c64[5]", "multiply of c64[8]",
+        "negate of c128[8]", "parameter of c128[8]", "parameter of c64[8]", "real of c64[8]",
+    ]  # fmt: skip
+
+
+def test_complex_numbers_of_the_next_sdk():
+    module = read_hlo(parse_hlo_text(COMPLEX))
+    items = check(module, Request("trn2", 2, sdk_next=True))
+    refused = [item.op for item in items if item.rule == "complex" and item.severity == "error"]
+    assert sorted(refused) == ["fft", "negate", "parameter"]
+    warned = [item.op for item in items if item.rule == "complex" and item.severity == "warn"]
+    assert sorted(warned) == ["compare", "complex", "multiply", "parameter", "real"]
+
+
+def test_real_programs_have_no_complex_numbers():
+    assert "complex" not in ids(DOT.format(kind="f32"))
 
 
 @pytest.mark.parametrize("groups", ["{{0,1},{2}}", "{{0},{1},{0}}"])

@@ -15,8 +15,8 @@ from graphgen.lowering.cpu.backend import CpuBackend
 from graphgen.models import build, known_shape
 from graphgen.passes.core import parse_pipeline, run_pipeline
 from graphgen.passes.pipelines import default
-from graphgen.passes.verify import make_workload, validate
-from graphgen.passes.verify.compare import compare
+from graphgen.passes.verify import PassChecks, make_workload, validate
+from graphgen.passes.verify.compare.deviation import compare
 from graphgen.text import parse
 
 SMALL = CompileConfig(batch=(3,), context=(8,), tokens=(8, 16))
@@ -66,7 +66,9 @@ def test_passes_are_validated_by_what_xla_computes():
         module, parse_pipeline("canonicalize,specialize{batch=[2],context=[8],tokens=[8]}")
     )
     passes = parse_pipeline("fuse-projections,lift-weights,legalize")
-    verdicts = validate(module, passes, make_workload(module, 2), evaluator=CpuBackend())
+    verdicts = validate(
+        module, passes, make_workload(module, 2), PassChecks(evaluator=CpuBackend())
+    )
     assert [v.pass_text for v in verdicts if not v.ok] == []
     assert verdicts[1].budget == 4 * 2.0**-7
     assert verdicts[2].budget == passes[2].rounding + 4 * 2.0**-7

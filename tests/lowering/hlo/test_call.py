@@ -107,18 +107,19 @@ def test_layers_that_were_outlined_come_back():
 
 def test_a_call_that_does_not_fit():
     wrong = TEXT.replace("call(%in), to_apply=%both", "call(%x), to_apply=%both")
-    with pytest.raises(GraphgenError) as caught:
-        read_hlo(parse_hlo_text(wrong))
-    assert caught.value.code == "GG0103"
-    assert "%one in %main" in caught.value.where
-    assert "it does not fit %both" in caught.value.what
+    found = read_hlo(parse_hlo_text(wrong))
+    assert found.meta["opaque"] == "call: it does not fit %both (1)"
 
 
-def test_a_composite_is_kept_whole():
+def test_a_composite_is_a_call_that_stays_one():
     proto = with_field(parse_hlo_text(TEXT), "call", wire.integer(InstructionField.IS_COMPOSITE, 1))
     found = read_hlo(proto)
-    assert found.meta["opaque"] == "call: it is no call of one computation (2)"
-    assert list(found.functions) == ["main"]
+    assert "opaque" not in found.meta
+    calls = [op for op in found.programs()[0].ops if op.name == "call"]
+    assert {op.annotations["hlo.is_composite"] for op in calls} == {"true"}
+    again = read_hlo(emit_hlo(found, found.programs()[0]))
+    kept = [op.annotations for op in again.programs()[0].ops if op.name == "call"]
+    assert kept == [op.annotations for op in calls]
 
 
 def test_a_computation_that_calls_itself():

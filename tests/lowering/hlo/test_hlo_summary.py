@@ -83,7 +83,6 @@ def test_a_gibibyte_is_summarized_without_being_read(huge: Path):
     assert peak < 1 << 20
 
 
-@pytest.mark.slow
 def test_a_gibibyte_of_constants_stays_in_the_file(huge: Path):
     with huge.open("rb") as file:
         mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)

@@ -226,7 +226,7 @@ ENTRY %main (x: f32[2,3], s: f32[]) -> (f32[2], f32[2]) {
     np.testing.assert_array_equal(out["output1"], [4, 5])
 
 
-def test_what_is_left_out_is_counted():
+def test_layouts_and_precisions_are_annotations():
     module, _ = of_text("""
 HloModule m
 ENTRY %main (x: f32[2,2]) -> f32[2,2] {
@@ -236,7 +236,10 @@ ENTRY %main (x: f32[2,2]) -> f32[2,2] {
 operand_precision={highest,highest}
 }
 """)
-    assert module.meta["dropped"] == "layouts (1), precisions (1)"
+    assert "dropped" not in module.meta
+    turned, product = module.function("main").block
+    assert turned.annotations["hlo.shape"] == "f32[2,2]{0,1}"
+    assert product.annotations["hlo.operand_precision"] == "{highest,highest}"
 
 
 def test_a_constant_in_another_layout_is_turned():

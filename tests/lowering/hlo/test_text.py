@@ -11,7 +11,12 @@ from graphgen.errors import GraphgenError
 from graphgen.eval import evaluate
 from graphgen.ir import Module
 from graphgen.lowering.hlo import emit_hlo, parse_hlo_text, print_hlo_text, read_hlo
+from graphgen.lowering.hlo.proto.fields import InstructionField
+from graphgen.lowering.hlo.proto.proto_module import open_hlo
+from graphgen.lowering.hlo.proto.shape import read_shape, write_shape
+from graphgen.lowering.hlo.proto.wire import Message
 from graphgen.lowering.hlo.text.hlo_shapes import parse_shape
+from graphgen.lowering.hlo.text.opaque_values import parse_map, show_map
 from graphgen.lowering.open import open_module
 from graphgen.text import print_module
 from tests.oracles import xla_hlo
@@ -96,7 +101,8 @@ def test_the_text_of_neurons_tools():
         "  arg %input2 : f32[2,3]",
         "  %reduce.13 = reduce(%input0) dimensions=[1] kind=add : f32[2]"
         "  # /torch/nn/linear.py:114 Net[.1].Linear[fc].aten__sum",
-        "  %all-reduce.14 = all_reduce(%reduce.13) kind=add replica_groups=[[0,1],[2,3]] : f32[2]",
+        "  %all-reduce.14 = all_reduce(%reduce.13) kind=add replica_groups=[[0,1],[2,3]]"
+        ' hlo.constrain_layout="true" : f32[2]',
         "  %broadcast.15 = broadcast_in_dim(%all-reduce.14) shape=[2,3] dimensions=[0] : f32[2,3]",
         "  %add.16 = add(%broadcast.15, %input2) : f32[2,3]",
         "  return output0 = %broadcast.15",
@@ -116,6 +122,37 @@ def test_names_without_a_percent_sign_and_computations_without_a_signature():
     )
 
 
+FRAMES = """HloModule m
+
+FileNames
+1 "one.py"
+2 "two.py"
+
+FunctionNames
+1 "f"
+
+FileLocations
+1 {file_name_id=2 function_name_id=1 line=7 end_line=7 column=3 end_column=9}
+2 {file_name_id=1 function_name_id=1 line=5 end_line=5 column=2 end_column=4}
+
+StackFrames
+1 {file_location_id=2 parent_frame_id=1}
+2 {file_location_id=1 parent_frame_id=1}
+
+ENTRY e {
+  x = f32[2]{0} parameter(0)
+  y = f32[2]{0} negate(x), metadata={op_name="a" stack_frame_id=1}
+  ROOT z = f32[2]{0} exponential(y), metadata={op_name="b" stack_frame_id=2}
+}
+"""
+
+
+def test_tables_of_stack_frames_give_places():
+    module = read_hlo(parse_hlo_text(FRAMES))
+    (function,) = module.programs()
+    assert [(op.loc.file, op.loc.line) for op in function.ops] == [("one.py", 5), ("two.py", 7)]
+
+
 def test_a_file_of_hlo_text_is_opened(tmp_path: Path):
     file = tmp_path / "graph.hlo"
     file.write_text(NEURON)
@@ -130,8 +167,22 @@ def test_shapes_print_as_they_were(text: str):
     assert parse_shape(text).text == text
 
 
-def test_what_a_layout_says_beside_the_order_is_passed_over():
-    assert parse_shape("bf16[8,128]{1,0:T(8,128)(2,1)S(1)}").text == "bf16[8,128]{1,0}"
+@pytest.mark.parametrize(
+    "text",
+    [
+        "bf16[8,128]{1,0:T(8,128)(2,1)S(1)}",
+        "f32[]{:T(128)}",
+        "s4[2,3]{1,0:T(8)L(1024)E(4)}",
+        "f32[2,3]{1,0:D(C+,S~)}",
+        "f32[2,3]{1,0:T(*,128)M(8)}",
+        "f32[?,3]{1,0}",
+        "(f32[2]{0:S(5)}, token[])",
+    ],
+)
+def test_layouts_keep_tiles_memory_spaces_and_sizes_of_elements(text: str):
+    shape = parse_shape(text)
+    assert shape.text == text
+    assert read_shape(write_shape(shape)).text == text
 
 
 ATTRIBUTES = """
@@ -194,7 +245,7 @@ def test_attributes_of_what_the_ir_may_not_know_come_and_go_too():
     """What XLA reads in our text of the protobuf is what it read in its own."""
     proto = xla_hlo.from_text(ATTRIBUTES)
     text = xla_hlo.parsed(proto)
-    wanted = body(text.replace("[1,2]<=[2]", "{{0,1}}"))
+    wanted = body(text)
     for again in (
         xla_hlo.from_text(print_hlo_text(proto)),
         parse_hlo_text(text),
@@ -208,7 +259,7 @@ def test_attributes_of_what_the_ir_may_not_know_come_and_go_too():
     [
         ("  ROOT b = f32[2] negate(c)", "%c is not defined before this line", "t.hlo:5:8"),
         ("  ROOT b = f33[2] negate(a)", "HLO element type 'f33' is unknown", "t.hlo:5:12"),
-        ("  ROOT b = f32[2] negate(a", "the text ends inside the operands", "t.hlo:7:1"),
+        ("  ROOT b = f32[2] negate(a", "expected ',' or ')', found '}'", "t.hlo:6:1"),
         ("  ROOT b = f32[2] constant({1})", "constant: 1 elements for f32[2]",
          "t.hlo:5:27"),
         ("  ROOT a = f32[2] negate(a)", "%a is defined twice", "t.hlo:5:8"),
@@ -220,3 +271,49 @@ def test_what_is_wrong_is_named_with_its_place(broken: str, what: str, at: str):
     with pytest.raises(GraphgenError) as caught:
         parse_hlo_text(text, "t.hlo")
     assert (caught.value.code, caught.value.what, caught.value.where) == ("GG0201", what, at)
+
+
+@pytest.mark.parametrize("text", ["(", "(f32[2]{0}", "(f32[2]{0}, ", "((f32[2]{0})"])
+def test_a_tuple_that_is_not_closed_is_refused(text: str):
+    with pytest.raises(GraphgenError, match="is not closed"):
+        parse_shape(text)
+
+
+@pytest.mark.parametrize("text", ['{a="1",b="x y"}', '{only="1"}'])
+def test_maps_print_as_they_were(text: str):
+    assert show_map(Message(parse_map(text))) == text
+
+
+def test_words_of_maps_need_no_quotes():
+    assert show_map(Message(parse_map("{a=1,b=c}"))) == '{a="1",b="c"}'
+
+
+@pytest.mark.parametrize(
+    "sharding",
+    [
+        "{replicated}",
+        "{manual}",
+        "{maximal device=1}",
+        "{devices=[2,1]1,0}",
+        "{devices=[2,1]<=[2]}",
+        "{devices=[1,2,2]<=[2,2]T(1,0) last_tile_dim_replicate}",
+        "{devices=[2,1,2]<=[4] last_tile_dims={manual}}",
+        "{devices=[2,1]<=[2] shard_as 3}",
+        "{unknown}",
+    ],
+)
+def test_shardings_have_xlas_bytes(sharding: str) -> None:
+    text = f"""HloModule m, num_partitions=4
+ENTRY main {{
+  a = f32[4,4]{{1,0}} parameter(0), sharding={sharding}
+  ROOT c = (f32[4,4]{{1,0}}) tuple(a), sharding={{{sharding}}}
+}}
+"""
+    ours, theirs = open_hlo(parse_hlo_text(text)), open_hlo(xla_hlo.from_text(text))
+    for mine, other in zip(ours.entry.instructions(), theirs.entry.instructions(), strict=True):
+        field = InstructionField.SHARDING
+        assert mine.data(field) == other.data(field)
+    shown = print_hlo_text(parse_hlo_text(text))
+    assert f"sharding={sharding}" in shown
+    assert f"sharding={{{sharding}}}" in shown
+    assert "num_partitions=4" in shown

@@ -22,6 +22,8 @@ SHIFTS = np.array([[0, 1, 2, 3], [4, 5, 30, 31]], np.int32)
 FLAGS = np.array([[True, True, False, False], [True, False, True, False]])
 OTHERS = np.array([[True, False, True, False], [True, True, False, False]])
 
+NUMBERS = np.asarray(X + 1j * Y, np.complex64)
+
 
 def erf(x: Any) -> Any:
     from math import erf as one
@@ -95,10 +97,13 @@ CASES: list[tuple[str, Function, tuple[Any, ...]]] = [
     ("Not", np.invert, (INTEGERS,)),
     ("Popcnt", bits, (INTEGERS,)),
     ("CountLeadingZeros", leading_zeros, (INTEGERS,)),
+    ("Complex", lambda x, y: x + np.complex64(1j) * y, (X, Y)),
+    ("Real", np.real, (NUMBERS,)),
+    ("Imag", np.imag, (NUMBERS,)),
     ("Select", np.where, (FLAGS, X, Y)),
     ("Clamp", lambda low, x, high: np.clip(x, low, high), (X - 1, Y, X + 1)),
 ]
-KINDS = {"float32": "f32", "int32": "s32", "uint32": "u32", "bool": "pred"}
+KINDS = {"float32": "f32", "int32": "s32", "uint32": "u32", "bool": "pred", "complex64": "c64"}
 
 
 def result_of(function: Callable[[Any, list[Any]], Any], *arrays: Any) -> Any:
@@ -122,7 +127,7 @@ def shaped(scribe: Any, array: Any) -> Any:
 @pytest.mark.parametrize(("name", "numpy", "operands"), CASES)
 def test_element_by_element(name: str, numpy: Function, operands: tuple[Any, ...]):
     wanted = np.asarray(numpy(*operands))
-    if wanted.dtype not in (np.float32, np.bool_):
+    if wanted.dtype not in (np.float32, np.complex64, np.bool_):
         wanted = wanted.astype(operands[-1].dtype)
 
     found = result_of(lambda s, x: getattr(shaped(s, wanted), name)(*x), *operands)
@@ -132,11 +137,11 @@ def test_element_by_element(name: str, numpy: Function, operands: tuple[Any, ...
 def test_what_is_not_element_by_element_is_tested_elsewhere():
     import inspect
 
-    from tests.lowering.pyhlo import test_pyhlo
+    from tests.lowering.pyhlo import test_control, test_pyhlo
 
     here, there = (
         inspect.getsource(inspect.getmodule(shaped) or shaped),
-        inspect.getsource(test_pyhlo),
+        inspect.getsource(test_pyhlo) + inspect.getsource(test_control),
     )
     plain = {row.name for row in ELEMENTWISE_ROWS}
     assert plain <= {name for name, _, _ in CASES}

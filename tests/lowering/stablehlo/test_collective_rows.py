@@ -95,3 +95,21 @@ def test_the_reducer_is_of_the_type_that_is_reduced():
     text = emit_stablehlo(module, function)
     assert "stablehlo.add %$a.0, %$b.0 : tensor<bf16>" in text
     assert "f32" not in text
+
+
+@pytest.mark.parametrize(
+    ("groups", "wanted"),
+    [
+        ("dense<0> : tensor<1x1xi64>", ((0,),)),
+        ("dense<[[0, 2], [1, 3]]> : tensor<2x2xi64>", ((0, 2), (1, 3))),
+        ("dense<[[0, 1, 2]]> : tensor<1x3xi64>", ((0, 1, 2),)),
+    ],
+)
+def test_groups_are_read(groups: str, wanted: tuple[tuple[int, ...], ...]):
+    text = f"""func.func @main(%x: tensor<4xf32>) -> tensor<8xf32> {{
+      %y = "stablehlo.all_gather"(%x) {{all_gather_dim = 0 : i64, replica_groups = {groups}}}
+        : (tensor<4xf32>) -> tensor<{4 * len(wanted[0])}xf32>
+      return %y : tensor<{4 * len(wanted[0])}xf32>
+    }}""".replace("tensor<8xf32>", f"tensor<{4 * len(wanted[0])}xf32>")
+    (op,) = read_stablehlo(text).function("main").block
+    assert op.attrs.groups("replica_groups") == wanted

@@ -30,6 +30,15 @@ def summing() -> list[Sample]:
             use = f"reduce {kind}[2,3] dimensions=[1] kind=maximum"
             given = [[1.0, NAN, 2.0], [-INF, -INF, -INF]]
             out.append(sample(f"reduce-maximum-{kind}-nan", use, f"{kind}[2]", x0=given))
+    for kind, how in (
+        *(("f32", "multiply"), ("s32", "multiply"), ("u8", "multiply")),
+        *((kind, how) for kind in ("s32", "u8", "pred") for how in ("and", "or", "xor")),
+        *(("pred", "maximum"), ("pred", "minimum")),
+    ):
+        for shape, dims, result in (("3,4", "1", "3"), ("3,4,2", "0,2", "4"), ("3,0", "1", "3")):
+            use = f"reduce {kind}[{shape}] dimensions=[{dims}] kind={how}"
+            name = f"reduce-{how}-{kind}-{shape}-over-{dims}"
+            out.append(sample(name, use, f"{kind}[{result}]", exact=kind != "f32"))
     for name, left, right, numbers, result in (
         ("matrix", "[3,5]", "[4,5]", "lhs_contracting_dims=[1] rhs_contracting_dims=[1]", "[3,4]"),
         ("plain", "[3,5]", "[5,4]", "lhs_contracting_dims=[1] rhs_contracting_dims=[0]", "[3,4]"),

@@ -101,6 +101,10 @@ def takes(kind: str) -> list[Sample]:
     ]
 
 
+_COMBINED = ("multiply", "maximum", "minimum")
+_BITS = ("and", "or", "xor")
+
+
 def scatters(kind: str) -> list[Sample]:
     rows = "update_window_dims=[1] inserted_window_dims=[0] scatter_dims_to_operand_dims=[0]"
     pairs = "update_window_dims=[1] inserted_window_dims=[0,1] scatter_dims_to_operand_dims=[1,0]"
@@ -121,6 +125,9 @@ def scatters(kind: str) -> list[Sample]:
                 continue
             use = f"scatter {kind}{operand} {indices} {kind}{updates} {numbers} kind={how}"
             out.append(sample(f"scatter-{how}-{kind}-{name}", use, f"{kind}{operand}", x1=at))
+    for how in {"f32": _COMBINED, "s32": (*_COMBINED, *_BITS), "pred": _BITS}.get(kind, ()):
+        use = f"scatter {kind}[5,4] s32[3] {kind}[3,4] {rows} index_vector_dim=1 kind={how}"
+        out.append(sample(f"scatter-{how}-{kind}-overlapping", use, f"{kind}[5,4]", x1=[2, 2, 1]))
     if kind in ("f32", "s32"):
         use = f"scatter {kind}[5,4] s32[3] {kind}[3,4] {rows} index_vector_dim=1 kind=add"
         overlap = [2, 2, 2] if kind == "s32" else [2, 2, 1]

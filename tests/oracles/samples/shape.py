@@ -52,6 +52,10 @@ def moving() -> list[Sample]:
         "pad {k}[2,3] {k}[] low=[1,0] high=[0,2]": "3,5",
         "pad {k}[0] {k}[] low=[1] high=[2]": "3",
         "pad {k}[2] {k}[] low=[0] high=[0]": "2",
+        "pad {k}[3,2] {k}[] low=[1,0] high=[0,1] interior=[2,1]": "8,4",
+        "pad {k}[5,4] {k}[] low=[-1,-2] high=[-2,1]": "2,3",
+        "pad {k}[4] {k}[] low=[-2] high=[-3] interior=[3]": "8",
+        "pad {k}[0] {k}[] low=[2] high=[1] interior=[3]": "3",
     }
     for use, shape in uses.items():
         for kind in ("f32", "bf16", "s32", "pred"):

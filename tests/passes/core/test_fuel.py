@@ -5,17 +5,20 @@ from __future__ import annotations
 import pytest
 
 from graphgen.compile_config import CompileConfig
+from graphgen.errors import GraphgenError
 from graphgen.exec.session import Runner
 from graphgen.ir import Module, dtype
 from graphgen.ir.clone import clone_module
 from graphgen.models import build, known_shape
 from graphgen.models.families.llama import LLAMA
 from graphgen.models.family import build_module
-from graphgen.passes.core import Pass, run_pipeline
+from graphgen.passes.core import Pass, parse_pipeline, run_pipeline
+from graphgen.passes.core.fuel import fuel_ranges, parse_fuel
 from graphgen.passes.core.journal import Journal
 from graphgen.passes.verify import make_workload, validate
-from graphgen.passes.verify.compare import compare
-from graphgen.passes.verify.validate import apply_pass
+from graphgen.passes.verify.blame import apply_pass
+from graphgen.passes.verify.compare.deviation import compare
+from graphgen.text import parse
 from tests.oracles.pipeline_stages import every_pass, looped, our_passes, scattered, stage, untidy
 from tests.oracles.planted_bugs import CONFIG
 from tests.oracles.planted_bugs_inside_passes import INSIDE, Broken, Inside
@@ -118,3 +121,52 @@ def test_every_pass_means_the_same_where_it_is_tried(tp: int, quantized: bool):
     passes = every_pass(BUCKETS, tp=tp, quantized=quantized)
     run_pipeline(module, passes, after=after)
     assert len(seen) == len(passes)
+
+
+NEGATED = """module @m level=logical {
+}
+
+func @f {
+  arg %x : f32[4]
+  %a = negate(%x) : f32[4]
+  %b = negate(%a) : f32[4]
+  %c = negate(%b) : f32[4]
+  %d = negate(%c) : f32[4]
+  return y = %x
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("fuel", "left"),
+    [
+        ("dce=[1]", ["a", "b", "c"]),
+        ("dce=[1-2]", ["a", "b"]),
+        ("dce=[1,2,4]", ["a", "b"]),
+        ("dce=[]", ["a", "b", "c", "d"]),
+        ("dce=3,cse=[1-4]", ["a"]),
+    ],
+)
+def test_fuel_chooses_single_rewrites(fuel: str, left: list[str]):
+    module = parse(NEGATED)
+    passes = parse_pipeline("cse,dce")
+    reports = run_pipeline(module, passes, fuel=parse_fuel(fuel, "fuel"))
+    assert [op.result.name for op in module.function("f").block] == left
+    assert reports[1].stopped
+
+
+def test_a_pass_that_leaves_nothing_out_is_refused():
+    with pytest.raises(GraphgenError, match=r"GG0304.*specialize cannot leave out single rewrites"):
+        run_pipeline(
+            build(known_shape("llama-3.1-8b"), dtype("f32"), mini=True),
+            parse_pipeline("specialize{context=[8],tokens=[8]}"),
+            fuel=parse_fuel("specialize=[2]", "fuel"),
+        )
+    with pytest.raises(GraphgenError, match=r"GG0705.*fuel=dce=\[1-\] is no fuel"):
+        parse_fuel("dce=[1-]", "fuel")
+
+
+def test_numbers_are_written_as_they_are_read():
+    assert fuel_ranges([8, 1, 2, 3]) == "[1-3,8]"
+    fuel = parse_fuel("dce=[1-3,8]", "fuel")
+    assert fuel.chosen == {"dce": frozenset({1, 2, 3, 8})}

@@ -12,7 +12,10 @@ from graphgen.ir import Function, Op, Value
 from graphgen.ir.dtype import bf16
 from graphgen.ops import verify
 from graphgen.passes.core import NoMatch, Rewriter, no_match, rule
-from graphgen.text import parse
+from graphgen.passes.core.journal import Journal
+from graphgen.passes.core.pipeline import run_pipeline
+from graphgen.passes.pipelines import parse as parse_pipeline
+from graphgen.text import parse, print_module
 from tests.oracles import small_modules as programs
 
 CHAIN = ["%a = negate(%x) : f32[2]", "%b = negate(%a) : f32[2]", "%c = negate(%b) : f32[2]"]
@@ -80,16 +83,42 @@ def test_a_replacement_of_another_type_is_refused():
     assert caught.value.where == "m.py:3 top"
 
 
-def test_a_rule_that_makes_ops_and_declines_is_a_defect():
+def test_ops_of_a_rule_that_declines_are_erased_and_not_looked_at():
+    @rule("negate")
+    def wasteful(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
+        """Builds first and asks later."""
+        b.unary("exponential", b.silu(op.operands[0]))
+        return no_match("changed its mind")
+
+    module = parse(programs.function("arg %x : f32[2]", CHAIN[0], "return y = %a"))
+    before, journal = print_module(module), Journal()
+    rewriter = Rewriter("test", journal)
+    rewriter.apply_rules(module.function("f"), [wasteful, as_negation])
+    verify(module)
+    assert print_module(module) == before
+    assert (rewriter.applications, journal.applications) == (0, [])
+    assert [miss.why.reason for miss in journal.misses] == ["changed its mind"]
+
+
+def test_a_rule_that_declines_leaves_nothing_to_the_next():
     @rule("negate")
     def wasteful(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
         """Builds first and asks later."""
         b.silu(op.operands[0])
         return no_match("changed its mind")
 
+    @rule("negate")
+    def absolute(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
+        """``-x`` is ``|x|``, for the test."""
+        return [b.unary("abs", op.operands[0])]
+
     module = parse(programs.function("arg %x : f32[2]", CHAIN[0], "return y = %a"))
-    with pytest.raises(AssertionError, match="wasteful made ops and then declined"):
-        Rewriter("test").apply_rules(module.function("f"), [wasteful])
+    journal = Journal()
+    Rewriter("test", journal).apply_rules(module.function("f"), [wasteful, absolute])
+    verify(module)
+    assert names(module.function("f")) == ["abs"]
+    (entry,) = journal.applications
+    assert [op.name for op in entry.created] == ["abs"]
 
 
 def test_rules_are_named_like_their_functions():
@@ -110,3 +139,44 @@ def test_of_several_refusals_the_deepest_is_the_nearest():
     assert NoMatch("nothing of the pattern").depth == 0
     later = no_match("second of a part", depth=2).after(3)
     assert (later.reason, later.at, later.depth) == ("second of a part", None, 5)
+
+
+ANNOTATED = """module @m level=logical {
+  meta format = "stablehlo"
+  input %x : f32[B,4]
+  output %y : f32[B,4]
+}
+
+func @main phase=main {
+  arg %x : f32[B,4] hlo.sharding="{replicated}"
+  %a = reshape(%x) shape=[B,4] mlir.my.note="1" hlo.statistics="{visualizing_index=0}" : f32[B,4]
+  %b = sine(%a) mlir.my.note="2" : f32[B,4]
+  %c = sine(%a) mlir.my.note="2" : f32[B,4]
+  %dead = cosine(%a) mlir.my.note="3" : f32[B,4]
+  %y = add(%b, %c) : f32[B,4]
+  return y = %y
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "remarks"),
+    [
+        # Equal ones are merged, and what nothing reads goes: nothing is lost.
+        ("cse", ()),
+        ("dce", ()),
+        ("canonicalize", ("dropped annotations: mlir.my.note of 1 reshape",)),
+        # Another type: what the file says of the old one is not true of it.
+        (
+            "specialize{dims=[B=2]}",
+            (
+                "dropped annotations: hlo.sharding of 1 argument; "
+                "mlir.my.note of 1 reshape, 2 sine, 1 cosine",
+            ),
+        ),
+    ],
+    ids=["cse", "dce", "canonicalize", "specialize"],
+)
+def test_annotations_that_a_pass_drops_are_reported(pipeline: str, remarks: tuple[str, ...]):
+    (report,) = run_pipeline(parse(ANNOTATED), parse_pipeline(pipeline))
+    assert report.remarks == remarks

@@ -6,6 +6,7 @@ import importlib
 import inspect
 import pkgutil
 import re
+from typing import cast
 
 import numpy as np
 import pytest
@@ -20,16 +21,17 @@ from graphgen.passes.core import Rewriter
 from graphgen.passes.core.journal import Journal
 from graphgen.passes.core.rule import Rule
 from graphgen.text import parse
-from tests.oracles.raising_samples import CACHES, KNOWN_PLACES, SPELLINGS
+from tests.oracles.raising_samples import ACTIVATIONS, CACHES, KNOWN_PLACES, SPELLINGS
 from tests.oracles.sample import any_array
 
 
 def rules() -> dict[str, Rule]:
-    """Every rule that stands in a module; those with options are made by their pass."""
+    """Every rule that stands in a module, or in a tuple there; others are made by their pass."""
     found: dict[str, Rule] = {}
     for module in pkgutil.walk_packages(graphgen.passes.__path__, "graphgen.passes."):
-        names = vars(importlib.import_module(module.name)).values()
-        found |= {item.name: item for item in names if isinstance(item, Rule)}
+        for value in vars(importlib.import_module(module.name)).values():
+            items = cast("tuple[object, ...]", value) if isinstance(value, tuple) else (value,)
+            found |= {item.name: item for item in items if isinstance(item, Rule)}
     return found
 
 
@@ -104,9 +106,15 @@ TOP = (
     "results=[f32[2,2],u32[2,2]] : f32[2,2], u32[2,2]\n"
 )
 SAMPLES: dict[str, list[str]] = {
+    **ACTIVATIONS,
     **CACHES,
     **SPELLINGS,
     **KNOWN_PLACES,
+    "mask-of-rows": [
+        "arg %i : s32[2,3]\narg %n : s32[2]\n%0 = key_positions(%n) attended=8 : s32[2,8]\n"
+        f"%a = attention_mask(%i, %0) window={window} : pred[2,3,8]"
+        for window in (0, 3)
+    ],
     "kernel-by-ops": [
         "arg %x : f32[2,5]\narg %w : f32[5]\n%e = constant() value=f32[](0.1) : f32[]\n"
         '%a = custom_call(%x, %w, %e) target="AwsNeuronRmsNorm" config="1" '
@@ -130,17 +138,17 @@ SAMPLES: dict[str, list[str]] = {
         "arg %x : f32[3]\narg %v : f32[]\n%a = pad(%x, %v) low=[0] high=[0] : f32[3]",
     ],
     "raise-rms-norm": [RMS],
-    "raise-silu": [
-        "arg %x : f32[5]\n%l = logistic(%x) : f32[5]\n%a = multiply(%l, %x) : f32[5]",
-        "arg %x : f32[5]\n%n = negate(%x) : f32[5]\n%e = exponential(%n) : f32[5]\n"
-        "%c = constant() value=f32[](1.0) : f32[]\n"
-        "%o = broadcast_in_dim(%c) shape=[5] dimensions=[] : f32[5]\n"
-        "%d = add(%o, %e) : f32[5]\n%q = divide(%o, %d) : f32[5]\n%a = multiply(%x, %q) : f32[5]",
-    ],
+    "raise-rms-norm-bare": [RMS[: RMS.index("%g =")].replace("%h", "%a")],
     "raise-embedding": [
         "arg %t : f32[7,3]\narg %i : s32[2,4,1]\n%a = gather(%t, %i) offset_dims=[2] "
         "collapsed_slice_dims=[0] start_index_map=[0] index_vector_dim=2 slice_sizes=[1,3] "
-        ": f32[2,4,3]"
+        ": f32[2,4,3]",
+        *[
+            f"arg %t : f32[7,3]\narg %i : {kind}[2]\n%a = gather(%t, %i) offset_dims=[1] "
+            "collapsed_slice_dims=[0] start_index_map=[0] index_vector_dim=1 slice_sizes=[1,3] "
+            ": f32[2,3]"
+            for kind in ("s64", "u8", "u32")
+        ],
     ],
     "raise-rope": [ROPE],
     "raise-rotated-rope": [ROTATED_ROPE],
@@ -157,6 +165,11 @@ SAMPLES: dict[str, list[str]] = {
         "arg %x : f32[1,3]\n%a = transpose(%x) permutation=[1,0] : f32[3,1]",
     ],
     "concatenate-of-one": ["arg %x : f32[3]\n%a = concatenate(%x) dimension=0 : f32[3]"],
+    "concatenate-of-empty": [
+        "arg %x : f32[3]\narg %y : f32[0]\narg %z : f32[2]\n"
+        "%a = concatenate(%y, %x, %y, %z) dimension=0 : f32[5]",
+        "arg %x : f32[3]\narg %y : f32[0]\n%a = concatenate(%x, %y) dimension=0 : f32[3]",
+    ],
     "constant-on-the-right": [
         "arg %x : f32[]\n%c = constant() value=f32[](3.0) : f32[]\n%a = add(%c, %x) : f32[]",
         "arg %x : s32[]\n%c = constant() value=s32[](3) : s32[]\n%a = multiply(%c, %x) : s32[]",

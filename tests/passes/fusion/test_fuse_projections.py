@@ -18,7 +18,7 @@ from graphgen.passes.core.journal import Journal
 from graphgen.passes.fusion.fuse_projections import FuseProjections
 from graphgen.passes.pipelines import default
 from graphgen.passes.verify.validate import validate
-from graphgen.passes.verify.workload import make_workload
+from graphgen.passes.verify.workload.make_workload import make_workload
 from graphgen.passes.weights.lift import LiftWeights
 from graphgen.text import parse, print_function
 

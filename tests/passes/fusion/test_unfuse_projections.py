@@ -18,7 +18,7 @@ from graphgen.passes.fusion.fuse_projections import FuseProjections
 from graphgen.passes.fusion.unfuse_projections import UnfuseProjections
 from graphgen.passes.pipelines import default
 from graphgen.passes.verify import make_workload, validate
-from graphgen.passes.verify.workload import random_array
+from graphgen.passes.verify.workload.random_arrays import random_array
 from graphgen.passes.weights.derived import PreparedValues
 from graphgen.text import parse
 

@@ -7,9 +7,12 @@ import pytest
 from graphgen.compile_config import CompileConfig
 from graphgen.ir import Module, Role, dtype
 from graphgen.models import build, known_shape
-from graphgen.passes.core import parse_pipeline, run_pipeline
+from graphgen.passes.core import Rewriter, parse_pipeline, run_pipeline
+from graphgen.passes.heads.cache_layout import CacheLayouts
+from graphgen.passes.heads.head_gather import HeadGather
 from graphgen.passes.pipelines import default
 from graphgen.passes.verify import make_workload, validate
+from graphgen.text import parse
 from tests.oracles.families import ORACLES
 
 BEFORE = "canonicalize,unfuse-projections,shard{tp=2}"
@@ -82,3 +85,20 @@ def test_heads_that_do_not_divide_are_padded_through_the_slices(family: str):
         make_workload(module),
     )
     assert all(verdict.ok for verdict in verdicts)
+
+
+def test_layouts_of_as_many_heads_have_numbers():
+    text = "module @m level=canonical mesh=tp:2 {\n" + "".join(
+        f"  state %{name} : f32[3,8,2,4]\n" for name in "abcd"
+    )
+    module = parse(text + "}\n")
+    layouts = CacheLayouts(module, Rewriter("heads"), {})
+    for name, blocks in (("a", (0, 0, 1, 1)), ("b", (0, 1, 0, 1)), ("c", (1, 0, 1, 0)),
+                         ("d", (0, 1, -1))):  # fmt: skip
+        layouts.assign(module.interface[name], HeadGather(blocks, 2))
+    layouts.assign(module.interface["a"], HeadGather((0, 0, 1, 1), 2))
+    assert list(layouts.labels.values()) == ["heads4", "heads4.2", "heads4.3", "heads3"]
+    assert [module.interface[name].physical.text for name in "abcd"] == [
+        *["f32[3,8,4,4]"] * 3,
+        "f32[3,8,3,4]",
+    ]

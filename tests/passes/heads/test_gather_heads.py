@@ -22,7 +22,7 @@ from graphgen.passes.heads.fold_gather import FOLD_RULES
 from graphgen.passes.heads.head_strategies import Heads, head_map
 from graphgen.passes.heads.sink_gather import SINK_RULES
 from graphgen.passes.verify import make_workload
-from graphgen.passes.verify.compare import compare
+from graphgen.passes.verify.compare.deviation import compare
 from graphgen.passes.weights.derived import PreparedValues
 from graphgen.text import parse, print_module
 from tests.oracles.gqa import grouped_model, specialized_model
@@ -233,6 +233,9 @@ BEFORE: dict[str, Callable[[Body], Value]] = {
     "abs": lambda t: t.b.unary("abs", t.q),
     "silu": lambda t: t.b.silu(t.q),
     "gelu": lambda t: t.b.gelu(t.q, "tanh"),
+    "complex": lambda t: t.b.op("real", t.b.op("complex", t.q, t.spread(3))),
+    "real": lambda t: t.b.op("real", t.b.op("complex", t.spread(2, 3), t.q)) + t.q,
+    "imag": lambda t: t.b.op("imag", t.b.op("complex", t.spread(3), t.q)),
     "clamp": lambda t: t.b.op("clamp", t.b.literal(-1, f32), t.q, t.b.literal(0.5, f32)),
     **{name: partial(unary_before, name) for name in SMOOTH},
     "sine": lambda t: t.b.unary("sine", t.q),
@@ -251,17 +254,21 @@ BEFORE: dict[str, Callable[[Body], Value]] = {
     ),
     "dot_general": lambda t: t.b.dot(t.q, t.weight(D, D)),
     "rms_norm": lambda t: t.b.rms_norm(t.q, t.weight(D), 1e-5),
+    "all heads": lambda t: t.b.reshape(t.b.rms_norm(t.flat, t.weight(H * D), 1e-5), SHAPE),
     "layer_norm": lambda t: t.b.op("layer_norm", t.q, t.weight(D), t.weight(D), epsilon=1e-5),
     "rope": turned,
     "kv_update": cached,
     "cache_read": cached,
+    "embedding": lambda t: t.b.reshape(
+        t.b.embedding(t.weight(6, H * D), t.b.input("ids", s32, (B, S))), SHAPE
+    ),
     "constant": lambda t: t.q + t.b.broadcast_in_dim(t.b.literal([1.0, 2.0, 3.0], f32), SHAPE, [2]),
     "interleaved": interleaved,
 }
 
 
 def test_every_rule_is_tried():
-    assert set(BEFORE) - {"interleaved"} == set(SINK_RULES)
+    assert set(BEFORE) - {"interleaved", "all heads"} == set(SINK_RULES)
     assert set(BEHIND) == set(FOLD_RULES)
 
 
@@ -273,6 +280,29 @@ def test_takes_move_before(name: str):
     after = same(module, "tp=2")
     assert of_weights_alone(after)
     assert attention_of(after).result.shape == (B, S, 4, D)
+
+
+def bound(body: Body) -> Value:
+    """A number per head, [H,S,S]."""
+    return body.b.broadcast_in_dim(body.weight(H), (H, S, S), [0])
+
+
+def test_takes_of_a_bias_and_of_sinks_move_into_their_weights():
+    body = Body()
+    b = body.b
+    with b:
+        distances = b.input("distances", s32, (S, S))
+        table = b.transpose(b.embedding(body.weight(6, H), distances), [2, 0, 1])
+        bias = b.broadcast_in_dim(table, (B, H, S, S), [1, 2, 3])
+        near = b.compare(table, bound(body), "LT")
+        mask = b.broadcast_in_dim(near, (B, H, S, S), [1, 2, 3])
+        k = b.reshape(b.dot(body.x, body.weight(K * D, E)), (B, S, K, D))
+        out = b.attention(body.q, k, k, mask, 0.5, bias, body.weight(H), softcap=3.0)
+        module = body.done(body.summed(out))
+    after = same(module, "tp=2")
+    assert of_weights_alone(after)
+    types = [value.type.text for value in attention_of(after).operands[3:]]
+    assert types == [f"pred[{B},4,{S},{S}]", f"f32[{B},4,{S},{S}]", "f32[4]"]
 
 
 def of_weights_alone(module: Module) -> bool:
@@ -306,6 +336,9 @@ BEHIND: dict[str, Callable[[Body, Value], Value]] = {
     "logistic": lambda t, v: t.b.unary("logistic", v),
     "cosine": lambda t, v: t.b.unary("cosine", v),
     "gelu": lambda t, v: t.b.gelu(v, "none"),
+    "complex": lambda t, v: t.b.op("real", t.b.op("complex", v, t.spread(3))),
+    "real": lambda t, v: t.b.op("real", t.b.op("complex", t.q, v)) + v,
+    "imag": lambda t, v: t.b.op("imag", t.b.op("complex", t.spread(2), v)),
     "clamp": lambda t, v: t.b.op("clamp", t.b.literal(-1, f32), v, t.b.literal(0.5, f32)),
     **{name: partial(unary_behind, name) for name in SMOOTH},
     "sine": lambda t, v: t.b.unary("sine", v),
@@ -331,13 +364,18 @@ def test_takes_move_behind(name: str):
     assert attention_of(after).result.shape == (B, S, 4, D)
 
 
-NORM = "rms_norm is over all heads, not over each"
+NORM = "layer_norm is over all heads, not over each"
 STOPS: dict[str, tuple[Callable[[Body], Value], str]] = {
     "a norm over all heads": (
         lambda t: t.summed(
-            t.attention(t.b.reshape(t.b.rms_norm(t.flat, t.weight(H * D), 1e-5), SHAPE))
+            t.attention(
+                t.b.reshape(
+                    t.b.op("layer_norm", t.flat, t.weight(H * D), t.weight(H * D), epsilon=1e-5),
+                    SHAPE,
+                )
+            )
         ),
-        f"rms_norm: {NORM}",
+        f"layer_norm: {NORM}",
     ),
     "a norm over all heads, behind": (
         lambda t: t.b.dot(

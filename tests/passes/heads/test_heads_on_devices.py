@@ -11,7 +11,7 @@ from graphgen.lowering.cpu import compile_program
 from graphgen.passes.core import parse_pipeline, run_pipeline
 from graphgen.passes.heads.head_strategies import AUTO, BY_ROWS, GATHERED, Heads, serving
 from graphgen.passes.verify import make_workload
-from graphgen.passes.verify.compare import compare
+from graphgen.passes.verify.compare.deviation import compare
 from tests.oracles.gqa import SWEEP, grouped_model
 
 Row = tuple[int, int, int]

@@ -25,7 +25,7 @@ from graphgen.passes.heads.head_strategies import AUTO, Heads, head_map, serving
 from graphgen.passes.sharding.reshard.reshard_ops import ReshardStep
 from graphgen.passes.sharding.spec.mesh import Mesh
 from graphgen.passes.verify import make_workload, validate
-from graphgen.passes.verify.compare import Deviation, compare
+from graphgen.passes.verify.compare.deviation import Deviation, compare
 from tests.oracles.gqa import SWEEP, nxdi_maps, specialized_model, tnx_maps
 
 LAYER = "model.layers.0.self_attn"

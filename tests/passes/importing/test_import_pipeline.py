@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -16,7 +17,7 @@ from graphgen.errors import GraphgenError
 from graphgen.exec.session import ProgramCall, Runner, Workload
 from graphgen.ir import Module, Role
 from graphgen.ir.clone import clone_module
-from graphgen.lowering.import_programs import ImportOptions, import_programs, prepare
+from graphgen.lowering.import_programs import ImportOptions, import_programs, joined, prepare
 from graphgen.lowering.stablehlo.read import read_stablehlo
 from graphgen.passes.core import run_pipeline
 from graphgen.passes.importing.merge_programs import join
@@ -234,3 +235,14 @@ def test_a_state_of_another_type_is_refused():
         keep_states(module, {"x": "result.0"})
     keep_states(module, {"x": "result.1"})
     assert [row.name for row in module.entries(Role.STATE)] == ["x"]
+
+
+def test_one_program_may_have_a_name(tmp_path: Path):
+    path = tmp_path / "x=1.mlir"
+    path.write_text(
+        "func.func @main(%x: tensor<3xf32>) -> tensor<3xf32> { return %x : tensor<3xf32> }"
+    )
+    wanted = ImportOptions([], [], [], raising=True)
+    for source, name in ((f"main={path}", "main"), (f"chunk={path}", "chunk"), (f"{path}", "main")):
+        (program,) = joined(import_programs([source], wanted, {})).programs()
+        assert (program.name, program.phase) == (name, "main")

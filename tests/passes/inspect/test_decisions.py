@@ -10,7 +10,8 @@ import pytest
 
 from graphgen.compile_config import CompileConfig
 from graphgen.ir import Role, dtype
-from graphgen.models import SHAPES, build, known_shape
+from graphgen.models import SHAPES, build, known_shape, read_model_config
+from graphgen.models.twins import TwinName
 from graphgen.passes.core import run_pipeline
 from graphgen.passes.core.journal import Journal
 from graphgen.passes.inspect.decisions import Decisions, DecisionSite, decisions, differences
@@ -19,9 +20,11 @@ from graphgen.passes.pipelines import default
 BUCKETS = CompileConfig(context=(128,), tokens=(128,))
 
 
-def decided(config: dict[str, object], *, tp: int, mini: bool, target: str = "cpu") -> Decisions:
+def decided(
+    config: dict[str, object], *, tp: int, twin: TwinName | None = None, target: str = "cpu"
+) -> Decisions:
     """What the default pipeline decides."""
-    module = build(config, dtype("bf16"), mini=mini)
+    module = build(config, dtype("bf16"), twin=twin)
     run_pipeline(
         module, default(replace(BUCKETS, tp=tp, target=target)), journal=(journal := Journal())
     )
@@ -64,12 +67,32 @@ def test_a_twin_decides_as_its_model(name: str, tp: int, target: str):
     # The twin's vocabulary is odd, so that it is padded over two ranks, whatever the model's is.
     config = dict(known_shape(name))
     config["vocab_size"] = cast(int, config["vocab_size"]) | 1
-    twin = decided(config, tp=tp, mini=True, target=target)
-    model = decided(config, tp=tp, mini=False, target=target)
+    twin = decided(config, tp=tp, twin="mini", target=target)
+    model = decided(config, tp=tp, target=target)
     assert differences(twin, model) == []
     rules = {site.rule.partition(",")[0] for site in twin.made}
     assert {"fuse-siblings", "inline attention"} <= rules
     assert twin.near
+    assert len(twin.made) > 20
+
+
+def shortened(name: str) -> dict[str, object]:
+    """The model with one layer, or with one of each kind where layers differ."""
+    config = dict(known_shape(name))
+    read = read_model_config(config).wide().to_hf()
+    layers = next(key for key in ("num_hidden_layers", "n_layer") if key in read)
+    kinds = {"layer_types": read["layer_types"]} if "layer_types" in read else {}
+    return {**config, layers: read[layers], **kinds}
+
+
+@pytest.mark.parametrize("target", ["cpu", "trn2"])
+@pytest.mark.parametrize("name", FIRST.values())
+@pytest.mark.one_in(4)
+def test_a_wide_twin_decides_as_a_layer_of_its_model(name: str, target: str):
+    config = shortened(name)
+    config["vocab_size"] = cast(int, config["vocab_size"]) | 1
+    twin = decided(config, tp=1, twin="wide", target=target)
+    assert differences(twin, decided(config, tp=1, target=target)) == []
     assert len(twin.made) > 20
 
 
@@ -80,11 +103,11 @@ def test_every_model_is_compared():
 
 def test_another_decision_shows():
     config = dict(known_shape("llama-3.1-8b"))
-    one = decided(config, tp=1, mini=True)
-    two = decided({**config, "num_hidden_layers": 5}, tp=1, mini=False)
+    one = decided(config, tp=1, twin="mini")
+    two = decided({**config, "num_hidden_layers": 5}, tp=1)
     assert differences(one, two) == []
     # A bias more is an operation more, in every layer.
-    biased = decided({**config, "mlp_bias": True}, tp=1, mini=True)
+    biased = decided({**config, "mlp_bias": True}, tp=1, twin="mini")
     found = differences(one, biased)
     assert any("mlp.down_proj" in line and "never here" in line for line in found)
 

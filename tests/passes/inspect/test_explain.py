@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -68,5 +69,25 @@ def test_the_command(tmp_path: Path):
     assert "last touched by specialize" in shown.stdout
     facts = json.loads(CliRunner().invoke(app, [*args, "--rule", "fuse-siblings", "--json"]).stdout)
     assert {item["rule"] for item in facts["applications"]} == {"fuse-siblings"}
-    nothing = CliRunner().invoke(app, [*args, "--at", "%nothing"])
-    assert "none of its rules looked at anything here" in nothing.stdout
+    nothing = CliRunner().invoke(app, [*args, "--at", "%rms_norm"])
+    assert (nothing.exit_code, FUSE in nothing.stdout) == (0, True)
+
+
+@pytest.mark.parametrize(
+    ("option", "name", "near"),
+    [
+        ("--at", "%dot_genral", "dot_general"),
+        ("--scope", "model.layer.1", "model.layers.1"),
+        ("--rule", "fuse-sibling", "fuse-siblings"),
+        ("--program", "decod", "decode"),
+        ("--pass", "fuse-projection", "fuse-projections"),
+    ],
+)
+def test_a_misspelled_name_is_refused(option: str, name: str, near: str, tmp_path: Path):
+    file = tmp_path / "m.gg"
+    file.write_text(print_module(build(known_shape("smollm2-135m"), f32, mini=True)))
+    args = ["explain", str(file), "-p", "default", "--pass", FUSE, option, name]
+    shown = CliRunner().invoke(app, args)
+    assert (shown.exit_code, shown.stdout) == (1, "")
+    assert f"'{name.removeprefix('%')}'" in shown.stderr
+    assert re.search(rf"help: did you mean .*{re.escape(near)}", shown.stderr), shown.stderr

@@ -8,12 +8,14 @@ import pytest
 import graphgen.passes.pipelines  # noqa: F401
 from graphgen.errors import GraphgenError
 from graphgen.eval import evaluate, numpy_dtype
-from graphgen.ir import dtype
+from graphgen.ir import Function, dtype
 from graphgen.models import build, known_shape
 from graphgen.ops import OPS
 from graphgen.passes.core import parse_pipeline, run_pipeline
 from graphgen.passes.legalize.legalize import Legalize
+from graphgen.passes.legalize.neuron.sort_kernel import in_reach
 from graphgen.text import parse
+from graphgen.text.grammar import parse_type
 from tests.oracles.small_modules import after, function
 
 DIMS = "lhs_contracting_dims=[1] rhs_contracting_dims=[1]"
@@ -122,3 +124,12 @@ def test_an_unknown_target_is_refused():
     with pytest.raises(GraphgenError) as caught:
         run_pipeline(parse(dot(1)), [Legalize(target="tpu")])
     assert caught.value.help.startswith("targets: cpu, ")
+
+
+@pytest.mark.parametrize(
+    ("type_", "fits"),
+    [("f32[1048576,2047]", True), ("f32[1048576,2048]", False), ("f32[0,4]", False),
+     ("s4[4]", False), ("s8[4]", True), ("pred[4]", False)],
+)  # fmt: skip
+def test_rows_that_the_sort_kernel_takes(type_: str, fits: bool):
+    assert in_reach(Function("f").block.add_arg(parse_type(type_), "x")) is fits

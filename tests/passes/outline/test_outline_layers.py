@@ -22,7 +22,7 @@ from graphgen.passes.core import parse_pipeline, run_pipeline
 from graphgen.passes.core.rewriter import Rewriter
 from graphgen.passes.outline import OutlineLayers
 from graphgen.passes.pipelines import parse as pipeline
-from graphgen.passes.verify.workload import random_array
+from graphgen.passes.verify.workload.random_arrays import random_array
 from graphgen.text import parse, print_module
 from tests.oracles import xla_hlo
 from tests.oracles.minis import MINIS

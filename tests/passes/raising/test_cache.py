@@ -62,6 +62,14 @@ WRITES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
         lambda c, n, s: jax.lax.dynamic_update_slice(c, n.transpose(1, 0, 2, 3), (s, 0, 0, 0)),
         (zeros(SLOTS, ROWS, KV, SIZE), TOKENS, ONE),
     ),
+    "slices joined with new tokens": (
+        lambda c, n: jnp.concatenate([c[:, :2], n, c[:, 5:]], 1),
+        (CACHE, TOKENS),
+    ),
+    "a slice joined with new tokens, heads first": (
+        lambda c, n: jnp.concatenate([c[:, :, :5], n.transpose(0, 2, 1, 3)], 2),
+        (HEADS_FIRST, TOKENS),
+    ),
     "choice": (
         lambda c, n, p: jnp.where((jnp.arange(SLOTS) == p[:, None])[..., None, None], n, c),
         (CACHE, TOKEN, EACH),
@@ -125,6 +133,32 @@ def test_layers_of_one_tensor_are_written_one_by_one(name: str):
     assert not {"scatter", "dynamic_update_slice"} & {op.name for op in module.function("main").ops}
 
 
+OUTSIDE: dict[str, Callable[..., Any]] = {
+    "slots of a layer": lambda c, n, place: c.at[place, :, 2].set(n[:, 0], mode="drop"),
+    "a layer": lambda c, n, place: c.at[place].set(jnp.tile(n, (1, SLOTS, 1, 1)), mode="drop"),
+    "a layer, moved to the last": lambda c, n, place: jax.lax.dynamic_update_slice(
+        c, jnp.tile(n, (1, SLOTS, 1, 1))[None], (place, 0, 0, 0, 0)
+    ),
+}
+
+
+@pytest.mark.parametrize("place", [0, 2, 3, 7])
+@pytest.mark.parametrize("name", OUTSIDE)
+def test_layers_that_lie_outside_are_written_as_they_were(name: str, place: int):
+    random = np.random.default_rng(0)
+    arrays = zeros(3, ROWS, SLOTS, KV, SIZE), TOKEN
+    given = [random.standard_normal(x.shape).astype(x.dtype) for x in arrays]
+    function = partial(OUTSIDE[name], place=place)
+    wanted = np.asarray(function(*map(jnp.asarray, given)))
+    module, journal = lower(function, arrays), Journal()
+    run_pipeline(module, pipeline("imported"), journal=journal)
+    outside = "the layer lies outside" in {miss.why.reason for miss in journal.misses}
+    assert outside == (place > 2)
+    names = [value.name or "" for value in module.function("main").args]
+    found = module.evaluate(dict(zip(names, given, strict=True)))["result"]
+    np.testing.assert_array_equal(np.asarray(found), wanted)
+
+
 @pytest.mark.parametrize("start", [-20, -1, 5, 6, 20])
 @pytest.mark.parametrize(
     "name", ["slice", "one slot", "mapped", "slots of all rows", "slots a row"]
@@ -158,6 +192,31 @@ NEAR: dict[str, tuple[Callable[..., Any], tuple[Any, ...], str]] = {
         lambda c, n, s: jax.lax.dynamic_update_slice(c * 2, n, (0, s, 0, 0)),
         (CACHE, TOKENS, ONE),
         "what is written into is no argument, so nothing is kept",
+    ),
+    "made of what is cut": (
+        lambda c, n: jnp.concatenate([c[:, :2], jnp.exp(n + c[:, 2:5]), c[:, 5:]], 1),
+        (CACHE, TOKENS),
+        "the new part is made of what is cut",
+    ),
+    "a slice that moves": (
+        lambda c, n: jnp.concatenate([c[:, 1:3], n, c[:, 5:]], 1),
+        (CACHE, TOKENS),
+        "a slice does not stay where it was",
+    ),
+    "two new parts": (
+        lambda c, n: jnp.concatenate([n, c[:, 3:5], n * 2], 1),
+        (CACHE, TOKENS),
+        "it is no new part between slices of a cache",
+    ),
+    "longer": (
+        lambda c, n: jnp.concatenate([c, n], 1)[:, :11] + 0,
+        (CACHE, TOKENS),
+        "it is no new part between slices of a cache",
+    ),
+    "shorter": (
+        lambda c, n: jnp.concatenate([c[:, :2], n], 1),
+        (CACHE, TOKENS),
+        "what is joined is not as large as what is cut",
     ),
     "some heads": (
         lambda c, n, s: jax.lax.dynamic_update_slice(c, n[:1, :, :1], (s, s, s, 0)),

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
+from graphgen.eval import evaluate
 from graphgen.ir import Module
 from graphgen.ir.clone import clone_module
 from graphgen.lowering.hlo import parse_hlo_text, read_hlo
@@ -112,8 +115,8 @@ def test_a_layer_as_pytorch_writes_it():
     assert found == {"rms_norm": 1, "rope": 2, "kv_update": 2, "attention": 1}
     assert near_misses(module) == []
     (attention,) = (op for op in module.function("main").ops if op.name == "attention")
-    # The bias, for all heads alike, and the cache as it is kept.
-    assert [value.shape for value in attention.operands[4:]] == [(HEADS,), (ROWS, COUNT, SLOTS)]
+    # The bias, and the cache as it is kept.
+    assert [value.shape for value in attention.operands[4:]] == [(ROWS, HEADS, COUNT, SLOTS)]
     assert attention.operands[1].shape == (ROWS, SLOTS, KV, SIZE)
     products = [op for op in module.function("main").ops if op.name == "dot_general"]
     assert {op.operands[0].shape for op in products} == {(ROWS, COUNT, WIDTH)}
@@ -222,3 +225,24 @@ def test_a_rank_with_kernels_and_collectives():
     assert found == {"rms_norm": 1, "silu": 1}
     names = [op.name for op in module.function("main").ops]
     assert names == ["rms_norm", "dot_general", "silu", "all_reduce"]
+
+
+LOOKED_UP: dict[str, tuple[Callable[[jax.Array], jax.Array], bool]] = {
+    "from the end": (lambda x: x[:, :, jnp.array([-2])], True),
+    "two": (lambda x: x[:, :, jnp.array([3, 4])], True),
+    "in another order": (lambda x: x[:, :, jnp.array([4, 3])], False),
+}
+
+
+@pytest.mark.parametrize("name", LOOKED_UP)
+def test_a_lookup_at_known_places_is_a_slice(name: str):
+    """Falcon's keys are the second to last head of its projection."""
+    function, is_slice = LOOKED_UP[name]
+    given = np.random.default_rng(4).standard_normal((2, 3, 6, 4)).astype(np.float32)
+    module = read_stablehlo(jax.jit(function).lower(given).as_text())
+    run_pipeline(module, pipeline("imported"))
+    program = module.function("main")
+    assert ("slice" in [op.name for op in program.ops]) == is_slice
+    assert ("gather" in [op.name for op in program.ops]) != is_slice
+    (made,) = evaluate(program, {program.args[0].name or "": given}).values()
+    np.testing.assert_array_equal(made, function(jnp.asarray(given)))

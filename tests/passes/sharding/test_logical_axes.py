@@ -15,7 +15,7 @@ from graphgen.passes.core import Rewriter, parse_pipeline, run_pipeline
 from graphgen.passes.sharding.shard import DECODER_RULES, Shard, annotate, annotations_of
 from graphgen.passes.sharding.spec.logical_axes import LOGICAL, model_axes
 from graphgen.passes.verify import make_workload
-from graphgen.passes.verify.compare import compare
+from graphgen.passes.verify.compare.deviation import compare
 
 
 def mini(name: str = "llama-3.1-8b", **changes: object) -> Module:
@@ -203,6 +203,12 @@ def test_options_that_cannot_be(options: str, message: str):
     with pytest.raises(GraphgenError) as caught:
         run_pipeline(mini(), parse_pipeline(f"shard{{{options}}}"))
     assert (caught.value.code, caught.value.what) == ("GG0302", message)
+
+
+def test_an_axis_may_have_one_rank():
+    module = mini()
+    run_pipeline(module, parse_pipeline("shard{tp=1}"))
+    assert module.mesh == {"tp": 1}
 
 
 def test_the_usual_rules_may_match_nothing():

@@ -27,6 +27,9 @@ PAIR = Mesh({"tp": 2})
 GRID = Mesh({"dp": 2, "tp": 2})
 DOT = "dot_general(%x, %w) lhs_contracting_dims=[1] rhs_contracting_dims=[1] dtype=f32"
 BATCHED = "dot_general(%x, %w) lhs_contracting_dims=[2] rhs_contracting_dims=[2] lhs_batch_dims=[0] rhs_batch_dims=[0] dtype=f32"
+SOLVE = "lower=true unit_diagonal=false transpose_a=NO_TRANSPOSE"
+CONV = 'convolution(%x, %w) dim_labels="b0f_0io->b0f" low=[2] dtype=f32'
+IMAGE = "f32[2,6,4] f32[3,4,8]"
 GATHER = "gather(%x, %w) offset_dims=[1] collapsed_slice_dims=[0] start_index_map=[0] index_vector_dim=1 slice_sizes=[1,4]"
 SCATTER = "scatter(%x, %w, %v) update_window_dims=[1] inserted_window_dims=[0] scatter_dims_to_operand_dims=[0] index_vector_dim=1"
 MATRIX, PAIR_OF = "f32[8,4]", "f32[8,4] f32[8,4]"
@@ -49,6 +52,8 @@ DIVIDED = [
     (MATRIX, "bitcast_convert(%x) dtype=s8", "{-,tp}", "{-,tp,-}"),
     (MATRIX, "silu(%x)", "{-,tp}", "{-,tp}"),
     (MATRIX, "transpose(%x) permutation=[1,0]", "{tp,-}", "{-,tp}"),
+    # Only the first three dimensions are joined; the last stays as it is.
+    ("f32[3,2,2,8]", "reshape(%x) shape=[2,6,8]", "{-,-,-,tp}", "{-,-,tp}"),
     ("f32[8]", "broadcast_in_dim(%x) shape=[2,8] dimensions=[1]", "{tp}", "{-,tp}"),
     # What repeats may repeat less.
     ("f32[8]", "broadcast_in_dim(%x) shape=[2,8] dimensions=[1]", "{-}", "{tp,-}"),
@@ -58,6 +63,13 @@ DIVIDED = [
     ("f32[2,4] f32[8,4]", DOT, "{tp,-} {-,-}", "{tp,-}"),
     ("f32[2,4] f32[8,4]", DOT, "{-,tp} {-,tp}", "{-,-+tp}"),
     ("f32[2,3,4] f32[2,5,4]", BATCHED, "{tp,-,-} {tp,-,-}", "{tp,-,-}"),
+    # A convolution by batch, output features, input features, or groups; never in space.
+    (IMAGE, CONV, "{tp,-,-} {-,-,-}", "{tp,-,-}"),
+    (IMAGE, CONV, "{-,-,-} {-,-,tp}", "{-,-,tp}"),
+    (IMAGE, CONV, "{-,-,tp} {-,tp,-}", "{-,-,-+tp}"),
+    ("f32[2,6,4] f32[3,1,8]", f"{CONV} feature_group_count=4", "{-,-,tp} {-,-,tp}", "{-,-,tp}"),
+    ("f32[2,6,4] f32[3,2,4]", f"{CONV} feature_group_count=2", "{-,-,tp} {-,-,tp}", "{-,-,tp}"),
+    ("f32[4,6,3] f32[3,3,4]", f"{CONV} batch_group_count=2", "{tp,-,-} {-,-,tp}", "{-,-,tp}"),
     ("f32[B,S,8]", "reshape(%x) shape=[B,S,2,4]", "{-,-,tp}", "{-,-,tp,-}"),
     ("f32[B,S,2,4]", "reshape(%x) shape=[B,S,8]", "{-,-,tp,-}", "{-,-,tp}"),
     ("f32[1,1,8]", "reshape(%x) shape=[1,1,2,4]", "{-,-,tp}", "{-,-,tp,-}"),
@@ -67,6 +79,19 @@ DIVIDED = [
     ("f32[1,8]", "reshape(%x) shape=[8]", "{-,-+tp}", "{-+tp}"),
     (MATRIX, "slice(%x) start_indices=[0,0] limit_indices=[8,2]", "{tp,-}", "{tp,-}"),
     ("f32[8,4] f32[]", "pad(%x, %w) low=[0,1] high=[0,1]", "{tp,-} {}", "{tp,-}"),
+    ("f32[8,4] f32[]", "reduce_window(%x, %w) window_dimensions=[1,2] kind=add", "{tp,-} {}", "{tp,-}"),
+    (
+        "f32[8,4] f32[8,3] f32[]",
+        "select_and_scatter(%x, %w, %v) window_dimensions=[1,2] direction=GE kind=add",
+        "{tp,-} {tp,-} {}",
+        "{tp,-}",
+    ),
+    ("f32[8,4,4] f32[8,4,2]", f"triangular_solve(%x, %w) left_side=true {SOLVE}", "{tp,-,-} {tp,-,-}", "{tp,-,-}"),
+    ("f32[3,4,4] f32[3,4,8]", f"triangular_solve(%x, %w) left_side=true {SOLVE}", "{-,-,-} {-,-,tp}", "{-,-,tp}"),
+    ("f32[4,4] f32[8,4]", f"triangular_solve(%x, %w) left_side=false {SOLVE}", "{-,-} {tp,-}", "{tp,-}"),
+    ("f32[8,4,4]", "cholesky(%x) lower=true", "{tp,-,-}", "{tp,-,-}"),
+    ("f32[8,6]", "fft(%x) fft_type=RFFT fft_length=[6]", "{tp,-}", "{tp,-}"),
+    ("u64[2]", "rng_bit_generator(%x) algorithm=rng_default dtype=u32 shape=[8]", "{-}", "{-} {-}"),
     (PAIR_OF, "concatenate(%x, %w) dimension=0", "{-,tp} {-,tp}", "{-,tp}"),
     ("f32[8,4] s32[2]", "take(%x, %w) dimension=0", "{-,tp} {-}", "{-,tp}"),
     (MATRIX, "reduce(%x) dimensions=[1] kind=add", "{tp,-}", "{tp}"),
@@ -89,7 +114,8 @@ DIVIDED = [
     ("f32[4,8] f32[8] f32[8]", "layer_norm(%x, %w, %v) epsilon=1e-05", "{tp,-} {-} {-}", "{tp,-}"),
     (MATRIX, "quantize(%x) dtype=s8 dimensions=[1] limit=127.0", "{tp,-}", "{tp,-} {tp}"),
     ("s32[2,3]", "rope_table(%x) inv_freq=f32[1](1.0)", "{tp,-}", "{tp,-,-} {tp,-,-}"),
-    ("s32[2,3] s32[2]", "attention_mask(%x, %w) attended=6", "{tp,-} {tp}", "{tp,-,-}"),
+    ("s32[2]", "key_positions(%x) attended=6", "{tp}", "{tp,-}"),
+    ("s32[2,3] s32[2,6]", "attention_mask(%x, %w)", "{tp,-} {tp,-}", "{tp,-,-}"),
     ("s32[2,3]", "key_distance(%x) attended=6", "{tp,-}", "{tp,-,-}"),
     ("f32[2,3,4,8] f32[2,3,4] f32[2,3,4]", "rope(%x, %w, %v)", "{-,-,tp,-} {-,-,-} {-,-,-}", "{-,-,tp,-}"),
     ("f32[2,6,4,8] s32[2]", "cache_read(%x, %w) attended=3", "{-,-,tp,-} {-}", "{-,-,tp,-}"),

@@ -22,8 +22,8 @@ from graphgen.ops import verify
 from graphgen.passes.core import run_pipeline
 from graphgen.passes.sharding.partition import Partition
 from graphgen.passes.sharding.spec.mesh import Mesh, fits
-from graphgen.passes.verify.compare import compare
-from graphgen.passes.verify.workload import make_workload
+from graphgen.passes.verify.compare.deviation import compare
+from graphgen.passes.verify.workload.make_workload import make_workload
 from graphgen.text import parse, print_module
 from tests.oracles.layouts import Exhaustive, sent
 from tests.passes.test_random_graphs import Grower

@@ -104,3 +104,35 @@ def test_sizes_that_make_no_sense_are_refused(options: str, message: str, model:
 def test_without_prefill_buckets_prompts_go_through_decode(model: Module):
     run_pipeline(model, parse_pipeline("specialize{n_positions=[8,16],context_length_estimate=0}"))
     assert [f.name for f in model.programs()] == ["decode.b1.c8", "decode.b1.c16"]
+
+
+def test_chunks_of_prompts_in_every_larger_bucket(model: Module):
+    sizes = "specialize{prefill_batch=[1],batch=[2],context=[8],tokens=[8,16],chunk=[8,4]}"
+    run_pipeline(model, parse_pipeline(sizes))
+    prompts = {f.name: f.dims for f in model.programs() if f.phase == "prefill"}
+    assert list(prompts) == [
+        "prefill.b1.s8",
+        "prefill.b1.s4.c8",
+        "prefill.b1.s4.c16",
+        "prefill.b1.s8.c16",
+    ]
+    assert prompts["prefill.b1.s4.c16"] == {"B": 1, "S": 4, "C": 16, "R": 2, "M": 16}
+
+
+def test_chunks_alone_take_all_prompts(model: Module):
+    sizes = "specialize{context_length_estimate=0,tokens=[16],chunk=[4]}"
+    run_pipeline(model, parse_pipeline(sizes))
+    assert [f.name for f in model.programs()] == ["prefill.b1.s4.c16", "decode.b1.c16"]
+
+
+@pytest.mark.parametrize(
+    ("chunk", "message"),
+    [
+        ("16", "specialize: chunk=[16], but no decode bucket has more than 16 slots"),
+        ("0", "specialize: chunk=[0] needs sizes above 0"),
+    ],
+)
+def test_chunks_that_nothing_has_room_for(model: Module, chunk: str, message: str):
+    with pytest.raises(GraphgenError) as caught:
+        run_pipeline(model, parse_pipeline(f"specialize{{tokens=[8,16],chunk=[{chunk}]}}"))
+    assert (caught.value.code, caught.value.what) == ("GG0302", message)

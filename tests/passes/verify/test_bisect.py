@@ -40,9 +40,17 @@ def test_the_guilty_rewrite_is_named(bug: Bug):
     bisect(model(bug.after, bug.element), [whole], lambda module: False)
     assert whole.history.index(True) + 1 == found.fuel
     # One rewrite less is right.
+    assert found.first is not None
     wrong = judge(bug)
     assert not wrong(found.good)
     assert wrong(found.bad)
+
+
+def test_the_first_wrong_op_is_looked_for_only_by_numbers():
+    planted = Planted(PLAIN[0])
+    found = bisect(model(), [planted], judge(PLAIN[0]), numeric=False)
+    assert found is not None
+    assert (found.item, found.first) == (planted, None)
 
 
 def test_nothing_is_wrong_with_right_passes():

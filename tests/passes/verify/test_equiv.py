@@ -38,6 +38,25 @@ def test_the_pipeline_keeps_the_program_at_any_degree(kind: str):
     assert equivalent(lowered(mini(kind=kind), 2), lowered(mini(kind=kind), 1)).equal
 
 
+ONE_LAYER = """\
+module @m level=logical {
+  input %x : f32[2,16]
+  output %y : f32[2,16]
+}
+
+func @decode phase=decode {
+  arg %x : f32[2,16]
+  %y = negate(%x) : f32[2,16]
+  return y = %y
+}
+"""
+
+
+def test_a_part_of_a_model_is_called_with_all_its_rows():
+    assert equivalent(parse(ONE_LAYER), parse(ONE_LAYER)).equal
+    assert not equivalent(parse(ONE_LAYER), parse(ONE_LAYER.replace("negate", "abs"))).equal
+
+
 @pytest.mark.parametrize(
     ("old", "new"),
     [

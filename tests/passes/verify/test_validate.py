@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import EntryPoint
 from pathlib import Path
@@ -20,7 +20,6 @@ from graphgen.ir.clone import clone_module
 from graphgen.passes.canonical.canonicalize import Canonicalize
 from graphgen.passes.canonical.dce import DeadCodeElimination
 from graphgen.passes.core import (
-    PASSES,
     NoMatch,
     Pass,
     Rewriter,
@@ -31,12 +30,11 @@ from graphgen.passes.core import (
 )
 from graphgen.passes.core import registry as pass_registry
 from graphgen.passes.core.journal import Journal
-from graphgen.passes.core.registry import all_passes
 from graphgen.passes.core.relation import EQUAL, Take
 from graphgen.passes.legalize.cpu.float_products import padded_rows, wide_dot
 from graphgen.passes.pipelines import default
-from graphgen.passes.verify import make_workload, validate
-from graphgen.passes.verify.validate import apply_pass
+from graphgen.passes.verify import PassChecks, make_workload, validate
+from graphgen.passes.verify.blame import apply_pass
 from graphgen.text import parse, print_module
 from tests.graphgen.cli.conftest import done, error, graphgen, process
 from tests.oracles.planted_bugs import (
@@ -61,14 +59,17 @@ def names(bugs: Sequence[Bug]) -> list[str]:
     return [bug.name for bug in bugs]
 
 
-@pytest.fixture
-def registry() -> Iterator[dict[str, type[Pass]]]:
-    """The registry of passes, which is as before when the test is done."""
-    all_passes()
-    before = dict(PASSES)
-    yield PASSES
-    PASSES.clear()
-    PASSES.update(before)
+def test_a_right_pass_has_no_guilty_rewrite_although_its_budget_is_nothing():
+    """Numbers that are equal to the bit are within a budget of 0."""
+    module = parse(
+        "module @m level=logical {\n  input %x : f32[2]\n  output %y : f32[2]\n}\n\n"
+        "func @f phase=main {\n  arg %x : f32[2]\n  %a = negate(%x) : f32[2]\n"
+        "  %b = negate(%x) : f32[2]\n  %y = add(%a, %b) : f32[2]\n  return y = %y\n}\n"
+    )
+    (verdict,) = validate(module, parse_pipeline("cse"), make_workload(module, seed=0))
+    assert (verdict.budget, verdict.rounding.relative) == (0.0, 0.0)
+    assert verdict.ok
+    assert (verdict.guilty, verdict.together, verdict.first) == (None, (), None)
 
 
 # ---- planted bugs --------------------------------------------------------------------------------
@@ -138,9 +139,8 @@ def test_the_guilty_pass_is_named_among_right_ones():
     bug = next(bug for bug in BUGS if bug.name == "masked-as-0")
     before, after = parse_pipeline(SIMPLE), [DeadCodeElimination()]
     seen: list[str] = []
-    verdicts = validate(
-        model(), [*before, Planted(bug), *after], script(), lambda v: seen.append(v.pass_text)
-    )
+    checks = PassChecks(on_verdict=lambda verdict: seen.append(verdict.pass_text))
+    verdicts = validate(model(), [*before, Planted(bug), *after], script(), checks)
     assert [v.ok for v in verdicts] == [True, True, False, True]
     assert seen == [v.pass_text for v in verdicts]
     assert print_module(model()) == print_module(model.__wrapped__())
@@ -546,16 +546,23 @@ def mini(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_table_of_the_default_pipeline(mini: Path):
-    head, *rows = done("validate", mini, "--seed", 4).stdout.splitlines()
+    head, *rows, empty, coverage = done("validate", mini, "--seed", 4).stdout.splitlines()
     assert re.split(r"  +", head) == [
-        *["pass", "meaning", "max abs", "ulp", "cosine", "rounding", "budget", "verdict"]
+        *["pass", "meaning", "max abs", "ulp", "cosine", "rounding", "budget"],
+        *["rewrites", "verdict"],
     ]
     assert [re.split(r"  +", row)[0] for row in rows] == [str(p) for p in default(BUCKETS)]
     assert {re.split(r"  +", row)[-1] for row in rows} == {"ok"}
+    assert (empty, coverage[:28]) == ("", "coverage: programs 3 of 3, B")
+
+
+NO_CHOICES = {"compared": 0, "replayed": 0, "wrong": 0, "alone": 0}
 
 
 def test_the_verdicts_as_json(mini: Path):
     said = json.loads(done("validate", mini, "-p", "canonicalize,dce", "--json").stdout)
+    assert (said.pop("coverage")["complete"], {*said}) == (True, {"passes", "not_run"})
+    assert [each.pop("coverage")["complete"] for each in said["passes"]] == [True, True]
     assert said == {
         "passes": [
             {
@@ -569,9 +576,24 @@ def test_the_verdicts_as_json(mini: Path):
                 "budget": 0.0,
                 "where": "",
                 "guilty": None,
+                "together": [],
+                "recovered": None,
+                "first": None,
+                "silent": False,
+                "proof": None,
+                "indices": None,
+                "repeatable": True,
+                "varies": None,
+                "raised": None,
+                "rewrites": None,
+                "uncovered": [],
+                "layers": None,
+                "choices": NO_CHOICES,
+                "rounded_choices": NO_CHOICES,
             }
             for name in ("canonicalize", "dce")
-        ]
+        ],
+        "not_run": [],
     }
 
 
@@ -618,5 +640,5 @@ def test_the_ranks_of_a_split_module_are_compared(mini: Path, tmp_path: Path):
     split = tmp_path / "split.gg"
     done("opt", mini, "-p", f"canonicalize,{RANKS}", "-o", split)
     rows = done("validate", split, "-p", "lift-weights,dce").stdout.splitlines()
-    assert [row.split()[-1] for row in rows[1:]] == ["ok", "ok"]
+    assert [row.split()[-1] for row in rows[1:3]] == ["ok", "ok"]
     assert CONFIG.num_key_value_heads == 2

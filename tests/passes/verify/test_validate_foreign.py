@@ -14,7 +14,7 @@ from graphgen.lowering.stablehlo import emit_stablehlo, read_stablehlo
 from graphgen.passes.core import parse_pipeline
 from graphgen.passes.pipelines import default
 from graphgen.passes.verify import make_workload, validate
-from graphgen.passes.verify.validate import apply_pass
+from graphgen.passes.verify.blame import apply_pass
 from tests.graphgen.cli.conftest import done, graphgen
 from tests.oracles.planted_bugs import BUGS, RANKS, SIMPLE, Bug, Planted, model
 

@@ -268,3 +268,17 @@ def test_a_long_preparation_is_lifted():
     run_pipeline(lifted, [LiftWeights()])
     assert lifted.function("f").block.size == 1
     assert lifted.function("weights.global").block.size == size
+
+
+def test_a_collective_stays_in_the_program():
+    body = [
+        *CUT,
+        "%zero2 = constant() value=s32[](0) : s32[]",
+        "%part = dynamic_slice(%w, %at, %zero2) slice_sizes=[2,4] : f32[2,4]",
+        "%whole = all_gather(%part) dimension=0 replica_groups=[[0,1]] : f32[4,4]",
+        "%y = add(%x, %whole) : f32[4,4]",
+        "return y = %y",
+    ]
+    lifted = same(module(*body))
+    assert "all_gather" not in [op.name for op in lifted.functions[WEIGHTS_RANK].block]
+    assert [op.name for op in lifted.functions["decode"].block] == ["all_gather", "add"]

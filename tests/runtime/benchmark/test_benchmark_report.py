@@ -14,11 +14,10 @@ from graphgen.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.runtime.benchmark.benchmark_report import (
     BenchmarkReport,
-    RequestTimes,
-    distribution,
     latency_columns,
     run_benchmark,
 )
+from graphgen.runtime.benchmark.request_metrics import RequestTimes, distribution
 from graphgen.runtime.generation import GenerationRequest, generate
 from graphgen.runtime.session import Session
 from tests.oracles.llama import write_llama

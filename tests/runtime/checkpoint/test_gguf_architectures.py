@@ -261,3 +261,9 @@ def test_converted_names_are_ours():
         architecture = ARCHITECTURES[gguf.MODEL_ARCH_NAMES[converter.arch]]
         names = {architecture.hf_name(name) for name in converted(model)}
         assert names <= model.state_dict().keys()
+
+
+@pytest.mark.parametrize("family", ["qwen2", "qwen3"])
+def test_layers_of_qwen_have_no_window(family: str, tmp_path: Path):
+    (path,) = write_model(made(family, "plain", {}), tmp_path / "model.gguf")
+    assert GgufCheckpoint(path).config["use_sliding_window"] is False

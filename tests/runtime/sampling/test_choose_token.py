@@ -158,6 +158,14 @@ def test_random_numbers_belong_to_their_sequence_and_step():
 # ---- what the peers get wrong --------------------------------------------------------------------
 
 
+def test_seeds_have_64_bits():
+    # As numbers in a list, NumPy takes these for floats of equal value.
+    numbers = {uniform(seed, 0, 0) for seed in (2**63, 2**63 + 1, 2**64 - 1, 2**64 - 2)}
+    assert len(numbers) == 4
+    bits = np.random.Philox(key=2**64 - 1, counter=0)
+    assert uniform(2**64 - 1, 0, 0) == float(np.random.Generator(bits).random())
+
+
 def test_the_token_that_reaches_top_p_stays():
     row = np.log([0.4, 0.3, 0.2, 0.1])
     kept = np.isfinite(process(row, [], Sampling(do_sample=True, top_p=0.85)))

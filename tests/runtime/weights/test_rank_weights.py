@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -212,3 +214,20 @@ def test_what_all_ranks_hold_is_in_memory_once(folder: Path):
             np.testing.assert_array_equal(np.asarray(part), weights.on_rank(row, rank).array())
     # The norms at least, and not the projections.
     assert 5 <= same < len(program_weights(module)) - 4
+
+
+def test_progress_is_reported_in_parts_of_one(folder: Path):
+    checkpoint = open_checkpoint(folder)
+    module = build_model(
+        checkpoint.config, CompileConfig(dtype="f32").serving(batch=1, max_len=64)
+    ).module
+    seen: list[float] = []
+
+    class Recorded(Silent):
+        @contextmanager
+        def task(self, title: str) -> Generator[Callable[[float], None]]:
+            yield seen.append
+
+    put_weights(RankWeights(module, lambda row: read_weight(checkpoint, row)), Recorded())
+    count = len(program_weights(module))
+    assert seen == [(number + 1) / count for number in range(count)]

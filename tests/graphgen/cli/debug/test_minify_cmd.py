@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from graphgen.ir import Module
+from graphgen.ir.clone import clone_module
 from graphgen.ir.dtype import f32
 from graphgen.models.families.llama import LLAMA
 from graphgen.models.family import build_module
 from graphgen.ops import verify
-from graphgen.passes.core import PASSES
-from graphgen.passes.core.registry import all_passes
+from graphgen.passes.core import PASSES, parse_pipeline
+from graphgen.passes.verify.shrink.failure_predicate import same_exception
 from graphgen.text import parse, print_module
 from tests.graphgen.cli.conftest import ROOT, done, error, graphgen
 from tests.oracles.planted_bugs import CONFIG
+
+pytestmark = pytest.mark.usefixtures("registry")
 
 PLUGIN = ROOT / "tests/oracles/planted_bugs_plugin.py"
 QUICK = ("swap-kv", "stale-read", "swap-gate-up")
@@ -27,16 +30,6 @@ TEN = (
     *("transposed-weight", "silu-sign"),
 )
 CASES = [pytest.param(bug, marks=() if bug in QUICK else pytest.mark.slow) for bug in TEN]
-
-
-@pytest.fixture(autouse=True)
-def registry() -> Iterator[None]:
-    """The registry of passes, which is as before when the test is done."""
-    all_passes()
-    before = dict(PASSES)
-    yield
-    PASSES.clear()
-    PASSES.update(before)
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +70,7 @@ def test_progress_is_told_on_stderr(mini: Path, tmp_path: Path):
     command = f"sh {check} {{}}"
     result = done("minify", mini, "--command", command, "-o", tmp_path / "small.gg")
     lines = [line.split() for line in result.stderr.splitlines()]
-    assert lines[0][:5] == ["programs", "108", "->", "54", "ops,"]
+    assert lines[0][:5] == ["programs", "110", "->", "55", "ops,"]
     assert lines[-2][0] == "attributes"
     small = parse((tmp_path / "small.gg").read_text())
     assert [op.name for f in small.programs() for op in f.block] == ["silu"]
@@ -101,6 +94,27 @@ def test_an_exception(mini: Path, tmp_path: Path):
     assert parse(out.read_text()).op_count() <= 2
     again = error("opt", out, "-p", "shard{tp=3},partition")
     assert "does not divide over tp = 3" in again
+    # What is left can be validated: the pass raises, the module runs.
+    shown = graphgen("validate", out, "-p", "shard{tp=3},partition")
+    assert shown.exit_code == 1
+    assert "\nraised: " in shown.stdout
+    assert "does not divide over tp = 3" in shown.stdout
+
+
+def test_what_is_left_runs_where_the_module_ran(mini: Path):
+    def of_no_size(module: Module) -> Module:
+        # Its programs are well formed, but their caches have no size in common.
+        smaller = clone_module(module)
+        for slots, function in enumerate(smaller.programs(), 7):
+            function.dims["M"] = slots
+        return smaller
+
+    passes = parse_pipeline("shard{tp=3},partition")
+    module = parse(mini.read_text())
+    fails, failure = same_exception(module, passes)
+    assert failure is not None
+    assert fails(clone_module(module))
+    assert not fails(of_no_size(module))
 
 
 def test_what_does_not_fail_is_refused(mini: Path):

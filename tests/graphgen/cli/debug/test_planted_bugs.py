@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +11,13 @@ import pytest
 
 from graphgen.ir.clone import clone_module
 from graphgen.passes.core import PASSES, parse_pipeline, run_pipeline
-from graphgen.passes.core.registry import all_passes
 from graphgen.text import print_module
 from tests.graphgen.cli.conftest import ROOT, done, graphgen
+from tests.oracles.chromium import NO_BROWSER, Page, program
 from tests.oracles.planted_bugs import BUGS, Bug, Planted, model
 from tests.oracles.planted_bugs_on_ranks import RANK_BUGS
+
+pytestmark = pytest.mark.usefixtures("registry")
 
 PLUGIN = ROOT / "tests/oracles/planted_bugs_plugin.py"
 # Twenty that one program and one call show, and those that need several ranks or several calls.
@@ -25,16 +27,6 @@ CASES = [
     pytest.param(bug, id=bug.name, marks=() if bug.name in QUICK else pytest.mark.slow)
     for bug in (*TWENTY, *RANK_BUGS)
 ]
-
-
-@pytest.fixture(autouse=True)
-def registry() -> Iterator[None]:
-    """The registry of passes, which is as before when the test is done."""
-    all_passes()
-    before = dict(PASSES)
-    yield
-    PASSES.clear()
-    PASSES.update(before)
 
 
 def command(name: str, *arguments: object) -> Any:
@@ -107,3 +99,26 @@ def test_a_reproducer_is_moved_and_still_finds_it(tmp_path: Path):
     parted = graphgen("equiv", moved / "good.gg", moved / "bad.gg")
     assert (parted.exit_code, "first difference" in parted.stdout) == (1, True)
     done("validate", moved / "good.gg", "-p", "dce")
+
+
+def test_the_page_of_a_bisection_opens_at_the_guilty_rewrite(tmp_path: Path):
+    path, out = tmp_path / "m.gg", tmp_path / "page.html"
+    path.write_text(print_module(model()))
+    found = command("bisect", path, "-p", "canonicalize,planted{bug=eps},dce", "--trace", out)
+    assert (found.exit_code, "2 passes" in found.stderr) == (1, True)
+    # The reproducer goes to its own folder; the addresses say where in the page the fault is.
+    addresses = re.findall(r"note: (guilty|first wrong op): .*page\.html(#\S+)", found.stderr)
+    assert [what for what, _ in addresses] == ["guilty", "first wrong op"]
+    assert re.fullmatch(r"#pass=planted&rewrite=\d+", addresses[0][1])
+    if program() is None:
+        pytest.skip(NO_BROWSER)
+    page = Page(out, tmp_path / "profile", addresses[0][1])
+    try:
+        opened = "document.querySelector('#content details[open]').innerText"
+        assert page.run(opened).startswith("eps @")
+        page.go(addresses[1][1].removeprefix("#"))
+        name = addresses[1][1].removeprefix("#op=")
+        assert f"%{name}" in page.run("document.querySelector('#content').innerText")
+        assert page.complaints == []
+    finally:
+        page.close()

@@ -16,7 +16,7 @@ from graphgen.ir.dtype import f32
 from graphgen.models import build, known_shape
 from graphgen.passes.core import Pass, Rewriter, debug, parse_pipeline, run_pipeline
 from graphgen.passes.pipelines import parse
-from graphgen.passes.verify import make_workload, validate
+from graphgen.passes.verify import make_workload, reproducer, validate
 from graphgen.passes.verify.reproducer import replay
 from tests.graphgen.cli.conftest import facts, graphgen, process
 
@@ -125,6 +125,34 @@ def test_two_plugins_of_one_name(mini: Path, plugin: Path, tmp_path: Path):
     assert "fails as it did" in process("repro", folder).stdout
 
 
+NEIGHBOURS = {
+    "neighbour_rules.py": "from neighbour_package.depth import PLACE\n",
+    "neighbour_package/__init__.py": "",
+    "neighbour_package/depth.py": "from .width import WIDTH\n\nPLACE = WIDTH\n",
+    "neighbour_package/width.py": "WIDTH = 2\n",
+    "unread.py": "",
+}
+
+
+def test_modules_beside_a_plugin_are_in_its_reproducers(mini: Path, tmp_path: Path):
+    home, beside = tmp_path / "crashes", tmp_path / "beside"
+    for name, text in NEIGHBOURS.items():
+        (beside / name).parent.mkdir(parents=True, exist_ok=True)
+        (beside / name).write_text(text)
+    plugin = beside / "plugin.py"
+    plugin.write_text(f"from neighbour_rules import PLACE\n{PLUGIN}".replace("= 2", "= PLACE"))
+    words = ["opt", mini, "-p", "canonicalize,third-operand", "--plugin", plugin]
+    ran = process(*words, "-o", tmp_path / "out.gg", env_more={"GRAPHGEN_CRASH": str(home)})
+    assert "IndexError" in ran.stderr
+    (folder,) = crashes(home)
+    shutil.move(str(folder), tmp_path / "moved")
+    shutil.rmtree(beside)
+    names = {str(p.relative_to(tmp_path / "moved")) for p in (tmp_path / "moved").rglob("*.py")}
+    assert names == {*NEIGHBOURS, "plugin.py"} - {"unread.py"}
+    again = process("repro", tmp_path / "moved")
+    assert (again.returncode, "fails as it did" in again.stdout) == (1, True), again.stderr
+
+
 def model() -> Module:
     return build(known_shape("llama-3.1-8b"), f32, mini=True)
 
@@ -190,6 +218,14 @@ def test_a_pass_without_a_name_is_kept_with_all_that_ran(tmp_path: Path):
     assert (found.same, found.now is not None and found.now.code) == (False, "GG0301")
 
 
+def test_a_deleted_plugin_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(reproducer, "LOADED", [tmp_path / "deleted.py"])
+    with debug(crash=str(tmp_path / "crashes")), pytest.raises(ValueError, match=PURPOSE):
+        run_pipeline(model(), [Unregistered()])
+    (folder,) = crashes(tmp_path / "crashes")
+    assert json.loads((folder / "repro.json").read_text())["plugins"] == []
+
+
 def test_fuel_is_part_of_it(tmp_path: Path):
     with (
         debug(crash=str(tmp_path), fuel="canonicalize=3"),
@@ -207,9 +243,12 @@ def test_fuel_is_part_of_it(tmp_path: Path):
 
 def test_validate_leaves_one_too(tmp_path: Path):
     module = model()
-    with debug(crash=str(tmp_path)), pytest.raises(ValueError, match=PURPOSE):
-        validate(module, [Unregistered()], make_workload(module))
-    assert len(crashes(tmp_path)) == 1
+    with debug(crash=str(tmp_path)):
+        (verdict,) = validate(module, [Unregistered()], make_workload(module))
+    (folder,) = crashes(tmp_path)
+    assert verdict.raised is not None
+    assert (verdict.ok, verdict.raised.failure.what) == (False, PURPOSE)
+    assert verdict.raised.help == f"graphgen repro {folder}"
 
 
 def test_nothing_is_left_where_nobody_wants_it_or_it_cannot_be_written(tmp_path: Path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -67,7 +68,7 @@ def test_given_inputs_show_what_random_ones_do_not(tmp_path: Path):
     file.write_text(TEXT)
     plugin.write_text(PLUGIN)
     np.savez(arrays, x=np.array([1, 2, 3, 5000], np.float32), w=np.ones(4, np.float32))
-    words = ("validate", file, "-p", "clamp-large", "--plugin", plugin)
+    words = ("validate", file, "-p", "clamp-large", "--plugin", plugin, "--no-rewrites")
     try:
         done(*words)
         del PASSES["clamp-large"]
@@ -92,3 +93,88 @@ def test_real_weights(checkpoint: Path, tmp_path: Path):
 
 def test_weights_that_do_not_fit(checkpoint: Path, mini: Path):
     assert "GG0602" in error("validate", mini, "-p", "dce", "--weights", checkpoint)
+
+
+NEVER = """\
+module @m level=logical {
+  input %x : f32[4]
+  output %y : f32[4]
+}
+
+func @less {
+  arg %x : f32[4]
+  %a = negate(%x) : f32[4]
+  %y = negate(%a) : f32[4]
+  return y = %y
+}
+
+func @more {
+  arg %x : f32[4]
+  %y = abs(%x) : f32[4]
+  return y = %y
+}
+
+func @f phase=main {
+  arg %x : f32[4]
+  %which = constant() value=s32[](1) : s32[]
+  %y = conditional(%which, %x, %x) branches=[less,more] takes=[1,1] results=[f32[4]] : f32[4]
+  return y = %y
+}
+"""
+
+
+def test_what_no_call_reaches_is_never_ok(tmp_path: Path):
+    from graphgen.passes.core import PASSES
+
+    file, plugin = tmp_path / "m.gg", tmp_path / "clamp.py"
+    file.write_text(NEVER)
+    plugin.write_text(PLUGIN.replace('"maximum"', '"negate"'))
+    words = ("validate", file, "-p", "clamp-large", "--plugin", plugin)
+    missed = "not run: branch 0 (@less) of the conditional in @f, after clamp-large"
+    try:
+        shown = done(*words)
+        del PASSES["clamp-large"]
+        required = graphgen(*words, "--require-coverage", "--coverage")
+        del PASSES["clamp-large"]
+        found = facts(*words)
+    finally:
+        PASSES.pop("clamp-large", None)
+    assert shown.stdout.splitlines()[1].endswith(" not covered")
+    assert f"coverage: programs 1 of 1\n{missed}\n" in shown.stdout
+    assert required.exit_code == 1
+    assert missed in required.stdout
+    assert "conditional in @f    taken: @more" in required.stdout
+    assert (found["passes"][0]["ok"], found["passes"][0]["uncovered"]) == (False, ["less"])
+    assert found["coverage"]["complete"] is False
+    assert [hole["name"] for hole in found["coverage"]["holes"]] == ["f"]
+    # A pass that leaves it alone is ok, but the module is not covered.
+    assert " ok" in done("validate", file, "-p", "cse").stdout
+    assert graphgen("validate", file, "-p", "cse", "--require-coverage").exit_code == 1
+
+
+def test_a_model_is_validated_on_its_twins():
+    words = ("validate", "llama-3.1-8b", "-p", "canonicalize,cse", "--twins", "mini")
+    shown = done(*words).stdout.splitlines()
+    assert re.fullmatch(r"mini twin, \d+ calls, plain values:", shown[0])
+    assert sum(line.endswith(" ok") for line in shown) == 2
+    (twin,) = facts(*words, "--thorough")["twins"]
+    assert (twin["twin"], twin["passed"], twin["not_run"]) == ("mini", True, [])
+    assert twin["values"] == "realistic"
+    assert any("idle" in call for call in twin["calls"])
+    assert [item["ok"] for item in twin["passes"]] == [True, True]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("m.gg", "--twins", "wide"), "a module file is validated as it is"),
+        (("gpt2", "--twins", "both", "--layers", "1"), "take the model at its own size"),
+        (("m.gg", "--thorough", "--script", "short"), "leave out --script short"),
+        (("gpt2", "--layerwise", "--statistics", "smollm2"), "have weights of their own"),
+        (("gpt2", "--layerwise", "--thorough"), "--thorough: cannot be combined"),
+    ],
+)
+def test_options_that_do_not_go_with_twins(words: tuple[str, ...], message: str):
+    refused = graphgen("validate", *words)
+    assert refused.exit_code == 2
+    assert message in refused.output

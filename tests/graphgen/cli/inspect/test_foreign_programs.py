@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.graphgen.cli.conftest import done, error, facts
@@ -77,23 +79,32 @@ def test_a_mistake_in_it_is_told_with_its_place(tmp_path: Path):
     )  # fmt: skip
 
 
-LOOP = """\
+CHOLESKY = """\
 module @jit_g {
-  func.func public @main(%x: tensor<1x1x4xf32>, %w: tensor<1x1x3xf32>) -> tensor<1x1x4xf32> {
-    %0 = "stablehlo.convolution"(%x, %w) <{batch_group_count = 1 : i64, dimension_numbers = #stablehlo.conv<[b, f, 0]x[o, i, 0]->[b, f, 0]>, feature_group_count = 1 : i64, padding = dense<1> : tensor<1x2xi64>}> : (tensor<1x1x4xf32>, tensor<1x1x3xf32>) -> tensor<1x1x4xf32>
-    return %0 : tensor<1x1x4xf32>
+  func.func public @main(%x: tensor<3x3xf32>) -> tensor<3x3xf32> {
+    %0 = "stablehlo.cholesky"(%x) <{lower = true}> : (tensor<3x3xf32>) -> tensor<3x3xf32>
+    return %0 : tensor<3x3xf32>
   }
 }
-"""  # noqa: E501
+"""
 
 
-def test_ops_that_have_none_here_are_kept_as_hlo(tmp_path: Path):
+def test_linear_algebra_runs_here_and_by_xla(tmp_path: Path):
     path, proto = tmp_path / "g.mlir", tmp_path / "g.pb"
-    path.write_text(LOOP)
+    given, saved = tmp_path / "in.npz", tmp_path / "out.npz"
+    path.write_text(CHOLESKY)
     (program,) = facts("inspect", path)["programs"]
-    assert program["opaque"] == {"convolution": 1}
-    ran = facts("run", path)
-    assert (ran["on"], ran["outputs"][0]["type"]) == ("cpu", "f32[1,1,4]")
+    assert program["opaque"] == {}
+    (name,) = [value["name"] for value in program["arguments"]["inputs"]["values"]]
+    root = np.tril(np.arange(1.0, 10.0, dtype=np.float32).reshape(3, 3))
+    arrays: dict[str, Any] = {name: root @ root.T}
+    np.savez(given, **arrays)
+    for on in ("numpy", "cpu"):
+        ran = facts("run", path, "--inputs", given, "--save", saved, "--on", on)
+        assert (ran["on"], ran["outputs"][0]["type"]) == (on, "f32[3,3]")
+        with np.load(saved) as found:
+            (made,) = found.values()
+        np.testing.assert_allclose(made, root, rtol=1e-4, atol=1e-4)
     done("lower", path, "--to", "hlo", "-o", proto)
     assert done("diff", path, proto).stdout.startswith("equal: ")
 

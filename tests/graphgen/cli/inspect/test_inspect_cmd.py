@@ -99,7 +99,7 @@ def test_everything_as_json(step: Path):
 
 @pytest.mark.parametrize("wanted", ["1", "cache"])
 def test_one_output(step: Path, wanted: str):
-    text = done("inspect", step, "--output", wanted).stdout
+    text = done("inspect", step, "--result", wanted).stdout
     assert text == (
         "@main, output 1 of 3: cache\n"
         "  type        f32[8], 32 B\n"
@@ -107,12 +107,12 @@ def test_one_output(step: Path, wanted: str):
         "  made by     add %new net.py:10\n"
         "  layer       layers.1\n"
     )
-    (found,) = facts("inspect", step, "--output", wanted)
+    (found,) = facts("inspect", step, "--result", wanted)
     assert (found["program"], found["index"], found["takes_over"]) == ("main", 1, 2)
 
 
 def test_an_output_that_is_not_there(step: Path):
-    text = error("inspect", step, "--output", "7")
+    text = error("inspect", step, "--result", "7")
     assert text.startswith("error[GG0705]: @main has no output '7'\n")
     assert "it has 0 to 2: output{0,2}, cache" in text
 
@@ -131,18 +131,18 @@ def test_what_has_no_op_is_told(tmp_path: Path):
     assert "opt-barrier 1" in text
 
 
-COMPLEX = """
+ONE_BIT = """
 HloModule odd
-ENTRY %main (x: c64[4]) -> c64[4] {
-  %x = c64[4] parameter(0)
-  ROOT %y = c64[4] negate(%x)
+ENTRY %main (x: u1[4]) -> u1[4] {
+  %x = u1[4] parameter(0)
+  ROOT %y = u1[4] not(%x)
 }
 """
 
 
 def test_what_no_graph_can_be_built_of_is_summarized(tmp_path: Path):
     path = tmp_path / "odd.pb"
-    path.write_bytes(parse_hlo_text(COMPLEX))
+    path.write_bytes(parse_hlo_text(ONE_BIT))
     result = done("inspect", path)
     assert "no graph can be built of this file, so it is only summarized" in result.stderr
     assert "1 computations, 2 instructions" in result.stdout
@@ -276,10 +276,10 @@ def test_groups_and_what_is_inside_of_loops(tmp_path: Path):
     path = tmp_path / "r.hlo"
     path.write_text(REGIONS)
     text = done("inspect", path).stdout
-    assert "inside      sort: compare 1" in text
-    assert "inside      while body @body, 3 turns: constant 2, add 1, hlo.opaque 1" in text
+    assert "inside      select-and-scatter: compare 1, subtract 1" in text
+    assert "inside      while body @body, 3 turns: constant 2, add 1, reduce_window 1" in text
     (program,) = facts("inspect", path)["programs"]
-    assert program["inside_opaque"]["reduce-window"] == {"add": 1}
+    assert program["inside_opaque"] == {"select-and-scatter": {"compare": 1, "subtract": 1}}
     assert program["bodies"][2] == {
         "op": "conditional branch 0",
         "name": "yes",

@@ -11,12 +11,13 @@ import pytest
 from graphgen.analysis.diff import diff_functions
 from graphgen.analysis.overview import overview
 from graphgen.analysis.pattern import Known, find, parse_pattern
+from graphgen.cli.inspect.page_data import page_data
 from graphgen.cli.inspect.programs import opcodes_inside, program_facts
 from graphgen.lowering.hlo import emit_hlo, parse_hlo_text, print_hlo_text, read_hlo
 from graphgen.ops import verify
 from graphgen.passes.inspect.normalize import normalized
 from graphgen.passes.inspect.slice import ops_below, sliced
-from graphgen.report.dump_data import LocationTable, program_data
+from graphgen.report import dump_page
 from graphgen.report.model_explorer import model_explorer
 from graphgen.report.program_text import module_text, program_text
 from graphgen.text import print_module
@@ -31,7 +32,9 @@ def look(name: str, data: bytes) -> None:
     assert module_text(module)
     assert program_text(seen, opcodes_inside(seen))
     facts = program_facts(seen)
-    assert json.dumps([program_data(seen, facts, LocationTable()), model_explorer(name, [seen])])
+    held = page_data(module, [seen])
+    assert dump_page(name, held.head(), held.blocks)
+    assert json.dumps([facts, model_explorer(name, [seen])])
     # Its HLO text is the same module.
     other = read_hlo(parse_hlo_text(print_hlo_text(data)), name)
     found = diff_functions((module, other), function, other.programs()[0])

@@ -157,14 +157,13 @@ def test_default_sizes_are_announced_and_go_together(mini: Path):
     assert json.loads(result.stdout)["dims"] == {"B": 3, "S": 20, "R": 3, "C": 20, "M": 20}
 
 
-def test_symbols_without_a_size(mini: Path, split: Path, tmp_path: Path):
-    assert error("run", split, "--program", "prefill", "--dims", "B=1,S=8") == (
-        "error[GG0106]: no size for C, M, R\n  help: give them: --dims C=...,M=...,R=...\n"
-    )
+def test_default_sizes_are_the_same_at_every_level(mini: Path, split: Path, tmp_path: Path):
+    found = done("run", split, "--program", "prefill", "--dims", "B=1,S=8")
+    assert found.stderr == "note: R=1, C=16, M=16 by default; --dims sets other sizes\n"
     canonical = tmp_path / "canonical.gg"
     done("opt", mini, "-p", "canonicalize", "-o", canonical)
-    assert error("run", canonical, "--program", "decode").startswith(
-        "error[GG0106]: no size for B, C, M, R\n"
+    assert done("run", canonical, "--program", "decode").stderr == (
+        done("run", mini, "--program", "decode").stderr
     )
 
 

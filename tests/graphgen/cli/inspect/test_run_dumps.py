@@ -13,6 +13,15 @@ from tests.lowering.hlo.test_unmodelled import OTHERS, REGIONS, numbers
 from tests.oracles import xla_hlo
 from tests.oracles.hlo_texts import SUM
 
+ELIDED = """
+HloModule elided
+ENTRY %main (x: f32[2]) -> f32[2] {
+  %x = f32[2] parameter(0)
+  %c = f32[2] constant({...}), metadata={op_name="net/c" source_file="net.py" source_line=3}
+  ROOT %y = f32[2] maximum(%c, %c)
+}
+"""
+
 
 def test_what_only_xla_knows_runs_there(tmp_path: Path):
     path, given, saved = tmp_path / "r.hlo", tmp_path / "in.npz", tmp_path / "out.npz"
@@ -20,7 +29,7 @@ def test_what_only_xla_knows_runs_there(tmp_path: Path):
     names = ("x", "img", "cache", "flag")
     np.savez(given, **dict(zip(names, numbers(), strict=True)))
     result = done("run", path, "--inputs", given, "--save", saved)
-    assert "compiling with XLA, which knows convolution, reduce-window" in result.stderr
+    assert "compiling with XLA, which knows select-and-scatter\n" in result.stderr
     (wanted,) = xla_hlo.run(xla_hlo.from_text(REGIONS), [numbers()])
     with np.load(saved) as found:
         assert list(found) == ["output0", "cache", "output2", "output3"]
@@ -31,9 +40,26 @@ def test_what_only_xla_knows_runs_there(tmp_path: Path):
 
 def test_a_kernel_of_neuron_is_named(tmp_path: Path):
     path = tmp_path / "o.hlo"
+    path.write_text(OTHERS.replace("AwsNeuronTopK", "AwsNeuronMine"))
+    text = error("run", path)
+    assert "error[GG0403]: custom_call AwsNeuronMine cannot be run here\n" in text
+    # The top-k has ops; the marker gives a tuple and has none.
     path.write_text(OTHERS)
     text = error("run", path)
-    assert text.startswith("error[GG0403]: custom_call AwsNeuronTopK cannot be run here\n")
+    marker = "AwsNeuronModuleMarkerStart-Forward"
+    assert f"error[GG0403]: custom_call {marker} cannot be run here\n" in text
+
+
+def test_a_constant_whose_elements_were_left_out_is_named(tmp_path: Path):
+    path = tmp_path / "e.hlo"
+    path.write_text(ELIDED)
+    assert facts("inspect", path)["programs"][0]["opaque"] == {"constant": 1}
+    text = error("run", path)
+    assert "error[GG0403]: the elements of the constant f32[2] were left out\n" in text
+    assert "  --> net.py:3" in text
+    path.write_text(ELIDED.replace("{...}", "{2, 3}"))
+    (output,) = facts("run", path)["outputs"]
+    assert (output["min"], output["max"]) == (2.0, 3.0)
 
 
 @pytest.mark.parametrize("on", ["numpy", "cpu"])

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from tests.graphgen.cli.conftest import done, error, facts, graphgen
+from tests.graphgen.cli.inspect.test_grep_cmd import nested
 from tests.graphgen.cli.inspect.test_inspect_cmd import step
 
-__all__ = ["step"]
+__all__ = ["nested", "step"]
 
 
 @pytest.mark.parametrize("ending", ["gg", "pb", "hlo", "mlir"])
@@ -32,7 +33,7 @@ def test_two_ops_as_json(step: Path, tmp_path: Path):
 
 def test_an_output_by_position(step: Path, tmp_path: Path):
     out = tmp_path / "y.gg"
-    done("slice", step, "--output", "2", "-o", out)
+    done("slice", step, "--result", "2", "-o", out)
     text = out.read_text()
     assert "return output2 = %y" in text
     assert "custom_call" not in text
@@ -66,3 +67,83 @@ def test_normalized_hlo_is_normal(mini: Path, tmp_path: Path):
     assert found["functions"][0]["name"] == "program0"
     assert once.read_bytes() == twice.read_bytes()
     assert done("diff", lowered, once).stdout.startswith("equal: ")
+
+
+@pytest.mark.parametrize("name", ["%y", "@inner_body/%y", "%r.branch1/%w.0.body/%y"])
+def test_an_op_of_a_loop_in_a_branch(nested: Path, tmp_path: Path, name: str):
+    out = tmp_path / "y.gg"
+    found = facts("slice", nested, "--op", name, "--depth", "2", "-o", out)
+    assert [item["name"] for item in found["inputs"]] == ["x", "v"]
+    text = out.read_text()
+    assert "func @inner_body phase=main" in text
+    assert [word for word in ("dot_general", "exponential", "sine") if f"{word}(" in text] == [
+        "dot_general",
+        "exponential",
+        "sine",
+    ]
+    assert all(item["nan"] == 0 for item in facts("run", out)["outputs"])
+
+
+def test_a_loop_of_a_branch_and_an_op_of_a_fusion(nested: Path, tmp_path: Path):
+    done("slice", nested, "--op", "@else/%w.0", "-o", tmp_path / "w.gg")
+    assert "while(%z, %p.1, %p.1)" in (tmp_path / "w.gg").read_text()
+    done("slice", nested, "--op", "%e", "-o", tmp_path / "e.gg")
+    assert "exponential(%d)" in (tmp_path / "e.gg").read_text()
+
+
+def test_a_place_that_does_not_exist(nested: Path, tmp_path: Path):
+    missing = error("slice", nested, "--op", "@nowhere/%y", "-o", tmp_path / "y.gg")
+    assert "@main runs nothing at @nowhere" in missing
+    assert "@inner_body" in missing
+
+
+def test_a_name_in_several_functions(tmp_path: Path):
+    file = tmp_path / "scan.gg"
+    file.write_text(SCAN.replace("%n = ", "%one = ").replace("(%i, %n)", "(%i, %one)"))
+    several = error("slice", file, "--op", "%one", "-o", tmp_path / "one.gg")
+    assert "%one is made in @condition, @body" in several
+    assert "choose one: @condition/%one" in several
+
+
+def test_a_layer_inside_of_a_loop(tmp_path: Path):
+    file = tmp_path / "scan.gg"
+    file.write_text(SCAN)
+    done("slice", file, "--layer", "layers.1", "-o", tmp_path / "layer.gg")
+    text = (tmp_path / "layer.gg").read_text()
+    assert "func @body phase=main" in text
+    assert "cosine(%a)" in text
+    assert "sine(%x) : f32[2]" not in text.replace("cosine", "")
+
+
+# Two layers in a turn of a loop.
+SCAN = """module @scan level=logical {
+  input %x0 : f32[2]
+  output %y : f32[2]
+}
+
+func @condition {
+  arg %x : f32[2]
+  arg %i : s32[]
+  %n = constant() value=s32[](3) : s32[]
+  %less = compare(%i, %n) direction=LT : pred[]
+  return 0 = %less
+}
+
+func @body {
+  arg %x : f32[2]
+  arg %i : s32[]
+  %one = constant() value=s32[](1) : s32[]
+  %next = add(%i, %one) : s32[]
+  %a = sine(%x) : f32[2]  # net.py:1 layers.0
+  %b = cosine(%a) : f32[2]  # net.py:2 layers.1
+  return 0 = %b
+  return 1 = %next
+}
+
+func @main phase=main {
+  arg %x0 : f32[2]
+  %zero = constant() value=s32[](0) : s32[]
+  %y, %count = while(%x0, %zero) condition=condition body=body : f32[2], s32[]
+  return y = %y
+}
+"""

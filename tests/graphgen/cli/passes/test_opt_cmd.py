@@ -145,7 +145,7 @@ def test_fuel(dead: Path, tmp_path: Path):
     assert error("opt", dead, "-p", "dce", "-o", out, "--fuel", "some") == (
         "error[GG0705]: --fuel=some is no fuel\n"
         "  --> --fuel some\n"
-        "  help: write a number, or name=number,name#2=...\n"
+        "  help: write a number, or name=number,name#2=number, or name=[1-5,8]\n"
     )
 
 
@@ -261,15 +261,16 @@ def test_a_page_of_a_pass_of_ones_own(tmp_path: Path):
 
 
 def test_pipelines_are_listed_and_explained():
-    row, other = done("pipeline").stdout.splitlines()[1:]
+    row, other, small = done("pipeline").stdout.splitlines()[1:]
     assert row.startswith("default   From the logical module")
     assert other.startswith("imported  ")
+    assert small.startswith("small     The default pipeline with programs that NumPy runs")
     page = done("pipeline", "default").stdout
     assert page.startswith("default{target=cpu,tp=1,")
     assert page.endswith("\n  cse\n  dce\n")
     said = facts("pipeline", "default")
     assert said["passes"] == [str(item) for item in default(CompileConfig())]
-    assert [item["name"] for item in facts("pipeline")] == ["default", "imported"]
+    assert [item["name"] for item in facts("pipeline")] == ["default", "imported", "small"]
 
 
 def test_a_pipeline_is_shown_pass_by_pass():

@@ -21,8 +21,8 @@ from graphgen.passes.inspect.report import report
 from graphgen.passes.pipelines import parse
 from graphgen.report import trace_page
 from graphgen.text import print_module
-from tests.graphgen.cli.conftest import done, error, facts
-from tests.oracles.chromium import Page, program
+from tests.graphgen.cli.conftest import done, error, facts, graphgen
+from tests.oracles.chromium import NO_BROWSER, Page, program
 
 PIPELINE = "default{context=[8],tokens=[8],tp=2}"
 
@@ -111,7 +111,7 @@ def test_nothing_is_fetched_and_nothing_else_is_written(mini: Path, tmp_path: Pa
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
     if program() is None:
-        pytest.skip("no Chromium is installed (Debian: apt-get install chromium)")
+        pytest.skip(NO_BROWSER)
     folder = tmp_path_factory.mktemp("browser")
     module = folder / "mini.gg"
     module.write_text(print_module(build(known_shape("llama-3.1-8b"), bf16, mini=True)))
@@ -139,6 +139,7 @@ LIT = (
 
 def test_a_pass_is_chosen_and_a_rewrite_opened(page: Page):
     page.run(CLICK % "fuse-projections")
+    page.settle()
     assert page.run("document.querySelector('#content h2').innerText") == "fuse-projections"
     assert page.run("document.querySelectorAll('#content details').length") >= 4
     page.run("document.querySelector('#content details summary').click()")
@@ -156,18 +157,22 @@ def test_a_pass_is_chosen_and_a_rewrite_opened(page: Page):
 
 def test_search_finds_and_leads_to_a_pass(page: Page):
     page.run("search.value = 'fuse-siblings'; search.dispatchEvent(new Event('input'))")
+    page.settle()
     assert "for “fuse-siblings”" in page.run("document.querySelector('#content h2').innerText")
     assert page.run("document.querySelectorAll('#content details').length") >= 4
     snap(page, "search")
     page.run("document.querySelector('#content h3 a').click()")
+    page.settle()
     assert page.run("document.querySelector('#content h2').innerText") == "fuse-projections"
     page.run("search.value = 'no such thing'; search.dispatchEvent(new Event('input'))")
+    page.settle()
     assert page.run("document.querySelector('#content h2').innerText").startswith("0 matches")
     assert page.complaints == []
 
 
 def test_a_click_lights_up_what_belongs_together(page: Page):
     page.run("document.getElementById('provenance').click()")
+    page.settle()
     assert page.run(LIT) == [0, 0, 0]
     # A product of the model: its line, itself, and what it became.
     page.run(
@@ -191,6 +196,41 @@ def test_a_click_lights_up_what_belongs_together(page: Page):
     assert page.complaints == []
 
 
+HEADING = "document.querySelector('#content h2').innerText"
+
+
+def test_deep_links_open_their_places(page: Page):
+    page.go("pass=fuse-projections&rewrite=2")
+    assert page.run(HEADING) == "fuse-projections"
+    opened = "[...document.querySelectorAll('#content details[open]')].map((one) => one.innerText)"
+    (text,) = page.run(opened)
+    assert "#2 " in text
+    assert "- %" in text
+    page.go("pass=cse%232")
+    assert page.run(HEADING) == "cse#2"
+    page.go("pass=3")
+    assert page.run("document.querySelector('#timeline .on .name').innerText").startswith("3 ")
+    page.go("op=%23")
+    assert page.run("document.querySelector('.picked').innerText").startswith("%23 =")
+    page.go("view=provenance")
+    assert page.run("document.querySelectorAll('.columns > div').length") == 3
+    page.go("pass=no-such-pass")
+    assert page.run(HEADING) == "the page has no pass no-such-pass"
+    page.go("search=fuse-siblings")
+    assert page.run("search.value") == "fuse-siblings"
+    assert page.complaints == []
+
+
+def test_explain_prints_addresses_in_its_page(mini: Path, tmp_path: Path):
+    out = tmp_path / "e.html"
+    passes = ("-p", "canonicalize,fuse-projections", "--pass", "fuse-projections")
+    shown = done("explain", mini, *passes, "--trace", out)
+    assert "e.html: 2 passes" in shown.stderr
+    rewrites = re.findall(r"page: .*e\.html#pass=fuse-projections&rewrite=(\d+)", shown.stdout)
+    assert rewrites == [str(number + 1) for number in range(len(rewrites))] != []
+    assert "GG0704" in error("explain", mini, *passes, "--trace", tmp_path / "no" / "e.html")
+
+
 def test_the_page_asks_for_nothing(page: Page):
     asked = [url for url in page.requests if not url.startswith(("file:", "data:"))]
     assert asked == []
@@ -199,7 +239,7 @@ def test_the_page_asks_for_nothing(page: Page):
 
 def test_a_run_without_passes_shows_the_ops(mini: Path, tmp_path: Path):
     if program() is None:
-        pytest.skip("no Chromium is installed (Debian: apt-get install chromium)")
+        pytest.skip(NO_BROWSER)
     done("trace", mini, "-p", "", "-o", tmp_path / "t.html")
     page = Page(tmp_path / "t.html", tmp_path / "profile")
     try:
@@ -207,6 +247,63 @@ def test_a_run_without_passes_shows_the_ops(mini: Path, tmp_path: Path):
         assert page.complaints == []
     finally:
         page.close()
+
+
+def test_validation_adds_verdicts_and_coverage(mini: Path, tmp_path: Path):
+    out = tmp_path / "v.html"
+    calls = ("--script", "short", "--no-rewrites")
+    result = done("validate", mini, "-p", "canonicalize,fuse-projections", *calls, "--trace", out)
+    assert "v.html: 2 verdicts" in result.stderr
+    found = re.search(r'id="data">(.*?)</script>', out.read_text())
+    assert found is not None
+    data = json.loads(found[1])
+    assert [stage["label"] for stage in data["stages"]] == ["canonicalize", "fuse-projections"]
+    view = data["validation"]
+    assert (view["states"], view["faults"], view["not_run"]) == (["ok", "ok"], [[], []], [])
+    assert [row[0] for row in view["verdicts"]["rows"]] == ["canonicalize", "fuse-projections"]
+    assert view["coverage"]["complete"]
+    assert view["summary"].startswith("coverage: programs 2 of 2")
+    programs = view["tables"][0]["rows"]
+    assert [row[0].split()[0] for row in programs] == ["@prefill", "@decode"]
+    assert len(view["calls"]) == sum(int(row[1]) for row in programs)
+    assert "GG0704" in error("validate", mini, "-p", "dce", "--trace", tmp_path / "no" / "v.html")
+    if program() is None:
+        pytest.skip(NO_BROWSER)
+    page = Page(out, tmp_path / "profile")
+    try:
+        heading = "document.querySelector('#content h2').innerText"
+        assert page.run(heading) == "Validation"
+        assert (
+            page.run("document.querySelectorAll('#content td .bad, #content .marked').length") == 0
+        )
+        page.run("document.getElementById('coverage').click()")
+        page.settle()
+        assert page.run(heading) == "Coverage"
+        assert "@decode" in page.run("document.querySelector('#content table').innerText")
+        # Situations that the short script does not make.
+        assert page.run("document.querySelectorAll('#content .marked').length") > 3
+        snap(page, "coverage")
+        page.run(CLICK % "fuse-projections")
+        page.settle()
+        assert page.run("document.getElementById('verdict').innerText") == "validation: ok"
+        assert page.complaints == []
+    finally:
+        page.close()
+
+
+def test_a_pass_that_raises_is_a_verdict_of_the_page_and_has_no_stage(mini: Path, tmp_path: Path):
+    out = tmp_path / "v.html"
+    passes = "cse,on-device-sampling{global_topk=-1},dce"
+    result = graphgen("validate", mini, "-p", passes, "--script", "short", "--trace", out)
+    assert result.exit_code == 1
+    found = re.search(r'id="data">(.*?)</script>', out.read_text())
+    assert found is not None
+    data = json.loads(found[1])
+    assert [stage["label"] for stage in data["stages"]] == ["cse"]
+    view = data["validation"]
+    assert view["states"] == ["ok", "raised"]
+    assert view["not_run"] == ["dce"]
+    assert "global_topk" in view["faults"][1][0]
 
 
 @pytest.mark.slow
@@ -220,9 +317,11 @@ def test_the_largest_model_stays_usable(tmp_path: Path):
     page = Page(out, tmp_path / "profile")
     try:
         page.run(CLICK % "legalize")
+        page.settle()
         assert page.run("document.querySelectorAll('#content details').length") < 500
         snap(page, "big")
         page.run("document.getElementById('provenance').click()")
+        page.settle()
         assert "stands for" in page.run("document.querySelector('#content p').innerText")
         snap(page, "big-provenance")
         assert page.complaints == []

@@ -151,3 +151,8 @@ def test_logits_beside_the_tokens_that_programs_choose(folder: Path):
     for step, (mine, wanted) in enumerate(zip(ours.logits, theirs.logits, strict=True)):
         assert torch.equal(mine.argmax(-1), ours.sequences[:, IDS.shape[1] + step])
         torch.testing.assert_close(mine, wanted, atol=2e-5, rtol=0)
+
+
+def test_programs_that_draw_by_settings_of_each_call_draw(dynamic: Any):
+    device = dynamic.neuron_config.on_device_sampling_config
+    assert (device.do_sample, device.dynamic) == (True, True)

@@ -1,0 +1,318 @@
+"""How much of the engine's speed does `graphgen serve` reach on SmolLM2, by 128 tokens in and out?
+
+The server is a process of its own, on the loopback; the engine's own loop runs in this process on
+the same artifact, and the two take turns. vLLM and llama.cpp's server get the same requests where
+they are installed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import shutil
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
+from math import inf
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.rows import Row, table, write_json
+from graphgen.runtime.benchmark.request_metrics import RequestTimes
+from graphgen.runtime.checkpoint.hub import locate
+from graphgen.runtime.engine import EngineOptions, open_engine
+from graphgen.runtime.generation import GenerationRequest
+from graphgen.runtime.load_test.load_prompts import LoadPrompt, PromptSizes, make_prompts
+from graphgen.runtime.load_test.load_run import Load, LoadResult, run_load
+from graphgen.runtime.load_test.openai_client import Api, OpenAIClient
+from graphgen.runtime.terminal_progress import TerminalProgress
+from graphgen.runtime.tokenizer import Tokenizer, load_tokenizer
+
+NAME = "smollm2"
+ROWS, PREFIX = 8, 512
+# Enough for a prefix, the rest of a prompt, and an answer.
+LENGTH = 1024
+# Of a server to become ready, and of one load.
+PATIENCE = 1800.0
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A server to measure.
+
+    Attributes:
+        name: in the table.
+        command: starts it; ``{port}`` stands for the port.
+        ready: path that answers with status 200 when it is ready.
+        why_not: why it cannot be measured here; empty where it can.
+    """
+
+    name: str
+    command: Sequence[str]
+    ready: str
+    why_not: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One server.
+
+    Attributes:
+        engine: seconds of an output token of the engine's own loop, between those of the server.
+        eight, one: seconds of an output token with eight streams and with one.
+        ttft: p50 and p99 seconds to the first token at 70 % of the rate of eight streams.
+        rate: requests a second of that load.
+        prefix: median seconds to the first token of a first and of a second request that share a
+            prefix.
+    """
+
+    engine: float
+    eight: float
+    one: float
+    ttft: tuple[float, float]
+    rate: float
+    prefix: tuple[float, float]
+
+
+class OwnLoop:
+    """The engine's own loop on the rows of the artifact, without a server.
+
+    Args:
+        checkpoint: of the model.
+        artifact: written if it is not there.
+        tokens: of each prompt and answer.
+    """
+
+    def __init__(self, checkpoint: Path, artifact: Path, tokens: int) -> None:
+        # What the server's flags below stand for.
+        chunk, fixed = 128, {"prefill_batch": (1,)}
+        options = EngineOptions(
+            fixed,
+            batch=ROWS,
+            max_len=LENGTH,
+            max_context=chunk,
+            chunk=(chunk,),
+            artifact=artifact,
+        )
+        first, title = [[0]], TerminalProgress()
+        self._engine, _ = open_engine(str(checkpoint), options, lambda _: first, 1, title)
+        random = np.random.default_rng(0)
+        self._tokens, shape = tokens, (ROWS, tokens)
+        self._prompts = random.integers(1000, self._engine.model.vocab_size, shape).tolist()
+        self._engine.generate(self._prompts, GenerationRequest(2))
+
+    def token_seconds(self) -> float:
+        """Seconds of an output token."""
+        start = time.perf_counter()
+        made = self._engine.generate(self._prompts, GenerationRequest(self._tokens))
+        seconds = time.perf_counter() - start
+        assert sum(len(one.tokens) for one in made.completions) == ROWS * self._tokens
+        return seconds / (ROWS * self._tokens)
+
+
+@contextmanager
+def running(server: Server) -> Generator[str]:
+    """Start a server, and end it; gives the base URL of its API."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [part.format(port=port) for part in server.command]
+    with tempfile.TemporaryFile() as log:
+        child = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
+        try:
+            _await_ready(child, f"http://127.0.0.1:{port}{server.ready}")
+            yield f"http://127.0.0.1:{port}/v1"
+        except BaseException:
+            log.seek(0)
+            print(log.read()[-4000:].decode("utf-8", "replace"), file=sys.stderr)
+            raise
+        finally:
+            child.terminate()
+            child.wait(60)
+
+
+def _await_ready(child: subprocess.Popen[bytes], url: str) -> None:
+    end = time.monotonic() + PATIENCE
+    while time.monotonic() < end:
+        if child.poll() is not None:
+            raise SystemExit(f"the server ended with status {child.returncode}")
+        try:
+            with urllib.request.urlopen(url, timeout=5) as answer:
+                if answer.status == 200:
+                    return
+        except (urllib.error.URLError, OSError):
+            time.sleep(0.5)
+    raise SystemExit("the server did not become ready")
+
+
+class Client:
+    """Loads on one server.
+
+    Args:
+        base: URL of its API.
+        tokenizer: of the model, to make prompts of exact lengths.
+        tokens: of each prompt and answer, where no others are given.
+    """
+
+    def __init__(self, base: str, tokenizer: Tokenizer, tokens: int) -> None:
+        self.tokens = tokens
+        self._api = Api(base, NAME, endpoint="completions", sampling=_GREEDY)
+        self._tokenizer = tokenizer
+        # No prompt is sent twice.
+        self._seed = 0
+
+    def prompts(self, count: int, tokens: int = 0, answer: int = 0) -> list[LoadPrompt]:
+        """Prompts with an exact number of tokens, unlike all before."""
+        self._seed += 1
+        tokens = tokens or self.tokens
+        sizes = PromptSizes(tokens, 0, answer or self.tokens, 0)
+        made = make_prompts(count, sizes, self._seed, self._count)
+        assert all(prompt.input_tokens == tokens for prompt in made)
+        return made
+
+    def _count(self, text: str) -> int:
+        return len(self._tokenizer.encode(text))
+
+    def load(self, prompts: Sequence[LoadPrompt], load: Load) -> LoadResult:
+        """Send them; an error of any is the end."""
+
+        async def run() -> LoadResult:
+            stop = asyncio.Event()
+            # Without a counter the server counts.
+            async with OpenAIClient(self._api, None, time.perf_counter()) as client:
+                return await run_load(client.send, prompts, load, PATIENCE, stop, lambda _: None)
+
+        result = asyncio.run(run())
+        errors = [one.error_msg for one in result.outcomes if one.error_code is not None]
+        if errors or result.unfinished:
+            raise SystemExit(f"{result.unfinished} requests did not end; errors: {errors[:3]}")
+        return result
+
+
+_GREEDY = {"temperature": 0, "ignore_eos": True}
+
+
+def times(result: LoadResult) -> list[RequestTimes]:
+    """Of each request."""
+    return [one.times for one in result.outcomes]
+
+
+def token_seconds(result: LoadResult) -> float:
+    """Seconds of the load for each output token."""
+    made = sum(one.output_tokens for one in times(result))
+    return result.wall / made
+
+
+def measure(client: Client, rounds: int, own: OwnLoop) -> Measured:
+    """All of one server; the first load is not counted."""
+    client.load(client.prompts(ROWS, answer=4), Load(users=ROWS))
+    engine, eight = inf, inf
+    for _ in range(rounds):
+        # In turns, so that other work on the machine meets both.
+        engine = min(engine, own.token_seconds())
+        result = client.load(client.prompts(ROWS), Load(users=ROWS))
+        eight = min(eight, token_seconds(result))
+    one = token_seconds(client.load(client.prompts(rounds), Load(users=1)))
+    rate = 0.7 / (eight * client.tokens)
+    loaded = client.load(client.prompts(ROWS * rounds), Load(rate=rate))
+    ttft = np.percentile([one.ttft for one in times(loaded)], (50, 99)).tolist()
+    return Measured(engine, eight, one, (ttft[0], ttft[1]), rate, _prefix(client, rounds))
+
+
+def _prefix(client: Client, rounds: int) -> tuple[float, float]:
+    """Median TTFT of requests that bring a new prefix, and of those after them that share it."""
+    first: list[float] = []
+    second: list[float] = []
+    for _ in range(rounds):
+        (prefix,) = client.prompts(1, PREFIX)
+        for seconds in (first, second):
+            (end,) = client.prompts(1)
+            text = f"{prefix.text} {end.text}"
+            prompt = LoadPrompt(text, PREFIX + client.tokens, 2)
+            seconds.append(times(client.load([prompt], Load(users=1)))[0].ttft)
+    return statistics.median(first), statistics.median(second)
+
+
+def servers(checkpoint: Path, artifact: Path, gguf: str) -> list[Server]:
+    """Ours first."""
+    ours = [
+        *(sys.executable, "-m", "graphgen", "serve", str(checkpoint), "--artifact", str(artifact)),
+        *("--served-model-name", NAME, "--port", "{port}"),
+        *("--max-num-seqs", str(ROWS), "--max-model-len", str(LENGTH)),
+        *("--chunked-prefill-size", "128"),
+    ]
+    vllm = [
+        *("vllm", "serve", str(checkpoint), "--served-model-name", NAME, "--port", "{port}"),
+        *("--dtype", "float32", "--max-num-seqs", str(ROWS), "--max-model-len", str(LENGTH)),
+    ]
+    llama = [
+        *("llama-server", "-m", gguf, "--alias", NAME, "--port", "{port}"),
+        *("-np", str(ROWS), "-c", str(ROWS * LENGTH)),
+    ]
+    no_vllm = "" if find_spec("vllm") and shutil.which("vllm") else "vllm is not installed"
+    no_llama = "" if shutil.which("llama-server") else "llama-server is not installed"
+    if not no_llama and not gguf:
+        no_llama = "--gguf names no model in f32 for it"
+    return [
+        Server("graphgen", ours, "/ready"),
+        Server("vllm", vllm, "/health", no_vllm),
+        Server("llama.cpp", llama, "/health", no_llama),
+    ]
+
+
+def rows_of(name: str, found: Measured) -> list[Row]:
+    """The criteria as rows: each ratio is at least the goal."""
+    p50, p99 = found.ttft
+    first, second = found.prefix
+    load = {"requests/s": found.rate}
+    return [
+        Row(f"{name}: eight streams, a token", found.eight, "engine's own loop", found.engine),
+        Row(f"{name}: eight streams, a token", found.eight, "one stream", found.one),
+        Row(f"{name}: TTFT p99 at 70 % load", p99, "p50", p50, load),
+        Row(f"{name}: TTFT after a shared prefix", second, "a new prefix", first),
+    ]
+
+
+def main() -> None:
+    """Print the table; ``--json FILE`` writes it too."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=3, help="of each measurement")
+    parser.add_argument("--tokens", type=int, default=128, help="of each prompt and answer")
+    parser.add_argument("--gguf", default="", help="SmolLM2 in f32 for llama.cpp's server")
+    parser.add_argument("--json", type=Path, help="write the rows to this file")
+    given = parser.parse_args()
+    checkpoint = locate(NAME, TerminalProgress())
+    assert checkpoint is not None
+    os.environ.pop("GRAPHGEN_API_KEY", None)
+    tokenizer = load_tokenizer(checkpoint)
+    rows: list[Row] = []
+    with tempfile.TemporaryDirectory() as folder:
+        artifact = Path(folder) / "served"
+        own = OwnLoop(checkpoint, artifact, given.tokens)
+        for server in servers(checkpoint, artifact, given.gguf):
+            if server.why_not:
+                print(f"{server.name} is left out: {server.why_not}")
+                continue
+            with running(server) as base:
+                found = measure(Client(base, tokenizer, given.tokens), given.rounds, own)
+            rows += rows_of(server.name, found)
+            print(json.dumps({"server": server.name, "tokens/s": 1 / found.eight}), file=sys.stderr)
+    print(table(rows, ["requests/s"]))
+    if given.json is not None:
+        write_json(rows, given.json)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,100 @@
+"""The page of ``graphgen validate --trace``: trace of the passes, verdicts and coverage."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from graphgen.cli.console import note
+from graphgen.cli.files import STANDARD, check_output, write_text
+from graphgen.cli.page_link import page_link
+
+if TYPE_CHECKING:
+    from graphgen.ir import Module
+    from graphgen.json_value import Json
+    from graphgen.passes.core import Pass
+    from graphgen.passes.verify import Verdict
+    from graphgen.report.table import Table
+
+
+def check_page(output: str | None) -> None:
+    """Refuse a page that cannot be written before any work is done for it (GG0704)."""
+    if output is not None:
+        check_output(output)
+
+
+def write_validation_page(
+    output: str,
+    name: str,
+    module: Module,
+    passes: Sequence[Pass],
+    verdicts: Sequence[Verdict],
+    notes: Sequence[str] = (),
+) -> None:
+    """Run the validated passes once more and write the trace with their verdicts.
+
+    Args:
+        output: path of the HTML file, ``-`` for standard output.
+        name: of the module's file or model, for the title.
+        module: changed in place.
+        passes: the pipeline.
+        verdicts: of its first passes; one that raised is in the table only.
+        notes: what each call of the workload is made for.
+
+    Raises:
+        GraphgenError: GG0704 if the file cannot be written.
+    """
+    from graphgen.lowering.stablehlo import stablehlo_places
+    from graphgen.passes.inspect.recording import record
+    from graphgen.passes.inspect.report import report
+    from graphgen.report import trace_page
+
+    recording = record(module, passes[: sum(verdict.raised is None for verdict in verdicts)])
+    data = report(recording, stablehlo_places(recording.module))
+    not_run = [str(item) for item in passes[len(verdicts) :]]
+    data["validation"] = validation_view(verdicts, not_run, notes)
+    write_text(output, trace_page(f"graphgen validate {Path(name).name}", data))
+    if output != STANDARD:
+        note(f"wrote {output}: {len(verdicts)} verdicts")
+        for stage, verdict in zip(recording.stages, verdicts, strict=False):
+            if not verdict.ok:
+                place = {"rewrite": verdict.guilty.number} if verdict.guilty else {}
+                note(f"{verdict.state}: {page_link(output, pass_=stage.label, **place)}")
+
+
+def validation_view(
+    verdicts: Sequence[Verdict], not_run: Sequence[str], notes: Sequence[str] = ()
+) -> dict[str, Json]:
+    """Verdicts and coverage as the page shows them.
+
+    Args:
+        verdicts: in order.
+        not_run: the passes after one that raised.
+        notes: what each call of the workload is made for.
+    """
+    from graphgen.cli.debug.proof_text import proof_lines
+    from graphgen.cli.debug.verdict_text import verdict_faults, verdict_table
+    from graphgen.passes.verify.coverage.coverage_json import stages_json
+    from graphgen.passes.verify.coverage.coverage_text import summary, tables
+    from graphgen.passes.verify.verdict import coverage_stages
+    from graphgen.report.table import Table
+
+    stages = coverage_stages(verdicts)
+    proofs = list(proof_lines(verdicts))
+    return {
+        "verdicts": _table_json(verdict_table(verdicts)),
+        "states": [verdict.state for verdict in verdicts],
+        "faults": [list(verdict_faults([verdict], not_run, notes)) for verdict in verdicts],
+        "not_run": list(not_run),
+        "proofs": [_table_json(part) if isinstance(part, Table) else part for part in proofs],
+        "calls": list(notes),
+        "summary": summary(stages),
+        "tables": [_table_json(table) for table in tables(stages)],
+        "coverage": stages_json(stages),
+    }
+
+
+def _table_json(table: Table) -> dict[str, Json]:
+    rows: list[Json] = [list(row) for row in table.rows]
+    return {"titles": list(table.headers), "rows": rows, "numeric": table.numeric}

@@ -1,0 +1,240 @@
+"""Verdicts and bisections as text: a table, and a paragraph for each fault."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from graphgen.report.table import Table
+
+if TYPE_CHECKING:
+    from graphgen.passes.core.journal import Rewrite
+    from graphgen.passes.verify import Verdict
+    from graphgen.passes.verify.bisect import Culprit
+    from graphgen.passes.verify.rewrites.rewrite_verdict import RewriteSummary
+    from graphgen.passes.verify.verdict import RaisedError, RunDifference
+
+# Values of ``RewriteStatus``, which is not imported before a command runs.
+_WRONG, _UNDECIDED = "wrong", "undecided"
+
+_HEADERS = (
+    "pass", "meaning", "max abs", "ulp", "cosine", "rounding", "budget", "rewrites", "verdict",
+)  # fmt: skip
+
+
+def verdict_table(verdicts: Sequence[Verdict]) -> Table:
+    """One row for each pass; no numbers for a pass that raised an exception.
+
+    Where layers were compared one by one, the last column counts them.
+    """
+    rows = [_row(verdict) for verdict in verdicts]
+    if not any(verdict.layers for verdict in verdicts):
+        return Table(_HEADERS, rows, 6)
+    counted = [(*row, _layers(verdict)) for row, verdict in zip(rows, verdicts, strict=True)]
+    return Table((*_HEADERS, "layers run"), counted, 6)
+
+
+def _layers(verdict: Verdict) -> str:
+    found = verdict.layers
+    if found is None:
+        return "-"
+    alike = len(found.changed) - len(found.run)
+    return f"{len(found.run)} of {len(found.changed) + len(found.unchanged)}, {alike} alike"
+
+
+def _row(verdict: Verdict) -> tuple[str, ...]:
+    if verdict.raised is not None:
+        return (verdict.pass_text, *["-"] * 7, verdict.state)
+    return (
+        verdict.pass_text,
+        f"{verdict.meaning.relative:.1e}",
+        f"{verdict.rounding.max_abs:.1e}",
+        f"{verdict.rounding.ulp:.3g}",
+        f"{verdict.rounding.cosine:.6f}",
+        f"{verdict.rounding.relative:.1e}",
+        f"{verdict.budget:.0e}",
+        _rewrites(verdict),
+        verdict.state,
+    )
+
+
+def _rewrites(verdict: Verdict) -> str:
+    """``70/75``: how many of the rewrites are right when checked alone."""
+    found = verdict.rewrites
+    return f"{found.right}/{found.total}" if found is not None else "-"
+
+
+def verdict_faults(
+    verdicts: Sequence[Verdict], not_run: Sequence[str] = (), notes: Sequence[str] = ()
+) -> Iterator[str]:
+    """A paragraph for each fault, and for choices that rounding changed.
+
+    Args:
+        verdicts: in order.
+        not_run: the passes after one that raised.
+        notes: what each call of the workload is made for.
+    """
+    for verdict in verdicts:
+        wrong = not (verdict.means_the_same and verdict.within_budget)
+        if wrong:
+            yield _wrong_numbers(verdict, notes)
+        yield from _flips(verdict)
+        if verdict.rewrites is not None:
+            yield from _checked_alone(verdict.rewrites, verdict.guilty if wrong else None)
+        if verdict.silent:
+            yield silent_text(verdict.pass_text)
+        if verdict.varies is not None:
+            yield varies_text(verdict.pass_text, verdict.varies)
+        if verdict.raised is not None:
+            yield raised_text(verdict.pass_text, verdict.raised, not_run)
+
+
+def _wrong_numbers(verdict: Verdict, notes: Sequence[str]) -> str:
+    kept = verdict.means_the_same
+    worst = verdict.rounding if kept else verdict.meaning
+    what = "rewrite that goes over the budget" if kept else "first wrong rewrite"
+    lines = [f"{what}: {verdict.guilty or f'{verdict.pass_text}, as a whole'}"]
+    lines += blame_notes(verdict.together, verdict.recovered)
+    first = verdict.first or worst
+    note = notes[first.call] if first.call < len(notes) else ""
+    lines.append(f"  seen at: {first.name} of call {first.call}{f' ({note})' if note else ''}")
+    if (first.name, first.call) != (worst.name, worst.call):
+        lines[-1] += f", relative {first.relative:.1e}"
+        lines.append(f"  worst at: {worst.name} of call {worst.call}, {worst.relative:.1e}")
+    if verdict.layers is not None:
+        lines.append(f"  layers: {', '.join(item.label for item in verdict.layers.wrong)}")
+    return "\n".join([*lines, ""])
+
+
+def blame_notes(together: Sequence[Rewrite], recovered: int) -> list[str]:
+    """Indented lines on a rewrite that is not wrong by itself, or not wrong ever since.
+
+    Args:
+        together: the smallest wrong set, empty where one rewrite is enough.
+        recovered: the number of rewrites after which the module was right again; 0 for none.
+    """
+    lines: list[str] = []
+    if together:
+        from graphgen.passes.core.fuel import fuel_ranges
+
+        numbers = [f"#{item.number}" for item in together]
+        lines.append(f"  wrong only together: {', '.join(numbers[:-1])} and {numbers[-1]}")
+        lines += [f"    {item}" for item in together]
+        chosen = fuel_ranges([item.number for item in together])
+        lines.append(f"  only these are made with --fuel '{together[0].pass_name}={chosen}'")
+    if recovered:
+        lines.append(f"  wrong in between as well: with the first {recovered} it is right again")
+    return lines
+
+
+def _flips(verdict: Verdict) -> Iterator[str]:
+    """Choices that differ from the reference: replayed within the margin, or wrong."""
+    from graphgen.passes.verify.verdict import MEANING_BUDGET
+
+    for bound, found in (
+        (MEANING_BUDGET, verdict.choices),
+        (verdict.budget, verdict.rounded_choices),
+    ):
+        what = f"choices: {verdict.pass_text}: "
+        if found.replayed:
+            flipped = f"{found.replayed} of {found.compared} choices flipped within {bound:.0e}"
+            yield f"{what}{flipped}, replayed\n"
+        if found.wrong and not verdict.ok:
+            yield f"{what}{found.wrong} of {found.compared} flipped outside of {bound:.0e}\n"
+
+
+def _checked_alone(found: RewriteSummary, known: Rewrite | None) -> Iterator[str]:
+    """The wrong rewrites and those not decided: the first of each, with its counterexample.
+
+    Not again for ``known``, the rewrite that the numbers of the calls have named.
+    """
+    for status, title in ((_WRONG, "wrong when checked alone"), (_UNDECIDED, "undecided")):
+        every = [check for check in found.remarkable if check.status.value == status]
+        named = [check for check in every if str(check.rewrite) == str(known)]
+        for check in every[:1] if not named else []:
+            lines = [f"{title}: {check.rewrite}", f"  {check.reason}"]
+            if check.counterexample is not None:
+                text = check.counterexample.text
+                lines += [f"  {line}" for line in text.splitlines()]
+            if len(every) > 1:
+                lines.append(f"  and {len(every) - 1} more (--json lists them)")
+            yield "\n".join([*lines, ""])
+
+
+def silent_text(item: str) -> str:
+    """The fault of a pass that records no rewrite."""
+    return (
+        f"silent: {item} changed the module and recorded no rewrite\n"
+        "  help: change graphs through the Rewriter (replace, erase, note): only rewrites that it "
+        "counts can be checked, explained and blamed\n"
+    )
+
+
+def varies_text(item: str, found: RunDifference) -> str:
+    """The fault of a pass of which two runs differ."""
+    place = f" in line {found.line}" if found.line else ""
+    return (
+        f"not repeatable: {item} run twice on one module differs{place}\n"
+        f"  first run:  {found.first or '(nothing)'}\n"
+        f"  second run: {found.second or '(nothing)'}\n"
+        "  help: let no random number, clock, counter or order of a set decide\n"
+    )
+
+
+def raised_text(item: str, found: RaisedError, not_run: Sequence[str] = ()) -> str:
+    """The fault of a pass that raises, and the passes after it."""
+    lines = [f"raised: {item}: {found.failure}"]
+    lines.append(f"  raised by: {found.during}")
+    if found.where:
+        lines.append(f"  --> {found.where}")
+    lines += [f"   |  {line}" for line in found.note.splitlines()]
+    lines += [f"  help: {line.strip().removeprefix('help: ')}" for line in found.help.splitlines()]
+    if not_run:
+        lines.append(f"  not run: {', '.join(not_run)}")
+    return "\n".join([*lines, ""])
+
+
+def bisection_text(found: Culprit | None, *, rounding: bool) -> str:
+    """The finding of ``graphgen bisect``.
+
+    Args:
+        found: the finding; ``None`` for none.
+        rounding: whether budgets of rounding were checked, not the meaning.
+    """
+    if found is None:
+        kept = "every pass keeps its rounding budget\n"
+        return kept if rounding else "nothing is wrong at the end of the pipeline\n"
+    parts = [_culprit(found, rounding)] if found.wrong else []
+    if found.silent and found.wrong:
+        parts.append(silent_text(str(found.item)))
+    if found.varies is not None:
+        parts.append(varies_text(str(found.item), found.varies))
+    if found.raising is not None:
+        where = "" if found.wrong else "; nothing is wrong before it"
+        head = f"pass {found.raising.number + 1} raises an exception{where}\n"
+        parts.append(head + raised_text(str(found.raising.item), found.raising.error))
+    return "".join(parts)
+
+
+def _culprit(found: Culprit, rounding: bool) -> str:
+    what = "over its rounding budget after" if rounding else "wrong after"
+    lines = [f"{what} pass {found.number + 1}: {found.item}"]
+    item = found.application
+    if item is None:
+        lines.append(f"  the pass as a whole is to blame: it {_why_whole(found)}")
+    else:
+        lines.append(f"  guilty: {item}")
+        lines.append(f"  in @{item.function}, by the rule at {item.source}")
+        lines += blame_notes(found.together, found.recovered)
+    if found.recovered_pass:
+        lines.append(f"  wrong before as well, and right again after pass {found.recovered_pass}")
+    if found.first is not None:
+        lines.append(f"  first wrong op: {found.first.right.text}")
+        lines.append(f"  instead of:     {found.first.left.text}")
+    return "\n".join([*lines, ""])
+
+
+def _why_whole(found: Culprit) -> str:
+    if found.silent:
+        return "records no rewrite"
+    return "does not stop half-way" if found.varies is None else "is not repeatable"

@@ -1,0 +1,233 @@
+"""``graphgen load-test``: latencies and throughput of a server of OpenAI's API under load."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from graphgen.cli.console import emit, note
+from graphgen.cli.debug.step_progress import StepProgress
+from graphgen.cli.files import write_bytes
+from graphgen.cli.model.load_test_options import (
+    Concurrent,
+    EndpointName,
+    LlmApi,
+    MeanInput,
+    MeanOutput,
+    Metadata,
+    ModelName,
+    MostRequests,
+    RequestRate,
+    ResultsDir,
+    Sampling,
+    SeedOfLoad,
+    StddevInput,
+    StddevOutput,
+    TestTimeout,
+    TokenizerName,
+    read_metadata,
+    read_numbers,
+    read_sampling,
+)
+from graphgen.cli.shared_options import AsJson, PlotFile, check_plot
+from graphgen.errors import GraphgenError
+from graphgen.json_value import Json
+
+if TYPE_CHECKING:
+    from graphgen.runtime.load_test.llmperf_report import LoadReport
+    from graphgen.runtime.load_test.load_prompts import CountTokens, LoadPrompt, PromptSizes
+    from graphgen.runtime.load_test.load_run import Load
+    from graphgen.runtime.load_test.openai_client import Api
+
+
+def load_test(
+    model: ModelName,
+    mean_input_tokens: MeanInput = 550,
+    stddev_input_tokens: StddevInput = 150,
+    mean_output_tokens: MeanOutput = 150,
+    stddev_output_tokens: StddevOutput = 80,
+    num_concurrent_requests: Concurrent = None,
+    request_rate: RequestRate = None,
+    timeout: TestTimeout = 90,
+    max_num_completed_requests: MostRequests = 10,
+    additional_sampling_params: Sampling = "{}",
+    results_dir: ResultsDir = "",
+    llm_api: LlmApi = "openai",
+    metadata: Metadata = "",
+    tokenizer: TokenizerName = None,
+    endpoint: EndpointName = "chat",
+    seed: SeedOfLoad = 0,
+    plot: PlotFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Measure a server of OpenAI's API under load, with LLMPerf's arguments and report.
+
+    OPENAI_API_BASE names the server, OPENAI_API_KEY its key. Several numbers of users, or several
+    rates, are measured one after the other; --plot draws latencies against them. Ctrl-C ends the
+    test and reports what was measured.
+
+    \b
+    Examples:
+      export OPENAI_API_BASE=http://localhost:8000/v1
+      graphgen load-test --model smollm2 --num-concurrent-requests 4 --results-dir results
+      graphgen load-test --model smollm2 --request-rate 0.5,1,2,4 --plot load.svg
+    """
+    from graphgen.runtime.load_test.load_prompts import PromptSizes, make_prompts
+    from graphgen.runtime.load_test.openai_client import api_from_environment
+
+    check_plot(plot)
+    assert llm_api == "openai", llm_api
+    sampling, entries = read_sampling(additional_sampling_params), read_metadata(metadata)
+    loads = _loads(num_concurrent_requests, request_rate, seed)
+    api = api_from_environment(model, endpoint, sampling, os.environ)
+    sizes = PromptSizes(
+        mean_input_tokens, stddev_input_tokens, mean_output_tokens, stddev_output_tokens
+    )
+    test = _Test(api, sizes, _counter(model, tokenizer), timeout)
+    prompts = make_prompts(max_num_completed_requests * len(loads), sizes, seed, test.count_tokens)
+    with StepProgress() as progress:
+        asyncio.run(test.run(loads, prompts, progress.step))
+    _note_losses(test.reports)
+    emit(as_json, test.json, test.text)
+    if results_dir:
+        _write(test.reports, results_dir, entries, several=len(loads) > 1)
+    if plot is not None:
+        from graphgen.runtime.load_test.load_picture import load_picture
+
+        write_bytes(plot, [load_picture(plot, test.reports)])
+        note(f"wrote {plot}")
+    if test.interrupted:
+        raise KeyboardInterrupt
+
+
+def _loads(users: str | None, rates: str | None, seed: int) -> list[Load]:
+    from graphgen.runtime.load_test.load_run import Load
+
+    if rates is None:
+        counts = read_numbers("--num-concurrent-requests", users or "10", int)
+        return [Load(users=count, seed=seed) for count in counts]
+    if users is not None:
+        raise GraphgenError(
+            "GG0705",
+            "--num-concurrent-requests and --request-rate exclude each other",
+            help="give one of them: requests of a rate arrive whether others are answered or not",
+        )
+    return [Load(rate=rate, seed=seed) for rate in read_numbers("--request-rate", rates, float)]
+
+
+def _counter(model: str, tokenizer: str | None) -> CountTokens | None:
+    """The tokens of a text; ``None`` where the server has to count."""
+    from graphgen.runtime.tokenizer import load_tokenizer
+
+    if tokenizer is None and not Path(model).exists():
+        return None
+    found = load_tokenizer(tokenizer or model)
+    return lambda text: len(found.encode(text, add_special=False))
+
+
+@dataclass(slots=True)
+class _Test:
+    """Loads, one after the other.
+
+    Attributes:
+        api, sizes, count_tokens, timeout: of every load.
+        reports: of the loads that have ended.
+        interrupted: whether the user ended the test.
+    """
+
+    api: Api
+    sizes: PromptSizes
+    count_tokens: CountTokens | None
+    timeout: float
+    reports: list[LoadReport] = field(default_factory=list["LoadReport"])
+    interrupted: bool = False
+
+    async def run(
+        self, loads: Sequence[Load], prompts: Sequence[LoadPrompt], show: Callable[[str], None]
+    ) -> None:
+        """Run the loads, each with its own part of the prompts, until one is interrupted."""
+        from graphgen.runtime.load_test.llmperf_report import LoadReport
+        from graphgen.runtime.load_test.load_run import run_load
+        from graphgen.runtime.load_test.openai_client import OpenAIClient
+
+        stop = asyncio.Event()
+        each = len(prompts) // len(loads)
+        with _stopped_by_interrupt(stop):
+            for number, load in enumerate(loads):
+                own = prompts[number * each : (number + 1) * each]
+                report = _shown(load, each, show)
+                async with OpenAIClient(self.api, self.count_tokens, time.perf_counter()) as client:
+                    result = await run_load(client.send, own, load, self.timeout, stop, report)
+                self.reports.append(LoadReport(self.api, self.sizes, result))
+                self.interrupted = stop.is_set()
+                if self.interrupted:
+                    break
+
+    def json(self) -> Json:
+        """The summary of each load."""
+        return [report.summary() for report in self.reports]
+
+    def text(self) -> str:
+        """LLMPerf's report of each load; several have headings."""
+        heads = [f"{report.result.load}\n\n" * (len(self.reports) > 1) for report in self.reports]
+        texts = [report.text() for report in self.reports]
+        return "\n".join(map("".join, zip(heads, texts, strict=True)))
+
+
+def _shown(load: Load, count: int, show: Callable[[str], None]) -> Callable[[int], None]:
+    """A step for every twentieth of the requests, so that a log stays short."""
+    step = -(-count // 20)
+
+    def report(done: int) -> None:
+        if done % step == 0 or done == count:
+            show(f"{load}: {done} of {count} requests")
+
+    show(f"{load}: 0 of {count} requests")
+    return report
+
+
+@contextmanager
+def _stopped_by_interrupt(stop: asyncio.Event) -> Generator[None]:
+    """Let Ctrl-C set ``stop``; a second one ends the program as ever."""
+    loop = asyncio.get_running_loop()
+
+    def interrupted() -> None:
+        loop.remove_signal_handler(signal.SIGINT)
+        stop.set()
+
+    loop.add_signal_handler(signal.SIGINT, interrupted)
+    try:
+        yield
+    finally:
+        loop.remove_signal_handler(signal.SIGINT)
+
+
+def _note_losses(reports: Sequence[LoadReport]) -> None:
+    """Say on stderr what the report leaves out, and the first words of errors."""
+    for report in reports:
+        result = report.result
+        if result.unfinished:
+            why = "interrupted" if result.interrupted else "timed out"
+            note(f"{result.load}: {why}; {result.unfinished} requests had not ended, left out")
+        # One line each, of the first error of a code.
+        messages = {o.error_code: " ".join(o.error_msg.split()) for o in result.outcomes[::-1]}
+        for code in report.errors():
+            note(f"{result.load}: error {code}: {messages[code]}")
+
+
+def _write(
+    reports: Sequence[LoadReport], folder: str, metadata: dict[str, str], *, several: bool
+) -> None:
+    from graphgen.runtime.load_test.llmperf_report import write_report
+
+    for report in reports:
+        now = int(time.time())
+        for path in write_report(report, Path(folder), metadata, now, several=several):
+            note(f"wrote {path}")

@@ -1,0 +1,95 @@
+"""``graphgen serve``: answer the requests of OpenAI's API, on this machine's CPU."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import Annotated
+
+import typer
+
+from graphgen.cli.console import note, note_remarks, write_json
+from graphgen.cli.serve_flags import NO_FLAGS, ServeFlags, takes_serve_flags
+from graphgen.errors import GraphgenError
+
+Model = Annotated[
+    str | None,
+    typer.Argument(help="A checkpoint folder, a GGUF file, an artifact folder, or smollm2."),
+]
+ModelOption = Annotated[
+    str | None, typer.Option("--model", help="The same as MODEL, as vLLM's server has it.")
+]
+Name = Annotated[
+    str | None,
+    typer.Option("--served-model-name", help="Name of the model in the API; default: MODEL."),
+]
+AsJson = Annotated[
+    bool, typer.Option("--json", help="Write the address to stdout as JSON; errors too.")
+]
+_NEEDED = ("starlette", "uvicorn", "prometheus_client")
+
+
+@takes_serve_flags
+def serve(
+    model: Model = None,
+    model_option: ModelOption = None,
+    served_model_name: Name = None,
+    flags: ServeFlags = NO_FLAGS,
+    as_json: AsJson = False,
+) -> None:
+    """Serve a model over HTTP with OpenAI's API.
+
+    Endpoints: /v1/completions, /v1/chat/completions, /v1/models, /health, /ready, /metrics,
+    /openapi.json, and a page to try the model at /. SIGTERM ends the server when the accepted
+    requests are answered.
+
+    \b
+    Examples:
+      graphgen serve smollm2
+      graphgen serve smollm2 --dtype bf16 --artifact smollm2.served --max-num-seqs 4
+      graphgen serve llama --max-model-len 4096 --tensor-parallel-size 2 --port 8080
+      graphgen serve llama --override-neuron-config '{"quantized": true}'
+    """
+    name = _one_model(model, model_option)
+    _check_installed()
+    from graphgen.runtime.aws.config.served_options import ServedFlags, served_options
+    from graphgen.runtime.engine import open_engine
+    from graphgen.runtime.server.http_server import run_server
+    from graphgen.runtime.server.server_options import ServerOptions
+    from graphgen.runtime.terminal_progress import TerminalProgress
+
+    for text in flags.notes:
+        note(text)
+    server = ServerOptions(served_model_name or name, **flags.server)  # pyright: ignore[reportArgumentType]
+    options = served_options(name, ServedFlags(**flags.model))  # pyright: ignore[reportArgumentType]
+    # One token stands for the prompts, which are not known yet.
+    engine, _ = open_engine(name, options, lambda _: [[0]], 1, TerminalProgress())
+    note_remarks(engine.model.reports)
+
+    def listening(url: str) -> None:
+        if as_json:
+            write_json({"url": url, "model": server.name})
+        else:
+            note(f"{server.name} is served at {url}")
+
+    if not run_server(engine, server, listening):
+        raise typer.Exit(1)
+
+
+def _one_model(argument: str | None, option: str | None) -> str:
+    if argument is not None and option is not None and argument != option:
+        raise typer.BadParameter(f"MODEL is {argument}, and --model is {option}: give one of them")
+    name = argument or option
+    if name is None:
+        raise typer.BadParameter("MODEL is missing")
+    return name
+
+
+def _check_installed() -> None:
+    """Refuse to start without the packages of the extra (GG0705)."""
+    missing = [name for name in _NEEDED if find_spec(name) is None]
+    if missing:
+        raise GraphgenError(
+            "GG0705",
+            f"the server needs {', '.join(missing)}, which is not installed",
+            help="pip install 'graphgen[serve]'",
+        )

@@ -1,0 +1,100 @@
+"""Flags of ``graphgen plan`` for rows and lengths: given, or advised for a file of requests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Annotated
+
+import typer
+
+from graphgen.cli.flag_group import Command, flag, takes_flags
+from graphgen.compile_config import CompileConfig
+from graphgen.errors import GraphgenError
+
+Batch = Annotated[
+    int | None,
+    typer.Option("--batch", min=1, help="Rows of a call; by default 1, advised with --lengths."),
+]
+Seq = Annotated[
+    int | None, typer.Option("--seq", min=1, help="Positions of a sequence; by default 2048.")
+]
+Context = Annotated[
+    int | None, typer.Option("--context", min=0, help="Tokens of a prompt; by default --seq.")
+]
+Lengths = Annotated[
+    str | None,
+    typer.Option(
+        "--lengths",
+        metavar="FILE",
+        help="Advise buckets and rows for these requests: prompt,answer[,count] in tokens.",
+    ),
+]
+ExecutableBytes = Annotated[
+    int | None,
+    typer.Option(
+        "--executable-bytes",
+        metavar="N",
+        min=1,
+        help="With --lengths: device memory of a program; by default the device's figure of code.",
+    ),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class PlanSizes:
+    """The values of the flags; ``None`` for one that is not given."""
+
+    batch: int | None = None
+    seq: int | None = None
+    context: int | None = None
+    lengths: str | None = None
+    executable_bytes: int | None = None
+
+    def demand(self, dtype: str) -> CompileConfig:
+        """The configuration with the sizes given; those of ``lengths`` are still open."""
+        if self.lengths is not None:
+            return CompileConfig(dtype=dtype)
+        seq, batch = self.seq or 2048, self.batch or 1
+        context = self.context or seq
+        return CompileConfig(
+            dtype=dtype, batch=(batch,), context=(context,), tokens=(seq,), slots=seq
+        )
+
+    def check(self, rules: str) -> None:
+        """Refuse options that exclude each other (GG0705).
+
+        Args:
+            rules: the value of ``--rules``.
+        """
+        if self.lengths is None:
+            if self.executable_bytes is not None:
+                what = "--executable-bytes has no meaning without --lengths"
+                raise GraphgenError("GG0705", what, help="give --lengths FILE too")
+            return
+        given = {"--seq": self.seq, "--context": self.context}
+        names = [name for name, value in given.items() if value is not None]
+        for name in [*names, *(["--rules aws"] if rules == "aws" else [])]:
+            raise GraphgenError(
+                "GG0705", f"{name} has no meaning with --lengths", help=f"leave out {name}"
+            )
+
+
+NO_SIZES = PlanSizes()
+
+
+def takes_plan_sizes() -> Callable[[Command], Command]:
+    """Give a command these flags in place of its parameter ``sizes``, a :class:`PlanSizes`."""
+    kinds = {
+        "batch": Batch,
+        "seq": Seq,
+        "context": Context,
+        "lengths": Lengths,
+        "executable_bytes": ExecutableBytes,
+    }
+    flags = {name: flag(name, kind, None) for name, kind in kinds.items()}
+    return takes_flags("sizes", flags, _collected)
+
+
+def _collected(given: Mapping[str, object]) -> PlanSizes:
+    return PlanSizes(**given)  # pyright: ignore[reportArgumentType]

@@ -1,0 +1,231 @@
+"""Options of ``graphgen serve``: those of vLLM's server under their names, and its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, cast
+
+import typer
+
+from graphgen.cli.flag_group import Command, flag, takes_flags
+from graphgen.errors import GraphgenError
+
+
+def _option(*names: str, help: str, **more: object) -> object:
+    return typer.Option(*names, help=help, **more)  # pyright: ignore[reportArgumentType]
+
+
+# Name, type, default and option of each flag about the model.
+_MODEL_FLAGS: Mapping[str, tuple[object, object]] = {
+    "max_num_seqs": (
+        Annotated[int | None, _option("--max-num-seqs", min=1, help="Sequences at a time: 8.")],
+        None,
+    ),
+    "max_model_len": (
+        Annotated[
+            int | None,
+            _option(
+                "--max-model-len",
+                min=1,
+                help="Tokens of a prompt and its answer: the model's limit, at most 2048.",
+            ),
+        ],
+        None,
+    ),
+    "tensor_parallel_size": (
+        Annotated[
+            int | None,
+            _option("--tensor-parallel-size", "-tp", min=1, help="Ranks to split the model over."),
+        ],
+        None,
+    ),
+    "dtype": (
+        Annotated[
+            str | None,
+            _option("--dtype", help="f32 (default), bf16, f16, or auto for the checkpoint's own."),
+        ],
+        None,
+    ),
+    "override_neuron_config": (
+        Annotated[
+            str,
+            _option(
+                "--override-neuron-config",
+                metavar="JSON",
+                help="Attributes of a NeuronConfig; 'graphgen config --list' lists them.",
+            ),
+        ],
+        "{}",
+    ),
+    "chunked_prefill_size": (
+        Annotated[
+            str | None,
+            _option(
+                "--chunked-prefill-size",
+                metavar="N,N,...",
+                help="Take long prompts in parts of so many tokens: 128.",
+            ),
+        ],
+        None,
+    ),
+    "artifact": (
+        Annotated[
+            Path | None,
+            _option("--artifact", help="Start from this folder; make it when it is not there."),
+        ],
+        None,
+    ),
+    "weights": (
+        Annotated[
+            Path | None,
+            _option("--weights", help="Weights that 'graphgen shard-weights' has prepared."),
+        ],
+        None,
+    ),
+    "device": (
+        Annotated[str, _option("--device", help="auto, cpu or neuron; all run on this CPU.")],
+        "auto",
+    ),
+    "use_v2_block_manager": (
+        Annotated[bool, _option("--use-v2-block-manager", help="Accepted; no effect.")],
+        False,
+    ),
+    "speculative_model": (
+        Annotated[str | None, _option("--speculative-model", help="Not built.")],
+        None,
+    ),
+    "num_speculative_tokens": (
+        Annotated[int | None, _option("--num-speculative-tokens", help="Not built.")],
+        None,
+    ),
+    "speculative_max_model_len": (
+        Annotated[int | None, _option("--speculative-max-model-len", help="Not built.")],
+        None,
+    ),
+}
+_SERVER_FLAGS: Mapping[str, tuple[object, object]] = {
+    "host": (Annotated[str, _option("--host", help="Address to listen on.")], "127.0.0.1"),
+    "port": (
+        Annotated[int, _option("--port", min=0, max=65535, help="Port; 0 for any free one.")],
+        8000,
+    ),
+    "api_key": (
+        Annotated[
+            list[str] | None,
+            _option(
+                "--api-key",
+                envvar="GRAPHGEN_API_KEY",
+                help="Bearer token that clients must send; give it several times.",
+            ),
+        ],
+        None,
+    ),
+    "max_queue": (
+        Annotated[
+            int,
+            _option("--max-queue", min=0, help="Choices that wait for a row; more get status 429."),
+        ],
+        256,
+    ),
+    "max_body": (
+        Annotated[int, _option("--max-body", min=1, help="Bytes of a request.")],
+        4 << 20,
+    ),
+    "max_prompt": (
+        Annotated[
+            int, _option("--max-prompt", min=0, help="Tokens of a prompt; 0 for the model's limit.")
+        ],
+        0,
+    ),
+    "request_timeout": (
+        Annotated[
+            float, _option("--request-timeout", min=0, help="Seconds of an answer; 0 for no limit.")
+        ],
+        0.0,
+    ),
+    "drain_timeout": (
+        Annotated[
+            int,
+            _option(
+                "--drain-timeout",
+                min=0,
+                help="Seconds that accepted requests have after SIGTERM; 0 for no limit.",
+            ),
+        ],
+        0,
+    ),
+    "log_prompts": (
+        Annotated[bool, _option("--log-prompts", help="Write prompts and answers to the log.")],
+        False,
+    ),
+}
+Values = Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class ServeFlags:
+    """The values of the flags.
+
+    Attributes:
+        model: those of :class:`~graphgen.runtime.aws.config.served_options.ServedFlags`.
+        server: those of :class:`~graphgen.runtime.server.server_options.ServerOptions`.
+        notes: remarks on flags without effect.
+    """
+
+    model: Values
+    server: Values
+    notes: tuple[str, ...]
+
+
+NO_FLAGS = ServeFlags({}, {}, ())
+
+
+def takes_serve_flags(command: Command) -> Command:
+    """Give a command these flags in place of its parameter ``flags``."""
+    rows = {**_MODEL_FLAGS, **_SERVER_FLAGS}
+    made = {name: flag(name, kind, default) for name, (kind, default) in rows.items()}
+    return takes_flags("flags", made, _collected)(command)
+
+
+def _collected(given: Values) -> ServeFlags:
+    from graphgen.cli.model.bucket_options import read_buckets
+
+    _check_speculation(given)
+    chunks = cast("str | None", given["chunked_prefill_size"])
+    model = {
+        name: given[name]
+        for name in ("max_num_seqs", "max_model_len", "tensor_parallel_size", "dtype")
+    }
+    model |= {name: given[name] for name in ("artifact", "weights")}
+    model["override"] = given["override_neuron_config"]
+    model["chunk"] = read_buckets("--chunked-prefill-size", chunks)
+    server = {name: given[name] for name in _SERVER_FLAGS if name != "api_key"}
+    server["api_keys"] = tuple(cast("list[str] | None", given["api_key"]) or ())
+    return ServeFlags(model, server, _notes(given))
+
+
+def _check_speculation(given: Values) -> None:
+    """Refuse the flags of speculative decoding (GG0904)."""
+    for name in ("speculative_model", "num_speculative_tokens", "speculative_max_model_len"):
+        if given[name] is not None:
+            raise GraphgenError(
+                "GG0904",
+                f"--{name.replace('_', '-')} {given[name]}: speculative decoding is not built yet",
+                help="leave it out: one token is chosen at a time",
+            )
+
+
+def _notes(given: Values) -> tuple[str, ...]:
+    device = given["device"]
+    if device not in ("auto", "cpu", "neuron"):
+        raise GraphgenError(
+            "GG0705", f"--device {device} is unknown", help="one of auto, cpu, neuron"
+        )
+    found: list[str] = []
+    if device == "neuron":
+        found.append("--device neuron: the programs run on this machine's CPU")
+    if given["use_v2_block_manager"]:
+        found.append("--use-v2-block-manager has no effect: each sequence has a row of the cache")
+    return tuple(found)

@@ -1,0 +1,1 @@
+"""NumPy rules of the ops that apply a function of the module to many elements."""

@@ -1,0 +1,1 @@
+"""NumPy rules of kernels: custom calls of the target's compiler, and native kernels by name."""

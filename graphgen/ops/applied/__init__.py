@@ -1,0 +1,1 @@
+"""Ops that apply a function of the module to many elements."""

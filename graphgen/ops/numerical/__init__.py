@@ -1,0 +1,1 @@
+"""Ops of numerical libraries: linear systems, Fourier transforms, random bits."""

@@ -1,0 +1,1 @@
+"""Names of ops in other libraries: :mod:`graphgen.ops.vocabulary.synonyms`."""

@@ -1,0 +1,1 @@
+"""Ops that move a window over their operand: convolutions and the reductions of windows."""

@@ -1,0 +1,1 @@
+"""Rules of ATen ops, one file a family. Read ``products.py`` first."""

@@ -1,0 +1,1 @@
+"""HLO rows of the ops that apply a function of the module to many elements."""

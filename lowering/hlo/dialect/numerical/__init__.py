@@ -1,0 +1,1 @@
+"""HLO rows of the ops of numerical libraries."""

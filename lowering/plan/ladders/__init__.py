@@ -1,0 +1,1 @@
+"""Buckets and rows for known lengths; read :mod:`graphgen.lowering.plan.ladders.ladder_advice`."""

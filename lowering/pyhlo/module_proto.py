@@ -1,0 +1,101 @@
+"""The HLO protobuf of a PyHLO program, with the fields that its users read."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+
+from graphgen.lowering.hlo.proto.fields import AliasField, ModuleField, ProgramShapeField
+from graphgen.lowering.hlo.proto.shape import read_shape
+from graphgen.lowering.hlo.proto.wire import Message
+from graphgen.lowering.pyhlo.shape_proto import ProgramShapeProto, shape_proto
+
+_METADATA = re.compile(r', metadata=\{(?:[^"}]|"[^"]*")*\}')
+
+
+@dataclass(frozen=True, slots=True)
+class AliasEntry:
+    """An output that takes over the buffer of a parameter.
+
+    Attributes:
+        output_shape_index: the place in the result's tuple; empty where the result is one array.
+        parameter_number: the parameter.
+        parameter_shape_index: the place in a parameter that is a tuple; always empty.
+    """
+
+    output_shape_index: tuple[int, ...]
+    parameter_number: int
+    parameter_shape_index: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AliasProto:
+    """The fields of HloInputOutputAliasProto.
+
+    Attributes:
+        entries: one for each state.
+    """
+
+    entries: tuple[AliasEntry, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ModuleProto:
+    """A serialized HloModuleProto; it pickles as its bytes, whatever the depth of the program.
+
+    Attributes:
+        data: its bytes.
+        name: the module's.
+    """
+
+    data: bytes
+    name: str
+
+    def __str__(self) -> str:
+        """HLO text without metadata: the same for the same program, wherever its source file is."""
+        return _text(self.data)
+
+    def SerializeToString(self) -> bytes:  # noqa: N802 (protobuf's name of it)
+        """The bytes, under protobuf's name."""
+        return self.data
+
+    @property
+    def host_program_shape(self) -> ProgramShapeProto:
+        """The shapes of the parameters and of the result."""
+        return _program_shape(self.data)
+
+    @property
+    def input_output_alias(self) -> AliasProto:
+        """The states: which output takes over the buffer of which parameter."""
+        found = Message(self.data).message(ModuleField.ALIAS)
+        entries = found.messages(AliasField.ENTRIES) if found else []
+        return AliasProto(
+            tuple([
+                AliasEntry(
+                    entry.integers(AliasField.OUTPUT_INDEX), entry.integer(AliasField.PARAMETER)
+                )
+                for entry in entries
+            ])
+        )  # fmt: skip
+
+
+@lru_cache(maxsize=32)
+def _program_shape(data: bytes) -> ProgramShapeProto:
+    shape = Message(data).message(ModuleField.PROGRAM_SHAPE)
+    assert shape is not None
+    return ProgramShapeProto(
+        tuple([
+            shape_proto(read_shape(bytes(memoryview(data)[start:end])))
+            for start, end in shape.spans(ProgramShapeField.PARAMETERS)
+        ]),
+        shape_proto(read_shape(shape.data(ProgramShapeField.RESULT))),
+        tuple(shape.texts(ProgramShapeField.PARAMETER_NAMES)),
+    )  # fmt: skip
+
+
+@lru_cache(maxsize=8)
+def _text(data: bytes) -> str:
+    from graphgen.lowering.hlo import print_hlo_text
+
+    return _METADATA.sub("", print_hlo_text(data))

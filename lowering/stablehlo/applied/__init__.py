@@ -1,0 +1,1 @@
+"""StableHLO rows of the ops that apply a function of the module to many elements."""

@@ -1,0 +1,1 @@
+"""StableHLO rows of ops with computed shapes."""

@@ -1,0 +1,1 @@
+"""StableHLO rows of the ops of numerical libraries."""

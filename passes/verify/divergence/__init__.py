@@ -1,0 +1,1 @@
+"""Divergence: the first value in which two programs differ."""

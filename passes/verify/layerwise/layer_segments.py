@@ -1,0 +1,259 @@
+"""Layers as modules of their own: the ops between two cuts, with what prepares their weights.
+
+Names of a layer's weights and states are made those of no layer in particular, so that two layers
+are the same module just when they compute the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from graphgen.analysis import called, fingerprint, inlined
+from graphgen.errors import GraphgenError
+from graphgen.exec.weights import weight_programs
+from graphgen.ir import RANK, Entry, Function, Module, Op, Role, Value
+from graphgen.ir.clone import Cloner
+from graphgen.passes.verify.layerwise.layer_cuts import ProgramCuts, cut_program, layer_scopes
+from graphgen.passes.verify.layerwise.rank_variance import varying_values
+
+# The residual stream at the beginning and at the end of a segment.
+SEGMENT_INPUT = "segment.input"
+SEGMENT_OUTPUT = "segment.output"
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """Some neighboring stages of a module, as a module.
+
+    Attributes:
+        label: for people, such as ``model.layers.17``.
+        module: programs of the segment alone, and the functions that pack and unpack its states.
+        prepare: the parts of ``@weights.global`` and ``@weights.rank`` that it needs, in order.
+        weights: row of each checkpoint tensor it reads, by its name in the segment.
+        names: name in the whole module of each state and output, by its name in the segment.
+        key: equal for segments that compute the same from the same.
+        addends: which of its ends are the residual stream as a sum over the ranks.
+    """
+
+    label: str
+    module: Module
+    prepare: tuple[Function, ...]
+    weights: Mapping[str, Entry]
+    names: Mapping[str, str]
+    key: str
+    addends: frozenset[str] = frozenset()
+
+
+class LayeredModule:
+    """A module divided into stages.
+
+    Args:
+        module: any level; not changed, and not to be changed while this is in use.
+        programs: names of the programs that are run.
+        scopes: of the layers; by default those of the first program.
+    """
+
+    def __init__(
+        self, module: Module, programs: Sequence[str], scopes: Sequence[str] | None = None
+    ) -> None:
+        flat = [inlined(module, module.function(name)) for name in programs]
+        self.module = module
+        self.scopes = list(scopes) if scopes is not None else layer_scopes(flat[0])
+        if not self.scopes:
+            raise GraphgenError(
+                "GG0705",
+                f"@{module.name} has no layers: no op has a scope with a number",
+                help="leave out --layerwise",
+            )
+        self.programs = [cut_program(module, function, self.scopes) for function in flat]
+        self._varying = set[Value]()
+        if module.ranks > 1:
+            self._varying.update(*(varying_values(module, function) for function in flat))
+        self._whole = {f.name: f for f in weight_programs(module)}
+        self._made: dict[tuple[int, int], Segment] = {}
+
+    def cuts(self) -> dict[int, list[Value]]:
+        """Last stage before each cut that all programs have -> the value in each program."""
+        common = set(self.programs[0].cuts)
+        for program in self.programs[1:]:
+            common &= set(program.cuts)
+        return {stage: [p.cuts[stage] for p in self.programs] for stage in sorted(common)}
+
+    def is_partial(self, stage: int) -> bool:
+        """True if the values cut at after ``stage`` are addends, one a rank, of what they mean."""
+        return any(value in self._varying for value in self.cuts()[stage])
+
+    @property
+    def stages(self) -> int:
+        """Number of stages: one a layer, one before and one after them."""
+        return len(self.scopes) + 2
+
+    def segment(self, first: int, last: int) -> Segment:
+        """The stages from ``first`` to ``last`` as a module; there are cuts before and after."""
+        found = self._made.get((first, last))
+        if found is None:
+            found = self._made[first, last] = self._segment(first, last)
+        return found
+
+    def label(self, first: int, last: int) -> str:
+        """A name of some stages for people."""
+        names = ["embedding", *self.scopes, "head"]
+        return names[first] if first == last else f"{names[first]} to {names[last]}"
+
+    def _segment(self, first: int, last: int) -> Segment:
+        inside = self.scopes[max(first - 1, 0) : last]
+        names = _ShortNames({scope: place for place, scope in enumerate(inside)})
+        functions = [_part(program, first, last, names, self.module) for program in self.programs]
+        read = {value.name or "" for f in functions for value in f.args}
+        prepare = _preparation(self._whole, {names.original(name) for name in read}, names)
+        held = read | {value.name or "" for f in prepare for value in f.args}
+        rows = {
+            short: replace(self.module.interface[real], name=short)
+            for short, real in sorted((name, names.original(name)) for name in held)
+            if real in self.module.interface
+        }
+        rows |= self._outputs(functions, names)
+        made = Module("segment", self.module.level, dict(self.module.mesh), {}, rows)
+        for function in (*functions, *self._run(functions, rows)):
+            made.add(function)
+        key = fingerprint(
+            Module("", "", made.mesh, {**{f.name: f for f in prepare}, **made.functions}, rows)
+        )
+        weights = {
+            name: self.module.interface[names.original(name)]
+            for name, row in rows.items()
+            if row.role is Role.WEIGHT
+        }
+        known = {
+            name: names.original(name)
+            for name, row in rows.items()
+            if row.role in (Role.STATE, Role.OUTPUT)
+        }
+        ends = (SEGMENT_INPUT, first - 1), (SEGMENT_OUTPUT, last)
+        addends = frozenset(name for name, at in ends if name in rows and self.is_partial(at))
+        return Segment(self.label(first, last), made, prepare, weights, known, key, addends)
+
+    def _outputs(self, functions: Sequence[Function], names: _ShortNames) -> dict[str, Entry]:
+        """Rows of what the segment gives, its boundaries included."""
+        rows: dict[str, Entry] = {}
+        for function in functions:
+            given = function.arg(SEGMENT_INPUT)
+            if given is not None:
+                rows[SEGMENT_INPUT] = Entry(Role.INPUT, SEGMENT_INPUT, given.type, given.type)
+            for name, value in function.outputs:
+                if name == SEGMENT_OUTPUT:
+                    rows[name] = Entry(Role.OUTPUT, name, value.type, value.type)
+                else:
+                    rows[name] = replace(self.module.interface[names.original(name)], name=name)
+        return rows
+
+    def _run(self, functions: Sequence[Function], rows: Mapping[str, Entry]) -> list[Function]:
+        """Functions that the segment runs: of its loops and branches, and those of its states."""
+        packs = {name for row in rows.values() for name in (row.pack, row.unpack) if name}
+        own = [self.module.function(name) for name in sorted(packs)]
+        inner = {f.name: f for g in (*functions, *own) for f in called(self.module, g)}
+        return [*own, *[f for name, f in inner.items() if name not in packs]]
+
+
+class _ShortNames:
+    """Names without the number of a layer: ``#0.`` for the first of the segment's scopes.
+
+    Args:
+        scopes: place of each scope in the segment.
+    """
+
+    def __init__(self, scopes: Mapping[str, int]) -> None:
+        self._scopes = scopes
+        self._originals: dict[str, str] = {}
+
+    def short(self, name: str) -> str:
+        """The name in the segment."""
+        parts = name.split(".")
+        made = name
+        for count in range(len(parts) - 1, 0, -1):
+            place = self._scopes.get(".".join(parts[:count]))
+            if place is not None:
+                made = ".".join([f"#{place}", *parts[count:]])
+                break
+        self._originals[made] = name
+        return made
+
+    def original(self, name: str) -> str:
+        """The name in the whole module of what is called ``name`` in the segment."""
+        return self._originals.get(name, name)
+
+
+def _part(
+    program: ProgramCuts, first: int, last: int, names: _ShortNames, module: Module
+) -> Function:
+    """The program from the cut before stage ``first`` to the one after stage ``last``."""
+    begin, end = program.cuts.get(first - 1), program.cuts.get(last)
+    outputs = [
+        (name, value)
+        for name, value in program.function.outputs
+        if first <= _home(value, program.stages) <= last
+    ]
+    named = [(names.short(name), value) for name, value in outputs]
+    if end is not None:
+        named.append((SEGMENT_OUTPUT, end))
+    return _extracted(program.function, named, begin, names)
+
+
+def _home(value: Value, stages: Mapping[Value, int]) -> int:
+    """The stage that an output is made in: the first for one that belongs to none."""
+    return stages.get(value, 0)
+
+
+def _extracted(
+    source: Function,
+    outputs: Sequence[tuple[str, Value]],
+    begin: Value | None,
+    names: _ShortNames,
+) -> Function:
+    """The part of a function that computes some values, given the value ``begin``."""
+    ops, read = _needed([value for _, value in outputs], begin)
+    made = Function(source.name, source.phase, dict(source.dims))
+    cloner = Cloner(names=False)
+    if begin is not None and begin in read:
+        cloner.argument(begin, made, SEGMENT_INPUT)
+    for value in source.args:
+        if value in read:
+            cloner.argument(value, made, names.short(value.name or ""))
+    for op in source.block:
+        if op in ops:
+            cloner.op(op, made.block)
+    made.outputs = [(name, cloner.mapping[value]) for name, value in outputs]
+    return made
+
+
+def _needed(wanted: Iterable[Value], begin: Value | None) -> tuple[set[Op], set[Value]]:
+    """The ops and values that some values are computed from, no further than ``begin``."""
+    ops: set[Op] = set()
+    seen: set[Value] = set()
+    work = list(wanted)
+    while work:
+        value = work.pop()
+        if value in seen:
+            continue
+        seen.add(value)
+        if value is not begin and value.op is not None and value.op not in ops:
+            ops.add(value.op)
+            work.extend(value.op.operands)
+    return ops, seen
+
+
+def _preparation(
+    whole: Mapping[str, Function], read: set[str], names: _ShortNames
+) -> tuple[Function, ...]:
+    """The parts of the weight programs that make the params ``read``, in the order they run."""
+    wanted = set(read)
+    found: list[Function] = []
+    for function in reversed(list(whole.values())):
+        outputs = [(n, v) for n, v in function.outputs if n in wanted]
+        if outputs:
+            named = [(names.short(name), value) for name, value in outputs]
+            made = _extracted(function, named, None, names)
+            found.append(made)
+            wanted |= {names.original(v.name or "") for v in made.args if v.name != RANK}
+    return tuple(reversed(found))

@@ -1,0 +1,1 @@
+"""Paired runs: two modules over the same calls."""

@@ -1,0 +1,173 @@
+"""Terms: the elements of values at symbolic indices, in a normal form.
+
+An integer is a polynomial (:data:`graphgen.ir.dims.Dim`) over the sizes of the program, index
+variables, and *atoms*: other integers, such as an element of an argument, a
+quotient, or a choice. Every other term is a :class:`Node`. Nodes are interned, so equal terms are
+one object, and most proofs end with ``is``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from graphgen.ir import Dim
+from graphgen.ir.dims import Poly, bind, symbol, symbols
+
+# Sizes of a program are assumed to be in this range, so that products of two fit into s64.
+LARGEST_SIZE = 1 << 20
+# Names of atoms begin with it; no size does.
+ATOM = "atom_"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Node:
+    """A term other than a polynomial.
+
+    Attributes:
+        kind: ``at`` (an element of an argument), ``if``, ``le0`` and ``eq0`` (of one integer),
+            ``and``, ``not``, ``div`` (rounding down, by a positive number), ``const``, ``fn`` (an
+            elementwise op), ``op`` (any other op on ``whole`` values), ``sum`` (over variables),
+            ``truth`` (a node of one of these kinds that is true or false).
+        args: integers, nodes, and static data.
+    """
+
+    kind: str
+    args: tuple[object, ...]
+
+    def __repr__(self) -> str:
+        return f"{self.kind}({', '.join(map(str, self.args))})"
+
+
+# An element: an integer, a truth value, or anything else.
+Term = int | Poly | bool | Node
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Inclusive bounds of an integer, themselves polynomials of sizes; ``None`` for unknown."""
+
+    low: Dim | None
+    high: Dim | None
+
+
+@dataclass(slots=True)
+class Terms:
+    """The terms of one proof.
+
+    Attributes:
+        bounds: of index variables and atoms, by name.
+        atoms: the node of each atom.
+    """
+
+    bounds: dict[str, Bounds] = field(default_factory=dict[str, Bounds])
+    atoms: dict[str, Node] = field(default_factory=dict[str, Node])
+    _nodes: dict[tuple[object, ...], Node] = field(default_factory=dict[tuple[object, ...], Node])
+    _names: dict[Node, str] = field(default_factory=dict[Node, str])
+    _numbers: dict[Node, int] = field(default_factory=dict[Node, int])
+
+    def node(self, kind: str, *args: object) -> Node:
+        """The interned node."""
+        # True equals 1 in Python, and is another term.
+        key = (kind, *args, *map(type, args))
+        found = self._nodes.get(key)
+        if found is None:
+            found = self._nodes[key] = Node(kind, args)
+            self._numbers[found] = len(self._numbers)
+        return found
+
+    def order(self, term: Term) -> tuple[int, int, str]:
+        """A key that sorts terms, the same for all programs of the proof."""
+        return (1, self._numbers[term], "") if isinstance(term, Node) else (0, 0, str(term))
+
+    def atom(self, node: Node, low: Dim | None = None, high: Dim | None = None) -> Poly:
+        """A node as an integer."""
+        name = self._names.get(node)
+        if name is None:
+            name = self._names[node] = f"{ATOM}{len(self._names)}"
+            self.atoms[name] = node
+            self.bounds[name] = Bounds(low, high)
+        return symbol(name)
+
+    def variable(self, name: str, size: Dim) -> Dim:
+        """An index variable, 0 <= variable < size; 0 where that is the only one."""
+        if size == 1:
+            return 0
+        self.bounds[name] = Bounds(0, size + -1)
+        return symbol(name)
+
+    # ---- bounds ----------------------------------------------------------------------------------
+
+    def highest(self, value: Dim) -> Dim | None:
+        """An upper bound of an integer as a polynomial of sizes alone."""
+        for _ in range(16):
+            name = next((n for n in sorted(symbols([value])) if n in self.bounds), None)
+            if name is None:
+                return value
+            replaced = self._without(value, name)
+            if replaced is None:
+                return None
+            value = replaced
+        return None
+
+    def lowest(self, value: Dim) -> Dim | None:
+        """A lower bound of an integer as a polynomial of sizes alone."""
+        highest = self.highest(value * -1)
+        return None if highest is None else highest * -1
+
+    def _without(self, value: Dim, name: str) -> Dim | None:
+        """``value`` with a variable at the end of its range that makes it largest."""
+        assert isinstance(value, Poly)
+        signs = {c > 0 for monomial, c in value.terms if name in monomial}
+        products = any(name in m and len(m) > 1 and self._signed(m) for m, _ in value.terms)
+        if len(signs) != 1 or products:
+            return None
+        bounds = self.bounds[name]
+        end = bounds.high if signs.pop() else bounds.low
+        return None if end is None else bind(value, {name: end})
+
+    def _signed(self, monomial: tuple[str, ...]) -> bool:
+        """True if a factor may be negative."""
+        lows = [self.bounds[name].low for name in monomial if name in self.bounds]
+        return any(low is None or not isinstance(low, int) or low < 0 for low in lows)
+
+    def at_most(self, value: Dim, limit: Dim) -> bool:
+        """True if ``value <= limit`` is known for all sizes."""
+        highest = self.highest(value + limit * -1)
+        return highest is not None and most(highest) <= 0
+
+    def at_least(self, value: Dim, limit: Dim) -> bool:
+        """True if ``value >= limit`` is known for all sizes."""
+        return self.at_most(value * -1, limit * -1)
+
+    def within(self, value: Dim, low: int, high: int) -> bool:
+        """True if ``low <= value <= high`` is known for all sizes."""
+        return self.at_least(value, low) and self.at_most(value, high)
+
+
+def most(value: Dim) -> int:
+    """An upper bound of a polynomial of sizes, each in [1, :data:`LARGEST_SIZE`].
+
+    With each size written as 1 + s, s >= 0: a term with a negative coefficient is at most 0.
+    """
+    if isinstance(value, int):
+        return value
+    shifted = bind(value, {name: symbol(name) + 1 for name in symbols([value])})
+    terms = shifted.terms if isinstance(shifted, Poly) else (((), shifted),)
+    return sum(c * (LARGEST_SIZE ** len(m)) if m and c > 0 else 0 if m else c for m, c in terms)
+
+
+def nodes_of(terms: Terms, *roots: object) -> Iterator[Node]:
+    """Every node of some terms, also those inside integers, each once."""
+    seen: set[Node] = set()
+    work = list(roots)
+    while work:
+        item = work.pop()
+        if isinstance(item, Poly):
+            work.extend(terms.atoms[name] for name in symbols([item]) if name in terms.atoms)
+        elif isinstance(item, Node) and item not in seen:
+            seen.add(item)
+            yield item
+            work.extend(item.args)
+        elif isinstance(item, tuple):
+            work.extend(item)  # pyright: ignore[reportUnknownArgumentType]

@@ -1,0 +1,141 @@
+"""Values at the boundary of a window: by type, ordinary and adversarial, for several sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+import numpy as np
+
+from graphgen.eval import Array, numpy_dtype, rank_index
+from graphgen.ir import RANK, Dim, Function, TensorType
+
+# Sizes of the symbols of language models: a call has at most as many rows as the cache, and a
+# cache at least as many slots as positions are attended to. All different, all 1, and alike.
+_SIZES: tuple[Mapping[str, int], ...] = (
+    {"B": 2, "S": 3, "C": 5, "R": 3, "M": 7},
+    {"B": 1, "S": 1, "C": 1, "R": 1, "M": 1},
+    {"B": 3, "S": 4, "C": 4, "R": 3, "M": 8},
+)
+_OTHERS = (4, 1, 3)
+
+
+class Spread(Enum):
+    """Distribution of drawn values.
+
+    ORDINARY: normal floats, small whole numbers from 0.
+    ADVERSARIAL: half of the floats are zeros of both signs, ties, ones, or far from 1; whole
+    numbers may be negative.
+    TINY: floats near 1e-6.
+    HUGE: floats near 1e6, beyond the range of f16.
+    HIGH: floats near 500 that differ little.
+    LOW: floats near -500; an exponential of them is 0 in f32.
+    NOT_FINITE: a tenth of the floats are infinite or NaN.
+    """
+
+    ORDINARY = "ordinary"
+    ADVERSARIAL = "adversarial"
+    TINY = "tiny"
+    HUGE = "huge"
+    HIGH = "high"
+    LOW = "low"
+    NOT_FINITE = "not finite"
+
+
+# Scale and offset of the floats of a spread, drawn around 0 with a deviation of 0.5.
+_SCALED: Mapping[Spread, tuple[float, float]] = {
+    Spread.TINY: (1e-6, 0.0),
+    Spread.HUGE: (1e6, 0.0),
+    Spread.HIGH: (1.0, 500.0),
+    Spread.LOW: (20.0, -500.0),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One set of boundary values to draw.
+
+    Attributes:
+        sizes: of the symbols.
+        spread: of the values.
+        seed: of the generator.
+    """
+
+    sizes: Mapping[str, Dim]
+    spread: Spread
+    seed: int
+
+
+def samples(
+    names: Collection[str], dims: Mapping[str, Dim], *, whole_numbers: bool = False
+) -> list[Sample]:
+    """The samples for a window with these symbols.
+
+    Args:
+        names: the symbols.
+        dims: sizes that the program fixes.
+        whole_numbers: whether integers or booleans are drawn: they choose elements, so that one
+            sample shows little.
+    """
+    fixed = {name: size for name, size in dims.items() if isinstance(size, int)}
+    tables = _SIZES if set(names) - fixed.keys() else _SIZES[:1]
+    out: list[Sample] = []
+    for number, (table, other) in enumerate(zip(tables, _OTHERS, strict=False)):
+        sizes: dict[str, Dim] = {name: fixed.get(name, table.get(name, other)) for name in names}
+        ordinary = (4 if whole_numbers else 1) if number != 1 else 1
+        spreads = [Spread.ORDINARY] * ordinary + [Spread.ADVERSARIAL]
+        if number == 0:
+            spreads += [*_SCALED, Spread.NOT_FINITE]
+        out += [Sample(sizes, spread, 20 * number + at) for at, spread in enumerate(spreads)]
+    return out
+
+
+def draw(window: Function, sample: Sample, ranks: int) -> list[dict[str, Array]]:
+    """Per rank an array for each argument of a window; ranks get different ones."""
+    rng = np.random.default_rng(sample.seed)
+    out: list[dict[str, Array]] = [{} for _ in range(ranks)]
+    for value in window.args:
+        name = value.name or ""
+        for rank, given in enumerate(out):
+            if name.partition(".")[2] == RANK:
+                given[name] = rank_index(rank)
+            else:
+                given[name] = draw_array(rng, value.type, sample.spread)
+    return out
+
+
+_FAR = (0.0, -0.0, 1.0, -1.0, 0.25, 0.25, 1e-30, 1e3, -1e3)
+
+
+def draw_array(rng: np.random.Generator, type_: TensorType, spread: Spread) -> Array:
+    """Values of a static type."""
+    dims, kind = type_.dims, numpy_dtype(type_.dtype)
+    if type_.dtype.is_float:
+        array = rng.standard_normal(dims) * 0.5
+        if spread is Spread.ADVERSARIAL:
+            array = np.where(rng.random(dims) < 0.5, rng.choice(_FAR, dims), array)
+        if spread in _SCALED:
+            scale, offset = _SCALED[spread]
+            array = array * scale + offset
+        if spread is Spread.NOT_FINITE:
+            odd = rng.choice((np.nan, np.inf, -np.inf), dims)
+            array = np.where(rng.random(dims) < 0.1, odd, array)
+        return np.asarray(array).astype(kind)
+    if type_.dtype.name == "pred":
+        return np.asarray(rng.integers(0, 2, dims)).astype(kind)
+    return _whole_numbers(rng, type_, spread).astype(kind)
+
+
+def _whole_numbers(rng: np.random.Generator, type_: TensorType, spread: Spread) -> Array:
+    """Numbers as ids, positions and lengths have: in order from a start, or any small ones."""
+    dims = type_.dims
+    if spread is Spread.ADVERSARIAL:
+        signed = type_.dtype.name.startswith("s")
+        return np.asarray(rng.integers(-2 if signed else 0, 9, dims))
+    way = rng.integers(0, 4)
+    if way < 2 and dims:
+        # Along the last dimension; as often from the last to the first.
+        line = np.arange(dims[-1]) + rng.integers(0, 3, (*dims[:-1], 1))
+        return np.asarray(line[..., ::-1] if rng.integers(0, 2) else line)
+    return np.asarray(rng.integers(0, (3, 8)[way % 2], dims))

@@ -1,0 +1,316 @@
+"""Checks of the rewrites of one pass, each while it is made.
+
+A rewrite is first compared on values drawn by type at the boundary of its own ops. Where the sides
+differ, the window grows by the producers of the boundary: a rewrite may be right only because of
+what its operands are. Where it has grown to the arguments of the function, those are taken from
+calls.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from graphgen.eval import Array
+from graphgen.exec.session import Workload
+from graphgen.ir import Function, Module, TensorType, Value
+from graphgen.ir.clone import clone_module
+from graphgen.passes.core import Pass
+from graphgen.passes.core.journal import Journal, Rewrite
+from graphgen.passes.core.pipeline import run_pass
+from graphgen.passes.verify.rewrites.boundary_values import Spread, draw, draw_array, samples
+from graphgen.passes.verify.rewrites.counterexample import counterexample, rebuilt_example
+from graphgen.passes.verify.rewrites.legal_calls import LegalArguments, LegalCalls
+from graphgen.passes.verify.rewrites.lifted_values import (
+    LiftedValue,
+    LiftedValues,
+    cut_lifted,
+    is_lifted,
+)
+from graphgen.passes.verify.rewrites.rebuilt_functions import (
+    FunctionBefore,
+    RebuiltFunctions,
+    originals_of,
+    owners_of,
+)
+from graphgen.passes.verify.rewrites.rewrite_verdict import (
+    RewriteCheck,
+    RewriteStatus,
+    RewriteSummary,
+)
+from graphgen.passes.verify.rewrites.rewrite_window import Pair, WindowCut
+from graphgen.passes.verify.rewrites.right_together import WrongAlone
+from graphgen.passes.verify.rewrites.window_check import UNFIT, FailedSample, WindowEvaluator
+from graphgen.passes.verify.rewrites.window_proof import is_proved
+
+# How many producers the boundary takes in, one attempt after the other.
+_STEPS = (1, 1, 2, 4, 8, 16, 1 << 30)
+# Most ops of a window.
+_LIMIT = 4000
+
+
+def check_rewrites(
+    module: Module, item: Pass, workload: Workload, budget: float | None = None
+) -> RewriteSummary:
+    """Run one pass on a copy and check each of its rewrites alone.
+
+    Args:
+        module: what the pass is given; unchanged.
+        item: the pass.
+        workload: has the calls that arguments are taken from.
+        budget: largest relative rounding difference; by default what the pass declares.
+
+    Raises:
+        GraphgenError: what the pass raises.
+    """
+    start = time.perf_counter()
+    copy = clone_module(module)
+    allowed = item.budget if budget is None else budget
+    kept = {f.name: FunctionBefore.of(f) for f in copy.functions.values()}
+    evaluator = WindowEvaluator(copy, allowed)
+    checker = RewriteChecker(evaluator, LegalCalls(module, workload), types_of(copy))
+    journal = Journal(on_rewrite=checker.enter)
+    run_pass(item, copy, journal)
+    checker.judge_lifted(LiftedValues(copy, workload.weights, allowed))
+    rebuilt = RebuiltFunctions(module, copy, kept, originals_of(journal), allowed)
+    if rebuilt.rebuilt():
+        rebuilt.run(workload)
+        checker.judge_rebuilt(rebuilt)
+    return RewriteSummary.of(checker.checks, time.perf_counter() - start)
+
+
+@dataclass(slots=True)
+class RewriteChecker:
+    """Checks rewrites as the journal enters them.
+
+    Attributes:
+        evaluator: computes both sides.
+        legal: arguments of functions.
+        types: of all values, before the pass.
+        checks: results, in order.
+        lifted: values that have become parameters, by place in ``checks``.
+        wrong_before: the last rewrite, if it is wrong alone.
+        known: windows compared before, by their text up to names.
+        proved: windows equal for all values, by the same.
+    """
+
+    evaluator: WindowEvaluator
+    legal: LegalCalls
+    types: Mapping[Value, TensorType]
+    checks: list[RewriteCheck] = field(default_factory=list[RewriteCheck])
+    lifted: dict[int, LiftedValue] = field(default_factory=dict[int, LiftedValue])
+    wrong_before: WrongAlone | None = None
+    known: dict[tuple[object, ...], FailedSample | None] = field(
+        default_factory=dict[tuple[object, ...], FailedSample | None]
+    )
+    proved: dict[tuple[object, ...], bool] = field(default_factory=dict[tuple[object, ...], bool])
+
+    def enter(self, item: Rewrite, function: Function | None) -> None:
+        """Check one rewrite, and with it the one before where that is wrong alone."""
+        check, before = self._check(item, function), self.wrong_before
+        self.wrong_before = None
+        if before is not None and function is before.function:
+            calls = self.legal.of(before.function.name)
+            if before.put_right_by(item, self.evaluator.module, calls):
+                first = self.checks[before.number].rewrite
+                together = f"#{first.number} and #{item.number}"
+                self.checks[before.number] = RewriteCheck(first, RewriteStatus.TOGETHER, together)
+                check = RewriteCheck(item, RewriteStatus.TOGETHER, together)
+        if function is not None and check.status is RewriteStatus.WRONG:
+            self.wrong_before = WrongAlone.of(len(self.checks), item, function)
+        self.checks.append(check)
+
+    def _check(self, item: Rewrite, function: Function | None) -> RewriteCheck:
+        if function is None:
+            return RewriteCheck(item, RewriteStatus.UNCHECKED, "it changes the interface")
+        pairs = [pair for pair in item.replaced if _in(function, pair)]
+        if not pairs:
+            return _without_values(item, function)
+        if len(pairs) == 1 and is_lifted(pairs[0], self.evaluator.module):
+            self.lifted[len(self.checks)] = cut_lifted(pairs[0])
+            return RewriteCheck(item, RewriteStatus.UNCHECKED, "the pass has not come to its end")
+        return self._grown(item, function, WindowCut.of(item, pairs))
+
+    def judge_lifted(self, values: LiftedValues) -> None:
+        """Enter the results of values that have become parameters, at the end of the pass."""
+        done: dict[tuple[object, ...], FailedSample | None] = {}
+        for number, lifted in self.lifted.items():
+            if lifted.key not in done:
+                done[lifted.key] = values.failure(lifted)
+            failed, item = done[lifted.key], self.checks[number].rewrite
+            if failed is None:
+                self.checks[number] = RewriteCheck(item, RewriteStatus.EQUAL)
+            elif failed.difference is None:
+                self.checks[number] = _undecided(item, failed, failed.error)
+            else:
+                example = counterexample(failed)
+                where = "with the weights of the script"
+                self.checks[number] = RewriteCheck(item, RewriteStatus.WRONG, where, example)
+
+    def judge_rebuilt(self, rebuilt: RebuiltFunctions) -> None:
+        """Enter the results of functions that were rebuilt as a whole, at the end of the pass."""
+        rewrites = [check.rewrite for check in self.checks]
+        for function in rebuilt.rebuilt():
+            owners = owners_of(function, rewrites)
+            for op, number in owners.items():
+                check, found = self.checks[number], rebuilt.found.get(op)
+                if check.status is not RewriteStatus.UNCHECKED:
+                    continue
+                if found is not None:
+                    where, example = f"in {found.origin}", rebuilt_example(found)
+                    wrong = RewriteCheck(check.rewrite, RewriteStatus.WRONG, where, example)
+                    self.checks[number] = wrong
+            compared = {owners[op] for op in rebuilt.compared if op in owners}
+            for number in compared:
+                check = self.checks[number]
+                if check.status is RewriteStatus.UNCHECKED:
+                    self.checks[number] = RewriteCheck(check.rewrite, RewriteStatus.EQUAL)
+
+    def _grown(self, item: Rewrite, function: Function, cut: WindowCut) -> RewriteCheck:
+        """Compare on drawn values, in ever larger windows; at last on arguments of calls."""
+        failed = self._drawn(cut, function)
+        for steps in _STEPS:
+            if failed is None:
+                return RewriteCheck(item, self._right(cut))
+            if not cut.widen(steps):
+                break
+            if len(cut.ops) > _LIMIT:
+                reason = f"differs with free boundary values; {len(cut.ops)} ops are too many"
+                return _undecided(item, failed, reason)
+            failed = self._drawn(cut, function)
+        if failed is None:
+            return RewriteCheck(item, self._right(cut))
+        return self._on_calls(item, function, cut, failed)
+
+    def _right(self, cut: WindowCut) -> RewriteStatus:
+        """The status of a window that is equal on all samples: proved, if it is for all values."""
+        key = cut.key()
+        if key not in self.proved:
+            self.proved[key] = is_proved(cut)
+        return RewriteStatus.PROVED if self.proved[key] else RewriteStatus.EQUAL
+
+    def _drawn(self, cut: WindowCut, function: Function) -> FailedSample | None:
+        """The first sample on which both sides do not agree."""
+        key = cut.key()
+        if key not in self.known:
+            self.known[key] = self._first_failure(cut, function)
+        return self.known[key]
+
+    def _first_failure(self, cut: WindowCut, function: Function) -> FailedSample | None:
+        chooses = any(not value.dtype.is_float for value in cut.boundary)
+        for sample in samples(cut.symbols(), function.dims, whole_numbers=chooses):
+            window = cut.function(sample.sizes)
+            try:
+                given = draw(window, sample, self.evaluator.ranks(cut))
+            except UNFIT as error:
+                return FailedSample(cut.pairs, window, sample.sizes, (), None, str(error))
+            failed = self.evaluator.failure(cut, window, sample.sizes, given)
+            if failed is not None:
+                return failed
+        return None
+
+    def _on_calls(
+        self, item: Rewrite, function: Function, cut: WindowCut, drawn: FailedSample
+    ) -> RewriteCheck:
+        """Compare on arguments of calls: the boundary is arguments only."""
+        changed = self._changed(cut)
+        if changed:
+            return RewriteCheck(item, RewriteStatus.UNCHECKED, f"it changes the type of {changed}")
+        error, compared = "", False
+        for legal in self.legal.of(function.name):
+            for spread in (None, *Spread):
+                given = _arguments(cut.boundary, legal, spread)
+                if isinstance(given, str):
+                    error = given
+                    continue
+                failed = self.evaluator.failure(cut, cut.function(legal.sizes), legal.sizes, given)
+                if failed is None:
+                    compared = True
+                elif failed.difference is None:
+                    error = failed.error
+                else:
+                    example = counterexample(failed)
+                    return RewriteCheck(item, RewriteStatus.WRONG, f"in {legal.origin}", example)
+        if compared and not error:
+            return RewriteCheck(item, RewriteStatus.EQUAL, "with arguments of calls")
+        reason = error or f"differs with free arguments; no call of @{function.name} is known"
+        return _undecided(item, drawn, reason)
+
+    def _changed(self, cut: WindowCut) -> str:
+        """A value of the window whose type the pass has changed in place; empty for none."""
+        made = [result for op in cut.ops for result in op.results]
+        for value in (*cut.boundary, *made):
+            was = self.types.get(value, value.type)
+            if was is not value.type:
+                return f"{value!r}, which was {was.text}"
+        return ""
+
+
+def types_of(module: Module) -> dict[Value, TensorType]:
+    """The type of every value."""
+    functions = module.functions.values()
+    values = [value for function in functions for value in function.args]
+    values += [result for f in functions for op in f.block for result in op.results]
+    return {value: value.type for value in values}
+
+
+def _undecided(item: Rewrite, failed: FailedSample, reason: str) -> RewriteCheck:
+    return RewriteCheck(item, RewriteStatus.UNDECIDED, reason, counterexample(failed))
+
+
+def _in(function: Function, pair: Pair) -> bool:
+    """True for values of one function; a rebuilt function has others."""
+    old, new, _ = pair
+    return all(value.op is None or value.op.block in (function.block, None) for value in (old, new))
+
+
+def _without_values(item: Rewrite, function: Function) -> RewriteCheck:
+    if item.rule == "erase":
+        returned = any(function.returns(v) for one in item.before for v in one.op.results)
+        if not returned:
+            return RewriteCheck(item, RewriteStatus.EQUAL)
+    return RewriteCheck(item, RewriteStatus.UNCHECKED, "it replaces no value of the function")
+
+
+def _arguments(
+    boundary: Sequence[Value], legal: LegalArguments, spread: Spread | None
+) -> list[dict[str, Array]] | str:
+    """Per rank the arguments of a window of a whole function.
+
+    Args:
+        boundary: arguments of the function.
+        legal: the arguments of a call.
+        spread: distribution of other floats; ``None`` to keep those of the call.
+
+    Returns:
+        The reason where an argument is not known.
+    """
+    rng = np.random.default_rng(3)
+    out: list[dict[str, Array]] = [{} for _ in legal.given]
+    for place, value in enumerate(boundary):
+        name = value.name or ""
+        if any(name not in one for one in legal.given):
+            return f"%{name} is no argument of {legal.origin}"
+        arrays = [one[name] for one in legal.given]
+        if spread is not None and value.dtype.is_float:
+            arrays = _redrawn(rng, value, arrays, legal, spread)
+        for one, array in zip(out, arrays, strict=True):
+            one[f"{place}.{name}"] = array
+    return out
+
+
+def _redrawn(
+    rng: np.random.Generator,
+    value: Value,
+    arrays: Sequence[Array],
+    legal: LegalArguments,
+    spread: Spread,
+) -> list[Array]:
+    """Other floats, the same on all ranks where the ranks have the same."""
+    type_ = value.type.bind(legal.sizes)
+    if all(array is arrays[0] or array.tobytes() == arrays[0].tobytes() for array in arrays):
+        return [draw_array(rng, type_, spread)] * len(arrays)
+    return [draw_array(rng, type_, spread) for _ in arrays]

@@ -1,0 +1,138 @@
+"""Results of checking the rewrites of one pass."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from graphgen.passes.core.journal import Rewrite
+
+
+class RewriteStatus(Enum):
+    """The result of checking one rewrite.
+
+    PROVED: both sides are the same for all sizes and values: their elements have one normal form.
+    EQUAL: both sides are equal on all samples.
+    WRONG: they differ on values that a call can have.
+    TOGETHER: wrong alone, right with the rewrite after it.
+    UNDECIDED: they differ only on values that perhaps no call has, or could not be evaluated.
+    UNCHECKED: there is nothing to compare within the function.
+    """
+
+    PROVED = "proved"
+    EQUAL = "equal on samples"
+    WRONG = "wrong"
+    TOGETHER = "right together"
+    UNDECIDED = "undecided"
+    UNCHECKED = "not checked"
+
+
+_RIGHT = (RewriteStatus.PROVED, RewriteStatus.EQUAL)
+
+
+@dataclass(frozen=True, slots=True)
+class Counterexample:
+    """Values on which both sides of a rewrite differ.
+
+    Attributes:
+        sizes: of the symbols.
+        values: boundary values as text, by name with type.
+        index: of the element that differs most.
+        before, after: its values.
+        relative: largest difference over the largest value before.
+        rounding: whether the meaning is equal, and only the rounding goes over the budget.
+        program: both sides as IR.
+    """
+
+    sizes: Mapping[str, int]
+    values: tuple[str, ...]
+    index: tuple[int, ...]
+    before: float
+    after: float
+    relative: float
+    rounding: bool
+    program: str
+
+    @property
+    def text(self) -> str:
+        """The example in a few lines."""
+        at = f"[{', '.join(map(str, self.index))}]" if self.index else ""
+        sizes = ", ".join(f"{key}={value}" for key, value in self.sizes.items())
+        what = "rounded differently" if self.rounding else "differs"
+        lines = [f"{what}{' for ' + sizes if sizes else ''}: element {at or '[]'} is"]
+        lines[0] += f" {self.before:.9g} before and {self.after:.9g} after"
+        return "\n".join([*lines, *[f"  {value}" for value in self.values], self.program])
+
+
+@dataclass(frozen=True, slots=True)
+class RewriteCheck:
+    """Result of checking one rewrite.
+
+    Attributes:
+        rewrite: the rewrite.
+        status: the result.
+        reason: of any status but proved and equal.
+        counterexample: where both sides differ.
+    """
+
+    rewrite: Rewrite
+    status: RewriteStatus
+    reason: str = ""
+    counterexample: Counterexample | None = None
+
+    def __str__(self) -> str:
+        reason = f" ({self.reason})" if self.reason else ""
+        return f"{self.rewrite}: {self.status.value}{reason}"
+
+
+@dataclass(frozen=True, slots=True)
+class RewriteSummary:
+    """Results of checking the rewrites of one pass, each alone.
+
+    Attributes:
+        counts: number of rewrites by status.
+        remarkable: those that are neither proved nor equal, in order.
+        seconds: time the checks took.
+    """
+
+    counts: Mapping[RewriteStatus, int]
+    remarkable: tuple[RewriteCheck, ...] = ()
+    seconds: float = field(default=0.0, compare=False)
+
+    @classmethod
+    def of(cls, checks: Iterable[RewriteCheck], seconds: float = 0.0) -> RewriteSummary:
+        """Count the checks of a pass."""
+        every = list(checks)
+        notable = tuple(one for one in every if one.status not in _RIGHT)
+        return cls(Counter(one.status for one in every), notable, seconds)
+
+    def having(self, status: RewriteStatus) -> list[RewriteCheck]:
+        """The remarkable rewrites with this status."""
+        return [one for one in self.remarkable if one.status is status]
+
+    @property
+    def total(self) -> int:
+        """Number of rewrites."""
+        return sum(self.counts.values())
+
+    @property
+    def right(self) -> int:
+        """Number of rewrites that are right, alone or together with the next."""
+        return sum(self.counts.get(one, 0) for one in (*_RIGHT, RewriteStatus.TOGETHER))
+
+    @property
+    def wrong(self) -> RewriteCheck | None:
+        """The first wrong rewrite."""
+        return next(iter(self.having(RewriteStatus.WRONG)), None)
+
+    @property
+    def text(self) -> str:
+        """``12 proved, 1 wrong``: the counts that are not zero."""
+        found = [
+            f"{self.counts[status]} {status.value}"
+            for status in RewriteStatus
+            if self.counts.get(status)
+        ]
+        return ", ".join(found) or "none"

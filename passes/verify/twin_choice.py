@@ -1,0 +1,58 @@
+"""Choice of twins: the wide one where a pipeline touches ids, positions, caches or heads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal
+
+from graphgen.ir import Op, TensorType
+from graphgen.passes.core.journal import Journal
+
+# A model's small twins: see graphgen.models.twins.
+Twin = Literal["mini", "wide"]
+
+# Ops on ids, positions, masks, slots or heads, whatever the element types of their operands.
+_NUMBERED = frozenset(
+    (
+        "attention",
+        "attention_mask",
+        "cache_read",
+        "dynamic_slice",
+        "dynamic_update_slice",
+        "embedding",
+        "gather",
+        "iota",
+        "key_positions",
+        "kv_update",
+        "last_token",
+        "rope",
+        "rope_table",
+        "scatter",
+        "slice",
+    )
+)
+# Types of quantized numbers; no ids or positions have them unless a pass narrows those.
+_QUANTIZED = frozenset(("s4", "u4", "s8", "u8"))
+# A tensor [rows, tokens or slots, heads, size of a head].
+_HEADS_RANK = 4
+
+
+def twins_for(journal: Journal) -> tuple[Twin, ...]:
+    """The twins that show what the rewrites of a pipeline can get wrong.
+
+    The mini always; the wide one as well if a rewrite touches integers other than quantized
+    numbers, an op on positions, masks, caches or slices, or a tensor with a dimension of heads, or
+    if a program is copied whole. What is left computes on floats element by element, and large
+    numbers change nothing about it.
+    """
+    touched = any(
+        _numbered(op, types) for rewrite in journal.applications for op, types in rewrite.touched
+    )
+    return ("mini", "wide") if touched or journal.copies else ("mini",)
+
+
+def _numbered(op: Op, types: Iterable[TensorType]) -> bool:
+    return op.name in _NUMBERED or any(
+        type_.rank >= _HEADS_RANK or not (type_.dtype.is_float or type_.dtype.name in _QUANTIZED)
+        for type_ in types
+    )

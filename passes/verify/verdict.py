@@ -1,0 +1,162 @@
+"""Verdicts: the results of validating single passes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from graphgen.passes.core.journal import Rewrite
+from graphgen.passes.verify.compare.choice_replay import ChoiceCounts
+from graphgen.passes.verify.compare.deviation import NONE, Deviation
+from graphgen.passes.verify.coverage.coverage import Coverage
+from graphgen.passes.verify.layerwise.layer_results import LayerResults
+from graphgen.passes.verify.proof.pass_proof import PassProof
+from graphgen.passes.verify.proof.prove_bounds import IndexProof
+from graphgen.passes.verify.reproducer import Failure
+from graphgen.passes.verify.rewrites.rewrite_verdict import RewriteSummary
+
+# Largest relative difference in float64 of programs that mean the same.
+MEANING_BUDGET = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class RaisedError:
+    """Exception that ended the validation at a pass.
+
+    Attributes:
+        failure: type, code and message.
+        during: the work that raised it: the pass, or a run of the module that the pass left.
+        where: the place in the module or file; empty where the error names none.
+        note: more lines, such as the rules that undo each other.
+        help: the next step, with the command that replays the pass; may have several lines.
+    """
+
+    failure: Failure
+    during: str
+    where: str = ""
+    note: str = ""
+    help: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RunDifference:
+    """First difference of the modules that two runs of a pass made of one module.
+
+    Attributes:
+        first: a line of the text of the module after the first run; empty past its end.
+        second: the same line after the second run, or the error that this run ended with.
+        line: its number, from 1.
+    """
+
+    first: str
+    second: str
+    line: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Result of validating one pass.
+
+    Attributes:
+        pass_text: the pass with its options.
+        meaning: the worst difference in float64.
+        rounding: the worst difference in the program's own types.
+        budget: largest relative rounding difference allowed: what the pass declares, and the noise
+            of the evaluator.
+        guilty: the rewrite after which the meaning differs, where one can be named; where the
+            meaning is kept, the one that takes the rounding over the budget.
+        together: where the guilty rewrite is right alone, the smallest set of rewrites that is
+            wrong, in order; else empty.
+        recovered: the number of rewrites after which a module that was wrong before is right again;
+            0 if none was found.
+        first: of a failed check, the first call and output that exceed the limit.
+        raised: the exception that ended the validation here; passes after it have not run.
+        varies: the first difference between two runs of the pass on one module; ``None`` where
+            they agree.
+        silent: True if the pass changed the module and recorded no rewrite.
+        choices: numbers of choices (top_k, sort, tokens) compared in float64, by outcome.
+        rounded_choices: the same in the program's own types.
+        proof: the programs that are proved equal for all sizes; ``None`` where proofs are off.
+        indices: by program, the proofs that indices are within bounds, for the module after the
+            last pass; ``None`` after other passes and where proofs are off.
+        rewrites: results of checking each rewrite alone; ``None`` where that was not done.
+        coverage: what the workload reached of the module after the pass; ``None`` where that raised
+            an exception.
+        uncovered: functions and programs that the pass made or changed and no call reached.
+        layers: the layers, where they were compared one by one.
+    """
+
+    pass_text: str
+    meaning: Deviation = NONE
+    rounding: Deviation = NONE
+    budget: float = 0.0
+    guilty: Rewrite | None = None
+    together: tuple[Rewrite, ...] = ()
+    recovered: int = 0
+    first: Deviation | None = None
+    raised: RaisedError | None = None
+    varies: RunDifference | None = None
+    silent: bool = False
+    choices: ChoiceCounts = field(default_factory=ChoiceCounts)
+    rounded_choices: ChoiceCounts = field(default_factory=ChoiceCounts)
+    proof: PassProof | None = None
+    indices: Mapping[str, Sequence[IndexProof]] | None = None
+    rewrites: RewriteSummary | None = None
+    coverage: Coverage | None = None
+    uncovered: tuple[str, ...] = ()
+    layers: LayerResults | None = None
+
+    @property
+    def means_the_same(self) -> bool:
+        """True if the pass kept the meaning."""
+        return self.meaning.relative <= MEANING_BUDGET
+
+    @property
+    def within_budget(self) -> bool:
+        """True if the rounding stayed within the budget."""
+        return self.rounding.relative <= self.budget
+
+    @property
+    def rewrites_right(self) -> bool:
+        """True if no rewrite was found wrong when it was checked alone."""
+        return self.rewrites is None or self.rewrites.wrong is None
+
+    @property
+    def repeatable(self) -> bool:
+        """True if two runs of the pass on one module agreed."""
+        return self.varies is None
+
+    @property
+    def passed(self) -> bool:
+        """True if every check holds for all that was run."""
+        numbers = self.means_the_same and self.within_budget and self.rewrites_right
+        return numbers and self.raised is None and self.repeatable and not self.silent
+
+    @property
+    def complete(self) -> bool:
+        """True if every program, branch and loop body of the module was run."""
+        return self.coverage is not None and self.coverage.complete
+
+    @property
+    def ok(self) -> bool:
+        """True if every check holds, and all that the pass changed was run."""
+        return self.passed and not self.uncovered
+
+    @property
+    def state(self) -> str:
+        """The most serious fault in a word or two, or ``ok``."""
+        faults = (
+            (self.raised is not None, "raised"),
+            (not self.means_the_same, "WRONG"),
+            (not self.within_budget, "over budget"),
+            (not self.rewrites_right, "WRONG rewrite"),
+            (not self.repeatable, "not repeatable"),
+            (self.silent, "silent"),
+            (bool(self.uncovered), "not covered"),
+        )
+        return next((name for found, name in faults if found), "ok")
+
+
+def coverage_stages(verdicts: Iterable[Verdict]) -> list[tuple[str, Coverage]]:
+    """The passes whose coverage was recorded, each with the coverage of the module after it."""
+    return [(v.pass_text, v.coverage) for v in verdicts if v.coverage is not None]

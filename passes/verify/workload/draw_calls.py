@@ -1,0 +1,98 @@
+"""Arrays of the calls that a script plans."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from graphgen.eval import Array
+from graphgen.exec.session import ProgramCall
+from graphgen.ir import Dim, Entry
+from graphgen.passes.verify.workload.call_plan import CallPlan
+from graphgen.passes.verify.workload.program_shapes import ServingSizes
+from graphgen.passes.verify.workload.random_arrays import ArraySource, own_generator
+from graphgen.passes.verify.workload.value_ranges import boundary_ids
+
+_PLANNED = ("tokens", "positions", "lengths", "seq_ids")
+
+
+@dataclass(frozen=True, slots=True)
+class CallDrawer:
+    """Draws the inputs of calls.
+
+    Attributes:
+        sizes: of the programs and the cache.
+        inputs: rows of the interface, of all stages.
+        vocabulary: number of token ids.
+        source: draws inputs that are neither planned nor parameters of a sampler.
+    """
+
+    sizes: ServingSizes
+    inputs: Mapping[str, Entry]
+    vocabulary: int
+    source: ArraySource
+
+    def draw(self, seed: int, plans: Sequence[CallPlan]) -> tuple[ProgramCall, ...]:
+        """The calls of a script: s32 tokens, positions [B,S], lengths, seq_ids [B], and others."""
+        return tuple(self._call(seed, number, plan) for number, plan in enumerate(plans))
+
+    def _call(self, seed: int, number: int, plan: CallPlan) -> ProgramCall:
+        shape = plan.shape
+        dims: dict[str, Dim] = {"R": self.sizes.rows, "M": self.sizes.slots}
+        dims |= {"B": shape.rows, "S": shape.active, "C": shape.attended}
+        ids = own_generator(seed, number, "tokens")
+        inputs = {"tokens": self._tokens(ids, plan), **self._places(plan)}
+        for name, row in self.inputs.items():
+            if name not in _PLANNED:
+                inputs[name] = self._other(own_generator(seed, number, name), row, dims, shape.rows)
+        known = {name: array for name, array in inputs.items() if name in self.inputs}
+        return ProgramCall(shape.phase, dims, known, plan.active, note=plan.note)
+
+    def _places(self, plan: CallPlan) -> dict[str, Array]:
+        """Positions, lengths and seq_ids; -1, 0 and R for padding and idle rows."""
+        shape = plan.shape
+        positions = np.full((shape.rows, shape.active), -1, np.int32)
+        lengths = np.zeros(shape.rows, np.int32)
+        seq_ids = np.full(shape.rows, self.sizes.rows, np.int32)
+        for index, row in enumerate(plan.rows):
+            if row is not None:
+                seq_ids[index], span = row
+                first = shape.active - span.count if span.left else 0
+                positions[index, first : first + span.count] = np.arange(span.start, span.end)
+                lengths[index] = span.end
+        return {"positions": positions, "lengths": lengths, "seq_ids": seq_ids}
+
+    def _tokens(self, rng: np.random.Generator, plan: CallPlan) -> Array:
+        """Token ids; those of padding are arbitrary."""
+        shape = plan.shape
+        tokens = rng.integers(0, self.vocabulary, (shape.rows, shape.active)).astype(np.int32)
+        if plan.equal:
+            tokens[:] = tokens[0]
+        if plan.ids != "random":
+            ends = boundary_ids(self.vocabulary)
+            outside = (-1, self.vocabulary, -(2**31), 2**31 - 1)
+            ids = (ends[0], ends[-1], *ends[1:-1]) if plan.ids == "ends" else outside
+            real = np.flatnonzero(self._places(plan)["positions"] >= 0)
+            np.put(tokens, real[: len(ids)], ids)
+        return tokens
+
+    def _other(
+        self, rng: np.random.Generator, row: Entry, dims: Mapping[str, Dim], rows: int
+    ) -> Array:
+        if row.name == "sampling_params":
+            return _sampling_params(rng, rows)
+        if row.name == "random":
+            return rng.random(rows).astype(np.float32)
+        if row.name == "top_p_min_tokens":
+            return rng.integers(1, 4, rows).astype(np.int32)
+        return self.source(rng, row, row.logical.bind(dims))
+
+
+def _sampling_params(rng: np.random.Generator, rows: int) -> Array:
+    """f32 [B,3]: of each row top_k, top_p and temperature, among them those that turn each off."""
+    top_k = rng.choice(np.array([0, 1, 5, 50], np.float32), rows)
+    top_p = rng.choice(np.array([0.1, 0.5, 0.9, 1.0], np.float32), rows)
+    temperature = rng.choice(np.array([0.0, 0.5, 1.0, 2.0], np.float32), rows)
+    return np.stack([top_k, top_p, temperature], axis=1)

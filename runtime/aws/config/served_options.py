@@ -1,0 +1,194 @@
+"""The flags of vLLM's server for Neuron devices, as options to open a model with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import cast
+
+from graphgen.compile_config import CompileConfig
+from graphgen.errors import GraphgenError
+from graphgen.runtime.artifact import is_artifact, open_artifact
+from graphgen.runtime.aws.attributes.attribute import RunTimeSetting
+from graphgen.runtime.aws.config.compile_settings import ELEMENTS, compile_settings
+from graphgen.runtime.aws.config.config_json import read_object
+from graphgen.runtime.aws.config.neuron_config import NeuronConfig
+from graphgen.runtime.engine import EngineOptions, locate_checkpoint
+
+# Rows and slots of a model that no flag gives: enough to try it on a CPU.
+DEFAULT_ROWS, DEFAULT_LENGTH = 8, 2048
+# Tokens of a prompt that one launch takes, so that others wait no longer than for these.
+DEFAULT_CHUNK = 128
+# Attributes that a flag of the server gives: the field of ServedFlags, and the flag.
+_BY_FLAG = {
+    "tp_degree": ("tensor_parallel_size", "--tensor-parallel-size"),
+    "batch_size": ("max_num_seqs", "--max-num-seqs"),
+    "seq_len": ("max_model_len", "--max-model-len"),
+    "torch_dtype": ("dtype", "--dtype"),
+}
+# Element types by the names that vLLM gives them; auto is the checkpoint's own.
+_DTYPES = {**ELEMENTS, "float": "f32", "half": "f16", "auto": "as-declared"}
+# Fields of a compilation that are sizes, which EngineOptions has under names of its own.
+_SIZES = ("batch", "context", "tokens", "slots", "chunk")
+
+
+@dataclass(frozen=True, slots=True)
+class ServedFlags:
+    """The flags of the server that are about the model; ``None`` for those that are not given.
+
+    Attributes:
+        max_num_seqs: rows of the cache: sequences that are answered at a time.
+        max_model_len: slots of a row: tokens of a prompt and its answer.
+        tensor_parallel_size: ranks.
+        dtype: element type, with the names of torch or of graphgen.
+        override: the JSON object of ``--override-neuron-config``.
+        chunk: tokens of the programs that take long prompts in parts; empty for the default.
+        artifact: folder to start from; it is written if it does not exist.
+        weights: folder of prepared weights.
+    """
+
+    max_num_seqs: int | None = None
+    max_model_len: int | None = None
+    tensor_parallel_size: int | None = None
+    dtype: str | None = None
+    override: str = "{}"
+    chunk: tuple[int, ...] = ()
+    artifact: Path | None = None
+    weights: Path | None = None
+
+
+def served_options(model: str, flags: ServedFlags) -> EngineOptions:
+    """The options to open a model with.
+
+    An artifact keeps the sizes that it was compiled for; flags that are given have to agree.
+
+    Args:
+        model: an artifact, a checkpoint or a known name.
+        flags: of the server.
+
+    Raises:
+        GraphgenError: GG0901 to GG0904 for the override, GG0705 for flags.
+    """
+    base = _compiled(model, flags)
+    changes = _overridden(flags, base or _fresh(model, flags))
+    wanted = {"dtype": flags.dtype and _DTYPES.get(flags.dtype, flags.dtype)}
+    requested = {**wanted, "tp": flags.tensor_parallel_size, **_without_sizes(changes)}
+    if base is None:
+        requested = {"prefill_batch": (1,), **requested}
+    rows, slots = flags.max_num_seqs, flags.max_model_len
+    if base is None:
+        rows, slots = rows or DEFAULT_ROWS, slots or _length(model)
+    length = changes.get("slots", slots)
+    chunk = flags.chunk or (() if base else _chunk(length))
+    return EngineOptions(
+        {name: value for name, value in requested.items() if value is not None},
+        batch=max(_sizes(changes, "batch"), default=rows),
+        max_len=length if isinstance(length, int) else None,
+        # With chunks no launch takes more of a prompt than one.
+        max_context=max((*_sizes(changes, "context"), *chunk), default=None),
+        context=_sizes(changes, "context"),
+        tokens=_sizes(changes, "tokens"),
+        chunk=chunk,
+        artifact=flags.artifact,
+        weights=flags.weights,
+    )
+
+
+def _compiled(model: str, flags: ServedFlags) -> CompileConfig | None:
+    """The configuration of an artifact that is there; ``None`` for a model to compile."""
+    for path in (Path(model), flags.artifact):
+        if path is not None and is_artifact(path):
+            return open_artifact(path).model.settings
+    return None
+
+
+def _fresh(model: str, flags: ServedFlags) -> CompileConfig:
+    """The configuration without overrides of a model to compile."""
+    rows, length = flags.max_num_seqs or DEFAULT_ROWS, flags.max_model_len or _length(model)
+    made = CompileConfig(tp=flags.tensor_parallel_size or 1, prefill_batch=(1,))
+    return made.serving(batch=rows, max_len=length)
+
+
+def _length(model: str) -> int:
+    most = locate_checkpoint(model).config.get("max_position_embeddings")
+    return min(DEFAULT_LENGTH, most) if isinstance(most, int) else DEFAULT_LENGTH
+
+
+def _chunk(length: object) -> tuple[int, ...]:
+    return (DEFAULT_CHUNK,) if isinstance(length, int) and length > DEFAULT_CHUNK else ()
+
+
+def _overridden(flags: ServedFlags, base: CompileConfig) -> Mapping[str, object]:
+    """The fields of a compilation that the override changes."""
+    given = _read_override(flags.override)
+    if not given:
+        return {}
+    torch = {ours: theirs for theirs, ours in ELEMENTS.items()}
+    element = _DTYPES.get(flags.dtype or "", flags.dtype) or base.dtype
+    plain: dict[str, object] = {
+        "tp_degree": flags.tensor_parallel_size or base.tp,
+        "batch_size": flags.max_num_seqs or base.cache_rows,
+        "seq_len": flags.max_model_len or base.max_len,
+        "enable_bucketing": True,
+        # The weights are quantized when they are read.
+        "quantized_checkpoints_path": "none",
+    }
+    if element in torch:
+        plain["torch_dtype"] = torch[element]
+    if base.prefill_batch:
+        plain["ctx_batch_size"] = base.prefill_batch[0]
+    kept = {name: value for name, value in plain.items() if name not in given}
+    _check_flags(given, flags)
+    before, after = (compile_settings(NeuronConfig(**v)) for v in (plain, {**kept, **given}))
+    return {
+        item.name: getattr(after, item.name)
+        for item in fields(CompileConfig)
+        if getattr(after, item.name) != getattr(before, item.name)
+    }
+
+
+def _read_override(text: str) -> Mapping[str, object]:
+    """The attributes of the override by their names with underscores.
+
+    Raises:
+        GraphgenError: GG0906 for another text, GG0901 for an unknown name with the nearest one,
+            GG0904 for an attribute that changes what the server does not have.
+    """
+    try:
+        values = read_object(text)
+    except GraphgenError as error:
+        error.help = "give a JSON object: --override-neuron-config '{\"quantized\": true}'"
+        raise
+    made: dict[str, object] = {}
+    for name, value in values.items():
+        row = NeuronConfig.attribute(name)
+        effect = row.effect("cpu")
+        if isinstance(effect, RunTimeSetting) and not row.requests_nothing(value, row.default):
+            raise GraphgenError(
+                "GG0904",
+                f"NeuronConfig.{row.name} = {value!r}: it is about {effect.what}, and the server "
+                "has no such setting",
+                help="leave it out",
+            )
+        made[row.name] = value
+    return made
+
+
+def _check_flags(given: Mapping[str, object], flags: ServedFlags) -> None:
+    """Refuse an attribute beside the flag that gives it too (GG0705)."""
+    for name, (field, flag) in _BY_FLAG.items():
+        if name in given and getattr(flags, field) is not None:
+            raise GraphgenError(
+                "GG0705",
+                f"--override-neuron-config has {name}, which {flag} gives too",
+                help="leave one of them out",
+            )
+
+
+def _without_sizes(changes: Mapping[str, object]) -> Mapping[str, object]:
+    return {name: value for name, value in changes.items() if name not in _SIZES}
+
+
+def _sizes(changes: Mapping[str, object], name: str) -> tuple[int, ...]:
+    return cast("tuple[int, ...]", changes.get(name, ()))

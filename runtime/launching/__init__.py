@@ -1,0 +1,1 @@
+"""Parts of a session's launches. Read row_results.py first."""

@@ -1,0 +1,87 @@
+"""The inputs of one launch: a step's rows in their places of a program's batch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from graphgen.errors import GraphgenError
+from graphgen.runtime.buckets import ProgramSize
+from graphgen.runtime.launching.row_results import Outputs
+from graphgen.runtime.step_call import Ints, StepCall
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchInputs:
+    """The inputs that the programs of a module have.
+
+    Attributes:
+        tokens: name of the input of tokens or embeddings.
+        width: E of embeddings; 0 for tokens.
+        rows: R, rows of the cache.
+        draws: the programs sample.
+        deterministic: they sample without random numbers.
+        keeps: they take the least number of tokens that top_p keeps.
+    """
+
+    tokens: str
+    width: int
+    rows: int
+    draws: bool
+    deterministic: bool
+    keeps: bool
+
+    def home(self, size: ProgramSize, call: StepCall) -> Ints:
+        """s32 [n]: the place of each row of a step in the batch of a program.
+
+        A program of R rows finds each row in its place; one of fewer looks ``seq_ids`` up.
+        """
+        return (
+            call.seq_ids
+            if size.batch == self.rows
+            else np.arange(len(call.seq_ids), dtype=np.int32)
+        )
+
+    def of(self, size: ProgramSize, call: StepCall) -> Outputs:
+        """The inputs by name; rows that do not take part are idle.
+
+        Raises:
+            GraphgenError: GG0705 for a step without sampling inputs where the programs sample.
+        """
+        if self.draws and call.draw is None:
+            raise GraphgenError(
+                "GG0705", "these programs draw tokens, and were not told how", help="sample"
+            )
+        home, width = self.home(size, call), call.positions.shape[1]
+        inputs = self.idle(size)
+        inputs[self.tokens][home, :width] = call.tokens
+        inputs["positions"][home, :width] = call.positions
+        inputs["lengths"][home] = call.lengths
+        inputs["seq_ids"][home] = call.seq_ids
+        if call.draw is not None and self.draws:
+            inputs["sampling_params"][home] = call.draw.params
+            if not self.deterministic:
+                inputs["random"][home] = call.draw.random
+            if self.keeps and call.draw.kept is not None:
+                inputs["top_p_min_tokens"][home] = call.draw.kept
+        return inputs
+
+    def idle(self, size: ProgramSize) -> Outputs:
+        """The inputs of a call in which no row takes part."""
+        shape = (size.batch, size.tokens)
+        tokens = np.zeros((*shape, self.width), np.float32) if self.width else None
+        inputs: Outputs = {
+            self.tokens: np.zeros(shape, np.int32) if tokens is None else tokens,
+            "positions": np.full(shape, -1, np.int32),
+            "lengths": np.zeros(size.batch, np.int32),
+            # Row R does not exist: what an idle row writes is dropped.
+            "seq_ids": np.full(size.batch, self.rows, np.int32),
+        }
+        if self.draws:
+            inputs["sampling_params"] = np.ones((size.batch, 3), np.float32)
+            if not self.deterministic:
+                inputs["random"] = np.zeros(size.batch, np.float32)
+            if self.keeps:
+                inputs["top_p_min_tokens"] = np.ones(size.batch, np.int32)
+        return inputs

@@ -1,0 +1,125 @@
+"""Steps whose outputs are still on the devices, and the tokens that they hand to later steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from graphgen.lowering.cpu import DeviceValue
+from graphgen.lowering.cpu.pjrt import join, put
+from graphgen.runtime.executable_cache import ExecutableCache
+from graphgen.runtime.launching.row_results import RowResults
+from graphgen.runtime.step_call import Ints
+
+
+class PendingStep:
+    """A step that was started and may not have been read.
+
+    Args:
+        tokens: s32 [B] on the devices, one value a rank, the tokens that follow; empty for steps
+            that were read at once.
+        home: s32 [n], the place of each row of the step in ``tokens``.
+        read: waits for the outputs.
+
+    Attributes:
+        tokens: as given.
+        home: as given.
+    """
+
+    def __init__(
+        self, tokens: Sequence[DeviceValue], home: Ints, read: Callable[[], RowResults]
+    ) -> None:
+        self.tokens: Final = tokens
+        self.home: Final = home
+        self._read: Final = read
+        self._results: RowResults | None = None
+
+    def read(self) -> RowResults:
+        """Wait for the outputs, for each row of the step in its order."""
+        if self._results is None:
+            self._results = self._read()
+        return self._results
+
+
+@dataclass(frozen=True, slots=True)
+class FedToken:
+    """A token that a step chooses and the host has not seen.
+
+    Attributes:
+        step: the step.
+        place: the row of the step.
+    """
+
+    step: PendingStep
+    place: int
+
+    def read(self) -> int:
+        """Wait for the token."""
+        tokens = self.step.read().tokens
+        assert tokens is not None
+        return int(tokens[self.place])
+
+
+class TokenFeed:
+    """Replaces tokens of the host by tokens on the devices.
+
+    The programs are made from the numbers of rows, and kept in the folder of the other programs
+    where there is one; artifacts of any age have them.
+
+    Args:
+        programs: of the session.
+    """
+
+    def __init__(self, programs: ExecutableCache) -> None:
+        self._programs: Final = programs
+        self._made: Final[dict[tuple[int, int], ExecutableCache]] = {}
+
+    def fed(self, host: npt.NDArray[np.generic], fed: Mapping[int, FedToken]) -> DeviceValue:
+        """The input of a launch.
+
+        Args:
+            host: s32 [B,1], tokens of the host.
+            fed: tokens that replace them, by place in B.
+        """
+        ranks = self._programs.module.ranks
+        for place, one in fed.items():
+            if not one.step.tokens:
+                host[place, 0] = one.read()
+        out = put([host] * ranks)
+        on_devices = {place: one for place, one in fed.items() if one.step.tokens}
+        for step in {id(one.step): one.step for one in on_devices.values()}.values():
+            source = np.full(len(host), -1, np.int32)
+            for place, one in on_devices.items():
+                if one.step is step:
+                    source[place] = step.home[one.place]
+            given = int(step.tokens[0].shape[0])
+            program = self._program(given, len(host))
+            inputs = {"host": out, "given": join(step.tokens), "source": put([source] * ranks)}
+            out = join(program.get(_name(given, len(host))).launch(inputs)["fed"])
+        return out
+
+    def warm_up(self, given: Collection[int], taken: Collection[int]) -> None:
+        """Compile or load the programs between launches of these numbers of rows."""
+        for first in given:
+            for second in taken:
+                self._program(first, second).get(_name(first, second))
+
+    def _program(self, given: int, taken: int) -> ExecutableCache:
+        found = self._made.get((given, taken))
+        if found is None:
+            # Only here: a session without steps in flight runs without the builder.
+            from graphgen.passes.specialize.token_feed_program import token_feed_module
+
+            kept = self._programs
+            module = token_feed_module(kept.module, given, taken)
+            found = ExecutableCache(module, kept.progress, kept.folder)
+            self._made[given, taken] = found
+        return found
+
+
+def _name(given: int, taken: int) -> str:
+    return f"feed.b{given}.b{taken}"

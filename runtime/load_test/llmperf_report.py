@@ -1,0 +1,165 @@
+"""The report of a load in the text, the names and the JSON files of LLMPerf's token benchmark."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+from graphgen.json_value import Json
+from graphgen.runtime.benchmark.request_metrics import request_metrics
+from graphgen.runtime.load_test.load_prompts import PromptSizes
+from graphgen.runtime.load_test.load_run import LoadResult
+from graphgen.runtime.load_test.openai_client import Api, RequestOutcome
+from graphgen.whole_file import write_whole
+
+# The form of LLMPerf's summary that this is.
+_VERSION = "2023-08-31"
+_DISTRIBUTIONS = (
+    "inter_token_latency_s",
+    "ttft_s",
+    "end_to_end_latency_s",
+    "request_output_throughput_token_per_s",
+    "number_input_tokens",
+    "number_output_tokens",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LoadReport:
+    """A load, what it was made of, and what was measured.
+
+    Attributes:
+        api: the server and the model.
+        sizes: of the prompts and answers.
+        result: what was measured.
+    """
+
+    api: Api
+    sizes: PromptSizes
+    result: LoadResult
+
+    def metrics(self) -> dict[str, Json]:
+        """LLMPerf's results; those of requests leave out the ones that ended with an error."""
+        good = [one.times for one in self.result.outcomes if one.error_code is None]
+        failed = len(self.result.outcomes) - len(good)
+        found = request_metrics(good, failed, self.result.wall)
+        # As text, as LLMPerf writes it.
+        return {**found, "error_code_frequency": str(self.errors())}
+
+    def errors(self) -> dict[int | str, int]:
+        """Number of errors by code, the most frequent first."""
+        codes = [one.error_code for one in self.result.outcomes]
+        return dict(Counter([code for code in codes if code is not None]).most_common())
+
+    def text(self) -> str:
+        """The report that LLMPerf prints."""
+        found = self.metrics()
+        lines = [f"Results for token benchmark for {self.api.model} queried with the openai api.\n"]
+        for metric in _DISTRIBUTIONS:
+            values = cast("Mapping[str, Json]", found[metric])
+            flat = {**cast("Mapping[str, Json]", values["quantiles"]), **values}
+            del flat["quantiles"]
+            lines.append(metric)
+            lines += [f"    {k} = {'nan' if v is None else v}" for k, v in flat.items()]
+        lines.append(f"Number Of Errored Requests: {found['number_errors']}")
+        if found["number_errors"]:
+            lines += ["Error Code Frequency", str(self.errors())]
+        rate = found["mean_output_throughput_token_per_s"]
+        lines.append(f"Overall Output Throughput: {rate}")
+        lines.append(f"Number Of Completed Requests: {found['num_completed_requests']}")
+        lines.append(f"Completed Requests Per Minute: {found['num_completed_requests_per_min']}")
+        return "\n".join(lines) + "\n"
+
+    def summary(self) -> dict[str, Json]:
+        """The sizes, the arrival process and the results, nested."""
+        load, sizes = self.result.load, self.sizes
+        rate: dict[str, Json] = {"request_rate": load.rate} if load.rate else {}
+        return {
+            "model": self.api.model,
+            "mean_input_tokens": sizes.mean_input,
+            "stddev_input_tokens": sizes.stddev_input,
+            "mean_output_tokens": sizes.mean_output,
+            "stddev_output_tokens": sizes.stddev_output,
+            **(rate or {"num_concurrent_requests": load.users}),
+            "additional_sampling_params": dict(self.api.sampling),
+            "results": self.metrics(),
+            "num_requests_unfinished": self.result.unfinished,
+            "interrupted": self.result.interrupted,
+        }
+
+
+def file_stem(report: LoadReport, several: bool) -> str:
+    """The beginning of the names of a report's files: model, input and output tokens.
+
+    Args:
+        report: of the load.
+        several: whether there are reports of other loads; the load then is part of the name.
+    """
+    load = f"_{report.result.load}" if several else ""
+    sizes = report.sizes
+    name = f"{report.api.model}_{sizes.mean_input}_{sizes.mean_output}{load}"
+    return re.sub(r"-{2,}", "-", re.sub(r"[^\w-]+", "-", name))
+
+
+def write_report(
+    report: LoadReport,
+    folder: Path,
+    metadata: Mapping[str, str],
+    timestamp: int,
+    *,
+    several: bool = False,
+) -> list[Path]:
+    """Write ``*_summary.json`` and ``*_individual_responses.json`` as LLMPerf does.
+
+    Args:
+        report: of one load.
+        folder: created where it is not there.
+        metadata: further entries of the summary; they replace entries of the same name.
+        timestamp: Unix time in seconds.
+        several: see :func:`file_stem`.
+
+    Returns:
+        The two files.
+
+    Raises:
+        GraphgenError: GG0704 where they cannot be written.
+    """
+    stem = file_stem(report, several)
+    named = {"version": _VERSION, "name": f"{stem}_summary"}
+    summary = _flat({**named, **report.summary(), **metadata, "timestamp": timestamp})
+    responses = [_response(one) for one in report.result.outcomes]
+    paths = [folder / f"{stem}_{kind}.json" for kind in ("summary", "individual_responses")]
+    for path, content in zip(paths, (summary, responses), strict=True):
+        text = json.dumps(content, indent=4, allow_nan=False)
+        write_whole(path, text.encode(), parents=True)
+    return paths
+
+
+def _flat(found: Mapping[str, Json], above: str = "") -> dict[str, Json]:
+    """One level of keys, joined by ``_``."""
+    flat: dict[str, Json] = {}
+    for key, value in found.items():
+        name = f"{above}_{key}" if above else key
+        flat |= _flat(value, name) if isinstance(value, dict) else {name: value}
+    return flat
+
+
+def _response(one: RequestOutcome) -> dict[str, Json]:
+    times = one.times
+    return {
+        "error_code": one.error_code,
+        "error_msg": one.error_msg,
+        "inter_token_latency_s": times.inter_token_latency,
+        "ttft_s": times.ttft,
+        "end_to_end_latency_s": times.end_to_end,
+        "request_output_throughput_token_per_s": times.output_throughput,
+        "number_total_tokens": times.input_tokens + times.output_tokens,
+        "number_output_tokens": times.output_tokens,
+        "number_input_tokens": times.input_tokens,
+        "request_start_time_s": one.start,
+    }

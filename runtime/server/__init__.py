@@ -1,0 +1,6 @@
+"""An OpenAI-compatible HTTP server over :mod:`graphgen.runtime.serving`. Read http_server.py first.
+
+A request goes through ``routes.py`` (its endpoint), ``request_fields.py`` (the fields of its body),
+``answer_request.py`` (its meaning), ``engine_thread.py`` (the thread of the engine), and
+``answer_json.py`` (the answer).
+"""

@@ -1,0 +1,162 @@
+"""The JSON of answers: whole ones, and the chunks of streams."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from graphgen.json_value import Json
+from graphgen.runtime.server.answer_logprobs import LogprobList
+from graphgen.runtime.server.answer_request import AnswerRequest, ServedModel
+from graphgen.runtime.serving.serving_request import Finish, TokenEvent
+
+# OpenAI's reasons by those of the engine; the others are errors.
+REASONS: Mapping[Finish, str] = {
+    Finish.EOS: "stop",
+    Finish.STOP: "stop",
+    Finish.LENGTH: "length",
+}
+
+
+@dataclass(slots=True)
+class ChoiceProgress:
+    """One choice of an answer.
+
+    Attributes:
+        whole: log probabilities of all tokens.
+        new: those of the tokens since the last chunk.
+        text: so far.
+        tokens: number of new tokens.
+        reason: OpenAI's reason for the end; ``None`` before it.
+    """
+
+    whole: LogprobList
+    new: LogprobList
+    text: str = ""
+    tokens: int = 0
+    reason: str | None = None
+
+    def take(self, event: TokenEvent) -> None:
+        """Add an event."""
+        self.tokens += event.token is not None
+        self.text += event.text
+        self.whole.take(event)
+        self.new.take(event)
+        if event.finish is not None:
+            self.reason = REASONS.get(event.finish, "error")
+
+
+@dataclass(slots=True)
+class AnswerProgress:
+    """An answer while it is made.
+
+    Attributes:
+        request: the request.
+        model: the model.
+        choices: by index.
+        id: of the answer.
+    """
+
+    request: AnswerRequest
+    model: ServedModel
+    created: int
+    choices: list[ChoiceProgress] = field(init=False)
+    id: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Begin the choices."""
+        tokenizer = self.model.tokenizer
+        self.choices = [
+            ChoiceProgress(LogprobList(tokenizer, len(echo)), LogprobList(tokenizer, len(echo)))
+            for echo in self.request.echoes
+        ]
+        self.id = f"{'chatcmpl' if self.request.chat else 'cmpl'}-{secrets.token_hex(12)}"
+
+    @property
+    def usage(self) -> Json:
+        """OpenAI's object of token counts."""
+        new = sum(choice.tokens for choice in self.choices)
+        prompts = self.request.prompt_tokens
+        return {
+            "prompt_tokens": prompts,
+            "completion_tokens": new,
+            "total_tokens": prompts + new,
+        }
+
+    def take(self, place: int, event: TokenEvent) -> None:
+        """Add an event of a choice."""
+        self.choices[place].take(event)
+
+    def whole(self) -> Json:
+        """The answer as one object."""
+        choices = [self._whole(place) for place in range(len(self.choices))]
+        kind = "chat.completion" if self.request.chat else "text_completion"
+        return {**self._head(kind), "choices": choices, "usage": self.usage}
+
+    def opening(self) -> Iterator[Json]:
+        """The chunks before any token: the role of each choice, or its echo."""
+        for place in range(len(self.choices)):
+            if self.request.chat:
+                yield self._chunk([self._delta(place, {"role": "assistant", "content": ""}, None)])
+            elif self.request.echoes[place]:
+                yield self._chunk([self._piece(place, self.request.echoes[place], None)])
+
+    def chunks(self, place: int, event: TokenEvent) -> Iterator[Json]:
+        """Add an event; its chunks: new text with its log probabilities, and the end."""
+        self.take(place, event)
+        choice = self.choices[place]
+        new, reason, logprobs = event.text, choice.reason, self._new_logprobs(choice, event)
+        if not self.request.chat:
+            if new or reason or logprobs:
+                yield self._chunk([self._piece(place, new, reason, logprobs)])
+            return
+        if new or logprobs:
+            yield self._chunk([self._delta(place, {"content": new}, None, logprobs)])
+        if reason:
+            yield self._chunk([self._delta(place, {}, reason)])
+
+    def _new_logprobs(self, choice: ChoiceProgress, event: TokenEvent) -> Json:
+        """Log probabilities since the last chunk; they wait for the text of their tokens."""
+        if not event.text and event.finish is None:
+            return None
+        made = choice.new.of_chat() if self.request.chat else choice.new.of_completion()
+        choice.new.clear()
+        return made
+
+    def closing(self) -> Iterator[Json]:
+        """The chunk after the last choice has ended: the usage, if it is requested."""
+        if self.request.include_usage:
+            yield {**self._chunk([]), "usage": self.usage}
+
+    def _head(self, kind: str) -> dict[str, Json]:
+        return {
+            "id": self.id,
+            "object": kind,
+            "created": self.created,
+            "model": self.model.name,
+        }
+
+    def _chunk(self, choices: Sequence[Json]) -> dict[str, Json]:
+        kind = "chat.completion.chunk" if self.request.chat else "text_completion"
+        usage: dict[str, Json] = {"usage": None} if self.request.include_usage else {}
+        return {**self._head(kind), "choices": choices, **usage}
+
+    def _whole(self, place: int) -> Json:
+        choice = self.choices[place]
+        if not self.request.chat:
+            text, logprobs = self.request.echoes[place] + choice.text, choice.whole.of_completion()
+            return self._piece(place, text, choice.reason, logprobs)
+        message = {"role": "assistant", "content": choice.text, "refusal": None}
+        return {
+            "index": place,
+            "message": message,
+            "logprobs": choice.whole.of_chat(),
+            "finish_reason": choice.reason,
+        }
+
+    def _piece(self, place: int, text: str, reason: str | None, logprobs: Json = None) -> Json:
+        return {"index": place, "text": text, "logprobs": logprobs, "finish_reason": reason}
+
+    def _delta(self, place: int, delta: Json, reason: str | None, logprobs: Json = None) -> Json:
+        return {"index": place, "delta": delta, "logprobs": logprobs, "finish_reason": reason}

@@ -1,0 +1,309 @@
+"""Make requests of the engine of the fields of a body."""
+
+from __future__ import annotations
+
+import itertools
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import cast
+
+from graphgen.errors import GraphgenError
+from graphgen.json_value import Json
+from graphgen.runtime.sampling import Sampling
+from graphgen.runtime.server.answer_grammar import AnswerGrammars, check_grammar_library
+from graphgen.runtime.server.api_error import ApiError, refusal
+from graphgen.runtime.server.request_fields import CHAT_BODY, COMPLETION_BODY, MOST_CHOICES
+from graphgen.runtime.serving.request_choice import Mask
+from graphgen.runtime.serving.serving_request import ServingRequest
+from graphgen.runtime.tokenizer import Tokenizer
+
+# Fields by name, in their normal form.
+Fields = Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class ServedModel:
+    """The model that requests name.
+
+    Attributes:
+        name: in ``/v1/models``.
+        tokenizer: of the model.
+        limit: largest number of tokens of a prompt and its answer together.
+        vocabulary: number of token ids.
+        created: Unix time.
+        grammars: of forms of answers.
+    """
+
+    name: str
+    tokenizer: Tokenizer
+    limit: int
+    vocabulary: int
+    created: int
+    grammars: AnswerGrammars
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerRequest:
+    """One HTTP request as requests of the engine, choice by choice.
+
+    Attributes:
+        chat: the endpoint is that of chats.
+        requests: one a choice, in the order of their indices.
+        prompts: number of prompts; each has as many choices as the others.
+        prompt_tokens: of all prompts together.
+        stream: answer by events.
+        include_usage: the last event has the usage.
+        echoes: the text that each choice begins with; empty without ``echo``.
+    """
+
+    chat: bool
+    requests: tuple[ServingRequest, ...]
+    prompts: int
+    prompt_tokens: int
+    stream: bool
+    include_usage: bool
+    echoes: tuple[str, ...] = ()
+
+
+_numbers = itertools.count(1)
+
+
+def read_completion(body: Json, model: ServedModel) -> AnswerRequest:
+    """The meaning of a body of ``/v1/completions``.
+
+    Raises:
+        ApiError: status 400, or 404 for another model.
+    """
+    fields = COMPLETION_BODY.read(body)
+    _check_model(fields, model)
+    texts = _prompts(fields["prompt"])
+    prompts = [_encoded(text, model) for text in texts]
+    logprobs = cast("int | None", fields["logprobs"])
+    if fields["echo"] and logprobs is not None:
+        what = "'echo' with 'logprobs' is not built; leave one of them out"
+        raise ApiError(400, what, param="echo", code="unsupported_parameter")
+    asked = cast("int | None", _given(body, "max_tokens"))
+    made = _requests(fields, model, prompts, (asked, 16), logprobs)
+    if not fields["echo"]:
+        return replace(made, echoes=("",) * len(made.requests))
+    shown = [
+        model.tokenizer.decode(p) if isinstance(t, tuple) else t
+        for t, p in zip(texts, prompts, strict=True)
+    ]
+    answers = cast(int, fields["n"])
+    return replace(made, echoes=tuple(text for text in shown for _ in range(answers)))
+
+
+def read_chat(body: Json, model: ServedModel) -> AnswerRequest:
+    """The meaning of a body of ``/v1/chat/completions``.
+
+    Raises:
+        ApiError: status 400, or 404 for another model.
+    """
+    fields = CHAT_BODY.read(body)
+    _check_model(fields, model)
+    messages = [_plain(message) for message in cast("Sequence[Fields]", fields["messages"])]
+    try:
+        prompt = model.tokenizer.encode_chat(messages)
+    except GraphgenError as error:
+        raise refusal(error, "messages") from error
+    new, old = fields["max_completion_tokens"], fields["max_tokens"]
+    if new is not None and old is not None and new != old:
+        raise ApiError(
+            400,
+            "'max_tokens' is the old name of 'max_completion_tokens', and they differ",
+            param="max_tokens",
+            code="invalid_value",
+        )
+    asked = cast("int | None", old if new is None else new)
+    made = _requests(fields, model, [tuple(prompt)], (asked, model.limit), _chat_logprobs(fields))
+    return replace(made, chat=True, echoes=("",) * len(made.requests))
+
+
+def _given(body: Json, name: str) -> Json:
+    assert isinstance(body, Mapping)
+    return body.get(name)
+
+
+def _check_model(fields: Fields, model: ServedModel) -> None:
+    if fields["model"] != model.name:
+        raise ApiError(
+            404,
+            f"The model '{str(fields['model'])[:200]}' does not exist; this is '{model.name}'",
+            param="model",
+            code="model_not_found",
+        )
+
+
+def _prompts(value: object) -> list[str | tuple[int, ...]]:
+    """Each prompt of the field, as text or as token ids."""
+    if isinstance(value, str):
+        return [value]
+    items = cast("tuple[object, ...]", value)
+    if isinstance(items[0], int):
+        return [cast("tuple[int, ...]", items)]
+    return cast("list[str | tuple[int, ...]]", list(items))
+
+
+def _encoded(prompt: str | tuple[int, ...], model: ServedModel) -> tuple[int, ...]:
+    if isinstance(prompt, str):
+        tokens = tuple(model.tokenizer.encode(prompt))
+        if not tokens:
+            raise ApiError(400, "'prompt' has no token", param="prompt", code="empty_prompt")
+        return tokens
+    above = next((token for token in prompt if token >= model.vocabulary), None)
+    if above is not None:
+        what = f"'prompt' has the token {above}; token ids are below {model.vocabulary}"
+        raise ApiError(400, what, param="prompt", code="invalid_value")
+    return prompt
+
+
+def _plain(message: Fields) -> dict[str, str]:
+    """Role and text of a message; ``developer`` is the new name of ``system``."""
+    content, role = message["content"], str(message["role"])
+    if not isinstance(content, str):
+        parts = cast("Sequence[Fields]", content)
+        content = "".join(str(part["text"]) for part in parts)
+    return {"role": "system" if role == "developer" else role, "content": content}
+
+
+def _chat_logprobs(fields: Fields) -> int | None:
+    """Number of most probable tokens, which the chat endpoint has as two fields."""
+    top = cast("int | None", fields["top_logprobs"])
+    if fields["logprobs"]:
+        return top or 0
+    if top is not None:
+        what = "'top_logprobs' is only for logprobs = true"
+        raise ApiError(400, what, param="top_logprobs", code="invalid_value")
+    return None
+
+
+def _requests(
+    fields: Fields,
+    model: ServedModel,
+    prompts: Sequence[tuple[int, ...]],
+    new_tokens: tuple[int | None, int],
+    logprobs: int | None,
+) -> AnswerRequest:
+    """The requests of all choices.
+
+    Args:
+        fields: of the body.
+        model: the model.
+        prompts: token ids of each prompt.
+        new_tokens: largest number of new tokens if it is given; and where it is not, when there are
+            as many slots.
+        logprobs: number of most probable tokens; ``None`` for no log probabilities.
+    """
+    answers = cast(int, fields["n"])
+    count = answers * len(prompts)
+    if count > MOST_CHOICES:
+        what = f"{len(prompts)} prompts with {answers} answers are more than {MOST_CHOICES} choices"
+        raise ApiError(400, what, param="n", code="invalid_value")
+    name, like = next(_numbers), _settings(fields, model, logprobs)
+    masks = _masks(fields, model, count)
+    requests = [
+        replace(
+            like,
+            id=f"{name}-{place}",
+            prompt=prompt,
+            max_new_tokens=_new_tokens(len(prompt), *new_tokens, model.limit),
+            sampling=_seeded(like.sampling, place % answers),
+            mask=masks[place],
+        )
+        for place, prompt in enumerate(p for p in prompts for _ in range(answers))
+    ]
+    return AnswerRequest(
+        False,
+        tuple(requests),
+        len(prompts),
+        sum(map(len, prompts)),
+        bool(fields["stream"]),
+        _include_usage(fields),
+    )
+
+
+def _settings(fields: Fields, model: ServedModel, logprobs: int | None) -> ServingRequest:
+    """A request with the settings that all choices share."""
+    stop = fields["stop"]
+    bias = cast("Mapping[int, float]", fields["logit_bias"])
+    above = next((token for token in bias if token >= model.vocabulary), None)
+    if above is not None:
+        what = f"'logit_bias' has the token {above}; token ids are below {model.vocabulary}"
+        raise ApiError(400, what, param="logit_bias", code="invalid_value")
+    return ServingRequest(
+        "",
+        (),
+        eos_ids=frozenset() if fields["ignore_eos"] else model.tokenizer.eos_ids,
+        sampling=_sampling(fields),
+        priority=cast(int, fields["priority"]),
+        stop=(stop,) if isinstance(stop, str) else cast("tuple[str, ...]", stop),
+        logprobs=logprobs,
+        logit_bias=bias,
+    )
+
+
+def _seeded(sampling: Sampling, answer: int) -> Sampling:
+    """The settings of one of several answers to a prompt, with random numbers of its own."""
+    if not sampling.do_sample:
+        return sampling
+    return replace(sampling, seed=(sampling.seed + answer) % (1 << 64))
+
+
+def _masks(fields: Fields, model: ServedModel, count: int) -> Sequence[Mask | None]:
+    form = cast("Fields | None", fields["response_format"])
+    if form is None or form["type"] == "text":
+        return [None] * count
+    if fields["ignore_eos"]:
+        what = "'ignore_eos' contradicts 'response_format', which ends the answer"
+        raise ApiError(400, what, param="ignore_eos", code="invalid_value")
+    check_grammar_library()
+    return model.grammars.masks(form, count)
+
+
+def _new_tokens(prompt: int, asked: int | None, default: int, limit: int) -> int:
+    """The largest number of new tokens after a prompt (status 400 where they have no room)."""
+    room = limit - prompt
+    if room < 1 or (asked or 0) > room:
+        new = f" and {asked} new tokens" if asked else ""
+        raise ApiError(
+            400,
+            f"This model's maximum context length is {limit} tokens, and the request has "
+            f"{prompt} tokens in the prompt{new}",
+            param="max_tokens" if asked and room > 0 else None,
+            code="context_length_exceeded",
+        )
+    return min(room, asked or default)
+
+
+def _include_usage(fields: Fields) -> bool:
+    options = cast("Fields | None", fields["stream_options"])
+    if options is None:
+        return False
+    if not fields["stream"]:
+        raise ApiError(
+            400,
+            "'stream_options' is only for stream = true",
+            param="stream_options",
+            code="invalid_value",
+        )
+    return bool(options["include_usage"])
+
+
+def _sampling(fields: Fields) -> Sampling:
+    """The sampling settings; a seed that is not given is random."""
+    seed = fields["seed"]
+    top_p = cast(float, fields["top_p"])
+    try:
+        return Sampling(
+            repetition_penalty=cast(float, fields["repetition_penalty"]),
+            do_sample=fields["temperature"] != 0 and top_p > 0,
+            temperature=cast(float, fields["temperature"]),
+            top_k=cast(int, fields["top_k"]),
+            top_p=top_p or 1.0,
+            min_p=cast(float, fields["min_p"]),
+            seed=secrets.randbits(63) if seed is None else cast(int, seed) % (1 << 64),
+        )
+    except GraphgenError as error:
+        raise refusal(error) from error

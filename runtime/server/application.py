@@ -1,0 +1,157 @@
+"""The ASGI application: endpoints, keys, errors and the engine's thread."""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from http import HTTPStatus
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from graphgen.json_value import Json
+from graphgen.runtime.server.answer_request import read_chat, read_completion
+from graphgen.runtime.server.api_error import ApiError
+from graphgen.runtime.server.documents.openapi_document import openapi_document
+from graphgen.runtime.server.documents.try_page import try_page
+from graphgen.runtime.server.request_log import RequestLog
+from graphgen.runtime.server.routes import AnswerEndpoint, Service, error_response
+
+_PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
+
+
+def make_application(service: Service, on_failure: Callable[[], None] = lambda: None) -> Starlette:
+    """The application of a server; its lifespan starts and ends the engine's thread.
+
+    Args:
+        service: what endpoints share.
+        on_failure: called on the event loop when the engine's thread ends by an exception.
+    """
+
+    @asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncGenerator[None]:
+        service.thread.start(on_failure)
+        try:
+            yield
+        finally:
+            service.thread.stop()
+
+    routes = [
+        Route("/v1/completions", AnswerEndpoint(service, read_completion), methods=["POST"]),
+        Route("/v1/chat/completions", AnswerEndpoint(service, read_chat), methods=["POST"]),
+        *_facts(service),
+    ]
+    paths = frozenset(route.path for route in routes)
+    middleware = [
+        Middleware(RequestLog, service.metrics.request, paths),
+        Middleware(KeyCheck, service.options.api_keys),
+    ]
+    handlers = {HTTPException: _http_error, ApiError: _api_error, Exception: _defect}
+    return Starlette(
+        routes=routes, middleware=middleware, exception_handlers=handlers, lifespan=lifespan
+    )
+
+
+def _facts(service: Service) -> list[Route]:
+    """The endpoints without a body."""
+
+    async def models(request: Request) -> Response:
+        return JSONResponse({"object": "list", "data": [_model(service)]})
+
+    async def model(request: Request) -> Response:
+        name = request.path_params["name"]
+        if name != service.model.name:
+            what = f"The model '{name[:200]}' does not exist"
+            raise ApiError(404, what, param="model", code="model_not_found")
+        return JSONResponse(_model(service))
+
+    async def health(request: Request) -> Response:
+        alive = service.thread.failure is None
+        return JSONResponse({"status": "ok" if alive else "failed"}, 200 if alive else 503)
+
+    async def ready(request: Request) -> Response:
+        ready = service.thread.ready and service.thread.failure is None
+        return JSONResponse({"status": "ready" if ready else "starting"}, 200 if ready else 503)
+
+    async def metrics(request: Request) -> Response:
+        return Response(service.metrics.text(), media_type=_PROMETHEUS)
+
+    async def openapi(request: Request) -> Response:
+        keys = bool(service.options.api_keys)
+        return JSONResponse(openapi_document(service.model.name, keys=keys))
+
+    return [
+        Route("/", try_page),
+        Route("/openapi.json", openapi),
+        Route("/v1/models", models),
+        Route("/v1/models/{name:path}", model),
+        Route("/health", health),
+        Route("/ready", ready),
+        Route("/metrics", metrics),
+    ]
+
+
+def _model(service: Service) -> Json:
+    model = service.model
+    return {
+        "id": model.name,
+        "object": "model",
+        "created": model.created,
+        "owned_by": "graphgen",
+        "max_model_len": model.limit,
+    }
+
+
+class KeyCheck:
+    """Middleware that asks for a bearer token under ``/v1``.
+
+    Args:
+        app: the application.
+        keys: the tokens; empty for no check.
+    """
+
+    def __init__(self, app: ASGIApp, keys: tuple[str, ...]) -> None:
+        self._app = app
+        self._keys = [key.encode() for key in keys]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, or answer with status 401."""
+        if scope["type"] == "http" and self._keys and scope["path"].startswith("/v1/"):
+            header = next((v for k, v in scope["headers"] if k == b"authorization"), b"")
+            kind, _, given = header.partition(b" ")
+            # Every key is compared, in constant time.
+            known = [hmac.compare_digest(given.strip(), key) for key in self._keys]
+            if kind.lower() != b"bearer" or not any(known):
+                error = ApiError(
+                    401,
+                    "Incorrect API key; send it as 'Authorization: Bearer KEY'",
+                    code="invalid_api_key",
+                    headers={"www-authenticate": "Bearer"},
+                )
+                await error_response(error)(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
+
+
+async def _http_error(request: Request, error: Exception) -> Response:
+    """Starlette's own errors (404, 405) in OpenAI's form."""
+    assert isinstance(error, HTTPException)
+    code = HTTPStatus(error.status_code).name.lower()
+    what = f"{error.detail}: {request.method} {request.url.path[:200]}"
+    return error_response(ApiError(error.status_code, what, code=code, headers=error.headers))
+
+
+async def _api_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, ApiError)
+    return error_response(error)
+
+
+async def _defect(request: Request, error: Exception) -> Response:
+    """The answer to a defect of the server, which the log shows."""
+    return error_response(ApiError(500, "The server failed", code="internal_error"))

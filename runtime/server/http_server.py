@@ -1,0 +1,123 @@
+"""Run the server: listen, warm up, answer, and drain at the end."""
+
+from __future__ import annotations
+
+import resource
+import signal
+import socket
+import time
+from asyncio import Transport
+from collections.abc import Callable
+from typing import cast
+
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from graphgen.runtime.engine import Engine
+from graphgen.runtime.server.answer_grammar import AnswerGrammars
+from graphgen.runtime.server.answer_request import ServedModel
+from graphgen.runtime.server.application import make_application
+from graphgen.runtime.server.engine_thread import EngineThread
+from graphgen.runtime.server.request_log import start_log
+from graphgen.runtime.server.routes import Service
+from graphgen.runtime.server.server_metrics import ServerMetrics
+from graphgen.runtime.server.server_options import ServerOptions
+from graphgen.runtime.serving.serving_engine import ServingEngine
+
+# Seconds for the first bytes of a connection, and between two requests.
+IDLE_SECONDS = 30
+_FILES = 1 << 16
+
+
+def make_service(engine: Engine, options: ServerOptions) -> Service:
+    """The thread, the model and the metrics for an opened model."""
+    serving = ServingEngine(engine.session, tokenizer=engine.tokenizer)
+    # Programs that choose tokens themselves have no logits.
+    vocabulary = engine.session.vocabulary or engine.tokenizer.vocab_size
+    metrics = ServerMetrics(serving)
+    model = ServedModel(
+        options.name,
+        engine.tokenizer,
+        engine.session.limit,
+        vocabulary,
+        int(time.time()),
+        AnswerGrammars(engine.tokenizer, vocabulary),
+    )
+    thread = EngineThread(serving, engine.session.warm_up, metrics.after_step)
+    return Service(thread, model, options, metrics)
+
+
+def run_server(
+    engine: Engine, options: ServerOptions, listening: Callable[[str], None] = lambda _: None
+) -> bool:
+    """Serve until SIGTERM or SIGINT, then finish what was accepted.
+
+    Args:
+        engine: the opened model.
+        options: of the server.
+        listening: called with the URL once the server accepts connections; the warm-up may last.
+
+    Returns:
+        False if the engine's thread ended by an exception.
+    """
+    start_log()
+    _allow_connections()
+    service = make_service(engine, options)
+
+    def stop(*_: object) -> None:
+        server.should_exit = True
+
+    server = _Server(
+        uvicorn.Config(
+            make_application(service, stop),
+            host=options.host,
+            port=options.port,
+            http=IdleLimit,
+            ws="none",
+            lifespan="on",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            timeout_keep_alive=IDLE_SECONDS,
+            timeout_graceful_shutdown=cast("int | None", options.drain_timeout or None),
+        )
+    )
+    server.listening = listening
+    # uvicorn raises the signal again at its end, which is to be an ordinary one.
+    signal.signal(signal.SIGTERM, stop)
+    server.run()
+    return service.thread.failure is None
+
+
+class _Server(uvicorn.Server):
+    """A server that says where it listens."""
+
+    listening: Callable[[str], None]
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to accept connections."""
+        await super().startup(sockets)
+        if self.started:
+            port = self.servers[0].sockets[0].getsockname()[1]
+            host = f"[{self.config.host}]" if ":" in self.config.host else self.config.host
+            self.listening(f"http://{host}:{port}")
+
+
+class IdleLimit(H11Protocol):
+    """HTTP/1.1 whose connections are closed if they send nothing at first."""
+
+    def connection_made(self, transport: Transport) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Start the timer."""
+        super().connection_made(transport)
+        # Data ends the timer, as between two requests.
+        self.timeout_keep_alive_task = self.loop.call_later(
+            self.timeout_keep_alive, self.timeout_keep_alive_handler
+        )
+
+
+def _allow_connections() -> None:
+    """Raise the limit of open files, so that idle connections do not keep others out."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = _FILES if hard == resource.RLIM_INFINITY else min(hard, _FILES)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))

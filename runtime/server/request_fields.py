@@ -1,0 +1,280 @@
+"""The fields of the bodies of both endpoints; the OpenAPI document is made of the same tables.
+
+Fields of OpenAI's API are of three sorts:
+
+* read: they change the answer;
+* labels (``user``, ``metadata``, ...): accepted, without effect on the answer;
+* not built (``tools``, ``suffix``, ...): refused by name, unless their value requests nothing.
+
+Every other field is refused with near names. ``top_k``, ``min_p``, ``repetition_penalty``,
+``ignore_eos`` and ``priority`` are fields beyond OpenAI's, with the names that vLLM gives them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from graphgen.json_value import Json
+from graphgen.runtime.server.api_error import ApiError
+from graphgen.runtime.server.field_kinds import (
+    BOOLEAN,
+    TEXT,
+    BodyField,
+    FieldKind,
+    array,
+    as_object,
+    choice,
+    either,
+    integer,
+    number,
+    record,
+    text,
+    unknown_field,
+)
+
+MOST_TOKENS = 1 << 24
+MOST_CHOICES = 128
+TOKEN_ID = integer(0, (1 << 31) - 1)
+_TOKENS = array(TOKEN_ID, "token ids")
+_ANY_OBJECT = FieldKind("an object", {"type": "object"}, as_object)
+
+
+def _prompt_kind(value: Json) -> FieldKind | None:
+    if isinstance(value, str):
+        return TEXT
+    if not isinstance(value, list) or not value:
+        return None
+    if isinstance(value[0], str):
+        return _TEXTS
+    return _TOKEN_LISTS if isinstance(value[0], list) else _TOKENS
+
+
+_TEXTS = array(TEXT, "strings", largest=MOST_CHOICES)
+_TOKEN_LISTS = array(_TOKENS, "arrays of token ids", largest=MOST_CHOICES)
+PROMPT = either(
+    "a string, or an array of strings, of token ids, or of arrays of token ids",
+    _prompt_kind,
+    TEXT,
+    _TEXTS,
+    _TOKENS,
+    _TOKEN_LISTS,
+)
+_STOPS = array(text(1), "strings", smallest=0, largest=4)
+STOP = either(
+    "a string, or an array of up to 4 strings",
+    lambda value: text(1) if isinstance(value, str) else _STOPS if _is_list(value) else None,
+    text(1),
+    _STOPS,
+)
+
+
+def _is_list(value: Json) -> bool:
+    return isinstance(value, list)
+
+
+def _read_biases(value: Json, path: str) -> dict[int, float]:
+    made: dict[int, float] = {}
+    for key, entry in as_object(value, path).items():
+        if not (key.isascii() and key.isdecimal() and len(key) < 10):
+            shown = key[:40].encode("utf-8", "replace").decode()
+            what = f"'{path}' has the key '{shown}', which is not a token id"
+            raise ApiError(400, what, param=path, code="invalid_value")
+        made[int(key)] = _BIAS.read(entry, f"{path}.{key}")  # pyright: ignore[reportArgumentType]
+    if len(made) > 1024:
+        raise ApiError(400, f"'{path}' has more than 1024 tokens", param=path, code="invalid_value")
+    return made
+
+
+_BIAS = number(-100, 100)
+LOGIT_BIAS = FieldKind(
+    "an object of numbers by token id",
+    {
+        "type": "object",
+        "patternProperties": {"^[0-9]{1,9}$": _BIAS.schema},
+        "additionalProperties": False,
+        "maxProperties": 1024,
+    },
+    _read_biases,
+)
+STREAM_OPTIONS = record(
+    (
+        BodyField("include_usage", BOOLEAN, "A last event has the usage.", False),
+        BodyField("include_obfuscation", BOOLEAN, "Accepted; nothing is obfuscated.", False),
+    )
+)
+_JSON_SCHEMA = record(
+    (
+        BodyField("name", text(1), "Of the schema; a label.", required=True),
+        BodyField("description", TEXT, "Of the schema; a label."),
+        BodyField("schema", _ANY_OBJECT, "JSON Schema that the answer matches."),
+        BodyField("strict", BOOLEAN, "The answer always matches the schema.", False),
+    )
+)
+RESPONSE_FORMAT = record(
+    (
+        BodyField(
+            "type",
+            choice("text", "json_object", "json_schema"),
+            "Form of the answer.",
+            required=True,
+        ),
+        BodyField("json_schema", _JSON_SCHEMA, "With the type json_schema."),
+    )
+)
+
+_COMMON = (
+    BodyField("model", text(1), "Name of the model, as /v1/models lists it.", required=True),
+    BodyField("n", integer(1, MOST_CHOICES), "Answers to a prompt.", 1),
+    BodyField("temperature", number(0, 2), "Scores are divided by it; 0 for the best token.", 1.0),
+    BodyField("top_p", number(0, 1), "Keep tokens that together have this probability.", 1.0),
+    BodyField("top_k", integer(-1, MOST_TOKENS), "Keep the best tokens; 0 or -1 for all.", 0),
+    BodyField("min_p", number(0, 1), "Keep tokens with this fraction of the best one's.", 0.0),
+    BodyField("repetition_penalty", number(0.01, 100), "Of tokens that the text has already.", 1.0),
+    BodyField("ignore_eos", BOOLEAN, "Go on after the end token.", False),
+    BodyField("priority", integer(-100, 100), "Requests of smaller ones go first.", 0),
+    BodyField("seed", integer(-(1 << 63), (1 << 63) - 1), "Of random numbers; default: random."),
+    BodyField("stop", STOP, "Texts that end the answer, without being part of it.", ()),
+    BodyField("stream", BOOLEAN, "Send tokens as events.", False),
+    BodyField("stream_options", STREAM_OPTIONS, "Only with stream."),
+    BodyField("logit_bias", LOGIT_BIAS, "Added to the scores of tokens.", {}),
+    BodyField("response_format", RESPONSE_FORMAT, "Form of the answer."),
+)
+COMPLETION_FIELDS = (
+    *_COMMON,
+    BodyField("prompt", PROMPT, "One prompt or several, as text or token ids.", required=True),
+    BodyField("max_tokens", integer(1, MOST_TOKENS), "Largest number of new tokens.", 16),
+    BodyField("logprobs", integer(0, 5), "Log probabilities of so many best tokens."),
+    BodyField("echo", BOOLEAN, "Answers begin with the prompt.", False),
+)
+
+
+def _content_kind(value: Json) -> FieldKind | None:
+    if isinstance(value, str):
+        return TEXT
+    return _PARTS if isinstance(value, list) else None
+
+
+_PARTS = array(
+    record(
+        (
+            BodyField("type", choice("text"), "Only text.", required=True),
+            BodyField("text", TEXT, "The text.", required=True),
+        )
+    ),
+    "parts of text",
+    largest=1024,
+)
+_MESSAGE = record(
+    (
+        BodyField(
+            "role",
+            choice("system", "developer", "user", "assistant"),
+            "Role of the author.",
+            required=True,
+        ),
+        BodyField(
+            "content",
+            either("a string or an array of parts", _content_kind, TEXT, _PARTS),
+            "The text of the message.",
+            required=True,
+        ),
+        BodyField("name", TEXT, "Name of the author; no effect."),
+        BodyField("refusal", TEXT, "Of earlier answers; no effect."),
+    )
+)
+CHAT_FIELDS = (
+    *_COMMON,
+    BodyField(
+        "messages", array(_MESSAGE, "messages", largest=4096), "The conversation.", required=True
+    ),
+    BodyField("max_completion_tokens", integer(1, MOST_TOKENS), "Largest number of new tokens."),
+    BodyField("max_tokens", integer(1, MOST_TOKENS), "Old name of max_completion_tokens."),
+    BodyField("logprobs", BOOLEAN, "Log probabilities of the tokens.", False),
+    BodyField("top_logprobs", integer(0, 20), "Of so many best tokens; with logprobs."),
+)
+# Fields without effect on the answer.
+LABELS = ("user", "metadata", "safety_identifier", "prompt_cache_key", "prompt_cache_retention")
+# Fields that are not built, and the values with which they request nothing, beside null.
+UNBUILT: Mapping[str, tuple[Json, ...]] = {
+    "suffix": ("",),
+    "best_of": (),
+    "presence_penalty": (0, 0.0),
+    "frequency_penalty": (0, 0.0),
+    "store": (False,),
+    "service_tier": ("auto", "default"),
+    "tools": ([],),
+    "tool_choice": ("none", "auto"),
+    "parallel_tool_calls": (True, False),
+    "functions": ([],),
+    "function_call": ("none", "auto"),
+    "modalities": (["text"],),
+    "audio": (),
+    "prediction": (),
+    "reasoning_effort": (),
+    "verbosity": (),
+    "web_search_options": (),
+}
+
+
+class BodyTable:
+    """The fields of one endpoint's body.
+
+    Args:
+        fields: those that are read.
+    """
+
+    def __init__(self, *fields: BodyField) -> None:
+        self._kind = record(fields)
+        self._names = [*(row.name for row in fields), *LABELS, *UNBUILT]
+
+    def read(self, body: Json) -> dict[str, object]:
+        """The values of all fields.
+
+        Raises:
+            ApiError: status 400 for a field that is unknown, missing, not built, or of another
+                kind.
+        """
+        given = dict(as_object(body, ""))
+        for name in tuple(given):
+            if name not in self._names:
+                raise unknown_field("", name, self._names)
+            if name in UNBUILT:
+                _check_unbuilt(name, given.pop(name), given.get("n"))
+            elif name in LABELS:
+                del given[name]
+        values = self._kind.read(given, "")
+        assert isinstance(values, dict)
+        return values  # pyright: ignore[reportUnknownVariableType]
+
+    @property
+    def schema(self) -> Mapping[str, Json]:
+        """The body as JSON Schema; labels may have any value."""
+        schema = dict(self._kind.schema)
+        properties = schema["properties"]
+        assert isinstance(properties, Mapping)
+        labels: dict[str, Json] = {
+            name: {"description": "A label without effect on the answer."} for name in LABELS
+        }
+        unbuilt: dict[str, Json] = {
+            name: {"enum": [None, *values], "description": "Not built."}
+            for name, values in UNBUILT.items()
+        }
+        return {**schema, "properties": {**properties, **labels, **unbuilt}}
+
+
+def _check_unbuilt(name: str, value: Json, answers: Json) -> None:
+    """Refuse a field that is not built, unless its value requests nothing."""
+    if value is None or any(type(value) is type(one) and value == one for one in UNBUILT[name]):
+        return
+    if name == "best_of" and type(value) is int and value == (answers or 1):
+        return
+    raise ApiError(
+        400,
+        f"'{name}' is not built; leave it out",
+        param=name,
+        code="unsupported_parameter",
+    )
+
+
+COMPLETION_BODY = BodyTable(*COMPLETION_FIELDS)
+CHAT_BODY = BodyTable(*CHAT_FIELDS)

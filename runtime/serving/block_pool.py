@@ -1,0 +1,142 @@
+"""Blocks of a paged cache: which row has each, shared prefixes by content, eviction by last use.
+
+A full block is known by the SHA-256 of all tokens up to its end, so that equal prefixes are found
+by one lookup a block. Known blocks that no row has stay until their room is needed, the least
+recently used first. A block that several rows have is copied before one of them writes to it.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+
+
+@dataclass(slots=True, eq=False)
+class BlockRow:
+    """The blocks of one sequence.
+
+    Attributes:
+        tokens: processed so far; those of position i are in block ``blocks[i // block]``.
+        blocks: in the order of positions; may reach beyond the tokens.
+        keys: of the full blocks.
+    """
+
+    tokens: list[int] = field(default_factory=list[int])
+    blocks: list[int] = field(default_factory=list[int])
+    keys: list[bytes] = field(default_factory=list[bytes])
+
+
+class BlockPool:
+    """Assigns N blocks to sequences.
+
+    Args:
+        blocks: N.
+        block: slots of a block.
+    """
+
+    def __init__(self, blocks: int, block: int) -> None:
+        self.block = block
+        self.counts = [0] * blocks
+        self._free = list(reversed(range(blocks)))
+        self._known: dict[bytes, int] = {}
+        self._keys: dict[int, bytes] = {}
+        self._idle: OrderedDict[int, None] = OrderedDict()
+
+    @property
+    def available(self) -> int:
+        """Number of blocks that no sequence has."""
+        return len(self._free) + len(self._idle)
+
+    def begin(self, tokens: Sequence[int]) -> BlockRow:
+        """A sequence with the known blocks at the front of a text; one token is always left."""
+        row = BlockRow()
+        for end in range(self.block, len(tokens), self.block):
+            part = tokens[end - self.block : end]
+            key = _key(row.keys, part)
+            found = self._known.get(key)
+            if found is None:
+                break
+            self._take(found)
+            row.blocks.append(found)
+            row.tokens += part
+            row.keys.append(key)
+        return row
+
+    def fork(self, row: BlockRow) -> BlockRow:
+        """Another sequence that goes on from the same tokens, in the same blocks."""
+        held = -(-len(row.tokens) // self.block)
+        for number in row.blocks[:held]:
+            self._take(number)
+        return BlockRow(list(row.tokens), row.blocks[:held], list(row.keys))
+
+    def reserve(self, row: BlockRow, length: int) -> list[tuple[int, int]] | None:
+        """Get blocks in which the positions up to ``length`` can be written.
+
+        Returns:
+            Pairs of blocks, from and to, to be copied before the write; ``None``, with nothing
+            changed, where there are not enough blocks.
+        """
+        first = len(row.tokens) // self.block
+        shared = [
+            at for at, number in enumerate(row.blocks) if at >= first and self.counts[number] > 1
+        ]
+        missing = max(-(-length // self.block) - len(row.blocks), 0)
+        if missing + len(shared) > self.available:
+            return None
+        copies: list[tuple[int, int]] = []
+        for at in shared:
+            old, new = row.blocks[at], self._new()
+            self._drop(old)
+            row.blocks[at] = new
+            copies.append((old, new))
+        row.blocks += [self._new() for _ in range(missing)]
+        return copies
+
+    def extend(self, row: BlockRow, tokens: Sequence[int]) -> None:
+        """Add tokens that have been written; blocks that are full now can be found by others."""
+        row.tokens += tokens
+        assert len(row.tokens) <= len(row.blocks) * self.block
+        for at in range(len(row.keys), len(row.tokens) // self.block):
+            key = _key(row.keys, row.tokens[at * self.block : (at + 1) * self.block])
+            row.keys.append(key)
+            # The same text may have been processed twice at a time; one of the blocks is known.
+            if key not in self._known:
+                self._known[key] = row.blocks[at]
+                self._keys[row.blocks[at]] = key
+
+    def release(self, row: BlockRow) -> None:
+        """End a sequence; its last blocks are evicted before its first ones."""
+        for number in reversed(row.blocks):
+            self._drop(number)
+        row.tokens, row.blocks, row.keys = [], [], []
+
+    def _take(self, number: int) -> None:
+        self.counts[number] += 1
+        self._idle.pop(number, None)
+
+    def _drop(self, number: int) -> None:
+        self.counts[number] -= 1
+        if self.counts[number]:
+            return
+        if number in self._keys:
+            self._idle[number] = None
+        else:
+            self._free.append(number)
+
+    def _new(self) -> int:
+        if self._free:
+            number = self._free.pop()
+        else:
+            number, _ = self._idle.popitem(last=False)
+            del self._known[self._keys.pop(number)]
+        self.counts[number] = 1
+        return number
+
+
+def _key(before: Sequence[bytes], tokens: Sequence[int]) -> bytes:
+    """The key of a full block after blocks with the keys ``before``."""
+    made = sha256(before[-1] if before else b"")
+    made.update(b"".join(token.to_bytes(8, "little") for token in tokens))
+    return made.digest()

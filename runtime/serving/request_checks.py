@@ -1,0 +1,74 @@
+"""Refusals of requests that an engine cannot answer as they are, before they wait."""
+
+from __future__ import annotations
+
+import math
+
+from graphgen.errors import GraphgenError
+from graphgen.runtime.on_device_sampling import check_choice
+from graphgen.runtime.serving.serving_request import ServingRequest
+from graphgen.runtime.session import Session
+
+
+def check_request(session: Session, request: ServingRequest, *, text: bool) -> None:
+    """Refuse a request that cannot be answered.
+
+    Args:
+        session: the programs.
+        request: the request.
+        text: the engine has a tokenizer.
+
+    Raises:
+        GraphgenError: GG0702 for an empty prompt, GG0701 for one that no program takes, GG0705 for
+            no new token and for settings that the programs or the engine do not have.
+    """
+    if not request.prompt:
+        raise GraphgenError("GG0702", "the prompt is empty", help="give at least one token")
+    if request.max_new_tokens < 1:
+        raise GraphgenError("GG0705", "max_new_tokens must be at least 1")
+    check_choice(session, [request.sampling])
+    _check_stop(request, text=text)
+    _check_logits(session, request)
+    session.prompt_programs(1, len(request.prompt))
+
+
+def _check_stop(request: ServingRequest, *, text: bool) -> None:
+    if "" in request.stop:
+        raise GraphgenError("GG0705", "a stop string is empty", help="leave it out")
+    if request.stop and not text:
+        raise GraphgenError(
+            "GG0705",
+            "this engine has no tokenizer, so it cannot find stop strings",
+            help="give the serving engine a tokenizer, or end answers by eos_ids",
+        )
+
+
+def _check_logits(session: Session, request: ServingRequest) -> None:
+    """Refuse settings that need logits where the programs have chosen already, and bad values."""
+    logits = session.vocabulary
+    if request.logprobs is not None:
+        if not logits:
+            raise _needs_logits("logprobs", "with on-device-sampling{output_logits=true}, or ")
+        if not 0 <= request.logprobs <= logits:
+            raise GraphgenError(
+                "GG0705", f"logprobs is {request.logprobs}, not from 0 to {logits}, the vocabulary"
+            )
+    if session.chooses:
+        for name, given in (("logit_bias", bool(request.logit_bias)), ("mask", bool(request.mask))):
+            if given:
+                raise _needs_logits(name)
+    for token, added in request.logit_bias.items():
+        if not 0 <= token < logits or not math.isfinite(added):
+            raise GraphgenError(
+                "GG0705",
+                f"logit_bias of token {token} is {added}",
+                help=f"give finite numbers, for tokens from 0 to {logits - 1}",
+            )
+
+
+def _needs_logits(name: str, also: str = "") -> GraphgenError:
+    return GraphgenError(
+        "GG0705",
+        f"{name} needs logits, but these programs choose tokens themselves",
+        help=f"compile {also}without --on-device-sampling",
+    )

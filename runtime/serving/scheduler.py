@@ -1,0 +1,153 @@
+"""Decide which requests have rows, and which rows the next launches take.
+
+A request waits, then has a row until it is finished. What holds after every step:
+
+* a row belongs to at most one request, and a request has at most one row;
+* requests have rows in the order of their *turn*, ``arrival + patience * priority``: finitely many
+  requests ever come before one, so that it has a row at last and keeps it;
+* a request waits on, although a row is free, while one with an earlier turn processes a prompt that
+  begins alike, and then copies its row: one prompt with several answers is processed once. It waits
+  for requests that have rows only, so no two wait for each other;
+* a preempted request keeps its tokens; its next row processes them again. A token in flight when it
+  lost its row is read before it gets another one;
+* the row of a request holds the beginning of its text, and nothing of another request.
+
+With launches in flight (``async_mode`` of the engine) a row's next token is launched before the
+last one is read. A request that ends by its number of tokens takes no launch too many; one that
+ends by a token or a stop string has taken one, whose token is dropped and whose place in the row is
+written again by the next owner. A launch goes through the program of the row that is longest after
+it, launches in flight counted, so rows change buckets at the lengths at which they do without
+``async_mode``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from graphgen.runtime.serving.row_pool import RowPool, shared_length
+from graphgen.runtime.serving.serving_request import RequestProgress
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerOptions:
+    """Limits of the launches of a step.
+
+    Attributes:
+        chunk: largest number of prompt tokens that one launch takes of a row; 0 for all of them.
+        prompts: largest number of rows of a launch that processes prompts.
+        patience: steps by which a request may come later than one of the next lower priority and
+            still go before it.
+    """
+
+    chunk: int = 0
+    prompts: int = 1
+    patience: int = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """Rows of one launch, each with the number of tokens that it takes.
+
+    Attributes:
+        parts: requests that have rows, and numbers of their next tokens.
+    """
+
+    parts: tuple[tuple[RequestProgress, int], ...]
+
+
+@dataclass(slots=True)
+class Scheduler:
+    """Requests that wait and requests that have rows.
+
+    Attributes:
+        pool: the rows.
+        options: the limits.
+        waiting: requests without a row.
+        running: requests with a row, in the order in which they got it.
+        steps: number of steps so far.
+    """
+
+    pool: RowPool
+    options: SchedulerOptions = SchedulerOptions()
+    waiting: list[RequestProgress] = field(default_factory=list[RequestProgress])
+    running: list[RequestProgress] = field(default_factory=list[RequestProgress])
+    steps: int = 0
+
+    def enter(self, progress: RequestProgress) -> None:
+        """Let a request wait for a row."""
+        progress.turn = self.steps + self.options.patience * progress.request.priority
+        self.waiting.append(progress)
+
+    def leave(self, progress: RequestProgress) -> None:
+        """Remove a request, wherever it is, and free its row."""
+        if progress.row is None:
+            self.waiting.remove(progress)
+            return
+        self.running.remove(progress)
+        self.pool.give_back(progress.row)
+        progress.row = None
+
+    def admit(self) -> None:
+        """Give rows to waiting requests, the most urgent first; preempt less urgent ones."""
+        self.steps += 1
+        deferred = 0
+        for progress in sorted(self.waiting, key=_turn):
+            if self._shares_soon(progress):
+                deferred += 1
+                # Later requests may use the rows, but the search has to end.
+                if deferred > len(self.pool.rows):
+                    break
+                continue
+            if not self.pool.free:
+                self._preempt_for(progress)
+            if not self.pool.free:
+                break
+            self.waiting.remove(progress)
+            progress.row, progress.processed = self.pool.take(progress.text)
+            self.running.append(progress)
+
+    def launches(self) -> Iterator[Launch]:
+        """The launches of one step: one that processes prompts, then one token of every answer.
+
+        The second launch takes what the first has finished, so that a prompt's second token does
+        not wait for another prompt.
+        """
+        prompts = sorted((p for p in self.running if p.remaining > 1), key=_turn)
+        if prompts:
+            chosen = prompts[: self.options.prompts]
+            yield Launch(tuple((p, self._count(p)) for p in chosen))
+        answers = [p for p in self.running if p.remaining == 1 and not p.spent]
+        if answers:
+            yield Launch(tuple((p, 1) for p in answers))
+
+    def _count(self, progress: RequestProgress) -> int:
+        """Tokens of a prompt's next launch."""
+        return min(progress.remaining, self.options.chunk or progress.remaining)
+
+    def _shares_soon(self, progress: RequestProgress) -> bool:
+        """True if an earlier request is processing tokens that a copy of its row will save."""
+        if not self.pool.copies:
+            return False
+        text = progress.text
+        others = [
+            other
+            for other in self.running
+            if other.remaining > 1 and _turn(other) < _turn(progress)
+        ]
+        soon = max((shared_length(other.text, text[:-1]) for other in others), default=0)
+        return self.pool.is_worth(soon, self.pool.held(text), len(text))
+
+    def _preempt_for(self, progress: RequestProgress) -> None:
+        """Take the row of the request whose turn is last, if it is after this one's."""
+        last = max(self.running, key=_turn)
+        if last.turn <= progress.turn:
+            return
+        self.leave(last)
+        last.processed, last.spent = 0, False
+        self.waiting.append(last)
+
+
+def _turn(progress: RequestProgress) -> tuple[int, int]:
+    """The smaller, the more urgent; of two alike the one that came first."""
+    return progress.turn, progress.order

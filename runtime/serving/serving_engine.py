@@ -1,0 +1,316 @@
+"""The serving engine: submit and cancel requests at any moment, and advance all of them by steps.
+
+One step gives rows to waiting requests, launches the prompts' next chunks, then one token for every
+row that answers. Rows are independent of each other, so the tokens of a request are those that it
+would get alone.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from graphgen.errors import GraphgenError
+from graphgen.runtime.launching.async_conditions import check_async
+from graphgen.runtime.launching.pending_step import FedToken, PendingStep
+from graphgen.runtime.on_device_sampling import draw_for
+from graphgen.runtime.serving.answer_text import AnswerText, Detokenizer
+from graphgen.runtime.serving.request_checks import check_request
+from graphgen.runtime.serving.request_choice import TokenLogprobs, logprobs_of, next_token
+from graphgen.runtime.serving.row_pool import RowPool
+from graphgen.runtime.serving.scheduler import Launch, Scheduler, SchedulerOptions
+from graphgen.runtime.serving.serving_request import (
+    Finish,
+    RequestProgress,
+    ServingRequest,
+    TokenEvent,
+)
+from graphgen.runtime.session import Logits, RowResults, Session
+from graphgen.runtime.step_call import packed
+
+# Seconds, from any beginning.
+Clock = Callable[[], float]
+
+
+class ServingEngine:
+    """Answers requests over the rows of one session.
+
+    One thread calls it; a server hands requests over.
+
+    Args:
+        session: its rows are emptied.
+        options: the limits of a step; by default those of the session's programs.
+        clock: what deadlines are measured with.
+        tokenizer: gives the text of answers; ``None`` for answers of tokens only, without stop
+            strings.
+        async_mode: start the launches of a step before the tokens of the step before are read; the
+            programs choose the tokens and hand them over on the devices. The same tokens come, a
+            step later.
+
+    Raises:
+        GraphgenError: GG0705 for ``async_mode`` with programs that cannot do it.
+
+    Attributes:
+        scheduler: the requests that wait and that have rows.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        options: SchedulerOptions | None = None,
+        clock: Clock = time.monotonic,
+        tokenizer: Detokenizer | None = None,
+        *,
+        async_mode: bool = False,
+    ) -> None:
+        if async_mode:
+            check_async(session)
+        session.reset()
+        self._async: Final = async_mode
+        self._flight: list[_StartedLaunch] = []
+        self._tokenizer: Final = tokenizer
+        self._session: Final = session
+        self._clock: Final = clock
+        copy = session.copy_row if session.copies_rows else None
+        pool = RowPool(session.rows, session.may_start, copy)
+        self.scheduler: Final = Scheduler(pool, options or options_of(session))
+        self._requests: dict[str, RequestProgress] = {}
+        self._submitted = 0
+
+    @property
+    def busy(self) -> bool:
+        """True while a request is not finished."""
+        return bool(self._requests)
+
+    def warm_up(self) -> None:
+        """Compile or load every program, so that no request waits for it; no row changes.
+
+        Without it a program is loaded, or compiled, at its first use.
+        """
+        self._session.warm_up(in_flight=self._async, copies=self._session.rows > 1)
+
+    def submit(self, request: ServingRequest) -> None:
+        """Enter a request; the next step begins with it, if a row is free.
+
+        Raises:
+            GraphgenError: GG0702 for an empty prompt, GG0701 for one that no program takes, GG0705
+                for an id that is in use, for no new token, and for settings that the programs or
+                this engine do not have.
+        """
+        if request.id in self._requests:
+            raise GraphgenError("GG0705", f"there is a request '{request.id}' already")
+        check_request(self._session, request, text=self._tokenizer is not None)
+        progress = RequestProgress(request, self._submitted)
+        if self._tokenizer is not None:
+            progress.written = AnswerText(self._tokenizer.stream(), request.stop)
+        self._submitted += 1
+        self._requests[request.id] = progress
+        self.scheduler.enter(progress)
+
+    def cancel(self, id: str) -> TokenEvent | None:
+        """End a request and free its row; ``None`` where it is finished already."""
+        progress = self._requests.get(id)
+        return None if progress is None else self._end(progress, Finish.CANCELLED)
+
+    def step(self) -> list[TokenEvent]:
+        """Advance every request that has a row; the events in the order in which they came.
+
+        A launch or a copy of a row that raises ends the requests that have rows with an error, and
+        empties all rows; those that wait go on.
+        """
+        events = list(self._expired())
+        earlier = len(self._flight)
+        try:
+            self.scheduler.admit()
+            for launch in self.scheduler.launches():
+                self._flight.append(self._start(launch))
+                if not self._async:
+                    events += self._read(1)
+            # Nothing is started where all requests that have rows wait for their last token.
+            started = len(self._flight) - earlier
+            events += self._read(earlier if started else len(self._flight))
+        except Exception as error:
+            events += self._failed(error)
+        return events
+
+    def _expired(self) -> Iterator[TokenEvent]:
+        now = self._clock()
+        for progress in list(self._requests.values()):
+            deadline = progress.request.deadline
+            if deadline is not None and now >= deadline:
+                yield self._end(progress, Finish.DEADLINE)
+
+    def _start(self, launch: Launch) -> _StartedLaunch:
+        """Start a launch; the requests go on as if its tokens were read already."""
+        session, requests = self._session, [progress for progress, _ in launch.parts]
+        rows = [_row_of(progress) for progress in requests]
+        texts = [p.text[p.processed : p.processed + count] for p, count in launch.parts]
+        fed = {n: _last_of(p) for n, p in enumerate(requests) if not texts[n]}
+        starts = [p.processed for p in requests]
+        draw = draw_for(
+            session,
+            [p.request.sampling for p in requests],
+            [len(p.tokens) + p.unread for p in requests],
+        )
+        given = session.start(*packed([text or [0] for text in texts], starts), rows, draw, fed)
+        parts: list[_LaunchPart] = []
+        for place, (progress, count) in enumerate(launch.parts):
+            self.scheduler.pool.append(rows[place], texts[place])
+            progress.processed += count
+            chooses = not progress.remaining
+            if chooses:
+                progress.unread += 1
+                progress.last = FedToken(given, place)
+                progress.spent = self._is_last(progress, progress.processed, progress.unread)
+            parts.append(_LaunchPart(progress, rows[place], progress.processed, count - 1, chooses))
+        return _StartedLaunch(given, parts)
+
+    def _is_last(self, progress: RequestProgress, processed: int, unread: int) -> bool:
+        """True if a request ends with its next tokens, of a row of ``processed`` tokens."""
+        made = len(progress.tokens) + unread
+        return processed >= self._session.limit or made >= progress.request.max_new_tokens
+
+    def _read(self, count: int) -> Iterator[TokenEvent]:
+        """Read the first launches in flight, and choose the next token of finished texts."""
+        for started in self._flight[:count]:
+            result = started.step.read()
+            del self._flight[0]
+            for place, part in enumerate(started.parts):
+                # A request that has ended meanwhile has no use for the token.
+                if part.chooses and self._requests.get(part.progress.request.id) is part.progress:
+                    yield self._chosen(part, result, place)
+
+    def _chosen(self, part: _LaunchPart, result: RowResults, place: int) -> TokenEvent:
+        """Append the token that follows a text, and end the request if it is the last."""
+        progress, request = part.progress, part.progress.request
+        progress.unread -= 1
+        logits = _logits_of(result, place, part.column)
+        try:
+            token = self._choice(progress, result, place, logits)
+        except GraphgenError as error:
+            return self._end(progress, Finish.ERROR, error=str(error))
+        logprobs = None
+        if request.logprobs is not None and logits is not None:
+            logprobs = logprobs_of(logits, token, request.logprobs)
+        progress.tokens.append(token)
+        if token in request.eos_ids:
+            return self._end(progress, Finish.EOS, token, logprobs=logprobs)
+        if progress.row == part.row and progress.processed > part.processed:
+            # The next launch has put it into the row.
+            self.scheduler.pool.append(part.row, [token])
+        piece = "" if progress.written is None else progress.written.push(token)
+        if progress.written is not None and progress.written.stopped:
+            return self._end(progress, Finish.STOP, token, text=piece, logprobs=logprobs)
+        if self._is_last(progress, part.processed, 0):
+            return self._end(progress, Finish.LENGTH, token, text=piece, logprobs=logprobs)
+        return TokenEvent(request.id, token, text=piece, logprobs=logprobs)
+
+    def _choice(
+        self, progress: RequestProgress, result: RowResults, place: int, logits: Logits | None
+    ) -> int:
+        """The next token of a request (GG0705 where none is left)."""
+        request, tokens = progress.request, progress.tokens
+        if self._session.chooses:
+            return int(self._session.answer(result)[place])
+        assert logits is not None
+        return next_token(
+            logits,
+            progress.text,
+            request.sampling,
+            0,
+            len(tokens),
+            bias=request.logit_bias,
+            allowed=None if request.mask is None else request.mask(tokens),
+        )
+
+    def _end(
+        self,
+        progress: RequestProgress,
+        why: Finish,
+        token: int | None = None,
+        *,
+        error: str = "",
+        text: str = "",
+        logprobs: TokenLogprobs | None = None,
+    ) -> TokenEvent:
+        """Free the row of a request; its last event, with the rest of its text."""
+        self.scheduler.leave(progress)
+        del self._requests[progress.request.id]
+        if not self._requests:
+            self._flight.clear()
+        written = progress.written
+        if written is not None:
+            text += written.end()
+            if written.stopped and why is Finish.LENGTH:
+                why = Finish.STOP
+        return TokenEvent(progress.request.id, token, why, error, text, logprobs)
+
+    def _failed(self, error: Exception) -> list[TokenEvent]:
+        """End the requests that have rows, whose contents are unknown now."""
+        what = str(error) or type(error).__name__
+        ended = [
+            self._end(progress, Finish.ERROR, error=what)
+            for progress in list(self.scheduler.running)
+        ]
+        # What was in flight is lost; waiting requests choose those tokens again.
+        self._flight.clear()
+        for progress in self.scheduler.waiting:
+            progress.unread = 0
+        self.scheduler.pool.clear()
+        self._session.reset()
+        return ended
+
+
+@dataclass(frozen=True, slots=True)
+class _LaunchPart:
+    """A row of a launch in flight.
+
+    Attributes:
+        progress: the request.
+        row: its row.
+        processed: tokens in the row after the launch.
+        column: of the row's last token in the launch.
+        chooses: the launch processes the last token of the text.
+    """
+
+    progress: RequestProgress
+    row: int
+    processed: int
+    column: int
+    chooses: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _StartedLaunch:
+    """A launch in flight and its rows."""
+
+    step: PendingStep
+    parts: Sequence[_LaunchPart]
+
+
+def options_of(session: Session) -> SchedulerOptions:
+    """The limits that follow from the programs of a session."""
+    table = session.table
+    chunks = table.chunk_sizes()
+    sizes = [*table.batches("prefill"), *table.batches("chunk")] or table.batches("decode")
+    return SchedulerOptions(chunk=chunks[-1] if chunks else 0, prompts=max(sizes))
+
+
+def _row_of(progress: RequestProgress) -> int:
+    assert progress.row is not None
+    return progress.row
+
+
+def _last_of(progress: RequestProgress) -> FedToken:
+    assert progress.last is not None
+    return progress.last
+
+
+def _logits_of(result: RowResults, place: int, column: int) -> Logits | None:
+    """f32 [V]: the logits of a row's last token, in that column."""
+    logits = result.logits
+    if logits is None:
+        return None
+    return logits[place] if logits.ndim == 2 else logits[place, column]

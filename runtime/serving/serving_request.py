@@ -1,0 +1,119 @@
+"""A request of one user, its progress, and its events."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from graphgen.runtime.launching.pending_step import FedToken
+from graphgen.runtime.sampling import GREEDY, Sampling
+from graphgen.runtime.serving.answer_text import AnswerText
+from graphgen.runtime.serving.request_choice import Mask, TokenLogprobs
+
+
+class Finish(Enum):
+    """Reasons that end a request."""
+
+    EOS = "eos"  # a token of ``eos_ids`` was chosen; it is the last token
+    STOP = "stop"  # the text has a stop string
+    LENGTH = "length"  # ``max_new_tokens``, or the end of the cache row
+    CANCELLED = "cancelled"  # by the user
+    DEADLINE = "deadline"  # the deadline passed
+    ERROR = "error"  # a launch failed
+
+
+@dataclass(frozen=True, slots=True)
+class ServingRequest:
+    """One prompt to be answered.
+
+    Attributes:
+        id: unique among the requests that are not finished.
+        prompt: token ids, at least one.
+        max_new_tokens: largest number of new tokens.
+        eos_ids: tokens that end the answer; the ending token is part of it.
+        sampling: the settings, of this request alone. Random numbers depend on its seed and on the
+            number of tokens so far, not on the row or on other requests.
+        priority: smaller ones go first.
+        deadline: time on the engine's clock, in seconds, at which the request ends; ``None`` for
+            no end.
+        stop: strings that end the answer; its text ends before the first of them.
+        logprobs: number of most probable tokens to give with each token, beside the logarithm of
+            the chosen one's probability; 0 for the chosen one's only, ``None`` for none.
+        logit_bias: added to the logits of these tokens before any other setting applies.
+        mask: gives the tokens that may come next; such as those that a grammar allows.
+    """
+
+    id: str
+    prompt: tuple[int, ...]
+    max_new_tokens: int = 128
+    eos_ids: frozenset[int] = frozenset()
+    sampling: Sampling = GREEDY
+    priority: int = 0
+    deadline: float | None = None
+    stop: tuple[str, ...] = ()
+    logprobs: int | None = None
+    logit_bias: Mapping[int, float] = field(default_factory=dict[int, float])
+    mask: Mask | None = None
+
+
+@dataclass(slots=True, eq=False)
+class RequestProgress:
+    """A request that is not finished.
+
+    Attributes:
+        request: the request.
+        order: its place among all that were submitted.
+        turn: its place in the order of the scheduler.
+        tokens: chosen so far.
+        row: the row of the cache that it has; ``None`` while it waits.
+        processed: tokens that the row holds, or will when the launches in flight are done.
+        unread: tokens that launches in flight choose.
+        last: the last one of those.
+        spent: the token in flight is the answer's last one, whatever it is.
+        written: the answer's text; ``None`` without a tokenizer.
+    """
+
+    request: ServingRequest
+    order: int
+    turn: int = 0
+    tokens: list[int] = field(default_factory=list[int])
+    row: int | None = None
+    processed: int = 0
+    unread: int = 0
+    last: FedToken | None = None
+    spent: bool = False
+    written: AnswerText | None = None
+
+    @property
+    def text(self) -> list[int]:
+        """Prompt and chosen tokens that were read."""
+        return [*self.request.prompt, *self.tokens]
+
+    @property
+    def remaining(self) -> int:
+        """Tokens that have to be processed before the next one is chosen, at least one."""
+        return len(self.request.prompt) + len(self.tokens) + self.unread - self.processed
+
+
+@dataclass(frozen=True, slots=True)
+class TokenEvent:
+    """News of a request.
+
+    Attributes:
+        id: of the request.
+        token: the token that was chosen; ``None`` where the request ends without one.
+        finish: the reason, with the last event of a request.
+        error: of a request that ends with an error, the message.
+        text: the next piece of the answer's text, whole characters only; empty without a tokenizer.
+            The pieces of all events, joined, are the text of the tokens without the ending one of
+            ``eos_ids``, cut before the first stop string. A piece may come later than its tokens.
+        logprobs: of the token, where the request wants them.
+    """
+
+    id: str
+    token: int | None = None
+    finish: Finish | None = None
+    error: str = ""
+    text: str = ""
+    logprobs: TokenLogprobs | None = None

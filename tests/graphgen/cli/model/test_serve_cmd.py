@@ -1,0 +1,94 @@
+"""``graphgen serve`` as a process: an artifact compiles nothing, SIGTERM lets requests finish."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from tests.graphgen.cli.conftest import ROOT, error
+from tests.oracles.small_gguf import write_small_model
+
+
+def start(*arguments: object) -> tuple[subprocess.Popen[str], dict[str, Any]]:
+    """A server, and the line that it prints."""
+    command = [sys.executable, "-m", "graphgen", "serve", *map(str, arguments)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"}
+    process = subprocess.Popen(
+        [*command, "--port", "0", "--json"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+    )
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    assert line, process.communicate()[1]
+    return process, json.loads(line)
+
+
+def ready(url: str) -> None:
+    end = time.monotonic() + 120
+    while httpx2.get(f"{url}/ready").status_code != 200:
+        assert time.monotonic() < end
+        time.sleep(0.1)
+
+
+def arrived(url: str) -> float:
+    """Number of choices that wait, have a row, or have ended."""
+    names = ("graphgen_rows_taken", "graphgen_requests_waiting", "graphgen_choices_total")
+    lines = httpx2.get(f"{url}/metrics").text.splitlines()
+    return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(names))
+
+
+@pytest.mark.slow
+def test_a_server_starts_from_its_artifact_and_drains(tmp_path: Path):
+    write_small_model(tmp_path / "small.gguf", {"llama.context_length": 256})
+    kept = tmp_path / "kept"
+    made, _ = start(tmp_path / "small.gguf", "--max-num-seqs", 2, "--artifact", kept)
+    made.terminate()
+    _, log = made.communicate(timeout=120)
+    process, facts = start(kept, "--served-model-name", "s")
+    url = facts["url"]
+    ready(url)
+    body = {"model": "s", "prompt": "a", "max_tokens": 200, "ignore_eos": True, "temperature": 0}
+    answers: list[Any] = []
+
+    def ask() -> None:
+        response = httpx2.post(f"{url}/v1/completions", json=body, timeout=120)
+        answers.append((response.status_code, response.json()))
+
+    # Two have rows, the others wait.
+    clients = [threading.Thread(target=ask) for _ in range(6)]
+    for client in clients:
+        client.start()
+    end = time.monotonic() + 60
+    while arrived(url) < len(clients):
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    process.send_signal(signal.SIGTERM)
+    for client in clients:
+        client.join()
+    _, log = process.communicate(timeout=60)
+    assert process.returncode == 0, log
+    assert [status for status, _ in answers] == [200] * 6
+    texts = {made["choices"][0]["text"] for _, made in answers}
+    assert len(texts) == 1
+    assert {made["usage"]["completion_tokens"] for _, made in answers} == {200}
+    assert "compiling" not in log
+    assert '"prompts"' not in log
+
+
+def test_flags_that_are_not_built_are_refused():
+    assert "speculative decoding is not built" in error("serve", "x", "--speculative-model", "y")
+    assert "--device tpu is unknown" in error("serve", "x", "--device", "tpu")
+    assert "is not a list of sizes" in error("serve", "x", "--chunked-prefill-size", "a")

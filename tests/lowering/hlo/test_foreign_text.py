@@ -1,0 +1,184 @@
+"""HLO text of other hands: no head, no shapes, nested operands; and nothing is lost.
+
+XLA is the judge: what it reads in the protobuf made here of a text is what it reads in the text.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from graphgen.errors import GraphgenError
+from graphgen.lowering.hlo import parse_hlo_text, print_hlo_text
+from graphgen.lowering.hlo.proto import wire
+from graphgen.lowering.hlo.proto.fields import ComputationField, ModuleField
+from graphgen.lowering.hlo.text.hlo_parser import looks_like_text
+from graphgen.lowering.hlo.text.unique_names import UniqueNames
+from graphgen.lowering.neuron.dumps import summarize_file
+from tests.oracles import xla_hlo
+
+SUM = "s { p = f32[] parameter(0)\n q = f32[] parameter(1)\n ROOT t = add(p, q) }\n"
+
+
+def agree(text: str) -> str:
+    """Both directions agree with XLA; the text printed here of XLA's protobuf."""
+    theirs = xla_hlo.from_text(text)
+    wanted = xla_hlo.parsed(theirs)
+    assert xla_hlo.parsed(parse_hlo_text(text)) == wanted
+    shown = print_hlo_text(theirs)
+    assert xla_hlo.parsed(xla_hlo.from_text(shown)) == wanted
+    assert xla_hlo.parsed(parse_hlo_text(shown)) == wanted
+    return shown
+
+
+BODIES = {
+    "nested": "a = f32[4] parameter(0)\nROOT r = add(sqrt(a), negate(sqrt(a)))",
+    "literal": "a = f32[4] parameter(0)\nROOT r = f32[] reduce(a, f32[] constant(0)), "
+    "dimensions={0}, to_apply=s",
+    "dot": "a = f32[2,3,4] parameter(0)\nb = f32[2,4,5] parameter(1)\nROOT r = dot(a, b), "
+    "lhs_batch_dims={0}, rhs_batch_dims={0}, lhs_contracting_dims={2}, rhs_contracting_dims={1}",
+    "compare": "a = f32[4] parameter(0)\nc = compare(a, a), direction=LT\n"
+    "ROOT r = select(c, a, negate(a))",
+    "transpose": "a = f32[2,3,4] parameter(0)\nROOT r = transpose(a), dimensions={2,0,1}",
+    "window": "a = f32[8] parameter(0)\nz = f32[] constant(0)\nROOT r = reduce-window(a, z), "
+    "window={size=3 stride=2 pad=1_1}, to_apply=s",
+    "convolution": "a = f32[1,8,8,2] parameter(0)\nk = f32[3,3,2,4] parameter(1)\n"
+    "ROOT r = convolution(a, k), window={size=3x3 stride=2x2 pad=1_1x1_1}, "
+    "dim_labels=b01f_01io->b01f",
+    "scalar convolution": "a = f32[1,2] parameter(0)\nk = f32[2,4] parameter(1)\n"
+    "ROOT r = f32[1,4] convolution(a, k), dim_labels=bf_io->bf",
+    "tuple": "a = f32[4] parameter(0)\nt = tuple(a, s32[] constant(1))\n"
+    "ROOT r = get-tuple-element(t), index=1",
+    "call": "a = f32[] parameter(0)\nROOT r = call(a, a), to_apply=s",
+    "pad": "a = f32[4] parameter(0)\nz = f32[] constant(0)\nROOT r = pad(a, z), padding=1_2_1",
+    "gather": "a = f32[8,4] parameter(0)\ni = s32[3,1] parameter(1)\nROOT r = gather(a, i), "
+    "offset_dims={1}, collapsed_slice_dims={0}, start_index_map={0}, index_vector_dim=1, "
+    "slice_sizes={1,4}",
+    "algorithm": "a = bf16[4,8] parameter(0)\nb = bf16[8,4] parameter(1)\nROOT d = f32[4,4] "
+    "dot(a, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}, algorithm=dot_bf16_bf16_f32",
+    "batch norm": "x = f32[2,4] parameter(0)\ng = f32[4] parameter(1)\n"
+    "ROOT r = batch-norm-training(x, g, g), epsilon=0.5, feature_index=1",
+    "conditional": "p = pred[] parameter(0)\na = f32[] parameter(1)\nROOT r = f32[] "
+    "conditional(p, a, a), true_computation=n, false_computation=n",
+    "asynchronous": "a = f32[4] parameter(0)\nb = ((f32[4]), f32[2], s32[]) slice-start(a), "
+    "slice={[0:2]}\nROOT c = f32[2] slice-done(b)",
+    "permute": "a = f32[4] parameter(0)\nb = (f32[4], f32[4], u32[], u32[]) "
+    "collective-permute-start(a), source_target_pairs={{0,1}}\n"
+    "ROOT c = f32[4] collective-permute-done(b)",
+    "custom call": "a = f32[2,3] parameter(0)\nROOT r = f32[2,3] custom-call(a), "
+    'custom_call_target="a\\"b\\n", operand_layout_constraints={f32[2,3]{0,1}}, '
+    'backend_config={"k":["v", {}]}',
+    "formula": "a = f32[4] parameter(0)\nROOT r = f32[4] all-reduce(a), "
+    "replica_groups=[2,2]<=[2,2]T(1,0), to_apply=s",
+    "hints": 'a = f32[4] parameter(0), parameter_replication={true}, origin={{"v" {1}}}\n'
+    "ROOT r = exponential(a), result_accuracy={tolerance={atol=0.5,rtol=0,ulps=3}}, "
+    'statistics={visualizing_index=1,x=1.5,y=2}, frontend_attributes={a="\\"1\\"",b={"c":{}}}, '
+    'metadata={op_name="é" source_line=1 source_end_column=4 scheduling_name="z"}',
+    "sharding": "a = f32[4,4] parameter(0), sharding={devices=[2,1,2]<=[2,2]T(1,0) "
+    'last_tile_dims={manual} metadata={op_name="m"}}\nROOT r = copy(a)',
+    "domain": 'a = f32[4] parameter(0)\nROOT r = f32[4] domain(a), domain={kind="sharding", '
+    "entry={replicated}, exit={maximal device=1}}",
+    "layouts": "a = f32[8,128]{ 0, 1 :T(8,128)(2,1)S(1)} parameter(0)\nROOT r = f32[8,128] copy(a)",
+    "constants": "b = c64[2] constant({(1, -2), (3, 0)})\n"
+    "c = f8e4m3b11fnuz[2] constant({1, 0.3})\nd = s4[3] constant({1, -8, 7})\n"
+    "e = f32[3] constant({nan, -nan, nan(0x7f)})\nf = u64[] constant(-1)\n"
+    "g = f32[2,2]{0,1} constant({{1, 2}, {3, 4}})\nh = f32[2,0] constant({{}, {}})\n"
+    "i = f4e2m1fn[2] constant({1, 6})\nj = f8e8m0fnu[2] constant({1, 0.25})\n"
+    "k = s2[2] constant({1, -2})\nl = f64[] constant(0.1)\nm = c128[] constant((0.1, 1e300))\n"
+    "n = (f32[], s32[2]) constant((1, {2, 3}))\nROOT r = tuple(b, c, d, e, f, g, h, i, j, k, l, m)",
+}
+NEGATE = "n { p = f32[] parameter(0)\n ROOT m = negate(p) }\n"
+
+
+@pytest.mark.parametrize("name", BODIES)
+def test_texts_by_hand_are_xlas_modules(name: str):
+    agree(f"HloModule m\n{NEGATE}{SUM}ENTRY e {{\n{BODIES[name]}\n}}\n")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ENTRY main {\n  a = f32[2] parameter(0)\n  ROOT c = add(a, a)\n}\n",
+        "%f (x: f32[2]) -> f32[2] {\n  ROOT %x = f32[2] parameter(0)\n}\n",
+        "HloModule no_name:\nENTRY {\n  ROOT a = f32[2] parameter(0)\n}\n",
+        "ROOT r = f32[2] add(f32[2] a, f32[2] b)\n",
+    ],
+    ids=["entry", "computation", "colon", "instruction"],
+)
+def test_the_head_of_a_module_may_be_missing(text: str):
+    assert looks_like_text(text.encode())
+    print_hlo_text(parse_hlo_text(text))
+
+
+@pytest.mark.parametrize("text", [b"module @m level=logical {\n", b"func.func @main() {\n", b"{ }"])
+def test_other_texts_are_not_taken_for_hlo(text: bytes):
+    assert not looks_like_text(text)
+
+
+HEAD = (
+    "HloModule m, is_scheduled=true, input_output_alias={ {}: (0, {}, may-alias) }, "
+    'frontend_attributes={a="1"}, entry_computation_layout={(f32[4]{0})->f32[4]{0}}'
+)
+
+
+def test_the_head_of_a_module_is_kept():
+    body = "\nENTRY e {\n  a = f32[4] parameter(0)\n  ROOT r = f32[4] negate(a)\n}\n"
+    shown = agree(HEAD + body)
+    assert "is_scheduled=true" in shown
+    assert "may-alias" in shown
+    more = ", replica_count=3, num_partitions=2, alias_passthrough_params=true"
+    for part in more.split(", ")[1:]:
+        assert part in print_hlo_text(parse_hlo_text(HEAD + more + body))
+
+
+def test_text_is_summarized_without_a_graph(tmp_path: Path):
+    file = tmp_path / "m.hlo"
+    file.write_text("ENTRY e {\n  a = f32[2] parameter(0)\n  ROOT r = f32[2] negate(a)\n}\n")
+    found = summarize_file(file)
+    assert found.opcodes == {"parameter": 1, "negate": 1}
+    assert [item.shape for item in found.parameters] == ["f32[2]{0}"]
+
+
+def test_stack_frames_are_kept():
+    text = (
+        'HloModule m\n\nFileNames\n1 "a.py"\n\nFunctionNames\n1 "f"\n\nFileLocations\n'
+        "1 {file_name_id=1 function_name_id=1 line=3 end_line=4 column=5 end_column=6}\n\n"
+        "StackFrames\n1 {file_location_id=1}\n\n"
+        "ENTRY e {\n  ROOT a = f32[2] parameter(0), metadata={stack_frame_id=1}\n}\n"
+    )
+    shown = print_hlo_text(parse_hlo_text(text))
+    assert "end_line=4 column=5 end_column=6" in shown
+    assert print_hlo_text(parse_hlo_text(shown)) == shown
+
+
+def test_a_field_without_a_form_in_text_is_refused_by_its_number():
+    proto = parse_hlo_text("HloModule m\nENTRY e {\n  ROOT a = f32[2] parameter(0)\n}\n")
+    strange = wire.delimited(
+        ModuleField.COMPUTATIONS,
+        wire.text(ComputationField.NAME, "c") + wire.integer(ComputationField.ID, 7)
+        + wire.integer(77, 1),
+    )  # fmt: skip
+    with pytest.raises(GraphgenError, match=r"field 77 of %c has no form in HLO text"):
+        print_hlo_text(proto + strange)
+
+
+def test_an_unknown_attribute_comes_back():
+    text = (
+        "HloModule m\nENTRY e {\n  a = f32[2] parameter(0)\n  ROOT b = f32[2] copy(a), new={1}\n}\n"
+    )
+    assert "copy(%a), new={1}" in print_hlo_text(parse_hlo_text(text))
+
+
+def test_names_are_made_unique_as_xla_does():
+    names = UniqueNames()
+    given = ["x", "x", "x.1", "a.0", "a.0", "b.c", "b.c"]
+    assert [names.claim(name) for name in given] == [
+        "x",
+        "x.1",
+        "x.2",
+        "a.0",
+        "a.1",
+        "b.c",
+        "b.c.1",
+    ]

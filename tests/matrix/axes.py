@@ -1,0 +1,120 @@
+"""The axes of a compilation and their values.
+
+A feature adds values here. Combinations that the product refuses, or that mean nothing new, are in
+``holes.py``; every other one can be a cell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+
+from graphgen.compile_config import DTYPES, HEAD_STRATEGIES
+from graphgen.ir import Dim, Role, dtype
+from graphgen.models import SHAPES, build, known_shape
+from graphgen.models.family_registry import BUILT_IN, FAMILIES
+from graphgen.targets import target_names
+
+# A value of each axis, or of some.
+Cell = Mapping[str, str]
+
+# The first value of an axis is the plain one.
+AXES: Mapping[str, tuple[str, ...]] = {
+    "family": tuple(name for name in FAMILIES if name in BUILT_IN),
+    "ranks": ("1", "2", "3", "4"),
+    "heads": HEAD_STRATEGIES,
+    "dtype": DTYPES,
+    "weights": ("as they are", "int8 a channel", "int8 a tensor", "f8e4m3", "f8e5m2"),
+    "phases": ("prefill and decode", "decode alone"),
+    "interface": ("tokens", "embeddings", "hidden states", "every token"),
+    "buckets": ("8, 16", "7, 13", "8, 32"),
+    "rows": ("3", "4", "1"),
+    "caches": ("whole", "rolled", "paged"),
+    "sampling": ("logits", "logits and best", "best", "drawn"),
+    "layers": ("in line", "outlined"),
+    "target": ("cpu", *sorted(set(target_names()) - {"cpu"})),
+}
+# The axis of each option of a compilation; an option without one says why.
+AXIS_OF_OPTION: Mapping[str, str] = {
+    "target": "target",
+    "tp": "ranks",
+    "heads": "heads",
+    "batch": "rows",
+    "context": "buckets",
+    "tokens": "buckets",
+    "roll_window_cache": "caches",
+    "page_cache": "caches",
+    "outline": "layers",
+    "dtype": "dtype",
+    "hidden_states": "interface",
+    "inputs_embeds": "interface",
+    "quantization": "weights",
+    "sampling": "sampling",
+}
+OPTIONS_WITHOUT_AXIS: Mapping[str, str] = {
+    "prefill_batch": "the calls of a cell are all of one batch size",
+    "rows": "a cache has the rows of the calls",
+    "slots": "a row of a cache has the slots of the largest bucket",
+    "chunk": "the calls of a cell are whole prompts; tests/passes/specialize varies it",
+    "rules": "they replace layouts that a model's axes give; tests/passes/sharding varies them",
+    "dims": "these models have no symbols of their own; tests/test_first_time_user.py has some",
+    "cache_blocks": "cells have blocks for all rows; tests/passes/paging varies them",
+    "min_rows": "it pads products for speed alone; tests/passes/legalize varies it",
+}
+
+# Where a window is for the configuration to choose.
+_CHOSEN: Mapping[str, Mapping[str, object]] = {
+    family: {"use_sliding_window": True, "max_window_layers": 1} for family in ("qwen2", "qwen3")
+}
+_SHORTEST_BUCKETS = 13
+
+
+@cache
+def _shapes() -> Mapping[str, str]:
+    """For each family the known shape with the fewest layers, which is the first."""
+    found: dict[str, str] = {}
+    for name in SHAPES:
+        found.setdefault(str(known_shape(name)["model_type"]), name)
+    return found
+
+
+def config_of(family: str) -> dict[str, object]:
+    """A ``config.json`` of the family, with a window where it can have one."""
+    return {**known_shape(_shapes()[family]), **_CHOSEN.get(family, {})}
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What of a family's mini twin decides which combinations there are.
+
+    Attributes:
+        kv_heads: key-value heads.
+        head_dim: features of a head.
+        windowed: whether a layer reads less than the shortest ladder of buckets.
+    """
+
+    kv_heads: int
+    head_dim: int
+    windowed: bool
+
+
+@cache
+def counts(family: str) -> Counts:
+    """The counts of the family's mini twin."""
+    module = build(config_of(family), dtype("f32"), mini=True)
+    *_, kv_heads, head_dim = module.entries(Role.STATE)[0].logical.shape
+    masks = [op for f in module.programs() for op in f.ops if op.name == "attention_mask"]
+    windowed = any(0 < op.attrs.integer("window") < _SHORTEST_BUCKETS for op in masks)
+    return Counts(_fixed(kv_heads), _fixed(head_dim), windowed)
+
+
+def _fixed(dim: Dim) -> int:
+    assert isinstance(dim, int)
+    return dim
+
+
+def label(cell: Cell) -> str:
+    """What of a cell is not plain, on one line: ``opt, ranks 3, dtype bf16``."""
+    rest = [f"{axis} {cell[axis]}" for axis in AXES if cell[axis] != AXES[axis][0]]
+    return ", ".join([cell["family"], *[item for item in rest if not item.startswith("family ")]])

@@ -1,0 +1,158 @@
+"""One cell of the matrix: the mini twin of a family, compiled, and compared with what it was."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from graphgen.compile_config import CompileConfig
+from graphgen.eval import MEANING, Array, numpy_dtype
+from graphgen.exec.session import ProgramCall, Runner, Workload
+from graphgen.ir import Module, Role, dtype
+from graphgen.ir.clone import clone_module
+from graphgen.models import build
+from graphgen.models.family_registry import family_of
+from graphgen.models.first_layers import first_layers
+from graphgen.passes.core import Pass, parse_pipeline, run_pipeline
+from graphgen.passes.pipelines import default
+from graphgen.passes.verify import make_workload
+from graphgen.passes.verify.compare.deviation import compare
+from graphgen.passes.verify.workload.make_workload import WorkloadSizes
+from tests.matrix.axes import Cell, config_of
+
+QUANTIZATION = {
+    "as they are": "",
+    "int8 a channel": "quantize-weights",
+    "int8 a tensor": "quantize-weights{scheme=per_tensor_symmetric}",
+    "f8e4m3": "quantize-weights{dtype=f8e4m3,scheme=per_tensor_symmetric}",
+    "f8e5m2": "quantize-weights{dtype=f8e5m2}",
+}
+# Passes in front of the reference, which changes with the outputs, and passes that are compared.
+CHOOSE: Mapping[str, tuple[str, str]] = {
+    "logits": ("", ""),
+    "logits and best": ("", "canonicalize,on-device-sampling{output_logits=true}"),
+    "best": ("on-device-sampling", ""),
+    "drawn": ("on-device-sampling{do_sample=true}", ""),
+}
+SEED = 3
+
+
+@dataclass(frozen=True, slots=True)
+class CellRun:
+    """A cell before it is compiled.
+
+    Attributes:
+        module: where the pipeline begins.
+        passes: the pipeline.
+        workload: the calls over which the programs are compared.
+    """
+
+    module: Module
+    passes: list[Pass]
+    workload: Workload
+
+
+def cell_run(cell: Cell, seed: int = SEED, *, one_layer: bool = False) -> CellRun:
+    """The module, the pipeline and the calls of a cell.
+
+    Args:
+        cell: a value for each axis.
+        seed: of weights and inputs.
+        one_layer: leave out the second layer of the mini twin.
+
+    Raises:
+        GraphgenError: where the product refuses the combination early.
+    """
+    module = _model(cell, one_layer=one_layer)
+    front, compared = CHOOSE[cell["sampling"]]
+    run_pipeline(module, parse_pipeline(front))
+    passes = [*parse_pipeline(compared), *default(config_for(cell))]
+    return CellRun(module, passes, _workload(cell, module, seed, one_layer))
+
+
+def config_for(cell: Cell) -> CompileConfig:
+    """The options of the default pipeline."""
+    short, long = _buckets(cell)
+    return CompileConfig(
+        target=cell["target"],
+        tp=int(cell["ranks"]),
+        heads=cell["heads"],
+        batch=(int(cell["rows"]),),
+        context=(short,) if cell["phases"] == "prefill and decode" else (),
+        tokens=(short, long),
+        roll_window_cache=cell["caches"] == "rolled",
+        page_cache=3 if cell["caches"] == "paged" else 0,
+        outline=cell["layers"] == "outlined",
+        quantization=QUANTIZATION[cell["weights"]],
+    )
+
+
+def compiled(run: CellRun) -> Module:
+    """The programs at the end of the pipeline.
+
+    Raises:
+        GraphgenError: where the product refuses the combination.
+    """
+    module = clone_module(run.module)
+    run_pipeline(module, run.passes)
+    return module
+
+
+def relative_difference(run: CellRun) -> float:
+    """The largest relative difference, in float64, between what goes in and what comes out.
+
+    Raises:
+        GraphgenError: where the product refuses the combination.
+    """
+    programs = (run.module, compiled(run))
+    before, after = [Runner(m, run.workload, arithmetic=MEANING).outcomes() for m in programs]
+    return compare(before, after).relative
+
+
+def _buckets(cell: Cell) -> tuple[int, int]:
+    short, long = map(int, cell["buckets"].split(", "))
+    return short, long
+
+
+def _model(cell: Cell, *, plain: bool = False, one_layer: bool = False) -> Module:
+    """The mini twin; ``plain`` for its usual inputs and outputs."""
+    family = family_of(config_of(cell["family"]))
+    config = family.read(config_of(cell["family"])).mini().to_hf()
+    return build(
+        first_layers(family, config, 1) if one_layer else config,
+        dtype(cell["dtype"]),
+        phases=("prefill", "decode") if cell["phases"] == "prefill and decode" else ("decode",),
+        every_token=cell["interface"] == "every token" and not plain,
+        hidden_states=cell["interface"] == "hidden states" and not plain,
+        inputs_embeds=cell["interface"] == "embeddings" and not plain,
+    )
+
+
+def _workload(cell: Cell, module: Module, seed: int, one_layer: bool) -> Workload:
+    """The calls of the plain model, with the inputs that this one has instead or as well."""
+    short, long = _buckets(cell)
+    sizes = WorkloadSizes(int(cell["rows"]), short, short, long)
+    plain = make_workload(_model(cell, plain=True, one_layer=one_layer), seed, sizes)
+    calls = tuple(replace(call, inputs=_inputs(module, call, seed)) for call in plain.calls)
+    names = {row.name for row in module.entries(Role.WEIGHT)}
+    weights = {name: array for name, array in plain.weights.items() if name in names}
+    return replace(plain, weights=weights, calls=calls)
+
+
+def _inputs(module: Module, call: ProgramCall, seed: int) -> dict[str, Array]:
+    """Inputs by name: those of the call, and drawn ones it does not have."""
+    rng = np.random.default_rng(seed)
+    found: dict[str, Array] = {}
+    for row in module.entries(Role.INPUT):
+        type_ = row.logical.bind(call.dims)
+        if row.name in call.inputs:
+            found[row.name] = call.inputs[row.name]
+        elif row.name == "sampling_params":
+            # Of each row top_k, top_p and temperature.
+            choices = np.array([[5, 0.9, 1], [0, 1, 2], [1, 1, 1], [3, 0.5, 0.7]])
+            found[row.name] = choices[: type_.dims[0]].astype(numpy_dtype(type_.dtype))
+        else:
+            found[row.name] = rng.random(type_.dims).astype(numpy_dtype(type_.dtype))
+    return found

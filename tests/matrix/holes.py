@@ -1,0 +1,131 @@
+"""Combinations that no cell has, each with its reason and, where it is refused, the refusal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tests.matrix.axes import Cell, counts
+
+
+@dataclass(frozen=True, slots=True)
+class Hole:
+    """Combinations that no cell has.
+
+    Attributes:
+        axes: those that the predicate reads.
+        holds: whether values of ``axes`` are such a combination.
+        reason: one sentence.
+        code: of the refusal; empty where the combination means nothing new.
+        words: part of the refusal's message; for a combination without news the axis whose value
+            changes nothing.
+    """
+
+    axes: tuple[str, ...]
+    holds: Callable[[Cell], bool]
+    reason: str
+    code: str
+    words: str
+
+
+def _with_heads(strategy: str, holds: Callable[[Cell], bool]) -> Callable[[Cell], bool]:
+    return lambda cell: cell["heads"] == strategy and cell["ranks"] != "1" and holds(cell)
+
+
+def _ranks_over_heads(cell: Cell) -> tuple[int, int]:
+    return int(cell["ranks"]), counts(cell["family"]).kv_heads
+
+
+def _no_copies(cell: Cell) -> bool:
+    ranks, kv_heads = _ranks_over_heads(cell)
+    return ranks % kv_heads != 0
+
+
+def _idle_rank(cell: Cell) -> bool:
+    ranks, kv_heads = _ranks_over_heads(cell)
+    return ranks > kv_heads
+
+
+def _no_parts(cell: Cell) -> bool:
+    ranks, kv_heads = _ranks_over_heads(cell)
+    return ranks % kv_heads != 0 and kv_heads % ranks != 0
+
+
+def _features_do_not_divide(cell: Cell) -> bool:
+    ranks, kv_heads = _ranks_over_heads(cell)
+    return kv_heads * counts(cell["family"]).head_dim % ranks != 0
+
+
+HOLES: tuple[Hole, ...] = (
+    Hole(
+        ("ranks", "heads"),
+        lambda cell: cell["ranks"] == "1" and cell["heads"] != "auto",
+        "One rank has all heads, whatever the strategy.",
+        "",
+        "heads",
+    ),
+    Hole(
+        ("family", "caches"),
+        lambda cell: cell["caches"] == "rolled" and not counts(cell["family"]).windowed,
+        "The family has no layers with a window, and its caches stay whole.",
+        "",
+        "caches",
+    ),
+    Hole(
+        ("family", "ranks", "heads"),
+        _with_heads("REPLICATE_TO_TP_DEGREE", _no_copies),
+        "Ranks that are no multiple of the key-value heads have no whole number of copies.",
+        "GG0304",
+        "are no multiple of",
+    ),
+    Hole(
+        ("family", "ranks", "heads"),
+        _with_heads("SHARD_OVER_HEADS", _idle_rank),
+        "With more ranks than key-value heads, some rank would have none.",
+        "GG0304",
+        "would have no key-value head",
+    ),
+    Hole(
+        ("family", "ranks", "heads"),
+        _with_heads("ALL_GATHER_HEADS", _no_parts),
+        "Ranks share a key-value head only where one of the two numbers divides the other.",
+        "GG0304",
+        "nor the other way round",
+    ),
+    Hole(
+        ("ranks", "heads", "rows"),
+        _with_heads("SHARD_OVER_BATCH", lambda cell: int(cell["rows"]) % int(cell["ranks"]) != 0),
+        "Ranks that divide the rows of a call need rows that divide.",
+        "GG0304",
+        "rows does not divide by",
+    ),
+    Hole(
+        ("family", "ranks", "heads"),
+        _with_heads("SHARD_OVER_BATCH", _features_do_not_divide),
+        "Ranks that divide the rows divide the features of projections too.",
+        "GG0304",
+        "features of keys do not divide by",
+    ),
+    Hole(
+        ("ranks", "heads", "rows", "caches"),
+        _with_heads("SHARD_OVER_BATCH", lambda cell: cell["caches"] == "paged"),
+        "A table of blocks is that of all rows.",
+        "GG0304",
+        "are divided among ranks",
+    ),
+    Hole(
+        ("interface", "sampling"),
+        lambda cell: cell["interface"] == "every token" and cell["sampling"] != "logits",
+        "A token is chosen from one row of logits a sequence.",
+        "GG0304",
+        "is no row a sequence",
+    ),
+)
+
+
+def hole_of(part: Cell) -> Hole | None:
+    """The hole that a cell is in, or a part of one whatever its other values are."""
+    for hole in HOLES:
+        if all(axis in part for axis in hole.axes) and hole.holds(part):
+            return hole
+    return None

@@ -1,0 +1,106 @@
+"""Cells of the matrix are compiled and compared, holes are refused, docs/families.md is true."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import fields
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+from graphgen.analysis import fingerprint
+from graphgen.compile_config import CompileConfig
+from graphgen.errors import GraphgenError
+from graphgen.passes.verify import validate
+from graphgen.passes.verify.verdict import MEANING_BUDGET
+from tests.matrix.axes import AXES, AXIS_OF_OPTION, OPTIONS_WITHOUT_AXIS, Cell, label
+from tests.matrix.cells import cell_run, compiled, relative_difference
+from tests.matrix.covering import completed, covering_cells, possible_choices
+from tests.matrix.holes import HOLES, Hole, hole_of
+from tests.matrix.page import page
+from tests.oracles.planted_bugs import Bug, Planted, attribute
+
+PAGE = Path(__file__).parents[2] / "docs" / "families.md"
+
+
+@pytest.mark.parametrize("cell", covering_cells(1), ids=label)
+def test_each_value(cell: Cell):
+    assert relative_difference(cell_run(cell)) <= MEANING_BUDGET
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cell", covering_cells(2), ids=label)
+def test_each_pair_pass_by_pass(cell: Cell):
+    run = cell_run(cell)
+    verdicts = validate(run.module, run.passes, run.workload)
+    assert [verdict.pass_text for verdict in verdicts if not verdict.means_the_same] == []
+    assert [verdict.pass_text for verdict in verdicts if not verdict.within_budget] == []
+
+
+PLAIN = {axis: values[0] for axis, values in AXES.items()}
+
+
+def test_a_cell_of_a_wrong_pass_fails():
+    run = cell_run(PLAIN)
+    op = next(op for op in run.module.function("decode").ops if op.name == "rms_norm")
+    bug = Bug("epsilon", "rms_norm", "decode", op.loc.scope, attribute(epsilon=0.5))
+    assert relative_difference(run) <= MEANING_BUDGET
+    run.passes.insert(0, Planted(bug))
+    assert relative_difference(run) > MEANING_BUDGET
+
+
+def in_hole(hole: Hole) -> Cell:
+    """The first cell of a hole whose other values are plain."""
+    for values in product(*[AXES[axis] for axis in hole.axes]):
+        part = {**PLAIN, **dict(zip(hole.axes, values, strict=True))}
+        if hole_of(part) is hole:
+            return part
+    raise AssertionError(f"no combination is in the hole: {hole.reason}")
+
+
+@pytest.mark.parametrize("hole", [h for h in HOLES if h.code], ids=lambda hole: hole.words)
+def test_a_hole_is_refused(hole: Hole):
+    with pytest.raises(GraphgenError) as caught:
+        compiled(cell_run(in_hole(hole)))
+    assert caught.value.code == hole.code
+    assert hole.words in str(caught.value)
+
+
+@pytest.mark.parametrize("hole", [h for h in HOLES if not h.code], ids=lambda hole: hole.words)
+def test_a_hole_without_a_refusal_means_nothing_new(hole: Hole):
+    cell = in_hole(hole)
+    plain = {**cell, hole.words: PLAIN[hole.words]}
+    assert fingerprint(compiled(cell_run(cell))) == fingerprint(compiled(cell_run(plain)))
+
+
+@pytest.mark.parametrize("strength", [1, 2])
+def test_cells_hold_every_choice_there_is(strength: int):
+    cells = [frozenset(cell.items()) for cell in covering_cells(strength)]
+    assert all(any(choice <= cell for cell in cells) for choice in possible_choices(strength))
+    assert all(hole_of(cell) is None for cell in covering_cells(strength))
+
+
+def test_every_value_occurs():
+    values = {(axis, value) for axis, values in AXES.items() for value in values}
+    assert {item for choice in possible_choices(1) for item in choice} == values
+
+
+def test_a_choice_is_left_out_only_in_a_hole():
+    assert completed({"ranks": "1", "heads": "SHARD_OVER_HEADS"}) is None
+    # Two ranks, or more, need two rows, or more: the hole is seen through the third axis.
+    assert completed({"heads": "SHARD_OVER_BATCH", "rows": "1"}) is None
+    assert completed({"heads": "SHARD_OVER_BATCH", "rows": "4"}) is not None
+
+
+def test_every_option_of_a_compilation_has_an_axis_or_a_reason():
+    options = {field.name for field in fields(CompileConfig)}
+    assert AXIS_OF_OPTION.keys() | OPTIONS_WITHOUT_AXIS.keys() == options
+    assert AXIS_OF_OPTION.keys().isdisjoint(OPTIONS_WITHOUT_AXIS)
+    assert set(AXIS_OF_OPTION.values()) <= set(AXES)
+
+
+def test_the_page_says_what_is_run():
+    if os.environ.get("GRAPHGEN_UPDATE_GOLDEN"):
+        PAGE.write_text(page(), encoding="utf-8")
+    assert PAGE.read_text(encoding="utf-8") == page()

@@ -1,0 +1,62 @@
+"""The flags of vLLM's server as options to open a model with."""
+
+from __future__ import annotations
+
+import pytest
+
+from graphgen.errors import GraphgenError
+from graphgen.runtime.aws.config.served_options import ServedFlags, served_options
+from tests.oracles.small_gguf import write_small_model
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("served") / "small.gguf"
+    write_small_model(path, {"llama.context_length": 512})
+    return str(path)
+
+
+def test_the_model_limits_the_defaults(model: str):
+    options = served_options(model, ServedFlags())
+    assert (options.batch, options.max_len, options.chunk) == (8, 512, (128,))
+    # One prompt a launch, in parts.
+    assert options.requested == {"prefill_batch": (1,)}
+    assert options.max_context == 128
+
+
+def test_flags_have_the_meaning_of_vllms(model: str):
+    flags = ServedFlags(2, 256, 2, "bfloat16", chunk=(32,))
+    options = served_options(model, flags)
+    assert (options.batch, options.max_len, options.chunk) == (2, 256, (32,))
+    assert options.requested == {"prefill_batch": (1,), "dtype": "bf16", "tp": 2}
+    assert served_options(model, ServedFlags(dtype="auto")).dtype == "as-declared"
+
+
+def test_an_override_changes_the_compilation(model: str):
+    override = (
+        '{"quantized": true, "quantization-type": "per_channel_symmetric", "batch_size": 3, '
+        '"seq_len": 384, "token-generation-buckets": [192, 384]}'
+    )
+    options = served_options(model, ServedFlags(override=override))
+    assert str(options.requested["quantization"]).startswith("quantize-weights")
+    assert (options.batch, options.max_len, options.tokens) == (3, 384, (192, 384))
+    assert options.requested["prefill_batch"] == (1,)
+
+
+@pytest.mark.parametrize(
+    ("override", "code", "what"),
+    [
+        ('{"quantizd": true}', "GG0901", "did you mean quantized?"),
+        ('{"tp_degree": 2}', "GG0705", "--tensor-parallel-size"),
+        ('{"padding_side": "left"}', "GG0904", "padding_side"),
+        ('{"is_block_kv_layout": true}', "GG0904", "paged"),
+        ('{"seq_len": "long"}', "GG0902", "seq_len"),
+        ("[]", "GG0906", "JSON object"),
+        ("{", "GG0906", "--override-neuron-config"),
+    ],
+)
+def test_an_override_without_effect_is_an_error(model: str, override: str, code: str, what: str):
+    with pytest.raises(GraphgenError) as caught:
+        served_options(model, ServedFlags(tensor_parallel_size=1, override=override))
+    assert caught.value.code == code
+    assert what in str(caught.value)

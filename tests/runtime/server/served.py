@@ -1,0 +1,111 @@
+"""A small model and servers of it, in this process."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import uvicorn
+
+from graphgen.runtime.engine import Engine, EngineOptions, open_engine
+from graphgen.runtime.progress_callback import Silent
+from graphgen.runtime.server.application import make_application
+from graphgen.runtime.server.http_server import IdleLimit, make_service
+from graphgen.runtime.server.routes import Service
+from graphgen.runtime.server.server_options import ServerOptions
+from graphgen.runtime.session import LaunchObserver
+from tests.oracles.small_gguf import write_small_model
+
+TEMPLATE = (
+    "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
+    "{% if add_generation_prompt %}assistant:{% endif %}"
+)
+ROWS, LENGTH, CHUNK = 4, 128, 16
+NAME = "small"
+SHAPE = {"llama.context_length": LENGTH, "tokenizer.chat_template": TEMPLATE}
+
+
+# Of the launches of all servers.
+OBSERVERS: list[LaunchObserver] = []
+
+
+@cache
+def small_engine() -> Engine:
+    """The model, with a session that no server has."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "small.gguf"
+        write_small_model(path, SHAPE)
+        options = EngineOptions(
+            {"prefill_batch": (1,)}, batch=ROWS, max_len=LENGTH, max_context=CHUNK, chunk=(CHUNK,)
+        )
+        engine, _ = open_engine(str(path), options, lambda _: [[0]], 1, Silent())
+    engine.session.warm_up()
+    return engine
+
+
+def service_of(**options: Any) -> Service:
+    """What the endpoints of a server share; each has rows of its own."""
+    first = small_engine()
+    weights = first.session.weights
+    engine = Engine(first.model, first.tokenizer, first.programs, weights, 0.0, False)
+    engine.session.observers = OBSERVERS
+    return make_service(engine, ServerOptions(NAME, **options))
+
+
+@dataclass(slots=True)
+class Live:
+    """A server on a port.
+
+    Attributes:
+        url: without a path.
+        port: on 127.0.0.1.
+        service: of the server.
+        server: of uvicorn.
+    """
+
+    url: str
+    port: int
+    service: Service
+    server: uvicorn.Server
+
+    def settle(self, seconds: float = 20.0) -> None:
+        """Wait until no request has a row or waits for one."""
+        end = time.monotonic() + seconds
+        scheduler = self.service.thread.engine.scheduler
+        while scheduler.running or scheduler.waiting or self.service.open_choices:
+            assert time.monotonic() < end, "requests do not end"
+            time.sleep(0.01)
+
+
+@contextmanager
+def live(idle_seconds: int = 30, **options: Any) -> Generator[Live]:
+    """A server on a free port, in a thread of its own."""
+    service = service_of(**options)
+    config = uvicorn.Config(
+        make_application(service),
+        port=0,
+        http=IdleLimit,
+        ws="none",
+        log_config=None,
+        timeout_keep_alive=idle_seconds,
+        timeout_graceful_shutdown=5,
+    )
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    try:
+        while not (server.started and service.thread.ready):
+            assert thread.is_alive(), "the server has ended"
+            time.sleep(0.01)
+        port = server.servers[0].sockets[0].getsockname()[1]
+        yield Live(f"http://127.0.0.1:{port}", port, service, server)
+    finally:
+        server.should_exit = True
+        thread.join()

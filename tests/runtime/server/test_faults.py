@@ -1,0 +1,165 @@
+"""Clients that leave, launches that fail, and queues that are full."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+from graphgen.runtime.server.application import make_application
+from graphgen.runtime.server.engine_thread import EngineThread
+from graphgen.runtime.session import Session
+from tests.runtime.server.served import NAME, OBSERVERS, ROWS, Live, live, service_of
+from tests.runtime.server.test_answers import PROMPT, answer
+
+
+def connect(server: Live, **body: Any) -> socket.socket:
+    """A connection that has sent a request for a completion."""
+    made = socket.create_connection(("127.0.0.1", server.port), timeout=20)
+    data = json.dumps({"model": NAME, "prompt": PROMPT, "ignore_eos": True, **body}).encode()
+    head = "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+    made.sendall(f"{head}Content-Length: {len(data)}\r\n\r\n".encode() + data)
+    return made
+
+
+class Gate:
+    """Lets a test stop the session before a launch."""
+
+    def __init__(self) -> None:
+        self.open = threading.Event()
+        self.open.set()
+        self.launches = 0
+        self.error: Exception | None = None
+
+    def before_launch(self, session: Session, program: str, inputs: object) -> None:
+        self.open.wait()
+        self.launches += 1
+        if self.error is not None:
+            error, self.error = self.error, None
+            raise error
+
+    def after_launch(self, session: Session, program: str) -> None: ...
+
+
+@pytest.fixture
+def gate() -> Any:
+    made = Gate()
+    OBSERVERS.append(made)
+    yield made
+    made.open.set()
+    OBSERVERS.remove(made)
+
+
+@pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
+def test_a_client_that_leaves_frees_its_row_within_a_step(server: Live, gate: Gate, stream: bool):
+    scheduler = server.service.thread.engine.scheduler
+    connection = connect(server, max_tokens=100, stream=stream)
+    if stream:
+        assert b"200 OK" in connection.recv(4096)
+    while not scheduler.running:
+        pass
+    gate.open.clear()
+    connection.close()
+    while server.service.open_choices:
+        pass
+    before = gate.launches
+    gate.open.set()
+    server.settle()
+    # The step that was under way, and the one that it may have begun meanwhile.
+    assert gate.launches - before <= 2
+    assert answer_of(server, max_tokens=2)
+
+
+def answer_of(server: Live, **body: Any) -> str:
+    """The text of a completion by a new connection."""
+    with connect(server, **body) as connection:
+        data = b""
+        while b"\r\n\r\n" not in data or not data.endswith(b"}"):
+            data += connection.recv(1 << 16)
+    return json.loads(data.partition(b"\r\n\r\n")[2])["choices"][0]["text"]
+
+
+def test_a_launch_that_fails_is_an_error_and_the_server_goes_on(client: TestClient, gate: Gate):
+    whole = answer(client, prompt=PROMPT, max_tokens=6)
+    for stream in (False, True):
+        gate.error = RuntimeError("secret of the machine")
+        body = {"model": NAME, "prompt": PROMPT, "max_tokens": 6, "stream": stream}
+        response = client.post("/v1/completions", json=body)
+        assert response.status_code == 500
+        assert response.json()["error"]["code"] == "engine_error"
+        assert "secret" not in response.text
+    again = answer(client, prompt=PROMPT, max_tokens=6)
+    assert again["choices"] == whole["choices"]
+
+
+def test_an_error_in_the_middle_of_a_stream_is_its_last_event(server: Live, gate: Gate):
+    with connect(server, max_tokens=60, stream=True) as connection:
+        data = connection.recv(4096)
+        gate.error = RuntimeError("the device is gone")
+        while not data.endswith(b"0\r\n\r\n"):
+            data += connection.recv(4096)
+    assert b'"code":"engine_error"' in data
+    assert b"[DONE]" not in data
+
+
+def test_a_full_queue_is_a_429_with_a_time_to_wait(gate: Gate):
+    with live(max_queue=1) as server:
+        gate.open.clear()
+        held = [connect(server, max_tokens=3) for _ in range(ROWS + 1)]
+        while server.service.open_choices < ROWS + 1:
+            pass
+        with connect(server) as refused:
+            head = refused.recv(4096).decode()
+        assert head.startswith("HTTP/1.1 429")
+        assert "retry-after: " in head
+        gate.open.set()
+        for connection in held:
+            assert b"200 OK" in connection.recv(4096)
+            connection.close()
+        server.settle()
+        assert answer_of(server, max_tokens=2)
+
+
+def test_the_end_of_the_engine_is_seen():
+    service = service_of()
+
+    def broken() -> None:
+        raise MemoryError
+
+    service.thread = EngineThread(service.thread.engine, broken)
+    failed = threading.Event()
+    with TestClient(make_application(service, failed.set)) as client:
+        assert failed.wait(20)
+        assert client.get("/health").status_code == 503
+        response = client.post("/v1/completions", json={"model": NAME, "prompt": "a"})
+        assert (response.status_code, response.json()["error"]["type"]) == (503, "server_error")
+
+
+def test_an_answer_that_takes_too_long_is_a_504():
+    with TestClient(make_application(service_of(request_timeout=1e-6))) as client:
+        response = client.post("/v1/completions", json={"model": NAME, "prompt": "a"})
+        assert (response.status_code, response.json()["error"]["code"]) == (504, "timeout")
+
+
+def test_connections_that_send_nothing_are_closed_and_keep_others_from_nothing():
+    with live(idle_seconds=1) as server:
+        silent = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(200)]
+        assert answer_of(server, max_tokens=2)
+        for connection in silent:
+            connection.settimeout(20)
+            assert connection.recv(1) == b""
+            connection.close()
+
+
+def test_a_reader_that_is_slow_keeps_no_row(server: Live):
+    connection = connect(server, max_tokens=100, stream=True)
+    server.settle()
+    data = b""
+    while not data.endswith(b"0\r\n\r\n"):
+        data += connection.recv(64)
+    connection.close()
+    assert data.count(b"data: ") > 10

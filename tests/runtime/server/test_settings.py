@@ -1,0 +1,151 @@
+"""Settings of requests: stop strings, log probabilities, biases, forms of answers."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import jsonschema_rs
+import numpy as np
+import pytest
+from starlette.testclient import TestClient
+
+from tests.runtime.server.served import small_engine
+from tests.runtime.server.test_answers import PROMPT, answer, events
+
+CHAT = "/v1/chat/completions"
+MESSAGES = [{"role": "user", "content": "count to 3"}]
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "ok": {"type": "boolean"},
+        "kind": {"enum": ["llama", "naïve"]},
+        "few": {"type": "array", "items": {"type": "integer", "maximum": 99}, "maxItems": 2},
+    },
+    "required": ["ok", "kind", "few"],
+    "additionalProperties": False,
+}
+FORM = {"type": "json_schema", "json_schema": {"name": "x", "schema": SCHEMA, "strict": True}}
+
+
+def test_a_stop_string_ends_the_answer_before_it(client: TestClient):
+    whole = answer(client, prompt=PROMPT, max_tokens=20, ignore_eos=True)["choices"][0]["text"]
+    stop = whole[5:8]
+    body = {"prompt": PROMPT, "max_tokens": 20, "ignore_eos": True, "stop": ["never there", stop]}
+    (choice,) = answer(client, **body)["choices"]
+    assert choice["text"] == whole[: whole.index(stop)]
+    assert choice["finish_reason"] == "stop"
+    pieces = events(client, "/v1/completions", **body)
+    assert "".join(piece["choices"][0]["text"] for piece in pieces) == choice["text"]
+
+
+def first_logits(prompt: list[int]) -> Any:
+    """The logits after a prompt, without a server."""
+    session = small_engine().session
+    session.reset()
+    places = np.arange(len(prompt))[None]
+    result = session.step(np.array([prompt]), places, [0]).logits
+    assert result is not None
+    return result[0].astype(np.float64)
+
+
+def test_log_probabilities_are_those_of_the_logits(client: TestClient):
+    engine = small_engine()
+    prompt = engine.tokenizer.encode(PROMPT)
+    logits = first_logits(prompt)
+    logs = logits - logits.max() - math.log(np.exp(logits - logits.max()).sum())
+    best = np.argsort(-logs, kind="stable")[:3]
+    texts = [engine.tokenizer.decode([int(token)], skip_special=False) for token in best]
+    (choice,) = answer(client, prompt=PROMPT, max_tokens=4, ignore_eos=True, logprobs=3)["choices"]
+    given = choice["logprobs"]
+    assert {len(given[name]) for name in ("tokens", "token_logprobs", "text_offset")} == {4}
+    assert given["tokens"][0] == texts[0]
+    assert given["token_logprobs"][0] == pytest.approx(logs[best[0]], abs=1e-4)
+    assert given["top_logprobs"][0] == pytest.approx(
+        dict(zip(texts, logs[best], strict=True)), abs=1e-4
+    )
+    sizes = [len(text) for text in given["tokens"]]
+    assert given["text_offset"] == [sum(sizes[:n]) for n in range(4)]
+
+
+def test_log_probabilities_of_chats_are_the_same_in_a_stream(client: TestClient):
+    body = {"messages": MESSAGES, "max_tokens": 8, "logprobs": True, "top_logprobs": 2}
+    (choice,) = answer(client, CHAT, **body)["choices"]
+    rows = choice["logprobs"]["content"]
+    assert len(rows) == answer(client, CHAT, **body)["usage"]["completion_tokens"]
+    for row in rows:
+        assert len(row["top_logprobs"]) == 2
+        assert row["top_logprobs"][0]["logprob"] >= row["logprob"]
+        if row["bytes"] is not None:
+            assert bytes(row["bytes"]).decode() == row["token"]
+    pieces = [piece["choices"][0] for piece in events(client, CHAT, **body)]
+    streamed = [row for piece in pieces for row in (piece["logprobs"] or {}).get("content", ())]
+    assert [row["token"] for row in streamed] == [row["token"] for row in rows]
+    # A row that holds the prompt already goes on by another program.
+    assert [row["logprob"] for row in streamed] == pytest.approx(
+        [row["logprob"] for row in rows], abs=1e-4
+    )
+
+
+def test_a_bias_makes_a_token_certain_or_impossible(client: TestClient):
+    tokenizer = small_engine().tokenizer
+    (llama,) = tokenizer.encode("!")
+    made = answer(client, prompt=PROMPT, max_tokens=5, logit_bias={str(llama): 100})
+    assert made["choices"][0]["text"] == "!!!!!"
+    first = int(first_logits(tokenizer.encode(PROMPT)).argmax())
+    (choice,) = answer(
+        client, prompt=PROMPT, max_tokens=1, logit_bias={str(first): -100}, logprobs=0
+    )["choices"]
+    assert choice["logprobs"]["tokens"] != [tokenizer.decode([first], skip_special=False)]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_answers_match_their_schema(client: TestClient, seed: int):
+    made = answer(
+        client,
+        CHAT,
+        messages=MESSAGES,
+        response_format=FORM,
+        temperature=1.5,
+        n=3,
+        seed=seed,
+        max_completion_tokens=90,
+        # White space may go on forever.
+        logit_bias={str(token): -100 for token in small_engine().tokenizer.encode(" \n\t")},
+    )
+    check = jsonschema_rs.validator_for(SCHEMA)
+    ended = [c for c in made["choices"] if c["finish_reason"] == "stop"]
+    assert ended
+    for choice in ended:
+        value = json.loads(choice["message"]["content"])
+        check.validate(value)
+
+
+def test_an_object_is_an_object(client: TestClient):
+    form = {"type": "json_object"}
+    body = {"prompt": PROMPT, "max_tokens": 30, "response_format": form}
+    text = answer(client, **body)["choices"][0]["text"]
+    assert text.startswith("{")
+    plain = answer(client, prompt=PROMPT, max_tokens=30, response_format={"type": "text"})
+    assert plain["choices"][0]["text"] != text
+
+
+@pytest.mark.parametrize(
+    ("schema", "what"),
+    [
+        ({"type": "objct"}, "objct"),
+        ({"type": "string", "pattern": "("}, "regex"),
+        ({"$ref": "https://example.com/x.json"}, "example.com"),
+        (None, "json_schema.schema"),
+    ],
+    ids=["type", "pattern", "remote", "none"],
+)
+def test_a_schema_that_is_wrong_is_named(client: TestClient, schema: object, what: str):
+    form = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
+    body = {"model": "small", "messages": MESSAGES, "response_format": form}
+    response = client.post(CHAT, json=body)
+    assert response.status_code == 400
+    error = response.json()["error"]
+    assert what in error["message"]
+    assert error["param"].startswith("response_format.json_schema")

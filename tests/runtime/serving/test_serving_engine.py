@@ -1,0 +1,306 @@
+"""Any requests, in any order, with any faults: each gets the tokens that it would get alone."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from graphgen.errors import GraphgenError
+from graphgen.runtime.serving.scheduler import SchedulerOptions
+from graphgen.runtime.serving.serving_engine import ServingEngine
+from graphgen.runtime.serving.serving_request import Finish, ServingRequest
+from tests.runtime.serving.fake_session import (
+    EOS,
+    FakeSession,
+    Letters,
+    answer,
+    as_session,
+    cut,
+    text_of,
+)
+
+LIMIT = 24
+# Most begin alike.
+prompts = st.lists(st.integers(1, 2), min_size=1, max_size=LIMIT).map(tuple)
+
+
+class ServingMachine(RuleBasedStateMachine):
+    """Requests come, are cancelled, time out, and launches fail."""
+
+    @initialize(
+        rows=st.integers(1, 4),
+        chunk=st.integers(0, 5),
+        prompts=st.integers(1, 3),
+        patience=st.integers(1, 9),
+        rings=st.booleans(),
+        in_flight=st.booleans(),
+    )
+    def begin(
+        self, rows: int, chunk: int, prompts: int, patience: int, rings: bool, in_flight: bool
+    ) -> None:
+        self.session = FakeSession(rows, LIMIT, chunk, prompts, rings=rings, chooses=in_flight)
+        self.now = 0.0
+        options = SchedulerOptions(chunk, prompts, patience)
+        self.engine = ServingEngine(
+            as_session(self.session),
+            options,
+            lambda: self.now,
+            tokenizer=Letters(),
+            async_mode=in_flight,
+        )
+        self.asked: dict[str, ServingRequest] = {}
+        self.tokens: dict[str, list[int]] = {}
+        self.texts: dict[str, str] = {}
+        self.ends: dict[str, Finish] = {}
+        self.cancelled: set[str] = set()
+        self.failures = 0
+
+    @rule(
+        prompt=prompts,
+        most=st.integers(1, 30),
+        priority=st.integers(-1, 2),
+        lasts=st.none() | st.floats(0, 20),
+        stop=st.lists(st.text("bcdek", min_size=1, max_size=3), max_size=2).map(tuple),
+    )
+    def submit(
+        self,
+        prompt: tuple[int, ...],
+        most: int,
+        priority: int,
+        lasts: float | None,
+        stop: tuple[str, ...],
+    ):
+        name = str(len(self.asked))
+        deadline = None if lasts is None else self.now + lasts
+        request = ServingRequest(
+            name, prompt, most, frozenset({EOS}), priority=priority, deadline=deadline, stop=stop
+        )
+        self.engine.submit(request)
+        self.asked[name], self.tokens[name], self.texts[name] = request, [], ""
+
+    @rule(data=st.data())
+    def cancel(self, data: st.DataObject) -> None:
+        if self.asked:
+            name = data.draw(st.sampled_from(sorted(self.asked)))
+            event = self.engine.cancel(name)
+            assert (event is None) == (name in self.ends)
+            if event is not None:
+                assert (event.id, event.token, event.finish) == (name, None, Finish.CANCELLED)
+                self.ends[name] = Finish.CANCELLED
+                self.texts[name] += event.text
+
+    @rule()
+    def fail(self) -> None:
+        self.session.fails = True
+
+    @rule(steps=st.integers(1, 12))
+    def advance(self, steps: int) -> None:
+        for _ in range(steps):
+            self.step()
+
+    def step(self) -> None:
+        self.now += 1
+        for event in self.engine.step():
+            assert event.id not in self.ends
+            if event.token is not None:
+                self.tokens[event.id].append(event.token)
+            self.texts[event.id] += event.text
+            if event.finish is not None:
+                self.ends[event.id] = event.finish
+            assert (event.finish is Finish.ERROR) == bool(event.error)
+
+    @invariant()
+    def rows_are_those_of_their_requests(self) -> None:
+        if not hasattr(self, "engine"):
+            return
+        scheduler = self.engine.scheduler
+        rows = [progress.row for progress in scheduler.running]
+        assert len(set(rows)) == len(rows)
+        assert all(progress.row is None for progress in scheduler.waiting)
+        taken = [index for index, row in enumerate(scheduler.pool.rows) if row.taken]
+        assert sorted(row for row in rows if row is not None) == taken
+        for progress in scheduler.running:
+            assert progress.row is not None
+            held = scheduler.pool.rows[progress.row].tokens
+            assert held == progress.text[: progress.processed]
+            assert progress.remaining >= 1
+        for row, held in zip(scheduler.pool.rows, self.session.held, strict=True):
+            assert row.tokens == held[: len(row.tokens)]
+        open_ids = {p.request.id for p in (*scheduler.running, *scheduler.waiting)}
+        assert open_ids == self.asked.keys() - self.ends.keys()
+
+    @invariant()
+    def tokens_are_those_of_the_request_alone(self) -> None:
+        for name, request in getattr(self, "asked", {}).items():
+            whole = answer(request.prompt, request.max_new_tokens, LIMIT, request.stop)
+            got = self.tokens[name]
+            assert got == whole[: len(got)]
+            text, stopped = cut(text_of(got), request.stop)
+            end = self.ends.get(name)
+            if end is None:
+                assert text.startswith(self.texts[name])
+                continue
+            assert self.texts[name] == text
+            if end in (Finish.EOS, Finish.LENGTH, Finish.STOP):
+                assert got == whole
+                assert (end is Finish.EOS) == (whole[-1] == EOS)
+                assert (end is Finish.STOP) == stopped
+
+    def teardown(self) -> None:
+        if hasattr(self, "engine"):
+            for _ in range(2000):
+                if not self.engine.busy:
+                    break
+                self.step()
+            assert not self.engine.busy
+            assert self.engine.scheduler.pool.free == self.session.rows
+            self.tokens_are_those_of_the_request_alone()
+
+
+ServingMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
+TestServing = ServingMachine.TestCase
+
+
+def engine_of(session: FakeSession, **options: int) -> ServingEngine:
+    return ServingEngine(as_session(session), SchedulerOptions(**options) if options else None)
+
+
+def finished(engine: ServingEngine, steps: int = 200) -> dict[str, list[int]]:
+    """The tokens of all requests at their end."""
+    out: dict[str, list[int]] = {}
+    for _ in range(steps):
+        for event in engine.step():
+            if event.token is not None:
+                out.setdefault(event.id, []).append(event.token)
+        if not engine.busy:
+            return out
+    raise AssertionError("requests do not end")
+
+
+def test_prompts_go_in_chunks_between_the_tokens_of_others():
+    session = FakeSession(2, 64, 4, 1)
+    engine = engine_of(session)
+    engine.submit(ServingRequest("short", (1,), 40))
+    engine.step()
+    engine.submit(ServingRequest("long", (1,) * 20, 1))
+    seen = [[event.id for event in engine.step()] for _ in range(5)]
+    assert seen[:4] == [["short"]] * 4
+    assert "long" in seen[4]
+    assert "short" in seen[4]
+
+
+def test_a_row_that_holds_the_beginning_is_taken_again():
+    session = FakeSession(2, 64, 0, 1)
+    engine = engine_of(session)
+    engine.submit(ServingRequest("a", (1, 2, 3, 4), 1))
+    engine.submit(ServingRequest("b", (2, 2), 1))
+    finished(engine)
+    row = session.held.index([1, 2, 3, 4])
+    engine.submit(ServingRequest("c", (1, 2, 3, 5), 1))
+    engine.step()
+    assert session.held[row] == [1, 2, 3, 5]
+
+
+def test_a_prompt_with_several_answers_is_processed_once():
+    session = FakeSession(4, 64, 4, 1)
+    engine = engine_of(session)
+    prompt = (1, 2, 1, 1, 2, 1, 2, 2, 1, 2)
+    for name in "abc":
+        engine.submit(ServingRequest(name, prompt, 3))
+    engine.submit(ServingRequest("other", (2,), 3))
+    assert finished(engine) == {
+        **{name: answer(prompt, 3, 64) for name in "abc"},
+        "other": answer((2,), 3, 64),
+    }
+    assert session.processed == len(prompt) + 2 + 3 * 2 + 3
+    assert len(session.copied) == 2
+
+
+def test_launches_start_before_the_last_ones_are_read():
+    prompts = {"a": (1, 2, 1), "b": (2, 2)}
+    most: dict[bool, int] = {}
+    for mode in (False, True):
+        session = FakeSession(2, 64, 0, 1, chooses=True)
+        engine = ServingEngine(as_session(session), async_mode=mode)
+        for name, prompt in prompts.items():
+            engine.submit(ServingRequest(name, prompt, 9, frozenset({EOS})))
+        assert finished(engine) == {name: answer(p, 9, 64) for name, p in prompts.items()}
+        most[mode] = session.most_unread
+    assert most[False] == 1
+    assert most[True] >= 2
+
+
+def test_a_long_beginning_is_copied_from_a_row_in_use():
+    session = FakeSession(2, 128, 0, 1)
+    engine = engine_of(session)
+    engine.submit(ServingRequest("a", (1,) * 40, 40))
+    engine.step()
+    engine.submit(ServingRequest("b", (*(1,) * 38, 2, 2), 2))
+    engine.step()
+    assert session.copied == [(0, 1)]
+    assert session.held[1][:40] == [*(1,) * 38, 2, 2]
+
+
+def test_a_short_beginning_is_not_copied_for_a_launch_that_is_needed_anyway():
+    session = FakeSession(2, 128, 0, 1)
+    engine = engine_of(session)
+    engine.submit(ServingRequest("a", (1, 1, 1, 1), 40))
+    engine.step()
+    engine.submit(ServingRequest("b", (1, 1, 2, 2), 2))
+    engine.step()
+    assert session.copied == []
+
+
+def test_the_end_of_the_first_answer_does_not_hold_up_the_others():
+    session = FakeSession(3, 64, 2, 1)
+    engine = engine_of(session)
+    prompt = (1, 2, 1, 1, 2, 1)
+    for name in "ab":
+        engine.submit(ServingRequest(name, prompt, 4))
+    engine.step()
+    engine.cancel("a")
+    assert finished(engine) == {"b": answer(prompt, 4, 64)}
+
+
+def test_a_request_of_low_priority_ends_although_others_keep_coming():
+    session = FakeSession(1, 64, 2, 1)
+    engine = engine_of(session, chunk=2, patience=5)
+    engine.submit(ServingRequest("late", (1,) * 10, 3, priority=3))
+    ended: set[str] = set()
+    for number in range(120):
+        engine.submit(ServingRequest(f"n{number}", (2, 1), 2))
+        ended |= {event.id for event in engine.step() if event.finish}
+        if "late" in ended:
+            return
+    raise AssertionError("it starves")
+
+
+def test_the_more_urgent_takes_a_row_and_the_other_goes_on_later():
+    session = FakeSession(1, 64, 0, 1)
+    engine = engine_of(session)
+    engine.submit(ServingRequest("slow", (1, 1), 8))
+    first = [event.token for _ in range(3) for event in engine.step()]
+    engine.submit(ServingRequest("urgent", (2,), 2, priority=-1))
+    got = finished(engine)
+    assert first + got["slow"] == answer((1, 1), 8, 64)
+    assert got["urgent"] == answer((2,), 2, 64)
+
+
+@pytest.mark.parametrize(
+    ("request_", "code"),
+    [
+        (ServingRequest("x", ()), "GG0702"),
+        (ServingRequest("x", (1,) * 65), "GG0701"),
+        (ServingRequest("x", (1,), 0), "GG0705"),
+        (ServingRequest("there", (1,)), "GG0705"),
+    ],
+)
+def test_what_cannot_be_answered_is_refused_at_once(request_: ServingRequest, code: str):
+    engine = engine_of(FakeSession(1, 64, 0, 1))
+    engine.submit(ServingRequest("there", (1,)))
+    with pytest.raises(GraphgenError) as caught:
+        engine.submit(request_)
+    assert caught.value.code == code
+    assert len(engine.scheduler.waiting) == 1

@@ -1,0 +1,64 @@
+"""Paged caches in sessions: the tokens and logits of plain rows, whatever the table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from graphgen.compile_config import CompileConfig
+from graphgen.errors import GraphgenError
+from graphgen.ir import Role
+from graphgen.runtime.engine import EngineOptions, open_engine
+from graphgen.runtime.generation import GenerationRequest
+from graphgen.runtime.progress_callback import Silent
+from graphgen.runtime.session import Session
+from tests.oracles.families import ORACLES, save, save_tokenizer
+from tests.oracles.sessions import open_session
+
+TABLE = [[9, 2, 5, 0], [1, -1, -1, -1], [3, 7, -1, -1]]
+
+
+def logits_of(session: Session) -> list[np.ndarray]:
+    """Prompts of 40, 3 and 17 tokens in rows of 64 slots, then three steps with an idle row."""
+    rng = np.random.default_rng(5)
+    prompts = [rng.integers(0, 61, size).tolist() for size in (40, 3, 17)]
+    found = [session.prefill(prompts)]
+    for _ in range(3):
+        tokens = rng.integers(0, 61, 3).tolist()
+        found.append(session.decode(tokens, [True, False, True]))
+    return [np.asarray(step)[[0, 2]] for step in found]
+
+
+@pytest.mark.parametrize("tp", [1, 2])
+def test_logits_are_those_of_plain_rows(tp: int, tmp_path: Path):
+    save(ORACLES["llama"].model(initializer_range=0.1), tmp_path)
+    plain = CompileConfig(dtype="f32", tp=tp).serving(batch=3, max_len=64)
+    paged = CompileConfig(dtype="f32", tp=tp, page_cache=16, cache_blocks=10)
+    session = open_session(tmp_path, paged.serving(batch=3, max_len=64))
+    for row in session.module.entries(Role.STATE):
+        assert row.physical.dims[:2] == (10, 16)
+    session.use_layout("block_table", TABLE)
+    wanted = logits_of(open_session(tmp_path, plain))
+    for ours, theirs in zip(logits_of(session), wanted, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-5)
+    with pytest.raises(GraphgenError, match=r"shape \[2, 4\]: the programs have s32\[3,4\]"):
+        session.use_layout("block_table", TABLE[:2])
+
+
+def test_the_engine_gives_the_same_tokens_from_an_artifact_too(tmp_path: Path):
+    folder, kept = tmp_path / "model", tmp_path / "artifact"
+    model = ORACLES["llama"].model(vocab_size=301, initializer_range=0.2, eos_token_id=None)
+    save(model, folder)
+    save_tokenizer(folder)
+    said: list[list[list[int]]] = []
+    first = EngineOptions({"page_cache": 16}, artifact=kept)
+    for path, options in ((folder, EngineOptions()), (folder, first), (kept, EngineOptions())):
+        engine, prompts = open_engine(
+            str(path), options, lambda t: [t.encode("the cat"), t.encode("a mat")], 12, Silent()
+        )
+        done = engine.generate(prompts, GenerationRequest(12)).completions
+        said.append([list(completion.tokens) for completion in done])
+    assert engine.session.module.entries(Role.LAYOUT)
+    assert said[0] == said[1] == said[2]
