@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
@@ -119,7 +119,7 @@ def _is_exported(given: object) -> bool:
 
 
 @contextmanager
-def _neighbors(place: str) -> Iterator[None]:
+def _neighbors(place: str) -> Generator[None]:
     """Let a file import those beside it, as Python does for a script.
 
     They are forgotten afterwards: a file of another folder has neighbors of its own.

@@ -44,7 +44,7 @@ def logprobs_of(logits: npt.NDArray[np.floating], token: int, count: int) -> Tok
     raised = logits.astype(np.float64)
     raised -= raised.max()
     logs = raised - np.log(np.exp(raised).sum())
-    best = ranking(logs)[:count].tolist() if count else []
+    best: list[int] = ranking(logs)[:count].tolist() if count else []
     return TokenLogprobs(float(logs[token]), tuple((one, float(logs[one])) for one in best))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 
 
@@ -15,7 +15,7 @@ class ContradictionError(UnmodelledError):
 
 
 @contextmanager
-def kept_if_unlike() -> Iterator[None]:
+def kept_if_unlike() -> Generator[None]:
     """Keep an instruction whole that XLA takes, and the op of the IR is too strict for."""
     try:
         yield

@@ -60,8 +60,9 @@ def window_attrs(i: Message, names: WindowNames) -> tuple[tuple[int, ...], dict[
         UnmodelledError: a size, a stride or a dilation that is not written.
     """
     holder = i.message(_F.WINDOW)
-    rows = WINDOW.decode(holder, WindowField.DIMENSIONS) if holder is not None else []
-    size, stride, base, window, reversal, low, high = zip(*rows, strict=True) if rows else [()] * 7
+    rows = WINDOW.decode(holder, WindowField.DIMENSIONS) if holder is not None else ()
+    columns = tuple(zip(*rows, strict=True)) if rows else ((),) * 7
+    size, stride, base, window, reversal, low, high = columns
     if not all((*size, *stride, *base, *window)):
         raise UnmodelledError("its window has a size, a stride or a dilation of 0")
     attrs: dict[str, AttrValue] = {

@@ -7,7 +7,7 @@ is not in the tables is unknown; :func:`unknown_field` finds it, wherever it is 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TypeAlias, cast
+from typing import TypeAlias
 
 from graphgen.lowering.hlo.proto.fields import (
     ComputationField,
@@ -156,7 +156,7 @@ def _inside(data: bytes, known: Known) -> str:
     key = (id(known), data)
     found = _seen.get(key)
     if found is None:
-        found = unknown_field(Message(data), cast("Known", known))
+        found = unknown_field(Message(data), known)
         if len(data) < _LONGEST and len(_seen) < _MOST_SEEN:
             _seen[key] = found
     return found

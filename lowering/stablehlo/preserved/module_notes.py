@@ -17,7 +17,7 @@ from graphgen.lowering.stablehlo.preserved.attribute_notes import (
 )
 from graphgen.lowering.stablehlo.preserved.shardy import ShardyMesh
 from graphgen.lowering.stablehlo.text.mlir_types import string
-from graphgen.lowering.stablehlo.text.syntax_tree import MlirAttrs, MlirOp
+from graphgen.lowering.stablehlo.text.syntax_tree import DialectAttr, MlirAttrs, MlirOp
 
 PARTITIONS, REPLICAS = "hlo.num_partitions", "hlo.replica_count"
 _MESH = "mlir.mesh."
@@ -197,8 +197,7 @@ def channel_notes(attrs: MlirAttrs) -> dict[str, str]:
     """The channel of a collective, and whether its groups name devices of all partitions."""
     found: dict[str, str] = {}
     handle = attrs.get("channel_handle")
-    fields = getattr(handle, "fields", {})
-    number = fields.get("handle", 0) if isinstance(fields, dict) else 0
+    number = handle.fields.get("handle", 0) if isinstance(handle, DialectAttr) else 0
     if isinstance(number, int) and number:
         found[_CHANNEL] = str(number)
     if attrs.get("use_global_device_ids") is True:

@@ -39,10 +39,11 @@ def _permuted(
     rows, columns = table.shape
     longest = _lengths(rows, calls)
     # The last block may be cut, so that others begin no earlier than this.
-    first = np.arange(columns) * -(-slots // columns)
-    used = (first < longest[:, None]) & (table >= 0)
+    block = -(-slots // columns)
+    first = np.arange(0, columns * block, block, dtype=np.int64)
+    used: Array = (first < longest[:, None]) & (table >= 0)
     out = np.full_like(table, -1)
-    out[used] = rng.permutation(table[table >= 0])[: int(used.sum())]
+    out[used] = rng.permutation(table[table >= 0])[: np.count_nonzero(used)]
     return out
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from graphgen.ir import AttrValue
 from graphgen.lowering.hlo.dialect.op_builder import Tree
 from graphgen.lowering.hlo.dialect.op_row import (
     HloField,
@@ -20,7 +21,11 @@ from graphgen.lowering.hlo.dialect.unmodelled import UnmodelledError, kept_if_un
 def _word(attr: str, code: str) -> HloField:
     """An attribute that the IR has by the word of HLO's text, and the protobuf by its number."""
     found = attribute(attr, code)
-    named = replace(found, encode=lambda value: found.parse(str(value)), decode=found.show)
+
+    def number(value: AttrValue) -> bytes:
+        return found.parse(str(value))
+
+    named = replace(found, encode=number, decode=found.show)
     return HloField(attr, named, named.decode)
 
 
