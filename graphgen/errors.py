@@ -51,6 +51,7 @@ CODES: dict[str, str] = {
     "GG0703": "artifact cannot be used",
     "GG0704": "cannot write file",
     "GG0705": "bad argument",
+    "GG0706": "token outside the vocabulary",
     # 08xx: HLO and Neuron files
     "GG0801": "cannot read HLO file",
     "GG0802": "not a Neuron file or folder",

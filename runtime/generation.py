@@ -11,6 +11,7 @@ import numpy as np
 from graphgen.errors import GraphgenError
 from graphgen.runtime.launching.async_conditions import check_async
 from graphgen.runtime.launching.pending_step import FedToken, PendingStep
+from graphgen.runtime.launching.session_checks import check_token_ids
 from graphgen.runtime.on_device_sampling import check_choice, draw_of
 from graphgen.runtime.sampling import GREEDY, Sampling, choose_token
 from graphgen.runtime.session import Draw, Session, StepOutput
@@ -115,11 +116,14 @@ def generate(
             are the same. A step that a row did not need, as its last token ended it, is dropped.
 
     Raises:
-        GraphgenError: GG0702 for an empty prompt, GG0701 for one longer than the largest bucket,
-            GG0705 for more prompts than rows, if sampling filters leave no token, or for
-            ``async_mode`` with programs that cannot do it.
+        GraphgenError: GG0702 for an empty prompt, GG0706 for one with a token outside the
+            vocabulary, GG0701 for one longer than the largest bucket, GG0705 for more prompts than
+            rows, if sampling filters leave no token, or for ``async_mode`` with programs that
+            cannot do it.
     """
     check_prompts(prompts, session.rows)
+    for number, prompt in enumerate(prompts, 1):
+        check_token_ids(prompt, session.token_ids, f"prompt {number}")
     choices = request.choices(len(prompts))
     check_choice(session, choices)
     if async_mode:

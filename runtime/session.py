@@ -31,7 +31,7 @@ from graphgen.runtime.launching.row_results import (
     StepOutput,
     some_rows,
 )
-from graphgen.runtime.launching.session_checks import check_weights, checked_layout
+from graphgen.runtime.launching.session_checks import check_weights, checked_layout, id_count
 from graphgen.runtime.step_call import Draw, Index, Ints, StepCall
 
 __all__ = ["LaunchObserver", "Logits", "RowResults", "Session", "StepOutput"]
@@ -75,6 +75,7 @@ class Session:
         draws: those tokens are sampled, with settings given at each step.
         deterministic: sampling uses a constant instead of random numbers.
         vocabulary: V of the programs' logits; 0 for programs without them.
+        token_ids: number of token ids that the programs take; 0 where it is unknown.
         candidates: number of best tokens that sampling considers; 0 for all.
         observers: notified of each launch, for measurements and captured inputs.
         keeps: sampling takes the least number of tokens that top_p keeps.
@@ -96,7 +97,7 @@ class Session:
         self.draws: Final = "sampling_params" in interface
         self.deterministic: Final = self.draws and "random" not in interface
         logits = interface["logits"].logical.shape if "logits" in interface else (0,)
-        self.vocabulary: Final = cast(int, logits[-1])
+        self.vocabulary, self.token_ids = cast(int, logits[-1]), id_count(self.module)
         self.keeps: Final = "top_p_min_tokens" in interface
         self.candidates: Final = int(self.module.meta.get("global_topk", "0"))
         self._warm: set[str] = set()

@@ -1,15 +1,43 @@
-"""Checks of the weights and layouts that a session is given."""
+"""Checks of the weights, layouts and tokens that a session is given."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import json
+from collections.abc import Collection, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from graphgen.errors import GraphgenError
 from graphgen.ir import RANK, Module, Role
+from graphgen.models import read_model_config
 from graphgen.runtime.step_call import Ints
+
+
+def id_count(module: Module) -> int:
+    """The number of token ids that programs take; 0 for a module without a configuration."""
+    config = module.meta.get("config")
+    return 0 if config is None else read_model_config(json.loads(config)).vocab_size
+
+
+def check_token_ids(prompt: Sequence[int], count: int, name: str) -> None:
+    """Refuse tokens that programs would read as others.
+
+    Args:
+        prompt: token ids.
+        count: number of token ids that the programs take; 0 for no check.
+        name: of the prompt, in the error.
+
+    Raises:
+        GraphgenError: GG0706 for a token id that is not below ``count``.
+    """
+    wrong = next((token for token in prompt if not 0 <= token < count), None) if count else None
+    if wrong is not None:
+        raise GraphgenError(
+            "GG0706",
+            f"{name} has the token {wrong}; the token ids of this model are 0 to {count - 1}",
+            help="encode the text with the tokenizer of this model",
+        )
 
 
 def check_weights(module: Module, given: Collection[str]) -> None:

@@ -32,8 +32,7 @@ _FILES = 1 << 16
 def make_service(engine: Engine, options: ServerOptions) -> Service:
     """The thread, the model and the metrics for an opened model."""
     serving = ServingEngine(engine.session, tokenizer=engine.tokenizer)
-    # Programs that choose tokens themselves have no logits.
-    vocabulary = engine.session.vocabulary or engine.tokenizer.vocab_size
+    vocabulary = engine.session.token_ids or engine.tokenizer.vocab_size
     metrics = ServerMetrics(serving)
     model = ServedModel(
         options.name,

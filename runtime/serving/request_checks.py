@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from graphgen.errors import GraphgenError
+from graphgen.runtime.launching.session_checks import check_token_ids
 from graphgen.runtime.on_device_sampling import check_choice
 from graphgen.runtime.serving.serving_request import ServingRequest
 from graphgen.runtime.session import Session
@@ -19,11 +20,13 @@ def check_request(session: Session, request: ServingRequest, *, text: bool) -> N
         text: the engine has a tokenizer.
 
     Raises:
-        GraphgenError: GG0702 for an empty prompt, GG0701 for one that no program takes, GG0705 for
-            no new token and for settings that the programs or the engine do not have.
+        GraphgenError: GG0702 for an empty prompt, GG0706 for one with a token outside the
+            vocabulary, GG0701 for one that no program takes, GG0705 for no new token and for
+            settings that the programs or the engine do not have.
     """
     if not request.prompt:
         raise GraphgenError("GG0702", "the prompt is empty", help="give at least one token")
+    check_token_ids(request.prompt, session.token_ids, "the prompt")
     if request.max_new_tokens < 1:
         raise GraphgenError("GG0705", "max_new_tokens must be at least 1")
     check_choice(session, [request.sampling])

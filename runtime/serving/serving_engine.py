@@ -95,9 +95,9 @@ class ServingEngine:
         """Enter a request; the next step begins with it, if a row is free.
 
         Raises:
-            GraphgenError: GG0702 for an empty prompt, GG0701 for one that no program takes, GG0705
-                for an id that is in use, for no new token, and for settings that the programs or
-                this engine do not have.
+            GraphgenError: GG0702 for an empty prompt, GG0706 for one with a token outside the
+                vocabulary, GG0701 for one that no program takes, GG0705 for an id that is in use,
+                for no new token, and for settings that the programs or this engine do not have.
         """
         if request.id in self._requests:
             raise GraphgenError("GG0705", f"there is a request '{request.id}' already")

@@ -118,6 +118,11 @@ def test_a_second_call_starts_anew():
         ),
         ([], "error[GG0702]: there is no prompt\n  help: give at least one --prompt"),
         (
+            [[1], [2, 330]],
+            "error[GG0706]: prompt 2 has the token 330; the token ids of this model are 0 to 329\n"
+            "  help: encode the text with the tokenizer of this model",
+        ),
+        (
             [[1]] * 4,
             "error[GG0705]: 4 prompts, but the programs were compiled for 3 rows\n"
             "  help: give fewer prompts, or make another artifact",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -39,6 +40,8 @@ WRONG: list[tuple[str, str, object, str]] = [
     (COMPLETIONS, "prompt", [1, "a"], "invalid_type"),
     (COMPLETIONS, "prompt", [1, -1], "integer_below_min_value"),
     (COMPLETIONS, "prompt", [10**6], "invalid_value"),
+    (COMPLETIONS, "prompt", [330], "invalid_value"),
+    (COMPLETIONS, "prompt", [[1], [2, 330]], "invalid_value"),
     (COMPLETIONS, "prompt", "\ud800", "invalid_value"),
     (COMPLETIONS, "prompt", ["a"] * 129, "invalid_array_length"),
     (COMPLETIONS, "n", 129, "integer_above_max_value"),
@@ -155,6 +158,20 @@ def test_keys_guard_the_api_and_nothing_else():
             assert response.status_code == 200
         for path in ("/health", "/ready", "/metrics", "/", "/openapi.json"):
             assert client.get(path).status_code in (200, 503)
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+def test_what_a_larger_tokenizer_makes_is_refused_by_the_engine(stream: bool):
+    service = service_of()
+    # The vocabulary of a tokenizer may be larger than that of the model.
+    service.model = replace(service.model, vocabulary=1000)
+    with TestClient(make_application(service)) as client:
+        body = {**GOOD[COMPLETIONS], "stream": stream, "prompt": [1, 330]}
+        response = client.post(COMPLETIONS, json=body)
+        assert (response.status_code, response.json()["error"]["code"]) == (400, "GG0706")
+        assert "the token 330" in response.json()["error"]["message"]
+        body["prompt"] = [1, 329]
+        assert client.post(COMPLETIONS, json=body).status_code == 200
 
 
 def test_a_prompt_may_be_limited():

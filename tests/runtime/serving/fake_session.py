@@ -88,6 +88,7 @@ class FakeSession:
     input_name = "tokens"
     copies_rows = True
     vocabulary = VOCABULARY
+    token_ids = VOCABULARY
 
     def __init__(
         self,

@@ -13,6 +13,7 @@ from graphgen.runtime.serving.serving_engine import ServingEngine
 from graphgen.runtime.serving.serving_request import Finish, ServingRequest
 from tests.runtime.serving.fake_session import (
     EOS,
+    VOCABULARY,
     FakeSession,
     Letters,
     answer,
@@ -293,6 +294,8 @@ def test_the_more_urgent_takes_a_row_and_the_other_goes_on_later():
     [
         (ServingRequest("x", ()), "GG0702"),
         (ServingRequest("x", (1,) * 65), "GG0701"),
+        (ServingRequest("x", (1, VOCABULARY)), "GG0706"),
+        (ServingRequest("x", (-1, 1)), "GG0706"),
         (ServingRequest("x", (1,), 0), "GG0705"),
         (ServingRequest("there", (1,)), "GG0705"),
     ],
