@@ -60,6 +60,22 @@ def inside_values(function: Function, captured: Mapping[str, Value]) -> dict[str
     return {name: values[value] for name, value in captured.items()}
 
 
+def add_arguments(function: Function, region: MlirRegion, name: str) -> dict[str, Value]:
+    """The arguments of a region as those of its function, by name.
+
+    Args:
+        function: the function.
+        region: the region.
+        name: of arguments that the author gave none, with the place behind.
+    """
+    return {
+        argument.name: function.block.add_arg(
+            read_tensor_type(argument.type), author_name(argument.name) or f"{name}{index}"
+        )
+        for index, argument in enumerate(region.args)
+    }
+
+
 def read_scalar_function(to: StableHloReadContext, node: MlirOp) -> str:
     """Read the one region of an op as a function of scalars; its name.
 
@@ -71,10 +87,6 @@ def read_scalar_function(to: StableHloReadContext, node: MlirOp) -> str:
     if passed_values(captured):
         raise UnmodelledForm("a region that reads values from around it")
     function = to.function(f"{node.name.partition('.')[2]}.body")
-    values: dict[str, Value] = {}
-    for index, argument in enumerate(region.args):
-        name = author_name(argument.name) or f"element{index}"
-        values[argument.name] = function.block.add_arg(read_tensor_type(argument.type), name)
-    values |= inside_values(function, captured)
+    values = add_arguments(function, region, "element") | inside_values(function, captured)
     to.fill(function, region, values, [])
     return function.name

@@ -14,6 +14,7 @@ from graphgen.errors import GraphgenError
 from graphgen.ir import AttrValue, Op, TensorType, Value, tensor
 from graphgen.ir.dtype import pred
 from graphgen.lowering.stablehlo.captured_values import (
+    add_arguments,
     captured_values,
     inside_values,
     passed_values,
@@ -37,7 +38,6 @@ from graphgen.lowering.stablehlo.text.syntax_tree import (
     MlirOp,
 )
 from graphgen.lowering.stablehlo.text.tokens import MlirTokens
-from graphgen.lowering.stablehlo.text.value_names import author_name
 from graphgen.ops.control import branch_operands, callees
 
 _BRANCHES = {"stablehlo.if": ("true", "false"), "stablehlo.case": ()}
@@ -163,11 +163,7 @@ def _read_while(to: StableHloReadContext, node: MlirOp, operands: Sequence[Value
     names: dict[str, AttrValue] = {}
     for key, region in zip(("condition", "body"), regions, strict=True):
         function = to.function(f"while.{key}")
-        values: dict[str, Value] = {}
-        for index, argument in enumerate(region.args):
-            name = author_name(argument.name) or f"state{index}"
-            values[argument.name] = function.block.add_arg(read_tensor_type(argument.type), name)
-        values |= inside_values(function, captured)
+        values = add_arguments(function, region, "state") | inside_values(function, captured)
         # The body returns captured values unchanged.
         more = function.args[len(operands) :] if key == "body" else []
         to.fill(function, region, values, more)

@@ -8,6 +8,7 @@ from graphgen.analysis import called
 from graphgen.errors import GraphgenError
 from graphgen.ir import Function, Loc, Module, Op, Value
 from graphgen.lowering.abi import donated, operation_name
+from graphgen.lowering.hlo.preserved.module_annotations import check_partitions
 from graphgen.lowering.stablehlo.control_rows import callee_symbol
 from graphgen.lowering.stablehlo.dialect import BY_OP, emit_op
 from graphgen.lowering.stablehlo.op_row import types_text
@@ -16,7 +17,6 @@ from graphgen.lowering.stablehlo.preserved.attribute_notes import attribute_text
 from graphgen.lowering.stablehlo.preserved.bounded_sizes import value_type_text, without_bounds
 from graphgen.lowering.stablehlo.preserved.manual_computation import written_operands
 from graphgen.lowering.stablehlo.preserved.module_notes import (
-    check_partitions,
     function_texts,
     mesh_lines,
     module_texts,

@@ -250,6 +250,16 @@ def read_attrs(row: HloRow, i: HloInstruction) -> dict[str, AttrValue]:
     return attrs
 
 
+def read_attrs_of_named(row: HloRow, i: HloInstruction) -> dict[str, AttrValue] | None:
+    """The attributes of a reduction by a named op; ``None`` where it calls anything else."""
+    try:
+        return read_attrs(row, i)
+    except UnmodelledError:
+        if len(i.called) != 1:
+            raise
+        return None
+
+
 def same_types(i: HloInstruction) -> list[Value]:
     """Both operands in the one of their element types that holds the values of both.
 

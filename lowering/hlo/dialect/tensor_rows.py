@@ -23,6 +23,7 @@ from graphgen.lowering.hlo.dialect.op_row import (
     HloInstruction,
     HloRow,
     read_attrs,
+    read_attrs_of_named,
     read_fields,
     renamed,
     row,
@@ -217,7 +218,7 @@ def _write_reduce(row: HloRow, op: Op) -> InstructionTemplate:
 def _read_reduce(row: HloRow, i: HloInstruction) -> Tree:
     """The IR's starts from the neutral element: any other start is combined in afterwards."""
     x = i.values
-    attrs = _named(row, i) if len(x) == 2 else None
+    attrs = read_attrs_of_named(row, i) if len(x) == 2 else None
     if attrs is None:
         dims = i.message.integers(_F.DIMENSIONS)
         return i.applied("reduce_by", x, dimensions=dims)
@@ -234,16 +235,6 @@ def _read_reduce(row: HloRow, i: HloInstruction) -> Tree:
         i.to.part("start")
         init = i.to.emit("broadcast_in_dim", [init], shape=i.shape.type.dims, dimensions=())
     return i.to.emit(kind, [reduced, init])
-
-
-def _named(row: HloRow, i: HloInstruction) -> dict[str, AttrValue] | None:
-    """The attributes of a reduction by a named op; ``None`` where it calls anything else."""
-    try:
-        return read_attrs(row, i)
-    except UnmodelledError:
-        if len(i.called) != 1:
-            raise
-        return None
 
 
 def _write_reduce_by(row: HloRow, op: Op) -> InstructionTemplate:

@@ -17,7 +17,7 @@ from graphgen.lowering.hlo.dialect.op_row import (
     HloInstruction,
     HloRow,
     attribute,
-    read_attrs,
+    read_attrs_of_named,
     row,
     same_types,
     stated,
@@ -122,7 +122,7 @@ def _read_reduce_window(row: HloRow, i: HloInstruction) -> Tree:
     x = _of_one_type(i)
     sizes, attrs = window_attrs(i.message, REDUCTION)
     attrs["window_dimensions"] = sizes
-    named = _named(row, i) if len(x) == 2 else None
+    named = read_attrs_of_named(row, i) if len(x) == 2 else None
     if named is not None:
         wanted = i.shape.type.dtype
         if wanted is x[0].dtype or not (wanted.is_float and x[0].dtype.is_float):
@@ -131,16 +131,6 @@ def _read_reduce_window(row: HloRow, i: HloInstruction) -> Tree:
         i.to.part("reduced")
         return i.to.emit("convert", [i.to.emit("reduce_window", x, **attrs, **named)], dtype=wanted)
     return i.applied("reduce_window_by", x, **attrs)
-
-
-def _named(row: HloRow, i: HloInstruction) -> dict[str, AttrValue] | None:
-    """The attributes of a reduction by a named op; ``None`` where it calls anything else."""
-    try:
-        return read_attrs(row, i)
-    except UnmodelledError:
-        if len(i.called) != 1:
-            raise
-        return None
 
 
 def _of_one_type(i: HloInstruction) -> list[Value]:

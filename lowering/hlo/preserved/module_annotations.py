@@ -26,10 +26,8 @@ from graphgen.lowering.hlo.text.hlo_shapes import parse_shape
 from graphgen.lowering.hlo.text.opaque_values import parse_map, show_map
 
 _F = ModuleField
-_COUNTS = {
-    "hlo.replica_count": ConfigField.REPLICA_COUNT,
-    "hlo.num_partitions": ConfigField.NUM_PARTITIONS,
-}
+PARTITIONS, REPLICAS = "hlo.num_partitions", "hlo.replica_count"
+_COUNTS = {REPLICAS: ConfigField.REPLICA_COUNT, PARTITIONS: ConfigField.NUM_PARTITIONS}
 SCHEDULED, FRONTEND, MAY_ALIAS = "hlo.is_scheduled", "hlo.frontend_attributes", "hlo.may_alias"
 _LAYOUT = "hlo.entry_computation_layout"
 _BARE = "hlo.field_"
@@ -95,7 +93,7 @@ def encode_module_annotations(module: Module) -> bytes:
     """
     meta = module.meta
     counts = {number: int(meta[key]) for key, number in _COUNTS.items() if key in meta}
-    _check_partitions(module, counts)
+    check_partitions(module)
     out = [
         bytes.fromhex(text)
         for key, text in meta.items()
@@ -109,13 +107,14 @@ def encode_module_annotations(module: Module) -> bytes:
     return b"".join(out)
 
 
-def _check_partitions(module: Module, counts: Mapping[int, int]) -> None:
-    stated = counts.get(ConfigField.NUM_PARTITIONS, 1)
+def check_partitions(module: Module) -> None:
+    """Refuse a module that the file says is partitioned, and that passes here split (GG0401)."""
+    stated = int(module.meta.get(PARTITIONS, "1"))
     made = module.ranks if set(module.mesh) - {"replica"} else 1
     if made > 1 and stated > 1:
         raise GraphgenError(
             "GG0401",
-            f"the file says hlo.num_partitions {stated}, and passes here split it over {made}",
+            f"the file says {PARTITIONS} {stated}, and passes here split it over {made}",
             help="partition a program either here or by XLA",
         )
 

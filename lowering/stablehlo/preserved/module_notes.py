@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from graphgen.errors import GraphgenError
 from graphgen.ir import Function, Module, attrs_of, tensor
 from graphgen.ir.dtype import token
 from graphgen.lowering.hlo.preserved.frontend_map import FRONTEND, frontend_map, frontend_text
+from graphgen.lowering.hlo.preserved.module_annotations import PARTITIONS, REPLICAS
 from graphgen.lowering.stablehlo.preserved import shardy
 from graphgen.lowering.stablehlo.preserved.attribute_notes import (
     MLIR,
@@ -19,7 +19,6 @@ from graphgen.lowering.stablehlo.preserved.shardy import ShardyMesh
 from graphgen.lowering.stablehlo.text.mlir_types import string
 from graphgen.lowering.stablehlo.text.syntax_tree import DialectAttr, MlirAttrs, MlirOp
 
-PARTITIONS, REPLICAS = "hlo.num_partitions", "hlo.replica_count"
 _MESH = "mlir.mesh."
 _HLO = "hlo."
 # Counts, and what says nothing.
@@ -175,18 +174,6 @@ def mesh_lines(module: Module) -> list[str]:
         shown = name if re.fullmatch(r"[A-Za-z_][\w$.]*", name) else string(name)
         found.append(f"  sdy.mesh @{shown} = {mesh}{' ' + attrs if attrs else ''}")
     return found
-
-
-def check_partitions(module: Module) -> None:
-    """Refuse a module that the file says is partitioned, and that passes here split (GG0401)."""
-    stated = int(module.meta.get(PARTITIONS, "1"))
-    made = module.ranks if set(module.mesh) - {"replica"} else 1
-    if stated > 1 and made > 1:
-        raise GraphgenError(
-            "GG0401",
-            f"the file says {PARTITIONS} {stated}, and passes here split it over {made}",
-            help="partition a program either here or by XLA",
-        )
 
 
 _CHANNEL = "hlo.channel_id"
