@@ -12,6 +12,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -149,7 +150,8 @@ class EngineThread:
 
     def cancel(self, group: RequestGroup) -> None:
         """End what is not finished of a group, before the next step."""
-        if self.failure is None:
+        # A thread that ends cancels everything by itself.
+        with suppress(EngineEndedError):
             self._send(_Command("cancel", group))
 
     def _send(self, command: _Command) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 import threading
@@ -11,7 +12,8 @@ import pytest
 from starlette.testclient import TestClient
 
 from graphgen.runtime.server.application import make_application
-from graphgen.runtime.server.engine_thread import EngineThread
+from graphgen.runtime.server.engine_thread import EngineEndedError, EngineThread
+from graphgen.runtime.serving.serving_request import Finish, ServingRequest
 from graphgen.runtime.session import Session
 from tests.runtime.server.served import NAME, OBSERVERS, ROWS, Live, live, service_of
 from tests.runtime.server.test_answers import PROMPT, answer
@@ -137,6 +139,57 @@ def test_the_end_of_the_engine_is_seen():
         assert client.get("/health").status_code == 503
         response = client.post("/v1/completions", json={"model": NAME, "prompt": "a"})
         assert (response.status_code, response.json()["error"]["type"]) == (503, "server_error")
+
+
+def test_a_client_that_leaves_while_the_thread_ends_is_no_error():
+    service = service_of()
+    application = make_application(service)
+    body = json.dumps({"model": NAME, "prompt": PROMPT, "ignore_eos": True, "stream": True})
+    headers = [(b"content-type", b"application/json")]
+    path = "/v1/completions"
+    scope = {"type": "http", "method": "POST", "path": path, "headers": headers}
+    messages: list[Any] = [{"type": "http.request", "body": body.encode()}]
+    sent: list[Any] = []
+
+    async def run() -> None:
+        left = asyncio.Event()
+
+        async def receive() -> Any:
+            if messages:
+                return messages.pop()
+            await left.wait()
+            return {"type": "http.disconnect"}
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+            if not left.is_set():
+                service.thread.stop()
+                left.set()
+
+        service.thread.start(lambda: None)
+        await application(scope, receive, send)
+
+    asyncio.run(run())
+    assert sent[0]["status"] == 200
+    assert not service.open_choices
+
+
+def test_what_is_cancelled_when_the_thread_ends_is_left_alone():
+    thread = service_of().thread
+    request = ServingRequest("a", (1, 2), 100)
+
+    async def run() -> None:
+        thread.start(lambda: None)
+        group = thread.submit([request])
+        await group.accepted()
+        thread.stop()
+        thread.cancel(group)
+        with pytest.raises(EngineEndedError, match="the engine has ended"):
+            thread.submit([request])
+        ends = [event.finish async for _, event in group.events() if event.finish is not None]
+        assert ends == [Finish.ERROR]
+
+    asyncio.run(run())
 
 
 def test_an_answer_that_takes_too_long_is_a_504():
