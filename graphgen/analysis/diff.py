@@ -123,9 +123,9 @@ def _matched(
     moved = [(a, b) for (a, b), place in zip(pairs, ranks, strict=True) if place != b]
     if moved:
         one, other = moved[0]
-        more = f", and {len(moved) - 1} more" if len(moved) > 1 else ""
         made.interface.append(
-            f"order of {kind}s: {first[one]} is number {one} / number {other}{more}"
+            f"order of {kind}s: {first[one]} is number {one} / number {other}, "
+            f"and {len(moved) - 1} more"
         )
     return pairs
 

@@ -128,9 +128,7 @@ class ServingEngine:
                 self._flight.append(self._start(launch))
                 if not self._async:
                     events += self._read(1)
-            # Nothing is started where all requests that have rows wait for their last token.
-            started = len(self._flight) - earlier
-            events += self._read(earlier if started else len(self._flight))
+            events += self._read(earlier)
         except Exception as error:
             events += self._failed(error)
         return events

@@ -14,10 +14,12 @@ from graphgen.ir import Module
 from graphgen.ir.dtype import bf16
 from graphgen.lowering.cost.roofline import Roofline, RooflineCost, roofline
 from graphgen.models import build, known_shape
+from graphgen.ops import op_def
 from graphgen.passes.core import run_pipeline
 from graphgen.passes.pipelines import default
 from graphgen.targets import accelerator
 from graphgen.text import parse, print_module
+from tests.oracles.small_modules import function
 
 TRN2, TRN1 = accelerator("trn2"), accelerator("trn1")
 
@@ -54,6 +56,29 @@ def test_a_weight_that_two_ops_read_crosses_once():
     lines = DOT.format(m=1) + "%z = dot_general(%y, %w) lhs_contracting_dims=[1] "
     lines += "rhs_contracting_dims=[1] dtype=bf16 : bf16[1,4096]"
     assert line_of(lines).total.bytes == line_of(DOT.format(m=1)).total.bytes
+
+
+def test_a_view_moves_no_bytes():
+    lines = DOT.format(m=1) + "%v = reshape(%y) shape=[64,64] : bf16[64,64]"
+    assert line_of(lines).total.bytes == line_of(DOT.format(m=1)).total.bytes
+
+
+@pytest.mark.parametrize(("softcap", "more"), [("", 0), (" softcap=30.0", 1)])
+def test_attention_takes_an_exponential_a_score_and_a_tangent_where_scores_are_capped(
+    softcap: str, more: int
+):
+    lines = (
+        *("arg %q : f32[2,3,4,8]", "arg %k : f32[2,5,2,8]"),
+        *("arg %v : f32[2,5,2,8]", "arg %m : pred[2,3,5]"),
+        f"%y = attention(%q, %k, %v, %m) scale=0.125{softcap} : f32[2,3,4,8]",
+    )
+    (op,) = parse(function(*lines)).function("f").block
+    cost = op_def("attention").cost
+    assert cost is not None
+    types = [value.type for value in op.operands], [value.type for value in op.results]
+    scores = 2 * 3 * 4 * 5
+    products = 2 * scores * (8 + 8)
+    assert cost(*types, op.attrs) == (products + (3 + 2 * more) * scores, scores * (1 + more))
 
 
 def test_of_a_cache_only_what_is_read_crosses():
