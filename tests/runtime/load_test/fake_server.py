@@ -26,7 +26,9 @@ def data(text: str) -> bytes:
 
 
 def status(code: int, text: str) -> bytes:
-    return f"HTTP/1.1 {code} X\r\nContent-Length: {len(text)}\r\n\r\n{text}".encode()
+    # Without the second line a client may send its next request into the connection that ends.
+    head = f"HTTP/1.1 {code} X\r\nConnection: close\r\nContent-Length: {len(text)}\r\n\r\n"
+    return (head + text).encode()
 
 
 # What the server does with a request, by name. A fault is written as it is, and the connection is
