@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from graphgen.compile_config import SMALLEST_BUCKET
 from graphgen.errors import GraphgenError
 from graphgen.ir import Dim, Module
@@ -153,6 +155,15 @@ class ProgramTable:
             return [columns]
         most = self.chunk_sizes()[-1] if phase == CHUNK else 1
         return [columns[start : start + most] for start in range(0, len(columns), most)]
+
+    def prompt_programs(self, rows: int, longest: int) -> list[ProgramSize]:
+        """The programs that ``rows`` prompts of up to ``longest`` tokens go through (GG0701)."""
+        phase = self.prompt_phase(longest)
+        rows = min(rows, self.batches(phase)[-1])
+        if phase != CHUNK:
+            return [self.find(phase, rows, longest)]
+        parts = self.parts(phase, np.arange(longest))
+        return [self.find(phase, rows, int(part[-1]) + 1, len(part)) for part in parts]
 
     def find(self, phase: str, rows: int, needed: int, tokens: int = 1) -> ProgramSize:
         """The smallest program for ``rows`` rows that attends to ``needed`` slots.

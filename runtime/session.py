@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Final, Protocol, cast
+from typing import Final, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -19,9 +19,11 @@ from graphgen.exec.weights import default_layouts
 from graphgen.ir import Module, Role
 from graphgen.lowering.cpu import DeviceValue
 from graphgen.lowering.cpu.pjrt import join, put
-from graphgen.runtime.buckets import CHUNK, ProgramSize, ProgramTable
+from graphgen.runtime.buckets import ProgramSize, ProgramTable
 from graphgen.runtime.executable_cache import ExecutableCache
+from graphgen.runtime.launching.block_table import block_table_of
 from graphgen.runtime.launching.launch_inputs import LaunchInputs
+from graphgen.runtime.launching.launch_observer import LaunchObserver
 from graphgen.runtime.launching.pending_step import FedToken, PendingStep, TokenFeed
 from graphgen.runtime.launching.row_copy import RowCopy
 from graphgen.runtime.launching.row_results import (
@@ -31,30 +33,15 @@ from graphgen.runtime.launching.row_results import (
     StepOutput,
     some_rows,
 )
-from graphgen.runtime.launching.session_checks import check_weights, checked_layout, id_count
+from graphgen.runtime.launching.session_checks import (
+    check_takes_tokens,
+    check_weights,
+    checked_layout,
+    id_count,
+)
 from graphgen.runtime.step_call import Draw, Index, Ints, StepCall
 
 __all__ = ["LaunchObserver", "Logits", "RowResults", "Session", "StepOutput"]
-
-
-class LaunchObserver(Protocol):
-    """Observes each launch of a session's programs; warm-up launches are not observed."""
-
-    def before_launch(
-        self, session: Session, program: str, inputs: Mapping[str, npt.NDArray[np.generic]]
-    ) -> None:
-        """Notify of the next launch, whose states the session still has.
-
-        Args:
-            session: the session.
-            program: the function's name.
-            inputs: the program's inputs by name.
-        """
-        ...
-
-    def after_launch(self, session: Session, program: str) -> None:
-        """Notify of the end of a launch: its outputs were read."""
-        ...
 
 
 class Session:
@@ -68,7 +55,8 @@ class Session:
         table: the programs by phase, rows and bucket.
         rows: R, rows of the cache; programs may take fewer.
         slots: M, positions of a cache row.
-        limit: longest sequence that the decode programs reach, at most M.
+        limit: longest sequence that the decode programs reach and the cache has room for.
+        blocks: the table of a paged cache; ``None`` where each row has its own slots.
         lengths: s32 [R], tokens in each row so far.
         input_name: ``tokens``, or ``inputs_embeds`` for programs that take embeddings.
         chooses: programs return tokens, beside or instead of logits.
@@ -105,7 +93,9 @@ class Session:
         self.table: Final = ProgramTable(self.module)
         self.rows: Final = self.table.rows
         self.slots: Final = self.table.slots
-        self.limit: Final = self.table.limit
+        self.blocks: Final = block_table_of(self.module)
+        most = self.blocks.longest if self.blocks else self.slots
+        self.limit: Final = min(self.table.limit, most)
         self.lengths: Ints = np.zeros(self.rows, np.int32)
         self.changes = 0
         self._values: dict[str, DeviceValue] = {}
@@ -113,7 +103,7 @@ class Session:
             self.input_name, self._width, self.rows, self.draws, self.deterministic, self.keeps
         )
         self._feed: Final = TokenFeed(programs)
-        self._row_copy: Final = RowCopy(programs, self.rows)
+        self._row_copy: Final = RowCopy(programs, self.rows, self.blocks)
         self.load_weights(weights)
 
     def load_weights(self, weights: Mapping[str, DeviceValue]) -> None:
@@ -148,8 +138,23 @@ class Session:
             GraphgenError: GG0705 for an unknown name or a table of another shape.
         """
         given = checked_layout(self.module, name, table)
+        if self.blocks is not None:
+            self.blocks.table = given
         self._values[name] = put([given] * self.module.ranks)
         self.changes += 1
+
+    def assign_blocks(self, row: int, blocks: Sequence[int], length: int | None = None) -> None:
+        """Give a row these blocks of a paged cache.
+
+        Args:
+            row: the row; the blocks that it had before stay as they are.
+            blocks: in the order of positions.
+            length: tokens that the row holds in them; ``None`` for as many as before.
+        """
+        assert self.blocks is not None, "the cache is not paged"
+        self.use_layout(self.blocks.name, self.blocks.assigned(row, blocks))
+        if length is not None:
+            self.lengths[row] = length
 
     def take_cache(self, other: Session) -> None:
         """Go on with the rows of another session with the same states.
@@ -177,7 +182,7 @@ class Session:
     @property
     def copies_rows(self) -> bool:
         """True if :meth:`copy_row` knows where the rows of all states are."""
-        return self._row_copy.possible
+        return self.blocks is None and self._row_copy.possible
 
     def copy_row(self, source: int, target: int) -> None:
         """Replace what one row of the cache holds by what another one holds (GG0705)."""
@@ -185,19 +190,24 @@ class Session:
         self.lengths[target] = self.lengths[source]
         self.changes += 1
 
+    def copy_block(self, source: int, target: int) -> None:
+        """Replace what one block of a paged cache holds by what another one holds (GG0705)."""
+        self._keep_states(self._row_copy.launch(self._values, source, target))
+        self.changes += 1
+
     def warm_up(self, *, in_flight: bool = False, copies: bool = False) -> None:
         """Compile or load every program and launch it once; no row changes.
 
         Args:
             in_flight: the programs that hand tokens from step to step, too.
-            copies: the program that copies rows, too, if rows can be copied.
+            copies: the program that copies rows or blocks, too, if they can be copied.
         """
         for size in (size for size in self.table.sizes if size.name not in self._warm):
             self._warm_up(size)
         if in_flight:
             self._feed.warm_up({s.batch for s in self.table.sizes}, self.table.batches("decode"))
-        if copies and self.copies_rows:
-            self.copy_row(0, 0)
+        if copies and self._row_copy.possible:
+            (self.copy_block if self.blocks else self.copy_row)(0, 0)
 
     def step(
         self,
@@ -321,7 +331,7 @@ class Session:
         Raises:
             GraphgenError: GG0701 if a prompt is longer than the largest bucket.
         """
-        self._needs_tokens()
+        check_takes_tokens(self.input_name)
         width = max((len(prompt) for prompt in prompts), default=0)
         phase = self.table.prompt_phase(width)
         if phase == "prefill":
@@ -357,7 +367,7 @@ class Session:
         Raises:
             GraphgenError: GG0701 if a row has no slot left.
         """
-        self._needs_tokens()
+        check_takes_tokens(self.input_name)
         mask = np.ones(self.rows, np.bool_) if active is None else np.asarray(active, np.bool_)
         positions = np.where(mask, self.lengths, -1).astype(np.int32)[:, None]
         column = np.where(mask, np.asarray(tokens, np.int32), 0).astype(np.int32)[:, None]
@@ -370,25 +380,13 @@ class Session:
             raise GraphgenError("GG0705", f"no state is called {name}")
         return self._values[name]
 
-    def _needs_tokens(self) -> None:
-        """Refuse tokens for programs that take embeddings (GG0705)."""
-        if self._width:
-            what = f"these programs take {self.input_name}, not tokens"
-            call = "call step with the embeddings, or compile without inputs_embeds"
-            raise GraphgenError("GG0705", what, help=call)
-
     def answer(self, result: RowResults) -> StepOutput:
         """The tokens of programs that choose them, else the logits."""
         return cast(StepOutput, result.outputs["next_tokens" if self.chooses else "logits"])
 
     def prompt_programs(self, rows: int, longest: int) -> list[ProgramSize]:
         """The programs that ``rows`` prompts of up to ``longest`` tokens go through (GG0701)."""
-        phase = self.table.prompt_phase(longest)
-        rows = min(rows, self.table.batches(phase)[-1])
-        if phase != CHUNK:
-            return [self.table.find(phase, rows, longest)]
-        parts = self.table.parts(phase, np.arange(longest))
-        return [self.table.find(phase, rows, int(part[-1]) + 1, len(part)) for part in parts]
+        return self.table.prompt_programs(rows, longest)
 
     def _run_parts(
         self, phase: str, call: StepCall, columns: Index
@@ -443,6 +441,8 @@ class Session:
     def _ready(self, phase: str, call: StepCall) -> ProgramSize:
         """The program of a launch, compiled and launched before."""
         (count, width), needed = call.positions.shape, int(call.lengths.max())
+        if self.blocks is not None:
+            self.blocks.check(call)
         slots = max(needed, width) if phase == "prefill" else needed
         size = self.table.find(phase, count, slots, width)
         if size.name not in self._warm:

@@ -14,13 +14,16 @@ def row_copy_module(module: Module) -> Module:
     becomes row ``source``, and nothing else changes. The states keep their representations and the
     functions ``pack`` and ``unpack``, so the copy may be compared in logical terms.
 
+    Where the states are kept in blocks, ``source`` and ``target`` are blocks.
+
     Args:
         module: whose states have the rows of the cache as their first dimension, in both
-            representations.
+            representations, or are all kept in blocks.
     """
-    states = module.entries(Role.STATE)
+    states, layouts = module.entries(Role.STATE), module.entries(Role.LAYOUT)
     made = Module(f"{module.name}.copy_row", module.level, dict(module.mesh))
-    for name in sorted({name for row in states for name in (row.pack, row.unpack)} - {""}):
+    entries = (*states, *layouts)
+    for name in sorted({name for row in entries for name in (row.pack, row.unpack)} - {""}):
         made.add(module.function(name))
     function = made.add(Function("copy_row", "copy"))
     with Builder(function, made) as b:
@@ -30,7 +33,7 @@ def row_copy_module(module: Module) -> Module:
             type_ = row.physical
             state = b.state(row.name, type_.dtype, type_.shape)
             b.set_state(state, _copied(b, state, source, target, zero))
-    for row in states:
+    for row in entries:
         made.interface[row.name] = row
     return made
 

@@ -1,4 +1,4 @@
-"""Copies of whole rows of a cache, on the devices."""
+"""Copies of whole rows or blocks of a cache, on the devices."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from graphgen.ir import Module, Role
 from graphgen.lowering.cpu import DeviceValue
 from graphgen.lowering.cpu.pjrt import put
 from graphgen.runtime.executable_cache import ExecutableCache
+from graphgen.runtime.launching.block_table import BlockTable
 
 
 class RowCopy:
-    """Copies one row of all states onto another.
+    """Copies one row of all states onto another, or one block of a paged cache.
 
     The program is made from the module's states at the first copy, and kept in the folder of the
     other programs where there is one; artifacts of any age have it.
@@ -23,17 +24,21 @@ class RowCopy:
     Args:
         programs: of the session.
         rows: R, rows of the cache.
+        blocks: the table of a paged cache, whose blocks are copied.
     """
 
-    def __init__(self, programs: ExecutableCache, rows: int) -> None:
+    def __init__(
+        self, programs: ExecutableCache, rows: int, blocks: BlockTable | None = None
+    ) -> None:
         self._programs: Final = programs
-        self._rows: Final = rows
+        self._rows: Final = blocks.blocks if blocks else rows
+        self._blocks: Final = blocks
         self._copies: ExecutableCache | None = None
 
     @property
     def possible(self) -> bool:
-        """True if every state has the rows of the cache, in order, as its first dimension."""
-        return has_rows_first(self._programs.module, self._rows)
+        """True if every state has the rows of the cache, or its blocks, as its first dimension."""
+        return self._blocks is not None or has_rows_first(self._programs.module, self._rows)
 
     def launch(
         self, states: Mapping[str, DeviceValue], source: int, target: int
@@ -41,12 +46,15 @@ class RowCopy:
         """The states after the copy, one value a rank; the given ones are gone.
 
         Raises:
-            GraphgenError: GG0705 for a row that does not exist.
+            GraphgenError: GG0705 for a row or block that does not exist.
         """
+        what = "block" if self._blocks else "row"
         for row in (source, target):
             if not 0 <= row < self._rows:
                 raise GraphgenError(
-                    "GG0705", f"row {row} does not exist", help=f"rows are 0 to {self._rows - 1}"
+                    "GG0705",
+                    f"{what} {row} does not exist",
+                    help=f"{what}s are 0 to {self._rows - 1}",
                 )
         ranks = self._programs.module.ranks
         places = {"source": source, "target": target}

@@ -67,3 +67,11 @@ def checked_layout(module: Module, name: str, table: npt.ArrayLike) -> Ints:
         what = f"layout {name} of shape {list(given.shape)}: the programs have {wanted}"
         raise GraphgenError("GG0705", what, help="compile with page_cache for a block table")
     return given
+
+
+def check_takes_tokens(input_name: str) -> None:
+    """Refuse tokens for programs that take embeddings (GG0705)."""
+    if input_name != "tokens":
+        what = f"these programs take {input_name}, not tokens"
+        call = "call step with the embeddings, or compile without inputs_embeds"
+        raise GraphgenError("GG0705", what, help=call)

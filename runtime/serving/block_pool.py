@@ -8,7 +8,7 @@ recently used first. A block that several rows have is copied before one of them
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 
@@ -49,27 +49,42 @@ class BlockPool:
         """Number of blocks that no sequence has."""
         return len(self._free) + len(self._idle)
 
+    @property
+    def cached(self) -> int:
+        """Number of those that hold the beginning of a text."""
+        return len(self._idle)
+
     def begin(self, tokens: Sequence[int]) -> BlockRow:
         """A sequence with the known blocks at the front of a text; one token is always left."""
         row = BlockRow()
-        for end in range(self.block, len(tokens), self.block):
-            part = tokens[end - self.block : end]
-            key = _key(row.keys, part)
-            found = self._known.get(key)
-            if found is None:
-                break
+        for key, found in self._found(tokens):
             self._take(found)
             row.blocks.append(found)
-            row.tokens += part
             row.keys.append(key)
+        row.tokens += tokens[: len(row.blocks) * self.block]
         return row
 
-    def fork(self, row: BlockRow) -> BlockRow:
-        """Another sequence that goes on from the same tokens, in the same blocks."""
-        held = -(-len(row.tokens) // self.block)
-        for number in row.blocks[:held]:
+    def known(self, tokens: Sequence[int]) -> int:
+        """Tokens at the front of a text that are in known blocks; one token is always left."""
+        return self.block * sum(1 for _ in self._found(tokens))
+
+    def fork(self, row: BlockRow, length: int) -> BlockRow:
+        """Another sequence that goes on from the first tokens of one, in the same blocks."""
+        assert length <= len(row.tokens)
+        held = row.blocks[: -(-length // self.block)]
+        for number in held:
             self._take(number)
-        return BlockRow(list(row.tokens), row.blocks[:held], list(row.keys))
+        return BlockRow(row.tokens[:length], held, row.keys[: length // self.block])
+
+    def _found(self, tokens: Sequence[int]) -> Iterator[tuple[bytes, int]]:
+        """Key and number of the known blocks at the front of a text."""
+        keys: list[bytes] = []
+        for end in range(self.block, len(tokens), self.block):
+            keys.append(_key(keys, tokens[end - self.block : end]))
+            found = self._known.get(keys[-1])
+            if found is None:
+                return
+            yield keys[-1], found
 
     def reserve(self, row: BlockRow, length: int) -> list[tuple[int, int]] | None:
         """Get blocks in which the positions up to ``length`` can be written.

@@ -33,6 +33,18 @@ def check_request(session: Session, request: ServingRequest, *, text: bool) -> N
     _check_stop(request, text=text)
     _check_logits(session, request)
     session.prompt_programs(1, len(request.prompt))
+    _check_room(session, len(request.prompt))
+
+
+def _check_room(session: Session, size: int) -> None:
+    """Refuse a prompt that all blocks of a paged cache do not hold (GG0701)."""
+    if session.blocks is not None and size > session.blocks.longest:
+        raise GraphgenError(
+            "GG0701",
+            f"a prompt of {size} tokens has no room in the {session.blocks.blocks} blocks of "
+            f"{session.blocks.block} tokens",
+            help="compile with more blocks",
+        )
 
 
 def _check_stop(request: ServingRequest, *, text: bool) -> None:

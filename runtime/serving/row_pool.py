@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+# Tokens for which a copy takes less time than processing them again.
+WORTH = 32
+
 
 @dataclass(slots=True)
 class CacheRow:
@@ -43,7 +46,7 @@ class RowPool:
         rows: int,
         may_start: Callable[[int, int], bool],
         copy: Callable[[int, int], None] | None = None,
-        worth: int = 32,
+        worth: int = WORTH,
     ) -> None:
         self.rows = [CacheRow() for _ in range(rows)]
         self._may_start = may_start
@@ -57,7 +60,7 @@ class RowPool:
         """Number of rows that no request has."""
         return sum(not row.taken for row in self.rows)
 
-    def take(self, tokens: Sequence[int]) -> tuple[int, int]:
+    def take(self, tokens: Sequence[int]) -> tuple[int, int] | None:
         """Take the free row that holds most of a text, else the least recently used one.
 
         Where a row of another request holds enough more, its contents are copied onto the least
@@ -67,9 +70,12 @@ class RowPool:
             tokens: the text, at least one token; one is always left to be processed.
 
         Returns:
-            The row, and the number of tokens at the front of the text that it holds and keeps.
+            The row, and the number of tokens at the front of the text that it holds and keeps;
+            ``None`` without a free row.
         """
         free = [index for index, row in enumerate(self.rows) if not row.taken]
+        if not free:
+            return None
         held = {index: self._held(index, tokens) for index in free}
         chosen = min(free, key=lambda index: (-held[index], self.rows[index].used, index))
         kept = held[chosen]
@@ -87,7 +93,7 @@ class RowPool:
         return chosen, kept
 
     @property
-    def copies(self) -> bool:
+    def shares(self) -> bool:
         """True if rows can be copied."""
         return self._copy is not None
 
@@ -97,7 +103,11 @@ class RowPool:
 
     def is_worth(self, most: int, kept: int, count: int) -> bool:
         """True if a copy pays that makes a row hold ``most`` of ``count`` tokens, not ``kept``."""
-        return most > kept and (most == count - 1 or most - kept >= self._worth)
+        return worth_copying(most, kept, count, self._worth)
+
+    def reserve(self, row: int, length: int) -> bool:
+        """True: a row has room for every text that is accepted."""
+        return True
 
     def _source(self, tokens: Sequence[int]) -> tuple[int, int]:
         """The row of a request that holds most of a text, and the number of tokens."""
@@ -123,6 +133,14 @@ class RowPool:
         """Tokens at the front of a text from which the row can go on."""
         shared = shared_length(self.rows[index].tokens, tokens[:-1])
         return shared if self._may_start(index, shared) else 0
+
+
+def worth_copying(most: int, kept: int, count: int, worth: int = WORTH) -> bool:
+    """True if a copy pays that makes a row hold ``most`` of ``count`` tokens, not ``kept``.
+
+    For a copy that leaves one token to be processed any number will do, as it saves a launch.
+    """
+    return most > kept and (most == count - 1 or most - kept >= worth)
 
 
 def shared_length(a: Sequence[int], b: Sequence[int]) -> int:

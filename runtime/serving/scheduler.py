@@ -10,7 +10,9 @@ A request waits, then has a row until it is finished. What holds after every ste
   for requests that have rows only, so no two wait for each other;
 * a preempted request keeps its tokens; its next row processes them again. A token in flight when it
   lost its row is read before it gets another one;
-* the row of a request holds the beginning of its text, and nothing of another request.
+* the row of a request holds the beginning of its text, and nothing of another request;
+* with a paged cache a request has blocks for its prompt when it gets a row. Where blocks run out as
+  answers grow, the request whose turn is last loses its row, so that the first one always goes on.
 
 With launches in flight (``async_mode`` of the engine) a row's next token is launched before the
 last one is read. A request that ends by its number of tokens takes no launch too many; one that
@@ -25,7 +27,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from graphgen.runtime.serving.row_pool import RowPool, shared_length
+from graphgen.runtime.serving.cache_pool import CachePool
+from graphgen.runtime.serving.row_pool import shared_length
 from graphgen.runtime.serving.serving_request import RequestProgress
 
 
@@ -61,14 +64,14 @@ class Scheduler:
     """Requests that wait and requests that have rows.
 
     Attributes:
-        pool: the rows.
+        pool: the rows, and the blocks of a paged cache.
         options: the limits.
         waiting: requests without a row.
         running: requests with a row, in the order in which they got it.
         steps: number of steps so far.
     """
 
-    pool: RowPool
+    pool: CachePool
     options: SchedulerOptions = SchedulerOptions()
     waiting: list[RequestProgress] = field(default_factory=list[RequestProgress])
     running: list[RequestProgress] = field(default_factory=list[RequestProgress])
@@ -89,7 +92,10 @@ class Scheduler:
         progress.row = None
 
     def admit(self) -> None:
-        """Give rows to waiting requests, the most urgent first; preempt less urgent ones."""
+        """Give rows to waiting requests, the most urgent first; preempt less urgent ones.
+
+        Then every row has room for the tokens of this step.
+        """
         self.steps += 1
         deferred = 0
         for progress in sorted(self.waiting, key=_turn):
@@ -99,13 +105,29 @@ class Scheduler:
                 if deferred > len(self.pool.rows):
                     break
                 continue
-            if not self.pool.free:
-                self._preempt_for(progress)
-            if not self.pool.free:
+            taken = self.pool.take(progress.text)
+            while taken is None and self._preempt_for(progress):
+                taken = self.pool.take(progress.text)
+            if taken is None:
                 break
             self.waiting.remove(progress)
-            progress.row, progress.processed = self.pool.take(progress.text)
+            progress.row, progress.processed = taken
             self.running.append(progress)
+        self._make_room()
+
+    def _make_room(self) -> None:
+        """Reserve room for the tokens of a step; preempt those whose turn is last for it.
+
+        All at once before the first launch: a request that takes part in a launch keeps its row to
+        the end of the step.
+        """
+        for progress in sorted(self.running, key=_turn):
+            while progress.row is not None and not progress.spent:
+                # A prompt that ends in the first launch takes its next token in the second one.
+                more = self._count(progress) + (progress.remaining > 1)
+                if self.pool.reserve(progress.row, progress.processed + more):
+                    break
+                self._preempt(max(self.running, key=_turn))
 
     def launches(self) -> Iterator[Launch]:
         """The launches of one step: one that processes prompts, then one token of every answer.
@@ -127,7 +149,7 @@ class Scheduler:
 
     def _shares_soon(self, progress: RequestProgress) -> bool:
         """True if an earlier request is processing tokens that a copy of its row will save."""
-        if not self.pool.copies:
+        if not self.pool.shares:
             return False
         text = progress.text
         others = [
@@ -136,16 +158,21 @@ class Scheduler:
             if other.remaining > 1 and _turn(other) < _turn(progress)
         ]
         soon = max((shared_length(other.text, text[:-1]) for other in others), default=0)
-        return self.pool.is_worth(soon, self.pool.held(text), len(text))
+        return soon > 0 and self.pool.is_worth(soon, self.pool.held(text), len(text))
 
-    def _preempt_for(self, progress: RequestProgress) -> None:
-        """Take the row of the request whose turn is last, if it is after this one's."""
-        last = max(self.running, key=_turn)
+    def _preempt_for(self, progress: RequestProgress) -> bool:
+        """Take the row of the request whose turn is last; False if it is not after this one's."""
+        last = max(self.running, key=_turn, default=progress)
         if last.turn <= progress.turn:
-            return
-        self.leave(last)
-        last.processed, last.spent = 0, False
-        self.waiting.append(last)
+            return False
+        self._preempt(last)
+        return True
+
+    def _preempt(self, progress: RequestProgress) -> None:
+        """Let a request wait again; it keeps its tokens."""
+        self.leave(progress)
+        progress.processed, progress.spent = 0, False
+        self.waiting.append(progress)
 
 
 def _turn(progress: RequestProgress) -> tuple[int, int]:

@@ -17,9 +17,9 @@ from graphgen.runtime.launching.async_conditions import check_async
 from graphgen.runtime.launching.pending_step import FedToken, PendingStep
 from graphgen.runtime.on_device_sampling import draw_for
 from graphgen.runtime.serving.answer_text import AnswerText, Detokenizer
+from graphgen.runtime.serving.cache_pool import pool_of
 from graphgen.runtime.serving.request_checks import check_request
 from graphgen.runtime.serving.request_choice import TokenLogprobs, logprobs_of, next_token
-from graphgen.runtime.serving.row_pool import RowPool
 from graphgen.runtime.serving.scheduler import Launch, Scheduler, SchedulerOptions
 from graphgen.runtime.serving.serving_request import (
     Finish,
@@ -73,9 +73,7 @@ class ServingEngine:
         self._tokenizer: Final = tokenizer
         self._session: Final = session
         self._clock: Final = clock
-        copy = session.copy_row if session.copies_rows else None
-        pool = RowPool(session.rows, session.may_start, copy)
-        self.scheduler: Final = Scheduler(pool, options or options_of(session))
+        self.scheduler: Final = Scheduler(pool_of(session), options or options_of(session))
         self._requests: dict[str, RequestProgress] = {}
         self._submitted = 0
 

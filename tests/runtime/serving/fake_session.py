@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from graphgen.errors import GraphgenError
+from graphgen.runtime.launching.block_table import BlockTable
 from graphgen.runtime.launching.pending_step import FedToken, PendingStep
 from graphgen.runtime.session import RowResults, Session
 from graphgen.runtime.step_call import Draw
@@ -87,6 +88,7 @@ class FakeSession:
     draws = False
     input_name = "tokens"
     copies_rows = True
+    blocks: BlockTable | None = None
     vocabulary = VOCABULARY
     token_ids = VOCABULARY
 

@@ -50,10 +50,11 @@ class Memory(RuleBasedStateMachine):
         self.write(row, text[len(row.tokens) :])
         return row
 
-    @rule(target=rows, row=rows)
-    def fork(self, row: BlockRow) -> BlockRow:
-        other = self.pool.fork(row)
-        self.texts[other] = list(self.texts[row])
+    @rule(target=rows, row=rows, fewer=st.integers(0, 4))
+    def fork(self, row: BlockRow, fewer: int) -> BlockRow:
+        length = max(len(row.tokens) - fewer, 0)
+        other = self.pool.fork(row, length)
+        self.texts[other] = self.texts[row][:length]
         return other
 
     @rule(row=rows, tokens=TEXT)
@@ -109,7 +110,7 @@ def test_a_prefix_is_shared_and_the_least_recently_used_is_evicted():
 def test_a_block_that_two_sequences_have_is_copied_before_it_is_written():
     pool = BlockPool(3, 4)
     first = filled(pool, [1, 2])
-    second = pool.fork(first)
+    second = pool.fork(first, 2)
     shared = first.blocks[0]
     assert pool.reserve(second, 3) == [(shared, second.blocks[0])]
     assert second.blocks[0] != shared

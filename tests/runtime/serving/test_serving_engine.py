@@ -8,9 +8,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from graphgen.errors import GraphgenError
+from graphgen.runtime.serving.block_rows import BlockRows
+from graphgen.runtime.serving.row_pool import RowPool
 from graphgen.runtime.serving.scheduler import SchedulerOptions
 from graphgen.runtime.serving.serving_engine import ServingEngine
 from graphgen.runtime.serving.serving_request import Finish, ServingRequest
+from tests.runtime.serving.fake_blocks import FakeBlockSession
 from tests.runtime.serving.fake_session import (
     EOS,
     VOCABULARY,
@@ -41,9 +44,12 @@ class ServingMachine(RuleBasedStateMachine):
     def begin(
         self, rows: int, chunk: int, prompts: int, patience: int, rings: bool, in_flight: bool
     ) -> None:
-        self.session = FakeSession(rows, LIMIT, chunk, prompts, rings=rings, chooses=in_flight)
+        session = FakeSession(rows, LIMIT, chunk, prompts, rings=rings, chooses=in_flight)
+        self.serve(session, SchedulerOptions(chunk, prompts, patience), in_flight=in_flight)
+
+    def serve(self, session: FakeSession, options: SchedulerOptions, *, in_flight: bool) -> None:
+        self.session = session
         self.now = 0.0
-        options = SchedulerOptions(chunk, prompts, patience)
         self.engine = ServingEngine(
             as_session(self.session),
             options,
@@ -78,6 +84,10 @@ class ServingMachine(RuleBasedStateMachine):
         request = ServingRequest(
             name, prompt, most, frozenset({EOS}), priority=priority, deadline=deadline, stop=stop
         )
+        if len(prompt) > self.session.limit:
+            with pytest.raises(GraphgenError, match="GG0701"):
+                self.engine.submit(request)
+            return
         self.engine.submit(request)
         self.asked[name], self.tokens[name], self.texts[name] = request, [], ""
 
@@ -96,6 +106,9 @@ class ServingMachine(RuleBasedStateMachine):
     def fail(self) -> None:
         self.session.fails = True
 
+    def nothing_leaks(self) -> None:
+        """At the end, of what a pool has beside rows."""
+
     @rule(steps=st.integers(1, 12))
     def advance(self, steps: int) -> None:
         for _ in range(steps):
@@ -110,32 +123,37 @@ class ServingMachine(RuleBasedStateMachine):
             self.texts[event.id] += event.text
             if event.finish is not None:
                 self.ends[event.id] = event.finish
-            assert (event.finish is Finish.ERROR) == bool(event.error)
+            assert event.error == ("the device is gone" if event.finish is Finish.ERROR else "")
 
     @invariant()
     def rows_are_those_of_their_requests(self) -> None:
         if not hasattr(self, "engine"):
             return
         scheduler = self.engine.scheduler
-        rows = [progress.row for progress in scheduler.running]
-        assert len(set(rows)) == len(rows)
+        rows = {progress.row: progress for progress in scheduler.running}
+        assert len(rows) == len(scheduler.running)
         assert all(progress.row is None for progress in scheduler.waiting)
-        taken = [index for index, row in enumerate(scheduler.pool.rows) if row.taken]
-        assert sorted(row for row in rows if row is not None) == taken
-        for progress in scheduler.running:
-            assert progress.row is not None
-            held = scheduler.pool.rows[progress.row].tokens
-            assert held == progress.text[: progress.processed]
+        held = self.held()
+        assert sorted(row for row in rows if row is not None) == sorted(held)
+        for row, progress in rows.items():
+            assert row is not None
+            assert held[row] == progress.text[: progress.processed]
             assert progress.remaining >= 1
-        for row, held in zip(scheduler.pool.rows, self.session.held, strict=True):
-            assert row.tokens == held[: len(row.tokens)]
         open_ids = {p.request.id for p in (*scheduler.running, *scheduler.waiting)}
         assert open_ids == self.asked.keys() - self.ends.keys()
+
+    def held(self) -> dict[int, list[int]]:
+        """What the rows that requests have hold, as the pool knows it."""
+        pool = self.engine.scheduler.pool
+        assert isinstance(pool, RowPool)
+        for row, held in zip(pool.rows, self.session.held, strict=True):
+            assert row.tokens == held[: len(row.tokens)]
+        return {index: row.tokens for index, row in enumerate(pool.rows) if row.taken}
 
     @invariant()
     def tokens_are_those_of_the_request_alone(self) -> None:
         for name, request in getattr(self, "asked", {}).items():
-            whole = answer(request.prompt, request.max_new_tokens, LIMIT, request.stop)
+            whole = answer(request.prompt, request.max_new_tokens, self.session.limit, request.stop)
             got = self.tokens[name]
             assert got == whole[: len(got)]
             text, stopped = cut(text_of(got), request.stop)
@@ -157,11 +175,64 @@ class ServingMachine(RuleBasedStateMachine):
                 self.step()
             assert not self.engine.busy
             assert self.engine.scheduler.pool.free == self.session.rows
+            self.nothing_leaks()
             self.tokens_are_those_of_the_request_alone()
 
 
 ServingMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
 TestServing = ServingMachine.TestCase
+
+
+class PagedMachine(ServingMachine):
+    """The same with a paged cache, which may have fewer blocks than the rows need."""
+
+    @initialize(
+        rows=st.integers(1, 4),
+        chunk=st.integers(0, 5),
+        prompts=st.integers(1, 3),
+        patience=st.integers(1, 9),
+        block=st.integers(1, 5),
+        blocks=st.integers(1, 20),
+        in_flight=st.booleans(),
+    )
+    def begin(
+        self,
+        rows: int,
+        chunk: int,
+        prompts: int,
+        patience: int,
+        block: int,
+        blocks: int,
+        in_flight: bool,
+    ) -> None:
+        self.paged = FakeBlockSession(
+            rows, LIMIT, chunk, prompts, block=block, blocks=blocks, chooses=in_flight
+        )
+        options = SchedulerOptions(chunk, prompts, patience)
+        self.serve(self.paged, options, in_flight=in_flight)
+
+    def pool(self) -> BlockRows:
+        pool = self.engine.scheduler.pool
+        assert isinstance(pool, BlockRows)
+        return pool
+
+    def held(self) -> dict[int, list[int]]:
+        pool = self.pool()
+        taken = {index: row for index, row in enumerate(pool.rows) if row is not None}
+        for index, row in taken.items():
+            assert self.paged.read(index, len(row.tokens)) == row.tokens
+        held = [number for row in taken.values() for number in row.blocks]
+        assert pool.blocks.counts == [
+            held.count(number) for number in range(self.paged.pages.blocks)
+        ]
+        return {index: row.tokens for index, row in taken.items()}
+
+    def nothing_leaks(self) -> None:
+        assert self.pool().blocks.available == self.paged.pages.blocks
+
+
+PagedMachine.TestCase.settings = ServingMachine.TestCase.settings
+TestPagedServing = PagedMachine.TestCase
 
 
 def engine_of(session: FakeSession, **options: int) -> ServingEngine:
