@@ -70,6 +70,28 @@ _MODEL_FLAGS: Mapping[str, tuple[object, object]] = {
         ],
         None,
     ),
+    "block_size": (
+        Annotated[
+            int | None,
+            _option(
+                "--block-size",
+                min=1,
+                help="Keep caches in blocks of so many tokens, which equal beginnings share.",
+            ),
+        ],
+        None,
+    ),
+    "num_gpu_blocks_override": (
+        Annotated[
+            int | None,
+            _option(
+                "--num-gpu-blocks-override",
+                min=1,
+                help="Blocks of the cache: as many as all sequences need at their longest.",
+            ),
+        ],
+        None,
+    ),
     "artifact": (
         Annotated[
             Path | None,
@@ -198,7 +220,8 @@ def _collected(given: Values) -> ServeFlags:
         name: given[name]
         for name in ("max_num_seqs", "max_model_len", "tensor_parallel_size", "dtype")
     }
-    model |= {name: given[name] for name in ("artifact", "weights")}
+    model |= {name: given[name] for name in ("artifact", "weights", "block_size")}
+    model["num_blocks"] = given["num_gpu_blocks_override"]
     model["override"] = given["override_neuron_config"]
     model["chunk"] = read_buckets("--chunked-prefill-size", chunks)
     server = {name: given[name] for name in _SERVER_FLAGS if name != "api_key"}
@@ -227,5 +250,5 @@ def _notes(given: Values) -> tuple[str, ...]:
     if device == "neuron":
         found.append("--device neuron: the programs run on this machine's CPU")
     if given["use_v2_block_manager"]:
-        found.append("--use-v2-block-manager has no effect: each sequence has a row of the cache")
+        found.append("--use-v2-block-manager has no effect: --block-size keeps caches in blocks")
     return tuple(found)

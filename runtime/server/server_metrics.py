@@ -7,6 +7,7 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
+from graphgen.runtime.serving.block_rows import BlockRows
 from graphgen.runtime.serving.serving_engine import ServingEngine
 from graphgen.runtime.serving.serving_request import TokenEvent
 
@@ -30,6 +31,8 @@ class ServerMetrics:
         self._gauge("requests_waiting", "Choices without a row.", lambda: len(scheduler.waiting))
         self._gauge("rows_taken", "Rows that answer.", lambda: len(scheduler.running))
         self._gauge("rows", "Rows of the cache.", lambda: len(scheduler.pool.rows))
+        if isinstance(scheduler.pool, BlockRows):
+            self._count_blocks(scheduler.pool)
         self._requests = self._counter("requests", "Requests.", "endpoint", "status")
         self._choices = self._counter("choices", "Choices that ended.", "reason")
         self._prompt_tokens = self._counter("prompt_tokens", "Tokens of prompts.")
@@ -39,7 +42,7 @@ class ServerMetrics:
             "prefix_cache_queries", "Tokens of texts that were given a row."
         )
         self._prefix_hits = self._counter(
-            "prefix_cache_hits", "Those of them that a row held already."
+            "prefix_cache_hits", "Those of them that the cache held already."
         )
         self._counted = (0, 0)
         self._steps = self._counter("steps", "Steps of the engine.")
@@ -54,6 +57,20 @@ class ServerMetrics:
             "request_seconds", "From a request to the end of its answer.", _LONG
         )
         self.answer_seconds = 1.0
+
+    def _count_blocks(self, pool: BlockRows) -> None:
+        """The blocks of a paged cache."""
+        self._gauge("blocks", "Blocks of the cache.", lambda: len(pool.blocks.counts))
+        self._gauge(
+            "blocks_taken",
+            "Blocks that rows have.",
+            lambda: len(pool.blocks.counts) - pool.blocks.available,
+        )
+        self._gauge(
+            "blocks_cached",
+            "Blocks that no row has and that hold a beginning.",
+            lambda: pool.blocks.cached,
+        )
 
     def after_step(self, events: Sequence[TokenEvent], seconds: float) -> None:
         """Count the events of a step; called by the engine's thread."""

@@ -27,6 +27,12 @@ _BY_FLAG = {
     "seq_len": ("max_model_len", "--max-model-len"),
     "torch_dtype": ("dtype", "--dtype"),
 }
+# Attributes of a paged cache, and the flags that ask for it here.
+_PAGED = {
+    "is_block_kv_layout": "--block-size",
+    "pa_block_size": "--block-size",
+    "pa_num_blocks": "--num-gpu-blocks-override",
+}
 # Element types by the names that vLLM gives them; auto is the checkpoint's own.
 _DTYPES = {**ELEMENTS, "float": "f32", "half": "f16", "auto": "as-declared"}
 # Fields of a compilation that are sizes, which EngineOptions has under names of its own.
@@ -46,6 +52,8 @@ class ServedFlags:
         chunk: tokens of the programs that take long prompts in parts; empty for the default.
         artifact: folder to start from; it is written if it does not exist.
         weights: folder of prepared weights.
+        block_size: slots of a block of a paged cache; without it each sequence has a row.
+        num_blocks: number of blocks, by default as many as all rows need.
     """
 
     max_num_seqs: int | None = None
@@ -56,6 +64,8 @@ class ServedFlags:
     chunk: tuple[int, ...] = ()
     artifact: Path | None = None
     weights: Path | None = None
+    block_size: int | None = None
+    num_blocks: int | None = None
 
 
 def served_options(model: str, flags: ServedFlags) -> EngineOptions:
@@ -72,7 +82,9 @@ def served_options(model: str, flags: ServedFlags) -> EngineOptions:
     """
     base = _compiled(model, flags)
     changes = _overridden(flags, base or _fresh(model, flags))
-    wanted = {"dtype": flags.dtype and _DTYPES.get(flags.dtype, flags.dtype)}
+    _check_blocks(flags, base)
+    wanted: dict[str, object] = {"dtype": flags.dtype and _DTYPES.get(flags.dtype, flags.dtype)}
+    wanted |= {"page_cache": flags.block_size, "cache_blocks": flags.num_blocks}
     requested = {**wanted, "tp": flags.tensor_parallel_size, **_without_sizes(changes)}
     if base is None:
         requested = {"prefill_batch": (1,), **requested}
@@ -93,6 +105,17 @@ def served_options(model: str, flags: ServedFlags) -> EngineOptions:
         artifact=flags.artifact,
         weights=flags.weights,
     )
+
+
+def _check_blocks(flags: ServedFlags, base: CompileConfig | None) -> None:
+    """Refuse a number of blocks for a cache that is not paged (GG0705)."""
+    paged = flags.block_size or (base is not None and base.page_cache)
+    if flags.num_blocks is not None and not paged:
+        raise GraphgenError(
+            "GG0705",
+            f"--num-gpu-blocks-override {flags.num_blocks} without blocks",
+            help="give --block-size too, such as --block-size 16",
+        )
 
 
 def _compiled(model: str, flags: ServedFlags) -> CompileConfig | None:
@@ -164,6 +187,12 @@ def _read_override(text: str) -> Mapping[str, object]:
     for name, value in values.items():
         row = NeuronConfig.attribute(name)
         effect = row.effect("cpu")
+        if row.name in _PAGED and not row.requests_nothing(value, row.default):
+            raise GraphgenError(
+                "GG0904",
+                f"NeuronConfig.{row.name} = {value!r}: the server has a paged cache by a flag",
+                help=f"give {_PAGED[row.name]}",
+            )
         if isinstance(effect, RunTimeSetting) and not row.requests_nothing(value, row.default):
             raise GraphgenError(
                 "GG0904",

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from graphgen.errors import GraphgenError
+from graphgen.runtime.server.server_metrics import ServerMetrics
 from graphgen.runtime.serving.block_rows import BlockRows
 from graphgen.runtime.serving.row_pool import RowPool
 from graphgen.runtime.serving.scheduler import SchedulerOptions
@@ -378,3 +379,25 @@ def test_what_cannot_be_answered_is_refused_at_once(request_: ServingRequest, co
         engine.submit(request_)
     assert caught.value.code == code
     assert len(engine.scheduler.waiting) == 1
+
+
+def test_metrics_count_the_blocks_of_a_paged_cache():
+    session = FakeBlockSession(2, 16, 4, 1, block=4, blocks=8)
+    engine = engine_of(session)
+    metrics = ServerMetrics(engine)
+    engine.submit(ServingRequest("a", (1, 2, 1, 2, 1, 2), 5))
+    engine.step()
+    engine.step()
+    metrics.after_step((), 0.0)
+    assert {"graphgen_blocks 8.0", "graphgen_blocks_taken 2.0"} <= lines_of(metrics)
+    finished(engine)
+    engine.submit(ServingRequest("b", (1, 2, 1, 2, 2, 2), 1))
+    engine.step()
+    metrics.after_step((), 0.0)
+    assert "graphgen_prefix_cache_hits_total 4.0" in lines_of(metrics)
+    finished(engine)
+    assert {"graphgen_blocks_taken 0.0", "graphgen_blocks_cached 2.0"} <= lines_of(metrics)
+
+
+def lines_of(metrics: ServerMetrics) -> set[str]:
+    return set(metrics.text().decode().splitlines())

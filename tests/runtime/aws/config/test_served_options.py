@@ -32,6 +32,14 @@ def test_flags_have_the_meaning_of_vllms(model: str):
     assert served_options(model, ServedFlags(dtype="auto")).dtype == "as-declared"
 
 
+def test_blocks_are_compiled_in(model: str):
+    options = served_options(model, ServedFlags(block_size=16, num_blocks=40))
+    assert options.requested["page_cache"] == 16
+    assert options.requested["cache_blocks"] == 40
+    with pytest.raises(GraphgenError, match="without blocks"):
+        served_options(model, ServedFlags(num_blocks=40))
+
+
 def test_an_override_changes_the_compilation(model: str):
     override = (
         '{"quantized": true, "quantization-type": "per_channel_symmetric", "batch_size": 3, '
@@ -49,7 +57,9 @@ def test_an_override_changes_the_compilation(model: str):
         ('{"quantizd": true}', "GG0901", "did you mean quantized?"),
         ('{"tp_degree": 2}', "GG0705", "--tensor-parallel-size"),
         ('{"padding_side": "left"}', "GG0904", "padding_side"),
-        ('{"is_block_kv_layout": true}', "GG0904", "paged"),
+        ('{"is_block_kv_layout": true}', "GG0904", "--block-size"),
+        ('{"pa_block_size": 16}', "GG0904", "--block-size"),
+        ('{"pa_num_blocks": 64}', "GG0904", "--num-gpu-blocks-override"),
         ('{"seq_len": "long"}', "GG0902", "seq_len"),
         ("[]", "GG0906", "JSON object"),
         ("{", "GG0906", "--override-neuron-config"),
