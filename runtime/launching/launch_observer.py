@@ -1,4 +1,4 @@
-"""What measurements and captured inputs see of a session's launches."""
+"""The observer of a session's launches, for measurements and captured inputs."""
 
 from __future__ import annotations
 

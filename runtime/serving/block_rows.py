@@ -14,9 +14,9 @@ Assign = Callable[[int, Sequence[int], int | None], None]
 class BlockRows:
     """The rows of a paged cache; each has the blocks that its text needs.
 
-    A text takes over full blocks that hold its beginning, whoever filled them, and the last partial
-    block of a row in use by a copy. A request has blocks for its prompt from the time when it gets
-    a row; those of its answer come as it grows.
+    A text takes over full blocks that hold its beginning, those of ended requests too, and the last
+    partial block of a row in use by a copy. A request has blocks for its prompt from the time when
+    it gets a row; those of its answer come as it grows.
 
     Args:
         rows: R, number of rows.
@@ -56,7 +56,7 @@ class BlockRows:
         return self.rows.count(None)
 
     def take(self, tokens: Sequence[int]) -> tuple[int, int] | None:
-        """Take a free row, with blocks for a text; ``None`` where there is no row or no room.
+        """Take a free row, with blocks for a text; ``None`` where rows or blocks run out.
 
         Args:
             tokens: the text, at least one token; one is always left to be processed.

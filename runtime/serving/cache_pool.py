@@ -1,4 +1,4 @@
-"""What the scheduler asks of a cache: rows for requests, and room for their tokens."""
+"""The pool of a cache, as the scheduler uses it: rows for requests, and room for their tokens."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class CachePool(Protocol):
 
         Returns:
             The row, and the number of tokens at the front of the text that it holds; ``None``
-            where there is no row or no room.
+            where rows or room run out.
         """
         ...
 
