@@ -241,6 +241,8 @@ def _settings(fields: Fields, model: ServedModel, logprobs: int | None) -> Servi
         stop=(stop,) if isinstance(stop, str) else cast("tuple[str, ...]", stop),
         logprobs=logprobs,
         logit_bias=bias,
+        frequency_penalty=cast(float, fields["frequency_penalty"]),
+        presence_penalty=cast(float, fields["presence_penalty"]),
     )
 
 

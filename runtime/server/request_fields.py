@@ -130,6 +130,8 @@ _COMMON = (
     BodyField("top_k", integer(-1, MOST_TOKENS), "Keep the best tokens; 0 or -1 for all.", 0),
     BodyField("min_p", number(0, 1), "Keep tokens with this fraction of the best one's.", 0.0),
     BodyField("repetition_penalty", number(0.01, 100), "Of tokens that the text has already.", 1.0),
+    BodyField("frequency_penalty", number(-2, 2), "Of tokens that the answer has, each time.", 0.0),
+    BodyField("presence_penalty", number(-2, 2), "Of tokens that the answer has, once.", 0.0),
     BodyField("ignore_eos", BOOLEAN, "Go on after the end token.", False),
     BodyField("priority", integer(-100, 100), "Requests of smaller ones go first.", 0),
     BodyField("seed", integer(-(1 << 63), (1 << 63) - 1), "Of random numbers; default: random."),
@@ -198,8 +200,6 @@ LABELS = ("user", "metadata", "safety_identifier", "prompt_cache_key", "prompt_c
 UNBUILT: Mapping[str, tuple[Json, ...]] = {
     "suffix": ("",),
     "best_of": (),
-    "presence_penalty": (0, 0.0),
-    "frequency_penalty": (0, 0.0),
     "store": (False,),
     "service_tier": ("auto", "default"),
     "tools": ([],),

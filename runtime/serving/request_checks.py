@@ -29,9 +29,9 @@ def check_request(session: Session, request: ServingRequest, *, text: bool) -> N
     check_token_ids(request.prompt, session.token_ids, "the prompt")
     if request.max_new_tokens < 1:
         raise GraphgenError("GG0705", "max_new_tokens must be at least 1")
-    check_choice(session, [request.sampling])
     _check_stop(request, text=text)
     _check_logits(session, request)
+    check_choice(session, [request.sampling])
     session.prompt_programs(1, len(request.prompt))
     _check_room(session, len(request.prompt))
 
@@ -68,10 +68,9 @@ def _check_logits(session: Session, request: ServingRequest) -> None:
             raise GraphgenError(
                 "GG0705", f"logprobs is {request.logprobs}, not from 0 to {logits}, the vocabulary"
             )
-    if session.chooses:
-        for name, given in (("logit_bias", bool(request.logit_bias)), ("mask", bool(request.mask))):
-            if given:
-                raise _needs_logits(name)
+    for name, given in _logits_settings(request).items():
+        if session.chooses and given:
+            raise _needs_logits(name)
     for token, added in request.logit_bias.items():
         if not 0 <= token < logits or not math.isfinite(added):
             raise GraphgenError(
@@ -79,6 +78,27 @@ def _check_logits(session: Session, request: ServingRequest) -> None:
                 f"logit_bias of token {token} is {added}",
                 help=f"give finite numbers, for tokens from 0 to {logits - 1}",
             )
+
+
+def _logits_settings(request: ServingRequest) -> dict[str, bool]:
+    """Names of settings that change logits, and whether a request has them (GG0705).
+
+    Raises:
+        GraphgenError: for a penalty that is no finite number.
+    """
+    penalties = {
+        "frequency_penalty": request.frequency_penalty,
+        "presence_penalty": request.presence_penalty,
+    }
+    for name, value in penalties.items():
+        if not math.isfinite(value):
+            raise GraphgenError("GG0705", f"{name} is {value}, not a finite number")
+    return {
+        "logit_bias": bool(request.logit_bias),
+        "mask": request.mask is not None,
+        "repetition_penalty": request.sampling.repetition_penalty != 1,
+        **{name: value != 0 for name, value in penalties.items()},
+    }
 
 
 def _needs_logits(name: str, also: str = "") -> GraphgenError:

@@ -1,7 +1,8 @@
-"""The host's choice of a request's next token: logit bias, mask, sampling, log probabilities."""
+"""The host's choice of a request's next token: bias, penalties, mask, sampling, probabilities."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -46,6 +47,27 @@ def logprobs_of(logits: npt.NDArray[np.floating], token: int, count: int) -> Tok
     logs = raised - np.log(np.exp(raised).sum())
     best: list[int] = ranking(logs)[:count].tolist() if count else []
     return TokenLogprobs(float(logs[token]), tuple((one, float(logs[one])) for one in best))
+
+
+def penalized_bias(
+    bias: Mapping[int, float], answer: Sequence[int], frequency: float, presence: float
+) -> Mapping[int, float]:
+    """A logit bias with OpenAI's penalties of the tokens that an answer has already.
+
+    A token that the answer has ``count`` times gets ``-(count * frequency) - presence``.
+
+    Args:
+        bias: added to the logits of its tokens.
+        answer: the tokens so far, without those of the prompt.
+        frequency: ``frequency_penalty``.
+        presence: ``presence_penalty``.
+    """
+    if not frequency and not presence:
+        return bias
+    made = dict(bias)
+    for token, count in Counter(answer).items():
+        made[token] = made.get(token, 0.0) - count * frequency - presence
+    return made
 
 
 def next_token(

@@ -217,7 +217,7 @@ class ServingEngine:
             request.sampling,
             0,
             len(tokens),
-            bias=request.logit_bias,
+            bias=request.bias_after(tokens),
             allowed=None if request.mask is None else request.mask(tokens),
         )
 

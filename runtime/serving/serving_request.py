@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
 from graphgen.runtime.launching.pending_step import FedToken
 from graphgen.runtime.sampling import GREEDY, Sampling
 from graphgen.runtime.serving.answer_text import AnswerText
-from graphgen.runtime.serving.request_choice import Mask, TokenLogprobs
+from graphgen.runtime.serving.request_choice import Mask, TokenLogprobs, penalized_bias
 
 
 class Finish(Enum):
@@ -41,6 +41,9 @@ class ServingRequest:
         logprobs: number of most probable tokens to give with each token, beside the logarithm of
             the chosen one's probability; 0 for the chosen one's only, ``None`` for none.
         logit_bias: added to the logits of these tokens before any other setting applies.
+        frequency_penalty: with the bias, subtracted from a token's logit as often as the answer has
+            the token.
+        presence_penalty: with the bias, subtracted from the logits of tokens that the answer has.
         mask: gives the tokens that may come next; such as those that a grammar allows.
     """
 
@@ -54,7 +57,14 @@ class ServingRequest:
     stop: tuple[str, ...] = ()
     logprobs: int | None = None
     logit_bias: Mapping[int, float] = field(default_factory=dict[int, float])
+    frequency_penalty: float = 0.0
+    presence_penalty: float = 0.0
     mask: Mask | None = None
+
+    def bias_after(self, answer: Sequence[int]) -> Mapping[int, float]:
+        """The logit bias of the token after an answer, with the penalties."""
+        frequency, presence = self.frequency_penalty, self.presence_penalty
+        return penalized_bias(self.logit_bias, answer, frequency, presence)
 
 
 @dataclass(slots=True, eq=False)

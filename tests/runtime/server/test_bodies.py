@@ -60,7 +60,9 @@ WRONG: list[tuple[str, str, object, str]] = [
     (CHAT, "max_completion_tokens", 2, "invalid_value"),
     (CHAT, "top_logprobs", 2, "invalid_value"),
     (CHAT, "tools", [{"type": "function"}], "unsupported_parameter"),
-    (CHAT, "frequency_penalty", 0.5, "unsupported_parameter"),
+    (CHAT, "frequency_penalty", 2.5, "decimal_above_max_value"),
+    (CHAT, "presence_penalty", -2.1, "decimal_below_min_value"),
+    (CHAT, "repetition_penalty", 0, "integer_below_min_value"),
     (CHAT, "response_format", {"type": "xml"}, "invalid_value"),
     (CHAT, "model", "other", "model_not_found"),
 ]

@@ -100,6 +100,35 @@ def test_a_bias_makes_a_token_certain_or_impossible(client: TestClient):
     assert choice["logprobs"]["tokens"] != [tokenizer.decode([first], skip_special=False)]
 
 
+@pytest.mark.parametrize(
+    ("frequency", "presence", "repetition"), [(2, 0, 1), (0, 2, 1), (1.5, 2, 1), (-1, 2, 3)]
+)
+def test_penalties_are_those_of_the_formulas(
+    client: TestClient, frequency: float, presence: float, repetition: float
+):
+    prompt = small_engine().tokenizer.encode(PROMPT)
+    made: list[int] = []
+    for _ in range(12):
+        logits = first_logits([*prompt, *made])
+        count = np.bincount(made, minlength=logits.size)
+        logits -= count * frequency + (count > 0) * presence
+        known = [*prompt, *made]
+        logits[known] *= np.where(logits[known] < 0, repetition, 1 / repetition)
+        made.append(int(logits.argmax()))
+    body = {
+        "prompt": PROMPT,
+        "max_tokens": 12,
+        "ignore_eos": True,
+        "frequency_penalty": frequency,
+        "presence_penalty": presence,
+        "repetition_penalty": repetition,
+    }
+    (choice,) = answer(client, **body)["choices"]
+    assert choice["text"] == small_engine().tokenizer.decode(made)
+    whole = answer(client, prompt=PROMPT, max_tokens=12, ignore_eos=True)["choices"][0]["text"]
+    assert choice["text"] != whole
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_answers_match_their_schema(client: TestClient, seed: int):
     made = answer(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -10,8 +11,8 @@ import pytest
 import torch
 
 from graphgen.errors import GraphgenError
-from graphgen.runtime.sampling import GREEDY, Sampling
-from graphgen.runtime.serving.request_choice import logprobs_of, next_token
+from graphgen.runtime.sampling import GREEDY, Sampling, choose_token
+from graphgen.runtime.serving.request_choice import logprobs_of, next_token, penalized_bias
 from graphgen.runtime.serving.serving_engine import ServingEngine
 from graphgen.runtime.serving.serving_request import Finish, ServingRequest, TokenEvent
 from tests.runtime.serving.fake_session import (
@@ -101,6 +102,39 @@ def test_a_mask_of_all_tokens_changes_nothing():
         assert plain == masked
 
 
+@pytest.mark.parametrize("how", [GREEDY, Sampling(do_sample=True, seed=5)], ids=["best", "drawn"])
+@pytest.mark.parametrize(
+    ("frequency", "presence", "repetition"),
+    [(0.7, 0, 1), (0, 1.5, 1), (-0.3, 0.4, 1), (0, 0, 1.8), (0.5, -0.2, 1.3)],
+)
+def test_penalties_are_those_of_the_formulas(
+    how: Sampling, frequency: float, presence: float, repetition: float
+):
+    rng = np.random.default_rng(2)
+    how = replace(how, repetition_penalty=repetition)
+    prompt, made, plain = [3, 3, 4], [1], []
+    for step in range(1, 30):
+        # Close together, so that penalties decide.
+        logits = rng.normal(0, 0.5, 8).astype(np.float32)
+        count = np.bincount(made, minlength=8)
+        expected = logits - count * frequency - (count > 0) * presence
+        known = np.isin(np.arange(8), [*prompt, *made])
+        scaled = np.where(expected < 0, expected * repetition, expected / repetition)
+        expected = np.where(known, scaled, expected)
+        plain.append(choose_token(logits, [], replace(how, repetition_penalty=1), 0, step))
+        wanted = choose_token(expected, [], replace(how, repetition_penalty=1), 0, step)
+        bias = penalized_bias({}, made, frequency, presence)
+        got = next_token(logits, [*prompt, *made], how, 0, step, bias=bias, allowed=None)
+        assert got == wanted
+        made.append(got)
+    assert made[1:] != plain
+
+
+def test_penalties_are_added_to_the_bias():
+    assert penalized_bias({1: 2.0, 5: 3.0}, [1, 1, 4], 0.5, 0.25) == {1: 0.75, 4: -0.75, 5: 3.0}
+    assert penalized_bias({1: 2.0}, [1], 0, 0) == {1: 2.0}
+
+
 def test_a_stop_string_ends_the_answer_and_is_cut_off():
     tokens = answer((1, 1), 12, 64)
     text = text_of(tokens)
@@ -128,8 +162,14 @@ def allow_all(tokens: Sequence[int]) -> None:
         (ServingRequest("x", (1,), logprobs=0), "logprobs needs logits"),
         (ServingRequest("x", (1,), logit_bias={1: 2.0}), "logit_bias needs logits"),
         (ServingRequest("x", (1,), mask=allow_all), "mask needs logits"),
+        (ServingRequest("x", (1,), frequency_penalty=1.0), "frequency_penalty needs logits"),
+        (ServingRequest("x", (1,), presence_penalty=-1.0), "presence_penalty needs logits"),
+        (
+            ServingRequest("x", (1,), sampling=Sampling(repetition_penalty=1.2)),
+            "repetition_penalty needs logits",
+        ),
     ],
-    ids=["logprobs", "bias", "mask"],
+    ids=["logprobs", "bias", "mask", "frequency", "presence", "repetition"],
 )
 def test_programs_that_choose_refuse_by_name(request_: ServingRequest, what: str):
     session = FakeSession(1, 64, 0, 1)
@@ -148,8 +188,9 @@ def test_programs_that_choose_refuse_by_name(request_: ServingRequest, what: str
         (ServingRequest("x", (1,), logprobs=-1), "logprobs is -1"),
         (ServingRequest("x", (1,), logit_bias={11: 1.0}), "logit_bias of token 11"),
         (ServingRequest("x", (1,), logit_bias={1: float("nan")}), "logit_bias of token 1 is nan"),
+        (ServingRequest("x", (1,), presence_penalty=np.inf), "presence_penalty is inf"),
     ],
-    ids=["empty", "no-text", "many", "negative", "token", "nan"],
+    ids=["empty", "no-text", "many", "negative", "token", "nan", "inf"],
 )
 def test_bad_values_are_refused_at_once(request_: ServingRequest, what: str):
     engine = ServingEngine(as_session(FakeSession(1, 64, 0, 1)))
