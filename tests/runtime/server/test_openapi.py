@@ -35,7 +35,9 @@ def test_bodies_match_their_schemas():
         assert check[path].is_valid(body)
     seen = 0
     for path, name, value, code in WRONG:
-        of_values = "\\ud8" in json.dumps(value) or value in ([10**6], {"99999": 1})
+        # The document does not tell the size of the vocabulary.
+        ids = ([10**6], [330], [[1], [2, 330]], {"99999": 1})
+        of_values = "\\ud8" in json.dumps(value) or value in ids
         if code in BEYOND or name in RELATED or of_values:
             continue
         seen += 1
