@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
+import resource
 import socket
+import sys
 import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +24,8 @@ from graphgen.runtime.serving.serving_request import Finish, ServingRequest
 from graphgen.runtime.session import Session
 from tests.runtime.server.served import NAME, OBSERVERS, ROWS, Live, live, service_of
 from tests.runtime.server.test_answers import PROMPT, answer
+
+SILENT = 1000
 
 
 def connect(server: Live, **body: Any) -> socket.socket:
@@ -206,6 +215,65 @@ def test_connections_that_send_nothing_are_closed_and_keep_others_from_nothing()
             connection.settimeout(20)
             assert connection.recv(1) == b""
             connection.close()
+
+
+@pytest.fixture
+def many_files() -> Iterator[None]:
+    """Allow both ends of a thousand connections."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = 2 * SILENT + 500
+    if hard != resource.RLIM_INFINITY and hard < needed:
+        pytest.skip(f"this machine allows {hard} open files, not {needed}")
+    if soft != resource.RLIM_INFINITY and soft < needed:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < end, "it does not come true"
+        time.sleep(0.01)
+
+
+def open_files() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def memory() -> int:
+    """Bytes of this process that are in memory."""
+    gc.collect()
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * resource.getpagesize()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="files and memory are those of /proc")
+@pytest.mark.usefixtures("many_files")
+def test_a_thousand_silent_connections_leave_nothing_behind():
+    with live(idle_seconds=8) as server:
+        assert answer_of(server, max_tokens=2)
+        state, taken = server.server.server_state, list[int]()
+        wait_for(lambda: not state.connections)
+        before = open_files()
+        for _ in range(3):
+            with ExitStack() as silent:
+                held = [
+                    silent.enter_context(socket.create_connection(("127.0.0.1", server.port)))
+                    for _ in range(SILENT)
+                ]
+                assert answer_of(server, max_tokens=2)
+                assert len(state.connections) >= SILENT
+                assert open_files() >= before + 2 * SILENT
+                for connection in held:
+                    connection.settimeout(60)
+                    assert connection.recv(1) == b""
+            wait_for(lambda: not state.connections and open_files() == before)
+            taken.append(memory())
+        assert answer_of(server, max_tokens=2)
+    # The first thousand may leave room for the next ones, which leave nothing.
+    assert taken[2] - taken[0] < 4 << 20
 
 
 def test_a_reader_that_is_slow_keeps_no_row(server: Live):
