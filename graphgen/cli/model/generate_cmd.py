@@ -66,6 +66,13 @@ WeightsFolder = Annotated[
     Path | None,
     typer.Option("--weights", help="Weights that 'graphgen shard-weights' has prepared."),
 ]
+AsyncMode = Annotated[
+    bool,
+    typer.Option(
+        "--async-mode",
+        help="Start each step before the last one's tokens are read; with --on-device-sampling.",
+    ),
+]
 IgnoreEos = Annotated[bool, typer.Option("--ignore-eos", help="Go on after the end token.")]
 Summary = Annotated[bool, typer.Option("--summary", help="Tell on stderr what each step took.")]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object instead of text.")]
@@ -96,6 +103,7 @@ def generate(
     num_return_sequences: ReturnSequences = 1,
     on_device_sampling: OnDevice = False,
     global_topk: GlobalTopK = None,
+    async_mode: AsyncMode = False,
     ignore_eos: IgnoreEos = False,
     summary: Summary = False,
     as_json: AsJson = False,
@@ -130,7 +138,7 @@ def generate(
     requested = {**compile_options, **{k: v for k, v in own.items() if v is not None}}
     options = EngineOptions(requested, artifact=artifact, weights=weights, **asdict(sizes))
     asked = _Asked(_repeated(prompt, chat, answers[1]), chat, max_new_tokens, ignore_eos, choose)
-    _run(model, options, asked, as_json, summary)
+    _run(model, replace(options, async_mode=async_mode), asked, as_json, summary)
 
 
 def _repeated(prompts: list[str] | None, chat: bool, sequences: int) -> list[str]:

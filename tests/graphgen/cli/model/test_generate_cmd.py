@@ -12,6 +12,8 @@ import pytest
 from graphgen.cli.model.bucket_options import read_buckets
 from graphgen.errors import GraphgenError
 from graphgen.runtime.artifact import open_artifact
+from graphgen.runtime.launching.pending_step import PendingStep
+from graphgen.runtime.session import Session
 from tests.graphgen.cli.conftest import error, facts
 from tests.oracles.small_gguf import write_small_model
 
@@ -94,6 +96,26 @@ def test_a_strategy_for_heads_is_part_of_the_artifact(tmp_path: Path):
     other = ("--group-query-attention", "REPLICATE_TO_TP_DEGREE")
     refused = error("generate", model(), *ASK, "--artifact", kept, *ranks, *other)
     assert "heads CONVERT_TO_MHA, asked for REPLICATE_TO_TP_DEGREE" in one_line(refused)
+
+
+def test_async_mode_gives_the_same_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    kept, started = tmp_path / "kept", list[PendingStep]()
+
+    def start(session: Session, *args: Any, **more: Any) -> PendingStep:
+        started.append(plain(session, *args, **more))
+        return started[-1]
+
+    plain = Session.start
+    monkeypatch.setattr(Session, "start", start)
+    ask = ("--prompt", "the cat", "--prompt", "It's 2024", "--max-new-tokens", 9, "--ignore-eos")
+    off = facts("generate", model(), *ask, "--artifact", kept, "--on-device-sampling")
+    assert not started
+    on = facts("generate", kept, *ask, "--async-mode")
+    assert len(started) == 8
+    assert [row["tokens"] for row in on["outputs"]] == [row["tokens"] for row in off["outputs"]]
+    refused = one_line(error("generate", model(), *ASK, "--async-mode"))
+    assert "async_mode needs programs that choose tokens" in refused
+    assert "compile with --on-device-sampling" in refused
 
 
 def test_a_list_of_sizes():
