@@ -84,7 +84,7 @@ def _logits_settings(request: ServingRequest) -> dict[str, bool]:
     """Names of settings that change logits, and whether a request has them (GG0705).
 
     Raises:
-        GraphgenError: for a penalty that is no finite number.
+        GraphgenError: for a penalty that is infinite or NaN.
     """
     penalties = {
         "frequency_penalty": request.frequency_penalty,
