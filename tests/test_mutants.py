@@ -80,7 +80,7 @@ def test_the_nearest_tests_come_first():
     assert found[0] == "tests/passes/heads/test_cache_layout.py"
     assert "tests/filecheck/cse" in belonging_tests("passes/canonical/cse.py", 4)
     # The command line finds its commands by name.
-    shrink = belonging_tests("passes/verify/shrink/reduce.py", 12)
+    shrink = belonging_tests("passes/verify/shrink/reduce.py", 24)
     assert "tests/graphgen/cli/debug/test_minify_cmd.py" in shrink
 
 

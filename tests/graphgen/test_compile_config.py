@@ -140,6 +140,8 @@ def test_ladders_of_both_phases():
     assert (config.context, config.tokens) == ((128, 256, 300), (128, 256, 500))
     config = CompileConfig().serving(batch=2, max_len=500, context=(512 - 212, 64))
     assert (config.context, config.tokens) == ((64, 300), (128, 256, 500))
+    config = CompileConfig().serving(batch=2, max_len=500, context=(1, 64), tokens=(1, 500))
+    assert (config.context[0], config.tokens[0]) == (1, 1)
     one = CompileConfig().serving(batch=2, max_len=500, max_context=300, bucketing=False)
     assert (one.context, one.tokens, one.slots) == ((300,), (500,), 500)
 

@@ -25,6 +25,14 @@ CHECK = """tensor<2xf32>
   return %a : tensor<2xf32>"""
 
 
+def test_what_is_left_out_of_a_module_is_counted():
+    symbols = [f'  "ml_program.global"() {{sym_name = "{name}"}} : () -> ()' for name in "vw"]
+    for count in (1, 2):
+        body = "\n".join(symbols[:count])
+        module = read_stablehlo(f"module @m {{\n{body}\n  func.func @main() {{ return }}\n}}\n")
+        assert module.meta["dropped"] == f"ml_program.global ({count} ops)"
+
+
 def test_a_call_without_results_is_kept():
     module = read(CHECK, "%a: tensor<2xf32>")
     (call,) = module.programs()[0].ops
