@@ -111,7 +111,8 @@ def _effects(row: Attribute) -> list[str]:
     """The effects on the CPU and on Neuron targets; values that are refused are named."""
     unbuilt = "".join(f"; `{value}` is refused" for value in row.unbuilt)
     neuron = "the same" if row.neuron is None else effect_text(row.neuron)
-    return [effect_text(row.cpu) + unbuilt, neuron]
+    served = f"; in `graphgen serve`: {row.served}" if row.served else ""
+    return [effect_text(row.cpu) + unbuilt + served, neuron]
 
 
 def _rules() -> str:

@@ -31,7 +31,9 @@ _FILES = 1 << 16
 
 def make_service(engine: Engine, options: ServerOptions) -> Service:
     """The thread, the model and the metrics for an opened model."""
-    serving = ServingEngine(engine.session, tokenizer=engine.tokenizer)
+    serving = ServingEngine(
+        engine.session, tokenizer=engine.tokenizer, async_mode=engine.async_mode
+    )
     vocabulary = engine.session.token_ids or engine.tokenizer.vocab_size
     metrics = ServerMetrics(serving)
     model = ServedModel(
@@ -42,7 +44,7 @@ def make_service(engine: Engine, options: ServerOptions) -> Service:
         int(time.time()),
         AnswerGrammars(engine.tokenizer, vocabulary),
     )
-    thread = EngineThread(serving, engine.session.warm_up, metrics.after_step)
+    thread = EngineThread(serving, serving.warm_up, metrics.after_step)
     return Service(thread, model, options, metrics)
 
 

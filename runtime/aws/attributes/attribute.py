@@ -118,6 +118,8 @@ class Attribute:
         unbuilt: values of an attribute that works otherwise, refused until they are built.
         replaces: the name that this deprecated one stands for; empty for none.
         environment: the variable that overrides the value; empty for none.
+        served: what ``graphgen serve`` does with it, a noun phrase, where it is the server's own;
+            empty for the effect that it has on programs.
     """
 
     name: str
@@ -134,6 +136,7 @@ class Attribute:
     unbuilt: Mapping[str, Refused] = field(default_factory=dict[str, Refused])
     replaces: str = ""
     environment: str = ""
+    served: str = ""
 
     def effect(self, target: str) -> Effect:
         """The effect for a target of :mod:`graphgen.targets`."""

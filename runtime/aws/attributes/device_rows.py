@@ -364,6 +364,7 @@ LOADING = owned_by(
         "C12",
         "starts a step before the tokens of the one before are read; needs on-device sampling",
         RunTimeSetting("decode steps of inference_demo and benchmark_sampling"),
+        served="steps of the engine",
     ),
     Attribute(
         "on_cpu",

@@ -33,7 +33,7 @@ _SPECULATION = Refused("speculative decoding", "leave it out: one token is chose
 _MEDUSA = Refused("Medusa decoding", "leave it out: one token is chosen at a time")
 _LORA = Refused("multi-LoRA serving", "merge the adapter into the checkpoint")
 _PAGES = Refused("a paged KV cache", "leave it out: each sequence has a row of the cache")
-_CHUNKS = Refused("chunked prefill", "leave it out: a prompt is processed in one program")
+_CHUNKS = Refused("chunked prefill", "leave it out, or serve the model with graphgen serve")
 
 SPECULATION = owned_by(
     "NeuronConfig",
@@ -131,6 +131,7 @@ PAGES = owned_by(
         "source",
         "prompts in chunks",
         _CHUNKS,
+        served="max_num_seqs is the number of prompts of a launch",
     ),
     Attribute(
         "is_chunked_prefill",
@@ -142,6 +143,7 @@ PAGES = owned_by(
         "source",
         "prompts in chunks",
         _CHUNKS,
+        served="long prompts in parts of --chunked-prefill-size tokens",
     ),
 )
 

@@ -293,6 +293,7 @@ PREFIXES = owned_by(
         "source",
         "whether prompts that start alike share their cache",
         _PAGED_LATER,
+        served="always: the beginning that prompts have alike is processed once",
     ),
     Attribute(
         "windowed_context_encoding_size",

@@ -10,10 +10,9 @@ from typing import cast
 from graphgen.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.runtime.artifact import is_artifact, open_artifact
-from graphgen.runtime.aws.attributes.attribute import RunTimeSetting
 from graphgen.runtime.aws.config.compile_settings import ELEMENTS, compile_settings
-from graphgen.runtime.aws.config.config_json import read_object
 from graphgen.runtime.aws.config.neuron_config import NeuronConfig
+from graphgen.runtime.aws.config.served_override import read_override
 from graphgen.runtime.engine import EngineOptions, locate_checkpoint
 
 # Rows and slots of a model that no flag gives: enough to try it on a CPU.
@@ -26,12 +25,6 @@ _BY_FLAG = {
     "batch_size": ("max_num_seqs", "--max-num-seqs"),
     "seq_len": ("max_model_len", "--max-model-len"),
     "torch_dtype": ("dtype", "--dtype"),
-}
-# Attributes of a paged cache, and the flags that ask for it here.
-_PAGED = {
-    "is_block_kv_layout": "--block-size",
-    "pa_block_size": "--block-size",
-    "pa_num_blocks": "--num-gpu-blocks-override",
 }
 # Element types by the names that vLLM gives them; auto is the checkpoint's own.
 _DTYPES = {**ELEMENTS, "float": "f32", "half": "f16", "auto": "as-declared"}
@@ -78,21 +71,23 @@ def served_options(model: str, flags: ServedFlags) -> EngineOptions:
         flags: of the server.
 
     Raises:
-        GraphgenError: GG0901 to GG0904 for the override, GG0705 for flags.
+        GraphgenError: GG0901 to GG0904 and GG0906 for the override, GG0705 for flags.
     """
-    base = _compiled(model, flags)
-    changes = _overridden(flags, base or _fresh(model, flags))
+    base, override = _compiled(model, flags), read_override(flags.override)
+    changes = _overridden(flags, override.programs, base or _fresh(model, flags))
     _check_blocks(flags, base)
     wanted: dict[str, object] = {"dtype": flags.dtype and _DTYPES.get(flags.dtype, flags.dtype)}
     wanted |= {"page_cache": flags.block_size, "cache_blocks": flags.num_blocks}
     requested = {**wanted, "tp": flags.tensor_parallel_size, **_without_sizes(changes)}
     if base is None:
         requested = {"prefill_batch": (1,), **requested}
+    if override.prompts:
+        requested["prefill_batch"] = (override.prompts,)
     rows, slots = flags.max_num_seqs, flags.max_model_len
     if base is None:
         rows, slots = rows or DEFAULT_ROWS, slots or _length(model)
     length = changes.get("slots", slots)
-    chunk = flags.chunk or (() if base else _chunk(length))
+    chunk = _chunk(flags, override.chunked, base, length)
     return EngineOptions(
         {name: value for name, value in requested.items() if value is not None},
         batch=max(_sizes(changes, "batch"), default=rows),
@@ -102,6 +97,7 @@ def served_options(model: str, flags: ServedFlags) -> EngineOptions:
         context=_sizes(changes, "context"),
         tokens=_sizes(changes, "tokens"),
         chunk=chunk,
+        async_mode=override.async_mode,
         artifact=flags.artifact,
         weights=flags.weights,
     )
@@ -138,13 +134,36 @@ def _length(model: str) -> int:
     return min(DEFAULT_LENGTH, most) if isinstance(most, int) else DEFAULT_LENGTH
 
 
-def _chunk(length: object) -> tuple[int, ...]:
-    return (DEFAULT_CHUNK,) if isinstance(length, int) and length > DEFAULT_CHUNK else ()
+def _chunk(
+    flags: ServedFlags, wanted: bool | None, base: CompileConfig | None, length: object
+) -> tuple[int, ...]:
+    """Tokens of the parts of long prompts; empty for whole prompts, or those of an artifact.
+
+    Args:
+        flags: of the server.
+        wanted: ``is_chunked_prefill``, if it is given.
+        base: the configuration of an artifact.
+        length: slots of a row; ``None`` for those of the artifact.
+    """
+    if flags.chunk and wanted is False:
+        raise GraphgenError(
+            "GG0705",
+            "--override-neuron-config has is_chunked_prefill = False, and --chunked-prefill-size "
+            "is given",
+            help="leave one of them out",
+        )
+    if flags.chunk or wanted is False or (base is not None and not wanted):
+        return flags.chunk
+    if base is not None and base.chunk:
+        return base.chunk
+    slots = length if isinstance(length, int) else base.max_len if base is not None else 0
+    return (DEFAULT_CHUNK,) if slots > DEFAULT_CHUNK else ()
 
 
-def _overridden(flags: ServedFlags, base: CompileConfig) -> Mapping[str, object]:
-    """The fields of a compilation that the override changes."""
-    given = _read_override(flags.override)
+def _overridden(
+    flags: ServedFlags, given: Mapping[str, object], base: CompileConfig
+) -> Mapping[str, object]:
+    """The fields of a compilation that attributes of the override change."""
     if not given:
         return {}
     torch = {ours: theirs for theirs, ours in ELEMENTS.items()}
@@ -169,39 +188,6 @@ def _overridden(flags: ServedFlags, base: CompileConfig) -> Mapping[str, object]
         for item in fields(CompileConfig)
         if getattr(after, item.name) != getattr(before, item.name)
     }
-
-
-def _read_override(text: str) -> Mapping[str, object]:
-    """The attributes of the override by their names with underscores.
-
-    Raises:
-        GraphgenError: GG0906 for another text, GG0901 for an unknown name with the nearest one,
-            GG0904 for an attribute that changes what the server does not have.
-    """
-    try:
-        values = read_object(text)
-    except GraphgenError as error:
-        error.help = "give a JSON object: --override-neuron-config '{\"quantized\": true}'"
-        raise
-    made: dict[str, object] = {}
-    for name, value in values.items():
-        row = NeuronConfig.attribute(name)
-        effect = row.effect("cpu")
-        if row.name in _PAGED and not row.requests_nothing(value, row.default):
-            raise GraphgenError(
-                "GG0904",
-                f"NeuronConfig.{row.name} = {value!r}: the server has a paged cache by a flag",
-                help=f"give {_PAGED[row.name]}",
-            )
-        if isinstance(effect, RunTimeSetting) and not row.requests_nothing(value, row.default):
-            raise GraphgenError(
-                "GG0904",
-                f"NeuronConfig.{row.name} = {value!r}: it is about {effect.what}, and the server "
-                "has no such setting",
-                help="leave it out",
-            )
-        made[row.name] = value
-    return made
 
 
 def _check_flags(given: Mapping[str, object], flags: ServedFlags) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from graphgen.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
+from graphgen.runtime.aws.config import served_options as served_options_module
 from graphgen.runtime.aws.config.served_options import ServedFlags, served_options
 from tests.oracles.small_gguf import write_small_model
 
@@ -51,6 +53,52 @@ def test_an_override_changes_the_compilation(model: str):
     assert options.requested["prefill_batch"] == (1,)
 
 
+def test_an_override_asks_for_prompts_in_parts(model: str):
+    parts = served_options(model, ServedFlags(override='{"is_chunked_prefill": true}'))
+    assert parts.chunk == (128,)
+    flags = ServedFlags(override='{"is_chunked_prefill": true}', chunk=(32,))
+    assert served_options(model, flags).chunk == (32,)
+    whole = served_options(model, ServedFlags(override='{"is-chunked-prefill": false}'))
+    assert (whole.chunk, whole.max_context) == ((), None)
+    several = '{"chunked_prefill_config": {"max_num_seqs": 4}}'
+    options = served_options(model, ServedFlags(override=several))
+    assert (options.chunk, options.requested["prefill_batch"]) == ((128,), (4,))
+    # Rows of a server share what begins alike without being asked.
+    shares = served_options(model, ServedFlags(override='{"is_prefix_caching": true}'))
+    assert shares == served_options(model, ServedFlags())
+
+
+def test_an_override_asks_for_steps_in_flight(model: str):
+    override = '{"async_mode": true, "on_device_sampling_config": {"do_sample": true}}'
+    options = served_options(model, ServedFlags(override=override))
+    assert options.async_mode
+    assert str(options.requested["sampling"]).startswith("on-device-sampling")
+    assert not served_options(model, ServedFlags(override='{"async_mode": false}')).async_mode
+
+
+def test_an_artifact_without_parts_is_not_asked_for_them(
+    model: str, monkeypatch: pytest.MonkeyPatch
+):
+    def compiled(chunk: tuple[int, ...]) -> None:
+        made = CompileConfig().serving(batch=2, max_len=256, chunk=chunk)
+        monkeypatch.setattr(served_options_module, "_compiled", lambda *_: made)
+
+    flags = ServedFlags(override='{"is_chunked_prefill": true}')
+    compiled((64,))
+    assert served_options(model, ServedFlags()).chunk == ()
+    assert served_options(model, flags).chunk == (64,)
+    # The artifact is then refused, as it was compiled for whole prompts.
+    compiled(())
+    assert served_options(model, flags).chunk == (128,)
+
+
+def test_parts_and_whole_prompts_exclude_each_other(model: str):
+    flags = ServedFlags(override='{"is_chunked_prefill": false}', chunk=(32,))
+    with pytest.raises(GraphgenError, match="--chunked-prefill-size") as caught:
+        served_options(model, flags)
+    assert caught.value.code == "GG0705"
+
+
 @pytest.mark.parametrize(
     ("override", "code", "what"),
     [
@@ -61,6 +109,12 @@ def test_an_override_changes_the_compilation(model: str):
         ('{"pa_block_size": 16}', "GG0904", "--block-size"),
         ('{"pa_num_blocks": 64}', "GG0904", "--num-gpu-blocks-override"),
         ('{"seq_len": "long"}', "GG0902", "seq_len"),
+        ('{"async_mode": true}', "GG0903", "on_device_sampling_config"),
+        ('{"is_prefix_caching": 1}', "GG0902", "is_prefix_caching"),
+        ('{"is_chunked_prefill": "yes"}', "GG0902", "is_chunked_prefill"),
+        ('{"chunked_prefill_config": {"max_seqs": 1}}', "GG0901", "max_num_seqs"),
+        ('{"chunked_prefill_config": {"kernel_q_tile_size": 64}}', "GG0904", "kernel_q_tile_size"),
+        ('{"chunked_prefill_config": {"tkg_model_enabled": false}}', "GG0904", "tkg_model_enabled"),
         ("[]", "GG0906", "JSON object"),
         ("{", "GG0906", "--override-neuron-config"),
     ],

@@ -1,0 +1,110 @@
+"""The attributes of ``--override-neuron-config``: of the programs, and of the server itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import cast
+
+from graphgen.errors import GraphgenError
+from graphgen.runtime.aws.attributes.attribute import Refused, RunTimeSetting
+from graphgen.runtime.aws.attributes.attribute_table import attributes_of
+from graphgen.runtime.aws.config.config_json import read_object
+from graphgen.runtime.aws.config.neuron_config import ChunkedPrefillConfig, NeuronConfig
+
+# Attributes of a paged cache, and the flags that ask for it here.
+_PAGED = {
+    "is_block_kv_layout": "--block-size",
+    "pa_block_size": "--block-size",
+    "pa_num_blocks": "--num-gpu-blocks-override",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ServedOverride:
+    """The attributes of an override, by what they change.
+
+    Attributes:
+        programs: attributes of a NeuronConfig that programs are compiled by, by name.
+        async_mode: steps start before the tokens of the step before are read.
+        chunked: whether long prompts are processed in parts; ``None`` where it is not given.
+        prompts: largest number of prompts of a launch; 0 where it is not given.
+    """
+
+    programs: Mapping[str, object]
+    async_mode: bool = False
+    chunked: bool | None = None
+    prompts: int = 0
+
+
+def read_override(text: str) -> ServedOverride:
+    """Read the JSON object of the flag.
+
+    Raises:
+        GraphgenError: GG0906 for another text, GG0901 for an unknown name with the nearest one,
+            GG0902 for a value of another kind, GG0904 for an attribute that changes what the
+            server does not have.
+    """
+    try:
+        values = read_object(text)
+    except GraphgenError as error:
+        error.help = "give a JSON object: --override-neuron-config '{\"quantized\": true}'"
+        raise
+    programs: dict[str, object] = {}
+    served: dict[str, object] = {}
+    for name, value in values.items():
+        row = NeuronConfig.attribute(name)
+        effect = row.effect("cpu")
+        if row.name in _PAGED and not row.requests_nothing(value, row.default):
+            raise GraphgenError(
+                "GG0904",
+                f"NeuronConfig.{row.name} = {value!r}: the server has a paged cache by a flag",
+                help=f"give {_PAGED[row.name]}",
+            )
+        if row.served:
+            served[row.name] = _accepted(row.name, value)
+        elif isinstance(effect, RunTimeSetting) and not row.requests_nothing(value, row.default):
+            raise _refused("NeuronConfig", row.name, value, f"it is about {effect.what}, and")
+        # What programs refuse is the server's own.
+        if not (row.served and isinstance(effect, Refused)):
+            programs[row.name] = value
+    prompts = _prompts(served.get("chunked_prefill_config"))
+    given = served.get("chunked_prefill_config") is not None or None
+    return ServedOverride(
+        programs,
+        bool(served.get("async_mode")),
+        cast("bool | None", served.get("is_chunked_prefill", given)),
+        prompts,
+    )
+
+
+def _accepted(name: str, value: object) -> object:
+    """A value of its kind (GG0902)."""
+    row = attributes_of("NeuronConfig")[name]
+    try:
+        return row.kind.accept(value)
+    except (TypeError, ValueError):
+        raise GraphgenError(
+            "GG0902", f"NeuronConfig.{name} = {value!r}: it must be {row.kind.text}"
+        ) from None
+
+
+def _prompts(config: object) -> int:
+    """``max_num_seqs`` of a ChunkedPrefillConfig; its other attributes are about kernels."""
+    if config is None:
+        return 0
+    values = cast("Mapping[str, object]", config)
+    made = ChunkedPrefillConfig(**values)
+    for name, row in attributes_of(made.owner).items():
+        if name != "max_num_seqs" and made.value(name) != row.default:
+            raise _refused(made.owner, name, made.value(name))
+    return cast(int, made.value("max_num_seqs"))
+
+
+def _refused(owner: str, name: str, value: object, about: str = "") -> GraphgenError:
+    about = f"{about} " if about else ""
+    return GraphgenError(
+        "GG0904",
+        f"{owner}.{name} = {value!r}: {about}the server has no such setting",
+        help="leave it out",
+    )
