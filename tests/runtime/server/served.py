@@ -36,25 +36,44 @@ SHAPE = {"llama.context_length": LENGTH, "tokenizer.chat_template": TEMPLATE}
 OBSERVERS: list[LaunchObserver] = []
 
 
-@cache
 def small_engine() -> Engine:
     """The model, with a session that no server has."""
+    return engine_of()
+
+
+@cache
+def engine_of(*, tp: int = 1, sampling: str = "", async_mode: bool = False) -> Engine:
+    """The model compiled with these settings, with a session that no server has."""
+    requested = {"prefill_batch": (1,), "tp": tp, "sampling": sampling}
     with TemporaryDirectory() as folder:
         path = Path(folder) / "small.gguf"
         write_small_model(path, SHAPE)
         options = EngineOptions(
-            {"prefill_batch": (1,)}, batch=ROWS, max_len=LENGTH, max_context=CHUNK, chunk=(CHUNK,)
+            requested,
+            batch=ROWS,
+            max_len=LENGTH,
+            max_context=CHUNK,
+            chunk=(CHUNK,),
+            async_mode=async_mode,
         )
         engine, _ = open_engine(str(path), options, lambda _: [[0]], 1, Silent())
     engine.session.warm_up()
     return engine
 
 
-def service_of(**options: Any) -> Service:
+def service_of(first: Engine | None = None, **options: Any) -> Service:
     """What the endpoints of a server share; each has rows of its own."""
-    first = small_engine()
+    first = first or small_engine()
     weights = first.session.weights
-    engine = Engine(first.model, first.tokenizer, first.programs, weights, 0.0, False)
+    engine = Engine(
+        first.model,
+        first.tokenizer,
+        first.programs,
+        weights,
+        0.0,
+        False,
+        async_mode=first.async_mode,
+    )
     engine.session.observers = OBSERVERS
     return make_service(engine, ServerOptions(NAME, **options))
 
