@@ -15,7 +15,7 @@ import pytest
 from graphgen.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.runtime.generation import GenerationRequest, generate
-from graphgen.runtime.sampling import GREEDY, Sampling
+from graphgen.runtime.sampling import GREEDY, Sampling, choose_token
 from graphgen.runtime.serving.serving_engine import ServingEngine
 from graphgen.runtime.serving.serving_request import Finish, ServingRequest
 from graphgen.runtime.session import Session
@@ -26,6 +26,8 @@ SAMPLED = Sampling(do_sample=True, top_k=20, temperature=1.5)
 SERVED = CompileConfig(
     batch=(2,), prefill_batch=(1,), rows=4, context=(8,), tokens=(16, 64), chunk=(4,)
 )
+# A bound on the difference of logits that the order of sums makes.
+ROUNDING = 2e-5
 LADDERS = replace(SERVED, batch=(1, 2, 4), prefill_batch=(1, 2), chunk=(4, 8))
 
 
@@ -41,6 +43,30 @@ def alone(request: ServingRequest) -> list[int]:
     asked = GenerationRequest(request.max_new_tokens, request.eos_ids, sampling=request.sampling)
     (made,), _ = generate(session, [request.prompt], asked)
     return made.tokens
+
+
+def flips(request: ServingRequest, tokens: list[int]) -> int:
+    """0 for the tokens of the request alone, 1 if they leave them at two tokens that nearly tie.
+
+    Programs of other sizes add in another order. What follows the first other token is not
+    compared.
+    """
+    wanted = alone(request)
+    if tokens == wanted:
+        return 0
+    pairs = enumerate(zip(tokens, wanted, strict=False))
+    place = next((place for place, (one, other) in pairs if one != other), None)
+    assert place is not None, request
+    text = [*request.prompt, *tokens[:place]]
+    (logits,) = session_of(CompileConfig(context=(64,), tokens=(64,))).prefill([text])
+    chosen: set[int] = set()
+    for way in (ROUNDING, -ROUNDING):
+        moved = logits.astype(np.float64)
+        moved[tokens[place]] += way
+        moved[wanted[place]] -= way
+        chosen.add(choose_token(moved, text, request.sampling, 0, place))
+    assert tokens[place] in chosen, (request, place, tokens, wanted)
+    return 1
 
 
 def random_requests(rng: np.random.Generator, count: int, vocabulary: int) -> list[ServingRequest]:
@@ -108,9 +134,9 @@ def test_each_answer_is_that_of_the_request_alone(config: CompileConfig, seed: i
     assert engine.scheduler.pool.free == session.rows
     finished = [request for request in requests if served[request.id][1] is not Finish.CANCELLED]
     assert len(finished) > count // 2
+    assert sum(flips(request, served[request.id][0]) for request in finished) <= count // 100
     for request in finished:
         tokens, end = served[request.id]
-        assert tokens == alone(request), request
         assert (end is Finish.EOS) == (tokens[-1] in request.eos_ids)
 
 
