@@ -50,14 +50,14 @@ def blocks_of(engine: ServingEngine) -> BlockRows:
 )
 def test_each_answer_is_that_of_the_request_alone(seed: int, count: int):
     rng = np.random.default_rng(seed)
-    session = session_of(PAGED)
-    engine = ServingEngine(session)
-    pool, requests = blocks_of(engine), random_requests(rng, count, 97)
+    session, requests = session_of(PAGED), random_requests(rng, count, 97)
     with (
         patch.object(Scheduler, "_preempt", autospec=True, side_effect=Scheduler._preempt) as lost,
         patch.object(Session, "copy_block", autospec=True, side_effect=Session.copy_block) as copy,
     ):
+        engine = ServingEngine(session)
         served = serve(engine, requests, rng)
+    pool = blocks_of(engine)
     assert pool.free == session.rows
     assert pool.blocks.available == 26
     assert not any(pool.blocks.counts)
