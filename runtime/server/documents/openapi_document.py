@@ -163,11 +163,20 @@ def _json(name: str) -> Mapping[str, Json]:
     return {"application/json": {"schema": {"$ref": f"#/components/schemas/{name}"}}}
 
 
+# OpenAPI 3.1 leaves open what the schema of an event stream describes; tools take it as that of one
+# event, as OpenAPI 3.2 does.
+_EVENT: Json = {
+    "type": "object",
+    "required": ["data"],
+    "properties": {"data": {"type": "string"}},
+}
+
+
 def _answering(summary: str, name: str, security: Mapping[str, Json]) -> Json:
     """An endpoint that answers prompts."""
     content = {
         **_json(f"{name}Answer"),
-        "text/event-stream": {"schema": {"type": "string"}},
+        "text/event-stream": {"schema": _EVENT},
     }
     return {
         "post": {

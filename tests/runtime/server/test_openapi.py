@@ -55,6 +55,21 @@ def test_answers_match_their_schemas():
             jsonschema_rs.validator_for(schema).validate(client.post(path, json=body).json())
 
 
+def test_streamed_answers_match_their_schemas(server: Live):
+    import schemathesis
+    from schemathesis.specs.openapi import checks
+
+    schema = schemathesis.openapi.from_url(f"{server.url}/openapi.json")
+    for path, body in GOOD.items():
+        case = schema[path]["POST"].Case(
+            body={**body, "stream": True}, media_type="application/json"
+        )
+        response = case.call(timeout=60)
+        assert response.headers["content-type"][0].startswith("text/event-stream")
+        wanted = [checks.content_type_conformance, checks.response_schema_conformance]
+        case.validate_response(response, checks=wanted)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["positive", "negative"])
 def test_schemathesis_finds_no_fault(server: Live, mode: str):
