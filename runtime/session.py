@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from graphgen.errors import GraphgenError
 from graphgen.eval import numpy_dtype
+from graphgen.exec.inputs import stated_vocabulary
 from graphgen.exec.weights import default_layouts
 from graphgen.ir import Module, Role
 from graphgen.lowering.cpu import DeviceValue
@@ -37,7 +38,6 @@ from graphgen.runtime.launching.session_checks import (
     check_takes_tokens,
     check_weights,
     checked_layout,
-    id_count,
 )
 from graphgen.runtime.step_call import Draw, Index, Ints, StepCall
 
@@ -85,7 +85,7 @@ class Session:
         self.draws: Final = "sampling_params" in interface
         self.deterministic: Final = self.draws and "random" not in interface
         logits = interface["logits"].logical.shape if "logits" in interface else (0,)
-        self.vocabulary, self.token_ids = cast(int, logits[-1]), id_count(self.module)
+        self.vocabulary, self.token_ids = cast(int, logits[-1]), stated_vocabulary(self.module)
         self.keeps: Final = "top_p_min_tokens" in interface
         self.candidates: Final = int(self.module.meta.get("global_topk", "0"))
         self._warm: set[str] = set()

@@ -126,8 +126,8 @@ _INPUTS = {
 }
 
 
-def vocabulary(module: Module, function: Function) -> int:
-    """Number of token ids: the configuration's, else the rows of the embedding; 2 if unknown."""
+def stated_vocabulary(module: Module) -> int:
+    """Number of token ids that the configuration of a module states; 0 where it states none."""
     try:
         config: object = json.loads(module.meta.get("config", "{}"))
     except ValueError:
@@ -135,7 +135,12 @@ def vocabulary(module: Module, function: Function) -> int:
     size = (
         cast(Mapping[str, object], config).get("vocab_size") if isinstance(config, dict) else None
     )
-    if isinstance(size, int) and size > 0:
+    return size if isinstance(size, int) and size > 0 else 0
+
+
+def vocabulary(module: Module, function: Function) -> int:
+    """Number of token ids: the configuration's, else the rows of the embedding; 2 if unknown."""
+    if size := stated_vocabulary(module):
         return size
     for op in function.ops:
         if op.name == "embedding" and op.operands[1].name == "tokens":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Sequence
 
 import numpy as np
@@ -10,14 +9,7 @@ import numpy.typing as npt
 
 from graphgen.errors import GraphgenError
 from graphgen.ir import RANK, Module, Role
-from graphgen.models import read_model_config
 from graphgen.runtime.step_call import Ints
-
-
-def id_count(module: Module) -> int:
-    """The number of token ids that programs take; 0 for a module without a configuration."""
-    config = module.meta.get("config")
-    return 0 if config is None else read_model_config(json.loads(config)).vocab_size
 
 
 def check_token_ids(prompt: Sequence[int], count: int, name: str) -> None:
