@@ -11,7 +11,6 @@ import pytest
 
 from graphgen.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
-from graphgen.runtime.sampling import Sampling
 from graphgen.runtime.serving.block_rows import BlockRows
 from graphgen.runtime.serving.scheduler import Scheduler
 from graphgen.runtime.serving.serving_engine import ServingEngine
@@ -20,15 +19,13 @@ from graphgen.runtime.session import Session
 from tests.oracles.llama import write_llama
 from tests.oracles.sessions import open_session
 from tests.runtime.serving.test_serving_model import (
-    SAMPLED,
     SERVED,
-    Launches,
     alone,
     flips,
+    four_answers,
     random_requests,
     serve,
     session_of,
-    vars_of,
 )
 
 # Four rows of up to 47 tokens in 26 blocks: answers grow beyond what there is.
@@ -77,25 +74,9 @@ def test_each_answer_is_that_of_the_request_alone(seed: int, count: int):
 
 @pytest.mark.parametrize("tp", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_several_answers_to_one_prompt_share_its_blocks(tp: int):
-    session = session_of(replace(PAGED, tp=tp))
-    prompt = tuple(np.random.default_rng(5).integers(1, 97, 7).tolist())
-    how = vars_of(SAMPLED)
-    requests = [
-        ServingRequest(str(seed), prompt, 6, sampling=Sampling(**{**how, "seed": seed}))
-        for seed in range(4)
-    ]
-    engine = ServingEngine(session)
-    for request in requests:
-        engine.submit(request)
-    launches = Launches()
-    session.observers.append(launches)
-    served = serve(engine, [], np.random.default_rng(0))
-    session.observers.clear()
-    assert {name: tokens for name, (tokens, _) in served.items()} == {
-        request.id: alone(request) for request in requests
-    }
+    engine, launches = four_answers(replace(PAGED, tp=tp))
     # Seven tokens of the prompt, and its last one again for each of the other answers.
-    assert sum(count for _, count in launches.tokens) == 7 + 3 + 4 * 5
+    assert sum(count for _, count in launches) == 7 + 3 + 4 * 5
     # Of the other three, the first four tokens are in the same block, the next two in a copy.
     assert blocks_of(engine).reused == 3 * 6
 

@@ -189,9 +189,9 @@ class Launches:
     def after_launch(self, session: Session, program: str) -> None: ...
 
 
-@pytest.mark.parametrize("tp", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_several_answers_to_one_prompt_run_it_once(tp: int):
-    session = session_of(replace(SERVED, tp=tp))
+def four_answers(config: CompileConfig) -> tuple[ServingEngine, list[tuple[str, int]]]:
+    """Four answers to a prompt of seven tokens, each as alone: the engine, and its launches."""
+    session = session_of(config)
     prompt = tuple(np.random.default_rng(5).integers(1, 97, 7).tolist())
     how = vars_of(SAMPLED)
     requests = [
@@ -208,8 +208,14 @@ def test_several_answers_to_one_prompt_run_it_once(tp: int):
     assert {name: tokens for name, (tokens, _) in served.items()} == {
         request.id: alone(request) for request in requests
     }
-    prompts = [count for name, count in launches.tokens if name.startswith("prefill")]
-    assert sum(prompts) == len(prompt)
+    return engine, launches.tokens
+
+
+@pytest.mark.parametrize("tp", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_several_answers_to_one_prompt_run_it_once(tp: int):
+    _, launches = four_answers(replace(SERVED, tp=tp))
+    prompts = [count for name, count in launches if name.startswith("prefill")]
+    assert sum(prompts) == 7
 
 
 def test_a_prompt_that_no_program_takes_is_refused():
