@@ -65,7 +65,7 @@ def test_each_answer_is_that_of_the_request_alone(seed: int, count: int):
     assert pool.blocks.cached > 0
     assert count < 500 or copy.call_count > 0
     finished = [request for request in requests if served[request.id][1] is not Finish.CANCELLED]
-    assert len(finished) > count // 2
+    assert count // 2 < len(finished) < count
     assert sum(flips(request, served[request.id][0]) for request in finished) <= count // 100
     for request in finished:
         tokens, end = served[request.id]
