@@ -66,7 +66,11 @@ class BlockPool:
 
     def known(self, tokens: Sequence[int]) -> int:
         """Tokens at the front of a text that are in known blocks; one token is always left."""
-        return self.block * sum(1 for _ in self._found(tokens))
+        return self.block * len(self.found(tokens))
+
+    def found(self, tokens: Sequence[int]) -> list[int]:
+        """Numbers of the known blocks at the front of a text; one token is always left."""
+        return [number for _, number in self._found(tokens)]
 
     def fork(self, row: BlockRow, length: int) -> BlockRow:
         """Another sequence that goes on from the first tokens of one, in the same blocks."""

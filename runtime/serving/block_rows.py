@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from graphgen.runtime.serving.block_pool import BlockPool, BlockRow
 from graphgen.runtime.serving.row_pool import shared_length, worth_copying
@@ -81,13 +81,32 @@ class BlockRows:
 
     def _begun(self, tokens: Sequence[int]) -> BlockRow:
         """The blocks that hold the beginning of a text."""
-        row = self.blocks.begin(tokens)
-        source = max(self._taken(), key=lambda one: _shared(one, tokens), default=row)
-        most = _shared(source, tokens)
-        if not self.is_worth(most, len(row.tokens), len(tokens)):
-            return row
-        self.blocks.release(row)
-        return self.blocks.fork(source, most)
+        source, most = self._source(tokens, self._taken())
+        return self.blocks.begin(tokens) if source is None else self.blocks.fork(source, most)
+
+    def _source(self, tokens: Sequence[int], rows: list[BlockRow]) -> tuple[BlockRow | None, int]:
+        """The row among these that a text goes on from, if not from known blocks; and its place."""
+        known = self.blocks.known(tokens)
+        source = max(rows, key=lambda one: _shared(one, tokens), default=None)
+        most = 0 if source is None else _shared(source, tokens)
+        return (source, most) if self.is_worth(most, known, len(tokens)) else (None, known)
+
+    def fits(self, tokens: Sequence[int], without: Collection[int] = ()) -> bool:
+        """True if :meth:`take` finds a row and blocks for a text.
+
+        Args:
+            tokens: the text.
+            without: rows in use that were given back first.
+        """
+        rows = [row for index, row in enumerate(self.rows) if row and index not in without]
+        if len(rows) == len(self.rows):
+            return False
+        used = {number for row in rows for number in row.blocks}
+        source, most = self._source(tokens, rows)
+        block = self.blocks.block
+        begun = self.blocks.found(tokens) if source is None else source.blocks[: most // block]
+        new = -(-len(tokens) // block) - sum(number in used for number in begun)
+        return new <= len(self.blocks.counts) - len(used)
 
     def held(self, tokens: Sequence[int]) -> int:
         """Tokens at the front of a text that any block holds."""

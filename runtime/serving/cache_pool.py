@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Sized
+from collections.abc import Collection, Sequence, Sized
 from typing import Protocol
 
 from graphgen.runtime.serving.block_rows import BlockRows
@@ -45,6 +45,15 @@ class CachePool(Protocol):
         Returns:
             The row, and the number of tokens at the front of the text that it holds; ``None``
             where rows or room run out.
+        """
+        ...
+
+    def fits(self, tokens: Sequence[int], without: Collection[int] = ()) -> bool:
+        """True if :meth:`take` finds a row with room for a text.
+
+        Args:
+            tokens: the text.
+            without: rows in use that were given back first.
         """
         ...
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
 # Tokens for which a copy takes less time than processing them again.
@@ -91,6 +91,10 @@ class RowPool:
         self.wanted += len(tokens)
         self.reused += kept
         return chosen, kept
+
+    def fits(self, tokens: Sequence[int], without: Collection[int] = ()) -> bool:
+        """True if there is a free row, or would be without some rows in use."""
+        return bool(self.free or without)
 
     @property
     def shares(self) -> bool:

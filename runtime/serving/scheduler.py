@@ -12,7 +12,10 @@ A request waits, then has a row until it is finished. What holds after every ste
   lost its row is read before it gets another one;
 * the row of a request holds the beginning of its text, and nothing of another request;
 * with a paged cache a request has blocks for its prompt when it gets a row. Where blocks run out as
-  answers grow, the request whose turn is last loses its row, so that the first one always goes on.
+  answers grow, the request whose turn is last loses its row, so that the first one always goes on;
+* a request for whose text there are too few blocks is passed by later ones that have room; as many
+  are passed at a time as there are rows. Those of later turns lose their rows for it as soon as it
+  fits beside the others, which are finitely many: it waits for these only, as if nobody had passed.
 
 With launches in flight (``async_mode`` of the engine) a row's next token is launched before the
 last one is read. A request that ends by its number of tokens takes no launch too many; one that
@@ -97,23 +100,31 @@ class Scheduler:
         Then every row has room for the tokens of this step.
         """
         self.steps += 1
-        deferred = 0
+        skipped = 0
         for progress in sorted(self.waiting, key=_turn):
-            if self._shares_soon(progress):
-                deferred += 1
-                # Later requests may use the rows, but the search has to end.
-                if deferred > len(self.pool.rows):
+            if self._shares_soon(progress) or not self._give_row(progress):
+                skipped += 1
+                # Later requests may use the room, but the search has to end.
+                if skipped > len(self.pool.rows):
                     break
-                continue
-            taken = self.pool.take(progress.text)
-            while taken is None and self._preempt_for(progress):
-                taken = self.pool.take(progress.text)
-            if taken is None:
-                break
-            self.waiting.remove(progress)
-            progress.row, progress.processed = taken
-            self.running.append(progress)
         self._make_room()
+
+    def _give_row(self, progress: RequestProgress) -> bool:
+        """Give a request a row, one of less urgent requests if need be; False without room."""
+        taken = self.pool.take(progress.text)
+        if taken is None:
+            later = [other for other in self.running if other.turn > progress.turn]
+            rows = [other.row for other in later if other.row is not None]
+            # Nobody loses a row for a request that has no room even then.
+            if not self.pool.fits(progress.text, rows):
+                return False
+            while taken is None:
+                self._preempt(max(self.running, key=_turn))
+                taken = self.pool.take(progress.text)
+        self.waiting.remove(progress)
+        progress.row, progress.processed = taken
+        self.running.append(progress)
+        return True
 
     def _make_room(self) -> None:
         """Reserve room for the tokens of a step; preempt those whose turn is last for it.
@@ -159,14 +170,6 @@ class Scheduler:
         ]
         soon = max((shared_length(other.text, text[:-1]) for other in others), default=0)
         return soon > 0 and self.pool.is_worth(soon, self.pool.held(text), len(text))
-
-    def _preempt_for(self, progress: RequestProgress) -> bool:
-        """Take the row of the request whose turn is last; False if it is not after this one's."""
-        last = max(self.running, key=_turn, default=progress)
-        if last.turn <= progress.turn:
-            return False
-        self._preempt(last)
-        return True
 
     def _preempt(self, progress: RequestProgress) -> None:
         """Let a request wait again; it keeps its tokens."""

@@ -117,6 +117,9 @@ class ServingMachine(RuleBasedStateMachine):
 
     def step(self) -> None:
         self.now += 1
+        scheduler = self.engine.scheduler
+        unfinished = [*scheduler.waiting, *scheduler.running]
+        first = min(unfinished, key=lambda one: (one.turn, one.order), default=None)
         for event in self.engine.step():
             assert event.id not in self.ends
             if event.token is not None:
@@ -125,6 +128,9 @@ class ServingMachine(RuleBasedStateMachine):
             if event.finish is not None:
                 self.ends[event.id] = event.finish
             assert event.error == ("the device is gone" if event.finish is Finish.ERROR else "")
+        if first is not None and first.row is None and first.request.id not in self.ends:
+            # Whatever passes the first request, nothing with a later turn keeps it waiting.
+            assert all(progress.turn <= first.turn for progress in scheduler.running)
 
     @invariant()
     def rows_are_those_of_their_requests(self) -> None:
@@ -359,6 +365,43 @@ def test_the_more_urgent_takes_a_row_and_the_other_goes_on_later():
     got = finished(engine)
     assert first + got["slow"] == answer((1, 1), 8, 64)
     assert got["urgent"] == answer((2,), 2, 64)
+
+
+def crowded() -> ServingEngine:
+    """Six blocks: one request has three of them, the next one in the queue needs four."""
+    engine = engine_of(FakeBlockSession(4, 64, 0, 1, block=4, blocks=6))
+    engine.submit(ServingRequest("first", (1,) * 9, 4))
+    engine.step()
+    engine.submit(ServingRequest("long", (2,) * 16, 4))
+    return engine
+
+
+def running(engine: ServingEngine) -> list[str]:
+    return [progress.request.id for progress in engine.scheduler.running]
+
+
+def test_a_short_request_passes_one_for_which_there_are_too_few_blocks():
+    engine = crowded()
+    engine.step()
+    for name in ("short", "later"):
+        engine.submit(ServingRequest(name, (1, 2), 30))
+    rows: list[list[str]] = []
+    for _ in range(2):
+        engine.step()
+        rows.append(running(engine))
+    # They keep their rows while the long one does not fit, and lose what it needs once it does.
+    assert rows == [["short", "later"], ["short", "long"]]
+
+
+def test_a_long_request_is_answered_although_short_ones_keep_coming():
+    engine = crowded()
+    ended: list[str] = []
+    for number in range(40):
+        engine.submit(ServingRequest(f"n{number}", (1, 2), 3))
+        ended += [event.id for event in engine.step() if event.finish]
+    assert ended[0] == "first"
+    assert ended.index("long") <= 4
+    assert len(ended) > 20
 
 
 @pytest.mark.parametrize(
