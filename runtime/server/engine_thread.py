@@ -116,6 +116,7 @@ class EngineThread:
         self._commands: deque[_Command] = deque()
         self._wake: Final = threading.Condition()
         self._stopping = False
+        self._ending = False
         self._groups: dict[str, RequestGroup] = {}
         self._thread: Final = threading.Thread(target=self._main, name="engine", daemon=True)
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -154,6 +155,10 @@ class EngineThread:
         with suppress(EngineEndedError):
             self._send(_Command("cancel", group))
 
+    def cancel_all(self) -> None:
+        """End what is not finished of all groups, after the current step."""
+        self._ending = True
+
     def _send(self, command: _Command) -> None:
         with self._wake:
             if self.failure is not None or self._stopping:
@@ -183,15 +188,18 @@ class EngineThread:
 
     def _obey(self) -> None:
         """Do what has arrived since the last step."""
-        while True:
-            with self._wake:
-                if not self._commands:
-                    return
-                command = self._commands.popleft()
+        while (command := self._next_command()) is not None:
             if command.kind == "submit":
                 self._submit(command.group)
             else:
                 self._cancel(command.group)
+        if self._ending:
+            for group in set(self._groups.values()):
+                self._cancel(group)
+
+    def _next_command(self) -> _Command | None:
+        with self._wake:
+            return self._commands.popleft() if self._commands else None
 
     def _submit(self, group: RequestGroup) -> None:
         error: GraphgenError | None = None

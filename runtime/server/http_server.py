@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import math
 import resource
 import signal
 import socket
 import time
 from asyncio import Transport
 from collections.abc import Callable
-from typing import cast
 
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -18,7 +19,7 @@ from graphgen.runtime.server.answer_grammar import AnswerGrammars
 from graphgen.runtime.server.answer_request import ServedModel
 from graphgen.runtime.server.application import make_application
 from graphgen.runtime.server.engine_thread import EngineThread
-from graphgen.runtime.server.request_log import start_log
+from graphgen.runtime.server.request_log import LOG, start_log
 from graphgen.runtime.server.routes import Service
 from graphgen.runtime.server.server_metrics import ServerMetrics
 from graphgen.runtime.server.server_options import ServerOptions
@@ -27,6 +28,8 @@ from graphgen.runtime.serving.serving_engine import ServingEngine
 # Seconds for the first bytes of a connection, and between two requests.
 IDLE_SECONDS = 30
 _FILES = 1 << 16
+# Seconds in which clients read the errors of answers that were ended.
+_CLOSING_SECONDS = 2
 
 
 def make_service(engine: Engine, options: ServerOptions) -> Service:
@@ -68,7 +71,8 @@ def run_server(
     def stop(*_: object) -> None:
         server.should_exit = True
 
-    server = _Server(
+    server = DrainingServer(
+        service,
         uvicorn.Config(
             make_application(service, stop),
             host=options.host,
@@ -80,20 +84,37 @@ def run_server(
             access_log=False,
             server_header=False,
             timeout_keep_alive=IDLE_SECONDS,
-            timeout_graceful_shutdown=cast("int | None", options.drain_timeout or None),
-        )
+        ),
+        listening,
     )
-    server.listening = listening
     # uvicorn raises the signal again at its end, which is to be an ordinary one.
     signal.signal(signal.SIGTERM, stop)
     server.run()
     return service.thread.failure is None
 
 
-class _Server(uvicorn.Server):
-    """A server that says where it listens."""
+class DrainingServer(uvicorn.Server):
+    """A server that says where it listens, and ends answers that take too long at its end.
 
-    listening: Callable[[str], None]
+    Args:
+        service: what endpoints share; its options have the seconds that accepted requests have.
+        config: of uvicorn, without a timeout.
+        listening: called with the URL.
+    """
+
+    def __init__(
+        self,
+        service: Service,
+        config: uvicorn.Config,
+        listening: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        seconds = service.options.drain_timeout
+        if seconds:
+            # What is left then are clients that send or read too slowly.
+            config.timeout_graceful_shutdown = math.ceil(seconds) + _CLOSING_SECONDS
+        super().__init__(config)
+        self._service = service
+        self._listening = listening
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begin to accept connections."""
@@ -101,7 +122,22 @@ class _Server(uvicorn.Server):
         if self.started:
             port = self.servers[0].sockets[0].getsockname()[1]
             host = f"[{self.config.host}]" if ":" in self.config.host else self.config.host
-            self.listening(f"http://{host}:{port}")
+            self._listening(f"http://{host}:{port}")
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Finish what was accepted, as far as the time allows."""
+        seconds = self._service.options.drain_timeout
+        loop = asyncio.get_running_loop()
+        late = loop.call_later(seconds, self._end_answers) if seconds else None
+        await super().shutdown(sockets)
+        if late is not None:
+            late.cancel()
+
+    def _end_answers(self) -> None:
+        facts = {"seconds": self._service.options.drain_timeout}
+        facts["choices"] = self._service.open_choices
+        LOG.warning("the drain timeout has passed: open answers end", extra={"facts": facts})
+        self._service.thread.cancel_all()
 
 
 class IdleLimit(H11Protocol):

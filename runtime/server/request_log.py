@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import secrets
@@ -88,6 +89,9 @@ class RequestLog:
 
         try:
             await self._app(scope, receive, send_named)
+        except asyncio.CancelledError:
+            # The server ends, and the client has not sent its request, or not read the answer.
+            facts["cancelled"] = True
         except Exception:
             status = 500
             raise

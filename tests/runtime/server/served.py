@@ -17,7 +17,7 @@ import uvicorn
 from graphgen.runtime.engine import Engine, EngineOptions, open_engine
 from graphgen.runtime.progress_callback import Silent
 from graphgen.runtime.server.application import make_application
-from graphgen.runtime.server.http_server import IdleLimit, make_service
+from graphgen.runtime.server.http_server import DrainingServer, IdleLimit, make_service
 from graphgen.runtime.server.routes import Service
 from graphgen.runtime.server.server_options import ServerOptions
 from graphgen.runtime.session import LaunchObserver
@@ -116,7 +116,7 @@ def live(idle_seconds: int = 30, **options: Any) -> Generator[Live]:
         timeout_keep_alive=idle_seconds,
         timeout_graceful_shutdown=5,
     )
-    server = uvicorn.Server(config)
+    server = DrainingServer(service, config)
     thread = threading.Thread(target=server.run)
     thread.start()
     try:

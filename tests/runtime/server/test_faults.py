@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+import logging
 import resource
 import socket
 import sys
@@ -44,9 +45,13 @@ class Gate:
         self.open = threading.Event()
         self.open.set()
         self.launches = 0
+        # The launch before which it closes by itself.
+        self.last: int | None = None
         self.error: Exception | None = None
 
     def before_launch(self, session: Session, program: str, inputs: object) -> None:
+        if self.launches == self.last:
+            self.open.clear()
         self.open.wait()
         self.launches += 1
         if self.error is not None:
@@ -274,6 +279,45 @@ def test_a_thousand_silent_connections_leave_nothing_behind():
         assert answer_of(server, max_tokens=2)
     # The first thousand may leave room for the next ones, which leave nothing.
     assert taken[2] - taken[0] < 4 << 20
+
+
+@pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
+def test_answers_that_outlast_the_drain_end_without_a_traceback(
+    gate: Gate, caplog: pytest.LogCaptureFixture, stream: bool
+):
+    with live(drain_timeout=0.2) as server:
+        gate.last = 3
+        connection = connect(server, max_tokens=100, stream=stream)
+        wait_for(lambda: not gate.open.is_set())
+        data = connection.recv(4096) if stream else b""
+        server.server.should_exit = True
+        wait_for(lambda: "drain timeout" in caplog.text)
+        gate.open.set()
+        while piece := connection.recv(4096):
+            data += piece
+        connection.close()
+        server.settle()
+    assert b'"code":"cancelled"' in data
+    assert data.startswith(b"HTTP/1.1 200" if stream else b"HTTP/1.1 503")
+    assert not any(record.exc_info for record in caplog.records)
+    lines = [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING]
+    assert lines == ["the drain timeout has passed: open answers end"]
+
+
+def test_a_client_that_never_sends_its_body_is_cut_off_without_a_traceback(
+    caplog: pytest.LogCaptureFixture,
+):
+    with live(drain_timeout=0.1) as server:
+        connection = socket.create_connection(("127.0.0.1", server.port), timeout=20)
+        head = "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+        connection.sendall(f"{head}Content-Length: 99\r\n\r\n{{".encode())
+        wait_for(lambda: bool(server.server.server_state.tasks))
+        server.server.should_exit = True
+        while connection.recv(4096):
+            pass
+        connection.close()
+    assert "drain timeout" in caplog.text
+    assert not any(record.exc_info for record in caplog.records)
 
 
 def test_a_reader_that_is_slow_keeps_no_row(server: Live):
