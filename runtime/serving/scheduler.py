@@ -15,7 +15,7 @@ A request waits, then has a row until it is finished. What holds after every ste
   answers grow, the request whose turn is last loses its row, so that the first one always goes on;
 * a request for whose text there are too few blocks is passed by later ones that have room; as many
   are passed at a time as there are rows. Those of later turns lose their rows for it as soon as it
-  fits beside the others, which are finitely many: it waits for these only, as if nobody had passed.
+  fits beside the others, which are finitely many: it waits for these only, as without passing.
 
 With launches in flight (``async_mode`` of the engine) a row's next token is launched before the
 last one is read. A request that ends by its number of tokens takes no launch too many; one that
@@ -115,7 +115,7 @@ class Scheduler:
         if taken is None:
             later = [other for other in self.running if other.turn > progress.turn]
             rows = [other.row for other in later if other.row is not None]
-            # Nobody loses a row for a request that has no room even then.
+            # No row is lost for a request that has no room even then.
             if not self.pool.fits(progress.text, rows):
                 return False
             while taken is None:
