@@ -119,8 +119,9 @@ class CompileConfig:
     page_cache: int = knob(
         0,
         "slots of a block of the caches, which rows share by a table; 0 for a cache row each.",
-        flag=None,
-        minimum=0,
+        flag="Keep caches in blocks of so many tokens; by default each sequence has a row.",
+        minimum=1,
+        option="--block-size",
     )
     cache_blocks: int = knob(
         0, "blocks of the caches; by default as many as all rows need.", flag=None, minimum=0

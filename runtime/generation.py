@@ -11,6 +11,7 @@ import numpy as np
 from graphgen.errors import GraphgenError
 from graphgen.runtime.launching.async_conditions import check_async
 from graphgen.runtime.launching.pending_step import FedToken, PendingStep
+from graphgen.runtime.launching.reserved_blocks import reserve_blocks
 from graphgen.runtime.launching.session_checks import check_token_ids
 from graphgen.runtime.on_device_sampling import check_choice, draw_of
 from graphgen.runtime.sampling import GREEDY, Sampling, choose_token
@@ -117,7 +118,8 @@ def generate(
 
     Raises:
         GraphgenError: GG0702 for an empty prompt, GG0706 for one with a token outside the
-            vocabulary, GG0701 for one longer than the largest bucket, GG0705 for more prompts than
+            vocabulary, GG0701 for one longer than the largest bucket and for sequences that the
+            blocks of a paged cache do not hold, GG0705 for more prompts than
             rows, if sampling filters leave no token, or for ``async_mode`` with programs that
             cannot do it.
     """
@@ -131,6 +133,7 @@ def generate(
     rows = [Row(prompt, [], how) for prompt, how in zip(prompts, choices, strict=True)]
     if not any(held):
         session.reset()
+    reserve_blocks(session, {n: _most(session, row, request) for n, row in enumerate(rows)})
     with _Clock(session) as clock:
         given = _prefill(session, rows, request, held)
         _take(session, rows, given, [True] * len(rows), request, on_token)
@@ -138,6 +141,12 @@ def generate(
     run = _decode_in_flight if async_mode else _decode
     steps = list(run(session, rows, request, on_token))
     return [Completion(row.tokens, row.finish) for row in rows], Timings(first, steps)
+
+
+def _most(session: Session, row: Row, request: GenerationRequest) -> int:
+    """Largest number of tokens that a row of the cache will hold."""
+    # The last token of an answer is not processed.
+    return min(len(row.prompt) + request.max_new_tokens - 1, session.limit)
 
 
 def _prefill(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, cast
 
 import numpy as np
@@ -48,6 +48,45 @@ class BlockTable:
         table[row] = -1
         table[row, : len(blocks)] = blocks
         return table
+
+    def reserved(self, needs: Mapping[int, int], lengths: Ints) -> Ints:
+        """The table in which rows have blocks for so many positions; this one, where they have.
+
+        Every row keeps the blocks of its tokens, and these rows what they have for the positions.
+
+        Args:
+            needs: the number of positions, by row.
+            lengths: s32 [R], tokens in each row so far.
+
+        Raises:
+            GraphgenError: GG0701 where there are too few blocks.
+        """
+        columns = {row: -(-length // self.block) for row, length in needs.items()}
+        if all((self.table[row, :count] >= 0).all() for row, count in columns.items()):
+            return self.table
+        table = self.table.copy()
+        for row, length in enumerate(lengths.tolist()):
+            table[row, columns.get(row, -(-length // self.block)) :] = -1
+        held = set(table[table >= 0].tolist())
+        free = iter([number for number in range(self.blocks) if number not in held])
+        for row, count in columns.items():
+            for column in np.flatnonzero(table[row, :count] < 0):
+                number = next(free, None)
+                if number is None:
+                    mine = set(table[[*columns]].flat)
+                    raise self._too_few(needs, len(held - mine))
+                table[row, column] = number
+        return table
+
+    def _too_few(self, needs: Mapping[int, int], others: int) -> GraphgenError:
+        lengths = ", ".join(map(str, needs.values()))
+        beside = f", of which other rows have {others}" if others else ""
+        return GraphgenError(
+            "GG0701",
+            f"sequences of {lengths} tokens do not fit into the {self.blocks} blocks of "
+            f"{self.block} tokens{beside}",
+            help="give shorter or fewer sequences, or compile with more blocks",
+        )
 
     def check(self, call: StepCall) -> None:
         """Refuse a step of a row with positions that have no block (GG0705).

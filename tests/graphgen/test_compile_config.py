@@ -101,7 +101,8 @@ def test_what_the_pipeline_and_the_commands_have():
         *("chunk", "dims", "rules", "min_rows", "roll_window_cache", "outline"),
         *("page_cache", "cache_blocks"),
     }
-    assert set(flag_fields(CompileConfig)) == {"tp", "heads", "roll_window_cache", "dtype"}
+    flags = {"tp", "heads", "roll_window_cache", "page_cache", "dtype"}
+    assert set(flag_fields(CompileConfig)) == flags
     assert tuple(STRATEGIES) == HEAD_STRATEGIES
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,8 @@ from graphgen.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.ir import Role
 from graphgen.runtime.engine import EngineOptions, open_engine
-from graphgen.runtime.generation import GenerationRequest
+from graphgen.runtime.generation import GenerationRequest, generate
+from graphgen.runtime.launching.reserved_blocks import reserve_blocks
 from graphgen.runtime.progress_callback import Silent
 from graphgen.runtime.session import Session
 from tests.oracles.families import ORACLES, save, save_tokenizer
@@ -62,3 +64,39 @@ def test_the_engine_gives_the_same_tokens_from_an_artifact_too(tmp_path: Path):
         said.append([list(completion.tokens) for completion in done])
     assert engine.session.module.entries(Role.LAYOUT)
     assert said[0] == said[1] == said[2]
+
+
+def test_generation_gives_rows_the_blocks_that_they_need(tmp_path: Path):
+    save(ORACLES["llama"].model(initializer_range=0.1), tmp_path)
+    rows = CompileConfig(dtype="f32").serving(batch=3, max_len=64)
+    few = replace(rows, page_cache=16, cache_blocks=5)
+    rng = np.random.default_rng(7)
+    prompts = [rng.integers(0, 61, size).tolist() for size in (30, 3, 17)]
+    session, plain = open_session(tmp_path, few), open_session(tmp_path, rows)
+    # 47, 20 and 34 tokens would need 8 blocks: two at a time have room.
+    for chosen in ([0, 1], [2, 1], [0]):
+        asked = [prompts[number] for number in chosen]
+        wanted, _ = generate(plain, asked, GenerationRequest(17))
+        assert generate(session, asked, GenerationRequest(17))[0] == wanted
+    what = "sequences of 46, 19, 33 tokens do not fit into the 5 blocks of 16 tokens"
+    with pytest.raises(GraphgenError, match=what) as caught:
+        generate(session, prompts, GenerationRequest(17))
+    assert caught.value.code == "GG0701"
+
+
+def test_rows_that_go_on_keep_their_blocks(tmp_path: Path):
+    save(ORACLES["llama"].model(initializer_range=0.1), tmp_path)
+    rows = CompileConfig(dtype="f32").serving(batch=2, max_len=64)
+    session = open_session(tmp_path, replace(rows, page_cache=16, cache_blocks=4))
+    plain = open_session(tmp_path, rows)
+    text = np.random.default_rng(8).integers(0, 61, 30).tolist()
+    for each in (session, plain):
+        generate(each, [text[:10]], GenerationRequest(1))
+    assert session.blocks is not None
+    # The other row gets what the ten tokens do not need.
+    with pytest.raises(GraphgenError, match="of which other rows have 1"):
+        reserve_blocks(session, {1: 49})
+    reserve_blocks(session, {1: 48})
+    assert sorted(session.blocks.table[:, :3].flat) == [-1, -1, 0, 1, 2, 3]
+    wanted, _ = generate(plain, [text], GenerationRequest(3), held=[10])
+    assert generate(session, [text], GenerationRequest(3), held=[10])[0] == wanted
