@@ -50,12 +50,12 @@ class BlockTable:
         return table
 
     def reserved(self, needs: Mapping[int, int], lengths: Ints) -> Ints:
-        """The table in which rows have blocks for so many positions; this one, where they have.
+        """The table in which rows have blocks for their next positions; this one, where they have.
 
         Every row keeps the blocks of its tokens, and these rows what they have for the positions.
 
         Args:
-            needs: the number of positions, by row.
+            needs: the number of positions from 0 on, by row.
             lengths: s32 [R], tokens in each row so far.
 
         Raises:

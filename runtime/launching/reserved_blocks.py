@@ -10,13 +10,13 @@ if TYPE_CHECKING:
 
 
 def reserve_blocks(session: Session, needs: Mapping[int, int]) -> None:
-    """Give rows blocks for so many positions each; rows of plain slots have them already.
+    """Give rows blocks for their next positions; rows of plain slots have them already.
 
     Rows keep the blocks that their tokens are in; of the others they give up what they do not need.
 
     Args:
         session: whose table of blocks changes.
-        needs: the number of positions, by row.
+        needs: the number of positions from 0 on, by row.
 
     Raises:
         GraphgenError: GG0701 where there are too few blocks; nothing has changed then.

@@ -11,6 +11,8 @@ import pytest
 
 from graphgen.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
+from graphgen.runtime.executable_cache import ExecutableCache
+from graphgen.runtime.launching.row_copy import RowCopy
 from graphgen.runtime.serving.block_rows import BlockRows
 from graphgen.runtime.serving.scheduler import Scheduler
 from graphgen.runtime.serving.serving_engine import ServingEngine
@@ -113,6 +115,25 @@ def test_on_and_off_async_mode_gives_the_same_tokens(tmp_path: Path):
     both = on.keys() & off.keys()
     assert len(both) > 12
     assert {name: on[name] for name in both} == {name: off[name] for name in both}
+
+
+def test_nothing_is_compiled_after_the_warm_up_not_even_for_copies(tmp_path: Path):
+    write_llama(tmp_path)
+    small = CompileConfig(
+        batch=(2,), prefill_batch=(1,), rows=2, context=(16,), tokens=(16,), page_cache=4
+    )
+    engine = ServingEngine(open_session(tmp_path, small))
+    engine.warm_up()
+    for name in "ab":
+        engine.submit(ServingRequest(name, tuple(range(1, 8)), 3))
+    compiled = AssertionError("a program is compiled while a request waits")
+    with (
+        patch.object(ExecutableCache, "_make", side_effect=compiled),
+        patch.object(RowCopy, "launch", autospec=True, side_effect=RowCopy.launch) as copy,
+    ):
+        served = serve(engine, [], np.random.default_rng(0))
+    assert {end for _, end in served.values()} == {Finish.LENGTH}
+    assert copy.call_count == 1
 
 
 def test_a_prompt_that_all_blocks_do_not_hold_is_refused(tmp_path: Path):
