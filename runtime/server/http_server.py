@@ -35,7 +35,10 @@ _CLOSING_SECONDS = 2
 def make_service(engine: Engine, options: ServerOptions) -> Service:
     """The thread, the model and the metrics for an opened model."""
     serving = ServingEngine(
-        engine.session, tokenizer=engine.tokenizer, async_mode=engine.async_mode
+        engine.session,
+        tokenizer=engine.tokenizer,
+        async_mode=engine.async_mode,
+        prefix_sharing=options.prefix_sharing,
     )
     vocabulary = engine.session.token_ids or engine.tokenizer.vocab_size
     metrics = ServerMetrics(serving)

@@ -20,6 +20,7 @@ class ServerOptions:
         request_timeout: seconds until an answer ends with an error; 0 for no limit.
         read_timeout: seconds for a client to send a request.
         drain_timeout: seconds that accepted requests have after SIGTERM; 0 for no limit.
+        prefix_sharing: process what prompts have in common once.
         log_prompts: write prompts and answers to the log.
     """
 
@@ -33,4 +34,5 @@ class ServerOptions:
     request_timeout: float = 0.0
     read_timeout: float = 30.0
     drain_timeout: float = 0.0
+    prefix_sharing: bool = True
     log_prompts: bool = False

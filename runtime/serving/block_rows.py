@@ -24,15 +24,15 @@ class BlockRows:
         limit: largest number of tokens of a row.
         assign: gives a row its blocks on the devices.
         copy: copies a block onto another one.
+        shares: whether texts take blocks over; without it each is processed whole.
 
     Attributes:
+        shares: as given.
         rows: the blocks of each row; ``None`` for a row that no request has.
         blocks: the blocks.
         wanted: tokens of all texts that have taken a row.
         reused: those of them that were in blocks already.
     """
-
-    shares = True
 
     def __init__(
         self,
@@ -41,7 +41,10 @@ class BlockRows:
         limit: int,
         assign: Assign,
         copy: Callable[[int, int], None],
+        *,
+        shares: bool = True,
     ) -> None:
+        self.shares = shares
         self.rows: list[BlockRow | None] = [None] * rows
         self.blocks = BlockPool(*blocks)
         self._sizes = blocks
@@ -81,6 +84,8 @@ class BlockRows:
 
     def _begun(self, tokens: Sequence[int]) -> BlockRow:
         """The blocks that hold the beginning of a text."""
+        if not self.shares:
+            return BlockRow()
         source, most = self._source(tokens, self._taken())
         return self.blocks.begin(tokens) if source is None else self.blocks.fork(source, most)
 
@@ -105,11 +110,14 @@ class BlockRows:
         source, most = self._source(tokens, rows)
         block = self.blocks.block
         begun = self.blocks.found(tokens) if source is None else source.blocks[: most // block]
+        begun = begun if self.shares else []
         new = -(-len(tokens) // block) - sum(number in used for number in begun)
         return new <= len(self.blocks.counts) - len(used)
 
     def held(self, tokens: Sequence[int]) -> int:
         """Tokens at the front of a text that any block holds."""
+        if not self.shares:
+            return 0
         shared = max((_shared(row, tokens) for row in self._taken()), default=0)
         return max(shared, self.blocks.known(tokens))
 

@@ -82,8 +82,13 @@ class CachePool(Protocol):
         ...
 
 
-def pool_of(session: Session) -> CachePool:
-    """The pool of a session: blocks where its cache is paged, else rows."""
+def pool_of(session: Session, *, prefix_sharing: bool = True) -> CachePool:
+    """The pool of a session: blocks where its cache is paged, else rows.
+
+    Args:
+        session: whose cache it is.
+        prefix_sharing: texts go on from what the cache holds of their beginnings.
+    """
     table = session.blocks
     if table is not None:
         return BlockRows(
@@ -92,6 +97,7 @@ def pool_of(session: Session) -> CachePool:
             session.limit,
             session.assign_blocks,
             session.copy_block,
+            shares=prefix_sharing,
         )
     copy = session.copy_row if session.copies_rows else None
-    return RowPool(session.rows, session.may_start, copy)
+    return RowPool(session.rows, session.may_start, copy, keeps=prefix_sharing)

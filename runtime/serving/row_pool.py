@@ -32,6 +32,7 @@ class RowPool:
         may_start: whether a row may go on at a position, as
             :meth:`graphgen.runtime.session.Session.may_start`.
         copy: copies what a row holds onto another row; ``None`` if rows cannot be copied.
+        keeps: whether a text goes on from what a row holds; without it each is processed whole.
         worth: number of tokens for which a row is copied; for a copy that leaves one token to be
             processed any number will do, as it saves a launch.
 
@@ -46,11 +47,14 @@ class RowPool:
         rows: int,
         may_start: Callable[[int, int], bool],
         copy: Callable[[int, int], None] | None = None,
+        *,
+        keeps: bool = True,
         worth: int = WORTH,
     ) -> None:
         self.rows = [CacheRow() for _ in range(rows)]
         self._may_start = may_start
-        self._copy = copy
+        self._copy = copy if keeps else None
+        self._keeps = keeps
         self._worth = worth
         self._uses = 0
         self.wanted = self.reused = 0
@@ -135,6 +139,8 @@ class RowPool:
 
     def _held(self, index: int, tokens: Sequence[int]) -> int:
         """Tokens at the front of a text from which the row can go on."""
+        if not self._keeps:
+            return 0
         shared = shared_length(self.rows[index].tokens, tokens[:-1])
         return shared if self._may_start(index, shared) else 0
 

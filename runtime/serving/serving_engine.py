@@ -48,6 +48,8 @@ class ServingEngine:
         async_mode: start the launches of a step before the tokens of the step before are read; the
             programs choose the tokens and hand them over on the devices. The same tokens come, a
             step later.
+        prefix_sharing: process what texts have in common once; without it each text is processed
+            whole, with the same tokens.
 
     Raises:
         GraphgenError: GG0705 for ``async_mode`` with programs that cannot do it.
@@ -64,6 +66,7 @@ class ServingEngine:
         tokenizer: Detokenizer | None = None,
         *,
         async_mode: bool = False,
+        prefix_sharing: bool = True,
     ) -> None:
         if async_mode:
             check_async(session)
@@ -73,7 +76,9 @@ class ServingEngine:
         self._tokenizer: Final = tokenizer
         self._session: Final = session
         self._clock: Final = clock
-        self.scheduler: Final = Scheduler(pool_of(session), options or options_of(session))
+        self.scheduler: Final = Scheduler(
+            pool_of(session, prefix_sharing=prefix_sharing), options or options_of(session)
+        )
         self._requests: dict[str, RequestProgress] = {}
         self._submitted = 0
 

@@ -52,6 +52,7 @@ def serve(
     name = _one_model(model, model_option)
     _check_installed()
     from graphgen.runtime.aws.config.served_options import ServedFlags, served_options
+    from graphgen.runtime.aws.config.served_override import read_override
     from graphgen.runtime.engine import open_engine
     from graphgen.runtime.server.http_server import run_server
     from graphgen.runtime.server.server_options import ServerOptions
@@ -59,8 +60,10 @@ def serve(
 
     for text in flags.notes:
         note(text)
-    server = ServerOptions(served_model_name or name, **flags.server)  # pyright: ignore[reportArgumentType]
-    options = served_options(name, ServedFlags(**flags.model))  # pyright: ignore[reportArgumentType]
+    model_flags = ServedFlags(**flags.model)  # pyright: ignore[reportArgumentType]
+    options = served_options(name, model_flags)
+    sharing = read_override(model_flags.override).prefix_sharing
+    server = ServerOptions(served_model_name or name, prefix_sharing=sharing, **flags.server)  # pyright: ignore[reportArgumentType]
     # One token stands for the prompts, which are not known yet.
     engine, _ = open_engine(name, options, lambda _: [[0]], 1, TerminalProgress())
     note_remarks(engine.model.reports)

@@ -18,6 +18,7 @@ from graphgen.runtime.aws.application.unbuilt_inputs import refuse_unbuilt
 from graphgen.runtime.aws.application.user_arrays import UserArray, as_numpy, as_user_array
 from graphgen.runtime.aws.config.inference_config import InferenceConfig
 from graphgen.runtime.aws.config.neuron_config import NeuronConfig
+from graphgen.runtime.launching.reserved_blocks import reserve_blocks
 from graphgen.runtime.session import RowResults
 
 # Called with the inputs of forward: input_ids, attention_mask, position_ids, seq_ids, and
@@ -105,7 +106,8 @@ class NeuronBaseForCausalLM(NeuronApplicationBase):
         Raises:
             GraphgenError: GG0908 before the model is loaded, GG0904 for an argument of a feature
                 that is not built, GG0901 for an unknown one, GG0402 for inputs that do not fit,
-                GG0701 for a prompt or sequence that is too long, GG0702 for a row without a token.
+                GG0701 for a prompt or sequence that is too long or finds no free block, GG0702 for
+                a row without a token.
         """
         running = self.running()
         refuse_unbuilt(others)
@@ -119,6 +121,7 @@ class NeuronBaseForCausalLM(NeuronApplicationBase):
         draw = row_draw(
             running.session, len(rows), sampling_params, self.neuron_config, self.random
         )
+        reserve_blocks(running.session, {row.row: row.start + len(row.tokens) for row in rows})
         with running.chosen(
             hidden_states=bool(output_hidden_states), inputs_embeds=embeds is not None
         ) as session:

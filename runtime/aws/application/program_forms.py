@@ -50,6 +50,8 @@ class ProgramForms:
             yield session
             return
         session.take_cache(self.session)
+        if self.session.blocks is not None:
+            session.use_layout(self.session.blocks.name, self.session.blocks.table)
         try:
             yield session
         finally:

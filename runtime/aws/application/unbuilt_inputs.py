@@ -9,7 +9,7 @@ from graphgen.errors import GraphgenError
 
 # Argument to feature and remedy.
 _SPECULATION = ("speculative decoding", "leave it out")
-_PAGES = ("a cache in blocks", "leave it out: seq_ids name rows of the cache")
+_PAGES = ("a table of blocks of the caller", "leave it out: sequences get blocks by seq_ids")
 _ADAPTERS = ("multi-LoRA serving", "merge the adapter into the weights")
 _IMAGES = ("multimodal input", "leave it out")
 _ACTIVATIONS = ("capture of activations", "leave it out")

@@ -427,6 +427,7 @@ NOTES: tuple[CombinationRule, ...] = (
         )
     ),
     _unused("output_logits", "on_device_sampling_config", "C68"),
+    *(_unused(name, "is_block_kv_layout", "") for name in ("pa_num_blocks", "pa_block_size")),
     *(
         _sampling_note(name, "do_sample and dynamic are False", _greedy)
         for name in ("top_k", "top_p", "temperature", "deterministic", "global_topk")

@@ -1,10 +1,11 @@
-"""Attributes of features that are not built: speculation, LoRA, paged caches, chunked prefill."""
+"""Attributes of features that are not built: speculation, LoRA, chunked prefill; paged caches."""
 
 from __future__ import annotations
 
 from graphgen.runtime.aws.attributes.attribute import (
     REQUIRED,
     Attribute,
+    CompileSetting,
     Derived,
     NoEffect,
     PartOf,
@@ -32,8 +33,11 @@ from graphgen.runtime.aws.attributes.value_kinds import (
 _SPECULATION = Refused("speculative decoding", "leave it out: one token is chosen at a time")
 _MEDUSA = Refused("Medusa decoding", "leave it out: one token is chosen at a time")
 _LORA = Refused("multi-LoRA serving", "merge the adapter into the checkpoint")
-_PAGES = Refused("a paged KV cache", "leave it out: each sequence has a row of the cache")
-_CHUNKS = Refused("chunked prefill", "leave it out, or serve the model with graphgen serve")
+_BLOCK = CompileSetting("page_cache")
+_CHUNKS = Refused(
+    "chunked prefill outside graphgen serve",
+    "leave it out: forward takes a prompt in parts by position_ids",
+)
 
 SPECULATION = owned_by(
     "NeuronConfig",
@@ -121,9 +125,33 @@ FUSED_SPECULATION = owned_by(
 
 PAGES = owned_by(
     "NeuronConfig",
-    Attribute("is_block_kv_layout", optional(BOOL), False, "source", "a cache of blocks", _PAGES),
-    Attribute("pa_num_blocks", COUNT, same_as("batch_size"), "source", "blocks of a cache", _PAGES),
-    Attribute("pa_block_size", COUNT, same_as("seq_len"), "source", "slots of a block", _PAGES),
+    Attribute(
+        "is_block_kv_layout",
+        optional(BOOL),
+        False,
+        "source",
+        "a cache of blocks",
+        _BLOCK,
+        served="as --block-size",
+    ),
+    Attribute(
+        "pa_num_blocks",
+        COUNT,
+        same_as("batch_size"),
+        "source",
+        "blocks of a cache",
+        CompileSetting("cache_blocks"),
+        served="as --num-gpu-blocks-override, which says the default",
+    ),
+    Attribute(
+        "pa_block_size",
+        COUNT,
+        same_as("seq_len"),
+        "source",
+        "slots of a block",
+        _BLOCK,
+        served="as --block-size",
+    ),
     Attribute(
         "chunked_prefill_config",
         optional(nested("ChunkedPrefillConfig")),

@@ -39,7 +39,10 @@ def _new_tokens(values: Values) -> object:
     return max(longest - prompt, 0) or None
 
 
-_PAGED_LATER = Refused("prefix caching", "leave it out: each prompt is processed whole")
+_PAGED_LATER = Refused(
+    "prefix caching outside graphgen serve",
+    "leave it out: forward processes the tokens that it is given",
+)
 
 SIZES = owned_by(
     "NeuronConfig",
@@ -293,7 +296,7 @@ PREFIXES = owned_by(
         "source",
         "whether prompts that start alike share their cache",
         _PAGED_LATER,
-        served="always: the beginning that prompts have alike is processed once",
+        served="on unless it is False: what prompts have in common is processed once",
     ),
     Attribute(
         "windowed_context_encoding_size",

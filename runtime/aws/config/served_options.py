@@ -12,7 +12,7 @@ from graphgen.errors import GraphgenError
 from graphgen.runtime.artifact import is_artifact, open_artifact
 from graphgen.runtime.aws.config.compile_settings import ELEMENTS, compile_settings
 from graphgen.runtime.aws.config.neuron_config import NeuronConfig
-from graphgen.runtime.aws.config.served_override import read_override
+from graphgen.runtime.aws.config.served_override import ServedOverride, read_override
 from graphgen.runtime.engine import EngineOptions, locate_checkpoint
 
 # Rows and slots of a model that no flag gives: enough to try it on a CPU.
@@ -25,6 +25,8 @@ _BY_FLAG = {
     "batch_size": ("max_num_seqs", "--max-num-seqs"),
     "seq_len": ("max_model_len", "--max-model-len"),
     "torch_dtype": ("dtype", "--dtype"),
+    "pa_block_size": ("block_size", "--block-size"),
+    "pa_num_blocks": ("num_blocks", "--num-gpu-blocks-override"),
 }
 # Element types by the names that vLLM gives them; auto is the checkpoint's own.
 _DTYPES = {**ELEMENTS, "float": "f32", "half": "f16", "auto": "as-declared"}
@@ -75,9 +77,7 @@ def served_options(model: str, flags: ServedFlags) -> EngineOptions:
     """
     base, override = _compiled(model, flags), read_override(flags.override)
     changes = _overridden(flags, override.programs, base or _fresh(model, flags))
-    _check_blocks(flags, base)
     wanted: dict[str, object] = {"dtype": flags.dtype and _DTYPES.get(flags.dtype, flags.dtype)}
-    wanted |= {"page_cache": flags.block_size, "cache_blocks": flags.num_blocks}
     requested = {**wanted, "tp": flags.tensor_parallel_size, **_without_sizes(changes)}
     if base is None:
         requested = {"prefill_batch": (1,), **requested}
@@ -87,6 +87,7 @@ def served_options(model: str, flags: ServedFlags) -> EngineOptions:
     if base is None:
         rows, slots = rows or DEFAULT_ROWS, slots or _length(model)
     length = changes.get("slots", slots)
+    requested |= _blocks(flags, override, base, length)
     chunk = _chunk(flags, override.chunked, base, length)
     return EngineOptions(
         {name: value for name, value in requested.items() if value is not None},
@@ -103,15 +104,43 @@ def served_options(model: str, flags: ServedFlags) -> EngineOptions:
     )
 
 
-def _check_blocks(flags: ServedFlags, base: CompileConfig | None) -> None:
-    """Refuse a number of blocks for a cache that is not paged (GG0705)."""
-    paged = flags.block_size or (base is not None and base.page_cache)
-    if flags.num_blocks is not None and not paged:
+def _blocks(
+    flags: ServedFlags, override: ServedOverride, base: CompileConfig | None, length: object
+) -> Mapping[str, object]:
+    """Slots of a block, and number of blocks, as fields of a compilation.
+
+    Args:
+        flags: of the server.
+        override: its attributes have the same meaning as the flags.
+        base: the configuration of an artifact.
+        length: slots of a row, those of a block where no size is given, as in a NeuronConfig;
+            ``None`` for those of the artifact.
+
+    Raises:
+        GraphgenError: GG0705 for a number of blocks without blocks, and for an attribute that
+            contradicts a flag or another attribute.
+    """
+    given = {"pa_block_size": override.block_size, "pa_num_blocks": override.num_blocks}
+    _check_flags({name: value for name, value in given.items() if value is not None}, flags)
+    size = flags.block_size or override.block_size
+    blocks = flags.num_blocks or override.num_blocks
+    if size is not None and override.paged is False:
         raise GraphgenError(
             "GG0705",
-            f"--num-gpu-blocks-override {flags.num_blocks} without blocks",
+            f"is_block_kv_layout = False, and blocks of {size} tokens",
+            help="leave one of them out",
+        )
+    if size is None and override.paged:
+        compiled = None if base is None else base.page_cache or base.max_len
+        size = compiled or length
+    if blocks is not None and not size and not (base is not None and base.page_cache):
+        name = "--num-gpu-blocks-override" if flags.num_blocks else "pa_num_blocks"
+        raise GraphgenError(
+            "GG0705",
+            f"{name} {blocks} without blocks",
             help="give --block-size too, such as --block-size 16",
         )
+    return {"page_cache": size, "cache_blocks": blocks}
 
 
 def _compiled(model: str, flags: ServedFlags) -> CompileConfig | None:

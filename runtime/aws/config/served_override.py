@@ -7,17 +7,13 @@ from dataclasses import dataclass
 from typing import cast
 
 from graphgen.errors import GraphgenError
-from graphgen.runtime.aws.attributes.attribute import Refused, RunTimeSetting
+from graphgen.runtime.aws.attributes.attribute import RunTimeSetting
 from graphgen.runtime.aws.attributes.attribute_table import attributes_of
 from graphgen.runtime.aws.config.config_json import read_object
 from graphgen.runtime.aws.config.neuron_config import ChunkedPrefillConfig, NeuronConfig
 
-# Attributes of a paged cache, and the flags that ask for it here.
-_PAGED = {
-    "is_block_kv_layout": "--block-size",
-    "pa_block_size": "--block-size",
-    "pa_num_blocks": "--num-gpu-blocks-override",
-}
+# Attributes of the server itself that programs are compiled by, too.
+_BOTH = ("async_mode",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +25,20 @@ class ServedOverride:
         async_mode: steps start before the tokens of the step before are read.
         chunked: whether long prompts are processed in parts; ``None`` where it is not given.
         prompts: largest number of prompts of a launch; 0 where it is not given.
+        paged: whether the cache is in blocks; ``None`` where it is not given.
+        block_size: slots of a block; ``None`` where it is not given.
+        num_blocks: number of blocks; ``None`` where it is not given.
+        prefix_sharing: what prompts have in common is processed once.
     """
 
     programs: Mapping[str, object]
     async_mode: bool = False
     chunked: bool | None = None
     prompts: int = 0
+    paged: bool | None = None
+    block_size: int | None = None
+    num_blocks: int | None = None
+    prefix_sharing: bool = True
 
 
 def read_override(text: str) -> ServedOverride:
@@ -55,18 +59,11 @@ def read_override(text: str) -> ServedOverride:
     for name, value in values.items():
         row = NeuronConfig.attribute(name)
         effect = row.effect("cpu")
-        if row.name in _PAGED and not row.requests_nothing(value, row.default):
-            raise GraphgenError(
-                "GG0904",
-                f"NeuronConfig.{row.name} = {value!r}: the server has a paged cache by a flag",
-                help=f"give {_PAGED[row.name]}",
-            )
         if row.served:
             served[row.name] = _accepted(row.name, value)
         elif isinstance(effect, RunTimeSetting) and not row.requests_nothing(value, row.default):
             raise _refused("NeuronConfig", row.name, value, f"it is about {effect.what}, and")
-        # What programs refuse is the server's own.
-        if not (row.served and isinstance(effect, Refused)):
+        if not row.served or row.name in _BOTH:
             programs[row.name] = value
     prompts = _prompts(served.get("chunked_prefill_config"))
     given = served.get("chunked_prefill_config") is not None or None
@@ -75,6 +72,10 @@ def read_override(text: str) -> ServedOverride:
         bool(served.get("async_mode")),
         cast("bool | None", served.get("is_chunked_prefill", given)),
         prompts,
+        cast("bool | None", served.get("is_block_kv_layout")),
+        cast("int | None", served.get("pa_block_size")),
+        cast("int | None", served.get("pa_num_blocks")),
+        served.get("is_prefix_caching") is not False,
     )
 
 

@@ -221,6 +221,16 @@ def test_metrics_count_what_happened():
     assert values["graphgen_rows_taken"] == values["graphgen_requests_waiting"] == "0.0"
 
 
+def test_nothing_is_reused_where_prefixes_are_not_shared():
+    with TestClient(make_application(service_of(prefix_sharing=False))) as client:
+        alike = {**GOOD[COMPLETIONS], "max_tokens": 5, "n": 2, "temperature": 0}
+        made = client.post(COMPLETIONS, json=alike).json()
+        lines = client.get("/metrics").text.splitlines()
+    one, other = (choice["text"] for choice in made["choices"])
+    assert one == other
+    assert "graphgen_prefix_cache_hits_total 0.0" in lines
+
+
 names = st.sampled_from([row.name for row in (*COMPLETION_FIELDS, *CHAT_FIELDS)] + ["x", "tools"])
 scalars = (
     st.none()

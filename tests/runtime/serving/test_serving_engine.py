@@ -41,14 +41,25 @@ class ServingMachine(RuleBasedStateMachine):
         patience=st.integers(1, 9),
         rings=st.booleans(),
         in_flight=st.booleans(),
+        sharing=st.booleans(),
     )
     def begin(
-        self, rows: int, chunk: int, prompts: int, patience: int, rings: bool, in_flight: bool
+        self,
+        rows: int,
+        chunk: int,
+        prompts: int,
+        patience: int,
+        rings: bool,
+        in_flight: bool,
+        sharing: bool,
     ) -> None:
         session = FakeSession(rows, LIMIT, chunk, prompts, rings=rings, chooses=in_flight)
-        self.serve(session, SchedulerOptions(chunk, prompts, patience), in_flight=in_flight)
+        options = SchedulerOptions(chunk, prompts, patience)
+        self.serve(session, options, in_flight=in_flight, sharing=sharing)
 
-    def serve(self, session: FakeSession, options: SchedulerOptions, *, in_flight: bool) -> None:
+    def serve(
+        self, session: FakeSession, options: SchedulerOptions, *, in_flight: bool, sharing: bool
+    ) -> None:
         self.session = session
         self.now = 0.0
         self.engine = ServingEngine(
@@ -57,6 +68,7 @@ class ServingMachine(RuleBasedStateMachine):
             lambda: self.now,
             tokenizer=Letters(),
             async_mode=in_flight,
+            prefix_sharing=sharing,
         )
         self.asked: dict[str, ServingRequest] = {}
         self.tokens: dict[str, list[int]] = {}
@@ -201,6 +213,7 @@ class PagedMachine(ServingMachine):
         block=st.integers(1, 5),
         blocks=st.integers(1, 20),
         in_flight=st.booleans(),
+        sharing=st.booleans(),
     )
     def begin(
         self,
@@ -211,12 +224,13 @@ class PagedMachine(ServingMachine):
         block: int,
         blocks: int,
         in_flight: bool,
+        sharing: bool,
     ) -> None:
         self.paged = FakeBlockSession(
             rows, LIMIT, chunk, prompts, block=block, blocks=blocks, chooses=in_flight
         )
         options = SchedulerOptions(chunk, prompts, patience)
-        self.serve(self.paged, options, in_flight=in_flight)
+        self.serve(self.paged, options, in_flight=in_flight, sharing=sharing)
 
     def pool(self) -> BlockRows:
         pool = self.engine.scheduler.pool
@@ -295,6 +309,21 @@ def test_a_prompt_with_several_answers_is_processed_once():
     }
     assert session.processed == len(prompt) + 2 + 3 * 2 + 3
     assert len(session.copied) == 2
+
+
+@pytest.mark.parametrize("paged", [False, True], ids=["rows", "blocks"])
+def test_without_sharing_each_prompt_is_processed_whole(paged: bool):
+    session = (
+        FakeBlockSession(4, 64, 4, 1, block=4, blocks=64) if paged else FakeSession(4, 64, 4, 1)
+    )
+    engine = ServingEngine(as_session(session), prefix_sharing=False)
+    prompt = (1, 2, 1, 1, 2, 1, 2, 2, 1, 2)
+    for names in ("ab", "cd"):
+        for name in names:
+            engine.submit(ServingRequest(name, prompt, 3))
+        assert finished(engine) == {name: answer(prompt, 3, 64) for name in names}
+    assert session.processed == 4 * (len(prompt) + 2)
+    assert (session.copied, engine.scheduler.pool.reused) == ([], 0)
 
 
 def test_launches_start_before_the_last_ones_are_read():

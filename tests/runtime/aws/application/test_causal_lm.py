@@ -109,6 +109,31 @@ def test_torch_in_torch_out(application: Any):
     assert isinstance(application(np.array([[5, 6]]), return_dict=False), tuple)
 
 
+def test_rows_of_a_paged_cache_get_blocks_as_they_grow(llama: Checkpoint):
+    config = llama.config(is_block_kv_layout=True, pa_block_size=4, pa_num_blocks=5)
+    paged: Any = NeuronLlamaForCausalLM(llama.path, config).to_cpu()
+    out: Any = paged.forward(**padded(PROMPTS, "right"), seq_ids=np.array([2, 0, 1]))
+    for row, prompt in enumerate(PROMPTS):
+        close(out.logits[row, 0], llama.logits(prompt))
+    assert paged.running().session.blocks.blocks == 5
+    # Rows 2, 0 and 1 have four blocks; a fifth is taken at position 8, and there is no sixth.
+    text = list(PROMPTS[0])
+    for token in (1, 2, 3, 4):
+        text.append(token)
+        place = {"position_ids": np.array([[len(text) - 1]]), "seq_ids": np.array([2])}
+        hidden = {"output_hidden_states": token == 3}
+        out = paged.forward(input_ids=np.array([[token]]), **place, **hidden)
+        close(out.logits[0, 0], llama.logits(text))
+    with pytest.raises(GraphgenError, match="5 blocks of 4 tokens") as caught:
+        paged.forward(input_ids=np.array([[1, 2, 3, 4, 5]]), seq_ids=np.array([0]))
+    assert caught.value.code == "GG0701"
+    # A prompt gives back what its row had.
+    place = {"position_ids": np.array([[0]]), "seq_ids": np.array([2])}
+    paged.forward(input_ids=np.array([[9]]), **place)
+    out = paged.forward(input_ids=np.array([[1, 2, 3, 4, 5]]), seq_ids=np.array([0]))
+    close(out.logits[0, 0], llama.logits([1, 2, 3, 4, 5]))
+
+
 def test_reset_makes_the_next_token_a_prompt(application: Any, llama: Checkpoint):
     assert not application.kv_cache_populated
     application.forward(input_ids=np.array([[5, 6]]))
@@ -131,7 +156,7 @@ def test_the_capture_hook_gets_the_inputs(application: Any):
     [
         ("medusa_args", (1,), "speculative decoding"),
         ("adapter_ids", [1], "multi-LoRA"),
-        ("block_table", [[1]], "a cache in blocks"),
+        ("block_table", [[1]], "a table of blocks"),
         ("labels", [[1]], "training"),
         ("output_attentions", True, "attention weights"),
         ("use_cache", False, "without a cache"),

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from graphgen.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.runtime.aws.config import served_options as served_options_module
 from graphgen.runtime.aws.config.served_options import ServedFlags, served_options
+from graphgen.runtime.aws.config.served_override import read_override
 from tests.oracles.small_gguf import write_small_model
 
 
@@ -40,6 +43,30 @@ def test_blocks_are_compiled_in(model: str):
     assert options.requested["cache_blocks"] == 40
     with pytest.raises(GraphgenError, match="without blocks"):
         served_options(model, ServedFlags(num_blocks=40))
+
+
+def test_attributes_of_blocks_have_the_meaning_of_the_flags(model: str):
+    def blocks(override: str, flags: ServedFlags | None = None) -> tuple[object, object]:
+        given = served_options(model, replace(flags or ServedFlags(), override=override)).requested
+        return given.get("page_cache"), given.get("cache_blocks")
+
+    flags = ServedFlags(block_size=16, num_blocks=40)
+    sizes = '"pa_block_size": 16, "pa-num-blocks": 40'
+    assert blocks(f"{{{sizes}}}") == blocks("{}", flags) == (16, 40)
+    assert blocks(f'{{"is_block_kv_layout": true, {sizes}}}') == (16, 40)
+    assert blocks('{"is_block_kv_layout": true}', ServedFlags(block_size=8)) == (8, None)
+    # As in a NeuronConfig, a block is as long as a sequence.
+    assert blocks('{"is_block_kv_layout": true}') == (512, None)
+    assert blocks('{"is_block_kv_layout": true}', ServedFlags(max_model_len=256)) == (256, None)
+    assert blocks('{"is_block_kv_layout": false}') == (None, None)
+    with pytest.raises(GraphgenError, match="pa_block_size, which --block-size gives too"):
+        blocks('{"pa_block_size": 16}', flags)
+
+
+def test_an_override_ends_the_sharing_of_prefixes():
+    assert read_override("{}").prefix_sharing
+    assert read_override('{"is_prefix_caching": true}').prefix_sharing
+    assert not read_override('{"is-prefix-caching": false}').prefix_sharing
 
 
 def test_an_override_changes_the_compilation(model: str):
@@ -105,9 +132,9 @@ def test_parts_and_whole_prompts_exclude_each_other(model: str):
         ('{"quantizd": true}', "GG0901", "did you mean quantized?"),
         ('{"tp_degree": 2}', "GG0705", "--tensor-parallel-size"),
         ('{"padding_side": "left"}', "GG0904", "padding_side"),
-        ('{"is_block_kv_layout": true}', "GG0904", "--block-size"),
-        ('{"pa_block_size": 16}', "GG0904", "--block-size"),
-        ('{"pa_num_blocks": 64}', "GG0904", "--num-gpu-blocks-override"),
+        ('{"is_block_kv_layout": false, "pa_block_size": 16}', "GG0705", "is_block_kv_layout"),
+        ('{"pa_block_size": 0}', "GG0902", "pa_block_size"),
+        ('{"pa_num_blocks": 64}', "GG0705", "pa_num_blocks 64 without blocks"),
         ('{"seq_len": "long"}', "GG0902", "seq_len"),
         ('{"async_mode": true}', "GG0903", "on_device_sampling_config"),
         ('{"is_prefix_caching": 1}', "GG0902", "is_prefix_caching"),
