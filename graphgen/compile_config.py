@@ -126,6 +126,11 @@ class CompileConfig:
     cache_blocks: int = knob(
         0, "blocks of the caches; by default as many as all rows need.", flag=None, minimum=0
     )
+    kernels: bool = knob(
+        False,
+        "whether products with weights become calls of the CPU's kernels, with packed weights.",
+        flag=None,
+    )
     outline: bool = knob(
         False,
         "whether layers that compute the same become one function, as the last step.",

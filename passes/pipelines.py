@@ -21,6 +21,7 @@ from graphgen.passes.heads.assign_heads import AssignHeads
 from graphgen.passes.heads.gather_heads import GatherHeads
 from graphgen.passes.heads.head_strategies import BY_ROWS, GATHERED
 from graphgen.passes.inspect.debug_log import pick
+from graphgen.passes.kernels.select_kernels import SelectKernels
 from graphgen.passes.legalize.cache_bits import CacheAsBits
 from graphgen.passes.legalize.f8_formats import F8Formats
 from graphgen.passes.legalize.integer_products import IntegerProducts
@@ -68,7 +69,10 @@ def phases(config: CompileConfig) -> tuple[Phase, ...]:
         "quantize": parse_pipeline(config.quantization),
         "specialize": _specialize(config),
         "shard": [*(_shard(config) if config.tp > 1 else []), *_pages(config)],
-        "fuse": [CommonSubexpressions(), FuseProjections()],
+        "fuse": [
+            *(CommonSubexpressions(), FuseProjections()),
+            *([SelectKernels()] if config.kernels else []),
+        ],
         "weights": [LiftWeights()],
         "legalize": _legalize(config),
         "outline": [OutlineLayers()] if config.outline else [],

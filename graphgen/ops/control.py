@@ -64,12 +64,21 @@ def _words(attrs: Attrs, *keys: str) -> None:
         require(bool(attrs.text(key)), f"{key} needs the name of a function")
 
 
-@define("call", "*operands", Attr("to_apply", "text"), RESULTS, traits=(Trait.CONTROL,))
+@define(
+    "call",
+    "*operands",
+    Attr("to_apply", "text"),
+    RESULTS,
+    Attr("kernel", "string", ""),
+    Attr("config", "string", ""),
+    traits=(Trait.CONTROL,),
+)
 def _call(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
     """The outputs of another function of the module, given its arguments in order.
 
     The function is not a program and stands before those that call it; its types are those of
-    the operands and of the results.
+    the operands and of the results. A call with a ``kernel`` may be computed by the custom call of
+    that name instead, whose settings are ``config``, a JSON object; the function is its meaning.
 
     Example:
         %y = call(%x) to_apply=layers results=[f32[B,4]] : f32[B,4]

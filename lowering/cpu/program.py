@@ -18,6 +18,8 @@ from graphgen.exec.bind import array_of
 from graphgen.ir import Function, Module, Op, TensorType
 from graphgen.lowering.abi import donated
 from graphgen.lowering.cpu import pjrt
+from graphgen.lowering.cpu.kernels.kernel_calls import with_custom_calls
+from graphgen.lowering.cpu.kernels.kernel_library import kernel_library
 from graphgen.lowering.hlo import emit_hlo
 from graphgen.lowering.hlo.proto.fields import InstructionField
 from graphgen.lowering.hlo.proto.literal import read_literal
@@ -102,6 +104,7 @@ def compile_program(module: Module, function: Function) -> CpuProgram:
             _check_target(op, op.attrs.text("target"))
         elif op.name == "hlo.opaque":
             _check_opaque(op)
+    module, function = with_custom_calls(module, function, kernel_library().targets)
     if any(op.name == "hlo.opaque" for op in every):
         text: str | bytes = pjrt.stablehlo_of(emit_hlo(module, function))
     else:
@@ -156,8 +159,9 @@ def serialize_program(program: CpuProgram) -> bytes:
 
 
 def program_key(text: str) -> str:
-    """Names a compiled program: its StableHLO text without locations, and the machine."""
-    return hashlib.sha256(f"{pjrt.cpu_key()}\n{text}".encode()).hexdigest()[:24]
+    """Names a compiled program: its StableHLO text without locations, the machine, the kernels."""
+    where = f"{pjrt.cpu_key()}{kernel_library().key}"
+    return hashlib.sha256(f"{where}\n{text}".encode()).hexdigest()[:24]
 
 
 def _describe(module: Module, function: Function, executable: pjrt.Executable) -> CpuProgram:

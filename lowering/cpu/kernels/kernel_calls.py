@@ -1,0 +1,105 @@
+"""Calls of kernels as custom calls of XLA, where the kernels are there.
+
+``select-kernels`` leaves a ``call`` of a function with the name of a kernel. Here it becomes a
+``custom_call`` with the typed interface of XLA's FFI, row-major layouts and the settings as a
+dictionary; without the kernels it stays a call of the function, which computes the same.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping
+from typing import cast
+
+from graphgen.analysis import called
+from graphgen.errors import GraphgenError
+from graphgen.ir import Function, Module, Op, TensorType
+from graphgen.ir.clone import Cloner
+from graphgen.lowering.hlo.proto import wire
+from graphgen.lowering.hlo.proto.fields import InstructionField as F
+from graphgen.lowering.hlo.proto.shape import HloShape, write_shape
+from graphgen.ops import make_attrs
+
+# XLA's API_VERSION_TYPED_FFI.
+_TYPED = 4
+
+
+def with_custom_calls(
+    module: Module, function: Function, targets: Collection[str]
+) -> tuple[Module, Function]:
+    """The module with custom calls of the kernels among ``targets``; itself if it has none.
+
+    Args:
+        module: at level ``target``; left as it is.
+        function: the program that is compiled.
+        targets: names of the custom calls that are there.
+    """
+    every = [*called(module, function), function]
+    if not any(_is_call(op, targets) for each in every for op in each.block):
+        return module, function
+    made = Module(module.name, module.level, dict(module.mesh), {}, dict(module.interface))
+    for each in every:
+        copy = Function(each.name, each.phase, dict(each.dims))
+        _CustomCalls(targets).function(each, copy)
+        made.add(copy)
+    return made, made.function(function.name)
+
+
+def _is_call(op: Op, targets: Collection[str]) -> bool:
+    return op.name == "call" and op.attrs.text("kernel") in targets
+
+
+class _CustomCalls(Cloner):
+    def __init__(self, targets: Collection[str]) -> None:
+        super().__init__()
+        self.targets = targets
+
+    def detached(self, op: Op, operands: object = None) -> Op:
+        if not _is_call(op, self.targets):
+            return super().detached(op)
+        values = tuple([self.mapping[value] for value in op.operands])
+        attrs = make_attrs(
+            "custom_call",
+            {
+                "target": op.attrs.text("kernel"),
+                "config": settings_text(op.attrs.text("config")),
+                "fields": _fields([value.type for value in values]),
+                "results": op.attrs.types("results"),
+            },
+        )
+        types = [result.type for result in op.results]
+        copy = Op("custom_call", values, types, attrs, op.loc, self.result_names(op))
+        self.mapping.update(zip(op.results, copy.results, strict=True))
+        return copy
+
+
+def _fields(operands: Collection[TensorType]) -> str:
+    """The typed interface and row-major operands, as fields of HLO's instruction."""
+    out = wire.integer(F.CONSTRAIN_LAYOUT, 1)
+    for type_ in operands:
+        order = tuple(reversed(range(type_.rank)))
+        shape = write_shape(HloShape(type_.dtype.name, type_.dims, (), order))
+        out += wire.delimited(F.OPERAND_SHAPES_WITH_LAYOUT, shape)
+    return (out + wire.integer(F.CUSTOM_CALL_API_VERSION, _TYPED)).hex()
+
+
+def settings_text(config: str) -> str:
+    """The settings of a kernel, a JSON object, as MLIR's dictionary: integers are i64, floats f32.
+
+    Raises:
+        GraphgenError: GG0401 for a value of another kind.
+    """
+    found = cast(Mapping[str, object], json.loads(config or "{}"))
+    return "{" + ", ".join(f"{key} = {_setting(key, value)}" for key, value in found.items()) + "}"
+
+
+def _setting(key: str, value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int):
+        return f"{value} : i64"
+    if isinstance(value, float):
+        return f"{value:.9e} : f32"
+    if isinstance(value, str):
+        return json.dumps(value)
+    raise GraphgenError("GG0401", f"a kernel's setting {key} is {value!r}, not a number or a word")

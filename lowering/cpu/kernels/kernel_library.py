@@ -1,0 +1,69 @@
+"""The library of kernels: find it, load it, and tell XLA the names of its custom calls."""
+
+# jax.ffi carries no types.
+# pyright: reportUnknownMemberType=false
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+FOLDER: Final = Path(__file__).resolve().parent
+LIBRARY: Final = FOLDER / "libgraphgen_kernels.so"
+# Set to leave the kernels out, as where there is no compiler.
+DISABLE: Final = "GRAPHGEN_NO_KERNELS"
+# Custom call -> symbol of its handler.
+HANDLERS: Final = {"graphgen.linear": "graphgen_linear"}
+
+
+@dataclass(frozen=True, slots=True)
+class KernelLibrary:
+    """The kernels of this process.
+
+    Attributes:
+        targets: names of custom calls that are there; empty without the library.
+        instruction_set: what the kernels use on this CPU, such as ``avx512_bf16``.
+        missing: why there are none; empty if there are.
+        key: names the build, for keys of compiled programs.
+    """
+
+    targets: frozenset[str]
+    instruction_set: str
+    missing: str
+    key: str
+
+
+@cache
+def kernel_library() -> KernelLibrary:
+    """Load the kernels and register them with XLA, once; without a library there are none."""
+    if os.environ.get(DISABLE):
+        return _without(f"{DISABLE} is set")
+    if not LIBRARY.is_file():
+        return _without("they are not built: python -m graphgen.lowering.cpu.kernels.build")
+    try:
+        library = ctypes.CDLL(str(LIBRARY))
+    except OSError as error:
+        return _without(f"{LIBRARY.name} cannot be loaded: {error}")
+    import jax
+
+    for target, symbol in HANDLERS.items():
+        handler = jax.ffi.pycapsule(getattr(library, symbol))
+        jax.ffi.register_ffi_target(target, handler, platform="cpu")
+    library.graphgen_instruction_set.restype = ctypes.c_char_p
+    name: bytes = library.graphgen_instruction_set()
+    key = hashlib.sha256(LIBRARY.read_bytes()).hexdigest()[:16]
+    return KernelLibrary(frozenset(HANDLERS), name.decode(), "", key)
+
+
+def is_built() -> bool:
+    """True where :func:`kernel_library` would load kernels; loads nothing."""
+    return LIBRARY.is_file() and not os.environ.get(DISABLE)
+
+
+def _without(reason: str) -> KernelLibrary:
+    return KernelLibrary(frozenset(), "", reason, "")

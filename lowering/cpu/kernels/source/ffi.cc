@@ -1,0 +1,91 @@
+// The kernels as custom calls of XLA.
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "linear.h"
+#include "xla/ffi/api/ffi.h"
+
+namespace graphgen {
+namespace {
+
+namespace ffi = xla::ffi;
+
+TaskPool PoolOf(ffi::ThreadPool threads) {
+  return {threads.num_threads() - 1,
+          [threads](std::function<void()> task) mutable { threads.Schedule(std::move(task)); }};
+}
+
+bool TypeOf(ffi::DataType type, Type* found) {
+  switch (type) {
+    case ffi::DataType::F32: *found = Type::kF32; return true;
+    case ffi::DataType::BF16: *found = Type::kBf16; return true;
+    case ffi::DataType::F16: *found = Type::kF16; return true;
+    default: return false;
+  }
+}
+
+bool ActivationOf(std::string_view name, Activation* found) {
+  if (name == "none") *found = Activation::kNone;
+  else if (name == "silu") *found = Activation::kSilu;
+  else if (name == "gelu") *found = Activation::kGelu;
+  else if (name == "gelu_tanh") *found = Activation::kGeluTanh;
+  else if (name == "gelu_sigmoid") *found = Activation::kGeluSigmoid;
+  else return false;
+  return true;
+}
+
+// Operands: x, weight, then norm[K], bias[N] and residual[M, N] where the attributes say so.
+ffi::Error LinearCall(ffi::ThreadPool threads, ffi::RemainingArgs operands, ffi::RemainingRets results,
+                      int64_t columns, bool has_norm, float epsilon, bool has_bias,
+                      bool has_residual, std::string_view activation) {
+  const auto operand = [&](size_t i) { return *operands.get<ffi::AnyBuffer>(i); };
+  const size_t expected = 2 + has_norm + has_bias + has_residual;
+  if (operands.size() != expected || results.size() != 1) {
+    return ffi::Error::InvalidArgument("graphgen.linear: operands do not match the attributes");
+  }
+  const ffi::AnyBuffer x = operand(0), weight = operand(1);
+  ffi::AnyBuffer out = **results.get<ffi::AnyBuffer>(0);
+  Linear linear;
+  if (!TypeOf(x.element_type(), &linear.x_type) || !TypeOf(weight.element_type(), &linear.type) ||
+      !TypeOf(out.element_type(), &linear.out_type) ||
+      !ActivationOf(activation, &linear.activation)) {
+    return ffi::Error::InvalidArgument("graphgen.linear: unknown type or activation");
+  }
+  linear.columns = columns;
+  linear.depth = x.dimensions().back();
+  linear.rows = linear.depth ? static_cast<int64_t>(x.element_count()) / linear.depth : 0;
+  if (static_cast<int64_t>(out.element_count()) != linear.rows * columns) {
+    return ffi::Error::InvalidArgument("graphgen.linear: the result has another size");
+  }
+  linear.x = x.untyped_data();
+  linear.weight = weight.untyped_data();
+  linear.out = out.untyped_data();
+  linear.epsilon = epsilon;
+  size_t next = 2;
+  const auto floats = [&] { return static_cast<const float*>(operand(next++).untyped_data()); };
+  if (has_norm) linear.norm = operand(next++).untyped_data();
+  if (has_bias) linear.bias = floats();
+  if (has_residual) linear.residual = floats();
+  RunLinear(linear, PoolOf(threads));
+  return ffi::Error::Success();
+}
+
+}  // namespace
+}  // namespace graphgen
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(graphgen_linear, graphgen::LinearCall,
+                              xla::ffi::Ffi::Bind()
+                                  .Ctx<xla::ffi::ThreadPool>()
+                                  .RemainingArgs()
+                                  .RemainingRets()
+                                  .Attr<int64_t>("columns")
+                                  .Attr<bool>("norm")
+                                  .Attr<float>("epsilon")
+                                  .Attr<bool>("bias")
+                                  .Attr<bool>("residual")
+                                  .Attr<std::string_view>("activation"));
+
+// The instruction set that the kernels use on this CPU.
+extern "C" const char* graphgen_instruction_set() { return graphgen::InstructionSet(); }

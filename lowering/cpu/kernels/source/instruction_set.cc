@@ -1,0 +1,27 @@
+// The kernels for one instruction set: compiled once each, with GRAPHGEN_ISA as the namespace and
+// the compiler's options for it.
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+#include "linear.h"
+
+namespace graphgen {
+namespace GRAPHGEN_ISA {
+namespace {
+
+#include "vectors.h"
+
+}  // namespace
+
+#include "linear_inner.h"
+
+}  // namespace GRAPHGEN_ISA
+}  // namespace graphgen

@@ -1,0 +1,157 @@
+"""Match a product with a weight, the norm before it and what follows it.
+
+[rms_norm ->] dot_general [-> + residual]
+[rms_norm ->] dot_general -> left half -> activation -> * right half [-> convert]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from graphgen.ir import Op, Value
+from graphgen.ir.dtype import bf16, f16, f32
+from graphgen.passes.core import NoMatch, no_match
+from graphgen.passes.kernels.packed_weight import LANES
+from graphgen.passes.weights.derived import PreparedValues
+
+# Activations of the kernel by op and by the attribute ``approximate`` of gelu.
+_GELU: Final[Mapping[str, str]] = {
+    "none": "gelu",
+    "tanh": "gelu_tanh",
+    "sigmoid": "gelu_sigmoid",
+}
+
+
+@dataclass(slots=True)
+class LinearMatch:
+    """The ops that one call of the kernel ``linear`` computes.
+
+    Attributes:
+        dot: the product.
+        norm: the ``rms_norm`` of its left operand, if the product alone reads it.
+        behind: what follows the product, in order.
+        residual: what is added to the product.
+        activation: of the left half of the columns, which the right half is multiplied with.
+    """
+
+    dot: Op
+    norm: Op | None = None
+    behind: list[Op] = field(default_factory=list[Op])
+    residual: Value | None = None
+    activation: str = "none"
+
+    @property
+    def ops(self) -> list[Op]:
+        """All ops, in an order in which they can run."""
+        return [*([self.norm] if self.norm else []), self.dot, *self.behind]
+
+    @property
+    def end(self) -> Op:
+        """The op with the result."""
+        return self.behind[-1] if self.behind else self.dot
+
+    @property
+    def x(self) -> Value:
+        """The left operand, before the norm."""
+        return self.norm.operands[0] if self.norm else self.dot.operands[0]
+
+    @property
+    def weight(self) -> Value:
+        """The right operand."""
+        return self.dot.operands[1]
+
+
+def match_linear(dot: Op, prepared: PreparedValues) -> LinearMatch | NoMatch:
+    """The largest group of ops around ``dot`` that the kernel computes."""
+    why = _why_not(dot, prepared)
+    if why is not None:
+        return why
+    found = LinearMatch(dot)
+    norm = dot.operands[0].producer("rms_norm")
+    if norm is not None and prepared.only_reader(norm.result) is dot and _norm_fits(norm, dot):
+        found.norm = norm
+    if not _add_gate(found, prepared):
+        _add_residual(found, prepared)
+    return found
+
+
+def _why_not(dot: Op, prepared: PreparedValues) -> NoMatch | None:
+    lhs, rhs = dot.operands
+    if dot.attrs.integers("lhs_batch_dims"):
+        return no_match("it has batch dimensions", lhs)
+    if rhs.type.rank != 2 or not prepared.of_weights(rhs):
+        return no_match("its right operand is not a matrix made of weights alone", rhs, depth=2)
+    if lhs in prepared:
+        return no_match("its left operand is made of weights itself", lhs, depth=3)
+    if dot.attrs.integers("lhs_contracting_dims") != (lhs.type.rank - 1,):
+        return no_match("the left side does not contract its last dimension", lhs, depth=4)
+    if rhs.dtype not in (bf16, f16, f32) or lhs.dtype is not rhs.dtype:
+        return no_match(f"the kernel has no products of {lhs.dtype} and {rhs.dtype}", rhs, depth=5)
+    if dot.result.dtype not in (rhs.dtype, f32):
+        return no_match(f"the kernel gives no {dot.result.dtype} here", dot.result, depth=6)
+    if not all((*lhs.type.dims, *rhs.type.dims)):
+        return no_match("it has no elements", lhs, depth=7)
+    return None
+
+
+def _norm_fits(norm: Op, dot: Op) -> bool:
+    """True where the kernel rounds as the norm does: to the type of the product's operands."""
+    x, weight = norm.operands
+    return x.dtype is f32 and weight.dtype is norm.result.dtype is dot.operands[1].dtype
+
+
+def _add_residual(found: LinearMatch, prepared: PreparedValues) -> None:
+    """Take in the addition of a value of the same shape that is no weight."""
+    add = prepared.only_reader(found.dot.result)
+    if add is None or add.name != "add" or found.dot.result.dtype is not f32:
+        return
+    product = found.dot.result
+    other = add.operands[1] if add.operands[0] is product else add.operands[0]
+    if other not in prepared and other.producer("broadcast_in_dim") is None:
+        found.behind, found.residual = [add], other
+
+
+def _add_gate(found: LinearMatch, prepared: PreparedValues) -> bool:
+    """Take in ``activation(left) * right`` of the two halves; False if there is none."""
+    product = found.dot.result
+    half, odd = divmod(product.type.dims[-1], 2)
+    if odd or half % LANES or product.dtype is not f32 or prepared.function.returns(product):
+        return False
+    slices = {_start(op, half): op for op in product.users if op.name == "slice"}
+    left, right = slices.get(0), slices.get(half)
+    if len(product.users) != 2 or left is None or right is None:
+        return False
+    active = prepared.only_reader(left.result)
+    kind = _activation(active) if active is not None else ""
+    if active is None or not kind:
+        return False
+    multiply = prepared.only_reader(active.result)
+    if multiply is None or multiply is not prepared.only_reader(right.result):
+        return False
+    if multiply.name != "multiply":
+        return False
+    found.activation, found.behind = kind, [left, active, right, multiply]
+    narrow = prepared.only_reader(multiply.result)
+    if narrow is not None and narrow.name == "convert" and narrow.result.dtype in (bf16, f16):
+        found.behind.append(narrow)
+    return True
+
+
+def _start(op: Op, half: int) -> int:
+    """Where a slice of half of the columns starts; -1 for any other slice."""
+    (*outer, columns) = op.operands[0].type.dims
+    starts, limits = op.attrs.integers("start_indices"), op.attrs.integers("limit_indices")
+    whole = not any(starts[:-1]) and limits[:-1] == tuple(outer)
+    strides = op.attrs.get("strides") or ()
+    plain = all(step == 1 for step in op.attrs.integers("strides")) if strides else True
+    fits = whole and plain and limits[-1] - starts[-1] == half and 2 * half == columns
+    return starts[-1] if fits else -1
+
+
+def _activation(op: Op) -> str:
+    """The kernel's name of an activation; empty for any other op."""
+    if op.name == "silu":
+        return "silu"
+    return _GELU.get(op.attrs.text("approximate"), "") if op.name == "gelu" else ""

@@ -1,0 +1,57 @@
+"""The layout in which the kernels of the CPU read a weight: tiles of 16 columns.
+
+    16-bit brain floats   w[N,K] -> [N/16, K/2, 16, 2]
+    f32, f16              w[N,K] -> [N/16, K, 16]
+
+N and K are rounded up, with zeros. A step through the depth reads one row of a tile, which is one
+vector register for every instruction set; a pair of bf16 is what their dot products take. So one
+layout serves all CPUs, and packing is ops like any other: ``lift-weights`` moves it out of the
+programs, and artifacts hold packed weights.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from graphgen.build import Builder
+from graphgen.ir import DType, Value
+from graphgen.ir.dtype import bf16
+
+LANES: Final = 16
+
+
+def depth_of_step(dtype: DType) -> int:
+    """Elements of a column that lie side by side."""
+    return 2 if dtype is bf16 else 1
+
+
+def pack(b: Builder, weight: Value) -> Value:
+    """Pack a weight [N, K]."""
+    columns, depth = weight.type.dims
+    step = depth_of_step(weight.dtype)
+    more = (-columns % LANES, -depth % step)
+    if any(more):
+        weight = b.pad(weight, b.literal(0.0, weight.dtype), (0, 0), more)
+    columns, depth = weight.type.dims
+    if step == 1:
+        return b.transpose(b.reshape(weight, (columns // LANES, LANES, depth)), (0, 2, 1))
+    tiles = b.reshape(weight, (columns // LANES, LANES, depth // step, step))
+    return b.transpose(tiles, (0, 2, 1, 3))
+
+
+def unpack(b: Builder, packed: Value, columns: int, depth: int) -> Value:
+    """Return the weight [N, K] that :func:`pack` was given.
+
+    Args:
+        b: appends the ops.
+        packed: the tiles.
+        columns: N.
+        depth: K.
+    """
+    step = depth_of_step(packed.dtype)
+    order = (0, 2, 1) if step == 1 else (0, 2, 1, 3)
+    tiles, steps = packed.type.dims[:2]
+    whole = b.reshape(b.transpose(packed, order), (tiles * LANES, steps * step))
+    return (
+        whole if whole.type.dims == (columns, depth) else b.slice(whole, (0, 0), (columns, depth))
+    )
