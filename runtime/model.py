@@ -7,8 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import cast
 
-from graphgen.compile_config import CompileConfig, powers
+from graphgen.compile_config import KERNELS_AUTO, KERNELS_OFF, KERNELS_ON, CompileConfig, powers
+from graphgen.errors import GraphgenError
 from graphgen.ir import Module, Role, dtype
+from graphgen.lowering.cpu.kernels.kernel_library import is_built, kernel_library
 from graphgen.lowering.cpu.pjrt import has_matrix_unit
 from graphgen.models import PHASES, build, read_model_config
 
@@ -116,7 +118,7 @@ def build_model(
 
     Raises:
         GraphgenError: GG0501, GG0502, GG0503 for the configuration, GG0304 if it cannot be split
-            over ``tp`` ranks.
+            over ``tp`` ranks, GG0705 for kernels that are not built.
     """
     # Only here: an artifact runs without any pass.
     from graphgen.passes.core import run_pipeline
@@ -124,7 +126,7 @@ def build_model(
 
     element = dtype(settings.dtype)
     # Matrix units want eight rows; without them two are as fast as one and eight cost a little.
-    config = replace(settings, min_rows=8 if has_matrix_unit() else 2)
+    config = replace(settings, min_rows=8 if has_matrix_unit() else 2, kernels=_kernels(settings))
     if every_token:
         config = replace(config, context=(config.max_len,), tokens=(config.max_len,))
     module = build(
@@ -141,3 +143,16 @@ def build_model(
         for r in reports
     ]
     return BuiltModel(json.loads(json.dumps(dict(model))), settings, module, steps)
+
+
+def _kernels(settings: CompileConfig) -> str:
+    """``on`` or ``off``: by default, on where the kernels are built (GG0705)."""
+    if settings.kernels == KERNELS_AUTO:
+        return KERNELS_ON if is_built() else KERNELS_OFF
+    if settings.kernels == KERNELS_ON and not is_built():
+        raise GraphgenError(
+            "GG0705",
+            f"--kernels on: there are no kernels here, {kernel_library().missing}",
+            help="leave --kernels out: XLA's products are used where there are no kernels",
+        )
+    return settings.kernels

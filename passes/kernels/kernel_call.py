@@ -88,7 +88,9 @@ class KernelCalls:
             end.loc.through(self.via),
             [end.result.name],
         )
-        end.block.insert_before(made, end)
+        block = end.block
+        assert block is not None
+        block.insert_before(made, end)
         return made
 
     def put_first(self) -> None:

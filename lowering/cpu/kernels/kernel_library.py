@@ -6,15 +6,15 @@
 from __future__ import annotations
 
 import ctypes
-import hashlib
 import os
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Final
 
-FOLDER: Final = Path(__file__).resolve().parent
-LIBRARY: Final = FOLDER / "libgraphgen_kernels.so"
+from graphgen.lowering.cpu.kernels.build_kernels import LIBRARY, sources_digest
+
+BUILD: Final = "graphgen doctor --build-kernels"
+
 # Set to leave the kernels out, as where there is no compiler.
 DISABLE: Final = "GRAPHGEN_NO_KERNELS"
 # Custom call -> symbol of its handler.
@@ -44,7 +44,9 @@ def kernel_library() -> KernelLibrary:
     if os.environ.get(DISABLE):
         return _without(f"{DISABLE} is set")
     if not LIBRARY.is_file():
-        return _without("they are not built: python -m graphgen.lowering.cpu.kernels.build")
+        return _without(f"they are not built: {BUILD}")
+    if not is_built():
+        return _without(f"they are older than their sources: {BUILD}")
     try:
         library = ctypes.CDLL(str(LIBRARY))
     except OSError as error:
@@ -56,13 +58,15 @@ def kernel_library() -> KernelLibrary:
         jax.ffi.register_ffi_target(target, handler, platform="cpu")
     library.graphgen_instruction_set.restype = ctypes.c_char_p
     name: bytes = library.graphgen_instruction_set()
-    key = hashlib.sha256(LIBRARY.read_bytes()).hexdigest()[:16]
-    return KernelLibrary(frozenset(HANDLERS), name.decode(), "", key)
+    return KernelLibrary(frozenset(HANDLERS), name.decode(), "", sources_digest())
 
 
+@cache
 def is_built() -> bool:
-    """True where :func:`kernel_library` would load kernels; loads nothing."""
-    return LIBRARY.is_file() and not os.environ.get(DISABLE)
+    """True where the library is there and is that of its sources; loads nothing."""
+    if os.environ.get(DISABLE) or not LIBRARY.is_file():
+        return False
+    return sources_digest().encode() in LIBRARY.read_bytes()
 
 
 def _without(reason: str) -> KernelLibrary:

@@ -87,5 +87,10 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(graphgen_linear, graphgen::LinearCall,
                                   .Attr<bool>("residual")
                                   .Attr<std::string_view>("activation"));
 
+
+
 // The instruction set that the kernels use on this CPU.
 extern "C" const char* graphgen_instruction_set() { return graphgen::InstructionSet(); }
+
+// The digest of the sources that this library was built from.
+extern "C" const char* graphgen_sources() { return GRAPHGEN_SOURCES; }

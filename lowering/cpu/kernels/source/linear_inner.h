@@ -1,12 +1,18 @@
 // The inner loops of RunLinear, included once per instruction set, inside of its namespace.
 //
-// A block is up to kMostRows rows of x and one or two tiles of 16 columns. Few rows read the weight
-// as one stream, with several sums per tile to hide the latency of the additions; many rows read it
-// from the cache of the core.
+// A sum is taken in the order of K for any number of rows, so a row of the result does not depend
+// on the other rows. A block is some rows of x and some tiles of 16 columns, one register of sums
+// each: one row takes many tiles, to hide the latency of the additions; many rows take few.
 
-constexpr int64_t kMostRows = 12;
-// Bytes of a weight that a thread takes at once: small enough to balance, and for its cache.
-constexpr int64_t kChunkBytes = 64 << 10;
+// Sums that fit into the registers.
+#if defined(__AVX512F__)
+constexpr int kMostSums = 24;
+#else
+constexpr int kMostSums = 6;
+#endif
+constexpr int kMostRows = 12;
+// Tiles that are finished together.
+constexpr int kGroup = 8;
 
 // Reads of a weight tile and of a row of x, by element type. A step is one depth of f32 and f16,
 // two of bf16.
@@ -44,68 +50,70 @@ struct F16Steps {
   static Floats Add(Floats sum, const W* w, X x) { return sum + HalvesToFloats(w) * Splat(x); }
 };
 
-// sums[row][tile] = x[row] · weight tile, for kRows rows and kTiles tiles that lie tile_stride
-// apart; kSums partial sums each.
-template <typename Steps, int kRows, int kTiles, int kSums>
-void Block(const typename Steps::X* x, int64_t x_stride, const typename Steps::W* weight,
-           int64_t tile_stride, int64_t steps, Floats* sums) {
-  Floats partial[kSums][kRows][kTiles] = {};
-  int64_t step = 0;
-  for (; step + kSums <= steps; step += kSums) {
+// sums[row][tile] = x[row] · tiles[tile]; a row of sums has kGroup places.
+template <typename Steps, int kRows, int kTiles>
+void Block(const typename Steps::X* x, int64_t x_stride, const typename Steps::W* const* tiles,
+           int64_t steps, Floats* sums) {
+  Floats sum[kRows][kTiles] = {};
+  const typename Steps::W* weight[kTiles];
+  for (int tile = 0; tile < kTiles; ++tile) weight[tile] = tiles[tile];
+  for (int64_t step = 0; step < steps; ++step) {
 #pragma GCC unroll 16
-    for (int s = 0; s < kSums; ++s) {
-#pragma GCC unroll 16
-      for (int row = 0; row < kRows; ++row) {
-        const typename Steps::X value = x[row * x_stride + step + s];
-#pragma GCC unroll 4
-        for (int tile = 0; tile < kTiles; ++tile) {
-          partial[s][row][tile] = Steps::Add(
-              partial[s][row][tile],
-              weight + tile * tile_stride + (step + s) * Steps::kStride, value);
-        }
-      }
-    }
-  }
-  for (; step < steps; ++step) {
     for (int row = 0; row < kRows; ++row) {
+      const typename Steps::X value = x[row * x_stride + step];
+#pragma GCC unroll 8
       for (int tile = 0; tile < kTiles; ++tile) {
-        partial[0][row][tile] =
-            Steps::Add(partial[0][row][tile],
-                       weight + tile * tile_stride + step * Steps::kStride,
-                       x[row * x_stride + step]);
+        sum[row][tile] = Steps::Add(sum[row][tile], weight[tile] + step * Steps::kStride, value);
       }
     }
   }
   for (int row = 0; row < kRows; ++row) {
-    for (int tile = 0; tile < kTiles; ++tile) {
-      Floats sum = partial[0][row][tile];
-      for (int s = 1; s < kSums; ++s) sum += partial[s][row][tile];
-      sums[row * kTiles + tile] = sum;
+    for (int tile = 0; tile < kTiles; ++tile) sums[row * kGroup + tile] = sum[row][tile];
+  }
+}
+
+// Runs the largest block of kRows rows that has registers and tiles; returns its tiles.
+template <typename Steps, int kRows, int kTiles>
+int64_t RunBlock(const typename Steps::X* x, int64_t x_stride,
+                 const typename Steps::W* const* tiles, int64_t count, int64_t steps,
+                 Floats* sums) {
+  if constexpr (kTiles > 1) {
+    if (kRows * kTiles > kMostSums || count < kTiles) {
+      return RunBlock<Steps, kRows, kTiles / 2>(x, x_stride, tiles, count, steps, sums);
     }
+  }
+  if constexpr (kRows * kTiles <= kMostSums || kTiles == 1) {
+    Block<Steps, kRows, kTiles>(x, x_stride, tiles, steps, sums);
+  }
+  return kTiles;
+}
+
+// sums[row][tile] for kRows rows and all tiles of a group.
+template <typename Steps, int kRows>
+void RunGroup(const typename Steps::X* x, int64_t x_stride, const typename Steps::W* const* tiles,
+              int64_t count, int64_t steps, Floats* sums) {
+  for (int64_t tile = 0; tile < count;) {
+    tile += RunBlock<Steps, kRows, kGroup>(x, x_stride, tiles + tile, count - tile, steps,
+                                           sums + tile);
   }
 }
 
 template <typename Steps>
-using BlockOf = void (*)(const typename Steps::X*, int64_t, const typename Steps::W*, int64_t,
-                         int64_t, Floats*);
+using GroupRunner = void (*)(const typename Steps::X*, int64_t, const typename Steps::W* const*,
+                             int64_t, int64_t, Floats*);
 
-// The block of that many rows; kTiles tiles at once.
-template <typename Steps, int kTiles>
-BlockOf<Steps> BlockFor(int64_t rows) {
-  switch (rows) {
-    case 1: return Block<Steps, 1, kTiles, 8 / kTiles>;
-    case 2: return Block<Steps, 2, kTiles, 4 / kTiles>;
-    case 3: return Block<Steps, 3, kTiles, 4 / kTiles>;
-    case 4: return Block<Steps, 4, kTiles, 2 / kTiles>;
-    case 5: return Block<Steps, 5, kTiles, 1>;
-    case 6: return Block<Steps, 6, kTiles, 1>;
-    case 7: return Block<Steps, 7, kTiles, 1>;
-    case 8: return Block<Steps, 8, kTiles, 1>;
-    case 9: return Block<Steps, 9, kTiles, 1>;
-    case 10: return Block<Steps, 10, kTiles, 1>;
-    case 11: return Block<Steps, 11, kTiles, 1>;
-    default: return Block<Steps, 12, kTiles, 1>;
+// The most of these rows that a block takes, and what runs it.
+template <typename Steps>
+std::pair<int64_t, GroupRunner<Steps>> RunnerFor(int64_t rows) {
+  if (kMostSums >= 24) {
+    if (rows >= 12) return {12, RunGroup<Steps, 12>};
+    if (rows >= 8) return {8, RunGroup<Steps, 8>};
   }
+  if (rows >= 6) return {6, RunGroup<Steps, 6>};
+  if (rows >= 4) return {4, RunGroup<Steps, 4>};
+  if (rows == 3) return {3, RunGroup<Steps, 3>};
+  if (rows == 2) return {2, RunGroup<Steps, 2>};
+  return {1, RunGroup<Steps, 1>};
 }
 
 inline Floats Logistic(Floats x) { return 1.0f / (1.0f + Exp(-x)); }
@@ -226,34 +234,41 @@ class Rows {
   std::unique_ptr<X[]> made_;
 };
 
-// Computes the tiles [first, last) of the result for all rows.
+// Stores a finished group: `columns` of the result from `column` on, of one row.
+inline void FinishGroup(const Linear& linear, int64_t row, int64_t column, int64_t tiles,
+                        const Floats* sums) {
+  if (linear.activation == Activation::kNone) {
+    for (int64_t t = 0; t < tiles; ++t) Finish(linear, row, column + t * kLanes, sums[t]);
+    return;
+  }
+  for (int64_t t = 0; t < tiles; t += 2) {
+    const Floats left = Activate(linear.activation, sums[t]);
+    StoreLanes(linear, row, column + t / 2 * kLanes, left * sums[t + 1]);
+  }
+}
+
+// Computes `count` tiles of the result from `first` on, at most a group, for all rows.
 template <typename Steps>
-void Tiles(const Linear& linear, const Rows<Steps>& x, int64_t first, int64_t last) {
-  const auto* weight = static_cast<const typename Steps::W*>(linear.weight);
-  const int64_t tile_stride = x.steps() * Steps::kStride;
+void Group(const Linear& linear, const Rows<Steps>& x, int64_t first, int64_t count) {
+  using W = typename Steps::W;
+  const int64_t stride = x.steps() * Steps::kStride;
   const bool gated = linear.activation != Activation::kNone;
-  const int64_t half = linear.columns / kLanes * tile_stride;
-  Floats sums[kMostRows * 2];
-  for (int64_t tile = first; tile < last; ) {
-    // Gated, the two tiles of a block are the left and the right one of a column.
-    const bool two = gated || (linear.rows > 4 && tile + 1 < last);
-    for (int64_t row = 0; row < linear.rows; row += kMostRows) {
-      const int64_t rows = std::min(kMostRows, linear.rows - row);
-      const auto block = two ? BlockFor<Steps, 2>(rows) : BlockFor<Steps, 1>(rows);
-      block(x.row(row), x.steps(), weight + tile * tile_stride, gated ? half : tile_stride,
-            x.steps(), sums);
-      for (int64_t r = 0; r < rows; ++r) {
-        if (gated) {
-          const Floats left = Activate(linear.activation, sums[2 * r]);
-          StoreLanes(linear, row + r, tile * kLanes, left * sums[2 * r + 1]);
-        } else {
-          for (int t = 0; t <= two; ++t) {
-            Finish(linear, row + r, (tile + t) * kLanes, sums[(1 + two) * r + t]);
-          }
-        }
-      }
+  const W* weight = static_cast<const W*>(linear.weight) + first * stride;
+  const W* tiles[kGroup];
+  // Gated, the tiles of the left and of the right half alternate.
+  const int64_t half = linear.columns / kLanes * stride;
+  const int64_t all = gated ? 2 * count : count;
+  for (int64_t t = 0; t < all; ++t) {
+    tiles[t] = gated ? weight + t / 2 * stride + t % 2 * half : weight + t * stride;
+  }
+  Floats sums[kMostRows * kGroup];
+  for (int64_t row = 0; row < linear.rows;) {
+    const auto [rows, run] = RunnerFor<Steps>(linear.rows - row);
+    run(x.row(row), x.steps(), tiles, all, x.steps(), sums);
+    for (int64_t r = 0; r < rows; ++r) {
+      FinishGroup(linear, row + r, first * kLanes, all, sums + r * kGroup);
     }
-    tile += two && !gated ? 2 : 1;
+    row += rows;
   }
 }
 
@@ -261,13 +276,12 @@ template <typename Steps>
 void Run(const Linear& linear, const TaskPool& pool) {
   const Rows<Steps> x(linear);
   const int64_t tiles = (linear.columns + kLanes - 1) / kLanes;
-  const bool gated = linear.activation != Activation::kNone;
-  const int64_t tile_bytes = x.steps() * Steps::kStride * sizeof(typename Steps::W) * (1 + gated);
-  int64_t chunk = std::max<int64_t>(2, kChunkBytes / std::max<int64_t>(tile_bytes, 1));
-  chunk = std::min(chunk, std::max<int64_t>(2, tiles / (4 * (pool.helpers + 1))));
-  chunk += chunk % 2;
-  ParallelFor(pool, (tiles + chunk - 1) / chunk, [&](int64_t part) {
-    Tiles<Steps>(linear, x, part * chunk, std::min(tiles, (part + 1) * chunk));
+  const int64_t group = linear.activation == Activation::kNone ? kGroup : kGroup / 2;
+  // Small groups where there are few, so that all threads have as much to do.
+  const int64_t wanted = (tiles + 4 * pool.helpers + 3) / (4 * pool.helpers + 4);
+  const int64_t size = std::min(group, std::max<int64_t>(1, wanted));
+  ParallelFor(pool, (tiles + size - 1) / size, [&](int64_t part) {
+    Group<Steps>(linear, x, part * size, std::min(size, tiles - part * size));
   });
 }
 

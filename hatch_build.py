@@ -1,0 +1,38 @@
+"""Build hook: the CPU's kernels go into the wheel where there is a C++ compiler."""
+
+from __future__ import annotations
+
+import runpy
+import sys
+from pathlib import Path
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+BUILDER = "lowering/cpu/kernels/build_kernels.py"
+
+
+class KernelsHook(BuildHookInterface):  # pyright: ignore[reportMissingTypeArgument]
+    """Builds the library beside its sources; without a compiler the wheel has none."""
+
+    def dependencies(self) -> list[str]:
+        """XLA's headers come with jaxlib; not needed where nothing is compiled."""
+        if self.target_name != "wheel" or self._builder()["compiler"]() is None:
+            return []
+        pinned = self.metadata.core.dependencies
+        return [item for item in pinned if item.startswith("jaxlib")]
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        """Compile, and mark the wheel as one for this machine."""
+        if self.target_name != "wheel":
+            return
+        builder = self._builder()
+        if builder["main"]() == 0 and version != "editable" and builder["LIBRARY"].is_file():
+            build_data["artifacts"].append("graphgen/lowering/cpu/kernels/*.so")
+            build_data["pure_python"] = False
+            build_data["infer_tag"] = True
+
+    def _builder(self) -> dict[str, Any]:
+        # The package cannot be imported before it is installed.
+        sys.dont_write_bytecode = True
+        return runpy.run_path(str(Path(self.root) / BUILDER))
