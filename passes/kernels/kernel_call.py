@@ -59,7 +59,7 @@ class KernelCalls:
 
         Args:
             kernel: the name, such as ``linear``.
-            config: what the kernel is told beside its operands.
+            config: settings of the kernel.
             body: the meaning: a function of the operands with one output.
             operands: of the call.
             end: the op that the call replaces.

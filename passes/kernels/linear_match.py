@@ -31,26 +31,26 @@ class LinearMatch:
     Attributes:
         dot: the product.
         norm: the ``rms_norm`` of its left operand, if the product alone reads it.
-        behind: what follows the product, in order.
+        after: the ops that follow the product, in order.
         residual: what is added to the product.
         activation: of the left half of the columns, which the right half is multiplied with.
     """
 
     dot: Op
     norm: Op | None = None
-    behind: list[Op] = field(default_factory=list[Op])
+    after: list[Op] = field(default_factory=list[Op])
     residual: Value | None = None
     activation: str = "none"
 
     @property
     def ops(self) -> list[Op]:
         """All ops, in an order in which they can run."""
-        return [*([self.norm] if self.norm else []), self.dot, *self.behind]
+        return [*([self.norm] if self.norm else []), self.dot, *self.after]
 
     @property
     def end(self) -> Op:
         """The op with the result."""
-        return self.behind[-1] if self.behind else self.dot
+        return self.after[-1] if self.after else self.dot
 
     @property
     def x(self) -> Value:
@@ -103,14 +103,14 @@ def _norm_fits(norm: Op, dot: Op) -> bool:
 
 
 def _add_residual(found: LinearMatch, prepared: PreparedValues) -> None:
-    """Take in the addition of a value of the same shape that is no weight."""
+    """Take in the addition of a value of the same shape, if that is computed by the program."""
     add = prepared.only_reader(found.dot.result)
     if add is None or add.name != "add" or found.dot.result.dtype is not f32:
         return
     product = found.dot.result
     other = add.operands[1] if add.operands[0] is product else add.operands[0]
     if other not in prepared and other.producer("broadcast_in_dim") is None:
-        found.behind, found.residual = [add], other
+        found.after, found.residual = [add], other
 
 
 def _add_gate(found: LinearMatch, prepared: PreparedValues) -> bool:
@@ -132,15 +132,15 @@ def _add_gate(found: LinearMatch, prepared: PreparedValues) -> bool:
         return False
     if multiply.name != "multiply":
         return False
-    found.activation, found.behind = kind, [left, active, right, multiply]
+    found.activation, found.after = kind, [left, active, right, multiply]
     narrow = prepared.only_reader(multiply.result)
     if narrow is not None and narrow.name == "convert" and narrow.result.dtype in (bf16, f16):
-        found.behind.append(narrow)
+        found.after.append(narrow)
     return True
 
 
 def _start(op: Op, half: int) -> int:
-    """Where a slice of half of the columns starts; -1 for any other slice."""
+    """The first column of a slice of half of the columns; -1 for any other slice."""
     (*outer, columns) = op.operands[0].type.dims
     starts, limits = op.attrs.integers("start_indices"), op.attrs.integers("limit_indices")
     whole = not any(starts[:-1]) and limits[:-1] == tuple(outer)

@@ -99,9 +99,10 @@ def test_what_the_pipeline_and_the_commands_have():
     assert set(options_of(CompileConfig)) == {
         *("target", "tp", "heads", "batch", "prefill_batch", "rows", "context", "tokens", "slots"),
         *("chunk", "dims", "rules", "min_rows", "roll_window_cache", "outline"),
+        "kernels",
         *("page_cache", "cache_blocks"),
     }
-    flags = {"tp", "heads", "roll_window_cache", "page_cache", "dtype"}
+    flags = {"tp", "heads", "roll_window_cache", "page_cache", "kernels", "dtype"}
     assert set(flag_fields(CompileConfig)) == flags
     assert tuple(STRATEGIES) == HEAD_STRATEGIES
 

@@ -24,6 +24,7 @@ EXTRA = {
     "gather-heads": ("partition",),
     "page-cache{block=4}": ("partition",),
     "pad-cache-slots": ("cache-as-bits",),
+    "select-kernels": ("fuse-projections",),
     "order-interface": ("lift-weights",),
     "f8-formats": ("quantize-weights",),
     "outline-layers,inline-calls": ("dce",),

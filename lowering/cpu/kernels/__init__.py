@@ -1,4 +1,4 @@
-"""Kernels in C++ behind XLA's custom calls: their sources, how they are built, loaded and called.
+"""Kernels in C++, called by XLA as custom calls: sources, build, loader and calls.
 
 Read :mod:`graphgen.lowering.cpu.kernels.kernel_calls` first.
 """

@@ -113,7 +113,7 @@ def build(library: Path = LIBRARY) -> Path:
         library: the file to write.
 
     Raises:
-        BuildError: there is no compiler, no header, or the compiler fails.
+        BuildError: a compiler or the headers are missing, or the compiler fails.
     """
     cxx = compiler()
     if cxx is None:

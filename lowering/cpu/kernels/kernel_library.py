@@ -15,7 +15,7 @@ from graphgen.lowering.cpu.kernels.build_kernels import LIBRARY, sources_digest
 
 BUILD: Final = "graphgen doctor --build-kernels"
 
-# Set to leave the kernels out, as where there is no compiler.
+# Set to leave the kernels out, as on a machine without a compiler.
 DISABLE: Final = "GRAPHGEN_NO_KERNELS"
 # Custom call -> symbol of its handler.
 HANDLERS: Final = {"graphgen.linear": "graphgen_linear"}

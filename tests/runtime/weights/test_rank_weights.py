@@ -180,7 +180,8 @@ def test_prompts_that_do_not_fit(
 def test_the_ranks_together_hold_each_split_tensor_once(folder: Path):
     checkpoint = open_checkpoint(folder)
     built = build_model(
-        checkpoint.config, CompileConfig(dtype="f32", tp=2, kernels="off").serving(batch=1, max_len=64)
+        checkpoint.config,
+        CompileConfig(dtype="f32", tp=2, kernels="off").serving(batch=1, max_len=64),
     )
     weights = RankWeights(built.module, lambda row: read_weight(checkpoint, row))
     params = [row for row in program_weights(built.module) if row.role is Role.PARAM]
