@@ -39,9 +39,10 @@ AT_ONCE = ("on-device-sampling",)
 MODELS = {"unfuse-projections": "gpt2", "roll-window-cache": "mistral-7b"}
 
 
-def before(name: str, element: str = "bf16", tp: int = 2) -> tuple[Module, Pass]:
+def before(name: str, element: str = "bf16", tp: int = 2, without: str = "") -> tuple[Module, Pass]:
     """A mini model as the pass called ``name`` gets it, and the pass."""
     earlier, item = stage(name, BUCKETS, tp=tp)
+    earlier = [each for each in earlier if each.name != without]
     if name in MODELS:
         module = build(known_shape(MODELS[name]), dtype(element), mini=True)
     else:
@@ -78,7 +79,8 @@ def test_a_pass_stops_where_its_fuel_ends(name: str):
 
 @pytest.mark.parametrize("bug", INSIDE, ids=[bug.name for bug in INSIDE])
 def test_a_bug_inside_a_pass_is_blamed_on_the_first_wrong_rewrite(bug: Broken):
-    module, right = before(bug.item, tp=bug.tp)
+    # The ops that a kernel computes are in a function of their own; these bugs are in programs.
+    module, right = before(bug.item, tp=bug.tp, without="select-kernels")
     item = Inside(right, bug.breaks)
     apply_pass(clone_module(module), item, journal := Journal())
     wanted = next(a.number for a in journal.applications if bug.guilty(a))

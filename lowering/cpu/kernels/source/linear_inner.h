@@ -47,7 +47,7 @@ struct F16Steps {
   static constexpr int64_t kDepth = 1;
   static constexpr int64_t kStride = 16;
   using W = uint16_t;
-  static Floats Add(Floats sum, const W* w, X x) { return sum + HalvesToFloats(w) * Splat(x); }
+  static Floats Add(Floats sum, const W* w, X x) { return sum + F16ToFloats(Load<Halves>(w)) * Splat(x); }
 };
 
 // sums[row][tile] = x[row] · tiles[tile]; a row of sums has kGroup places.
@@ -131,18 +131,23 @@ inline Floats Activate(Activation activation, Floats x) {
   return x * ((share + 1.0f) * 0.5f);
 }
 
+inline Halves Narrowed(Type type, Floats value) {
+  return type == Type::kBf16 ? FloatsToBf16(value) : FloatsToF16(value);
+}
+
 inline void StoreLanes(const Linear& linear, int64_t row, int64_t column, Floats value) {
   const int64_t lanes = std::min(kLanes, linear.columns - column);
   const int64_t at = row * linear.columns + column;
   if (linear.out_type == Type::kF32) {
-    std::memcpy(static_cast<float*>(linear.out) + at, &value, lanes * sizeof(float));
+    float* out = static_cast<float*>(linear.out) + at;
+    if (lanes == kLanes) return Store(out, value);
+    std::memcpy(out, &value, lanes * sizeof(float));
     return;
   }
   uint16_t* out = static_cast<uint16_t*>(linear.out) + at;
-  for (int64_t lane = 0; lane < lanes; ++lane) {
-    out[lane] = linear.out_type == Type::kBf16 ? FloatToBf16(value[lane])
-                                               : FloatToHalf(value[lane]);
-  }
+  const Halves halves = Narrowed(linear.out_type, value);
+  if (lanes == kLanes) return Store(out, halves);
+  std::memcpy(out, &halves, lanes * sizeof(uint16_t));
 }
 
 inline Floats LoadLanes(const float* from, int64_t column, int64_t columns) {
@@ -161,80 +166,98 @@ inline void Finish(const Linear& linear, int64_t row, int64_t column, Floats sum
   StoreLanes(linear, row, column, sum);
 }
 
+// Sixteen elements from `at` on; zeros from `end` on.
+inline Floats LoadWide(Type type, const void* from, int64_t at, int64_t end) {
+  const int64_t lanes = std::min(kLanes, end - at);
+  if (type == Type::kF32) {
+    const float* floats = static_cast<const float*>(from) + at;
+    if (lanes == kLanes) return Load<Floats>(floats);
+    Floats value = {};
+    std::memcpy(&value, floats, lanes * sizeof(float));
+    return value;
+  }
+  const uint16_t* halves = static_cast<const uint16_t*>(from) + at;
+  Halves value = {};
+  if (lanes == kLanes) value = Load<Halves>(halves);
+  else std::memcpy(&value, halves, lanes * sizeof(uint16_t));
+  return type == Type::kBf16 ? Bf16ToFloats(value) : F16ToFloats(value);
+}
+
+inline Floats Rounded(Type type, Floats value) {
+  if (type == Type::kF32) return value;
+  const Halves halves = Narrowed(type, value);
+  return type == Type::kBf16 ? Bf16ToFloats(halves) : F16ToFloats(halves);
+}
+
 // The rows of x in the form of the blocks: steps of a row side by side, zero beyond K.
 template <typename Steps>
 class Rows {
  public:
   using X = typename Steps::X;
 
-  explicit Rows(const Linear& linear)
-      : steps_((linear.depth + Steps::kDepth - 1) / Steps::kDepth) {
+  Rows(const Linear& linear, const TaskPool& pool) : linear_(linear) {
+    steps_ = (linear.depth + Steps::kDepth - 1) / Steps::kDepth;
     const bool in_place = !linear.norm && linear.depth % Steps::kDepth == 0 &&
                           linear.x_type == linear.type && linear.type != Type::kF16;
     if (in_place) {
       x_ = static_cast<const X*>(linear.x);
       return;
     }
-    made_.reset(new X[linear.rows * steps_]());
-    std::unique_ptr<float[]> wide(new float[linear.depth]);
-    for (int64_t row = 0; row < linear.rows; ++row) {
-      for (int64_t k = 0; k < linear.depth; ++k) {
-        wide[k] = Wide(linear.x_type, linear.x, row * linear.depth + k);
-      }
-      if (linear.norm) Normalize(linear, wide.get());
-      Narrow(linear, wide.get(), made_.get() + row * steps_);
-    }
+    made_.reset(new X[linear.rows * steps_]);
     x_ = made_.get();
+    const int64_t share = 8;
+    ParallelFor(pool, (linear.rows + share - 1) / share, [&](int64_t part) {
+      const int64_t end = std::min(linear.rows, (part + 1) * share);
+      for (int64_t row = part * share; row < end; ++row) Make(row);
+    });
   }
 
   const X* row(int64_t row) const { return x_ + row * steps_; }
   int64_t steps() const { return steps_; }
 
  private:
-  static float Wide(Type type, const void* from, int64_t at) {
-    if (type == Type::kF32) return static_cast<const float*>(from)[at];
-    const uint16_t half = static_cast<const uint16_t*>(from)[at];
-    return type == Type::kBf16 ? Bf16ToFloat(half) : HalfToFloat(half);
+  void Make(int64_t row) {
+    const Linear& l = linear_;
+    const int64_t start = row * l.depth, end = start + l.depth;
+    const float scale = l.norm ? Scale(start, end) : 1.0f;
+    X* to = made_.get() + row * steps_;
+    for (int64_t at = start; at < end; at += kLanes) {
+      Floats value = LoadWide(l.x_type, l.x, at, end);
+      if (l.norm) {
+        value = Rounded(l.type, value * scale) * LoadWide(l.type, l.norm, at - start, l.depth);
+      }
+      const int64_t lanes = std::min(kLanes, end - at);
+      if constexpr (Steps::kDepth == 2) {
+        const Halves halves = FloatsToBf16(value);
+        std::memcpy(to, &halves, (lanes + 1) / 2 * sizeof(X));
+        to += kLanes / 2;
+      } else {
+        const Floats rounded = Rounded(l.type, value);
+        std::memcpy(to, &rounded, lanes * sizeof(X));
+        to += kLanes;
+      }
+    }
   }
 
-  static float Rounded(Type type, float value) {
-    if (type == Type::kF32) return value;
-    return type == Type::kBf16 ? Bf16ToFloat(FloatToBf16(value)) : HalfToFloat(FloatToHalf(value));
-  }
-
-  // Like rms_norm in graphgen/composites/basics.py, round before and after the factors.
-  static void Normalize(const Linear& linear, float* wide) {
+  // 1 / sqrt(mean(x²) + epsilon)
+  float Scale(int64_t start, int64_t end) const {
     Floats sums = {};
-    int64_t k = 0;
-    for (; k + kLanes <= linear.depth; k += kLanes) {
-      const Floats lanes = Load<Floats>(wide + k);
-      sums += lanes * lanes;
+    for (int64_t at = start; at < end; at += kLanes) {
+      const Floats value = LoadWide(linear_.x_type, linear_.x, at, end);
+      sums += value * value;
     }
     float sum = 0.0f;
     for (int lane = 0; lane < kLanes; ++lane) sum += sums[lane];
-    for (; k < linear.depth; ++k) sum += wide[k] * wide[k];
-    const float mean = sum / static_cast<float>(linear.depth);
-    const float scale = 1.0f / std::sqrt(mean + linear.epsilon);
-    for (k = 0; k < linear.depth; ++k) {
-      wide[k] = Rounded(linear.type, wide[k] * scale) * Wide(linear.type, linear.norm, k);
-    }
+    return 1.0f / std::sqrt(sum / static_cast<float>(linear_.depth) + linear_.epsilon);
   }
 
-  static void Narrow(const Linear& linear, const float* wide, X* to) {
-    if constexpr (Steps::kDepth == 2) {
-      uint16_t* halves = reinterpret_cast<uint16_t*>(to);
-      for (int64_t k = 0; k < linear.depth; ++k) halves[k] = FloatToBf16(wide[k]);
-    } else {
-      for (int64_t k = 0; k < linear.depth; ++k) to[k] = Rounded(linear.type, wide[k]);
-    }
-  }
-
+  const Linear& linear_;
   int64_t steps_;
   const X* x_ = nullptr;
   std::unique_ptr<X[]> made_;
 };
 
-// Stores a finished group: `columns` of the result from `column` on, of one row.
+// Stores the finished tiles of one row, from `column` of the result on.
 inline void FinishGroup(const Linear& linear, int64_t row, int64_t column, int64_t tiles,
                         const Floats* sums) {
   if (linear.activation == Activation::kNone) {
@@ -274,7 +297,7 @@ void Group(const Linear& linear, const Rows<Steps>& x, int64_t first, int64_t co
 
 template <typename Steps>
 void Run(const Linear& linear, const TaskPool& pool) {
-  const Rows<Steps> x(linear);
+  const Rows<Steps> x(linear, pool);
   const int64_t tiles = (linear.columns + kLanes - 1) / kLanes;
   const int64_t group = linear.activation == Activation::kNone ? kGroup : kGroup / 2;
   // Small groups where there are few, so that all threads have as much to do.

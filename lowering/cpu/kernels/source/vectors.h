@@ -26,46 +26,59 @@ inline void Store(To* to, T value) {
   std::memcpy(to, &value, sizeof(T));
 }
 
-inline float Bf16ToFloat(uint16_t bits) {
-  const uint32_t wide = static_cast<uint32_t>(bits) << 16;
-  return Load<float>(&wide);
+// Where `which` is all ones a, elsewhere b.
+inline Words Choose(Words which, Words a, Words b) { return (a & which) | (b & ~which); }
+
+inline Floats Bf16ToFloats(Halves bits) {
+  return AsFloats(__builtin_convertvector(bits, Words) << 16);
 }
 
 // Round to nearest even; a NaN stays one.
-inline uint16_t FloatToBf16(float value) {
-  const uint32_t bits = Load<uint32_t>(&value);
-  if ((bits & 0x7fffffffu) > 0x7f800000u) return static_cast<uint16_t>((bits >> 16) | 0x40u);
-  return static_cast<uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
+inline Halves FloatsToBf16(Floats value) {
+  const Words bits = AsWords(value);
+  const Words rounded = bits + 0x7fffu + ((bits >> 16) & 1u);
+  const Words nan = (Words)(value != value);
+  return __builtin_convertvector(Choose(nan, bits | 0x400000u, rounded) >> 16, Halves);
 }
 
-inline float HalfToFloat(uint16_t bits) { return static_cast<float>(Load<_Float16>(&bits)); }
-
-inline uint16_t FloatToHalf(float value) {
-  const _Float16 half = static_cast<_Float16>(value);
-  return Load<uint16_t>(&half);
-}
-
-inline Floats HalvesToFloats(const uint16_t* from) {
+inline Floats F16ToFloats(Halves bits) {
 #if defined(__AVX512F__)
-  return (Floats)_mm512_cvtph_ps(Load<__m256i>(from));
+  return (Floats)_mm512_cvtph_ps((__m256i)bits);
 #elif defined(__F16C__)
   Floats wide;
-  Store(&wide, _mm256_cvtph_ps(Load<__m128i>(from)));
-  Store(reinterpret_cast<float*>(&wide) + 8, _mm256_cvtph_ps(Load<__m128i>(from + 8)));
+  const __m256i both = (__m256i)bits;
+  Store(&wide, _mm256_cvtph_ps(_mm256_castsi256_si128(both)));
+  Store(reinterpret_cast<char*>(&wide) + 32, _mm256_cvtph_ps(_mm256_extractf128_si256(both, 1)));
   return wide;
 #else
   Floats wide;
-  for (int lane = 0; lane < 16; ++lane) wide[lane] = HalfToFloat(from[lane]);
+  for (int lane = 0; lane < 16; ++lane) {
+    const uint16_t one = bits[lane];
+    wide[lane] = static_cast<float>(Load<_Float16>(&one));
+  }
   return wide;
+#endif
+}
+
+inline Halves FloatsToF16(Floats value) {
+#if defined(__AVX512F__)
+  return (Halves)_mm512_cvtps_ph((__m512)value, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+#else
+  Halves halves;
+  for (int lane = 0; lane < 16; ++lane) {
+    const _Float16 half = static_cast<_Float16>(value[lane]);
+    halves[lane] = Load<uint16_t>(&half);
+  }
+  return halves;
 #endif
 }
 
 // e^x, to 2 units in the last place, by 2^n · e^r with |r| <= ln(2) / 2.
 inline Floats Exp(Floats x) {
   const Floats low = Splat(-87.3f), high = Splat(88.7f);
-  const Words below = (Words)(x < low), above = (Words)(x > high), odd = (Words)(x != x);
-  Floats bounded = AsFloats((AsWords(x) & ~below) | (AsWords(low) & below));
-  bounded = AsFloats((AsWords(bounded) & ~above) | (AsWords(high) & above));
+  const Words below = (Words)(x < low), above = (Words)(x > high), nan = (Words)(x != x);
+  const Words at_least = Choose(below, AsWords(low), AsWords(x));
+  const Floats bounded = AsFloats(Choose(above, AsWords(high), at_least));
   // 1.5 · 2^23: adding it rounds to an integer.
   const Floats magic = Splat(12582912.0f);
   const Floats shifted = bounded * 1.44269504f + magic;
@@ -79,9 +92,7 @@ inline Floats Exp(Floats x) {
   p = p * r + 1.6666665459e-1f;
   p = p * r + 5.0000001201e-1f;
   p = p * r * r + r + 1.0f;
-  const Words exponent = (AsWords(shifted) << 23);
-  Floats result = AsFloats(AsWords(p) + exponent);
-  result = AsFloats(AsWords(result) & ~below);
-  result = AsFloats((AsWords(result) & ~above) | (AsWords(Splat(INFINITY)) & above));
-  return AsFloats((AsWords(result) & ~odd) | (AsWords(x) & odd));
+  const Words power = AsWords(p) + (AsWords(shifted) << 23);
+  const Words finite = Choose(above, AsWords(Splat(INFINITY)), power & ~below);
+  return AsFloats(Choose(nan, AsWords(x), finite));
 }
