@@ -52,46 +52,48 @@ class KernelCalls:
         kernel: str,
         config: Mapping[str, object],
         body: Function,
-        operands: Sequence[Value],
-        end: Op,
+        cloner: Cloner,
+        operands: Mapping[str, Value],
+        ops: Sequence[Op],
     ) -> Op:
-        """Insert a call before ``end``, whose result it has.
+        """Insert a call before the last of ``ops``, whose result it has.
 
         Args:
             kernel: the name, such as ``linear``.
             config: settings of the kernel.
-            body: the meaning: a function of the operands with one output.
+            body: the meaning, to which copies of ``ops`` are appended.
+            cloner: maps what the ops read to values of the body.
             operands: of the call.
-            end: the op that the call replaces.
+            ops: what the call computes, in order; the last one gives the result.
         """
-        key = function_fingerprint(body)
-        known = self._bodies.get(key)
-        if known is None:
-            named = Function(claim_name(f"kernel.{kernel}", set(self.module.functions), 2))
-            Cloner().function(body, named)
-            self.module.add(named)
-            known = self._bodies[key] = named
+        for op in ops:
+            cloner.op(op, body.block)
+        end = ops[-1]
+        body.outputs = [("result", cloner.mapping[end.result])]
         types = (end.result.type,)
-        made = Op(
-            "call",
-            tuple(operands),
-            types,
-            make_attrs(
-                "call",
-                {
-                    "to_apply": known.name,
-                    "results": types,
-                    "kernel": f"graphgen.{kernel}",
-                    "config": json.dumps(dict(config), separators=(",", ":")),
-                },
-            ),
-            end.loc.through(self.via),
-            [end.result.name],
-        )
+        attrs = {
+            "to_apply": self._named(kernel, body).name,
+            "results": types,
+            "kernel": f"graphgen.{kernel}",
+            "config": json.dumps(dict(config), separators=(",", ":")),
+        }
+        where = end.loc.through(self.via)
+        given = tuple(operands.values())
+        made = Op("call", given, types, make_attrs("call", attrs), where, [end.result.name])
         block = end.block
         assert block is not None
         block.insert_before(made, end)
         return made
+
+    def _named(self, kernel: str, body: Function) -> Function:
+        """The function of the module that equals ``body``, made if there is none."""
+        key = function_fingerprint(body)
+        if key not in self._bodies:
+            named = Function(claim_name(f"kernel.{kernel}", set(self.module.functions), 2))
+            Cloner().function(body, named)
+            self.module.add(named)
+            self._bodies[key] = named
+        return self._bodies[key]
 
     def put_first(self) -> None:
         """Let the functions stand before those that call them."""

@@ -1,13 +1,15 @@
-"""Kernels of the CPU for products with weights."""
+"""Kernels of the CPU for products with weights and for attention."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from graphgen.ir import Function, Module
-from graphgen.ir.clone import Cloner
+from graphgen.ir import Function, Module, Op, Value
+from graphgen.ir.dtype import s32
 from graphgen.passes.core import NoMatch, Pass, Rewriter, register
+from graphgen.passes.kernels.attention_match import AttentionMatch, match_attention
 from graphgen.passes.kernels.kernel_call import KernelCalls, appending
 from graphgen.passes.kernels.linear_match import LinearMatch, match_linear
 from graphgen.passes.kernels.packed_weight import pack, unpack
@@ -17,13 +19,14 @@ from graphgen.passes.weights.derived import PreparedValues, WeightNumbers
 @register
 @dataclass(frozen=True)
 class SelectKernels(Pass):
-    """Products with weights become calls of kernels, with packed weights.
+    """Products with weights, and attention, become calls of kernels; weights are packed.
 
     A call names a function, which is its meaning: the ops that it stands for. NumPy, another
     compiler, or this CPU without the kernels run the function; the kernel is run where it is there.
     The kernel ``linear`` is a product with the ``rms_norm`` before it, the addition of a residual
     or the gated activation after it. It reads its weight in tiles of 16 columns; packing is ops in
-    the program, which ``lift-weights`` moves out, so this runs before it.
+    the program, which ``lift-weights`` moves out, so this runs before it. The kernel ``attention``
+    reads keys and values where they lie in the caches.
 
     Given:
         module @m level=canonical {
@@ -80,7 +83,10 @@ config="{\\"columns\\":16,\\"norm\\":false,\\"epsilon\\":0.0,\\"bias\\":false,\\
         calls = KernelCalls(module, rewriter.pass_name)
         numbers: WeightNumbers = {}
         for function in module.programs():
-            _Selection(function, rewriter, calls).run(PreparedValues(module, function, numbers))
+            prepared = PreparedValues(module, function, numbers)
+            selection = _Selection(function, rewriter, calls)
+            selection.run("linear", "dot_general", lambda op, p=prepared: match_linear(op, p))
+            selection.run("attention", "attention", match_attention)
         calls.put_first()
 
 
@@ -92,54 +98,94 @@ class _Selection:
     rewriter: Rewriter
     calls: KernelCalls
 
-    def run(self, prepared: PreparedValues) -> None:
-        for op in [op for op in self.function.block if op.name == "dot_general"]:
-            found = match_linear(op, prepared)
+    def run(
+        self, kernel: str, root: str, match: Callable[[Op], LinearMatch | AttentionMatch | NoMatch]
+    ) -> None:
+        """Select one kind of kernel.
+
+        Args:
+            kernel: its name.
+            root: name of the ops that it is looked for at.
+            match: finds the ops around such an op, or says why there is no kernel.
+        """
+        for op in [op for op in self.function.block if op.name == root]:
+            found = match(op)
             if isinstance(found, NoMatch):
-                self.rewriter.decline(self.function, "linear", op, found)
+                self.rewriter.decline(self.function, kernel, op, found)
             elif self.rewriter.exhausted:
                 return
-            elif not self.rewriter.leaves_out(self.function, found.end, "linear"):
-                self._replace(found)
+            elif not self.rewriter.leaves_out(self.function, found.ops[-1], kernel):
+                made = (
+                    self._linear(found)
+                    if isinstance(found, LinearMatch)
+                    else self._attention(found)
+                )
+                self._replace(kernel, found.ops, made)
 
-    def _replace(self, found: LinearMatch) -> None:
-        end = found.end
-        b = self.rewriter.before(self.function, end)
+    def _linear(self, found: LinearMatch) -> Op:
+        b = self.rewriter.before(self.function, found.end)
         weight = found.weight
         (axis,) = found.dot.attrs.integers("rhs_contracting_dims")
+        columns, depth = weight.type.dims if axis == 1 else reversed(weight.type.dims)
         packed = pack(b, weight if axis == 1 else b.transpose(weight, (1, 0)))
-        operands = {"x": found.x, "weight": packed}
-        if found.norm is not None:
-            operands["norm"] = found.norm.operands[1]
-        if found.residual is not None:
-            operands["residual"] = found.residual
+        norm = found.norm
+        operands = _present(
+            x=found.x,
+            weight=packed,
+            norm=norm.operands[1] if norm else None,
+            residual=found.residual,
+        )
         body, cloner = self.calls.body(operands)
-        _fill(body, cloner, found, axis)
-        epsilon = found.norm.attrs.number("epsilon") if found.norm else 0.0
+        inner = appending(body)
+        whole = unpack(inner, cloner.mapping[packed], columns, depth)
+        cloner.mapping[weight] = whole if axis == 1 else inner.transpose(whole, (1, 0))
         config = {
-            "columns": end.result.type.dims[-1],
-            "norm": found.norm is not None,
-            "epsilon": epsilon,
+            "columns": found.end.result.type.dims[-1],
+            "norm": norm is not None,
+            "epsilon": norm.attrs.number("epsilon") if norm else 0.0,
             "bias": False,
             "residual": found.residual is not None,
             "activation": found.activation,
         }
-        call = self.calls.call("linear", config, body, list(operands.values()), end)
-        self.rewriter.replace(self.function, end, call.results, "linear", created=(call,))
-        for op in reversed(found.ops[:-1]):
-            if not any(value.users for value in op.results):
+        return self.calls.call("linear", config, body, cloner, operands, found.ops)
+
+    def _attention(self, found: AttentionMatch) -> Op:
+        attention = found.attention
+        operands = _present(
+            query=attention.operands[0],
+            key=found.key,
+            value=found.value,
+            mask=attention.operands[3],
+            rows=found.rows,
+            sinks=found.sinks,
+        )
+        body, cloner = self.calls.body(operands)
+        if found.before and found.rows is None:
+            _same_rows(body, cloner.mapping, found)
+        config = {
+            "scale": attention.attrs.number("scale"),
+            "softcap": attention.attrs.number("softcap"),
+            "attended": found.attended,
+            "rows": found.rows is not None,
+            "sinks": found.sinks is not None,
+        }
+        return self.calls.call("attention", config, body, cloner, operands, found.ops)
+
+    def _replace(self, kernel: str, ops: list[Op], call: Op) -> None:
+        end = ops[-1]
+        self.rewriter.replace(self.function, end, call.results, kernel, created=(call,))
+        for op in reversed(ops[:-1]):
+            unread = not any(value.users or self.function.returns(value) for value in op.results)
+            if unread and op.block is not None:
                 self.function.block.erase(op)
 
 
-def _fill(body: Function, cloner: Cloner, found: LinearMatch, axis: int) -> None:
-    """Write the meaning: the ops themselves, with the weight unpacked."""
-    weight = found.weight
-    kept = weight.type.dims if axis == 1 else tuple(reversed(weight.type.dims))
-    b = appending(body)
-    packed = body.arg("weight")
-    assert packed is not None
-    whole = unpack(b, packed, *kept)
-    cloner.mapping[weight] = whole if axis == 1 else b.transpose(whole, (1, 0))
-    for op in found.ops:
-        cloner.op(op, body.block)
-    body.outputs = [("result", cloner.mapping[found.end.result])]
+def _present(**operands: Value | None) -> Mapping[str, Value]:
+    """The operands that a call has, by name."""
+    return {name: value for name, value in operands.items() if value is not None}
+
+
+def _same_rows(body: Function, mapping: dict[Value, Value], found: AttentionMatch) -> None:
+    """Reads of the rows of the call itself need no numbers of rows: let the meaning count them."""
+    seq_ids = found.before[0].operands[1]
+    mapping[seq_ids] = appending(body).iota(s32, seq_ids.shape, 0)

@@ -18,7 +18,10 @@ BUILD: Final = "graphgen doctor --build-kernels"
 # Set to leave the kernels out, as on a machine without a compiler.
 DISABLE: Final = "GRAPHGEN_NO_KERNELS"
 # Custom call -> symbol of its handler.
-HANDLERS: Final = {"graphgen.linear": "graphgen_linear"}
+HANDLERS: Final = {
+    "graphgen.attention": "graphgen_attention",
+    "graphgen.linear": "graphgen_linear",
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@
 #include <string>
 #include <string_view>
 
+#include "attention.h"
 #include "linear.h"
 #include "xla/ffi/api/ffi.h"
 
@@ -72,6 +73,42 @@ ffi::Error LinearCall(ffi::ThreadPool threads, ffi::RemainingArgs operands, ffi:
   return ffi::Error::Success();
 }
 
+// Operands: query, key, value and mask, then rows and sinks where the attributes say so. A cache may
+// hold the bits of its elements as integers.
+ffi::Error AttentionCall(ffi::ThreadPool threads, ffi::RemainingArgs operands,
+                         ffi::RemainingRets results, float scale, float softcap, int64_t attended,
+                         bool has_rows, bool has_sinks) {
+  const auto operand = [&](size_t i) { return *operands.get<ffi::AnyBuffer>(i); };
+  if (operands.size() != 4u + has_rows + has_sinks || results.size() != 1) {
+    return ffi::Error::InvalidArgument("graphgen.attention: operands do not match the attributes");
+  }
+  const ffi::AnyBuffer query = operand(0), key = operand(1), value = operand(2);
+  const auto q = query.dimensions(), k = key.dimensions(), v = value.dimensions();
+  Attention a;
+  if (!TypeOf(query.element_type(), &a.type) || q.size() != 4 || k.size() != 4 || v.size() != 4) {
+    return ffi::Error::InvalidArgument("graphgen.attention: unknown type or rank");
+  }
+  a.batch = q[0], a.active = q[1], a.heads = q[2], a.size = q[3];
+  a.cache_rows = k[0], a.cache_slots = k[1], a.kv_heads = k[2], a.width = v[3];
+  a.attended = attended;
+  a.scale = scale, a.softcap = softcap;
+  const bool fits = k[3] == a.size && v[0] == k[0] && v[1] == k[1] && v[2] == k[2] &&
+                    attended <= a.cache_slots && a.kv_heads > 0 && a.heads % a.kv_heads == 0 &&
+                    static_cast<int64_t>(operand(3).element_count()) ==
+                        a.batch * a.active * attended;
+  if (!fits) return ffi::Error::InvalidArgument("graphgen.attention: shapes do not fit");
+  a.query = query.untyped_data();
+  a.key = key.untyped_data();
+  a.value = value.untyped_data();
+  a.mask = static_cast<const uint8_t*>(operand(3).untyped_data());
+  size_t next = 4;
+  if (has_rows) a.rows = static_cast<const int32_t*>(operand(next++).untyped_data());
+  if (has_sinks) a.sinks = static_cast<const float*>(operand(next++).untyped_data());
+  a.out = (**results.get<ffi::AnyBuffer>(0)).untyped_data();
+  RunAttention(a, PoolOf(threads));
+  return ffi::Error::Success();
+}
+
 }  // namespace
 }  // namespace graphgen
 
@@ -88,6 +125,17 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(graphgen_linear, graphgen::LinearCall,
                                   .Attr<std::string_view>("activation"));
 
 
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(graphgen_attention, graphgen::AttentionCall,
+                              xla::ffi::Ffi::Bind()
+                                  .Ctx<xla::ffi::ThreadPool>()
+                                  .RemainingArgs()
+                                  .RemainingRets()
+                                  .Attr<float>("scale")
+                                  .Attr<float>("softcap")
+                                  .Attr<int64_t>("attended")
+                                  .Attr<bool>("rows")
+                                  .Attr<bool>("sinks"));
 
 // The instruction set that the kernels use on this CPU.
 extern "C" const char* graphgen_instruction_set() { return graphgen::InstructionSet(); }

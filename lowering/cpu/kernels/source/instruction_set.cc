@@ -2,16 +2,19 @@
 // the compiler's options for it.
 
 #include <algorithm>
+#include <cfloat>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
 
+#include "attention.h"
 #include "linear.h"
 
 namespace graphgen {
@@ -22,7 +25,9 @@ namespace {
 
 }  // namespace
 
+// In this order.
 #include "linear_inner.h"
+#include "attention_inner.h"
 
 }  // namespace GRAPHGEN_ISA
 }  // namespace graphgen
