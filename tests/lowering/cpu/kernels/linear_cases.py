@@ -1,0 +1,202 @@
+"""Products with weights as modules, their inputs, and how far two right results may be apart."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+import graphgen.passes.pipelines  # noqa: F401
+from graphgen.eval import Array, numpy_dtype
+from graphgen.ir import Function, Module, Op, dtype
+from graphgen.passes.core import parse_pipeline, run_pipeline
+from graphgen.text import parse
+
+# Activation of the kernel -> the op.
+ACTIVATIONS: Final = {
+    "silu": "silu(%left)",
+    "gelu": "gelu(%left) approximate=none",
+    "gelu_tanh": "gelu(%left) approximate=tanh",
+    "gelu_sigmoid": "gelu(%left) approximate=sigmoid",
+}
+# Distance from 1 to the next number, and from 0.
+STEPS: Final = {
+    "f32": (2.0**-23, 2.0**-149),
+    "bf16": (2.0**-7, 2.0**-133),
+    "f16": (2.0**-10, 2.0**-24),
+}
+SMALLEST_NORMAL: Final = 2.0**-126
+EPSILON: Final = 1e-5
+
+
+@dataclass(frozen=True)
+class LinearCase:
+    """One product.
+
+    Attributes:
+        outer: dims of the left operand before the depth; empty for a vector.
+        depth: K.
+        columns: N of the result.
+        dtype: of the weight.
+        axis: of the weight that is contracted.
+        norm: whether ``rms_norm`` stands before it.
+        residual: whether something is added.
+        activation: of the left half of the product; empty for none.
+        result: type of the result.
+    """
+
+    outer: tuple[int, ...]
+    depth: int
+    columns: int
+    dtype: str
+    axis: int = 1
+    norm: bool = False
+    residual: bool = False
+    activation: str = ""
+    result: str = "f32"
+
+    @property
+    def product_columns(self) -> int:
+        """Columns of the weight."""
+        return 2 * self.columns if self.activation else self.columns
+
+    def config(self) -> dict[str, object]:
+        """The settings that the kernel must be given."""
+        return {
+            "columns": self.columns,
+            "norm": self.norm,
+            "epsilon": EPSILON if self.norm else 0.0,
+            "bias": False,
+            "residual": self.residual,
+            "activation": self.activation or "none",
+        }
+
+    def module(self) -> Module:
+        """The module with the kernel's call."""
+        module = parse(self.text())
+        run_pipeline(module, parse_pipeline("select-kernels"))
+        return module
+
+    def text(self) -> str:
+        """The module as a user writes it."""
+        x_type = "f32" if self.norm else self.dtype
+        shape = (self.product_columns, self.depth)[:: 1 if self.axis else -1]
+        arguments = {"x": ("input", _type(x_type, *self.outer, self.depth))}
+        arguments["w"] = ("weight", _type(self.dtype, *shape))
+        if self.norm:
+            arguments["norm"] = ("weight", _type(self.dtype, self.depth))
+        if self.residual:
+            arguments["r"] = ("input", _type("f32", *self.outer, self.columns))
+        rows = [f"  {role} %{name} : {type_}" for name, (role, type_) in arguments.items()]
+        head = ["module @m level=canonical {", *rows]
+        head += [f"  output %y : {_type(self.result, *self.outer, self.columns)}", "}", ""]
+        body = [f"  arg %{name} : {type_}" for name, (_, type_) in arguments.items()]
+        body += [f"  {line}" for line in self._ops()]
+        return "\n".join([*head, "func @f phase=decode {", *body, "  return y = %y", "}", ""])
+
+    def _ops(self) -> list[str]:
+        x, last = "%x", len(self.outer)
+        lines: list[str] = []
+        if self.norm:
+            type_ = _type(self.dtype, *self.outer, self.depth)
+            lines += [f"%n = rms_norm(%x, %norm) epsilon={EPSILON} : {type_}"]
+            x = "%n"
+        behind = self.residual or self.activation
+        type_ = "f32" if behind else self.result
+        lines += [
+            f"%{'p' if behind else 'y'} = dot_general({x}, %w) lhs_contracting_dims=[{last}] "
+            f"rhs_contracting_dims=[{self.axis}] dtype={type_} : "
+            f"{_type(type_, *self.outer, self.product_columns)}"
+        ]
+        if self.residual:
+            lines += [f"%y = add(%p, %r) : {_type('f32', *self.outer, self.columns)}"]
+        return lines + (self._gate() if self.activation else [])
+
+    def _gate(self) -> list[str]:
+        half = _type("f32", *self.outer, self.columns)
+        lines: list[str] = []
+        for name, start in (("left", 0), ("right", self.columns)):
+            starts = [0] * len(self.outer) + [start]
+            limits = [*self.outer, start + self.columns]
+            lines += [f"%{name} = slice(%p) start_indices={starts} limit_indices={limits} : {half}"]
+        lines += [f"%active = {ACTIVATIONS[self.activation]} : {half}"]
+        made = "y" if self.result == "f32" else "wide"
+        lines += [f"%{made} = multiply(%active, %right) : {half}"]
+        if self.result != "f32":
+            type_ = _type(self.result, *self.outer, self.columns)
+            lines += [f"%y = convert(%wide) dtype={self.result} : {type_}"]
+        return [line.replace(", ", ",") if "start_indices" in line else line for line in lines]
+
+    def inputs(self, random: np.random.Generator) -> dict[str, Array]:
+        """Numbers of ordinary size; sums of products are near 1."""
+
+        def normal(kind: str, *dims: int, scale: float = 1.0) -> Array:
+            return (random.standard_normal(dims) * scale).astype(numpy_dtype(dtype(kind)))
+
+        size = float(np.exp(random.uniform(-2, 2)))
+        shape = (self.product_columns, self.depth)[:: 1 if self.axis else -1]
+        made = {
+            "x": normal("f32" if self.norm else self.dtype, *self.outer, self.depth, scale=size),
+            "w": normal(self.dtype, *shape, scale=self.depth**-0.5),
+        }
+        if self.norm:
+            made["norm"] = normal(self.dtype, self.depth)
+        if self.residual:
+            made["r"] = normal("f32", *self.outer, self.columns)
+        return made
+
+
+def kernel_call(function: Function) -> Op:
+    """The one call of a kernel; nothing else but the packing of the weight stands beside it."""
+    (call,) = [op for op in function.block if op.name == "call"]
+    others = {op.name for op in function.block if op is not call}
+    assert others <= {"pad", "reshape", "transpose", "constant"}, others
+    return call
+
+
+def bound(case: LinearCase, given: dict[str, Array]) -> Array:
+    """How far two right results may be apart, per element.
+
+    Sums in any order, of ``K`` roundings; a factor that falls on the other side of a tie of the
+    narrow type, for some elements of a normalized row; denormals that count as zero; the rounding
+    of the result.
+    """
+    x, w = _wide(given["x"]), _wide(given["w"])
+    w = w if case.axis else w.T
+    step, _ = STEPS[case.dtype]
+    ties: Any = 0.0
+    least = SMALLEST_NORMAL * (np.abs(x).sum(-1, keepdims=True) + np.abs(w).sum(-1) + 1)
+    if case.norm:
+        norm, scale = _wide(given["norm"]), 1 / np.sqrt((x * x).mean(-1, keepdims=True) + EPSILON)
+        least = least + SMALLEST_NORMAL * scale * (np.abs(w) @ np.abs(norm))
+        x = x * scale * norm
+        largest = [np.abs(row * w).max(-1) for row in x.reshape(-1, case.depth)]
+        few = 6 if case.dtype != "f32" else case.depth
+        ties = few * step * np.reshape(largest, (*case.outer, -1))
+    sums = np.abs(x) @ np.abs(w).T
+    error = (case.depth + 4) * STEPS["f32"][0] * sums + ties + least
+    value = x @ w.T
+    if case.residual:
+        value = value + _wide(given["r"])
+        error = error + 2 * STEPS["f32"][0] * np.abs(value)
+    if case.activation:
+        error, value = _gated(case.columns, value, error)
+    relative, denormal = STEPS[case.result]
+    return error + relative * (np.abs(value) + error) + denormal
+
+
+def _gated(columns: int, product: Array, error: Array) -> tuple[Array, Array]:
+    """The bound and about the size of ``f(left) * right``; the slope of any f is below 1.2."""
+    left, right = np.abs(product[..., :columns]), np.abs(product[..., columns:])
+    d_left, d_right = error[..., :columns], error[..., columns:]
+    f_error = 1.2 * d_left + 16 * STEPS["f32"][0] * left
+    return f_error * (right + d_right) + (left + f_error) * d_right, left * right
+
+
+def _wide(array: Array) -> Array:
+    return array.astype(np.float64)
+
+
+def _type(kind: str, *dims: int) -> str:
+    return f"{kind}[{','.join(map(str, dims))}]"
