@@ -29,6 +29,8 @@ LIBRARY: Final = FOLDER / "libgraphgen_kernels.so"
 COMPILERS: Final = ("g++", "clang++", "c++")
 OPTIONS: Final = (
     *("-std=c++17", "-O3", "-fPIC", "-fno-math-errno"),
+    # Two 16-bit floats are read as one word.
+    "-fno-strict-aliasing",
     # a * b + c is one instruction; results do not depend on the order of anything else.
     "-ffp-contract=fast",
     *("-Wall", "-Wno-psabi", "-Wno-ignored-attributes"),

@@ -1,5 +1,6 @@
 // The kernels as custom calls of XLA.
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -14,7 +15,8 @@ namespace {
 namespace ffi = xla::ffi;
 
 TaskPool PoolOf(ffi::ThreadPool threads) {
-  return {threads.num_threads() - 1,
+  // XLA counts none where it has no pool.
+  return {std::max<int64_t>(threads.num_threads(), 1) - 1,
           [threads](std::function<void()> task) mutable { threads.Schedule(std::move(task)); }};
 }
 

@@ -41,6 +41,8 @@ inline Halves FloatsToBf16(Floats value) {
   return __builtin_convertvector(Choose(nan, bits | 0x400000u, rounded) >> 16, Halves);
 }
 
+#include "half_floats.h"
+
 inline Floats F16ToFloats(Halves bits) {
 #if defined(__AVX512F__)
   return (Floats)_mm512_cvtph_ps((__m256i)bits);
@@ -52,10 +54,7 @@ inline Floats F16ToFloats(Halves bits) {
   return wide;
 #else
   Floats wide;
-  for (int lane = 0; lane < 16; ++lane) {
-    const uint16_t one = bits[lane];
-    wide[lane] = static_cast<float>(Load<_Float16>(&one));
-  }
+  for (int lane = 0; lane < 16; ++lane) wide[lane] = HalfToFloat(bits[lane]);
   return wide;
 #endif
 }
@@ -65,10 +64,7 @@ inline Halves FloatsToF16(Floats value) {
   return (Halves)_mm512_cvtps_ph((__m512)value, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 #else
   Halves halves;
-  for (int lane = 0; lane < 16; ++lane) {
-    const _Float16 half = static_cast<_Float16>(value[lane]);
-    halves[lane] = Load<uint16_t>(&half);
-  }
+  for (int lane = 0; lane < 16; ++lane) halves[lane] = FloatToHalf(value[lane]);
   return halves;
 #endif
 }
