@@ -1,0 +1,390 @@
+// The kernels beside plain loops, for every instruction set that this CPU has, without Python.
+//
+// Buffers are of the exact size, so that a sanitizer sees a read or write beyond. Prints a line per
+// instruction set; the exit status is 1 if a number is wrong.
+
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "linear.h"
+
+namespace graphgen {
+
+#define DECLARE(isa)                                          \
+  namespace isa {                                             \
+  void RunLinear(const Linear& linear, const TaskPool& pool); \
+  }
+
+DECLARE(baseline)
+#if defined(__x86_64__)
+DECLARE(avx2)
+DECLARE(avx512)
+DECLARE(avx512_bf16)
+#endif
+
+namespace {
+
+using Run = void (*)(const Linear&, const TaskPool&);
+
+struct Variant {
+  const char* name;
+  Run run;
+};
+
+std::vector<Variant> VariantsOfThisCpu() {
+  std::vector<Variant> found = {{"dispatched", RunLinear}, {"baseline", baseline::RunLinear}};
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
+    found.push_back({"avx2", avx2::RunLinear});
+  }
+  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+      __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq")) {
+    found.push_back({"avx512", avx512::RunLinear});
+    if (__builtin_cpu_supports("avx512bf16")) {
+      found.push_back({"avx512_bf16", avx512_bf16::RunLinear});
+    }
+  }
+#endif
+  return found;
+}
+
+// ---- numbers ------------------------------------------------------------------------------------
+
+int64_t SizeOf(Type type) { return type == Type::kF32 ? 4 : 2; }
+
+// Half a unit in the last place, relative, and the smallest number.
+double StepOf(Type type) {
+  return type == Type::kF32 ? 0x1p-24 : type == Type::kBf16 ? 0x1p-8 : 0x1p-11;
+}
+
+double LeastOf(Type type) { return type == Type::kF16 ? 0x1p-24 : 0x1p-126; }
+
+double HalfToDouble(uint16_t bits) {
+  const int exponent = bits >> 10 & 31, fraction = bits & 1023;
+  const double size = exponent == 31 ? (fraction ? NAN : INFINITY)
+                      : exponent     ? std::ldexp(1024 + fraction, exponent - 25)
+                                     : std::ldexp(fraction, -24);
+  return bits >> 15 ? -size : size;
+}
+
+double At(Type type, const void* from, int64_t i) {
+  if (type == Type::kF32) {
+    float value;
+    std::memcpy(&value, static_cast<const char*>(from) + 4 * i, 4);
+    return value;
+  }
+  uint16_t half;
+  std::memcpy(&half, static_cast<const char*>(from) + 2 * i, 2);
+  if (type == Type::kF16) return HalfToDouble(half);
+  const uint32_t bits = static_cast<uint32_t>(half) << 16;
+  float value;
+  std::memcpy(&value, &bits, 4);
+  return value;
+}
+
+// Bits of a random number of the type, up to about 2 in size, or of a given number of few bits.
+void Put(Type type, void* to, int64_t i, double value) {
+  char* place = static_cast<char*>(to) + SizeOf(type) * i;
+  const float single = static_cast<float>(value);
+  uint32_t bits;
+  std::memcpy(&bits, &single, 4);
+  if (type == Type::kF32) {
+    std::memcpy(place, &bits, 4);
+    return;
+  }
+  uint16_t half = static_cast<uint16_t>(bits >> 16);
+  if (type == Type::kF16) {
+    const int exponent = static_cast<int>(bits >> 23 & 255) - 127 + 15;
+    const uint32_t sign = bits >> 16 & 0x8000u;
+    const uint32_t size = exponent >= 31  ? 0x7c00u | (std::isnan(value) ? 0x200u : 0u)
+                          : exponent <= 0 ? 0u
+                                          : static_cast<uint32_t>(exponent) << 10 | (bits >> 13 & 1023);
+    half = static_cast<uint16_t>(sign | size);
+  }
+  std::memcpy(place, &half, 2);
+}
+
+// Memory of the exact size.
+using Buffer = std::unique_ptr<char[]>;
+
+Buffer Random(std::mt19937& random, Type type, int64_t count) {
+  Buffer made(new char[count * SizeOf(type)]);
+  std::normal_distribution<double> normal;
+  for (int64_t i = 0; i < count; ++i) Put(type, made.get(), i, normal(random));
+  return made;
+}
+
+// ---- a case -------------------------------------------------------------------------------------
+
+struct Case {
+  int64_t rows, depth, columns;
+  Type type = Type::kF32;
+  Type out_type = Type::kF32;
+  bool norm = false, bias = false, residual = false;
+  Activation activation = Activation::kNone;
+};
+
+// A linear with the memory that it reads and writes.
+struct Problem {
+  Linear linear;
+  Buffer x, flat, weight, norm, bias, residual, out;
+};
+
+// [columns / 16][K][16], of bf16 [columns / 16][K / 2][16][2], from [columns][K].
+Buffer Pack(const Linear& linear, const char* flat) {
+  const int64_t step = linear.type == Type::kBf16 ? 2 : 1, size = SizeOf(linear.type);
+  const int64_t tiles = (linear.product_columns() + kLanes - 1) / kLanes;
+  const int64_t steps = (linear.depth + step - 1) / step;
+  Buffer packed(new char[tiles * kLanes * steps * step * size]());
+  for (int64_t n = 0; n < linear.product_columns(); ++n) {
+    for (int64_t k = 0; k < linear.depth; ++k) {
+      const int64_t at = ((n / kLanes * steps + k / step) * kLanes + n % kLanes) * step + k % step;
+      std::memcpy(packed.get() + at * size, flat + (n * linear.depth + k) * size, size);
+    }
+  }
+  return packed;
+}
+
+Problem Make(const Case& of, std::mt19937& random) {
+  Problem made;
+  Linear& linear = made.linear;
+  linear.rows = of.rows, linear.depth = of.depth, linear.columns = of.columns;
+  linear.type = of.type, linear.out_type = of.out_type;
+  linear.x_type = of.norm ? Type::kF32 : of.type;
+  linear.activation = of.activation;
+  made.x = Random(random, linear.x_type, of.rows * of.depth);
+  made.flat = Random(random, of.type, linear.product_columns() * of.depth);
+  made.weight = Pack(linear, made.flat.get());
+  made.out.reset(new char[of.rows * of.columns * SizeOf(of.out_type)]);
+  linear.x = made.x.get(), linear.weight = made.weight.get(), linear.out = made.out.get();
+  if (of.norm) {
+    made.norm = Random(random, of.type, of.depth);
+    linear.norm = made.norm.get(), linear.epsilon = 1e-5f;
+  }
+  if (of.bias) {
+    made.bias = Random(random, Type::kF32, of.columns);
+    linear.bias = reinterpret_cast<const float*>(made.bias.get());
+  }
+  if (of.residual) {
+    made.residual = Random(random, Type::kF32, of.rows * of.columns);
+    linear.residual = reinterpret_cast<const float*>(made.residual.get());
+  }
+  return made;
+}
+
+// ---- the plain loops ----------------------------------------------------------------------------
+
+// A number and how far a right result may be from it.
+struct Near {
+  double value, error;
+};
+
+double Logistic(double x) { return 1 / (1 + std::exp(-x)); }
+
+double Activate(Activation activation, double x) {
+  switch (activation) {
+    case Activation::kSilu: return x * Logistic(x);
+    case Activation::kGelu: return x * 0.5 * (1 + std::erf(x / std::sqrt(2.0)));
+    case Activation::kGeluTanh:
+      return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+    case Activation::kGeluSigmoid: return x * Logistic(1.702 * x);
+    default: return x;
+  }
+}
+
+// One sum of products. A normalized row is rounded twice to the weight's type.
+Near Product(const Problem& of, int64_t row, int64_t column) {
+  const Linear& linear = of.linear;
+  double squares = 0;
+  double sum = 0, size = 0;
+  for (int64_t k = 0; linear.norm && k < linear.depth; ++k) {
+    const double x = At(linear.x_type, linear.x, row * linear.depth + k);
+    squares += x * x;
+  }
+  const double scale = 1 / std::sqrt(squares / linear.depth + linear.epsilon);
+  for (int64_t k = 0; k < linear.depth; ++k) {
+    double x = At(linear.x_type, linear.x, row * linear.depth + k);
+    if (linear.norm) x *= scale * At(linear.type, linear.norm, k);
+    const double term = x * At(linear.type, of.flat.get(), column * linear.depth + k);
+    sum += term;
+    size += std::fabs(term);
+  }
+  // Roundings of f32 that all go one way; those of a normalized row.
+  const double sums = (linear.depth + 8) * 0x1p-24, norms = linear.norm ? 2 * StepOf(linear.type) : 0;
+  return {sum, (sums + norms) * size};
+}
+
+Near Expected(const Problem& of, int64_t row, int64_t column) {
+  const Linear& linear = of.linear;
+  Near found = Product(of, row, column);
+  if (linear.activation != Activation::kNone) {
+    const Near right = Product(of, row, column + linear.columns);
+    const double left = Activate(linear.activation, found.value);
+    // The slope of an activation is below 1.2.
+    const double error = 1.2 * found.error + 32 * 0x1p-24 * std::fabs(found.value);
+    found = {left * right.value,
+             error * (std::fabs(right.value) + right.error) + std::fabs(left) * right.error};
+  }
+  const double more[] = {
+      linear.bias ? linear.bias[column] : 0.0,
+      linear.residual ? linear.residual[row * linear.columns + column] : 0.0};
+  for (double added : more) {
+    found.error += 0x1p-24 * (std::fabs(found.value) + std::fabs(added));
+    found.value += added;
+  }
+  found.error += (StepOf(linear.out_type) + 2 * 0x1p-24) * (std::fabs(found.value) + found.error);
+  found.error += LeastOf(linear.out_type);
+  return found;
+}
+
+// ---- checks -------------------------------------------------------------------------------------
+
+int failures = 0;
+
+void Fail(const char* variant, const Linear& linear, const char* what) {
+  std::printf("%s: rows %lld depth %lld columns %lld type %d out %d activation %d: %s\n", variant,
+              static_cast<long long>(linear.rows), static_cast<long long>(linear.depth),
+              static_cast<long long>(linear.columns), static_cast<int>(linear.type),
+              static_cast<int>(linear.out_type), static_cast<int>(linear.activation), what);
+  ++failures;
+}
+
+void Check(const Variant& variant, const Problem& problem, const TaskPool& pool) {
+  const Linear& linear = problem.linear;
+  // What is not written is not a number.
+  std::memset(linear.out, 0xff, linear.rows * linear.columns * SizeOf(linear.out_type));
+  variant.run(linear, pool);
+  for (int64_t row = 0; row < linear.rows; ++row) {
+    for (int64_t column = 0; column < linear.columns; ++column) {
+      const Near expected = Expected(problem, row, column);
+      const double actual = At(linear.out_type, linear.out, row * linear.columns + column);
+      if (!(std::fabs(actual - expected.value) <= expected.error)) {
+        char text[200];
+        std::snprintf(text, sizeof text, "[%lld, %lld] is %.9g, not %.9g ± %.2g",
+                      static_cast<long long>(row), static_cast<long long>(column), actual,
+                      expected.value, expected.error);
+        return Fail(variant.name, linear, text);
+      }
+    }
+  }
+}
+
+// A row is bit for bit the same beside fewer rows.
+void CheckRowsAlone(const Variant& variant, Problem& problem, const TaskPool& pool) {
+  Linear& linear = problem.linear;
+  const int64_t size = linear.columns * SizeOf(linear.out_type), all = linear.rows;
+  const std::string whole(problem.out.get(), all * size);
+  for (linear.rows = 1; linear.rows < all && linear.rows < 17; ++linear.rows) {
+    Buffer few(new char[linear.rows * size]);
+    linear.out = few.get();
+    variant.run(linear, pool);
+    if (std::memcmp(few.get(), whole.data(), linear.rows * size) != 0) {
+      Fail(variant.name, linear, "a row depends on the others");
+    }
+  }
+  linear.rows = all, linear.out = problem.out.get();
+}
+
+// NaN and infinity in one row of x leave the others alone.
+void CheckNotFinite(const Variant& variant, Type type, const TaskPool& pool) {
+  std::mt19937 random(7);
+  Case of{5, 19, 37, type};
+  Problem problem = Make(of, random);
+  Put(type, problem.x.get(), 1 * 19 + 18, NAN);
+  Put(type, problem.x.get(), 3 * 19 + 0, INFINITY);
+  std::memset(problem.out.get(), 0, of.rows * of.columns * SizeOf(of.out_type));
+  variant.run(problem.linear, pool);
+  for (int64_t i = 0; i < of.rows * of.columns; ++i) {
+    const double actual = At(of.out_type, problem.out.get(), i);
+    const int64_t row = i / of.columns;
+    const bool right = row == 1   ? std::isnan(actual)
+                       : row == 3 ? std::isinf(actual) || std::isnan(actual)
+                                  : std::isfinite(actual);
+    if (!right) return Fail(variant.name, problem.linear, "what is not finite is misplaced");
+  }
+}
+
+// ---- threads ------------------------------------------------------------------------------------
+
+// Threads that start with their task, and end here.
+class Threads {
+ public:
+  explicit Threads(int64_t helpers) {
+    pool.helpers = helpers;
+    pool.schedule = [this](std::function<void()> task) { made_.emplace_back(std::move(task)); };
+  }
+  ~Threads() {
+    for (std::thread& thread : made_) thread.join();
+  }
+  TaskPool pool;
+
+ private:
+  std::vector<std::thread> made_;
+};
+
+// A helper that comes when all is done, and all memory returned, touches none of it.
+void CheckLateHelpers(const Variant& variant) {
+  std::vector<std::function<void()>> late;
+  const TaskPool pool{3, [&](std::function<void()> task) { late.push_back(std::move(task)); }};
+  std::mt19937 random(8);
+  {
+    Case of{3, 40, 700, Type::kF32};
+    const Problem problem = Make(of, random);
+    Check(variant, problem, pool);
+  }
+  if (late.empty()) std::printf("%s: no helper was asked\n", variant.name), ++failures;
+  for (const std::function<void()>& task : late) task();
+}
+
+Case Drawn(int index, std::mt19937& random) {
+  const auto below = [&](int64_t n) { return static_cast<int64_t>(random() % n); };
+  const Type types[] = {Type::kF32, Type::kBf16, Type::kF16};
+  Case of{};
+  of.rows = index % 25 == 24 ? 100 + below(30) : 1 + below(27);
+  of.depth = 1 + below(index % 4 ? 90 : 4);
+  of.type = types[index % 3];
+  of.out_type = below(2) ? of.type : Type::kF32;
+  of.norm = below(3) == 0;
+  of.activation = static_cast<Activation>(below(2) ? below(5) : 0);
+  const bool gated = of.activation != Activation::kNone;
+  of.columns = gated ? kLanes * (1 + below(20)) : 1 + below(300);
+  of.bias = !gated && below(3) == 0;
+  of.residual = !gated && below(3) == 0;
+  return of;
+}
+
+void CheckVariant(const Variant& variant, int cases) {
+  const int before = failures;
+  std::mt19937 random(1);
+  for (int index = 0; index < cases; ++index) {
+    const Case of = Drawn(index, random);
+    Problem problem = Make(of, random);
+    Threads threads(index % 3);
+    Check(variant, problem, threads.pool);
+    if (index % 5 == 0) CheckRowsAlone(variant, problem, threads.pool);
+  }
+  for (Type type : {Type::kF32, Type::kBf16, Type::kF16}) {
+    CheckNotFinite(variant, type, TaskPool{});
+    Check(variant, Make({0, 3, 5, type}, random), TaskPool{});
+  }
+  CheckLateHelpers(variant);
+  std::printf("%s: %d cases, %d wrong\n", variant.name, cases, failures - before);
+}
+
+}  // namespace
+}  // namespace graphgen
+
+int main(int count, char** words) {
+  const int cases = count > 1 ? std::atoi(words[1]) : 200;
+  for (const auto& variant : graphgen::VariantsOfThisCpu()) graphgen::CheckVariant(variant, cases);
+  return graphgen::failures != 0;
+}
