@@ -79,7 +79,7 @@ def test_the_program_sees_a_wrong_kernel(tmp_path: Path, monkeypatch: pytest.Mon
     assert text.count(whole) == 1
     program = tmp_path / PROGRAM.name
     program.write_text(text.replace(whole, whole.replace("k = 0", "k = 1")))
-    for file in (program, sources / "linear.cc"):
+    for file in (program, sources / "dispatch.cc"):
         file.write_text(file.read_text().replace("__x86_64__", "GRAPHGEN_NOT_HERE"))
     monkeypatch.setattr(build_kernels, "SOURCES", sources)
     monkeypatch.setattr(build_kernels, "instruction_sets", lambda: {"baseline": ()})

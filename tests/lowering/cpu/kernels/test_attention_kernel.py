@@ -1,0 +1,240 @@
+"""The kernel ``attention`` beside its meaning in NumPy: any shape, mask, type and cache."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+
+import graphgen.passes.pipelines  # noqa: F401
+from graphgen.eval import Array, numpy_dtype
+from graphgen.exec.backend import NumpyBackend
+from graphgen.ir import Module, dtype
+from graphgen.lowering.cpu.backend import CpuBackend
+from graphgen.lowering.cpu.kernels.kernel_library import kernel_library
+from graphgen.passes.core import parse_pipeline, run_pipeline
+from graphgen.text import parse
+
+CASES = 120
+KERNEL = "graphgen.attention"
+BITS = {"bf16": "u16", "f16": "u16", "f32": "u32"}
+# Of the largest value: a weight, a sum and the result are rounded once each.
+BOUND = {"bf16": 2.0**-6, "f16": 2.0**-9, "f32": 2e-5}
+BACKEND = CpuBackend()
+
+pytestmark = pytest.mark.skipif(
+    KERNEL not in kernel_library().targets, reason=kernel_library().missing or "not there"
+)
+
+
+@dataclass(frozen=True)
+class AttentionCase:
+    """One attention.
+
+    Attributes:
+        batch, active, kv_heads, group, size, width, attended: B, S, K, H / K, D, W and C.
+        rows, slots: of the caches; no rows for keys and values without a cache.
+        dtype: of queries, keys and values.
+        bits: whether caches hold bits as integers.
+        in_place: whether row b of the call is row b of the cache.
+        softcap: of the scores; 0 for none.
+        sinks: whether a head has a score without a value.
+    """
+
+    batch: int
+    active: int
+    kv_heads: int
+    group: int
+    size: int
+    width: int
+    attended: int
+    dtype: str
+    rows: int = 0
+    slots: int = 0
+    bits: bool = False
+    in_place: bool = True
+    softcap: float = 0.0
+    sinks: bool = False
+
+    @property
+    def cached(self) -> tuple[int, ...]:
+        """R or B, M or C, and K."""
+        if not self.rows:
+            return (self.batch, self.attended, self.kv_heads)
+        return (self.batch if self.in_place else self.rows, self.slots, self.kv_heads)
+
+    def text(self) -> str:
+        """The module as a user writes it."""
+        query = (self.batch, self.active, self.kv_heads * self.group)
+        stored = BITS[self.dtype] if self.bits and self.rows else self.dtype
+        arguments = {
+            "q": _type(self.dtype, *query, self.size),
+            "k": _type(stored, *self.cached, self.size),
+            "v": _type(stored, *self.cached, self.width),
+            "m": _type("pred", self.batch, self.active, self.attended),
+        }
+        lines: list[str] = []
+        if self.rows:
+            arguments["ids"] = _type("s32", self.batch)
+            for name, size in (("k", self.size), ("v", self.width)):
+                lines += self._read(name, stored, size)
+        if self.sinks:
+            arguments["sinks"] = _type("f32", query[2])
+        names = ["r.k", "r.v"] if self.rows else ["k", "v"]
+        more = ", %sinks" if self.sinks else ""
+        cap = f" softcap={self.softcap}" if self.softcap else ""
+        type_ = _type(self.dtype, *query, self.width)
+        lines += [
+            f"%y = attention(%q, %{names[0]}, %{names[1]}, %m{more}) scale=0.3{cap} : {type_}"
+        ]
+        head = ["module @a level=canonical {"]
+        head += [f"  input %{name} : {kind}" for name, kind in arguments.items()]
+        head += [f"  output %y : {type_}", "}", "", "func @f phase=decode {"]
+        head += [f"  arg %{name} : {kind}" for name, kind in arguments.items()]
+        return "\n".join([*head, *[f"  {line}" for line in lines], "  return y = %y", "}", ""])
+
+    def _read(self, name: str, stored: str, size: int) -> list[str]:
+        shape = (self.batch, self.attended, self.kv_heads, size)
+        how = "rows=in_place " if self.in_place else ""
+        made = f"b.{name}" if self.bits else f"r.{name}"
+        read = f"%{made} = cache_read(%{name}, %ids) attended={self.attended} {how}"
+        lines = [f"{read}: {_type(stored, *shape)}"]
+        if self.bits:
+            lines += [
+                f"%r.{name} = bitcast_convert(%{made}) dtype={self.dtype} : "
+                f"{_type(self.dtype, *shape)}"
+            ]
+        return lines
+
+    def module(self) -> Module:
+        """The module with the kernel's call."""
+        module = parse(self.text())
+        run_pipeline(module, parse_pipeline("select-kernels"))
+        return module
+
+    def inputs(self, random: np.random.Generator) -> dict[str, Array]:
+        """Masks of every kind: causal, a window, some slots, all, none."""
+        kind = numpy_dtype(dtype(self.dtype))
+
+        def normal(*dims: int) -> Array:
+            return random.standard_normal(dims).astype(kind)
+
+        heads = self.kv_heads * self.group
+        made = {"q": normal(self.batch, self.active, heads, self.size)}
+        for name, size in (("k", self.size), ("v", self.width)):
+            cache = normal(*self.cached, size)
+            bits = numpy_dtype(dtype(BITS[self.dtype]))
+            made[name] = cache.view(bits) if self.bits and self.rows else cache
+        made["m"] = np.stack([self._mask(random) for _ in range(self.batch)])
+        if self.rows:
+            ids = random.integers(-1, self.rows + 1, self.batch)
+            made["ids"] = (np.arange(self.batch) if self.in_place else ids).astype(np.int32)
+        if self.sinks:
+            made["sinks"] = random.standard_normal(heads).astype(np.float32)
+        return made
+
+    def _mask(self, random: np.random.Generator) -> Array:
+        start = int(random.integers(0, max(1, self.attended - self.active + 1)))
+        at, slots = start + np.arange(self.active)[:, None], np.arange(self.attended)[None, :]
+        causal = slots <= at
+        window = causal & (slots > at - 5)
+        some = random.random((self.active, self.attended)) < 0.5
+        nothing = np.zeros_like(causal)
+        return (causal, window, some, ~nothing, nothing)[int(random.integers(5))]
+
+
+def drawn(index: int) -> tuple[AttentionCase, np.random.Generator]:
+    """A case of any form; of few and of many queries a head."""
+    random = np.random.default_rng(index)
+    attended = int(random.integers(1, 90))
+    cached = index % 3 > 0
+    case = AttentionCase(
+        batch=int(random.integers(1, 4)),
+        active=int(random.choice([1, 1, 2, 7, 19, 40])),
+        kv_heads=int(random.integers(1, 4)),
+        group=int(random.integers(1, 5)),
+        size=int(random.choice([3, 8, 16, 32, 64, 80])),
+        width=int(random.choice([5, 16, 24, 64, 144])),
+        attended=attended,
+        dtype=("bf16", "f16", "f32")[index // 3 % 3],
+        rows=int(random.integers(1, 5)) if cached else 0,
+        slots=attended + int(random.integers(0, 20)) if cached else 0,
+        bits=bool(random.integers(2)),
+        in_place=bool(random.integers(2)),
+        softcap=float(random.choice([0.0, 0.0, 1.5])),
+        sinks=bool(random.integers(2)),
+    )
+    return case, random
+
+
+def kernel(module: Module, given: dict[str, Array]) -> Array:
+    """What the kernel gives."""
+    (call,) = list(module.function("f").block)
+    assert call.attrs.text("kernel") == KERNEL
+    return BACKEND(module, module.function("f"), [given])[0]["y"]
+
+
+@pytest.mark.one_in(4)
+@pytest.mark.parametrize("index", range(CASES))
+def test_the_kernel_computes_its_meaning(index: int):
+    case, random = drawn(index)
+    module, given = case.module(), case.inputs(random)
+    config = json.loads(next(iter(module.function("f").block)).attrs.text("config"))
+    assert config["attended"] == case.attended
+    assert config["rows"] == (bool(case.rows) and not case.in_place)
+    actual = kernel(module, given)
+    expected = NumpyBackend()(module, module.function("f"), [given])[0]["y"]
+    assert (actual.shape, actual.dtype) == (expected.shape, expected.dtype)
+    actual, expected = actual.astype(np.float64), expected.astype(np.float64)
+    assert np.isfinite(expected).all()
+    assert np.abs(actual - expected).max() <= BOUND[case.dtype] * np.abs(expected).max(), case
+
+
+def test_the_cases_have_all_forms():
+    cases = [drawn(index)[0] for index in range(CASES)]
+    for kind in BOUND:
+        some = [case for case in cases if case.dtype == kind]
+        assert {bool(case.rows) for case in some} == {True, False}
+        assert {(case.bits, case.in_place) for case in some if case.rows} >= {
+            *((True, True), (True, False), (False, True))
+        }
+        assert {(case.active == 1, case.sinks) for case in some} >= {(True, True), (False, False)}
+
+
+@pytest.mark.parametrize("kind", ["bf16", "f32"])
+@pytest.mark.parametrize("active", [1, 9])
+def test_a_row_does_not_depend_on_the_rows_beside_it(kind: str, active: int):
+    case = AttentionCase(5, active, 2, 3, 32, 32, 50, kind)
+    given = case.inputs(np.random.default_rng(1))
+    whole = kernel(case.module(), given)
+    one = replace(case, batch=1)
+    for row in range(case.batch):
+        alone = {name: array[row : row + 1] for name, array in given.items()}
+        np.testing.assert_array_equal(kernel(one.module(), alone)[0], whole[row])
+
+
+@pytest.mark.parametrize("active", [1, 9])
+def test_nan_of_one_row_stays_in_it(active: int):
+    case = AttentionCase(3, active, 2, 2, 16, 16, 20, "f32")
+    given = case.inputs(np.random.default_rng(2))
+    given["m"][:] = True
+    right = kernel(case.module(), given)
+    given["k"][1, 3, 0, 2] = np.nan
+    found = kernel(case.module(), given)
+    np.testing.assert_array_equal(found[[0, 2]], right[[0, 2]])
+    assert np.isnan(found[1, :, :2]).all()
+    np.testing.assert_array_equal(found[1, :, 2:], right[1, :, 2:])
+
+
+def test_what_the_kernel_does_not_have_stays_as_it_is():
+    case = AttentionCase(1, 1, 1, 2, 16, 16, 8, "f32")
+    text = case.text().replace("pred[1,1,8]", "pred[1,2,1,8]")
+    module = parse(text)
+    run_pipeline(module, parse_pipeline("select-kernels"))
+    assert [op.name for op in module.function("f").block] == ["attention"]
+
+
+def _type(kind: str, *dims: int) -> str:
+    return f"{kind}[{','.join(map(str, dims))}]"
