@@ -106,7 +106,7 @@ class _Selection:
         Args:
             kernel: its name.
             root: name of the ops that it is looked for at.
-            match: finds the ops around such an op, or says why there is no kernel.
+            match: finds the ops around such an op, or says what the kernel lacks.
         """
         for op in [op for op in self.function.block if op.name == root]:
             found = match(op)
