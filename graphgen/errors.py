@@ -52,6 +52,7 @@ CODES: dict[str, str] = {
     "GG0704": "cannot write file",
     "GG0705": "bad argument",
     "GG0706": "token outside the vocabulary",
+    "GG0707": "kernels cannot be built",
     # 08xx: HLO and Neuron files
     "GG0801": "cannot read HLO file",
     "GG0802": "not a Neuron file or folder",

@@ -22,6 +22,7 @@ PANELS: Final = {
     "inspect": "Look into programs",
     "neuron": "Target Neuron devices",
     "aws": "Come from AWS's libraries",
+    "machine": "Know this machine",
 }
 
 
@@ -96,6 +97,7 @@ COMMANDS: Final[Mapping[str, CommandEntry]] = {
     "tnx": CommandEntry(
         "aws", "Run an installed transformers-neuronx here.", "app", error_status=2
     ),
+    "doctor": CommandEntry("machine", "Say what of this machine is used, what is missing."),
 }
 
 

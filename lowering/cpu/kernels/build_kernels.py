@@ -69,6 +69,11 @@ def sources_digest() -> str:
     return digest.hexdigest()[:16]
 
 
+def is_current(library: Path = LIBRARY) -> bool:
+    """True where the library is there and is that of these sources."""
+    return library.is_file() and sources_digest().encode() in library.read_bytes()
+
+
 def ffi_headers() -> Path:
     """The folder of XLA's headers, which jaxlib brings.
 
@@ -115,11 +120,19 @@ def build(library: Path = LIBRARY) -> Path:
         library: the file to write.
 
     Raises:
-        BuildError: a compiler or the headers are missing, or the compiler fails.
+        BuildError: the compiler or a header is missing, the compiler fails, or the library cannot
+            be written.
     """
     cxx = compiler()
     if cxx is None:
         raise BuildError("there is no C++ compiler: install g++ or clang++, or set CXX")
+    try:
+        return _build(cxx, library)
+    except OSError as error:
+        raise BuildError(f"cannot write {library}: {error.strerror}") from error
+
+
+def _build(cxx: str, library: Path) -> Path:
     headers = ("-isystem", str(ffi_headers()))
     digest = f'-DGRAPHGEN_SOURCES="{sources_digest()}"'
     with tempfile.TemporaryDirectory(dir=library.parent, prefix=".kernels-") as folder:
@@ -144,7 +157,7 @@ def _run(command: Sequence[str]) -> None:
 
 def main() -> int:
     """Build, unless the library is that of these sources; returns the exit code."""
-    if LIBRARY.is_file() and sources_digest().encode() in LIBRARY.read_bytes():
+    if is_current():
         return 0
     try:
         build()

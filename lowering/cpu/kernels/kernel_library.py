@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Final
 
-from graphgen.lowering.cpu.kernels.build_kernels import LIBRARY, sources_digest
+from graphgen.lowering.cpu.kernels.build_kernels import LIBRARY, is_current, sources_digest
 
 BUILD: Final = "graphgen doctor --build-kernels"
 
@@ -67,9 +67,7 @@ def kernel_library() -> KernelLibrary:
 @cache
 def is_built() -> bool:
     """True where the library is there and is that of its sources; loads nothing."""
-    if os.environ.get(DISABLE) or not LIBRARY.is_file():
-        return False
-    return sources_digest().encode() in LIBRARY.read_bytes()
+    return not os.environ.get(DISABLE) and is_current(LIBRARY)
 
 
 def _without(reason: str) -> KernelLibrary:
