@@ -9,7 +9,8 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-BUILDER = "lowering/cpu/kernels/build_kernels.py"
+# Also in a source distribution, where the links of the package are folders.
+BUILDER = "graphgen/lowering/cpu/kernels/build_kernels.py"
 
 
 class KernelsHook(BuildHookInterface):  # pyright: ignore[reportMissingTypeArgument]
@@ -27,7 +28,9 @@ class KernelsHook(BuildHookInterface):  # pyright: ignore[reportMissingTypeArgum
         if self.target_name != "wheel":
             return
         builder = self._builder()
-        if builder["main"]() == 0 and version != "editable" and builder["LIBRARY"].is_file():
+        builder["main"]()
+        # One of other sources, which would not be loaded, is left where it is.
+        if version != "editable" and builder["is_current"]():
             build_data["artifacts"].append("graphgen/lowering/cpu/kernels/*.so")
             build_data["pure_python"] = False
             build_data["infer_tag"] = True

@@ -6,10 +6,13 @@ import json
 import os
 import subprocess
 import sys
+import tarfile
 import zipfile
 from pathlib import Path
 
 import pytest
+
+from graphgen.lowering.cpu.kernels.build_kernels import LIBRARY, compiler, is_current
 
 ROOT = Path(__file__).resolve().parents[1]
 COLLIDING = ("passes", "lowering", "runtime", "tests")
@@ -32,16 +35,57 @@ def lowered():
 """
 
 
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The contents of the wheel."""
-    folder = tmp_path_factory.mktemp("wheel")
-    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d"]
-    subprocess.run([*command, str(folder)], cwd=ROOT, check=True, capture_output=True)
-    (wheel,) = folder.glob("*.whl")
+KERNELS = """
+from graphgen.lowering.cpu.kernels.kernel_library import kernel_library
+found = kernel_library()
+print(*sorted(found.targets), found.missing)
+"""
+
+
+def build(kind: str, source: Path, folder: Path, **more: str) -> Path:
+    """Build the ``wheel`` or the ``sdist`` of a source tree; returns its file."""
+    command = [sys.executable, "-m", "hatchling", "build", "-t", kind, "-d", str(folder)]
+    ran = subprocess.run(
+        command, cwd=source, env={**os.environ, **more}, capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    (made,) = (path for path in folder.iterdir() if path.is_file())
+    return made
+
+
+def unpacked(wheel: Path) -> Path:
     with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(folder / "site")
-    return folder / "site"
+        archive.extractall(wheel.parent / "site")
+    return wheel.parent / "site"
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel, with kernels where a compiler is installed or has made them before."""
+    return build("wheel", ROOT, tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.fixture(scope="module")
+def site(wheel: Path) -> Path:
+    """The contents of the wheel."""
+    return unpacked(wheel)
+
+
+@pytest.fixture(scope="module")
+def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The contents of the source distribution."""
+    folder = tmp_path_factory.mktemp("sdist")
+    with tarfile.open(build("sdist", ROOT, folder)) as archive:
+        archive.extractall(folder / "tree", filter="data")
+    (tree,) = (folder / "tree").iterdir()
+    return tree
+
+
+def purity(site: Path) -> str:
+    """The line of the wheel's own description that says whether it runs on any machine."""
+    (description,) = site.glob("*.dist-info/WHEEL")
+    (line,) = [x for x in description.read_text().splitlines() if x.startswith("Root-Is-Purelib")]
+    return line.partition(": ")[2]
 
 
 def run(*arguments: str, cwd: Path, site: Path) -> str:
@@ -71,6 +115,58 @@ def test_the_wheel_holds_every_module_once_under_graphgen(site: Path):
     assert held == ours
     data = {p.suffix for p in site.rglob("*") if p.is_file() and ".dist-info" not in str(p)}
     assert {".py", ".json"} <= data
+
+
+def test_the_wheel_holds_the_kernels_of_this_machine(wheel: Path, site: Path, tmp_path: Path):
+    if compiler() is None and not is_current():
+        pytest.skip("there is no C++ compiler")
+    (held,) = site.rglob("*.so")
+    assert held == site / "graphgen" / LIBRARY.relative_to(ROOT)
+    assert held.read_bytes() == LIBRARY.read_bytes()
+    assert not wheel.name.endswith("-none-any.whl")
+    assert purity(site) == "false"
+    said = run("-c", KERNELS, cwd=tmp_path, site=site)
+    assert said == "graphgen.linear \n"
+
+
+def test_the_sources_of_the_kernels_are_distributed(site: Path, sdist: Path):
+    ours = {path.name for path in (LIBRARY.parent / "source").iterdir()}
+    for tree in (site, sdist):
+        folder = tree / "graphgen" / LIBRARY.parent.relative_to(ROOT) / "source"
+        assert {path.name for path in folder.iterdir()} == ours
+    # A library of another machine must not come with sources.
+    assert not list(sdist.rglob("*.so"))
+
+
+@pytest.mark.parametrize("cxx", ["/nowhere/g++", "false"])
+def test_without_a_working_compiler_the_wheel_is_of_python_alone(
+    cxx: str, sdist: Path, tmp_path: Path
+):
+    old = sdist / "graphgen" / LIBRARY.relative_to(ROOT)
+    if cxx == "false":
+        old.write_bytes(b"a library of other sources")
+    try:
+        wheel = build("wheel", sdist, tmp_path, CXX=cxx)
+    finally:
+        old.unlink(missing_ok=True)
+    site = unpacked(wheel)
+    assert wheel.name.endswith("-py3-none-any.whl")
+    assert purity(site) == "true"
+    assert not list(site.rglob("*.so"))
+    said = run("-c", KERNELS, cwd=tmp_path, site=site)
+    assert said == "they are not built: graphgen doctor --build-kernels\n"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(compiler() is None, reason="there is no C++ compiler")
+def test_a_wheel_from_the_source_distribution_has_kernels(sdist: Path, tmp_path: Path):
+    try:
+        wheel = build("wheel", sdist, tmp_path)
+    finally:
+        for made in sdist.rglob("*.so"):
+            made.unlink()
+    said = run("-c", KERNELS, cwd=tmp_path, site=unpacked(wheel))
+    assert said == "graphgen.linear \n"
 
 
 def test_every_module_is_imported_from_the_wheel_beside_a_users_modules(site: Path, tmp_path: Path):
