@@ -39,6 +39,13 @@ bool ActivationOf(std::string_view name, Activation* found) {
   return true;
 }
 
+// Elements of a packed weight.
+int64_t PackedSize(const Linear& linear) {
+  const int64_t step = linear.type == Type::kBf16 ? 2 : 1;
+  const int64_t tiles = (linear.product_columns() + kLanes - 1) / kLanes;
+  return tiles * kLanes * ((linear.depth + step - 1) / step * step);
+}
+
 // Operands: x, weight, then norm[K], bias[N] and residual[M, N] where the attributes say so.
 ffi::Error LinearCall(ffi::ThreadPool threads, ffi::RemainingArgs operands, ffi::RemainingRets results,
                       int64_t columns, bool has_norm, float epsilon, bool has_bias,
@@ -57,6 +64,10 @@ ffi::Error LinearCall(ffi::ThreadPool threads, ffi::RemainingArgs operands, ffi:
     return ffi::Error::InvalidArgument("graphgen.linear: unknown type or activation");
   }
   linear.columns = columns;
+  if (x.dimensions().size() == 0 || columns < 1 ||
+      (linear.activation != Activation::kNone && columns % kLanes != 0)) {
+    return ffi::Error::InvalidArgument("graphgen.linear: no rows, or half a tile of columns");
+  }
   linear.depth = x.dimensions().back();
   linear.rows = linear.depth ? static_cast<int64_t>(x.element_count()) / linear.depth : 0;
   if (static_cast<int64_t>(out.element_count()) != linear.rows * columns) {
@@ -67,10 +78,20 @@ ffi::Error LinearCall(ffi::ThreadPool threads, ffi::RemainingArgs operands, ffi:
   linear.out = out.untyped_data();
   linear.epsilon = epsilon;
   size_t next = 2;
-  const auto floats = [&] { return static_cast<const float*>(operand(next++).untyped_data()); };
-  if (has_norm) linear.norm = operand(next++).untyped_data();
-  if (has_bias) linear.bias = floats();
-  if (has_residual) linear.residual = floats();
+  bool fits = static_cast<int64_t>(weight.element_count()) == PackedSize(linear);
+  const auto data = [&](ffi::DataType type, int64_t count) {
+    const ffi::AnyBuffer each = operand(next++);
+    fits = fits && each.element_type() == type &&
+           static_cast<int64_t>(each.element_count()) == count;
+    return each.untyped_data();
+  };
+  const auto floats = [&](int64_t count) {
+    return static_cast<const float*>(data(ffi::DataType::F32, count));
+  };
+  if (has_norm) linear.norm = data(weight.element_type(), linear.depth);
+  if (has_bias) linear.bias = floats(columns);
+  if (has_residual) linear.residual = floats(linear.rows * columns);
+  if (!fits) return ffi::Error::InvalidArgument("graphgen.linear: an operand has another size");
   RunLinear(linear, PoolOf(threads));
   return ffi::Error::Success();
 }

@@ -14,6 +14,7 @@ from graphgen.ir import Module
 from graphgen.lowering.cpu.backend import CpuBackend
 from graphgen.lowering.cpu.kernels.kernel_calls import with_custom_calls
 from graphgen.lowering.cpu.kernels.kernel_library import kernel_library
+from graphgen.text import parse, print_module
 from tests.lowering.cpu.kernels.linear_cases import ACTIVATIONS, LinearCase, bound, kernel_call
 
 CASES = 200
@@ -170,3 +171,27 @@ def test_a_row_is_the_same_beside_any_number_of_rows(kind: str, form: str):
         few = replace(case, outer=(rows,))
         part = kernel(few.module(), {**given, "x": given["x"][:rows]})
         assert part.tobytes() == whole[:rows].tobytes(), rows
+
+
+@pytest.mark.parametrize(
+    ("form", "told", "instead"),
+    [
+        ("silu", '"columns":48,"norm":false', '"columns":48,"norm":true'),
+        ("plain", '"activation":"none"', '"activation":"silu"'),
+        ("norm", '"norm":true', '"norm":false'),
+        (
+            "norm",
+            '"norm":true,"epsilon":1e-05,"bias":false',
+            '"norm":false,"epsilon":0.0,"bias":true',
+        ),
+        ("residual", '"bias":false,"residual":true', '"bias":true,"residual":false'),
+    ],
+)
+def test_settings_that_do_not_fit_the_operands_are_refused(form: str, told: str, instead: str):
+    case = form_of(form, "f32")
+    text, old, new = print_module(case.module()), *(x.replace('"', '\\"') for x in (told, instead))
+    assert text.count(old) == 1
+    module = parse(text.replace(old, new))
+    given = case.inputs(np.random.default_rng(4))
+    with pytest.raises(Exception, match=r"graphgen\.linear: "):
+        BACKEND(module, module.function("f"), [given])
