@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import cast
 
-from graphgen.compile_config import KERNELS_AUTO, KERNELS_OFF, KERNELS_ON, CompileConfig, powers
+from graphgen.compile_config import KERNELS_OFF, KERNELS_ON, CompileConfig, powers
 from graphgen.errors import GraphgenError
 from graphgen.ir import Module, Role, dtype
-from graphgen.lowering.cpu.kernels.kernel_library import is_built, kernel_library
+from graphgen.lowering.cpu.kernels.kernel_library import kernel_library
 from graphgen.lowering.cpu.pjrt import has_matrix_unit
 from graphgen.models import PHASES, build, read_model_config
 
@@ -146,13 +146,14 @@ def build_model(
 
 
 def _kernels(settings: CompileConfig) -> str:
-    """``on`` or ``off``: by default, on where the kernels are built (GG0705)."""
-    if settings.kernels == KERNELS_AUTO:
-        return KERNELS_ON if is_built() else KERNELS_OFF
-    if settings.kernels == KERNELS_ON and not is_built():
+    """``on`` or ``off``: by default, on where the kernels are there (GG0705)."""
+    if settings.kernels == KERNELS_OFF:
+        return KERNELS_OFF
+    missing = kernel_library().missing
+    if missing and settings.kernels == KERNELS_ON:
         raise GraphgenError(
             "GG0705",
-            f"--kernels on: there are no kernels here, {kernel_library().missing}",
+            f"--kernels on: there are no kernels here, {missing}",
             help="leave --kernels out: XLA's products are used where there are no kernels",
         )
-    return settings.kernels
+    return KERNELS_OFF if missing else KERNELS_ON

@@ -43,7 +43,7 @@ def _build() -> None:
         compiler,
         is_current,
     )
-    from graphgen.lowering.cpu.kernels.kernel_library import is_built, kernel_library
+    from graphgen.lowering.cpu.kernels.kernel_library import kernel_library
 
     if is_current():
         note("the kernels are those of the sources: nothing is compiled")
@@ -57,6 +57,5 @@ def _build() -> None:
             f"the kernels cannot be built: {error}",
             help="without them XLA's products are used, which are slower",
         ) from error
-    for cached in (is_built, kernel_library):
-        cached.cache_clear()
+    kernel_library.cache_clear()
     note(f"wrote {made}")

@@ -48,26 +48,20 @@ def kernel_library() -> KernelLibrary:
         return _without(f"{DISABLE} is set")
     if not LIBRARY.is_file():
         return _without(f"they are not built: {BUILD}")
-    if not is_built():
+    if not is_current(LIBRARY):
         return _without(f"they are older than their sources: {BUILD}")
     try:
         library = ctypes.CDLL(str(LIBRARY))
-    except OSError as error:
+        found = {target: getattr(library, symbol) for target, symbol in HANDLERS.items()}
+    except (OSError, AttributeError) as error:
         return _without(f"{LIBRARY.name} cannot be loaded: {error}")
     import jax
 
-    for target, symbol in HANDLERS.items():
-        handler = jax.ffi.pycapsule(getattr(library, symbol))
-        jax.ffi.register_ffi_target(target, handler, platform="cpu")
+    for target, handler in found.items():
+        jax.ffi.register_ffi_target(target, jax.ffi.pycapsule(handler), platform="cpu")
     library.graphgen_instruction_set.restype = ctypes.c_char_p
     name: bytes = library.graphgen_instruction_set()
     return KernelLibrary(frozenset(HANDLERS), name.decode(), "", sources_digest())
-
-
-@cache
-def is_built() -> bool:
-    """True where the library is there and is that of its sources; loads nothing."""
-    return not os.environ.get(DISABLE) and is_current(LIBRARY)
 
 
 def _without(reason: str) -> KernelLibrary:

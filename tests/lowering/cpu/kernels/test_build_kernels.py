@@ -139,16 +139,13 @@ def test_a_library_of_other_sources_is_replaced_whole(copied: Path, tmp_path: Pa
 def loaded_anew(monkeypatch: pytest.MonkeyPatch) -> Generator[None]:
     """The library is looked for again, in a test and after it."""
     monkeypatch.delenv(kernel_library.DISABLE, raising=False)
-    cached = (kernel_library.kernel_library, kernel_library.is_built)
-    for function in cached:
-        function.cache_clear()
+    kernel_library.kernel_library.cache_clear()
     yield
-    for function in cached:
-        function.cache_clear()
+    kernel_library.kernel_library.cache_clear()
 
 
 def found(monkeypatch: pytest.MonkeyPatch, path: Path) -> kernel_library.KernelLibrary:
-    """What is said of a library at a path; there are kernels just where :func:`is_built` is."""
+    """What is said of a library at a path that has no kernels."""
     monkeypatch.setattr(kernel_library, "LIBRARY", path)
     library = kernel_library.kernel_library()
     assert not library.targets
@@ -160,7 +157,6 @@ def found(monkeypatch: pytest.MonkeyPatch, path: Path) -> kernel_library.KernelL
 def test_no_library_says_what_to_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     missing = found(monkeypatch, tmp_path / "none.so").missing
     assert missing == "they are not built: graphgen doctor --build-kernels"
-    assert not kernel_library.is_built()
 
 
 @pytest.mark.usefixtures("loaded_anew")
@@ -171,7 +167,6 @@ def test_a_library_older_than_its_sources_is_not_loaded(
     path.write_bytes(b"\x7fELF of other sources")
     missing = found(monkeypatch, path).missing
     assert missing == "they are older than their sources: graphgen doctor --build-kernels"
-    assert not kernel_library.is_built()
 
 
 @pytest.mark.usefixtures("loaded_anew")
@@ -185,7 +180,6 @@ def test_a_library_that_cannot_be_loaded_is_named(tmp_path: Path, monkeypatch: p
 def test_a_variable_leaves_the_kernels_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv(kernel_library.DISABLE, "1")
     assert found(monkeypatch, tmp_path / "any.so").missing == "GRAPHGEN_NO_KERNELS is set"
-    assert not kernel_library.is_built()
 
 
 def test_any_change_of_a_source_changes_the_digest(copied: Path):
