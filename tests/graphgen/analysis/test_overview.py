@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,12 @@ def test_arguments_are_told_apart_by_the_interface(split: Module):
     assert any(name and name.endswith(".prepared") for name in names["weights"])
     # Keys and values of two layers: 128 slots, one of two heads of 8, f32.
     assert parts["caches"].bytes == 4 * 128 * 8 * 4
+
+
+def test_ops_are_counted_by_name(split: Module):
+    found = decode(split)
+    assert found.histogram == Counter(op.name for op in found.function.block)
+    assert found.histogram["all_reduce"] == 5
 
 
 def test_collectives_are_counted_with_bytes_and_groups(split: Module):

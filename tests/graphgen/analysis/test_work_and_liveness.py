@@ -60,6 +60,13 @@ def op(body: str) -> Op:
             "arg %m : pred[1,2,8]\n %o = attention(%q, %k, %v, %m) scale=0.25 : f32[1,2,4,16]",
             ("4288", "64", "3088"),
         ),
+        # As above, with a quotient, a product and a hyperbolic tangent more for each score.
+        (
+            "arg %q : f32[1,2,4,16]\n arg %k : f32[1,8,2,16]\n arg %v : f32[1,8,2,16]\n "
+            "arg %m : pred[1,2,8]\n %o = attention(%q, %k, %v, %m) scale=0.25 softcap=2.0 "
+            ": f32[1,2,4,16]",
+            ("4416", "128", "3088"),
+        ),
         # Integer operations alone; the state is read and written.
         (
             "arg %s : u64[2]\n %t, %y = rng_bit_generator(%s) algorithm=rng_three_fry dtype=u32 "

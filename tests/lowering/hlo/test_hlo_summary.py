@@ -10,7 +10,7 @@ import pytest
 
 from graphgen.errors import GraphgenError
 from graphgen.lowering.hlo import parse_hlo_text, read_hlo
-from graphgen.lowering.hlo.hlo_summary import HloParameter, summarize_hlo
+from graphgen.lowering.hlo.hlo_summary import HloParameter, bytes_of, summarize_hlo
 from graphgen.lowering.hlo.proto import wire
 from graphgen.lowering.hlo.proto.fields import (
     ComputationField,
@@ -39,6 +39,14 @@ def test_the_summary_of_a_module():
     assert found.collectives == {"all-reduce of 2": 1}
     assert found.constant_bytes == 4
     assert found.highest_id == 12
+
+
+@pytest.mark.parametrize(
+    ("element", "dims", "size"),
+    [("token", (), 0), ("opaque", (), 0), ("c128", (3,), 48), ("s4", (3,), 2), ("f32", (2, 3), 24)],
+)
+def test_bytes_of_a_shape(element: str, dims: tuple[int, ...], size: int):
+    assert bytes_of(HloShape(element, dims)) == size
 
 
 def test_what_the_ir_has_no_op_for_is_counted_too():

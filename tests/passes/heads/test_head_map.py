@@ -30,6 +30,11 @@ def counts(found: HeadMap) -> tuple[int, int]:
     return len(found.q_map), len(found.kv_map)
 
 
+def test_ranks_make_keys_and_values_together_where_that_is_asked_for():
+    assert head_map(sizes_of(4, 8, 2), "auto").gathered == 1
+    assert head_map(sizes_of(4, 8, 2), "ALL_GATHER_HEADS").gathered == 2
+
+
 @pytest.mark.parametrize("row", SWEEP)
 @pytest.mark.parametrize("strategy", ["auto", "CONVERT_TO_MHA"])
 def test_two_strategies_serve_every_row(row: tuple[int, int, int], strategy: str):

@@ -9,7 +9,7 @@ import pytest
 
 from graphgen.ir import tensor
 from graphgen.ir.dtype import dtype
-from graphgen.passes.verify.rewrites.boundary_values import Spread, draw_array
+from graphgen.passes.verify.rewrites.boundary_values import Spread, draw_array, samples
 
 INTEGERS = tensor(dtype("s32"), (2, 9))
 
@@ -43,3 +43,13 @@ def test_adversarial_integers_may_be_negative_where_the_type_has_a_sign(kind: st
     type_ = tensor(dtype(kind), (500,))
     drawn = draw_array(np.random.default_rng(0), type_, Spread.ADVERSARIAL)
     assert (int(drawn.min()), int(drawn.max())) == (low, 8)
+
+
+def test_sizes_are_different_then_all_1_then_alike():
+    sizes = [sample.sizes for sample in samples(["B", "S", "C", "R", "M", "N"], {"R": 6})]
+    distinct = [dict(item) for item in dict.fromkeys(tuple(each.items()) for each in sizes)]
+    assert distinct == [
+        {"B": 2, "S": 3, "C": 5, "R": 6, "M": 7, "N": 4},
+        {"B": 1, "S": 1, "C": 1, "R": 6, "M": 1, "N": 1},
+        {"B": 3, "S": 4, "C": 4, "R": 6, "M": 8, "N": 3},
+    ]
