@@ -9,20 +9,21 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
-#include <memory>
 #include <random>
-#include <string>
-#include <thread>
 #include <vector>
 
-#include "linear.h"
+#include "test_support.h"
 
 namespace graphgen {
 
-#define DECLARE(isa)                                          \
-  namespace isa {                                             \
-  void RunLinear(const Linear& linear, const TaskPool& pool); \
+#define DECLARE(isa)                                                   \
+  namespace isa {                                                      \
+  void RunLinear(const Linear& linear, const TaskPool& pool);          \
+  void RunAttention(const Attention& attention, const TaskPool& pool); \
   }
+
+#define VARIANT(isa) \
+  Variant { #isa, isa::RunLinear, isa::RunAttention }
 
 DECLARE(baseline)
 #if defined(__x86_64__)
@@ -33,94 +34,21 @@ DECLARE(avx512_bf16)
 
 namespace {
 
-using Run = void (*)(const Linear&, const TaskPool&);
-
-struct Variant {
-  const char* name;
-  Run run;
-};
-
 std::vector<Variant> VariantsOfThisCpu() {
-  std::vector<Variant> found = {{"dispatched", RunLinear}, {"baseline", baseline::RunLinear}};
+  std::vector<Variant> found = {{"dispatched", RunLinear, RunAttention}, VARIANT(baseline)};
 #if defined(__x86_64__)
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
-    found.push_back({"avx2", avx2::RunLinear});
+    found.push_back(VARIANT(avx2));
   }
   if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
       __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq")) {
-    found.push_back({"avx512", avx512::RunLinear});
+    found.push_back(VARIANT(avx512));
     if (__builtin_cpu_supports("avx512bf16")) {
-      found.push_back({"avx512_bf16", avx512_bf16::RunLinear});
+      found.push_back(VARIANT(avx512_bf16));
     }
   }
 #endif
   return found;
-}
-
-// ---- numbers ------------------------------------------------------------------------------------
-
-int64_t SizeOf(Type type) { return type == Type::kF32 ? 4 : 2; }
-
-// Half a unit in the last place, relative, and the smallest number.
-double StepOf(Type type) {
-  return type == Type::kF32 ? 0x1p-24 : type == Type::kBf16 ? 0x1p-8 : 0x1p-11;
-}
-
-double LeastOf(Type type) { return type == Type::kF16 ? 0x1p-24 : 0x1p-126; }
-
-double HalfToDouble(uint16_t bits) {
-  const int exponent = bits >> 10 & 31, fraction = bits & 1023;
-  const double size = exponent == 31 ? (fraction ? NAN : INFINITY)
-                      : exponent     ? std::ldexp(1024 + fraction, exponent - 25)
-                                     : std::ldexp(fraction, -24);
-  return bits >> 15 ? -size : size;
-}
-
-double At(Type type, const void* from, int64_t i) {
-  if (type == Type::kF32) {
-    float value;
-    std::memcpy(&value, static_cast<const char*>(from) + 4 * i, 4);
-    return value;
-  }
-  uint16_t half;
-  std::memcpy(&half, static_cast<const char*>(from) + 2 * i, 2);
-  if (type == Type::kF16) return HalfToDouble(half);
-  const uint32_t bits = static_cast<uint32_t>(half) << 16;
-  float value;
-  std::memcpy(&value, &bits, 4);
-  return value;
-}
-
-// Bits of a random number of the type, up to about 2 in size, or of a given number of few bits.
-void Put(Type type, void* to, int64_t i, double value) {
-  char* place = static_cast<char*>(to) + SizeOf(type) * i;
-  const float single = static_cast<float>(value);
-  uint32_t bits;
-  std::memcpy(&bits, &single, 4);
-  if (type == Type::kF32) {
-    std::memcpy(place, &bits, 4);
-    return;
-  }
-  uint16_t half = static_cast<uint16_t>(bits >> 16);
-  if (type == Type::kF16) {
-    const int exponent = static_cast<int>(bits >> 23 & 255) - 127 + 15;
-    const uint32_t sign = bits >> 16 & 0x8000u;
-    const uint32_t size = exponent >= 31  ? 0x7c00u | (std::isnan(value) ? 0x200u : 0u)
-                          : exponent <= 0 ? 0u
-                                          : static_cast<uint32_t>(exponent) << 10 | (bits >> 13 & 1023);
-    half = static_cast<uint16_t>(sign | size);
-  }
-  std::memcpy(place, &half, 2);
-}
-
-// Memory of the exact size.
-using Buffer = std::unique_ptr<char[]>;
-
-Buffer Random(std::mt19937& random, Type type, int64_t count) {
-  Buffer made(new char[count * SizeOf(type)]);
-  std::normal_distribution<double> normal;
-  for (int64_t i = 0; i < count; ++i) Put(type, made.get(), i, normal(random));
-  return made;
 }
 
 // ---- a case -------------------------------------------------------------------------------------
@@ -262,7 +190,7 @@ void Check(const Variant& variant, const Problem& problem, const TaskPool& pool)
   const Linear& linear = problem.linear;
   // What is not written is not a number.
   std::memset(linear.out, 0xff, linear.rows * linear.columns * SizeOf(linear.out_type));
-  variant.run(linear, pool);
+  variant.linear(linear, pool);
   for (int64_t row = 0; row < linear.rows; ++row) {
     for (int64_t column = 0; column < linear.columns; ++column) {
       const Near expected = Expected(problem, row, column);
@@ -286,7 +214,7 @@ void CheckRowsAlone(const Variant& variant, Problem& problem, const TaskPool& po
   for (linear.rows = 1; linear.rows < all && linear.rows < 17; ++linear.rows) {
     Buffer few(new char[linear.rows * size]);
     linear.out = few.get();
-    variant.run(linear, pool);
+    variant.linear(linear, pool);
     if (std::memcmp(few.get(), whole.data(), linear.rows * size) != 0) {
       Fail(variant.name, linear, "a row depends on the others");
     }
@@ -302,7 +230,7 @@ void CheckNotFinite(const Variant& variant, Type type, const TaskPool& pool) {
   Put(type, problem.x.get(), 1 * 19 + 18, NAN);
   Put(type, problem.x.get(), 3 * 19 + 0, INFINITY);
   std::memset(problem.out.get(), 0, of.rows * of.columns * SizeOf(of.out_type));
-  variant.run(problem.linear, pool);
+  variant.linear(problem.linear, pool);
   for (int64_t i = 0; i < of.rows * of.columns; ++i) {
     const double actual = At(of.out_type, problem.out.get(), i);
     const int64_t row = i / of.columns;
@@ -314,22 +242,6 @@ void CheckNotFinite(const Variant& variant, Type type, const TaskPool& pool) {
 }
 
 // ---- threads ------------------------------------------------------------------------------------
-
-// Threads that start with their task, and end here.
-class Threads {
- public:
-  explicit Threads(int64_t helpers) {
-    pool.helpers = helpers;
-    pool.schedule = [this](std::function<void()> task) { made_.emplace_back(std::move(task)); };
-  }
-  ~Threads() {
-    for (std::thread& thread : made_) thread.join();
-  }
-  TaskPool pool;
-
- private:
-  std::vector<std::thread> made_;
-};
 
 // A helper that comes when all is done, and all memory returned, touches none of it.
 void CheckLateHelpers(const Variant& variant) {
@@ -377,6 +289,7 @@ void CheckVariant(const Variant& variant, int cases) {
     Check(variant, Make({0, 3, 5, type}, random), TaskPool{});
   }
   CheckLateHelpers(variant);
+  failures += CheckAttention(variant, cases);
   std::printf("%s: %d cases, %d wrong\n", variant.name, cases, failures - before);
 }
 

@@ -13,6 +13,7 @@ from graphgen.lowering.cpu.kernels import build_kernels
 from graphgen.lowering.cpu.kernels.build_kernels import OPTIONS, SOURCES, compiler
 
 PROGRAM = Path(__file__).with_name("test_kernels.cc")
+ATTENTION = PROGRAM.with_name("test_attention.cc")
 ARM_COMPILER, ARM = "aarch64-linux-gnu-g++", "qemu-aarch64"
 
 pytestmark = pytest.mark.slow
@@ -25,7 +26,9 @@ def built(cxx: str, options: tuple[str, ...], folder: Path) -> Path:
     # The interface to XLA, whose headers are not needed here.
     objects = {path: command for path, command in commands.items() if path.stem != "ffi"}
     made = folder / "test_kernels"
-    objects[made] = [cxx, *every, "-Werror", "-I", str(SOURCES), str(PROGRAM), *map(str, objects)]
+    folders = ["-I", str(SOURCES), "-I", str(ATTENTION.parent)]
+    sources = [str(PROGRAM), str(ATTENTION)]
+    objects[made] = [cxx, *every, "-Werror", *folders, *sources, *map(str, objects)]
     objects[made] += ["-o", str(made), "-pthread"]
     for command in objects.values():
         ran = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -1,0 +1,115 @@
+// Numbers, memory of the exact size, threads and the kernels of each instruction set, for the tests.
+
+#ifndef GRAPHGEN_TEST_SUPPORT_H_
+#define GRAPHGEN_TEST_SUPPORT_H_
+
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include "attention.h"
+#include "linear.h"
+
+namespace graphgen {
+
+// The kernels of one instruction set.
+struct Variant {
+  const char* name;
+  void (*linear)(const Linear&, const TaskPool&);
+  void (*attention)(const Attention&, const TaskPool&);
+};
+
+// Compares the attention of one instruction set with plain loops; returns how many are wrong.
+int CheckAttention(const Variant& variant, int cases);
+
+// ---- numbers ------------------------------------------------------------------------------------
+
+inline int64_t SizeOf(Type type) { return type == Type::kF32 ? 4 : 2; }
+
+// Half a unit in the last place, relative, and the smallest number.
+inline double StepOf(Type type) {
+  return type == Type::kF32 ? 0x1p-24 : type == Type::kBf16 ? 0x1p-8 : 0x1p-11;
+}
+
+inline double LeastOf(Type type) { return type == Type::kF16 ? 0x1p-24 : 0x1p-126; }
+
+inline double HalfToDouble(uint16_t bits) {
+  const int exponent = bits >> 10 & 31, fraction = bits & 1023;
+  const double size = exponent == 31 ? (fraction ? NAN : INFINITY)
+                      : exponent     ? std::ldexp(1024 + fraction, exponent - 25)
+                                     : std::ldexp(fraction, -24);
+  return bits >> 15 ? -size : size;
+}
+
+inline double At(Type type, const void* from, int64_t i) {
+  if (type == Type::kF32) {
+    float value;
+    std::memcpy(&value, static_cast<const char*>(from) + 4 * i, 4);
+    return value;
+  }
+  uint16_t half;
+  std::memcpy(&half, static_cast<const char*>(from) + 2 * i, 2);
+  if (type == Type::kF16) return HalfToDouble(half);
+  const uint32_t bits = static_cast<uint32_t>(half) << 16;
+  float value;
+  std::memcpy(&value, &bits, 4);
+  return value;
+}
+
+// Bits of a random number of the type, up to about 2 in size, or of a given number of few bits.
+inline void Put(Type type, void* to, int64_t i, double value) {
+  char* place = static_cast<char*>(to) + SizeOf(type) * i;
+  const float single = static_cast<float>(value);
+  uint32_t bits;
+  std::memcpy(&bits, &single, 4);
+  if (type == Type::kF32) {
+    std::memcpy(place, &bits, 4);
+    return;
+  }
+  uint16_t half = static_cast<uint16_t>(bits >> 16);
+  if (type == Type::kF16) {
+    const int exponent = static_cast<int>(bits >> 23 & 255) - 127 + 15;
+    const uint32_t sign = bits >> 16 & 0x8000u;
+    const uint32_t size = exponent >= 31  ? 0x7c00u | (std::isnan(value) ? 0x200u : 0u)
+                          : exponent <= 0 ? 0u
+                                          : static_cast<uint32_t>(exponent) << 10 | (bits >> 13 & 1023);
+    half = static_cast<uint16_t>(sign | size);
+  }
+  std::memcpy(place, &half, 2);
+}
+
+// Memory of the exact size.
+using Buffer = std::unique_ptr<char[]>;
+
+inline Buffer Random(std::mt19937& random, Type type, int64_t count) {
+  Buffer made(new char[count * SizeOf(type)]);
+  std::normal_distribution<double> normal;
+  for (int64_t i = 0; i < count; ++i) Put(type, made.get(), i, normal(random));
+  return made;
+}
+
+// Threads that start with their task, and end here.
+class Threads {
+ public:
+  explicit Threads(int64_t helpers) {
+    pool.helpers = helpers;
+    pool.schedule = [this](std::function<void()> task) { made_.emplace_back(std::move(task)); };
+  }
+  ~Threads() {
+    for (std::thread& thread : made_) thread.join();
+  }
+  TaskPool pool;
+
+ private:
+  std::vector<std::thread> made_;
+};
+
+}  // namespace graphgen
+
+#endif  // GRAPHGEN_TEST_SUPPORT_H_
