@@ -122,9 +122,22 @@ class OwnLoop:
         return seconds / (ROWS * self._tokens)
 
 
+@dataclass(frozen=True, slots=True)
+class RunningServer:
+    """A server that is ready.
+
+    Attributes:
+        root: URL of the server; ``/v1`` on it is the base of the API.
+        pid: its process.
+    """
+
+    root: str
+    pid: int
+
+
 @contextmanager
-def running(server: Server) -> Generator[str]:
-    """Start a server, and end it; gives the base URL of its API."""
+def running(server: Server) -> Generator[RunningServer]:
+    """Start a server, and end it."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -133,7 +146,7 @@ def running(server: Server) -> Generator[str]:
         child = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
         try:
             _await_ready(child, f"http://127.0.0.1:{port}{server.ready}")
-            yield f"http://127.0.0.1:{port}/v1"
+            yield RunningServer(f"http://127.0.0.1:{port}", child.pid)
         except BaseException:
             log.seek(0)
             print(log.read()[-4000:].decode("utf-8", "replace"), file=sys.stderr)
@@ -305,8 +318,9 @@ def main() -> None:
             if server.why_not:
                 print(f"{server.name} is left out: {server.why_not}")
                 continue
-            with running(server) as base:
-                found = measure(Client(base, tokenizer, given.tokens), given.rounds, own)
+            with running(server) as ready:
+                client = Client(f"{ready.root}/v1", tokenizer, given.tokens)
+                found = measure(client, given.rounds, own)
             rows += rows_of(server.name, found)
             print(json.dumps({"server": server.name, "tokens/s": 1 / found.eight}), file=sys.stderr)
     print(table(rows, ["requests/s"]))
