@@ -59,11 +59,13 @@ def phases(config: CompileConfig) -> tuple[Phase, ...]:
 
     Raises:
         GraphgenError: GG0301 and GG0302 for a pass or an option that does not exist, GG0302 for
-            fewer ranks than one and for batch sizes that a strategy cannot have.
+            fewer ranks than one, for batch sizes that a strategy cannot have and for kernels of
+            another target.
     """
     if config.tp < 1:
         raise GraphgenError("GG0302", f"default: tp={config.tp} must be at least 1")
     _check_rows(config)
+    _check_kernels(config)
     own = {
         "canonicalize": _canonicalize(config),
         "quantize": parse_pipeline(config.quantization),
@@ -90,6 +92,16 @@ def _check_rows(config: CompileConfig) -> None:
             f"default: heads={BY_ROWS} needs calls and caches of as many rows, not "
             f"{', '.join(map(str, sorted(sizes)))}",
             help="give one batch size, or another strategy",
+        )
+
+
+def _check_kernels(config: CompileConfig) -> None:
+    """Refuse the CPU's kernels for another target (GG0302)."""
+    if config.kernels == KERNELS_ON and config.target != "cpu":
+        raise GraphgenError(
+            "GG0302",
+            f"default: kernels=on needs target=cpu, not {config.target}",
+            help="leave kernels out: they are C++ for this CPU",
         )
 
 

@@ -34,6 +34,7 @@ AXES: Mapping[str, tuple[str, ...]] = {
     "sampling": ("logits", "logits and best", "best", "drawn"),
     "layers": ("in line", "outlined"),
     "target": ("cpu", *sorted(set(target_names()) - {"cpu"})),
+    "kernels": ("none", "selected"),
 }
 # The axis of each option of a compilation; an option without one says why.
 AXIS_OF_OPTION: Mapping[str, str] = {
@@ -46,6 +47,7 @@ AXIS_OF_OPTION: Mapping[str, str] = {
     "roll_window_cache": "caches",
     "page_cache": "caches",
     "outline": "layers",
+    "kernels": "kernels",
     "dtype": "dtype",
     "hidden_states": "interface",
     "inputs_embeds": "interface",

@@ -85,6 +85,7 @@ def config_for(cell: Cell) -> CompileConfig:
         roll_window_cache=cell["caches"] == "rolled",
         page_cache=3 if cell["caches"] == "paged" else 0,
         outline=cell["layers"] == "outlined",
+        kernels="on" if cell["kernels"] == "selected" else "off",
         quantization=QUANTIZATION[cell["weights"]],
     )
 

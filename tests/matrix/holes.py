@@ -58,6 +58,13 @@ def _features_do_not_divide(cell: Cell) -> bool:
 
 HOLES: tuple[Hole, ...] = (
     Hole(
+        ("target", "kernels"),
+        lambda cell: cell["kernels"] == "selected" and cell["target"] != "cpu",
+        "The kernels are those of the CPU.",
+        "GG0302",
+        "kernels=on needs target=cpu",
+    ),
+    Hole(
         ("ranks", "heads"),
         lambda cell: cell["ranks"] == "1" and cell["heads"] != "auto",
         "One rank has all heads, whatever the strategy.",
