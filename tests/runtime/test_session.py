@@ -16,6 +16,7 @@ from graphgen.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.ir import Role
 from graphgen.lowering.cpu.pjrt import put
+from graphgen.runtime.executable_cache import ExecutableCache
 from graphgen.runtime.generation import GenerationRequest, generate
 from graphgen.runtime.session import Logits, RowResults, Session
 from graphgen.runtime.step_call import Ints
@@ -410,6 +411,24 @@ def test_every_program_ahead_of_time(tmp_path: Path):
     done = len(session.programs.reports)
     session.prefill(texts([3, 4]))
     assert len(session.programs.reports) == done
+
+
+@pytest.mark.parametrize("in_flight", [False, True])
+def test_programs_that_hand_on_tokens_are_compiled_where_steps_are_in_flight(
+    in_flight: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    made: list[str] = []
+    make = ExecutableCache._make
+
+    def noted(cache: ExecutableCache, name: str) -> object:
+        made.append(name)
+        return make(cache, name)
+
+    monkeypatch.setattr(ExecutableCache, "_make", noted)
+    write_llama(tmp_path)
+    session = open_session(tmp_path, CompileConfig(batch=(2,), context=(8,), tokens=(8,)))
+    session.warm_up(in_flight=in_flight)
+    assert made == ["prefill.b2.s8", "decode.b2.c8", *["feed.b2.b2"] * in_flight]
 
 
 class Recorder:

@@ -11,12 +11,13 @@ from graphgen.errors import GraphgenError
 from graphgen.eval import evaluate
 from graphgen.ir import Module
 from graphgen.lowering.hlo import emit_hlo, parse_hlo_text, print_hlo_text, read_hlo
+from graphgen.lowering.hlo.proto import wire
 from graphgen.lowering.hlo.proto.fields import InstructionField
 from graphgen.lowering.hlo.proto.proto_module import open_hlo
-from graphgen.lowering.hlo.proto.shape import read_shape, write_shape
+from graphgen.lowering.hlo.proto.shape import HloShape, read_shape, write_shape
 from graphgen.lowering.hlo.proto.wire import Message
 from graphgen.lowering.hlo.text.hlo_shapes import parse_shape
-from graphgen.lowering.hlo.text.opaque_values import parse_map, show_map
+from graphgen.lowering.hlo.text.opaque_values import CONFIG, SLICE_LISTS, parse_map, show_map
 from graphgen.lowering.open import open_module
 from graphgen.text import print_module
 from tests.oracles import xla_hlo
@@ -282,6 +283,30 @@ def test_a_tuple_that_is_not_closed_is_refused(text: str):
 @pytest.mark.parametrize("text", ['{a="1",b="x y"}', '{only="1"}'])
 def test_maps_print_as_they_were(text: str):
     assert show_map(Message(parse_map(text))) == text
+
+
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        (b'{"k":["}", {}]}', '{"k":["}", {}]}'),
+        (b"{}", "{}"),
+        (b"{a}{b}", '"{a}{b}"'),
+        (b"{a}}", '"{a}}"'),
+        (b'{"}', r'"{\"}"'),
+        (b"{{}", '"{{}"'),
+        ("{\u00e9}".encode(), r'"{\303\251}"'),
+    ],
+)
+def test_only_json_stands_without_quotes(data: bytes, text: str):
+    assert CONFIG.show(data) == text
+    assert CONFIG.parse(text) == data
+
+
+def test_sizes_of_each_transfer_are_a_list():
+    sizes = "{{1,8,128},{2,8,128}}"
+    shape = wire.delimited(InstructionField.SHAPE, write_shape(HloShape("f32", (4, 8, 128))))
+    number = InstructionField.DYNAMIC_SLICE_SIZES
+    assert SLICE_LISTS.decode(Message(shape + SLICE_LISTS.encode(number, sizes)), number) == sizes
 
 
 def test_words_of_maps_need_no_quotes():

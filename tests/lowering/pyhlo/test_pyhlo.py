@@ -329,6 +329,22 @@ def test_windows(size: int):
     np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("size", [2, 3, 5])
+def test_windows_with_gaps(size: int):
+    dims = [{"size": size, "stride": 1, "window_dilation": 2}]
+    count = 11 - 2 * (size - 1)
+
+    def program(scribe):
+        x = scribe.f32[11].Parameter(parameter_number=0)
+        zero = scribe.f32.Constant(constant_value=0)
+        return scribe.f32[count].ReduceWindow(x, zero, to_apply=add, window={"dimensions": dims})
+
+    x = floats(11)
+    (found,) = both(compile_py_func(program), x)
+    wanted = sum(x[2 * place : 2 * place + count] for place in range(size))
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
+
+
 def test_layer_norm_by_batch_norm():
     def program(scribe):
         x = scribe.f32[4, 6].Parameter(parameter_number=0)

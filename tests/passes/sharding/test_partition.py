@@ -10,11 +10,13 @@ import pytest
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from graphgen.errors import GraphgenError
 from graphgen.exec.session import Runner
 from graphgen.ir import Module
 from graphgen.lowering.cpu import compile_program
 from graphgen.passes.core import run_pipeline
 from graphgen.passes.pipelines import parse as pipeline
+from graphgen.text import parse
 from tests.oracles import jax_llama as plain
 from tests.passes.raising.test_raise_composites import STYLES, raised, script_of
 
@@ -62,3 +64,31 @@ def test_both_partitioners_give_the_same_numbers(style: str):
     run_pipeline(module, pipeline(text))
     (outcome,) = Runner(module, script, on_devices).outcomes()
     np.testing.assert_allclose(outcome["result"], wanted, rtol=1e-4, atol=1e-5)
+
+
+ODD = """\
+module @m level=canonical {
+  input %x : f32[2,5]
+  state %held : f32[3,5]
+  weight %w : f32[3,5]
+  output %y : f32[2,3]
+}
+
+func @f phase=main {
+  arg %held : f32[3,5]
+  arg %x : f32[2,5]
+  arg %w : f32[3,5]
+  %sum = add(%w, %held) : f32[3,5]
+  %y = dot_general(%x, %sum) lhs_contracting_dims=[1] rhs_contracting_dims=[1] dtype=f32 : f32[2,3]
+  return held = %held
+  return y = %y
+}
+"""
+
+
+@pytest.mark.parametrize("name", ["held", "w"])
+def test_a_row_of_the_interface_that_does_not_divide_over_the_mesh_is_refused(name: str):
+    with pytest.raises(GraphgenError) as caught:
+        run_pipeline(parse(ODD), pipeline(f"shard{{tp=2,rules=[{name}:{{tp,-}}]}},partition"))
+    assert caught.value.code == "GG0304"
+    assert caught.value.what == f"{name} f32[3,5]: 3 does not divide over tp = 2"

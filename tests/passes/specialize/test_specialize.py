@@ -11,6 +11,7 @@ from graphgen.ir.dtype import f32
 from graphgen.models import build, known_shape
 from graphgen.passes.core import parse_pipeline, run_pipeline
 from graphgen.passes.specialize.specialize import Specialize
+from graphgen.passes.verify.blame import apply_pass
 
 
 @pytest.fixture
@@ -136,3 +137,13 @@ def test_chunks_that_nothing_has_room_for(model: Module, chunk: str, message: st
     with pytest.raises(GraphgenError) as caught:
         run_pipeline(model, parse_pipeline(f"specialize{{tokens=[8,16],chunk=[{chunk}]}}"))
     assert (caught.value.code, caught.value.what) == ("GG0302", message)
+
+
+@pytest.mark.parametrize(("fuel", "symbolic"), [(1, ["prefill", "decode"]), (2, ["decode"])])
+def test_symbolic_programs_serve_sizes_without_a_program_of_their_own(
+    model: Module, fuel: int, symbolic: list[str]
+):
+    apply_pass(model, Specialize(batch=(1, 2), context=(4,), tokens=(4,)), fuel=fuel)
+    names = [f.name for f in model.programs()]
+    assert [name for name in names if "." not in name] == symbolic
+    assert len(names) == fuel + len(symbolic)

@@ -13,7 +13,6 @@ from graphgen.exec.session import ProgramCall, Runner, Workload
 from graphgen.ir import Module, Op, Role, dtype
 from graphgen.models import build, known_shape
 from graphgen.passes.core import run_pipeline
-from graphgen.passes.core.journal import Journal
 from graphgen.passes.core.pass_ import Pass
 from graphgen.passes.pipelines import parse as pipeline
 from graphgen.passes.verify import make_workload, validate
@@ -274,47 +273,6 @@ def test_a_state_given_goes_into_the_ring_and_comes_back():
     for outcome in (before, after):
         outcome["y"] = outcome["y"][real]
     assert compare([before], [after]).relative < 1e-12
-
-
-REFUSED = {
-    "the layer reads all positions": ("window=4 ", ""),
-    "the cache is not one of plain rows": ("(%positions, %p) w", "(%positions, %positions) w"),
-    "the 8 slots of a row are no more than the ring needs, 8": ("window=4", "window=8"),
-    "something else reads it": ("  return k", "  %z = negate(%1) : f32[2,6,1,4]\n  return k"),
-    "the update is not what is kept": ("return k = %0", "return k = %k"),
-    "this is not read from a cache": ("attention(%x, %1", "attention(%x, %x"),
-    "it is not read behind its update": ("cache_read(%0,", "cache_read(%k,"),
-    "it is not the caller who says the positions": ("%positions", "%at"),
-    "it is written, read and masked at different positions": (
-        "kv_update(%k, %x, %seq_ids, %positions)",
-        "kv_update(%k, %x, %lengths, %positions)",
-    ),
-}
-
-
-@pytest.mark.parametrize("reason", REFUSED)
-def test_a_layer_is_left_alone(reason: str):
-    right, other = REFUSED[reason]
-    module = parse(PREFILL.replace(right, other))
-    before = print_module(module)
-    run_pipeline(module, [RollWindowCache()], journal=(journal := Journal()))
-    assert print_module(module) == before
-    miss = journal.nearest("roll-layer")
-    assert miss is not None
-    assert miss.why.reason == reason
-
-
-def test_programs_have_to_agree():
-    other = PREFILL[PREFILL.index("func @f") :].replace("@f phase=prefill", "@g phase=decode")
-    reasons = {
-        "its window is another one in another program": ("window=4", "window=5"),
-        "another program does something else with the cache": ("window=4 ", ""),
-    }
-    for reason, (right, wrong) in reasons.items():
-        module = parse(f"{PREFILL}\n{other.replace(right, wrong)}")
-        run_pipeline(module, [RollWindowCache()], journal=(journal := Journal()))
-        assert reason in [miss.why.reason for miss in journal.misses]
-        assert journal.applications == []
 
 
 def test_rewrites_stop_with_the_fuel_and_leave_a_whole_module():

@@ -9,7 +9,7 @@ import pytest
 
 from graphgen.cli.debug.proof_text import proof_lines
 from graphgen.compile_config import CompileConfig
-from graphgen.ir import Module
+from graphgen.ir import Module, Role
 from graphgen.ir.clone import clone_module
 from graphgen.ir.dtype import bf16
 from graphgen.models import build, known_shape
@@ -19,7 +19,7 @@ from graphgen.passes.pipelines import default
 from graphgen.passes.verify.blame import apply_pass
 from graphgen.passes.verify.proof.pass_proof import PROVED, PassProof, Proof, Status
 from graphgen.passes.verify.proof.prove_bounds import prove_bounds, prove_indices
-from graphgen.passes.verify.proof.prove_pass import prove_pass
+from graphgen.passes.verify.proof.prove_pass import assumptions, prove_pass
 from graphgen.passes.verify.verdict import Verdict
 from graphgen.text import print_module
 from tests.graphgen.cli.conftest import done
@@ -98,3 +98,16 @@ def test_the_command_prints_proofs_beside_numbers(tmp_path: Path):
     (found,) = json.loads(out)["passes"]
     assert found["proof"]["decode"]["status"] == "proved"
     assert found["indices"] == {"count": 26, "proved": 26, "undecided": []}
+
+
+def test_what_is_known_of_every_call():
+    module = mini("llama-3.1-8b")
+    run_pipeline(module, parse_pipeline("specialize{batch=[3],context=[8],tokens=[16]}"))
+    (tokens,) = {r.logical.shape[0] for r in module.entries(Role.WEIGHT) if "embed" in r.name}
+    assert assumptions(module, module.function("decode.b3.c16")).ranges == {
+        "rank": (0, 0),
+        "tokens": (0, tokens + -1),
+        "positions": (-1, 15),
+        "lengths": (0, 16),
+        "seq_ids": (0, 3),
+    }

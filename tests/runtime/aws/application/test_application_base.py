@@ -164,7 +164,9 @@ def test_shard_weights_begins_a_folder(llama: Checkpoint, tmp_path: Path):
     assert not list((tmp_path / "new").glob("compiled/*"))
 
 
-def test_load_weights_needs_the_same_layout(llama: Checkpoint, folder: Path, tmp_path: Path):
+def test_load_weights_needs_the_configuration_of_the_loaded_model(
+    llama: Checkpoint, folder: Path, tmp_path: Path
+):
     application = NeuronLlamaForCausalLM(llama.path, llama.config()).load(folder)
     halves = NeuronLlamaForCausalLM(llama.path, llama.config(torch_dtype="bfloat16"))
     halves.shard_weights(tmp_path / "halves")
