@@ -22,6 +22,7 @@ GUIDES = {
     "pyhlo.md": 1,
     "sharding.md": 6,
     "targets.md": 3,
+    "kernels.md": 4,
     "accuracy.md": 4,
     "lowered-programs.md": 8,
 }
