@@ -1,0 +1,217 @@
+"""Calls of the CPU's kernels: what becomes one, what stays beside it, and what is shared."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+import pytest
+
+import graphgen.passes.pipelines  # noqa: F401
+from graphgen.compile_config import CompileConfig
+from graphgen.errors import GraphgenError
+from graphgen.ir import Module, Op, dtype
+from graphgen.models import build, known_shape
+from graphgen.passes.core import parse_pipeline, run_pipeline
+from graphgen.passes.core.journal import Journal
+from graphgen.passes.pipelines import default
+from graphgen.passes.verify import make_workload, validate
+from graphgen.text import parse
+
+ROWS = "lhs_contracting_dims=[1] rhs_contracting_dims=[1] dtype=f32"
+DOT = f"%d = dot_general(%x, %w) {ROWS} : f32[2,64]"
+HALVES = (
+    "%l = slice(%d) start_indices=[0,0] limit_indices=[2,32] : f32[2,32]",
+    "%a = silu(%l) : f32[2,32]",
+    "%r = slice(%d) start_indices=[0,32] limit_indices=[2,64] : f32[2,32]",
+)
+GATE = (*HALVES, "%y = multiply(%a, %r) : f32[2,32]")
+
+
+def module(*ops: str, returned: Sequence[str] = ("y",), columns: int = 64) -> Module:
+    """A program of x f32[2,8] and res f32[2,64] with the weights w f32[64,8] and n f32[8]."""
+    types = {op.split(" = ")[0]: op.rpartition(" : ")[2] for op in ops}
+    values = {"x": "f32[2,8]", "res": "f32[2,64]"}
+    weights = {"w": f"f32[{columns},8]", "n": "f32[8]", "bias": "f32[64]"}
+    lines = ["module @m level=canonical {"]
+    lines += [f"  input %{name} : {type_}" for name, type_ in values.items()]
+    lines += [f"  weight %{name} : {type_}" for name, type_ in weights.items()]
+    lines += [f"  output %{name} : {types[f'%{name}']}" for name in returned]
+    lines += ["}", "", "func @f phase=decode {"]
+    lines += [f"  arg %{name} : {type_}" for name, type_ in (values | weights).items()]
+    lines += [f"  {op}" for op in ops]
+    lines += [f"  return {name} = %{name}" for name in returned]
+    return parse("\n".join([*lines, "}", ""]))
+
+
+def selected(item: Module, journal: Journal | None = None) -> Module:
+    run_pipeline(item, parse_pipeline("select-kernels"), journal=journal)
+    return item
+
+
+def calls(item: Module, program: str = "f") -> list[Op]:
+    return [op for op in item.function(program).block if op.name == "call"]
+
+
+def configs(item: Module, program: str = "f") -> list[dict[str, object]]:
+    return [json.loads(op.attrs.text("config")) for op in calls(item, program)]
+
+
+def names(item: Module, function: str) -> list[str]:
+    """The ops of a function, without the packing of a weight."""
+    packing = ("reshape", "transpose", "pad", "constant", "slice")
+    return [op.name for op in item.function(function).block if op.name not in packing]
+
+
+def test_a_gated_product_is_one_call():
+    item = selected(module(DOT, *GATE))
+    (config,) = configs(item)
+    assert (config["columns"], config["activation"]) == (32, "silu")
+    assert names(item, "f") == ["call"]
+    assert names(item, "kernel.linear") == ["dot_general", "silu", "multiply"]
+
+
+@pytest.mark.parametrize(
+    ("ops", "returned"),
+    [
+        # The product is read besides.
+        ((DOT, *GATE, "%z = negate(%d) : f32[2,64]"), ("y", "z")),
+        ((DOT, *GATE), ("y", "d")),
+        # The active half is.
+        ((DOT, *GATE), ("y", "a")),
+        # Both halves are the same one.
+        ((DOT, *HALVES[:2], "%y = multiply(%a, %l) : f32[2,32]"), ("y",)),
+        # A sum is no gate.
+        ((DOT, *HALVES, "%y = add(%a, %r) : f32[2,32]"), ("y",)),
+        # The left half is not activated.
+        ((DOT, HALVES[0], HALVES[2], "%y = multiply(%l, %r) : f32[2,32]"), ("y",)),
+        # The right half is.
+        (
+            (
+                *(DOT, HALVES[0], HALVES[2], "%a = silu(%r) : f32[2,32]"),
+                "%y = multiply(%a, %l) : f32[2,32]",
+            ),
+            ("y",),
+        ),
+    ],
+)
+def test_what_is_not_a_gate_stays_behind_the_product(ops: Sequence[str], returned: Sequence[str]):
+    item = selected(module(*ops, returned=returned))
+    (config,) = configs(item)
+    assert (config["columns"], config["activation"]) == (64, "none")
+    assert names(item, "kernel.linear") == ["dot_general"]
+
+
+def test_halves_that_are_no_whole_tiles_are_no_gate():
+    text = "\n".join([DOT, *GATE]).replace("64]", "24]").replace("32]", "12]")
+    item = selected(module(*text.replace("[0,32]", "[0,12]").splitlines(), columns=24))
+    (config,) = configs(item)
+    assert (config["columns"], config["activation"]) == (24, "none")
+    # Two tiles, of which the second is half full.
+    (call,) = calls(item)
+    assert call.operands[1].type.text == "f32[2,8,16]"
+
+
+@pytest.mark.parametrize("order", ["%d, %res", "%res, %d"])
+def test_a_residual_is_added_by_the_kernel(order: str):
+    item = selected(module(DOT, f"%y = add({order}) : f32[2,64]"))
+    (config,) = configs(item)
+    assert config["residual"] is True
+    assert names(item, "f") == ["call"]
+    (call,) = calls(item)
+    assert [value.name for value in call.operands][-1] == "res"
+
+
+@pytest.mark.parametrize(
+    "ops",
+    [
+        # A bias.
+        (
+            "%b = broadcast_in_dim(%bias) shape=[2,64] dimensions=[1] : f32[2,64]",
+            "%y = add(%d, %b) : f32[2,64]",
+        ),
+        ("%y = multiply(%d, %res) : f32[2,64]",),
+    ],
+)
+def test_what_is_no_residual_stays(ops: Sequence[str]):
+    item = selected(module(DOT, *ops))
+    assert configs(item)[0]["residual"] is False
+    assert names(item, "f")[-1] == ops[-1].split(" = ")[1].partition("(")[0]
+
+
+NORM = "%h = rms_norm(%x, %n) epsilon=0.5 : f32[2,8]"
+NORMED = DOT.replace("%x", "%h").replace("%d", "%y")
+
+
+def test_a_norm_is_computed_by_the_kernel():
+    item = selected(module(NORM, NORMED))
+    (config,) = configs(item)
+    assert (config["norm"], config["epsilon"]) == (True, 0.5)
+    assert names(item, "f") == ["call"]
+    (call,) = calls(item)
+    assert [value.name for value in call.operands] == ["x", None, "n"]
+
+
+def test_a_norm_that_is_read_twice_stays_before_the_call():
+    item = selected(module(NORM, NORMED, "%z = negate(%h) : f32[2,8]", returned=("y", "z")))
+    assert configs(item)[0]["norm"] is False
+    assert names(item, "f") == ["rms_norm", "call", "negate"]
+
+
+@pytest.mark.parametrize(
+    ("ops", "reason"),
+    [
+        (
+            (f"%y = dot_general(%x, %x) {ROWS} : f32[2,2]",),
+            "its right operand is not a matrix made of weights alone",
+        ),
+        (
+            (f"%y = dot_general(%w, %w) {ROWS} : f32[64,64]",),
+            "its left operand is made of weights itself",
+        ),
+        (
+            (
+                "%t = transpose(%x) permutation=[1,0] : f32[8,2]",
+                "%y = dot_general(%t, %w) lhs_contracting_dims=[0] rhs_contracting_dims=[1] "
+                "dtype=f32 : f32[2,64]",
+            ),
+            "the left side does not contract its last dimension",
+        ),
+    ],
+)
+def test_a_product_that_is_not_selected_has_a_reason(ops: Sequence[str], reason: str):
+    journal = Journal()
+    item = selected(module(*ops), journal)
+    assert calls(item) == []
+    assert [miss.why.reason for miss in journal.misses] == [reason]
+
+
+def test_programs_share_packed_weights_and_functions():
+    item = build(known_shape("llama-3.1-8b"), dtype("bf16"), mini=True)
+    config = CompileConfig(batch=(1,), context=(8,), tokens=(8, 16), kernels="on")
+    run_pipeline(item, default(config))
+    kinds = {name: configs(item, name) for name in ("decode.b1.c8", "decode.b1.c16")}
+    layers = 2
+    for found in kinds.values():
+        assert len(found) == 5 * layers + 1
+        assert sum("attended" in config for config in found) == layers
+    # Both decode programs run the same products, and attend to another number of slots.
+    run = [{op.attrs.text("to_apply") for op in calls(item, name)} for name in kinds]
+    assert len(run[0] & run[1]) == 5
+    assert len(run[0] ^ run[1]) == 2
+    packed = [name for name in item.interface if name.endswith(".prepared")]
+    assert len(packed) == 4 * layers + 1
+
+
+@pytest.mark.parametrize("family", ["llama-3.1-8b", "gemma-3-1b", "gpt2", "gpt-j-6b"])
+def test_selection_means_the_same(family: str):
+    item = build(known_shape(family), dtype("bf16"), mini=True)
+    config = CompileConfig(batch=(3,), context=(8,), tokens=(8, 16), kernels="on")
+    verdicts = validate(item, default(config), make_workload(item, seed=4))
+    assert [verdict.pass_text for verdict in verdicts if not verdict.ok] == []
+    assert "select-kernels" in [verdict.pass_text for verdict in verdicts]
+
+
+def test_kernels_of_the_cpu_are_for_the_cpu():
+    with pytest.raises(GraphgenError, match="kernels=on needs target=cpu, not trn2"):
+        default(CompileConfig(kernels="on", target="trn2"))
