@@ -147,8 +147,8 @@ def build_model(
 
 def _kernels(settings: CompileConfig) -> str:
     """``on`` or ``off``: by default, on where the kernels are there (GG0705)."""
-    if settings.kernels == KERNELS_OFF:
-        return KERNELS_OFF
+    if settings.kernels == KERNELS_OFF or settings.target != "cpu":
+        return settings.kernels
     missing = kernel_library().missing
     if missing and settings.kernels == KERNELS_ON:
         raise GraphgenError(
