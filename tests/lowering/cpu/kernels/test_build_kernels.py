@@ -78,6 +78,19 @@ def test_without_a_compiler_one_line_says_so(copied: Path):
     assert sorted(path.name for path in copied.iterdir()) == [REAL.name, "source"]
 
 
+def test_a_build_that_is_not_needed_or_not_possible_is_no_failure(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    def failing() -> Path:
+        raise build_kernels.BuildError("the reason")
+
+    monkeypatch.setattr(build_kernels, "build", failing)
+    for current, text in ((True, ""), (False, f"{NOTE}the reason\n")):
+        monkeypatch.setattr(build_kernels, "is_current", lambda current=current: current)
+        assert build_kernels.main() == 0
+        assert capsys.readouterr().out == text
+
+
 def test_a_compiler_that_is_not_there_is_named(copied: Path):
     text = said(build(copied, "/nowhere/g++"))
     assert text == "/nowhere/g++ cannot be run: No such file or directory\n"
