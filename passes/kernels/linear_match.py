@@ -12,6 +12,7 @@ from typing import Final
 
 from graphgen.ir import Op, Value
 from graphgen.ir.dtype import bf16, f16, f32
+from graphgen.passes.canonical.slice_algebra import bounds
 from graphgen.passes.core import NoMatch, no_match
 from graphgen.passes.kernels.packed_weight import LANES
 from graphgen.passes.weights.derived import PreparedValues
@@ -141,13 +142,10 @@ def _add_gate(found: LinearMatch, prepared: PreparedValues) -> bool:
 
 def _start(op: Op, half: int) -> int:
     """The first column of a slice of half of the columns; -1 for any other slice."""
-    (*outer, columns) = op.operands[0].type.dims
-    starts, limits = op.attrs.integers("start_indices"), op.attrs.integers("limit_indices")
-    whole = not any(starts[:-1]) and limits[:-1] == tuple(outer)
-    strides = op.attrs.get("strides") or ()
-    plain = all(step == 1 for step in op.attrs.integers("strides")) if strides else True
-    fits = whole and plain and limits[-1] - starts[-1] == half and 2 * half == columns
-    return starts[-1] if fits else -1
+    *outer, columns = bounds(op)
+    if outer != [(0, size, 1) for size in op.operands[0].shape[:-1]]:
+        return -1
+    return next((start for start in (0, half) if columns == (start, start + half, 1)), -1)
 
 
 def _activation(op: Op) -> str:

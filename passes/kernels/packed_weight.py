@@ -16,6 +16,7 @@ from typing import Final
 from graphgen.build import Builder
 from graphgen.ir import DType, Value
 from graphgen.ir.dtype import bf16
+from graphgen.passes.canonical.slice_algebra import cut
 
 LANES: Final = 16
 
@@ -52,6 +53,4 @@ def unpack(b: Builder, packed: Value, columns: int, depth: int) -> Value:
     order = (0, 2, 1) if step == 1 else (0, 2, 1, 3)
     tiles, steps = packed.type.dims[:2]
     whole = b.reshape(b.transpose(packed, order), (tiles * LANES, steps * step))
-    return (
-        whole if whole.type.dims == (columns, depth) else b.slice(whole, (0, 0), (columns, depth))
-    )
+    return cut(b, whole, ((0, columns, 1), (0, depth, 1)))

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Final
 
-from graphgen.lowering.cpu.kernels.build_kernels import LIBRARY, is_current, sources_digest
+from graphgen.lowering.cpu.kernels.build_kernels import LIBRARY, is_current
 
 BUILD: Final = "graphgen doctor --build-kernels"
 
@@ -59,9 +59,16 @@ def kernel_library() -> KernelLibrary:
 
     for target, handler in found.items():
         jax.ffi.register_ffi_target(target, jax.ffi.pycapsule(handler), platform="cpu")
-    library.graphgen_instruction_set.restype = ctypes.c_char_p
-    name: bytes = library.graphgen_instruction_set()
-    return KernelLibrary(frozenset(HANDLERS), name.decode(), "", sources_digest())
+    used, key = (_text(library, f"graphgen_{name}") for name in ("instruction_set", "sources"))
+    return KernelLibrary(frozenset(HANDLERS), used, "", key)
+
+
+def _text(library: ctypes.CDLL, symbol: str) -> str:
+    """Call a function of the library that takes nothing and returns text."""
+    function = getattr(library, symbol)
+    function.restype = ctypes.c_char_p
+    text: bytes = function()
+    return text.decode()
 
 
 def _without(reason: str) -> KernelLibrary:

@@ -115,19 +115,24 @@ ffi::Error AttentionCall(ffi::ThreadPool threads, ffi::RemainingArgs operands,
   a.cache_rows = k[0], a.cache_slots = k[1], a.kv_heads = k[2], a.width = v[3];
   a.attended = attended;
   a.scale = scale, a.softcap = softcap;
-  const bool fits = k[3] == a.size && v[0] == k[0] && v[1] == k[1] && v[2] == k[2] &&
-                    attended <= a.cache_slots && a.kv_heads > 0 && a.heads % a.kv_heads == 0 &&
-                    static_cast<int64_t>(operand(3).element_count()) ==
-                        a.batch * a.active * attended;
-  if (!fits) return ffi::Error::InvalidArgument("graphgen.attention: shapes do not fit");
+  bool fits = k[3] == a.size && v[0] == k[0] && v[1] == k[1] && v[2] == k[2] &&
+              attended <= a.cache_slots && a.kv_heads > 0 && a.heads % a.kv_heads == 0 &&
+              (has_rows || a.batch <= a.cache_rows);
+  const auto check = [&](const ffi::AnyBuffer& each, int64_t bytes) {
+    fits = fits && static_cast<int64_t>(each.size_bytes()) == bytes;
+    return each.untyped_data();
+  };
+  const int64_t bytes = a.type == Type::kF32 ? 4 : 2, queries = a.batch * a.active;
+  const int64_t slots = a.cache_rows * a.cache_slots * a.kv_heads;
   a.query = query.untyped_data();
-  a.key = key.untyped_data();
-  a.value = value.untyped_data();
-  a.mask = static_cast<const uint8_t*>(operand(3).untyped_data());
+  a.key = check(key, slots * a.size * bytes);
+  a.value = check(value, slots * a.width * bytes);
+  a.mask = static_cast<const uint8_t*>(check(operand(3), queries * attended));
   size_t next = 4;
-  if (has_rows) a.rows = static_cast<const int32_t*>(operand(next++).untyped_data());
-  if (has_sinks) a.sinks = static_cast<const float*>(operand(next++).untyped_data());
-  a.out = (**results.get<ffi::AnyBuffer>(0)).untyped_data();
+  if (has_rows) a.rows = static_cast<const int32_t*>(check(operand(next++), a.batch * 4));
+  if (has_sinks) a.sinks = static_cast<const float*>(check(operand(next++), a.heads * 4));
+  a.out = check(**results.get<ffi::AnyBuffer>(0), queries * a.heads * a.width * bytes);
+  if (!fits) return ffi::Error::InvalidArgument("graphgen.attention: an operand has another size");
   RunAttention(a, PoolOf(threads));
   return ffi::Error::Success();
 }
@@ -146,8 +151,6 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(graphgen_linear, graphgen::LinearCall,
                                   .Attr<bool>("bias")
                                   .Attr<bool>("residual")
                                   .Attr<std::string_view>("activation"));
-
-
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(graphgen_attention, graphgen::AttentionCall,
                               xla::ffi::Ffi::Bind()

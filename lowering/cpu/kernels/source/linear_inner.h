@@ -150,22 +150,6 @@ inline void StoreLanes(const Linear& linear, int64_t row, int64_t column, Floats
   std::memcpy(out, &halves, lanes * sizeof(uint16_t));
 }
 
-inline Floats LoadLanes(const float* from, int64_t column, int64_t columns) {
-  if (column + kLanes <= columns) return Load<Floats>(from + column);
-  Floats value = {};
-  std::memcpy(&value, from + column, (columns - column) * sizeof(float));
-  return value;
-}
-
-// What stands behind a product, and its store.
-inline void Finish(const Linear& linear, int64_t row, int64_t column, Floats sum) {
-  if (linear.bias) sum += LoadLanes(linear.bias, column, linear.columns);
-  if (linear.residual) {
-    sum += LoadLanes(linear.residual + row * linear.columns, column, linear.columns);
-  }
-  StoreLanes(linear, row, column, sum);
-}
-
 // Sixteen elements from `at` on; zeros from `end` on.
 inline Floats LoadWide(Type type, const void* from, int64_t at, int64_t end) {
   const int64_t lanes = std::min(kLanes, end - at);
@@ -181,6 +165,16 @@ inline Floats LoadWide(Type type, const void* from, int64_t at, int64_t end) {
   if (lanes == kLanes) value = Load<Halves>(halves);
   else std::memcpy(&value, halves, lanes * sizeof(uint16_t));
   return type == Type::kBf16 ? Bf16ToFloats(value) : F16ToFloats(value);
+}
+
+// What stands behind a product, and its store.
+inline void Finish(const Linear& linear, int64_t row, int64_t column, Floats sum) {
+  if (linear.bias) sum += LoadWide(Type::kF32, linear.bias, column, linear.columns);
+  if (linear.residual) {
+    const int64_t start = row * linear.columns;
+    sum += LoadWide(Type::kF32, linear.residual, start + column, start + linear.columns);
+  }
+  StoreLanes(linear, row, column, sum);
 }
 
 inline Floats Rounded(Type type, Floats value) {

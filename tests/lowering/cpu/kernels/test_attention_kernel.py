@@ -15,7 +15,7 @@ from graphgen.ir import Module, dtype
 from graphgen.lowering.cpu.backend import CpuBackend
 from graphgen.lowering.cpu.kernels.kernel_library import kernel_library
 from graphgen.passes.core import parse_pipeline, run_pipeline
-from graphgen.text import parse
+from graphgen.text import parse, print_module
 
 CASES = 120
 KERNEL = "graphgen.attention"
@@ -226,6 +226,23 @@ def test_nan_of_one_row_stays_in_it(active: int):
     np.testing.assert_array_equal(found[[0, 2]], right[[0, 2]])
     assert np.isnan(found[1, :, :2]).all()
     np.testing.assert_array_equal(found[1, :, 2:], right[1, :, 2:])
+
+
+@pytest.mark.parametrize(
+    ("told", "instead"),
+    [
+        # More slots than the caches have.
+        ('"attended":20', '"attended":21'),
+        ('"rows":false,"sinks":true', '"rows":true,"sinks":false'),
+    ],
+)
+def test_settings_that_do_not_fit_the_operands_are_refused(told: str, instead: str):
+    case = AttentionCase(3, 2, 2, 2, 16, 16, 20, "f32", sinks=True)
+    text, old, new = print_module(case.module()), *(x.replace('"', '\\"') for x in (told, instead))
+    assert text.count(old) == 1
+    given = case.inputs(np.random.default_rng(3))
+    with pytest.raises(Exception, match=r"graphgen\.attention: an operand has another size"):
+        kernel(parse(text.replace(old, new)), given)
 
 
 def test_what_the_kernel_does_not_have_stays_as_it_is():
