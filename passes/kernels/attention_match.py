@@ -9,10 +9,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from graphgen.build import Builder
 from graphgen.ir import Op, Value
-from graphgen.ir.dtype import bf16, f16, f32
+from graphgen.ir.dtype import bf16, f16, f32, s32
 from graphgen.ops.attention import attention_terms
 from graphgen.passes.core import NoMatch, no_match
+from graphgen.passes.kernels.kernel_call import KernelCalls, appending, present
+from graphgen.passes.weights.derived import PreparedValues
 
 
 @dataclass(slots=True)
@@ -51,9 +54,38 @@ class AttentionMatch:
         """Slots that the attention reads of each row."""
         return self.attention.operands[1].type.dims[1]
 
+    def call(self, b: Builder, calls: KernelCalls) -> Op:
+        """Insert the call; ``b`` has nothing to add."""
+        operands = present(
+            query=self.attention.operands[0],
+            key=self.key,
+            value=self.value,
+            mask=self.attention.operands[3],
+            rows=self.rows,
+            sinks=self.sinks,
+        )
+        body, cloner = calls.body(operands)
+        if self.before and self.rows is None:
+            # Reads of the rows of the call itself need no numbers of rows: the meaning counts them.
+            seq_ids = self.before[0].operands[1]
+            cloner.mapping[seq_ids] = appending(body).iota(s32, seq_ids.shape, 0)
+        config = {
+            "scale": self.attention.attrs.number("scale"),
+            "softcap": self.attention.attrs.number("softcap"),
+            "attended": self.attended,
+            "rows": self.rows is not None,
+            "sinks": self.sinks is not None,
+        }
+        return calls.call("attention", config, body, cloner, operands, self.ops)
 
-def match_attention(op: Op) -> AttentionMatch | NoMatch:
-    """The largest group of ops that end in the attention ``op`` and that the kernel computes."""
+
+def match_attention(op: Op, prepared: PreparedValues) -> AttentionMatch | NoMatch:
+    """The largest group of ops that end in the attention ``op`` and that the kernel computes.
+
+    Args:
+        op: the composite.
+        prepared: of no use here: no operand has to be made of weights.
+    """
     query, key, value, mask = op.operands[:4]
     terms = attention_terms(op.operands)
     if query.dtype not in (bf16, f16, f32) or key.dtype is not query.dtype:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from graphgen.analysis.fingerprint import function_fingerprint
 from graphgen.build import Builder
@@ -13,6 +14,8 @@ from graphgen.ir.clone import Cloner
 from graphgen.ir.loc import UNKNOWN
 from graphgen.ir.names import claim_name
 from graphgen.ops import make_attrs
+from graphgen.passes.core import NoMatch
+from graphgen.passes.weights.derived import PreparedValues
 
 
 class _BodyCloner(Cloner):
@@ -104,3 +107,41 @@ class KernelCalls:
 def appending(function: Function) -> Builder:
     """A builder at the end of a body."""
     return Builder(function, loc=UNKNOWN)
+
+
+def present(**operands: Value | None) -> Mapping[str, Value]:
+    """The operands that a call has, by name."""
+    return {name: value for name, value in operands.items() if value is not None}
+
+
+class KernelMatch(Protocol):
+    """The ops that one call of a kernel computes."""
+
+    @property
+    def ops(self) -> list[Op]:
+        """All ops, in an order in which they can run; the last has the result."""
+        ...
+
+    def call(self, b: Builder, calls: KernelCalls) -> Op:
+        """Insert the call before the last of the ops.
+
+        Args:
+            b: appends ops before the last of the ops, for the operands.
+            calls: makes the call and the function that is its meaning.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class KernelRule:
+    """Ops at which a kernel is looked for, and how.
+
+    Attributes:
+        kernel: its name.
+        root: name of the ops that it is looked for at.
+        match: finds the ops around such an op, or says what the kernel lacks.
+    """
+
+    kernel: str
+    root: str
+    match: Callable[[Op, PreparedValues], KernelMatch | NoMatch]

@@ -10,11 +10,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from graphgen.build import Builder
 from graphgen.ir import Op, Value
 from graphgen.ir.dtype import bf16, f16, f32
 from graphgen.passes.canonical.slice_algebra import bounds
 from graphgen.passes.core import NoMatch, no_match
-from graphgen.passes.kernels.packed_weight import LANES
+from graphgen.passes.kernels.kernel_call import KernelCalls, appending, present
+from graphgen.passes.kernels.packed_weight import LANES, pack, unpack
 from graphgen.passes.weights.derived import PreparedValues
 
 # Activations of the kernel by op and by the attribute ``approximate`` of gelu.
@@ -62,6 +64,32 @@ class LinearMatch:
     def weight(self) -> Value:
         """The right operand."""
         return self.dot.operands[1]
+
+    def call(self, b: Builder, calls: KernelCalls) -> Op:
+        """Insert the call; the packed weight is made before it, unpacked in its meaning."""
+        weight, norm = self.weight, self.norm
+        (axis,) = self.dot.attrs.integers("rhs_contracting_dims")
+        columns, depth = weight.type.dims if axis == 1 else reversed(weight.type.dims)
+        packed = pack(b, weight if axis == 1 else b.transpose(weight, (1, 0)))
+        operands = present(
+            x=self.x,
+            weight=packed,
+            norm=norm.operands[1] if norm else None,
+            residual=self.residual,
+        )
+        body, cloner = calls.body(operands)
+        inner = appending(body)
+        whole = unpack(inner, cloner.mapping[packed], columns, depth)
+        cloner.mapping[weight] = whole if axis == 1 else inner.transpose(whole, (1, 0))
+        config = {
+            "columns": self.end.result.type.dims[-1],
+            "norm": norm is not None,
+            "epsilon": norm.attrs.number("epsilon") if norm else 0.0,
+            "bias": False,
+            "residual": self.residual is not None,
+            "activation": self.activation,
+        }
+        return calls.call("linear", config, body, cloner, operands, self.ops)
 
 
 def match_linear(dot: Op, prepared: PreparedValues) -> LinearMatch | NoMatch:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Final
 
-from graphgen.ir import Function, Module, Op, Value
-from graphgen.ir.dtype import s32
+from graphgen.ir import Function, Module, Op
 from graphgen.passes.core import NoMatch, Pass, Rewriter, register
-from graphgen.passes.kernels.attention_match import AttentionMatch, match_attention
-from graphgen.passes.kernels.kernel_call import KernelCalls, appending
-from graphgen.passes.kernels.linear_match import LinearMatch, match_linear
-from graphgen.passes.kernels.packed_weight import pack, unpack
+from graphgen.passes.kernels.attention_match import match_attention
+from graphgen.passes.kernels.kernel_call import KernelCalls, KernelRule
+from graphgen.passes.kernels.linear_match import match_linear
 from graphgen.passes.weights.derived import PreparedValues, WeightNumbers
+
+# In the order in which they are looked for: a kernel takes in no op that an earlier one has taken.
+RULES: Final = (
+    KernelRule("linear", "dot_general", match_linear),
+    KernelRule("attention", "attention", match_attention),
+)
 
 
 @register
@@ -84,108 +87,35 @@ config="{\\"columns\\":16,\\"norm\\":false,\\"epsilon\\":0.0,\\"bias\\":false,\\
         numbers: WeightNumbers = {}
         for function in module.programs():
             prepared = PreparedValues(module, function, numbers)
-            selection = _Selection(function, rewriter, calls)
-            selection.run("linear", "dot_general", lambda op, p=prepared: match_linear(op, p))
-            selection.run("attention", "attention", match_attention)
+            for rule in RULES:
+                _select(rule, function, prepared, calls, rewriter)
         calls.put_first()
 
 
-@dataclass(slots=True)
-class _Selection:
-    """The kernels of one program."""
-
-    function: Function
-    rewriter: Rewriter
-    calls: KernelCalls
-
-    def run(
-        self, kernel: str, root: str, match: Callable[[Op], LinearMatch | AttentionMatch | NoMatch]
-    ) -> None:
-        """Select one kind of kernel.
-
-        Args:
-            kernel: its name.
-            root: name of the ops that it is looked for at.
-            match: finds the ops around such an op, or says what the kernel lacks.
-        """
-        for op in [op for op in self.function.block if op.name == root]:
-            found = match(op)
-            if isinstance(found, NoMatch):
-                self.rewriter.decline(self.function, kernel, op, found)
-            elif self.rewriter.exhausted:
-                return
-            elif not self.rewriter.leaves_out(self.function, found.ops[-1], kernel):
-                made = (
-                    self._linear(found)
-                    if isinstance(found, LinearMatch)
-                    else self._attention(found)
-                )
-                self._replace(kernel, found.ops, made)
-
-    def _linear(self, found: LinearMatch) -> Op:
-        b = self.rewriter.before(self.function, found.end)
-        weight = found.weight
-        (axis,) = found.dot.attrs.integers("rhs_contracting_dims")
-        columns, depth = weight.type.dims if axis == 1 else reversed(weight.type.dims)
-        packed = pack(b, weight if axis == 1 else b.transpose(weight, (1, 0)))
-        norm = found.norm
-        operands = _present(
-            x=found.x,
-            weight=packed,
-            norm=norm.operands[1] if norm else None,
-            residual=found.residual,
-        )
-        body, cloner = self.calls.body(operands)
-        inner = appending(body)
-        whole = unpack(inner, cloner.mapping[packed], columns, depth)
-        cloner.mapping[weight] = whole if axis == 1 else inner.transpose(whole, (1, 0))
-        config = {
-            "columns": found.end.result.type.dims[-1],
-            "norm": norm is not None,
-            "epsilon": norm.attrs.number("epsilon") if norm else 0.0,
-            "bias": False,
-            "residual": found.residual is not None,
-            "activation": found.activation,
-        }
-        return self.calls.call("linear", config, body, cloner, operands, found.ops)
-
-    def _attention(self, found: AttentionMatch) -> Op:
-        attention = found.attention
-        operands = _present(
-            query=attention.operands[0],
-            key=found.key,
-            value=found.value,
-            mask=attention.operands[3],
-            rows=found.rows,
-            sinks=found.sinks,
-        )
-        body, cloner = self.calls.body(operands)
-        if found.before and found.rows is None:
-            _same_rows(body, cloner.mapping, found)
-        config = {
-            "scale": attention.attrs.number("scale"),
-            "softcap": attention.attrs.number("softcap"),
-            "attended": found.attended,
-            "rows": found.rows is not None,
-            "sinks": found.sinks is not None,
-        }
-        return self.calls.call("attention", config, body, cloner, operands, found.ops)
-
-    def _replace(self, kernel: str, ops: list[Op], call: Op) -> None:
-        end = ops[-1]
-        self.rewriter.replace(self.function, end, call.results, kernel, created=(call,))
-        for op in reversed(ops[:-1]):
-            unread = not any(value.users or self.function.returns(value) for value in op.results)
-            if unread and op.block is not None:
-                self.function.block.erase(op)
+def _select(
+    rule: KernelRule,
+    function: Function,
+    prepared: PreparedValues,
+    calls: KernelCalls,
+    rewriter: Rewriter,
+) -> None:
+    """Select one kind of kernel in a program."""
+    for op in [op for op in function.block if op.name == rule.root]:
+        if op.block is None:
+            continue
+        found = rule.match(op, prepared)
+        if isinstance(found, NoMatch):
+            rewriter.decline(function, rule.kernel, op, found)
+        elif rewriter.exhausted:
+            return
+        elif not rewriter.leaves_out(function, found.ops[-1], rule.kernel):
+            call = found.call(rewriter.before(function, found.ops[-1]), calls)
+            _replace(rule.kernel, found.ops, call, function, rewriter)
 
 
-def _present(**operands: Value | None) -> Mapping[str, Value]:
-    """The operands that a call has, by name."""
-    return {name: value for name, value in operands.items() if value is not None}
-
-
-def _same_rows(body: Function, mapping: dict[Value, Value], found: AttentionMatch) -> None:
-    """Reads of the rows of the call itself need no numbers of rows: let the meaning count them."""
-    seq_ids = found.before[0].operands[1]
-    mapping[seq_ids] = appending(body).iota(s32, seq_ids.shape, 0)
+def _replace(kernel: str, ops: list[Op], call: Op, function: Function, rewriter: Rewriter) -> None:
+    rewriter.replace(function, ops[-1], call.results, kernel, created=(call,))
+    for op in reversed(ops[:-1]):
+        unread = not any(value.users or function.returns(value) for value in op.results)
+        if unread and op.block is not None:
+            function.block.erase(op)
