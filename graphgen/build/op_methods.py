@@ -126,6 +126,19 @@ class OpMethods(WindowMethods):
         )
         return made.results[0], made.results[1]
 
+    def dequantize(
+        self,
+        values: Value,
+        scale: Value,
+        zero_point: Value | None = None,
+        *,
+        block: Sequence[int],
+        dtype: DType,
+    ) -> Value:
+        """``(values - zero_point) * scale``, with a scale and a zero point a block."""
+        facts = (scale,) if zero_point is None else (scale, zero_point)
+        return self._one("dequantize", values, *facts, block=as_tuple(block), dtype=dtype)
+
     def take(self, x: Value, indices: Value, dimension: int, block: int = 1) -> Value:
         """Gather blocks ``indices`` of ``dimension``; zeros for an index out of range."""
         return self._one("take", x, indices, dimension=dimension, block=block)

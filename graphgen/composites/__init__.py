@@ -9,13 +9,14 @@ from __future__ import annotations
 from graphgen.composites.attention import ATTENTION
 from graphgen.composites.basics import BASICS
 from graphgen.composites.decomposition_registry import Decomposition, decompose
-from graphgen.composites.quantize import quantize
+from graphgen.composites.quantize import dequantize, quantize
 from graphgen.composites.take import take_by_gather
 from graphgen.composites.top_k import top_k
 
 DECOMPOSITIONS: dict[str, Decomposition] = {
     **BASICS,
     **ATTENTION,
+    "dequantize": dequantize,
     "quantize": quantize,
     "top_k": top_k,
 }

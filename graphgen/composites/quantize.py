@@ -1,11 +1,11 @@
-"""Decomposition of ``quantize``: 8-bit numbers and their scales."""
+"""Decompositions of ``quantize`` and ``dequantize``: narrow numbers and their scales."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from graphgen.build import Builder
-from graphgen.ir import Attrs, Value
+from graphgen.ir import Attrs, Dim, Value
 from graphgen.ir.dtype import f32
 
 # The smallest normal f32: the scale of a channel of zeros must not be 0.
@@ -23,3 +23,32 @@ def quantize(b: Builder, operands: Sequence[Value], attrs: Attrs) -> Sequence[Va
     if dtype.is_integer:
         multiples = b.round_nearest_even(multiples)
     return [b.convert(multiples, dtype), scale]
+
+
+def dequantize(b: Builder, operands: Sequence[Value], attrs: Attrs) -> Sequence[Value]:
+    """Computed in f32, a scale and a zero point spread over the elements of a block."""
+    values, *facts = [b.convert(value, f32) for value in operands]
+    scale, *zero = [spread_blocks(b, x, attrs.integers("block"), values.shape) for x in facts]
+    steps = values - zero[0] if zero else values
+    return [b.convert(steps * scale, attrs.element("dtype"))]
+
+
+def spread_blocks(b: Builder, x: Value, block: Sequence[int], shape: Sequence[Dim]) -> Value:
+    """Repeat each element of ``x`` over a block of ``shape``, whose last blocks may be short."""
+    spread: list[Dim] = []
+    places: list[int] = []
+    joined: list[Dim] = []
+    for size, each, count in zip(shape, block, x.shape, strict=True):
+        places.append(len(spread))
+        if each == 1:
+            spread.append(count)
+            joined.append(count)
+        elif count == 1:
+            spread.append(size)
+            joined.append(size)
+        else:
+            spread += [count, each]
+            joined.append(count * each)
+    x = b.broadcast_in_dim(x, spread, places) if spread != list(x.shape) else x
+    x = b.reshape(x, joined) if joined != spread else x
+    return b.slice(x, [0] * len(joined), shape) if joined != list(shape) else x

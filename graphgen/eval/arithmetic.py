@@ -142,8 +142,8 @@ class Arithmetic:
         return np.rint(x) if self.wide is None else x
 
     def quantized(self, x: Array, dtype: DType) -> Array | None:
-        """Floats as an 8-bit integer type carries them unrounded; ``None`` where it rounds them."""
-        if self.wide is None or dtype.bits != 8 or not dtype.is_integer:
+        """Floats as a narrow integer type carries them unrounded; ``None`` where it rounds them."""
+        if self.wide is None or dtype.bits > 8 or not dtype.is_integer:
             return None
         low, high = ends(NUMPY[dtype.name])
         return np.clip(x.astype(self.wide), low - 0.5, high + 0.5)

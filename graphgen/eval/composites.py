@@ -183,6 +183,16 @@ def _quantize(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Sequence[Arr
     return [how.round(steps, dtype) if values is None else values, np.squeeze(scale, axes)]
 
 
+@composite_rule("dequantize")
+def _dequantize(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Sequence[Array]:
+    values, *facts = [array.astype(how.dtype(f32)) for array in x]
+    for axis, (size, block) in enumerate(zip(values.shape, attrs.integers("block"), strict=True)):
+        of = np.arange(size) // block
+        facts = [array.take(of, axis) for array in facts]
+    steps = values - facts[1] if facts[1:] else values
+    return [how.round(steps * facts[0], attrs.element("dtype"))]
+
+
 @composite_rule("top_k")
 def _top_k(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Sequence[Array]:
     order = places_in_order(x[0], -1, descending=True)[..., : attrs.integer("k")]

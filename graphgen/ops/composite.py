@@ -16,8 +16,16 @@ from collections.abc import Sequence
 from graphgen.ir import Attrs, Dim, TensorType, tensor
 from graphgen.ir.dims import product
 from graphgen.ir.dtype import f32, lowest, pred, s32
-from graphgen.ops.factors import FactorRule, Factors, FactorTable, Notation
-from graphgen.ops.opdef import Attr, Cost, define, float_operand, rank_of, require
+from graphgen.ops.factors import DimFactors, FactorRule, Factors, FactorTable, Notation
+from graphgen.ops.opdef import (
+    Attr,
+    Cost,
+    define,
+    float_operand,
+    number_operand,
+    rank_of,
+    require,
+)
 from graphgen.ops.traits import Trait, Types, UpdatesPart
 
 COMPOSITE = (Trait.COMPOSITE,)
@@ -413,3 +421,75 @@ def _quantize(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ..
     require(0 < limit <= -lowest(dtype), f"limit={limit} is no size of {dtype.name}")
     kept = [size for dim, size in enumerate(operand.shape) if dim not in dimensions]
     return tensor(dtype, operand.shape), tensor(f32, kept)
+
+
+def _dequantize_factors(operands: Types, results: Types, attrs: Attrs) -> Factors:
+    """A cut along a dimension falls between blocks; one block that is all of it has no edges."""
+    table = FactorTable()
+    dims: list[DimFactors] = []
+    scale: list[DimFactors] = []
+    whole: set[int] = set()
+    for size, block, count in zip(
+        results[0].shape, attrs.integers("block"), operands[1].shape, strict=True
+    ):
+        if block == 1 or count == 1:
+            dims.append((table.new(size),))
+            scale.append(dims[-1] if block == 1 else ())
+            continue
+        short = isinstance(size, int) and size % block != 0
+        made = (table.new(size),) if short else (table.new(count), table.new(block))
+        whole.add(made[-1])
+        dims.append(made)
+        scale.append(() if short else made[:1])
+    rest = (tuple(scale),) * (len(operands) - 1)
+    return Factors(
+        table.sizes, (tuple(dims), *rest), (tuple(dims),), need_replication=frozenset(whole)
+    )
+
+
+def _dequantize_cost(operands: Types, results: Types, attrs: Attrs) -> tuple[Dim, Dim]:
+    """A product per element, and a difference with a zero point."""
+    return (len(operands) - 1) * results[0].size, 0
+
+
+@define(
+    "dequantize",
+    "values scale zero_point?",
+    Attr("block", "integers"),
+    Attr("dtype", "element"),
+    traits=COMPOSITE,
+    factors=_dequantize_factors,
+    cost=_dequantize_cost,
+)
+def _dequantize(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
+    """``(values - zero_point) * scale`` as ``dtype``, with a scale and a zero point a block.
+
+    ``block`` holds the sizes of a block of ``values``, one a dimension; ``scale`` and
+    ``zero_point`` have an element a block, so ``ceil(size / block)`` along each dimension, and the
+    last block may be short. ``values`` are integers or floats of 8 bits at most. Computed in f32
+    and rounded once. A block of ones has a scale an element, one of the tensor's own sizes a scale
+    for all.
+
+    Example:
+        %w = dequantize(%q, %s) block=[1,4] dtype=bf16 : bf16[8,8]
+    """
+    values, dtype, block = types[0], attrs.element("dtype"), attrs.integers("block")
+    narrow = values.dtype.is_number and values.dtype.bits <= 8
+    require(narrow, f"needs numbers of 8 bits at most, got {values.text}", 0)
+    require(dtype.is_float and dtype.bits > 8, f"makes floats of 16 bits or more, not {dtype.name}")
+    fits = len(block) == values.rank and all(size > 0 for size in block)
+    require(fits, f"block={list(block)} of {values.text}", 0)
+    counts = [_blocks(size, each) for size, each in zip(values.shape, block, strict=True)]
+    float_operand(types, 1)
+    for index, other in enumerate(types[1:], 1):
+        number_operand(types, index)
+        _like(types, index, tensor(other.dtype, counts))
+    return (tensor(dtype, values.shape),)
+
+
+def _blocks(size: Dim, block: int) -> Dim:
+    """The number of blocks along a dimension, the last of which may be short."""
+    if block == 1:
+        return size
+    require(isinstance(size, int), f"blocks of {block} need a number of elements, got {size}", 0)
+    return -(-size // block) if isinstance(size, int) else size

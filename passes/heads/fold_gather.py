@@ -13,7 +13,13 @@ from graphgen.ir import Op, Value
 from graphgen.ops import Trait, ops_with
 from graphgen.passes.core import NoMatch, no_match
 from graphgen.passes.heads.head_gather import GatherEmitter, HeadGather
-from graphgen.passes.heads.sink_gather import is_broadcast_along, rebroadcast, result_dims
+from graphgen.passes.heads.sink_gather import (
+    gathered_blocks,
+    is_broadcast_along,
+    rebroadcast,
+    result_dims,
+)
+from graphgen.passes.weights.scale_blocks import BlockScaled
 
 # (the op, index of the gathered operand, its gather, the emitter of gathers, the builder at the op)
 # -> the result, or all results
@@ -73,6 +79,18 @@ def _clamp(
         return no_match("its bounds are not the same for all", op.operands[0])
     operands = [low, gather_source(op, index), high]
     return emitter.emit(b.emit(op.name, operands, dict(op.attrs)).result, gather)
+
+
+@_folds("dequantize")
+def _dequantize(
+    op: Op, index: int, gather: HeadGather, emitter: GatherEmitter, b: Builder
+) -> Value | NoMatch:
+    """Gather all operands to match: zeros for the scales of padding."""
+    if index != 0:
+        return no_match("the numbers are not laid out as their scales are", op.operands[0])
+    inverse = gather.inverse(gather.block_count(gather_source(op, index)))
+    wide = gathered_blocks(BlockScaled.of(op), inverse, emitter, b, gather)
+    return emitter.emit(wide.emit(b, op), gather)
 
 
 @_folds("reshape")

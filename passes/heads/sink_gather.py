@@ -7,6 +7,7 @@ multiplied by zero weights. A rule that does not apply returns its reason.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from graphgen.build import Builder
 from graphgen.ir import AttrValue, Dim, Literal, Op, Value
@@ -14,6 +15,8 @@ from graphgen.ir.dtype import f32
 from graphgen.ops import Trait, ops_with
 from graphgen.passes.core import NoMatch, no_match
 from graphgen.passes.heads.head_gather import GatherEmitter, HeadGather
+from graphgen.passes.heads.head_map import ZERO
+from graphgen.passes.weights.scale_blocks import BlockScaled
 
 # (the op, the gather of its result, the emitter of gathers, the builder at the op) -> the result.
 SinkRule = Callable[[Op, HeadGather, GatherEmitter, Builder], Value | NoMatch]
@@ -126,6 +129,44 @@ def _concatenate(op: Op, gather: HeadGather, emitter: GatherEmitter, b: Builder)
     if op.attrs.integer("dimension") == gather.dim:
         return no_match("heads are joined one after the other", op.operands[0])
     return _again(b, op, [emitter.emit(value, gather) for value in op.operands])
+
+
+@_sinks("dequantize")
+def _dequantize(op: Op, gather: HeadGather, emitter: GatherEmitter, b: Builder) -> Value | NoMatch:
+    """Gather the numbers, and with them the scales and zero points of their blocks."""
+    return gathered_blocks(BlockScaled.of(op), gather, emitter, b).emit(b, op)
+
+
+def gathered_blocks(
+    scaled: BlockScaled,
+    gather: HeadGather,
+    emitter: GatherEmitter,
+    b: Builder,
+    undone: HeadGather | None = None,
+) -> BlockScaled:
+    """Gather the operands of a ``dequantize``, in blocks that the gather keeps whole.
+
+    A padding head is of zeros: where zero points are, its scale becomes 0. An operand that is a
+    gather ``undone`` becomes what that one gathers from.
+    """
+    dim = gather.dim
+
+    def gathered(value: Value, block: int) -> Value:
+        made = value.producer("take")
+        found = HeadGather.of(made) if made is not None else None
+        if made is not None and undone is not None and found == replace(undone, block=block):
+            return made.operands[0]
+        return emitter.emit(value, replace(gather, block=block))
+
+    values = gathered(scaled.values, gather.block)
+    if scaled.one_for_all(dim) and (len(scaled.facts) == 1 or ZERO not in gather.blocks):
+        size = values.shape[dim]
+        assert isinstance(size, int)
+        block = (*scaled.block[:dim], max(scaled.block[dim], size), *scaled.block[dim + 1 :])
+        return BlockScaled(values, scaled.facts, block)
+    fine = scaled.finer(b, dim, gather.block)
+    run = gather.block // fine.block[dim]
+    return BlockScaled(values, tuple([gathered(x, run) for x in fine.facts]), fine.block)
 
 
 @_sinks("reduce")

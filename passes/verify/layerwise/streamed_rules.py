@@ -258,6 +258,25 @@ def _quantize(
     return [values, np.concatenate(scales, place)]
 
 
+def _dequantize(
+    how: Arithmetic, attrs: Attrs, operands: Sequence[Streamed]
+) -> Sequence[Streamed] | None:
+    """Tiles of the values, each with the scale of the block that its elements are in."""
+    x, facts = operands[0], _whole(operands[1:])
+    if not isinstance(x, StreamedArray):
+        return None
+    axis, block = x.axis, list(attrs.integers("block"))
+    each, block[axis] = block[axis], 1
+    cut = attrs_of({**attrs, "block": tuple(block)})
+
+    def make(start: int, stop: int) -> Array:
+        of = np.arange(start, stop) // each
+        own = [array.take(of, axis) for array in facts]
+        return COMPOSITES["dequantize"](how, cut, [x.make(start, stop), *own])[0]
+
+    return [x.derived(x.shape, axis, make)]
+
+
 def _lookup(how: Arithmetic, attrs: Attrs, operands: Sequence[Streamed]) -> list[Array] | None:
     """Rows of a table, by ids that are clamped into it."""
     table = _only(operands)
@@ -343,6 +362,7 @@ _RULES: dict[str, StreamedRule] = {
     "pad": _pad,
     "reduce": _reduce,
     "quantize": _quantize,
+    "dequantize": _dequantize,
     "embedding": _lookup,
     "gather": _gather,
     "dot_general": _dot_general,

@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from graphgen.build import Builder
 from graphgen.composites import DECOMPOSITIONS, decompose
 from graphgen.eval import COMPOSITES, MEANING, NATIVE, Array, evaluate, numpy_dtype
+from graphgen.eval.arithmetic import name_of
 from graphgen.ir import AttrValue, DType, Function, Literal, Op, TensorType, dtype, symbol, tensor
-from graphgen.ir.dtype import bf16, f8e4m3fn, f32, pred, s8, s32
+from graphgen.ir.dtype import bf16, f8e4m3fn, f32, s8
 from graphgen.ops import OPS
 
 FLOATS = [f32, bf16, dtype("f16")]
@@ -67,8 +68,7 @@ class Sizes:
         return self.random.integers(low, high, shape).astype(np.int32)
 
     def case(self, name: str, attrs: dict[str, AttrValue], *arrays: Array) -> Case:
-        kinds = {np.dtype(np.int32): s32, np.dtype(np.bool_): pred, np.dtype(np.float32): f32}
-        types = [tensor(kinds.get(array.dtype, self.kind), array.shape) for array in arrays]
+        types = [tensor(dtype(name_of(array.dtype)), array.shape) for array in arrays]
         return Case(name, types, attrs, list(arrays))
 
 
@@ -196,6 +196,18 @@ def quantize(s: Sizes) -> Case:
     return s.case("quantize", attrs, np.where(kept, operand, np.zeros((), operand.dtype)))
 
 
+def dequantize(s: Sizes) -> Case:
+    shape = [s.size() for _ in range(s.size(1, 3))]
+    block = tuple(s.size(1, 4) for _ in shape)
+    counts = [-(-size // each) for size, each in zip(shape, block, strict=True)]
+    narrow = dtype(["s4", "u4", "s8", "u8", "f8e4m3fn", "f8e5m2", "f4e2m1fn"][s.size(0, 6)])
+    values = s.integers(0 if narrow.name[0] == "u" else -6, 7, *shape).astype(numpy_dtype(narrow))
+    facts = [s.floats(*counts)]
+    if narrow.is_integer and s.size(0, 1):
+        facts.append(s.integers(0, 8, *counts).astype(values.dtype))
+    return s.case("dequantize", {"block": block, "dtype": s.kind}, values, *facts)
+
+
 def top_k(s: Sizes) -> Case:
     size = s.size(0, 7)
     shape = [*[s.size() for _ in range(s.size(0, 2))], size]
@@ -222,6 +234,7 @@ CASES: Mapping[str, Callable[[Sizes], Case]] = {
         attention,
         last_token,
         quantize,
+        dequantize,
         top_k,
     )
 }

@@ -344,4 +344,12 @@ quantize f32[2,3] dtype=s8 dimensions=[2] limit=127.0
 quantize f32[2,3] dtype=s8 dimensions=[1,1] limit=127.0
 quantize f32[2,3] dtype=s8 dimensions=[1] limit=128.5
 quantize f32[2,3] dtype=f8e4m3fn dimensions=[1] limit=0.0
+dequantize s16[2,3] f32[2,1] block=[1,3] dtype=f32
+dequantize s8[2,3] f32[2,1] block=[1,3] dtype=s8
+dequantize s8[2,3] f32[2,1] block=[3] dtype=f32
+dequantize s8[2,3] f32[2,1] block=[1,0] dtype=f32
+dequantize s8[2,3] s32[2,1] block=[1,3] dtype=f32
+dequantize s8[2,3] f32[2,1] block=[1,2] dtype=f32
+dequantize s8[2,3] f32[2,2] s8[2,1] block=[1,2] dtype=f32
+dequantize s8[B,3] f32[1,2] block=[2,2] dtype=f32
 """

@@ -179,6 +179,25 @@ def cached(body: Body) -> Value:
     return b.cache_read(updated, ids, S)
 
 
+def dequantized(body: Body) -> Value:
+    """Numbers with a scale and a zero point for four rows, where a head has two."""
+    values = body.weight(H * D, E, dtype=s8)
+    facts = [body.weight(2, 3), body.weight(2, 3, dtype=s8)]
+    weight = body.b.dequantize(values, *facts, block=(4, 2), dtype=f32)
+    # One scale for all, and one for each row.
+    once = body.b.dequantize(values, body.weight(1, E), block=(6, 1), dtype=f32)
+    rows = body.b.dequantize(values, body.weight(6, 1), block=(1, 8), dtype=f32)
+    return body.b.reshape(body.b.dot(body.x, weight + once * rows), SHAPE)
+
+
+def dequantized_behind(body: Body, value: Value) -> Value:
+    narrow = body.b.convert(value, s8)
+    zero = body.weight(1, 1, H, 1, dtype=s8)
+    block = (B, S, 1, D)
+    once = body.b.dequantize(narrow, body.weight(1, 1, 1, 1), block=(B, S, H, D), dtype=f32)
+    return once + body.b.dequantize(narrow, body.weight(1, 1, H, 1), zero, block=block, dtype=f32)
+
+
 def turned(body: Body) -> Value:
     cos, sin = [body.b.input(name, f32, (B, S, D // 2)) for name in ("cos", "sin")]
     return body.b.rope(body.q, cos, sin)
@@ -232,6 +251,7 @@ BEFORE: dict[str, Callable[[Body], Value]] = {
     "negate": lambda t: -t.q,
     "abs": lambda t: t.b.unary("abs", t.q),
     "silu": lambda t: t.b.silu(t.q),
+    "dequantize": dequantized,
     "gelu": lambda t: t.b.gelu(t.q, "tanh"),
     "complex": lambda t: t.b.op("real", t.b.op("complex", t.q, t.spread(3))),
     "real": lambda t: t.b.op("real", t.b.op("complex", t.spread(2, 3), t.q)) + t.q,
@@ -348,6 +368,7 @@ BEHIND: dict[str, Callable[[Body, Value], Value]] = {
     "negate": lambda t, v: -v,
     "abs": lambda t, v: t.b.unary("abs", v),
     "silu": lambda t, v: t.b.silu(v),
+    "dequantize": dequantized_behind,
     "reshape": lambda t, v: t.b.reshape(t.b.reshape(v, (B, S, H * D)) + t.flat, SHAPE),
     "transpose": lambda t, v: t.b.transpose(t.b.transpose(v, [2, 0, 1, 3]), [1, 2, 0, 3]),
     "dot_general": lambda t, v: t.b.dot(v, t.weight(D, D)),

@@ -113,6 +113,10 @@ DIVIDED = [
     ("f32[2,3,8] f32[8]", "rms_norm(%x, %w) epsilon=1e-05", "{tp,-,-} {-}", "{tp,-,-}"),
     ("f32[4,8] f32[8] f32[8]", "layer_norm(%x, %w, %v) epsilon=1e-05", "{tp,-} {-} {-}", "{tp,-}"),
     (MATRIX, "quantize(%x) dtype=s8 dimensions=[1] limit=127.0", "{tp,-}", "{tp,-} {tp}"),
+    # Blocks of rows, and a scale a rank for its own blocks.
+    ("s8[8,4] f32[8,2]", "dequantize(%x, %w) block=[1,2] dtype=f32", "{tp,-} {tp,-}", "{tp,-}"),
+    ("s8[8,4] f32[8,2] s8[8,2]", "dequantize(%x, %w, %v) block=[1,2] dtype=f32", "{-,tp} {-,tp} {-,tp}", "{-,tp}"),
+    ("s8[8,4] f32[8,1]", "dequantize(%x, %w) block=[1,4] dtype=f32", "{-,tp} {-,-}", "{-,tp}"),
     ("s32[2,3]", "rope_table(%x) inv_freq=f32[1](1.0)", "{tp,-}", "{tp,-,-} {tp,-,-}"),
     ("s32[2]", "key_positions(%x) attended=6", "{tp}", "{tp,-}"),
     ("s32[2,3] s32[2,6]", "attention_mask(%x, %w)", "{tp,-} {tp,-}", "{tp,-,-}"),
@@ -160,6 +164,8 @@ REFUSED = [
     (MATRIX, "reduce(%x) dimensions=[0] kind=maximum", "{-,-+tp}"),
     (MATRIX, "sort(%x) dimension=1", "{-,tp}"),
     (MATRIX, "quantize(%x) dtype=s8 dimensions=[1] limit=127.0", "{-,tp}"),
+    ("s8[8,6] f32[8,3]", "dequantize(%x, %w) block=[1,2] dtype=f32", "{-,tp} {-,-}"),
+    ("s8[8,6] f32[8,2]", "dequantize(%x, %w) block=[1,4] dtype=f32", "{-,tp} {-,-}"),
     ("", "constant() value=f32[](1.0)", "{tp}"),
 ]  # fmt: skip
 

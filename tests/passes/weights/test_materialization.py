@@ -24,11 +24,15 @@ def ops(*lines: str) -> list[Op]:
         ("%y = convert(%s16) dtype=f32 : f32[4]", False),
         ("%y = convert(%bf16) dtype=s8 : s8[4]", False),
         ("%y = broadcast_in_dim(%bf16) shape=[2,4] dimensions=[1] : bf16[2,4]", True),
+        ("%y = dequantize(%s8, %scale) block=[2] dtype=bf16 : bf16[4]", False),
+        ("%y = dequantize(%s8, %scale) block=[2] dtype=f32 : f32[4]", True),
+        ("%y = dequantize(%f8, %one) block=[4] dtype=bf16 : bf16[4]", True),
         ("%y = reshape(%bf16) shape=[2,2] : bf16[2,2]", False),
     ],
 )
 def test_what_adds_bytes_and_no_information(line: str, enlarges: bool):
     types = {"s8": "s8[4]", "f8": "f8e4m3[4]", "bf16": "bf16[4]", "s16": "s16[4]"}
+    types |= {"scale": "f32[2]", "one": "bf16[1]"}
     args = [f"arg %{name} : {text}" for name, text in types.items()]
     (op,) = ops(*args, line)
     assert only_enlarges(op) is enlarges

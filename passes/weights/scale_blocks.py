@@ -1,0 +1,60 @@
+"""Blocks of a ``dequantize``: made smaller, so that a cut or a gather falls on their edges."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import gcd
+
+from graphgen.build import Builder
+from graphgen.composites.quantize import spread_blocks
+from graphgen.ir import Op, Value
+
+
+@dataclass(frozen=True, slots=True)
+class BlockScaled:
+    """The operands of a ``dequantize``, to be changed together.
+
+    Attributes:
+        values: the narrow numbers.
+        facts: the scales, and the zero points where it has them.
+        block: the sizes of a block.
+    """
+
+    values: Value
+    facts: tuple[Value, ...]
+    block: tuple[int, ...]
+
+    @staticmethod
+    def of(op: Op) -> BlockScaled:
+        """Those of ``op``."""
+        values, *facts = op.operands
+        return BlockScaled(values, tuple(facts), op.attrs.integers("block"))
+
+    def one_for_all(self, dim: int) -> bool:
+        """True if one block is all of the dimension."""
+        return self.block[dim] > 1 and self.facts[0].shape[dim] == 1
+
+    def emit(self, b: Builder, op: Op) -> Value:
+        """The ``dequantize`` of these operands, otherwise like ``op``."""
+        operands = (self.values, *self.facts)
+        return b.emit("dequantize", operands, {**op.attrs, "block": self.block}).result
+
+    def finer(self, b: Builder, dim: int, step: int) -> BlockScaled:
+        """Blocks along ``dim`` that begin at every multiple of ``step`` at least.
+
+        A scale is repeated for the parts of its block: the numbers stay the same.
+        """
+        size, each = self.values.shape[dim], self.block[dim]
+        if each == 1 or (each == step and not self.one_for_all(dim)):
+            return self
+        assert isinstance(size, int)
+        small = gcd(step, size if self.one_for_all(dim) else gcd(each, size))
+        if small == each:
+            return self
+        spread = [1] * len(self.block)
+        spread[dim] = each // small if each % small == 0 else size // small
+        shape = list(self.facts[0].shape)
+        shape[dim] = size // small
+        facts = tuple([spread_blocks(b, fact, spread, shape) for fact in self.facts])
+        block = (*self.block[:dim], small, *self.block[dim + 1 :])
+        return replace(self, facts=facts, block=block)
