@@ -186,9 +186,9 @@ def _quantize(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Sequence[Arr
 @composite_rule("dequantize")
 def _dequantize(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Sequence[Array]:
     values, *facts = [array.astype(how.dtype(f32)) for array in x]
-    for axis, (size, block) in enumerate(zip(values.shape, attrs.integers("block"), strict=True)):
-        of = np.arange(size) // block
-        facts = [array.take(of, axis) for array in facts]
+    for axis, block in enumerate(attrs.integers("block")):
+        blocks = np.arange(int(values.shape[axis])) // block
+        facts = [array.take(blocks, axis) for array in facts]
     steps = values - facts[1] if facts[1:] else values
     return [how.round(steps * facts[0], attrs.element("dtype"))]
 
