@@ -26,7 +26,7 @@ class BlockScaled:
 
     @staticmethod
     def of(op: Op) -> BlockScaled:
-        """Those of ``op``."""
+        """The operands of ``op``, a ``dequantize``."""
         values, *facts = op.operands
         return BlockScaled(values, tuple(facts), op.attrs.integers("block"))
 
