@@ -25,8 +25,14 @@ class AttentionRun {
 
   void Run() {
     const int64_t heads = a_.batch * a_.kv_heads;
-    if (queries_ < kFewQueries && a_.size % kLanes == 0 && a_.width % kLanes == 0) {
-      ParallelFor(pool_, heads, [&](int64_t head) { Direct(head); });
+    if (queries_ < kFewQueries) {
+      // Few heads are cut in two, so that all threads have about as much to do.
+      const int64_t parts = queries_ > 1 && heads < 4 * (pool_.helpers + 1) ? 2 : 1;
+      const int64_t rows = (queries_ + parts - 1) / parts;
+      ParallelFor(pool_, heads * parts, [&](int64_t part) {
+        const int64_t first = part / heads * rows;
+        Direct(part % heads, first, std::min(rows, queries_ - first));
+      });
       return;
     }
     key_size_ = slots_ * RoundUp(a_.size, Steps::kDepth);
@@ -174,6 +180,18 @@ class AttentionRun {
     }
   }
 
+  // Queries as steps, rows of them `stride` apart.
+  void LoadQueries(Head head, int64_t first, int64_t rows, int64_t stride, X* to) const {
+    for (int64_t r = 0; r < rows; ++r) {
+      const int64_t start = QueryHead(head, first + r) * a_.size;
+      for (int64_t d = 0; d < a_.size; d += kLanes) {
+        float lanes[kLanes];
+        Store(lanes, LoadWide(a_.type, a_.query, start + d, start + a_.size));
+        Narrow(lanes, kLanes, to + r * stride + d / Steps::kDepth);
+      }
+    }
+  }
+
   void Block(int64_t number, int64_t first, int64_t rows) {
     const Head head = HeadOf(number);
     const auto [low, high] = Range(head, first, rows);
@@ -182,14 +200,7 @@ class AttentionRun {
     const int64_t wide = RoundUp(a_.size, kLanes);
     std::vector<X> queries(rows * wide, X());
     std::vector<float> scores(rows * count);
-    for (int64_t r = 0; r < rows; ++r) {
-      const int64_t start = QueryHead(head, first + r) * a_.size;
-      for (int64_t d = 0; d < a_.size; d += kLanes) {
-        float lanes[kLanes];
-        Store(lanes, LoadWide(a_.type, a_.query, start + d, start + a_.size));
-        Narrow(lanes, kLanes, queries.data() + r * wide + d / Steps::kDepth);
-      }
-    }
+    LoadQueries(head, first, rows, wide, queries.data());
     const W* keys = packed_.get() + number * (key_size_ + value_size_);
     Floats sums[kMostRows * kGroup];
     for (int64_t c = low; c < high; c += kGroup * kLanes) {
@@ -243,56 +254,96 @@ class AttentionRun {
     }
   }
 
-  // All queries of one head, from the cache as it is.
-  void Direct(int64_t number) {
+  // Some queries of one head, from the cache as it is.
+  void Direct(int64_t number, int64_t first, int64_t rows) {
     const Head head = HeadOf(number);
-    const auto [low, high] = Range(head, 0, queries_);
-    const int64_t count = high - low;
-    std::vector<float> scores(queries_ * count);
-    std::vector<float> query(queries_ * a_.size);
-    for (int64_t r = 0; r < queries_; ++r) {
-      const int64_t start = QueryHead(head, r) * a_.size;
-      for (int64_t d = 0; d < a_.size; d += kLanes) {
-        Store(query.data() + r * a_.size + d,
-              LoadWide(a_.type, a_.query, start + d, start + a_.size));
+    const auto [low, high] = Range(head, first, rows);
+    const int64_t count = high - low, wide = RoundUp(a_.size, Steps::kStride) / Steps::kDepth;
+    std::vector<X> queries(rows * wide, X());
+    std::vector<float> scores(rows * count);
+    LoadQueries(head, first, rows, wide, queries.data());
+    for (int64_t c = low; c < high; c += kLanes) {
+      for (int64_t r = 0; r < rows; ++r) {
+        const Floats sums = DirectScores(head, c, queries.data() + r * wide);
+        Store(scores.data() + r * count + c - low, Finished(sums, Mask(head, first + r), c));
       }
     }
-    DirectScores(head, low, std::min(high, a_.attended), count, query.data(), scores.data());
-    for (int64_t r = 0; r < queries_; ++r) {
-      float* row = scores.data() + r * count;
-      for (int64_t c = 0; c < count; c += kLanes) {
-        Store(row + c, Finished(Load<Floats>(row + c), Mask(head, r), low + c));
-      }
-      Softmax(row, count, QueryHead(head, r));
+    for (int64_t r = 0; r < rows; ++r) {
+      Softmax(scores.data() + r * count, count, QueryHead(head, first + r));
     }
-    DirectSums(head, low, std::min(high, a_.attended), count, scores.data());
-  }
-
-  void DirectScores(Head head, int64_t low, int64_t high, int64_t count, const float* query,
-                    float* scores) const {
-    for (int64_t c = low; c < high; ++c) {
-      const W* key = Slot(a_.key, head, c, a_.size);
-      for (int64_t r = 0; r < queries_; ++r) {
-        Floats sums = {};
-        for (int64_t d = 0; d < a_.size; d += kLanes) {
-          sums += LoadWide(a_.type, key, d, a_.size) * Load<Floats>(query + r * a_.size + d);
-        }
-        float sum = 0.0f;
-        for (int lane = 0; lane < kLanes; ++lane) sum += sums[lane];
-        scores[r * count + c - low] = sum;
-      }
+    const int64_t end = std::min(high, a_.attended);
+    for (int64_t r = 0; r < rows;) {
+      r += DirectSums<4>(head, first + r, rows - r, low, end, scores.data() + r * count, count);
     }
   }
 
-  void DirectSums(Head head, int64_t low, int64_t high, int64_t count, const float* weights) const {
-    for (int64_t w = 0; w < a_.width; w += kLanes) {
-      Floats sums[kFewQueries] = {};
-      for (int64_t c = low; c < high; ++c) {
-        const Floats value = LoadWide(a_.type, Slot(a_.value, head, c, a_.width), w, a_.width);
-        for (int64_t r = 0; r < queries_; ++r) sums[r] += weights[r * count + c - low] * value;
+  // The products of one query and the keys of sixteen slots from c on; 0 beyond C.
+  Floats DirectScores(Head head, int64_t c, const X* query) const {
+    Floats each[kLanes] = {};
+    const int64_t slots = std::min(kLanes, a_.attended - c);
+    const int64_t whole = a_.size / Steps::kStride * Steps::kStride;
+    for (int64_t i = 0; i < slots; ++i) {
+      const W* key = Slot(a_.key, head, c + i, a_.size);
+      Floats sum = {};
+      for (int64_t d = 0; d < whole; d += Steps::kStride) {
+        sum = Steps::AddSteps(sum, key + d, query + d / Steps::kDepth);
       }
-      for (int64_t r = 0; r < queries_; ++r) StoreOut(QueryHead(head, r), w, sums[r]);
+      if (whole < a_.size) {
+        W rest[Steps::kStride] = {};
+        std::memcpy(rest, key + whole, (a_.size - whole) * sizeof(W));
+        sum = Steps::AddSteps(sum, rest, query + whole / Steps::kDepth);
+      }
+      each[i] = sum;
     }
+    return Totals(each);
+  }
+
+  // The weighted sums of the values in [low, end) for at most kRows queries; returns how many.
+  template <int kRows>
+  int64_t DirectSums(Head head, int64_t first, int64_t rows, int64_t low, int64_t end,
+                     const float* weights, int64_t count) const {
+    if constexpr (kRows > 1) {
+      if (rows < kRows) {
+        return DirectSums<kRows - 1>(head, first, rows, low, end, weights, count);
+      }
+    }
+    for (int64_t w = 0; w < a_.width;) {
+      w += kLanes * DirectTiles<kRows, 4>(head, first, w, low, end, weights, count);
+    }
+    return kRows;
+  }
+
+  // At most kTiles times sixteen columns from w on; returns how many tiles.
+  template <int kRows, int kTiles>
+  int64_t DirectTiles(Head head, int64_t first, int64_t w, int64_t low, int64_t end,
+                      const float* weights, int64_t count) const {
+    if constexpr (kTiles > 1) {
+      if (kRows * kTiles > kMostSums || a_.width - w < kTiles * kLanes) {
+        return DirectTiles<kRows, kTiles / 2>(head, first, w, low, end, weights, count);
+      }
+    }
+    Floats sums[kRows][kTiles] = {};
+    const int64_t lanes = std::min<int64_t>(kTiles * kLanes, a_.width - w);
+    for (int64_t c = low; c < end; ++c) {
+      const W* value = Slot(a_.value, head, c, a_.width) + w;
+      W rest[kLanes] = {};
+      if (kTiles == 1 && lanes < kLanes) {
+        std::memcpy(rest, value, lanes * sizeof(W));
+        value = rest;
+      }
+#pragma GCC unroll 4
+      for (int t = 0; t < kTiles; ++t) {
+        const Floats each = Steps::Widen(value + t * kLanes);
+#pragma GCC unroll 4
+        for (int r = 0; r < kRows; ++r) sums[r][t] += each * weights[r * count + c - low];
+      }
+    }
+    for (int r = 0; r < kRows; ++r) {
+      for (int t = 0; t < kTiles; ++t) {
+        StoreOut(QueryHead(head, first + r), w + t * kLanes, sums[r][t]);
+      }
+    }
+    return kTiles;
   }
 
   const Attention& a_;

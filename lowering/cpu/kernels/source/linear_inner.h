@@ -15,7 +15,8 @@ constexpr int kMostRows = 12;
 constexpr int kGroup = 8;
 
 // Reads of a weight tile and of a row of x, by element type. A step is one depth of f32 and f16,
-// two of bf16.
+// two of bf16. Add takes a step of x with sixteen columns, AddSteps sixteen steps with as many of w
+// that lie side by side.
 struct Bf16Steps {
   using X = uint32_t;
   static constexpr int64_t kDepth = 2;
@@ -32,6 +33,17 @@ struct Bf16Steps {
     return sum + AsFloats(both & 0xffff0000u) * Splat(Load<float>(&second));
 #endif
   }
+  static Floats AddSteps(Floats sum, const W* w, const X* x) {
+#if defined(__AVX512BF16__)
+    return (Floats)_mm512_dpbf16_ps((__m512)sum, (__m512bh)Load<__m512i>(w),
+                                    (__m512bh)Load<__m512i>(x));
+#else
+    const Words left = Load<Words>(w), right = Load<Words>(x);
+    sum += AsFloats(left << 16) * AsFloats(right << 16);
+    return sum + AsFloats(left & 0xffff0000u) * AsFloats(right & 0xffff0000u);
+#endif
+  }
+  static Floats Widen(const W* from) { return Bf16ToFloats(Load<Halves>(from)); }
 };
 
 struct F32Steps {
@@ -40,6 +52,10 @@ struct F32Steps {
   static constexpr int64_t kStride = 16;
   using W = float;
   static Floats Add(Floats sum, const W* w, X x) { return sum + Load<Floats>(w) * Splat(x); }
+  static Floats AddSteps(Floats sum, const W* w, const X* x) {
+    return sum + Load<Floats>(w) * Load<Floats>(x);
+  }
+  static Floats Widen(const W* from) { return Load<Floats>(from); }
 };
 
 struct F16Steps {
@@ -47,7 +63,11 @@ struct F16Steps {
   static constexpr int64_t kDepth = 1;
   static constexpr int64_t kStride = 16;
   using W = uint16_t;
-  static Floats Add(Floats sum, const W* w, X x) { return sum + F16ToFloats(Load<Halves>(w)) * Splat(x); }
+  static Floats Add(Floats sum, const W* w, X x) { return sum + Widen(w) * Splat(x); }
+  static Floats AddSteps(Floats sum, const W* w, const X* x) {
+    return sum + Widen(w) * Load<Floats>(x);
+  }
+  static Floats Widen(const W* from) { return F16ToFloats(Load<Halves>(from)); }
 };
 
 // sums[row][tile] = x[row] · tiles[tile]; a row of sums has kGroup places.

@@ -29,6 +29,48 @@ inline void Store(To* to, T value) {
 // Where `which` is all ones a, elsewhere b.
 inline Words Choose(Words which, Words a, Words b) { return (a & which) | (b & ~which); }
 
+// The sum of the lanes.
+inline float Total(Floats value) {
+  using Four = float __attribute__((vector_size(16)));
+  float lanes[16];
+  Store(lanes, value);
+  const Four sums = Load<Four>(lanes) + Load<Four>(lanes + 4) +
+                    (Load<Four>(lanes + 8) + Load<Four>(lanes + 12));
+  return (sums[0] + sums[1]) + (sums[2] + sums[3]);
+}
+
+#if defined(__AVX512F__)
+// Sums of neighbours at distance kHalf, of a before those of b.
+template <int kHalf>
+inline Floats Fold(Floats a, Floats b) {
+  Words first;
+  for (int lane = 0; lane < 16; ++lane) first[lane] = lane / kHalf * 2 * kHalf + lane % kHalf;
+  const __m512i low = (__m512i)first, high = (__m512i)(first + kHalf);
+  return (Floats)_mm512_permutex2var_ps((__m512)a, low, (__m512)b) +
+         (Floats)_mm512_permutex2var_ps((__m512)a, high, (__m512)b);
+}
+
+template <int kHalf>
+inline Floats FoldAll(const Floats* each) {
+  if constexpr (kHalf == 16) {
+    return *each;
+  } else {
+    return Fold<kHalf>(FoldAll<2 * kHalf>(each), FoldAll<2 * kHalf>(each + 8 / kHalf));
+  }
+}
+#endif
+
+// Lane i is the sum of the lanes of each[i], of sixteen.
+inline Floats Totals(const Floats* each) {
+#if defined(__AVX512F__)
+  return FoldAll<1>(each);
+#else
+  Floats sums;
+  for (int lane = 0; lane < 16; ++lane) sums[lane] = Total(each[lane]);
+  return sums;
+#endif
+}
+
 inline Floats Bf16ToFloats(Halves bits) {
   return AsFloats(__builtin_convertvector(bits, Words) << 16);
 }
