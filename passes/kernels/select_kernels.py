@@ -10,12 +10,15 @@ from graphgen.passes.core import NoMatch, Pass, Rewriter, register
 from graphgen.passes.kernels.attention_match import match_attention
 from graphgen.passes.kernels.kernel_call import KernelCalls, KernelRule
 from graphgen.passes.kernels.linear_match import match_linear
+from graphgen.passes.kernels.rotation_match import match_cache_write, match_rope
 from graphgen.passes.weights.derived import PreparedValues, WeightNumbers
 
 # In the order in which they are looked for: a kernel takes in no op that an earlier one has taken.
 RULES: Final = (
     KernelRule("linear", "dot_general", match_linear),
     KernelRule("attention", "attention", match_attention),
+    KernelRule("cache_write", "kv_update", match_cache_write),
+    KernelRule("rope", "rope", match_rope),
 )
 
 
@@ -29,7 +32,8 @@ class SelectKernels(Pass):
     The kernel ``linear`` is a product with the ``rms_norm`` before it, the addition of a residual
     or the gated activation after it. It reads its weight in tiles of 16 columns; packing is ops in
     the program, which ``lift-weights`` moves out, so this runs before it. The kernel ``attention``
-    reads keys and values where they lie in the caches.
+    reads keys and values where they lie in the caches, ``cache_write`` rotates and rounds them and
+    writes them there in place, and ``rope`` rotates queries.
 
     Given:
         module @m level=canonical {

@@ -22,6 +22,10 @@ from graphgen.ops import make_attrs
 
 # XLA's API_VERSION_TYPED_FFI.
 _TYPED = 4
+# Kernels whose result is written into the memory of an operand, by its number.
+_IN_PLACE = {"graphgen.cache_write": 0}
+# Field of XLA's OutputOperandAliasing; those of places within tuples stay empty.
+_ALIAS_OPERAND = 2
 
 
 def with_custom_calls(
@@ -63,7 +67,9 @@ class _CustomCalls(Cloner):
             {
                 "target": op.attrs.text("kernel"),
                 "config": settings_text(op.attrs.text("config")),
-                "fields": _fields([value.type for value in values]),
+                "fields": _fields(
+                    [value.type for value in values], _IN_PLACE.get(op.attrs.text("kernel"))
+                ),
                 "results": op.attrs.types("results"),
             },
         )
@@ -73,13 +79,15 @@ class _CustomCalls(Cloner):
         return copy
 
 
-def _fields(operands: Collection[TensorType]) -> str:
-    """The typed interface and row-major operands, as fields of HLO's instruction."""
+def _fields(operands: Collection[TensorType], in_place: int | None) -> str:
+    """The typed interface, row-major operands and the alias, as fields of HLO's instruction."""
     out = wire.integer(F.CONSTRAIN_LAYOUT, 1)
     for type_ in operands:
         order = tuple(reversed(range(type_.rank)))
         shape = write_shape(HloShape(type_.dtype.name, type_.dims, (), order))
         out += wire.delimited(F.OPERAND_SHAPES_WITH_LAYOUT, shape)
+    if in_place is not None:
+        out += wire.delimited(F.OUTPUT_OPERAND_ALIASING, wire.integer(_ALIAS_OPERAND, in_place))
     return (out + wire.integer(F.CUSTOM_CALL_API_VERSION, _TYPED)).hex()
 
 

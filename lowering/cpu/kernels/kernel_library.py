@@ -20,7 +20,9 @@ DISABLE: Final = "GRAPHGEN_NO_KERNELS"
 # Custom call -> symbol of its handler.
 HANDLERS: Final = {
     "graphgen.attention": "graphgen_attention",
+    "graphgen.cache_write": "graphgen_cache_write",
     "graphgen.linear": "graphgen_linear",
+    "graphgen.rope": "graphgen_rope",
 }
 
 

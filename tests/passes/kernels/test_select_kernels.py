@@ -193,14 +193,95 @@ def test_programs_share_packed_weights_and_functions():
     kinds = {name: configs(item, name) for name in ("decode.b1.c8", "decode.b1.c16")}
     layers = 2
     for found in kinds.values():
-        assert len(found) == 5 * layers + 1
+        assert len(found) == 8 * layers + 1
         assert sum("attended" in config for config in found) == layers
-    # Both decode programs run the same products, and attend to another number of slots.
+        # Queries and keys are rotated; keys and values are written.
+        assert sum(config.get("half") == 4 for config in found) == 2 * layers
+        assert sum(config.get("half") == 0 for config in found) == layers
+    # Both decode programs run the same products and writes, and attend to another number of slots.
     run = [{op.attrs.text("to_apply") for op in calls(item, name)} for name in kinds]
-    assert len(run[0] & run[1]) == 5
+    assert len(run[0] & run[1]) == 8
     assert len(run[0] ^ run[1]) == 2
     packed = [name for name in item.interface if name.endswith(".prepared")]
     assert len(packed) == 4 * layers + 1
+
+
+# New keys of a layer: the first two heads of a product, rotated and rounded.
+HEADS = (
+    "%s = slice(%x) start_indices=[0,0,4] limit_indices=[2,1,12] : f32[2,1,8]",
+    "%h = reshape(%s) shape=[2,1,2,4] : f32[2,1,2,4]",
+    "%t = rope(%h, %cos, %sin) : f32[2,1,2,4]",
+    "%c = convert(%t) dtype=bf16 : bf16[2,1,2,4]",
+)
+WRITE = "%y = kv_update(%k, %c, %ids, %at) : bf16[3,6,2,4]"
+
+
+def rotation(*ops: str, returned: Sequence[str] = ("y",)) -> Module:
+    """A program of rows x f32[2,1,16], tables of two pairs, a cache and places in it."""
+    types = {op.split(" = ")[0]: op.rpartition(" : ")[2] for op in ops}
+    values = {"x": "f32[2,1,16]", "cos": "f32[2,1,2]", "sin": "f32[2,1,2]"}
+    values |= {"k": "bf16[3,6,2,4]", "ids": "s32[2]", "at": "s32[2,1]"}
+    lines = ["module @m level=canonical {"]
+    lines += [f"  input %{name} : {type_}" for name, type_ in values.items()]
+    lines += [f"  output %{name} : {types[f'%{name}']}" for name in returned]
+    lines += ["}", "", "func @f phase=decode {"]
+    lines += [f"  arg %{name} : {type_}" for name, type_ in values.items()]
+    lines += [f"  {op}" for op in ops]
+    lines += [f"  return {name} = %{name}" for name in returned]
+    return parse("\n".join([*lines, "}", ""]))
+
+
+def test_keys_are_rotated_rounded_and_written_by_one_call():
+    item = selected(rotation(*HEADS, WRITE))
+    (config,) = configs(item)
+    assert config == {
+        "offset": 4,
+        "heads": 2,
+        "size": 4,
+        "half": 2,
+        "pairs": "halves",
+        "type": "bf16",
+    }
+    assert names(item, "f") == ["call"]
+    assert [value.name for value in calls(item)[0].operands] == [
+        "k",
+        "x",
+        "ids",
+        "at",
+        "cos",
+        "sin",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("ops", "returned", "left"),
+    [
+        # The rotated keys are read besides, rounded or not: a rope of its own.
+        ((*HEADS, WRITE), ("y", "c"), ["call", "call"]),
+        ((*HEADS, WRITE), ("y", "t"), ["call", "call"]),
+        # The heads are.
+        ((*HEADS, WRITE), ("y", "h"), ["reshape", "call"]),
+        # Some rows of the product are not there.
+        (
+            (
+                "%s = slice(%x) start_indices=[0,0,0] limit_indices=[2,1,16] strides=[1,1,2] "
+                ": f32[2,1,8]",
+                *HEADS[1:],
+                WRITE,
+            ),
+            ("y",),
+            ["slice", "call"],
+        ),
+        # Nothing writes.
+        (HEADS, ("c",), ["call"]),
+    ],
+)
+def test_what_more_than_the_cache_reads_stays(
+    ops: Sequence[str], returned: Sequence[str], left: Sequence[str]
+):
+    item = selected(rotation(*ops, returned=returned))
+    found = [op.name for op in item.function("f").block if op.name != "slice" or "slice" in left]
+    assert found == list(left)
 
 
 @pytest.mark.parametrize("family", ["llama-3.1-8b", "gemma-3-1b", "gpt2", "gpt-j-6b"])

@@ -158,14 +158,8 @@ class AttentionRun {
   }
 
   void StoreOut(int64_t query_head, int64_t w, Floats value) const {
-    const int64_t lanes = std::min(kLanes, a_.width - w);
-    char* out = static_cast<char*>(a_.out) + (query_head * a_.width + w) * element_;
-    if (a_.type == Type::kF32) {
-      std::memcpy(out, &value, lanes * element_);
-      return;
-    }
-    const Halves halves = Narrowed(a_.type, value);
-    std::memcpy(out, &halves, lanes * element_);
+    const int64_t start = query_head * a_.width;
+    StoreWide(a_.type, a_.out, start + w, start + a_.width, value);
   }
 
   // Sixteen elements of type_ from memory, as steps of a block take them.

@@ -2,6 +2,7 @@
 
 #include "attention.h"
 #include "linear.h"
+#include "rotation.h"
 
 namespace graphgen {
 
@@ -9,6 +10,7 @@ namespace graphgen {
   namespace isa {                                                      \
   void RunLinear(const Linear& linear, const TaskPool& pool);          \
   void RunAttention(const Attention& attention, const TaskPool& pool); \
+  void RunRotation(const Rotation& rotation, const TaskPool& pool);    \
   }
 
 GRAPHGEN_DECLARE(baseline)
@@ -24,10 +26,11 @@ struct Kernels {
   const char* name;
   void (*linear)(const Linear&, const TaskPool&);
   void (*attention)(const Attention&, const TaskPool&);
+  void (*rotation)(const Rotation&, const TaskPool&);
 };
 
 #define GRAPHGEN_KERNELS(isa) \
-  Kernels { #isa, isa::RunLinear, isa::RunAttention }
+  Kernels { #isa, isa::RunLinear, isa::RunAttention, isa::RunRotation }
 
 Kernels Choose() {
 #if defined(__x86_64__)
@@ -54,6 +57,10 @@ void RunLinear(const Linear& linear, const TaskPool& pool) { Chosen().linear(lin
 
 void RunAttention(const Attention& attention, const TaskPool& pool) {
   Chosen().attention(attention, pool);
+}
+
+void RunRotation(const Rotation& rotation, const TaskPool& pool) {
+  Chosen().rotation(rotation, pool);
 }
 
 const char* InstructionSet() { return Chosen().name; }

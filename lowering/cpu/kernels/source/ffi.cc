@@ -7,6 +7,7 @@
 
 #include "attention.h"
 #include "linear.h"
+#include "rotation.h"
 #include "xla/ffi/api/ffi.h"
 
 namespace graphgen {
@@ -137,6 +138,91 @@ ffi::Error AttentionCall(ffi::ThreadPool threads, ffi::RemainingArgs operands,
   return ffi::Error::Success();
 }
 
+bool TypeNamed(std::string_view name, Type* found) {
+  if (name == "f32") *found = Type::kF32;
+  else if (name == "bf16") *found = Type::kBf16;
+  else if (name == "f16") *found = Type::kF16;
+  else return false;
+  return true;
+}
+
+// What `rope` and `cache_write` share: x[B, S, ...] and the tables at `next`, if it is turned.
+bool ReadRotation(ffi::RemainingArgs operands, size_t x_at, size_t next, std::string_view type,
+                  std::string_view pairs, Rotation* r) {
+  const ffi::AnyBuffer x = *operands.get<ffi::AnyBuffer>(x_at);
+  const auto dims = x.dimensions();
+  r->neighbors = pairs == "neighbors";
+  if (dims.size() < 3 || !TypeOf(x.element_type(), &r->x_type) || !TypeNamed(type, &r->out_type)) {
+    return false;
+  }
+  r->batch = dims[0], r->active = dims[1], r->x = x.untyped_data();
+  r->stride = 1;
+  for (size_t i = 2; i < dims.size(); ++i) r->stride *= dims[i];
+  if (r->offset < 0 || r->heads < 0 || r->size < 0 ||
+      r->offset + r->heads * r->size > r->stride || operands.size() != next + (r->half ? 2 : 0)) {
+    return false;
+  }
+  const int64_t table = r->batch * r->active * r->half;
+  for (size_t i = 0; r->half && i < 2; ++i) {
+    const ffi::AnyBuffer each = *operands.get<ffi::AnyBuffer>(next + i);
+    if (each.element_type() != ffi::DataType::F32 || r->half < 0 || 2 * r->half > r->size ||
+        static_cast<int64_t>(each.element_count()) != table) {
+      return false;
+    }
+    (i ? r->sin : r->cos) = static_cast<const float*>(each.untyped_data());
+  }
+  return true;
+}
+
+// Operands: x[B, S, ...], then the tables of cosines and sines.
+ffi::Error RopeCall(ffi::ThreadPool threads, ffi::RemainingArgs operands,
+                    ffi::RemainingRets results, int64_t offset, int64_t heads, int64_t size,
+                    int64_t half, std::string_view pairs, std::string_view type) {
+  Rotation r;
+  r.offset = offset, r.heads = heads, r.size = size, r.half = half;
+  const bool fits = operands.size() > 0 && results.size() == 1 &&
+                    ReadRotation(operands, 0, 1, type, pairs, &r);
+  if (!fits) return ffi::Error::InvalidArgument("graphgen.rope: an operand does not fit");
+  ffi::AnyBuffer out = **results.get<ffi::AnyBuffer>(0);
+  const int64_t bytes = r.out_type == Type::kF32 ? 4 : 2;
+  if (static_cast<int64_t>(out.size_bytes()) != r.batch * r.active * heads * size * bytes) {
+    return ffi::Error::InvalidArgument("graphgen.rope: the result has another size");
+  }
+  r.out = out.untyped_data();
+  RunRotation(r, PoolOf(threads));
+  return ffi::Error::Success();
+}
+
+// Operands: the cache[R, M, K, D], which is the result, x[B, S, ...], rows[B] and slots[B, S], then
+// the tables of cosines and sines where keys are turned.
+ffi::Error CacheWriteCall(ffi::ThreadPool threads, ffi::RemainingArgs operands,
+                          ffi::RemainingRets results, int64_t offset, int64_t heads, int64_t size,
+                          int64_t half, std::string_view pairs, std::string_view type) {
+  Rotation r;
+  r.offset = offset, r.heads = heads, r.size = size, r.half = half;
+  const bool read = operands.size() > 3 && results.size() == 1 &&
+                    ReadRotation(operands, 1, 4, type, pairs, &r);
+  if (!read) return ffi::Error::InvalidArgument("graphgen.cache_write: an operand does not fit");
+  const ffi::AnyBuffer cache = *operands.get<ffi::AnyBuffer>(0);
+  const ffi::AnyBuffer ids = *operands.get<ffi::AnyBuffer>(2), slots = *operands.get<ffi::AnyBuffer>(3);
+  ffi::AnyBuffer out = **results.get<ffi::AnyBuffer>(0);
+  const auto dims = cache.dimensions();
+  const int64_t bytes = r.out_type == Type::kF32 ? 4 : 2;
+  const bool fits = dims.size() == 4 && dims[2] == heads && dims[3] == size &&
+                    static_cast<int64_t>(cache.size_bytes()) ==
+                        static_cast<int64_t>(cache.element_count()) * bytes &&
+                    static_cast<int64_t>(ids.size_bytes()) == 4 * r.batch &&
+                    static_cast<int64_t>(slots.size_bytes()) == 4 * r.batch * r.active &&
+                    out.untyped_data() == cache.untyped_data();
+  if (!fits) return ffi::Error::InvalidArgument("graphgen.cache_write: an operand has another size");
+  r.cache_rows = dims[0], r.cache_slots = dims[1];
+  r.ids = static_cast<const int32_t*>(ids.untyped_data());
+  r.slots = static_cast<const int32_t*>(slots.untyped_data());
+  r.out = out.untyped_data();
+  RunRotation(r, PoolOf(threads));
+  return ffi::Error::Success();
+}
+
 }  // namespace
 }  // namespace graphgen
 
@@ -162,6 +248,30 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(graphgen_attention, graphgen::AttentionCall,
                                   .Attr<int64_t>("attended")
                                   .Attr<bool>("rows")
                                   .Attr<bool>("sinks"));
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(graphgen_rope, graphgen::RopeCall,
+                              xla::ffi::Ffi::Bind()
+                                  .Ctx<xla::ffi::ThreadPool>()
+                                  .RemainingArgs()
+                                  .RemainingRets()
+                                  .Attr<int64_t>("offset")
+                                  .Attr<int64_t>("heads")
+                                  .Attr<int64_t>("size")
+                                  .Attr<int64_t>("half")
+                                  .Attr<std::string_view>("pairs")
+                                  .Attr<std::string_view>("type"));
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(graphgen_cache_write, graphgen::CacheWriteCall,
+                              xla::ffi::Ffi::Bind()
+                                  .Ctx<xla::ffi::ThreadPool>()
+                                  .RemainingArgs()
+                                  .RemainingRets()
+                                  .Attr<int64_t>("offset")
+                                  .Attr<int64_t>("heads")
+                                  .Attr<int64_t>("size")
+                                  .Attr<int64_t>("half")
+                                  .Attr<std::string_view>("pairs")
+                                  .Attr<std::string_view>("type"));
 
 // The instruction set that the kernels use on this CPU.
 extern "C" const char* graphgen_instruction_set() { return graphgen::InstructionSet(); }

@@ -16,6 +16,7 @@
 
 #include "attention.h"
 #include "linear.h"
+#include "rotation.h"
 
 namespace graphgen {
 namespace GRAPHGEN_ISA {
@@ -28,6 +29,7 @@ namespace {
 // In this order.
 #include "linear_inner.h"
 #include "attention_inner.h"
+#include "rotation_inner.h"
 
 }  // namespace GRAPHGEN_ISA
 }  // namespace graphgen

@@ -155,19 +155,24 @@ inline Halves Narrowed(Type type, Floats value) {
   return type == Type::kBf16 ? FloatsToBf16(value) : FloatsToF16(value);
 }
 
-inline void StoreLanes(const Linear& linear, int64_t row, int64_t column, Floats value) {
-  const int64_t lanes = std::min(kLanes, linear.columns - column);
-  const int64_t at = row * linear.columns + column;
-  if (linear.out_type == Type::kF32) {
-    float* out = static_cast<float*>(linear.out) + at;
+// Stores sixteen elements from `at` on, none from `end` on.
+inline void StoreWide(Type type, void* to, int64_t at, int64_t end, Floats value) {
+  const int64_t lanes = std::min(kLanes, end - at);
+  if (type == Type::kF32) {
+    float* out = static_cast<float*>(to) + at;
     if (lanes == kLanes) return Store(out, value);
     std::memcpy(out, &value, lanes * sizeof(float));
     return;
   }
-  uint16_t* out = static_cast<uint16_t*>(linear.out) + at;
-  const Halves halves = Narrowed(linear.out_type, value);
+  uint16_t* out = static_cast<uint16_t*>(to) + at;
+  const Halves halves = Narrowed(type, value);
   if (lanes == kLanes) return Store(out, halves);
   std::memcpy(out, &halves, lanes * sizeof(uint16_t));
+}
+
+inline void StoreLanes(const Linear& linear, int64_t row, int64_t column, Floats value) {
+  const int64_t start = row * linear.columns;
+  StoreWide(linear.out_type, linear.out, start + column, start + linear.columns, value);
 }
 
 // Sixteen elements from `at` on; zeros from `end` on.

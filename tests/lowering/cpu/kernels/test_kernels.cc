@@ -20,10 +20,11 @@ namespace graphgen {
   namespace isa {                                                      \
   void RunLinear(const Linear& linear, const TaskPool& pool);          \
   void RunAttention(const Attention& attention, const TaskPool& pool); \
+  void RunRotation(const Rotation& rotation, const TaskPool& pool);    \
   }
 
 #define VARIANT(isa) \
-  Variant { #isa, isa::RunLinear, isa::RunAttention }
+  Variant { #isa, isa::RunLinear, isa::RunAttention, isa::RunRotation }
 
 DECLARE(baseline)
 #if defined(__x86_64__)
@@ -35,7 +36,8 @@ DECLARE(avx512_bf16)
 namespace {
 
 std::vector<Variant> VariantsOfThisCpu() {
-  std::vector<Variant> found = {{"dispatched", RunLinear, RunAttention}, VARIANT(baseline)};
+  std::vector<Variant> found = {{"dispatched", RunLinear, RunAttention, RunRotation},
+                                VARIANT(baseline)};
 #if defined(__x86_64__)
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
     found.push_back(VARIANT(avx2));
@@ -290,6 +292,7 @@ void CheckVariant(const Variant& variant, int cases) {
   }
   CheckLateHelpers(variant);
   failures += CheckAttention(variant, cases);
+  failures += CheckRotation(variant, cases);
   std::printf("%s: %d cases, %d wrong\n", variant.name, cases, failures - before);
 }
 

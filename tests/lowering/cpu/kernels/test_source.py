@@ -13,7 +13,7 @@ from graphgen.lowering.cpu.kernels import build_kernels
 from graphgen.lowering.cpu.kernels.build_kernels import OPTIONS, SOURCES, compiler
 
 PROGRAM = Path(__file__).with_name("test_kernels.cc")
-ATTENTION = PROGRAM.with_name("test_attention.cc")
+PARTS = [PROGRAM.with_name(f"test_{name}.cc") for name in ("attention", "rotation")]
 ARM_COMPILER, ARM = "aarch64-linux-gnu-g++", "qemu-aarch64"
 
 pytestmark = pytest.mark.slow
@@ -26,8 +26,8 @@ def built(cxx: str, options: tuple[str, ...], folder: Path) -> Path:
     # The interface to XLA, whose headers are not needed here.
     objects = {path: command for path, command in commands.items() if path.stem != "ffi"}
     made = folder / "test_kernels"
-    folders = ["-I", str(SOURCES), "-I", str(ATTENTION.parent)]
-    sources = [str(PROGRAM), str(ATTENTION)]
+    folders = ["-I", str(SOURCES), "-I", str(PARTS[0].parent)]
+    sources = [str(PROGRAM), *map(str, PARTS)]
     objects[made] = [cxx, *every, "-Werror", *folders, *sources, *map(str, objects)]
     objects[made] += ["-o", str(made), "-pthread"]
     for command in objects.values():

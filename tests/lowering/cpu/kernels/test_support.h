@@ -15,6 +15,7 @@
 
 #include "attention.h"
 #include "linear.h"
+#include "rotation.h"
 
 namespace graphgen {
 
@@ -23,10 +24,14 @@ struct Variant {
   const char* name;
   void (*linear)(const Linear&, const TaskPool&);
   void (*attention)(const Attention&, const TaskPool&);
+  void (*rotation)(const Rotation&, const TaskPool&);
 };
 
 // Compares the attention of one instruction set with plain loops; returns how many are wrong.
 int CheckAttention(const Variant& variant, int cases);
+
+// The same of rotary positions and writes into a cache.
+int CheckRotation(const Variant& variant, int cases);
 
 // ---- numbers ------------------------------------------------------------------------------------
 

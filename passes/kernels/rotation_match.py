@@ -1,0 +1,152 @@
+"""Match rotary positions with what cuts heads out of a product and rounds them.
+
+    [slice ->] [reshape ->] rope [-> convert]
+    [slice ->] [reshape ->] [rope ->] [convert ->] [bitcast_convert ->] kv_update
+
+The kernels ``rope`` and ``cache_write`` read the columns of a wide product where they are; the
+second writes rotated keys, or values, into the cache in place.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from graphgen.build import Builder
+from graphgen.ir import DType, Op, Value
+from graphgen.ir.dtype import bf16, f16, f32
+from graphgen.passes.canonical.slice_algebra import bounds
+from graphgen.passes.core import NoMatch, no_match
+from graphgen.passes.kernels.kernel_call import KernelCalls, present
+from graphgen.passes.weights.derived import PreparedValues
+
+
+@dataclass(slots=True)
+class RotationMatch:
+    """The ops that one call of ``rope`` or ``cache_write`` computes.
+
+    Attributes:
+        end: the last op: the rope, the conversion after it, or the ``kv_update``.
+        x: [B,S,N] or [B,S,H,D], with the heads at ``offset`` of each row.
+        dtype: of the result, which a cache may hold as bits.
+        before: the other ops, in order.
+        rope: among them or the end; ``None`` where nothing is rotated.
+        offset: the first element in a row of ``x``.
+    """
+
+    end: Op
+    x: Value
+    dtype: DType
+    before: list[Op] = field(default_factory=list[Op])
+    rope: Op | None = None
+    offset: int = 0
+
+    @property
+    def ops(self) -> list[Op]:
+        """All ops, in an order in which they can run."""
+        return [*self.before, self.end]
+
+    def call(self, b: Builder, calls: KernelCalls) -> Op:
+        """Insert the call; ``b`` has nothing to add."""
+        writes = self.end.name == "kv_update"
+        cos, sin = self.rope.operands[1:] if self.rope else (None, None)
+        cache, _, seq_ids, slots = self.end.operands if writes else (None,) * 4
+        operands = present(cache=cache, x=self.x, seq_ids=seq_ids, slots=slots, cos=cos, sin=sin)
+        heads, size = self.end.result.type.dims[2:]
+        config = {
+            "offset": self.offset,
+            "heads": heads,
+            "size": size,
+            "half": cos.type.dims[2] if cos is not None else 0,
+            "pairs": self.rope.attrs.text("pairs") if self.rope else "halves",
+            "type": self.dtype.name,
+        }
+        body, cloner = calls.body(operands)
+        kernel = "cache_write" if writes else "rope"
+        return calls.call(kernel, config, body, cloner, operands, self.ops)
+
+
+def match_rope(rope: Op, prepared: PreparedValues) -> RotationMatch | NoMatch:
+    """A rope that :func:`match_cache_write` has not taken in, as that of queries."""
+    why = _why_not(rope.result, rope.result.dtype)
+    if why is not None:
+        return why
+    found = RotationMatch(rope, rope.operands[0], rope.result.dtype, rope=rope)
+    _take_in_heads(found, prepared)
+    narrow = prepared.only_reader(rope.result)
+    is_narrow = narrow is not None and narrow.name == "convert"
+    if narrow is not None and is_narrow and rope.result.dtype is f32 and _is_known(narrow.result):
+        found.before.append(rope)
+        found.end, found.dtype = narrow, narrow.result.dtype
+    return found
+
+
+def match_cache_write(update: Op, prepared: PreparedValues) -> RotationMatch | NoMatch:
+    """A write into a cache with what rotates and rounds the new keys or values."""
+    new = update.operands[1]
+    bits = new.producer("bitcast_convert")
+    if bits is not None and prepared.only_reader(new) is update and _is_known(bits.operands[0]):
+        new = bits.operands[0]
+    else:
+        bits = None
+    why = _why_not(update.result, new.dtype)
+    if why is not None:
+        return why
+    found = RotationMatch(update, new, new.dtype, [bits] if bits else [])
+    _take_in(found, "convert", prepared)
+    rope = found.x.producer("rope")
+    # A rope rounds to its type: the kernel only once.
+    if rope is not None and rope.result.dtype in (f32, found.dtype):
+        found.rope = _take_in(found, "rope", prepared)
+    _take_in_heads(found, prepared)
+    if found.x.type.rank < 3:
+        return no_match("the new rows are not [B,S,...]", found.x, depth=2)
+    return found
+
+
+def _why_not(result: Value, dtype: DType) -> NoMatch | None:
+    if dtype not in (bf16, f16, f32):
+        return no_match(f"the kernel rounds to no {dtype}", result)
+    if not all(result.type.dims):
+        return no_match("it has no elements", result, depth=1)
+    return None
+
+
+def _is_known(value: Value) -> bool:
+    return value.dtype in (bf16, f16, f32)
+
+
+def _take_in(found: RotationMatch, name: str, prepared: PreparedValues) -> Op | None:
+    """Take in the op of that name that gives ``x`` to the ops found so far alone."""
+    op = found.x.producer(name)
+    reader = found.before[0] if found.before else found.end
+    if op is None or prepared.only_reader(found.x) is not reader or not _is_known(op.operands[0]):
+        return None
+    found.before.insert(0, op)
+    found.x = op.operands[0]
+    return op
+
+
+def _take_in_heads(found: RotationMatch, prepared: PreparedValues) -> None:
+    """Take in a reshape into heads, the rounding of values before it, and a slice of columns."""
+    heads = found.x.producer("reshape")
+    if heads is not None and _splits_rows(heads) and _take_in(found, "reshape", prepared):
+        if found.rope is None and found.x.dtype is found.dtype:
+            _take_in(found, "convert", prepared)
+        columns = found.x.producer("slice")
+        offset = _offset(columns) if columns is not None else -1
+        if offset >= 0 and _take_in(found, "slice", prepared):
+            found.offset = offset
+
+
+def _splits_rows(reshape: Op) -> bool:
+    """True from [B,S,H·D] to [B,S,H,D]."""
+    before, after = reshape.operands[0].type.dims, reshape.result.type.dims
+    return len(before) == 3 and len(after) == 4 and before[:2] == after[:2]
+
+
+def _offset(op: Op) -> int:
+    """The first of the columns that a slice takes of all rows; -1 for any other slice."""
+    *outer, (start, _, step) = bounds(op)
+    whole = outer == [(0, size, 1) for size in op.operands[0].shape[:-1]]
+    taken = whole and step == 1 and op.operands[0].type.rank == 3
+    return start if taken and isinstance(start, int) else -1
