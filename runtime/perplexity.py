@@ -8,7 +8,7 @@ without overlap.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -61,8 +61,28 @@ def perplexity(
         progress: notified of long tasks.
 
     Raises:
+        GraphgenError: as :func:`read_windows`; GG05xx and GG06xx for the checkpoint.
+    """
+    windows = read_windows(checkpoint, text, window)
+    session = every_token_session(checkpoint, len(windows[0]), settings, progress)
+    nats = sum(
+        surprise(logits, part)
+        for logits, part in zip(window_logits(session, windows, progress), windows, strict=True)
+    )
+    return Perplexity(predicted(windows), nats, weight_bytes(session.module))
+
+
+def read_windows(checkpoint: Checkpoint, text: str, window: int) -> list[list[int]]:
+    """The tokens of a text in windows; the last one may be shorter, and has at least two.
+
+    Args:
+        checkpoint: gives the tokenizer, and the most positions.
+        text: at least two tokens.
+        window: tokens per window, at least 2; no more than the text has.
+
+    Raises:
         GraphgenError: GG0702 for a text of fewer than two tokens, GG0705 for a window longer than
-            the model's positions; GG05xx and GG06xx for the checkpoint.
+            the model's positions.
     """
     most = read_model_config(checkpoint.config).max_position_embeddings
     if window < 2 or (most is not None and window > most):
@@ -74,22 +94,42 @@ def perplexity(
             "GG0702", f"the text has {len(tokens)} tokens", help="two are needed to predict one"
         )
     window = min(window, len(tokens))
-    session = _open(checkpoint, window, settings, progress)
-    starts = range(0, len(tokens) - 1, window)
-    nats = 0.0
+    return [tokens[start : start + window] for start in range(0, len(tokens) - 1, window)]
+
+
+def predicted(windows: Sequence[Sequence[int]]) -> int:
+    """The tokens that are predicted: all but the first of each window."""
+    return sum(len(part) - 1 for part in windows)
+
+
+def window_logits(
+    session: Session, windows: Sequence[Sequence[int]], progress: Progress
+) -> Iterator[npt.NDArray[np.float32]]:
+    """The logits of each window, f32 [S,V]; row i predicts token i + 1.
+
+    Args:
+        session: of :func:`every_token_session`.
+        windows: of :func:`read_windows`.
+        progress: notified of long tasks.
+    """
     with progress.task("reading the text") as report:
-        for done, start in enumerate(starts):
-            part = tokens[start : start + window]
+        for done, part in enumerate(windows):
             session.reset()
-            nats += surprise(session.prefill([part])[0], part)
-            report((done + 1) / len(starts))
-    return Perplexity(len(tokens) - len(starts), nats, weight_bytes(session.module))
+            yield session.prefill([part])[0]
+            report((done + 1) / len(windows))
 
 
-def _open(
+def every_token_session(
     checkpoint: Checkpoint, window: int, settings: CompileConfig, progress: Progress
 ) -> Session:
-    """A session of one row with one program that returns the logits of every token."""
+    """A session of one row with one program that returns the logits of every token.
+
+    Args:
+        checkpoint: the weights.
+        window: most tokens of a call.
+        settings: element type, ranks and quantization; its sizes are ignored.
+        progress: notified of long tasks.
+    """
     configure(settings.tp)
     sized = replace(settings, sampling="").serving(batch=1, max_len=window)
     with progress.task("building the graph"):

@@ -79,7 +79,7 @@ class Session:
         self._rings: Final = any(row.last for row in states)
         self._outputs = [row.name for row in self.module.entries(Role.OUTPUT)]
         self.input_name: Final = "tokens" if "tokens" in interface else "inputs_embeds"
-        embedded = interface[self.input_name].logical.shape[2:]
+        _, self._tokens_of_call, *embedded = interface[self.input_name].logical.shape
         self._width: Final = cast(int, embedded[0]) if embedded else 0
         self.chooses: Final = "next_tokens" in interface
         self.draws: Final = "sampling_params" in interface
@@ -424,7 +424,8 @@ class Session:
         return RowResults(collected)
 
     def _is_per_token(self, name: str) -> bool:
-        return self.module.interface[name].logical.rank == 3
+        _, *shape = self.module.interface[name].logical.shape
+        return len(shape) == 2 and shape[0] == self._tokens_of_call
 
     def _run(self, phase: str, call: StepCall) -> Outputs:
         """Run one program for at most as many rows as it has; the outputs of those rows."""

@@ -20,6 +20,7 @@ PANELS: Final = {
     "passes": "Run and understand passes",
     "debug": "Debug a miscompile",
     "inspect": "Look into programs",
+    "quantization": "Narrow the weights",
     "neuron": "Target Neuron devices",
     "aws": "Come from AWS's libraries",
     "machine": "Know this machine",
@@ -59,7 +60,7 @@ def _identifier(name: str) -> str:
 COMMANDS: Final[Mapping[str, CommandEntry]] = {
     "generate": CommandEntry("model", "Answer prompts with a model."),
     "serve": CommandEntry("model", "Answer requests of OpenAI's API over HTTP."),
-    "perplexity": CommandEntry("model", "Say how well a model foresees a text."),
+    "perplexity": CommandEntry("quantization", "Say how well a model foresees a text."),
     # Status 1 is an answer: the outputs differ.
     "accuracy": CommandEntry("model", "Compare a model with a reference.", error_status=2),
     "benchmark": CommandEntry("model", "Measure latencies and throughput."),

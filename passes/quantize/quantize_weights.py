@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from typing import ClassVar
 
 from graphgen.build import Builder
@@ -12,14 +11,14 @@ from graphgen.errors import GraphgenError
 from graphgen.ir import Module, Op, Role, Value
 from graphgen.ir.dtype import f32, f64
 from graphgen.ir.names import claim_name
-from graphgen.passes.core import NoMatch, Pass, Rewriter, Rule, no_match, register, rule
+from graphgen.passes.core import NoMatch, Pass, Rewriter, Rule, register, rule
 from graphgen.passes.core.options import choice
 from graphgen.passes.core.relation import Quantized
 from graphgen.passes.core.rule import Replacement
+from graphgen.passes.quantize.products import QuantizableProducts, names
 from graphgen.passes.quantize.schemes import DTYPES, ELEMENTS, PER_CHANNEL, SCHEMES, limit
-from graphgen.passes.weights.derived import PreparedValues, WeightNumbers
+from graphgen.passes.weights.derived import PreparedValues
 from graphgen.passes.weights.lift import joined
-from graphgen.passes.weights.materialization import weight_of
 
 
 @register
@@ -118,88 +117,38 @@ rhs_contracting_dims=[1] dtype=f32 : f32[2,9]
                     help=f"known: {', '.join(known)}",
                 )
         self._check_skip(module)
-        numbers: WeightNumbers = {}
-        programs = [PreparedValues(module, function, numbers) for function in module.programs()]
-        otherwise = _read_otherwise(programs, self.skip)
-        for prepared in programs:
-            quantizing = _quantizing(self, prepared, otherwise)
-            rewriter.apply_rules(prepared.function, (quantizing,))
+        products = QuantizableProducts(module, self.skip)
+        for prepared in products.programs:
+            rewriter.apply_rules(prepared.function, (_quantizing(self, prepared, products),))
 
     def _check_skip(self, module: Module) -> None:
         """A pattern somebody wrote must name something; the default may find nothing to skip."""
         weights = [row.name for row in module.entries(Role.WEIGHT)]
         for pattern in self.skip:
-            if pattern not in type(self).skip and not any(_names(pattern, w) for w in weights):
+            if pattern not in type(self).skip and not any(names(pattern, w) for w in weights):
                 raise GraphgenError("GG0302", f"quantize-weights: skip={pattern} names no weight")
 
 
-def _names(pattern: str, weight: str) -> bool:
-    """True if a run of the weight's dotted parts matches the pattern, part by part."""
-    wanted, parts = pattern.split("."), weight.split(".")
-    return any(
-        all(fnmatchcase(part, want) for part, want in zip(parts[at:], wanted, strict=False))
-        for at in range(len(parts) - len(wanted) + 1)
-    )
-
-
-def _why_not(op: Op, prepared: PreparedValues, skip: Sequence[str]) -> NoMatch | None:
-    """Why the weight of a product stays as it is, ``None`` where it need not."""
-    lhs, rhs = op.operands[0], weight_of(op)
-    if not rhs.dtype.is_float or rhs.dtype.bits <= 8:
-        return no_match(f"its right operand is {rhs.dtype} already", rhs)
-    if not prepared.of_weights(rhs):
-        return no_match("its right operand is not made of weights alone", rhs, depth=2)
-    if lhs in prepared:
-        return no_match("its left operand is made of weights itself", lhs, depth=3)
-    if op.attrs.integers("rhs_batch_dims"):
-        return no_match("it has batch dimensions", rhs, depth=4)
-    outputs = rhs.type.rank - len(op.attrs.integers("rhs_contracting_dims"))
-    if outputs != 1:
-        return no_match(f"the weight has {outputs} output dimensions, not 1", rhs, depth=5)
-    for name in prepared.sources(rhs):
-        for pattern in skip:
-            if _names(pattern, name):
-                return no_match(f"skip={pattern} names {name}", rhs, depth=6)
-    if prepared.readers(rhs) != 1:
-        return no_match("the weight is read elsewhere too, and would be kept twice", rhs, depth=7)
-    return None
-
-
-def _read_otherwise(programs: Sequence[PreparedValues], skip: Sequence[str]) -> set[int]:
-    """Numbers of the weights that some program reads other than as a product's weight."""
-    out: set[int] = set()
-    for prepared in programs:
-        found = {
-            prepared.number(op.operands[1])
-            for op in prepared.function.block
-            if op.name == "dot_general" and _why_not(op, prepared, skip) is None
-        }
-        out |= set(prepared.read) - found
-    return out
-
-
-def _quantizing(options: QuantizeWeights, prepared: PreparedValues, otherwise: set[int]) -> Rule:
+def _quantizing(
+    options: QuantizeWeights, prepared: PreparedValues, products: QuantizableProducts
+) -> Rule:
     element = ELEMENTS[options.dtype]
     most = limit(options.dtype, options.scheme)
-    names: set[str] = set()
+    taken: set[str] = set()
 
     @rule("dot_general")
     def quantize_product(op: Op, b: Builder) -> Sequence[Value] | Replacement | NoMatch:
         """A product with a weight is one with 8-bit numbers, and then scaled."""
-        why = _why_not(op, prepared, options.skip)
+        why = products.why_not(op, prepared)
         if why is not None:
             return why
         lhs, weight = op.operands
-        if prepared.number(weight) in otherwise:
-            return no_match(
-                "another program of the module reads the weight otherwise", weight, depth=8
-            )
         contracted = op.attrs.integers("rhs_contracting_dims")
         (channels,) = [dim for dim in range(weight.type.rank) if dim not in contracted]
         per_channel = options.scheme == PER_CHANNEL
         over = contracted if per_channel else range(weight.type.rank)
         values, scale = b.quantize(weight, element, tuple(over), most)
-        name = claim_name(weight.name or joined(prepared.sources(weight)), names, 2)
+        name = claim_name(weight.name or joined(prepared.sources(weight)), taken, 2)
         values.name, scale.name = f"{name}.quantized", f"{name}.scale"
         wide = f64 if op.result.dtype is f64 else f32
         operands = (lhs, b.convert(values, lhs.dtype))

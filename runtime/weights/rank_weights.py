@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -154,6 +154,10 @@ class RankWeights:
             return [] if name == RANK else [name]
         return [leaf for given in arguments_of(home, name) for leaf in self._leaves(given)]
 
+    def tensors_of(self, row: Entry) -> Set[str]:
+        """The checkpoint tensors that a weight or param is computed from."""
+        return set(self._leaves(row.name))
+
     def same_on_ranks(self, row: Entry) -> bool:
         """True if all ranks hold the same value: its program does not read the rank."""
         return self._same(row.name)
@@ -198,11 +202,18 @@ def rank_arrays(weights: RankWeights, rank: int) -> dict[str, Array]:
     return {row.name: array for row, array in zip(rows, home, strict=True)}
 
 
-def put_weights(weights: RankWeights, progress: Progress) -> dict[str, DeviceValue]:
-    """Put all weights on the devices; device values by the programs' argument name.
+def put_weights(
+    weights: RankWeights, progress: Progress, made_from: Set[str] | None = None
+) -> dict[str, DeviceValue]:
+    """Put weights on the devices; device values by the programs' argument name.
 
     Tensors are prepared in parallel and copied once, from the file to the memory that the device
     reads. A value that is the same on every rank is stored once for all devices of this machine.
+
+    Args:
+        weights: the weights of every rank.
+        progress: notified of long tasks.
+        made_from: checkpoint tensors; only what is computed from them, by default everything.
 
     Raises:
         GraphgenError: GG0605 for a weight that holds NaN.
@@ -210,6 +221,8 @@ def put_weights(weights: RankWeights, progress: Progress) -> dict[str, DeviceVal
     module = weights.module
     # Largest first: no thread starts a large tensor at the end.
     rows = sorted(program_weights(module), key=lambda row: -row.physical.nbytes)
+    if made_from is not None:
+        rows = [row for row in rows if made_from & weights.tensors_of(row)]
     homes = _homes(weights, rows)
 
     def prepare(index: int) -> None:

@@ -1,0 +1,1 @@
+"""Commands about narrow weights: what they cost, and checkpoints of them."""

@@ -1,0 +1,220 @@
+"""``graphgen perplexity``: how well a model foresees a text, quantized in several ways."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from graphgen.cli.compile_options import NO_OPTIONS, CompileOptions, takes_compile_options
+from graphgen.cli.console import emit
+from graphgen.cli.shared_options import AsJson, PlotFile, check_plot
+from graphgen.compile_config import CompileConfig
+from graphgen.errors import GraphgenError
+from graphgen.json_value import Json
+from graphgen.report.table import Table
+
+if TYPE_CHECKING:
+    from graphgen.runtime.checkpoint.interfaces import Checkpoint
+
+
+@takes_compile_options("dtype", "tp", "heads", "quantization")
+def perplexity(
+    model: Annotated[
+        str, typer.Argument(metavar="MODEL", help="A checkpoint folder, a GGUF file, or smollm2.")
+    ],
+    text: Annotated[Path, typer.Option("--text", metavar="FILE", help="UTF-8 text to foresee.")],
+    window: Annotated[int, typer.Option("--window", help="Tokens that are read together.")] = 256,
+    compare: Annotated[
+        str | None,
+        typer.Option(
+            "--compare",
+            metavar="NAME,...",
+            help="Several in one table: f32, bf16, int8, int8:per_tensor_symmetric, f8e4m3, or a "
+            "folder with a quantized checkpoint.",
+        ),
+    ] = None,
+    sensitivity: Annotated[
+        str | None,
+        typer.Option(
+            "--sensitivity",
+            metavar="SCHEME",
+            help="Quantize each part alone, as int8, int4:group:64 or mxfp4; rank what it costs.",
+        ),
+    ] = None,
+    each: Annotated[
+        Literal["layer", "module"],
+        typer.Option("--each", help="The parts of --sensitivity."),
+    ] = "layer",
+    plot: PlotFile = None,
+    compile_options: CompileOptions = NO_OPTIONS,
+    as_json: AsJson = False,
+) -> None:
+    """Tell how well a model foresees a text: the perplexity, 1 for a text foreseen for certain.
+
+    The text is cut into windows; in each, every token but the first is predicted from those before
+    it. Compare runs of one text, tokenizer and window only. --compare measures several in one run,
+    beside the model in f32: the divergence of the predictions, how often the most likely token is
+    the same, and the bytes of the weights.
+
+    \b
+    Examples:
+      graphgen perplexity smollm2 --text story.txt
+      graphgen perplexity smollm2 --text story.txt --quantized --quantization-dtype f8e4m3
+      graphgen perplexity smollm2 --text story.txt --compare f32,bf16,int8,f8e4m3 --plot out.svg
+      graphgen perplexity smollm2 --text story.txt --sensitivity int4:group:64 --each layer
+    """
+    from graphgen.runtime.checkpoint.dtype_policy import chosen_dtype
+    from graphgen.runtime.engine import locate_checkpoint
+
+    _check(compare, sensitivity, plot, each, compile_options)
+    read, checkpoint = _read(text), locate_checkpoint(model)
+    config = CompileConfig().updated(compile_options)
+    config = replace(config, dtype=chosen_dtype(config.dtype, checkpoint))
+    if compare is not None:
+        _compare(checkpoint, (read, window), compare, config, plot, as_json=as_json)
+    elif sensitivity is not None:
+        _rank(checkpoint, (read, window), sensitivity, each, plot, as_json=as_json)
+    else:
+        _measure(checkpoint, (read, window), config, as_json=as_json)
+
+
+def _check(
+    compare: str | None,
+    sensitivity: str | None,
+    plot: str | None,
+    each: str,
+    options: CompileOptions,
+) -> None:
+    """Refuse options that have no effect together before anything is read (GG0705)."""
+    several = compare is not None or sensitivity is not None
+    if compare is not None and sensitivity is not None:
+        raise _no_effect("--compare and --sensitivity exclude each other", "run them one by one")
+    if several and options.get("quantization"):
+        raise _no_effect(
+            "--quantized has no effect on --compare and --sensitivity", "name schemes in their list"
+        )
+    plain = CompileConfig()
+    changed = [name for name, value in options.items() if value != getattr(plain, name)]
+    if sensitivity is not None and changed:
+        raise _no_effect(
+            f"--sensitivity runs in f32 on one rank: --{changed[0]} has no effect", "leave it out"
+        )
+    if each != "layer" and sensitivity is None:
+        raise _no_effect("--each has no effect without --sensitivity", "add --sensitivity int8")
+    if plot is not None and not several:
+        raise _no_effect("--plot needs several numbers", "add --compare or --sensitivity")
+    check_plot(plot)
+
+
+def _no_effect(what: str, help: str) -> GraphgenError:
+    return GraphgenError("GG0705", what, help=help)
+
+
+def _measure(
+    checkpoint: Checkpoint, text: tuple[str, int], config: CompileConfig, *, as_json: bool
+) -> None:
+    from graphgen.runtime.perplexity import perplexity as measure
+    from graphgen.runtime.terminal_progress import TerminalProgress
+
+    found = measure(checkpoint, *text, config, TerminalProgress())
+    facts: dict[str, Json] = {
+        "perplexity": found.value,
+        "tokens": found.tokens,
+        "window": text[1],
+        "weight_bytes": found.weight_bytes,
+        "quantization": config.quantization or None,
+    }
+    rows = [
+        ("perplexity", f"{found.value:.4f}"),
+        ("tokens predicted", str(found.tokens)),
+        ("weights", f"{found.weight_bytes / 1e6:.1f} MB, {config.quantization or config.dtype}"),
+    ]
+    emit(as_json, lambda: facts, lambda: Table(("", ""), rows))
+
+
+def _compare(
+    checkpoint: Checkpoint,
+    text: tuple[str, int],
+    names: str,
+    config: CompileConfig,
+    plot: str | None,
+    *,
+    as_json: bool,
+) -> None:
+    from graphgen.runtime.perplexity import predicted, read_windows
+    from graphgen.runtime.quantization.comparison import compare_schemes, compared_models
+    from graphgen.runtime.quantization.quantization_pictures import comparison_picture
+    from graphgen.runtime.terminal_progress import TerminalProgress
+    from graphgen.whole_file import write_whole
+
+    models = compared_models(names, config)
+    windows = read_windows(checkpoint, *text)
+    scores = compare_schemes(checkpoint, windows, models, TerminalProgress())
+    tokens = predicted(windows)
+    if plot is not None:
+        title = f"{checkpoint.path.name}, {tokens} tokens"
+        write_whole(Path(plot), comparison_picture(plot, title, scores))
+    rows = [
+        (
+            score.name,
+            f"{score.perplexity:.4f}",
+            f"{score.divergence:.6f}",
+            f"{100 * score.agreement:.2f} %",
+            f"{score.weight_bytes / 1e6:.1f}",
+        )
+        for score in scores
+    ]
+    heads = ("", "perplexity", "KL to f32", "same top token", "weights, MB")
+    facts: dict[str, Json] = {
+        "tokens": tokens,
+        "window": text[1],
+        "schemes": [score.to_json() for score in scores],
+    }
+    emit(as_json, lambda: facts, lambda: Table(heads, rows))
+
+
+def _rank(
+    checkpoint: Checkpoint,
+    text: tuple[str, int],
+    name: str,
+    each: str,
+    plot: str | None,
+    *,
+    as_json: bool,
+) -> None:
+    from graphgen.passes.quantize.schemes import scheme_of_text
+    from graphgen.runtime.perplexity import predicted, read_windows
+    from graphgen.runtime.quantization.quantization_pictures import sensitivity_picture
+    from graphgen.runtime.quantization.sensitivity import sensitivity
+    from graphgen.runtime.terminal_progress import TerminalProgress
+    from graphgen.whole_file import write_whole
+
+    scheme = scheme_of_text(name)
+    windows = read_windows(checkpoint, *text)
+    costs = sensitivity(checkpoint, windows, scheme, each, TerminalProgress())
+    if plot is not None:
+        title = f"{checkpoint.path.name} in {scheme.text}"
+        write_whole(Path(plot), sensitivity_picture(plot, title, costs))
+    rows = [
+        (cost.name, f"{cost.perplexity:.4f}", f"{cost.divergence:.6f}", f"{cost.weights:,}")
+        for cost in costs
+    ]
+    heads = (f"quantized alone, {scheme.text}", "perplexity", "KL to f32", "weights")
+    facts: dict[str, Json] = {
+        "scheme": scheme.text,
+        "each": each,
+        "tokens": predicted(windows),
+        "parts": [cost.to_json() for cost in costs],
+    }
+    emit(as_json, lambda: facts, lambda: Table(heads, rows))
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        what = error.strerror if isinstance(error, OSError) else "is not UTF-8"
+        raise GraphgenError("GG0705", f"cannot read {path}: {what}") from error

@@ -1,0 +1,60 @@
+"""What calibration needs to know of a product's left operand: the sum of x xᵀ over its tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from graphgen.build import Builder
+from graphgen.ir import Function, Module, Op, Value
+from graphgen.ir.dtype import f32
+from graphgen.passes.quantize.products import QuantizableProducts
+
+PREFIX = "gram."
+
+
+def add_gram_outputs(
+    module: Module, skip: Collection[str], only: Collection[str]
+) -> dict[str, str]:
+    """Return the Gram matrix of the left operand of products, too.
+
+    The output ``gram.W`` is f32 [1,K,K], the sum over all tokens of a call, padding included, of
+    ``x xᵀ`` where ``x`` of size K is multiplied by the weight W. Products of one operand share one.
+
+    Args:
+        module: canonical, with one program.
+        skip: weights that are not quantized, see ``quantize-weights``.
+        only: weights to do this for.
+
+    Returns:
+        The output of each weight, by its name in the checkpoint. Weights of products whose left
+        operand is not [B,S,K] have none.
+    """
+    products = QuantizableProducts(module, skip)
+    (prepared,) = products.programs
+    found: dict[Value, str] = {}
+    outputs: dict[str, str] = {}
+    for op in list(prepared.function.block):
+        if op.name != "dot_general" or products.why_not(op, prepared) is not None:
+            continue
+        names = [name for name in prepared.sources(op.operands[1]) if name in only]
+        x = op.operands[0]
+        if not names or not _is_per_token(op):
+            continue
+        if x not in found:
+            found[x] = f"{PREFIX}{names[0]}"
+            _return_gram(module, prepared.function, x, found[x])
+        outputs |= dict.fromkeys(names, found[x])
+    return outputs
+
+
+def _is_per_token(op: Op) -> bool:
+    return op.operands[0].type.rank == 3 and op.attrs.integers("lhs_contracting_dims") == (2,)
+
+
+def _return_gram(module: Module, function: Function, x: Value, name: str) -> None:
+    with Builder(function, module) as b:
+        size = x.shape[2]
+        flat = b.reshape(x, [x.shape[0] * x.shape[1], size])
+        # Not a product with batch dimensions, which XLA computes in plain loops on a CPU.
+        gram = b.dot_general(flat, flat, ([0], [0]), dtype=f32)
+        b.output(name, b.reshape(gram, [1, size, size]))

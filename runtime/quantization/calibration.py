@@ -1,0 +1,102 @@
+"""Calibration: Gram matrices of the inputs of products, summed over the tokens of a text.
+
+The model runs on this CPU in f32 over windows of the text, with one more output for each operand
+that a weight is multiplied by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+
+from graphgen.compile_config import CompileConfig
+from graphgen.ir import Module, dtype
+from graphgen.lowering.cpu.pjrt import configure
+from graphgen.models import build
+from graphgen.passes.core import run_pipeline
+from graphgen.passes.pipelines import phases
+from graphgen.passes.quantize.product_grams import add_gram_outputs
+from graphgen.runtime.checkpoint.interfaces import Checkpoint
+from graphgen.runtime.executable_cache import ExecutableCache
+from graphgen.runtime.progress_callback import Progress
+from graphgen.runtime.session import Session
+from graphgen.runtime.weights.rank_weights import put_weights, weights_of
+
+Gram = npt.NDArray[np.float32]
+# Bytes of Gram matrices that one run of the text gathers; more weights take further runs.
+_BUDGET = 1 << 31
+
+
+def gram_matrices(
+    checkpoint: Checkpoint,
+    windows: Sequence[Sequence[int]],
+    weights: Mapping[str, int],
+    progress: Progress,
+) -> Iterator[Mapping[str, Gram]]:
+    """The Gram matrices of the inputs of weights, those of some weights at a time.
+
+    Args:
+        checkpoint: the model.
+        windows: token ids, all windows of one length.
+        weights: size K of the inputs of each weight that will be quantized, by name.
+        progress: notified of long tasks.
+
+    Yields:
+        f32 [K,K], the sum of ``x xᵀ`` over all tokens, by the weight's name; weights of one input
+        share an array. Weights that are not there are no operand of a product on [B,S,K].
+    """
+    for part in _parts(weights):
+        module, outputs = _module(checkpoint, len(windows[0]), part)
+        placed = put_weights(weights_of(checkpoint, module), progress)
+        session = Session(ExecutableCache(module, progress), placed)
+        sums = _summed(session, windows, set(outputs.values()), progress)
+        yield {weight: sums[output] for weight, output in outputs.items()}
+
+
+def _parts(weights: Mapping[str, int]) -> Iterator[list[str]]:
+    """The weights in order, as many at a time as the budget allows."""
+    part: list[str] = []
+    size = 0
+    for name, inputs in weights.items():
+        # Counted as if no two weights shared an input: an upper bound.
+        cost = 8 * inputs * inputs
+        if part and size + cost > _BUDGET:
+            yield part
+            part, size = [], 0
+        part.append(name)
+        size += cost
+    if part:
+        yield part
+
+
+def _module(
+    checkpoint: Checkpoint, window: int, names: Collection[str]
+) -> tuple[Module, dict[str, str]]:
+    """The prefill program of one window, and the output of each weight."""
+    configure(1)
+    config = replace(CompileConfig().serving(batch=1, max_len=window), context=(window,))
+    module = build(checkpoint.config, dtype("f32"), phases=("prefill",), every_token=True)
+    first, *rest = phases(config)
+    run_pipeline(module, list(first.passes))
+    outputs = add_gram_outputs(module, (), names)
+    run_pipeline(module, [item for phase in rest for item in phase.passes])
+    return module, outputs
+
+
+def _summed(
+    session: Session, windows: Sequence[Sequence[int]], names: Collection[str], progress: Progress
+) -> dict[str, Gram]:
+    sums: dict[str, Gram] = {}
+    with progress.task("reading the calibration text") as report:
+        for done, window in enumerate(windows):
+            session.reset()
+            places = np.arange(len(window), dtype=np.int32)[None]
+            result = session.step(np.asarray([window], np.int32), places)
+            for name in names:
+                part = result.outputs[name][0]
+                sums[name] = sums[name] + part if name in sums else part
+            report((done + 1) / len(windows))
+    return sums

@@ -1,0 +1,89 @@
+"""The checkpoint tensors that quantization is for: weights of products, as the passes see them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from graphgen.compile_config import CompileConfig
+from graphgen.ir import Op, Value, dtype
+from graphgen.models import build
+from graphgen.passes.core import run_pipeline
+from graphgen.passes.pipelines import phases
+from graphgen.passes.quantize.products import QuantizableProducts
+from graphgen.passes.weights.derived import PreparedValues
+
+
+@dataclass(frozen=True, slots=True)
+class QuantizableWeight:
+    """A checkpoint tensor that is multiplied by activations, and nothing else.
+
+    Attributes:
+        name: in the checkpoint.
+        shape: in the checkpoint.
+        contracted: the dimension of the inputs: 1 for [out,in], 0 for [in,out].
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    contracted: int
+
+    @property
+    def inputs(self) -> int:
+        """K, the number of inputs."""
+        return self.shape[self.contracted]
+
+    @property
+    def layer(self) -> str:
+        """The name up to the number of its layer, such as ``model.layers.3``; else the module's."""
+        parts = self.name.split(".")
+        for at, part in enumerate(parts):
+            if part.isdigit():
+                return ".".join(parts[: at + 1])
+        return self.module
+
+    @property
+    def module(self) -> str:
+        """The name without ``.weight``."""
+        return self.name.removesuffix(".weight")
+
+
+def quantizable_weights(
+    config: Mapping[str, object], skip: Sequence[str]
+) -> dict[str, QuantizableWeight]:
+    """The matrices of a checkpoint that ``quantize-weights`` would quantize, by name.
+
+    Args:
+        config: a ``config.json``.
+        skip: names or parts of names to leave out.
+    """
+    module = build(config, dtype("f32"), phases=("prefill",))
+    run_pipeline(module, list(phases(CompileConfig())[0].passes))
+    products = QuantizableProducts(module, skip)
+    found: dict[str, QuantizableWeight] = {}
+    for prepared in products.programs:
+        for op in prepared.function.block:
+            if op.name == "dot_general" and products.why_not(op, prepared) is None:
+                made = _of_product(op, prepared)
+                if made is not None:
+                    found[made.name] = made
+    return found
+
+
+def _of_product(op: Op, prepared: PreparedValues) -> QuantizableWeight | None:
+    """The checkpoint's matrix of a product; ``None`` if it is more than a part of one."""
+    weight = op.operands[1]
+    source = _sliced(weight)
+    if source is None or source.type.rank != 2:
+        return None
+    (contracted,) = op.attrs.integers("rhs_contracting_dims")
+    return QuantizableWeight(source.name or "", source.type.dims, contracted)
+
+
+def _sliced(value: Value) -> Value | None:
+    """The argument that a value is slices of."""
+    while value.op is not None:
+        if value.op.name not in ("slice", "convert"):
+            return None
+        value = value.op.operands[0]
+    return value

@@ -1,0 +1,106 @@
+"""Sensitivity: what it costs to quantize one layer, or one module, and nothing else.
+
+The weights of one part are rounded in place of the others', in the programs of f32: nothing is
+compiled again, and what differs is the rounding alone.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from graphgen.compile_config import CompileConfig
+from graphgen.eval import Array
+from graphgen.ir import Entry
+from graphgen.json_value import Json
+from graphgen.passes.quantize.schemes import WeightScheme
+from graphgen.runtime.checkpoint.interfaces import Checkpoint
+from graphgen.runtime.perplexity import every_token_session, window_logits
+from graphgen.runtime.progress_callback import Progress, Silent
+from graphgen.runtime.quantization.comparison import ReferenceLogits
+from graphgen.runtime.quantization.quantizable import QuantizableWeight, quantizable_weights
+from graphgen.runtime.quantization.rounding import round_trip
+from graphgen.runtime.weights.rank_weights import RankWeights, put_weights
+
+PARTS = ("layer", "module")
+
+
+@dataclass(frozen=True, slots=True)
+class PartCost:
+    """What one part costs when it alone is quantized.
+
+    Attributes:
+        name: of the part, as ``--modules-to-not-convert`` takes it.
+        perplexity: of the text.
+        divergence: mean over tokens of KL(f32 || this), nats.
+        weights: elements of the part that are quantized.
+    """
+
+    name: str
+    perplexity: float
+    divergence: float
+    weights: int
+
+    def to_json(self) -> dict[str, Json]:
+        """The attributes by name."""
+        return {
+            "name": self.name,
+            "perplexity": self.perplexity,
+            "kl_to_f32": self.divergence,
+            "weights": self.weights,
+        }
+
+
+def sensitivity(
+    checkpoint: Checkpoint,
+    windows: Sequence[Sequence[int]],
+    scheme: WeightScheme,
+    each: str,
+    progress: Progress,
+) -> list[PartCost]:
+    """Quantize each part alone; the costs, largest first.
+
+    Args:
+        checkpoint: the model.
+        windows: of :func:`~graphgen.runtime.perplexity.read_windows`.
+        scheme: how the part is rounded, to nearest.
+        each: ``layer`` or ``module``.
+        progress: notified of long tasks.
+    """
+    parts: dict[str, list[QuantizableWeight]] = {}
+    for weight in quantizable_weights(checkpoint.config, ("lm_head",)).values():
+        parts.setdefault(weight.layer if each == "layer" else weight.module, []).append(weight)
+    with tempfile.TemporaryFile() as file:
+        reference = ReferenceLogits(file.fileno(), checkpoint, windows, progress)
+        costs = list(_costs(checkpoint, reference, parts, scheme, progress))
+    return sorted(costs, key=lambda cost: -cost.divergence)
+
+
+def _costs(
+    checkpoint: Checkpoint,
+    reference: ReferenceLogits,
+    parts: Mapping[str, Sequence[QuantizableWeight]],
+    scheme: WeightScheme,
+    progress: Progress,
+) -> Iterator[PartCost]:
+    window = len(reference.windows[0])
+    session = every_token_session(checkpoint, window, CompileConfig(dtype="f32"), progress)
+    exact = dict(session.weights)
+    with progress.task("quantizing one part after the other") as report:
+        for done, (name, weights) in enumerate(parts.items()):
+            changed = {weight.name: weight for weight in weights}
+
+            def read(row: Entry, changed: Mapping[str, QuantizableWeight] = changed) -> Array:
+                array = checkpoint.read(row.name)
+                weight = changed.get(row.name)
+                return array if weight is None else round_trip(array, weight.contracted, scheme)
+
+            made = RankWeights(session.module, read, str(checkpoint.path))
+            placed = put_weights(made, Silent(), changed.keys())
+            session.load_weights({**exact, **placed})
+            found = window_logits(session, reference.windows, Silent())
+            score = reference.score(name, found, 0)
+            size = sum(weight.shape[0] * weight.shape[1] for weight in weights)
+            yield PartCost(name, score.perplexity, score.divergence, size)
+            report((done + 1) / len(parts))

@@ -1,0 +1,131 @@
+"""Tables of schemes: against torch's own divergence, and the numbers of ``perplexity``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from graphgen.compile_config import CompileConfig
+from graphgen.passes.quantize.schemes import scheme_of_text
+from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint
+from graphgen.runtime.perplexity import perplexity, read_windows
+from graphgen.runtime.progress_callback import Silent
+from graphgen.runtime.quantization.calibration import gram_matrices
+from graphgen.runtime.quantization.comparison import (
+    compare_schemes,
+    compared_models,
+    kl_divergence,
+)
+from graphgen.runtime.quantization.quantizable import quantizable_weights
+from graphgen.runtime.quantization.sensitivity import sensitivity
+from tests.graphgen.cli.conftest import done, error, facts
+from tests.oracles.small_gguf import CORPUS, write_small_model
+
+TEXT = " ".join(CORPUS)[:120]
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("small") / "small.gguf"
+    write_small_model(path)
+    return path
+
+
+def test_divergence_against_torch():
+    random = np.random.default_rng(0)
+    p, q = (random.standard_normal((5, 33)).astype(np.float32) * 4 for _ in range(2))
+    wanted = torch.nn.functional.kl_div(
+        torch.log_softmax(torch.tensor(q).double(), -1),
+        torch.log_softmax(torch.tensor(p).double(), -1),
+        log_target=True, reduction="sum",
+    )  # fmt: skip
+    np.testing.assert_allclose(kl_divergence(p, q), float(wanted), rtol=1e-12)
+    assert kl_divergence(p, p) == 0
+
+
+def test_a_row_is_what_perplexity_says_alone(small: Path):
+    checkpoint = open_checkpoint(small)
+    windows = read_windows(checkpoint, TEXT, 16)
+    models = compared_models("f32,bf16,int8,int8:per_tensor_symmetric", CompileConfig())
+    scores = compare_schemes(checkpoint, windows, models, Silent())
+    assert [score.name for score in scores] == [model.name for model in models]
+    exact, half, channels, tensors = scores
+    assert (exact.divergence, exact.agreement) == (0, 1)
+    assert 0 < half.divergence < channels.divergence < tensors.divergence
+    assert half.weight_bytes * 2 == exact.weight_bytes > channels.weight_bytes
+    for score, model in zip(scores, models, strict=True):
+        alone = perplexity(checkpoint, TEXT, 16, model.settings, Silent())
+        np.testing.assert_allclose(score.perplexity, alone.value, rtol=1e-6)
+        assert score.weight_bytes == alone.weight_bytes
+
+
+def test_one_part_at_a_time(small: Path):
+    checkpoint = open_checkpoint(small)
+    windows = read_windows(checkpoint, TEXT, 16)
+    scheme = scheme_of_text("int4:group:16")
+    layers = sensitivity(checkpoint, windows, scheme, "layer", Silent())
+    assert sorted(cost.name for cost in layers) == ["model.layers.0", "model.layers.1"]
+    assert layers[0].divergence > layers[1].divergence > 0
+    modules = sensitivity(checkpoint, windows, scheme, "module", Silent())
+    assert len(modules) == 14
+    assert sum(cost.weights for cost in modules) == sum(cost.weights for cost in layers)
+    # Least of all is lost by what is rounded finely.
+    fine = sensitivity(checkpoint, windows, scheme_of_text("int8"), "layer", Silent())
+    assert fine[0].divergence < layers[1].divergence
+
+
+def test_grams_are_those_of_the_embedding(small: Path):
+    # Of the first layer the inputs are known: the normed embeddings of the tokens.
+    checkpoint = open_checkpoint(small)
+    windows = [window for window in read_windows(checkpoint, TEXT, 16) if len(window) == 16]
+    weights = quantizable_weights(checkpoint.config, ())
+    assert len(weights) == 14
+    sizes = {weight.name: weight.inputs for weight in weights.values()}
+    (grams,) = gram_matrices(checkpoint, windows, sizes, Silent())
+    assert grams.keys() == sizes.keys()
+    table = checkpoint.read("model.embed_tokens.weight").astype(np.float64)
+    x = table[np.concatenate([np.asarray(window) for window in windows])]
+    x /= np.sqrt((x * x).mean(-1, keepdims=True) + 1e-5)
+    x *= checkpoint.read("model.layers.0.input_layernorm.weight")
+    for name in "qkv":
+        found = grams[f"model.layers.0.self_attn.{name}_proj.weight"]
+        np.testing.assert_allclose(found, x.T @ x, rtol=1e-4, atol=1e-4)
+
+
+def test_the_commands(small: Path, tmp_path: Path):
+    (tmp_path / "text").write_text(TEXT)
+    given = ("perplexity", small, "--text", tmp_path / "text", "--window", 16)
+    picture = tmp_path / "out.svg"
+    found = facts(*given, "--compare", f"f32,int8,{small}", "--plot", picture)
+    names = [row["name"] for row in found["schemes"]]
+    assert names == ["f32", "int8", str(small)]
+    assert found["schemes"][2] == {**found["schemes"][0], "name": str(small)}
+    assert "int8" in picture.read_text()
+    ranked = facts(*given, "--sensitivity", "int8", "--each", "module")
+    costs = [row["kl_to_f32"] for row in ranked["parts"]]
+    assert costs == sorted(costs, reverse=True)
+    shown = done(*given, "--sensitivity", "int8", "--plot", picture).stdout
+    assert "model.layers.1" in shown
+    assert "model.layers.1" in picture.read_text()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--compare", "f32,int9"], "--compare int9: neither"),
+        (["--compare", "f32", "--sensitivity", "int8"], "exclude each other"),
+        (["--compare", "f32", "--quantized"], "--quantized has no effect"),
+        (["--sensitivity", "int8", "--tp", "2"], "--tp has no effect"),
+        (["--sensitivity", "int7"], "int7 is unknown"),
+        (["--each", "module"], "--each has no effect"),
+        (["--plot", "x.svg"], "--plot needs several numbers"),
+    ],
+)
+def test_options_without_effect_are_refused(
+    small: Path, tmp_path: Path, options: list[str], message: str
+):
+    (tmp_path / "text").write_text(TEXT)
+    assert message in error("perplexity", small, "--text", tmp_path / "text", *options)
