@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from graphgen.build import Builder
 from graphgen.ir import Function, Module, Op, Value
@@ -12,9 +12,7 @@ from graphgen.passes.quantize.products import QuantizableProducts
 PREFIX = "gram."
 
 
-def add_gram_outputs(
-    module: Module, skip: Collection[str], only: Collection[str]
-) -> dict[str, str]:
+def add_gram_outputs(module: Module, skip: Sequence[str], only: Collection[str]) -> dict[str, str]:
     """Return the Gram matrix of the left operand of products, too.
 
     The output ``gram.W`` is f32 [1,K,K], the sum over all tokens of a call, padding included, of

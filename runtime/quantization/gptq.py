@@ -25,6 +25,7 @@ from graphgen.runtime.quantization.rounding import (
     block_scales,
     encode,
     spread,
+    starts,
 )
 
 # Part of the mean of H's diagonal that is added to it, as in the paper.
@@ -72,8 +73,8 @@ def _best_scales(weight: Floats, importance: Floats, scheme: WeightScheme) -> Fl
         scale = largest * fraction
         steps = spread(scale, scheme, (rows, columns))
         error = weight - encode(weight / steps, scheme).astype(np.float32) * steps
-        cost = np.add.reduceat(error * error * importance, np.arange(0, columns, wide), axis=1)
-        cost = np.add.reduceat(cost, np.arange(0, rows, high), axis=0)
+        cost = np.add.reduceat(error * error * importance, starts(columns, wide), axis=1)
+        cost = np.add.reduceat(cost, starts(rows, high), axis=0)
         best = np.where(cost < least, scale, best)
         least = np.minimum(cost, least)
     return best

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import ml_dtypes
@@ -16,6 +17,8 @@ Floats = npt.NDArray[np.float32]
 _SMALLEST_SCALE = np.float32(2.0**-126)
 # Largest exponents of the element and of the shared scale of OCP's MXFP4.
 _MX_ELEMENT, _MX_SCALE = 2, 127
+# Elements that are widened at a time.
+_SLAB = 1 << 20
 _LARGEST = {"int8": (-128, 127), "int4": (-8, 7), "f8e4m3": (-240, 240), "f8e5m2": (-57344, 57344)}
 STORED: dict[str, np.dtype[np.generic]] = {
     "int8": np.dtype(np.int8),
@@ -46,21 +49,37 @@ class QuantizedWeight:
         return self.values.astype(np.float32) * spread(self.scale, self.scheme, (rows, columns))
 
 
-def quantize_to_nearest(weight: Floats, scheme: WeightScheme) -> QuantizedWeight:
+def quantize_to_nearest(weight: npt.NDArray[np.generic], scheme: WeightScheme) -> QuantizedWeight:
     """Round each element to the nearest multiple of its block's scale.
 
+    Some rows at a time are widened to f32; beside the weight, only the values are in memory.
+
     Args:
-        weight: f32 [N,K], contracted over K.
+        weight: [N,K] of any float type, contracted over K.
         scheme: element type and blocks.
     """
     rows, columns = weight.shape
+    high, _ = scheme.block((rows, columns))
     scale = block_scales(weight, scheme)
-    return QuantizedWeight(
-        scheme, encode(weight / spread(scale, scheme, (rows, columns)), scheme), scale
-    )
+    values = np.empty((rows, columns), STORED[scheme.dtype])
+    for start, stop in _slabs(rows, columns, high):
+        part = weight[start:stop].astype(np.float32)
+        own = scale if high == rows else scale[start // high : -(-stop // high)]
+        part /= _spread(own, (high, scheme.block((rows, columns))[1]), (stop - start, columns))
+        values[start:stop] = encode(part, scheme)
+    return QuantizedWeight(scheme, values, scale)
 
 
-def block_scales(weight: Floats, scheme: WeightScheme) -> Floats:
+def _slabs(rows: int, columns: int, high: int) -> Iterator[tuple[int, int]]:
+    """Ranges of rows of a few megabytes, in whole blocks where there are several."""
+    step = max(_SLAB // columns, 1)
+    if high < rows:
+        step = -(-step // high) * high
+    for start in range(0, rows, step):
+        yield start, min(start + step, rows)
+
+
+def block_scales(weight: npt.NDArray[np.generic], scheme: WeightScheme) -> Floats:
     """Largest magnitude of each block over the scheme's limit, f32.
 
     MXFP4 has powers of two, ``2 ** (floor(log2(largest)) - 2)`` by the OCP Microscaling Formats
@@ -68,8 +87,12 @@ def block_scales(weight: Floats, scheme: WeightScheme) -> Floats:
     """
     rows, columns = weight.shape
     high, wide = scheme.block((rows, columns))
-    tall = np.maximum.reduceat(np.abs(weight), np.arange(0, rows, high), axis=0)
-    largest = np.maximum.reduceat(tall, np.arange(0, columns, wide), axis=1)
+    parts = [
+        _largest(weight[start:stop].astype(np.float32), high, wide)
+        for start, stop in _slabs(rows, columns, high)
+    ]
+    whole = high == rows
+    largest = np.max(parts, axis=0) if whole else np.concatenate(parts)
     if scheme.dtype == "mxfp4":
         exponent = np.frexp(largest)[1] - 1 - _MX_ELEMENT
         bound = np.clip(np.where(largest > 0, exponent, -_MX_SCALE), -_MX_SCALE, _MX_SCALE)
@@ -78,13 +101,32 @@ def block_scales(weight: Floats, scheme: WeightScheme) -> Floats:
     return np.maximum(scale, _SMALLEST_SCALE)
 
 
+def _largest(part: Floats, high: int, wide: int) -> Floats:
+    """The largest magnitude of each block of some rows."""
+    np.abs(part, out=part)
+    rows, columns = part.shape
+    tall = np.maximum.reduceat(part, starts(rows, high), axis=0)
+    return np.maximum.reduceat(tall, starts(columns, wide), axis=1)
+
+
+def starts(size: int, each: int) -> npt.NDArray[np.intp]:
+    """The index of the first element of each block along a dimension."""
+    return np.array(range(0, size, each), np.intp)
+
+
 def spread(scale: Floats, scheme: WeightScheme, shape: tuple[int, int]) -> Floats:
     """The scale of each element, f32 ``shape``."""
-    for axis, (size, each) in enumerate(zip(shape, scheme.block(shape), strict=True)):
-        counts = np.full(scale.shape[axis], each)
-        counts[-1] = size - each * (len(counts) - 1)
-        scale = np.repeat(scale, counts, axis=axis)
-    return scale
+    return _spread(scale, scheme.block(shape), shape)
+
+
+def _spread(scale: Floats, block: tuple[int, int], shape: tuple[int, int]) -> Floats:
+    """The same; one row or column of scales is for all rows or columns."""
+    for axis, (size, each) in enumerate(zip(shape, block, strict=True)):
+        if scale.shape[axis] > 1 and each > 1:
+            counts = np.full(scale.shape[axis], each)
+            counts[-1] = size - each * (len(counts) - 1)
+            scale = np.repeat(scale, counts, axis=axis)
+    return np.broadcast_to(scale, shape)
 
 
 def encode(multiples: Floats, scheme: WeightScheme) -> npt.NDArray[np.generic]:
@@ -105,7 +147,5 @@ def round_trip(array: npt.NDArray[np.generic], contracted: int, scheme: WeightSc
         contracted: the dimension of the inputs.
         scheme: element type and blocks.
     """
-    weight = array.astype(np.float32)
-    rows = weight if contracted == 1 else weight.T
-    made = quantize_to_nearest(np.ascontiguousarray(rows), scheme).dequantized()
+    made = quantize_to_nearest(array if contracted == 1 else array.T, scheme).dequantized()
     return made if contracted == 1 else made.T
