@@ -424,8 +424,7 @@ class Session:
         return RowResults(collected)
 
     def _is_per_token(self, name: str) -> bool:
-        _, *shape = self.module.interface[name].logical.shape
-        return len(shape) == 2 and shape[0] == self._tokens_of_call
+        return self.module.interface[name].logical.shape[1:-1] == (self._tokens_of_call,)
 
     def _run(self, phase: str, call: StepCall) -> Outputs:
         """Run one program for at most as many rows as it has; the outputs of those rows."""

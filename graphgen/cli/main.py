@@ -60,7 +60,8 @@ def _identifier(name: str) -> str:
 COMMANDS: Final[Mapping[str, CommandEntry]] = {
     "generate": CommandEntry("model", "Answer prompts with a model."),
     "serve": CommandEntry("model", "Answer requests of OpenAI's API over HTTP."),
-    "perplexity": CommandEntry("quantization", "Say how well a model foresees a text."),
+    "perplexity": CommandEntry("quantization", "Measure how well a model predicts a text."),
+    "quantize": CommandEntry("quantization", "Write a checkpoint with quantized weights."),
     # Status 1 is an answer: the outputs differ.
     "accuracy": CommandEntry("model", "Compare a model with a reference.", error_status=2),
     "benchmark": CommandEntry("model", "Measure latencies and throughput."),

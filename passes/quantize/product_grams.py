@@ -1,4 +1,4 @@
-"""What calibration needs to know of a product's left operand: the sum of x xᵀ over its tokens."""
+"""Gram matrices of the left operands of products, as outputs: what calibration needs to know."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from graphgen.build import Builder
 from graphgen.ir import Function, Module, Op, Value
 from graphgen.ir.dtype import f32
-from graphgen.passes.quantize.products import QuantizableProducts
+from graphgen.passes.quantize.quantizable_products import QuantizableProducts
 
 PREFIX = "gram."
 

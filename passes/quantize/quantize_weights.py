@@ -15,7 +15,7 @@ from graphgen.passes.core import NoMatch, Pass, Rewriter, Rule, register, rule
 from graphgen.passes.core.options import choice
 from graphgen.passes.core.relation import Quantized
 from graphgen.passes.core.rule import Replacement
-from graphgen.passes.quantize.products import QuantizableProducts, names
+from graphgen.passes.quantize.quantizable_products import QuantizableProducts, names
 from graphgen.passes.quantize.schemes import DTYPES, ELEMENTS, PER_CHANNEL, SCHEMES, limit
 from graphgen.passes.weights.derived import PreparedValues
 from graphgen.passes.weights.lift import joined

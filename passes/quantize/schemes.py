@@ -1,4 +1,4 @@
-"""The ways a weight is quantized, under AWS's names: element types, and what shares a scale."""
+"""Weight quantization schemes under AWS's names: element types, and what shares a scale."""
 
 from __future__ import annotations
 

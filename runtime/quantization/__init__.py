@@ -1,1 +1,1 @@
-"""Quantized checkpoints: how they are made, what they cost, and how they are written."""
+"""Quantized checkpoints, and what schemes cost. Read rounding.py first."""

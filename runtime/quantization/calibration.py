@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from graphgen.compile_config import CompileConfig
+from graphgen.errors import GraphgenError
 from graphgen.ir import Module, dtype
 from graphgen.lowering.cpu.pjrt import configure
 from graphgen.models import build
@@ -21,6 +22,7 @@ from graphgen.passes.pipelines import phases
 from graphgen.passes.quantize.product_grams import add_gram_outputs
 from graphgen.runtime.checkpoint.interfaces import Checkpoint
 from graphgen.runtime.executable_cache import ExecutableCache
+from graphgen.runtime.perplexity import read_windows
 from graphgen.runtime.progress_callback import Progress
 from graphgen.runtime.session import Session
 from graphgen.runtime.weights.rank_weights import put_weights, weights_of
@@ -35,7 +37,7 @@ def gram_matrices(
     windows: Sequence[Sequence[int]],
     weights: Mapping[str, int],
     progress: Progress,
-) -> Iterator[Mapping[str, Gram]]:
+) -> Iterator[tuple[Sequence[str], Mapping[str, Gram]]]:
     """The Gram matrices of the inputs of weights, those of some weights at a time.
 
     Args:
@@ -45,15 +47,31 @@ def gram_matrices(
         progress: notified of long tasks.
 
     Yields:
-        f32 [K,K], the sum of ``x xᵀ`` over all tokens, by the weight's name; weights of one input
-        share an array. Weights that are not there are no operand of a product on [B,S,K].
+        Weights in order, and f32 [K,K], the sum of ``x xᵀ`` over all tokens, by name; weights of
+        one input share an array, those that are multiplied by other than [B,S,K] have none.
     """
     for part in _parts(weights):
         module, outputs = _module(checkpoint, len(windows[0]), part)
         placed = put_weights(weights_of(checkpoint, module), progress)
         session = Session(ExecutableCache(module, progress), placed)
         sums = _summed(session, windows, set(outputs.values()), progress)
-        yield {weight: sums[output] for weight, output in outputs.items()}
+        yield part, {weight: sums[output] for weight, output in outputs.items()}
+
+
+def calibration_windows(checkpoint: Checkpoint, text: str, window: int) -> list[list[int]]:
+    """The whole windows of a text; what is left at its end is not used.
+
+    Raises:
+        GraphgenError: GG0705 for a text of fewer tokens than a window, and as ``read_windows``.
+    """
+    windows = [part for part in read_windows(checkpoint, text, window) if len(part) == window]
+    if not windows:
+        raise GraphgenError(
+            "GG0705",
+            f"the calibration text has fewer than {window} tokens",
+            help="give a longer text, of some thousand tokens, or a smaller --window",
+        )
+    return windows
 
 
 def _parts(weights: Mapping[str, int]) -> Iterator[list[str]]:

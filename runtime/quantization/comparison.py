@@ -74,11 +74,11 @@ class SchemeScore:
 
 
 def compared_models(names: str, base: CompileConfig) -> list[ComparedModel]:
-    """What a list of names stands for.
+    """The models that a list of names stands for.
 
     Args:
         names: separated by commas: ``f32``, ``bf16`` or ``f16``; ``int8``, ``f8e4m3`` or another
-            quantized element type, with ``:per_tensor_symmetric`` and the like behind it; or the
+            quantized element type, with ``:per_tensor_symmetric`` and the like appended; or the
             folder of a checkpoint.
         base: element type of what is not quantized, and ranks.
 

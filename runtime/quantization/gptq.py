@@ -1,4 +1,4 @@
-"""GPTQ (Frantar et al., arXiv 2210.17323): rounding that makes up for its own errors.
+"""GPTQ (Frantar et al., arXiv 2210.17323): rounding that compensates for its own errors.
 
 The error of a product on the calibration text is ``tr(E H Eᵀ)``, E the weight's error and H the
 Gram matrix of its inputs. Input by input, the column of the weight is rounded, and what that adds
@@ -48,7 +48,7 @@ def quantize_by_gptq(weight: Floats, gram: Gram, scheme: WeightScheme) -> Quanti
     scale = _best_scales(weight, importance, scheme)
     order = np.argsort(-importance, kind="stable")
     steps = spread(scale, scheme, (rows, columns))
-    # Transposed: what is rounded together lies together.
+    # Transposed: one input of all rows is contiguous.
     left = np.ascontiguousarray(weight.T[order])
     values = _rounded(
         left,

@@ -10,7 +10,7 @@ from graphgen.ir import Op, Value, dtype
 from graphgen.models import build
 from graphgen.passes.core import run_pipeline
 from graphgen.passes.pipelines import phases
-from graphgen.passes.quantize.products import QuantizableProducts
+from graphgen.passes.quantize.quantizable_products import QuantizableProducts
 from graphgen.passes.weights.derived import PreparedValues
 
 

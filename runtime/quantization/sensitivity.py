@@ -28,7 +28,7 @@ PARTS = ("layer", "module")
 
 @dataclass(frozen=True, slots=True)
 class PartCost:
-    """What one part costs when it alone is quantized.
+    """The cost of quantizing one part alone.
 
     Attributes:
         name: of the part, as ``--modules-to-not-convert`` takes it.

@@ -23,7 +23,7 @@ from graphgen.runtime.weights.huge_pages import ALIGNMENT, huge_pages
 _PAD = "__pad."
 _SAMPLE = 1 << 16
 _CHUNK = 1 << 26
-_NAMES = {
+DTYPE_NAMES = {
     "float32": "F32",
     "float16": "F16",
     "bfloat16": "BF16",
@@ -31,6 +31,9 @@ _NAMES = {
     "int32": "I32",
     "uint8": "U8",
     "float64": "F64",
+    "int64": "I64",
+    "int16": "I16",
+    "bool": "BOOL",
     "float8_e4m3fn": "F8_E4M3",
     "float8_e5m2": "F8_E5M2",
 }
@@ -59,7 +62,7 @@ def write_aligned(path: Path, shapes: Mapping[str, Array], arrays: Iterator[Arra
     offset = 0
     for name, like in shapes.items():
         end = offset + like.nbytes
-        kind = _NAMES[str(like.dtype)]
+        kind = DTYPE_NAMES[str(like.dtype)]
         header[name] = {"dtype": kind, "shape": list(like.shape), "data_offsets": [offset, end]}
         gap = -end % ALIGNMENT
         if gap:

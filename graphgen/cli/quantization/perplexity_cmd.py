@@ -1,4 +1,4 @@
-"""``graphgen perplexity``: how well a model foresees a text, quantized in several ways."""
+"""``graphgen perplexity``: of a model, of quantization schemes, of parts quantized alone."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def perplexity(
     model: Annotated[
         str, typer.Argument(metavar="MODEL", help="A checkpoint folder, a GGUF file, or smollm2.")
     ],
-    text: Annotated[Path, typer.Option("--text", metavar="FILE", help="UTF-8 text to foresee.")],
+    text: Annotated[Path, typer.Option("--text", metavar="FILE", help="UTF-8 text to predict.")],
     window: Annotated[int, typer.Option("--window", help="Tokens that are read together.")] = 256,
     compare: Annotated[
         str | None,
@@ -52,7 +52,7 @@ def perplexity(
     compile_options: CompileOptions = NO_OPTIONS,
     as_json: AsJson = False,
 ) -> None:
-    """Tell how well a model foresees a text: the perplexity, 1 for a text foreseen for certain.
+    """Measure perplexity: 1 for a text that the model predicts with certainty.
 
     The text is cut into windows; in each, every token but the first is predicted from those before
     it. Compare runs of one text, tokenizer and window only. --compare measures several in one run,

@@ -1,0 +1,235 @@
+"""Write a quantized checkpoint, one tensor after the other: read, round, write, forget."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+
+from graphgen.errors import GraphgenError
+from graphgen.json_value import Json
+from graphgen.passes.quantize.quantizable_products import names
+from graphgen.passes.quantize.schemes import WeightScheme
+from graphgen.runtime.artifact.tokenizer_folder import save_tokenizer
+from graphgen.runtime.checkpoint.interfaces import NUMPY_DTYPES, Checkpoint
+from graphgen.runtime.progress_callback import Progress, Report
+from graphgen.runtime.quantization.calibration import Gram, gram_matrices
+from graphgen.runtime.quantization.checkpoint_format import (
+    Array,
+    TensorOfWeight,
+    check_format,
+    check_shape,
+    contents,
+    quantization_config,
+    stored_tensors,
+)
+from graphgen.runtime.quantization.gptq import quantize_by_gptq
+from graphgen.runtime.quantization.quantizable import QuantizableWeight, quantizable_weights
+from graphgen.runtime.quantization.rounding import QuantizedWeight, quantize_to_nearest
+from graphgen.runtime.tokenizer import load_tokenizer
+from graphgen.runtime.weights.aligned_safetensors import DTYPE_NAMES
+from graphgen.runtime.whole_folder import new_folder, write_json
+
+WEIGHTS = "model.safetensors"
+# Of a source folder: weights in any format, and what this writes itself.
+_NOT_COPIED = (".safetensors", ".bin", ".pt", ".pth", ".gguf", ".index.json")
+_OWN = ("config.json",)
+
+
+@dataclass(frozen=True, slots=True)
+class QuantizationRequest:
+    """A scheme, its exceptions, the format and the calibration.
+
+    Attributes:
+        scheme: of the weights of products.
+        skip: modules that keep their type: parts of dotted names.
+        form: ``huggingface`` or ``nxdi``.
+        windows: token ids of the calibration text, all windows of one length; empty for rounding
+            to nearest.
+    """
+
+    scheme: WeightScheme
+    skip: Sequence[str] = ("lm_head",)
+    form: str = "huggingface"
+    windows: Sequence[Sequence[int]] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class QuantizedCheckpoint:
+    """Statistics of a written checkpoint.
+
+    Attributes:
+        quantized: number of quantized weights.
+        kept: weights of products that keep their type.
+        nbytes: of the weights' file.
+    """
+
+    quantized: int
+    kept: tuple[str, ...]
+    nbytes: int
+
+
+def quantize_checkpoint(
+    checkpoint: Checkpoint, output: Path, request: QuantizationRequest, progress: Progress
+) -> QuantizedCheckpoint:
+    """Write a folder with quantized weights; it appears complete, or not at all.
+
+    A tensor is read, rounded and written before the next one. With a calibration text, Gram
+    matrices are in memory too, and a part of the model at a time is run.
+
+    Args:
+        checkpoint: the model in floats.
+        output: a new or empty folder.
+        request: scheme, exceptions, format and calibration.
+        progress: notified of long tasks.
+
+    Raises:
+        GraphgenError: GG0705 for a scheme that the format or the model does not have, GG0704 if
+            the folder is taken or cannot be written, GG05xx and GG06xx for the checkpoint.
+    """
+    check_format(request.form, request.scheme)
+    weights = _chosen(checkpoint, request)
+    kept = tuple(
+        weight.module
+        for weight in quantizable_weights(checkpoint.config, ()).values()
+        if weight.name not in weights
+    )
+    occupied = f"{output} is there already"
+    with new_folder(output, "the quantized checkpoint", occupied) as folder:
+        _write_others(checkpoint, folder)
+        _write_config(checkpoint, folder, request, kept)
+        with progress.task("quantizing") as report, (folder / WEIGHTS).open("wb") as file:
+            _write_tensors(file, checkpoint, weights, request, progress, report)
+            file.flush()
+            os.fsync(file.fileno())
+        size = (folder / WEIGHTS).stat().st_size
+    return QuantizedCheckpoint(len(weights), kept, size)
+
+
+def _chosen(checkpoint: Checkpoint, request: QuantizationRequest) -> dict[str, QuantizableWeight]:
+    """The weights to quantize by name, each checked against the format (GG0705)."""
+    everything = checkpoint.tensors()
+    for pattern in request.skip:
+        if pattern != "lm_head" and not any(names(pattern, name) for name in everything):
+            raise GraphgenError("GG0705", f"--modules-to-not-convert {pattern} names no weight")
+    found = quantizable_weights(checkpoint.config, request.skip)
+    if not found:
+        raise GraphgenError("GG0705", "no weight is left to quantize", help="name fewer exceptions")
+    for weight in found.values():
+        if weight.contracted != 1:
+            raise GraphgenError(
+                "GG0705",
+                f"'{weight.name}' is stored as [in,out]; the formats have weights [out,in] only",
+                help="--quantized of the other commands quantizes it while it is loaded",
+            )
+        check_shape(weight.name, (weight.shape[0], weight.shape[1]), request.scheme)
+    return found
+
+
+def _write_others(checkpoint: Checkpoint, folder: Path) -> None:
+    """The tokenizer and what else is beside the weights."""
+    if not checkpoint.path.is_dir():
+        made = folder / "tokenizer"
+        save_tokenizer(load_tokenizer(checkpoint.path), made)
+        for path in made.iterdir():
+            path.replace(folder / path.name)
+        made.rmdir()
+        return
+    for path in sorted(checkpoint.path.iterdir()):
+        if path.is_file() and path.name not in _OWN and not path.name.endswith(_NOT_COPIED):
+            shutil.copyfile(path, folder / path.name)
+
+
+def _write_config(
+    checkpoint: Checkpoint, folder: Path, request: QuantizationRequest, kept: Sequence[str]
+) -> None:
+    config = dict(checkpoint.config)
+    if request.form == "huggingface":
+        config["quantization_config"] = quantization_config(request.scheme, ["lm_head", *kept])
+    write_json(folder / "config.json", config)
+
+
+def _write_tensors(
+    file: BinaryIO,
+    checkpoint: Checkpoint,
+    weights: Mapping[str, QuantizableWeight],
+    request: QuantizationRequest,
+    progress: Progress,
+    report: Report,
+) -> None:
+    """The header, then unquantized tensors, then the others in the order of calibration."""
+    others = [name for name in checkpoint.tensors() if name not in weights]
+    rows = [row for name in others for row in _kept_rows(checkpoint, name)]
+    for weight in weights.values():
+        shape = (weight.shape[0], weight.shape[1])
+        rows += [
+            (f"{weight.module}.{stored.suffix}", stored)
+            for stored in stored_tensors(request.form, request.scheme, shape)
+        ]
+    file.write(_header(rows))
+    done, total = 0, len(others) + len(weights)
+    for name in others:
+        _append(file, checkpoint.read(name))
+        done += 1
+        report(done / total)
+    for made in _quantized(checkpoint, weights, request, progress):
+        for array in contents(made):
+            _append(file, array)
+        done += 1
+        report(done / total)
+
+
+def _kept_rows(checkpoint: Checkpoint, name: str) -> list[tuple[str, TensorOfWeight]]:
+    info = checkpoint.tensors()[name]
+    return [(name, TensorOfWeight("", NUMPY_DTYPES[info.dtype], info.shape))]
+
+
+def _header(rows: Sequence[tuple[str, TensorOfWeight]]) -> bytes:
+    """Length and JSON of a safetensors file, filled up to a multiple of 8 bytes."""
+    fields: dict[str, Json] = {"__metadata__": {"format": "pt"}}
+    offset = 0
+    for name, stored in rows:
+        end = offset + int(np.prod(stored.shape, dtype=np.int64)) * stored.dtype.itemsize
+        fields[name] = {
+            "dtype": DTYPE_NAMES[str(stored.dtype)],
+            "shape": list(stored.shape),
+            "data_offsets": [offset, end],
+        }
+        offset = end
+    text = json.dumps(fields).encode()
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text
+
+
+def _append(file: BinaryIO, array: Array) -> None:
+    file.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+
+
+def _quantized(
+    checkpoint: Checkpoint,
+    weights: Mapping[str, QuantizableWeight],
+    request: QuantizationRequest,
+    progress: Progress,
+) -> Iterator[QuantizedWeight]:
+    """Each weight, in order."""
+    if not request.windows:
+        for name in weights:
+            yield quantize_to_nearest(checkpoint.read(name), request.scheme)
+        return
+    sizes = {name: weight.inputs for name, weight in weights.items()}
+    for part, grams in gram_matrices(checkpoint, request.windows, sizes, progress):
+        for name in part:
+            yield _calibrated(checkpoint.read(name), grams.get(name), request.scheme)
+
+
+def _calibrated(array: Array, gram: Gram | None, scheme: WeightScheme) -> QuantizedWeight:
+    """By GPTQ, where the inputs of the weight could be gathered."""
+    if gram is None:
+        return quantize_to_nearest(array, scheme)
+    return quantize_by_gptq(array.astype(np.float32), gram, scheme)
