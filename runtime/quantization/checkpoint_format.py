@@ -131,8 +131,8 @@ def packed_int4(values: Array) -> npt.NDArray[np.int32]:
 
 def packed_mxfp4(values: Array) -> npt.NDArray[np.uint8]:
     """Two values in a byte, the first one lowest: sign, two bits of exponent, one of mantissa."""
-    codes = values.view(np.uint8) & 15
-    return codes[:, ::2] | codes[:, 1::2] << 4
+    codes: npt.NDArray[np.uint8] = values.view(np.uint8) & np.uint8(15)
+    return (codes[:, ::2] | codes[:, 1::2] << 4).astype(np.uint8)
 
 
 def quantization_config(scheme: WeightScheme, kept: Sequence[str]) -> Mapping[str, Json]:
