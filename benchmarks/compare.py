@@ -94,6 +94,7 @@ def parser() -> argparse.ArgumentParser:
     out.add_argument("--only", action="append", help="a case, e.g. bf16.b1.p128; repeatable")
     out.add_argument("--rounds", type=int, default=3, help="turns of each engine (default 3)")
     out.add_argument("--steps", type=int, default=16, help="decode steps a turn (default 16)")
+    out.add_argument("--alone", action="store_true", help="let other work wait; needs root")
     out.add_argument("--no-perplexity", action="store_true", help="leave out the perplexities")
     out.add_argument(
         "--models", type=Path, default=ROOT / ".cache" / "compare", help="files go here"
@@ -117,7 +118,8 @@ def main() -> None:
     peers = options.engine or [name for name in ENGINES if name != OURS]
     engines = start_engines([OURS, *peers], dict(options.python))
     try:
-        rounds = Rounds(engines, files, parameters, text, options.rounds, options.steps)
+        how = options.rounds, options.steps, options.alone
+        rounds = Rounds(engines, files, parameters, text, *how)
         report(run(chosen, rounds, text, not options.no_perplexity), options)
     finally:
         close_all(engines.values())

@@ -7,12 +7,10 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import os
 import statistics
 import sys
 import time
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from benchmarks.real_time_priority import at_real_time, threads_of
 from benchmarks.rows import Row, table, write_json
 from graphgen.runtime.aws.application.model_classes import NeuronLlamaForCausalLM
 from graphgen.runtime.aws.config.neuron_config import NeuronConfig, OnDeviceSamplingConfig
@@ -137,19 +136,6 @@ def engine_turn(
     return generate(session, prompts.tolist(), request)[1].steps
 
 
-@contextmanager
-def priority(alone: bool) -> Generator[None]:
-    """Run every thread of the process at a real-time priority, if ``alone`` says so."""
-    threads = [int(name) for name in os.listdir("/proc/self/task")] if alone else []
-    for thread in threads:
-        os.sched_setscheduler(thread, os.SCHED_RR, os.sched_param(1))
-    try:
-        yield
-    finally:
-        for thread in threads:
-            os.sched_setscheduler(thread, os.SCHED_OTHER, os.sched_param(0))
-
-
 def measure(path: Path, case: Case, rounds: int, steps: int, alone: bool) -> Row:
     """The best turn's median step of each side."""
     adapter = open_adapter(path, case, steps)
@@ -159,7 +145,7 @@ def measure(path: Path, case: Case, rounds: int, steps: int, alone: bool) -> Row
     taken: list[list[float]] = [[], []]
     for side in turns:
         side(adapter, prompts, case, 3)
-    with priority(alone):
+    with at_real_time(threads_of() if alone else ()):
         for _ in range(rounds):
             for side, times in zip(turns, taken, strict=True):
                 times.append(statistics.median(side(adapter, prompts, case, steps)))

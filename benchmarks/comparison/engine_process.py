@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.comparison.interfaces import Case, ModelFiles, Turn, UnsupportedError
+from benchmarks.real_time_priority import at_real_time, threads_of
 
 ROOT = Path(__file__).resolve().parents[2]
 # Lines of an engine's own output that are shown when it fails.
@@ -39,6 +40,7 @@ class EngineProcess:
 
     Attributes:
         version: as the engine gives it.
+        pid: of the child, and of the session that all its processes are in.
         ended: whether its process has ended by itself.
 
     Raises:
@@ -50,33 +52,28 @@ class EngineProcess:
         self.name, self.python, self.ended = name, python, False
         self._folder = tempfile.TemporaryDirectory(prefix="graphgen-compare-")
         self._log = Path(self._folder.name) / "log"
-        environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
-        with self._log.open("wb") as log:
-            self._child = subprocess.Popen(
-                [python, "-m", "benchmarks.comparison.worker", module],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-                cwd=ROOT,
-                env=environment,
-                # A group of its own, which the engine's own children belong to.
-                start_new_session=True,
-            )
+        command = [python, "-m", "benchmarks.comparison.worker", module]
+        try:
+            self._child = self._started(command)
+        except OSError:
+            self._folder.cleanup()
+            raise
+        self.pid = self._child.pid
         try:
             self.version = str(self._answer())
         except BaseException:
             self.close()
             raise
-        self._signal(signal.SIGSTOP)
+        self._stop()
 
     def open(self, case: Case, files: ModelFiles, threads: int) -> None:
         """As :meth:`Engine.open`."""
         self._ask("open", case=asdict(case), files=asdict(files), threads=threads)
 
-    def turn(self, prompts: Sequence[Sequence[int]], steps: int) -> Turn:
-        """As :meth:`Engine.turn`."""
-        return Turn(**self._ask("turn", prompts=prompts, steps=steps))
+    def turn(self, prompts: Sequence[Sequence[int]], steps: int, *, alone: bool = False) -> Turn:
+        """As :meth:`Engine.turn`; ``alone`` at a real-time priority, which needs root."""
+        with at_real_time(threads_of(self.pid) if alone else ()):
+            return Turn(**self._ask("turn", prompts=prompts, steps=steps))
 
     def nats(self, windows: Sequence[Sequence[int]]) -> float:
         """As :meth:`Engine.nats`."""
@@ -108,11 +105,31 @@ class EngineProcess:
         try:
             yield
         finally:
-            self._signal(signal.SIGSTOP)
+            self._stop()
+
+    def _started(self, command: Sequence[str]) -> subprocess.Popen[str]:
+        with self._log.open("wb") as log:
+            return subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                cwd=ROOT,
+                env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"},
+                # A session of its own, which the engine's own children belong to.
+                start_new_session=True,
+            )
+
+    def _stop(self) -> None:
+        """Return when the child is stopped, or has ended."""
+        self._signal(signal.SIGSTOP)
+        with suppress(ChildProcessError):
+            os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     def _signal(self, number: signal.Signals) -> None:
         with suppress(ProcessLookupError):
-            os.killpg(self._child.pid, number)
+            os.killpg(self.pid, number)
 
     def _answer(self) -> Any:
         assert self._child.stdout is not None

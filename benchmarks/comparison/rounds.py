@@ -17,6 +17,7 @@ from benchmarks.comparison.engine_process import (
 from benchmarks.comparison.interfaces import Case, ModelFiles, Turn, UnsupportedError
 from benchmarks.comparison.measured import Measured
 from benchmarks.engines import OURS, listed
+from benchmarks.real_time_priority import at_real_time, threads_of
 from graphgen.lowering.cpu.memory_bandwidth import read_bandwidth
 
 # Decode steps of the turn before the first round.
@@ -61,6 +62,7 @@ class Rounds:
         text: token ids that prompts are cut from.
         rounds: turns of each engine.
         steps: decode steps a turn.
+        alone: whether turns and reads run at a real-time priority.
     """
 
     def __init__(
@@ -71,21 +73,24 @@ class Rounds:
         text: Sequence[int],
         rounds: int,
         steps: int,
+        alone: bool = False,
     ) -> None:
         self.engines, self._files, self._parameters = engines, files, parameters
         self._text, self._rounds, self._steps = text, rounds, steps
+        self._alone = alone
         self.threads = len(os.sched_getaffinity(0))
 
     def measure(self, case: Case) -> Measured | None:
         """The best of all rounds; ``None`` where graphgen has no such case."""
         prompts = prompts_of(self._text, case)
-        ready = [name for name in self.engines if self._opened(name, case, prompts)]
+        ready = [name for name in list(self.engines) if self._opened(name, case, prompts)]
         if OURS not in ready:
             return None
         measured = Measured(case)
         size = int(self._parameters * WIDTHS[case.weights])
         for _ in range(self._rounds):
-            measured.floor_s = min(measured.floor_s, size / read_bandwidth(size))
+            with at_real_time(threads_of() if self._alone else ()):
+                measured.floor_s = min(measured.floor_s, size / read_bandwidth(size))
             turns = self._turns(ready, case, prompts)
             for name, turn in turns.items():
                 measured.note(name, "prefill", turn.prefill_s)
@@ -128,7 +133,7 @@ class Rounds:
         turns: dict[str, Turn] = {}
         for name in list(ready):
             try:
-                turns[name] = self.engines[name].turn(prompts, self._steps)
+                turns[name] = self.engines[name].turn(prompts, self._steps, alone=self._alone)
             except EngineFailedError as failed:
                 self._failed(name, case.name, failed)
                 ready.remove(name)

@@ -11,29 +11,12 @@ import numpy.typing as npt
 
 from benchmarks.comparison.interfaces import Case, ModelFiles, Turn, UnsupportedError
 from benchmarks.comparison.rivals import best_tokens
+from benchmarks.comparison.session_programs import SETTINGS, session_of
 from graphgen.compile_config import CompileConfig
 from graphgen.runtime.checkpoint.interfaces import Checkpoint
 from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint
-from graphgen.runtime.executable_cache import ExecutableCache
-from graphgen.runtime.model import build_model
 from graphgen.runtime.perplexity import surprise
-from graphgen.runtime.progress_callback import Silent
 from graphgen.runtime.session import Session
-from graphgen.runtime.weights.rank_weights import put_weights, weights_of
-
-# The settings of each kind of weights.
-SETTINGS = {
-    "f32": CompileConfig(dtype="f32"),
-    "bf16": CompileConfig(dtype="bf16"),
-    "int8": CompileConfig(dtype="bf16", quantization="quantize-weights"),
-}
-
-
-def session_of(checkpoint: Checkpoint, settings: CompileConfig, every_token: bool) -> Session:
-    """The programs of these settings, with their weights."""
-    built = build_model(checkpoint.config, settings, every_token=every_token)
-    placed = put_weights(weights_of(checkpoint, built.module), Silent())
-    return Session(ExecutableCache(built.module, Silent()), placed)
 
 
 class GraphgenSession:
@@ -53,7 +36,7 @@ class GraphgenSession:
         self._session = None
         self._checkpoint = open_checkpoint(Path(files.checkpoint))
         sized = self._settings.serving(batch=case.batch, max_len=case.slots)
-        self._session = session_of(self._checkpoint, sized, every_token=False)
+        self._session = session_of(self._checkpoint, sized)
 
     def turn(self, prompts: Sequence[Sequence[int]], steps: int) -> Turn:
         """Logits come to the host, where argmax chooses."""

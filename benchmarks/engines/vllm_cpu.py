@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-# Read when vLLM is imported: no second process, no core kept free, GB of a cache.
+# Read when vLLM is imported: all cores, no second process, GB of a cache.
+os.environ["OMP_NUM_THREADS"] = str(len(os.sched_getaffinity(0)))
 os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
 os.environ["VLLM_CPU_NUM_OF_RESERVED_CPU"] = "0"
 os.environ["VLLM_CPU_KVCACHE_SPACE"] = "1"
