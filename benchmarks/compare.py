@@ -30,8 +30,8 @@ from graphgen.runtime.tokenizer import load_tokenizer
 
 ROOT = Path(__file__).resolve().parent.parent
 TEXT = ROOT / "tests" / "data" / "lighthouse.txt"
-# Tokens of a window of perplexity.
-WINDOW = 512
+# Tokens of a window of perplexity, as of `graphgen perplexity`.
+WINDOW = 256
 CASES = [Case(*c) for c in itertools.product(("f32", "bf16", "int8", "int4"), (1, 8), (128, 512))]
 
 
