@@ -33,6 +33,9 @@ HEAD_STRATEGIES = (
 )
 # Element types of weights, activations and caches.
 DTYPES = ("f32", "bf16", "f16")
+# Element types and scales of quantized caches; the scale of a type that is not given one.
+CACHE_DTYPES = ("f8e4m3", "f8e5m2")
+CACHE_SCALES = ("none",)
 # Values of ``kernels``.
 KERNELS_AUTO, KERNELS_ON, KERNELS_OFF = "auto", "on", "off"
 
@@ -117,6 +120,25 @@ class CompileConfig:
         False,
         "whether layers with a window have caches that hold no more than it.",
         flag="Caches of layers with a sliding window hold no more than the window.",
+    )
+    kv_cache_quant: bool = knob(
+        False,
+        "whether caches hold 8-bit numbers.",
+        flag="Keep keys and values in 8 bits.",
+    )
+    kv_cache_dtype: str = knob(
+        CACHE_DTYPES[0],
+        "of the numbers of quantized caches.",
+        choices=CACHE_DTYPES,
+        flag="Numbers of quantized caches; by default f8e4m3.",
+        option="--kv-cache-dtype",
+    )
+    kv_cache_scale: str = knob(
+        CACHE_SCALES[0],
+        "what of a quantized cache has a scale of its own.",
+        choices=CACHE_SCALES,
+        flag="What of a quantized cache has a scale; by default nothing.",
+        option="--kv-cache-scale",
     )
     page_cache: int = knob(
         0,

@@ -30,6 +30,7 @@ from graphgen.passes.legalize.order_interface import OrderInterface
 from graphgen.passes.legalize.pad_cache_slots import PadCacheSlots
 from graphgen.passes.outline.outline_layers import OutlineLayers
 from graphgen.passes.paging.page_cache import PageCache
+from graphgen.passes.quantize.quantize_cache import QuantizeCache
 from graphgen.passes.quantize.quantize_weights import QuantizeWeights
 from graphgen.passes.sharding.collectives.merge_collectives import MergeCollectives
 from graphgen.passes.sharding.pad_to_mesh import PadToMesh
@@ -68,7 +69,7 @@ def phases(config: CompileConfig) -> tuple[Phase, ...]:
     _check_kernels(config)
     own = {
         "canonicalize": _canonicalize(config),
-        "quantize": parse_pipeline(config.quantization),
+        "quantize": [*parse_pipeline(config.quantization), *_narrow_caches(config)],
         "specialize": _specialize(config),
         "shard": [*(_shard(config) if config.tp > 1 else []), *_pages(config)],
         "fuse": [
@@ -113,6 +114,12 @@ def default(config: CompileConfig) -> list[Pass]:
 def _canonicalize(config: CompileConfig) -> list[Pass]:
     """One form for what models write in several ways, and no merged projections."""
     return [*parse_pipeline(config.sampling), Canonicalize(), UnfuseProjections()]
+
+
+def _narrow_caches(config: CompileConfig) -> list[Pass]:
+    """Caches in 8 bits; before heads are laid out, so that scales go with them."""
+    narrow = QuantizeCache(config.kv_cache_dtype, config.kv_cache_scale)
+    return [narrow] if config.kv_cache_quant else []
 
 
 def _specialize(config: CompileConfig) -> list[Pass]:

@@ -98,10 +98,23 @@ def _collected(given: Mapping[str, object]) -> CompileOptions:
         from graphgen.passes.quantize.quantize_flags import quantization_pass
 
         values["quantization"] = quantization_pass(*[given[name] for name in _QUANTIZATION])  # pyright: ignore[reportArgumentType]
+    _check_cache_options(values)
     if "heads" in values and "tp" in values:
         check_heads(values["heads"], values["tp"])
     # A flag that is not given is at None or False: nothing is requested.
     return {name: value for name, value in values.items() if value not in (None, False)}
+
+
+def _check_cache_options(values: Mapping[str, object]) -> None:
+    """Refuse options of quantized caches without --kv-cache-quant (GG0705)."""
+    for name in ("kv_cache_dtype", "kv_cache_scale"):
+        if values.get(name) is not None and not values.get("kv_cache_quant"):
+            option = f"--{name.replace('_', '-')}"
+            raise GraphgenError(
+                "GG0705",
+                f"{option} has no effect without --kv-cache-quant",
+                help="add --kv-cache-quant",
+            )
 
 
 def check_heads(strategy: object, tp: object) -> None:

@@ -17,6 +17,9 @@ from graphgen.passes.core import NoMatch, no_match
 from graphgen.passes.kernels.kernel_call import KernelCalls, appending, present
 from graphgen.passes.weights.derived import PreparedValues
 
+# Ops between the read of a cache of 8 bits and an attention.
+_WIDENING = ("convert", "bitcast_convert")
+
 
 @dataclass(slots=True)
 class AttentionMatch:
@@ -92,6 +95,10 @@ def match_attention(op: Op, prepared: PreparedValues) -> AttentionMatch | NoMatc
         return no_match(f"the kernel has no attention of {query.dtype}", query)
     if value.dtype is not query.dtype:
         return no_match(f"the values are {value.dtype}, the queries {query.dtype}", value)
+    for read in (key, value):
+        narrow = _narrow_cache(read)
+        if narrow is not None:
+            return no_match(f"the kernel reads no caches of {narrow.dtype}", narrow)
     if mask.type.rank != 3:
         return no_match("the mask differs from head to head", mask, depth=2)
     if terms.bias is not None or terms.slopes is not None:
@@ -106,6 +113,14 @@ def match_attention(op: Op, prepared: PreparedValues) -> AttentionMatch | NoMatc
         if keys[0].attrs.text("rows") != "in_place":
             found.rows = keys[0].operands[1]
     return found
+
+
+def _narrow_cache(value: Value) -> Value | None:
+    """The cache of 8-bit numbers that a value is widened from; ``None`` for others."""
+    while value.op is not None and value.op.name in _WIDENING:
+        value = value.op.operands[0]
+    read = value.producer("cache_read")
+    return read.operands[0] if read is not None and read.result.dtype.bits == 8 else None
 
 
 def _reads(value: Value) -> list[Op]:

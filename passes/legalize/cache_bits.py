@@ -1,4 +1,4 @@
-"""Keeping 16-bit float caches as integers: XLA's CPU backend updates only those in place."""
+"""Keeping caches of small floats as integers: XLA's CPU backend updates only those in place."""
 
 from __future__ import annotations
 
@@ -8,15 +8,18 @@ from typing import ClassVar
 from graphgen.build import Builder
 from graphgen.errors import GraphgenError
 from graphgen.ir import DType, Entry, Function, Module, Op, Role, Value, tensor
-from graphgen.ir.dtype import bf16, f16, u16
+from graphgen.ir.dtype import u8, u16
 from graphgen.passes.core import Pass, Rewriter, register
 from graphgen.passes.weights.layout_change import repack
+
+# By the bits of an element.
+_INTEGERS = {8: u8, 16: u16}
 
 
 @register
 @dataclass(frozen=True)
 class CacheAsBits(Pass):
-    """A state of 16-bit floats becomes u16: written and read through ``bitcast_convert``.
+    """A state of 16-bit floats becomes u16, one of 8-bit floats u8, by ``bitcast_convert``.
 
     XLA turns a scatter into a bf16 buffer into one over an f32 copy of the whole buffer, on every
     call; integers are updated in place.
@@ -88,7 +91,7 @@ unpack=@unpack.bf16.2x8x1x4.bits
         for row in module.entries(Role.STATE):
             if rewriter.exhausted:
                 return
-            if row.physical.dtype in (bf16, f16):
+            if row.physical.dtype.is_float and row.physical.dtype.bits in _INTEGERS:
                 _as_bits(module, row, rewriter)
 
 
@@ -101,10 +104,12 @@ def _as_bits(module: Module, row: Entry, rewriter: Rewriter) -> None:
             if cache is not None:
                 roots.append((function, next(iter(cache.users), None)))
                 _retype(function, cache, row.physical.dtype, rewriter)
-    physical, dtype = tensor(u16, row.physical.shape), row.physical.dtype
+    dtype = row.physical.dtype
+    bits = _INTEGERS[dtype.bits]
+    physical = tensor(bits, row.physical.shape)
 
     def pack(b: Builder, part: Value, rank: Value) -> Value:
-        return b.bitcast_convert(part, u16)
+        return b.bitcast_convert(part, bits)
 
     def unpack(b: Builder, parts: Value) -> Value:
         return b.bitcast_convert(parts, dtype)
@@ -116,14 +121,15 @@ def _as_bits(module: Module, row: Entry, rewriter: Rewriter) -> None:
 
 def _retype(function: Function, cache: Value, dtype: DType, rewriter: Rewriter) -> None:
     """Follow the cache through updates to the reads, which give floats again."""
-    cache.type = tensor(u16, cache.shape)
+    integer = _INTEGERS[dtype.bits]
+    cache.type = tensor(integer, cache.shape)
     work = [cache]
     while work:
         value = work.pop()
         for op in list(value.users):
             if op.name == "kv_update" and op.operands[0] is value:
                 b = rewriter.before(function, op)
-                bits = b.bitcast_convert(op.operands[1], u16)
+                bits = b.bitcast_convert(op.operands[1], integer)
                 op.set_operands((value, bits, *op.operands[2:]))
                 op.result.type = value.type
                 work.append(op.result)

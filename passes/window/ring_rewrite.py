@@ -56,13 +56,16 @@ class Rings:
         if shared is None:
             return
         read: list[Value] = []
-        for op, update in zip(layer.reads, layer.updates, strict=True):
+        for op, update, widening in zip(layer.reads, layer.updates, layer.widening, strict=True):
+            b = self.rewriter.before(layer.function, op)
             if _overtakes(layer, ring):
                 old = self._read(layer, op, update.operands[0], update)
-                b = self.rewriter.before(layer.function, op)
-                read.append(b.concatenate([old, update.operands[1]], 1))
+                found = b.concatenate([old, update.operands[1]], 1)
             else:
-                read.append(self._read(layer, op, update.result, op))
+                found = self._read(layer, op, update.result, op)
+            for step in widening:
+                found = b.emit(step.name, (found,), dict(step.attrs)).result
+            read.append(found)
             update.set_operands((*update.operands[:3], shared.slots))
         self._attend(layer, read, shared.mask)
 
@@ -91,8 +94,9 @@ class Rings:
         operands = (op.operands[0], *read, mask, *op.operands[4:])
         made = b.emit("attention", operands, dict(op.attrs)).result
         self.rewriter.replace(function, op, [made])
-        for old in layer.reads:
-            self.rewriter.erase(function, old)
+        for old, widening in zip(layer.reads, layer.widening, strict=True):
+            for step in (*reversed(widening), old):
+                self.rewriter.erase(function, step)
         for old in (layer.mask, layer.keys):
             if not old.result.users:
                 self.rewriter.erase(function, old)

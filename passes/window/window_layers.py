@@ -11,6 +11,8 @@ from graphgen.passes.core import NoMatch, no_match
 
 # Inputs of language models with the positions of tokens.
 _POSITION_INPUTS = ("positions", "lengths", "seq_ids")
+# Ops of one operand, row by row.
+_WIDENING = ("convert",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +25,7 @@ class WindowLayer:
         caches: the states of the keys and of the values, as the program takes them.
         updates: the ``kv_update`` of each.
         reads: the ``cache_read`` of each.
+        widening: the ops between each read and the attention, in order: of caches in 8 bits.
         mask: the ``attention_mask``.
         keys: the ``key_positions`` of the mask.
     """
@@ -32,6 +35,7 @@ class WindowLayer:
     caches: tuple[Value, ...]
     updates: tuple[Op, ...]
     reads: tuple[Op, ...]
+    widening: tuple[tuple[Op, ...], ...]
     mask: Op
     keys: Op
 
@@ -83,12 +87,14 @@ def find_layer(module: Module, function: Function, attention: Op) -> WindowLayer
             return no_match(
                 "biases are measured from slot to slot", attention.operands[at], depth=4
             )
-    reads: list[Op] = []
+    found_reads: list[tuple[Op, ...]] = []
     for value in read:
-        found = value.producer("cache_read")
-        if found is None:
-            return no_match("this is not read from a cache", value, depth=5)
-        reads.append(found)
+        found = _read_of(value)
+        if isinstance(found, NoMatch):
+            return found
+        found_reads.append(found)
+    reads = tuple(ops[0] for ops in found_reads)
+    widening = tuple(ops[1:] for ops in found_reads)
     updates: list[Op] = []
     for op in reads:
         found = _update_of(module, function, op, (mask.operands[0], keys.operands[0]))
@@ -96,7 +102,21 @@ def find_layer(module: Module, function: Function, attention: Op) -> WindowLayer
             return found
         updates.append(found)
     caches = tuple(op.operands[0] for op in updates)
-    return WindowLayer(function, attention, caches, tuple(updates), tuple(reads), mask, keys)
+    return WindowLayer(function, attention, caches, tuple(updates), reads, widening, mask, keys)
+
+
+def _read_of(value: Value) -> tuple[Op, ...] | NoMatch:
+    """The ``cache_read`` of a value, and the ops that widen what a cache of 8 bits holds."""
+    found: list[Op] = []
+    while value.op is not None and value.op.name in _WIDENING:
+        found.append(value.op)
+        value = value.op.operands[0]
+        if len(value.users) != 1:
+            return no_match("something else reads it", value, depth=11)
+    read = value.producer("cache_read")
+    if read is None:
+        return no_match("this is not read from a cache", value, depth=5)
+    return (read, *reversed(found))
 
 
 def _update_of(

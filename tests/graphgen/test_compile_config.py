@@ -101,8 +101,10 @@ def test_what_the_pipeline_and_the_commands_have():
         *("chunk", "dims", "rules", "min_rows", "roll_window_cache", "outline"),
         "kernels",
         *("page_cache", "cache_blocks"),
+        *("kv_cache_quant", "kv_cache_dtype", "kv_cache_scale"),
     }
     flags = {"tp", "heads", "roll_window_cache", "page_cache", "kernels", "dtype"}
+    flags |= {"kv_cache_quant", "kv_cache_dtype", "kv_cache_scale"}
     assert set(flag_fields(CompileConfig)) == flags
     assert tuple(STRATEGIES) == HEAD_STRATEGIES
 

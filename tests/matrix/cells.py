@@ -29,6 +29,11 @@ QUANTIZATION = {
     "f8e4m3": "quantize-weights{dtype=f8e4m3,scheme=per_tensor_symmetric}",
     "f8e5m2": "quantize-weights{dtype=f8e5m2}",
 }
+# Element type and scale of quantized caches.
+CACHED: Mapping[str, tuple[str, str]] = {
+    "f8e4m3 cast": ("f8e4m3", "none"),
+    "f8e5m2 cast": ("f8e5m2", "none"),
+}
 # Passes in front of the reference, which changes with the outputs, and passes that are compared.
 CHOOSE: Mapping[str, tuple[str, str]] = {
     "logits": ("", ""),
@@ -75,6 +80,10 @@ def cell_run(cell: Cell, seed: int = SEED, *, one_layer: bool = False) -> CellRu
 def config_for(cell: Cell) -> CompileConfig:
     """The options of the default pipeline."""
     short, long = _buckets(cell)
+    plain = CompileConfig()
+    element, scale = CACHED.get(
+        cell["numbers of caches"], (plain.kv_cache_dtype, plain.kv_cache_scale)
+    )
     return CompileConfig(
         target=cell["target"],
         tp=int(cell["ranks"]),
@@ -84,6 +93,9 @@ def config_for(cell: Cell) -> CompileConfig:
         tokens=(short, long),
         roll_window_cache=cell["caches"] == "rolled",
         page_cache=3 if cell["caches"] == "paged" else 0,
+        kv_cache_quant=cell["numbers of caches"] in CACHED,
+        kv_cache_dtype=element,
+        kv_cache_scale=scale,
         outline=cell["layers"] == "outlined",
         kernels="on" if cell["kernels"] == "selected" else "off",
         quantization=QUANTIZATION[cell["weights"]],

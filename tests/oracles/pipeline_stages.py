@@ -29,8 +29,13 @@ EXTRA = {
     "f8-formats": ("quantize-weights",),
     "outline-layers,inline-calls": ("dce",),
 }
-# Passes for quantized weights alone.
-QUANTIZED = {"quantize-weights": "int8", "integer-products": "int8", "f8-formats": "f8e4m3"}
+# Passes for quantized weights and caches alone, and the element type of such weights.
+QUANTIZED = {
+    "quantize-weights": "int8",
+    "quantize-cache": "int8",
+    "integer-products": "int8",
+    "f8-formats": "f8e4m3",
+}
 
 
 def every_pass(
@@ -40,7 +45,8 @@ def every_pass(
     passes: list[Pass] = []
     done: set[str] = set()
     quantization = str(QuantizeWeights(dtype=dtype)) if quantized else ""
-    for item in default(replace(buckets, tp=tp, quantization=quantization)):
+    config = replace(buckets, tp=tp, quantization=quantization, kv_cache_quant=quantized)
+    for item in default(config):
         passes.append(item)
         if item.name not in done:
             for text, places in EXTRA.items():

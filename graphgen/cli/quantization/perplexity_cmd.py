@@ -20,7 +20,10 @@ if TYPE_CHECKING:
     from graphgen.runtime.checkpoint.interfaces import Checkpoint
 
 
-@takes_compile_options("dtype", "tp", "heads", "quantization")
+@takes_compile_options(
+    *("dtype", "tp", "heads", "quantization"),
+    *("kv_cache_quant", "kv_cache_dtype", "kv_cache_scale"),
+)
 def perplexity(
     model: Annotated[
         str, typer.Argument(metavar="MODEL", help="A checkpoint folder, a GGUF file, or smollm2.")

@@ -1,0 +1,228 @@
+"""Caches in 8 bits: a half or a quarter of the memory, and of what a token reads of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from graphgen.build import Builder
+from graphgen.errors import GraphgenError
+from graphgen.ir import Entry, Function, Module, Op, Role, Value
+from graphgen.passes.core import NoMatch, Pass, Rewriter, no_match, register
+from graphgen.passes.core.options import choice
+from graphgen.passes.quantize.cache_form import (
+    CACHE_ELEMENTS,
+    CACHE_SCALES,
+    NO_SCALE,
+    CacheForm,
+)
+from graphgen.passes.weights.layout_change import repack
+
+_RULE = "quantize-state"
+
+
+@register
+@dataclass(frozen=True)
+class QuantizeCache(Pass):
+    """Keys and values become 8-bit numbers where they are written, and floats where they are read.
+
+    With ``scale=none`` they are converted as they are, and what is beyond the type becomes its
+    largest number: 240 for ``f8e4m3``, as Neuron's ends there, 57344 for ``f8e5m2``.
+
+    A state that a program reads or writes otherwise than by rows and slots stays as it is.
+
+    Options:
+        dtype: of the numbers.
+        scale: what has a scale of its own.
+
+    Given:
+        module @m level=canonical {
+          input %new : f32[2,1,1,4]
+          input %slots : s32[2,1]
+          input %seq_ids : s32[2]
+          state %k : f32[2,8,1,4]
+          output %r : f32[2,8,1,4]
+        }
+
+        func @f phase=decode {
+          arg %k : f32[2,8,1,4]
+          arg %new : f32[2,1,1,4]
+          arg %slots : s32[2,1]
+          arg %seq_ids : s32[2]
+          %0 = kv_update(%k, %new, %seq_ids, %slots) : f32[2,8,1,4]
+          %r = cache_read(%0, %seq_ids) attended=8 : f32[2,8,1,4]
+          return k = %0
+          return r = %r
+        }
+
+    Result:
+        module @m level=canonical {
+          input %new : f32[2,1,1,4]
+          input %slots : s32[2,1]
+          input %seq_ids : s32[2]
+          state %k : f32[2,8,1,4] as f8e4m3[2,8,1,4] pack=@pack.f32.2x8x1x4.f8e4m3 \
+unpack=@unpack.f32.2x8x1x4.f8e4m3
+          output %r : f32[2,8,1,4]
+        }
+
+        func @f phase=decode {
+          arg %k : f8e4m3[2,8,1,4]
+          arg %new : f32[2,1,1,4]
+          arg %slots : s32[2,1]
+          arg %seq_ids : s32[2]
+          %0 = constant() value=f32[](-240.0) : f32[]
+          %1 = constant() value=f32[](240.0) : f32[]
+          %2 = clamp(%0, %new, %1) : f32[2,1,1,4]
+          %3 = convert(%2) dtype=f8e4m3 : f8e4m3[2,1,1,4]
+          %4 = kv_update(%k, %3, %seq_ids, %slots) : f8e4m3[2,8,1,4]
+          %5 = cache_read(%4, %seq_ids) attended=8 : f8e4m3[2,8,1,4]
+          %r = convert(%5) dtype=f32 : f32[2,8,1,4]
+          return k = %4
+          return r = %r
+        }
+
+        func @pack.f32.2x8x1x4.f8e4m3 {
+          arg %whole : f32[2,8,1,4]
+          arg %rank : s32[1]
+          %0 = constant() value=f32[](-240.0) : f32[]
+          %1 = constant() value=f32[](240.0) : f32[]
+          %2 = clamp(%0, %whole, %1) : f32[2,8,1,4]
+          %3 = convert(%2) dtype=f8e4m3 : f8e4m3[2,8,1,4]
+          return part = %3
+        }
+
+        func @unpack.f32.2x8x1x4.f8e4m3 {
+          arg %parts : f8e4m3[1,2,8,1,4]
+          %0 = convert(%parts) dtype=f32 : f32[1,2,8,1,4]
+          %1 = reshape(%0) shape=[2,8,1,4] : f32[2,8,1,4]
+          return whole = %1
+        }
+    """
+
+    name: ClassVar[str] = "quantize-cache"
+    input_stages: ClassVar[tuple[str, ...]] = ("logical", "canonical")
+    requires: ClassVar[tuple[str, ...]] = ("raw-weights",)
+    dtype: str = choice("f8e4m3", tuple(CACHE_ELEMENTS))
+    scale: str = choice(NO_SCALE, CACHE_SCALES)
+
+    @property
+    def budget(self) -> float:
+        """The budget of weights as fine, which is derived in ``quantize-weights``."""
+        return {"int8": 0.14, "f8e4m3": 0.36, "f8e5m2": 0.72}[self.dtype]
+
+    def run(self, module: Module, rewriter: Rewriter) -> None:
+        """State by state, in all programs at once: they share one representation."""
+        form = self._form()
+        count = 0
+        for row in module.entries(Role.STATE):
+            if rewriter.exhausted:
+                return
+            uses = _uses(module, row, rewriter)
+            if uses is None:
+                continue
+            with rewriter.joined():
+                for use in uses:
+                    _rewrite(use, form, rewriter)
+                _keep(module, row, form)
+            if uses:
+                rewriter.note(uses[0].function, f"{row.name} in {self.dtype}", uses[0].first)
+            count += 1
+        rewriter.remark(f"{count} caches are {form.element.name}")
+
+    def _form(self) -> CacheForm:
+        """The form of the options (GG0302 for integers without a scale)."""
+        if self.dtype == "int8" and self.scale == NO_SCALE:
+            raise GraphgenError(
+                "GG0302",
+                "quantize-cache: dtype=int8 without a scale would keep whole numbers alone",
+                help="give a scale, or dtype=f8e4m3",
+            )
+        return CacheForm(CACHE_ELEMENTS[self.dtype], self.scale)
+
+
+@dataclass(frozen=True, slots=True)
+class _Use:
+    """The writes and reads of a cache in one program.
+
+    Attributes:
+        function: the program.
+        cache: the state, as the program takes it.
+        updates: the ``kv_update`` ops, each of the one before it.
+        reads: the ``cache_read`` ops.
+    """
+
+    function: Function
+    cache: Value
+    updates: Sequence[Op]
+    reads: Sequence[Op]
+
+    @property
+    def first(self) -> Op | None:
+        """The first op that has the cache."""
+        return next(iter((*self.updates, *self.reads)), None)
+
+
+def _uses(module: Module, row: Entry, rewriter: Rewriter) -> Sequence[_Use] | None:
+    """The uses of a state in all programs that take it; ``None``, declined, for other ones."""
+    found: list[_Use] = []
+    for function in module.programs():
+        cache = function.arg(row.name)
+        if cache is None:
+            continue
+        use = _use(function, cache)
+        if isinstance(use, NoMatch):
+            at = next(iter(cache.users), None) or function.block.first
+            if at is not None:
+                rewriter.decline(function, _RULE, at, use)
+            return None
+        found.append(use)
+    return found
+
+
+def _use(function: Function, cache: Value) -> _Use | NoMatch:
+    """The use of a cache in one program, or the reason that it cannot be narrow."""
+    if not cache.dtype.is_float or cache.dtype.bits <= 8:
+        return no_match(f"it is {cache.dtype.name} already", cache)
+    if cache.type.rank != 4:
+        return no_match("it has no rows, slots, heads and features", cache)
+    updates, reads, versions = list[Op](), list[Op](), [cache]
+    for value in versions:
+        for op in list(value.users):
+            if op.name not in ("kv_update", "cache_read") or value in op.operands[1:]:
+                return no_match(f"{op.name} reads it otherwise", value, depth=2)
+            (updates if op.name == "kv_update" else reads).append(op)
+            if op.name == "kv_update":
+                versions.append(op.result)
+    handed_out = [name for name, value in function.outputs if value in versions]
+    if handed_out != [cache.name]:
+        return no_match("it is another output too", cache, depth=3)
+    return _Use(function, cache, updates, reads)
+
+
+def _rewrite(use: _Use, form: CacheForm, rewriter: Rewriter) -> None:
+    """Narrow before each write, widen after each read."""
+    dtype = use.cache.dtype
+    use.cache.type = form.stored(use.cache.type)
+    for op in use.updates:
+        cache, new, *where = op.operands
+        b = rewriter.before(use.function, op)
+        op.set_operands((cache, form.narrow(b, new), *where))
+        op.result.type = form.stored(op.result.type)
+    for op in use.reads:
+        b = rewriter.before(use.function, op)
+        read = b.emit("cache_read", op.operands, dict(op.attrs)).result
+        rewriter.replace(use.function, op, [form.widen(b, read, dtype)])
+
+
+def _keep(module: Module, row: Entry, form: CacheForm) -> None:
+    """Say in the interface that a state is narrow."""
+    dtype = row.physical.dtype
+
+    def pack(b: Builder, part: Value, rank: Value) -> Value:
+        return form.narrow(b, part)
+
+    def unpack(b: Builder, parts: Value) -> Value:
+        return form.widen(b, parts, dtype)
+
+    repack(module, row, form.stored(row.physical), form.label, (pack, unpack))

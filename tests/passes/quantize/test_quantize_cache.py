@@ -1,0 +1,127 @@
+"""Quantized caches: what is written, what is refused, and that passes behind go on with them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from graphgen.compile_config import CompileConfig
+from graphgen.errors import GraphgenError
+from graphgen.eval import MEANING, NATIVE, Arithmetic, Array, evaluate
+from graphgen.ir import Module, Role, dtype
+from graphgen.models import build, known_shape
+from graphgen.passes.core import parse_pipeline, run_pipeline
+from graphgen.passes.core.journal import Journal
+from graphgen.passes.pipelines import default
+from graphgen.passes.quantize.quantize_cache import QuantizeCache
+from graphgen.text import parse
+
+ONE_STATE = """\
+module @m level=canonical {
+  input %new : f32[2,1,1,4]
+  input %slots : s32[2,1]
+  input %seq_ids : s32[2]
+  state %k : f32[2,2,1,4]
+  output %r : f32[2,2,1,4]
+}
+
+func @f phase=decode {
+  arg %k : f32[2,2,1,4]
+  arg %new : f32[2,1,1,4]
+  arg %slots : s32[2,1]
+  arg %seq_ids : s32[2]
+  %0 = kv_update(%k, %new, %seq_ids, %slots) : f32[2,2,1,4]
+  %r = cache_read(%0, %seq_ids) attended=2 : f32[2,2,1,4]
+  return k = %0
+  return r = %r
+}
+"""
+
+
+def read_back(new: list[float], passes: str, how: Arithmetic = NATIVE) -> Array:
+    """What a token reads of the four numbers that it has just written."""
+    module = parse(ONE_STATE)
+    run_pipeline(module, parse_pipeline(passes))
+    program = module.function("f")
+    cache = evaluate(
+        module.function(module.interface["k"].pack),
+        {"whole": np.zeros((2, 2, 1, 4), np.float32), "rank": np.zeros(1, np.int32)},
+        how,
+    )["part"]
+    given = {
+        "k": cache,
+        "new": np.tile(np.array(new, np.float32), (2, 1, 1, 1)),
+        "slots": np.zeros((2, 1), np.int32),
+        "seq_ids": np.arange(2, dtype=np.int32),
+    }
+    return evaluate(program, given, how)["r"][0, 0, 0]
+
+
+@pytest.mark.parametrize("how", [NATIVE, MEANING])
+@pytest.mark.parametrize(("element", "most"), [("f8e4m3", 240.0), ("f8e5m2", 57344.0)])
+def test_peers_n2_what_is_too_large_becomes_the_largest(element: str, most: float, how: Arithmetic):
+    """NxD Inference casts without a clamp: 300 overflows Neuron's type, which ends at 240."""
+    found = read_back([1e5, -1e30, 0.5, most], f"quantize-cache{{dtype={element}}}", how)
+    np.testing.assert_array_equal(found, [most, -most, 0.5, most])
+
+
+def test_numbers_are_rounded_to_the_nearest_that_there_is():
+    found = read_back([1.06, 1.07, -3.3, 0.0], "quantize-cache")
+    np.testing.assert_array_equal(found, [1.0, 1.125, -3.25, 0.0])
+
+
+def test_nothing_is_rounded_in_double_precision():
+    found = read_back([1.06, 1.07, -3.3, 0.0], "quantize-cache", MEANING)
+    np.testing.assert_array_equal(found, np.array([1.06, 1.07, -3.3, 0.0], np.float32))
+
+
+def test_integers_need_a_scale():
+    with pytest.raises(GraphgenError) as caught:
+        run_pipeline(parse(ONE_STATE), [QuantizeCache("int8", "none")])
+    assert caught.value.code == "GG0302"
+    assert "without a scale" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "reason"),
+    [
+        ("cache_read(%0, %seq_ids) attended=2", "negate(%0)", "negate reads it otherwise"),
+        ("return k = %0", "return k = %k", ""),
+        ("return r = %r", "return r = %0", "it is another output too"),
+    ],
+)
+def test_other_states_stay(right: str, wrong: str, reason: str):
+    module = parse(ONE_STATE.replace(right, wrong))
+    run_pipeline(module, [QuantizeCache()], journal=(journal := Journal()))
+    assert [miss.why.reason for miss in journal.misses] == ([reason] if reason else [])
+    assert bool(module.interface["k"].pack) == (not reason)
+
+
+def compiled(**options: object) -> Module:
+    module = build(known_shape("llama-3.1-8b"), dtype("f32"), mini=True)
+    config = CompileConfig(batch=(2,), context=(8,), tokens=(8,), kv_cache_quant=True)
+    run_pipeline(module, default(config.updated(options)))
+    return module
+
+
+def test_caches_of_ranks_in_blocks_are_narrow():
+    module = compiled(tp=2, page_cache=4)
+    types = {row.physical.text for row in module.entries(Role.STATE)}
+    assert types == {"u8[4,4,1,8]"}
+
+
+def test_a_narrow_cache_has_a_quarter_of_the_bytes():
+    whole, narrow = compiled(kv_cache_quant=False), compiled()
+    bytes_of = [
+        sum(row.physical.size * row.physical.dtype.bytes for row in m.entries(Role.STATE))
+        for m in (whole, narrow)
+    ]
+    assert bytes_of[0] == 4 * bytes_of[1]
+
+
+def test_the_attention_kernel_says_that_it_reads_no_narrow_caches():
+    module = build(known_shape("llama-3.1-8b"), dtype("f32"), mini=True)
+    config = CompileConfig(batch=(2,), context=(8,), tokens=(8,), kv_cache_quant=True, kernels="on")
+    run_pipeline(module, default(config), journal=(journal := Journal()))
+    reasons = [miss.why.reason for miss in journal.misses]
+    assert "the kernel reads no caches of u8" in reasons
