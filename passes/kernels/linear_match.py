@@ -1,6 +1,6 @@
 """Match a product with a weight, the norm before it and what follows it.
 
-[rms_norm ->] dot_general [-> + residual]
+[rms_norm ->] dot_general [-> + bias] [-> + residual]
 [rms_norm ->] dot_general -> left half -> activation -> * right half [-> convert]
 """
 
@@ -35,6 +35,7 @@ class LinearMatch:
         dot: the product.
         norm: the ``rms_norm`` of its left operand, if the product alone reads it.
         after: the ops that follow the product, in order.
+        bias: [N], what is added to each row of the product.
         residual: what is added to the product.
         activation: of the left half of the columns, which the right half is multiplied with.
     """
@@ -42,6 +43,7 @@ class LinearMatch:
     dot: Op
     norm: Op | None = None
     after: list[Op] = field(default_factory=list[Op])
+    bias: Value | None = None
     residual: Value | None = None
     activation: str = "none"
 
@@ -75,6 +77,7 @@ class LinearMatch:
             x=self.x,
             weight=packed,
             norm=norm.operands[1] if norm else None,
+            bias=self.bias,
             residual=self.residual,
         )
         body, cloner = calls.body(operands)
@@ -85,7 +88,7 @@ class LinearMatch:
             "columns": self.end.result.type.dims[-1],
             "norm": norm is not None,
             "epsilon": norm.attrs.number("epsilon") if norm else 0.0,
-            "bias": False,
+            "bias": self.bias is not None,
             "residual": self.residual is not None,
             "activation": self.activation,
         }
@@ -102,6 +105,7 @@ def match_linear(dot: Op, prepared: PreparedValues) -> LinearMatch | NoMatch:
     if norm is not None and prepared.only_reader(norm.result) is dot and _norm_fits(norm, dot):
         found.norm = norm
     if not _add_gate(found, prepared):
+        _add_bias(found, prepared)
         _add_residual(found, prepared)
     return found
 
@@ -131,15 +135,37 @@ def _norm_fits(norm: Op, dot: Op) -> bool:
     return x.dtype is f32 and weight.dtype is norm.result.dtype is dot.operands[1].dtype
 
 
+def _added(found: LinearMatch, prepared: PreparedValues) -> tuple[Op, Value] | None:
+    """The addition that alone reads the last value so far, and what it adds."""
+    value = found.end.result
+    add = prepared.only_reader(value)
+    if add is None or add.name != "add" or value.dtype is not f32:
+        return None
+    return add, add.operands[1] if add.operands[0] is value else add.operands[0]
+
+
+def _add_bias(found: LinearMatch, prepared: PreparedValues) -> None:
+    """Take in the addition of one row to all."""
+    added = _added(found, prepared)
+    if added is None:
+        return
+    add, other = added
+    spread = other.producer("broadcast_in_dim")
+    if spread is not None and spread.attrs.integers("dimensions") == (other.type.rank - 1,):
+        bias = spread.operands[0]
+        if bias.type.dims == other.type.dims[-1:]:
+            found.after, found.bias = [spread, add], bias
+
+
 def _add_residual(found: LinearMatch, prepared: PreparedValues) -> None:
     """Take in the addition of a value of the same shape, if that is computed by the program."""
-    add = prepared.only_reader(found.dot.result)
-    if add is None or add.name != "add" or found.dot.result.dtype is not f32:
+    added = _added(found, prepared)
+    if added is None:
         return
-    product = found.dot.result
-    other = add.operands[1] if add.operands[0] is product else add.operands[0]
+    add, other = added
     if other not in prepared and other.producer("broadcast_in_dim") is None:
-        found.after, found.residual = [add], other
+        found.after.append(add)
+        found.residual = other
 
 
 def _add_gate(found: LinearMatch, prepared: PreparedValues) -> bool:

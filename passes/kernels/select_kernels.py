@@ -29,11 +29,11 @@ class SelectKernels(Pass):
 
     A call names a function, which is its meaning: the ops that it stands for. NumPy, another
     compiler, or this CPU without the kernels run the function; the kernel is run where it is there.
-    The kernel ``linear`` is a product with the ``rms_norm`` before it, the addition of a residual
-    or the gated activation after it. It reads its weight in tiles of 16 columns; packing is ops in
-    the program, which ``lift-weights`` moves out, so this runs before it. The kernel ``attention``
-    reads keys and values where they lie in the caches, ``cache_write`` rotates and rounds them and
-    writes them there in place, and ``rope`` rotates queries.
+    The kernel ``linear`` is a product with the ``rms_norm`` before it, the additions of a bias
+    and a residual or the gated activation after it. It reads its weight in tiles of 16 columns;
+    packing is ops in the program, which ``lift-weights`` moves out, so this runs before it. The
+    kernel ``attention`` reads keys and values where they lie in the caches, ``cache_write``
+    rotates and rounds them and writes them there in place, and ``rope`` rotates queries.
 
     Given:
         module @m level=canonical {

@@ -31,7 +31,7 @@ GATE = (*HALVES, "%y = multiply(%a, %r) : f32[2,32]")
 def module(*ops: str, returned: Sequence[str] = ("y",), columns: int = 64) -> Module:
     """A program of x f32[2,8] and res f32[2,64] with the weights w f32[64,8] and n f32[8]."""
     types = {op.split(" = ")[0]: op.rpartition(" : ")[2] for op in ops}
-    values = {"x": "f32[2,8]", "res": "f32[2,64]"}
+    values = {"x": "f32[2,8]", "res": "f32[2,64]", "each": "f32[2]"}
     weights = {"w": f"f32[{columns},8]", "n": "f32[8]", "bias": "f32[64]"}
     lines = ["module @m level=canonical {"]
     lines += [f"  input %{name} : {type_}" for name, type_ in values.items()]
@@ -122,21 +122,37 @@ def test_a_residual_is_added_by_the_kernel(order: str):
     assert [value.name for value in call.operands][-1] == "res"
 
 
+BIAS = (
+    "%b = broadcast_in_dim(%bias) shape=[2,64] dimensions=[1] : f32[2,64]",
+    "%s = add(%d, %b) : f32[2,64]",
+)
+
+
 @pytest.mark.parametrize(
-    "ops",
+    ("ops", "found"),
     [
-        # A bias.
+        (BIAS, (True, False)),
+        ((*BIAS, "%y = add(%res, %s) : f32[2,64]"), (True, True)),
+        # A second one is no residual.
+        ((*BIAS, "%y = add(%s, %b) : f32[2,64]"), (True, False)),
+        # One number for each row.
         (
-            "%b = broadcast_in_dim(%bias) shape=[2,64] dimensions=[1] : f32[2,64]",
-            "%y = add(%d, %b) : f32[2,64]",
+            (
+                "%b = broadcast_in_dim(%each) shape=[2,64] dimensions=[0] : f32[2,64]",
+                "%y = add(%d, %b) : f32[2,64]",
+            ),
+            (False, False),
         ),
-        ("%y = multiply(%d, %res) : f32[2,64]",),
+        (("%y = multiply(%d, %res) : f32[2,64]",), (False, False)),
     ],
 )
-def test_what_is_no_residual_stays(ops: Sequence[str]):
-    item = selected(module(DOT, *ops))
-    assert configs(item)[0]["residual"] is False
-    assert names(item, "f")[-1] == ops[-1].split(" = ")[1].partition("(")[0]
+def test_a_bias_is_added_by_the_kernel(ops: Sequence[str], found: tuple[bool, bool]):
+    last = ops[-1].split(" = ")[0].removeprefix("%")
+    item = selected(module(DOT, *ops, returned=(last,)))
+    (config,) = configs(item)
+    assert (config["bias"], config["residual"]) == found
+    behind = 0 if sum(found) == len([op for op in ops if "add" in op]) and any(found) else 1
+    assert len([name for name in names(item, "f") if name in ("add", "multiply")]) == behind
 
 
 NORM = "%h = rms_norm(%x, %n) epsilon=0.5 : f32[2,8]"

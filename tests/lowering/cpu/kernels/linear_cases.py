@@ -41,6 +41,7 @@ class LinearCase:
         dtype: of the weight.
         axis: of the weight that is contracted.
         norm: whether ``rms_norm`` stands before it.
+        bias: whether one row is added to all.
         residual: whether something is added.
         activation: of the left half of the product; empty for none.
         result: type of the result.
@@ -52,6 +53,7 @@ class LinearCase:
     dtype: str
     axis: int = 1
     norm: bool = False
+    bias: bool = False
     residual: bool = False
     activation: str = ""
     result: str = "f32"
@@ -67,7 +69,7 @@ class LinearCase:
             "columns": self.columns,
             "norm": self.norm,
             "epsilon": EPSILON if self.norm else 0.0,
-            "bias": False,
+            "bias": self.bias,
             "residual": self.residual,
             "activation": self.activation or "none",
         }
@@ -86,6 +88,8 @@ class LinearCase:
         arguments["w"] = ("weight", _type(self.dtype, *shape))
         if self.norm:
             arguments["norm"] = ("weight", _type(self.dtype, self.depth))
+        if self.bias:
+            arguments["b"] = ("weight", _type("f32", self.columns))
         if self.residual:
             arguments["r"] = ("input", _type("f32", *self.outer, self.columns))
         rows = [f"  {role} %{name} : {type_}" for name, (role, type_) in arguments.items()]
@@ -102,15 +106,21 @@ class LinearCase:
             type_ = _type(self.dtype, *self.outer, self.depth)
             lines += [f"%n = rms_norm(%x, %norm) epsilon={EPSILON} : {type_}"]
             x = "%n"
-        behind = self.residual or self.activation
+        behind = self.bias or self.residual or self.activation
         type_ = "f32" if behind else self.result
         lines += [
             f"%{'p' if behind else 'y'} = dot_general({x}, %w) lhs_contracting_dims=[{last}] "
             f"rhs_contracting_dims=[{self.axis}] dtype={type_} : "
             f"{_type(type_, *self.outer, self.product_columns)}"
         ]
+        type_, value = _type("f32", *self.outer, self.columns), "p"
+        if self.bias:
+            shape = f"shape=[{','.join(map(str, (*self.outer, self.columns)))}] dimensions=[{last}]"
+            lines += [f"%rows = broadcast_in_dim(%b) {shape} : {type_}"]
+            lines += [f"%{'s' if self.residual else 'y'} = add(%p, %rows) : {type_}"]
+            value = "s"
         if self.residual:
-            lines += [f"%y = add(%p, %r) : {_type('f32', *self.outer, self.columns)}"]
+            lines += [f"%y = add(%{value}, %r) : {type_}"]
         return lines + (self._gate() if self.activation else [])
 
     def _gate(self) -> list[str]:
@@ -142,6 +152,8 @@ class LinearCase:
         }
         if self.norm:
             made["norm"] = normal(self.dtype, self.depth)
+        if self.bias:
+            made["b"] = normal("f32", self.columns)
         if self.residual:
             made["r"] = normal("f32", *self.outer, self.columns)
         return made
@@ -177,6 +189,9 @@ def bound(case: LinearCase, given: dict[str, Array]) -> Array:
     sums = np.abs(x) @ np.abs(w).T
     error = (case.depth + 4) * STEPS["f32"][0] * sums + ties + least
     value = x @ w.T
+    if case.bias:
+        value = value + _wide(given["b"])
+        error = error + 2 * STEPS["f32"][0] * np.abs(value)
     if case.residual:
         value = value + _wide(given["r"])
         error = error + 2 * STEPS["f32"][0] * np.abs(value)

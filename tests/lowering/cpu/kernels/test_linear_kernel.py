@@ -38,6 +38,7 @@ def drawn(index: int) -> tuple[LinearCase, np.random.Generator]:
     depth = int(random.choice([1, 2, 3, 15, 16, 17, 33, 64, *random.integers(1, 300, 4)]))
     after = ("", "residual", *ACTIVATIONS)[index // 3 % 6]
     gated = after in ACTIVATIONS
+    has_bias = not gated and index // 18 % 2 == 0
     columns = int(random.integers(1, 20)) * 16 if gated else int(random.integers(1, 330))
     case = LinearCase(
         outer,
@@ -46,9 +47,10 @@ def drawn(index: int) -> tuple[LinearCase, np.random.Generator]:
         kind,
         axis=int(random.integers(2)),
         norm=bool(random.integers(2)),
+        bias=has_bias,
         residual=after == "residual",
         activation=after if gated else "",
-        result="f32" if after == "residual" else str(random.choice(["f32", kind])),
+        result="f32" if after == "residual" or has_bias else str(random.choice(["f32", kind])),
     )
     return case, random
 
@@ -100,6 +102,7 @@ def test_the_cases_have_all_forms():
         for what in (
             {(case.depth % 2, case.norm) for case in some},
             {(case.axis, case.residual) for case in some},
+            {(case.bias, case.residual) for case in some},
             {(case.columns % 2, case.norm) for case in some if not case.activation},
         ):
             assert len(what) == 4
