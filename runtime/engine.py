@@ -360,14 +360,13 @@ def _from_artifact(
     """Open an artifact; one without weights takes those of ``checkpoint``."""
     settings = artifact.model.settings
     artifact.check_request(artifact.source, _asked(settings, options))
-    configure(settings.tp)
-    tokenizer = load_tokenizer(artifact.path / "tokenizer")
-    prompts = encode(tokenizer)
-    if checkpoint is not None and not artifact.has_weights:
-        weights = artifact.weights_from(checkpoint, progress)
-    else:
-        weights = artifact.weights(progress)
     programs = artifact.programs(progress)
+    # Threads read the weights while JAX is imported and the tokenizer is read.
+    with artifact.start_weights(checkpoint) as finish:
+        configure(settings.tp)
+        tokenizer = load_tokenizer(artifact.path / "tokenizer")
+        prompts = encode(tokenizer)
+        weights = finish(progress)
     seconds = time.perf_counter() - start
     mode = options.async_mode
     engine = Engine(artifact.model, tokenizer, programs, weights, seconds, True, async_mode=mode)

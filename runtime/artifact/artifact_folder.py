@@ -6,9 +6,10 @@ programs are added later, each file atomically, and a damaged one is compiled ag
 
 from __future__ import annotations
 
-import json
+import hashlib
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -23,19 +24,21 @@ from graphgen.runtime.artifact.tokenizer_folder import save_tokenizer
 from graphgen.runtime.checkpoint.interfaces import Checkpoint
 from graphgen.runtime.checkpoint.validate_tensors import check_checkpoint
 from graphgen.runtime.executable_cache import ExecutableCache
+from graphgen.runtime.folders.sealed_json import read_json, require_sealed, sealed
+from graphgen.runtime.folders.whole_folder import new_folder, write_flushed
 from graphgen.runtime.model import BuiltModel, PassStep, config_of, settings_of
 from graphgen.runtime.progress_callback import Progress
 from graphgen.runtime.tokenizer import Tokenizer
-from graphgen.runtime.weights.aligned_safetensors import fingerprint, read_aligned
+from graphgen.runtime.weights.aligned_safetensors import fingerprint
 from graphgen.runtime.weights.presharded import layout_hash, rank_file, write_rank_files
 from graphgen.runtime.weights.rank_weights import put_arrays, put_weights, weights_of
-from graphgen.runtime.whole_folder import new_folder, write_json
+from graphgen.runtime.weights.weight_reader import WeightReader
 from graphgen.text import parse, print_module
 from graphgen.version import __version__
 from graphgen.whole_file import unwritable, write_whole
 
 MANIFEST = "manifest.json"
-FORMAT = 1
+FORMAT = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,24 +95,44 @@ class Artifact:
         """Put the prepared weights on the devices, in place if the CPU allows it.
 
         Raises:
-            GraphgenError: GG0703 for an artifact without weights.
+            GraphgenError: GG0703 for an artifact without weights or with damaged ones.
         """
+        with self.start_weights() as finish:
+            return finish(progress)
+
+    @contextmanager
+    def start_weights(
+        self, checkpoint: Checkpoint | None = None
+    ) -> Generator[Callable[[Progress], dict[str, object]]]:
+        """Begin to read the weights in threads, for the time of a ``with`` block.
+
+        Args:
+            checkpoint: of the weights if the artifact has none.
+
+        Yields:
+            The function that puts them on the devices when they are read; its errors are those of
+            :meth:`weights` and :meth:`weights_from`.
+        """
+        if checkpoint is not None and not self.has_weights:
+            yield lambda progress: self.weights_from(checkpoint, progress)
+            return
+        with self._reader() as reader:
+            yield lambda progress: self._put(reader, progress)
+
+    def _reader(self) -> WeightReader:
         if not self.has_weights:
             raise GraphgenError(
                 "GG0703",
                 f"the artifact {self.path} has no weights",
                 help="prepare them from a checkpoint, or write them into it",
             )
+        return WeightReader([rank_file(self.path, r) for r in range(self.model.module.ranks)])
+
+    def _put(self, reader: WeightReader, progress: Progress) -> dict[str, object]:
         with progress.task("reading weights"):
-            ranks = [
-                {
-                    **read_aligned(rank_file(self.path, rank)),
-                    RANK: rank_index(rank),
-                }
-                for rank in range(self.model.module.ranks)
-            ]
-            used = {v.name for f in self.model.module.programs() for v in f.args}
-            return put_arrays([{k: v for k, v in r.items() if k in used} for r in ranks])
+            ranks = [{**each, RANK: rank_index(r)} for r, each in enumerate(reader.arrays())]
+        used = {v.name for f in self.model.module.programs() for v in f.args}
+        return put_arrays([{k: v for k, v in r.items() if k in used} for r in ranks])
 
     def weights_from(self, checkpoint: Checkpoint, progress: Progress) -> dict[str, object]:
         """Prepare the weights of a checkpoint for these programs and put them on the devices.
@@ -172,11 +195,11 @@ def save_artifact(
             "config": dict(model.config),
             "source": checkpoint.fingerprint() if checkpoint is not None else "",
             "passes": [asdict(report) for report in model.reports],
-            "module": fingerprint(folder / "module.gg"),
+            "files": _digests(folder),
             "weights": _fingerprints(folder, model.module) if weights else [],
             "programs": {f.name: store.text_hash(f.name) for f in model.module.programs()},
         }
-        write_json(folder / MANIFEST, manifest)
+        write_flushed(folder / MANIFEST, sealed(manifest))
     return open_artifact(path)
 
 
@@ -195,7 +218,7 @@ def write_weights(artifact: Artifact, checkpoint: Checkpoint, progress: Progress
         with TemporaryDirectory(dir=path, prefix=".weights-") as name:
             scratch = Path(name)
             write_rank_files(scratch, module, checkpoint, progress)
-            manifest = json.loads((path / MANIFEST).read_text())
+            manifest = read_json(path / MANIFEST)
             manifest |= {
                 "source": checkpoint.fingerprint(),
                 "weights": _fingerprints(scratch, module),
@@ -203,7 +226,7 @@ def write_weights(artifact: Artifact, checkpoint: Checkpoint, progress: Progress
             (path / "weights").mkdir(exist_ok=True)
             for rank in range(module.ranks):
                 rank_file(scratch, rank).replace(rank_file(path, rank))
-            write_whole(path / MANIFEST, json.dumps(manifest, indent=1).encode())
+            write_whole(path / MANIFEST, sealed(manifest))
     except OSError as error:
         raise unwritable(str(path), error.strerror or str(error)) from error
     return open_artifact(path)
@@ -224,9 +247,9 @@ def take_weights(artifact: Artifact, earlier: Artifact) -> Artifact:
         (artifact.path / "weights").mkdir(exist_ok=True)
         for rank in range(module.ranks):
             os.link(rank_file(earlier.path, rank), rank_file(artifact.path, rank))
-        manifest = json.loads((artifact.path / MANIFEST).read_text())
+        manifest = read_json(artifact.path / MANIFEST)
         manifest |= {"source": earlier.source, "weights": _fingerprints(artifact.path, module)}
-        write_whole(artifact.path / MANIFEST, json.dumps(manifest, indent=1).encode())
+        write_whole(artifact.path / MANIFEST, sealed(manifest))
     except OSError as error:
         raise unwritable(str(artifact.path), error.strerror or str(error)) from error
     return open_artifact(artifact.path)
@@ -236,15 +259,34 @@ def _fingerprints(folder: Path, module: Module) -> list[str]:
     return [fingerprint(rank_file(folder, rank)) for rank in range(module.ranks)]
 
 
+def _digests(folder: Path) -> dict[str, str]:
+    """SHA-256 of the module and the tokenizer's files, by their paths in the folder."""
+    files = [folder / "module.gg", *sorted((folder / "tokenizer").glob("*"))]
+    return {path.relative_to(folder).as_posix(): _sha256(path) for path in files}
+
+
+def _sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _require_unchanged(folder: Path, digests: Mapping[str, str]) -> None:
+    """Refuse files other than those that were written (GG0703, naming the first)."""
+    for name, digest in digests.items():
+        if _sha256(folder / name) != digest:
+            raise _unusable(folder, f"is damaged: {name} was changed")
+
+
 def open_artifact(path: Path) -> Artifact:
     """Open an artifact of this version and check that it is complete.
+
+    The tensors in the files of weights are compared with their checksums when they are read.
 
     Raises:
         GraphgenError: GG0703 naming the mismatch: another format, another version of graphgen,
             changed weights, a damaged manifest or module.
     """
     try:
-        manifest = cast(dict[str, object], json.loads((path / MANIFEST).read_text()))
+        manifest = read_json(path / MANIFEST)
         version, form = manifest["graphgen"], manifest["format"]
         if form != FORMAT or version != __version__:
             raise _unusable(
@@ -252,9 +294,9 @@ def open_artifact(path: Path) -> Artifact:
                 f"was made by graphgen {version} (format {form}), this is {__version__} "
                 f"(format {FORMAT})",
             )
+        require_sealed(path / MANIFEST, manifest)
         settings = config_of(cast(Mapping[str, object], manifest["settings"]))
-        if fingerprint(path / "module.gg") != manifest["module"]:
-            raise _unusable(path, "is damaged: module.gg was changed")
+        _require_unchanged(path, cast(Mapping[str, str], manifest["files"]))
         module = parse((path / "module.gg").read_text(), str(path / "module.gg"))
         for rank, wanted in enumerate(cast(list[str], manifest["weights"])):
             file = rank_file(path, rank)

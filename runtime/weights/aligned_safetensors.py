@@ -1,7 +1,8 @@
 """Write and read safetensors files whose tensors start at multiples of 64 bytes, for use in place.
 
 The format does not allow gaps, so tensors called ``__pad.N`` fill them; any reader of safetensors
-opens these files.
+opens these files. The metadata of the header hold a checksum of each tensor and the bytes that fill
+it up; the file's :func:`fingerprint` covers the header, so that together they cover every byte.
 """
 
 from __future__ import annotations
@@ -10,19 +11,22 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
+from typing import BinaryIO, cast
 
 import ml_dtypes
 import numpy as np
 
 from graphgen.errors import GraphgenError
 from graphgen.eval import Array
-from graphgen.runtime.weights.huge_pages import ALIGNMENT, huge_pages
+from graphgen.runtime.weights.checksum import DIGITS, ROW_BYTES, Checksum
+from graphgen.runtime.weights.huge_pages import ALIGNMENT
 
 _PAD = "__pad."
-_SAMPLE = 1 << 16
-_CHUNK = 1 << 26
+_METADATA = "__metadata__"
+# Bytes that are read or written, and then checked, at once: they stay in a cache of the CPU.
+PIECE = 1 << 20
 DTYPE_NAMES = {
     "float32": "F32",
     "float16": "F16",
@@ -51,14 +55,14 @@ _DTYPES = {
 
 
 def write_aligned(path: Path, shapes: Mapping[str, Array], arrays: Iterator[Array]) -> None:
-    """Write tensors to ``path`` and flush it to the disk.
+    """Write tensors to ``path`` with a checksum of each, and flush it to the disk.
 
     Args:
         path: the file; the caller keeps it from readers until it is complete.
         shapes: name to an array of the tensor's shape and type; the contents are ignored.
         arrays: the tensors in the same order, each held only while it is written.
     """
-    header: dict[str, object] = {}
+    header: dict[str, object] = {_METADATA: dict.fromkeys(map(_key, shapes), "0" * DIGITS)}
     offset = 0
     for name, like in shapes.items():
         end = offset + like.nbytes
@@ -69,61 +73,113 @@ def write_aligned(path: Path, shapes: Mapping[str, Array], arrays: Iterator[Arra
             pad = {"dtype": "U8", "shape": [gap], "data_offsets": [end, end + gap]}
             header[f"{_PAD}{len(header)}"] = pad
         offset = end + gap
-    text = json.dumps(header).encode()
-    text += b" " * (-(len(text) + 8) % ALIGNMENT)
+    sums: dict[str, str] = {}
     with path.open("wb") as file:
-        file.write(len(text).to_bytes(8, "little") + text)
-        for array in arrays:
-            data = np.ascontiguousarray(array)
-            file.write(data.reshape(-1).view(np.uint8).data)
-            file.write(b"\0" * (-data.nbytes % ALIGNMENT))
+        file.write(_header_bytes(header))
+        for name, array in zip(shapes, arrays, strict=True):
+            data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+            sums[_key(name)] = _write_tensor(file, data)
+        file.seek(0)
+        file.write(_header_bytes({**header, _METADATA: sums}))
         file.flush()
         os.fsync(file.fileno())
 
 
-def read_aligned(path: Path) -> dict[str, Array]:
-    """The tensors by name, aligned, in huge pages (GG0703 if the file is damaged).
+def _key(name: str) -> str:
+    """The key of a tensor's checksum in the metadata of the header."""
+    return f"checksum {name}"
 
-    The file is read, not mapped: a mapped file has small pages, see :func:`huge_pages`.
+
+def _header_bytes(header: Mapping[str, object]) -> bytes:
+    """The header with its length; as long with any checksums."""
+    text = json.dumps(header).encode()
+    text += b" " * (-(len(text) + 8) % ALIGNMENT)
+    return len(text).to_bytes(8, "little") + text
+
+
+def _write_tensor(file: BinaryIO, data: Array) -> str:
+    """Write a tensor and what fills it up; the checksum of both."""
+    made = Checksum()
+    whole = len(data) // ROW_BYTES * ROW_BYTES
+    for start in range(0, whole, PIECE):
+        piece = data[start : min(start + PIECE, whole)]
+        file.write(piece.data)
+        made.update(piece)
+    rest = np.zeros(-(-(len(data) - whole) // ALIGNMENT) * ALIGNMENT, np.uint8)
+    rest[: len(data) - whole] = data[whole:]
+    file.write(rest.data)
+    made.update(rest)
+    return made.hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """A tensor in a file.
+
+    Attributes:
+        name: of the tensor.
+        dtype: of its elements.
+        shape: its sizes.
+        start: the first byte in the file, a multiple of 64.
+        nbytes: the bytes of its elements.
+        checksum: of these, filled up with zeros to a multiple of 64 bytes.
+    """
+
+    name: str
+    dtype: np.dtype[np.generic]
+    shape: tuple[int, ...]
+    start: int
+    nbytes: int
+    checksum: str
+
+    @property
+    def end(self) -> int:
+        """The byte behind the tensor and what fills it up."""
+        return self.start + -(-self.nbytes // ALIGNMENT) * ALIGNMENT
+
+
+def read_header(path: Path) -> list[Tensor]:
+    """The tensors of a file that :func:`write_aligned` wrote, in order; they cover all of it.
+
+    Raises:
+        GraphgenError: GG0703 if the header is damaged, or the file of another size.
     """
     try:
-        data = _read_into_huge_pages(path)
-        size = int.from_bytes(bytes(data[:8]), "little")
-        header = cast(dict[str, dict[str, object]], json.loads(bytes(data[8 : 8 + size])))
-        return {
-            name: _view(data[8 + size :], row)
-            for name, row in header.items()
-            if not name.startswith(_PAD)
-        }
+        with path.open("rb") as file:
+            first = int.from_bytes(file.read(8), "little") + 8
+            text = file.read(min(first - 8, path.stat().st_size))
+        header = cast(dict[str, dict[str, object]], json.loads(text))
+        sums = cast(Mapping[str, str], header.pop(_METADATA))
+        rows = {name: row for name, row in header.items() if not name.startswith(_PAD)}
+        tensors = [_tensor(name, row, first, sums[_key(name)]) for name, row in rows.items()]
+        size = path.stat().st_size
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise GraphgenError(
-            "GG0703", f"{path} is damaged: {error}", help="delete the artifact and make it again"
-        ) from error
+        raise damaged(path, str(error)) from error
+    ends = [first, *(tensor.end for tensor in tensors)]
+    if [tensor.start for tensor in tensors] != ends[:-1] or size != ends[-1]:
+        raise damaged(path, f"its tensors do not fill its {size} bytes")
+    return tensors
 
 
-def _read_into_huge_pages(path: Path) -> Array:
-    size = path.stat().st_size
-    data = huge_pages(size)
-    with path.open("rb", buffering=0) as file:
-        done = 0
-        while done < size and (count := file.readinto(data[done : done + _CHUNK].data)):
-            done += count
-    return data
-
-
-def _view(data: Array, row: Mapping[str, object]) -> Array:
+def _tensor(name: str, row: Mapping[str, object], first: int, checksum: str) -> Tensor:
     start, end = cast(list[int], row["data_offsets"])
-    dtype = _DTYPES[cast(str, row["dtype"])]
-    return data[start:end].view(dtype).reshape(cast(list[int], row["shape"]))
+    shape = tuple(cast(list[int], row["shape"]))
+    return Tensor(name, _DTYPES[str(row["dtype"])], shape, first + start, end - start, checksum)
+
+
+def damaged(path: Path, reason: str) -> GraphgenError:
+    """The error (GG0703) of a damaged weight file."""
+    return GraphgenError(
+        "GG0703", f"{path} is damaged: {reason}", help="delete its folder and make it again"
+    )
 
 
 def fingerprint(path: Path) -> str:
-    """SHA-256 over the size, both ends and a sample every 16 MiB: milliseconds for gigabytes."""
-    digest = hashlib.sha256()
-    size = path.stat().st_size
-    digest.update(str(size).encode())
+    """SHA-256 of the size and the header, which holds the checksums of all tensors."""
     with path.open("rb") as file:
-        for start in [*range(0, size, 1 << 24), max(size - _SAMPLE, 0)]:
-            file.seek(start)
-            digest.update(file.read(_SAMPLE))
+        first = file.read(8)
+        # No more than the file has: a damaged length may be anything.
+        size = min(int.from_bytes(first, "little"), path.stat().st_size)
+        digest = hashlib.sha256(str(path.stat().st_size).encode() + b" " + first)
+        digest.update(file.read(size))
     return digest.hexdigest()

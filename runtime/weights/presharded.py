@@ -8,7 +8,6 @@ and results of every program in order; it is written last.
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -22,11 +21,13 @@ from graphgen.errors import GraphgenError
 from graphgen.eval import Array, numpy_dtype
 from graphgen.ir import WEIGHTS_GLOBAL, WEIGHTS_RANK, Entry, Function, Module, Role, Value
 from graphgen.runtime.checkpoint.interfaces import Checkpoint
+from graphgen.runtime.folders.sealed_json import read_json, require_sealed, sealed
+from graphgen.runtime.folders.whole_folder import new_folder, write_flushed
 from graphgen.runtime.progress_callback import Progress
-from graphgen.runtime.weights.aligned_safetensors import fingerprint, read_aligned, write_aligned
+from graphgen.runtime.weights.aligned_safetensors import fingerprint, write_aligned
 from graphgen.runtime.weights.finite_check import max_magnitude
 from graphgen.runtime.weights.rank_weights import RankArrays, program_weights, weights_of
-from graphgen.runtime.whole_folder import new_folder, write_json
+from graphgen.runtime.weights.weight_reader import WeightReader
 from graphgen.version import __version__
 
 MANIFEST = "weights.json"
@@ -117,7 +118,7 @@ def shard_weights(path: Path, module: Module, checkpoint: Checkpoint, progress: 
             "programs": {f.name: signature(module, f) for f in module.programs()},
             "files": [fingerprint(rank_file(folder, rank)) for rank in range(module.ranks)],
         }
-        write_json(folder / MANIFEST, manifest)
+        write_flushed(folder / MANIFEST, sealed(manifest))
 
 
 def read_shards(path: Path, module: Module, checkpoint: Checkpoint) -> list[RankArrays]:
@@ -125,18 +126,20 @@ def read_shards(path: Path, module: Module, checkpoint: Checkpoint) -> list[Rank
 
     Raises:
         GraphgenError: GG0703 naming both sides of a mismatch (degree, checkpoint, tensors, layout)
-            or the damaged file.
+            or the damaged file and tensor.
     """
     try:
-        manifest = cast(Mapping[str, object], json.loads((path / MANIFEST).read_text()))
+        manifest = read_json(path / MANIFEST)
         _check(path, manifest, module, checkpoint)
+        require_sealed(path / MANIFEST, manifest)
         for rank, wanted in enumerate(cast(list[str], manifest["files"])):
             file = rank_file(path, rank)
             if fingerprint(file) != wanted:
                 raise _unusable(path, f"are damaged: {file.name} was changed")
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise _unusable(path, f"cannot be read: {error}") from error
-    return [read_aligned(rank_file(path, rank)) for rank in range(module.ranks)]
+    with WeightReader([rank_file(path, rank) for rank in range(module.ranks)]) as reader:
+        return [*reader.arrays()]
 
 
 def _check(

@@ -16,10 +16,10 @@ from graphgen.ir import Module
 from graphgen.runtime.artifact import Artifact, is_artifact, open_artifact, save_artifact
 from graphgen.runtime.checkpoint.interfaces import Checkpoint
 from graphgen.runtime.executable_cache import ExecutableCache
+from graphgen.runtime.folders.whole_folder import write_json
 from graphgen.runtime.model import BuiltModel
 from graphgen.runtime.progress_callback import Progress
 from graphgen.runtime.weights.presharded import layout_hash
-from graphgen.runtime.whole_folder import write_json
 
 CONFIG = "config.json"
 PRESHARDED = "is_presharded_checkpoint"

@@ -158,11 +158,11 @@ def flip(path: Path, at: int) -> None:
 DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
     "another version": (
         lambda f: edit_manifest(f, lambda m: m.update(graphgen="0.0.9")),
-        "was made by graphgen 0.0.9 (format 1), this is 0.1.0 (format 1)",
+        "was made by graphgen 0.0.9 (format 2), this is 0.1.0 (format 2)",
     ),
     "another format": (
-        lambda f: edit_manifest(f, lambda m: m.update(format=2)),
-        "was made by graphgen 0.1.0 (format 2), this is 0.1.0 (format 1)",
+        lambda f: edit_manifest(f, lambda m: m.update(format=1)),
+        "was made by graphgen 0.1.0 (format 1), this is 0.1.0 (format 2)",
     ),
     "manifest cut off": (
         lambda f: (f / MANIFEST).write_text('{"format": 1, '),
@@ -174,18 +174,18 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "manifest no object": (
         lambda f: (f / MANIFEST).write_text("[]"),
-        "is damaged: list indices must be integers or slices, not str",
+        "is damaged: a JSON object is expected, not list",
     ),
     "manifest without a key": (
         lambda f: edit_manifest(f, lambda m: m.pop("source")),
-        "is damaged: 'source'",
+        "is damaged: manifest.json was changed",
     ),
     "weights cut off": (
         lambda f: (f / WEIGHTS).write_bytes((f / WEIGHTS).read_bytes()[:-64]),
         "holds other weights than it was made with: tp0_sharded_checkpoint.safetensors",
     ),
-    "weights changed": (
-        lambda f: flip(f / WEIGHTS, (f / WEIGHTS).stat().st_size - 99),
+    "header of weights changed": (
+        lambda f: flip(f / WEIGHTS, 99),
         "holds other weights than it was made with: tp0_sharded_checkpoint.safetensors",
     ),
     "weights missing": (
@@ -228,7 +228,10 @@ def test_a_missing_tokenizer_is_refused(place: Path):
     shutil.rmtree(place / "artifact" / "tokenizer")
     with pytest.raises(GraphgenError) as caught:
         start(place / "artifact", None)
-    assert caught.value.code == "GG0603"
+    assert error_text(caught, place) == (
+        "error[GG0703]: the artifact DIR/artifact is damaged: [Errno 2] No such file or directory: "
+        f"'DIR/artifact/tokenizer/generation_config.json'{AGAIN}"
+    )
 
 
 def test_an_artifact_of_other_weights_is_refused(place: Path):

@@ -49,7 +49,12 @@ def new_folder(path: Path, content: str, occupied: str) -> Generator[Path]:
 
 def write_json(path: Path, content: Mapping[str, object]) -> None:
     """Write a JSON object and flush it to the disk."""
-    with path.open("w") as file:
-        json.dump(content, file, indent=1)
+    write_flushed(path, json.dumps(content, indent=1).encode())
+
+
+def write_flushed(path: Path, content: bytes) -> None:
+    """Write a file and flush it to the disk."""
+    with path.open("wb") as file:
+        file.write(content)
         file.flush()
         os.fsync(file.fileno())
