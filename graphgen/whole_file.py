@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import secrets
 from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
 
 from graphgen.errors import GraphgenError
+from graphgen.writer_lock import scratch
 
 
 def write_whole(
@@ -40,16 +40,13 @@ def write_whole(
 
 
 def _replace(path: Path, content: bytes | Callable[[BinaryIO], object]) -> None:
-    part = path.with_name(f".graphgen-{secrets.token_hex(6)}.part")
-    try:
-        with part.open("xb") as file:
+    """Write beside ``path`` and rename; what a killed writer left in the folder is removed."""
+    with scratch(path.parent, ".graphgen-", ".part", lambda part: part.open("xb").close()) as part:
+        with part.open("wb") as file:
             _fill(file, content)
             file.flush()
             os.fsync(file.fileno())
         part.replace(path)
-    except BaseException:
-        part.unlink(missing_ok=True)
-        raise
 
 
 def _fill(file: BinaryIO, content: bytes | Callable[[BinaryIO], object]) -> None:

@@ -12,7 +12,6 @@ from graphgen.errors import GraphgenError
 from graphgen.ir import Module
 from graphgen.lowering.cpu import CpuProgram, compile_program, load_program
 from graphgen.lowering.cpu.program import program_key, serialize_program
-from graphgen.lowering.stablehlo import emit_stablehlo
 from graphgen.runtime.progress_callback import Progress
 from graphgen.whole_file import write_whole
 
@@ -107,6 +106,9 @@ class ExecutableCache:
     def text_hash(self, name: str) -> str:
         """SHA-256 of a program's StableHLO without locations."""
         if name not in self.texts:
+            # Only here: the texts of an artifact's programs are known by their hashes.
+            from graphgen.lowering.stablehlo import emit_stablehlo
+
             text = emit_stablehlo(
                 self.module, self.module.function(name), locs=False, preserved=False
             )

@@ -94,7 +94,7 @@ def _annotation(field: Field[object], kind: object) -> object:
 def _collected(given: Mapping[str, object]) -> CompileOptions:
     """Values by field name: AWS's quantization flags as one."""
     values = {name: value for name, value in given.items() if name not in _QUANTIZATION}
-    if "quantized" in given:
+    if any(given.get(name) not in (None, False) for name in _QUANTIZATION):
         from graphgen.passes.quantize.quantize_flags import quantization_pass
 
         values["quantization"] = quantization_pass(*[given[name] for name in _QUANTIZATION])  # pyright: ignore[reportArgumentType]

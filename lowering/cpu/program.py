@@ -13,18 +13,11 @@ from graphgen.analysis.custom_calls import NKI
 from graphgen.analysis.native_calls import native_call
 from graphgen.errors import GraphgenError
 from graphgen.eval import Array
-from graphgen.eval.kernels.native_rules import unknown_kernel
 from graphgen.exec.bind import array_of
 from graphgen.ir import Function, Module, Op, TensorType
 from graphgen.lowering.abi import donated
 from graphgen.lowering.cpu import pjrt
-from graphgen.lowering.cpu.kernels.kernel_calls import with_custom_calls
 from graphgen.lowering.cpu.kernels.kernel_library import kernel_library
-from graphgen.lowering.hlo import emit_hlo
-from graphgen.lowering.hlo.proto.fields import InstructionField
-from graphgen.lowering.hlo.proto.literal import read_literal
-from graphgen.lowering.hlo.proto.wire import Message
-from graphgen.lowering.stablehlo import emit_stablehlo
 from graphgen.ops.external import refusal
 
 # A tensor on the devices: one buffer, or one a rank; only jaxlib looks inside.
@@ -98,6 +91,10 @@ def compile_program(module: Module, function: Function) -> CpuProgram:
 
     One with instructions that have no op here, which only HLO can say, goes to XLA as HLO.
     """
+    # Only here: programs of an artifact are loaded without the dialects.
+    from graphgen.lowering.cpu.kernels.kernel_calls import with_custom_calls
+    from graphgen.lowering.stablehlo import emit_stablehlo
+
     every = [op for item in module.functions.values() for op in item.block]
     for op in every:
         if op.name == "custom_call":
@@ -106,6 +103,8 @@ def compile_program(module: Module, function: Function) -> CpuProgram:
             _check_opaque(op)
     module, function = with_custom_calls(module, function, kernel_library().targets)
     if any(op.name == "hlo.opaque" for op in every):
+        from graphgen.lowering.hlo import emit_hlo
+
         text: str | bytes = pjrt.stablehlo_of(emit_hlo(module, function))
     else:
         text = emit_stablehlo(module, function, preserved=False)
@@ -114,6 +113,10 @@ def compile_program(module: Module, function: Function) -> CpuProgram:
 
 def _check_opaque(op: Op) -> None:
     """Refuse by name an instruction that XLA would refuse in its own terms (GG0403)."""
+    from graphgen.lowering.hlo.proto.fields import InstructionField
+    from graphgen.lowering.hlo.proto.literal import read_literal
+    from graphgen.lowering.hlo.proto.wire import Message
+
     error = refusal(op)
     if error is not None:
         raise error
@@ -140,6 +143,8 @@ def _check_target(op: Op, target: str) -> None:
 def _no_kernel(op: Op, target: str) -> GraphgenError:
     """The error for a call of ``target``, which is not known here."""
     if op.name == "custom_call" and target == NKI:
+        from graphgen.eval.kernels.native_rules import unknown_kernel
+
         found = unknown_kernel(native_call(op.attrs).kernel)
         return GraphgenError(
             found.code, found.what, where=repr(op.loc), note=found.note, help=found.help

@@ -12,7 +12,6 @@ from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, cast
 
 from graphgen.compile_config import CompileConfig
@@ -25,7 +24,7 @@ from graphgen.runtime.checkpoint.interfaces import Checkpoint
 from graphgen.runtime.checkpoint.validate_tensors import check_checkpoint
 from graphgen.runtime.executable_cache import ExecutableCache
 from graphgen.runtime.folders.sealed_json import read_json, require_sealed, sealed
-from graphgen.runtime.folders.whole_folder import new_folder, write_flushed
+from graphgen.runtime.folders.whole_folder import new_folder, scratch_folder, write_flushed
 from graphgen.runtime.model import BuiltModel, PassStep, config_of, settings_of
 from graphgen.runtime.progress_callback import Progress
 from graphgen.runtime.tokenizer import Tokenizer
@@ -215,8 +214,7 @@ def write_weights(artifact: Artifact, checkpoint: Checkpoint, progress: Progress
     path, module = artifact.path, artifact.model.module
     check_checkpoint(checkpoint, module)
     try:
-        with TemporaryDirectory(dir=path, prefix=".weights-") as name:
-            scratch = Path(name)
+        with scratch_folder(path, ".weights-") as scratch:
             write_rank_files(scratch, module, checkpoint, progress)
             manifest = read_json(path / MANIFEST)
             manifest |= {

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
-import tempfile
 from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from graphgen.errors import GraphgenError
+from graphgen.writer_lock import scratch
 
 
 @contextmanager
@@ -24,27 +23,33 @@ def new_folder(path: Path, content: str, occupied: str) -> Generator[Path]:
 
     Raises:
         GraphgenError: GG0704 if ``path`` is taken, or an OSError occurs in the block. The temporary
-            folder is removed after any exception.
+            folder is removed after any exception, and by the next writer of ``path`` if this one
+            is killed.
     """
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise GraphgenError("GG0704", occupied, help="choose a new or empty folder")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}.partial-"))
-        try:
+        with scratch_folder(path.parent, f".{path.name}.partial-") as temporary:
             yield temporary
-            # mkdtemp makes a private folder; the result is as readable as any new folder.
+            # It is private until here; the result is as readable as any new folder.
             temporary.chmod(0o755)
             os.replace(temporary, path)
-        except BaseException:
-            shutil.rmtree(temporary, ignore_errors=True)
-            raise
     except OSError as error:
         raise GraphgenError(
             "GG0704",
             f"cannot write {content} {path}: {error.strerror or error}",
             help="nothing was left behind; free some space or choose another folder",
         ) from error
+
+
+def scratch_folder(parent: Path, prefix: str) -> AbstractContextManager[Path]:
+    """A private folder in ``parent`` for a ``with`` block, removed at its end unless renamed.
+
+    Those that killed writers left under the same prefix are removed first: see
+    :mod:`graphgen.writer_lock`.
+    """
+    return scratch(parent, prefix, "", lambda folder: folder.mkdir(0o700))
 
 
 def write_json(path: Path, content: Mapping[str, object]) -> None:

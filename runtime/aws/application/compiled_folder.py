@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -33,6 +32,7 @@ from graphgen.runtime.aws.config.inference_config import InferenceConfig
 from graphgen.runtime.checkpoint.hub_download import TOKENIZER_FILES
 from graphgen.runtime.checkpoint.interfaces import Checkpoint
 from graphgen.runtime.checkpoint.open_checkpoint import only_gguf
+from graphgen.runtime.folders.whole_folder import scratch_folder
 from graphgen.runtime.model import BuiltModel
 from graphgen.runtime.progress_callback import Progress
 from graphgen.runtime.tokenizer import Tokenizer, load_tokenizer
@@ -78,13 +78,10 @@ def write_compiled(folder: Path, parts: CompiledParts, progress: Progress) -> No
     """
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        scratch = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}.partial-"))
-        try:
+        with scratch_folder(folder.parent, f".{folder.name}.partial-") as scratch:
             new = scratch / "new"
             _write_new(new, folder, parts, progress)
             _publish(new, folder, scratch)
-        finally:
-            shutil.rmtree(scratch, ignore_errors=True)
     except OSError as error:
         raise GraphgenError(
             "GG0704",
