@@ -30,7 +30,8 @@ from graphgen.runtime.generation import (
     generate,
 )
 from graphgen.runtime.launching.async_conditions import check_async
-from graphgen.runtime.model import BuiltModel, build_model
+from graphgen.runtime.model import BuiltModel, PassStep, build_model
+from graphgen.runtime.program_kernels import missing_kernels
 from graphgen.runtime.progress_callback import Progress
 from graphgen.runtime.session import Session
 from graphgen.runtime.tokenizer import Tokenizer, load_tokenizer
@@ -130,6 +131,7 @@ class Engine:
         session: programs, weights and cache.
         programs: the compiled programs.
         load_s: seconds to open the model.
+        phases: seconds of the parts of opening an artifact, in order; empty for a checkpoint.
         from_artifact: the model was opened from an artifact.
         async_mode: decode steps start before the tokens of the last one are read.
 
@@ -156,7 +158,14 @@ class Engine:
             check_async(self.session)
         self.async_mode = async_mode
         self.load_s = load_s
+        self.phases: dict[str, float] = {}
         self.from_artifact = from_artifact
+
+    @property
+    def reports(self) -> list[PassStep]:
+        """The reports of the passes, and one on kernels that the programs call and lack here."""
+        missing = missing_kernels(self.model.module)
+        return [*self.model.reports, *([_kernels_step(missing)] if missing else [])]
 
     def generate(
         self,
@@ -206,6 +215,10 @@ class Engine:
             if used and not self.programs.compiled(name):
                 self.programs.get(name)
             below = bucket
+
+
+def _kernels_step(remark: str) -> PassStep:
+    return PassStep("kernels", 0, 0, 0, 0.0, (remark,))
 
 
 # Encodes the user's prompts with the model's tokenizer.
@@ -361,15 +374,22 @@ def _from_artifact(
     settings = artifact.model.settings
     artifact.check_request(artifact.source, _asked(settings, options))
     programs = artifact.programs(progress)
+    times = [start, time.perf_counter()]
     # Threads read the weights while JAX is imported and the tokenizer is read.
     with artifact.start_weights(checkpoint) as finish:
         configure(settings.tp)
+        times.append(time.perf_counter())
         tokenizer = load_tokenizer(artifact.path / "tokenizer")
         prompts = encode(tokenizer)
+        times.append(time.perf_counter())
         weights = finish(progress)
-    seconds = time.perf_counter() - start
+        times.append(time.perf_counter())
     mode = options.async_mode
-    engine = Engine(artifact.model, tokenizer, programs, weights, seconds, True, async_mode=mode)
+    engine = Engine(
+        artifact.model, tokenizer, programs, weights, times[-1] - start, True, async_mode=mode
+    )
+    names = ("opening and checks", "JAX", "tokenizer", "rest of weights")
+    engine.phases = {n: b - a for n, a, b in zip(names, times, times[1:], strict=False)}
     return engine, prompts
 
 

@@ -39,6 +39,7 @@ from graphgen.runtime.launching.session_checks import (
     check_weights,
     checked_layout,
 )
+from graphgen.runtime.program_kernels import plans_products
 from graphgen.runtime.step_call import Draw, Index, Ints, StepCall
 
 __all__ = ["LaunchObserver", "Logits", "RowResults", "Session", "StepOutput"]
@@ -439,15 +440,19 @@ class Session:
         return self._of_rows(outputs, size, call)
 
     def _ready(self, phase: str, call: StepCall) -> ProgramSize:
-        """The program of a launch, compiled and launched before."""
+        """The program of a launch, launched before if XLA has products of its own to plan."""
         (count, width), needed = call.positions.shape, int(call.lengths.max())
         if self.blocks is not None:
             self.blocks.check(call)
         slots = max(needed, width) if phase == "prefill" else needed
         size = self.table.find(phase, count, slots, width)
-        if size.name not in self._warm:
+        if size.name not in self._warm and self._plans(size):
             self._warm_up(size)
         return size
+
+    def _plans(self, size: ProgramSize) -> bool:
+        """True if the first launch of a program takes longer than others."""
+        return plans_products(self.module, self.module.function(size.name))
 
     def _advance(self, call: StepCall) -> None:
         """Note the lengths of rows after a launch."""
@@ -465,7 +470,7 @@ class Session:
     def _warm_up(self, size: ProgramSize) -> None:
         """Launch once with all rows idle, which changes no state.
 
-        XLA plans its matrix kernels during a program's first launch; its half a second counts as
+        XLA plans its own products during a program's first launch; its half a second counts as
         compilation, not as time to the first token.
         """
         self.programs.get(size.name)

@@ -72,7 +72,7 @@ def benchmark(
     # Which tokens there are is known when the model is open; the sizes are known before.
     sizes = [[0] * input_tokens] * batch
     engine, _ = open_engine(model, options, lambda _: sizes, new_tokens, TerminalProgress())
-    note_remarks(engine.model.reports)
+    note_remarks(engine.reports)
     prompts = _prompts(engine, batch, input_tokens, seed)
     request = GenerationRequest(new_tokens)
 

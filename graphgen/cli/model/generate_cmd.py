@@ -29,6 +29,7 @@ from graphgen.cli.model.sampling_options import (
 from graphgen.errors import GraphgenError
 
 if TYPE_CHECKING:
+    from graphgen.cli.model.generate_summary import FirstToken
     from graphgen.runtime.engine import Engine, EngineOptions, GenerationResult
     from graphgen.runtime.generation import GenerationRequest
     from graphgen.runtime.sampling import Sampling
@@ -184,6 +185,7 @@ _ROOM, _GREETING = 1536, ["Hello"]
 
 def _run(model: str, options: EngineOptions, asked: _Asked, as_json: bool, summary: bool) -> None:
     """Open the model, answer, and print the summary if requested."""
+    from graphgen.cli.model.generate_summary import FirstToken, write_summary
     from graphgen.runtime.engine import open_engine
     from graphgen.runtime.generation import GenerationRequest
     from graphgen.runtime.terminal_progress import TerminalProgress
@@ -198,19 +200,18 @@ def _run(model: str, options: EngineOptions, asked: _Asked, as_json: bool, summa
         progress,
     )
     ends = frozenset[int]() if asked.ignore_eos else engine.tokenizer.eos_ids
-    note_remarks(engine.model.reports)
+    note_remarks(engine.reports)
     request = GenerationRequest(asked.new_tokens, ends, sampling=asked.sampling)
+    first = FirstToken()
     if asked.talk:
         from graphgen.cli.model.chat_loop import talk
         from graphgen.runtime.conversation import Conversation
 
         result = talk(Conversation(engine, request), as_json=as_json)
     else:
-        result = _answer(engine, asked.texts, prompts, request, as_json)
+        result = _answer(engine, asked.texts, prompts, request, as_json, first)
     if summary and result is not None:
-        from graphgen.cli.model.generate_summary import write_summary
-
-        write_summary(engine, result, progress)
+        write_summary(engine, result, progress, first.seconds)
 
 
 def _answer(
@@ -219,9 +220,11 @@ def _answer(
     prompts: list[list[int]],
     request: GenerationRequest,
     as_json: bool,
+    first: FirstToken,
 ) -> GenerationResult:
     """Generate, and write the answers; stream a single one."""
-    printer = None if as_json or len(prompts) > 1 else _Printer(engine.tokenizer.stream())
+    printer = None if as_json or len(prompts) > 1 else _Printer(engine.tokenizer.stream(), first)
+
     result = engine.generate(prompts, request, printer.token if printer else None)
     if printer:
         printer.finish()
@@ -257,11 +260,13 @@ def _encode(tokenizer: Tokenizer, texts: list[str], chat: bool) -> list[list[int
 class _Printer:
     """Streams one answer to standard output."""
 
-    def __init__(self, stream: TextStream) -> None:
+    def __init__(self, stream: TextStream, first: FirstToken) -> None:
         self.stream = stream
+        self.first = first
 
     def token(self, row: int, token: int) -> None:
         """Write the text of the next token of the only row."""
+        self.first.note()
         text = self.stream.push(token)
         if text:
             write_stdout(text)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from graphgen.json_value import Json
@@ -13,9 +16,18 @@ if TYPE_CHECKING:
     from graphgen.runtime.progress_callback import Progress
 
 
-def write_summary(engine: Engine, result: GenerationResult, progress: Progress) -> None:
-    """Write tables of passes, programs, times and the memory floor to stderr."""
-    out = ["", _passes(engine), _programs(engine), _times(engine, result, progress)]
+def write_summary(
+    engine: Engine, result: GenerationResult, progress: Progress, first: float | None
+) -> None:
+    """Write tables of passes, programs, times and the memory floor to stderr.
+
+    Args:
+        engine: the model.
+        result: of the generation.
+        progress: notified of the measurement of the floor.
+        first: seconds from the start of the process to the first token, where it is known.
+    """
+    out = ["", _passes(engine), _programs(engine), _times(engine, result, progress, first)]
     print(render(out, sys.stderr), file=sys.stderr, flush=True)
 
 
@@ -40,7 +52,9 @@ def _programs(engine: Engine) -> Table:
     return Table(("program", "ops", "", "s", "first launch s"), rows, 4)
 
 
-def _times(engine: Engine, result: GenerationResult, progress: Progress) -> Table:
+def _times(
+    engine: Engine, result: GenerationResult, progress: Progress, first: float | None
+) -> Table:
     from graphgen.lowering.cpu.memory_bandwidth import GIB, read_bandwidth
     from graphgen.runtime.weights.rank_weights import weight_bytes
 
@@ -53,13 +67,46 @@ def _times(engine: Engine, result: GenerationResult, progress: Progress) -> Tabl
     floor = size / speed * 1e3
     rows = [
         ("loading", f"{result.load_s:.2f} s", "from an artifact" if engine.from_artifact else ""),
+        *((f"  {name}", f"{seconds:.2f} s", "") for name, seconds in engine.phases.items()),
         ("compiling", f"{result.compile_s:.2f} s", ""),
         ("time to first token", f"{result.timings.first_token * 1e3:.1f} ms", ""),
+        *_first_token_row(first),
         ("per token", per_token, f"best {best}, {len(steps)} steps"),
         ("tokens per second", f"{result.tokens_per_s:.1f}", ""),
         ("floor per token", f"{floor:.2f} ms", _floor_note(size, speed)),
     ]
     return Table(("", "", ""), rows, 1)
+
+
+def _first_token_row(first: float | None) -> list[tuple[str, str, str]]:
+    if first is None:
+        return []
+    return [("cold start", f"{first:.2f} s", "from the start of the process to the first token")]
+
+
+class FirstToken:
+    """When the first token was there."""
+
+    def __init__(self) -> None:
+        self.seconds: float | None = None
+
+    def note(self) -> None:
+        """Note the age of this process, in seconds, the first time."""
+        if self.seconds is None:
+            self.seconds = process_age()
+
+
+def process_age() -> float | None:
+    """Seconds since this process was started, to 0.01 s; ``None`` where the system hides it.
+
+    Linux: ``starttime``, field 22 of ``/proc/self/stat``, in ticks since the machine has started.
+    """
+    stat = Path("/proc/self/stat")
+    if not stat.is_file():
+        return None
+    # The second field, in parentheses, may hold spaces.
+    ticks = int(stat.read_text().rpartition(")")[2].split()[19])
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
 
 
 def _floor_note(size: int, speed: float) -> str:

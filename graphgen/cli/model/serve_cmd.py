@@ -66,7 +66,7 @@ def serve(
     server = ServerOptions(served_model_name or name, prefix_sharing=sharing, **flags.server)  # pyright: ignore[reportArgumentType]
     # One token stands for the prompts, which are not known yet.
     engine, _ = open_engine(name, options, lambda _: [[0]], 1, TerminalProgress())
-    note_remarks(engine.model.reports)
+    note_remarks(engine.reports)
 
     def listening(url: str) -> None:
         if as_json:
