@@ -1,8 +1,8 @@
-"""What a writer that was killed left behind is removed by the next one, and never a living one's.
+"""Temporary files and folders of writers; those of killed writers are removed by the next one.
 
-A temporary file or folder is locked (``flock``) by its writer as long as that lives: the system
-releases the lock with the process, whatever ends it. So one whose lock can be had is abandoned. A
-file system without such locks keeps what is left: nothing is removed on a guess.
+The writer holds a lock (``flock``) on them as long as it lives: the system releases the lock with
+the process, whatever ends it. So what can be locked is abandoned. A file system without such locks
+keeps what is left: nothing is removed on a guess.
 """
 
 from __future__ import annotations

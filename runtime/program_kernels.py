@@ -17,9 +17,9 @@ def kernels_called(module: Module) -> list[str]:
     return sorted({kernel for op in every if (kernel := _kernel(op))})
 
 
-def plans_products(module: Module, function: Function) -> bool:
+def plans_products(module: Module, program: str) -> bool:
     """True if XLA has products of its own to plan at a program's first launch."""
-    return any(op.name in _PRODUCTS for op in _own_ops(module, function))
+    return any(op.name in _PRODUCTS for op in _own_ops(module, module.function(program)))
 
 
 def missing_kernels(module: Module) -> str:

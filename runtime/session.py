@@ -446,13 +446,9 @@ class Session:
             self.blocks.check(call)
         slots = max(needed, width) if phase == "prefill" else needed
         size = self.table.find(phase, count, slots, width)
-        if size.name not in self._warm and self._plans(size):
+        if size.name not in self._warm and plans_products(self.module, size.name):
             self._warm_up(size)
         return size
-
-    def _plans(self, size: ProgramSize) -> bool:
-        """True if the first launch of a program takes longer than others."""
-        return plans_products(self.module, self.module.function(size.name))
 
     def _advance(self, call: StepCall) -> None:
         """Note the lengths of rows after a launch."""
@@ -470,8 +466,7 @@ class Session:
     def _warm_up(self, size: ProgramSize) -> None:
         """Launch once with all rows idle, which changes no state.
 
-        XLA plans its own products during a program's first launch; its half a second counts as
-        compilation, not as time to the first token.
+        XLA plans its products in a first launch; that half a second counts as compilation.
         """
         self.programs.get(size.name)
         start = time.perf_counter()

@@ -18,6 +18,7 @@ from graphgen.passes.quantize.quantizable_products import names
 from graphgen.passes.quantize.schemes import WeightScheme
 from graphgen.runtime.artifact.tokenizer_folder import save_tokenizer
 from graphgen.runtime.checkpoint.interfaces import NUMPY_DTYPES, Checkpoint
+from graphgen.runtime.folders.whole_folder import new_folder, write_json
 from graphgen.runtime.progress_callback import Progress, Report
 from graphgen.runtime.quantization.calibration import Gram, gram_matrices
 from graphgen.runtime.quantization.checkpoint_format import (
@@ -34,7 +35,6 @@ from graphgen.runtime.quantization.quantizable import QuantizableWeight, quantiz
 from graphgen.runtime.quantization.rounding import QuantizedWeight, quantize_to_nearest
 from graphgen.runtime.tokenizer import load_tokenizer
 from graphgen.runtime.weights.aligned_safetensors import DTYPE_NAMES
-from graphgen.runtime.whole_folder import new_folder, write_json
 
 WEIGHTS = "model.safetensors"
 # Of a source folder: weights in any format, and what this writes itself.

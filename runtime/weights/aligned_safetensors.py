@@ -134,7 +134,7 @@ class Tensor:
 
     @property
     def end(self) -> int:
-        """The byte behind the tensor and what fills it up."""
+        """The end of the padding in the file."""
         return self.start + -(-self.nbytes // ALIGNMENT) * ALIGNMENT
 
 

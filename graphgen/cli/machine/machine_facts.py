@@ -141,7 +141,10 @@ def machine_json() -> Json:
 
 def machine_report() -> list[str | Table]:
     """All facts as tables."""
-    kernels = [(name, uses or f"XLA's form, since {why}") for name, uses, why in kernel_rows()]
+    found = kernel_rows()
+    kernels = [(name, uses or f"XLA's form, since {why}") for name, uses, why in found]
+    if any(why for _, _, why in found):
+        kernels.append(("artifacts", "those made with kernels unpack weights at every call: slow"))
     return [
         Table(["this machine", ""], _machine_rows()),
         Table(["kernel", "uses"], kernels),

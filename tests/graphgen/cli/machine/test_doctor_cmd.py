@@ -70,6 +70,8 @@ def test_kernels_that_are_not_used_have_a_reason():
     text = process("doctor", env_more=more).stdout
     reason = "GRAPHGEN_NO_KERNELS is set"
     assert text.count(f"  XLA's form, since {reason}\n") == len(HANDLERS)
+    assert "\nartifacts " in text
+    assert "those made with kernels unpack weights at every call: slow\n" in text
     rows: Any = json.loads(process("doctor", "--json", env_more=more).stdout)["kernels"]
     assert rows == [{"kernel": name, "uses": None, "missing": reason} for name in HANDLERS]
 
