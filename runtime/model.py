@@ -13,6 +13,7 @@ from graphgen.ir import Module, Role, dtype
 from graphgen.lowering.cpu.kernels.kernel_library import kernel_library
 from graphgen.lowering.cpu.pjrt import has_matrix_unit
 from graphgen.models import PHASES, build, read_model_config
+from graphgen.runtime.checkpoint.quantized.quantized_view import read_quantized
 
 # ``max_len``, and what follows from the machine: not part of the settings of an artifact.
 _DERIVED = ("slots", "min_rows")
@@ -137,11 +138,14 @@ def build_model(
         hidden_states=config.hidden_states,
         inputs_embeds=config.inputs_embeds,
     )
+    remark = read_quantized(module, model)
     reports = run_pipeline(module, default(config))
     steps = [
         PassStep(r.name, r.ops_before, r.ops_after, r.applications, r.seconds, r.remarks)
         for r in reports
     ]
+    if remark:
+        steps.insert(0, PassStep("read-quantized", 0, 0, 0, 0.0, (remark,)))
     return BuiltModel(json.loads(json.dumps(dict(model))), settings, module, steps)
 
 

@@ -22,6 +22,9 @@ NEUTRAL = frozenset(
     [
         "architectures",
         "model_type",
+        # How weights are stored; opening a checkpoint reads it, or refuses it.
+        "quantization_config",
+        "compression_config",
         "torch_dtype",
         "dtype",
         "transformers_version",

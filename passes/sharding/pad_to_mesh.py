@@ -16,6 +16,7 @@ from graphgen.passes.heads.fold_gather import FOLD_RULES, FoldRule, gather_sourc
 from graphgen.passes.heads.gather_rules import gather_rules
 from graphgen.passes.heads.head_gather import GatherEmitter, HeadGather
 from graphgen.passes.heads.head_map import ZERO
+from graphgen.passes.sharding.align_blocks import align_blocks
 from graphgen.passes.sharding.solver.sharding_plan import (
     ShardingPlan,
     propagated,
@@ -34,7 +35,8 @@ class PadToMesh(Pass):
     them; then reading without them moves on, op by op, until a product sums over the padding, where
     the other operand gets zeros too, or a table is looked up, which nobody asks for what it does
     not have. What cannot be passed reads the part that is there, and partition brings it together.
-    Facts about a whole weight, such as a scale, are taken before it is padded.
+    Facts about a whole weight, such as a scale, are taken before it is padded. Where a cut falls
+    inside of a block of a scale (``dequantize``), its blocks become smaller first.
 
     Given:
         module @m level=canonical mesh=tp:2 {
@@ -121,6 +123,9 @@ class _Padding:
         """Pad, move, and say it in simpler ops."""
         known = {op for op in self.function.block if op.name == "take"}
         prepared = PreparedValues(self.module, self.function, {})
+        layouts = self._layouts(prepared)
+        if align_blocks(self.module, self.function, layouts, self.mesh, self.rewriter):
+            prepared = PreparedValues(self.module, self.function, {})
         for value, layout, dim in list(self._short(prepared)):
             if self.rewriter.exhausted:
                 return

@@ -11,7 +11,10 @@ import numpy as np
 
 from graphgen.eval.arithmetic import NUMPY, Array
 
-_ELEMENT_TYPES: Final = ("f32", "bf16", "f16", "f64", "s8", "s16", "s32", "s64", "u8", "pred")
+_ELEMENT_TYPES: Final = (
+    *("f32", "bf16", "f16", "f64", "s8", "s16", "s32", "s64", "u8", "pred"),
+    *("f8e4m3fn", "f8e5m2", "f8e8m0fnu"),
+)
 NUMPY_DTYPES: Final[Mapping[str, np.dtype[np.generic]]] = {n: NUMPY[n] for n in _ELEMENT_TYPES}
 """NumPy's type of every element type that a checkpoint can hold, by graphgen's name."""
 

@@ -11,6 +11,7 @@ from graphgen.runtime.checkpoint.hf_folder import WEIGHT_FILES, FolderCheckpoint
 from graphgen.runtime.checkpoint.interfaces import Checkpoint
 from graphgen.runtime.checkpoint.mapped_file import unreadable
 from graphgen.runtime.checkpoint.name_mapping import with_model_names
+from graphgen.runtime.checkpoint.quantized.quantized_view import with_quantization
 
 __all__ = ["only_gguf", "open_checkpoint", "read_config"]
 
@@ -76,7 +77,7 @@ def _open_folder(folder: Path) -> Checkpoint:
     if weights is not None:
         if not has_config:
             raise unreadable(folder, f"{weights} is there, but config.json is missing")
-        return with_model_names(FolderCheckpoint(folder))
+        return with_quantization(with_model_names(FolderCheckpoint(folder)))
     gguf = only_gguf(folder)
     if gguf is not None:
         return _open_gguf(gguf)

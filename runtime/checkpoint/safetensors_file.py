@@ -28,6 +28,9 @@ _DTYPES: Final[Mapping[str, str]] = {
     "I8": "s8",
     "U8": "u8",
     "BOOL": "pred",
+    "F8_E4M3": "f8e4m3fn",
+    "F8_E5M2": "f8e5m2",
+    "F8_E8M0": "f8e8m0fnu",
 }
 _MAX_DIMS: Final = 32
 # The format's own limit.

@@ -152,10 +152,11 @@ F32 = entry("F32", [2], 0, 8)
         (small_file(b"[]"), 8, "the header is not a JSON object"),
         (small_file({"w": 3}), None, "tensor 'w' is not described by a JSON object"),
         (
-            small_file({"w": entry("F8_E4M3", [8], 0, 8)}, bytes(8)),
+            small_file({"w": entry("F6_E3M2", [8], 0, 8)}, bytes(8)),
             None,
-            "tensor 'w' has dtype 'F8_E4M3'; "
-            "supported: F64, F32, F16, BF16, I64, I32, I16, I8, U8, BOOL",
+            "tensor 'w' has dtype 'F6_E3M2'; "
+            "supported: F64, F32, F16, BF16, I64, I32, I16, I8, U8, BOOL, F8_E4M3, F8_E5M2, "
+            "F8_E8M0",
         ),
         (
             small_file({"w": entry("F32", [-2], 0, 8)}, bytes(8)),

@@ -1,0 +1,194 @@
+"""Weights as a quantized checkpoint stores them: narrow numbers and scales under its own names."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import ClassVar
+
+from graphgen.build import Builder
+from graphgen.errors import GraphgenError
+from graphgen.ir import Entry, Function, Module, Op, Role, Value, dtype, entry
+from graphgen.ir.dtype import DTYPES, f32, f64
+from graphgen.passes.core import NoMatch, Pass, Rewriter, no_match, rule
+from graphgen.passes.core.options import choice
+from graphgen.passes.core.relation import EQUAL
+from graphgen.passes.quantize.stored.scheme import StoredForm, StoredScheme
+from graphgen.passes.quantize.stored.schemes import SCHEMES
+from graphgen.passes.weights.scale_blocks import BlockScaled
+
+_WEIGHT = ".weight"
+
+
+@dataclass(frozen=True)
+class ReadQuantized(Pass):
+    """The weights of a module are read from a checkpoint that holds them quantized.
+
+    A weight ``X.weight`` becomes the tensors of the scheme, such as ``X.qweight`` and
+    ``X.scales``, and what they mean is IR: words are unpacked and scales turned by the weight
+    program, once. Numbers with one scale a row, or a tensor, are multiplied as they are and the
+    product is scaled; those with a scale a group of columns are widened where they are read
+    (``dequantize``). No weight is held as floats. The module means what the checkpoint's
+    dequantized weights mean.
+
+    The runtime runs it on a model that was just built, with what the checkpoint states; it is in no
+    registry, because it has nothing to do without a checkpoint's names.
+
+    Options:
+        scheme: names and meaning of the tensors.
+        element: type of the numbers.
+        block: rows and columns of a weight that share a scale; 0 for all of them.
+        zero_points: the numbers have a zero point a block.
+        ordered: columns belong to groups by a table (GPTQ's desc_act); these weights are widened
+            once, when they are read.
+        modules: patterns of ``X``; nothing else is quantized.
+        skip: names of ``X`` that a pattern matches and that are not quantized.
+
+    Given:
+        module @m level=logical {
+          input %x : bf16[2,8]
+          weight %up.weight : bf16[6,8]
+          weight %down.weight : bf16[8,6]
+          output %y : bf16[2,6]
+        }
+
+        func @f phase=decode {
+          arg %x : bf16[2,8]
+          arg %up.weight : bf16[6,8]
+          %y = dot_general(%x, %up.weight) lhs_contracting_dims=[1] rhs_contracting_dims=[1] \
+dtype=bf16 : bf16[2,6]
+          return y = %y
+        }
+
+    Result (``read-quantized{block=[1,4],modules=[up]}``):
+        module @m level=logical {
+          input %x : bf16[2,8]
+          weight %up.weight : s8[6,8]
+          weight %up.weight_scale : f32[6,2]
+          weight %down.weight : bf16[8,6]
+          output %y : bf16[2,6]
+        }
+
+        func @f phase=decode {
+          arg %x : bf16[2,8]
+          arg %up.weight : s8[6,8]
+          arg %up.weight_scale : f32[6,2]
+          %0 = dequantize(%up.weight, %up.weight_scale) block=[1,4] dtype=bf16 : bf16[6,8]
+          %y = dot_general(%x, %0) lhs_contracting_dims=[1] rhs_contracting_dims=[1] dtype=bf16 : \
+bf16[2,6]
+          return y = %y
+        }
+    """
+
+    name: ClassVar[str] = "read-quantized"
+    input_stages: ClassVar[tuple[str, ...]] = ("logical", "canonical")
+    requires: ClassVar[tuple[str, ...]] = ("raw-weights",)
+    scheme: str = choice("compressed-tensors", tuple(SCHEMES))
+    element: str = choice("s8", tuple(DTYPES))
+    block: tuple[int, ...] = (1, 0)
+    zero_points: bool = False
+    ordered: bool = False
+    modules: tuple[str, ...] = ()
+    skip: tuple[str, ...] = ()
+
+    def run(self, module: Module, rewriter: Rewriter) -> None:
+        """Replace the weights, then scale products where one scale belongs to a row."""
+        if len(self.block) != 2 or min(self.block) < 0:
+            what = f"read-quantized: block={list(self.block)} is not two sizes"
+            raise GraphgenError("GG0302", what)
+        scheme = SCHEMES[self.scheme]
+        form = StoredForm(
+            dtype(self.element), (self.block[0], self.block[1]), self.zero_points, self.ordered
+        )
+        rows = [row for row in module.entries(Role.WEIGHT) if self._quantized(row)]
+        if not rows or rewriter.exhausted:
+            return
+        for function in module.programs():
+            for row in rows:
+                _read(function, row, scheme, form, rewriter)
+            rewriter.apply_rules(function, (scale_product,))
+            _erase_unread(function)
+        names = {row.name for row in rows}
+        old = dict(module.interface)
+        module.interface.clear()
+        for name, row in old.items():
+            made = _entries(row, scheme, form) if name in names else [row]
+            module.interface.update({item.name: item for item in made})
+
+    def _quantized(self, row: Entry) -> bool:
+        base = row.name.removesuffix(_WEIGHT)
+        return (
+            base != row.name
+            and row.logical.rank == 2
+            and base not in self.skip
+            and any(fnmatchcase(base, pattern) for pattern in self.modules)
+        )
+
+
+def _shape(row: Entry) -> tuple[int, int]:
+    rows, columns = row.logical.dims
+    return rows, columns
+
+
+def _entries(row: Entry, scheme: StoredScheme, form: StoredForm) -> list[Entry]:
+    base = row.name.removesuffix(_WEIGHT)
+    parts = scheme.parts(form, _shape(row))
+    return [entry(Role.WEIGHT, f"{base}.{last}", type_) for last, type_ in parts.items()]
+
+
+def _read(
+    function: Function, row: Entry, scheme: StoredScheme, form: StoredForm, rewriter: Rewriter
+) -> None:
+    """Let one program read the tensors of the scheme in the place of a weight."""
+    weight = function.arg(row.name)
+    if weight is None:
+        return
+    function.block.keep_args([value for value in function.args if value is not weight])
+    base = row.name.removesuffix(_WEIGHT)
+    parts = {
+        last: function.block.add_arg(type_, f"{base}.{last}")
+        for last, type_ in scheme.parts(form, _shape(row)).items()
+    }
+    user = next(iter(weight.users), None)
+    first = function.block.first
+    b = Builder(function, before=first, loc=user.loc.through(rewriter.pass_name) if user else None)
+    b.made = list[Op]()
+    wide = scheme.widen(b, form, parts, _shape(row), row.logical.dtype)
+    rewriter.note(function, f"read {row.name}", first, b.made, ((weight, wide, EQUAL),))
+    function.replace_uses(weight, wide)
+
+
+def _erase_unread(function: Function) -> None:
+    for op in reversed(function.block):
+        if op.name == "dequantize" and not op.result.users and not function.returns(op.result):
+            function.block.erase(op)
+
+
+@rule("dot_general")
+def scale_product(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
+    """A product with numbers of one scale a row, or one in all, is scaled itself."""
+    lhs, rhs = op.operands
+    made = rhs.producer("dequantize")
+    if made is None:
+        return no_match("its right operand is not dequantized", rhs)
+    contracted = op.attrs.integers("rhs_contracting_dims")
+    scaled = BlockScaled.of(made)
+    if len(scaled.facts) > 1:
+        return no_match("the numbers have zero points", rhs, depth=2)
+    values, scale = scaled.values, scaled.facts[0]
+    outputs = [dim for dim in range(values.type.rank) if dim not in contracted]
+    if len(outputs) != 1 or op.attrs.integers("rhs_batch_dims"):
+        return no_match("the weight has more output dimensions than one", rhs, depth=3)
+    if any(scale.shape[dim] != 1 for dim in contracted):
+        return no_match("the scales differ along what is summed", scale, depth=4)
+    count, block = scale.shape[outputs[0]], scaled.block[outputs[0]]
+    if count != 1 and block != 1:
+        return no_match("the scales are of several rows", scale, depth=5)
+    wide = f64 if op.result.dtype is f64 else f32
+    operands = (lhs, b.convert(values, lhs.dtype))
+    product = b.emit("dot_general", operands, {**op.attrs, "dtype": wide}).result
+    vector = b.reshape(b.convert(scale, wide), () if count == 1 else (count,))
+    along = [] if count == 1 else [product.type.rank - 1]
+    factor = b.broadcast_in_dim(vector, product.shape, along)
+    return [b.convert(product * factor, op.result.dtype)]

@@ -1,0 +1,6 @@
+"""Quantized weights as checkpoints store them: the tensors of each scheme, and what they mean.
+
+Start at :mod:`graphgen.passes.quantize.stored.scheme`.
+:mod:`graphgen.passes.quantize.stored.nibbles` packs and unpacks;
+:mod:`graphgen.passes.quantize.stored.read_config` finds the scheme of a ``config.json``.
+"""

@@ -1,0 +1,50 @@
+"""The table of schemes by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from graphgen.passes.quantize.stored.packed import (
+    awq_parts,
+    awq_widen,
+    gptq_parts,
+    gptq_widen,
+    pack_quantized_parts,
+    pack_quantized_widen,
+)
+from graphgen.passes.quantize.stored.scheme import StoredScheme, plain_parts, plain_widen
+
+
+def _plain(
+    name: str, scale: str, zero: str = "", factor: float = 1.0, unread: tuple[str, ...] = ()
+) -> StoredScheme:
+    """Numbers under the weight's own name."""
+    parts, widen = plain_parts("weight", scale, zero), plain_widen("weight", scale, zero, factor)
+    return StoredScheme(name, scale, scale, parts, widen, unread)
+
+
+_ALL = (
+    # NxD Inference: X.weight and X.scale, one element or [out, 1].
+    _plain("aws", "scale"),
+    # https://github.com/vllm-project/compressed-tensors: "naive-", "int-" and "float-quantized".
+    _plain("compressed-tensors", "weight_scale", "weight_zero_point", unread=("weight_shape",)),
+    # The same, "pack-quantized".
+    StoredScheme(
+        "pack-quantized",
+        "weight_packed",
+        "weight_scale",
+        pack_quantized_parts,
+        pack_quantized_widen,
+        ("weight_shape", "weight_g_idx"),
+    ),
+    # transformers: FbgemmFp8Linear; the bound is of activations.
+    _plain("fbgemm_fp8", "weight_scale", unread=("input_scale_ub",)),
+    # transformers: FP8Linear, DeepSeek-V3; weight_scale_inv is what a number is multiplied by.
+    _plain("fp8", "weight_scale_inv"),
+    StoredScheme("gptq", "qweight", "scales", gptq_parts, gptq_widen(1), ("g_idx",)),
+    StoredScheme("gptq_v2", "qweight", "scales", gptq_parts, gptq_widen(0), ("g_idx",)),
+    StoredScheme("awq", "qweight", "scales", awq_parts, awq_widen),
+    # bitsandbytes, Linear8bitLt: SCB is the largest magnitude of a row, which 127 stands for.
+    _plain("bitsandbytes", "SCB", factor=1 / 127, unread=("weight_format",)),
+)
+SCHEMES: Mapping[str, StoredScheme] = {scheme.name: scheme for scheme in _ALL}

@@ -1,0 +1,183 @@
+"""A quantized checkpoint: the weights it holds quantized, and its tensors in known shapes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from math import prod
+from pathlib import Path
+from typing import Final, cast
+
+from graphgen.ir import Module
+from graphgen.passes.quantize.stored.read_config import StoredQuantization, stored_quantization
+from graphgen.runtime.checkpoint.interfaces import Array, Checkpoint, TensorInfo
+
+_NUMBER: Final = re.compile(r"(?<=\.)\d+(?=\.|$)")
+# What this view adds to the quantization_config: patterns of modules, and those they do not mean.
+MODULES: Final = "quantized_modules"
+SKIPPED: Final = "unquantized_modules"
+
+
+def with_quantization(checkpoint: Checkpoint) -> Checkpoint:
+    """The checkpoint with its quantization stated in its configuration, if it has one.
+
+    A weight is quantized if the tensors of the scheme are there, whatever lists of exceptions say:
+    ``modules_to_not_convert``, ``ignore`` and layers of their own need no reading. NxD Inference
+    states nothing: numbers of 8 bits beside a ``.scale`` are its form.
+
+    Raises:
+        GraphgenError: GG0502 for a scheme that is not read.
+    """
+    config = checkpoint.config
+    if "quantization_config" not in config and "compression_config" not in config:
+        stated = _aws_config(checkpoint.tensors())
+        if stated is None:
+            return checkpoint
+        config = {**config, "quantization_config": stated}
+    found = stored_quantization(config)
+    if found is None:
+        return checkpoint
+    return QuantizedCheckpoint(checkpoint, config, found)
+
+
+def _aws_config(tensors: Mapping[str, TensorInfo]) -> dict[str, object] | None:
+    """The form of NxD Inference's tensors, by the first that has a scale."""
+    for name, info in tensors.items():
+        base, _, last = name.rpartition(".")
+        values = tensors.get(f"{base}.weight")
+        if last == "scale" and values is not None and values.dtype in ("s8", "f8e4m3fn", "f8e5m2"):
+            several = prod(info.shape) > 1
+            kind = "per_channel_symmetric" if several else "per_tensor_symmetric"
+            return {
+                "quant_method": "aws",
+                "quantization_dtype": values.dtype,
+                "quantization_type": kind,
+            }
+    return None
+
+
+class QuantizedCheckpoint:
+    """A view of a checkpoint whose scales have the shapes of their scheme.
+
+    Args:
+        base: the checkpoint.
+        config: its configuration, with a ``quantization_config``.
+        found: what that states.
+    """
+
+    def __init__(
+        self, base: Checkpoint, config: Mapping[str, object], found: StoredQuantization
+    ) -> None:
+        self.base: Final = base
+        self._found: Final = found
+        self._modules: Final = self._quantized()
+        self._shapes: Final = self._reshaped()
+        self.config: Final[Mapping[str, object]] = {
+            **config,
+            "quantization_config": self._stated(config),
+        }
+
+    @property
+    def path(self) -> Path:
+        """The file or the folder that was opened."""
+        return self.base.path
+
+    def tensors(self) -> Mapping[str, TensorInfo]:
+        """Every tensor that says something about a weight; reads no tensor data."""
+        return {
+            name: replace(info, shape=self._shapes.get(name, info.shape))
+            for name, info in self.base.tensors().items()
+            if not self._unread(name)
+        }
+
+    def read(self, name: str) -> Array:
+        """The tensor ``name``; see :class:`Checkpoint`."""
+        array = self.base.read(name)
+        shape = self._shapes.get(name)
+        return array if shape is None else array.reshape(shape)
+
+    def fingerprint(self) -> str:
+        """Identity of the contents; see :class:`Checkpoint`."""
+        return self.base.fingerprint()
+
+    def _quantized(self) -> set[str]:
+        """The modules whose weight is stored by the scheme."""
+        ending = f".{self._found.scheme.payload}"
+        return {name.removesuffix(ending) for name in self.base.tensors() if name.endswith(ending)}
+
+    def _reshaped(self) -> dict[str, tuple[int, ...]]:
+        """Scales of as many elements as there are blocks, in the shape of the blocks."""
+        shapes: dict[str, tuple[int, ...]] = {}
+        scheme, tensors = self._found.scheme, self.base.tensors()
+        for base in self._modules:
+            values = tensors.get(f"{base}.weight")
+            if values is None or len(values.shape) != 2:
+                continue
+            rows, columns = values.shape
+            counts = self._found.form.counts((rows, columns))
+            for last in (scheme.scale, "weight_zero_point"):
+                info = tensors.get(f"{base}.{last}")
+                if info is not None and info.shape != counts and prod(info.shape) == prod(counts):
+                    shapes[info.name] = counts
+        return shapes
+
+    def _unread(self, name: str) -> bool:
+        base, _, last = name.rpartition(".")
+        read = last == "g_idx" and self._found.form.ordered
+        return base in self._modules and last in self._found.scheme.unread and not read
+
+    def _stated(self, config: Mapping[str, object]) -> dict[str, object]:
+        """The quantization_config with the modules that are quantized, by patterns."""
+        given = config.get("quantization_config", config.get("compression_config"))
+        patterns = sorted({_NUMBER.sub("*", name) for name in self._modules})
+        weights = [name.removesuffix(".weight") for name in self.base.tensors()]
+        skipped = [
+            name
+            for name in weights
+            if name not in self._modules and _NUMBER.sub("*", name) in patterns
+        ]
+        stated = cast("Mapping[str, object]", given)
+        return {**stated, MODULES: patterns, SKIPPED: skipped}
+
+
+def read_quantized(module: Module, config: Mapping[str, object]) -> str:
+    """Let a logical module read the weights of a quantized checkpoint.
+
+    Args:
+        module: built from ``config``; changed in place.
+        config: of a checkpoint, as :func:`with_quantization` gives it.
+
+    Returns:
+        A remark for the user on what is computed otherwise than by the checkpoint's own library;
+        empty for none.
+
+    Raises:
+        GraphgenError: GG0502 for a scheme that is not read.
+    """
+    found = stored_quantization(config)
+    stated = config.get("quantization_config")
+    if found is None or not isinstance(stated, dict) or MODULES not in stated:
+        return ""
+    # Only here: an artifact runs without any pass.
+    from graphgen.passes.core import run_pipeline
+    from graphgen.passes.quantize.read_quantized import ReadQuantized
+
+    names = cast("Mapping[str, list[str]]", stated)
+    form = found.form
+    reading = ReadQuantized(
+        scheme=found.scheme.name,
+        element=form.element.name,
+        block=form.block,
+        zero_points=form.zero_points,
+        ordered=form.ordered,
+        modules=tuple(names[MODULES]),
+        skip=tuple(names.get(SKIPPED, ())),
+    )
+    run_pipeline(module, [reading])
+    if not found.activations:
+        return ""
+    return (
+        f"the checkpoint is made for activations in {found.activations}; they stay in "
+        f"{module.meta['dtype']} here, which rounds less"
+    )
