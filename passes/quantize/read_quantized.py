@@ -176,7 +176,7 @@ def scale_product(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
     scaled = BlockScaled.of(made)
     if len(scaled.facts) > 1:
         return no_match("the numbers have zero points", rhs, depth=2)
-    values, scale = scaled.values, scaled.facts[0]
+    values, scale = scaled.values, next(iter(scaled.facts))
     outputs = [dim for dim in range(values.type.rank) if dim not in contracted]
     if len(outputs) != 1 or op.attrs.integers("rhs_batch_dims"):
         return no_match("the weight has more output dimensions than one", rhs, depth=3)
