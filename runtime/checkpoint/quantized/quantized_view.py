@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import replace
 from math import prod
 from pathlib import Path
 from typing import Final, cast
 
+from graphgen.errors import GraphgenError
 from graphgen.ir import Module
 from graphgen.passes.quantize.stored.read_config import StoredQuantization, stored_quantization
-from graphgen.runtime.checkpoint.interfaces import Array, Checkpoint, TensorInfo
+from graphgen.runtime.checkpoint.interfaces import CONVERT, Array, Checkpoint, TensorInfo
 
 _NUMBER: Final = re.compile(r"(?<=\.)\d+(?=\.|$)")
 # What this view adds to the quantization_config: patterns of modules, and those they do not mean.
@@ -33,12 +34,28 @@ def with_quantization(checkpoint: Checkpoint) -> Checkpoint:
     if "quantization_config" not in config and "compression_config" not in config:
         stated = _aws_config(checkpoint.tensors())
         if stated is None:
+            _require_wide(checkpoint, set())
             return checkpoint
         config = {**config, "quantization_config": stated}
     found = stored_quantization(config)
     if found is None:
         return checkpoint
-    return QuantizedCheckpoint(checkpoint, config, found)
+    view = QuantizedCheckpoint(checkpoint, config, found)
+    _require_wide(checkpoint, view.modules)
+    return view
+
+
+def _require_wide(checkpoint: Checkpoint, modules: Set[str]) -> None:
+    """Refuse floats of 8 bits that no scheme gives a scale (GG0601)."""
+    for name, info in checkpoint.tensors().items():
+        if info.dtype.startswith("f8") and name.rpartition(".")[0] not in modules:
+            raise GraphgenError(
+                "GG0601",
+                f"tensor '{name}' is {info.dtype}, and nothing says what its numbers are multiples "
+                "of: config.json has no quantization_config about it, and it has no '.scale'",
+                where=str(checkpoint.path),
+                help=CONVERT,
+            )
 
 
 def _aws_config(tensors: Mapping[str, TensorInfo]) -> dict[str, object] | None:
@@ -64,6 +81,9 @@ class QuantizedCheckpoint:
         base: the checkpoint.
         config: its configuration, with a ``quantization_config``.
         found: what that states.
+
+    Attributes:
+        modules: those whose weight is quantized: ``X`` of ``X.weight``.
     """
 
     def __init__(
@@ -71,7 +91,7 @@ class QuantizedCheckpoint:
     ) -> None:
         self.base: Final = base
         self._found: Final = found
-        self._modules: Final = self._quantized()
+        self.modules: Final = self._quantized()
         self._shapes: Final = self._reshaped()
         self.config: Final[Mapping[str, object]] = {
             **config,
@@ -110,7 +130,7 @@ class QuantizedCheckpoint:
         """Scales of as many elements as there are blocks, in the shape of the blocks."""
         shapes: dict[str, tuple[int, ...]] = {}
         scheme, tensors = self._found.scheme, self.base.tensors()
-        for base in self._modules:
+        for base in self.modules:
             values = tensors.get(f"{base}.weight")
             if values is None or len(values.shape) != 2:
                 continue
@@ -125,17 +145,17 @@ class QuantizedCheckpoint:
     def _unread(self, name: str) -> bool:
         base, _, last = name.rpartition(".")
         read = last == "g_idx" and self._found.form.ordered
-        return base in self._modules and last in self._found.scheme.unread and not read
+        return base in self.modules and last in self._found.scheme.unread and not read
 
     def _stated(self, config: Mapping[str, object]) -> dict[str, object]:
         """The quantization_config with the modules that are quantized, by patterns."""
         given = config.get("quantization_config", config.get("compression_config"))
-        patterns = sorted({_NUMBER.sub("*", name) for name in self._modules})
+        patterns = sorted({_NUMBER.sub("*", name) for name in self.modules})
         weights = [name.removesuffix(".weight") for name in self.base.tensors()]
         skipped = [
             name
             for name in weights
-            if name not in self._modules and _NUMBER.sub("*", name) in patterns
+            if name not in self.modules and _NUMBER.sub("*", name) in patterns
         ]
         stated = cast("Mapping[str, object]", given)
         return {**stated, MODULES: patterns, SKIPPED: skipped}
