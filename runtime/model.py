@@ -138,7 +138,7 @@ def build_model(
         hidden_states=config.hidden_states,
         inputs_embeds=config.inputs_embeds,
     )
-    remark = read_quantized(module, model)
+    remark = read_quantized(module, model, config.target)
     reports = run_pipeline(module, default(config))
     steps = [
         PassStep(r.name, r.ops_before, r.ops_after, r.applications, r.seconds, r.remarks)

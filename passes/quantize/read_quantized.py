@@ -15,7 +15,7 @@ from graphgen.passes.core import NoMatch, Pass, Rewriter, no_match, rule
 from graphgen.passes.core.options import choice
 from graphgen.passes.core.relation import EQUAL
 from graphgen.passes.quantize.stored.scheme import StoredForm, StoredScheme
-from graphgen.passes.quantize.stored.schemes import SCHEMES
+from graphgen.passes.quantize.stored.scheme_table import SCHEMES
 from graphgen.passes.weights.scale_blocks import BlockScaled
 
 _WEIGHT = ".weight"
@@ -42,6 +42,8 @@ class ReadQuantized(Pass):
         zero_points: the numbers have a zero point a block.
         ordered: columns belong to groups by a table (GPTQ's desc_act); these weights are widened
             once, when they are read.
+        rescaled: numbers in f8e4m3fn are divided by 448 / 240 when they are read, and the scales
+            multiplied by it: Neuron's f8e4m3 ends at 240.
         modules: patterns of ``X``; nothing else is quantized.
         skip: names of ``X`` that a pattern matches and that are not quantized.
 
@@ -89,6 +91,7 @@ bf16[2,6]
     block: tuple[int, ...] = (1, 0)
     zero_points: bool = False
     ordered: bool = False
+    rescaled: bool = False
     modules: tuple[str, ...] = ()
     skip: tuple[str, ...] = ()
 
@@ -99,7 +102,11 @@ bf16[2,6]
             raise GraphgenError("GG0302", what)
         scheme = SCHEMES[self.scheme]
         form = StoredForm(
-            dtype(self.element), (self.block[0], self.block[1]), self.zero_points, self.ordered
+            dtype(self.element),
+            (self.block[0], self.block[1]),
+            self.zero_points,
+            self.ordered,
+            self.rescaled,
         )
         rows = [row for row in module.entries(Role.WEIGHT) if self._quantized(row)]
         if not rows or rewriter.exhausted:

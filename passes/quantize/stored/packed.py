@@ -53,7 +53,7 @@ def _of_sign(element: DType, kind: Kind) -> DType:
 
 
 def rows_parts(form: StoredForm, shape: tuple[int, int], ordered: bool) -> dict[str, TensorType]:
-    """What GPTQ and AWQ share: facts [groups, out], and the table of groups."""
+    """Facts [groups, out], which GPTQ and AWQ share, and the table of groups."""
     groups = form.counts(shape)[1]
     bits = form.element.bits
     found = {

@@ -13,7 +13,7 @@ from typing import cast
 from graphgen.errors import GraphgenError
 from graphgen.ir.dtype import DType, dtype, f8e4m3fn, s8
 from graphgen.passes.quantize.stored.scheme import StoredForm, StoredScheme
-from graphgen.passes.quantize.stored.schemes import SCHEMES
+from graphgen.passes.quantize.stored.scheme_table import SCHEMES
 
 Settings = Mapping[str, object]
 
@@ -138,7 +138,7 @@ def _bitsandbytes(settings: Settings) -> StoredQuantization:
 
 
 def _aws(settings: Settings) -> StoredQuantization:
-    """What :mod:`graphgen.runtime.checkpoint.quantized.quantized_view` finds in tensors."""
+    """The form of NxD Inference, which the runtime finds in tensors."""
     rows = 1 if settings.get("quantization_type") == "per_channel_symmetric" else 0
     form = StoredForm(dtype(str(settings.get("quantization_dtype", "s8"))), (rows, 0))
     return StoredQuantization(SCHEMES["aws"], form)

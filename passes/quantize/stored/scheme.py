@@ -8,7 +8,8 @@ from math import gcd
 
 from graphgen.build import Builder
 from graphgen.ir import DType, TensorType, Value, tensor
-from graphgen.ir.dtype import f32
+from graphgen.ir.dtype import f8e4m3fn, f32
+from graphgen.passes.quantize.stored.rescale_f8 import rescaled
 from graphgen.passes.weights.scale_blocks import BlockScaled
 
 # (builder, the tensors by their last name, [out, in], element type) -> the weight.
@@ -26,12 +27,14 @@ class StoredForm:
         block: rows and columns of the weight that share a scale; 0 for all of them.
         zero_points: with a zero point a block.
         ordered: columns are in blocks by a table of their own (GPTQ's ``desc_act``).
+        rescaled: numbers in f8e4m3fn become 240 at most, for Neuron.
     """
 
     element: DType
     block: tuple[int, int]
     zero_points: bool = False
     ordered: bool = False
+    rescaled: bool = False
 
     def sizes(self, shape: tuple[int, int]) -> tuple[int, int]:
         """The sizes of a block of a weight of ``shape``."""
@@ -88,10 +91,12 @@ def plain_widen(values: str, scale: str, zero: str = "", factor: float = 1.0) ->
         shape: tuple[int, int],
         dtype: DType,
     ) -> Value:
-        scales = parts[scale]
+        numbers, scales = parts[values], parts[scale]
+        if form.rescaled and form.element is f8e4m3fn:
+            numbers, scales = rescaled(b, numbers, scales)
         if factor != 1.0:
             scales = b.binary("multiply", scales, factor)
-        return widened(b, form, parts[values], scales, parts.get(zero), dtype)
+        return widened(b, form, numbers, scales, parts.get(zero), dtype)
 
     return widen
 

@@ -13,6 +13,7 @@ from graphgen.errors import GraphgenError
 from graphgen.ir import Module
 from graphgen.passes.quantize.stored.read_config import StoredQuantization, stored_quantization
 from graphgen.runtime.checkpoint.interfaces import CONVERT, Array, Checkpoint, TensorInfo
+from graphgen.targets import find_target
 
 _NUMBER: Final = re.compile(r"(?<=\.)\d+(?=\.|$)")
 # What this view adds to the quantization_config: patterns of modules, and those they do not mean.
@@ -40,7 +41,7 @@ def with_quantization(checkpoint: Checkpoint) -> Checkpoint:
     found = stored_quantization(config)
     if found is None:
         return checkpoint
-    view = QuantizedCheckpoint(checkpoint, config, found)
+    view = StoredFormView(checkpoint, config, found)
     _require_wide(checkpoint, view.modules)
     return view
 
@@ -74,7 +75,7 @@ def _aws_config(tensors: Mapping[str, TensorInfo]) -> dict[str, object] | None:
     return None
 
 
-class QuantizedCheckpoint:
+class StoredFormView:
     """A view of a checkpoint whose scales have the shapes of their scheme.
 
     Args:
@@ -161,12 +162,13 @@ class QuantizedCheckpoint:
         return {**stated, MODULES: patterns, SKIPPED: skipped}
 
 
-def read_quantized(module: Module, config: Mapping[str, object]) -> str:
+def read_quantized(module: Module, config: Mapping[str, object], target: str = "cpu") -> str:
     """Let a logical module read the weights of a quantized checkpoint.
 
     Args:
         module: built from ``config``; changed in place.
         config: of a checkpoint, as :func:`with_quantization` gives it.
+        target: of the compilation; on Neuron's devices f8e4m3 ends at 240, and not at 448.
 
     Returns:
         A remark for the user on what is computed otherwise than by the checkpoint's own library;
@@ -191,6 +193,7 @@ def read_quantized(module: Module, config: Mapping[str, object]) -> str:
         block=form.block,
         zero_points=form.zero_points,
         ordered=form.ordered,
+        rescaled=find_target(target).is_accelerator,
         modules=tuple(names[MODULES]),
         skip=tuple(names.get(SKIPPED, ())),
     )

@@ -15,13 +15,16 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
+from graphgen.build import Builder
 from graphgen.errors import GraphgenError
 from graphgen.eval import MEANING, Array, evaluate, numpy_dtype
-from graphgen.ir import Module, Role, dtype
+from graphgen.ir import Function, Module, Role, dtype, tensor
+from graphgen.ir.dtype import f8e4m3fn, f32
 from graphgen.models import build
 from graphgen.passes.core import parse_pipeline, run_pipeline
 from graphgen.passes.inspect.pass_docs import page_of
 from graphgen.passes.quantize.read_quantized import ReadQuantized
+from graphgen.passes.quantize.stored.rescale_f8 import rescaled
 from graphgen.runtime.checkpoint.interfaces import Checkpoint
 from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint
 from graphgen.runtime.checkpoint.quantized.quantized_view import read_quantized
@@ -311,3 +314,49 @@ def test_what_is_not_read_is_refused_by_name(what: str, tmp_path: Path):
         open_checkpoint(tmp_path)
     assert caught.value.code == "GG0502"
     assert caught.value.what == f"quantization_config: {what} is not read"
+
+
+def rescaled_numbers(numbers: Array) -> tuple[Array, Array]:
+    """The numbers and the scale that the weight program makes of a scale of 1."""
+    function = Function("f")
+    b = Builder(function)
+    args = [
+        function.block.add_arg(tensor(f8e4m3fn, numbers.shape), "values"),
+        function.block.add_arg(tensor(f32, (1,)), "scale"),
+    ]
+    function.outputs = list(zip(("values", "scale"), rescaled(b, *args), strict=True))
+    found = evaluate(function, {"values": numbers, "scale": np.ones(1, np.float32)})
+    return found["values"].astype(np.float32), found["scale"]
+
+
+def test_every_code_of_f8_fits_neuron_after_the_rescale():
+    """N25 of the peers' defects: nothing looks whether a checkpoint was rescaled."""
+    codes = np.arange(256, dtype=np.uint8).view(ml_dtypes.float8_e4m3fn)
+    values, scale = rescaled_numbers(codes)
+    before = codes.astype(np.float32)
+    finite = np.isfinite(before)
+    assert finite.sum() == 254
+    assert np.abs(values[finite]).max() == 240
+    assert np.isnan(values[~finite]).all()
+    # Half a step of three bits of mantissa, or of the smallest number.
+    bound = np.maximum(np.abs(before) / 16, 2**-10 * scale) * 1.01
+    assert (np.abs(values * scale - before) <= bound)[finite].all()
+
+
+def test_the_rescale_is_that_of_aws():
+    given = np.array([448, -448, 240, 1, 0.0625, -3.5]).astype(ml_dtypes.float8_e4m3fn)
+    values, scale = rescaled_numbers(given)
+    assert values.tolist() == [240, -240, 128, 0.5625, 0.03515625, -1.875]
+    np.testing.assert_allclose(scale, 448 / 240, rtol=1e-6)
+
+
+def test_weights_in_f8_are_rescaled_for_neuron_alone(tmp_path: Path):
+    write(tmp_path, "fbgemm")
+    config = open_checkpoint(tmp_path).config
+    divided: list[bool] = []
+    for target in ("cpu", "trn2"):
+        module = build(config, dtype("bf16"))
+        read_quantized(module, config, target)
+        ops = [op.name for function in module.programs() for op in function.ops]
+        divided.append("divide" in ops)
+    assert divided == [False, True]
