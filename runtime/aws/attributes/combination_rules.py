@@ -426,6 +426,7 @@ NOTES: tuple[CombinationRule, ...] = (
             "quantized_checkpoints_path",
         )
     ),
+    _unused("kv_quant_config", "kv_cache_quant", ""),
     _unused("output_logits", "on_device_sampling_config", "C68"),
     *(_unused(name, "is_block_kv_layout", "") for name in ("pa_num_blocks", "pa_block_size")),
     *(

@@ -42,7 +42,7 @@ _FP8_COMPUTE = Refused(
     "quantize the weights instead: quantized=True, quantization_dtype='f8e4m3', "
     "quantization_type='per_channel_symmetric'",
 )
-_CACHE = Refused("a quantized KV cache", "leave it out: caches have the type torch_dtype")
+_CACHE_DTYPE = Refused("a KV cache of this type", "set quant_dtype to float8_e4m3fn or float8_e5m2")
 
 QUANTIZATION = owned_by(
     "NeuronConfig",
@@ -176,21 +176,21 @@ CACHE_QUANTIZATION = owned_by(
         False,
         "C42",
         "keeps the cache as 8-bit numbers",
-        _CACHE,
+        CompileSetting("kv_cache_quant"),
         decision="the flag alone changes nothing in the library, which needs kv_quant_config too; "
-        "here it is refused, because a cache that is not quantized would be a wrong answer",
+        "here it is enough, and kv_quant_config has its defaults: float8_e4m3fn, cast directly",
     ),
     Attribute(
         "kv_quant_config",
         optional(nested("KVQuantizationConfig")),
         None,
         "source",
-        "the numbers and scales of a quantized cache",
-        _CACHE,
+        "the numbers and scales of a quantized cache; needs kv_cache_quant",
+        CompileSetting("kv_cache_dtype"),
     ),
 )
 
-_PART = PartOf("NeuronConfig.kv_quant_config")
+_NO_SCALES = NoEffect("values are cast without scales")
 _METHODS = choice(
     "per_tensor_symmetric",
     "per_channel_symmetric",
@@ -205,7 +205,7 @@ KV_QUANTIZATION = owned_by(
         "per_tensor_symmetric",
         "source",
         "shares of a scale, keys",
-        _PART,
+        _NO_SCALES,
     ),
     Attribute(
         "v_quant_method",
@@ -213,15 +213,23 @@ KV_QUANTIZATION = owned_by(
         "per_tensor_symmetric",
         "source",
         "shares of a scale, values",
-        _PART,
+        _NO_SCALES,
     ),
-    Attribute("quant_dtype", DTYPE, "float8_e4m3fn", "source", "element type of the cache", _PART),
+    Attribute(
+        "quant_dtype",
+        DTYPE,
+        "float8_e4m3fn",
+        "source",
+        "element type of the cache; f8e4m3 ends at 240, as on the device",
+        PartOf("NeuronConfig.kv_quant_config"),
+        unbuilt=dict.fromkeys(("bfloat16", "float16", "float32", "float64", "int8"), _CACHE_DTYPE),
+    ),
     Attribute(
         "direct_cast",
         BOOL,
         True,
         "source",
-        "converts without scales, out-of-range values too",
-        _PART,
+        "converts without scales; what is out of range becomes the largest number of the type",
+        Refused("a KV cache with scales", "set direct_cast=True"),
     ),
 )

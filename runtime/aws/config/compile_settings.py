@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from typing import cast
 
-from graphgen.compile_config import CompileConfig, powers
-from graphgen.runtime.aws.config.neuron_config import NeuronConfig, OnDeviceSamplingConfig
+from graphgen.compile_config import CACHE_DTYPES, CompileConfig, powers
+from graphgen.runtime.aws.config.neuron_config import (
+    KVQuantizationConfig,
+    NeuronConfig,
+    OnDeviceSamplingConfig,
+)
 
 ELEMENTS = {"float32": "f32", "bfloat16": "bf16", "float16": "f16"}
+_CACHE_DTYPES = {"float8_e4m3fn": "f8e4m3", "float8_e5m2": "f8e5m2"}
 
 
 def compile_settings(config: NeuronConfig, target: str = "cpu") -> CompileConfig:
@@ -33,6 +38,8 @@ def compile_settings(config: NeuronConfig, target: str = "cpu") -> CompileConfig
         cache_blocks=_count(config, "pa_num_blocks") if config.value("is_block_kv_layout") else 0,
         dtype=_dtype(config),
         quantization=_quantization(config),
+        kv_cache_quant=bool(config.value("kv_cache_quant")),
+        kv_cache_dtype=_cache_dtype(config),
         sampling=_sampling(config),
     )
 
@@ -74,6 +81,13 @@ def _quantization(config: NeuronConfig) -> str:
     skip = cast("tuple[str, ...] | None", config.value("modules_to_not_convert"))
     dtype, scheme = config.value("quantization_dtype"), config.value("quantization_type")
     return str(QuantizeWeights(str(dtype), str(scheme), skip or ()))
+
+
+def _cache_dtype(config: NeuronConfig) -> str:
+    """The element type of quantized caches; that of the library where none is given."""
+    given = config.value("kv_quant_config")
+    numbers = given if isinstance(given, KVQuantizationConfig) else KVQuantizationConfig()
+    return _CACHE_DTYPES.get(str(numbers.value("quant_dtype")), CACHE_DTYPES[0])
 
 
 def _sampling(config: NeuronConfig) -> str:

@@ -31,7 +31,6 @@ LATER = {
     "SpeculativeGenerator": "specul",
     "enable_eagle_speculation": "specul",
     "is_medusa": "Medusa",
-    "kv_cache_quant": "KV cache",
     "save_quantized_state_dict": "quantized checkpoint",
     "lora_config": "LoRA",
     "shard_over_sequence": "flash decoding",

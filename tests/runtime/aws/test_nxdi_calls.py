@@ -311,7 +311,6 @@ def only(model_path: str, **options: Any) -> None:
         (with_eagle, "speculative decoding"),
         (with_adapters, "LoRA"),
         (with_experts, "mixture of experts"),
-        (lambda path: only(path, kv_cache_quant=True), "KV cache"),
         (lambda path: only(path, flash_decoding_enabled=True), "flash decoding"),
     ],
 )

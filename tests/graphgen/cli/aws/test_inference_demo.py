@@ -197,7 +197,6 @@ WRONG = (
     f"{HEAD} --on-cpu --prompt x --adapter-id a",
     f"{HEAD} --on-cpu --prompt x --capacity-factor 2",
     f"{HEAD} --on-cpu --prompt x --router-act-fn sigmoid",
-    f"{HEAD} --on-cpu --prompt x --kv-cache-quant",
     f"{HEAD} --on-cpu --prompt x --no-kv-direct-cast",
     f"{HEAD} --on-cpu --prompt x --enable-chunked-prefill",
     f"{HEAD} --on-cpu --prompt x --max-num-seqs 8",

@@ -227,7 +227,6 @@ def test_switches_of_devices_have_no_effect_on_the_cpu_and_are_refused_on_device
 @pytest.mark.parametrize(
     "name",
     [
-        "kv_cache_quant",
         "quantized_mlp_kernel_enabled",
         "rmsnorm_quantize_kernel_enabled",
         "flash_decoding_enabled",

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from graphgen.errors import GraphgenError
 from graphgen.runtime.aws.attributes.attribute import REQUIRED, Attribute, Refused
 from graphgen.runtime.aws.attributes.attribute_table import attributes_of, owners
+from graphgen.runtime.aws.config.compile_settings import compile_settings
 from graphgen.runtime.aws.config.config_json import (
     config_json,
     config_text,
@@ -119,7 +120,7 @@ def test_our_files_have_the_attributes_of_aws():
 
 
 def test_nested_configurations_survive():
-    made = KVQuantizationConfig(k_quant_method="per_channel_symmetric", quant_dtype="int8")
+    made = KVQuantizationConfig(k_quant_method="per_channel_symmetric", quant_dtype="float8_e5m2")
     assert read_config(KVQuantizationConfig, config_json(made)) == made
     config = NeuronConfig(on_device_sampling_config=OnDeviceSamplingConfig(top_k=7, top_p=0.5))
     read = read_config(NeuronConfig, read_object(config_text(config)))
@@ -172,6 +173,24 @@ def test_what_cannot_be_used_can_be_inspected_and_written_back():
     again, _ = inspect_config(NeuronConfig, config_json(config))
     assert again == config
     assert isinstance(again.kv_quant_config, KVQuantizationConfig)
+
+
+def test_peers_n12_the_numbers_of_caches_survive_json():
+    """NxD Inference writes a KVQuantizationConfig as text that it cannot read."""
+    config = NeuronConfig(
+        kv_cache_quant=True, kv_quant_config=KVQuantizationConfig(quant_dtype="float8_e5m2")
+    )
+    again, problems = inspect_config(NeuronConfig, json.loads(json.dumps(config_json(config))))
+    assert (again, list(problems)) == (config, [])
+    made = compile_settings(again)
+    assert (made.kv_cache_quant, made.kv_cache_dtype) == (True, "f8e5m2")
+
+
+def test_peers_n2_the_flag_alone_quantizes_caches():
+    """In NxD Inference kv_cache_quant changes nothing without a kv_quant_config."""
+    made = compile_settings(NeuronConfig(kv_cache_quant=True))
+    assert (made.kv_cache_quant, made.kv_cache_dtype) == (True, "f8e4m3")
+    assert not compile_settings(NeuronConfig()).kv_cache_quant
 
 
 INTEGERS = st.integers(1, 1 << 20)

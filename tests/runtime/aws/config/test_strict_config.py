@@ -192,7 +192,7 @@ def test_inspection_finds_all_errors():
             "tp_degre": 2,
             "seq_len": "long",
             "max_context_length": 64,
-            "kv_cache_quant": True,
+            "flash_decoding_enabled": True,
             "on_device_sampling_config": {"topk": 1, "top_p": 0.5},
             "max_length": 256,
         }

@@ -162,7 +162,7 @@ IMPOSSIBLE = [
 LATER = [
     case(speculation_length=5),
     case(trace_tokengen_model=False),
-    case(kv_cache_quant=True),
+    Case({"direct_cast": False}, "KVQuantizationConfig"),
     case(flash_decoding_enabled=True),
     case(lora_config={"max_loras": 4}),
     case(pp_degree=2),
