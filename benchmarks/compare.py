@@ -12,6 +12,8 @@ import datetime
 import itertools
 import math
 import os
+import signal
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -107,6 +109,8 @@ def parser() -> argparse.ArgumentParser:
 def main() -> None:
     """Run the cases and print the tables."""
     options = parser().parse_args()
+    # Engines that wait are stopped: they would outlive a process that ends without more ado.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     path = locate("smollm2")
     assert path is not None
     checkpoint = open_checkpoint(path)
