@@ -158,6 +158,13 @@ class CompileConfig:
         flag="Kernels in C++ for products with weights; by default where they are built.",
         option="--kernels",
     )
+    steps_per_launch: int = knob(
+        1,
+        "decode steps that one launch makes beside those of one, where programs choose tokens.",
+        flag="Decode steps a launch, 1 by default; more need --on-device-sampling.",
+        minimum=1,
+        option="--steps-per-launch",
+    )
     outline: bool = knob(
         False,
         "whether layers that compute the same become one function, as the last step.",

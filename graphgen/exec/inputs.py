@@ -15,6 +15,7 @@ import numpy as np
 from graphgen.errors import GraphgenError
 from graphgen.eval import Array, numpy_dtype
 from graphgen.exec.bind import given_array, typed_array
+from graphgen.exec.decode_steps import STEP_COUNTS, STOP_TOKENS
 from graphgen.exec.program_run import needed, ranks_of
 from graphgen.exec.safetensors_arrays import ENDING, read_safetensors
 from graphgen.exec.session import ProgramCall, Workload
@@ -117,12 +118,22 @@ class RandomInputs:
             return generator.integers(0, 2, type_.dims).astype(np.bool_)
         return np.zeros(type_.dims, numpy_dtype(type_.dtype))
 
+    def all_steps(self, name: str, dims: tuple[int, ...]) -> Array:
+        """As many steps as a launch makes."""
+        return np.full(dims, np.iinfo(np.int32).max)
+
+    def no_stops(self, name: str, dims: tuple[int, ...]) -> Array:
+        """No token ends a row."""
+        return np.full(dims, -1)
+
 
 _INPUTS = {
     "tokens": RandomInputs.tokens,
     "positions": RandomInputs.positions,
     "lengths": RandomInputs.lengths,
     "seq_ids": RandomInputs.rows,
+    STEP_COUNTS: RandomInputs.all_steps,
+    STOP_TOKENS: RandomInputs.no_stops,
 }
 
 

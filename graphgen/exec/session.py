@@ -7,7 +7,8 @@ functions, so what comes out is in logical types whatever passes have run.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import cast
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from graphgen.analysis import inlined
 from graphgen.errors import GraphgenError
 from graphgen.eval import MEANING, Arithmetic, Array, Observer, rank_index
 from graphgen.exec.backend import NumpyBackend, RunOnRanks
+from graphgen.exec.decode_steps import COUNT, STEP_COUNTS, STEP_TOKENS, STEPS, step_inputs
 from graphgen.exec.ring_buffer import RingOccupancy
 from graphgen.exec.weights import (
     default_layouts,
@@ -169,6 +171,8 @@ class Runner:
         return pack_state(function, whole, rank, self.arithmetic, self._layouts)
 
     def _call(self, call: ProgramCall) -> CallResult:
+        if goes_one_by_one(self.module, call):
+            return self._one_by_one(call)
         function = self._bind(program_of(self.module, call), call.dims)
         shared = {**self._layouts, **call.inputs}
         inputs = [
@@ -178,8 +182,7 @@ class Runner:
         needed = {value.name for value in function.args}
         given = [{k: v for k, v in one.items() if k in needed} for one in inputs]
         results = self._run(self.module, function, given)
-        if self._filled is not None:
-            self._filled.end(call.inputs)
+        self._fill(call, results)
         outcome: Outcome = {}
         for name, _ in function.outputs:
             parts = [result[name] for result in results]
@@ -194,6 +197,33 @@ class Runner:
                 outcome[name] = shown if call.active is None else shown[list(call.active)]
         states = frozenset(row.name for row in self.module.entries(Role.STATE))
         return CallResult(call, self._inlined(function), given, results, outcome, states)
+
+    def _one_by_one(self, call: ProgramCall) -> CallResult:
+        """The steps of a call of several, each a call of the decode program."""
+        count, rows = cast(int, call.dims[COUNT]), cast(int, call.dims["R"])
+        chosen = np.full((len(call.inputs[STEP_COUNTS]), count), -1, np.int32)
+        dims = {name: size for name, size in call.dims.items() if name != COUNT}
+        ran: CallResult | None = None
+        for number in range(count):
+            inputs = step_inputs(call.inputs, number, chosen, rows)
+            active = tuple(np.flatnonzero(inputs["lengths"] > 0).tolist())
+            ran = self._call(ProgramCall("decode", dims, inputs, active))
+            chosen[list(active), number] = ran.outcome["next_tokens"]
+        assert ran is not None
+        outcome = {name: array for name, array in ran.outcome.items() if name in ran.states}
+        shown = chosen if call.active is None else chosen[list(call.active)]
+        return replace(ran, outcome={STEP_TOKENS: shown, **outcome})
+
+    def _fill(self, call: ProgramCall, results: Sequence[Mapping[str, Array]]) -> None:
+        """Note what a call has written to caches that keep the newest positions."""
+        if self._filled is None:
+            return
+        if call.phase != STEPS:
+            self._filled.end(call.inputs)
+            return
+        chosen, rows = results[0][STEP_TOKENS], cast(int, call.dims["R"])
+        for number in range(chosen.shape[1]):
+            self._filled.end(step_inputs(call.inputs, number, chosen, rows))
 
     def _whole(self, function: Function, parts: list[Array]) -> Array:
         """An output that every rank has: that of the rank furthest from rank 0."""
@@ -233,6 +263,14 @@ class Runner:
         if found is None:
             found = self._without_calls[function] = inlined(self.module, function)
         return found
+
+
+def goes_one_by_one(module: Module, call: ProgramCall) -> bool:
+    """True for a call of several steps of a module that has programs of one step only.
+
+    It is as many calls of the decode program.
+    """
+    return call.phase == STEPS and all(f.phase != STEPS for f in module.programs())
 
 
 def program_of(module: Module, call: ProgramCall) -> Function:

@@ -99,11 +99,20 @@ def test_what_the_pipeline_and_the_commands_have():
     assert set(options_of(CompileConfig)) == {
         *("target", "tp", "heads", "batch", "prefill_batch", "rows", "context", "tokens", "slots"),
         *("chunk", "dims", "rules", "min_rows", "roll_window_cache", "outline"),
+        "steps_per_launch",
         "kernels",
         *("page_cache", "cache_blocks"),
         *("kv_cache_quant", "kv_cache_dtype", "kv_cache_scale"),
     }
-    flags = {"tp", "heads", "roll_window_cache", "page_cache", "kernels", "dtype"}
+    flags = {
+        "tp",
+        "heads",
+        "roll_window_cache",
+        "page_cache",
+        "kernels",
+        "dtype",
+        "steps_per_launch",
+    }
     flags |= {"kv_cache_quant", "kv_cache_dtype", "kv_cache_scale"}
     assert set(flag_fields(CompileConfig)) == flags
     assert tuple(STRATEGIES) == HEAD_STRATEGIES
@@ -120,6 +129,7 @@ def test_the_phases_are_the_story_of_a_compilation():
         ("weights", "lift-weights order-interface"),
         ("legalize", "legalize cse dce"),
         ("outline", ""),
+        ("steps", ""),
     ]
 
 

@@ -36,6 +36,7 @@ AXES: Mapping[str, tuple[str, ...]] = {
     "layers": ("in line", "outlined"),
     "target": ("cpu", *sorted(set(target_names()) - {"cpu"})),
     "kernels": ("none", "selected"),
+    "launches": ("one step", "several steps"),
 }
 # The axis of each option of a compilation; an option without one says why.
 AXIS_OF_OPTION: Mapping[str, str] = {
@@ -52,6 +53,7 @@ AXIS_OF_OPTION: Mapping[str, str] = {
     "kv_cache_scale": "numbers of caches",
     "outline": "layers",
     "kernels": "kernels",
+    "steps_per_launch": "launches",
     "dtype": "dtype",
     "hidden_states": "interface",
     "inputs_embeds": "interface",

@@ -9,6 +9,8 @@ import numpy as np
 
 from graphgen.compile_config import CompileConfig
 from graphgen.eval import MEANING, Array, numpy_dtype
+from graphgen.exec.decode_steps import COUNT, STEP_COUNTS, STEP_RANDOM, STOP_TOKENS, STOPS
+from graphgen.exec.decode_steps import STEPS as STEPS_PHASE
 from graphgen.exec.session import ProgramCall, Runner, Workload
 from graphgen.ir import Module, Role, dtype
 from graphgen.ir.clone import clone_module
@@ -42,6 +44,8 @@ CHOOSE: Mapping[str, tuple[str, str]] = {
     "drawn": ("on-device-sampling{do_sample=true}", ""),
 }
 SEED = 3
+# Decode steps of one launch, where it makes several.
+STEPS = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +101,7 @@ def config_for(cell: Cell) -> CompileConfig:
         kv_cache_dtype=element,
         kv_cache_scale=scale,
         outline=cell["layers"] == "outlined",
+        steps_per_launch=STEPS if cell["launches"] == "several steps" else 1,
         kernels="on" if cell["kernels"] == "selected" else "off",
         quantization=QUANTIZATION[cell["weights"]],
     )
@@ -148,16 +153,40 @@ def _workload(cell: Cell, module: Module, seed: int, one_layer: bool) -> Workloa
     short, long = _buckets(cell)
     sizes = WorkloadSizes(int(cell["rows"]), short, short, long)
     plain = make_workload(_model(cell, plain=True, one_layer=one_layer), seed, sizes)
-    calls = tuple(replace(call, inputs=_inputs(module, call, seed)) for call in plain.calls)
+    planned = plain.calls
+    # Rounding may flip a token inside of a launch, which nothing replays: such cells make none.
+    rounds = cell["dtype"] != "f32" or cell["weights"] != "as they are"
+    several = cell["launches"] == "several steps" and "next_tokens" in module.interface
+    if several and not rounds:
+        planned = (*planned, _several(planned[-1]))
+    calls = tuple(replace(call, inputs=_inputs(module, call, seed)) for call in planned)
     names = {row.name for row in module.entries(Role.WEIGHT)}
     weights = {name: array for name, array in plain.weights.items() if name in names}
     return replace(plain, weights=weights, calls=calls)
+
+
+def _several(last: ProgramCall) -> ProgramCall:
+    """The steps after the last call, of which the second row takes one and others all."""
+    active = last.inputs["lengths"] > 0
+    counts = np.where(active, STEPS, 0).astype(np.int32)
+    counts[1:2] = np.minimum(counts[1:2], 1)
+    inputs = {
+        **last.inputs,
+        "positions": np.where(active[:, None], last.inputs["positions"] + 1, -1).astype(np.int32),
+        "lengths": np.where(active, last.inputs["lengths"] + 1, 0).astype(np.int32),
+        STEP_COUNTS: counts,
+        STOP_TOKENS: np.full((len(counts), STOPS), -1, np.int32),
+    }
+    return replace(last, phase=STEPS_PHASE, dims={**last.dims, COUNT: STEPS}, inputs=inputs)
 
 
 def _inputs(module: Module, call: ProgramCall, seed: int) -> dict[str, Array]:
     """Inputs by name: those of the call, and drawn ones it does not have."""
     rng = np.random.default_rng(seed)
     found: dict[str, Array] = {}
+    found |= {name: call.inputs[name] for name in (STEP_COUNTS, STOP_TOKENS) if name in call.inputs}
+    if call.phase == STEPS_PHASE and "random" in module.interface:
+        found[STEP_RANDOM] = rng.random((len(call.inputs["lengths"]), STEPS)).astype(np.float32)
     for row in module.entries(Role.INPUT):
         type_ = row.logical.bind(call.dims)
         if row.name in call.inputs:

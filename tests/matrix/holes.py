@@ -127,6 +127,20 @@ HOLES: tuple[Hole, ...] = (
         "GG0304",
         "is no row a sequence",
     ),
+    Hole(
+        ("sampling", "launches"),
+        lambda cell: cell["launches"] == "several steps" and cell["sampling"] == "logits",
+        "A step that follows another one in a launch takes the token that the program chose.",
+        "GG0304",
+        "no decode program takes tokens and gives next_tokens",
+    ),
+    Hole(
+        ("interface", "sampling", "launches"),
+        lambda cell: cell["launches"] == "several steps" and cell["interface"] == "embeddings",
+        "A program that takes embeddings cannot go on with the token that it chose.",
+        "GG0304",
+        "no decode program takes tokens and gives next_tokens",
+    ),
 )
 
 

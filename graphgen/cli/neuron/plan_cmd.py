@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 
 
 @takes_plan_sizes()
-@takes_compile_options(without=["tp", "heads", "dtype", "quantization", "page_cache"])
+@takes_compile_options(
+    without=["tp", "heads", "dtype", "quantization", "page_cache", "steps_per_launch"]
+)
 def plan(
     model: Annotated[
         str, typer.Argument(metavar="MODEL", help="A checkpoint, a config.json, or a known shape.")

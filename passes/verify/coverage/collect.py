@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator
 
 from graphgen.analysis import called, function_fingerprint, inlined
 from graphgen.analysis.calls import run_by_programs
-from graphgen.exec.session import ProgramCall, Workload
+from graphgen.exec.decode_steps import COUNT
+from graphgen.exec.session import ProgramCall, Workload, goes_one_by_one
 from graphgen.exec.weights import weight_programs
 from graphgen.ir import Function, Module, Op, Role
 from graphgen.ir.dims import symbols
@@ -37,7 +38,7 @@ def collect(
         recorder: of the run.
         inputs: coverage of the inputs of the calls.
     """
-    ran = list(zip(recorder.programs, workload.calls, strict=True))
+    ran = list(zip(recorder.programs, _runs(module, workload), strict=True))
     reached = recorder.entered | _prepared(module)
     for program in module.programs():
         if program.name in recorder.entered:
@@ -52,6 +53,14 @@ def collect(
         tuple(_predicates(recorder)),
         inputs,
     )
+
+
+def _runs(module: Module, workload: Workload) -> Iterator[ProgramCall]:
+    """The call of each run of a program, in order."""
+    for call in workload.calls:
+        steps = call.dims[COUNT] if goes_one_by_one(module, call) else 1
+        assert isinstance(steps, int)
+        yield from [call] * steps
 
 
 def uncovered_changes(before: Module, after: Module, coverage: Coverage) -> tuple[str, ...]:

@@ -98,7 +98,12 @@ class CallWriter:
     @property
     def steps(self) -> list[ProgramShape]:
         """Programs that take one token a row, smallest first."""
-        return [shape for shape in self.sizes.shapes if shape.active == 1]
+        return [shape for shape in self.sizes.shapes if shape.active == 1 and shape.steps == 1]
+
+    @property
+    def launches(self) -> list[ProgramShape]:
+        """Programs of several decode steps, smallest first."""
+        return [shape for shape in self.sizes.shapes if shape.steps > 1]
 
     @property
     def verifying(self) -> list[ProgramShape]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from graphgen.eval import Array
+from graphgen.exec.decode_steps import COUNT, STEP_COUNTS, STEP_RANDOM, STOP_TOKENS, STOPS
 from graphgen.exec.session import ProgramCall
 from graphgen.ir import Dim, Entry
 from graphgen.passes.verify.workload.call_plan import CallPlan
@@ -16,6 +17,7 @@ from graphgen.passes.verify.workload.random_arrays import ArraySource, own_gener
 from graphgen.passes.verify.workload.value_ranges import boundary_ids
 
 _PLANNED = ("tokens", "positions", "lengths", "seq_ids")
+_OF_STEPS = (STEP_COUNTS, STOP_TOKENS, STEP_RANDOM)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +44,16 @@ class CallDrawer:
         shape = plan.shape
         dims: dict[str, Dim] = {"R": self.sizes.rows, "M": self.sizes.slots}
         dims |= {"B": shape.rows, "S": shape.active, "C": shape.attended}
+        if shape.steps > 1:
+            dims[COUNT] = shape.steps
         ids = own_generator(seed, number, "tokens")
         inputs = {"tokens": self._tokens(ids, plan), **self._places(plan)}
         for name, row in self.inputs.items():
-            if name not in _PLANNED:
-                inputs[name] = self._other(own_generator(seed, number, name), row, dims, shape.rows)
+            rng = own_generator(seed, number, name)
+            if name in _OF_STEPS and shape.steps > 1:
+                inputs[name] = self._of_steps(rng, name, plan)
+            elif name not in (*_PLANNED, *_OF_STEPS):
+                inputs[name] = self._other(rng, row, dims, shape.rows)
         known = {name: array for name, array in inputs.items() if name in self.inputs}
         return ProgramCall(shape.phase, dims, known, plan.active, note=plan.note)
 
@@ -77,6 +84,19 @@ class CallDrawer:
             real = np.flatnonzero(self._places(plan)["positions"] >= 0)
             np.put(tokens, real[: len(ids)], ids)
         return tokens
+
+    def _of_steps(self, rng: np.random.Generator, name: str, plan: CallPlan) -> Array:
+        """Inputs of several steps: all of them for the first row, fewer for others, and stops."""
+        shape = plan.shape
+        if name == STEP_RANDOM:
+            return rng.random((shape.rows, shape.steps)).astype(np.float32)
+        if name == STOP_TOKENS:
+            stops = rng.integers(0, self.vocabulary, (shape.rows, STOPS))
+            return np.where(rng.random(stops.shape) < 0.5, -1, stops).astype(np.int32)
+        counts = np.zeros(shape.rows, np.int32)
+        for place, row in enumerate(plan.active):
+            counts[row] = rng.integers(1, shape.steps + 1) if place else shape.steps
+        return counts
 
     def _other(
         self, rng: np.random.Generator, row: Entry, dims: Mapping[str, Dim], rows: int

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import cast
 
+from graphgen.exec.decode_steps import COUNT, STEPS
 from graphgen.ir import Dim, Entry, Function, Module, Role
 from graphgen.ir.clone import clone_module
 from graphgen.passes.core import Pass
@@ -30,6 +32,7 @@ class ProgramShape:
         active: S, tokens of a row.
         rows: B, rows of a call.
         in_place: whether row b of a call has to be row b of the cache, or idle.
+        steps: N, tokens of a row that follow each other in one launch.
     """
 
     phase: str
@@ -37,11 +40,13 @@ class ProgramShape:
     active: int
     rows: int
     in_place: bool = False
+    steps: int = 1
 
     @property
     def text(self) -> str:
         """Phase and sizes, as in ``decode B=3 S=1 C=16``."""
-        return f"{self.phase} B={self.rows} S={self.active} C={self.attended}"
+        several = f" N={self.steps}" if self.steps > 1 else ""
+        return f"{self.phase} B={self.rows} S={self.active} C={self.attended}{several}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,15 +57,23 @@ class StagePrograms:
         programs: phase, bound sizes, and whether rows are in place, of each program.
         inputs: interface rows of inputs by name.
         rings: whether some cache keeps its newest positions only.
+        chooses: whether the programs choose tokens.
     """
 
     programs: tuple[tuple[str, Mapping[str, Dim], bool], ...]
     inputs: Mapping[str, Entry]
     rings: bool
+    chooses: bool = False
 
     def has(self, phase: str, dims: Mapping[str, Dim]) -> bool:
-        """True if a program can be called with these sizes."""
+        """True if a program can be called with these sizes, for several steps one by one."""
+        phase = self._called(phase)
         return any(_fits(own, dims) for name, own, _ in self.programs if name == phase)
+
+    def _called(self, phase: str) -> str:
+        """The phase of the programs of a call: that of one step where there are no several."""
+        one = all(name != STEPS for name, _, _ in self.programs)
+        return "decode" if phase == STEPS and one and self.chooses else phase
 
     def serves(self, phase: str, dims: Mapping[str, Dim]) -> bool:
         """True if a program can be called with these sizes, or none has the phase."""
@@ -68,6 +81,7 @@ class StagePrograms:
 
     def in_place(self, phase: str, dims: Mapping[str, Dim]) -> bool:
         """True if the program of these sizes takes row b of a call for row b of the cache."""
+        phase = self._called(phase)
         found = (fixed for name, own, fixed in self.programs if name == phase and _fits(own, dims))
         return next(found, False)
 
@@ -117,7 +131,8 @@ def stage_of(module: Module, *, given: bool = False) -> StagePrograms:
         for f in module.programs()
     )
     inputs = {row.name: row for row in module.entries(Role.INPUT)}
-    return StagePrograms(programs, inputs, any(row.last for row in module.entries(Role.STATE)))
+    rings = any(row.last for row in module.entries(Role.STATE))
+    return StagePrograms(programs, inputs, rings, "next_tokens" in module.interface)
 
 
 def of_sizes(module: Module, dims: Mapping[str, int]) -> StagePrograms:
@@ -190,7 +205,8 @@ def serving_sizes(
             if all(stage.has(phase, sizes) for stage in stages):
                 in_place = any(stage.in_place(phase, sizes) for stage in stages)
                 if not in_place or calls == rows:
-                    shapes.add(ProgramShape(phase, attends, active, calls, in_place))
+                    steps = cast(int, dims[COUNT]) if phase == STEPS else 1
+                    shapes.add(ProgramShape(phase, attends, active, calls, in_place, steps))
     rings = any(stage.rings for stage in stages)
     return ServingSizes(tuple(sorted(shapes)), rows, slots, rings, window)
 

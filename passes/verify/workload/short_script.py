@@ -62,9 +62,30 @@ def _step(writer: CallWriter, steps: Sequence[ProgramShape], *, idle: bool) -> N
 def call_the_rest(writer: CallWriter) -> None:
     """One call of each program that no other call reached, at the end of its slots."""
     for shape in writer.sizes.shapes:
-        if not writer.used[shape]:
+        if not writer.used[shape] and shape.steps == 1:
             spans = end_spans(writer, shape)
             writer.add("the last slots, rows of different lengths", shape, spans)
+    _several_steps(writer)
+
+
+def _several_steps(writer: CallWriter) -> None:
+    """A launch of each program of several steps.
+
+    A row may end in it, before all of its steps: afterwards it only begins again.
+    """
+    launched: set[int] = set()
+    for shape in writer.launches:
+        spans: dict[int, Span] = {}
+        rows = range(shape.rows) if shape.in_place else range(writer.sizes.rows)
+        for place, row in enumerate(rows[: shape.rows]):
+            last = max(shape.attended - shape.steps - place, 0)
+            held = writer.lengths.get(row, last)
+            start = 0 if row in launched else min(held, last)
+            if writer.may_start(row, start):
+                spans[row] = Span(start, 1)
+        if spans:
+            writer.add(f"{shape.steps} steps in one launch", shape, spans)
+            launched |= spans.keys()
 
 
 def end_spans(writer: CallWriter, shape: ProgramShape) -> dict[int, Span]:

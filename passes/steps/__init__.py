@@ -1,0 +1,1 @@
+"""Programs of several calls of others, whose states go from one call to the next."""
