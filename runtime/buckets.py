@@ -9,6 +9,7 @@ import numpy as np
 
 from graphgen.compile_config import SMALLEST_BUCKET
 from graphgen.errors import GraphgenError
+from graphgen.exec.decode_steps import COUNT, STEPS
 from graphgen.ir import Dim, Module
 from graphgen.runtime.step_call import Index, StepCall
 
@@ -72,11 +73,12 @@ class ProgramSize:
     """One compiled program, by the calls it takes.
 
     Attributes:
-        phase: ``prefill``, ``decode``, or :data:`CHUNK`.
+        phase: ``prefill``, ``decode``, :data:`CHUNK` or :data:`STEPS`.
         batch: B, rows of a call.
         tokens: S, tokens of a row.
         bucket: C, slots of a cache row it attends to.
         name: of the function.
+        steps: N, tokens of a row that follow each other in one launch.
     """
 
     phase: str
@@ -84,6 +86,7 @@ class ProgramSize:
     tokens: int
     bucket: int
     name: str
+    steps: int = 1
 
 
 class ProgramTable:
@@ -94,6 +97,7 @@ class ProgramTable:
         rows: R, rows of a cache.
         slots: M, slots of a cache row.
         limit: longest sequence: slots of the largest decode bucket, M without decode programs.
+        steps: decode steps that one launch makes at most.
     """
 
     def __init__(self, module: Module) -> None:
@@ -106,8 +110,10 @@ class ProgramTable:
             phase = function.phase
             if phase == "prefill" and tokens < bucket:
                 phase = CHUNK
-            self.sizes.append(ProgramSize(phase, batch, tokens, bucket, function.name))
+            steps = _int(sizes.get(COUNT, 1)) if phase == STEPS else 1
+            self.sizes.append(ProgramSize(phase, batch, tokens, bucket, function.name, steps))
         self.limit = max(self.buckets("decode"), default=self.slots)
+        self.steps = max((size.steps for size in self.sizes), default=1)
 
     def buckets(self, phase: str) -> list[int]:
         """The buckets of a phase, in order; empty for a phase without programs."""
@@ -122,7 +128,14 @@ class ProgramTable:
         return sorted({size.tokens for size in self.sizes if size.phase == CHUNK})
 
     def phase_of(self, call: StepCall, width: int) -> str:
-        """The programs that a step goes through, of ``width`` columns."""
+        """The programs that a step goes through, of ``width`` columns.
+
+        One token a row goes through the decode programs, several through the prefill programs, or
+        through the chunk programs where one of those takes them with less padding, or where they
+        reach beyond the largest prefill bucket: then more than the largest chunk go in several
+        launches. Without chunk programs several tokens go through the decode programs one after the
+        other, where a row goes on beyond the largest prefill bucket or there is none.
+        """
         prefill, decode = self.buckets("prefill"), self.buckets("decode")
         if width == 1 and decode:
             return "decode"

@@ -9,14 +9,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from graphgen.errors import GraphgenError
+from graphgen.exec.decode_steps import STOPS
 from graphgen.runtime.launching.async_conditions import check_async
 from graphgen.runtime.launching.pending_step import FedToken, PendingStep
 from graphgen.runtime.launching.reserved_blocks import reserve_blocks
 from graphgen.runtime.launching.session_checks import check_token_ids
-from graphgen.runtime.on_device_sampling import check_choice, draw_of
+from graphgen.runtime.on_device_sampling import check_choice, draw_of, draws_of
 from graphgen.runtime.sampling import GREEDY, Sampling, choose_token
 from graphgen.runtime.session import Draw, Session, StepOutput
-from graphgen.runtime.step_call import packed
+from graphgen.runtime.step_call import StepLimits, packed
 
 # Called with (row, token) as soon as a token is chosen.
 OnToken = Callable[[int, int], None]
@@ -106,6 +107,10 @@ def generate(
 ) -> tuple[list[Completion], Timings]:
     """Answer ``prompts`` in one batch; answers do not depend on each other.
 
+    Where the session has programs of several steps, a launch makes several; the tokens are the
+    same, and ``on_token`` is called for all of them after it. Asynchronous steps go one by one, as
+    do those of a request with more than eight tokens that end a sequence.
+
     Args:
         session: its rows are emptied first, but for those that ``held`` names.
         prompts: token ids, at most one prompt per row.
@@ -138,7 +143,10 @@ def generate(
         given = _prefill(session, rows, request, held)
         _take(session, rows, given, [True] * len(rows), request, on_token)
     first = clock.seconds
-    run = _decode_in_flight if async_mode else _decode
+    if async_mode:
+        run = _decode_in_flight
+    else:
+        run = _decode_several if _takes_several(session, request) else _decode
     steps = list(run(session, rows, request, on_token))
     return [Completion(row.tokens, row.finish) for row in rows], Timings(first, steps)
 
@@ -200,6 +208,53 @@ def _step(
     last = [row.tokens[-1] for row in rows] + [0] * len(idle)
     given = session.decode(last, active, _draw(session, rows))
     _take(session, rows, given, active, request, on_token)
+
+
+def _takes_several(session: Session, request: GenerationRequest) -> bool:
+    """True if launches make several steps, of which the host needs no token in between."""
+    return session.steps > 1 and len(request.eos_ids) <= STOPS
+
+
+def _decode_several(
+    session: Session, rows: list[Row], request: GenerationRequest, on_token: OnToken | None
+) -> Iterator[float]:
+    """Run decode steps, several a launch; yields the seconds of each."""
+    while any(not row.finish for row in rows):
+        left = [_left(session, row, request) for row in rows]
+        with _Clock(session) as clock:
+            if max(left) == 1:
+                taken = 1
+                _step(session, rows, request, on_token)
+            else:
+                taken = _launch_steps(session, rows, request, on_token)
+        for _ in range(taken):
+            yield clock.seconds / taken
+
+
+def _launch_steps(
+    session: Session, rows: list[Row], request: GenerationRequest, on_token: OnToken | None
+) -> int:
+    """Run one launch of several steps for the rows that are not done; the steps that it took."""
+    counts, last = np.zeros(session.rows, np.int32), [0] * session.rows
+    for number, row in enumerate(rows):
+        counts[number] = min(_left(session, row, request), session.steps)
+        last[number] = row.tokens[-1]
+    stops = np.full((session.rows, STOPS), -1, np.int32)
+    stops[:, : len(request.eos_ids)] = list(request.eos_ids)
+    made = [len(row.tokens) for row in rows]
+    draw = draws_of(session, [row.how for row in rows], made, session.steps)
+    chosen = session.decode_steps(last, StepLimits(counts, stops), draw)
+    taken = int((chosen >= 0).sum(1).max())
+    for column in chosen[: len(rows), :taken].T:
+        _take(session, rows, column, (column >= 0).tolist(), request, on_token)
+    return taken
+
+
+def _left(session: Session, row: Row, request: GenerationRequest) -> int:
+    """The most tokens that a sequence still takes."""
+    made = len(row.tokens)
+    room = session.limit + 1 - len(row.prompt) - made
+    return 0 if row.finish else min(request.max_new_tokens - made, room)
 
 
 @dataclass(frozen=True, slots=True)

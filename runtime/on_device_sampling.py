@@ -101,6 +101,20 @@ def draw_of(session: Session, how: Sequence[Sampling], steps: Sequence[int]) -> 
     return Draw(params, below_one(random), kept if session.keeps else None)
 
 
+def draws_of(
+    session: Session, how: Sequence[Sampling], steps: Sequence[int], count: int
+) -> Draw | None:
+    """The inputs of :func:`draw_of` for ``count`` steps of one launch: random numbers [R,count].
+
+    They are those that the steps have one by one.
+    """
+    each = [draw_of(session, how, [step + n for step in steps]) for n in range(count)]
+    draws = [draw for draw in each if draw is not None]
+    if not draws:
+        return None
+    return replace(draws[0], random=np.stack([draw.random for draw in draws], 1))
+
+
 def draw_for(session: Session, how: Sequence[Sampling], steps: Sequence[int]) -> Draw | None:
     """The inputs of sampling programs for some rows; ``None`` for programs that do not sample.
 

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from graphgen.errors import GraphgenError
 from graphgen.eval import numpy_dtype
+from graphgen.exec.decode_steps import STEP_TOKENS, STEPS
 from graphgen.exec.inputs import stated_vocabulary
 from graphgen.exec.weights import default_layouts
 from graphgen.ir import Module, Role
@@ -32,7 +33,7 @@ from graphgen.runtime.launching.row_results import (
     Outputs,
     RowResults,
     StepOutput,
-    some_rows,
+    collected,
 )
 from graphgen.runtime.launching.session_checks import (
     check_takes_tokens,
@@ -40,7 +41,7 @@ from graphgen.runtime.launching.session_checks import (
     checked_layout,
 )
 from graphgen.runtime.program_kernels import plans_products
-from graphgen.runtime.step_call import Draw, Index, Ints, StepCall
+from graphgen.runtime.step_call import Draw, Index, Ints, Mask, StepCall, StepLimits, padded
 
 __all__ = ["LaunchObserver", "Logits", "RowResults", "Session", "StepOutput"]
 
@@ -54,8 +55,7 @@ class Session:
 
     Attributes:
         table: the programs by phase, rows and bucket.
-        rows: R, rows of the cache; programs may take fewer.
-        slots: M, positions of a cache row.
+        rows, slots: R and M, rows of the cache and positions of each; programs may take fewer rows.
         limit: longest sequence that the decode programs reach and the cache has room for.
         blocks: the table of a paged cache; ``None`` where each row has its own slots.
         lengths: s32 [R], tokens in each row so far.
@@ -69,6 +69,7 @@ class Session:
         observers: notified of each launch, for measurements and captured inputs.
         keeps: sampling takes the least number of tokens that top_p keeps.
         changes: number of launches and resets so far: rows are as they were while it is the same.
+        steps: decode steps that :meth:`decode_steps` makes at most; 1 without programs for it.
     """
 
     def __init__(self, programs: ExecutableCache, weights: Mapping[str, DeviceValue]) -> None:
@@ -92,8 +93,7 @@ class Session:
         self._warm: set[str] = set()
         self.observers: list[LaunchObserver] = []
         self.table: Final = ProgramTable(self.module)
-        self.rows: Final = self.table.rows
-        self.slots: Final = self.table.slots
+        self.rows, self.slots, self.steps = self.table.rows, self.table.slots, self.table.steps
         self.blocks: Final = block_table_of(self.module)
         most = self.blocks.longest if self.blocks else self.slots
         self.limit: Final = min(self.table.limit, most)
@@ -187,9 +187,8 @@ class Session:
 
     def copy_row(self, source: int, target: int) -> None:
         """Replace what one row of the cache holds by what another one holds (GG0705)."""
-        self._keep_states(self._row_copy.launch(self._values, source, target))
+        self.copy_block(source, target)
         self.lengths[target] = self.lengths[source]
-        self.changes += 1
 
     def copy_block(self, source: int, target: int) -> None:
         """Replace what one block of a paged cache holds by what another one holds (GG0705)."""
@@ -220,13 +219,9 @@ class Session:
         """Append tokens to some rows of the cache.
 
         A row goes on at its first position: what it held from there on is replaced, so position 0
-        begins it again. Rows that are not in ``seq_ids`` keep their cache. One token a row goes
-        through the decode programs, several through the prefill programs, or through the chunk
-        programs where one of those takes them with less padding, or where they reach beyond the
-        largest prefill bucket: then more than the largest chunk go in several launches. Without
-        chunk programs several tokens go through the decode programs one after the other, where a
-        row goes on beyond the largest prefill bucket or there is none. A call of more rows than
-        the largest program is split.
+        begins it again. Rows that are not in ``seq_ids`` keep their cache.
+        :meth:`~graphgen.runtime.buckets.ProgramTable.phase_of` says which programs the tokens go
+        through. A call of more rows than the largest program is split.
 
         Args:
             tokens: s32 [n,S], or f32 [n,S,E] for programs that take ``inputs_embeds``.
@@ -287,11 +282,13 @@ class Session:
         placed = {self.input_name: self._feed.fed(host, places)} if fed else None
         results = self._launch(size.name, inputs, placed)
         self._advance(call)
-        outputs = {name: results[name] for name in self._outputs}
+        outputs = {name: results[name] for name in self._outputs if name in results}
         return PendingStep(
             results.get("next_tokens", ()),
             home,
-            lambda: RowResults(self._of_rows(self._read(outputs), size, call)),
+            lambda: RowResults(
+                self._inputs.results(self._read(outputs), size, call, self._is_per_token)
+            ),
         )
 
     def _call(
@@ -337,13 +334,7 @@ class Session:
         phase = self.table.prompt_phase(width)
         if phase == "prefill":
             width = self.table.find(phase, 1, width).bucket
-        tokens = np.zeros((self.rows, width), np.int32)
-        positions = np.full((self.rows, width), -1, np.int32)
-        for row, prompt in enumerate(prompts):
-            size = len(prompt)
-            start = width - size if padding == "left" else 0
-            tokens[row, start : start + size] = prompt
-            positions[row, start : start + size] = np.arange(size, dtype=np.int32)
+        tokens, positions = padded(prompts, self.rows, width, padding)
         call = StepCall(tokens, positions, np.arange(self.rows, dtype=np.int32), draw)
         return self.answer(self._collect(call, self._run_parts(phase, call, np.arange(width))))
 
@@ -370,10 +361,40 @@ class Session:
         """
         check_takes_tokens(self.input_name)
         mask = np.ones(self.rows, np.bool_) if active is None else np.asarray(active, np.bool_)
-        positions = np.where(mask, self.lengths, -1).astype(np.int32)[:, None]
-        column = np.where(mask, np.asarray(tokens, np.int32), 0).astype(np.int32)[:, None]
-        call = StepCall(column, positions, np.arange(self.rows, dtype=np.int32), draw)
+        call = self._next_tokens(tokens, mask, draw, None)
         return self.answer(self._collect(call, self._run_parts("decode", call, np.arange(1))))
+
+    def decode_steps(
+        self, tokens: Sequence[int], limits: StepLimits, draw: Draw | None = None
+    ) -> Ints:
+        """Append a token to each active row, then those that follow, in one launch.
+
+        Args:
+            tokens: one token per row; ignored for idle rows.
+            limits: of R rows: at most N steps, N of :attr:`steps`, and the tokens that end a row.
+            draw: sampling inputs of R rows and N steps, for programs that sample.
+
+        Returns:
+            s32 [R,N]: the tokens that follow, -1 from the step on that a row did not take.
+
+        Raises:
+            GraphgenError: GG0701 if a row has no slot left for its steps.
+        """
+        active = limits.counts > 0
+        call = self._next_tokens(tokens, active, draw, limits)
+        made = self._collect(call, self._run_parts(STEPS, call, np.arange(1)))
+        chosen = cast(Ints, np.where(active[:, None], made.outputs[STEP_TOKENS], -1))
+        # The launch was noted as one step.
+        self.lengths += np.maximum((chosen >= 0).sum(1) - 1, 0).astype(np.int32)
+        return chosen
+
+    def _next_tokens(
+        self, tokens: Sequence[int], active: Mask, draw: Draw | None, limits: StepLimits | None
+    ) -> StepCall:
+        """A step of one token of each active row, at its length."""
+        positions = np.where(active, self.lengths, -1).astype(np.int32)[:, None]
+        column = np.where(active, np.asarray(tokens, np.int32), 0).astype(np.int32)[:, None]
+        return StepCall(column, positions, np.arange(self.rows, dtype=np.int32), draw, limits)
 
     def state(self, name: str) -> DeviceValue:
         """The device value of a state (GG0705 for an unknown name)."""
@@ -397,7 +418,7 @@ class Session:
         Raises:
             GraphgenError: GG0701 for a step that is too long, before any part of it runs.
         """
-        needed = int(call.lengths.max(initial=0))
+        needed = int(call.ends.max(initial=0))
         self.table.find(phase, 1, max(needed, len(columns)) if phase == "prefill" else needed)
         most = self.table.batches(phase)[-1]
         for part in self.table.parts(phase, columns):
@@ -408,21 +429,7 @@ class Session:
 
     def _collect(self, call: StepCall, parts: Iterable[tuple[Index, Index, Outputs]]) -> RowResults:
         """The outputs of all parts in the rows and columns of the call."""
-        rows, width = call.positions.shape
-        collected: Outputs = {}
-        for where, columns, outputs in parts:
-            if len(where) == rows and len(columns) == width:
-                return RowResults(outputs)
-            for name, part in outputs.items():
-                per_token = self._is_per_token(name)
-                lead = (rows, width) if per_token else (rows,)
-                home = collected.setdefault(
-                    name, np.zeros((*lead, *part.shape[len(lead) :]), part.dtype)
-                )
-                home[np.ix_(where, columns) if per_token else where] = part
-        if not collected:
-            raise GraphgenError("GG0705", "no row of the step has a token", help="leave it out")
-        return RowResults(collected)
+        return collected(call.positions.shape, parts, self._is_per_token)
 
     def _is_per_token(self, name: str) -> bool:
         return self.module.interface[name].logical.shape[1:-1] == (self._tokens_of_call,)
@@ -437,11 +444,11 @@ class Session:
         outputs = self._read(self._launch(size.name, inputs))
         for observer in tuple(self.observers):
             observer.after_launch(self, size.name)
-        return self._of_rows(outputs, size, call)
+        return self._inputs.results(outputs, size, call, self._is_per_token)
 
     def _ready(self, phase: str, call: StepCall) -> ProgramSize:
         """The program of a launch, launched before if XLA has products of its own to plan."""
-        (count, width), needed = call.positions.shape, int(call.lengths.max())
+        (count, width), needed = call.positions.shape, int(call.ends.max())
         if self.blocks is not None:
             self.blocks.check(call)
         slots = max(needed, width) if phase == "prefill" else needed
@@ -454,14 +461,6 @@ class Session:
         """Note the lengths of rows after a launch."""
         self.lengths[call.seq_ids] = call.lengths
         self.changes += 1
-
-    def _of_rows(self, outputs: Outputs, size: ProgramSize, call: StepCall) -> Outputs:
-        """The outputs of the rows and columns of a step."""
-        home, width = self._inputs.home(size, call), call.positions.shape[1]
-        return {
-            name: array[home, :width] if self._is_per_token(name) else some_rows(array, home)
-            for name, array in outputs.items()
-        }
 
     def _warm_up(self, size: ProgramSize) -> None:
         """Launch once with all rows idle, which changes no state.
@@ -493,7 +492,7 @@ class Session:
 
     def _read(self, results: Mapping[str, Sequence[DeviceValue]]) -> Outputs:
         """The outputs on the host, which waits for the launch."""
-        return {output: np.asarray(results[output][0]) for output in self._outputs}
+        return {name: np.asarray(results[name][0]) for name in self._outputs if name in results}
 
     def _keep_states(self, results: Mapping[str, Sequence[DeviceValue]]) -> None:
         for state in self._states:

@@ -13,6 +13,7 @@ from graphgen.errors import GraphgenError
 Ints = npt.NDArray[np.int32]
 Floats = npt.NDArray[np.float32]
 Index = npt.NDArray[np.intp]
+Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +23,7 @@ class Draw:
     Attributes:
         params: f32 [n,3]: top_k (0 for all), the end of top_p, and temperature (0 for the best
             token) per row.
-        random: f32 [n], numbers in [0, 1).
+        random: f32 [n], numbers in [0, 1); f32 [n,N] for several steps.
         kept: s32 [n], tokens that top_p keeps at least; for programs that take them.
     """
 
@@ -37,20 +38,45 @@ class Draw:
 
 
 @dataclass(frozen=True, slots=True)
+class StepLimits:
+    """How many steps the rows of one launch take, where it makes several.
+
+    Attributes:
+        counts: s32 [n], at most so many steps of a row; 0 for an idle row.
+        stops: s32 [n,E], tokens after which a row takes no further step; -1 for none.
+    """
+
+    counts: Ints
+    stops: Ints
+
+    def of(self, rows: Index) -> StepLimits:
+        """The limits of some rows."""
+        return StepLimits(self.counts[rows], self.stops[rows])
+
+
+@dataclass(frozen=True, slots=True)
 class StepCall:
-    """A step of n rows.
+    """A step of n rows, or the first of several steps.
 
     Attributes:
         tokens: s32 [n,S], or f32 [n,S,E] of embeddings.
         positions: s32 [n,S], -1 for padding.
         seq_ids: s32 [n], rows of the cache.
         draw: sampling inputs of n rows.
+        limits: of a launch of several steps.
     """
 
     tokens: npt.NDArray[np.int32 | np.float32]
     positions: Ints
     seq_ids: Ints
     draw: Draw | None
+    limits: StepLimits | None = None
+
+    @property
+    def ends(self) -> Ints:
+        """s32 [n]: the most tokens in each row after the launch."""
+        more = 0 if self.limits is None else np.maximum(self.limits.counts - 1, 0)
+        return (self.lengths + more).astype(np.int32)
 
     @property
     def lengths(self) -> Ints:
@@ -67,8 +93,9 @@ class StepCall:
         if len(rows) == len(self.seq_ids) and len(columns) == self.positions.shape[1]:
             return self
         draw = None if self.draw is None else self.draw.of(rows)
-        tokens = self.tokens[rows][:, columns]
-        return StepCall(tokens, self.positions[rows][:, columns], self.seq_ids[rows], draw)
+        limits = None if self.limits is None else self.limits.of(rows)
+        tokens, positions = self.tokens[rows][:, columns], self.positions[rows][:, columns]
+        return StepCall(tokens, positions, self.seq_ids[rows], draw, limits)
 
     def check(self, width: int, held: Ints) -> None:
         """Refuse inputs that contradict each other or the cache (GG0705).
@@ -151,6 +178,30 @@ def packed(rows: Sequence[Sequence[int]], starts: Sequence[int] | None = None) -
         start = 0 if starts is None else starts[index]
         tokens[index, : len(row)] = row
         positions[index, : len(row)] = np.arange(start, start + len(row))
+    return tokens, positions
+
+
+def padded(
+    prompts: Sequence[Sequence[int]], rows: int, width: int, padding: str
+) -> tuple[Ints, Ints]:
+    """Tokens and positions of prompts in the first rows, each from position 0 on.
+
+    Args:
+        prompts: at most ``rows`` of at most ``width`` tokens.
+        rows: of the result.
+        width: of the result.
+        padding: the padded side of shorter prompts, ``left`` or ``right``.
+
+    Returns:
+        s32 [rows,width] each; token 0 and position -1 where there is no token.
+    """
+    tokens = np.zeros((rows, width), np.int32)
+    positions = np.full((rows, width), -1, np.int32)
+    for row, prompt in enumerate(prompts):
+        size = len(prompt)
+        start = width - size if padding == "left" else 0
+        tokens[row, start : start + size] = prompt
+        positions[row, start : start + size] = np.arange(size, dtype=np.int32)
     return tokens, positions
 
 

@@ -93,7 +93,7 @@ class BlockTable:
 
         Tokens there would not be kept, and later ones would not attend to them.
         """
-        for row, length in zip(call.seq_ids, call.lengths, strict=True):
+        for row, length in zip(call.seq_ids, call.ends, strict=True):
             needed = self.table[row, : -(-int(length) // self.block)]
             if (needed < 0).any():
                 held = int((needed >= 0).argmin()) * self.block

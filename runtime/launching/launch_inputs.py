@@ -1,14 +1,16 @@
-"""The inputs of one launch: a step's rows in their places of a program's batch."""
+"""The inputs and results of one launch: a step's rows in their places of a program's batch."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
 from graphgen.errors import GraphgenError
+from graphgen.exec.decode_steps import STEP_COUNTS, STEP_RANDOM, STOP_TOKENS, STOPS
 from graphgen.runtime.buckets import ProgramSize
-from graphgen.runtime.launching.row_results import Outputs
+from graphgen.runtime.launching.row_results import Outputs, some_rows
 from graphgen.runtime.step_call import Ints, StepCall
 
 
@@ -59,13 +61,26 @@ class LaunchInputs:
         inputs["positions"][home, :width] = call.positions
         inputs["lengths"][home] = call.lengths
         inputs["seq_ids"][home] = call.seq_ids
+        if call.limits is not None:
+            inputs[STEP_COUNTS][home] = call.limits.counts
+            inputs[STOP_TOKENS][home, : call.limits.stops.shape[1]] = call.limits.stops
         if call.draw is not None and self.draws:
             inputs["sampling_params"][home] = call.draw.params
             if not self.deterministic:
-                inputs["random"][home] = call.draw.random
+                inputs["random" if size.steps == 1 else STEP_RANDOM][home] = call.draw.random
             if self.keeps and call.draw.kept is not None:
                 inputs["top_p_min_tokens"][home] = call.draw.kept
         return inputs
+
+    def results(
+        self, outputs: Outputs, size: ProgramSize, call: StepCall, per_token: Callable[[str], bool]
+    ) -> Outputs:
+        """The outputs of the rows and columns of a step, of those of a program."""
+        home, width = self.home(size, call), call.positions.shape[1]
+        return {
+            name: array[home, :width] if per_token(name) else some_rows(array, home)
+            for name, array in outputs.items()
+        }
 
     def idle(self, size: ProgramSize) -> Outputs:
         """The inputs of a call in which no row takes part."""
@@ -78,9 +93,14 @@ class LaunchInputs:
             # Row R does not exist: what an idle row writes is dropped.
             "seq_ids": np.full(size.batch, self.rows, np.int32),
         }
+        if size.steps > 1:
+            inputs[STEP_COUNTS] = np.zeros(size.batch, np.int32)
+            inputs[STOP_TOKENS] = np.full((size.batch, STOPS), -1, np.int32)
         if self.draws:
             inputs["sampling_params"] = np.ones((size.batch, 3), np.float32)
-            if not self.deterministic:
+            if not self.deterministic and size.steps > 1:
+                inputs[STEP_RANDOM] = np.zeros((size.batch, size.steps), np.float32)
+            elif not self.deterministic:
                 inputs["random"] = np.zeros(size.batch, np.float32)
             if self.keeps:
                 inputs["top_p_min_tokens"] = np.ones(size.batch, np.int32)

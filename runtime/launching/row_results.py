@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
 import numpy as np
 import numpy.typing as npt
 
-from graphgen.runtime.step_call import Floats, Ints
+from graphgen.errors import GraphgenError
+from graphgen.runtime.step_call import Floats, Index, Ints
 
 Logits = npt.NDArray[np.float32]
 # Logits, or tokens from programs that choose them.
@@ -54,3 +55,32 @@ def some_rows(array: npt.NDArray[np.generic], rows: Ints) -> npt.NDArray[np.gene
     if len(rows) == len(array) and (rows == np.arange(len(rows))).all():
         return array
     return array[rows]
+
+
+def collected(
+    shape: Sequence[int],
+    parts: Iterable[tuple[Index, Index, Outputs]],
+    per_token: Callable[[str], bool],
+) -> RowResults:
+    """The outputs of the parts of a step, in the rows and columns of the step.
+
+    Args:
+        shape: n and S of the step.
+        parts: rows, columns, and the outputs there by name.
+        per_token: whether the output of a name has a column for each token.
+
+    Raises:
+        GraphgenError: GG0705 where there is no part.
+    """
+    rows, width = shape
+    found: Outputs = {}
+    for where, columns, outputs in parts:
+        if len(where) == rows and len(columns) == width:
+            return RowResults(outputs)
+        for name, part in outputs.items():
+            lead = (rows, width) if per_token(name) else (rows,)
+            home = found.setdefault(name, np.zeros((*lead, *part.shape[len(lead) :]), part.dtype))
+            home[np.ix_(where, columns) if per_token(name) else where] = part
+    if not found:
+        raise GraphgenError("GG0705", "no row of the step has a token", help="leave it out")
+    return RowResults(found)
