@@ -39,7 +39,7 @@ class Draw:
 
 @dataclass(frozen=True, slots=True)
 class StepLimits:
-    """How many steps the rows of one launch take, where it makes several.
+    """The numbers of steps that the rows of a launch take, where it makes several.
 
     Attributes:
         counts: s32 [n], at most so many steps of a row; 0 for an idle row.
@@ -193,7 +193,7 @@ def padded(
         padding: the padded side of shorter prompts, ``left`` or ``right``.
 
     Returns:
-        s32 [rows,width] each; token 0 and position -1 where there is no token.
+        s32 [rows,width] each; token 0 and position -1 for padding.
     """
     tokens = np.zeros((rows, width), np.int32)
     positions = np.full((rows, width), -1, np.int32)

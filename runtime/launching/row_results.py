@@ -70,7 +70,7 @@ def collected(
         per_token: whether the output of a name has a column for each token.
 
     Raises:
-        GraphgenError: GG0705 where there is no part.
+        GraphgenError: GG0705 for a step without parts.
     """
     rows, width = shape
     found: Outputs = {}

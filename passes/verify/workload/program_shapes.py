@@ -71,7 +71,7 @@ class StagePrograms:
         return any(_fits(own, dims) for name, own, _ in self.programs if name == phase)
 
     def _called(self, phase: str) -> str:
-        """The phase of the programs of a call: that of one step where there are no several."""
+        """The phase of the programs of a call: that of one step where none makes several."""
         one = all(name != STEPS for name, _, _ in self.programs)
         return "decode" if phase == STEPS and one and self.chooses else phase
 
