@@ -1,7 +1,10 @@
 """Match a product with a weight, the norm before it and what follows it.
 
-[rms_norm ->] dot_general [-> + bias] [-> + residual]
-[rms_norm ->] dot_general -> left half -> activation -> * right half [-> convert]
+[rms_norm ->] product [-> + bias] [-> convert]
+[rms_norm ->] product [-> + bias] -> + residual
+[rms_norm ->] product -> left half -> activation -> * right half [-> convert]
+
+A product is a ``dot_general``, or what ``narrow_match.py`` finds around it.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from graphgen.ir.dtype import bf16, f16, f32
 from graphgen.passes.canonical.slice_algebra import bounds
 from graphgen.passes.core import NoMatch, no_match
 from graphgen.passes.kernels.kernel_call import KernelCalls, appending, present
+from graphgen.passes.kernels.narrow_match import NarrowWeight, match_narrow
 from graphgen.passes.kernels.packed_weight import LANES, pack, unpack
 from graphgen.passes.weights.derived import PreparedValues
 
@@ -33,6 +37,7 @@ class LinearMatch:
 
     Attributes:
         dot: the product.
+        narrow: its weight with a scale, if that is in 8 bits.
         norm: the ``rms_norm`` of its left operand, if the product alone reads it.
         after: the ops that follow the product, in order.
         bias: [N], what is added to each row of the product.
@@ -41,6 +46,7 @@ class LinearMatch:
     """
 
     dot: Op
+    narrow: NarrowWeight | None = None
     norm: Op | None = None
     after: list[Op] = field(default_factory=list[Op])
     bias: Value | None = None
@@ -50,12 +56,21 @@ class LinearMatch:
     @property
     def ops(self) -> list[Op]:
         """All ops, in an order in which they can run."""
-        return [*([self.norm] if self.norm else []), self.dot, *self.after]
+        before = [self.norm] if self.norm else []
+        if self.narrow is None:
+            return [*before, self.dot, *self.after]
+        return [*before, self.narrow.widen, self.dot, *self.narrow.scaling, *self.after]
 
     @property
     def end(self) -> Op:
         """The op with the result."""
-        return self.after[-1] if self.after else self.dot
+        return self.ops[-1]
+
+    @property
+    def product(self) -> Value:
+        """The product, scaled if its weight has a scale."""
+        scaled = self.narrow is not None and self.narrow.scaling
+        return scaled[-1].result if scaled else self.dot.result
 
     @property
     def x(self) -> Value:
@@ -64,12 +79,13 @@ class LinearMatch:
 
     @property
     def weight(self) -> Value:
-        """The right operand."""
-        return self.dot.operands[1]
+        """The right operand, before it is widened."""
+        return self.dot.operands[1] if self.narrow is None else self.narrow.numbers
 
     def call(self, b: Builder, calls: KernelCalls) -> Op:
         """Insert the call; the packed weight is made before it, unpacked in its meaning."""
         weight, norm = self.weight, self.norm
+        scale = self.narrow.scale if self.narrow else None
         (axis,) = self.dot.attrs.integers("rhs_contracting_dims")
         columns, depth = weight.type.dims if axis == 1 else reversed(weight.type.dims)
         packed = pack(b, weight if axis == 1 else b.transpose(weight, (1, 0)))
@@ -77,6 +93,7 @@ class LinearMatch:
             x=self.x,
             weight=packed,
             norm=norm.operands[1] if norm else None,
+            scale=scale,
             bias=self.bias,
             residual=self.residual,
         )
@@ -88,6 +105,7 @@ class LinearMatch:
             "columns": self.end.result.type.dims[-1],
             "norm": norm is not None,
             "epsilon": norm.attrs.number("epsilon") if norm else 0.0,
+            "scale": scale is not None,
             "bias": self.bias is not None,
             "residual": self.residual is not None,
             "activation": self.activation,
@@ -100,21 +118,24 @@ def match_linear(dot: Op, prepared: PreparedValues) -> LinearMatch | NoMatch:
     why = _why_not(dot, prepared)
     if why is not None:
         return why
-    found = LinearMatch(dot)
+    found = LinearMatch(dot, match_narrow(dot, prepared))
     norm = dot.operands[0].producer("rms_norm")
     if norm is not None and prepared.only_reader(norm.result) is dot and _norm_fits(norm, dot):
         found.norm = norm
     if not _add_gate(found, prepared):
         _add_bias(found, prepared)
         _add_residual(found, prepared)
+        if found.residual is None:
+            _add_rounding(found, prepared)
     return found
 
 
 def _why_not(dot: Op, prepared: PreparedValues) -> NoMatch | None:
     lhs, rhs = dot.operands
+    narrow = match_narrow(dot, prepared)
     if dot.attrs.integers("lhs_batch_dims"):
         return no_match("it has batch dimensions", lhs)
-    if rhs.type.rank != 2 or not prepared.of_weights(rhs):
+    if rhs.type.rank != 2 or not prepared.of_weights(narrow.numbers if narrow else rhs):
         return no_match("its right operand is not a matrix made of weights alone", rhs, depth=2)
     if lhs in prepared:
         return no_match("its left operand is made of weights itself", lhs, depth=3)
@@ -168,9 +189,18 @@ def _add_residual(found: LinearMatch, prepared: PreparedValues) -> None:
         found.residual = other
 
 
+def _add_rounding(found: LinearMatch, prepared: PreparedValues) -> None:
+    """Take in the conversion of an f32 value to 16 bits."""
+    narrow = prepared.only_reader(found.end.result)
+    if narrow is None or narrow.name != "convert" or found.end.result.dtype is not f32:
+        return
+    if narrow.result.dtype in (bf16, f16):
+        found.after.append(narrow)
+
+
 def _add_gate(found: LinearMatch, prepared: PreparedValues) -> bool:
     """Take in ``activation(left) * right`` of the two halves; False if there is none."""
-    product = found.dot.result
+    product = found.product
     half, odd = divmod(product.type.dims[-1], 2)
     if odd or half % LANES or product.dtype is not f32 or prepared.function.returns(product):
         return False
@@ -188,9 +218,7 @@ def _add_gate(found: LinearMatch, prepared: PreparedValues) -> bool:
     if multiply.name != "multiply":
         return False
     found.activation, found.after = kind, [left, active, right, multiply]
-    narrow = prepared.only_reader(multiply.result)
-    if narrow is not None and narrow.name == "convert" and narrow.result.dtype in (bf16, f16):
-        found.after.append(narrow)
+    _add_rounding(found, prepared)
     return True
 
 

@@ -1,12 +1,13 @@
 """The layout in which the kernels of the CPU read a weight: tiles of 16 columns.
 
-    16-bit brain floats   w[N,K] -> [N/16, K/2, 16, 2]
-    f32, f16              w[N,K] -> [N/16, K, 16]
+    16-bit brain floats, numbers of 8 bits   w[N,K] -> [N/16, K/2, 16, 2]
+    f32, f16                                 w[N,K] -> [N/16, K, 16]
 
 N and K are rounded up, with zeros. A step through the depth reads one row of a tile, which is one
-vector register for every instruction set; a pair of bf16 is what their dot products take. So one
-layout serves all CPUs, and packing is ops like any other: ``lift-weights`` moves it out of the
-programs, and artifacts hold packed weights.
+vector register for every instruction set; a pair of bf16 is what their dot products take, also one
+that was widened from 8 bits, and dot products of 8-bit integers take two steps. So one layout
+serves all CPUs, and packing is ops like any other: ``lift-weights`` moves it out of the programs,
+and artifacts hold packed weights.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ LANES: Final = 16
 
 def depth_of_step(dtype: DType) -> int:
     """Elements of a column that lie side by side."""
-    return 2 if dtype is bf16 else 1
+    return 2 if dtype is bf16 or dtype.bits == 8 else 1
 
 
 def pack(b: Builder, weight: Value) -> Value:
@@ -32,7 +33,9 @@ def pack(b: Builder, weight: Value) -> Value:
     step = depth_of_step(weight.dtype)
     more = (-columns % LANES, -depth % step)
     if any(more):
-        weight = b.pad(weight, b.literal(0.0, weight.dtype), (0, 0), more)
+        weight = b.pad(
+            weight, b.literal(0.0 if weight.dtype.is_float else 0, weight.dtype), (0, 0), more
+        )
     columns, depth = weight.type.dims
     if step == 1:
         return b.transpose(b.reshape(weight, (columns // LANES, LANES, depth)), (0, 2, 1))

@@ -73,8 +73,8 @@ f32[2,16]
           %0 = reshape(%w) shape=[1,16,4] : f32[1,16,4]
           %1 = transpose(%0) permutation=[0,2,1] : f32[1,4,16]
           %y = call(%x, %1) to_apply=kernel.linear results=[f32[2,16]] kernel="graphgen.linear" \
-config="{\\"columns\\":16,\\"norm\\":false,\\"epsilon\\":0.0,\\"bias\\":false,\\"residual\\":false,\
-\\"activation\\":\\"none\\"}" : f32[2,16]
+config="{\\"columns\\":16,\\"norm\\":false,\\"epsilon\\":0.0,\\"scale\\":false,\\"bias\\":false,\
+\\"residual\\":false,\\"activation\\":\\"none\\"}" : f32[2,16]
           return y = %y
         }
     """

@@ -30,6 +30,15 @@ bool TypeOf(ffi::DataType type, Type* found) {
   }
 }
 
+bool NarrowOf(ffi::DataType type, Narrow* found) {
+  switch (type) {
+    case ffi::DataType::S8: *found = Narrow::kS8; return true;
+    case ffi::DataType::F8E4M3FN: *found = Narrow::kF8E4M3; return true;
+    case ffi::DataType::F8E5M2: *found = Narrow::kF8E5M2; return true;
+    default: return false;
+  }
+}
+
 bool ActivationOf(std::string_view name, Activation* found) {
   if (name == "none") *found = Activation::kNone;
   else if (name == "silu") *found = Activation::kSilu;
@@ -42,24 +51,28 @@ bool ActivationOf(std::string_view name, Activation* found) {
 
 // Elements of a packed weight.
 int64_t PackedSize(const Linear& linear) {
-  const int64_t step = linear.type == Type::kBf16 ? 2 : 1;
+  const int64_t step = linear.step();
   const int64_t tiles = (linear.product_columns() + kLanes - 1) / kLanes;
   return tiles * kLanes * ((linear.depth + step - 1) / step * step);
 }
 
-// Operands: x, weight, then norm[K], bias[N] and residual[M, N] where the attributes say so.
+// Operands: x, weight, then norm[K], scale of each column of the product or of all, bias[N] and
+// residual[M, N] where the attributes say so. With a narrow weight the product's type is the norm's;
+// without a norm x's.
 ffi::Error LinearCall(ffi::ThreadPool threads, ffi::RemainingArgs operands, ffi::RemainingRets results,
-                      int64_t columns, bool has_norm, float epsilon, bool has_bias,
+                      int64_t columns, bool has_norm, float epsilon, bool has_scale, bool has_bias,
                       bool has_residual, std::string_view activation) {
   const auto operand = [&](size_t i) { return *operands.get<ffi::AnyBuffer>(i); };
-  const size_t expected = 2 + has_norm + has_bias + has_residual;
+  const size_t expected = 2 + has_norm + has_scale + has_bias + has_residual;
   if (operands.size() != expected || results.size() != 1) {
     return ffi::Error::InvalidArgument("graphgen.linear: operands do not match the attributes");
   }
   const ffi::AnyBuffer x = operand(0), weight = operand(1);
   ffi::AnyBuffer out = **results.get<ffi::AnyBuffer>(0);
   Linear linear;
-  if (!TypeOf(x.element_type(), &linear.x_type) || !TypeOf(weight.element_type(), &linear.type) ||
+  const bool narrow = NarrowOf(weight.element_type(), &linear.narrow);
+  const ffi::DataType type = (narrow ? has_norm ? operand(2) : x : weight).element_type();
+  if (!TypeOf(x.element_type(), &linear.x_type) || !TypeOf(type, &linear.type) ||
       !TypeOf(out.element_type(), &linear.out_type) ||
       !ActivationOf(activation, &linear.activation)) {
     return ffi::Error::InvalidArgument("graphgen.linear: unknown type or activation");
@@ -89,7 +102,11 @@ ffi::Error LinearCall(ffi::ThreadPool threads, ffi::RemainingArgs operands, ffi:
   const auto floats = [&](int64_t count) {
     return static_cast<const float*>(data(ffi::DataType::F32, count));
   };
-  if (has_norm) linear.norm = data(weight.element_type(), linear.depth);
+  if (has_norm) linear.norm = data(type, linear.depth);
+  if (has_scale) {
+    linear.one_scale = operand(next).element_count() == 1;
+    linear.scale = floats(linear.one_scale ? 1 : linear.product_columns());
+  }
   if (has_bias) linear.bias = floats(columns);
   if (has_residual) linear.residual = floats(linear.rows * columns);
   if (!fits) return ffi::Error::InvalidArgument("graphgen.linear: an operand has another size");
@@ -234,6 +251,7 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(graphgen_linear, graphgen::LinearCall,
                                   .Attr<int64_t>("columns")
                                   .Attr<bool>("norm")
                                   .Attr<float>("epsilon")
+                                  .Attr<bool>("scale")
                                   .Attr<bool>("bias")
                                   .Attr<bool>("residual")
                                   .Attr<std::string_view>("activation"));

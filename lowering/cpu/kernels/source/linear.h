@@ -13,30 +13,36 @@ namespace graphgen {
 constexpr int64_t kLanes = 16;
 
 enum class Type { kF32, kBf16, kF16 };
+// Numbers of 8 bits in which a weight may be kept: integers, or floats of OCP's formats.
+enum class Narrow { kNone, kS8, kF8E4M3, kF8E5M2 };
 enum class Activation { kNone, kSilu, kGelu, kGeluTanh, kGeluSigmoid };
 
 // out[M, N] = after(before(x)[M, K] · weightᵀ)
 //
-// before: x itself, or x / sqrt(mean(x²) + epsilon) · norm, rounded to the weight's type
+// before: x itself, or x / sqrt(mean(x²) + epsilon) · norm, rounded to the product's type
 //         before and after the factors.
-// after:  + bias[N], then + residual[M, N]; or, with an activation f, of the columns
-//         [0, N) and [N, 2N) of the product: f(left) · right.
-// Sums are f32.
+// after:  · scale, then + bias[N], then + residual[M, N]; or, with an activation f, of the
+//         scaled columns [0, N) and [N, 2N) of the product: f(left) · right.
+// Sums are f32. The product's type is that of the weight; narrow numbers are widened to it, which
+// is exact.
 //
 // Packed weights are zero beyond N and K:
-//   bf16      [columns / 16][K / 2][16][2]
-//   f32, f16  [columns / 16][K][16]
+//   bf16, narrow  [columns / 16][K / 2][16][2]
+//   f32, f16      [columns / 16][K][16]
 struct Linear {
   int64_t rows;     // M
   int64_t depth;    // K
   int64_t columns;  // N, of the result
-  Type type;        // of the weight
+  Type type;        // of the product's operands
+  Narrow narrow = Narrow::kNone;
   Type x_type;
   Type out_type;
   const void* x;
   const void* weight;
-  const void* norm = nullptr;  // [K], of the weight's type
+  const void* norm = nullptr;  // [K], of the product's type
   float epsilon = 0.0f;
+  const float* scale = nullptr;     // [product_columns()], or one
+  bool one_scale = false;
   const float* bias = nullptr;      // [N]
   const float* residual = nullptr;  // [M, N]
   Activation activation = Activation::kNone;
@@ -46,6 +52,9 @@ struct Linear {
   int64_t product_columns() const {
     return activation == Activation::kNone ? columns : 2 * columns;
   }
+
+  // Elements of a column that lie side by side in the packed weight.
+  int64_t step() const { return type == Type::kBf16 || narrow != Narrow::kNone ? 2 : 1; }
 };
 
 // Computes out. The instruction set is the best one that both this build and the CPU have.

@@ -22,15 +22,16 @@ struct Bf16Steps {
   static constexpr int64_t kDepth = 2;
   static constexpr int64_t kStride = 32;
   using W = uint16_t;
-  static Floats Add(Floats sum, const W* w, X x) {
+  using Wide = Words;
+  static Wide Read(const W* w) { return Load<Words>(w); }
+  static Floats Add(Floats sum, Wide w, X x) {
 #if defined(__AVX512BF16__)
     const __m512i pairs = _mm512_set1_epi32(static_cast<int>(x));
-    return (Floats)_mm512_dpbf16_ps((__m512)sum, (__m512bh)Load<__m512i>(w), (__m512bh)pairs);
+    return (Floats)_mm512_dpbf16_ps((__m512)sum, (__m512bh)w, (__m512bh)pairs);
 #else
-    const Words both = Load<Words>(w);
     const uint32_t first = x << 16, second = x & 0xffff0000u;
-    sum += AsFloats(both << 16) * Splat(Load<float>(&first));
-    return sum + AsFloats(both & 0xffff0000u) * Splat(Load<float>(&second));
+    sum += AsFloats(w << 16) * Splat(Load<float>(&first));
+    return sum + AsFloats(w & 0xffff0000u) * Splat(Load<float>(&second));
 #endif
   }
   static Floats AddSteps(Floats sum, const W* w, const X* x) {
@@ -51,7 +52,9 @@ struct F32Steps {
   static constexpr int64_t kDepth = 1;
   static constexpr int64_t kStride = 16;
   using W = float;
-  static Floats Add(Floats sum, const W* w, X x) { return sum + Load<Floats>(w) * Splat(x); }
+  using Wide = Floats;
+  static Wide Read(const W* w) { return Load<Floats>(w); }
+  static Floats Add(Floats sum, Wide w, X x) { return sum + w * Splat(x); }
   static Floats AddSteps(Floats sum, const W* w, const X* x) {
     return sum + Load<Floats>(w) * Load<Floats>(x);
   }
@@ -63,12 +66,16 @@ struct F16Steps {
   static constexpr int64_t kDepth = 1;
   static constexpr int64_t kStride = 16;
   using W = uint16_t;
-  static Floats Add(Floats sum, const W* w, X x) { return sum + Widen(w) * Splat(x); }
+  using Wide = Floats;
+  static Wide Read(const W* w) { return F16ToFloats(Load<Halves>(w)); }
+  static Floats Add(Floats sum, Wide w, X x) { return sum + w * Splat(x); }
   static Floats AddSteps(Floats sum, const W* w, const X* x) {
     return sum + Widen(w) * Load<Floats>(x);
   }
   static Floats Widen(const W* from) { return F16ToFloats(Load<Halves>(from)); }
 };
+
+#include "narrow_inner.h"
 
 // sums[row][tile] = x[row] · tiles[tile]; a row of sums has kGroup places.
 template <typename Steps, int kRows, int kTiles>
@@ -78,12 +85,17 @@ void Block(const typename Steps::X* x, int64_t x_stride, const typename Steps::W
   const typename Steps::W* weight[kTiles];
   for (int tile = 0; tile < kTiles; ++tile) weight[tile] = tiles[tile];
   for (int64_t step = 0; step < steps; ++step) {
+    typename Steps::Wide wide[kTiles];
+#pragma GCC unroll 8
+    for (int tile = 0; tile < kTiles; ++tile) {
+      wide[tile] = Steps::Read(weight[tile] + step * Steps::kStride);
+    }
 #pragma GCC unroll 16
     for (int row = 0; row < kRows; ++row) {
       const typename Steps::X value = x[row * x_stride + step];
 #pragma GCC unroll 8
       for (int tile = 0; tile < kTiles; ++tile) {
-        sum[row][tile] = Steps::Add(sum[row][tile], weight[tile] + step * Steps::kStride, value);
+        sum[row][tile] = Steps::Add(sum[row][tile], wide[tile], value);
       }
     }
   }
@@ -246,15 +258,15 @@ class Rows {
         value = Rounded(l.type, value * scale) * LoadWide(l.type, l.norm, at - start, l.depth);
       }
       const int64_t lanes = std::min(kLanes, end - at);
-      if constexpr (Steps::kDepth == 2) {
+      const size_t bytes = (lanes + Steps::kDepth - 1) / Steps::kDepth * sizeof(X);
+      if constexpr (std::is_same_v<X, Bf16Steps::X>) {
         const Halves halves = FloatsToBf16(value);
-        std::memcpy(to, &halves, (lanes + 1) / 2 * sizeof(X));
-        to += kLanes / 2;
+        std::memcpy(to, &halves, bytes);
       } else {
         const Floats rounded = Rounded(l.type, value);
-        std::memcpy(to, &rounded, lanes * sizeof(X));
-        to += kLanes;
+        std::memcpy(to, &rounded, bytes);
       }
+      to += kLanes / Steps::kDepth;
     }
   }
 
@@ -276,16 +288,70 @@ class Rows {
   std::unique_ptr<X[]> made_;
 };
 
-// Stores the finished tiles of one row, from `column` of the result on.
-inline void FinishGroup(const Linear& linear, int64_t row, int64_t column, int64_t tiles,
+// A sum with the scale of its columns, from `column` of the product on.
+inline Floats Scaled(const Linear& linear, int64_t column, Floats sum) {
+  if (!linear.scale) return sum;
+  if (linear.one_scale) return sum * *linear.scale;
+  return sum * LoadWide(Type::kF32, linear.scale, column, linear.product_columns());
+}
+
+// Stores the finished tiles of one row, from `column` of the result on. Not inlined: one copy serves
+// the loops of all element types.
+__attribute__((noinline)) inline void FinishGroup(const Linear& linear, int64_t row, int64_t column, int64_t tiles,
                         const Floats* sums) {
   if (linear.activation == Activation::kNone) {
-    for (int64_t t = 0; t < tiles; ++t) Finish(linear, row, column + t * kLanes, sums[t]);
+    for (int64_t t = 0; t < tiles; ++t, column += kLanes) {
+      Finish(linear, row, column, Scaled(linear, column, sums[t]));
+    }
     return;
   }
-  for (int64_t t = 0; t < tiles; t += 2) {
-    const Floats left = Activate(linear.activation, sums[t]);
-    StoreLanes(linear, row, column + t / 2 * kLanes, left * sums[t + 1]);
+  for (int64_t t = 0; t < tiles; t += 2, column += kLanes) {
+    const Floats left = Activate(linear.activation, Scaled(linear, column, sums[t]));
+    const Floats right = Scaled(linear, column + linear.columns, sums[t + 1]);
+    StoreLanes(linear, row, column, left * right);
+  }
+}
+
+// Computes a group of tiles for all rows of x; they stand in the result from `column` on.
+template <typename Steps>
+void RunRows(const Linear& linear, const typename Steps::X* x, int64_t steps,
+             const typename Steps::W* const* tiles, int64_t count, int64_t column) {
+  Floats sums[kMostRows * kGroup];
+  for (int64_t row = 0; row < linear.rows;) {
+    const auto [rows, run] = RunnerFor<Steps>(linear.rows - row);
+    run(x + row * steps, steps, tiles, count, steps, sums);
+    for (int64_t r = 0; r < rows; ++r) {
+      FinishGroup(linear, row + r, column, count, sums + r * kGroup);
+    }
+    row += rows;
+  }
+}
+
+// The same for many rows: some narrow tiles at a time are widened once for all of them.
+template <typename Steps>
+void RunRowsWidened(const Linear& linear, const typename Steps::X* x, int64_t steps,
+                    const typename Steps::W* const* tiles, int64_t count, int64_t column) {
+  using Plain = typename Steps::Plain;
+  constexpr int64_t kParts = Steps::kDepth / Plain::kDepth;
+  const int64_t stride = steps * kParts * Plain::kStride;
+  const int64_t fit = kScratchBytes / static_cast<int64_t>(stride * sizeof(typename Plain::W));
+  const int64_t most = std::max<int64_t>(2, fit / 2 * 2);
+  const bool gated = linear.activation != Activation::kNone;
+  for (int64_t first = 0; first < count; first += most) {
+    const int64_t some = std::min(most, count - first);
+    auto* wide = Scratch<typename Plain::W>(some * stride);
+    const typename Plain::W* made[kGroup];
+    for (int64_t t = 0; t < some; ++t) {
+      made[t] = wide + t * stride;
+      for (int64_t step = 0; step < steps; ++step) {
+        Steps::Widen(tiles[first + t] + step * Steps::kStride,
+                     wide + t * stride + step * kParts * Plain::kStride);
+      }
+    }
+    const int64_t place = column + (gated ? first / 2 : first) * kLanes;
+    // The parts of a step are steps of the widened tiles.
+    RunRows<Plain>(linear, reinterpret_cast<const typename Plain::X*>(x), steps * kParts, made,
+                   some, place);
   }
 }
 
@@ -303,15 +369,12 @@ void Group(const Linear& linear, const Rows<Steps>& x, int64_t first, int64_t co
   for (int64_t t = 0; t < all; ++t) {
     tiles[t] = gated ? weight + t / 2 * stride + t % 2 * half : weight + t * stride;
   }
-  Floats sums[kMostRows * kGroup];
-  for (int64_t row = 0; row < linear.rows;) {
-    const auto [rows, run] = RunnerFor<Steps>(linear.rows - row);
-    run(x.row(row), x.steps(), tiles, all, x.steps(), sums);
-    for (int64_t r = 0; r < rows; ++r) {
-      FinishGroup(linear, row + r, first * kLanes, all, sums + r * kGroup);
+  if constexpr (std::is_same_v<W, uint8_t>) {
+    if (linear.rows > kMostRows) {
+      return RunRowsWidened<Steps>(linear, x.row(0), x.steps(), tiles, all, first * kLanes);
     }
-    row += rows;
   }
+  RunRows<Steps>(linear, x.row(0), x.steps(), tiles, all, first * kLanes);
 }
 
 template <typename Steps>
@@ -327,7 +390,19 @@ void Run(const Linear& linear, const TaskPool& pool) {
   });
 }
 
+template <Narrow kNarrow>
+void RunNarrow(const Linear& linear, const TaskPool& pool) {
+  if (linear.type == Type::kBf16) return Run<NarrowBf16Steps<kNarrow>>(linear, pool);
+  Run<NarrowF32Steps<kNarrow>>(linear, pool);
+}
+
 void RunLinear(const Linear& linear, const TaskPool& pool) {
+  switch (linear.narrow) {
+    case Narrow::kS8: return RunNarrow<Narrow::kS8>(linear, pool);
+    case Narrow::kF8E4M3: return RunNarrow<Narrow::kF8E4M3>(linear, pool);
+    case Narrow::kF8E5M2: return RunNarrow<Narrow::kF8E5M2>(linear, pool);
+    case Narrow::kNone: break;
+  }
   switch (linear.type) {
     case Type::kBf16: return Run<Bf16Steps>(linear, pool);
     case Type::kF16: return Run<F16Steps>(linear, pool);

@@ -38,7 +38,9 @@ class LinearCase:
         outer: dims of the left operand before the depth; empty for a vector.
         depth: K.
         columns: N of the result.
-        dtype: of the weight.
+        dtype: of the product's operands.
+        narrow: type of the weight if it is widened; empty for ``dtype``.
+        scale: ``column`` for one of each column, ``tensor`` for one of all; empty for none.
         axis: of the weight that is contracted.
         norm: whether ``rms_norm`` stands before it.
         bias: whether one row is added to all.
@@ -57,11 +59,18 @@ class LinearCase:
     residual: bool = False
     activation: str = ""
     result: str = "f32"
+    narrow: str = ""
+    scale: str = ""
 
     @property
     def product_columns(self) -> int:
         """Columns of the weight."""
         return 2 * self.columns if self.activation else self.columns
+
+    @property
+    def scale_shape(self) -> tuple[int, ...]:
+        """One scale a column, or one."""
+        return (self.product_columns,) if self.scale == "column" else ()
 
     def config(self) -> dict[str, object]:
         """The settings that the kernel must be given."""
@@ -69,7 +78,12 @@ class LinearCase:
             "columns": self.columns,
             "norm": self.norm,
             "epsilon": EPSILON if self.norm else 0.0,
+<<<<<<< HEAD
             "bias": self.bias,
+=======
+            "scale": bool(self.scale),
+            "bias": False,
+>>>>>>> afa37b2 (graphgen.linear takes weights in 8 bits with their scale: s8, f8e4m3fn and f8e5m2 are widened inside the product)
             "residual": self.residual,
             "activation": self.activation or "none",
         }
@@ -85,7 +99,9 @@ class LinearCase:
         x_type = "f32" if self.norm else self.dtype
         shape = (self.product_columns, self.depth)[:: 1 if self.axis else -1]
         arguments = {"x": ("input", _type(x_type, *self.outer, self.depth))}
-        arguments["w"] = ("weight", _type(self.dtype, *shape))
+        arguments["w"] = ("weight", _type(self.narrow or self.dtype, *shape))
+        if self.scale:
+            arguments["s"] = ("weight", _type("f32", *self.scale_shape))
         if self.norm:
             arguments["norm"] = ("weight", _type(self.dtype, self.depth))
         if self.bias:
@@ -100,12 +116,13 @@ class LinearCase:
         return "\n".join([*head, "func @f phase=decode {", *body, "  return y = %y", "}", ""])
 
     def _ops(self) -> list[str]:
-        x, last = "%x", len(self.outer)
+        x = "%x"
         lines: list[str] = []
         if self.norm:
             type_ = _type(self.dtype, *self.outer, self.depth)
             lines += [f"%n = rms_norm(%x, %norm) epsilon={EPSILON} : {type_}"]
             x = "%n"
+<<<<<<< HEAD
         behind = self.bias or self.residual or self.activation
         type_ = "f32" if behind else self.result
         lines += [
@@ -119,9 +136,38 @@ class LinearCase:
             lines += [f"%rows = broadcast_in_dim(%b) {shape} : {type_}"]
             lines += [f"%{'s' if self.residual else 'y'} = add(%p, %rows) : {type_}"]
             value = "s"
+=======
+        after = bool(self.residual or self.activation)
+        rounded = self.scale != "" and self.result != "f32" and not after
+        made = "p" if after or rounded else "y"
+        lines += self._product(x, made, "f32" if after or rounded else self.result)
+        if rounded:
+            type_ = _type(self.result, *self.outer, self.columns)
+            lines += [f"%y = convert(%p) dtype={self.result} : {type_}"]
+>>>>>>> afa37b2 (graphgen.linear takes weights in 8 bits with their scale: s8, f8e4m3fn and f8e5m2 are widened inside the product)
         if self.residual:
             lines += [f"%y = add(%{value}, %r) : {type_}"]
         return lines + (self._gate() if self.activation else [])
+
+    def _product(self, x: str, made: str, kind: str) -> list[str]:
+        """The product with its scale, of type ``kind``."""
+        w, last = "%w", len(self.outer)
+        lines: list[str] = []
+        if self.narrow:
+            w = "%widened"
+            shape = (self.product_columns, self.depth)[:: 1 if self.axis else -1]
+            lines += [f"{w} = convert(%w) dtype={self.dtype} : {_type(self.dtype, *shape)}"]
+        type_ = _type(kind, *self.outer, self.product_columns)
+        lines += [
+            f"%{'d' if self.scale else made} = dot_general({x}, {w}) lhs_contracting_dims=[{last}] "
+            f"rhs_contracting_dims=[{self.axis}] dtype={kind} : {type_}"
+        ]
+        if not self.scale:
+            return lines
+        shape = type_.partition("[")[2]
+        along = [last] if self.scale == "column" else []
+        spread = f"%spread = broadcast_in_dim(%s) shape=[{shape} dimensions={along} : {type_}"
+        return [*lines, spread, f"%{made} = multiply(%d, %spread) : {type_}"]
 
     def _gate(self) -> list[str]:
         half = _type("f32", *self.outer, self.columns)
@@ -150,6 +196,11 @@ class LinearCase:
             "x": normal("f32" if self.norm else self.dtype, *self.outer, self.depth, scale=size),
             "w": normal(self.dtype, *shape, scale=self.depth**-0.5),
         }
+        if self.narrow:
+            made["w"] = narrow_numbers(random, self.narrow, shape)
+        if self.scale:
+            size = self.depth**-0.5 / (64 if self.narrow == "s8" else 1)
+            made["s"] = np.asarray(random.uniform(0.5, 1.5, self.scale_shape) * size, np.float32)
         if self.norm:
             made["norm"] = normal(self.dtype, self.depth)
         if self.bias:
@@ -157,6 +208,14 @@ class LinearCase:
         if self.residual:
             made["r"] = normal("f32", *self.outer, self.columns)
         return made
+
+
+def narrow_numbers(random: np.random.Generator, kind: str, shape: tuple[int, ...]) -> Array:
+    """Integers of all 8 bits, or floats about 1 in size with some below the normal ones."""
+    if kind == "s8":
+        return random.integers(-128, 128, shape).astype(np.int8)
+    sizes = np.exp2(random.choice([0, 0, 0, -6, -14], shape))
+    return (random.standard_normal(shape) * sizes).astype(numpy_dtype(dtype(kind)))
 
 
 def kernel_call(function: Function) -> Op:
@@ -189,9 +248,15 @@ def bound(case: LinearCase, given: dict[str, Array]) -> Array:
     sums = np.abs(x) @ np.abs(w).T
     error = (case.depth + 4) * STEPS["f32"][0] * sums + ties + least
     value = x @ w.T
+<<<<<<< HEAD
     if case.bias:
         value = value + _wide(given["b"])
         error = error + 2 * STEPS["f32"][0] * np.abs(value)
+=======
+    if case.scale:
+        error = error * given["s"] + STEPS["f32"][0] * np.abs(value * given["s"])
+        value = value * given["s"]
+>>>>>>> afa37b2 (graphgen.linear takes weights in 8 bits with their scale: s8, f8e4m3fn and f8e5m2 are widened inside the product)
     if case.residual:
         value = value + _wide(given["r"])
         error = error + 2 * STEPS["f32"][0] * np.abs(value)

@@ -61,17 +61,21 @@ struct Case {
   Type out_type = Type::kF32;
   bool norm = false, bias = false, residual = false;
   Activation activation = Activation::kNone;
+  Narrow narrow = Narrow::kNone;
+  bool scale = false, one_scale = false;
 };
 
 // A linear with the memory that it reads and writes.
 struct Problem {
   Linear linear;
-  Buffer x, flat, weight, norm, bias, residual, out;
+  Buffer x, flat, weight, norm, scale, bias, residual, out;
 };
 
-// [columns / 16][K][16], of bf16 [columns / 16][K / 2][16][2], from [columns][K].
+// [columns / 16][K][16], of bf16 and 8 bits [columns / 16][K / 2][16][2], from [columns][K].
 Buffer Pack(const Linear& linear, const char* flat) {
-  const int64_t step = linear.type == Type::kBf16 ? 2 : 1, size = SizeOf(linear.type);
+  const bool narrow = linear.narrow != Narrow::kNone;
+  const int64_t step = linear.type == Type::kBf16 || narrow ? 2 : 1;
+  const int64_t size = narrow ? 1 : SizeOf(linear.type);
   const int64_t tiles = (linear.product_columns() + kLanes - 1) / kLanes;
   const int64_t steps = (linear.depth + step - 1) / step;
   Buffer packed(new char[tiles * kLanes * steps * step * size]());
@@ -91,14 +95,22 @@ Problem Make(const Case& of, std::mt19937& random) {
   linear.type = of.type, linear.out_type = of.out_type;
   linear.x_type = of.norm ? Type::kF32 : of.type;
   linear.activation = of.activation;
+  linear.narrow = of.narrow;
   made.x = Random(random, linear.x_type, of.rows * of.depth);
-  made.flat = Random(random, of.type, linear.product_columns() * of.depth);
+  const int64_t numbers = linear.product_columns() * of.depth;
+  made.flat = of.narrow == Narrow::kNone ? Random(random, of.type, numbers)
+                                         : RandomCodes(random, of.narrow, numbers);
   made.weight = Pack(linear, made.flat.get());
   made.out.reset(new char[of.rows * of.columns * SizeOf(of.out_type)]);
   linear.x = made.x.get(), linear.weight = made.weight.get(), linear.out = made.out.get();
   if (of.norm) {
     made.norm = Random(random, of.type, of.depth);
     linear.norm = made.norm.get(), linear.epsilon = 1e-5f;
+  }
+  if (of.scale) {
+    made.scale = Random(random, Type::kF32, of.one_scale ? 1 : linear.product_columns());
+    linear.scale = reinterpret_cast<const float*>(made.scale.get());
+    linear.one_scale = of.one_scale;
   }
   if (of.bias) {
     made.bias = Random(random, Type::kF32, of.columns);
@@ -144,13 +156,20 @@ Near Product(const Problem& of, int64_t row, int64_t column) {
   for (int64_t k = 0; k < linear.depth; ++k) {
     double x = At(linear.x_type, linear.x, row * linear.depth + k);
     if (linear.norm) x *= scale * At(linear.type, linear.norm, k);
-    const double term = x * At(linear.type, of.flat.get(), column * linear.depth + k);
+    const int64_t at = column * linear.depth + k;
+    const double weight = linear.narrow == Narrow::kNone
+                              ? At(linear.type, of.flat.get(), at)
+                              : CodeToDouble(linear.narrow, of.flat.get()[at]);
+    const double term = x * weight;
     sum += term;
     size += std::fabs(term);
   }
   // Roundings of f32 that all go one way; those of a normalized row.
   const double sums = (linear.depth + 8) * 0x1p-24, norms = linear.norm ? 2 * StepOf(linear.type) : 0;
-  return {sum, (sums + norms) * size};
+  const Near product{sum, (sums + norms) * size};
+  if (!linear.scale) return product;
+  const double scale_of = linear.scale[linear.one_scale ? 0 : column];
+  return {sum * scale_of, std::fabs(scale_of) * (product.error + 0x1p-24 * std::fabs(sum))};
 }
 
 Near Expected(const Problem& of, int64_t row, int64_t column) {
@@ -181,10 +200,11 @@ Near Expected(const Problem& of, int64_t row, int64_t column) {
 int failures = 0;
 
 void Fail(const char* variant, const Linear& linear, const char* what) {
-  std::printf("%s: rows %lld depth %lld columns %lld type %d out %d activation %d: %s\n", variant,
+  std::printf("%s: rows %lld depth %lld columns %lld type %d narrow %d out %d activation %d: %s\n", variant,
               static_cast<long long>(linear.rows), static_cast<long long>(linear.depth),
               static_cast<long long>(linear.columns), static_cast<int>(linear.type),
-              static_cast<int>(linear.out_type), static_cast<int>(linear.activation), what);
+              static_cast<int>(linear.narrow), static_cast<int>(linear.out_type),
+              static_cast<int>(linear.activation), what);
   ++failures;
 }
 
@@ -225,9 +245,10 @@ void CheckRowsAlone(const Variant& variant, Problem& problem, const TaskPool& po
 }
 
 // NaN and infinity in one row of x leave the others alone.
-void CheckNotFinite(const Variant& variant, Type type, const TaskPool& pool) {
+void CheckNotFinite(const Variant& variant, Type type, Narrow narrow, const TaskPool& pool) {
   std::mt19937 random(7);
   Case of{5, 19, 37, type};
+  of.narrow = narrow;
   Problem problem = Make(of, random);
   Put(type, problem.x.get(), 1 * 19 + 18, NAN);
   Put(type, problem.x.get(), 3 * 19 + 0, INFINITY);
@@ -240,6 +261,28 @@ void CheckNotFinite(const Variant& variant, Type type, const TaskPool& pool) {
                        : row == 3 ? std::isinf(actual) || std::isnan(actual)
                                   : std::isfinite(actual);
     if (!right) return Fail(variant.name, problem.linear, "what is not finite is misplaced");
+  }
+}
+
+// Each of the 256 codes is the number that it means, for few rows and for many.
+void CheckCodes(const Variant& variant, Type type, Narrow narrow) {
+  std::mt19937 random(9);
+  for (int64_t rows : {1, 14}) {
+    Case of{rows, 1, 256, type};
+    of.narrow = narrow;
+    Problem problem = Make(of, random);
+    for (int64_t row = 0; row < rows; ++row) Put(type, problem.x.get(), row, 1.0);
+    for (int code = 0; code < 256; ++code) problem.flat.get()[code] = static_cast<char>(code);
+    problem.weight = Pack(problem.linear, problem.flat.get());
+    problem.linear.weight = problem.weight.get();
+    variant.linear(problem.linear, TaskPool{});
+    for (int64_t i = 0; i < rows * 256; ++i) {
+      const double expected = CodeToDouble(narrow, static_cast<char>(i % 256));
+      const double actual = At(Type::kF32, problem.out.get(), i);
+      if (!(actual == expected || (std::isnan(actual) && std::isnan(expected)))) {
+        return Fail(variant.name, problem.linear, "a code is another number");
+      }
+    }
   }
 }
 
@@ -273,6 +316,11 @@ Case Drawn(int index, std::mt19937& random) {
   of.columns = gated ? kLanes * (1 + below(20)) : 1 + below(300);
   of.bias = !gated && below(3) == 0;
   of.residual = !gated && below(3) == 0;
+  if (index % 2) {
+    of.narrow = kNarrow[index / 2 % 3];
+    of.scale = below(3) != 0;
+    of.one_scale = below(2);
+  }
   return of;
 }
 
@@ -287,7 +335,11 @@ void CheckVariant(const Variant& variant, int cases) {
     if (index % 5 == 0) CheckRowsAlone(variant, problem, threads.pool);
   }
   for (Type type : {Type::kF32, Type::kBf16, Type::kF16}) {
-    CheckNotFinite(variant, type, TaskPool{});
+    CheckNotFinite(variant, type, Narrow::kNone, TaskPool{});
+    for (Narrow narrow : kNarrow) {
+      CheckNotFinite(variant, type, narrow, TaskPool{});
+      CheckCodes(variant, type, narrow);
+    }
     Check(variant, Make({0, 3, 5, type}, random), TaskPool{});
   }
   CheckLateHelpers(variant);

@@ -184,8 +184,13 @@ def test_a_row_is_the_same_beside_any_number_of_rows(kind: str, form: str):
         ("norm", '"norm":true', '"norm":false'),
         (
             "norm",
-            '"norm":true,"epsilon":1e-05,"bias":false',
-            '"norm":false,"epsilon":0.0,"bias":true',
+            '"norm":true,"epsilon":1e-05,"scale":false,"bias":false',
+            '"norm":false,"epsilon":0.0,"scale":false,"bias":true',
+        ),
+        (
+            "norm",
+            '"norm":true,"epsilon":1e-05,"scale":false',
+            '"norm":false,"epsilon":0.0,"scale":true',
         ),
         ("residual", '"bias":false,"residual":true', '"bias":true,"residual":false'),
     ],

@@ -67,6 +67,20 @@ inline double At(Type type, const void* from, int64_t i) {
   return value;
 }
 
+constexpr Narrow kNarrow[] = {Narrow::kS8, Narrow::kF8E4M3, Narrow::kF8E5M2};
+
+// The number that 8 bits mean, by the definition of OCP's formats.
+inline double CodeToDouble(Narrow narrow, char code) {
+  if (narrow == Narrow::kS8) return static_cast<signed char>(code);
+  const int bits = static_cast<unsigned char>(code), size = bits & 127;
+  if (narrow == Narrow::kF8E5M2) return HalfToDouble(static_cast<uint16_t>(bits << 8));
+  const int exponent = size >> 3, fraction = size & 7;
+  const double value = size == 127 ? NAN
+                       : exponent  ? std::ldexp(8 + fraction, exponent - 10)
+                                   : std::ldexp(fraction, -9);
+  return bits >> 7 ? -value : value;
+}
+
 // Bits of a random number of the type, up to about 2 in size, or of a given number of few bits.
 inline void Put(Type type, void* to, int64_t i, double value) {
   char* place = static_cast<char*>(to) + SizeOf(type) * i;
@@ -96,6 +110,16 @@ inline Buffer Random(std::mt19937& random, Type type, int64_t count) {
   Buffer made(new char[count * SizeOf(type)]);
   std::normal_distribution<double> normal;
   for (int64_t i = 0; i < count; ++i) Put(type, made.get(), i, normal(random));
+  return made;
+}
+
+// Codes of finite numbers, any integers and floats up to about 2.
+inline Buffer RandomCodes(std::mt19937& random, Narrow narrow, int64_t count) {
+  const int most = narrow == Narrow::kS8 ? 128 : narrow == Narrow::kF8E4M3 ? 0x40 : 0x41;
+  Buffer made(new char[count]);
+  for (int64_t i = 0; i < count; ++i) {
+    made.get()[i] = static_cast<char>(random() % most | (random() % 2) << 7);
+  }
   return made;
 }
 
