@@ -78,12 +78,8 @@ class LinearCase:
             "columns": self.columns,
             "norm": self.norm,
             "epsilon": EPSILON if self.norm else 0.0,
-<<<<<<< HEAD
-            "bias": self.bias,
-=======
             "scale": bool(self.scale),
-            "bias": False,
->>>>>>> afa37b2 (graphgen.linear takes weights in 8 bits with their scale: s8, f8e4m3fn and f8e5m2 are widened inside the product)
+            "bias": self.bias,
             "residual": self.residual,
             "activation": self.activation or "none",
         }
@@ -122,29 +118,20 @@ class LinearCase:
             type_ = _type(self.dtype, *self.outer, self.depth)
             lines += [f"%n = rms_norm(%x, %norm) epsilon={EPSILON} : {type_}"]
             x = "%n"
-<<<<<<< HEAD
-        behind = self.bias or self.residual or self.activation
-        type_ = "f32" if behind else self.result
-        lines += [
-            f"%{'p' if behind else 'y'} = dot_general({x}, %w) lhs_contracting_dims=[{last}] "
-            f"rhs_contracting_dims=[{self.axis}] dtype={type_} : "
-            f"{_type(type_, *self.outer, self.product_columns)}"
-        ]
-        type_, value = _type("f32", *self.outer, self.columns), "p"
-        if self.bias:
-            shape = f"shape=[{','.join(map(str, (*self.outer, self.columns)))}] dimensions=[{last}]"
-            lines += [f"%rows = broadcast_in_dim(%b) {shape} : {type_}"]
-            lines += [f"%{'s' if self.residual else 'y'} = add(%p, %rows) : {type_}"]
-            value = "s"
-=======
-        after = bool(self.residual or self.activation)
+        last = len(self.outer)
+        after = bool(self.bias or self.residual or self.activation)
         rounded = self.scale != "" and self.result != "f32" and not after
         made = "p" if after or rounded else "y"
         lines += self._product(x, made, "f32" if after or rounded else self.result)
         if rounded:
             type_ = _type(self.result, *self.outer, self.columns)
             lines += [f"%y = convert(%p) dtype={self.result} : {type_}"]
->>>>>>> afa37b2 (graphgen.linear takes weights in 8 bits with their scale: s8, f8e4m3fn and f8e5m2 are widened inside the product)
+        type_, value = _type("f32", *self.outer, self.columns), "p"
+        if self.bias:
+            shape = f"shape=[{','.join(map(str, (*self.outer, self.columns)))}] dimensions=[{last}]"
+            lines += [f"%rows = broadcast_in_dim(%b) {shape} : {type_}"]
+            lines += [f"%{'sum' if self.residual else 'y'} = add(%p, %rows) : {type_}"]
+            value = "sum"
         if self.residual:
             lines += [f"%y = add(%{value}, %r) : {type_}"]
         return lines + (self._gate() if self.activation else [])
@@ -248,15 +235,12 @@ def bound(case: LinearCase, given: dict[str, Array]) -> Array:
     sums = np.abs(x) @ np.abs(w).T
     error = (case.depth + 4) * STEPS["f32"][0] * sums + ties + least
     value = x @ w.T
-<<<<<<< HEAD
-    if case.bias:
-        value = value + _wide(given["b"])
-        error = error + 2 * STEPS["f32"][0] * np.abs(value)
-=======
     if case.scale:
         error = error * given["s"] + STEPS["f32"][0] * np.abs(value * given["s"])
         value = value * given["s"]
->>>>>>> afa37b2 (graphgen.linear takes weights in 8 bits with their scale: s8, f8e4m3fn and f8e5m2 are widened inside the product)
+    if case.bias:
+        value = value + _wide(given["b"])
+        error = error + 2 * STEPS["f32"][0] * np.abs(value)
     if case.residual:
         value = value + _wide(given["r"])
         error = error + 2 * STEPS["f32"][0] * np.abs(value)
