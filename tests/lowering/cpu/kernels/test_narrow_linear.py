@@ -31,7 +31,7 @@ pytestmark = pytest.mark.skipif(
 def drawn_narrow(index: int) -> tuple[LinearCase, np.random.Generator]:
     """A case of any form, type of the product, narrow type and kind of scale."""
     case, random = drawn(index)
-    narrow, scale = NARROW[index // 2 % 3], SCALES[index // 5 % 3]
+    narrow, scale = NARROW[index // 18 % 3], SCALES[index // 54 % 3]
     return replace(case, narrow=narrow, scale=scale), random
 
 
