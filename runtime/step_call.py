@@ -42,7 +42,7 @@ class StepLimits:
     """The numbers of steps that the rows of a launch take, where it makes several.
 
     Attributes:
-        counts: s32 [n], at most so many steps of a row; 0 for an idle row.
+        counts: s32 [n], largest number of steps of a row; 0 for an idle row.
         stops: s32 [n,E], tokens after which a row takes no further step; -1 for none.
     """
 
