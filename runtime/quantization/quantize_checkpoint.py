@@ -112,6 +112,33 @@ def quantize_checkpoint(
     return QuantizedCheckpoint(len(weights), kept, size)
 
 
+def write_state(checkpoint: Checkpoint, output: Path, state: Mapping[str, Array]) -> None:
+    """Write tensors that are in memory beside the configuration and tokenizer of a checkpoint.
+
+    Args:
+        checkpoint: the model in floats.
+        output: a new or empty folder.
+        state: tensors by name.
+
+    Raises:
+        GraphgenError: GG0704 if the folder is taken or cannot be written.
+    """
+    occupied = f"{output} is there already"
+    with new_folder(output, "the quantized checkpoint", occupied) as folder:
+        _write_others(checkpoint, folder)
+        write_json(folder / "config.json", dict(checkpoint.config))
+        with (folder / WEIGHTS).open("wb") as file:
+            rows = [
+                (name, TensorOfWeight("", array.dtype, array.shape))
+                for name, array in state.items()
+            ]
+            file.write(_header(rows))
+            for array in state.values():
+                _append(file, array)
+            file.flush()
+            os.fsync(file.fileno())
+
+
 def _chosen(checkpoint: Checkpoint, request: QuantizationRequest) -> dict[str, QuantizableWeight]:
     """The weights to quantize by name, each checked against the format (GG0705)."""
     everything = checkpoint.tensors()

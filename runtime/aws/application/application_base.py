@@ -426,24 +426,42 @@ class NeuronApplicationBase:
 
     @classmethod
     def save_quantized_state_dict(cls, model_path: str, config: InferenceConfig) -> None:
-        """Refuse to write a quantized checkpoint (GG0904): loading quantizes the weights."""
-        raise _no_quantized_checkpoint("save_quantized_state_dict")
+        """Write a quantized checkpoint to ``quantized_checkpoints_path``, under AWS's names.
+
+        Args:
+            model_path: the checkpoint in floats.
+            config: its NeuronConfig says where and how.
+
+        Raises:
+            GraphgenError: GG0908 without a path, GG0704 if the folder is taken, GG0705 for a scheme
+                that does not exist, GG06xx for the checkpoint.
+        """
+        from graphgen.runtime.aws.quantization.quantized_state import save_quantized_state
+
+        save_quantized_state(cls, model_path, config, TerminalProgress())
 
     @classmethod
     def generate_quantized_state_dict(cls, model_path: str, config: InferenceConfig) -> StateDict:
-        """Refuse to make quantized tensors (GG0904): loading quantizes the weights."""
-        raise _no_quantized_checkpoint("generate_quantized_state_dict")
+        """The quantized tensors of a checkpoint: ``X.weight`` and ``X.scale`` of each product.
+
+        No model of transformers is loaded: :meth:`prepare_quantized_state_dict` gets an object
+        whose ``state_dict()`` has the tensors.
+
+        Args:
+            model_path: the checkpoint in floats.
+            config: its NeuronConfig says how to quantize.
+        """
+        from graphgen.runtime.aws.quantization.quantized_state import quantized_state
+
+        return cls.prepare_quantized_state_dict(quantized_state(model_path, config))
 
     @classmethod
     def prepare_quantized_state_dict(cls, hf_model_quant: object) -> StateDict:
-        """Refuse tensors that PyTorch quantized (GG0904): loading quantizes the weights."""
-        raise _no_quantized_checkpoint("prepare_quantized_state_dict")
+        """The state dictionary of a quantized model, torch's qint8 as int8 and scales.
 
+        Args:
+            hf_model_quant: has ``state_dict()``.
+        """
+        from graphgen.runtime.aws.quantization.quantized_state import prepared_state
 
-def _no_quantized_checkpoint(method: str) -> GraphgenError:
-    return GraphgenError(
-        "GG0904",
-        f"{method}: writing a quantized checkpoint is not built yet",
-        help="leave the call out: with quantized=True the weights of the model's own checkpoint "
-        "are quantized while they are loaded",
-    )
+        return prepared_state(hf_model_quant)

@@ -35,7 +35,7 @@ def read_state_dict(model_path: str, prefix: tuple[str, str]) -> StateDict:
         model_path: the checkpoint.
         prefix: names that start with the first get the second instead.
     """
-    checkpoint = _open(model_path)
+    checkpoint = open_path(model_path)
     if isinstance(checkpoint, RenamedCheckpoint):
         checkpoint = checkpoint.base
     return {
@@ -43,7 +43,8 @@ def read_state_dict(model_path: str, prefix: tuple[str, str]) -> StateDict:
     }
 
 
-def _open(model_path: str) -> Checkpoint:
+def open_path(model_path: str) -> Checkpoint:
+    """The checkpoint at a path, or of a name among the downloaded ones (GG06xx)."""
     return open_checkpoint(locate(model_path, plain_names=True) or Path(model_path))
 
 
@@ -80,7 +81,7 @@ def checkpoint_of(
         if getattr(kind, name).__qualname__ != getattr(Base, name).__qualname__
     ]
     if not own:
-        return ConfiguredCheckpoint(_open(model_path), model)
+        return ConfiguredCheckpoint(open_path(model_path), model)
     prefix = kind.state_dict_prefixes()
     tensors = kind.get_state_dict(model_path, config)
     for name in names:

@@ -12,6 +12,9 @@ import numpy.typing as npt
 from graphgen.errors import GraphgenError
 from graphgen.eval import Array
 
+# Under the same names in torch and ml_dtypes; NumPy itself has neither.
+_FLOATS_OF_8_BITS = ("float8_e4m3fn", "float8_e5m2")
+
 
 class UserArray(Protocol):
     """The part of torch tensors and NumPy arrays that is used."""
@@ -50,6 +53,11 @@ def as_numpy(value: object) -> Array:
         import ml_dtypes
 
         return tensor.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
+    name = str(tensor.dtype).removeprefix("torch.")
+    if name in _FLOATS_OF_8_BITS:
+        import ml_dtypes
+
+        return tensor.view(torch.int8).numpy().view(getattr(ml_dtypes, name))
     return tensor.numpy()
 
 
@@ -63,6 +71,9 @@ def as_user_array(array: Array, like: object = None) -> UserArray:
         array = array.copy()
     if array.dtype.name == "bfloat16":
         return cast(UserArray, torch.from_numpy(array.view(np.int16)).view(torch.bfloat16))
+    if array.dtype.name in _FLOATS_OF_8_BITS:
+        kind = getattr(torch, array.dtype.name)
+        return cast(UserArray, torch.from_numpy(array.view(np.int8)).view(kind))
     return cast(UserArray, torch.from_numpy(array))
 
 

@@ -246,9 +246,3 @@ def test_notes_are_printed_once(llama: Checkpoint, capsys: pytest.CaptureFixture
     application.build()
     err = capsys.readouterr().err
     assert err.count("note: NeuronConfig.mlp_kernel_enabled = True has no effect") == 1
-
-
-def test_writing_a_quantized_checkpoint_is_refused_by_name(llama: Checkpoint):
-    with pytest.raises(GraphgenError, match="save_quantized_state_dict: writing") as error:
-        NeuronLlamaForCausalLM.save_quantized_state_dict(str(llama.path), llama.config())
-    assert error.value.code == "GG0904"

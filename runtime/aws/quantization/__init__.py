@@ -1,0 +1,1 @@
+"""Quantized checkpoints by the chain of NxD Inference."""
