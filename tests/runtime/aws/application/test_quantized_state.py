@@ -28,8 +28,8 @@ def config(llama: Checkpoint, folder: Path | None, **given: Any) -> Any:
 @pytest.mark.parametrize("scheme", ["per_tensor_symmetric", "per_channel_symmetric"])
 def test_what_is_saved_is_what_is_generated(llama: Checkpoint, tmp_path: Path, scheme: str):
     settings = config(llama, tmp_path / "q", quantization_type=scheme)
-    state: Any = NeuronLlamaForCausalLM.generate_quantized_state_dict(llama.path, settings)
-    NeuronLlamaForCausalLM.save_quantized_state_dict(llama.path, settings)
+    state: Any = NeuronLlamaForCausalLM.generate_quantized_state_dict(str(llama.path), settings)
+    NeuronLlamaForCausalLM.save_quantized_state_dict(str(llama.path), settings)
     saved = load_file(tmp_path / "q" / "model.safetensors")
     assert saved.keys() == state.keys()
     for name, tensor in saved.items():
@@ -41,7 +41,7 @@ def test_what_is_saved_is_what_is_generated(llama: Checkpoint, tmp_path: Path, s
     assert tuple(scale.shape) == ((len(values), 1) if several else (1,))
     assert (tmp_path / "q" / "config.json").exists()
     with pytest.raises(GraphgenError, match="is there already"):
-        NeuronLlamaForCausalLM.save_quantized_state_dict(llama.path, settings)
+        NeuronLlamaForCausalLM.save_quantized_state_dict(str(llama.path), settings)
 
 
 def test_a_subclass_takes_part(llama: Checkpoint, tmp_path: Path):
@@ -51,7 +51,7 @@ def test_a_subclass_takes_part(llama: Checkpoint, tmp_path: Path):
             state = super().prepare_quantized_state_dict(hf_model_quant)
             return {**state, "extra": np.arange(3, dtype=np.float32)}
 
-    Own.save_quantized_state_dict(llama.path, config(llama, tmp_path / "q"))
+    Own.save_quantized_state_dict(str(llama.path), config(llama, tmp_path / "q"))
     saved = load_file(tmp_path / "q" / "model.safetensors")
     assert saved["extra"].tolist() == [0, 1, 2]
     assert saved[f"{DOWN}.weight"].dtype == torch.int8
@@ -73,5 +73,5 @@ def test_torchs_own_quantized_tensors_become_int8():
 
 def test_a_path_is_needed(llama: Checkpoint):
     with pytest.raises(GraphgenError, match="has no quantized_checkpoints_path") as caught:
-        NeuronLlamaForCausalLM.save_quantized_state_dict(llama.path, config(llama, None))
+        NeuronLlamaForCausalLM.save_quantized_state_dict(str(llama.path), config(llama, None))
     assert caught.value.code == "GG0908"
