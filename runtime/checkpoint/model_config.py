@@ -7,6 +7,7 @@ from pathlib import Path
 
 from graphgen.errors import GraphgenError
 from graphgen.models import known_shape
+from graphgen.runtime.checkpoint.hf_folder import WEIGHT_FILES
 from graphgen.runtime.checkpoint.hub import locate
 from graphgen.runtime.checkpoint.hub_download import download, is_plain_name, is_repository
 from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint, read_config
@@ -34,10 +35,10 @@ def model_config(model: str, *, plain_names: bool = False) -> Mapping[str, objec
     path = Path(model)
     if _is_path(model):
         bare = path.suffix == ".json" or (path / "config.json").exists()
-        return read_config(path) if bare else open_checkpoint(path).config
+        return _of_folder(path) if bare else open_checkpoint(path).config
     found = locate(model, weights=False)
     if found is not None:
-        return read_config(found) if found.is_dir() else open_checkpoint(found).config
+        return _of_folder(found) if found.is_dir() else open_checkpoint(found).config
     try:
         return known_shape(model)
     except GraphgenError as error:
@@ -45,6 +46,14 @@ def model_config(model: str, *, plain_names: bool = False) -> Mapping[str, objec
         if not (plain_names and is_plain_name(model)):
             raise
         return _config_of_hub(model, error.help)
+
+
+def _of_folder(path: Path) -> Mapping[str, object]:
+    """The configuration in a folder or file; of quantized weights, with the modules they are of."""
+    config = read_config(path)
+    has_weights = any((path / name).exists() for name in WEIGHT_FILES)
+    quantized = "quantization_config" in config or "compression_config" in config
+    return open_checkpoint(path).config if quantized and has_weights else config
 
 
 def _config_of_hub(model: str, help: str) -> Mapping[str, object]:

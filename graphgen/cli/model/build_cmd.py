@@ -13,7 +13,7 @@ from graphgen.cli.compile_options import (
     check_heads,
     takes_compile_options,
 )
-from graphgen.cli.console import note_remarks
+from graphgen.cli.console import note, note_remarks
 from graphgen.cli.files import STANDARD
 from graphgen.cli.module_file import write_module
 from graphgen.cli.shared_options import FirstLayers, check_outputs
@@ -102,11 +102,15 @@ def _module(
     from graphgen.models import PHASES
     from graphgen.models import build as build_model
     from graphgen.runtime.checkpoint.model_config import model_config
+    from graphgen.runtime.checkpoint.quantized.quantized_view import read_quantized
 
     phases = (phase,) if phase else PHASES
     config = model_config(model)
     kind = element(_declared(config) if dtype == "as-declared" else dtype)
-    return build_model(config, kind, phases=phases, twin=twin, layers=layers)
+    module = build_model(config, kind, phases=phases, twin=twin, layers=layers)
+    if twin is None and (remark := read_quantized(module, config)):
+        note(remark)
+    return module
 
 
 def _declared(config: Mapping[str, object]) -> str:

@@ -14,6 +14,7 @@ from graphgen.ops import verify
 from graphgen.text import parse, print_module
 from tests.graphgen.cli.conftest import done, error, facts
 from tests.oracles.small_gguf import HIDDEN, LAYERS, write_small_model
+from tests.runtime.checkpoint.test_quantized_checkpoints import write as write_quantized
 
 
 def built(*arguments: object) -> Module:
@@ -160,3 +161,13 @@ def test_a_strategy_for_the_heads_of_keys_and_values():
         *("build", "gpt2", "--mini", "--tp", 2, "--group-query-attention", "SHARD_OVER_BATCH")
     )
     assert "divides the rows of a call, which are the symbol B" in refused
+
+
+def test_a_quantized_checkpoint_has_the_tensors_that_it_stores(tmp_path: Path):
+    write_quantized(tmp_path, "gptq")
+    module = built(tmp_path, "--phase", "decode", "--dtype", "f32")
+    weights = {row.name: row.logical for row in module.entries(Role.WEIGHT)}
+    down = "model.layers.0.mlp.down_proj"
+    assert f"{down}.weight" not in weights
+    assert {"qweight", "scales"} <= {name.removeprefix(f"{down}.") for name in weights}
+    assert any(op.name == "dequantize" for op in module.function("decode").block)
