@@ -31,7 +31,11 @@ from graphgen.runtime.aws.application.state_dict import StateDict, checkpoint_of
 from graphgen.runtime.aws.attributes.environment import environment_notes
 from graphgen.runtime.aws.config.compile_settings import compile_settings
 from graphgen.runtime.aws.config.inference_config import CONFIG_FILE, InferenceConfig
-from graphgen.runtime.aws.config.model_checks import check_model
+from graphgen.runtime.aws.config.model_checks import (
+    check_model,
+    quantized_checkpoint,
+    stored_quantization,
+)
 from graphgen.runtime.aws.config.neuron_config import NeuronConfig
 from graphgen.runtime.aws.config.pretrained_config import load_pretrained_config
 from graphgen.runtime.aws.measurement.input_snapshots import capture_from_environment
@@ -157,9 +161,11 @@ class NeuronApplicationBase:
         return replace(made, dtype=stated or declared_dtype(open_checkpoint(path)))
 
     def model_config(self) -> Mapping[str, object]:
-        """The model as a ``config.json``, its ``model_type`` included."""
+        """The model as a ``config.json``, with the scheme of a quantized checkpoint."""
         family = self._model_cls.registered_family()
-        return {"model_type": family.model_type, **self.config.to_hf()}
+        model = {"model_type": family.model_type, **self.config.to_hf()}
+        stored = stored_quantization(self.neuron_config)
+        return {**model, "quantization_config": stored} if stored else model
 
     def _print_notes(self, target: str = "cpu") -> None:
         """Print remarks about the attributes on stderr, each once."""
@@ -196,7 +202,7 @@ class NeuronApplicationBase:
         return None if target is None else str(target)
 
     def checkpoint(self, module: Module) -> Checkpoint:
-        """The weights at :attr:`model_path`, by the names of the model's family.
+        """The weights at :attr:`model_path`, or those of the quantized checkpoint.
 
         Args:
             module: of the model.
@@ -206,7 +212,8 @@ class NeuronApplicationBase:
         """
         names = [row.name for row in module.entries(Role.WEIGHT)]
         model = self.model_config()
-        made = checkpoint_of(type(self), self.model_path, self.config, model, names)
+        path = quantized_checkpoint(self.neuron_config) or self.model_path
+        made = checkpoint_of(type(self), str(path), self.config, model, names)
         check_checkpoint(made, module)
         return made
 

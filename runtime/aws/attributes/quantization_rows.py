@@ -10,6 +10,7 @@ from graphgen.runtime.aws.attributes.attribute import (
     NoEffect,
     PartOf,
     Refused,
+    RunTimeSetting,
     owned_by,
 )
 from graphgen.runtime.aws.attributes.value_kinds import (
@@ -59,8 +60,9 @@ QUANTIZATION = owned_by(
         optional(TEXT),
         None,
         "C37",
-        "a path for the quantized checkpoint; refused if it exists",
-        NoEffect("weights are quantized while they are loaded"),
+        "the quantized checkpoint; where it does not exist, weights are quantized while they are "
+        "loaded",
+        RunTimeSetting("the checkpoint that weights are read from"),
     ),
     Attribute(
         "quantization_dtype",

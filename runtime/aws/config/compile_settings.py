@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import cast
 
 from graphgen.compile_config import CACHE_DTYPES, CompileConfig, powers
+from graphgen.runtime.aws.config.model_checks import quantized_checkpoint
 from graphgen.runtime.aws.config.neuron_config import (
     KVQuantizationConfig,
     NeuronConfig,
@@ -73,7 +74,7 @@ def _dtype(config: NeuronConfig) -> str:
 
 
 def _quantization(config: NeuronConfig) -> str:
-    if not config.value("quantized"):
+    if not config.value("quantized") or quantized_checkpoint(config) is not None:
         return ""
     # Only here: a compiled model is opened without any pass.
     from graphgen.passes.quantize.quantize_weights import QuantizeWeights

@@ -15,7 +15,7 @@ from graphgen.runtime.aws.attributes.attribute_table import attributes_of
 from graphgen.runtime.aws.attributes.environment import environment_notes
 from graphgen.runtime.aws.config.compile_settings import compile_settings
 from graphgen.runtime.aws.config.config_json import inspect_config, value_json
-from graphgen.runtime.aws.config.model_checks import check_quantized_path
+from graphgen.runtime.aws.config.model_checks import stored_quantization
 from graphgen.runtime.aws.config.neuron_config import NeuronConfig
 from graphgen.runtime.aws.config.strict_config import CPU, StrictConfig, config_class
 
@@ -100,7 +100,7 @@ def report_of(values: Mapping[str, object], owner: str, target: str = CPU) -> Co
 def _of_files(config: NeuronConfig) -> list[GraphgenError]:
     """The error about a file that the configuration names."""
     try:
-        check_quantized_path(config)
+        stored_quantization(config)
     except GraphgenError as error:
         return [error]
     return []

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Final, cast
 
 from graphgen.errors import GraphgenError
 from graphgen.models import read_model_config
 from graphgen.runtime.aws.config.neuron_config import NeuronConfig
+from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint
+
+# Element types of checkpoints by AWS's names.
+_ELEMENTS: Final[Mapping[str, str]] = {"int8": "s8", "f8e4m3": "f8e4m3fn"}
 
 
 def check_model(config: NeuronConfig, model: Mapping[str, object]) -> None:
@@ -18,8 +23,7 @@ def check_model(config: NeuronConfig, model: Mapping[str, object]) -> None:
         model: a ``config.json``.
 
     Raises:
-        GraphgenError: GG0903 for ``qk_layernorm`` of a model without such norms, GG0904 for a
-            quantized checkpoint to read.
+        GraphgenError: GG0903 for ``qk_layernorm`` of a model without such norms.
     """
     normalizes = bool(getattr(read_model_config(model), "qk_norm", False))
     if config.value("qk_layernorm") and not normalizes:
@@ -29,21 +33,49 @@ def check_model(config: NeuronConfig, model: Mapping[str, object]) -> None:
             "not normalize queries and keys",
             help="leave qk_layernorm out: the model's own configuration decides",
         )
-    check_quantized_path(config)
 
 
-def check_quantized_path(config: NeuronConfig) -> None:
-    """Refuse a quantized checkpoint that is there: it would be passed over.
+def quantized_checkpoint(config: NeuronConfig) -> Path | None:
+    """The quantized checkpoint that a configuration names, if it is there."""
+    path = config.value("quantized_checkpoints_path")
+    found = Path(str(path)) if config.value("quantized") and path is not None else None
+    return found if found is not None and found.exists() else None
+
+
+def stored_quantization(config: NeuronConfig) -> Mapping[str, object]:
+    """The ``quantization_config`` of the quantized checkpoint; empty where there is none.
 
     Raises:
-        GraphgenError: GG0904.
+        GraphgenError: GG0601 if the checkpoint cannot be read, GG0502 if its scheme is not, GG0903
+            if it is not quantized, or otherwise than the configuration says.
     """
-    path = config.value("quantized_checkpoints_path")
-    if config.value("quantized") and Path(str(path)).exists():
+    path = quantized_checkpoint(config)
+    if path is None:
+        return {}
+    stated = open_checkpoint(path).config.get("quantization_config")
+    if not isinstance(stated, dict):
         raise GraphgenError(
-            "GG0904",
-            f"{config.owner}.quantized_checkpoints_path = {path!r}: reading a quantized checkpoint "
-            "is not built yet",
-            help="name a path that does not exist: the weights of the model's own checkpoint are "
-            "quantized while they are loaded",
+            "GG0903",
+            f"{config.owner}.quantized_checkpoints_path = {str(path)!r}: the checkpoint there is "
+            "not quantized",
+            help="write it with save_quantized_state_dict or graphgen quantize, or name a path "
+            "that does not exist: weights are then quantized while they are loaded",
+        )
+    found = cast("Mapping[str, object]", stated)
+    if found.get("quant_method") == "aws":
+        _check_equal(config, "quantization_dtype", str(found["quantization_dtype"]))
+        _check_equal(config, "quantization_type", str(found["quantization_type"]))
+    return found
+
+
+def _check_equal(config: NeuronConfig, name: str, stored: str) -> None:
+    """Refuse an attribute that contradicts the quantized checkpoint (GG0903)."""
+    given = str(config.value(name))
+    if _ELEMENTS.get(given, given) != stored:
+        known = {element: dtype for dtype, element in _ELEMENTS.items()}
+        raise GraphgenError(
+            "GG0903",
+            f"{config.owner}.{name} = {given!r}: the checkpoint at quantized_checkpoints_path has "
+            f"{known.get(stored, stored)}",
+            help=f"set {name} to that, or write the checkpoint again",
         )

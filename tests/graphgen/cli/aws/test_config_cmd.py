@@ -66,16 +66,13 @@ def test_errors_are_shown_after_all_that_could_be_read(tmp_path: Path):
     assert "specialize" not in result.stdout
 
 
-def test_a_quantized_checkpoint_that_is_there_is_refused(tmp_path: Path):
+def test_a_quantized_checkpoint_that_cannot_be_read_is_refused(tmp_path: Path):
     path = written(tmp_path, quantized=True, quantized_checkpoints_path=str(tmp_path / "new"))
-    (note,) = facts("config", path)["notes"]
-    assert "quantized_checkpoints_path" in note
-    assert "has no effect: weights are quantized while they are loaded" in note
+    assert facts("config", path)["notes"] == []
     path = written(tmp_path, quantized=True, quantized_checkpoints_path=str(tmp_path))
     refused = graphgen("config", path)
     assert refused.exit_code == 1
-    assert "error[GG0904]" in refused.stderr
-    assert "reading a quantized checkpoint is not built yet" in refused.stderr
+    assert "error[GG0601]" in refused.stderr
 
 
 def test_a_refusal_of_a_target_is_an_error_for_it_alone(tmp_path: Path):

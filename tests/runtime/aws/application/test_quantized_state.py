@@ -75,3 +75,37 @@ def test_a_path_is_needed(llama: Checkpoint):
     with pytest.raises(GraphgenError, match="has no quantized_checkpoints_path") as caught:
         NeuronLlamaForCausalLM.save_quantized_state_dict(str(llama.path), config(llama, None))
     assert caught.value.code == "GG0908"
+
+
+@pytest.mark.parametrize(
+    ("dtype", "scheme"),
+    [("int8", "per_channel_symmetric"), ("f8e4m3", "per_tensor_symmetric")],
+)
+def test_what_was_saved_is_compiled_and_loaded(
+    llama: Checkpoint, tmp_path: Path, dtype: str, scheme: str
+):
+    """The library's example: save, compile, load; the numbers are those quantized while loading."""
+    kinds = {"quantization_dtype": dtype, "quantization_type": scheme}
+    tokens = np.array([[1, 5, 9], [2, 6, 7], [3, 4, 8]])
+    answers: list[Any] = []
+    for saves in (False, True):
+        settings = config(llama, tmp_path / "q", output_logits=True, **kinds)
+        if saves:
+            NeuronLlamaForCausalLM.save_quantized_state_dict(str(llama.path), settings)
+        folder = tmp_path / f"compiled{saves}"
+        NeuronLlamaForCausalLM(llama.path, settings).compile(folder)
+        application: Any = NeuronLlamaForCausalLM(folder)
+        application.load(folder)
+        answers.append(np.asarray(application.forward(tokens).logits))
+    np.testing.assert_allclose(answers[1], answers[0], atol=2e-4 * np.abs(answers[0]).max())
+
+
+def test_another_form_than_the_configurations_is_refused(llama: Checkpoint, tmp_path: Path):
+    NeuronLlamaForCausalLM.save_quantized_state_dict(str(llama.path), config(llama, tmp_path / "q"))
+    other = config(llama, tmp_path / "q", quantization_dtype="f8e4m3")
+    with pytest.raises(GraphgenError, match="at quantized_checkpoints_path has int8") as caught:
+        NeuronLlamaForCausalLM(llama.path, other).compile_config()
+    assert caught.value.code == "GG0903"
+    dense = config(llama, llama.path)
+    with pytest.raises(GraphgenError, match="the checkpoint there is not quantized"):
+        NeuronLlamaForCausalLM(llama.path, dense).compile_config()

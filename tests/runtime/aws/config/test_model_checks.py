@@ -8,7 +8,11 @@ import pytest
 
 from graphgen.errors import GraphgenError
 from graphgen.models import known_shape
-from graphgen.runtime.aws.config.model_checks import check_model
+from graphgen.runtime.aws.config.model_checks import (
+    check_model,
+    quantized_checkpoint,
+    stored_quantization,
+)
 from graphgen.runtime.aws.config.neuron_config import NeuronConfig
 
 
@@ -20,10 +24,11 @@ def test_norms_of_queries_and_keys_are_those_of_the_model():
     check_model(NeuronConfig(), known_shape("llama-3.1-8b"))
 
 
-def test_a_quantized_checkpoint_that_is_there_is_not_passed_over(tmp_path: Path):
-    model = known_shape("llama-3.1-8b")
+def test_a_path_without_a_checkpoint_is_for_weights_quantized_while_loading(tmp_path: Path):
+    absent = NeuronConfig(quantized=True, quantized_checkpoints_path=str(tmp_path / "new"))
+    assert quantized_checkpoint(absent) is None
+    assert stored_quantization(absent) == {}
     there = NeuronConfig(quantized=True, quantized_checkpoints_path=str(tmp_path))
-    with pytest.raises(GraphgenError, match="reading a quantized checkpoint"):
-        check_model(there, model)
-    path = str(tmp_path / "new")
-    check_model(NeuronConfig(quantized=True, quantized_checkpoints_path=path), model)
+    with pytest.raises(GraphgenError) as caught:
+        stored_quantization(there)
+    assert caught.value.code == "GG0601"
