@@ -15,7 +15,7 @@ import os
 import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from graphgen.compile_config import CompileConfig
@@ -174,6 +174,9 @@ def open_compiled(folder: Path, settings: CompileConfig, model: Mapping[str, obj
         GraphgenError: GG0908 for a folder without programs, GG0703 for another configuration.
     """
     artifact = open_folder(folder)
+    if "quantization_config" in artifact.model.config:
+        # Compiled for weights that were quantized before; their checkpoint may be gone since.
+        settings = replace(settings, quantization="")
     artifact.check_request(artifact.source, settings)
     other = artifact.model_difference(model)
     if other is not None:
