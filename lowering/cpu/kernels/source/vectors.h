@@ -7,7 +7,8 @@ using Words = uint32_t __attribute__((vector_size(64)));
 using Ints = int32_t __attribute__((vector_size(64)));
 using Halves = uint16_t __attribute__((vector_size(32)));
 
-inline Floats Splat(float value) { return Floats{} + value; }
+// Not `Floats{} + value`: adding to zero would be computed, since it turns -0 into 0.
+inline Floats Splat(float x) { return Floats{x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x}; }
 
 // A cast of vectors keeps the bits.
 inline Floats AsFloats(Words bits) { return (Floats)bits; }
