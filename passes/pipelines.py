@@ -37,7 +37,6 @@ from graphgen.passes.sharding.pad_to_mesh import PadToMesh
 from graphgen.passes.sharding.partition import Partition
 from graphgen.passes.sharding.shard import Shard
 from graphgen.passes.specialize.specialize import Specialize
-from graphgen.passes.steps.unroll_steps import UnrollSteps
 from graphgen.passes.weights.lift import LiftWeights
 from graphgen.passes.window.roll_window_cache import RollWindowCache
 from graphgen.targets import Target, find_target, target_names
@@ -80,10 +79,16 @@ def phases(config: CompileConfig) -> tuple[Phase, ...]:
         "weights": [LiftWeights()],
         "legalize": _legalize(config),
         "outline": [OutlineLayers()] if config.outline else [],
-        "steps": [UnrollSteps(config.steps_per_launch)] if config.steps_per_launch > 1 else [],
+        "steps": _several_steps(config),
     }
     _check_target(config.target, tuple(own))
     return tuple(Phase(name, (*passes, *_of_target(config, name))) for name, passes in own.items())
+
+
+def _several_steps(config: CompileConfig) -> list[Pass]:
+    """Programs of several decode steps; by name, since the pass needs NumPy."""
+    count = config.steps_per_launch
+    return parse_pipeline(f"unroll-steps{{steps={count}}}") if count > 1 else []
 
 
 def _check_rows(config: CompileConfig) -> None:

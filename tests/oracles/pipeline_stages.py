@@ -29,6 +29,9 @@ EXTRA = {
     "f8-formats": ("quantize-weights",),
     "outline-layers,inline-calls": ("dce",),
 }
+# Tried by tests of their own: several steps are those of programs that choose tokens from the first
+# pass on (tests/passes/steps, and the axis of launches of the matrix).
+ELSEWHERE = ("unroll-steps",)
 # Passes for quantized weights and caches alone, and the element type of such weights.
 QUANTIZED = {
     "quantize-weights": "int8",

@@ -110,6 +110,13 @@ SAMPLES: dict[str, list[str]] = {
     **CACHES,
     **SPELLINGS,
     **KNOWN_PLACES,
+    "scale-product": [
+        "arg %x : f32[2,3,8]\narg %q : s8[6,8]\narg %w : f32[SCALES]\n"
+        "%0 = dequantize(%q, %w) block=[BLOCK] dtype=f32 : f32[6,8]\n"
+        "%a = dot_general(%x, %0) lhs_contracting_dims=[2] rhs_contracting_dims=[1] dtype=f32 "
+        ": f32[2,3,6]".replace("SCALES", scales).replace("BLOCK", block)
+        for scales, block in (("6,1", "1,8"), ("1,1", "6,8"))
+    ],
     "mask-of-rows": [
         "arg %i : s32[2,3]\narg %n : s32[2]\n%0 = key_positions(%n) attended=8 : s32[2,8]\n"
         f"%a = attention_mask(%i, %0) window={window} : pred[2,3,8]"
