@@ -216,8 +216,9 @@ COLLECTIVES: dict[str, Callable[[Grower], Op]] = {
         "collective_permute": {"source_target_pairs": ((0, 1), (1, 0))},
     }.items()
 }
-# XLA's powers take unsigned exponents from half of their range on as negative ones.
-UNLIKE_XLA = {f"power-u{bits}" for bits in (8, 16, 32, 64)}
+# XLA's powers take unsigned exponents from half of their range on as negative ones, and of signed
+# exponents the low six bits alone: 64 to the 64th is 1.
+UNLIKE_XLA = {f"power-{sign}{bits}" for sign in "us" for bits in (8, 16, 32, 64)}
 SIMPLE = tuple(sorted(name for name in BY_OP if name not in COLLECTIVES))
 COMPOSITE = tuple(sorted(CASES))
 # Ops that are not grown, and why.
