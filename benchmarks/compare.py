@@ -46,16 +46,20 @@ class Outcome:
     versions: dict[str, str] = field(default_factory=dict[str, str])
 
 
-def run(cases: Sequence[Case], rounds: Rounds, text: Sequence[int], perplexity: bool) -> Outcome:
-    """Measure the cases, one kind of weights after the other."""
-    outcome = Outcome(versions={name: e.version for name, e in rounds.engines.items()})
+def run(
+    cases: Sequence[Case], rounds: Rounds, text: Sequence[int], perplexity: bool, outcome: Outcome
+) -> None:
+    """Measure the cases, one kind of weights after the other, and add each to ``outcome``."""
     for weights, group in itertools.groupby(cases, key=lambda case: case.weights):
-        measured = [found for case in group if (found := rounds.measure(case)) is not None]
-        outcome.cases += measured
-        if measured and perplexity:
+        opened = False
+        for case in group:
+            if (measured := rounds.measure(case)) is not None:
+                opened = True
+                outcome.cases.append(measured)
+                say(measured.line())
+        if opened and perplexity:
             found = rounds.perplexities(weights, windows_of(text, WINDOW))
             outcome.perplexities[weights] = found
-    return outcome
 
 
 def report(outcome: Outcome, options: argparse.Namespace) -> None:
@@ -121,12 +125,17 @@ def main() -> None:
     chosen = [case for case in CASES if not options.only or case.name in options.only]
     peers = options.engine or [name for name in ENGINES if name != OURS]
     engines = start_engines([OURS, *peers], dict(options.python))
+    outcome = Outcome(versions={name: engine.version for name, engine in engines.items()})
     try:
         how = options.rounds, options.steps, options.alone
         rounds = Rounds(engines, files, parameters, text, *how)
-        report(run(chosen, rounds, text, not options.no_perplexity), options)
+        run(chosen, rounds, text, not options.no_perplexity, outcome)
+    except KeyboardInterrupt:
+        say("interrupted: this was measured until then")
     finally:
         close_all(engines.values())
+        if outcome.cases:
+            report(outcome, options)
 
 
 if __name__ == "__main__":

@@ -34,6 +34,14 @@ class Measured:
         times = self.seconds.setdefault(engine, {})
         times[phase] = min(seconds, times.get(phase, float("inf")))
 
+    def line(self) -> str:
+        """``bf16.b1.p128, ms: graphgen 78.1 and 11.2, ...``: of each engine, prefill and decode."""
+        each = (
+            f"{name} " + " and ".join(f"{1e3 * times[phase]:.1f}" for phase in PHASES)
+            for name, times in self.seconds.items()
+        )
+        return f"{self.case.name}, ms: {', '.join(each)}; read {1e3 * self.floor_s:.1f}"
+
     def best_peer(self, phase: str) -> float | None:
         """Seconds of the fastest engine but ours."""
         times = [at[phase] for name, at in self.seconds.items() if name != OURS]

@@ -212,6 +212,11 @@ def test_the_table_has_the_fastest_in_bold_and_gaps_where_nothing_was_measured()
     assert "| f32.b1.p128.prefill | 300.0 | **200.0** |  |" in lines
 
 
+def test_each_case_has_a_line_when_it_is_done():
+    line = measured_case("bf16", 0.01, 0.02).line()
+    assert line == "bf16.b1.p128, ms: graphgen 100.0 and 10.0, llama-cpp 200.0 and 20.0; read 8.0"
+
+
 def test_goals_are_judged_where_both_sides_were_measured():
     cases = [measured_case("bf16", 0.01, 0.011), measured_case("int8", 0.01, 0.011)]
     lines = goal_lines(cases, {"int8": {OURS: 28.6, "llama-cpp": 28.5}})
