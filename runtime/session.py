@@ -455,6 +455,7 @@ class Session:
         size = self.table.find(phase, count, slots, width)
         if size.name not in self._warm and plans_products(self.module, size.name):
             self._warm_up(size)
+        self._warm.add(size.name)
         return size
 
     def _advance(self, call: StepCall) -> None:

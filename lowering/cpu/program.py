@@ -12,7 +12,7 @@ import numpy as np
 from graphgen.analysis.custom_calls import NKI
 from graphgen.analysis.native_calls import native_call
 from graphgen.errors import GraphgenError
-from graphgen.eval import Array
+from graphgen.eval import Array, numpy_dtype
 from graphgen.exec.bind import array_of
 from graphgen.ir import Function, Module, Op, TensorType
 from graphgen.lowering.abi import donated
@@ -35,6 +35,7 @@ class CpuProgram:
         states: arguments whose buffers are donated to the output of the same name.
         ranks: devices it runs on.
         executable: jaxlib's.
+        handlers: of the results, for :func:`~graphgen.lowering.cpu.pjrt.launch`.
     """
 
     name: str
@@ -43,6 +44,7 @@ class CpuProgram:
     states: frozenset[str]
     ranks: int
     executable: pjrt.Executable
+    handlers: Any
 
     def launch(self, values: Mapping[str, DeviceValue]) -> dict[str, list[DeviceValue]]:
         """Run on device values by name; donated states are gone afterwards.
@@ -50,7 +52,8 @@ class CpuProgram:
         Returns:
             Per output, one array a rank.
         """
-        results = pjrt.launch(self.executable, [values[name] for name, _ in self.arguments])
+        arguments = [values[name] for name, _ in self.arguments]
+        results = pjrt.launch(self.executable, arguments, self.handlers)
         return dict(zip(self.outputs, results, strict=True))
 
     def run_numpy(self, inputs: Sequence[Mapping[str, Array]]) -> list[dict[str, Array]]:
@@ -171,6 +174,8 @@ def program_key(text: str) -> str:
 
 def _describe(module: Module, function: Function, executable: pjrt.Executable) -> CpuProgram:
     arguments = tuple((value.name or "", value.type) for value in function.args)
+    results = [value.type for _, value in function.outputs]
+    kinds = [(type_.dims, numpy_dtype(type_.dtype)) for type_ in results]
     return CpuProgram(
         function.name,
         arguments,
@@ -178,4 +183,5 @@ def _describe(module: Module, function: Function, executable: pjrt.Executable) -
         frozenset(arguments[index][0] for index in donated(module, function)),
         module.ranks,
         executable,
+        pjrt.result_handlers(kinds, module.ranks),
     )

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from graphgen.ir import Module
 from graphgen.lowering.cpu.kernels.kernel_library import HANDLERS, KernelLibrary, kernel_library
-from graphgen.runtime import program_kernels
+from graphgen.runtime import program_kernels, session
 from graphgen.runtime.artifact import open_artifact
 from graphgen.runtime.program_kernels import kernels_called, missing_kernels, plans_products
 from tests.runtime.artifact.test_artifact_folder import answer, made, start
@@ -51,4 +52,21 @@ def test_programs_of_kernels_are_not_launched_twice_at_their_first_step():
     assert engine.programs.reports
     assert engine.programs.warm_ups == {}
     engine.session.warm_up()
-    assert {*engine.programs.warm_ups} == {"prefill.b2.s64", "decode.b2.c64"}
+    assert engine.programs.warm_ups == {}
+    fresh = start(made()[0] / "artifact", None)
+    fresh.session.warm_up()
+    assert {*fresh.programs.warm_ups} == {"prefill.b2.s64", "decode.b2.c64"}
+
+
+@needs_kernels
+def test_a_program_is_looked_through_for_products_once(monkeypatch: pytest.MonkeyPatch):
+    # Looking through all ops took a twentieth of each step.
+    asked: list[str] = []
+
+    def plans(module: Module, program: str) -> bool:
+        asked.append(program)
+        return plans_products(module, program)
+
+    monkeypatch.setattr(session, "plans_products", plans)
+    assert answer(start(made()[0] / "artifact", None)) == made()[1]
+    assert asked == ["prefill.b2.s64", "decode.b2.c64"]
