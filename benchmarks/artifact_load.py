@@ -3,7 +3,6 @@
 SmolLM2 in bf16 is compiled into an artifact once. Then its weights are read into huge pages and
 checked, as ``graphgen generate`` does it, read without a check, and mapped without a copy; each set
 takes part in alternating decode steps. The rates of other checksums are measured on the same bytes.
-Last, processes from their start to the first token, with the file in the page cache.
 """
 
 from __future__ import annotations
@@ -12,8 +11,6 @@ import argparse
 import hashlib
 import mmap
 import os
-import subprocess
-import sys
 import tempfile
 import time
 import zlib
@@ -22,6 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.cold_start import answered
 from benchmarks.rows import Row, table, write_json
 from graphgen.eval import Array, rank_index
 from graphgen.ir import RANK
@@ -36,33 +34,12 @@ from graphgen.runtime.weights.presharded import rank_file
 from graphgen.runtime.weights.rank_weights import put_arrays
 from graphgen.runtime.weights.weight_reader import read_aligned
 
-PROMPT = "The capital of France is"
 SUMS: Mapping[str, Callable[[Array], object]] = {
     "rows and columns": checksum,
     "zlib.crc32": lambda data: zlib.crc32(data.data),
     "SHA-256": lambda data: hashlib.sha256(data.data).digest(),
     "BLAKE2b": lambda data: hashlib.blake2b(data.data).digest(),
 }
-
-
-def generate(model: str, *options: str) -> float:
-    """Seconds of a process until the first byte of its answer."""
-    command = [
-        sys.executable,
-        "-c",
-        "from graphgen.cli.main import main; main()",
-        "generate",
-        model,
-    ]
-    start = time.perf_counter()
-    with subprocess.Popen(
-        [*command, "--prompt", PROMPT, "--max-new-tokens", "2", *options],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-    ) as process:
-        assert process.stdout is not None
-        process.stdout.read(1)
-        return time.perf_counter() - start
 
 
 def _views(path: Path, data: Array) -> dict[str, Array]:
@@ -144,7 +121,7 @@ def compare_sums(data: Array) -> list[Row]:
 
 def main() -> None:
     """The command line."""
-    parser = argparse.ArgumentParser(description="Seconds from an artifact to the first token.")
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=60, metavar="N", help="decode steps of each")
     parser.add_argument("--alone", action="store_true", help="let other work wait; needs root")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows there as well")
@@ -153,13 +130,11 @@ def main() -> None:
         os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
     with tempfile.TemporaryDirectory() as folder:
         model = str(Path(folder) / "artifact")
-        generate("smollm2", "--dtype", "bf16", "--artifact", model)
-        starts = [generate(model) for _ in range(4)]
+        answered("smollm2", "--dtype", "bf16", "--artifact", model)
         configure(1)
         artifact = open_artifact(Path(model))
         rows = compare_ways(artifact, given.rounds)
         rows += compare_sums(np.fromfile(rank_file(artifact.path, 0), np.uint8))
-    rows.append(Row("cold start, best", min(starts), "cold start, worst", max(starts), {}))
     print(table(rows, ("gb_s",)))
     if given.json:
         write_json(rows, given.json)

@@ -12,14 +12,12 @@ from graphgen.errors import GraphgenError
 from graphgen.eval import rank_index
 from graphgen.ir import RANK
 from graphgen.lowering.cpu.pjrt import configure
-from graphgen.models import SHAPES, read_model_config
 from graphgen.runtime.artifact import Artifact, is_artifact, open_artifact, save_artifact
 from graphgen.runtime.buckets import bucket_limit, choose_prompt_bucket
 from graphgen.runtime.checkpoint.dtype_policy import AS_DECLARED, chosen_dtype
 from graphgen.runtime.checkpoint.hub import locate
 from graphgen.runtime.checkpoint.interfaces import Checkpoint
 from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint
-from graphgen.runtime.checkpoint.validate_tensors import check_checkpoint
 from graphgen.runtime.executable_cache import ExecutableCache
 from graphgen.runtime.generation import (
     Completion,
@@ -266,7 +264,7 @@ def open_engine(
     configure(settings.tp)
     with progress.task("building the graph"):
         built = build_model(checkpoint.config, settings)
-    check_checkpoint(checkpoint, built.module)
+    _check_tensors(checkpoint, built)
     if kept is not None:
         artifact = save_artifact(kept, built, checkpoint, tokenizer, progress)
         artifact = replace(artifact, model=built)
@@ -277,6 +275,13 @@ def open_engine(
     seconds = time.perf_counter() - start
     mode = options.async_mode
     return Engine(built, tokenizer, programs, weights, seconds, False, async_mode=mode), prompts
+
+
+def _check_tensors(checkpoint: Checkpoint, built: BuiltModel) -> None:
+    # Only here: an artifact is opened without any model.
+    from graphgen.runtime.checkpoint.validate_tensors import check_checkpoint
+
+    check_checkpoint(checkpoint, built.module)
 
 
 def _check_options(options: EngineOptions, *, from_artifact: bool) -> None:
@@ -328,17 +333,24 @@ def locate_checkpoint(model: str, *, plain_names: bool = False) -> Checkpoint:
 def _resolve(model: str, progress: Progress | None = None, *, plain_names: bool = False) -> Path:
     """The path of MODEL; a named shape without weights is refused (GG0705)."""
     path = locate(model, progress, plain_names=plain_names) or Path(model)
-    if not path.exists() and model.lower() in SHAPES:
-        raise GraphgenError(
-            "GG0705",
-            f"'{model}' is a shape without weights",
-            help="give a checkpoint; build, lower and run work on shapes",
-        )
+    if not path.exists():
+        _refuse_shape(model)
     if path.name == "config.json" and path.is_file():
         raise GraphgenError(
             "GG0705", f"{path} has no weights", help="give the folder it is in, with its weights"
         )
     return path
+
+
+def _refuse_shape(model: str) -> None:
+    from graphgen.models import SHAPES
+
+    if model.lower() in SHAPES:
+        raise GraphgenError(
+            "GG0705",
+            f"'{model}' is a shape without weights",
+            help="give a checkpoint; build, lower and run work on shapes",
+        )
 
 
 def _asked(mine: CompileConfig, options: EngineOptions) -> CompileConfig:
@@ -397,6 +409,8 @@ def _settings(
     checkpoint: Checkpoint, options: EngineOptions, prompts: list[list[int]], new_tokens: int
 ) -> CompileConfig:
     """The configuration, with sizes that fit the prompts unless they are requested."""
+    from graphgen.models import read_model_config
+
     most = read_model_config(checkpoint.config).max_position_embeddings or 1 << 20
     batch = options.batch or max(len(prompts), 1)
     check_prompts(prompts, batch)

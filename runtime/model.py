@@ -12,8 +12,6 @@ from graphgen.errors import GraphgenError
 from graphgen.ir import Module, Role, dtype
 from graphgen.lowering.cpu.kernels.kernel_library import kernel_library
 from graphgen.lowering.cpu.pjrt import has_matrix_unit
-from graphgen.models import PHASES, build, read_model_config
-from graphgen.runtime.checkpoint.quantized.quantized_view import read_quantized
 
 # ``max_len``, and what follows from the machine: not part of the settings of an artifact.
 _DERIVED = ("slots", "min_rows")
@@ -103,6 +101,8 @@ class BuiltModel:
     @property
     def vocab_size(self) -> int:
         """Number of logits."""
+        from graphgen.models import read_model_config
+
         return read_model_config(self.config).vocab_size
 
 
@@ -121,9 +121,11 @@ def build_model(
         GraphgenError: GG0501, GG0502, GG0503 for the configuration, GG0304 if it cannot be split
             over ``tp`` ranks, GG0705 for kernels that are not built.
     """
-    # Only here: an artifact runs without any pass.
+    # Only here: an artifact runs without any model, any pass and any reader of checkpoints.
+    from graphgen.models import PHASES, build
     from graphgen.passes.core import run_pipeline
     from graphgen.passes.pipelines import default
+    from graphgen.runtime.checkpoint.quantized.quantized_view import read_quantized
 
     element = dtype(settings.dtype)
     # Matrix units want eight rows; without them two are as fast as one and eight cost a little.

@@ -18,10 +18,8 @@ from graphgen.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.eval import rank_index
 from graphgen.ir import RANK, Module
-from graphgen.models import read_model_config
 from graphgen.runtime.artifact.tokenizer_folder import save_tokenizer
 from graphgen.runtime.checkpoint.interfaces import Checkpoint
-from graphgen.runtime.checkpoint.validate_tensors import check_checkpoint
 from graphgen.runtime.executable_cache import ExecutableCache
 from graphgen.runtime.folders.sealed_json import read_json, require_sealed, sealed
 from graphgen.runtime.folders.whole_folder import new_folder, scratch_folder, write_flushed
@@ -84,6 +82,8 @@ class Artifact:
         Returns:
             Its name, the artifact's value and the value in ``config``; ``None`` for equal ones.
         """
+        from graphgen.models import read_model_config
+
         compiled, wanted = (read_model_config(each).to_hf() for each in (self.model.config, config))
         for name in wanted | compiled:
             if compiled.get(name) != wanted.get(name):
@@ -140,6 +140,9 @@ class Artifact:
             GraphgenError: GG0602 for other tensors than the model has, GG0605 for values that are
                 not numbers.
         """
+        # Only here: an artifact with weights is opened without any model.
+        from graphgen.runtime.checkpoint.validate_tensors import check_checkpoint
+
         check_checkpoint(checkpoint, self.model.module)
         return put_weights(weights_of(checkpoint, self.model.module), progress)
 
@@ -211,6 +214,8 @@ def write_weights(artifact: Artifact, checkpoint: Checkpoint, progress: Progress
         GraphgenError: GG0602 for other tensors than the model has, GG0605 for values that are not
             numbers; the artifact is as it was. GG0704 if it cannot be written.
     """
+    from graphgen.runtime.checkpoint.validate_tensors import check_checkpoint
+
     path, module = artifact.path, artifact.model.module
     check_checkpoint(checkpoint, module)
     try:

@@ -7,11 +7,8 @@ from typing import Final
 
 from graphgen.errors import GraphgenError
 from graphgen.runtime.checkpoint.config_file import read_config
-from graphgen.runtime.checkpoint.hf_folder import WEIGHT_FILES, FolderCheckpoint
 from graphgen.runtime.checkpoint.interfaces import Checkpoint
 from graphgen.runtime.checkpoint.mapped_file import unreadable
-from graphgen.runtime.checkpoint.name_mapping import with_model_names
-from graphgen.runtime.checkpoint.quantized.quantized_view import with_quantization
 
 __all__ = ["only_gguf", "open_checkpoint", "read_config"]
 
@@ -72,6 +69,11 @@ def _beginning(file: Path) -> Path:
 
 
 def _open_folder(folder: Path) -> Checkpoint:
+    # Only here: a model is opened from an artifact without any reader of checkpoints.
+    from graphgen.runtime.checkpoint.hf_folder import WEIGHT_FILES, FolderCheckpoint
+    from graphgen.runtime.checkpoint.name_mapping import with_model_names
+    from graphgen.runtime.checkpoint.quantized.quantized_view import with_quantization
+
     has_config = (folder / "config.json").exists()
     weights = next((name for name in WEIGHT_FILES if (folder / name).exists()), None)
     if weights is not None:

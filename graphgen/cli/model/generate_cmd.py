@@ -224,14 +224,13 @@ def _answer(
 ) -> GenerationResult:
     """Generate, and write the answers; stream a single one."""
     printer = None if as_json or len(prompts) > 1 else _Printer(engine.tokenizer.stream(), first)
-
-    result = engine.generate(prompts, request, printer.token if printer else None)
+    result = engine.generate(prompts, request, printer.token if printer else first.token)
     if printer:
         printer.finish()
     elif as_json:
         from graphgen.cli.model.generate_summary import describe
 
-        write_json(describe(engine, prompts, result))
+        write_json(describe(engine, prompts, result, first.seconds))
     else:
         _write_answers(engine, texts, result)
     return result

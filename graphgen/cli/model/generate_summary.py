@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -90,6 +91,10 @@ class FirstToken:
     def __init__(self) -> None:
         self.seconds: float | None = None
 
+    def token(self, row: int, token: int) -> None:
+        """Note the first token of any row."""
+        self.note()
+
     def note(self) -> None:
         """Note the age of this process, in seconds, the first time."""
         if self.seconds is None:
@@ -113,8 +118,20 @@ def _floor_note(size: int, speed: float) -> str:
     return f"{size / 1e6:.0f} MB of weights at {speed / 1e9:.1f} GB/s, read just now"
 
 
-def describe(engine: Engine, prompts: list[list[int]], result: GenerationResult) -> dict[str, Json]:
-    """The result as JSON: ``outputs`` and ``timings``."""
+def describe(
+    engine: Engine,
+    prompts: list[list[int]],
+    result: GenerationResult,
+    first: float | None = None,
+) -> dict[str, Json]:
+    """The result as JSON: ``outputs`` and ``timings``.
+
+    Args:
+        engine: the model.
+        prompts: token ids.
+        result: of the generation.
+        first: seconds from the start of the process to the first token, where it is known.
+    """
     outputs: list[Json] = [
         {
             "prompt_tokens": list(tokens),
@@ -132,5 +149,11 @@ def describe(engine: Engine, prompts: list[list[int]], result: GenerationResult)
             "ttft_ms": round(result.timings.first_token * 1e3, 3),
             "ms_per_token": round(result.timings.per_step * 1e3, 3),
             "tokens_per_s": round(result.tokens_per_s, 3),
+            **({} if first is None else {"cold_start_s": round(first, 2)}),
+            **({"phases_s": _rounded(engine.phases)} if engine.phases else {}),
         },
     }
+
+
+def _rounded(seconds: Mapping[str, float]) -> dict[str, Json]:
+    return {name: round(value, 4) for name, value in seconds.items()}
