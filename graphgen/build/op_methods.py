@@ -118,12 +118,16 @@ class OpMethods(WindowMethods):
         return self._one("select", pred, on_true, on_false)
 
     def quantize(
-        self, x: Value, dtype: DType, dimensions: Sequence[int], limit: float
+        self,
+        x: Value,
+        dtype: DType,
+        dimensions: Sequence[int],
+        limit: float,
+        block: Sequence[int] = (),
     ) -> tuple[Value, Value]:
-        """8-bit values and f32 scales = max(abs(x)) over ``dimensions`` / ``limit``."""
-        made = self.emit(
-            "quantize", (x,), {"dtype": dtype, "dimensions": as_tuple(dimensions), "limit": limit}
-        )
+        """Narrow values and f32 scales = max(abs(x)) over ``dimensions``, or ``block``, / limit."""
+        shared = {"dimensions": as_tuple(dimensions), "block": as_tuple(block)}
+        made = self.emit("quantize", (x,), {"dtype": dtype, "limit": limit, **shared})
         return made.results[0], made.results[1]
 
     def dequantize(

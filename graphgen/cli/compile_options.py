@@ -12,6 +12,7 @@ import typer
 
 from graphgen.cli.flag_group import Command, flag, takes_flags
 from graphgen.cli.model.quantization_options import (
+    GroupSize,
     ModulesToNotConvert,
     QuantizationDtype,
     QuantizationType,
@@ -24,12 +25,13 @@ from graphgen.errors import GraphgenError
 CompileOptions = Mapping[str, object]
 NO_OPTIONS: CompileOptions = MappingProxyType({})
 _PARAMETER = "compile_options"
-# AWS's flags, which together make one field.
+# AWS's flags and one of ours, which together make one field.
 _QUANTIZATION: Mapping[str, tuple[object, object]] = {
     "quantized": (Quantized, False),
     "quantization_type": (QuantizationType, None),
     "quantization_dtype": (QuantizationDtype, None),
     "modules_to_not_convert": (ModulesToNotConvert, None),
+    "group_size": (GroupSize, None),
 }
 
 
@@ -45,8 +47,8 @@ def takes_compile_options(
     ``None``; :meth:`CompileConfig.updated` takes them.
 
     Args:
-        names: the fields; none for all that have a flag. ``quantization`` stands for AWS's four
-            flags, checked as ``quantization_pass`` does.
+        names: the fields; none for all that have a flag. ``quantization`` stands for the five
+            flags of weights, checked as ``quantization_pass`` does.
         without: fields to leave out.
         defaults: values that differ from those of the fields.
         config: the class that declares the fields.
@@ -92,7 +94,7 @@ def _annotation(field: Field[object], kind: object) -> object:
 
 
 def _collected(given: Mapping[str, object]) -> CompileOptions:
-    """Values by field name: AWS's quantization flags as one."""
+    """Values by field name: the flags of quantized weights as one."""
     values = {name: value for name, value in given.items() if name not in _QUANTIZATION}
     if any(given.get(name) not in (None, False) for name in _QUANTIZATION):
         from graphgen.passes.quantize.quantize_flags import quantization_pass

@@ -15,14 +15,39 @@ SMALLEST_SCALE = 2.0**-126
 def quantize(b: Builder, operands: Sequence[Value], attrs: Attrs) -> Sequence[Value]:
     """Computed in f32; the conversion to integers saturates."""
     dtype, dimensions = attrs.element("dtype"), attrs.integers("dimensions")
+    block = attrs.integers("block")
     wide = b.convert(operands[0], f32)
-    largest = b.reduce(b.abs(wide), dimensions, "maximum")
+    size = b.abs(wide)
+    largest = _of_blocks(b, size, block) if block else b.reduce(size, dimensions, "maximum")
     scale = b.binary("maximum", largest / attrs.number("limit"), SMALLEST_SCALE)
-    kept = [dim for dim in range(wide.type.rank) if dim not in dimensions]
-    multiples = wide / b.broadcast_in_dim(scale, wide.shape, kept)
+    if block:
+        multiples = wide / spread_blocks(b, scale, block, wide.shape)
+    else:
+        kept = [dim for dim in range(wide.type.rank) if dim not in dimensions]
+        multiples = wide / b.broadcast_in_dim(scale, wide.shape, kept)
     if dtype.is_integer:
         multiples = b.round_nearest_even(multiples)
     return [b.convert(multiples, dtype), scale]
+
+
+def _of_blocks(b: Builder, x: Value, block: Sequence[int]) -> Value:
+    """The largest number of each block; the last blocks are filled up with zeros."""
+    parts: list[Dim] = []
+    inner: list[int] = []
+    high: list[int] = []
+    for size, each in zip(x.shape, block, strict=True):
+        if each == 1:
+            parts.append(size)
+            high.append(0)
+            continue
+        assert isinstance(size, int)
+        count = -(-size // each)
+        high.append(count * each - size)
+        parts += [count, each]
+        inner.append(len(parts) - 1)
+    if any(high):
+        x = b.pad(x, b.literal(0.0, x.dtype), [0] * len(high), high)
+    return b.reduce(b.reshape(x, parts), inner, "maximum")
 
 
 def dequantize(b: Builder, operands: Sequence[Value], attrs: Attrs) -> Sequence[Value]:

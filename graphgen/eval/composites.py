@@ -171,26 +171,40 @@ def _last_token(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Sequence[A
 @composite_rule("quantize")
 def _quantize(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Sequence[Array]:
     dtype, axes = attrs.element("dtype"), attrs.integers("dimensions")
+    block = attrs.integers("block")
     wide = x[0].astype(how.dtype(f32))
-    largest = np.abs(wide).max(axis=axes, keepdims=True, initial=0)
+    largest = np.abs(wide)
+    if block:
+        for axis, each in enumerate(block):
+            starts = np.arange(0, int(wide.shape[axis]), each)
+            largest = np.maximum.reduceat(largest, starts, axis) if starts.size else largest
+    else:
+        largest = largest.max(axis=axes, keepdims=True, initial=0)
     smallest = np.finfo(np.float32).smallest_normal
     scale = np.maximum(largest / how.scalar(attrs.number("limit")), smallest.astype(wide.dtype))
-    steps = wide / scale
+    steps = wide / (_spread(scale, wide.shape, block) if block else scale)
     values = how.quantized(steps, dtype)
     if values is None and dtype.is_integer:
         values = np.clip(np.nan_to_num(np.rint(steps), nan=0.0), *ends(how.dtype(dtype)))
         values = values.astype(how.dtype(dtype))
-    return [how.round(steps, dtype) if values is None else values, np.squeeze(scale, axes)]
+    made = how.round(steps, dtype) if values is None else values
+    return [made, scale if block else np.squeeze(scale, axes)]
 
 
 @composite_rule("dequantize")
 def _dequantize(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Sequence[Array]:
     values, *facts = [array.astype(how.dtype(f32)) for array in x]
-    for axis, block in enumerate(attrs.integers("block")):
-        blocks = np.arange(int(values.shape[axis])) // block
-        facts = [array.take(blocks, axis) for array in facts]
+    facts = [_spread(array, values.shape, attrs.integers("block")) for array in facts]
     steps = values - facts[1] if facts[1:] else values
     return [how.round(steps * facts[0], attrs.element("dtype"))]
+
+
+def _spread(x: Array, shape: Sequence[int], block: Sequence[int]) -> Array:
+    """Each element of ``x`` for all elements of its block of ``shape``."""
+    for axis, (size, each) in enumerate(zip(shape, block, strict=True)):
+        if each > 1:
+            x = x.take(np.arange(size) // each, axis)
+    return x
 
 
 @composite_rule("top_k")

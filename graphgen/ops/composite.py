@@ -380,29 +380,36 @@ def _last_token(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, 
 def _quantize_factors(operands: Types, results: Types, attrs: Attrs) -> Factors:
     """The dimensions that share a scale need replication."""
     table = FactorTable()
-    shared = attrs.integers("dimensions")
     dims = table.of(operands[0])
-    scale = tuple(cut for dim, cut in enumerate(dims) if dim not in shared)
+    block, shared = attrs.integers("block"), attrs.integers("dimensions")
+    if block:
+        shared = tuple([dim for dim, each in enumerate(block) if each > 1])
+        scale = [() if dim in shared else cut for dim, cut in enumerate(dims)]
+    else:
+        scale = [cut for dim, cut in enumerate(dims) if dim not in shared]
     whole = frozenset(dims[dim][0] for dim in shared)
-    return Factors(table.sizes, (dims,), (dims, scale), need_replication=whole)
+    return Factors(table.sizes, (dims,), (dims, tuple(scale)), need_replication=whole)
 
 
 @define(
     "quantize",
     "operand",
     Attr("dtype", "element"),
-    Attr("dimensions", "integers"),
+    Attr("dimensions", "integers", ()),
     Attr("limit", "number"),
+    Attr("block", "integers", ()),
     traits=COMPOSITE,
     factors=_quantize_factors,
 )
 def _quantize(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
-    """Values of an 8-bit ``dtype``, and the f32 ``scale`` that ``operand`` is about a multiple of.
+    """Narrow values of ``dtype``, and the f32 ``scale`` that ``operand`` is about a multiple of.
 
     ``scale = max |operand| / limit`` over ``dimensions``, at least the smallest normal f32;
     ``values = operand / scale``, which for integers is rounded to the nearest, of two as near the
     even one, and brought into the type's range. ``operand`` is about ``values * scale``: no element
-    is further off than half a step of ``dtype`` times its scale.
+    is further off than half a step of ``dtype`` times its scale. With ``block``, the sizes of a
+    block of ``operand``, one a dimension, there is a scale a block instead, as ``dequantize`` has
+    them; the last block may be short.
 
     Example:
         %q, %s = quantize(%w) dtype=s8 dimensions=[1] limit=127.0 : s8[8,4], f32[8]
@@ -410,8 +417,8 @@ def _quantize(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ..
     float_operand(types)
     operand, dtype = types[0], attrs.element("dtype")
     dimensions, limit = attrs.integers("dimensions"), attrs.number("limit")
-    fits = dtype.bits == 8 and (dtype.is_float or lowest(dtype) < 0)
-    require(fits, f"needs an 8-bit type with a sign, got {dtype.name}")
+    fits = dtype.bits in (4, 8) and (dtype.is_float or lowest(dtype) < 0)
+    require(fits, f"needs a type of 8 or 4 bits with a sign, got {dtype.name}")
     inside = all(0 <= dim < operand.rank for dim in dimensions)
     require(
         inside and len(set(dimensions)) == len(dimensions),
@@ -419,6 +426,10 @@ def _quantize(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ..
         0,
     )
     require(0 < limit <= -lowest(dtype), f"limit={limit} is no size of {dtype.name}")
+    block = attrs.integers("block")
+    if block:
+        require(not dimensions, f"has dimensions={list(dimensions)} and block={list(block)}")
+        return tensor(dtype, operand.shape), tensor(f32, _block_counts(operand, block))
     kept = [size for dim, size in enumerate(operand.shape) if dim not in dimensions]
     return tensor(dtype, operand.shape), tensor(f32, kept)
 
@@ -477,14 +488,19 @@ def _dequantize(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, 
     narrow = values.dtype.is_number and values.dtype.bits <= 8
     require(narrow, f"needs numbers of 8 bits at most, got {values.text}", 0)
     require(dtype.is_float and dtype.bits > 8, f"makes floats of 16 bits or more, not {dtype.name}")
-    fits = len(block) == values.rank and all(size > 0 for size in block)
-    require(fits, f"block={list(block)} of {values.text}", 0)
-    counts = [_blocks(size, each) for size, each in zip(values.shape, block, strict=True)]
+    counts = _block_counts(values, block)
     float_operand(types, 1)
     for index, other in enumerate(types[1:], 1):
         number_operand(types, index)
         _like(types, index, tensor(other.dtype, counts))
     return (tensor(dtype, values.shape),)
+
+
+def _block_counts(values: TensorType, block: Sequence[int]) -> list[Dim]:
+    """The number of blocks along each dimension."""
+    fits = len(block) == values.rank and all(size > 0 for size in block)
+    require(fits, f"block={list(block)} of {values.text}", 0)
+    return [_blocks(size, each) for size, each in zip(values.shape, block, strict=True)]
 
 
 def _blocks(size: Dim, block: int) -> Dim:

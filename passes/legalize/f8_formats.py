@@ -72,12 +72,12 @@ f32[2,6]
 
 
 def _fits(function: Function, op: Op) -> bool:
-    """True for f8e4m3fn values up to 240 whose readers are all conversions."""
+    """True for f8e4m3fn values up to 240 whose readers all widen them."""
     values = op.results[0]
     return (
         values.dtype is f8e4m3fn
         and op.attrs.number("limit") <= -lowest(f8e4m3)
-        and all(user.name == "convert" for user in values.users)
+        and all(user.name in ("convert", "dequantize") for user in values.users)
         and not function.returns(values)
     )
 

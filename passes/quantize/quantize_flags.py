@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from graphgen.errors import GraphgenError
 from graphgen.passes.quantize.quantize_weights import QuantizeWeights
-from graphgen.passes.quantize.schemes import DTYPES, SCHEMES
+from graphgen.passes.quantize.schemes import GROUP, loaded_scheme
 
 
 def quantization_pass(
@@ -12,15 +12,18 @@ def quantization_pass(
     scheme: str | None,
     dtype: str | None,
     skip: list[str] | None,
+    group_size: int | None = None,
 ) -> str | None:
     """The pass with these options, as text for a pipeline; ``None`` without ``--quantized``.
 
     Raises:
-        GraphgenError: GG0705 for options without effect, or an unknown scheme or dtype.
+        GraphgenError: GG0705 for options without effect, for an unknown scheme or dtype, and for
+            two that do not go together.
     """
     given = {
         "--quantization-type": scheme,
         "--quantization-dtype": dtype,
+        "--group-size": group_size,
         "--modules-to-not-convert": skip,
     }
     if not quantized:
@@ -30,19 +33,8 @@ def quantization_pass(
                     "GG0705", f"{option} has no effect without --quantized", help="add --quantized"
                 )
         return None
-    for option, value, known in (
-        ("--quantization-type", scheme, SCHEMES),
-        ("--quantization-dtype", dtype, DTYPES),
-    ):
-        if value is not None and value not in known:
-            raise GraphgenError(
-                "GG0705", f"{option} {value} is unknown", help=f"one of {', '.join(known)}"
-            )
     default = QuantizeWeights()
-    return str(
-        QuantizeWeights(
-            dtype or default.dtype,
-            scheme or default.scheme,
-            default.skip if skip is None else tuple(skip),
-        )
-    )
+    chosen = loaded_scheme(dtype or default.dtype, scheme, group_size or 0)
+    size = chosen.group_size if chosen.scheme == GROUP else default.group_size
+    kept = default.skip if skip is None else tuple(skip)
+    return str(QuantizeWeights(chosen.dtype, chosen.scheme, kept, size))

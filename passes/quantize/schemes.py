@@ -12,6 +12,9 @@ PER_TENSOR, PER_CHANNEL = "per_tensor_symmetric", "per_channel_symmetric"
 BLOCKWISE, GROUP = "blockwise", "group"
 SCHEMES = (PER_TENSOR, PER_CHANNEL)
 DTYPES = ("int8", "f8e4m3", "f8e5m2")
+# What quantize-weights makes while a checkpoint is loaded.
+LOADED_DTYPES = (*DTYPES, "int4")
+LOADED_SCHEMES = (*SCHEMES, GROUP)
 # Of checkpoints that are written.
 WRITTEN_DTYPES = (*DTYPES, "int4", "mxfp4")
 WRITTEN_SCHEMES = (*SCHEMES, BLOCKWISE, GROUP)
@@ -110,13 +113,29 @@ def weight_scheme(dtype: str, scheme: str | None = None, group_size: int = 0) ->
     return WeightScheme(dtype, GROUP, group_size or _default_group(dtype))
 
 
+def loaded_scheme(dtype: str, scheme: str | None = None, group_size: int = 0) -> WeightScheme:
+    """The scheme of these options, if weights can be quantized by it while they are loaded.
+
+    Raises:
+        GraphgenError: GG0705 for one that :func:`weight_scheme` refuses, and for one that only a
+            checkpoint is written in.
+    """
+    made = weight_scheme(dtype, scheme, group_size)
+    if made.dtype not in LOADED_DTYPES or made.scheme not in LOADED_SCHEMES:
+        raise _refused(
+            f"weights are not quantized to {made.text} while they are loaded",
+            "write a checkpoint with graphgen quantize, and open that",
+        )
+    return made
+
+
 def _default_group(dtype: str) -> int:
     return _MX_GROUP if dtype == "mxfp4" else _INT4_GROUP
 
 
 _FITTING = {
     True: "8-bit elements have a scale a tensor, a channel or a block; int4 and mxfp4 have groups",
-    False: "4-bit elements come in groups: leave the type out",
+    False: "4-bit elements come in groups: the type is group",
 }
 
 

@@ -34,6 +34,16 @@ class BlockScaled:
         """True if one block is all of the dimension."""
         return self.block[dim] > 1 and self.facts[0].shape[dim] == 1
 
+    def even(self, b: Builder) -> BlockScaled:
+        """Blocks that divide the values, so that none is short."""
+        made = self
+        for dim, size in enumerate(self.values.shape):
+            each = made.block[dim]
+            if each > 1 and not made.one_for_all(dim):
+                assert isinstance(size, int)
+                made = made.finer(b, dim, gcd(size, each)) if size % each else made
+        return made
+
     def emit(self, b: Builder, op: Op) -> Value:
         """The ``dequantize`` of these operands, otherwise like ``op``."""
         operands = (self.values, *self.facts)

@@ -15,6 +15,7 @@ from graphgen.compile_config import DTYPES, CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.json_value import Json
 from graphgen.passes.quantize.quantize_flags import quantization_pass
+from graphgen.passes.quantize.schemes import scheme_of_text
 from graphgen.runtime.checkpoint.interfaces import Checkpoint
 from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint
 from graphgen.runtime.perplexity import (
@@ -93,9 +94,9 @@ def _compared(name: str, base: CompileConfig) -> ComparedModel:
         return ComparedModel(name, replace(base, dtype=name, quantization=""))
     if Path(name).exists():
         return ComparedModel(name, replace(base, quantization=""), open_checkpoint(Path(name)))
-    dtype, _, scheme = name.partition(":")
     try:
-        text = quantization_pass(True, scheme or None, dtype, None)
+        made = scheme_of_text(name)
+        text = quantization_pass(True, made.scheme, made.dtype, None, made.group_size or None)
     except GraphgenError as error:
         raise GraphgenError(
             "GG0705",

@@ -6,17 +6,22 @@ from typing import Annotated
 
 import typer
 
-Quantized = Annotated[bool, typer.Option("--quantized", help="Keep weights in 8 bits.")]
+Quantized = Annotated[bool, typer.Option("--quantized", help="Keep weights in 8 or 4 bits.")]
 QuantizationType = Annotated[
     str | None,
     typer.Option(
         "--quantization-type",
-        help="per_channel_symmetric (default) or per_tensor_symmetric: what has a scale.",
+        help="per_channel_symmetric (default), per_tensor_symmetric, or group (int4): what has a "
+        "scale.",
     ),
 ]
 QuantizationDtype = Annotated[
     str | None,
-    typer.Option("--quantization-dtype", help="int8 (default), f8e4m3 or f8e5m2."),
+    typer.Option("--quantization-dtype", help="int8 (default), f8e4m3, f8e5m2 or int4."),
+]
+GroupSize = Annotated[
+    int | None,
+    typer.Option("--group-size", min=2, help="Inputs that share a scale in groups; default: 64."),
 ]
 ModulesToNotConvert = Annotated[
     list[str] | None,

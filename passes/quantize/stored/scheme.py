@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from math import gcd
 
 from graphgen.build import Builder
 from graphgen.ir import DType, TensorType, Value, tensor
@@ -109,9 +108,5 @@ def widened(
     assert isinstance(rows, int)
     assert isinstance(columns, int)
     facts = (scale,) if zero is None else (scale, zero)
-    scaled = BlockScaled(values, facts, form.sizes((rows, columns)))
-    for dim, size in enumerate((rows, columns)):
-        each = scaled.block[dim]
-        if each > 1 and size % each and not scaled.one_for_all(dim):
-            scaled = scaled.finer(b, dim, gcd(size, each))
+    scaled = BlockScaled(values, facts, form.sizes((rows, columns))).even(b)
     return b.dequantize(scaled.values, *scaled.facts, block=scaled.block, dtype=dtype)

@@ -244,8 +244,8 @@ def _quantize(
 ) -> Sequence[Streamed] | None:
     x = operands[0]
     assert isinstance(x, StreamedArray)
-    axes = attrs.integers("dimensions")
-    if x.axis in axes:
+    axes, block = attrs.integers("dimensions"), attrs.integers("block")
+    if x.axis in axes or (block and block[x.axis] > 1):
         return None
 
     def both(start: int, stop: int) -> Sequence[Array]:

@@ -17,7 +17,7 @@ from graphgen.composites import DECOMPOSITIONS, decompose
 from graphgen.eval import COMPOSITES, MEANING, NATIVE, Array, evaluate, numpy_dtype
 from graphgen.eval.arithmetic import name_of
 from graphgen.ir import AttrValue, DType, Function, Literal, Op, TensorType, dtype, symbol, tensor
-from graphgen.ir.dtype import bf16, f8e4m3fn, f32, s8
+from graphgen.ir.dtype import bf16, f8e4m3fn, f32, s4, s8
 from graphgen.ops import OPS
 
 FLOATS = [f32, bf16, dtype("f16")]
@@ -188,8 +188,11 @@ def last_token(s: Sizes) -> Case:
 def quantize(s: Sizes) -> Case:
     shape = [s.size() for _ in range(s.size(1, 3))]
     over = tuple(dim for dim in range(len(shape)) if s.size(0, 1))
-    element, limit = [(s8, 127.0), (s8, 127.5), (f8e4m3fn, 240.0)][s.size(0, 2)]
+    element, limit = [(s8, 127.0), (s8, 127.5), (f8e4m3fn, 240.0), (s4, 7.5)][s.size(0, 3)]
     attrs: dict[str, AttrValue] = {"dtype": element, "dimensions": over, "limit": limit}
+    if s.size(0, 1):
+        block = tuple(s.size(1, 4) for _ in shape)
+        attrs = {"dtype": element, "block": block, "limit": limit}
     operand = s.floats(*shape)
     # Zeros in one place in three: now and then a whole channel of them.
     kept = s.random.random(shape) < 2 / 3

@@ -342,6 +342,8 @@ quantize f32[2,3] dtype=u8 dimensions=[1] limit=127.0
 quantize f32[2,3] dtype=bf16 dimensions=[1] limit=127.0
 quantize f32[2,3] dtype=s8 dimensions=[2] limit=127.0
 quantize f32[2,3] dtype=s8 dimensions=[1,1] limit=127.0
+quantize f32[2,3] dtype=s4 dimensions=[1] limit=7.5 block=[1,2]
+quantize f32[2,3] dtype=s4 limit=7.5 block=[2]
 quantize f32[2,3] dtype=s8 dimensions=[1] limit=128.5
 quantize f32[2,3] dtype=f8e4m3fn dimensions=[1] limit=0.0
 dequantize s16[2,3] f32[2,1] block=[1,3] dtype=f32
