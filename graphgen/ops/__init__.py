@@ -19,7 +19,7 @@ from graphgen.ops import (
     shape,
     sorting,
 )
-from graphgen.ops.numerical import fourier, linear_systems, random_bits
+from graphgen.ops.numerical import fourier, linear_systems, quantization, random_bits
 from graphgen.ops.opdef import (
     OPS,
     Attr,
@@ -55,6 +55,7 @@ FAMILIES = (
         random_bits,
         collective,
         composite,
+        quantization,
         attention,
     ),
 )

@@ -1,0 +1,146 @@
+"""Narrow numbers and their scales: ``quantize`` and ``dequantize``, both composites."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from graphgen.ir import Attrs, Dim, TensorType, tensor
+from graphgen.ir.dtype import f32, lowest
+from graphgen.ops.factors import DimFactors, Factors, FactorTable
+from graphgen.ops.opdef import Attr, define, float_operand, number_operand, require
+from graphgen.ops.traits import Trait, Types
+
+
+def _quantize_factors(operands: Types, results: Types, attrs: Attrs) -> Factors:
+    """The dimensions that share a scale need replication."""
+    table = FactorTable()
+    dims = table.of(operands[0])
+    block, shared = attrs.integers("block"), attrs.integers("dimensions")
+    if block:
+        shared = tuple([dim for dim, each in enumerate(block) if each > 1])
+        scale = [() if dim in shared else cut for dim, cut in enumerate(dims)]
+    else:
+        scale = [cut for dim, cut in enumerate(dims) if dim not in shared]
+    whole = frozenset(dims[dim][0] for dim in shared)
+    return Factors(table.sizes, (dims,), (dims, tuple(scale)), need_replication=whole)
+
+
+@define(
+    "quantize",
+    "operand",
+    Attr("dtype", "element"),
+    Attr("dimensions", "integers", ()),
+    Attr("limit", "number"),
+    Attr("block", "integers", ()),
+    traits=(Trait.COMPOSITE,),
+    factors=_quantize_factors,
+)
+def _quantize(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
+    """Narrow values of ``dtype``, and the f32 ``scale`` that ``operand`` is about a multiple of.
+
+    ``scale = max |operand| / limit`` over ``dimensions``, at least the smallest normal f32;
+    ``values = operand / scale``, which for integers is rounded to the nearest, of two as near the
+    even one, and brought into the type's range. ``operand`` is about ``values * scale``: no element
+    is further off than half a step of ``dtype`` times its scale. With ``block``, the sizes of a
+    block of ``operand``, one a dimension, there is a scale a block instead, as ``dequantize`` has
+    them; the last block may be short.
+
+    Example:
+        %q, %s = quantize(%w) dtype=s8 dimensions=[1] limit=127.0 : s8[8,4], f32[8]
+    """
+    float_operand(types)
+    operand, dtype = types[0], attrs.element("dtype")
+    dimensions, limit = attrs.integers("dimensions"), attrs.number("limit")
+    fits = dtype.bits in (4, 8) and (dtype.is_float or lowest(dtype) < 0)
+    require(fits, f"needs a type of 8 or 4 bits with a sign, got {dtype.name}")
+    inside = all(0 <= dim < operand.rank for dim in dimensions)
+    require(
+        inside and len(set(dimensions)) == len(dimensions),
+        f"dimensions={list(dimensions)} of {operand.text}",
+        0,
+    )
+    require(0 < limit <= -lowest(dtype), f"limit={limit} is no size of {dtype.name}")
+    block = attrs.integers("block")
+    if block:
+        require(not dimensions, f"has dimensions={list(dimensions)} and block={list(block)}")
+        return tensor(dtype, operand.shape), tensor(f32, _block_counts(operand, block))
+    kept = [size for dim, size in enumerate(operand.shape) if dim not in dimensions]
+    return tensor(dtype, operand.shape), tensor(f32, kept)
+
+
+def _dequantize_factors(operands: Types, results: Types, attrs: Attrs) -> Factors:
+    """A cut along a dimension falls between blocks; one block that is all of it has no edges."""
+    table = FactorTable()
+    dims: list[DimFactors] = []
+    scale: list[DimFactors] = []
+    whole: set[int] = set()
+    for size, block, count in zip(
+        results[0].shape, attrs.integers("block"), operands[1].shape, strict=True
+    ):
+        if block == 1 or count == 1:
+            dims.append((table.new(size),))
+            scale.append(dims[-1] if block == 1 else ())
+            continue
+        short = isinstance(size, int) and size % block != 0
+        made = (table.new(size),) if short else (table.new(count), table.new(block))
+        whole.add(made[-1])
+        dims.append(made)
+        scale.append(() if short else made[:1])
+    rest = (tuple(scale),) * (len(operands) - 1)
+    return Factors(
+        table.sizes, (tuple(dims), *rest), (tuple(dims),), need_replication=frozenset(whole)
+    )
+
+
+def _dequantize_cost(operands: Types, results: Types, attrs: Attrs) -> tuple[Dim, Dim]:
+    """A product per element, and a difference with a zero point."""
+    return (len(operands) - 1) * results[0].size, 0
+
+
+@define(
+    "dequantize",
+    "values scale zero_point?",
+    Attr("block", "integers"),
+    Attr("dtype", "element"),
+    traits=(Trait.COMPOSITE,),
+    factors=_dequantize_factors,
+    cost=_dequantize_cost,
+)
+def _dequantize(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
+    """``(values - zero_point) * scale`` as ``dtype``, with a scale and a zero point a block.
+
+    ``block`` holds the sizes of a block of ``values``, one a dimension; ``scale`` and
+    ``zero_point`` have an element a block, so ``ceil(size / block)`` along each dimension, and the
+    last block may be short. ``values`` are integers or floats of 8 bits at most. Computed in f32
+    and rounded once. A block of ones has a scale an element, one of the tensor's own sizes a scale
+    for all.
+
+    Example:
+        %w = dequantize(%q, %s) block=[1,4] dtype=bf16 : bf16[8,8]
+    """
+    values, dtype, block = types[0], attrs.element("dtype"), attrs.integers("block")
+    narrow = values.dtype.is_number and values.dtype.bits <= 8
+    require(narrow, f"needs numbers of 8 bits at most, got {values.text}", 0)
+    require(dtype.is_float and dtype.bits > 8, f"makes floats of 16 bits or more, not {dtype.name}")
+    counts = _block_counts(values, block)
+    float_operand(types, 1)
+    for index, other in enumerate(types[1:], 1):
+        number_operand(types, index)
+        wanted = tensor(other.dtype, counts)
+        require(other is wanted, f"needs {wanted.text}, got {other.text}", index)
+    return (tensor(dtype, values.shape),)
+
+
+def _block_counts(values: TensorType, block: Sequence[int]) -> list[Dim]:
+    """The number of blocks along each dimension."""
+    fits = len(block) == values.rank and all(size > 0 for size in block)
+    require(fits, f"block={list(block)} of {values.text}", 0)
+    return [_blocks(size, each) for size, each in zip(values.shape, block, strict=True)]
+
+
+def _blocks(size: Dim, block: int) -> Dim:
+    """The number of blocks along a dimension, the last of which may be short."""
+    if block == 1:
+        return size
+    require(isinstance(size, int), f"blocks of {block} need a number of elements, got {size}", 0)
+    return -(-size // block) if isinstance(size, int) else size
