@@ -13,8 +13,13 @@ from graphgen.ir import Attrs, Dim, DType, Function, Loc, Module, Op, Value, att
 from graphgen.ir.dtype import bf16, f16, f32
 from graphgen.passes.canonical.slice_algebra import join
 from graphgen.passes.core import NoMatch, Pass, Rewriter, Rule, no_match, register, rule
+from graphgen.passes.fusion.joined_weights import (
+    join_weights,
+    weight_key,
+    weight_parts,
+    widening,
+)
 from graphgen.passes.weights.derived import PreparedValues, WeightNumbers
-from graphgen.passes.weights.materialization import weight_of, widened
 from graphgen.passes.weights.per_channel_epilogue import EpilogueStep, steps_behind
 
 
@@ -110,7 +115,7 @@ class _Sibling:
     """One product and the steps that directly follow it, each the only reader of the one before."""
 
     dot: Op
-    widened: Op | None
+    widening: Op | None
     steps: list[EpilogueStep] = field(default_factory=list[EpilogueStep])
 
     @property
@@ -120,9 +125,9 @@ class _Sibling:
 
     @property
     def weights(self) -> list[Value]:
-        """The weight, then every bias and scale."""
+        """The weight, with what it is dequantized by, then every bias and scale."""
         spreads = [step.spread for step in self.steps if step.spread is not None]
-        return [weight_of(self.dot), *[spread.operands[0] for spread in spreads]]
+        return [*weight_parts(self.dot), *[spread.operands[0] for spread in spreads]]
 
 
 @dataclass(slots=True)
@@ -144,22 +149,24 @@ class _SiblingGroup:
 
 def _why_not(op: Op, prepared: PreparedValues) -> NoMatch | None:
     """Why a product cannot be a sibling, ``None`` where it can."""
-    lhs, rhs = op.operands[0], weight_of(op)
+    lhs, parts = op.operands[0], weight_parts(op)
+    rhs = parts[0]
     if op.attrs.integers("lhs_batch_dims"):
         return no_match("it has batch dimensions", lhs)
-    if not prepared.of_weights(rhs):
+    if not all(map(prepared.of_weights, parts)):
         return no_match("its right operand is not made of weights alone", rhs, depth=2)
     if lhs in prepared:
         return no_match("its left operand is made of weights itself", lhs, depth=3)
     outputs = rhs.type.rank - len(op.attrs.integers("rhs_contracting_dims"))
     if outputs != 1:
         return no_match(f"the weight has {outputs} output dimensions, not 1", rhs, depth=4)
-    if prepared.readers(rhs) != 1 or (rhs is not op.operands[1] and len(rhs.users) != 1):
+    widened = rhs is not op.operands[1]
+    if any(prepared.readers(part) != 1 or (widened and len(part.users) != 1) for part in parts):
         return no_match("the weight is read elsewhere too, and would be kept twice", rhs, depth=5)
     return None
 
 
-_SiblingKey = tuple[Value, Attrs, DType]
+_SiblingKey = tuple[Value, Attrs, tuple[object, ...]]
 
 
 def _sibling_key(op: Op) -> _SiblingKey:
@@ -168,7 +175,7 @@ def _sibling_key(op: Op) -> _SiblingKey:
     attrs = op.attrs
     if _summed_in_f32(rhs.dtype) and op.result.dtype is rhs.dtype:
         attrs = attrs_of({**attrs, "dtype": f32})
-    return lhs, attrs, weight_of(op).dtype
+    return lhs, attrs, weight_key(op)
 
 
 def _summed_in_f32(dtype: DType) -> bool:
@@ -198,7 +205,7 @@ class _FusionPlan:
             if why is not None:
                 self.misses[op] = why
                 continue
-            found.setdefault(_sibling_key(op), []).append(_Sibling(op, widened(op)))
+            found.setdefault(_sibling_key(op), []).append(_Sibling(op, widening(op)))
         for (value, _, _), siblings in found.items():
             if len(siblings) < least:
                 what = f"{len(siblings)} product{'s' if len(siblings) > 1 else ''} of this value"
@@ -307,10 +314,10 @@ def _fuse(plan: _FusionPlan, group: _SiblingGroup, rewriter: Rewriter, b: Builde
     lhs, rhs = dot.operands
     contracted = dot.attrs.integers("rhs_contracting_dims")
     (axis,) = [i for i in range(rhs.type.rank) if i not in contracted]
-    joined = join(here, [weight_of(sibling.dot) for sibling in siblings], axis)
+    joined = join_weights(here, [sibling.dot for sibling in siblings], axis)
     one_type = len({sibling.dot.attrs for sibling in siblings}) == 1
     attrs = dot.attrs if one_type else {**dot.attrs, "dtype": f32}
-    operands = (lhs, here.convert(joined, rhs.dtype))
+    operands = (lhs, joined)
     fused = here.emit("dot_general", operands, dict(attrs)).result
     for index, step in enumerate(siblings[0].steps):
         operands = [fused]
@@ -341,7 +348,7 @@ def _erase_replaced(function: Function, sibling: _Sibling, rewriter: Rewriter) -
         return
     ops = [sibling.dot, *[step.op for step in sibling.steps]]
     spread = [step.spread for step in sibling.steps if step.spread is not None]
-    spread += [sibling.widened] if sibling.widened is not None else []
+    spread += [sibling.widening] if sibling.widening is not None else []
     for op in [*reversed(ops), *spread]:
         if op.block is not None and not rewriter.exhausted:
             rewriter.erase(function, op)

@@ -15,11 +15,17 @@ from typing import Final
 
 from graphgen.build import Builder
 from graphgen.ir import Op, Value
+from graphgen.ir.clone import Cloner
 from graphgen.ir.dtype import bf16, f16, f32
 from graphgen.passes.canonical.slice_algebra import bounds
 from graphgen.passes.core import NoMatch, no_match
 from graphgen.passes.kernels.kernel_call import KernelCalls, appending, present
-from graphgen.passes.kernels.narrow_match import NarrowWeight, match_narrow
+from graphgen.passes.kernels.narrow_match import (
+    GroupedWeight,
+    NarrowWeight,
+    match_grouped,
+    match_narrow,
+)
 from graphgen.passes.kernels.packed_weight import LANES, pack, unpack
 from graphgen.passes.weights.derived import PreparedValues
 
@@ -38,6 +44,7 @@ class LinearMatch:
     Attributes:
         dot: the product.
         narrow: its weight with a scale, if that is in 8 bits.
+        grouped: its weight with a scale a group.
         norm: the ``rms_norm`` of its left operand, if the product alone reads it.
         after: the ops that follow the product, in order.
         bias: [N], what is added to each row of the product.
@@ -47,6 +54,7 @@ class LinearMatch:
 
     dot: Op
     narrow: NarrowWeight | None = None
+    grouped: GroupedWeight | None = None
     norm: Op | None = None
     after: list[Op] = field(default_factory=list[Op])
     bias: Value | None = None
@@ -57,9 +65,9 @@ class LinearMatch:
     def ops(self) -> list[Op]:
         """All ops, in an order in which they can run."""
         before = [self.norm] if self.norm else []
-        if self.narrow is None:
-            return [*before, self.dot, *self.after]
-        return [*before, self.narrow.widen, self.dot, *self.narrow.scaling, *self.after]
+        scaling = self.narrow.scaling if self.narrow else []
+        widen = [weight.widen for weight in (self.narrow, self.grouped) if weight]
+        return [*before, *widen, self.dot, *scaling, *self.after]
 
     @property
     def end(self) -> Op:
@@ -77,48 +85,67 @@ class LinearMatch:
         """The left operand, before the norm."""
         return self.norm.operands[0] if self.norm else self.dot.operands[0]
 
-    @property
-    def weight(self) -> Value:
-        """The right operand, before it is widened."""
-        return self.dot.operands[1] if self.narrow is None else self.narrow.numbers
-
     def call(self, b: Builder, calls: KernelCalls) -> Op:
         """Insert the call; the packed weight is made before it, unpacked in its meaning."""
-        weight, norm = self.weight, self.norm
-        scale = self.narrow.scale if self.narrow else None
-        (axis,) = self.dot.attrs.integers("rhs_contracting_dims")
-        columns, depth = weight.type.dims if axis == 1 else reversed(weight.type.dims)
-        packed = pack(b, weight if axis == 1 else b.transpose(weight, (1, 0)))
+        norm = self.norm
+        weight, scale, zero = self.grouped.packed(b) if self.grouped else self._packed(b)
         operands = present(
             x=self.x,
-            weight=packed,
+            weight=weight,
             norm=norm.operands[1] if norm else None,
             scale=scale,
+            zero=zero,
             bias=self.bias,
             residual=self.residual,
         )
         body, cloner = calls.body(operands)
-        inner = appending(body)
-        whole = unpack(inner, cloner.mapping[packed], columns, depth)
-        cloner.mapping[weight] = whole if axis == 1 else inner.transpose(whole, (1, 0))
+        if self.grouped:
+            self.grouped.meaning(appending(body), cloner, (weight, scale, zero))
+        else:
+            self._unpack(appending(body), cloner, weight)
         config = {
             "columns": self.end.result.type.dims[-1],
             "norm": norm is not None,
             "epsilon": norm.attrs.number("epsilon") if norm else 0.0,
             "scale": scale is not None,
+            "group": self.grouped.group if self.grouped else 0,
+            "zero": zero is not None,
             "bias": self.bias is not None,
             "residual": self.residual is not None,
             "activation": self.activation,
         }
-        return calls.call("linear", config, body, cloner, operands, self.ops)
+        ops = [op for op in self.ops if self.grouped is None or op is not self.grouped.widen]
+        return calls.call("linear", config, body, cloner, operands, ops)
+
+    @property
+    def _weight(self) -> tuple[Value, int]:
+        """The right operand before it is widened, and the axis that is contracted."""
+        (axis,) = self.dot.attrs.integers("rhs_contracting_dims")
+        return self.dot.operands[1] if self.narrow is None else self.narrow.numbers, axis
+
+    def _packed(self, b: Builder) -> tuple[Value, Value | None, None]:
+        """The weight in the kernel's layout, and the scale of its columns."""
+        weight, axis = self._weight
+        packed = pack(b, weight if axis == 1 else b.transpose(weight, (1, 0)))
+        return packed, self.narrow.scale if self.narrow else None, None
+
+    def _unpack(self, b: Builder, cloner: Cloner, packed: Value) -> None:
+        """Let a body compute the weight of what was packed."""
+        weight, axis = self._weight
+        columns, depth = weight.type.dims if axis == 1 else reversed(weight.type.dims)
+        whole = unpack(b, cloner.mapping[packed], columns, depth)
+        cloner.mapping[weight] = whole if axis == 1 else b.transpose(whole, (1, 0))
 
 
 def match_linear(dot: Op, prepared: PreparedValues) -> LinearMatch | NoMatch:
     """The largest group of ops around ``dot`` that the kernel computes."""
-    why = _why_not(dot, prepared)
+    narrow, grouped = match_narrow(dot, prepared), match_grouped(dot, prepared)
+    if isinstance(grouped, NoMatch):
+        return grouped
+    found = LinearMatch(dot, narrow, grouped)
+    why = _why_not(found, prepared)
     if why is not None:
         return why
-    found = LinearMatch(dot, match_narrow(dot, prepared))
     norm = dot.operands[0].producer("rms_norm")
     if norm is not None and prepared.only_reader(norm.result) is dot and _norm_fits(norm, dot):
         found.norm = norm
@@ -130,9 +157,10 @@ def match_linear(dot: Op, prepared: PreparedValues) -> LinearMatch | NoMatch:
     return found
 
 
-def _why_not(dot: Op, prepared: PreparedValues) -> NoMatch | None:
+def _why_not(found: LinearMatch, prepared: PreparedValues) -> NoMatch | None:
+    dot = found.dot
     lhs, rhs = dot.operands
-    narrow = match_narrow(dot, prepared)
+    narrow = found.narrow or found.grouped
     if dot.attrs.integers("lhs_batch_dims"):
         return no_match("it has batch dimensions", lhs)
     if rhs.type.rank != 2 or not prepared.of_weights(narrow.numbers if narrow else rhs):

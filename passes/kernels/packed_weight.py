@@ -1,6 +1,7 @@
 """The layout in which the kernels of the CPU read a weight: tiles of 16 columns.
 
     16-bit brain floats, numbers of 8 bits   w[N,K] -> [N/16, K/2, 16, 2]
+    integers of 4 bits, two a byte           w[N,K] -> u8[N/16, K/8, 16, 4]
     f32, f16                                 w[N,K] -> [N/16, K, 16]
 
 N and K are rounded up, with zeros. A step through the depth reads one row of a tile, which is one
@@ -8,6 +9,10 @@ vector register for every instruction set; a pair of bf16 is what their dot prod
 that was widened from 8 bits, and dot products of 8-bit integers take two steps. So one layout
 serves all CPUs, and packing is ops like any other: ``lift-weights`` moves it out of the programs,
 and artifacts hold packed weights.
+
+The four bytes of a column have the numbers of the depths (0, 2), (4, 6), (1, 3) and (5, 7), the
+first in the low half of a byte: a word of them, moved down by 0, 4, 8 and 12 bits, has a pair of
+neighbors at the lower end of its 16-bit halves.
 """
 
 from __future__ import annotations
@@ -16,14 +21,18 @@ from typing import Final
 
 from graphgen.build import Builder
 from graphgen.ir import DType, Value
-from graphgen.ir.dtype import bf16
+from graphgen.ir.dtype import bf16, s4, s8, u8
 from graphgen.passes.canonical.slice_algebra import cut
 
 LANES: Final = 16
+# The depth of a word of 4-bit numbers: [byte % 2, low or high half, byte / 2] of each column.
+_WORD: Final = (2, 2, 2)
 
 
 def depth_of_step(dtype: DType) -> int:
     """Elements of a column that lie side by side."""
+    if dtype is s4:
+        return 8
     return 2 if dtype is bf16 or dtype.bits == 8 else 1
 
 
@@ -31,6 +40,8 @@ def pack(b: Builder, weight: Value) -> Value:
     """Pack a weight [N, K]."""
     columns, depth = weight.type.dims
     step = depth_of_step(weight.dtype)
+    if weight.dtype is s4:
+        weight = b.bitcast_convert(b.convert(weight, s8), u8)
     more = (-columns % LANES, -depth % step)
     if any(more):
         weight = b.pad(
@@ -39,12 +50,14 @@ def pack(b: Builder, weight: Value) -> Value:
     columns, depth = weight.type.dims
     if step == 1:
         return b.transpose(b.reshape(weight, (columns // LANES, LANES, depth)), (0, 2, 1))
+    if step == 8:
+        return _two_a_byte(b, weight)
     tiles = b.reshape(weight, (columns // LANES, LANES, depth // step, step))
     return b.transpose(tiles, (0, 2, 1, 3))
 
 
 def unpack(b: Builder, packed: Value, columns: int, depth: int) -> Value:
-    """Return the weight [N, K] that :func:`pack` was given.
+    """Return the weight [N, K] that :func:`pack` was given; of 4 bits as s8.
 
     Args:
         b: appends the ops.
@@ -52,8 +65,40 @@ def unpack(b: Builder, packed: Value, columns: int, depth: int) -> Value:
         columns: N.
         depth: K.
     """
-    step = depth_of_step(packed.dtype)
-    order = (0, 2, 1) if step == 1 else (0, 2, 1, 3)
-    tiles, steps = packed.type.dims[:2]
-    whole = b.reshape(b.transpose(packed, order), (tiles * LANES, steps * step))
+    if packed.dtype is u8:
+        whole = _one_a_byte(b, packed)
+    else:
+        step = depth_of_step(packed.dtype)
+        order = (0, 2, 1) if step == 1 else (0, 2, 1, 3)
+        tiles, steps = packed.type.dims[:2]
+        whole = b.reshape(b.transpose(packed, order), (tiles * LANES, steps * step))
     return cut(b, whole, ((0, columns, 1), (0, depth, 1)))
+
+
+def _two_a_byte(b: Builder, numbers: Value) -> Value:
+    """u8[N/16, K/8, 16, 4] of u8[N, K], of which four bits count."""
+    columns, depth = numbers.type.dims
+    words = b.reshape(numbers, (columns // LANES, LANES, depth // 8, *_WORD))
+    halves = b.transpose(words, (0, 2, 1, 5, 3, 4))
+    low, high = [b.slice_dim(halves, 5, half, half + 1) for half in range(2)]
+    bits = b.binary(
+        "or",
+        b.binary("and", low, b.full(15, low.type)),
+        b.binary("shift_left", high, _fours(b, high)),
+    )
+    return b.reshape(bits, (columns // LANES, depth // 8, LANES, 4))
+
+
+def _one_a_byte(b: Builder, packed: Value) -> Value:
+    """s8[N, K] of u8[N/16, K/8, 16, 4]: each half moved up and down again, for its sign."""
+    tiles, steps = packed.type.dims[:2]
+    each = b.reshape(packed, (tiles, steps, LANES, 2, 2, 1))
+    halves = b.concatenate([b.binary("shift_left", each, _fours(b, each)), each], 5)
+    top = b.bitcast_convert(halves, s8)
+    signed = b.binary("shift_right_arithmetic", top, _fours(b, top))
+    words = b.transpose(signed, (0, 2, 1, 4, 5, 3))
+    return b.reshape(words, (tiles * LANES, steps * 8))
+
+
+def _fours(b: Builder, like: Value) -> Value:
+    return b.full(4, like.type)

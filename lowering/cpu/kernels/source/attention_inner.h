@@ -239,11 +239,12 @@ class AttentionRun {
   // sums[row][tile] of `rows` rows and tiles that lie `stride` apart.
   static void Products(const X* x, int64_t x_stride, const W* tile, int64_t stride, int64_t tiles,
                        int64_t steps, int64_t rows, Floats* sums) {
-    const W* each[kGroup];
-    for (int64_t t = 0; t < tiles; ++t) each[t] = tile + t * stride;
+    Tile<W> each[kGroup];
+    for (int64_t t = 0; t < tiles; ++t) each[t] = {tile + t * stride, nullptr, nullptr};
+    const XRows<Steps> all = {x, x_stride, nullptr};
     for (int64_t row = 0; row < rows;) {
       const auto [taken, run] = RunnerFor<Steps>(rows - row);
-      run(x + row * x_stride, x_stride, each, tiles, steps, sums + row * kGroup);
+      run(all.from(row, 1), each, tiles, {steps, steps, 1}, sums + row * kGroup);
       row += taken;
     }
   }

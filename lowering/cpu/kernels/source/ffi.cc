@@ -32,6 +32,8 @@ bool TypeOf(ffi::DataType type, Type* found) {
 
 bool NarrowOf(ffi::DataType type, Narrow* found) {
   switch (type) {
+    // Two numbers of 4 bits a byte.
+    case ffi::DataType::U8: *found = Narrow::kS4; return true;
     case ffi::DataType::S8: *found = Narrow::kS8; return true;
     case ffi::DataType::F8E4M3FN: *found = Narrow::kF8E4M3; return true;
     case ffi::DataType::F8E5M2: *found = Narrow::kF8E5M2; return true;
@@ -49,21 +51,27 @@ bool ActivationOf(std::string_view name, Activation* found) {
   return true;
 }
 
-// Elements of a packed weight.
-int64_t PackedSize(const Linear& linear) {
-  const int64_t step = linear.step();
-  const int64_t tiles = (linear.product_columns() + kLanes - 1) / kLanes;
-  return tiles * kLanes * ((linear.depth + step - 1) / step * step);
+// Columns of the packed product.
+int64_t PackedColumns(const Linear& linear) {
+  return (linear.product_columns() + kLanes - 1) / kLanes * kLanes;
 }
 
-// Operands: x, weight, then norm[K], scale of each column of the product or of all, bias[N] and
-// residual[M, N] where the attributes say so. With a narrow weight the product's type is the norm's;
-// without a norm x's.
+// Elements of a packed weight; two numbers of 4 bits are one.
+int64_t PackedSize(const Linear& linear) {
+  const int64_t step = linear.step();
+  const int64_t numbers = PackedColumns(linear) * ((linear.depth + step - 1) / step * step);
+  return step == 8 ? numbers / 2 : numbers;
+}
+
+// Operands: x, weight, then norm[K], scale of each column of the product or of all or of groups, zero
+// points of groups, bias[N] and residual[M, N] where the attributes say so. With a narrow weight the
+// product's type is the norm's; without a norm x's.
 ffi::Error LinearCall(ffi::ThreadPool threads, ffi::RemainingArgs operands, ffi::RemainingRets results,
-                      int64_t columns, bool has_norm, float epsilon, bool has_scale, bool has_bias,
+                      int64_t columns, bool has_norm, float epsilon,
+                      bool has_scale, int64_t group, bool has_zero, bool has_bias,
                       bool has_residual, std::string_view activation) {
   const auto operand = [&](size_t i) { return *operands.get<ffi::AnyBuffer>(i); };
-  const size_t expected = 2 + has_norm + has_scale + has_bias + has_residual;
+  const size_t expected = 2 + has_norm + has_scale + has_zero + has_bias + has_residual;
   if (operands.size() != expected || results.size() != 1) {
     return ffi::Error::InvalidArgument("graphgen.linear: operands do not match the attributes");
   }
@@ -87,6 +95,11 @@ ffi::Error LinearCall(ffi::ThreadPool threads, ffi::RemainingArgs operands, ffi:
   if (static_cast<int64_t>(out.element_count()) != linear.rows * columns) {
     return ffi::Error::InvalidArgument("graphgen.linear: the result has another size");
   }
+  linear.group = group;
+  const bool whole = group % linear.step() == 0 || group >= linear.depth;
+  if (group < 0 || !whole || (group > 0 && !has_scale) || (group == 0 && has_zero)) {
+    return ffi::Error::InvalidArgument("graphgen.linear: groups do not fit the weight");
+  }
   linear.x = x.untyped_data();
   linear.weight = weight.untyped_data();
   linear.out = out.untyped_data();
@@ -103,10 +116,12 @@ ffi::Error LinearCall(ffi::ThreadPool threads, ffi::RemainingArgs operands, ffi:
     return static_cast<const float*>(data(ffi::DataType::F32, count));
   };
   if (has_norm) linear.norm = data(type, linear.depth);
+  const int64_t facts = PackedColumns(linear) * linear.groups();
   if (has_scale) {
-    linear.one_scale = operand(next).element_count() == 1;
-    linear.scale = floats(linear.one_scale ? 1 : linear.product_columns());
+    linear.one_scale = !group && operand(next).element_count() == 1;
+    linear.scale = floats(group ? facts : linear.one_scale ? 1 : linear.product_columns());
   }
+  if (has_zero) linear.zero = floats(facts);
   if (has_bias) linear.bias = floats(columns);
   if (has_residual) linear.residual = floats(linear.rows * columns);
   if (!fits) return ffi::Error::InvalidArgument("graphgen.linear: an operand has another size");
@@ -252,6 +267,8 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(graphgen_linear, graphgen::LinearCall,
                                   .Attr<bool>("norm")
                                   .Attr<float>("epsilon")
                                   .Attr<bool>("scale")
+                                  .Attr<int64_t>("group")
+                                  .Attr<bool>("zero")
                                   .Attr<bool>("bias")
                                   .Attr<bool>("residual")
                                   .Attr<std::string_view>("activation"));

@@ -13,8 +13,9 @@ namespace graphgen {
 constexpr int64_t kLanes = 16;
 
 enum class Type { kF32, kBf16, kF16 };
-// Numbers of 8 bits in which a weight may be kept: integers, or floats of OCP's formats.
-enum class Narrow { kNone, kS8, kF8E4M3, kF8E5M2 };
+// Numbers in which a weight may be kept: integers of 8 bits, floats of OCP's formats, integers of 4
+// bits.
+enum class Narrow { kNone, kS8, kF8E4M3, kF8E5M2, kS4 };
 enum class Activation { kNone, kSilu, kGelu, kGeluTanh, kGeluSigmoid };
 
 // out[M, N] = after(before(x)[M, K] · weightᵀ)
@@ -26,9 +27,16 @@ enum class Activation { kNone, kSilu, kGelu, kGeluTanh, kGeluSigmoid };
 // Sums are f32. The product's type is that of the weight; narrow numbers are widened to it, which
 // is exact.
 //
+// With groups, `group` consecutive numbers of a column share a scale, and perhaps a zero point. The
+// product is then the sum over the groups, in their order, of
+//   (Σ x · number - zero point · Σ x) · scale
+// so where x is infinite a zero point makes a NaN.
+//
 // Packed weights are zero beyond N and K:
-//   bf16, narrow  [columns / 16][K / 2][16][2]
-//   f32, f16      [columns / 16][K][16]
+//   bf16, 8 bits          [columns / 16][K / 2][16][2]
+//   4 bits                [columns / 16][K / 8][16], words as nibbles_inner.h has them
+//   f32, f16              [columns / 16][K][16]
+//   scale, zero of groups [columns / 16][K / group][16]
 struct Linear {
   int64_t rows;     // M
   int64_t depth;    // K
@@ -41,8 +49,10 @@ struct Linear {
   const void* weight;
   const void* norm = nullptr;  // [K], of the product's type
   float epsilon = 0.0f;
-  const float* scale = nullptr;     // [product_columns()], or one
+  const float* scale = nullptr;     // [product_columns()], or one, or packed with groups
   bool one_scale = false;
+  int64_t group = 0;                // a multiple of step(), or K; 0 without groups
+  const float* zero = nullptr;      // of groups, packed
   const float* bias = nullptr;      // [N]
   const float* residual = nullptr;  // [M, N]
   Activation activation = Activation::kNone;
@@ -54,7 +64,13 @@ struct Linear {
   }
 
   // Elements of a column that lie side by side in the packed weight.
-  int64_t step() const { return type == Type::kBf16 || narrow != Narrow::kNone ? 2 : 1; }
+  int64_t step() const {
+    if (narrow == Narrow::kS4) return 8;
+    return type == Type::kBf16 || narrow != Narrow::kNone ? 2 : 1;
+  }
+
+  // Groups of a column, the last of which may be short.
+  int64_t groups() const { return group ? (depth + group - 1) / group : 1; }
 };
 
 // Computes out. The instruction set is the best one that both this build and the CPU have.

@@ -1,152 +1,8 @@
 // The inner loops of RunLinear, included once per instruction set, inside of its namespace.
-//
-// A sum is taken in the order of K for any number of rows, so a row of the result does not depend
-// on the other rows. A block is some rows of x and some tiles of 16 columns, one register of sums
-// each: one row takes many tiles, to hide the latency of the additions; many rows take few.
 
-// Sums that fit into the registers.
-#if defined(__AVX512F__)
-constexpr int kMostSums = 24;
-#else
-constexpr int kMostSums = 6;
-#endif
-constexpr int kMostRows = 12;
-// Tiles that are finished together.
-constexpr int kGroup = 8;
-
-// Reads of a weight tile and of a row of x, by element type. A step is one depth of f32 and f16,
-// two of bf16. Add takes a step of x with sixteen columns, AddSteps sixteen steps with as many of w
-// that lie side by side.
-struct Bf16Steps {
-  using X = uint32_t;
-  static constexpr int64_t kDepth = 2;
-  static constexpr int64_t kStride = 32;
-  using W = uint16_t;
-  using Wide = Words;
-  static Wide Read(const W* w) { return Load<Words>(w); }
-  static Floats Add(Floats sum, Wide w, X x) {
-#if defined(__AVX512BF16__)
-    const __m512i pairs = _mm512_set1_epi32(static_cast<int>(x));
-    return (Floats)_mm512_dpbf16_ps((__m512)sum, (__m512bh)w, (__m512bh)pairs);
-#else
-    const uint32_t first = x << 16, second = x & 0xffff0000u;
-    sum += AsFloats(w << 16) * Splat(Load<float>(&first));
-    return sum + AsFloats(w & 0xffff0000u) * Splat(Load<float>(&second));
-#endif
-  }
-  static Floats AddSteps(Floats sum, const W* w, const X* x) {
-#if defined(__AVX512BF16__)
-    return (Floats)_mm512_dpbf16_ps((__m512)sum, (__m512bh)Load<__m512i>(w),
-                                    (__m512bh)Load<__m512i>(x));
-#else
-    const Words left = Load<Words>(w), right = Load<Words>(x);
-    sum += AsFloats(left << 16) * AsFloats(right << 16);
-    return sum + AsFloats(left & 0xffff0000u) * AsFloats(right & 0xffff0000u);
-#endif
-  }
-  static Floats Widen(const W* from) { return Bf16ToFloats(Load<Halves>(from)); }
-};
-
-struct F32Steps {
-  using X = float;
-  static constexpr int64_t kDepth = 1;
-  static constexpr int64_t kStride = 16;
-  using W = float;
-  using Wide = Floats;
-  static Wide Read(const W* w) { return Load<Floats>(w); }
-  static Floats Add(Floats sum, Wide w, X x) { return sum + w * Splat(x); }
-  static Floats AddSteps(Floats sum, const W* w, const X* x) {
-    return sum + Load<Floats>(w) * Load<Floats>(x);
-  }
-  static Floats Widen(const W* from) { return Load<Floats>(from); }
-};
-
-struct F16Steps {
-  using X = float;
-  static constexpr int64_t kDepth = 1;
-  static constexpr int64_t kStride = 16;
-  using W = uint16_t;
-  using Wide = Floats;
-  static Wide Read(const W* w) { return F16ToFloats(Load<Halves>(w)); }
-  static Floats Add(Floats sum, Wide w, X x) { return sum + w * Splat(x); }
-  static Floats AddSteps(Floats sum, const W* w, const X* x) {
-    return sum + Widen(w) * Load<Floats>(x);
-  }
-  static Floats Widen(const W* from) { return F16ToFloats(Load<Halves>(from)); }
-};
-
+#include "blocks_inner.h"
 #include "narrow_inner.h"
-
-// sums[row][tile] = x[row] · tiles[tile]; a row of sums has kGroup places.
-template <typename Steps, int kRows, int kTiles>
-void Block(const typename Steps::X* x, int64_t x_stride, const typename Steps::W* const* tiles,
-           int64_t steps, Floats* sums) {
-  Floats sum[kRows][kTiles] = {};
-  const typename Steps::W* weight[kTiles];
-  for (int tile = 0; tile < kTiles; ++tile) weight[tile] = tiles[tile];
-  for (int64_t step = 0; step < steps; ++step) {
-    typename Steps::Wide wide[kTiles];
-#pragma GCC unroll 8
-    for (int tile = 0; tile < kTiles; ++tile) {
-      wide[tile] = Steps::Read(weight[tile] + step * Steps::kStride);
-    }
-#pragma GCC unroll 16
-    for (int row = 0; row < kRows; ++row) {
-      const typename Steps::X value = x[row * x_stride + step];
-#pragma GCC unroll 8
-      for (int tile = 0; tile < kTiles; ++tile) {
-        sum[row][tile] = Steps::Add(sum[row][tile], wide[tile], value);
-      }
-    }
-  }
-  for (int row = 0; row < kRows; ++row) {
-    for (int tile = 0; tile < kTiles; ++tile) sums[row * kGroup + tile] = sum[row][tile];
-  }
-}
-
-// Runs the largest block of kRows rows that has registers and tiles; returns its tiles.
-template <typename Steps, int kRows, int kTiles>
-int64_t RunBlock(const typename Steps::X* x, int64_t x_stride,
-                 const typename Steps::W* const* tiles, int64_t count, int64_t steps,
-                 Floats* sums) {
-  if constexpr (kTiles > 1) {
-    if (kRows * kTiles > kMostSums || count < kTiles) {
-      return RunBlock<Steps, kRows, kTiles / 2>(x, x_stride, tiles, count, steps, sums);
-    }
-  }
-  if constexpr (kRows * kTiles <= kMostSums || kTiles == 1) {
-    Block<Steps, kRows, kTiles>(x, x_stride, tiles, steps, sums);
-  }
-  return kTiles;
-}
-
-// sums[row][tile] for kRows rows and all tiles of a group.
-template <typename Steps, int kRows>
-void RunGroup(const typename Steps::X* x, int64_t x_stride, const typename Steps::W* const* tiles,
-              int64_t count, int64_t steps, Floats* sums) {
-  for (int64_t tile = 0; tile < count;) {
-    tile += RunBlock<Steps, kRows, kGroup>(x, x_stride, tiles + tile, count - tile, steps,
-                                           sums + tile);
-  }
-}
-
-template <typename Steps>
-using GroupRunner = void (*)(const typename Steps::X*, int64_t, const typename Steps::W* const*,
-                             int64_t, int64_t, Floats*);
-
-// The most of these rows that a block takes, and what runs it.
-template <typename Steps>
-std::pair<int64_t, GroupRunner<Steps>> RunnerFor(int64_t rows) {
-  if (kMostSums >= 24) {
-    if (rows >= 12) return {12, RunGroup<Steps, 12>};
-    if (rows >= 8) return {8, RunGroup<Steps, 8>};
-  }
-  if (rows >= 6) return {6, RunGroup<Steps, 6>};
-  if (rows >= 4) return {4, RunGroup<Steps, 4>};
-  if (rows == 3) return {3, RunGroup<Steps, 3>};
-  if (rows == 2) return {2, RunGroup<Steps, 2>};
-  return {1, RunGroup<Steps, 1>};
-}
+#include "nibbles_inner.h"
 
 inline Floats Logistic(Floats x) { return 1.0f / (1.0f + Exp(-x)); }
 
@@ -220,38 +76,51 @@ inline Floats Rounded(Type type, Floats value) {
   return type == Type::kBf16 ? Bf16ToFloats(halves) : F16ToFloats(halves);
 }
 
-// The rows of x in the form of the blocks: steps of a row side by side, zero beyond K.
+// Memory of the calling thread, which keeps it; each use has a number.
+template <typename T, int kUse>
+T* Scratch(int64_t count) {
+  thread_local std::vector<T> memory;
+  if (static_cast<int64_t>(memory.size()) < count) memory.resize(count);
+  return memory.data();
+}
+
+enum Use { kRowsOfX, kSumsOfX, kWidenedTiles };
+
+// The rows of x in the form of the blocks, zero beyond K. The memory is the thread's: one at a time.
 template <typename Steps>
 class Rows {
  public:
   using X = typename Steps::X;
 
   Rows(const Linear& linear, const TaskPool& pool) : linear_(linear) {
-    steps_ = (linear.depth + Steps::kDepth - 1) / Steps::kDepth;
+    const int64_t steps = (linear.depth + Steps::kDepth - 1) / Steps::kDepth;
+    depth_ = {steps, linear.group ? linear.group / Steps::kDepth : steps, linear.groups()};
+    if (depth_.groups == 1) depth_.of_group = steps;
     const bool in_place = !linear.norm && linear.depth % Steps::kDepth == 0 &&
                           linear.x_type == linear.type && linear.type != Type::kF16;
-    if (in_place) {
-      x_ = static_cast<const X*>(linear.x);
-      return;
-    }
-    made_.reset(new X[linear.rows * steps_]);
-    x_ = made_.get();
+    if (in_place) x_ = static_cast<const X*>(linear.x);
+    else x_ = made_ = Scratch<X, kRowsOfX>(linear.rows * steps);
+    if (linear.zero) sums_ = Scratch<float, kSumsOfX>(linear.rows * depth_.groups);
+    if (in_place && !sums_) return;
     const int64_t share = 8;
     ParallelFor(pool, (linear.rows + share - 1) / share, [&](int64_t part) {
       const int64_t end = std::min(linear.rows, (part + 1) * share);
-      for (int64_t row = part * share; row < end; ++row) Make(row);
+      for (int64_t row = part * share; row < end; ++row) {
+        if (made_) Make(row);
+        if (sums_) Sum(row);
+      }
     });
   }
 
-  const X* row(int64_t row) const { return x_ + row * steps_; }
-  int64_t steps() const { return steps_; }
+  XRows<Steps> rows() const { return {x_, depth_.steps, sums_}; }
+  const Depth& depth() const { return depth_; }
 
  private:
   void Make(int64_t row) {
     const Linear& l = linear_;
     const int64_t start = row * l.depth, end = start + l.depth;
     const float scale = l.norm ? Scale(start, end) : 1.0f;
-    X* to = made_.get() + row * steps_;
+    X* to = made_ + row * depth_.steps;
     for (int64_t at = start; at < end; at += kLanes) {
       Floats value = LoadWide(l.x_type, l.x, at, end);
       if (l.norm) {
@@ -259,7 +128,7 @@ class Rows {
       }
       const int64_t lanes = std::min(kLanes, end - at);
       const size_t bytes = (lanes + Steps::kDepth - 1) / Steps::kDepth * sizeof(X);
-      if constexpr (std::is_same_v<X, Bf16Steps::X>) {
+      if constexpr (kHalves) {
         const Halves halves = FloatsToBf16(value);
         std::memcpy(to, &halves, bytes);
       } else {
@@ -267,6 +136,19 @@ class Rows {
         std::memcpy(to, &rounded, bytes);
       }
       to += kLanes / Steps::kDepth;
+    }
+  }
+
+  // The sums of a row over each group, of numbers of the product's type.
+  void Sum(int64_t row) {
+    const int64_t size = depth_.of_group * Steps::kDepth, all = depth_.steps * Steps::kDepth;
+    const X* from = x_ + row * depth_.steps;
+    const Type type = kHalves ? Type::kBf16 : Type::kF32;
+    for (int64_t group = 0; group < depth_.groups; ++group) {
+      const int64_t end = std::min(all, (group + 1) * size);
+      Floats sums = {};
+      for (int64_t at = group * size; at < end; at += kLanes) sums += LoadWide(type, from, at, end);
+      sums_[row * depth_.groups + group] = Total(sums);
     }
   }
 
@@ -282,15 +164,18 @@ class Rows {
     return 1.0f / std::sqrt(sum / static_cast<float>(linear_.depth) + linear_.epsilon);
   }
 
+  // Whether X holds bf16, not f32.
+  static constexpr bool kHalves = sizeof(X) == 2 * Steps::kDepth;
   const Linear& linear_;
-  int64_t steps_;
+  Depth depth_;
   const X* x_ = nullptr;
-  std::unique_ptr<X[]> made_;
+  X* made_ = nullptr;
+  float* sums_ = nullptr;
 };
 
 // A sum with the scale of its columns, from `column` of the product on.
 inline Floats Scaled(const Linear& linear, int64_t column, Floats sum) {
-  if (!linear.scale) return sum;
+  if (!linear.scale || linear.group) return sum;
   if (linear.one_scale) return sum * *linear.scale;
   return sum * LoadWide(Type::kF32, linear.scale, column, linear.product_columns());
 }
@@ -314,12 +199,12 @@ __attribute__((noinline)) inline void FinishGroup(const Linear& linear, int64_t 
 
 // Computes a group of tiles for all rows of x; they stand in the result from `column` on.
 template <typename Steps>
-void RunRows(const Linear& linear, const typename Steps::X* x, int64_t steps,
-             const typename Steps::W* const* tiles, int64_t count, int64_t column) {
+void RunRows(const Linear& linear, const XRows<Steps>& x, const Depth& depth,
+             const Tile<typename Steps::W>* tiles, int64_t count, int64_t column) {
   Floats sums[kMostRows * kGroup];
   for (int64_t row = 0; row < linear.rows;) {
     const auto [rows, run] = RunnerFor<Steps>(linear.rows - row);
-    run(x + row * steps, steps, tiles, count, steps, sums);
+    run(x.from(row, depth.groups), tiles, count, depth, sums);
     for (int64_t r = 0; r < rows; ++r) {
       FinishGroup(linear, row + r, column, count, sums + r * kGroup);
     }
@@ -327,54 +212,67 @@ void RunRows(const Linear& linear, const typename Steps::X* x, int64_t steps,
   }
 }
 
+// Widened tiles of a thread at a time: what a core's second cache holds beside x.
+constexpr int64_t kScratchBytes = 256 * 1024;
+
 // The same for many rows: some narrow tiles at a time are widened once for all of them.
 template <typename Steps>
-void RunRowsWidened(const Linear& linear, const typename Steps::X* x, int64_t steps,
-                    const typename Steps::W* const* tiles, int64_t count, int64_t column) {
+void RunRowsWidened(const Linear& linear, const XRows<Steps>& x, const Depth& depth,
+                    const Tile<typename Steps::W>* tiles, int64_t count, int64_t column) {
   using Plain = typename Steps::Plain;
+  // The parts of a step are steps of the widened tiles.
   constexpr int64_t kParts = Steps::kDepth / Plain::kDepth;
-  const int64_t stride = steps * kParts * Plain::kStride;
+  const Depth parts = {depth.steps * kParts, depth.of_group * kParts, depth.groups};
+  const XRows<Plain> rows = {reinterpret_cast<const typename Plain::X*>(x.steps),
+                             x.stride * kParts, x.sums};
+  const int64_t stride = parts.steps * Plain::kStride;
   const int64_t fit = kScratchBytes / static_cast<int64_t>(stride * sizeof(typename Plain::W));
   const int64_t most = std::max<int64_t>(2, fit / 2 * 2);
   const bool gated = linear.activation != Activation::kNone;
   for (int64_t first = 0; first < count; first += most) {
     const int64_t some = std::min(most, count - first);
-    auto* wide = Scratch<typename Plain::W>(some * stride);
-    const typename Plain::W* made[kGroup];
+    auto* wide = Scratch<typename Plain::W, kWidenedTiles>(some * stride);
+    Tile<typename Plain::W> made[kGroup];
     for (int64_t t = 0; t < some; ++t) {
-      made[t] = wide + t * stride;
-      for (int64_t step = 0; step < steps; ++step) {
-        Steps::Widen(tiles[first + t] + step * Steps::kStride,
-                     wide + t * stride + step * kParts * Plain::kStride);
+      const Tile<typename Steps::W>& tile = tiles[first + t];
+      auto* to = wide + t * stride;
+      made[t] = {to, tile.scale, tile.zero};
+      for (int64_t step = 0; step < depth.steps; ++step) {
+        Steps::Widen(tile.numbers + step * Steps::kStride, to + step * kParts * Plain::kStride);
       }
     }
     const int64_t place = column + (gated ? first / 2 : first) * kLanes;
-    // The parts of a step are steps of the widened tiles.
-    RunRows<Plain>(linear, reinterpret_cast<const typename Plain::X*>(x), steps * kParts, made,
-                   some, place);
+    RunRows<Plain>(linear, rows, parts, made, some, place);
   }
+}
+
+// A tile of the weight, by its number.
+template <typename Steps>
+Tile<typename Steps::W> TileAt(const Linear& linear, const Depth& depth, int64_t number) {
+  using W = typename Steps::W;
+  const int64_t facts = linear.group ? number * depth.groups * kLanes : 0;
+  return {static_cast<const W*>(linear.weight) + number * depth.steps * Steps::kStride,
+          linear.group ? linear.scale + facts : nullptr, linear.zero ? linear.zero + facts : nullptr};
 }
 
 // Computes `count` tiles of the result from `first` on, at most a group, for all rows.
 template <typename Steps>
 void Group(const Linear& linear, const Rows<Steps>& x, int64_t first, int64_t count) {
-  using W = typename Steps::W;
-  const int64_t stride = x.steps() * Steps::kStride;
   const bool gated = linear.activation != Activation::kNone;
-  const W* weight = static_cast<const W*>(linear.weight) + first * stride;
-  const W* tiles[kGroup];
+  Tile<typename Steps::W> tiles[kGroup];
   // Gated, the tiles of the left and of the right half alternate.
-  const int64_t half = linear.columns / kLanes * stride;
+  const int64_t half = linear.columns / kLanes;
   const int64_t all = gated ? 2 * count : count;
   for (int64_t t = 0; t < all; ++t) {
-    tiles[t] = gated ? weight + t / 2 * stride + t % 2 * half : weight + t * stride;
+    const int64_t number = gated ? first + t / 2 + t % 2 * half : first + t;
+    tiles[t] = TileAt<Steps>(linear, x.depth(), number);
   }
-  if constexpr (std::is_same_v<W, uint8_t>) {
+  if constexpr (std::is_same_v<typename Steps::W, uint8_t>) {
     if (linear.rows > kMostRows) {
-      return RunRowsWidened<Steps>(linear, x.row(0), x.steps(), tiles, all, first * kLanes);
+      return RunRowsWidened<Steps>(linear, x.rows(), x.depth(), tiles, all, first * kLanes);
     }
   }
-  RunRows<Steps>(linear, x.row(0), x.steps(), tiles, all, first * kLanes);
+  RunRows<Steps>(linear, x.rows(), x.depth(), tiles, all, first * kLanes);
 }
 
 template <typename Steps>
@@ -390,17 +288,23 @@ void Run(const Linear& linear, const TaskPool& pool) {
   });
 }
 
-template <Narrow kNarrow>
+template <typename Bf16, typename F32>
 void RunNarrow(const Linear& linear, const TaskPool& pool) {
-  if (linear.type == Type::kBf16) return Run<NarrowBf16Steps<kNarrow>>(linear, pool);
-  Run<NarrowF32Steps<kNarrow>>(linear, pool);
+  if (linear.type == Type::kBf16) return Run<Bf16>(linear, pool);
+  Run<F32>(linear, pool);
+}
+
+template <Narrow kNarrow>
+void RunBytes(const Linear& linear, const TaskPool& pool) {
+  RunNarrow<NarrowBf16Steps<kNarrow>, NarrowF32Steps<kNarrow>>(linear, pool);
 }
 
 void RunLinear(const Linear& linear, const TaskPool& pool) {
   switch (linear.narrow) {
-    case Narrow::kS8: return RunNarrow<Narrow::kS8>(linear, pool);
-    case Narrow::kF8E4M3: return RunNarrow<Narrow::kF8E4M3>(linear, pool);
-    case Narrow::kF8E5M2: return RunNarrow<Narrow::kF8E5M2>(linear, pool);
+    case Narrow::kS8: return RunBytes<Narrow::kS8>(linear, pool);
+    case Narrow::kF8E4M3: return RunBytes<Narrow::kF8E4M3>(linear, pool);
+    case Narrow::kF8E5M2: return RunBytes<Narrow::kF8E5M2>(linear, pool);
+    case Narrow::kS4: return RunNarrow<NibbleBf16Steps, NibbleF32Steps>(linear, pool);
     case Narrow::kNone: break;
   }
   switch (linear.type) {

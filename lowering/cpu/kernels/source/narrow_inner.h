@@ -108,12 +108,15 @@ inline Words F8ToPairs(const uint8_t* w) {
 }
 #endif
 
+// Two depths of x.
+struct PairOfFloats {
+  float first, second;
+};
+
 // A product with x in f32 or f16: two sums a step, in the order of K.
 template <Narrow kNarrow>
 struct NarrowF32Steps {
-  struct X {
-    float first, second;
-  };
+  using X = PairOfFloats;
   static constexpr int64_t kDepth = 2;
   static constexpr int64_t kStride = 32;
   using W = uint8_t;
@@ -165,14 +168,3 @@ struct NarrowBf16Steps {
 #endif
   static void Widen(const W* w, Plain::W* to) { Store(to, Pairs(w)); }
 };
-
-// Widened tiles of a thread at a time: what a core's second cache holds beside x.
-constexpr int64_t kScratchBytes = 256 * 1024;
-
-// Memory for them, of the calling thread.
-template <typename T>
-T* Scratch(int64_t count) {
-  thread_local std::vector<T> memory;
-  if (static_cast<int64_t>(memory.size()) < count) memory.resize(count);
-  return memory.data();
-}

@@ -41,6 +41,8 @@ class LinearCase:
         dtype: of the product's operands.
         narrow: type of the weight if it is widened; empty for ``dtype``.
         scale: ``column`` for one of each column, ``tensor`` for one of all; empty for none.
+        group: numbers of a column that share a scale instead; 0 for none.
+        zero: type of the zero points of groups; empty for none.
         axis: of the weight that is contracted.
         norm: whether ``rms_norm`` stands before it.
         bias: whether one row is added to all.
@@ -61,6 +63,8 @@ class LinearCase:
     result: str = "f32"
     narrow: str = ""
     scale: str = ""
+    group: int = 0
+    zero: str = ""
 
     @property
     def product_columns(self) -> int:
@@ -72,13 +76,21 @@ class LinearCase:
         """One scale a column, or one."""
         return (self.product_columns,) if self.scale == "column" else ()
 
+    @property
+    def group_shape(self) -> tuple[int, ...]:
+        """Scales of groups, as the weight lies."""
+        return (self.product_columns, -(-self.depth // self.group))[:: 1 if self.axis else -1]
+
     def config(self) -> dict[str, object]:
         """The settings that the kernel must be given."""
         return {
             "columns": self.columns,
             "norm": self.norm,
             "epsilon": EPSILON if self.norm else 0.0,
-            "scale": bool(self.scale),
+            "scale": bool(self.scale or self.group),
+            "group": min(self.group, self.depth),
+            # Numbers without a sign have one: half of their range.
+            "zero": bool(self.zero or (self.group and self.narrow == "u4")),
             "bias": self.bias,
             "residual": self.residual,
             "activation": self.activation or "none",
@@ -98,6 +110,10 @@ class LinearCase:
         arguments["w"] = ("weight", _type(self.narrow or self.dtype, *shape))
         if self.scale:
             arguments["s"] = ("weight", _type("f32", *self.scale_shape))
+        if self.group:
+            arguments["s"] = ("weight", _type("f32", *self.group_shape))
+        if self.zero:
+            arguments["z"] = ("weight", _type(self.zero, *self.group_shape))
         if self.norm:
             arguments["norm"] = ("weight", _type(self.dtype, self.depth))
         if self.bias:
@@ -142,8 +158,7 @@ class LinearCase:
         lines: list[str] = []
         if self.narrow:
             w = "%widened"
-            shape = (self.product_columns, self.depth)[:: 1 if self.axis else -1]
-            lines += [f"{w} = convert(%w) dtype={self.dtype} : {_type(self.dtype, *shape)}"]
+            lines += [f"{w} = {self._widening()}"]
         type_ = _type(kind, *self.outer, self.product_columns)
         lines += [
             f"%{'d' if self.scale else made} = dot_general({x}, {w}) lhs_contracting_dims=[{last}] "
@@ -155,6 +170,16 @@ class LinearCase:
         along = [last] if self.scale == "column" else []
         spread = f"%spread = broadcast_in_dim(%s) shape=[{shape} dimensions={along} : {type_}"
         return [*lines, spread, f"%{made} = multiply(%d, %spread) : {type_}"]
+
+    def _widening(self) -> str:
+        shape = (self.product_columns, self.depth)[:: 1 if self.axis else -1]
+        type_ = _type(self.dtype, *shape)
+        if not self.group:
+            return f"convert(%w) dtype={self.dtype} : {type_}"
+        block = [1, self.group] if self.axis else [self.group, 1]
+        facts = "%w, %s, %z" if self.zero else "%w, %s"
+        text = f"block=[{block[0]},{block[1]}] dtype={self.dtype}"
+        return f"dequantize({facts}) {text} : {type_}"
 
     def _gate(self) -> list[str]:
         half = _type("f32", *self.outer, self.columns)
@@ -188,6 +213,13 @@ class LinearCase:
         if self.scale:
             size = self.depth**-0.5 / (64 if self.narrow == "s8" else 1)
             made["s"] = np.asarray(random.uniform(0.5, 1.5, self.scale_shape) * size, np.float32)
+        if self.group:
+            size = self.depth**-0.5 / {"s8": 64, "s4": 4, "u4": 4}.get(self.narrow, 1)
+            made["s"] = np.asarray(random.uniform(0.5, 1.5, self.group_shape) * size, np.float32)
+        if self.zero:
+            made["z"] = random.integers(0, 17, self.group_shape).astype(
+                numpy_dtype(dtype(self.zero))
+            )
         if self.norm:
             made["norm"] = normal(self.dtype, self.depth)
         if self.bias:
@@ -199,8 +231,9 @@ class LinearCase:
 
 def narrow_numbers(random: np.random.Generator, kind: str, shape: tuple[int, ...]) -> Array:
     """Integers of all 8 bits, or floats about 1 in size with some below the normal ones."""
-    if kind == "s8":
-        return random.integers(-128, 128, shape).astype(np.int8)
+    whole = {"s8": (-128, 128), "s4": (-8, 8), "u4": (0, 16)}.get(kind)
+    if whole is not None:
+        return random.integers(*whole, shape).astype(np.int8).astype(numpy_dtype(dtype(kind)))
     sizes = np.exp2(random.choice([0, 0, 0, -6, -14], shape))
     return (random.standard_normal(shape) * sizes).astype(numpy_dtype(dtype(kind)))
 
@@ -209,7 +242,9 @@ def kernel_call(function: Function) -> Op:
     """The one call of a kernel; nothing else but the packing of the weight stands beside it."""
     (call,) = [op for op in function.block if op.name == "call"]
     others = {op.name for op in function.block if op is not call}
-    assert others <= {"pad", "reshape", "transpose", "constant"}, others
+    packing = {"pad", "reshape", "transpose", "constant"}
+    bits = {"convert", "bitcast_convert", "slice", "and", "or", "shift_left", "subtract"}
+    assert others <= packing | bits | {"broadcast_in_dim"}, others
     return call
 
 
@@ -222,18 +257,24 @@ def bound(case: LinearCase, given: dict[str, Array]) -> Array:
     """
     x, w = _wide(given["x"]), _wide(given["w"])
     w = w if case.axis else w.T
-    step, _ = STEPS[case.dtype]
+    w, size = _dequantized(case, given, w) if case.group else (w, np.abs(w))
+    step, denormal = STEPS[case.dtype]
     ties: Any = 0.0
     least = SMALLEST_NORMAL * (np.abs(x).sum(-1, keepdims=True) + np.abs(w).sum(-1) + 1)
     if case.norm:
         norm, scale = _wide(given["norm"]), 1 / np.sqrt((x * x).mean(-1, keepdims=True) + EPSILON)
         least = least + SMALLEST_NORMAL * scale * (np.abs(w) @ np.abs(norm))
         x = x * scale * norm
-        largest = [np.abs(row * w).max(-1) for row in x.reshape(-1, case.depth)]
+        largest = [np.abs(row * size).max(-1) for row in x.reshape(-1, case.depth)]
         few = 6 if case.dtype != "f32" else case.depth
         ties = few * step * np.reshape(largest, (*case.outer, -1))
-    sums = np.abs(x) @ np.abs(w).T
+    sums = np.abs(x) @ size.T
     error = (case.depth + 4) * STEPS["f32"][0] * sums + ties + least
+    if case.group:
+        # The meaning rounds a weight to the type of the product.
+        error = (
+            error + step * (np.abs(x) @ np.abs(w).T) + denormal * np.abs(x).sum(-1, keepdims=True)
+        )
     value = x @ w.T
     if case.scale:
         error = error * given["s"] + STEPS["f32"][0] * np.abs(value * given["s"])
@@ -246,8 +287,22 @@ def bound(case: LinearCase, given: dict[str, Array]) -> Array:
         error = error + 2 * STEPS["f32"][0] * np.abs(value)
     if case.activation:
         error, value = _gated(case.columns, value, error)
-    relative, denormal = STEPS[case.result]
-    return error + relative * (np.abs(value) + error) + denormal
+    relative, least = STEPS[case.result]
+    return error + relative * (np.abs(value) + error) + least
+
+
+def _dequantized(case: LinearCase, given: dict[str, Array], numbers: Array) -> tuple[Array, Array]:
+    """The weight [N, K] and the size of what its numbers are the difference of."""
+
+    def spread(fact: Array) -> Array:
+        wide = _wide(fact) if case.axis else _wide(fact).T
+        return np.repeat(wide, case.group, 1)[:, : case.depth]
+
+    scale = spread(given["s"])
+    zero = spread(given["z"]) if case.zero else np.zeros(1)
+    # Without a sign a number is kept less 8.
+    shift = 8 if case.narrow == "u4" else 0
+    return (numbers - zero) * scale, (np.abs(numbers) + np.abs(zero) + 2 * shift) * scale
 
 
 def _gated(columns: int, product: Array, error: Array) -> tuple[Array, Array]:

@@ -3,6 +3,7 @@
 // Buffers are of the exact size, so that a sanitizer sees a read or write beyond. Prints a line per
 // instruction set; the exit status is 1 if a number is wrong.
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
@@ -63,16 +64,36 @@ struct Case {
   Activation activation = Activation::kNone;
   Narrow narrow = Narrow::kNone;
   bool scale = false, one_scale = false;
+  int64_t group = 0;
+  bool zero = false;
 };
 
 // A linear with the memory that it reads and writes.
 struct Problem {
   Linear linear;
-  Buffer x, flat, weight, norm, scale, bias, residual, out;
+  Buffer x, flat, weight, norm, scale, zero, bias, residual, out;
 };
+
+// Place of a number of 4 bits in its column's word of eight, in bits.
+int64_t NibbleShift(int64_t k) { return k % 8 / 2 * 4 + k % 2 * 16; }
+
+// [columns / 16][K / 8][16] words, from [columns][K] with a number a byte.
+Buffer PackNibbles(const Linear& linear, const char* flat) {
+  const int64_t tiles = (linear.product_columns() + kLanes - 1) / kLanes, words = (linear.depth + 7) / 8;
+  Buffer packed(new char[tiles * kLanes * words * 4]());
+  for (int64_t n = 0; n < linear.product_columns(); ++n) {
+    for (int64_t k = 0; k < linear.depth; ++k) {
+      const int64_t word = (n / kLanes * words + k / 8) * kLanes + n % kLanes;
+      const int bits = (flat[n * linear.depth + k] & 15) << NibbleShift(k) % 8;
+      packed.get()[word * 4 + NibbleShift(k) / 8] |= static_cast<char>(bits);
+    }
+  }
+  return packed;
+}
 
 // [columns / 16][K][16], of bf16 and 8 bits [columns / 16][K / 2][16][2], from [columns][K].
 Buffer Pack(const Linear& linear, const char* flat) {
+  if (linear.narrow == Narrow::kS4) return PackNibbles(linear, flat);
   const bool narrow = linear.narrow != Narrow::kNone;
   const int64_t step = linear.type == Type::kBf16 || narrow ? 2 : 1;
   const int64_t size = narrow ? 1 : SizeOf(linear.type);
@@ -107,7 +128,16 @@ Problem Make(const Case& of, std::mt19937& random) {
     made.norm = Random(random, of.type, of.depth);
     linear.norm = made.norm.get(), linear.epsilon = 1e-5f;
   }
-  if (of.scale) {
+  linear.group = of.group;
+  if (of.group) {
+    const int64_t tiles = (linear.product_columns() + kLanes - 1) / kLanes;
+    made.scale = Random(random, Type::kF32, tiles * linear.groups() * kLanes);
+    linear.scale = reinterpret_cast<const float*>(made.scale.get());
+    if (of.zero) {
+      made.zero = Random(random, Type::kF32, tiles * linear.groups() * kLanes);
+      linear.zero = reinterpret_cast<const float*>(made.zero.get());
+    }
+  } else if (of.scale) {
     made.scale = Random(random, Type::kF32, of.one_scale ? 1 : linear.product_columns());
     linear.scale = reinterpret_cast<const float*>(made.scale.get());
     linear.one_scale = of.one_scale;
@@ -153,6 +183,11 @@ Near Product(const Problem& of, int64_t row, int64_t column) {
     squares += x * x;
   }
   const double scale = 1 / std::sqrt(squares / linear.depth + linear.epsilon);
+  // Of the group of a depth, packed.
+  const auto fact = [&](const float* facts, int64_t k, double otherwise) -> double {
+    const int64_t at = column / kLanes * linear.groups() + k / std::max<int64_t>(linear.group, 1);
+    return linear.group && facts ? facts[at * kLanes + column % kLanes] : otherwise;
+  };
   for (int64_t k = 0; k < linear.depth; ++k) {
     double x = At(linear.x_type, linear.x, row * linear.depth + k);
     if (linear.norm) x *= scale * At(linear.type, linear.norm, k);
@@ -160,14 +195,15 @@ Near Product(const Problem& of, int64_t row, int64_t column) {
     const double weight = linear.narrow == Narrow::kNone
                               ? At(linear.type, of.flat.get(), at)
                               : CodeToDouble(linear.narrow, of.flat.get()[at]);
-    const double term = x * weight;
-    sum += term;
-    size += std::fabs(term);
+    const double zero = fact(linear.zero, k, 0), group_scale = fact(linear.scale, k, 1);
+    sum += x * (weight - zero) * group_scale;
+    size += std::fabs(x * group_scale) * (std::fabs(weight) + std::fabs(zero));
   }
   // Roundings of f32 that all go one way; those of a normalized row.
-  const double sums = (linear.depth + 8) * 0x1p-24, norms = linear.norm ? 2 * StepOf(linear.type) : 0;
+  const double sums = (linear.depth + linear.groups() + 10) * 0x1p-24;
+  const double norms = linear.norm ? 2 * StepOf(linear.type) : 0;
   const Near product{sum, (sums + norms) * size};
-  if (!linear.scale) return product;
+  if (!linear.scale || linear.group) return product;
   const double scale_of = linear.scale[linear.one_scale ? 0 : column];
   return {sum * scale_of, std::fabs(scale_of) * (product.error + 0x1p-24 * std::fabs(sum))};
 }
@@ -272,12 +308,15 @@ void CheckCodes(const Variant& variant, Type type, Narrow narrow) {
     of.narrow = narrow;
     Problem problem = Make(of, random);
     for (int64_t row = 0; row < rows; ++row) Put(type, problem.x.get(), row, 1.0);
-    for (int code = 0; code < 256; ++code) problem.flat.get()[code] = static_cast<char>(code);
+    const auto number = [&](int code) {
+      return static_cast<char>(narrow == Narrow::kS4 ? code % 16 - 8 : code);
+    };
+    for (int code = 0; code < 256; ++code) problem.flat.get()[code] = number(code);
     problem.weight = Pack(problem.linear, problem.flat.get());
     problem.linear.weight = problem.weight.get();
     variant.linear(problem.linear, TaskPool{});
     for (int64_t i = 0; i < rows * 256; ++i) {
-      const double expected = CodeToDouble(narrow, static_cast<char>(i % 256));
+      const double expected = CodeToDouble(narrow, number(i % 256));
       const double actual = At(Type::kF32, problem.out.get(), i);
       if (!(actual == expected || (std::isnan(actual) && std::isnan(expected)))) {
         return Fail(variant.name, problem.linear, "a code is another number");
@@ -317,9 +356,15 @@ Case Drawn(int index, std::mt19937& random) {
   of.bias = !gated && below(3) == 0;
   of.residual = !gated && below(3) == 0;
   if (index % 2) {
-    of.narrow = kNarrow[index / 2 % 3];
+    of.narrow = kNarrow[index / 2 % 4];
+    // Products of integers are beyond f16.
+    if (of.narrow == Narrow::kS8 && of.out_type == Type::kF16) of.out_type = Type::kF32;
     of.scale = below(3) != 0;
     of.one_scale = below(2);
+    if (below(2)) {
+      of.group = 8 * (1 + below(4));
+      of.zero = below(2);
+    }
   }
   return of;
 }

@@ -184,14 +184,16 @@ def test_a_row_is_the_same_beside_any_number_of_rows(kind: str, form: str):
         ("norm", '"norm":true', '"norm":false'),
         (
             "norm",
-            '"norm":true,"epsilon":1e-05,"scale":false,"bias":false',
-            '"norm":false,"epsilon":0.0,"scale":false,"bias":true',
+            '"norm":true,"epsilon":1e-05,"scale":false,"group":0,"zero":false,"bias":false',
+            '"norm":false,"epsilon":0.0,"scale":false,"group":0,"zero":false,"bias":true',
         ),
         (
             "norm",
             '"norm":true,"epsilon":1e-05,"scale":false',
             '"norm":false,"epsilon":0.0,"scale":true',
         ),
+        ("plain", '"scale":false,"group":0', '"scale":false,"group":16'),
+        ("plain", '"group":0,"zero":false', '"group":0,"zero":true'),
         ("residual", '"bias":false,"residual":true', '"bias":true,"residual":false'),
     ],
 )

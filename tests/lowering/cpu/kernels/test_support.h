@@ -67,11 +67,11 @@ inline double At(Type type, const void* from, int64_t i) {
   return value;
 }
 
-constexpr Narrow kNarrow[] = {Narrow::kS8, Narrow::kF8E4M3, Narrow::kF8E5M2};
+constexpr Narrow kNarrow[] = {Narrow::kS8, Narrow::kF8E4M3, Narrow::kF8E5M2, Narrow::kS4};
 
-// The number that 8 bits mean, by the definition of OCP's formats.
+// The number that 8 bits mean, by the definition of OCP's formats; one of 4 bits has its sign in 8.
 inline double CodeToDouble(Narrow narrow, char code) {
-  if (narrow == Narrow::kS8) return static_cast<signed char>(code);
+  if (narrow == Narrow::kS8 || narrow == Narrow::kS4) return static_cast<signed char>(code);
   const int bits = static_cast<unsigned char>(code), size = bits & 127;
   if (narrow == Narrow::kF8E5M2) return HalfToDouble(static_cast<uint16_t>(bits << 8));
   const int exponent = size >> 3, fraction = size & 7;
@@ -115,8 +115,12 @@ inline Buffer Random(std::mt19937& random, Type type, int64_t count) {
 
 // Codes of finite numbers, any integers and floats up to about 2.
 inline Buffer RandomCodes(std::mt19937& random, Narrow narrow, int64_t count) {
-  const int most = narrow == Narrow::kS8 ? 128 : narrow == Narrow::kF8E4M3 ? 0x40 : 0x41;
   Buffer made(new char[count]);
+  if (narrow == Narrow::kS4) {
+    for (int64_t i = 0; i < count; ++i) made.get()[i] = static_cast<char>(random() % 16) - 8;
+    return made;
+  }
+  const int most = narrow == Narrow::kS8 ? 128 : narrow == Narrow::kF8E4M3 ? 0x40 : 0x41;
   for (int64_t i = 0; i < count; ++i) {
     made.get()[i] = static_cast<char>(random() % most | (random() % 2) << 7);
   }

@@ -1,0 +1,195 @@
+// Sums of products of some rows of x and some tiles of a weight. Part of linear_inner.h.
+//
+// A sum is taken in the order of K for any number of rows, so a row of the result does not depend
+// on the other rows. A block is some rows of x and some tiles of 16 columns, one register of sums
+// each: one row takes many tiles, to hide the latency of the additions; many rows take few.
+
+// Sums that fit into the registers.
+#if defined(__AVX512F__)
+constexpr int kMostSums = 24;
+#else
+constexpr int kMostSums = 6;
+#endif
+constexpr int kMostRows = 12;
+// Tiles that are finished together.
+constexpr int kGroup = 8;
+
+// Reads of a weight tile and of a row of x, by element type. A step is one depth of f32 and f16,
+// two of bf16. Add takes a step of x with sixteen columns, AddSteps sixteen steps with as many of w
+// that lie side by side.
+struct Bf16Steps {
+  using X = uint32_t;
+  static constexpr int64_t kDepth = 2;
+  static constexpr int64_t kStride = 32;
+  using W = uint16_t;
+  using Wide = Words;
+  static Wide Read(const W* w) { return Load<Words>(w); }
+  static Floats Add(Floats sum, Wide w, X x) {
+#if defined(__AVX512BF16__)
+    const __m512i pairs = _mm512_set1_epi32(static_cast<int>(x));
+    return (Floats)_mm512_dpbf16_ps((__m512)sum, (__m512bh)w, (__m512bh)pairs);
+#else
+    const uint32_t first = x << 16, second = x & 0xffff0000u;
+    sum += AsFloats(w << 16) * Splat(Load<float>(&first));
+    return sum + AsFloats(w & 0xffff0000u) * Splat(Load<float>(&second));
+#endif
+  }
+  static Floats AddSteps(Floats sum, const W* w, const X* x) {
+#if defined(__AVX512BF16__)
+    return (Floats)_mm512_dpbf16_ps((__m512)sum, (__m512bh)Load<__m512i>(w),
+                                    (__m512bh)Load<__m512i>(x));
+#else
+    const Words left = Load<Words>(w), right = Load<Words>(x);
+    sum += AsFloats(left << 16) * AsFloats(right << 16);
+    return sum + AsFloats(left & 0xffff0000u) * AsFloats(right & 0xffff0000u);
+#endif
+  }
+  static Floats Widen(const W* from) { return Bf16ToFloats(Load<Halves>(from)); }
+};
+
+struct F32Steps {
+  using X = float;
+  static constexpr int64_t kDepth = 1;
+  static constexpr int64_t kStride = 16;
+  using W = float;
+  using Wide = Floats;
+  static Wide Read(const W* w) { return Load<Floats>(w); }
+  static Floats Add(Floats sum, Wide w, X x) { return sum + w * Splat(x); }
+  static Floats AddSteps(Floats sum, const W* w, const X* x) {
+    return sum + Load<Floats>(w) * Load<Floats>(x);
+  }
+  static Floats Widen(const W* from) { return Load<Floats>(from); }
+};
+
+struct F16Steps {
+  using X = float;
+  static constexpr int64_t kDepth = 1;
+  static constexpr int64_t kStride = 16;
+  using W = uint16_t;
+  using Wide = Floats;
+  static Wide Read(const W* w) { return F16ToFloats(Load<Halves>(w)); }
+  static Floats Add(Floats sum, Wide w, X x) { return sum + w * Splat(x); }
+  static Floats AddSteps(Floats sum, const W* w, const X* x) {
+    return sum + Widen(w) * Load<Floats>(x);
+  }
+  static Floats Widen(const W* from) { return F16ToFloats(Load<Halves>(from)); }
+};
+
+// Rows of x in the form of the blocks: steps of a row side by side.
+template <typename Steps>
+struct XRows {
+  const typename Steps::X* steps;
+  int64_t stride;
+  // The sums of x over each group; null without zero points.
+  const float* sums;
+
+  XRows from(int64_t row, int64_t groups) const {
+    return {steps + row * stride, stride, sums ? sums + row * groups : nullptr};
+  }
+};
+
+// Sixteen columns of a weight, with the scales and zero points of their groups, [groups][16].
+template <typename W>
+struct Tile {
+  const W* numbers;
+  const float* scale;
+  const float* zero;
+};
+
+// How a column is summed: in groups of steps, one without scales of groups.
+struct Depth {
+  int64_t steps, of_group, groups;
+};
+
+// Adds the sum of a group of a tile to the sum so far.
+template <typename W>
+inline Floats AddGroup(Floats all, Floats sum, const Tile<W>& tile, const float* x_sums,
+                       int64_t group) {
+  if (tile.zero) sum -= Load<Floats>(tile.zero + group * kLanes) * Splat(x_sums[group]);
+  return all + sum * Load<Floats>(tile.scale + group * kLanes);
+}
+
+// sums[row][tile] = x[row] · tiles[tile]; a row of sums has kGroup places.
+template <typename Steps, int kRows, int kTiles>
+void Block(const XRows<Steps>& x, const Tile<typename Steps::W>* tiles, const Depth& depth,
+           Floats* sums) {
+  const typename Steps::W* weight[kTiles];
+  for (int tile = 0; tile < kTiles; ++tile) weight[tile] = tiles[tile].numbers;
+  const typename Steps::X* steps = x.steps;
+  const int64_t stride = x.stride;
+  for (int64_t group = 0; group < depth.groups; ++group) {
+    Floats sum[kRows][kTiles] = {};
+    const int64_t end = std::min(depth.steps, (group + 1) * depth.of_group);
+    for (int64_t step = group * depth.of_group; step < end; ++step) {
+      typename Steps::Wide wide[kTiles];
+#pragma GCC unroll 8
+      for (int tile = 0; tile < kTiles; ++tile) {
+        wide[tile] = Steps::Read(weight[tile] + step * Steps::kStride);
+      }
+#pragma GCC unroll 16
+      for (int row = 0; row < kRows; ++row) {
+        const typename Steps::X value = steps[row * stride + step];
+#pragma GCC unroll 8
+        for (int tile = 0; tile < kTiles; ++tile) {
+          sum[row][tile] = Steps::Add(sum[row][tile], wide[tile], value);
+        }
+      }
+    }
+    for (int row = 0; row < kRows; ++row) {
+      for (int tile = 0; tile < kTiles; ++tile) {
+        Floats& all = sums[row * kGroup + tile];
+        if (!tiles->scale) {
+          all = sum[row][tile];
+          continue;
+        }
+        const float* x_sums = x.sums ? x.sums + row * depth.groups : nullptr;
+        const Floats before = group ? all : Floats{};
+        all = AddGroup(before, sum[row][tile], tiles[tile], x_sums, group);
+      }
+    }
+  }
+}
+
+// Runs the largest block of kRows rows that has registers and tiles; returns its tiles.
+template <typename Steps, int kRows, int kTiles>
+int64_t RunBlock(const XRows<Steps>& x, const Tile<typename Steps::W>* tiles, int64_t count,
+                 const Depth& depth, Floats* sums) {
+  if constexpr (kTiles > 1) {
+    if (kRows * kTiles > kMostSums || count < kTiles) {
+      return RunBlock<Steps, kRows, kTiles / 2>(x, tiles, count, depth, sums);
+    }
+  }
+  if constexpr (kRows * kTiles <= kMostSums || kTiles == 1) {
+    Block<Steps, kRows, kTiles>(x, tiles, depth, sums);
+  }
+  return kTiles;
+}
+
+// sums[row][tile] for kRows rows and all tiles of a group.
+template <typename Steps, int kRows>
+void RunGroup(const XRows<Steps>& x, const Tile<typename Steps::W>* tiles, int64_t count,
+              const Depth& depth, Floats* sums) {
+  for (int64_t tile = 0; tile < count;) {
+    tile += RunBlock<Steps, kRows, kGroup>(x, tiles + tile, count - tile, depth, sums + tile);
+  }
+}
+
+template <typename Steps>
+using GroupRunner = void (*)(const XRows<Steps>&, const Tile<typename Steps::W>*, int64_t,
+                             const Depth&, Floats*);
+
+// The most of these rows that a block takes, and what runs it.
+template <typename Steps>
+std::pair<int64_t, GroupRunner<Steps>> RunnerFor(int64_t rows) {
+  // Not one for every number: each is compiled for all tiles, types and instruction sets.
+  if constexpr (kMostSums >= 24) {
+    if (rows >= 12) return {12, RunGroup<Steps, 12>};
+    if (rows >= 8) return {8, RunGroup<Steps, 8>};
+  } else {
+    if (rows >= 6) return {6, RunGroup<Steps, 6>};
+  }
+  if (rows >= 4) return {4, RunGroup<Steps, 4>};
+  if (rows == 3) return {3, RunGroup<Steps, 3>};
+  if (rows == 2) return {2, RunGroup<Steps, 2>};
+  return {1, RunGroup<Steps, 1>};
+}
