@@ -36,6 +36,8 @@ DTYPES = ("f32", "bf16", "f16")
 # Element types and scales of quantized caches; the scale of a type that is not given one.
 CACHE_DTYPES = ("f8e4m3", "f8e5m2")
 CACHE_SCALES = ("none",)
+# Attention in the element type of the model.
+ATTENTION_OF_MODEL = "model"
 # Values of ``kernels``.
 KERNELS_AUTO, KERNELS_ON, KERNELS_OFF = "auto", "on", "off"
 
@@ -139,6 +141,34 @@ class CompileConfig:
         choices=CACHE_SCALES,
         flag="What of a quantized cache has a scale; by default nothing.",
         option="--kv-cache-scale",
+    )
+    rpl_reduce_dtype: str = knob(
+        DTYPES[0],
+        "of row-parallel sums, which ranks send each other.",
+        choices=DTYPES,
+        flag="Element type of row-parallel sums over ranks; by default f32.",
+        option="--rpl-reduce-dtype",
+    )
+    attention_dtype: str = knob(
+        ATTENTION_OF_MODEL,
+        "of queries, keys and values inside attention; ``model`` for that of the hidden states.",
+        choices=(ATTENTION_OF_MODEL, *DTYPES),
+        flag="Element type of queries, keys and values in attention; by default the model's.",
+        option="--attention-dtype",
+    )
+    softmax_dtype: str = knob(
+        DTYPES[0],
+        "of the softmax of attention.",
+        choices=DTYPES,
+        flag="Element type of the softmax of attention; by default f32.",
+        option="--softmax-dtype",
+    )
+    cast_logits_dtype: str = knob(
+        DTYPES[0],
+        "that logits are rounded to.",
+        choices=DTYPES,
+        flag="Element type that logits are rounded to; by default f32.",
+        option="--cast-logits-dtype",
     )
     page_cache: int = knob(
         0,

@@ -6,7 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from graphgen.compile_config import KERNELS_ON, CompileConfig, knob
+from graphgen.compile_config import (
+    ATTENTION_OF_MODEL,
+    DTYPES,
+    KERNELS_ON,
+    CompileConfig,
+    knob,
+)
 from graphgen.errors import GraphgenError
 from graphgen.passes.canonical.canonicalize import Canonicalize
 from graphgen.passes.canonical.cse import CommonSubexpressions
@@ -30,6 +36,10 @@ from graphgen.passes.legalize.order_interface import OrderInterface
 from graphgen.passes.legalize.pad_cache_slots import PadCacheSlots
 from graphgen.passes.outline.outline_layers import OutlineLayers
 from graphgen.passes.paging.page_cache import PageCache
+from graphgen.passes.precision.attention_dtype import AttentionDtype
+from graphgen.passes.precision.cast_logits import CastLogits
+from graphgen.passes.precision.reduce_dtype import ReduceDtype
+from graphgen.passes.precision.softmax_dtype import SoftmaxDtype
 from graphgen.passes.quantize.quantize_cache import QuantizeCache
 from graphgen.passes.quantize.quantize_weights import QuantizeWeights
 from graphgen.passes.sharding.collectives.merge_collectives import MergeCollectives
@@ -51,6 +61,8 @@ NAMED_PASSES: tuple[type[Pass], ...] = (
     PadCacheSlots,
     QuantizeWeights,
 )
+# The default type of sums, softmax and logits.
+_PLAIN = DTYPES[0]
 
 
 def phases(config: CompileConfig) -> tuple[Phase, ...]:
@@ -74,6 +86,7 @@ def phases(config: CompileConfig) -> tuple[Phase, ...]:
         "shard": [*(_shard(config) if config.tp > 1 else []), *_pages(config)],
         "fuse": [
             *(CommonSubexpressions(), FuseProjections()),
+            *([SoftmaxDtype(config.softmax_dtype)] if config.softmax_dtype != _PLAIN else []),
             *([SelectKernels()] if config.kernels == KERNELS_ON else []),
         ],
         "weights": [LiftWeights()],
@@ -119,8 +132,14 @@ def default(config: CompileConfig) -> list[Pass]:
 
 
 def _canonicalize(config: CompileConfig) -> list[Pass]:
-    """One form for what models write in several ways, and no merged projections."""
-    return [*parse_pipeline(config.sampling), Canonicalize(), UnfuseProjections()]
+    """One form for what models write in several ways, and the element types of the options."""
+    cast, attention = config.cast_logits_dtype, config.attention_dtype
+    return [
+        *([CastLogits(cast)] if cast != _PLAIN else []),
+        *parse_pipeline(config.sampling),
+        *(Canonicalize(), UnfuseProjections()),
+        *([AttentionDtype(attention)] if attention != ATTENTION_OF_MODEL else []),
+    ]
 
 
 def _narrow_caches(config: CompileConfig) -> list[Pass]:
@@ -156,6 +175,7 @@ def _shard(config: CompileConfig) -> list[Pass]:
         Partition(),
         *([GatherHeads()] if config.heads == GATHERED else []),
         MergeCollectives(),
+        *([ReduceDtype(config.rpl_reduce_dtype)] if config.rpl_reduce_dtype != _PLAIN else []),
     ]
 
 

@@ -103,6 +103,12 @@ def _collected(given: Mapping[str, object]) -> CompileOptions:
     _check_cache_options(values)
     if "heads" in values and "tp" in values:
         check_heads(values["heads"], values["tp"])
+    if values.get("rpl_reduce_dtype") is not None and values.get("tp") == 1:
+        raise GraphgenError(
+            "GG0705",
+            f"--rpl-reduce-dtype {values['rpl_reduce_dtype']} has no effect on one rank",
+            help="give --tp N too, or leave it out",
+        )
     # A flag that is not given is at None or False: nothing is requested.
     return {name: value for name, value in values.items() if value not in (None, False)}
 

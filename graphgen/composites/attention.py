@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from graphgen.build import Builder
 from graphgen.composites.decomposition_registry import Decomposition
-from graphgen.ir import Attrs, Value
+from graphgen.ir import Attrs, DType, Value
 from graphgen.ir.dims import Shape
 from graphgen.ir.dtype import f32, lowest, s32
 from graphgen.ops.attention import attention_terms
@@ -103,6 +103,11 @@ def kv_update(b: Builder, operands: Sequence[Value], attrs: Attrs) -> Sequence[V
 
 def attention(b: Builder, operands: Sequence[Value], attrs: Attrs) -> Sequence[Value]:
     """Scores in f32, masked; softmax with the maximum subtracted; then the weighted sum."""
+    return [attention_with(b, operands, attrs, f32)]
+
+
+def attention_with(b: Builder, operands: Sequence[Value], attrs: Attrs, softmax: DType) -> Value:
+    """The same with a softmax in the type ``softmax``, to which scores are rounded."""
     query, key, value, mask = operands[:4]
     batch, active, heads, size = query.shape
     kv_heads = key.shape[2]
@@ -122,7 +127,8 @@ def attention(b: Builder, operands: Sequence[Value], attrs: Attrs) -> Sequence[V
     if terms.bias is not None:
         scores = scores + _over_scores(b, operands[terms.bias], scores.shape)
     allowed = _over_scores(b, mask, scores.shape)
-    scores = b.select(allowed, scores, b.full(lowest(f32), scores.type))
+    scores = b.convert(scores, softmax)
+    scores = b.select(allowed, scores, b.full(lowest(softmax), scores.type))
     sinks = operands[terms.sinks] if terms.sinks is not None else None
     weights = b.softmax(scores, 4) if sinks is None else _with_sinks(b, scores, sinks)
     # [B,K,S,G,C] x [B,C,K,W] -> [B,K,S,G,W]
@@ -130,7 +136,7 @@ def attention(b: Builder, operands: Sequence[Value], attrs: Attrs) -> Sequence[V
         b.convert(weights, value.dtype), value, ([4], [1]), ([0, 1], [0, 2]), query.dtype
     )
     ordered = b.transpose(context, [0, 2, 1, 3, 4])
-    return [b.reshape(ordered, (batch, active, heads, value.shape[3]))]
+    return b.reshape(ordered, (batch, active, heads, value.shape[3]))
 
 
 def _by_head(b: Builder, value: Value, shape: Shape) -> Value:
@@ -151,7 +157,7 @@ def _over_scores(b: Builder, value: Value, shape: Shape) -> Value:
 def _with_sinks(b: Builder, scores: Value, sinks: Value) -> Value:
     """Softmax of scores [B,K,S,G,C] with one more slot per head, which is left out again."""
     rows, kept = scores.shape[:4], [0, 1, 2, 3]
-    sink = _by_head(b, sinks, rows)
+    sink = _by_head(b, b.convert(sinks, scores.dtype), rows)
     top = b.maximum(b.reduce(scores, [4], "maximum"), sink)
     powers = b.exponential(b.subtract(scores, b.broadcast_in_dim(top, scores.shape, kept)))
     total = b.reduce(powers, [4], "add") + b.exponential(b.subtract(sink, top))

@@ -7,10 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from graphgen.errors import GraphgenError
-from graphgen.ir import Function, Module, Op, Role, Value, replicated
+from graphgen.ir import DType, Function, Module, Op, Role, Value, dtype, replicated
 from graphgen.ops.factors import Factors
 from graphgen.passes.core import Rewriter
 from graphgen.passes.core.instrument import PassInstrument, PipelineStep
+from graphgen.passes.precision.reduce_dtype import ReduceDtype, narrowed_sums
+from graphgen.passes.sharding.collectives.collective_cost import sent
 from graphgen.passes.sharding.partition import Partition
 from graphgen.passes.sharding.reshard.reshard_ops import LOCAL, bytes_sent
 from graphgen.passes.sharding.shard import Shard, annotations_of
@@ -22,6 +24,7 @@ from graphgen.text.printer import value_names
 
 _LAYER = re.compile(r"(?<=\.)\d+(?=\.)")
 RULE, SAID, FOLLOWS, READERS, WHOLE, MOVED = "rule", "said", "follows", "readers", "whole", "moved"
+NARROWED = "narrowed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +39,11 @@ class ShardingReason:
         sharding: its layout; of a resharding, source and target.
         decided: ``rule`` (of the pass shard), ``said`` (by the module), ``follows`` (from what the
             op reads or from its other results), ``readers`` (every rank could have it whole, but
-            all who read it want a part), ``whole``, or ``moved`` (a conflict).
+            all who read it want a part), ``whole``, ``moved`` (a conflict), or ``narrowed`` (a sum
+            that is sent in a narrower type than the one it was planned in).
         why: the rule, the dimensions that go together, or who reads the value and by which steps.
-        sent: bytes that each rank sends.
+        sent: bytes that each rank sends; of ``narrowed`` what is added to what was planned, which
+            is below 0.
     """
 
     function: str
@@ -69,6 +74,8 @@ class ExplainSharding(PassInstrument):
                 self._rules[item.place] = ", ".join(item.rules)
         if isinstance(step.item, Partition):
             self.reasons = explain(step.module, step.item, self._rules)
+        if isinstance(step.item, ReduceDtype):
+            self.reasons += narrowed(step.module, dtype(step.item.dtype))
 
     def shown(self) -> list[ShardingReason]:
         """The reasons (GG0705 where nothing was partitioned)."""
@@ -104,6 +111,30 @@ def explain(
         tracer.run()
         tracer.read_moves("the interface")
         out += tracer.reasons
+    return out
+
+
+def narrowed(module: Module, element: DType) -> list[ShardingReason]:
+    """The sums of a partitioned module that ``reduce-dtype`` is about to narrow to ``element``."""
+    out: list[ShardingReason] = []
+    for function in module.programs():
+        names = value_names(function)
+        for op in narrowed_sums(function, element):
+            value = op.operands[0]
+            planned = sent(op) // module.ranks
+            now = planned * element.bits // value.dtype.bits
+            out.append(
+                ShardingReason(
+                    function.name,
+                    names[value],
+                    f"{op.name} {op.loc.scope}".strip(),
+                    value.type.text,
+                    f"{value.dtype} -> {element}",
+                    NARROWED,
+                    f"row-parallel sum, {now:,} bytes in {element} instead of {planned:,}",
+                    now - planned,
+                )
+            )
     return out
 
 

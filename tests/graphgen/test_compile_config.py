@@ -103,6 +103,7 @@ def test_what_the_pipeline_and_the_commands_have():
         "kernels",
         *("page_cache", "cache_blocks"),
         *("kv_cache_quant", "kv_cache_dtype", "kv_cache_scale"),
+        *("rpl_reduce_dtype", "attention_dtype", "softmax_dtype", "cast_logits_dtype"),
     }
     flags = {
         "tp",
@@ -114,6 +115,7 @@ def test_what_the_pipeline_and_the_commands_have():
         "steps_per_launch",
     }
     flags |= {"kv_cache_quant", "kv_cache_dtype", "kv_cache_scale"}
+    flags |= {"rpl_reduce_dtype", "attention_dtype", "softmax_dtype", "cast_logits_dtype"}
     assert set(flag_fields(CompileConfig)) == flags
     assert tuple(STRATEGIES) == HEAD_STRATEGIES
 

@@ -44,6 +44,11 @@ AXES: Mapping[str, tuple[str, ...]] = {
     "target": ("cpu", *sorted(set(target_names()) - {"cpu"})),
     "kernels": ("none", "selected"),
     "launches": ("one step", "several steps"),
+    # Last: they are in few holes, and what cannot be completed is found before them.
+    "sums over ranks": DTYPES,
+    "attention": ("model", *DTYPES),
+    "softmax": DTYPES,
+    "numbers of logits": DTYPES,
 }
 # The axis of each option of a compilation; an option without one says why.
 AXIS_OF_OPTION: Mapping[str, str] = {
@@ -58,6 +63,10 @@ AXIS_OF_OPTION: Mapping[str, str] = {
     "kv_cache_quant": "numbers of caches",
     "kv_cache_dtype": "numbers of caches",
     "kv_cache_scale": "numbers of caches",
+    "rpl_reduce_dtype": "sums over ranks",
+    "attention_dtype": "attention",
+    "softmax_dtype": "softmax",
+    "cast_logits_dtype": "numbers of logits",
     "outline": "layers",
     "kernels": "kernels",
     "steps_per_launch": "launches",

@@ -72,6 +72,13 @@ HOLES: tuple[Hole, ...] = (
         "heads",
     ),
     Hole(
+        ("ranks", "sums over ranks"),
+        lambda cell: cell["ranks"] == "1" and cell["sums over ranks"] != "f32",
+        "One rank has no sums over ranks.",
+        "",
+        "sums over ranks",
+    ),
+    Hole(
         ("family", "caches"),
         lambda cell: cell["caches"] == "rolled" and not counts(cell["family"]).windowed,
         "The family has no layers with a window, and its caches stay whole.",

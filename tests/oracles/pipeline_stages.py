@@ -22,6 +22,8 @@ EXTRA = {
     "fold-constants{exact=true}": ("specialize", "legalize"),
     "roll-window-cache": ("specialize",),
     "gather-heads": ("partition",),
+    "reduce-dtype{dtype=bf16}": ("merge-collectives",),
+    "cast-logits{dtype=bf16},attention-dtype{dtype=f16}": ("specialize",),
     "page-cache{block=4}": ("partition",),
     "pad-cache-slots": ("cache-as-bits",),
     "select-kernels": ("fuse-projections",),
@@ -30,8 +32,9 @@ EXTRA = {
     "outline-layers,inline-calls": ("dce",),
 }
 # Tried by tests of their own: several steps are those of programs that choose tokens from the first
-# pass on (tests/passes/steps, and the axis of launches of the matrix).
-ELSEWHERE = ("unroll-steps",)
+# pass on (tests/passes/steps, and an axis of the matrix); a softmax of another type takes
+# attention apart, which kernels are selected for (tests/passes/precision, and an axis as well).
+ELSEWHERE = ("unroll-steps", "softmax-dtype")
 # Passes for quantized weights and caches alone, and the element type of such weights.
 QUANTIZED = {
     "quantize-weights": "int8",

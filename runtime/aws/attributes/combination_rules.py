@@ -169,24 +169,6 @@ SIZE_RULES = (
     excludes("token_generation_batches", "is_chunked_prefill"),
     excludes("token_generation_batches", "is_prefix_caching"),
     excludes("token_generation_batches", "is_block_kv_layout"),
-    CombinationRule(
-        ("rpl_reduce_dtype", "tp_degree"),
-        "sums over ranks are in float32",
-        "leave rpl_reduce_dtype out",
-        lambda read: (
-            read.text("rpl_reduce_dtype") not in ("", "float32") and read.number("tp_degree") > 1
-        ),
-        source="C10",
-    ),
-    CombinationRule(
-        ("attention_dtype", "torch_dtype"),
-        "attention in another element type than torch_dtype is not built yet",
-        "leave attention_dtype out",
-        lambda read: (
-            read.on("attention_dtype") and read.text("attention_dtype") != read.text("torch_dtype")
-        ),
-        source="C25",
-    ),
 )
 
 PARALLEL_RULES = (

@@ -146,10 +146,10 @@ DTYPES = owned_by(
         optional(COMPUTE_DTYPE),
         None,
         "C10",
-        "element type of sums over ranks; float32 with several ranks",
-        NoEffect("sums over ranks are in float32"),
-        decision="the newer reference says None, the older one torch_dtype; sums over ranks are in "
-        "float32, which is as exact as either, and another type is refused",
+        "element type of row-parallel sums over ranks; None for torch_dtype",
+        CompileSetting("rpl_reduce_dtype"),
+        decision="the newer reference says None, the older one torch_dtype; sums are in "
+        "torch_dtype, the type in which the library's layers hand on what they sum",
     ),
     Attribute(
         "attention_dtype",
@@ -157,7 +157,7 @@ DTYPES = owned_by(
         None,
         "C25",
         "element type of attention; None and torch_dtype for that of the hidden states",
-        PartOf("torch_dtype"),
+        CompileSetting("attention_dtype"),
     ),
 )
 

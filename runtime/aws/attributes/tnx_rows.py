@@ -217,19 +217,16 @@ TNX_CONFIG = owned_by(
         optional(_CAST),
         None,
         _SOURCE,
-        "element type of sums over ranks",
-        Refused(
-            "another element type of sums over ranks",
-            "leave it out: sums have the element type of amp",
-        ),
+        "element type of row-parallel sums over ranks; None for that of amp",
+        CompileSetting("rpl_reduce_dtype"),
     ),
     Attribute(
         "cast_logits_dtype",
         _CAST,
         "float32",
         _SOURCE,
-        "element type of logits",
-        Refused("logits in 16 bits", "leave it out: logits are f32"),
+        "element type that logits are rounded to",
+        CompileSetting("cast_logits_dtype"),
     ),
     Attribute(
         "fuse_qkv",

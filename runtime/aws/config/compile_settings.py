@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import cast
 
-from graphgen.compile_config import CACHE_DTYPES, CompileConfig, powers
+from graphgen.compile_config import ATTENTION_OF_MODEL, CACHE_DTYPES, CompileConfig, powers
 from graphgen.runtime.aws.config.model_checks import quantized_checkpoint
 from graphgen.runtime.aws.config.neuron_config import (
     KVQuantizationConfig,
@@ -38,6 +38,8 @@ def compile_settings(config: NeuronConfig, target: str = "cpu") -> CompileConfig
         page_cache=_count(config, "pa_block_size") if config.value("is_block_kv_layout") else 0,
         cache_blocks=_count(config, "pa_num_blocks") if config.value("is_block_kv_layout") else 0,
         dtype=_dtype(config),
+        rpl_reduce_dtype=_reduce_dtype(config),
+        attention_dtype=_attention_dtype(config),
         quantization=_quantization(config),
         kv_cache_quant=bool(config.value("kv_cache_quant")),
         kv_cache_dtype=_cache_dtype(config),
@@ -71,6 +73,20 @@ def _dtype(config: NeuronConfig) -> str:
     if config.value("cast_type") == "as-declared":
         return "as-declared"
     return ELEMENTS[str(config.value("torch_dtype"))]
+
+
+def _reduce_dtype(config: NeuronConfig) -> str:
+    """The element type of row-parallel sums; f32 on one rank, which has none."""
+    if _count(config, "tp_degree") == 1:
+        return "f32"
+    return ELEMENTS[str(config.value("rpl_reduce_dtype") or config.value("torch_dtype"))]
+
+
+def _attention_dtype(config: NeuronConfig) -> str:
+    """The element type of attention, where it is not that of the hidden states."""
+    given = config.value("attention_dtype")
+    same = given is None or given == config.value("torch_dtype")
+    return ATTENTION_OF_MODEL if same else ELEMENTS[str(given)]
 
 
 def _quantization(config: NeuronConfig) -> str:

@@ -8,6 +8,7 @@ from typing import cast
 from graphgen.compile_config import CompileConfig
 from graphgen.models import read_model_config
 from graphgen.runtime.aws.attributes.tnx_rows import STRATEGIES
+from graphgen.runtime.aws.config.compile_settings import ELEMENTS
 from graphgen.runtime.aws.config.tnx_config import (
     TnxGenerationConfig,
     TnxModelOptions,
@@ -48,10 +49,20 @@ def compile_config(
         slots=tokens[-1],
         dtype=str(options.value("amp")),
         tp=cast(int, options.value("tp_degree")),
+        rpl_reduce_dtype=_reduce_dtype(options, neuron_config),
+        cast_logits_dtype=ELEMENTS[str(neuron_config.value("cast_logits_dtype"))],
         heads=STRATEGIES[strategy] if isinstance(strategy, str) else "auto",
         quantization=quantization(model, neuron_config),
         sampling=sampling_pass(neuron_config),
     )
+
+
+def _reduce_dtype(options: TnxModelOptions, neuron_config: TnxNeuronConfig) -> str:
+    """The element type of row-parallel sums: that of ``amp``; f32 on one rank, which has none."""
+    if options.value("tp_degree") == 1:
+        return "f32"
+    given = neuron_config.value("all_reduce_dtype")
+    return str(options.value("amp")) if given is None else ELEMENTS[str(given)]
 
 
 def _buckets(

@@ -56,6 +56,22 @@ def test_element_types(values: dict[str, str], dtype: str):
     assert compile_settings(NeuronConfig(**values)).dtype == dtype
 
 
+@pytest.mark.parametrize(
+    ("values", "sums", "attention"),
+    [
+        ({}, "f32", "model"),
+        ({"tp_degree": 2}, "bf16", "model"),
+        ({"tp_degree": 2, "torch_dtype": "float16"}, "f16", "model"),
+        ({"tp_degree": 2, "rpl_reduce_dtype": "float32"}, "f32", "model"),
+        ({"attention_dtype": "float32"}, "f32", "f32"),
+        ({"attention_dtype": "float16", "torch_dtype": "float16"}, "f32", "model"),
+    ],
+)
+def test_types_of_sums_and_of_attention(values: dict[str, object], sums: str, attention: str):
+    config = compile_settings(NeuronConfig(**values))
+    assert (config.rpl_reduce_dtype, config.attention_dtype) == (sums, attention)
+
+
 def test_quantization():
     config = NeuronConfig(
         quantized=True,

@@ -117,8 +117,6 @@ def test_impossible_combinations_are_refused(values: dict[str, object], word: st
         {"sparse_attn": SparseAttnConfig(attn_type="window")},
         {"kv_cache_quant": KVCacheQuantizationConfig()},
         {"bf16_rms_norm": True},
-        {"all_reduce_dtype": "bfloat16"},
-        {"cast_logits_dtype": "bfloat16"},
         {"output_all_logits": True},
         {"shard_over_sequence": True},
         {"is_eagle_target": True},
@@ -211,6 +209,21 @@ def test_sizes_that_contradict_the_model_or_each_other_are_refused():
     refusal("GG0903", lambda: made(small, batch_size=5, prompt_batch_size=2))
     batching = TnxNeuronConfig(continuous_batching=ContinuousBatchingConfig(max_num_seqs=3))
     refusal("GG0903", lambda: made(small, batching, batch_size=2))
+
+
+@pytest.mark.parametrize(
+    ("tp", "values", "sums", "logits"),
+    [
+        (1, {"all_reduce_dtype": "bfloat16"}, "f32", "f32"),
+        (2, {}, "f16", "f32"),
+        (2, {"all_reduce_dtype": "bfloat16"}, "bf16", "f32"),
+        (2, {"cast_logits_dtype": "bfloat16"}, "f16", "bf16"),
+    ],
+)
+def test_types_of_sums_and_logits(tp: int, values: dict[str, object], sums: str, logits: str):
+    options = TnxModelOptions(amp="f16", tp_degree=tp, n_positions=64)
+    config = compile_config(config_of(), options, TnxNeuronConfig(**values))
+    assert (config.rpl_reduce_dtype, config.cast_logits_dtype) == (sums, logits)
 
 
 def test_strategies_of_heads():

@@ -127,8 +127,6 @@ IMPOSSIBLE = [
     case(sequence_parallel_enabled=True, tp_degree=3),
     case(padding_side="left", is_block_kv_layout=True),
     case(ctx_batch_size=4, max_batch_size=2),
-    case(attention_dtype="float32"),
-    case(rpl_reduce_dtype="bfloat16", tp_degree=2),
     case(enable_eagle_draft_input_norm=True),
     case(attn_tkg_nki_kernel_enabled=True, attn_tkg_builtin_kernel_enabled=True),
     case(strided_context_parallel_kernel_enabled=True),

@@ -1,0 +1,157 @@
+"""Element types of sums over ranks, attention, softmax and logits: what changes, what stays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from graphgen.build import Builder
+from graphgen.compile_config import CompileConfig
+from graphgen.composites.attention import attention_with
+from graphgen.ir import Function, Module, dtype
+from graphgen.lowering.cost.roofline import roofline
+from graphgen.models import build, known_shape
+from graphgen.passes.core import parse_pipeline, run_pipeline
+from graphgen.passes.core.journal import Journal
+from graphgen.passes.pipelines import default
+from graphgen.passes.sharding.explain_sharding import NARROWED, ExplainSharding
+from graphgen.passes.verify import make_workload, validate
+from graphgen.targets import accelerator
+from graphgen.text import parse
+from tests.oracles.layouts import sent
+
+BUCKETS = CompileConfig(batch=(3,), context=(8,), tokens=(8, 16))
+KNOBS: Mapping[str, Mapping[str, object]] = {
+    "reduce-dtype": {"rpl_reduce_dtype": "bf16", "tp": 2},
+    "attention-dtype": {"attention_dtype": "bf16"},
+    "softmax-dtype": {"softmax_dtype": "bf16"},
+    "cast-logits": {"cast_logits_dtype": "bf16"},
+}
+
+
+def mini(kind: str = "f32", **changes: object) -> Module:
+    return build({**known_shape("llama-3.1-8b"), **changes}, dtype(kind), mini=True)
+
+
+@pytest.mark.parametrize("name", KNOBS)
+def test_a_narrower_type_rounds_and_means_the_same(name: str):
+    module = mini(tie_word_embeddings=name == "cast-logits")
+    passes = default(BUCKETS.updated(KNOBS[name]))
+    verdicts = validate(module, passes, make_workload(module))
+    assert [verdict.pass_text for verdict in verdicts if not verdict.ok] == []
+    (own,) = [verdict for verdict in verdicts if verdict.pass_text.startswith(name)]
+    # Numbers of bf16 are a step of 2**-8 apart: what changes nothing was not done.
+    assert own.rounding.relative > 2**-12
+
+
+@pytest.mark.parametrize("name", KNOBS)
+def test_the_plain_type_needs_no_pass(name: str):
+    plain = {item.name for item in default(BUCKETS.updated({"tp": 2}))}
+    assert name not in plain
+    assert name in {item.name for item in default(BUCKETS.updated({"tp": 2, **KNOBS[name]}))}
+
+
+def refusals(body: str, text: str) -> list[str]:
+    """Why the rules of a pipeline leave the ops of a program of two ranks alone."""
+    lines = "".join(f"  {line}\n" for line in body.splitlines())
+    module = parse(f"module @m level=sharded mesh=tp:2 {{\n}}\n\nfunc @f {{\n{lines}}}\n")
+    run_pipeline(module, parse_pipeline(text), journal=(journal := Journal()))
+    assert not journal.applications
+    return [miss.why.reason for miss in journal.misses]
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ("arg %x : f32[4]\n%y = all_reduce(%x) kind=add", "its addends are no sums of products"),
+        ("arg %x : f32[4]\n%y = all_reduce(%x) kind=maximum", "it is no sum"),
+        (
+            "arg %x : f16[4]\n%y = all_reduce(%x) kind=add",
+            "its addends are f16, no wider than bf16",
+        ),
+        (
+            "arg %x : s32[4]\n%y = all_reduce(%x) kind=add",
+            "its addends are s32, no wider than bf16",
+        ),
+    ],
+)
+def test_other_sums_over_ranks_stay(body: str, reason: str):
+    kind = body.partition(" : ")[2].partition("\n")[0]
+    text = f"arg %rank : s32[1]\n{body} replica_groups=[[0,1]] : {kind}\nreturn y = %y"
+    assert refusals(text, "reduce-dtype{dtype=bf16}") == [reason]
+
+
+def test_the_sum_of_a_divided_table_stays():
+    module = mini()
+    run_pipeline(module, default(BUCKETS.updated(KNOBS["reduce-dtype"])))
+    kinds = [op.result.dtype.name for op in decode(module).ops if op.name == "all_reduce"]
+    # Two sums a layer, and the embeddings of the tokens.
+    assert sorted(kinds) == ["bf16"] * 4 + ["f32"]
+
+
+def decode(module: Module) -> Function:
+    return next(f for f in module.programs() if f.phase == "decode")
+
+
+def test_half_of_the_bytes_cross_the_links():
+    def compiled(reduce: str) -> Module:
+        module = mini(vocab_size=256)
+        options = {"tp": 4, "target": "inf2", "rpl_reduce_dtype": reduce}
+        run_pipeline(module, default(BUCKETS.updated(options)))
+        return module
+
+    wide, narrow = compiled("f32"), compiled("bf16")
+    # Four sums of f32 [3,64], each twice for three quarters of it, on four ranks; half is saved.
+    sums = 4 * (3 * 64 * 4) * 2 * 3
+    assert sent(wide, decode(wide), 0) - sent(narrow, decode(narrow), 0) == sums // 2
+    # `graphgen cost` counts what chips of two cores send each other.
+    links = [roofline(m, decode(m), accelerator("inf2")).total.link_bytes for m in (wide, narrow)]
+    assert 0 < links[1] < links[0]
+
+
+def test_the_sharding_report_says_so_and_tells_every_byte():
+    module = mini()
+    watcher = ExplainSharding()
+    passes = "canonicalize,specialize{batch=[2],context=[8],tokens=[8]},shard{tp=2},pad-to-mesh"
+    text = f"{passes},partition,reduce-dtype{{dtype=bf16}}"
+    run_pipeline(module, parse_pipeline(text), instruments=[watcher])
+    narrowed = [item for item in watcher.shown() if item.decided == NARROWED]
+    assert {item.sharding for item in narrowed} == {"f32 -> bf16"}
+    row = next(item for item in narrowed if "decode" in item.function)
+    assert (row.at, row.sent) == ("all_reduce model.layers.0.self_attn.o_proj", -256)
+    assert row.why == "row-parallel sum, 256 bytes in bf16 instead of 512"
+    for function in module.programs():
+        told = sum(item.sent for item in watcher.shown() if item.function == function.name)
+        assert told == sent(module, function, 0) // 2 > 0
+
+
+def test_logits_are_gathered_in_the_narrow_type():
+    module = mini(vocab_size=256)
+    run_pipeline(module, default(BUCKETS.updated({"tp": 2, **KNOBS["cast-logits"]})))
+    gathers = [op for op in decode(module).ops if op.name == "all_gather"]
+    assert [op.result.dtype.name for op in gathers] == ["bf16"]
+    logits = decode(module).outputs.get("logits")
+    assert logits is not None
+    assert logits.dtype.name == "f32"
+
+
+def test_masked_slots_weigh_nothing_in_a_narrow_softmax():
+    """The lowest f32 would be -inf as bf16, and a row without slots no number at all."""
+    module = parse(
+        "module @m level=canonical {\n}\n\nfunc @f {\n  arg %q : bf16[1,1,1,2]\n"
+        "  arg %k : bf16[1,2,1,2]\n  arg %v : bf16[1,2,1,2]\n  arg %m : pred[1,1,2]\n"
+        "  %o = attention(%q, %k, %v, %m) scale=1.0 : bf16[1,1,1,2]\n  return o = %o\n}\n"
+    )
+    function = module.function("f")
+    op = next(iter(function.ops))
+    with Builder(function, before=op) as b:
+        made = attention_with(b, op.operands, op.attrs, dtype("bf16"))
+    function.replace_uses(op.result, made)
+    given = {name: np.ones((1, n, 1, 2), ml_dtypes.bfloat16) for name, n in (("q", 1), ("k", 2))}
+    given["v"] = np.array([1, 2, 3, 4], ml_dtypes.bfloat16).reshape(1, 2, 1, 2)
+    for mask, wanted in (([True, False], [1, 2]), ([False, False], [2, 3])):
+        out = function.evaluate({**given, "m": np.array(mask).reshape(1, 1, 2)})["o"]
+        np.testing.assert_array_equal(np.asarray(out, np.float32).ravel(), wanted)
