@@ -1,8 +1,10 @@
 """Match attention with the reads of the caches before it.
 
-    state -> [cache_read -> [bitcast_convert ->]] attention
+    state -> [cache_read -> [bitcast_convert ->] [convert -> [* broadcast(scale)] ->]] attention
+    state -> cache_read -> dequantize_rows -> attention
 
-The kernel reads keys and values where they lie in the cache, by row and slot.
+The kernel reads keys and values where they lie in the cache, by row and slot, and widens those of
+8 bits itself.
 """
 
 from __future__ import annotations
@@ -14,11 +16,9 @@ from graphgen.ir import Op, Value
 from graphgen.ir.dtype import bf16, f16, f32, s32
 from graphgen.ops.attention import attention_terms
 from graphgen.passes.core import NoMatch, no_match
+from graphgen.passes.kernels.cache_match import CacheRead, match_cache_read, same_slots
 from graphgen.passes.kernels.kernel_call import KernelCalls, appending, present
 from graphgen.passes.weights.derived import PreparedValues
-
-# Ops between the read of a cache of 8 bits and an attention.
-_WIDENING = ("convert", "bitcast_convert")
 
 
 @dataclass(slots=True)
@@ -27,24 +27,28 @@ class AttentionMatch:
 
     Attributes:
         attention: the composite.
-        before: the reads of the caches, in order.
-        key, value: caches [R, M, K, D] and [R, M, K, W], or what the attention reads itself.
-        rows: the row of the caches for each row of the call; ``None`` for the same rows.
+        keys, values: the reads of the caches; ``None`` where it has keys and values of its own.
     """
 
     attention: Op
-    before: list[Op] = field(default_factory=list[Op])
-    key: Value = field(init=False)
-    value: Value = field(init=False)
-    rows: Value | None = None
+    keys: CacheRead | None = None
+    values: CacheRead | None = None
+    before: list[Op] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.key, self.value = self.attention.operands[1:3]
+        reads = (self.keys, self.values)
+        every = {op: None for read in reads if read is not None for op in read.ops}
+        self.before = list(every)
 
     @property
     def ops(self) -> list[Op]:
         """All ops, in an order in which they can run."""
         return [*self.before, self.attention]
+
+    @property
+    def rows(self) -> Value | None:
+        """The row of the caches for each row of the call; ``None`` for the same rows."""
+        return None if self.keys is None else self.keys.rows
 
     @property
     def sinks(self) -> Value | None:
@@ -59,18 +63,23 @@ class AttentionMatch:
 
     def call(self, b: Builder, calls: KernelCalls) -> Op:
         """Insert the call; ``b`` has nothing to add."""
+        query, key, value, mask = self.attention.operands[:4]
+        keys, values = self.keys, self.values
+        scales = [None if read is None else read.scale for read in (keys, values)]
         operands = present(
-            query=self.attention.operands[0],
-            key=self.key,
-            value=self.value,
-            mask=self.attention.operands[3],
+            query=query,
+            key=key if keys is None else keys.cache,
+            value=value if values is None else values.cache,
+            mask=mask,
             rows=self.rows,
             sinks=self.sinks,
+            key_scale=scales[0],
+            value_scale=scales[1],
         )
         body, cloner = calls.body(operands)
-        if self.before and self.rows is None:
+        if keys is not None and self.rows is None:
             # Reads of the rows of the call itself need no numbers of rows: the meaning counts them.
-            seq_ids = self.before[0].operands[1]
+            seq_ids = keys.read.operands[1]
             cloner.mapping[seq_ids] = appending(body).iota(s32, seq_ids.shape, 0)
         config = {
             "scale": self.attention.attrs.number("scale"),
@@ -78,6 +87,10 @@ class AttentionMatch:
             "attended": self.attended,
             "rows": self.rows is not None,
             "sinks": self.sinks is not None,
+            "numbers": keys.narrow.name if keys is not None and keys.narrow else "",
+            "key_scale": scales[0] is not None,
+            "value_scale": scales[1] is not None,
+            "row_scale": keys is not None and keys.row_scale,
         }
         return calls.call("attention", config, body, cloner, operands, self.ops)
 
@@ -95,47 +108,16 @@ def match_attention(op: Op, prepared: PreparedValues) -> AttentionMatch | NoMatc
         return no_match(f"the kernel has no attention of {query.dtype}", query)
     if value.dtype is not query.dtype:
         return no_match(f"the values are {value.dtype}, the queries {query.dtype}", value)
-    for read in (key, value):
-        narrow = _narrow_cache(read)
-        if narrow is not None:
-            return no_match(f"the kernel reads no caches of {narrow.dtype}", narrow)
     if mask.type.rank != 3:
         return no_match("the mask differs from head to head", mask, depth=2)
     if terms.bias is not None or terms.slopes is not None:
         return no_match("the scores have a bias", query, depth=3)
     if not all((*query.type.dims, *key.type.dims, *value.type.dims)):
         return no_match("it has no elements", query, depth=4)
-    found = AttentionMatch(op)
-    keys, values = _reads(key), _reads(value)
-    if keys and values and _same_slots(keys[0], values[0]):
-        found.before = [*keys, *values]
-        found.key, found.value = keys[0].operands[0], values[0].operands[0]
-        if keys[0].attrs.text("rows") != "in_place":
-            found.rows = keys[0].operands[1]
-    return found
-
-
-def _narrow_cache(value: Value) -> Value | None:
-    """The cache of 8-bit numbers that a value is widened from; ``None`` for others."""
-    while value.op is not None and value.op.name in _WIDENING:
-        value = value.op.operands[0]
-    read = value.producer("cache_read")
-    return read.operands[0] if read is not None and read.result.dtype.bits == 8 else None
-
-
-def _reads(value: Value) -> list[Op]:
-    """The ``cache_read`` of a value, and the conversion of bits after it; empty without one."""
-    bits = value.producer("bitcast_convert")
-    inner = value if bits is None else bits.operands[0]
-    read = inner.producer("cache_read")
-    if read is None or inner.dtype.bits != value.dtype.bits:
-        return []
-    return [read] if bits is None else [read, bits]
-
-
-def _same_slots(one: Op, other: Op) -> bool:
-    """True where two reads are of the same rows and slots of caches of one shape."""
-    shapes = [read.operands[0].type.dims[:3] for read in (one, other)]
-    return (
-        one.attrs == other.attrs and one.operands[1] is other.operands[1] and shapes[0] == shapes[1]
-    )
+    keys, values = match_cache_read(key), match_cache_read(value)
+    for read in (keys, values):
+        if isinstance(read, NoMatch):
+            return read
+    if isinstance(keys, CacheRead) and isinstance(values, CacheRead) and same_slots(keys, values):
+        return AttentionMatch(op, keys, values)
+    return AttentionMatch(op)

@@ -1,7 +1,12 @@
 """Match rotary positions with what cuts heads out of a product and rounds them.
 
     [slice ->] [reshape ->] rope [-> convert]
-    [slice ->] [reshape ->] [rope ->] [convert ->] [bitcast_convert ->] kv_update
+    [slice ->] [reshape ->] [rope ->] [convert ->] [narrowing ->] [bitcast_convert ->] kv_update
+
+where narrowing, into a cache of 8 bits, is one of
+
+    [convert -> / broadcast(scale) ->] clamp -> [round_nearest_even ->] convert
+    quantize_rows
 
 The kernels ``rope`` and ``cache_write`` read the columns of a wide product where they are; the
 second writes rotated keys, or values, into the cache in place.
@@ -17,6 +22,7 @@ from graphgen.ir.dtype import bf16, f16, f32
 from graphgen.passes.canonical.slice_algebra import bounds
 from graphgen.passes.core import NoMatch, no_match
 from graphgen.passes.kernels.kernel_call import KernelCalls, present
+from graphgen.passes.kernels.narrowing_match import Narrowing, match_narrowing
 from graphgen.passes.weights.derived import PreparedValues
 
 
@@ -31,6 +37,7 @@ class RotationMatch:
         before: the other ops, in order.
         rope: among them or the end; ``None`` where nothing is rotated.
         offset: the first element in a row of ``x``.
+        narrowing: of what is turned and rounded to ``dtype``; ``None`` into a plain cache.
     """
 
     end: Op
@@ -39,19 +46,24 @@ class RotationMatch:
     before: list[Op] = field(default_factory=list[Op])
     rope: Op | None = None
     offset: int = 0
+    narrowing: Narrowing | None = None
 
     @property
     def ops(self) -> list[Op]:
         """All ops, in an order in which they can run."""
-        return [*self.before, self.end]
+        beside = self.narrowing.beside if self.narrowing else ()
+        return [*beside, *self.before, self.end]
 
     def call(self, b: Builder, calls: KernelCalls) -> Op:
         """Insert the call; ``b`` has nothing to add."""
         writes = self.end.name == "kv_update"
         cos, sin = self.rope.operands[1:] if self.rope else (None, None)
         cache, _, seq_ids, slots = self.end.operands if writes else (None,) * 4
-        operands = present(cache=cache, x=self.x, seq_ids=seq_ids, slots=slots, cos=cos, sin=sin)
-        heads, size = self.end.result.type.dims[2:]
+        narrowing = self.narrowing
+        places = present(cache=cache, x=self.x, seq_ids=seq_ids, slots=slots)
+        scale = narrowing.scale if narrowing else None
+        operands = {**places, **present(cos=cos, sin=sin, scale=scale)}
+        heads, size = (narrowing.given if narrowing else self.end.result).type.dims[2:]
         config = {
             "offset": self.offset,
             "heads": heads,
@@ -60,6 +72,13 @@ class RotationMatch:
             "pairs": self.rope.attrs.text("pairs") if self.rope else "halves",
             "type": self.dtype.name,
         }
+        if writes:
+            config |= {
+                "numbers": narrowing.dtype.name if narrowing else "",
+                "limit": narrowing.limit if narrowing else 0.0,
+                "scale": narrowing is not None and narrowing.scale is not None,
+                "row_scale": narrowing is not None and narrowing.row_scale,
+            }
         body, cloner = calls.body(operands)
         kernel = "cache_write" if writes else "rope"
         return calls.call(kernel, config, body, cloner, operands, self.ops)
@@ -82,16 +101,10 @@ def match_rope(rope: Op, prepared: PreparedValues) -> RotationMatch | NoMatch:
 
 def match_cache_write(update: Op, prepared: PreparedValues) -> RotationMatch | NoMatch:
     """A write into a cache with what rotates and rounds the new keys or values."""
-    new = update.operands[1]
-    bits = new.producer("bitcast_convert")
-    if bits is not None and prepared.only_reader(new) is update and _is_known(bits.operands[0]):
-        new = bits.operands[0]
-    else:
-        bits = None
-    why = _why_not(update.result, new.dtype)
+    found = _rounded_write(update, prepared)
+    why = _why_not(update.result, found.dtype)
     if why is not None:
         return why
-    found = RotationMatch(update, new, new.dtype, [bits] if bits else [])
     _take_in(found, "convert", prepared)
     rope = found.x.producer("rope")
     # A rope rounds to its type: the kernel only once.
@@ -101,6 +114,19 @@ def match_cache_write(update: Op, prepared: PreparedValues) -> RotationMatch | N
     if found.x.type.rank < 3:
         return no_match("the new rows are not [B,S,...]", found.x, depth=2)
     return found
+
+
+def _rounded_write(update: Op, prepared: PreparedValues) -> RotationMatch:
+    """A write with the conversion of bits and the narrowing before it."""
+    new = update.operands[1]
+    narrowing = match_narrowing(new, update, prepared)
+    if narrowing is not None:
+        x = narrowing.given
+        return RotationMatch(update, x, x.dtype, [*narrowing.ops], narrowing=narrowing)
+    bits = new.producer("bitcast_convert")
+    if bits is not None and prepared.only_reader(new) is update and _is_known(bits.operands[0]):
+        return RotationMatch(update, bits.operands[0], bits.operands[0].dtype, [bits])
+    return RotationMatch(update, new, new.dtype)
 
 
 def _why_not(result: Value, dtype: DType) -> NoMatch | None:

@@ -257,6 +257,10 @@ def test_keys_are_rotated_rounded_and_written_by_one_call():
         "half": 2,
         "pairs": "halves",
         "type": "bf16",
+        "numbers": "",
+        "limit": 0.0,
+        "scale": False,
+        "row_scale": False,
     }
     assert names(item, "f") == ["call"]
     assert [value.name for value in calls(item)[0].operands] == [

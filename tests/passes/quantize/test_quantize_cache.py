@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 
@@ -119,9 +121,17 @@ def test_a_narrow_cache_has_a_quarter_of_the_bytes():
     assert bytes_of[0] == 4 * bytes_of[1]
 
 
-def test_the_attention_kernel_says_that_it_reads_no_narrow_caches():
+def test_the_kernels_read_and_write_narrow_caches():
     module = build(known_shape("llama-3.1-8b"), dtype("f32"), mini=True)
     config = CompileConfig(batch=(2,), context=(8,), tokens=(8,), kv_cache_quant=True, kernels="on")
     run_pipeline(module, default(config), journal=(journal := Journal()))
-    reasons = [miss.why.reason for miss in journal.misses]
-    assert "the kernel reads no caches of u8" in reasons
+    kernels = {miss.rule for miss in journal.misses}
+    assert not kernels & {"attention", "cache_write"}
+    configs = [
+        json.loads(op.attrs.text("config"))
+        for function in module.programs()
+        for op in function.block
+        if op.attrs.get("kernel") in ("graphgen.attention", "graphgen.cache_write")
+    ]
+    # In each of two layers of two programs, keys and values are written and read.
+    assert [config["numbers"] for config in configs] == ["f8e4m3"] * 12

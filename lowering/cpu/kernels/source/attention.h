@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "cache_numbers.h"
 #include "linear.h"
 #include "task_pool.h"
 
@@ -15,7 +16,7 @@ namespace graphgen {
 // scores = scale · q[b, s, h] · key[row(b), c, h / (H / K)], then softcap · tanh(scores / softcap)
 // where softcap is not 0; the lowest f32 where mask[b, s, c] is false. A sink is one more score of
 // a head without a value. row(b) is rows[b] within the cache, or b. Scores and softmax are f32;
-// the weights are rounded to the type.
+// the weights are rounded to the type. Keys and values are numbers of the cache times their scales.
 struct Attention {
   int64_t batch;        // B
   int64_t active;       // S
@@ -27,6 +28,11 @@ struct Attention {
   int64_t cache_rows;   // R
   int64_t cache_slots;  // M, at least C
   Type type;
+  CacheNumbers numbers = CacheNumbers::kPlain;
+  CacheScale key_scale;    // [], [K] or [K, D]
+  CacheScale value_scale;  // [], [K] or [K, W]
+  // Whether the f32 scale of each key and value stands behind its 8-bit numbers.
+  bool row_scale = false;
   float scale;
   float softcap = 0.0f;
   const void* query;              // [B, S, H, D]

@@ -1,12 +1,15 @@
-// RunAttention, included once per instruction set, inside of its namespace, after linear_inner.h.
+// RunAttention, included once per instruction set, inside of its namespace, after linear_inner.h and
+// cache_inner.h.
 //
 // Keys and values are packed like weights, so that both products are the blocks of a linear layer:
 // scores[rows, C] = q · packed keys, out[rows, W] = weights · packed values. Rows are the queries
 // that read one head of the cache, s · group + g. A step of few queries reads the cache as it is:
-// packing would take longer than the products.
+// packing would take longer than the products. Narrow numbers are widened a few slots at a time.
 
 // Queries of one head below which nothing is packed.
 constexpr int64_t kFewQueries = 12;
+// Narrow slots that are widened at a time, where nothing is packed.
+constexpr int64_t kSlotsAtOnce = 64;
 
 inline int64_t RoundUp(int64_t size, int64_t to) { return (size + to - 1) / to * to; }
 
@@ -21,7 +24,7 @@ class AttentionRun {
         pool_(pool),
         slots_(RoundUp(a_.attended, kLanes)),
         queries_(a_.active * a_.group()),
-        element_(a_.type == Type::kF32 ? 4 : 2) {}
+        widen_(WidenerOf<W>(a_.numbers)) {}
 
   void Run() {
     const int64_t heads = a_.batch * a_.kv_heads;
@@ -37,7 +40,10 @@ class AttentionRun {
     }
     key_size_ = slots_ * RoundUp(a_.size, Steps::kDepth);
     value_size_ = slots_ * RoundUp(a_.width, kLanes);
-    packed_.reset(new W[heads * (key_size_ + value_size_)]);
+    const KeptMemory memory(heads * (key_size_ + value_size_) * sizeof(W));
+    packed_ = static_cast<W*>(memory.data());
+    const KeptMemory scales(a_.row_scale ? 2 * heads * slots_ * sizeof(float) : 0);
+    scales_ = static_cast<float*>(scales.data());
     ParallelFor(pool_, heads, [&](int64_t head) { Pack(head); });
     const int64_t blocks = (queries_ + kBlockRows - 1) / kBlockRows;
     // Later queries of a causal mask read more: they start first.
@@ -50,16 +56,50 @@ class AttentionRun {
  private:
   static constexpr int64_t kBlockRows = 12;
 
+  // Of ThreadMemory.
+  enum Use { kQueries, kScores, kWeights, kSums, kWide };
+
+  // A head of a row, with the factor of its products.
   struct Head {
     int64_t b, k;
+    float scale;
   };
 
-  Head HeadOf(int64_t head) const { return {head / a_.kv_heads, head % a_.kv_heads}; }
+  Head HeadOf(int64_t head) const {
+    const int64_t k = head % a_.kv_heads;
+    const CacheScale& keys = a_.key_scale;
+    const bool whole = keys.data && !keys.per_channel;
+    return {head / a_.kv_heads, k, whole ? a_.scale * keys.data[k * keys.per_head] : a_.scale};
+  }
 
-  // The elements of slot c of a head of a cache.
-  const W* Slot(const void* cache, Head head, int64_t c, int64_t size) const {
-    const int64_t slot = (a_.row(head.b) * a_.cache_slots + c) * a_.kv_heads + head.k;
-    return static_cast<const W*>(cache) + slot * size;
+  // `count` slots from c on of a head of a cache, until the next call in this thread.
+  Slots<W> Read(const void* cache, Head head, int64_t c, int64_t count, int64_t size) const {
+    if (!widen_) {
+      const W* first = static_cast<const W*>(cache) + SlotOf(head, c) * size;
+      return {first, a_.kv_heads * size, size};
+    }
+    const int64_t wide = RoundUp(size, kWidened), bytes = KeptBytes(size);
+    W* to = ThreadMemory<kWide, W>(count * wide);
+    widen_(static_cast<const uint8_t*>(cache) + SlotOf(head, c) * bytes, a_.kv_heads * bytes, count,
+           size, to, wide);
+    return {to, wide, wide};
+  }
+
+  int64_t SlotOf(Head head, int64_t c) const {
+    return (a_.row(head.b) * a_.cache_slots + c) * a_.kv_heads + head.k;
+  }
+
+  // Of a slot of `size` numbers of 8 bits.
+  int64_t KeptBytes(int64_t size) const {
+    return size + (a_.row_scale ? static_cast<int64_t>(sizeof(float)) : 0);
+  }
+
+  // The scales behind at most sixteen slots from c on, 0 beyond C; 1 where there are none.
+  Floats ScalesOf(const void* cache, Head head, int64_t c, int64_t size) const {
+    if (!a_.row_scale) return Splat(1.0f);
+    const int64_t bytes = KeptBytes(size);
+    return RowScales(static_cast<const uint8_t*>(cache) + SlotOf(head, c) * bytes,
+                     a_.kv_heads * bytes, std::min(kLanes, a_.attended - c), size);
   }
 
   int64_t QueryHead(Head head, int64_t query) const {
@@ -75,20 +115,37 @@ class AttentionRun {
   // [W / 16][C / step][16][step]. Zero beyond C, D and W.
   void Pack(int64_t number) {
     const Head head = HeadOf(number);
-    W* keys = packed_.get() + number * (key_size_ + value_size_);
+    W* keys = packed_ + number * (key_size_ + value_size_);
     W* values = keys + key_size_;
     std::memset(keys, 0, (key_size_ + value_size_) * sizeof(W));
     const int64_t depth = RoundUp(a_.size, Steps::kDepth);
-    for (int64_t c = 0; c < a_.attended; ++c) {
-      const W* key = Slot(a_.key, head, c, a_.size);
-      W* to = keys + c / kLanes * kLanes * depth + c % kLanes * Steps::kDepth;
+    for (int64_t c = 0; c < a_.attended; c += kLanes) {
+      const int64_t count = std::min(kLanes, a_.attended - c);
+      PackKeys(Read(a_.key, head, c, count, a_.size), count, keys + c * depth);
+      PackValues(Read(a_.value, head, c, count, a_.width), count,
+                 values + c / Steps::kDepth * Steps::kStride);
+      if (!a_.row_scale) continue;
+      float* scales = scales_ + 2 * number * slots_ + c;
+      Store(scales, ScalesOf(a_.key, head, c, a_.size));
+      Store(scales + slots_, ScalesOf(a_.value, head, c, a_.width));
+    }
+  }
+
+  void PackKeys(Slots<W> slots, int64_t count, W* to) const {
+    for (int64_t i = 0; i < count; ++i) {
+      const W* key = slots.first + i * slots.stride;
       for (int64_t d = 0; d < a_.size; ++d) {
-        to[d / Steps::kDepth * Steps::kStride + d % Steps::kDepth] = key[d];
+        to[d / Steps::kDepth * Steps::kStride + i * Steps::kDepth + d % Steps::kDepth] = key[d];
       }
-      const W* value = Slot(a_.value, head, c, a_.width);
-      to = values + c / Steps::kDepth * Steps::kStride + c % Steps::kDepth;
+    }
+  }
+
+  void PackValues(Slots<W> slots, int64_t count, W* to) const {
+    for (int64_t i = 0; i < count; ++i) {
+      const W* value = slots.first + i * slots.stride;
+      const int64_t place = i / Steps::kDepth * Steps::kStride + i % Steps::kDepth;
       for (int64_t w = 0; w < a_.width; ++w) {
-        to[w / kLanes * kLanes * slots_ + w % kLanes * Steps::kDepth] = value[w];
+        to[place + w / kLanes * kLanes * slots_ + w % kLanes * Steps::kDepth] = value[w];
       }
     }
   }
@@ -110,8 +167,8 @@ class AttentionRun {
   }
 
   // Scores of 16 slots from c on: scaled, capped and masked; minus infinity beyond C.
-  Floats Finished(Floats sums, const uint8_t* mask, int64_t c) const {
-    Floats scores = sums * a_.scale;
+  Floats Finished(Floats sums, Floats scale, const uint8_t* mask, int64_t c) const {
+    Floats scores = sums * scale;
     if (a_.softcap != 0.0f) {
       // tanh(x) = 1 - 2 / (e^2x + 1)
       const Floats power = Exp(scores * (2.0f / a_.softcap));
@@ -157,7 +214,15 @@ class AttentionRun {
     }
   }
 
-  void StoreOut(int64_t query_head, int64_t w, Floats value) const {
+  static void ScaleWeights(float* weights, Floats scale) {
+    Store(weights, Load<Floats>(weights) * scale);
+  }
+
+  void StoreOut(Head head, int64_t query_head, int64_t w, Floats value) const {
+    const CacheScale& scale = a_.value_scale;
+    const int64_t at = head.k * scale.per_head;
+    if (scale.per_channel) value *= LoadWide(Type::kF32, scale.data, at + w, at + a_.width);
+    else if (scale.data) value *= scale.data[at];
     const int64_t start = query_head * a_.width;
     StoreWide(a_.type, a_.out, start + w, start + a_.width, value);
   }
@@ -174,16 +239,26 @@ class AttentionRun {
     }
   }
 
-  // Queries as steps, rows of them `stride` apart.
-  void LoadQueries(Head head, int64_t first, int64_t rows, int64_t stride, X* to) const {
+  // Queries as steps, rows of them `stride` apart, zero beyond D; times the scales of the channels
+  // of the keys.
+  X* LoadQueries(Head head, int64_t first, int64_t rows, int64_t stride) const {
+    X* to = ThreadMemory<kQueries, X>(rows * stride);
+    std::memset(to, 0, rows * stride * sizeof(X));
+    const CacheScale& keys = a_.key_scale;
+    const int64_t of_head = head.k * keys.per_head;
     for (int64_t r = 0; r < rows; ++r) {
       const int64_t start = QueryHead(head, first + r) * a_.size;
       for (int64_t d = 0; d < a_.size; d += kLanes) {
+        Floats query = LoadWide(a_.type, a_.query, start + d, start + a_.size);
+        if (keys.per_channel) {
+          query *= LoadWide(Type::kF32, keys.data, of_head + d, of_head + a_.size);
+        }
         float lanes[kLanes];
-        Store(lanes, LoadWide(a_.type, a_.query, start + d, start + a_.size));
+        Store(lanes, query);
         Narrow(lanes, kLanes, to + r * stride + d / Steps::kDepth);
       }
     }
+    return to;
   }
 
   void Block(int64_t number, int64_t first, int64_t rows) {
@@ -192,23 +267,24 @@ class AttentionRun {
     const int64_t count = high - low;
     const int64_t depth = RoundUp(a_.size, Steps::kDepth), steps = depth / Steps::kDepth;
     const int64_t wide = RoundUp(a_.size, kLanes);
-    std::vector<X> queries(rows * wide, X());
-    std::vector<float> scores(rows * count);
-    LoadQueries(head, first, rows, wide, queries.data());
-    const W* keys = packed_.get() + number * (key_size_ + value_size_);
+    const X* queries = LoadQueries(head, first, rows, wide);
+    float* scores = ThreadMemory<kScores, float>(rows * count);
+    const W* keys = packed_ + number * (key_size_ + value_size_);
     Floats sums[kMostRows * kGroup];
     for (int64_t c = low; c < high; c += kGroup * kLanes) {
       const int64_t tiles = std::min<int64_t>(kGroup, (high - c) / kLanes);
-      Products(queries.data(), wide, keys + c * depth, kLanes * depth, tiles, steps, rows, sums);
+      Products(queries, wide, keys + c * depth, kLanes * depth, tiles, steps, rows, sums);
       for (int64_t r = 0; r < rows; ++r) {
         for (int64_t t = 0; t < tiles; ++t) {
           const int64_t slot = c + t * kLanes;
-          Store(scores.data() + r * count + slot - low,
-                Finished(sums[r * kGroup + t], Mask(head, first + r), slot));
+          Floats scale = Splat(head.scale);
+          if (a_.row_scale) scale *= Load<Floats>(scales_ + 2 * number * slots_ + slot);
+          Store(scores + r * count + slot - low,
+                Finished(sums[r * kGroup + t], scale, Mask(head, first + r), slot));
         }
       }
     }
-    Weigh(number, first, rows, low, count, scores.data());
+    Weigh(number, first, rows, low, count, scores);
   }
 
   // The weighted sums of the values, from scores of the slots [low, low + count).
@@ -216,21 +292,24 @@ class AttentionRun {
              float* scores) {
     const Head head = HeadOf(number);
     const int64_t steps = count / Steps::kDepth;
-    std::vector<X> weights(rows * steps);
+    X* weights = ThreadMemory<kWeights, X>(rows * steps);
     for (int64_t r = 0; r < rows; ++r) {
       Softmax(scores + r * count, count, QueryHead(head, first + r));
-      Narrow(scores + r * count, count, weights.data() + r * steps);
+      for (int64_t c = 0; a_.row_scale && c < count; c += kLanes) {
+        const float* scales = scales_ + (2 * number + 1) * slots_ + low + c;
+        ScaleWeights(scores + r * count + c, Load<Floats>(scales));
+      }
+      Narrow(scores + r * count, count, weights + r * steps);
     }
-    const W* values = packed_.get() + number * (key_size_ + value_size_) + key_size_ +
+    const W* values = packed_ + number * (key_size_ + value_size_) + key_size_ +
                       low / Steps::kDepth * Steps::kStride;
     Floats sums[kMostRows * kGroup];
     for (int64_t w = 0; w < a_.width; w += kGroup * kLanes) {
       const int64_t tiles = std::min<int64_t>(kGroup, (a_.width - w + kLanes - 1) / kLanes);
-      Products(weights.data(), steps, values + w * slots_, kLanes * slots_, tiles, steps, rows,
-               sums);
+      Products(weights, steps, values + w * slots_, kLanes * slots_, tiles, steps, rows, sums);
       for (int64_t r = 0; r < rows; ++r) {
         for (int64_t t = 0; t < tiles; ++t) {
-          StoreOut(QueryHead(head, first + r), w + t * kLanes, sums[r * kGroup + t]);
+          StoreOut(head, QueryHead(head, first + r), w + t * kLanes, sums[r * kGroup + t]);
         }
       }
     }
@@ -253,39 +332,61 @@ class AttentionRun {
   void Direct(int64_t number, int64_t first, int64_t rows) {
     const Head head = HeadOf(number);
     const auto [low, high] = Range(head, first, rows);
-    const int64_t count = high - low, wide = RoundUp(a_.size, Steps::kStride) / Steps::kDepth;
-    std::vector<X> queries(rows * wide, X());
-    std::vector<float> scores(rows * count);
-    LoadQueries(head, first, rows, wide, queries.data());
-    for (int64_t c = low; c < high; c += kLanes) {
-      for (int64_t r = 0; r < rows; ++r) {
-        const Floats sums = DirectScores(head, c, queries.data() + r * wide);
-        Store(scores.data() + r * count + c - low, Finished(sums, Mask(head, first + r), c));
+    const int64_t end = std::min(high, a_.attended), count = high - low;
+    const int64_t at_once = widen_ ? kSlotsAtOnce : count;
+    float* scores = ThreadMemory<kScores, float>(rows * count);
+    const int64_t wide = RoundUp(a_.size, kWidened) / Steps::kDepth;
+    const X* queries = LoadQueries(head, first, rows, wide);
+    for (int64_t c = low; c < end; c += at_once) {
+      const int64_t some = std::min(at_once, end - c);
+      const Slots<W> keys = Read(a_.key, head, c, some, a_.size);
+      for (int64_t i = 0; i < some; i += kLanes) {
+        const Floats scale = ScalesOf(a_.key, head, c + i, a_.size) * head.scale;
+        for (int64_t r = 0; r < rows; ++r) {
+          const Floats sums = DirectScores(keys, i, std::min(kLanes, some - i), queries + r * wide);
+          Store(scores + r * count + c + i - low,
+                Finished(sums, scale, Mask(head, first + r), c + i));
+        }
       }
     }
     for (int64_t r = 0; r < rows; ++r) {
-      Softmax(scores.data() + r * count, count, QueryHead(head, first + r));
+      Softmax(scores + r * count, count, QueryHead(head, first + r));
     }
-    const int64_t end = std::min(high, a_.attended);
-    for (int64_t r = 0; r < rows;) {
-      r += DirectSums<4>(head, first + r, rows - r, low, end, scores.data() + r * count, count);
+    for (int64_t c = low; a_.row_scale && c < high; c += kLanes) {
+      const Floats scale = ScalesOf(a_.value, head, c, a_.width);
+      for (int64_t r = 0; r < rows; ++r) ScaleWeights(scores + r * count + c - low, scale);
+    }
+    const int64_t columns = RoundUp(a_.width, kWidened);
+    float* sums = ThreadMemory<kSums, float>(rows * columns);
+    std::memset(sums, 0, rows * columns * sizeof(float));
+    for (int64_t c = low; c < end; c += at_once) {
+      const int64_t some = std::min(at_once, end - c);
+      const Slots<W> values = Read(a_.value, head, c, some, a_.width);
+      for (int64_t r = 0; r < rows;) {
+        r += DirectSums<4>(values, some, rows - r, scores + r * count + c - low, count,
+                           sums + r * columns);
+      }
+    }
+    for (int64_t r = 0; r < rows; ++r) {
+      for (int64_t w = 0; w < a_.width; w += kLanes) {
+        StoreOut(head, QueryHead(head, first + r), w, Load<Floats>(sums + r * columns + w));
+      }
     }
   }
 
-  // The products of one query and the keys of sixteen slots from c on; 0 beyond C.
-  Floats DirectScores(Head head, int64_t c, const X* query) const {
+  // The products of one query and the keys of at most sixteen slots from `from` on; 0 beyond.
+  static Floats DirectScores(Slots<W> keys, int64_t from, int64_t slots, const X* query) {
     Floats each[kLanes] = {};
-    const int64_t slots = std::min(kLanes, a_.attended - c);
-    const int64_t whole = a_.size / Steps::kStride * Steps::kStride;
+    const int64_t whole = keys.size / Steps::kStride * Steps::kStride;
     for (int64_t i = 0; i < slots; ++i) {
-      const W* key = Slot(a_.key, head, c + i, a_.size);
+      const W* key = keys.first + (from + i) * keys.stride;
       Floats sum = {};
       for (int64_t d = 0; d < whole; d += Steps::kStride) {
         sum = Steps::AddSteps(sum, key + d, query + d / Steps::kDepth);
       }
-      if (whole < a_.size) {
+      if (whole < keys.size) {
         W rest[Steps::kStride] = {};
-        std::memcpy(rest, key + whole, (a_.size - whole) * sizeof(W));
+        std::memcpy(rest, key + whole, (keys.size - whole) * sizeof(W));
         sum = Steps::AddSteps(sum, rest, query + whole / Steps::kDepth);
       }
       each[i] = sum;
@@ -293,34 +394,39 @@ class AttentionRun {
     return Totals(each);
   }
 
-  // The weighted sums of the values in [low, end) for at most kRows queries; returns how many.
+  // Adds `count` weighted values to the sums of at most kRows queries; returns how many. Weights of
+  // two queries are `stride` apart.
   template <int kRows>
-  int64_t DirectSums(Head head, int64_t first, int64_t rows, int64_t low, int64_t end,
-                     const float* weights, int64_t count) const {
+  int64_t DirectSums(Slots<W> values, int64_t count, int64_t rows, const float* weights,
+                     int64_t stride, float* sums) const {
     if constexpr (kRows > 1) {
       if (rows < kRows) {
-        return DirectSums<kRows - 1>(head, first, rows, low, end, weights, count);
+        return DirectSums<kRows - 1>(values, count, rows, weights, stride, sums);
       }
     }
     for (int64_t w = 0; w < a_.width;) {
-      w += kLanes * DirectTiles<kRows, 4>(head, first, w, low, end, weights, count);
+      w += kLanes * DirectTiles<kRows, 4>(values, count, w, weights, stride, sums);
     }
     return kRows;
   }
 
-  // At most kTiles times sixteen columns from w on; returns how many tiles.
+  // The same of at most kTiles times sixteen columns from w on; returns how many tiles.
   template <int kRows, int kTiles>
-  int64_t DirectTiles(Head head, int64_t first, int64_t w, int64_t low, int64_t end,
-                      const float* weights, int64_t count) const {
+  int64_t DirectTiles(Slots<W> values, int64_t count, int64_t w, const float* weights,
+                      int64_t stride, float* sums) const {
     if constexpr (kTiles > 1) {
-      if (kRows * kTiles > kMostSums || a_.width - w < kTiles * kLanes) {
-        return DirectTiles<kRows, kTiles / 2>(head, first, w, low, end, weights, count);
+      if (kRows * kTiles > kMostSums || values.size - w < kTiles * kLanes) {
+        return DirectTiles<kRows, kTiles / 2>(values, count, w, weights, stride, sums);
       }
     }
-    Floats sums[kRows][kTiles] = {};
-    const int64_t lanes = std::min<int64_t>(kTiles * kLanes, a_.width - w);
-    for (int64_t c = low; c < end; ++c) {
-      const W* value = Slot(a_.value, head, c, a_.width) + w;
+    const int64_t columns = RoundUp(a_.width, kWidened);
+    const int64_t lanes = std::min<int64_t>(kTiles * kLanes, values.size - w);
+    Floats sum[kRows][kTiles];
+    for (int r = 0; r < kRows; ++r) {
+      for (int t = 0; t < kTiles; ++t) sum[r][t] = Load<Floats>(sums + r * columns + w + t * kLanes);
+    }
+    for (int64_t c = 0; c < count; ++c) {
+      const W* value = values.first + c * values.stride + w;
       W rest[kLanes] = {};
       if (kTiles == 1 && lanes < kLanes) {
         std::memcpy(rest, value, lanes * sizeof(W));
@@ -330,13 +436,11 @@ class AttentionRun {
       for (int t = 0; t < kTiles; ++t) {
         const Floats each = Steps::Widen(value + t * kLanes);
 #pragma GCC unroll 4
-        for (int r = 0; r < kRows; ++r) sums[r][t] += each * weights[r * count + c - low];
+        for (int r = 0; r < kRows; ++r) sum[r][t] += each * weights[r * stride + c];
       }
     }
     for (int r = 0; r < kRows; ++r) {
-      for (int t = 0; t < kTiles; ++t) {
-        StoreOut(QueryHead(head, first + r), w + t * kLanes, sums[r][t]);
-      }
+      for (int t = 0; t < kTiles; ++t) Store(sums + r * columns + w + t * kLanes, sum[r][t]);
     }
     return kTiles;
   }
@@ -345,13 +449,18 @@ class AttentionRun {
   const TaskPool& pool_;
   int64_t slots_;    // C in whole tiles
   int64_t queries_;  // of one head
-  int64_t element_;  // bytes
+  SlotWidener<W> widen_;  // of narrow numbers
   int64_t key_size_ = 0;
   int64_t value_size_ = 0;
-  std::unique_ptr<W[]> packed_;
+  W* packed_ = nullptr;
+  float* scales_ = nullptr;  // behind keys and values, [heads][2][C in whole tiles]
 };
 
 void RunAttention(const Attention& attention, const TaskPool& pool) {
+  // Narrow numbers are widened to bf16 or to f32.
+  if (attention.numbers != CacheNumbers::kPlain && attention.type == Type::kF16) {
+    return AttentionRun<F32Steps>(attention, pool).Run();
+  }
   switch (attention.type) {
     case Type::kBf16: return AttentionRun<Bf16Steps>(attention, pool).Run();
     case Type::kF16: return AttentionRun<F16Steps>(attention, pool).Run();

@@ -129,26 +129,52 @@ ffi::Error LinearCall(ffi::ThreadPool threads, ffi::RemainingArgs operands, ffi:
   return ffi::Error::Success();
 }
 
-// Operands: query, key, value and mask, then rows and sinks where the attributes say so. A cache may
-// hold the bits of its elements as integers.
+bool NumbersNamed(std::string_view name, CacheNumbers* found) {
+  if (name.empty()) *found = CacheNumbers::kPlain;
+  else if (name == "s8") *found = CacheNumbers::kS8;
+  else if (name == "f8e4m3") *found = CacheNumbers::kF8E4M3;
+  else if (name == "f8e4m3fn") *found = CacheNumbers::kF8E4M3Fn;
+  else if (name == "f8e5m2") *found = CacheNumbers::kF8E5M2;
+  else return false;
+  return true;
+}
+
+// The scale of a cache that has `heads` of `size` channels; false for another number of factors.
+bool ScaleOf(const ffi::AnyBuffer& operand, int64_t heads, int64_t size, CacheScale* found) {
+  const int64_t count = static_cast<int64_t>(operand.element_count());
+  found->per_head = count == 1 ? 0 : count / heads;
+  found->per_channel = count > 1 && count == heads * size && size > 1;
+  if (operand.element_type() != ffi::DataType::F32) return false;
+  found->data = static_cast<const float*>(operand.untyped_data());
+  return count == 1 || count == heads || found->per_channel;
+}
+
+// Operands: query, key, value and mask, then rows, sinks and the scales of keys and of values where
+// the attributes say so. A cache may hold the bits of its elements as integers.
 ffi::Error AttentionCall(ffi::ThreadPool threads, ffi::RemainingArgs operands,
                          ffi::RemainingRets results, float scale, float softcap, int64_t attended,
-                         bool has_rows, bool has_sinks) {
+                         bool has_rows, bool has_sinks, std::string_view numbers, bool has_key_scale,
+                         bool has_value_scale, bool row_scale) {
   const auto operand = [&](size_t i) { return *operands.get<ffi::AnyBuffer>(i); };
-  if (operands.size() != 4u + has_rows + has_sinks || results.size() != 1) {
+  const size_t expected = 4 + has_rows + has_sinks + has_key_scale + has_value_scale;
+  if (operands.size() != expected || results.size() != 1) {
     return ffi::Error::InvalidArgument("graphgen.attention: operands do not match the attributes");
   }
   const ffi::AnyBuffer query = operand(0), key = operand(1), value = operand(2);
   const auto q = query.dimensions(), k = key.dimensions(), v = value.dimensions();
   Attention a;
-  if (!TypeOf(query.element_type(), &a.type) || q.size() != 4 || k.size() != 4 || v.size() != 4) {
+  if (!TypeOf(query.element_type(), &a.type) || !NumbersNamed(numbers, &a.numbers) ||
+      q.size() != 4 || k.size() != 4 || v.size() != 4) {
     return ffi::Error::InvalidArgument("graphgen.attention: unknown type or rank");
   }
   a.batch = q[0], a.active = q[1], a.heads = q[2], a.size = q[3];
-  a.cache_rows = k[0], a.cache_slots = k[1], a.kv_heads = k[2], a.width = v[3];
+  a.row_scale = row_scale;
+  const int64_t behind = row_scale ? 4 : 0;
+  a.cache_rows = k[0], a.cache_slots = k[1], a.kv_heads = k[2], a.width = v[3] - behind;
   a.attended = attended;
   a.scale = scale, a.softcap = softcap;
-  bool fits = k[3] == a.size && v[0] == k[0] && v[1] == k[1] && v[2] == k[2] &&
+  bool fits = k[3] == a.size + behind && a.width >= 0 &&
+              (!row_scale || a.numbers != CacheNumbers::kPlain) && v[0] == k[0] && v[1] == k[1] && v[2] == k[2] &&
               attended <= a.cache_slots && a.kv_heads > 0 && a.heads % a.kv_heads == 0 &&
               (has_rows || a.batch <= a.cache_rows);
   const auto check = [&](const ffi::AnyBuffer& each, int64_t bytes) {
@@ -157,13 +183,16 @@ ffi::Error AttentionCall(ffi::ThreadPool threads, ffi::RemainingArgs operands,
   };
   const int64_t bytes = a.type == Type::kF32 ? 4 : 2, queries = a.batch * a.active;
   const int64_t slots = a.cache_rows * a.cache_slots * a.kv_heads;
+  const int64_t kept = a.numbers == CacheNumbers::kPlain ? bytes : 1;
   a.query = query.untyped_data();
-  a.key = check(key, slots * a.size * bytes);
-  a.value = check(value, slots * a.width * bytes);
+  a.key = check(key, slots * (a.size + behind) * kept);
+  a.value = check(value, slots * (a.width + behind) * kept);
   a.mask = static_cast<const uint8_t*>(check(operand(3), queries * attended));
   size_t next = 4;
   if (has_rows) a.rows = static_cast<const int32_t*>(check(operand(next++), a.batch * 4));
   if (has_sinks) a.sinks = static_cast<const float*>(check(operand(next++), a.heads * 4));
+  fits = fits && (!has_key_scale || ScaleOf(operand(next++), a.kv_heads, a.size, &a.key_scale)) &&
+         (!has_value_scale || ScaleOf(operand(next++), a.kv_heads, a.width, &a.value_scale));
   a.out = check(**results.get<ffi::AnyBuffer>(0), queries * a.heads * a.width * bytes);
   if (!fits) return ffi::Error::InvalidArgument("graphgen.attention: an operand has another size");
   RunAttention(a, PoolOf(threads));
@@ -178,9 +207,10 @@ bool TypeNamed(std::string_view name, Type* found) {
   return true;
 }
 
-// What `rope` and `cache_write` share: x[B, S, ...] and the tables at `next`, if it is turned.
-bool ReadRotation(ffi::RemainingArgs operands, size_t x_at, size_t next, std::string_view type,
-                  std::string_view pairs, Rotation* r) {
+// What `rope` and `cache_write` share: x[B, S, ...] and the tables at `next`, if it is turned, before
+// `more` operands.
+bool ReadRotation(ffi::RemainingArgs operands, size_t x_at, size_t next, size_t more,
+                  std::string_view type, std::string_view pairs, Rotation* r) {
   const ffi::AnyBuffer x = *operands.get<ffi::AnyBuffer>(x_at);
   const auto dims = x.dimensions();
   r->neighbors = pairs == "neighbors";
@@ -191,7 +221,7 @@ bool ReadRotation(ffi::RemainingArgs operands, size_t x_at, size_t next, std::st
   r->stride = 1;
   for (size_t i = 2; i < dims.size(); ++i) r->stride *= dims[i];
   if (r->offset < 0 || r->heads < 0 || r->size < 0 ||
-      r->offset + r->heads * r->size > r->stride || operands.size() != next + (r->half ? 2 : 0)) {
+      r->offset + r->heads * r->size > r->stride || operands.size() != next + (r->half ? 2 : 0) + more) {
     return false;
   }
   const int64_t table = r->batch * r->active * r->half;
@@ -213,7 +243,7 @@ ffi::Error RopeCall(ffi::ThreadPool threads, ffi::RemainingArgs operands,
   Rotation r;
   r.offset = offset, r.heads = heads, r.size = size, r.half = half;
   const bool fits = operands.size() > 0 && results.size() == 1 &&
-                    ReadRotation(operands, 0, 1, type, pairs, &r);
+                    ReadRotation(operands, 0, 1, 0, type, pairs, &r);
   if (!fits) return ffi::Error::InvalidArgument("graphgen.rope: an operand does not fit");
   ffi::AnyBuffer out = **results.get<ffi::AnyBuffer>(0);
   const int64_t bytes = r.out_type == Type::kF32 ? 4 : 2;
@@ -225,26 +255,46 @@ ffi::Error RopeCall(ffi::ThreadPool threads, ffi::RemainingArgs operands,
   return ffi::Error::Success();
 }
 
+// The largest number of a type of 8 bits, as far below zero as above.
+float LargestOf(CacheNumbers numbers) {
+  switch (numbers) {
+    case CacheNumbers::kS8: return 127.0f;
+    case CacheNumbers::kF8E4M3: return 240.0f;
+    case CacheNumbers::kF8E4M3Fn: return 448.0f;
+    case CacheNumbers::kF8E5M2: return 57344.0f;
+    case CacheNumbers::kPlain: break;
+  }
+  return 0.0f;
+}
+
 // Operands: the cache[R, M, K, D], which is the result, x[B, S, ...], rows[B] and slots[B, S], then
-// the tables of cosines and sines where keys are turned.
+// the tables of cosines and sines where keys are turned, and the scale of a cache of 8 bits.
 ffi::Error CacheWriteCall(ffi::ThreadPool threads, ffi::RemainingArgs operands,
                           ffi::RemainingRets results, int64_t offset, int64_t heads, int64_t size,
-                          int64_t half, std::string_view pairs, std::string_view type) {
+                          int64_t half, std::string_view pairs, std::string_view type,
+                          std::string_view numbers, float limit, bool has_scale, bool row_scale) {
   Rotation r;
-  r.offset = offset, r.heads = heads, r.size = size, r.half = half;
-  const bool read = operands.size() > 3 && results.size() == 1 &&
-                    ReadRotation(operands, 1, 4, type, pairs, &r);
+  r.offset = offset, r.heads = heads, r.size = size, r.half = half, r.limit = limit, r.row_scale = row_scale;
+  const bool read = operands.size() > 3 && results.size() == 1 && NumbersNamed(numbers, &r.numbers) &&
+                    (r.numbers == CacheNumbers::kPlain || limit > 0) &&
+                    limit <= LargestOf(r.numbers) &&
+                    ReadRotation(operands, 1, 4, has_scale, type, pairs, &r);
   if (!read) return ffi::Error::InvalidArgument("graphgen.cache_write: an operand does not fit");
   const ffi::AnyBuffer cache = *operands.get<ffi::AnyBuffer>(0);
   const ffi::AnyBuffer ids = *operands.get<ffi::AnyBuffer>(2), slots = *operands.get<ffi::AnyBuffer>(3);
   ffi::AnyBuffer out = **results.get<ffi::AnyBuffer>(0);
   const auto dims = cache.dimensions();
-  const int64_t bytes = r.out_type == Type::kF32 ? 4 : 2;
-  const bool fits = dims.size() == 4 && dims[2] == heads && dims[3] == size &&
+  const bool plain = r.numbers == CacheNumbers::kPlain;
+  const int64_t bytes = !plain ? 1 : r.out_type == Type::kF32 ? 4 : 2;
+  const bool fits = dims.size() == 4 && dims[2] == heads && dims[3] == size + (row_scale ? 4 : 0) &&
                     static_cast<int64_t>(cache.size_bytes()) ==
                         static_cast<int64_t>(cache.element_count()) * bytes &&
                     static_cast<int64_t>(ids.size_bytes()) == 4 * r.batch &&
                     static_cast<int64_t>(slots.size_bytes()) == 4 * r.batch * r.active &&
+                    !(row_scale && (plain || has_scale)) &&
+                    (!has_scale || (!plain && heads > 0 &&
+                                    ScaleOf(*operands.get<ffi::AnyBuffer>(operands.size() - 1),
+                                            heads, size, &r.scale))) &&
                     out.untyped_data() == cache.untyped_data();
   if (!fits) return ffi::Error::InvalidArgument("graphgen.cache_write: an operand has another size");
   r.cache_rows = dims[0], r.cache_slots = dims[1];
@@ -282,7 +332,11 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(graphgen_attention, graphgen::AttentionCall,
                                   .Attr<float>("softcap")
                                   .Attr<int64_t>("attended")
                                   .Attr<bool>("rows")
-                                  .Attr<bool>("sinks"));
+                                  .Attr<bool>("sinks")
+                                  .Attr<std::string_view>("numbers")
+                                  .Attr<bool>("key_scale")
+                                  .Attr<bool>("value_scale")
+                                  .Attr<bool>("row_scale"));
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(graphgen_rope, graphgen::RopeCall,
                               xla::ffi::Ffi::Bind()
@@ -306,7 +360,11 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(graphgen_cache_write, graphgen::CacheWriteCall,
                                   .Attr<int64_t>("size")
                                   .Attr<int64_t>("half")
                                   .Attr<std::string_view>("pairs")
-                                  .Attr<std::string_view>("type"));
+                                  .Attr<std::string_view>("type")
+                                  .Attr<std::string_view>("numbers")
+                                  .Attr<float>("limit")
+                                  .Attr<bool>("scale")
+                                  .Attr<bool>("row_scale"));
 
 // The instruction set that the kernels use on this CPU.
 extern "C" const char* graphgen_instruction_set() { return graphgen::InstructionSet(); }

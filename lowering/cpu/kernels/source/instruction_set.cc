@@ -16,6 +16,7 @@
 #endif
 
 #include "attention.h"
+#include "kept_memory.h"
 #include "linear.h"
 #include "rotation.h"
 
@@ -29,6 +30,8 @@ namespace {
 
 // In this order.
 #include "linear_inner.h"
+#include "cache_inner.h"
+#include "cache_codes_inner.h"
 #include "attention_inner.h"
 #include "rotation_inner.h"
 

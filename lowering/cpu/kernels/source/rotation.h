@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "cache_numbers.h"
 #include "linear.h"
 #include "task_pool.h"
 
@@ -15,7 +16,9 @@ namespace graphgen {
 // turned: of pairs (i, i + half), or of neighbours (2i, 2i + 1), for i < half: first · cos -
 // second · sin and second · cos + first · sin, in f32; elements from 2 · half on stay. The place of
 // a row is b · active + s, or of a cache row ids[b], slot slots[b, s]; what lies outside of the
-// cache is dropped.
+// cache is dropped. A cache of 8 bits is given what is turned, rounded to out_type, over its scale,
+// between -limit and limit. A row scale is that of each head of a row: its largest magnitude over
+// the limit, at least the smallest normal number; it stands behind the codes, as 0 for zeros.
 struct Rotation {
   int64_t batch;   // B
   int64_t active;  // S
@@ -27,6 +30,10 @@ struct Rotation {
   bool neighbors = false;
   Type x_type;
   Type out_type;
+  CacheNumbers numbers = CacheNumbers::kPlain;
+  CacheScale scale;     // [], [heads] or [heads, size]
+  float limit = 0.0f;   // not above the largest number
+  bool row_scale = false;
   const void* x;
   const float* cos = nullptr;      // [B, S, half]
   const float* sin = nullptr;      // [B, S, half]

@@ -17,11 +17,12 @@ from graphgen.lowering.cpu.kernels.kernel_library import kernel_library
 from graphgen.passes.core import parse_pipeline, run_pipeline
 from graphgen.text import parse, print_module
 
-CASES = 120
+CASES = 240
 KERNEL = "graphgen.attention"
 BITS = {"bf16": "u16", "f16": "u16", "f32": "u32"}
 # Of the largest value: a weight, a sum and the result are rounded once each.
 BOUND = {"bf16": 2.0**-6, "f16": 2.0**-9, "f32": 2e-5}
+NARROW = ("s8", "f8e4m3", "f8e4m3fn", "f8e5m2")
 BACKEND = CpuBackend()
 
 pytestmark = pytest.mark.skipif(
@@ -38,6 +39,8 @@ class AttentionCase:
         rows, slots: of the caches; no rows for keys and values without a cache.
         dtype: of queries, keys and values.
         bits: whether caches hold bits as integers.
+        narrow: type of 8 bits that caches are kept in; empty for ``dtype``.
+        scale: of narrow keys and values: ``tensor``, ``head`` or ``channel``; empty for none.
         in_place: whether row b of the call is row b of the cache.
         softcap: of the scores; 0 for none.
         sinks: whether a head has a score without a value.
@@ -57,6 +60,8 @@ class AttentionCase:
     in_place: bool = True
     softcap: float = 0.0
     sinks: bool = False
+    narrow: str = ""
+    scale: str = ""
 
     @property
     def cached(self) -> tuple[int, ...]:
@@ -65,10 +70,17 @@ class AttentionCase:
             return (self.batch, self.attended, self.kv_heads)
         return (self.batch if self.in_place else self.rows, self.slots, self.kv_heads)
 
+    @property
+    def stored(self) -> str:
+        """Type of the caches."""
+        if self.narrow:
+            return "u8" if self.bits and self.narrow != "s8" else self.narrow
+        return BITS[self.dtype] if self.bits and self.rows else self.dtype
+
     def text(self) -> str:
         """The module as a user writes it."""
         query = (self.batch, self.active, self.kv_heads * self.group)
-        stored = BITS[self.dtype] if self.bits and self.rows else self.dtype
+        stored = self.stored
         arguments = {
             "q": _type(self.dtype, *query, self.size),
             "k": _type(stored, *self.cached, self.size),
@@ -79,7 +91,9 @@ class AttentionCase:
         if self.rows:
             arguments["ids"] = _type("s32", self.batch)
             for name, size in (("k", self.size), ("v", self.width)):
-                lines += self._read(name, stored, size)
+                lines += self._read(name, size)
+                if self.scale:
+                    arguments[f"s.{name}"] = _type("f32", *self._scale_dims(size))
         if self.sinks:
             arguments["sinks"] = _type("f32", query[2])
         names = ["r.k", "r.v"] if self.rows else ["k", "v"]
@@ -95,18 +109,38 @@ class AttentionCase:
         head += [f"  arg %{name} : {kind}" for name, kind in arguments.items()]
         return "\n".join([*head, *[f"  {line}" for line in lines], "  return y = %y", "}", ""])
 
-    def _read(self, name: str, stored: str, size: int) -> list[str]:
+    def _read(self, name: str, size: int) -> list[str]:
+        """What reads keys or values, ``%r.name``, from their cache."""
         shape = (self.batch, self.attended, self.kv_heads, size)
         how = "rows=in_place " if self.in_place else ""
-        made = f"b.{name}" if self.bits else f"r.{name}"
-        read = f"%{made} = cache_read(%{name}, %ids) attended={self.attended} {how}"
-        lines = [f"{read}: {_type(stored, *shape)}"]
-        if self.bits:
-            lines += [
-                f"%r.{name} = bitcast_convert(%{made}) dtype={self.dtype} : "
-                f"{_type(self.dtype, *shape)}"
-            ]
-        return lines
+        kinds = [self.stored]
+        steps = [f"cache_read(%{name}, %ids) attended={self.attended} {how}"]
+        kept = self.narrow or self.dtype
+        if kept != self.stored:
+            kinds.append(kept)
+            steps.append(f"bitcast_convert(%PREVIOUS) dtype={kept} ")
+        if self.narrow:
+            kinds.append("f32" if self.scale else self.dtype)
+            steps.append(f"convert(%PREVIOUS) dtype={kinds[-1]} ")
+        if self.scale:
+            axes = {"tensor": "", "head": "2", "channel": "2,3"}[self.scale]
+            dims = ",".join(map(str, shape))
+            kinds += ["f32", "f32"]
+            steps.append(f"broadcast_in_dim(%s.{name}) shape=[{dims}] dimensions=[{axes}] ")
+            steps.append(f"multiply(%{name}.{len(steps) - 2}, %PREVIOUS) ")
+            if self.dtype != "f32":
+                kinds.append(self.dtype)
+                steps.append(f"convert(%PREVIOUS) dtype={self.dtype} ")
+        names = [*(f"{name}.{i}" for i in range(len(steps) - 1)), f"r.{name}"]
+        return [
+            f"%{made} = {step.replace('PREVIOUS', previous)}: {_type(kind, *shape)}"
+            for made, previous, step, kind in zip(names, ["", *names], steps, kinds, strict=False)
+        ]
+
+    def _scale_dims(self, size: int) -> tuple[int, ...]:
+        return {"tensor": (), "head": (self.kv_heads,), "channel": (self.kv_heads, size)}[
+            self.scale
+        ]
 
     def module(self) -> Module:
         """The module with the kernel's call."""
@@ -124,9 +158,11 @@ class AttentionCase:
         heads = self.kv_heads * self.group
         made = {"q": normal(self.batch, self.active, heads, self.size)}
         for name, size in (("k", self.size), ("v", self.width)):
-            cache = normal(*self.cached, size)
-            bits = numpy_dtype(dtype(BITS[self.dtype]))
-            made[name] = cache.view(bits) if self.bits and self.rows else cache
+            made[name] = self._cache(random, size)
+            if self.scale:
+                numbers = random.uniform(0.5, 2, self._scale_dims(size))
+                one = 64 if self.narrow == "s8" else 1
+                made[f"s.{name}"] = np.asarray(numbers / one, np.float32)
         made["m"] = np.stack([self._mask(random) for _ in range(self.batch)])
         if self.rows:
             ids = random.integers(-1, self.rows + 1, self.batch)
@@ -134,6 +170,14 @@ class AttentionCase:
         if self.sinks:
             made["sinks"] = random.standard_normal(heads).astype(np.float32)
         return made
+
+    def _cache(self, random: np.random.Generator, size: int) -> Array:
+        """Numbers about 1 in size, integers of all 8 bits."""
+        if self.narrow == "s8":
+            return random.integers(-128, 128, (*self.cached, size)).astype(np.int8)
+        kept = numpy_dtype(dtype(self.narrow or self.dtype))
+        cache = random.standard_normal((*self.cached, size)).astype(kept)
+        return cache.view(numpy_dtype(dtype(self.stored)))
 
     def _mask(self, random: np.random.Generator) -> Array:
         start = int(random.integers(0, max(1, self.attended - self.active + 1)))
@@ -166,7 +210,12 @@ def drawn(index: int) -> tuple[AttentionCase, np.random.Generator]:
         softcap=float(random.choice([0.0, 0.0, 1.5])),
         sinks=bool(random.integers(2)),
     )
-    return case, random
+    if index < CASES // 2 or not cached:
+        return case, random
+    narrow = NARROW[index % len(NARROW)]
+    # Integers without a scale are large: softmax of their products takes one slot.
+    kinds = ["tensor", "head", "channel", *([""] if narrow != "s8" else [])]
+    return replace(case, narrow=narrow, scale=str(random.choice(kinds))), random
 
 
 def kernel(module: Module, given: dict[str, Array]) -> Array:
@@ -184,6 +233,8 @@ def test_the_kernel_computes_its_meaning(index: int):
     config = json.loads(next(iter(module.function("f").block)).attrs.text("config"))
     assert config["attended"] == case.attended
     assert config["rows"] == (bool(case.rows) and not case.in_place)
+    assert config["numbers"] == case.narrow
+    assert config["key_scale"] == config["value_scale"] == bool(case.scale)
     actual = kernel(module, given)
     expected = NumpyBackend()(module, module.function("f"), [given])[0]["y"]
     assert (actual.shape, actual.dtype) == (expected.shape, expected.dtype)
@@ -201,6 +252,9 @@ def test_the_cases_have_all_forms():
             *((True, True), (True, False), (False, True))
         }
         assert {(case.active == 1, case.sinks) for case in some} >= {(True, True), (False, False)}
+        assert {case.narrow for case in some} == {"", *NARROW}
+        assert {case.bits for case in some if case.narrow} == {True, False}
+        assert {case.scale for case in some} == {"", "tensor", "head", "channel"}
 
 
 @pytest.mark.parametrize("kind", ["bf16", "f32"])

@@ -10,7 +10,7 @@ namespace {
 // A rotation with the memory that it reads and writes.
 struct Problem {
   Rotation r{};
-  Buffer x, cos, sin, ids, slots, out;
+  Buffer x, cos, sin, ids, slots, scale, out;
   int64_t places;  // rows of the result
 };
 
@@ -21,6 +21,12 @@ Buffer Integers(std::mt19937& random, int64_t count, int64_t least, int64_t belo
     std::memcpy(made.get() + 4 * i, &value, 4);
   }
   return made;
+}
+
+// Of a head of a place.
+int64_t BytesOf(const Rotation& r) {
+  if (r.numbers == CacheNumbers::kPlain) return r.size * SizeOf(r.out_type);
+  return r.size + (r.row_scale ? 4 : 0);
 }
 
 Problem Make(int index, std::mt19937& random) {
@@ -56,9 +62,36 @@ Problem Make(int index, std::mt19937& random) {
       if (slots[s] == slots[s - 1]) slots[s - 1] = -1;
     }
   }
-  made.out.reset(new char[made.places * r.heads * r.size * SizeOf(r.out_type)]);
+  if (r.ids && index / 3 % 2) {
+    r.numbers = kNumbers[below(4)], r.row_scale = below(3) == 0;
+    r.limit = r.numbers == CacheNumbers::kS8 ? 127.0f : below(2) ? 240.0f : 2.0f;
+    if (!r.row_scale) made.scale = RandomScale(random, r.numbers, r.heads, r.size, &r.scale);
+  }
+  made.out.reset(new char[BytesOf(r) * made.places * r.heads]);
   r.out = made.out.get();
   return made;
+}
+
+// An element of what was written, and how far it may be from the right one, which it is given.
+double Written(const Rotation& r, int64_t head_at, int64_t head, int64_t i, double right,
+               double* allowed) {
+  const char* at = static_cast<const char*>(r.out) + head_at * BytesOf(r);
+  if (r.numbers == CacheNumbers::kPlain) {
+    *allowed = 2 * StepOf(r.out_type) * std::fabs(right) + 0x1p-20;
+    return At(r.out_type, at, i);
+  }
+  const double scale = r.row_scale     ? At(Type::kF32, at + r.size, 0)
+                       : !r.scale.data ? 1
+                                       : r.scale.data[head * r.scale.per_head +
+                                                      i * r.scale.per_channel];
+  const double most = r.limit * scale;
+  const double step = r.numbers == CacheNumbers::kS8       ? 0
+                      : r.numbers == CacheNumbers::kF8E5M2 ? 0x1p-3
+                                                           : 0x1p-4;
+  const double least = r.numbers == CacheNumbers::kS8 ? 0.5 : 0x1p-10;
+  *allowed = std::fabs(right) * (step + 3 * StepOf(r.out_type)) + 1.001 * least * scale + 0x1p-20;
+  if (std::fabs(right) > most) *allowed += std::fabs(right) - most;
+  return scale * CodeToDouble(r.numbers, at[i]);
 }
 
 // Element i of a turned head of a row.
@@ -84,8 +117,11 @@ int Wrong(const Problem& problem) {
   }
   int wrong = 0;
   for (int64_t i = 0; i < problem.places * width; ++i) {
-    const double allowed = 2 * StepOf(r.out_type) * std::fabs(expected[i]) + 0x1p-20;
-    wrong += !(std::fabs(At(r.out_type, r.out, i) - expected[i]) <= allowed);
+    const int64_t head_at = i / r.size;
+    double allowed;
+    const double actual =
+        Written(r, head_at, head_at % r.heads, i % r.size, expected[i], &allowed);
+    wrong += !(std::fabs(actual - expected[i]) <= allowed);
   }
   return wrong;
 }
@@ -98,7 +134,7 @@ int CheckRotation(const Variant& variant, int cases) {
   for (int index = 0; index < cases; ++index) {
     const Problem problem = Make(index, random);
     const Rotation& r = problem.r;
-    std::memset(problem.out.get(), 0, problem.places * r.heads * r.size * SizeOf(r.out_type));
+    std::memset(problem.out.get(), 0, problem.places * r.heads * BytesOf(r));
     {
       Threads threads(index % 3);
       variant.rotation(r, threads.pool);

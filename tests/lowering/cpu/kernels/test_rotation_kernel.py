@@ -17,10 +17,17 @@ from graphgen.lowering.cpu.kernels.kernel_library import kernel_library
 from graphgen.passes.core import parse_pipeline, run_pipeline
 from graphgen.text import parse, print_module
 
-CASES = 200
+CASES = 300
 BACKEND = CpuBackend()
 # Distance from 1 to the next number.
 STEP = {"bf16": 2.0**-7, "f16": 2.0**-10, "f32": 2.0**-23}
+# The same of 8 bits, and the distance from 0; the largest number that a cache is given.
+NARROW = {
+    "s8": (0.0, 1.0, 127.0),
+    "f8e4m3": (2.0**-3, 2.0**-9, 240.0),
+    "f8e4m3fn": (2.0**-3, 2.0**-9, 448.0),
+    "f8e5m2": (2.0**-2, 2.0**-16, 57344.0),
+}
 
 pytestmark = pytest.mark.skipif(
     "graphgen.rope" not in kernel_library().targets, reason=kernel_library().missing or "not there"
@@ -41,6 +48,8 @@ class RotationCase:
         flat: whether x is [B,S,lead + H·D + trail].
         cached: whether the heads are written into a cache.
         bits: whether that holds bits as integers.
+        narrow: type of 8 bits of the cache; empty for ``dtype``.
+        scale: of what is narrowed: ``tensor``, ``head`` or ``channel``; empty for none.
     """
 
     batch: int
@@ -56,6 +65,13 @@ class RotationCase:
     flat: bool = True
     cached: bool = True
     bits: bool = False
+    narrow: str = ""
+    scale: str = ""
+
+    @property
+    def kept(self) -> str:
+        """Type of the numbers of the result."""
+        return self.narrow or self.dtype
 
     def text(self) -> str:
         """The module as a model's layer has it."""
@@ -89,8 +105,12 @@ class RotationCase:
             value = "c"
         result = _type(self.dtype, *heads)
         if self.cached:
-            stored = {"f32": "u32"}.get(self.dtype, "u16") if self.bits else self.dtype
-            if self.bits:
+            if self.narrow:
+                value = self._narrowed(lines, arguments, value)
+            as_bits = {"f32": "u32"}.get(self.dtype, "u16") if not self.narrow else "u8"
+            bits = self.bits and self.narrow != "s8"
+            stored = as_bits if bits else self.kept
+            if bits:
                 lines.append(
                     f"%b = bitcast_convert(%{value}) dtype={stored} : {_type(stored, *heads)}"
                 )
@@ -106,6 +126,32 @@ class RotationCase:
         head += [f"  arg %{name} : {type_}" for name, type_ in arguments.items()]
         body = [f"  {line}" for line in lines]
         return "\n".join([*head, *body, f"  return y = %{value}", "}", ""])
+
+    def _narrowed(self, lines: list[str], arguments: dict[str, str], value: str) -> str:
+        """Append what narrows a value; returns the name of the result."""
+        dims = (self.batch, self.active, self.heads, self.size)
+        kind, limit = self.dtype, NARROW[self.narrow][2]
+        if self.scale:
+            if kind != "f32":
+                lines.append(f"%wide = convert(%{value}) dtype=f32 : {_type('f32', *dims)}")
+                value, kind = "wide", "f32"
+            axes = {"tensor": (), "head": (2,), "channel": (2, 3)}[self.scale]
+            arguments["scale"] = _type("f32", *[dims[axis] for axis in axes])
+            shape = f"shape=[{','.join(map(str, dims))}] dimensions=[{','.join(map(str, axes))}]"
+            lines.append(f"%spread = broadcast_in_dim(%scale) {shape} : {_type('f32', *dims)}")
+            lines.append(f"%over = divide(%{value}, %spread) : {_type('f32', *dims)}")
+            value = "over"
+        for name, end in (("low", -limit), ("high", limit)):
+            lines.append(f"%{name} = constant() value={kind}[]({end}) : {kind}[]")
+        lines.append(f"%within = clamp(%low, %{value}, %high) : {_type(kind, *dims)}")
+        value = "within"
+        if self.narrow == "s8":
+            lines.append(f"%whole = round_nearest_even(%within) : {_type(kind, *dims)}")
+            value = "whole"
+        lines.append(
+            f"%narrow = convert(%{value}) dtype={self.narrow} : {_type(self.narrow, *dims)}"
+        )
+        return "narrow"
 
     def module(self) -> Module:
         """The module with the kernel's call."""
@@ -124,8 +170,14 @@ class RotationCase:
             elif name == "slots":
                 rows = [random.permutation(np.arange(-2, 14)) for _ in range(self.batch)]
                 made[name] = np.stack(rows)[:, : self.active].astype(np.int32)
+            elif name == "scale":
+                made[name] = np.asarray(random.uniform(0.5, 2, value.type.dims), np.float32)
+            elif name == "x" and self.narrow:
+                size = NARROW[self.narrow][2] / 4 if self.dtype != "f16" else 50
+                made[name] = (random.standard_normal(value.type.dims) * size).astype(kind)
             elif kind.kind == "u":
-                made[name] = random.integers(0, 2**14, value.type.dims).astype(kind)
+                most = 2**6 if kind.itemsize == 1 else 2**14
+                made[name] = random.integers(0, most, value.type.dims).astype(kind)
             else:
                 made[name] = random.standard_normal(value.type.dims).astype(kind)
         return made
@@ -155,6 +207,9 @@ def drawn(index: int) -> tuple[RotationCase, np.random.Generator]:
         cached=cached,
         bits=bool(random.integers(2)),
     )
+    if cached and index >= 200:
+        scale = str(random.choice(["", "tensor", "head", "channel"]))
+        return replace(case, narrow=[*NARROW][index % 4], scale=scale), random
     return (replace(case, size=2, half=1) if not cached and not case.half else case), random
 
 
@@ -170,7 +225,7 @@ def ran(case: RotationCase, given: dict[str, Array]) -> tuple[Array, Array]:
         for backend in (BACKEND, NumpyBackend())
     ]
     assert results[0].shape == results[1].shape
-    kind = numpy_dtype(dtype(case.dtype))
+    kind = numpy_dtype(dtype(case.kept))
     actual, expected = (result.view(kind).astype(np.float64) for result in results)
     return actual, expected
 
@@ -181,7 +236,10 @@ def test_the_kernel_computes_its_meaning(index: int):
     case, random = drawn(index)
     actual, expected = ran(case, case.inputs(random))
     # Two products of f32, of which the compiler may keep one exact; that may round to a neighbor.
-    bound = STEP[case.dtype] * np.abs(expected) + 2.0**-20
+    step, least, _ = NARROW.get(case.narrow, (STEP[case.dtype], 2.0**-20, 0))
+    bound = step * np.abs(expected) + least
+    # Few numbers are so near to the middle of two narrow ones.
+    assert not case.narrow or (actual != expected).mean() <= 0.02, case
     assert (np.abs(actual - expected) <= bound).all(), case
 
 
@@ -196,6 +254,9 @@ def test_the_cases_have_all_forms():
         assert {(bool(case.half), case.bits) for case in some if case.cached} == {
             (turned, bits) for turned in (True, False) for bits in (True, False)
         }
+    assert {(case.narrow, bool(case.scale)) for case in cases if case.narrow} == {
+        (narrow, scaled) for narrow in NARROW for scaled in (True, False)
+    }
 
 
 @pytest.mark.parametrize("cached", [True, False])

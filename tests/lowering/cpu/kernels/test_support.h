@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "attention.h"
+#include "cache_numbers.h"
 #include "linear.h"
 #include "rotation.h"
 
@@ -124,6 +125,41 @@ inline Buffer RandomCodes(std::mt19937& random, Narrow narrow, int64_t count) {
   for (int64_t i = 0; i < count; ++i) {
     made.get()[i] = static_cast<char>(random() % most | (random() % 2) << 7);
   }
+  return made;
+}
+
+constexpr CacheNumbers kNumbers[] = {CacheNumbers::kS8, CacheNumbers::kF8E4M3,
+                                     CacheNumbers::kF8E4M3Fn, CacheNumbers::kF8E5M2};
+
+inline Narrow NarrowOf(CacheNumbers numbers) {
+  return numbers == CacheNumbers::kS8       ? Narrow::kS8
+         : numbers == CacheNumbers::kF8E5M2 ? Narrow::kF8E5M2
+                                            : Narrow::kF8E4M3;
+}
+
+// The number that 8 bits of a cache mean.
+inline double CodeToDouble(CacheNumbers numbers, char code) {
+  const int size = code & 127;
+  if (numbers == CacheNumbers::kF8E4M3 && size >= 0x78) {
+    return size > 0x78 ? NAN : code & 128 ? -INFINITY : INFINITY;
+  }
+  return CodeToDouble(NarrowOf(numbers), code);
+}
+
+// No scale, one, one of each head or one of each channel; about as large as numbers are small.
+inline Buffer RandomScale(std::mt19937& random, CacheNumbers numbers, int64_t heads, int64_t size,
+                          CacheScale* scale) {
+  const int kind = static_cast<int>(random() % 4);
+  if (kind == 0 && numbers != CacheNumbers::kS8) return nullptr;
+  scale->per_head = kind < 2 ? 0 : kind == 2 ? 1 : size;
+  scale->per_channel = kind == 3;
+  const int64_t count = kind < 2 ? 1 : kind == 2 ? heads : heads * size;
+  Buffer made = Random(random, Type::kF32, count);
+  float* data = reinterpret_cast<float*>(made.get());
+  for (int64_t i = 0; i < count; ++i) {
+    data[i] = (0.5f + std::fabs(data[i])) / (numbers == CacheNumbers::kS8 ? 64 : 1);
+  }
+  scale->data = data;
   return made;
 }
 

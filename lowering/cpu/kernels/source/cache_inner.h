@@ -1,0 +1,87 @@
+// Reads of caches, included once per instruction set, inside of its namespace, after
+// linear_inner.h.
+
+// Memory of the calling thread for one use, kept from call to call: a call like an earlier one
+// allocates nothing. What is in it is left from the last use.
+template <int kUse, typename T>
+T* ThreadMemory(int64_t count) {
+  thread_local std::vector<T> memory;
+  if (static_cast<int64_t>(memory.size()) < count) memory.resize(count);
+  return memory.data();
+}
+
+// Slots of one head, in elements of a product: `stride` from one to the next, `size` of each.
+template <typename W>
+struct Slots {
+  const W* first;
+  int64_t stride;
+  int64_t size;
+};
+
+// Elements that are widened at a time.
+constexpr int64_t kWidened = 32;
+
+// Pairs of bf16 from 32 codes, in order.
+template <CacheNumbers kNumbers>
+inline Words CachePairs(const uint8_t* codes) {
+  if constexpr (kNumbers == CacheNumbers::kS8) return S8ToPairs(codes);
+  if constexpr (kNumbers == CacheNumbers::kF8E5M2) return F8ToPairs<Narrow::kF8E5M2>(codes);
+  const Words pairs = F8ToPairs<Narrow::kF8E4M3>(codes);
+  if constexpr (kNumbers == CacheNumbers::kF8E4M3Fn) return pairs;
+  // OCP's 256 is infinity, what is larger not a number: all bits of the exponent are set.
+  using Bits = uint16_t __attribute__((vector_size(64)));
+  const Bits bits = (Bits)pairs;
+  const Bits special = (Bits)((bits & 0x7fff) >= 0x4380);
+  return (Words)(bits | (special & 0x3c00));
+}
+
+inline void StorePairs(Words pairs, uint16_t* to) { Store(to, pairs); }
+
+inline void StorePairs(Words pairs, float* to) {
+  uint16_t each[kWidened];
+  Store(each, pairs);
+  Store(to, Bf16ToFloats(Load<Halves>(each)));
+  Store(to + kLanes, Bf16ToFloats(Load<Halves>(each + kLanes)));
+}
+
+// Widens slots of `size` codes, `from_stride` apart, to whole times 32 elements, `stride` apart.
+template <CacheNumbers kNumbers, typename W>
+void WidenSlots(const uint8_t* from, int64_t from_stride, int64_t count, int64_t size, W* to,
+                int64_t stride) {
+  const int64_t whole = size / kWidened * kWidened;
+  for (int64_t i = 0; i < count; ++i, from += from_stride, to += stride) {
+    for (int64_t at = 0; at < whole; at += kWidened) {
+      StorePairs(CachePairs<kNumbers>(from + at), to + at);
+    }
+    if (whole < size) {
+      uint8_t rest[kWidened] = {};
+      std::memcpy(rest, from + whole, size - whole);
+      StorePairs(CachePairs<kNumbers>(rest), to + whole);
+    }
+  }
+}
+
+// The scales behind the codes of at most sixteen slots; 0 beyond.
+inline Floats RowScales(const uint8_t* from, int64_t from_stride, int64_t count, int64_t size) {
+  float scales[kLanes] = {};
+  for (int64_t i = 0; i < count; ++i) {
+    std::memcpy(scales + i, from + i * from_stride + size, sizeof(float));
+  }
+  return Load<Floats>(scales);
+}
+
+template <typename W>
+using SlotWidener = void (*)(const uint8_t*, int64_t, int64_t, int64_t, W*, int64_t);
+
+// What widens numbers of 8 bits to bf16, or to f32.
+template <typename W>
+SlotWidener<W> WidenerOf(CacheNumbers numbers) {
+  switch (numbers) {
+    case CacheNumbers::kS8: return WidenSlots<CacheNumbers::kS8, W>;
+    case CacheNumbers::kF8E4M3: return WidenSlots<CacheNumbers::kF8E4M3, W>;
+    case CacheNumbers::kF8E4M3Fn: return WidenSlots<CacheNumbers::kF8E4M3Fn, W>;
+    case CacheNumbers::kF8E5M2: return WidenSlots<CacheNumbers::kF8E5M2, W>;
+    case CacheNumbers::kPlain: break;
+  }
+  return nullptr;
+}
