@@ -28,7 +28,7 @@ class CacheRead:
         ops: all of them, in order; the ``cache_read`` first.
         narrow: the type of numbers of 8 bits; ``None`` for those of the attention.
         scale: f32 [], [K] or [K,D], by which the numbers are multiplied; ``None`` for none.
-        row_scale: whether the scale of each row stands behind its numbers.
+        row_scale: whether the scale of each row follows its numbers.
     """
 
     ops: tuple[Op, ...]
@@ -103,7 +103,7 @@ def _narrow_read(value: Value) -> CacheRead | None:
 
 
 def _scaled(value: Value) -> tuple[Value, Value, list[Op]] | None:
-    """What a value is the product of, the scale, and the ops that multiply by it."""
+    """The value that is multiplied by a scale, the scale, and the ops that do so."""
     multiply = value.producer("multiply")
     for index in (0, 1) if multiply is not None else ():
         assert multiply is not None

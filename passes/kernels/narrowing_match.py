@@ -19,13 +19,13 @@ class Narrowing:
     """The ops that make numbers of 8 bits of keys or values.
 
     Attributes:
-        ops: each of what the one before it gives, with a conversion to bits behind them.
+        ops: each of what the one before it gives, a conversion to bits last.
         beside: what gives them their other operands, but the scale.
         given: [B,S,K,D], what is narrowed.
         dtype: of the numbers.
         limit: the largest number, and less its sign the smallest.
         scale: f32 [], [K] or [K,D], by which they are divided; ``None`` for none.
-        row_scale: whether each row of D has a scale of its own, behind its numbers.
+        row_scale: whether each row of D has a scale of its own, after its numbers.
     """
 
     ops: tuple[Op, ...]
@@ -38,7 +38,7 @@ class Narrowing:
 
 
 def match_narrowing(new: Value, update: Op, prepared: PreparedValues) -> Narrowing | None:
-    """What narrows ``new``, of which nothing is read but by the next of its ops.
+    """The ops that narrow ``new``; each result is read by the next of them alone.
 
     Args:
         new: what is written into a cache.
