@@ -23,6 +23,7 @@ from benchmarks.comparison.interfaces import Case
 from benchmarks.comparison.measured import Measured, markdown, perplexity_lines, rows_of
 from benchmarks.comparison.model_files import write_files
 from benchmarks.comparison.picture import write_pictures
+from benchmarks.comparison.quantized_folder import write_int4_folder
 from benchmarks.comparison.rounds import Rounds, close_all, say, start_engines, windows_of
 from benchmarks.engines import ENGINES, OURS
 from benchmarks.rows import table, write_json
@@ -123,6 +124,8 @@ def main() -> None:
     parameters = sum(math.prod(shape) for shape in sizes)
     text = load_tokenizer(path).encode(TEXT.read_text())
     chosen = [case for case in CASES if not options.only or case.name in options.only]
+    if any(case.weights == "int4" for case in chosen):
+        files.quantized["int4"] = write_int4_folder(checkpoint, options.models / "int4-gptq")
     peers = options.engine or [name for name in ENGINES if name != OURS]
     engines = start_engines([OURS, *peers], dict(options.python))
     outcome = Outcome(versions={name: engine.version for name, engine in engines.items()})

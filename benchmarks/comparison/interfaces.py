@@ -47,11 +47,13 @@ class ModelFiles:
         checkpoint: the file as it was published.
         gguf: paths of GGUF files by ``Case.weights``.
         folder: a folder of Hugging Face's form, in float32.
+        quantized: folders of quantized checkpoints by ``Case.weights``.
     """
 
     checkpoint: str
     gguf: dict[str, str]
     folder: str
+    quantized: dict[str, str] = field(default_factory=dict[str, str])
 
 
 @dataclass(frozen=True, slots=True)

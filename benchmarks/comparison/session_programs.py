@@ -12,10 +12,14 @@ from graphgen.runtime.progress_callback import Silent
 from graphgen.runtime.session import Session
 from graphgen.runtime.weights.rank_weights import put_weights, weights_of
 
+# llama.cpp's Q8_0 and Q4_0 hold the tied embedding quantized too.
+_HEAD = "{copies=true}"
 SETTINGS: Mapping[str, CompileConfig] = {
     "f32": CompileConfig(dtype="f32"),
     "bf16": CompileConfig(dtype="bf16"),
-    "int8": CompileConfig(dtype="bf16", quantization="quantize-weights"),
+    "int8": CompileConfig(dtype="bf16", quantization=f"quantize-weights{_HEAD}"),
+    # Of a checkpoint in int4: what is left is the head.
+    "int4": CompileConfig(dtype="bf16", quantization=f"quantize-weights{_HEAD}"),
 }
 """Settings by ``Case.weights``."""
 

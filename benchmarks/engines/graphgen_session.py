@@ -34,7 +34,9 @@ class GraphgenSession:
             raise UnsupportedError(f"no weights in {case.weights} yet")
         self._settings = SETTINGS[case.weights]
         self._session = None
-        self._checkpoint = open_checkpoint(Path(files.checkpoint))
+        self._checkpoint = open_checkpoint(
+            Path(files.quantized.get(case.weights, files.checkpoint))
+        )
         sized = self._settings.serving(batch=case.batch, max_len=case.slots)
         self._session = session_of(self._checkpoint, sized)
 

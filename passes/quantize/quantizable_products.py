@@ -14,15 +14,18 @@ from graphgen.passes.weights.materialization import weight_of
 class QuantizableProducts:
     """The products of a module with a weight that nothing else reads.
 
-    A weight is kept in one form: one that some program reads otherwise stays as it is.
+    A weight is kept in one form: one that some program reads otherwise stays as it is, unless
+    copies are allowed.
 
     Args:
         module: its programs are all considered.
         skip: weights that keep their type: parts of dotted names, as in ``layers.0.mlp``.
+        copies: whether products of a weight that is read elsewhere too count.
     """
 
-    def __init__(self, module: Module, skip: Sequence[str]) -> None:
+    def __init__(self, module: Module, skip: Sequence[str], *, copies: bool = False) -> None:
         self._skip = tuple(skip)
+        self._copies = copies
         numbers: WeightNumbers = {}
         self.programs = [
             PreparedValues(module, function, numbers) for function in module.programs()
@@ -42,7 +45,7 @@ class QuantizableProducts:
         if why is not None:
             return why
         weight = op.operands[1]
-        if prepared.number(weight) in self._read_otherwise:
+        if not self._copies and prepared.number(weight) in self._read_otherwise:
             what = "another program of the module reads the weight otherwise"
             return no_match(what, weight, depth=8)
         return None
@@ -65,7 +68,7 @@ class QuantizableProducts:
             for pattern in self._skip:
                 if names(pattern, name):
                     return no_match(f"skip={pattern} names {name}", rhs, depth=6)
-        if prepared.readers(rhs) != 1:
+        if not self._copies and prepared.readers(rhs) != 1:
             return no_match(
                 "the weight is read elsewhere too, and would be kept twice", rhs, depth=7
             )

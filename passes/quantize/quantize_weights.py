@@ -45,7 +45,8 @@ class QuantizeWeights(Pass):
 
     Embeddings are lookups, not products, and stay as they are; so does a weight that anything else
     reads, such as a tied embedding, and one that some program of the module reads otherwise: a
-    weight is kept in one form.
+    weight is kept in one form. ``copies`` allows a second one: with a tied embedding a product
+    then reads a fourth to a half of the bytes, and as many more are held.
 
     Options:
         dtype: of the numbers.
@@ -55,6 +56,7 @@ class QuantizeWeights(Pass):
             ``*_proj``.
         group_size: consecutive inputs of a group; 0 for the format's own, 64 of int4. Where it does
             not divide the inputs, the last group is short.
+        copies: quantize for its product also a weight that something else reads as it is.
 
     Given:
         module @m level=canonical {
@@ -118,6 +120,7 @@ rhs_contracting_dims=[1] dtype=f32 : f32[2,9]
     scheme: str = choice(PER_CHANNEL, LOADED_SCHEMES)
     skip: tuple[str, ...] = ("lm_head",)
     group_size: int = 0
+    copies: bool = False
 
     @property
     def budget(self) -> float:
@@ -135,7 +138,7 @@ rhs_contracting_dims=[1] dtype=f32 : f32[2,9]
                 )
         scheme = loaded_scheme(self.dtype, self.scheme, self.group_size)
         self._check_skip(module)
-        products = QuantizableProducts(module, self.skip)
+        products = QuantizableProducts(module, self.skip, copies=self.copies)
         for prepared in products.programs:
             rewriter.apply_rules(prepared.function, (_quantizing(scheme, prepared, products),))
 

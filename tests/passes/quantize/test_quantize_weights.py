@@ -273,6 +273,19 @@ def test_a_tied_embedding_stays_whatever_is_skipped():
     assert names_left(tied, "quantize-weights{skip=[]}") == {"model.embed_tokens.weight"}
 
 
+def test_a_copy_for_the_product_of_a_tied_embedding():
+    tied = mini(tie_word_embeddings=True)
+    config = replace(BUCKETS, quantization="quantize-weights{copies=true}")
+    verdicts = validate(tied, default(config), make_workload(tied, seed=2))
+    assert [str(verdict) for verdict in verdicts if not verdict.ok] == []
+    assert names_left(tied, "quantize-weights{copies=true}") == set()
+    run_pipeline(tied, parse_pipeline("lift-weights"))
+    # The lookup reads it as it was.
+    table = tied.function("decode").arg("model.embed_tokens.weight")
+    assert table is not None
+    assert "dot_general" not in {op.name for op in table.users}
+
+
 def test_mistakes_are_named(golden: Callable[[str, str], None]):
     shown: list[str] = []
     for text in (
