@@ -34,8 +34,10 @@ HEAD_STRATEGIES = (
 # Element types of weights, activations and caches.
 DTYPES = ("f32", "bf16", "f16")
 # Element types and scales of quantized caches; the scale of a type that is not given one.
-CACHE_DTYPES = ("f8e4m3", "f8e5m2")
-CACHE_SCALES = ("none",)
+CACHE_DTYPES = ("f8e4m3", "f8e5m2", "int8")
+CACHE_SCALES = ("none", "per_tensor", "per_key", "per_channel", "per_token")
+# The scale of a type that is not given one: integers without would be whole numbers alone.
+DEFAULT_CACHE_SCALE = {"f8e4m3": "none", "f8e5m2": "none", "int8": "per_token"}
 # Attention in the element type of the model.
 ATTENTION_OF_MODEL = "model"
 # Values of ``kernels``.
@@ -136,11 +138,17 @@ class CompileConfig:
         option="--kv-cache-dtype",
     )
     kv_cache_scale: str = knob(
-        CACHE_SCALES[0],
-        "what of a quantized cache has a scale of its own.",
-        choices=CACHE_SCALES,
-        flag="What of a quantized cache has a scale; by default nothing.",
+        "auto",
+        "what of a quantized cache has a scale of its own; auto is per_token for int8, else none.",
+        choices=("auto", *CACHE_SCALES),
+        flag="What of a quantized cache has a scale; by default each token of int8, else nothing.",
         option="--kv-cache-scale",
+    )
+    kv_cache_ranges: str = knob(
+        "",
+        "the file of ``graphgen calibrate`` that per_tensor, per_key and per_channel read.",
+        flag="File of graphgen calibrate, for scales per_tensor, per_key and per_channel.",
+        option="--kv-cache-ranges",
     )
     rpl_reduce_dtype: str = knob(
         DTYPES[0],
@@ -236,6 +244,12 @@ class CompileConfig:
     def cache_rows(self) -> int:
         """Rows of a cache, at least those of the largest call."""
         return self.rows or max((*self.batch, *self.prefill_batch))
+
+    @property
+    def cache_scale(self) -> str:
+        """The scales of quantized caches, ``auto`` resolved."""
+        given = self.kv_cache_scale
+        return DEFAULT_CACHE_SCALE[self.kv_cache_dtype] if given == "auto" else given
 
     @property
     def max_len(self) -> int:

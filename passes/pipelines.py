@@ -144,7 +144,7 @@ def _canonicalize(config: CompileConfig) -> list[Pass]:
 
 def _narrow_caches(config: CompileConfig) -> list[Pass]:
     """Caches in 8 bits; before heads are laid out, so that scales go with them."""
-    narrow = QuantizeCache(config.kv_cache_dtype, config.kv_cache_scale)
+    narrow = QuantizeCache(config.kv_cache_dtype, config.cache_scale, config.kv_cache_ranges)
     return [narrow] if config.kv_cache_quant else []
 
 

@@ -115,7 +115,7 @@ def _collected(given: Mapping[str, object]) -> CompileOptions:
 
 def _check_cache_options(values: Mapping[str, object]) -> None:
     """Refuse options of quantized caches without --kv-cache-quant (GG0705)."""
-    for name in ("kv_cache_dtype", "kv_cache_scale"):
+    for name in ("kv_cache_dtype", "kv_cache_scale", "kv_cache_ranges"):
         if values.get(name) is not None and not values.get("kv_cache_quant"):
             option = f"--{name.replace('_', '-')}"
             raise GraphgenError(

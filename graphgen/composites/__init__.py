@@ -9,7 +9,12 @@ from __future__ import annotations
 from graphgen.composites.attention import ATTENTION
 from graphgen.composites.basics import BASICS
 from graphgen.composites.decomposition_registry import Decomposition, decompose
-from graphgen.composites.quantize import dequantize, quantize
+from graphgen.composites.quantize import (
+    dequantize,
+    dequantize_rows,
+    quantize,
+    quantize_rows,
+)
 from graphgen.composites.take import take_by_gather
 from graphgen.composites.top_k import top_k
 
@@ -17,7 +22,9 @@ DECOMPOSITIONS: dict[str, Decomposition] = {
     **BASICS,
     **ATTENTION,
     "dequantize": dequantize,
+    "dequantize_rows": dequantize_rows,
     "quantize": quantize,
+    "quantize_rows": quantize_rows,
     "top_k": top_k,
 }
 

@@ -1,4 +1,4 @@
-"""Decompositions of ``quantize`` and ``dequantize``: narrow numbers and their scales."""
+"""Decompositions of ``quantize``, ``dequantize`` and their forms by rows: numbers and scales."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from graphgen.build import Builder
 from graphgen.ir import Attrs, Dim, Value
-from graphgen.ir.dtype import f32
+from graphgen.ir.dtype import f32, u8
+from graphgen.ops.numerical.quantized_rows import SCALE_BYTES
 
 # The smallest normal f32: the scale of a channel of zeros must not be 0.
 SMALLEST_SCALE = 2.0**-126
@@ -56,6 +57,32 @@ def dequantize(b: Builder, operands: Sequence[Value], attrs: Attrs) -> Sequence[
     scale, *zero = [spread_blocks(b, x, attrs.integers("block"), values.shape) for x in facts]
     steps = values - zero[0] if zero else values
     return [b.convert(steps * scale, attrs.element("dtype"))]
+
+
+def quantize_rows(b: Builder, operands: Sequence[Value], attrs: Attrs) -> Sequence[Value]:
+    """Computed in f32; a row of zeros is divided by a number that is not stored."""
+    element, last = attrs.element("element"), operands[0].type.rank - 1
+    wide, kept = b.convert(operands[0], f32), list(range(last))
+    largest = b.reduce(b.abs(wide), [last], "maximum")
+    divisor = b.binary("maximum", largest / attrs.number("limit"), SMALLEST_SCALE)
+    multiples = wide / b.broadcast_in_dim(divisor, wide.shape, kept)
+    if element.is_integer:
+        multiples = b.round_nearest_even(multiples)
+    zero = b.full(0, largest.type)
+    scale = b.select(b.compare(largest, zero, "EQ"), zero, divisor)
+    numbers = b.bitcast_convert(b.convert(multiples, element), u8)
+    return [b.concatenate([numbers, b.bitcast_convert(scale, u8)], last)]
+
+
+def dequantize_rows(b: Builder, operands: Sequence[Value], attrs: Attrs) -> Sequence[Value]:
+    """Computed in f32."""
+    (rows,), last = operands, operands[0].type.rank - 1
+    size = rows.shape[last]
+    numbers = b.slice_dim(rows, last, 0, size - SCALE_BYTES)
+    scale = b.bitcast_convert(b.slice_dim(rows, last, size - SCALE_BYTES, size), f32)
+    values = b.convert(b.bitcast_convert(numbers, attrs.element("element")), f32)
+    spread = b.broadcast_in_dim(scale, values.shape, list(range(last)))
+    return [b.convert(values * spread, attrs.element("dtype"))]
 
 
 def spread_blocks(b: Builder, x: Value, block: Sequence[int], shape: Sequence[Dim]) -> Value:

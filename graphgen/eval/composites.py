@@ -12,13 +12,14 @@ from typing import cast
 
 import numpy as np
 
-from graphgen.eval.arithmetic import Arithmetic, Array, ends
+from graphgen.eval.arithmetic import Arithmetic, Array, ends, numpy_dtype
 from graphgen.eval.op_rules import composite_rule
 from graphgen.eval.rules_elementwise import erf, logistic
 from graphgen.eval.rules_sorting import places_in_order
 from graphgen.ir import Attrs
 from graphgen.ir.dtype import f32, lowest
 from graphgen.ops.attention import attention_terms
+from graphgen.ops.numerical.quantized_rows import SCALE_BYTES
 
 
 @composite_rule("embedding")
@@ -120,7 +121,8 @@ def _cache_read(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Sequence[A
 @composite_rule("kv_update")
 def _kv_update(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Sequence[Array]:
     cache, new, seq_ids, slots = x
-    out = cache.copy()
+    # Integers may be joined by floats that are carried in the place of such.
+    out = cache.astype(new.dtype) if how.carries(new) else cache.copy()
     for row in range(new.shape[0]):
         for step in range(new.shape[1]):
             target, slot = int(seq_ids[row]), int(slots[row, step])
@@ -205,6 +207,36 @@ def _spread(x: Array, shape: Sequence[int], block: Sequence[int]) -> Array:
         if each > 1:
             x = x.take(np.arange(size) // each, axis)
     return x
+
+
+@composite_rule("quantize_rows")
+def _quantize_rows(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Sequence[Array]:
+    element, wide = attrs.element("element"), x[0].astype(how.dtype(f32))
+    largest = np.abs(wide).max(-1, keepdims=True, initial=0)
+    smallest = np.finfo(np.float32).smallest_normal.astype(wide.dtype)
+    divisor = np.maximum(largest / how.scalar(attrs.number("limit")), smallest)
+    scale = np.where(largest == 0, np.zeros((), wide.dtype), divisor)
+    numbers = how.quantized(wide / divisor, element)
+    if numbers is None:
+        numbers = how.round(
+            how.whole(wide / divisor) if element.is_integer else wide / divisor, element
+        )
+    if how.carries(scale):
+        # The scale itself in the place of its first byte.
+        rest = np.zeros((*scale.shape[:-1], SCALE_BYTES - 1), scale.dtype)
+        return [np.concatenate([numbers, scale, rest], -1)]
+    parts = [np.ascontiguousarray(part).view(np.uint8) for part in (numbers, scale)]
+    return [np.concatenate(parts, -1)]
+
+
+@composite_rule("dequantize_rows")
+def _dequantize_rows(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Sequence[Array]:
+    numbers, scale = x[0][..., :-SCALE_BYTES], x[0][..., -SCALE_BYTES:]
+    if how.carries(x[0]):
+        return [how.round(numbers * scale[..., :1], attrs.element("dtype"))]
+    numbers = np.ascontiguousarray(numbers).view(numpy_dtype(attrs.element("element")))
+    scale = np.ascontiguousarray(scale).view(np.float32).astype(how.dtype(f32))
+    return [how.round(numbers.astype(scale.dtype) * scale, attrs.element("dtype"))]
 
 
 @composite_rule("top_k")

@@ -15,6 +15,7 @@ from graphgen.eval.control import run_control
 from graphgen.eval.kernels.custom_calls import kernel
 from graphgen.eval.observer import Columns, Observer
 from graphgen.eval.rules import COLLECTIVES, COMPOSITES, RULES, SEVERAL
+from graphgen.eval.rules_bits import carried_parts
 from graphgen.ir import Dim, Function, Module, Op, TensorType, Value
 from graphgen.ir.clone import bind_function
 from graphgen.ir.dims import Poly
@@ -364,6 +365,9 @@ def _results(op: Op, given: Columns, ranks: Sequence[int], machine: _Machine) ->
     rule = RULES.get(op.name)
     if rule is not None:
         arithmetic, attrs = machine.arithmetic, op.attrs
+        if op.name == "bitcast_convert":
+            shape = op.result.type.dims
+            given = [[carried_parts(arithmetic, x, shape) for x in column] for column in given]
         if _alike(given):
             return [[rule(arithmetic, attrs, [column[0] for column in given])] * len(ranks)]
         return [[rule(arithmetic, attrs, arrays) for arrays in zip(*given, strict=True)]]

@@ -28,6 +28,21 @@ def _bitcast_convert(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Array
     return (out[..., 0] if parts == 1 else out).astype(how.dtype(dtype))
 
 
+def carried_parts(how: Arithmetic, x: Array, shape: Sequence[int]) -> Array:
+    """An operand of ``bitcast_convert`` with a result of ``shape``, as the rule carries it along.
+
+    A float in the place of its bits is the first of its parts where they are types of their own,
+    and the other parts are 0.
+    """
+    if not how.carries(x) or x.ndim == len(shape):
+        return x
+    if x.ndim > len(shape):
+        return x[..., 0]
+    parts = np.zeros(shape, x.dtype)
+    parts[..., 0] = x
+    return parts
+
+
 def _pairs(x: Array) -> Array:
     """The bits of each element in twos, lowest first: [..., n]; no type has an odd number."""
     codes = np.ascontiguousarray(x).reshape(-1).view(np.uint8)

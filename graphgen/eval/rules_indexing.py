@@ -99,7 +99,8 @@ def _take(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Array:
 @eval_rule("scatter")
 def _scatter(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Array:
     places, moved = scatter_places(attrs, *x)
-    out = x[0].copy()
+    # Integers may be joined by floats that are carried in the place of such.
+    out = x[0].astype(moved.dtype) if how.carries(moved) else x[0].copy()
     if attrs.text("kind") == "assign":
         out[places] = moved
     else:

@@ -19,7 +19,13 @@ from graphgen.ops import (
     shape,
     sorting,
 )
-from graphgen.ops.numerical import fourier, linear_systems, quantization, random_bits
+from graphgen.ops.numerical import (
+    fourier,
+    linear_systems,
+    quantization,
+    quantized_rows,
+    random_bits,
+)
 from graphgen.ops.opdef import (
     OPS,
     Attr,
@@ -57,6 +63,7 @@ FAMILIES = (
         composite,
         quantization,
         attention,
+        quantized_rows,
     ),
 )
 

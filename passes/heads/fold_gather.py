@@ -93,6 +93,16 @@ def _dequantize(
     return emitter.emit(wide.emit(b, op), gather)
 
 
+@_folds("quantize_rows", "dequantize_rows")
+def _rows(
+    op: Op, index: int, gather: HeadGather, emitter: GatherEmitter, b: Builder
+) -> Value | NoMatch:
+    if gather.dim == op.result.type.rank - 1:
+        return no_match("the heads are within a row that has one scale", op.operands[0])
+    source = gather_source(op, index)
+    return emitter.emit(b.emit(op.name, [source], dict(op.attrs)).result, gather)
+
+
 @_folds("reshape")
 def _reshape(
     op: Op, index: int, gather: HeadGather, emitter: GatherEmitter, b: Builder

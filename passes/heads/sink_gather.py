@@ -49,9 +49,15 @@ def _each(op: Op, gather: HeadGather, emitter: GatherEmitter, b: Builder) -> Val
 
 @_sinks("divide")
 def _divide(op: Op, gather: HeadGather, emitter: GatherEmitter, b: Builder) -> Value | NoMatch:
-    if not is_broadcast_along(op.operands[1], gather.dim):
-        return no_match("zero heads would be divided by zero", op.operands[1], depth=2)
-    return _each(op, gather, emitter, b)
+    dividend, divisor = op.operands
+    if is_broadcast_along(divisor, gather.dim):
+        return _each(op, gather, emitter, b)
+    spread = divisor.producer("broadcast_in_dim")
+    if spread is None or spread.operands[0].producer("constant") is None:
+        return no_match("zero heads would be divided by zero", divisor, depth=2)
+    # A padding head is divided by the constant of the first head.
+    known = replace(gather, blocks=tuple([max(block, 0) for block in gather.blocks]))
+    return _again(b, op, [emitter.emit(dividend, gather), emitter.emit(divisor, known)])
 
 
 @_sinks("clamp")
@@ -167,6 +173,14 @@ def gathered_blocks(
     fine = scaled.finer(b, dim, gather.block)
     run = gather.block // fine.block[dim]
     return BlockScaled(values, tuple([gathered(x, run) for x in fine.facts]), fine.block)
+
+
+@_sinks("quantize_rows", "dequantize_rows")
+def _rows(op: Op, gather: HeadGather, emitter: GatherEmitter, b: Builder) -> Value | NoMatch:
+    """Each row has a scale of its own, and zeros are bytes 0."""
+    if gather.dim == op.result.type.rank - 1:
+        return no_match("the heads are within a row that has one scale", op.operands[0])
+    return _again(b, op, [emitter.emit(op.operands[0], gather)])
 
 
 @_sinks("reduce")

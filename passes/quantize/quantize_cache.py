@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import ClassVar
 
 from graphgen.build import Builder
 from graphgen.errors import GraphgenError
-from graphgen.ir import Entry, Function, Module, Op, Role, Value
+from graphgen.ir import DType, Entry, Function, Module, Op, Role, Value
 from graphgen.passes.core import NoMatch, Pass, Rewriter, no_match, register
 from graphgen.passes.core.options import choice
 from graphgen.passes.quantize.cache_form import (
     CACHE_ELEMENTS,
     CACHE_SCALES,
+    FIXED_SCALES,
     NO_SCALE,
+    PER_TOKEN,
     CacheForm,
+    Cast,
+    PerRow,
+    Scaled,
+    scales_of,
 )
+from graphgen.passes.quantize.cache_ranges import read_ranges
 from graphgen.passes.weights.layout_change import repack
 
 _RULE = "quantize-state"
@@ -30,11 +38,18 @@ class QuantizeCache(Pass):
     With ``scale=none`` they are converted as they are, and what is beyond the type becomes its
     largest number: 240 for ``f8e4m3``, as Neuron's ends there, 57344 for ``f8e5m2``.
 
+    With ``scale=per_token`` each row that is written, the channels of one token and head, has a
+    scale of its own, its largest magnitude over that of the type (127 for ``int8``): rows are bytes
+    and four longer, for the scale at their end. With ``per_tensor``, ``per_key`` (one for
+    each key-value head) and ``per_channel`` scales are constants of the programs, from the file
+    ``ranges``, which ``graphgen calibrate`` writes; what is beyond them becomes the largest number.
+
     A state that a program reads or writes otherwise than by rows and slots stays as it is.
 
     Options:
         dtype: of the numbers.
         scale: what has a scale of its own.
+        ranges: the file that fixed scales come from.
 
     Given:
         module @m level=canonical {
@@ -105,6 +120,7 @@ unpack=@unpack.f32.2x8x1x4.f8e4m3
     requires: ClassVar[tuple[str, ...]] = ("raw-weights",)
     dtype: str = choice("f8e4m3", tuple(CACHE_ELEMENTS))
     scale: str = choice(NO_SCALE, CACHE_SCALES)
+    ranges: str = ""
 
     @property
     def budget(self) -> float:
@@ -113,7 +129,7 @@ unpack=@unpack.f32.2x8x1x4.f8e4m3
 
     def run(self, module: Module, rewriter: Rewriter) -> None:
         """State by state, in all programs at once: they share one representation."""
-        form = self._form()
+        forms = self._forms()
         count = 0
         for row in module.entries(Role.STATE):
             if rewriter.exhausted:
@@ -121,6 +137,7 @@ unpack=@unpack.f32.2x8x1x4.f8e4m3
             uses = _uses(module, row, rewriter)
             if uses is None:
                 continue
+            form = forms(row)
             with rewriter.joined():
                 for use in uses:
                     _rewrite(use, form, rewriter)
@@ -128,17 +145,51 @@ unpack=@unpack.f32.2x8x1x4.f8e4m3
             if uses:
                 rewriter.note(uses[0].function, f"{row.name} in {self.dtype}", uses[0].first)
             count += 1
-        rewriter.remark(f"{count} caches are {form.element.name}")
+        rewriter.remark(f"{count} caches are {self.dtype}")
 
-    def _form(self) -> CacheForm:
-        """The form of the options (GG0302 for integers without a scale)."""
-        if self.dtype == "int8" and self.scale == NO_SCALE:
+    def _forms(self) -> Callable[[Entry], CacheForm]:
+        """The form of each state (GG0302 for options that contradict each other)."""
+        element = CACHE_ELEMENTS[self.dtype]
+        if self.scale in FIXED_SCALES:
+            return self._fixed(element)
+        if self.ranges:
+            raise GraphgenError(
+                "GG0302",
+                f"quantize-cache: scale={self.scale} reads no ranges",
+                help=f"leave them out, or give scale={' or '.join(FIXED_SCALES)}",
+            )
+        if element.is_integer and self.scale == NO_SCALE:
             raise GraphgenError(
                 "GG0302",
                 "quantize-cache: dtype=int8 without a scale would keep whole numbers alone",
-                help="give a scale, or dtype=f8e4m3",
+                help="give a scale, such as per_token, or dtype=f8e4m3",
             )
-        return CacheForm(CACHE_ELEMENTS[self.dtype], self.scale)
+        form = PerRow(element) if self.scale == PER_TOKEN else Cast(element)
+        return lambda row: form
+
+    def _fixed(self, element: DType) -> Callable[[Entry], CacheForm]:
+        """Forms with the scales of the file, which every state must have."""
+        if not self.ranges:
+            raise GraphgenError(
+                "GG0302",
+                f"quantize-cache: scale={self.scale} needs the ranges that scales come from",
+                help="graphgen calibrate MODEL --text TEXT -o FILE writes them; or scale=per_token",
+            )
+        known = read_ranges(Path(self.ranges))
+
+        def form(row: Entry) -> CacheForm:
+            found = known.get(row.name)
+            sizes = None if found is None else (len(found), len(found[0]))
+            if found is None or sizes != row.physical.shape[2:]:
+                has = "no state of that name" if sizes is None else f"{list(sizes)}"
+                raise GraphgenError(
+                    "GG0302",
+                    f"quantize-cache: {row.name} has {row.physical.text}, and {self.ranges} {has}",
+                    help="calibrate the same model",
+                )
+            return Scaled(element, row.name, scales_of(found, self.scale, element))
+
+        return form
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 
@@ -19,6 +23,8 @@ from graphgen.models.family_registry import family_of
 from graphgen.models.first_layers import first_layers
 from graphgen.passes.core import Pass, parse_pipeline, run_pipeline
 from graphgen.passes.pipelines import default
+from graphgen.passes.quantize.cache_form import FIXED_SCALES
+from graphgen.passes.quantize.cache_ranges import write_ranges
 from graphgen.passes.verify import make_workload
 from graphgen.passes.verify.compare.deviation import compare
 from graphgen.passes.verify.workload.make_workload import WorkloadSizes
@@ -36,6 +42,11 @@ QUANTIZATION = {
 CACHED: Mapping[str, tuple[str, str]] = {
     "f8e4m3 cast": ("f8e4m3", "none"),
     "f8e5m2 cast": ("f8e5m2", "none"),
+    "f8e4m3 a tensor": ("f8e4m3", "per_tensor"),
+    "f8e4m3 a key": ("f8e4m3", "per_key"),
+    "int8 a channel": ("int8", "per_channel"),
+    "int8 a token": ("int8", "per_token"),
+    "f8e5m2 a token": ("f8e5m2", "per_token"),
 }
 # Passes in front of the reference, which changes with the outputs, and passes that are compared.
 CHOOSE: Mapping[str, tuple[str, str]] = {
@@ -78,8 +89,10 @@ def cell_run(cell: Cell, seed: int = SEED, *, one_layer: bool = False) -> CellRu
     module = _model(cell, one_layer=one_layer)
     front, compared = CHOOSE[cell["sampling"]]
     run_pipeline(module, parse_pipeline(front))
-    passes = [*parse_pipeline(compared), *default(config_for(cell))]
-    return CellRun(module, passes, _workload(cell, module, seed, one_layer))
+    workload, config = _workload(cell, module, seed, one_layer), config_for(cell)
+    if config.cache_scale in FIXED_SCALES:
+        config = replace(config, kv_cache_ranges=str(_ranges(module, workload)))
+    return CellRun(module, [*parse_pipeline(compared), *default(config)], workload)
 
 
 def config_for(cell: Cell) -> CompileConfig:
@@ -110,6 +123,26 @@ def config_for(cell: Cell) -> CompileConfig:
         kernels="on" if cell["kernels"] == "selected" else "off",
         quantization=QUANTIZATION[cell["weights"]],
     )
+
+
+@cache
+def _folder() -> TemporaryDirectory[str]:
+    """The folder of the files of ranges; it is removed with the process."""
+    return TemporaryDirectory(prefix="graphgen-cells-")
+
+
+def _ranges(module: Module, workload: Workload) -> Path:
+    """The file of the largest magnitudes that the caches of the calls hold."""
+    rows = [row.name for row in module.entries(Role.STATE)]
+    outcomes = Runner(module, workload, arithmetic=MEANING).outcomes()
+    largest = {
+        name: np.max([np.abs(outcome[name]).max((0, 1)) for outcome in outcomes], axis=0)
+        for name in rows
+    }
+    digest = sha256(b"".join(name.encode() + largest[name].tobytes() for name in rows)).hexdigest()
+    path = Path(_folder().name) / f"{digest}.json"
+    write_ranges(path, {name: found.tolist() for name, found in largest.items()})
+    return path
 
 
 def compiled(run: CellRun) -> Module:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @takes_compile_options(
     *("dtype", "tp", "heads", "quantization"),
-    *("kv_cache_quant", "kv_cache_dtype", "kv_cache_scale"),
+    *("kv_cache_quant", "kv_cache_dtype", "kv_cache_scale", "kv_cache_ranges"),
 )
 def perplexity(
     model: Annotated[

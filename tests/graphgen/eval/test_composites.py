@@ -17,7 +17,7 @@ from graphgen.composites import DECOMPOSITIONS, decompose
 from graphgen.eval import COMPOSITES, MEANING, NATIVE, Array, evaluate, numpy_dtype
 from graphgen.eval.arithmetic import name_of
 from graphgen.ir import AttrValue, DType, Function, Literal, Op, TensorType, dtype, symbol, tensor
-from graphgen.ir.dtype import bf16, f8e4m3fn, f32, s4, s8
+from graphgen.ir.dtype import bf16, f8e4m3, f8e4m3fn, f8e5m2, f32, s4, s8
 from graphgen.ops import OPS
 
 FLOATS = [f32, bf16, dtype("f16")]
@@ -211,6 +211,24 @@ def dequantize(s: Sizes) -> Case:
     return s.case("dequantize", {"block": block, "dtype": s.kind}, values, *facts)
 
 
+ROWS = [(s8, 127.0), (f8e4m3, 240.0), (f8e5m2, 57344.0)]
+
+
+def quantize_rows(s: Sizes) -> Case:
+    element, limit = ROWS[s.size(0, 2)]
+    x = s.floats(*[s.size() for _ in range(s.size(1, 3))])
+    # Now and then a row of zeros.
+    x = x * (s.random.random((*x.shape[:-1], 1)) < 2 / 3).astype(x.dtype)
+    return s.case("quantize_rows", {"element": element, "limit": limit}, x)
+
+
+def dequantize_rows(s: Sizes) -> Case:
+    element, limit = ROWS[s.size(0, 2)]
+    x = s.floats(*[s.size() for _ in range(s.size(1, 3))])
+    rows = run("quantize_rows", {"element": element, "limit": limit}, x, kind=s.kind)
+    return s.case("dequantize_rows", {"element": element, "dtype": s.kind}, rows)
+
+
 def top_k(s: Sizes) -> Case:
     size = s.size(0, 7)
     shape = [*[s.size() for _ in range(s.size(0, 2))], size]
@@ -238,6 +256,8 @@ CASES: Mapping[str, Callable[[Sizes], Case]] = {
         last_token,
         quantize,
         dequantize,
+        quantize_rows,
+        dequantize_rows,
         top_k,
     )
 }
@@ -487,6 +507,22 @@ def test_eight_bit_floats_stay_within_the_limit():
     x = np.random.default_rng(5).standard_normal((64, 33)).astype(np.float32)
     values, _ = quantized(x, f8e4m3fn, (1,), 240.0)
     assert np.abs(values.astype(np.float32)).max(1).tolist() == [240.0] * 64
+
+
+@pytest.mark.parametrize(("element", "limit"), ROWS, ids=str)
+def test_each_row_has_its_scale_behind_it(element: DType, limit: float):
+    x = np.random.default_rng(5).standard_normal((3, 7)).astype(np.float32)
+    x[1], x[2] = 0, 1e-20 * x[2]
+    rows = run("quantize_rows", {"element": element, "limit": limit}, x)
+    numbers, scale = rows[:, :7], np.ascontiguousarray(rows[:, 7:]).view("<f4")[:, 0]
+    np.testing.assert_allclose(scale, np.abs(x).max(1) / limit, rtol=1e-6)
+    # A row of zeros is as a cache that nothing was written to.
+    assert not rows[1].any()
+    wide = numbers.view(numpy_dtype(element)).astype(np.float64) * scale[:, None]
+    step = {"s8": 1 / 254, "f8e4m3": 1 / 16, "f8e5m2": 1 / 8}[element.name]
+    assert (np.abs(wide - x).max(1) <= 1.01 * step * np.abs(x).max(1)).all()
+    again = run("dequantize_rows", {"element": element, "dtype": f32}, rows)
+    np.testing.assert_allclose(again, wide, rtol=1e-6)
 
 
 def test_quantization_means_the_numbers_that_were_quantized():

@@ -176,6 +176,8 @@ EXAMPLE_OPERANDS = {
     "last_token": "f32[B,S,4] s32[B,S] s32[B]",
     "quantize": "f32[8,4]",
     "dequantize": "s8[8,8] f32[8,2]",
+    "quantize_rows": "f32[B,S,2,4]",
+    "dequantize_rows": "u8[B,S,2,8]",
 }
 
 

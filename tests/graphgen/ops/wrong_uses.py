@@ -354,4 +354,14 @@ dequantize s8[2,3] s32[2,1] block=[1,3] dtype=f32
 dequantize s8[2,3] f32[2,1] block=[1,2] dtype=f32
 dequantize s8[2,3] f32[2,2] s8[2,1] block=[1,2] dtype=f32
 dequantize s8[B,3] f32[1,2] block=[2,2] dtype=f32
+quantize_rows s32[2,3] element=s8 limit=127.0
+quantize_rows f32[] element=s8 limit=127.0
+quantize_rows f32[2,3] element=u8 limit=127.0
+quantize_rows f32[2,3] element=bf16 limit=127.0
+quantize_rows f32[2,3] element=f8e4m3 limit=241.0
+dequantize_rows s8[2,7] element=s8 dtype=f32
+dequantize_rows u8[2,4] element=s8 dtype=f32
+dequantize_rows u8[] element=s8 dtype=f32
+dequantize_rows u8[2,7] element=s16 dtype=f32
+dequantize_rows u8[2,7] element=s8 dtype=f8e4m3
 """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,10 +12,13 @@ from graphgen.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.eval import MEANING, NATIVE, Arithmetic, Array, evaluate
 from graphgen.ir import Module, Role, dtype
+from graphgen.ir.dtype import f8e4m3
 from graphgen.models import build, known_shape
 from graphgen.passes.core import parse_pipeline, run_pipeline
 from graphgen.passes.core.journal import Journal
 from graphgen.passes.pipelines import default
+from graphgen.passes.quantize.cache_form import scales_of
+from graphgen.passes.quantize.cache_ranges import read_ranges, write_ranges
 from graphgen.passes.quantize.quantize_cache import QuantizeCache
 from graphgen.text import parse
 
@@ -77,11 +81,117 @@ def test_nothing_is_rounded_in_double_precision():
     np.testing.assert_array_equal(found, np.array([1.06, 1.07, -3.3, 0.0], np.float32))
 
 
-def test_integers_need_a_scale():
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("int8", "none"), "without a scale"),
+        (("int8", "per_key"), "needs the ranges"),
+        (("int8", "per_token", "ranges.json"), "scale=per_token reads no ranges"),
+    ],
+)
+def test_options_that_contradict_each_other(options: tuple[str, ...], message: str):
     with pytest.raises(GraphgenError) as caught:
-        run_pipeline(parse(ONE_STATE), [QuantizeCache("int8", "none")])
+        run_pipeline(parse(ONE_STATE), [QuantizeCache(*options)])
     assert caught.value.code == "GG0302"
-    assert "without a scale" in str(caught.value)
+    assert message in str(caught.value)
+
+
+def test_a_scale_a_token_against_numpy():
+    new = np.array([1.06, 1.07, -3.3, 0.0], np.float32)
+    step = np.float32(3.3) / np.float32(127)
+    found = read_back(new.tolist(), "quantize-cache{dtype=int8,scale=per_token}")
+    np.testing.assert_allclose(found, np.rint(new / step) * step, rtol=1e-6)
+    meant = read_back(new.tolist(), "quantize-cache{dtype=int8,scale=per_token}", MEANING)
+    np.testing.assert_allclose(meant, new, rtol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "f8e4m3", "f8e5m2"])
+def test_n2_a_token_of_zeros_has_no_scale_of_zero_to_divide_by(dtype: str):
+    """NxD Inference divides by the largest magnitude of a tensor, T S18 too: zeros become NaN."""
+    passes = f"quantize-cache{{dtype={dtype},scale=per_token}}"
+    assert read_back([0.0] * 4, passes).tolist() == [0.0] * 4
+
+
+def ranges_file(folder: Path, magnitudes: list[list[float]], name: str = "k") -> Path:
+    write_ranges(folder / "ranges.json", {name: magnitudes})
+    return folder / "ranges.json"
+
+
+# Largest magnitudes of the channels, what is written, what is read.
+FIXED = [
+    # In steps of 12.7 / 127; what is beyond is clamped, T S18's rounding is to nearest.
+    ("int8", "per_tensor", [12.7, 1, 1, 1], [1.26, -0.07, 99, -99], [1.3, -0.1, 12.7, -12.7]),
+    ("int8", "per_key", [1, 1, 12.7, 1], [1.26, -0.07, 99, -99], [1.3, -0.1, 12.7, -12.7]),
+    ("int8", "per_channel", [12.7, 1.27, 0, 127], [99, 99, 3.2, -99], [12.7, 1.27, 3, -99]),
+    # N2: Neuron's type ends at 240, which the largest magnitude takes.
+    ("f8e4m3", "per_key", [480, 1, 1, 1], [481, -1e9, 2.2, 0], [480, -480, 2.25, 0]),
+    # A channel of zeros has the scale 1.
+    ("f8e4m3", "per_channel", [0, 0, 0, 0], [1.0, 241, -3.3, 0], [1, 240, -3.25, 0]),
+]
+
+
+@pytest.mark.parametrize(("dtype", "scale", "largest", "new", "read"), FIXED)
+def test_fixed_scales(
+    tmp_path: Path,
+    dtype: str,
+    scale: str,
+    largest: list[float],
+    new: list[float],
+    read: list[float],
+):
+    path = ranges_file(tmp_path, [largest])
+    found = read_back(new, f"quantize-cache{{dtype={dtype},scale={scale},ranges={path}}}")
+    np.testing.assert_allclose(found, read, rtol=1e-6)
+
+
+def test_what_was_measured_is_never_clamped():
+    for largest in np.random.default_rng(3).uniform(0.01, 99, 100).astype(np.float32).tolist():
+        scale = scales_of([[largest]], "per_tensor", f8e4m3)
+        assert isinstance(scale, float)
+        assert np.float32(scale) == scale
+        assert largest / scale <= 240
+
+
+@pytest.mark.parametrize(
+    ("magnitudes", "name", "message"),
+    [
+        ([[1.0] * 4], "v", "no state of that name"),
+        ([[1.0] * 4] * 2, "k", "[2, 4]"),
+    ],
+)
+def test_ranges_of_another_model(
+    tmp_path: Path, magnitudes: list[list[float]], name: str, message: str
+):
+    path = ranges_file(tmp_path, magnitudes, name)
+    with pytest.raises(GraphgenError) as caught:
+        run_pipeline(parse(ONE_STATE), [QuantizeCache("int8", "per_key", str(path))])
+    assert caught.value.code == "GG0302"
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "cannot read"),
+        ("{", "it is no JSON"),
+        ("[]", 'no "format": 1'),
+        ('{"format": 2}', 'no "format": 1'),
+        ('{"format": 1}', 'no "largest"'),
+        ('{"format": 1, "largest": {"k": [[1, -1]]}}', '"k" is no table'),
+        ('{"format": 1, "largest": {"k": [[1, NaN]]}}', '"k" is no table'),
+        ('{"format": 1, "largest": {"k": [[1, true]]}}', '"k" is no table'),
+        ('{"format": 1, "largest": {"k": [[1], [1, 2]]}}', '"k" is no table'),
+        ('{"format": 1, "largest": {"k": [1]}}', '"k" is no table'),
+    ],
+)
+def test_files_that_are_no_ranges(tmp_path: Path, content: str | None, message: str):
+    path = tmp_path / "ranges.json"
+    if content is not None:
+        path.write_text(content)
+    with pytest.raises(GraphgenError) as caught:
+        read_ranges(path)
+    assert caught.value.code == "GG0705"
+    assert message in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -119,6 +229,12 @@ def test_a_narrow_cache_has_a_quarter_of_the_bytes():
         for m in (whole, narrow)
     ]
     assert bytes_of[0] == 4 * bytes_of[1]
+
+
+def test_a_scale_a_token_takes_four_bytes_a_row():
+    module = compiled(kv_cache_dtype="int8", tp=2, page_cache=4)
+    types = {row.physical.text for row in module.entries(Role.STATE)}
+    assert types == {"u8[4,4,1,12]"}
 
 
 def test_the_kernels_read_and_write_narrow_caches():

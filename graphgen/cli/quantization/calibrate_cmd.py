@@ -1,0 +1,57 @@
+"""``graphgen calibrate``: write the ranges that scales of quantized caches come from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from graphgen.cli.console import note, write_json
+from graphgen.cli.shared_options import WrittenAsJson
+from graphgen.whole_file import unreadable
+
+
+def calibrate(
+    model: Annotated[
+        str, typer.Argument(metavar="MODEL", help="A checkpoint folder, a GGUF file, or smollm2.")
+    ],
+    text: Annotated[
+        Path, typer.Option("--text", metavar="FILE", help="UTF-8 text like the model's own.")
+    ],
+    output: Annotated[
+        Path,
+        typer.Option("-o", "--output", metavar="FILE", help="Where to write the ranges, JSON."),
+    ],
+    window: Annotated[
+        int, typer.Option("--window", min=2, help="Tokens that are read together.")
+    ] = 256,
+    as_json: WrittenAsJson = False,
+) -> None:
+    """Write the largest keys and values of a text, for caches in 8 bits with fixed scales.
+
+    The model runs over the text in f32. The file has the largest magnitude of each channel of each
+    cache; --kv-cache-ranges of the commands that run models takes it, for any --kv-cache-dtype and
+    --kv-cache-scale per_tensor, per_key or per_channel.
+
+    \b
+    Examples:
+      graphgen calibrate smollm2 --text prose.txt -o ranges.json
+      graphgen generate smollm2 --prompt "Once" --kv-cache-quant --kv-cache-scale per_key \\
+        --kv-cache-ranges ranges.json
+    """
+    from graphgen.passes.quantize.cache_ranges import write_ranges
+    from graphgen.runtime.engine import locate_checkpoint
+    from graphgen.runtime.quantization.cache_calibration import cache_ranges
+    from graphgen.runtime.terminal_progress import TerminalProgress
+
+    try:
+        read = text.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise unreadable(str(text), error) from error
+    ranges = cache_ranges(locate_checkpoint(model), read, window, TerminalProgress())
+    write_ranges(output, ranges)
+    if as_json:
+        write_json({"file": str(output), "caches": len(ranges)})
+    else:
+        note(f"wrote {output}: ranges of {len(ranges)} caches")

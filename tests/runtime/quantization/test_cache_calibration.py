@@ -1,0 +1,86 @@
+"""Ranges of caches over a text: what they are, and what caches with their scales cost."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from graphgen.compile_config import CompileConfig
+from graphgen.passes.quantize.cache_ranges import read_ranges, write_ranges
+from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint
+from graphgen.runtime.engine import locate_checkpoint
+from graphgen.runtime.perplexity import perplexity
+from graphgen.runtime.progress_callback import Silent
+from graphgen.runtime.quantization.cache_calibration import cache_ranges
+from tests.graphgen.cli.conftest import done, error, facts
+from tests.oracles.small_gguf import CORPUS, write_small_model
+
+DATA = Path(__file__).parents[2] / "data"
+
+
+def test_ranges_of_a_text(tmp_path: Path):
+    write_small_model(tmp_path / "small.gguf")
+    checkpoint = open_checkpoint(tmp_path / "small.gguf")
+    text = " ".join(CORPUS)[:120]
+    whole = cache_ranges(checkpoint, text, 8, Silent())
+    half = cache_ranges(checkpoint, text[:60], 8, Silent())
+    assert set(whole) == set(half)
+    more = 0
+    for name, found in whole.items():
+        assert (np.array(found) >= np.array(half[name])).all()
+        assert (np.array(half[name]) > 0).all()
+        more += int((np.array(found) > np.array(half[name])).sum())
+    assert more > 0
+
+
+def test_the_command(tmp_path: Path):
+    model, text, ranges = (tmp_path / name for name in ("small.gguf", "text", "ranges.json"))
+    write_small_model(model)
+    text.write_text(" ".join(CORPUS)[:120])
+    written = facts("calibrate", model, "--text", text, "-o", ranges, "--window", 8)
+    known = read_ranges(ranges)
+    assert written == {"file": str(ranges), "caches": len(known)}
+    again = ("calibrate", model, "--text", text, "-o", ranges, "--window", 8)
+    assert "ranges of" in done(*again).stderr
+    given = ("perplexity", model, "--text", text, "--window", 8)
+    narrow = (*given, "--kv-cache-quant", "--kv-cache-dtype", "int8")
+    plain = facts(*given)["perplexity"]
+    scaled = facts(*narrow, "--kv-cache-scale", "per_channel", "--kv-cache-ranges", ranges)
+    # Random weights are confidently wrong, so that a rounding shows.
+    assert scaled["perplexity"] == pytest.approx(plain, rel=5e-2)
+    # The scale is that of the file: with much too small ones all is clamped.
+    write_ranges(ranges, {name: (np.array(x) / 50).tolist() for name, x in known.items()})
+    clamped = facts(*narrow, "--kv-cache-scale", "per_channel", "--kv-cache-ranges", ranges)
+    assert abs(clamped["perplexity"] / plain - 1) > 5 * abs(scaled["perplexity"] / plain - 1)
+    assert "needs the ranges" in error(*narrow, "--kv-cache-scale", "per_key")
+    assert "GG0705" in error("calibrate", model, "--text", tmp_path / "none", "-o", ranges)
+
+
+@cache
+def _of_smollm2(dtype: str, scale: str, ranges: str) -> float:
+    config = CompileConfig(
+        kv_cache_quant=dtype != "f32",
+        kv_cache_dtype=dtype if dtype != "f32" else "f8e4m3",
+        kv_cache_scale=scale,
+        kv_cache_ranges=ranges,
+    )
+    text = (DATA / "lighthouse.txt").read_text(encoding="utf-8")
+    return perplexity(locate_checkpoint("smollm2"), text, 256, config, Silent()).value
+
+
+@pytest.mark.slow
+def test_n18_calibrated_scales_cost_half_a_percent(tmp_path: Path):
+    """NxD Inference has no calibration: its scales are 1."""
+    text = (DATA / "calibration.txt").read_text(encoding="utf-8")
+    ranges = tmp_path / "ranges.json"
+    write_ranges(ranges, cache_ranges(locate_checkpoint("smollm2"), text, 256, Silent()))
+    exact = _of_smollm2("f32", "auto", "")
+    assert _of_smollm2("f8e4m3", "per_key", str(ranges)) / exact < 1.005
+
+
+@pytest.mark.slow
+def test_int8_with_a_scale_a_token_costs_a_fifth_of_a_percent():
+    assert _of_smollm2("int8", "auto", "") / _of_smollm2("f32", "auto", "") < 1.002
