@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from graphgen.ir import Function, Loc, Module, Op, Value, loc
 from graphgen.ir.clone import Cloner
+from graphgen.ir.loc import UNKNOWN
 from graphgen.ops import Trait, has_trait
 from graphgen.ops.control import CONTROL, branch_operands, callees
 from graphgen.ops.external import has_effect
@@ -14,7 +15,11 @@ from graphgen.text.printer import value_names
 
 
 def inlined(
-    module: Module, function: Function, copies: dict[Value, Value] | None = None
+    module: Module,
+    function: Function,
+    copies: dict[Value, Value] | None = None,
+    *,
+    kernels: bool = True,
 ) -> Function:
     """``function`` without calls; itself if it has none. Bodies of loops and branches stay theirs.
 
@@ -25,16 +30,21 @@ def inlined(
         module: has the functions that are called.
         function: well formed, as the verifier leaves it; left as it is.
         copies: is told what the values of ``function`` have become.
+        kernels: also calls that name a kernel, whose function is their meaning.
     """
-    if not any(op.name == "call" for op in function.block):
+    if not any(_is_inlined(op, kernels) for op in function.block):
         return function
     made = Function(function.name, function.phase, dict(function.dims))
-    inliner = _Inliner(module, {} if copies is None else copies)
+    inliner = _Inliner(module, {} if copies is None else copies, kernels=kernels)
     for value in function.args:
         inliner.argument(value, made)
     inliner.ops(function, made)
     made.outputs = [(name, inliner.mapping[value]) for name, value in function.outputs]
     return made
+
+
+def _is_inlined(op: Op, kernels: bool) -> bool:
+    return op.name == "call" and (kernels or not op.attrs.text("kernel"))
 
 
 def called(module: Module, function: Function) -> list[Function]:
@@ -135,8 +145,13 @@ def is_foreign(module: Module, op: Op) -> bool:
 
 
 def within(outer: Loc, inner: Loc) -> Loc:
-    """The place of an op of a body, seen from a call of it: its scope is inside of the call's."""
+    """The place of an op of a body, seen from a call of it: its scope is inside of the call's.
+
+    One without a place, as in the meaning of a kernel, is where the call is.
+    """
     scope = ".".join([part for part in (outer.scope, inner.scope) if part])
+    if (inner.file, inner.line) == (UNKNOWN.file, UNKNOWN.line):
+        return loc(outer.file, outer.line, scope, (*outer.via, *inner.via))
     return loc(inner.file, inner.line, scope, inner.via)
 
 
@@ -150,11 +165,17 @@ class _Inliner(Cloner):
     """Copies ops with the bodies of calls in their place, inside the scope of ``caller``."""
 
     def __init__(
-        self, module: Module, mapping: dict[Value, Value], caller: Loc | None = None
+        self,
+        module: Module,
+        mapping: dict[Value, Value],
+        caller: Loc | None = None,
+        *,
+        kernels: bool,
     ) -> None:
         super().__init__(mapping)
         self.module = module
         self.caller = caller
+        self.kernels = kernels
         self._places: dict[Loc, Loc] = {}
 
     def loc(self, where: Loc) -> Loc:
@@ -165,7 +186,7 @@ class _Inliner(Cloner):
     def ops(self, source: Function, target: Function) -> None:
         """Copy the ops of ``source``, whose arguments are in the mapping already."""
         for op in source.block:
-            if op.name == "call":
+            if _is_inlined(op, self.kernels):
                 self._inline(op, target)
             else:
                 self.op(op, target.block)
@@ -173,7 +194,8 @@ class _Inliner(Cloner):
     def _inline(self, op: Op, target: Function) -> None:
         body = self.module.function(op.attrs.text("to_apply"))
         operands = [self.mapping[value] for value in op.operands]
-        inner = _Inliner(self.module, dict(zip(body.args, operands, strict=True)), self.loc(op.loc))
+        given = dict(zip(body.args, operands, strict=True))
+        inner = _Inliner(self.module, given, self.loc(op.loc), kernels=self.kernels)
         inner.ops(body, target)
         for old, (_, value) in zip(op.results, body.outputs, strict=True):
             new = self.mapping[old] = inner.mapping[value]

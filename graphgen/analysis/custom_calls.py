@@ -55,12 +55,17 @@ class CustomCall:
 
 
 def calls_of(ops: Iterable[Op]) -> list[CustomCall]:
-    """The custom calls among ``ops``, equal ones together, in order of first appearance."""
+    """The custom calls and kernels among ``ops``, equal ones together, by first appearance."""
     found: dict[tuple[str, str], CustomCall] = {}
     for op in ops:
-        if op.name != "custom_call":
+        if op.name not in ("custom_call", "call"):
             continue
-        key = op.attrs.text("target"), op.attrs.text("config")
+        key = (
+            op.attrs.text("target" if op.name == "custom_call" else "kernel"),
+            op.attrs.text("config"),
+        )
+        if not key[0]:
+            continue
         if key not in found:
             found[key] = CustomCall(key[0], 0, decode(*key), op)
         found[key].count += 1

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 
 from graphgen.analysis.calls import inlined
+from graphgen.analysis.kernels.kernel_work import is_kernel_call, updated_operand
 from graphgen.ir import Function, Module, Op, Role, Value
 from graphgen.ops import Trait, op_def
 from graphgen.ops.control import CONTROL, callees
@@ -97,7 +98,7 @@ def live_memory(module: Module, function: Function) -> LiveMemory:
     A reshape is a view; an update of a state writes into it; nothing else is fused or reused, so a
     compiler that fuses stays below. Needs static shapes (GG0106).
     """
-    function = inlined(module, function)
+    function = inlined(module, function, kernels=False)
     home = _homes(module, function)
     ops = list(function.block)
     born: dict[Value, int] = {}
@@ -116,7 +117,8 @@ def live_memory(module: Module, function: Function) -> LiveMemory:
         change[place] += size
         change[last[value] + 1] -= size
     # The peak of the body of a loop, or of a branch, adds to the op that runs it.
-    inside = [_inside(module, op) if op.name in CONTROL else 0 for op in ops]
+    runs = [op.name in CONTROL and not is_kernel_call(op) for op in ops]
+    inside = [_inside(module, op) if run else 0 for op, run in zip(ops, runs, strict=True)]
     running = [a + b for a, b in zip(accumulate(change[: len(ops)]), inside, strict=True)]
     return LiveMemory(function, ops, running, inside, born, last)
 
@@ -134,12 +136,22 @@ def _homes(module: Module, function: Function) -> dict[Value, Value]:
     shares: dict[str, bool] = {}
     for op in function.block:
         home.update(zip(op.results, op.results, strict=True))
+        if is_kernel_call(op):
+            written = updated_operand(module, op)
+            if written is not None and _is_free(home[written], states):
+                home[op.result] = home[written]
+            continue
         if op.name not in shares:
             definition = op_def(op.name)
             shares[op.name] = definition.has(Trait.VIEW) or definition.updates is not None
         if not shares[op.name]:
             continue
         base = home[op.operands[0]]
-        if op_def(op.name).has(Trait.VIEW) or base.op is not None or base.name in states:
+        if op_def(op.name).has(Trait.VIEW) or _is_free(base, states):
             home[op.result] = base
     return home
+
+
+def _is_free(base: Value, states: set[str]) -> bool:
+    """True for memory that an update may write into: of a state, or of an intermediate value."""
+    return base.op is not None or base.name in states

@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 
 from graphgen.analysis.calls import called, inlined
 from graphgen.analysis.custom_calls import CustomCall, calls_of
+from graphgen.analysis.kernels.kernel_work import run_work
 from graphgen.analysis.layers import layers_of
 from graphgen.analysis.liveness import Peak, peak_memory
 from graphgen.analysis.loops import ops_run, trip_count
-from graphgen.analysis.work import Work, size_in_bytes, total, total_of, work_of
+from graphgen.analysis.work import Work, size_in_bytes, work_of
 from graphgen.ir import RANK, Dim, Function, Loc, Module, Op, Role, Value
 from graphgen.ir.loc import UNKNOWN
 from graphgen.ops import OPS, Trait, has_trait
@@ -208,7 +209,7 @@ def overview(module: Module, function: Function, largest: int = 10) -> Overview:
         function: the program.
         largest: the number of largest values to keep.
     """
-    function = inlined(module, function)
+    function = inlined(module, function, kernels=False)
     states = {row.name for row in module.entries(Role.STATE)}
     made = Overview(
         function,
@@ -225,7 +226,7 @@ def overview(module: Module, function: Function, largest: int = 10) -> Overview:
     run = list(ops_run(module, function.block))
     for op, count in run:
         _count_flops(made, op, count)
-    made.work = total_of(run)
+    made.work = run_work(module, function.block)
     made.exchanges = _exchanges(run)
     made.calls = calls_of(
         [op for each in (function, *called(module, function)) for op in each.block]
@@ -233,7 +234,7 @@ def overview(module: Module, function: Function, largest: int = 10) -> Overview:
     made.bodies = list(_bodies(module, function))
     layers = layers_of(function)
     made.layer_of = {op: name for name, ops in layers.items() for op in ops}
-    made.layers = _layers(layers, next(p.values for p in made.parts if p.kind == "weights"))
+    made.layers = _layers(module, layers, next(p.values for p in made.parts if p.kind == "weights"))
     if all(value.type.static for value in values):
         made.largest = sorted(values, key=lambda value: -value.type.nbytes)[:largest]
         made.peak = peak_memory(module, function)
@@ -348,14 +349,16 @@ def algorithm(size: Dim) -> str:
     return "rdh" if size <= 56_000_000 else "kanga-ring"
 
 
-def _layers(layers: Mapping[str, Sequence[Op]], weights: Sequence[Value]) -> list[LayerGroup]:
+def _layers(
+    module: Module, layers: Mapping[str, Sequence[Op]], weights: Sequence[Value]
+) -> list[LayerGroup]:
     """Group consecutive layers of equal work."""
     found: list[LayerGroup] = []
     unread = set(weights)
     for name, ops in layers.items():
         read = {value for op in ops for value in op.operands if value in unread}
         unread -= read
-        work, size = total(ops), _bytes(read)
+        work, size = run_work(module, ops), _bytes(read)
         last = found[-1] if found else None
         if last is not None and (last.ops, last.work, last.weights) == (len(ops), work, size):
             found[-1] = LayerGroup(last.first, name, last.count + 1, last.ops, last.work, size)

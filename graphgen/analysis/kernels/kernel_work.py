@@ -1,0 +1,79 @@
+"""Cost of calls of kernels: the arithmetic of their meaning, and the bytes that they are given.
+
+A call names a function as its meaning. A kernel computes what the function computes, but has no
+values in memory between: it reads a packed weight once and unpacks nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from graphgen.analysis.calls import inlined
+from graphgen.analysis.loops import ops_run
+from graphgen.analysis.work import Work, sum_bytes, total_of, work_of
+from graphgen.ir import Dim, Module, Op, Value
+from graphgen.ops import Trait, op_def
+
+
+def is_kernel_call(op: Op) -> bool:
+    """True for a call that names a kernel."""
+    return op.name == "call" and bool(op.attrs.text("kernel"))
+
+
+def run_work(module: Module, ops: Iterable[Op]) -> Work:
+    """The work of ``ops``, and of the functions that they run.
+
+    Args:
+        module: has the functions.
+        ops: of a function without calls other than those of kernels.
+    """
+    together, plain = Work(), list[Op]()
+    for op in ops:
+        if is_kernel_call(op):
+            together += kernel_work(module, op)
+        else:
+            plain.append(op)
+    return together + total_of(ops_run(module, plain))
+
+
+def kernel_work(module: Module, op: Op) -> Work:
+    """The work of a call of a kernel.
+
+    Operations are those of the meaning. Bytes are those of the operands and the result; of a cache
+    only what the meaning reads or writes of it.
+    """
+    body = inlined(module, module.function(op.attrs.text("to_apply")))
+    inside = total_of(ops_run(module, body.block))
+    partly: set[Value] = set()
+    moved: Dim = 0
+    for inner in body.block:
+        definition = op_def(inner.name)
+        if definition.has(Trait.PARTIAL_READ) or definition.updates is not None:
+            source = _argument(inner.operands[0])
+            if source is not None:
+                partly.add(source)
+                moved += work_of(inner).bytes
+    whole = [value for value in body.args if value not in partly]
+    made = [value for _, value in body.outputs if _argument(value) not in partly]
+    return Work(
+        inside.flops,
+        inside.transcendentals,
+        moved + sum_bytes([value.type for value in (*whole, *made)]),
+    )
+
+
+def updated_operand(module: Module, op: Op) -> Value | None:
+    """The operand of a call of a kernel in whose memory its result is; ``None`` for new memory."""
+    body = inlined(module, module.function(op.attrs.text("to_apply")))
+    source = _argument(body.outputs[0][1])
+    return None if source is None else op.operands[body.args.index(source)]
+
+
+def _argument(value: Value) -> Value | None:
+    """The argument whose memory a value shares, through views and updates in place."""
+    while (op := value.op) is not None:
+        definition = op_def(op.name)
+        if not definition.has(Trait.VIEW) and definition.updates is None:
+            return None
+        value = op.operands[0]
+    return value
