@@ -82,9 +82,15 @@ def _rope(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Sequence[Array]:
         if near
         else (slice(0, half), slice(half, 2 * half))
     )
-    turned = (wide[..., first] + 1j * wide[..., second]) * (cos + 1j * sin)
-    out[..., first], out[..., second] = turned.real, turned.imag
+    turned = _complex(wide[..., first], wide[..., second]) * _complex(cos, sin)
+    out[..., first], out[..., second] = np.real(turned), np.imag(turned)
     return [out.astype(x[0].dtype)]
+
+
+def _complex(real: Array, imaginary: Array) -> Array:
+    """Complex numbers of two parts; ``real + 1j * imaginary`` has NaN where a part is infinite."""
+    pairs: Array = np.stack((real, imaginary), -1)
+    return pairs.view(np.result_type(pairs, np.complex64))[..., 0]
 
 
 @composite_rule("key_positions")

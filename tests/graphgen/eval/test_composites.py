@@ -285,6 +285,16 @@ def test_the_parts_make_the_whole(name: str, kind: DType, seed: int):
         np.testing.assert_allclose(ours, theirs, rtol=4 * tolerance, atol=4 * tolerance)
 
 
+def test_a_rotation_of_infinite_numbers_is_what_the_formula_says():
+    case = CASES["rope"](Sizes(0, f32))
+    case.given["a0"][..., 0] = np.inf
+    for wide in (True, False):
+        whole, parts = case.whole(wide)["r0"], case.parts(wide)["r0"]
+        assert np.isinf(whole).any()
+        np.testing.assert_array_equal(np.isinf(whole), np.isinf(parts))
+        np.testing.assert_array_equal(np.isnan(whole), np.isnan(parts))
+
+
 EXACT = (
     "embedding",
     "key_positions",
