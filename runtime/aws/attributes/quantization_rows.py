@@ -43,7 +43,9 @@ _FP8_COMPUTE = Refused(
     "quantize the weights instead: quantized=True, quantization_dtype='f8e4m3', "
     "quantization_type='per_channel_symmetric'",
 )
-_CACHE_DTYPE = Refused("a KV cache of this type", "set quant_dtype to float8_e4m3fn or float8_e5m2")
+_CACHE_DTYPE = Refused(
+    "a KV cache of this type", "set quant_dtype to float8_e4m3fn, float8_e5m2 or int8"
+)
 
 QUANTIZATION = owned_by(
     "NeuronConfig",
@@ -224,7 +226,9 @@ KV_QUANTIZATION = owned_by(
         "source",
         "element type of the cache; f8e4m3 ends at 240, as on the device",
         PartOf("NeuronConfig.kv_quant_config"),
-        unbuilt=dict.fromkeys(("bfloat16", "float16", "float32", "float64", "int8"), _CACHE_DTYPE),
+        unbuilt=dict.fromkeys(("bfloat16", "float16", "float32", "float64"), _CACHE_DTYPE),
+        decision="whole numbers without scales would lose all that is below a half: int8 has a "
+        "scale a token and head, which is kept with its numbers",
     ),
     Attribute(
         "direct_cast",

@@ -8,6 +8,7 @@ from graphgen.runtime.aws.attributes.attribute import (
     Attribute,
     CompileSetting,
     Derived,
+    NoEffect,
     PartOf,
     Refused,
     RunTimeSetting,
@@ -43,7 +44,7 @@ def _each(kind: AttributeType) -> AttributeType:
     return one_of(kind, list_of(kind, f"a list of them, {kind.text} for each sequence"))
 
 
-_NARROW = Refused("quantization of KV caches", "leave it out: caches have the element type of amp")
+_WIDE = Refused("a KV cache of this type", "take 's8' or 'f8e4m3fn', or amp for all")
 _PASS = CompileSetting("quantization")
 
 TNX_QUANTIZATION = owned_by(
@@ -96,16 +97,26 @@ TNX_CACHE_QUANTIZATION = owned_by(
         "s8",
         _SOURCE,
         "element type of quantized caches",
-        _NARROW,
+        CompileSetting("kv_cache_dtype"),
+        unbuilt=dict.fromkeys(("f16", "bf16"), _WIDE),
+        decision="whole numbers without scales would lose all that is below a half: s8 has a "
+        "scale a token and head, which is kept with its numbers",
     ),
-    Attribute("dequant_dtype", AMP, "bf16", _SOURCE, "element type that attention reads", _NARROW),
+    Attribute(
+        "dequant_dtype",
+        AMP,
+        "bf16",
+        _SOURCE,
+        "element type that attention reads; that of amp",
+        PartOf("tnx.from_pretrained.amp"),
+    ),
     Attribute(
         "quantize_method",
         choice("direct_cast"),
         "direct_cast",
         _SOURCE,
-        "direct_cast, values without scales",
-        _NARROW,
+        "direct_cast, values without scales; what is out of range becomes the largest number",
+        NoEffect("the only one there is"),
     ),
 )
 

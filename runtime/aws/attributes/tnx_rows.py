@@ -105,7 +105,7 @@ TNX_CONFIG = owned_by(
         None,
         _SOURCE,
         "quantization of KV caches",
-        Refused("quantization of KV caches", "leave it out: caches have the element type of amp"),
+        CompileSetting("kv_cache_quant"),
     ),
     Attribute(
         "continuous_batching",

@@ -13,7 +13,7 @@ from graphgen.runtime.aws.config.neuron_config import (
 )
 
 ELEMENTS = {"float32": "f32", "bfloat16": "bf16", "float16": "f16"}
-_CACHE_DTYPES = {"float8_e4m3fn": "f8e4m3", "float8_e5m2": "f8e5m2"}
+_CACHE_DTYPES = {"float8_e4m3fn": "f8e4m3", "float8_e5m2": "f8e5m2", "int8": "int8"}
 
 
 def compile_settings(config: NeuronConfig, target: str = "cpu") -> CompileConfig:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import cast
 
-from graphgen.compile_config import CompileConfig
+from graphgen.compile_config import CACHE_DTYPES, CompileConfig
 from graphgen.models import read_model_config
 from graphgen.runtime.aws.attributes.tnx_rows import STRATEGIES
 from graphgen.runtime.aws.config.compile_settings import ELEMENTS
@@ -53,8 +53,16 @@ def compile_config(
         cast_logits_dtype=ELEMENTS[str(neuron_config.value("cast_logits_dtype"))],
         heads=STRATEGIES[strategy] if isinstance(strategy, str) else "auto",
         quantization=quantization(model, neuron_config),
+        kv_cache_quant=neuron_config.part("kv_cache_quant") is not None,
+        kv_cache_dtype=_cache_dtype(neuron_config),
         sampling=sampling_pass(neuron_config),
     )
+
+
+def _cache_dtype(neuron_config: TnxNeuronConfig) -> str:
+    """The element type of quantized caches."""
+    part = neuron_config.part("kv_cache_quant")
+    return CACHE_DTYPES[0] if part is None else _QUANTIZED[str(part.value("quant_dtype"))]
 
 
 def _reduce_dtype(options: TnxModelOptions, neuron_config: TnxNeuronConfig) -> str:
@@ -125,14 +133,18 @@ def _largest(value: object) -> int:
 
 
 def _check_element_types(options: TnxModelOptions, neuron_config: TnxNeuronConfig) -> None:
-    quant = neuron_config.part("quant")
-    if quant is not None and quant.value("dequant_dtype") != options.value("amp"):
-        raise exclusion(
-            f"QuantizationConfig.dequant_dtype is {quant.value('dequant_dtype')!r} and amp "
-            f"{options.value('amp')!r}",
-            "products with quantized weights have the element type of the others",
-            "give the same to both",
-        )
+    for name, owner, what in (
+        ("quant", "QuantizationConfig", "products with quantized weights"),
+        ("kv_cache_quant", "KVCacheQuantizationConfig", "keys and values that attention reads"),
+    ):
+        part = neuron_config.part(name)
+        if part is not None and part.value("dequant_dtype") != options.value("amp"):
+            raise exclusion(
+                f"{owner}.dequant_dtype is {part.value('dequant_dtype')!r} and amp "
+                f"{options.value('amp')!r}",
+                f"{what} have the element type of the others",
+                "give the same to both",
+            )
 
 
 def quantization(model: Mapping[str, object], neuron_config: TnxNeuronConfig) -> str:

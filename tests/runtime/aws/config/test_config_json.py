@@ -186,6 +186,13 @@ def test_peers_n12_the_numbers_of_caches_survive_json():
     assert (made.kv_cache_quant, made.kv_cache_dtype) == (True, "f8e5m2")
 
 
+def test_int8_caches_have_a_scale_a_token():
+    """Cast to whole numbers, as the library would, nearly all keys and values were 0 or 1."""
+    numbers = KVQuantizationConfig(quant_dtype="int8")
+    made = compile_settings(NeuronConfig(kv_cache_quant=True, kv_quant_config=numbers))
+    assert (made.kv_cache_dtype, made.cache_scale) == ("int8", "per_token")
+
+
 def test_peers_n2_the_flag_alone_quantizes_caches():
     """In NxD Inference kv_cache_quant changes nothing without a kv_quant_config."""
     made = compile_settings(NeuronConfig(kv_cache_quant=True))

@@ -115,7 +115,6 @@ def test_impossible_combinations_are_refused(values: dict[str, object], word: st
     "values",
     [
         {"sparse_attn": SparseAttnConfig(attn_type="window")},
-        {"kv_cache_quant": KVCacheQuantizationConfig()},
         {"bf16_rms_norm": True},
         {"output_all_logits": True},
         {"shard_over_sequence": True},
@@ -278,3 +277,16 @@ def test_amp_is_the_type_of_dequantized_products():
 def test_programs_choose_tokens(values: dict[str, object], text: str):
     neuron = TnxNeuronConfig(on_device_generation=TnxGenerationConfig(**values))
     assert sampling_pass(neuron) == text
+
+
+@pytest.mark.parametrize(
+    ("quant_dtype", "made"), [("s8", ("int8", "per_token")), ("f8e4m3fn", ("f8e4m3", "none"))]
+)
+def test_quantized_caches(quant_dtype: str, made: tuple[str, str]):
+    """transformers-neuronx casts keys to whole numbers, which keeps next to nothing of them."""
+    neuron = TnxNeuronConfig(kv_cache_quant=KVCacheQuantizationConfig(quant_dtype=quant_dtype))
+    config = compile_config(config_of(), TnxModelOptions(amp="bf16"), neuron)
+    assert config.kv_cache_quant
+    assert (config.kv_cache_dtype, config.cache_scale) == made
+    message = refusal("GG0903", lambda: compile_config(config_of(), TnxModelOptions(), neuron))
+    assert "KVCacheQuantizationConfig.dequant_dtype" in message
