@@ -216,6 +216,12 @@ def interleaved(body: Body) -> Value:
     return body.b.reshape(body.b.dot(body.x, rows), SHAPE)
 
 
+def by_rows(body: Body, value: Value) -> Value:
+    """What is left of a value with a scale a token and head."""
+    rows = body.b.op("quantize_rows", value, element=s8, limit=127.0)
+    return body.b.op("dequantize_rows", rows, element=s8, dtype=f32)
+
+
 SMOOTH = (
     *("exponential_minus_one", "log_plus_one", "sqrt", "cbrt", "erf", "sign"),
     *("tanh", "tan", "ceil", "floor"),
@@ -252,6 +258,11 @@ BEFORE: dict[str, Callable[[Body], Value]] = {
     "abs": lambda t: t.b.unary("abs", t.q),
     "silu": lambda t: t.b.silu(t.q),
     "dequantize": dequantized,
+    "quantize_rows": lambda t: by_rows(t, t.q),
+    "dequantize_rows": lambda t: by_rows(t, t.q),
+    "a constant a head below": lambda t: (
+        t.q / t.b.broadcast_in_dim(t.b.literal([1.0, 2.0, 3.0], f32), SHAPE, [2])
+    ),
     "gelu": lambda t: t.b.gelu(t.q, "tanh"),
     "complex": lambda t: t.b.op("real", t.b.op("complex", t.q, t.spread(3))),
     "real": lambda t: t.b.op("real", t.b.op("complex", t.spread(2, 3), t.q)) + t.q,
@@ -288,7 +299,8 @@ BEFORE: dict[str, Callable[[Body], Value]] = {
 
 
 def test_every_rule_is_tried():
-    assert set(BEFORE) - {"interleaved", "all heads"} == set(SINK_RULES)
+    more = {"interleaved", "all heads", "a constant a head below"}
+    assert set(BEFORE) - more == set(SINK_RULES)
     assert set(BEHIND) == set(FOLD_RULES)
 
 
@@ -369,6 +381,8 @@ BEHIND: dict[str, Callable[[Body, Value], Value]] = {
     "abs": lambda t, v: t.b.unary("abs", v),
     "silu": lambda t, v: t.b.silu(v),
     "dequantize": dequantized_behind,
+    "quantize_rows": by_rows,
+    "dequantize_rows": by_rows,
     "reshape": lambda t, v: t.b.reshape(t.b.reshape(v, (B, S, H * D)) + t.flat, SHAPE),
     "transpose": lambda t, v: t.b.transpose(t.b.transpose(v, [2, 0, 1, 3]), [1, 2, 0, 3]),
     "dot_general": lambda t, v: t.b.dot(v, t.weight(D, D)),

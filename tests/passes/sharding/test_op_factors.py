@@ -39,6 +39,8 @@ HEADS = "f32[2,3,4,8] f32[2,6,2,8] f32[2,6,2,8] pred[2,3,6]"
 ALIBI = f"{HEADS} f32[4] f32[2,3,6]"
 # Types of the operands, the op, layouts of the operands, layouts of the results.
 DIVIDED = [
+    ("f32[2,4,6]", "quantize_rows(%x) element=s8 limit=127", "{-,tp,-}", "{-,tp,-}"),
+    ("u8[2,4,10]", "dequantize_rows(%x) element=s8 dtype=f32", "{tp,-,-}", "{tp,-,-}"),
     (MATRIX, "exponential(%x)", "{tp,-}", "{tp,-}"),
     (PAIR_OF, "add(%x, %w)", "{-,tp} {-,tp}", "{-,tp}"),
     (PAIR_OF, "add(%x, %w)", "{-,-+tp} {-,-+tp}", "{-,-+tp}"),
@@ -144,6 +146,8 @@ TWO_AXES = [
     ("f32[2,4]", "reshape(%x) shape=[8]", "{tp,dp}", "{tp*dp}"),
 ]  # fmt: skip
 REFUSED = [
+    ("f32[2,4,6]", "quantize_rows(%x) element=s8 limit=127", "{-,-,tp}"),
+    ("u8[2,4,10]", "dequantize_rows(%x) element=s8 dtype=f32", "{-,-,tp}"),
     (PAIR_OF, "add(%x, %w)", "{-,tp} {tp,-}"),
     (PAIR_OF, "add(%x, %w)", "{-,-+tp} {-,-}"),
     (PAIR_OF, "multiply(%x, %w)", "{-,-+tp} {-,-+tp}"),
