@@ -1,4 +1,4 @@
-"""4-bit weights in 32-bit words: compressed-tensors' ``pack-quantized``, GPTQ and AWQ."""
+"""4-bit weights in words: compressed-tensors' ``pack-quantized`` and MXFP4, GPTQ and AWQ."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from graphgen.build import Builder
 from graphgen.ir import DType, TensorType, Value, tensor
-from graphgen.ir.dtype import Kind, dtype, f32, s32
+from graphgen.ir.dtype import Kind, dtype, f8e8m0fnu, f32, s32, u8
 from graphgen.passes.quantize.stored.nibbles import AWQ_ORDER, IN_ORDER, unpack
 from graphgen.passes.quantize.stored.scheme import StoredForm, Widen, widened
 
@@ -38,6 +38,24 @@ def pack_quantized_widen(
         counts = form.counts(shape)
         zero = _signed(b, form, unpack(b, zero, 0, form.element.bits), counts)
     return widened(b, form, values, parts["weight_scale"], zero, dtype)
+
+
+def mxfp4_parts(form: StoredForm, shape: tuple[int, int]) -> Mapping[str, TensorType]:
+    """Two numbers in a byte along the columns, and a byte of exponent a block."""
+    rows, columns = shape
+    return {
+        "weight_packed": tensor(u8, (rows, columns // 2)),
+        "weight_scale": tensor(u8, form.counts(shape)),
+    }
+
+
+def mxfp4_widen(
+    b: Builder, form: StoredForm, parts: Mapping[str, Value], shape: tuple[int, int], dtype: DType
+) -> Value:
+    """OCP's microscaling format, version 1.0: E2M1, the first number lowest; scales in E8M0."""
+    pairs = b.bitcast_convert(parts["weight_packed"], form.element)
+    scale = b.convert(b.bitcast_convert(parts["weight_scale"], f8e8m0fnu), f32)
+    return widened(b, form, b.reshape(pairs, shape), scale, None, dtype)
 
 
 def _signed(b: Builder, form: StoredForm, numbers: Value, shape: tuple[int, int]) -> Value:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import cast
 
 from graphgen.errors import GraphgenError
-from graphgen.ir.dtype import DType, dtype, f8e4m3fn, s8
+from graphgen.ir.dtype import DType, dtype, f4e2m1fn, f8e4m3fn, s8
 from graphgen.passes.quantize.stored.scheme import StoredForm, StoredScheme
 from graphgen.passes.quantize.stored.scheme_table import SCHEMES
 
@@ -155,7 +155,7 @@ def _compressed(settings: Settings) -> StoredQuantization:
     group = _object(found, name)
     weights = _object(group.get("weights"), f"{name}.weights")
     form = str(group.get("format") or settings.get("format"))
-    if form not in ("pack-quantized", "int-quantized", "float-quantized", "naive-quantized"):
+    if form not in _COMPRESSED:
         raise refused(f"format '{form}' of compressed-tensors")
     given = group.get("input_activations")
     activations: Settings = {}
@@ -165,25 +165,39 @@ def _compressed(settings: Settings) -> StoredQuantization:
         raise refused(f"{name}.input_activations with static scales", _STATIC)
     kind, bits = str(weights.get("type", "int")), _integer(weights, "num_bits", 8)
     stored = StoredForm(
-        _compressed_element(kind, bits, packed=form == "pack-quantized"),
+        _compressed_element(kind, bits, form),
         _compressed_block(weights),
         not weights.get("symmetric", True),
     )
     if weights.get("actorder") in ("group", "dynamic"):
         raise refused(f"actorder '{weights['actorder']}' of compressed-tensors")
-    scheme = SCHEMES["pack-quantized" if form == "pack-quantized" else "compressed-tensors"]
+    scheme = SCHEMES[_COMPRESSED[form]]
     note = f"{kind}{activations.get('num_bits', 8)}" if activations else ""
     return StoredQuantization(scheme, stored, note)
 
 
-def _compressed_element(kind: str, bits: int, *, packed: bool) -> DType:
-    if kind == "float" and bits == 8 and not packed:
-        return f8e4m3fn
-    if kind == "int" and bits == 8 and not packed:
-        return s8
-    if kind == "int" and bits in (4, 8) and packed:
-        return dtype(f"s{bits}")
-    raise refused(f"compressed-tensors of {kind} {bits} bits")
+# The scheme of each format of compressed-tensors.
+_COMPRESSED: Mapping[str, str] = {
+    "pack-quantized": "pack-quantized",
+    "mxfp4-pack-quantized": "mxfp4",
+    "int-quantized": "compressed-tensors",
+    "float-quantized": "compressed-tensors",
+    "naive-quantized": "compressed-tensors",
+}
+
+
+def _compressed_element(kind: str, bits: int, form: str) -> DType:
+    match _COMPRESSED[form], kind, bits:
+        case "mxfp4", "float", 4:
+            return f4e2m1fn
+        case "compressed-tensors", "float", 8:
+            return f8e4m3fn
+        case "compressed-tensors", "int", 8:
+            return s8
+        case "pack-quantized", "int", 4 | 8:
+            return dtype(f"s{bits}")
+        case _:
+            raise refused(f"compressed-tensors of {kind} {bits} bits in {form}")
 
 
 def _compressed_block(weights: Settings) -> tuple[int, int]:

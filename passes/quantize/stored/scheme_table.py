@@ -9,6 +9,8 @@ from graphgen.passes.quantize.stored.packed import (
     awq_widen,
     gptq_parts,
     gptq_widen,
+    mxfp4_parts,
+    mxfp4_widen,
     pack_quantized_parts,
     pack_quantized_widen,
 )
@@ -37,6 +39,8 @@ _ALL = (
         pack_quantized_widen,
         ("weight_shape", "weight_g_idx"),
     ),
+    # The same, "mxfp4-pack-quantized".
+    StoredScheme("mxfp4", "weight_packed", "weight_scale", mxfp4_parts, mxfp4_widen),
     # transformers: FbgemmFp8Linear; the bound is of activations.
     _plain("fbgemm_fp8", "weight_scale", unread=("input_scale_ub",)),
     # transformers: FP8Linear, DeepSeek-V3; weight_scale_inv is what a number is multiplied by.

@@ -111,6 +111,19 @@ def compressed_int4_points(shape: tuple[int, int]) -> Stored:
     return stored, (values - np.repeat(zero, GROUP, 1)) * np.repeat(scale, GROUP, 1)
 
 
+def mxfp4(shape: tuple[int, int]) -> Stored:
+    """OCP's table of E2M1, two codes in a byte, and exponents biased by 127."""
+    magnitudes = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6])
+    codes = integers(0, 16, *shape)
+    numbers = np.where(codes & 8, -1, 1) * magnitudes[codes & 7]
+    exponents = integers(118, 126, shape[0], shape[1] // GROUP)
+    stored = {
+        "weight_packed": (codes[:, ::2] + 16 * codes[:, 1::2]).astype(np.uint8),
+        "weight_scale": exponents.astype(np.uint8),
+    }
+    return stored, numbers * np.repeat(2.0 ** (exponents - 127), GROUP, 1)
+
+
 def fbgemm(shape: tuple[int, int]) -> Stored:
     values = (4 * random(*shape)).astype(ml_dtypes.float8_e4m3fn)
     scale = scales(shape[0], 1)
@@ -196,6 +209,12 @@ CASES: dict[str, Case] = {
     "compressed int4 with zero points": (
         compressed_int4_points,
         compressed("pack-quantized", **INT4, symmetric=False),
+    ),
+    "compressed mxfp4": (
+        mxfp4,
+        compressed(
+            "mxfp4-pack-quantized", num_bits=4, type="float", strategy="group", group_size=GROUP
+        ),
     ),
     "fbgemm": (fbgemm, {"quant_method": "fbgemm_fp8"}),
     "fp8": (blocks, {"quant_method": "fp8", "weight_block_size": [32, 20]}),

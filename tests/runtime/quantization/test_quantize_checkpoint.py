@@ -17,6 +17,8 @@ from safetensors.torch import load_file
 
 from graphgen.errors import GraphgenError
 from graphgen.eval import Array
+from graphgen.ir import dtype
+from graphgen.models import build
 from graphgen.passes.quantize.schemes import scheme_of_text
 from graphgen.runtime.checkpoint.interfaces import Checkpoint, TensorInfo
 from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint
@@ -33,6 +35,7 @@ from graphgen.runtime.quantization.quantize_checkpoint import (
 from graphgen.runtime.quantization.rounding import quantize_to_nearest
 from tests.graphgen.cli.conftest import done, error, facts
 from tests.oracles.small_gguf import CORPUS, write_small_model
+from tests.runtime.checkpoint.test_quantized_checkpoints import logical, prefill
 
 DOWN = "model.layers.1.mlp.down_proj"
 
@@ -115,6 +118,33 @@ def test_mxfp4_codes_of_the_format(source: Checkpoint, tmp_path: Path):
     made = quantize_to_nearest(source.read(f"{DOWN}.weight"), scheme_of_text("mxfp4"))
     np.testing.assert_array_equal(2.0 ** (scale.numpy().astype(float) - 127), made.scale)
     assert "mxfp4-pack-quantized" in json.dumps(config)
+
+
+@pytest.mark.parametrize(
+    ("text", "form"),
+    [
+        ("int8", "huggingface"),
+        ("f8e4m3:per_tensor_symmetric", "huggingface"),
+        ("f8e4m3:blockwise", "huggingface"),
+        ("int4:group:16", "huggingface"),
+        ("mxfp4", "huggingface"),
+        ("f8e5m2", "nxdi"),
+        ("int8:per_tensor_symmetric", "nxdi"),
+    ],
+)
+def test_what_is_written_is_read(source: Checkpoint, tmp_path: Path, text: str, form: str):
+    scheme = scheme_of_text(text)
+    quantize_checkpoint(source, tmp_path / "out", QuantizationRequest(scheme, form=form), Silent())
+
+    def dense(name: str) -> Array:
+        array = source.read(name)
+        kept = "_proj" not in name
+        return array if kept else quantize_to_nearest(array, scheme).dequantized()
+
+    made = open_checkpoint(tmp_path / "out")
+    wanted = prefill(build(source.config, dtype("f32")), dense)
+    ours = prefill(logical(made), made.read)
+    np.testing.assert_allclose(ours, wanted, rtol=1e-5, atol=1e-6 * np.abs(wanted).max())
 
 
 def test_the_names_of_aws(source: Checkpoint, tmp_path: Path):
