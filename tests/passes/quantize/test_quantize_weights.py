@@ -12,6 +12,7 @@ from graphgen.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.eval import MEANING, Array, evaluate
 from graphgen.ir import RANK, WEIGHTS_GLOBAL, WEIGHTS_RANK, Module, Role, dtype
+from graphgen.ir.clone import clone_module
 from graphgen.models import build, known_shape
 from graphgen.passes.core import parse_pipeline, run_pipeline
 from graphgen.passes.core.journal import Journal
@@ -396,6 +397,20 @@ def test_channels_are_fused_with_their_scales_and_biases():
     ]
 
 
+def test_groups_are_fused_with_their_scales():
+    module = program(QKV, *THREE, *RETURN)
+    lines_in_groups(module)
+    before = clone_module(module)
+    run_pipeline(module, [FuseProjections(), LiftWeights()])
+    lines = [line.strip() for line in print_function(module.function("f"), locs=False).splitlines()]
+    assert lines[lines.index("arg %q-k-v.scale : f32[12,2]") + 1 :][:2] == [
+        "%0 = dequantize(%q-k-v.quantized, %q-k-v.scale) block=[1,2] dtype=f32 : f32[12,4]",
+        f"%1 = dot_general(%x, %0) {DOT} : f32[2,12]",
+    ]
+    passes = [FuseProjections()]
+    assert all(verdict.ok for verdict in validate(before, passes, make_workload(before)))
+
+
 def test_tensors_are_fused_into_channels_with_the_scale_of_their_tensor():
     module = program(QKV, *THREE, *RETURN)
     before = parse_text(module)
@@ -479,12 +494,14 @@ def test_every_pass_keeps_what_quantized_weights_mean(
         assert any(v.rounding.relative > 1e-3 for v in verdicts if "quantize" in v.pass_text)
 
 
-@pytest.mark.parametrize("scheme", SCHEMES)
-def test_a_quantized_model_has_the_products_of_one_that_is_not(scheme: str):
+@pytest.mark.parametrize(("element", "scheme"), [("int8", PER_TENSOR), ("int4", GROUP)])
+def test_a_quantized_model_has_the_products_of_one_that_is_not(element: str, scheme: str):
     # NxD Inference drops the fusion of q, k and v where activations are quantized.
     plain, small = mini(), mini()
     run_pipeline(plain, default(BUCKETS))
-    run_pipeline(small, default(replace(BUCKETS, quantization=str(QuantizeWeights(scheme=scheme)))))
+    run_pipeline(
+        small, default(replace(BUCKETS, quantization=str(QuantizeWeights(element, scheme))))
+    )
     for function in plain.programs():
         count = [
             sum(op.name == "dot_general" for op in module.function(function.name).ops)
