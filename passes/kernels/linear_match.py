@@ -1,10 +1,11 @@
 """Match a product with a weight, the norm before it and what follows it.
 
-[rms_norm ->] product [-> + bias] [-> convert]
-[rms_norm ->] product [-> + bias] -> + residual
-[rms_norm ->] product -> left half -> activation -> * right half [-> convert]
+[norm ->] product [-> + bias] [-> activation] [-> convert]
+[norm ->] product [-> + bias] -> + residual
+[norm ->] product -> left half -> activation -> * right half [-> convert]
 
-A product is a ``dot_general``, or what ``narrow_match.py`` finds around it.
+A norm is ``rms_norm`` or ``layer_norm``; a product is a ``dot_general``, or what
+``narrow_match.py`` finds around it.
 """
 
 from __future__ import annotations
@@ -45,11 +46,12 @@ class LinearMatch:
         dot: the product.
         narrow: its weight with a scale, if that is in 8 bits.
         grouped: its weight with a scale a group.
-        norm: the ``rms_norm`` of its left operand, if the product alone reads it.
+        norm: the norm of its left operand, if the product alone reads it.
         after: the ops that follow the product, in order.
         bias: [N], what is added to each row of the product.
         residual: what is added to the product.
-        activation: of the left half of the columns, which the right half is multiplied with.
+        activation: of the product, or of the left half of its columns.
+        gated: whether the right half is multiplied with the activated left half.
     """
 
     dot: Op
@@ -60,6 +62,7 @@ class LinearMatch:
     bias: Value | None = None
     residual: Value | None = None
     activation: str = "none"
+    gated: bool = False
 
     @property
     def ops(self) -> list[Op]:
@@ -93,6 +96,7 @@ class LinearMatch:
             x=self.x,
             weight=weight,
             norm=norm.operands[1] if norm else None,
+            offset=norm.operands[2] if norm and norm.name == "layer_norm" else None,
             scale=scale,
             zero=zero,
             bias=self.bias,
@@ -106,6 +110,7 @@ class LinearMatch:
         config = {
             "columns": self.end.result.type.dims[-1],
             "norm": norm is not None,
+            "offset": "offset" in operands,
             "epsilon": norm.attrs.number("epsilon") if norm else 0.0,
             "scale": scale is not None,
             "group": self.grouped.group if self.grouped else 0,
@@ -113,6 +118,7 @@ class LinearMatch:
             "bias": self.bias is not None,
             "residual": self.residual is not None,
             "activation": self.activation,
+            "gated": self.gated,
         }
         ops = [op for op in self.ops if self.grouped is None or op is not self.grouped.widen]
         return calls.call("linear", config, body, cloner, operands, ops)
@@ -146,12 +152,13 @@ def match_linear(dot: Op, prepared: PreparedValues) -> LinearMatch | NoMatch:
     why = _why_not(found, prepared)
     if why is not None:
         return why
-    norm = dot.operands[0].producer("rms_norm")
+    norm = dot.operands[0].producer("rms_norm") or dot.operands[0].producer("layer_norm")
     if norm is not None and prepared.only_reader(norm.result) is dot and _norm_fits(norm, dot):
         found.norm = norm
     if not _add_gate(found, prepared):
         _add_bias(found, prepared)
-        _add_residual(found, prepared)
+        if not _add_activation(found, prepared):
+            _add_residual(found, prepared)
         if found.residual is None:
             _add_rounding(found, prepared)
     return found
@@ -180,8 +187,9 @@ def _why_not(found: LinearMatch, prepared: PreparedValues) -> NoMatch | None:
 
 def _norm_fits(norm: Op, dot: Op) -> bool:
     """True where the kernel rounds as the norm does: to the type of the product's operands."""
-    x, weight = norm.operands
-    return x.dtype is f32 and weight.dtype is norm.result.dtype is dot.operands[1].dtype
+    x, *vectors = norm.operands
+    kinds = {norm.result.dtype, *[vector.dtype for vector in vectors]}
+    return x.dtype is f32 and kinds == {dot.operands[1].dtype}
 
 
 def _added(found: LinearMatch, prepared: PreparedValues) -> tuple[Op, Value] | None:
@@ -246,8 +254,38 @@ def _add_gate(found: LinearMatch, prepared: PreparedValues) -> bool:
     if multiply.name != "multiply":
         return False
     found.activation, found.after = kind, [left, active, right, multiply]
+    found.gated = True
     _add_rounding(found, prepared)
     return True
+
+
+def _add_activation(found: LinearMatch, prepared: PreparedValues) -> bool:
+    """Take in the activation of the whole product; False if there is none."""
+    value = found.end.result
+    active = prepared.only_reader(value)
+    if active is None or value.dtype is not f32:
+        return False
+    if active.name == "maximum":
+        other = active.operands[1 if active.operands[0] is value else 0]
+        zeros = _ops_of_zero(other)
+        if not zeros:
+            return False
+        found.activation, found.after = "relu", [*found.after, *zeros, active]
+        return True
+    kind = _activation(active)
+    if kind:
+        found.activation = kind
+        found.after.append(active)
+    return bool(kind)
+
+
+def _ops_of_zero(value: Value) -> list[Op]:
+    """The constant 0 and its broadcast, if a value is nothing else."""
+    spread = value.producer("broadcast_in_dim")
+    constant = spread.operands[0].producer("constant") if spread is not None else None
+    if spread is None or constant is None or constant.result.shape:
+        return []
+    return [constant, spread] if list(constant.attrs.literal("value").values()) == [0] else []
 
 
 def _start(op: Op, half: int) -> int:

@@ -29,11 +29,11 @@ class SelectKernels(Pass):
 
     A call names a function, which is its meaning: the ops that it stands for. NumPy, another
     compiler, or this CPU without the kernels run the function; the kernel is run where it is there.
-    The kernel ``linear`` is a product with the ``rms_norm`` before it, the additions of a bias
-    and a residual or the gated activation after it. Weights in 8 and 4 bits are widened inside of
-    it, also those with a scale a group. It reads its weight in tiles of 16 columns;
-    packing is ops in the program, which ``lift-weights`` moves out, so this runs before it. The
-    kernel ``attention`` reads keys and values where they lie in the caches, ``cache_write``
+    The kernel ``linear`` is a product with the ``rms_norm`` or ``layer_norm`` before it, the
+    additions of a bias and a residual, an activation or a gated one after it. Weights in 8 and 4
+    bits are widened inside of it, also those with a scale a group. It reads its weight in tiles of
+    16 columns; packing is ops in the program, which ``lift-weights`` moves out, so this runs before
+    it. The kernel ``attention`` reads keys and values where they lie in the caches, ``cache_write``
     rotates and rounds them and writes them there in place, and ``rope`` rotates queries.
 
     Given:
@@ -74,8 +74,9 @@ f32[2,16]
           %0 = reshape(%w) shape=[1,16,4] : f32[1,16,4]
           %1 = transpose(%0) permutation=[0,2,1] : f32[1,4,16]
           %y = call(%x, %1) to_apply=kernel.linear results=[f32[2,16]] kernel="graphgen.linear" \
-config="{\\"columns\\":16,\\"norm\\":false,\\"epsilon\\":0.0,\\"scale\\":false,\\"group\\":0,\
-\\"zero\\":false,\\"bias\\":false,\\"residual\\":false,\\"activation\\":\\"none\\"}" : f32[2,16]
+config="{\\"columns\\":16,\\"norm\\":false,\\"offset\\":false,\\"epsilon\\":0.0,\\"scale\\":false,\
+\\"group\\":0,\\"zero\\":false,\\"bias\\":false,\\"residual\\":false,\\"activation\\":\\"none\\",\
+\\"gated\\":false}" : f32[2,16]
           return y = %y
         }
     """

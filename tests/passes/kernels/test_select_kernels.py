@@ -168,6 +168,59 @@ def test_a_norm_is_computed_by_the_kernel():
     assert [value.name for value in call.operands] == ["x", None, "n"]
 
 
+LAYER = "%h = layer_norm(%x, %n, %n) epsilon=0.5 : f32[2,8]"
+
+
+def test_a_norm_with_an_offset_is_computed_by_the_kernel():
+    item = selected(module(LAYER, NORMED))
+    (config,) = configs(item)
+    assert (config["norm"], config["offset"], config["epsilon"]) == (True, True, 0.5)
+    assert names(item, "f") == ["call"]
+
+
+ZEROS = (
+    "%c = constant() value=f32[](0.0) : f32[]",
+    "%z = broadcast_in_dim(%c) shape=[2,64] dimensions=[] : f32[2,64]",
+)
+
+
+@pytest.mark.parametrize(
+    ("ops", "kind"),
+    [
+        (("%y = silu(%s) : f32[2,64]",), "silu"),
+        (("%y = gelu(%s) approximate=tanh : f32[2,64]",), "gelu_tanh"),
+        ((*ZEROS, "%y = maximum(%s, %z) : f32[2,64]"), "relu"),
+        ((*ZEROS, "%y = maximum(%z, %s) : f32[2,64]"), "relu"),
+    ],
+)
+def test_the_activation_of_a_whole_product_is_the_kernels(ops: Sequence[str], kind: str):
+    item = selected(module(DOT, *BIAS, *ops))
+    (config,) = configs(item)
+    assert (config["bias"], config["activation"], config["gated"]) == (True, kind, False)
+    assert names(item, "f") == ["call"]
+
+
+@pytest.mark.parametrize(
+    "ops",
+    [
+        # Not zero, no constant, and another op.
+        (ZEROS[0].replace("0.0", "1.0"), ZEROS[1], "%y = maximum(%d, %z) : f32[2,64]"),
+        ("%y = maximum(%d, %res) : f32[2,64]",),
+        (*ZEROS, "%y = minimum(%d, %z) : f32[2,64]"),
+    ],
+)
+def test_what_is_no_activation_stays_behind_the_product(ops: Sequence[str]):
+    item = selected(module(DOT, *ops))
+    assert configs(item)[0]["activation"] == "none"
+    assert names(item, "f")[-1] in ("maximum", "minimum")
+
+
+def test_an_activation_that_is_added_to_is_one_call_and_an_addition():
+    item = selected(module(DOT, "%a = silu(%d) : f32[2,64]", "%y = add(%a, %res) : f32[2,64]"))
+    assert configs(item)[0]["residual"] is False
+    assert names(item, "f") == ["call", "add"]
+
+
 def test_a_norm_that_is_read_twice_stays_before_the_call():
     item = selected(module(NORM, NORMED, "%z = negate(%h) : f32[2,8]", returned=("y", "z")))
     assert configs(item)[0]["norm"] is False
@@ -304,7 +357,7 @@ def test_what_more_than_the_cache_reads_stays(
     assert found == list(left)
 
 
-@pytest.mark.parametrize("family", ["llama-3.1-8b", "gemma-3-1b", "gpt2", "gpt-j-6b"])
+@pytest.mark.parametrize("family", ["llama-3.1-8b", "gemma-3-1b", "gpt2", "gpt-j-6b", "opt-125m"])
 def test_selection_means_the_same(family: str):
     item = build(known_shape(family), dtype("bf16"), mini=True)
     config = CompileConfig(batch=(3,), context=(8,), tokens=(8, 16), kernels="on")

@@ -43,6 +43,7 @@ bool NarrowOf(ffi::DataType type, Narrow* found) {
 
 bool ActivationOf(std::string_view name, Activation* found) {
   if (name == "none") *found = Activation::kNone;
+  else if (name == "relu") *found = Activation::kRelu;
   else if (name == "silu") *found = Activation::kSilu;
   else if (name == "gelu") *found = Activation::kGelu;
   else if (name == "gelu_tanh") *found = Activation::kGeluTanh;
@@ -63,15 +64,15 @@ int64_t PackedSize(const Linear& linear) {
   return step == 8 ? numbers / 2 : numbers;
 }
 
-// Operands: x, weight, then norm[K], scale of each column of the product or of all or of groups, zero
+// Operands: x, weight, then norm[K], offset[K] of the norm, scale of each column of the product or of all or of groups, zero
 // points of groups, bias[N] and residual[M, N] where the attributes say so. With a narrow weight the
 // product's type is the norm's; without a norm x's.
 ffi::Error LinearCall(ffi::ThreadPool threads, ffi::RemainingArgs operands, ffi::RemainingRets results,
-                      int64_t columns, bool has_norm, float epsilon,
-                      bool has_scale, int64_t group, bool has_zero, bool has_bias,
-                      bool has_residual, std::string_view activation) {
+                      int64_t columns, bool has_norm, bool has_offset, float epsilon, bool has_scale,
+                      int64_t group, bool has_zero, bool has_bias, bool has_residual,
+                      std::string_view activation, bool gated) {
   const auto operand = [&](size_t i) { return *operands.get<ffi::AnyBuffer>(i); };
-  const size_t expected = 2 + has_norm + has_scale + has_zero + has_bias + has_residual;
+  const size_t expected = 2 + has_norm + has_offset + has_scale + has_zero + has_bias + has_residual;
   if (operands.size() != expected || results.size() != 1) {
     return ffi::Error::InvalidArgument("graphgen.linear: operands do not match the attributes");
   }
@@ -87,9 +88,11 @@ ffi::Error LinearCall(ffi::ThreadPool threads, ffi::RemainingArgs operands, ffi:
   }
   linear.columns = columns;
   if (x.dimensions().size() == 0 || columns < 1 ||
-      (linear.activation != Activation::kNone && columns % kLanes != 0)) {
+      (gated && (columns % kLanes != 0 || linear.activation == Activation::kNone)) ||
+      (has_offset && !has_norm)) {
     return ffi::Error::InvalidArgument("graphgen.linear: no rows, or half a tile of columns");
   }
+  linear.gated = gated;
   linear.depth = x.dimensions().back();
   linear.rows = linear.depth ? static_cast<int64_t>(x.element_count()) / linear.depth : 0;
   if (static_cast<int64_t>(out.element_count()) != linear.rows * columns) {
@@ -116,6 +119,7 @@ ffi::Error LinearCall(ffi::ThreadPool threads, ffi::RemainingArgs operands, ffi:
     return static_cast<const float*>(data(ffi::DataType::F32, count));
   };
   if (has_norm) linear.norm = data(type, linear.depth);
+  if (has_offset) linear.offset = data(type, linear.depth);
   const int64_t facts = PackedColumns(linear) * linear.groups();
   if (has_scale) {
     linear.one_scale = !group && operand(next).element_count() == 1;
@@ -315,13 +319,15 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(graphgen_linear, graphgen::LinearCall,
                                   .RemainingRets()
                                   .Attr<int64_t>("columns")
                                   .Attr<bool>("norm")
+                                  .Attr<bool>("offset")
                                   .Attr<float>("epsilon")
                                   .Attr<bool>("scale")
                                   .Attr<int64_t>("group")
                                   .Attr<bool>("zero")
                                   .Attr<bool>("bias")
                                   .Attr<bool>("residual")
-                                  .Attr<std::string_view>("activation"));
+                                  .Attr<std::string_view>("activation")
+                                  .Attr<bool>("gated"));
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(graphgen_attention, graphgen::AttentionCall,
                               xla::ffi::Ffi::Bind()

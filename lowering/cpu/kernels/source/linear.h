@@ -16,14 +16,15 @@ enum class Type { kF32, kBf16, kF16 };
 // Numbers in which a weight may be kept: integers of 8 bits, floats of OCP's formats, integers of 4
 // bits.
 enum class Narrow { kNone, kS8, kF8E4M3, kF8E5M2, kS4 };
-enum class Activation { kNone, kSilu, kGelu, kGeluTanh, kGeluSigmoid };
+enum class Activation { kNone, kRelu, kSilu, kGelu, kGeluTanh, kGeluSigmoid };
 
 // out[M, N] = after(before(x)[M, K] · weightᵀ)
 //
-// before: x itself, or x / sqrt(mean(x²) + epsilon) · norm, rounded to the product's type
-//         before and after the factors.
-// after:  · scale, then + bias[N], then + residual[M, N]; or, with an activation f, of the
-//         scaled columns [0, N) and [N, 2N) of the product: f(left) · right.
+// before: x itself, or x / sqrt(mean(x²) + epsilon) · norm, rounded to the product's type before
+//         and after the factors; or, with an offset, y / sqrt(mean(y²) + epsilon) · norm + offset of
+//         y = x - mean(x), rounded once.
+// after:  · scale, then + bias[N], then an activation, then + residual[M, N]; or, gated by the
+//         activation f, of the scaled columns [0, N) and [N, 2N) of the product: f(left) · right.
 // Sums are f32. The product's type is that of the weight; narrow numbers are widened to it, which
 // is exact.
 //
@@ -48,6 +49,7 @@ struct Linear {
   const void* x;
   const void* weight;
   const void* norm = nullptr;  // [K], of the product's type
+  const void* offset = nullptr;  // [K], the same
   float epsilon = 0.0f;
   const float* scale = nullptr;     // [product_columns()], or one, or packed with groups
   bool one_scale = false;
@@ -56,11 +58,12 @@ struct Linear {
   const float* bias = nullptr;      // [N]
   const float* residual = nullptr;  // [M, N]
   Activation activation = Activation::kNone;
+  bool gated = false;
   void* out = nullptr;
 
   // Columns of the product.
   int64_t product_columns() const {
-    return activation == Activation::kNone ? columns : 2 * columns;
+    return gated ? 2 * columns : columns;
   }
 
   // Elements of a column that lie side by side in the packed weight.

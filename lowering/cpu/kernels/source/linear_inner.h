@@ -9,6 +9,8 @@ inline Floats Logistic(Floats x) { return 1.0f / (1.0f + Exp(-x)); }
 // The formulas of graphgen/composites/basics.py.
 inline Floats Activate(Activation activation, Floats x) {
   switch (activation) {
+    // A NaN stays one.
+    case Activation::kRelu: return AsFloats(AsWords(x) & ~(Words)(x < 0.0f));
     case Activation::kSilu: return x * Logistic(x);
     case Activation::kGeluTanh: return x * Logistic(1.59576912f * (x + 0.044715f * x * x * x));
     case Activation::kGeluSigmoid: return x * Logistic(1.702f * x);
@@ -63,6 +65,7 @@ inline Floats LoadWide(Type type, const void* from, int64_t at, int64_t end) {
 // What stands behind a product, and its store.
 inline void Finish(const Linear& linear, int64_t row, int64_t column, Floats sum) {
   if (linear.bias) sum += LoadWide(Type::kF32, linear.bias, column, linear.columns);
+  if (linear.activation != Activation::kNone) sum = Activate(linear.activation, sum);
   if (linear.residual) {
     const int64_t start = row * linear.columns;
     sum += LoadWide(Type::kF32, linear.residual, start + column, start + linear.columns);
@@ -119,11 +122,16 @@ class Rows {
   void Make(int64_t row) {
     const Linear& l = linear_;
     const int64_t start = row * l.depth, end = start + l.depth;
-    const float scale = l.norm ? Scale(start, end) : 1.0f;
+    const float mean = l.offset ? Mean(start, end) : 0.0f;
+    const float scale = l.norm ? Scale(start, end, mean) : 1.0f;
     X* to = made_ + row * depth_.steps;
     for (int64_t at = start; at < end; at += kLanes) {
       Floats value = LoadWide(l.x_type, l.x, at, end);
-      if (l.norm) {
+      if (l.offset) {
+        const Floats normal = (value - mean) * scale;
+        value = normal * LoadWide(l.type, l.norm, at - start, l.depth) +
+                LoadWide(l.type, l.offset, at - start, l.depth);
+      } else if (l.norm) {
         value = Rounded(l.type, value * scale) * LoadWide(l.type, l.norm, at - start, l.depth);
       }
       const int64_t lanes = std::min(kLanes, end - at);
@@ -152,16 +160,22 @@ class Rows {
     }
   }
 
-  // 1 / sqrt(mean(x²) + epsilon)
-  float Scale(int64_t start, int64_t end) const {
+  float Mean(int64_t start, int64_t end) const {
+    Floats sums = {};
+    for (int64_t at = start; at < end; at += kLanes) sums += LoadWide(linear_.x_type, linear_.x, at, end);
+    return Total(sums) / static_cast<float>(linear_.depth);
+  }
+
+  // 1 / sqrt(mean((x - mean)²) + epsilon)
+  float Scale(int64_t start, int64_t end, float mean) const {
     Floats sums = {};
     for (int64_t at = start; at < end; at += kLanes) {
-      const Floats value = LoadWide(linear_.x_type, linear_.x, at, end);
+      Floats value = LoadWide(linear_.x_type, linear_.x, at, end) - mean;
+      // What is beyond the end is zero, not as far from the mean.
+      for (int64_t lane = end - at; lane < kLanes; ++lane) value[lane] = 0.0f;
       sums += value * value;
     }
-    float sum = 0.0f;
-    for (int lane = 0; lane < kLanes; ++lane) sum += sums[lane];
-    return 1.0f / std::sqrt(sum / static_cast<float>(linear_.depth) + linear_.epsilon);
+    return 1.0f / std::sqrt(Total(sums) / static_cast<float>(linear_.depth) + linear_.epsilon);
   }
 
   // Whether X holds bf16, not f32.
@@ -184,7 +198,7 @@ inline Floats Scaled(const Linear& linear, int64_t column, Floats sum) {
 // the loops of all element types.
 __attribute__((noinline)) inline void FinishGroup(const Linear& linear, int64_t row, int64_t column, int64_t tiles,
                         const Floats* sums) {
-  if (linear.activation == Activation::kNone) {
+  if (!linear.gated) {
     for (int64_t t = 0; t < tiles; ++t, column += kLanes) {
       Finish(linear, row, column, Scaled(linear, column, sums[t]));
     }
@@ -228,7 +242,7 @@ void RunRowsWidened(const Linear& linear, const XRows<Steps>& x, const Depth& de
   const int64_t stride = parts.steps * Plain::kStride;
   const int64_t fit = kScratchBytes / static_cast<int64_t>(stride * sizeof(typename Plain::W));
   const int64_t most = std::max<int64_t>(2, fit / 2 * 2);
-  const bool gated = linear.activation != Activation::kNone;
+  const bool gated = linear.gated;
   for (int64_t first = 0; first < count; first += most) {
     const int64_t some = std::min(most, count - first);
     auto* wide = Scratch<typename Plain::W, kWidenedTiles>(some * stride);
@@ -258,7 +272,7 @@ Tile<typename Steps::W> TileAt(const Linear& linear, const Depth& depth, int64_t
 // Computes `count` tiles of the result from `first` on, at most a group, for all rows.
 template <typename Steps>
 void Group(const Linear& linear, const Rows<Steps>& x, int64_t first, int64_t count) {
-  const bool gated = linear.activation != Activation::kNone;
+  const bool gated = linear.gated;
   Tile<typename Steps::W> tiles[kGroup];
   // Gated, the tiles of the left and of the right half alternate.
   const int64_t half = linear.columns / kLanes;
@@ -279,7 +293,7 @@ template <typename Steps>
 void Run(const Linear& linear, const TaskPool& pool) {
   const Rows<Steps> x(linear, pool);
   const int64_t tiles = (linear.columns + kLanes - 1) / kLanes;
-  const int64_t group = linear.activation == Activation::kNone ? kGroup : kGroup / 2;
+  const int64_t group = linear.gated ? kGroup / 2 : kGroup;
   // Small groups where there are few, so that all threads have as much to do.
   const int64_t wanted = (tiles + 4 * pool.helpers + 3) / (4 * pool.helpers + 4);
   const int64_t size = std::min(group, std::max<int64_t>(1, wanted));

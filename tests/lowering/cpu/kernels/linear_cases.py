@@ -47,7 +47,9 @@ class LinearCase:
         norm: whether ``rms_norm`` stands before it.
         bias: whether one row is added to all.
         residual: whether something is added.
+        offset: whether that is ``layer_norm`` instead.
         activation: of the left half of the product; empty for none.
+        whole: activation of all of the product, behind the bias; empty for none.
         result: type of the result.
     """
 
@@ -65,6 +67,8 @@ class LinearCase:
     scale: str = ""
     group: int = 0
     zero: str = ""
+    offset: bool = False
+    whole: str = ""
 
     @property
     def product_columns(self) -> int:
@@ -86,6 +90,7 @@ class LinearCase:
         return {
             "columns": self.columns,
             "norm": self.norm,
+            "offset": self.offset,
             "epsilon": EPSILON if self.norm else 0.0,
             "scale": bool(self.scale or self.group),
             "group": min(self.group, self.depth),
@@ -93,7 +98,8 @@ class LinearCase:
             "zero": bool(self.zero or (self.group and self.narrow == "u4")),
             "bias": self.bias,
             "residual": self.residual,
-            "activation": self.activation or "none",
+            "activation": self.activation or self.whole or "none",
+            "gated": bool(self.activation),
         }
 
     def module(self) -> Module:
@@ -116,6 +122,8 @@ class LinearCase:
             arguments["z"] = ("weight", _type(self.zero, *self.group_shape))
         if self.norm:
             arguments["norm"] = ("weight", _type(self.dtype, self.depth))
+        if self.offset:
+            arguments["offset"] = ("weight", _type(self.dtype, self.depth))
         if self.bias:
             arguments["b"] = ("weight", _type("f32", self.columns))
         if self.residual:
@@ -132,10 +140,11 @@ class LinearCase:
         lines: list[str] = []
         if self.norm:
             type_ = _type(self.dtype, *self.outer, self.depth)
-            lines += [f"%n = rms_norm(%x, %norm) epsilon={EPSILON} : {type_}"]
+            norm = "layer_norm(%x, %norm, %offset)" if self.offset else "rms_norm(%x, %norm)"
+            lines += [f"%n = {norm} epsilon={EPSILON} : {type_}"]
             x = "%n"
         last = len(self.outer)
-        after = bool(self.bias or self.residual or self.activation)
+        after = bool(self.bias or self.residual or self.activation or self.whole)
         rounded = self.scale != "" and self.result != "f32" and not after
         made = "p" if after or rounded else "y"
         lines += self._product(x, made, "f32" if after or rounded else self.result)
@@ -146,11 +155,31 @@ class LinearCase:
         if self.bias:
             shape = f"shape=[{','.join(map(str, (*self.outer, self.columns)))}] dimensions=[{last}]"
             lines += [f"%rows = broadcast_in_dim(%b) {shape} : {type_}"]
-            lines += [f"%{'sum' if self.residual else 'y'} = add(%p, %rows) : {type_}"]
+            more = self.residual or self.whole
+            lines += [f"%{'sum' if more else 'y'} = add(%p, %rows) : {type_}"]
             value = "sum"
+        if self.whole:
+            lines += self._activated(value)
         if self.residual:
             lines += [f"%y = add(%{value}, %r) : {type_}"]
         return lines + (self._gate() if self.activation else [])
+
+    def _activated(self, value: str) -> list[str]:
+        type_ = _type("f32", *self.outer, self.columns)
+        made = "y" if self.result == "f32" else "wide"
+        if self.whole == "relu":
+            shape = type_.partition("[")[2]
+            lines = ["%nought = constant() value=f32[](0.0) : f32[]"]
+            lines += [f"%zeros = broadcast_in_dim(%nought) shape=[{shape} dimensions=[] : {type_}"]
+            lines += [f"%{made} = maximum(%{value}, %zeros) : {type_}"]
+        else:
+            op = ACTIVATIONS[self.whole].replace("%left", f"%{value}")
+            head, _, attrs = op.partition(" ")
+            lines = [f"%{made} = {head} {attrs} : {type_}".replace("  ", " ")]
+        if self.result != "f32":
+            type_ = _type(self.result, *self.outer, self.columns)
+            lines += [f"%y = convert(%wide) dtype={self.result} : {type_}"]
+        return lines
 
     def _product(self, x: str, made: str, kind: str) -> list[str]:
         """The product with its scale, of type ``kind``."""
@@ -222,6 +251,8 @@ class LinearCase:
             )
         if self.norm:
             made["norm"] = normal(self.dtype, self.depth)
+        if self.offset:
+            made["offset"] = normal(self.dtype, self.depth)
         if self.bias:
             made["b"] = normal("f32", self.columns)
         if self.residual:
@@ -264,10 +295,21 @@ def bound(case: LinearCase, given: dict[str, Array]) -> Array:
     if case.norm:
         norm, scale = _wide(given["norm"]), 1 / np.sqrt((x * x).mean(-1, keepdims=True) + EPSILON)
         least = least + SMALLEST_NORMAL * scale * (np.abs(w) @ np.abs(norm))
-        x = x * scale * norm
+        if case.offset:
+            # The mean is a sum of K roundings, which the deviations are the rest of.
+            mean, size_of_x = x.mean(-1, keepdims=True), np.abs(x).max(-1, keepdims=True)
+            scale = 1 / np.sqrt(((x - mean) ** 2).mean(-1, keepdims=True) + EPSILON)
+            offset = _wide(given["offset"])
+            lost = (case.depth + 8) * STEPS["f32"][0] * size_of_x * scale
+            ties = (lost * np.abs(norm) * 2) @ size.T
+            x = (x - mean) * scale * norm
+            ties = ties + case.depth * STEPS["f32"][0] * (np.abs(x) + np.abs(offset)) @ size.T
+            x = x + offset
+        else:
+            x = x * scale * norm
         largest = [np.abs(row * size).max(-1) for row in x.reshape(-1, case.depth)]
         few = 6 if case.dtype != "f32" else case.depth
-        ties = few * step * np.reshape(largest, (*case.outer, -1))
+        ties = ties + few * step * np.reshape(largest, (*case.outer, -1))
     sums = np.abs(x) @ size.T
     error = (case.depth + 4) * STEPS["f32"][0] * sums + ties + least
     if case.group:
@@ -282,6 +324,9 @@ def bound(case: LinearCase, given: dict[str, Array]) -> Array:
     if case.bias:
         value = value + _wide(given["b"])
         error = error + 2 * STEPS["f32"][0] * np.abs(value)
+    if case.whole:
+        # The slope of any is below 1.2.
+        error = 1.2 * error + 16 * STEPS["f32"][0] * np.abs(value)
     if case.residual:
         value = value + _wide(given["r"])
         error = error + 2 * STEPS["f32"][0] * np.abs(value)

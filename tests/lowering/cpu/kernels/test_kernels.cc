@@ -62,6 +62,7 @@ struct Case {
   Type out_type = Type::kF32;
   bool norm = false, bias = false, residual = false;
   Activation activation = Activation::kNone;
+  bool gated = false, offset = false;
   Narrow narrow = Narrow::kNone;
   bool scale = false, one_scale = false;
   int64_t group = 0;
@@ -71,7 +72,7 @@ struct Case {
 // A linear with the memory that it reads and writes.
 struct Problem {
   Linear linear;
-  Buffer x, flat, weight, norm, scale, zero, bias, residual, out;
+  Buffer x, flat, weight, norm, offset, scale, zero, bias, residual, out;
 };
 
 // Place of a number of 4 bits in its column's word of eight, in bits.
@@ -115,7 +116,7 @@ Problem Make(const Case& of, std::mt19937& random) {
   linear.rows = of.rows, linear.depth = of.depth, linear.columns = of.columns;
   linear.type = of.type, linear.out_type = of.out_type;
   linear.x_type = of.norm ? Type::kF32 : of.type;
-  linear.activation = of.activation;
+  linear.activation = of.activation, linear.gated = of.gated;
   linear.narrow = of.narrow;
   made.x = Random(random, linear.x_type, of.rows * of.depth);
   const int64_t numbers = linear.product_columns() * of.depth;
@@ -127,6 +128,10 @@ Problem Make(const Case& of, std::mt19937& random) {
   if (of.norm) {
     made.norm = Random(random, of.type, of.depth);
     linear.norm = made.norm.get(), linear.epsilon = 1e-5f;
+    if (of.offset) {
+      made.offset = Random(random, of.type, of.depth);
+      linear.offset = made.offset.get();
+    }
   }
   linear.group = of.group;
   if (of.group) {
@@ -164,6 +169,7 @@ double Logistic(double x) { return 1 / (1 + std::exp(-x)); }
 
 double Activate(Activation activation, double x) {
   switch (activation) {
+    case Activation::kRelu: return x > 0 ? x : 0;
     case Activation::kSilu: return x * Logistic(x);
     case Activation::kGelu: return x * 0.5 * (1 + std::erf(x / std::sqrt(2.0)));
     case Activation::kGeluTanh:
@@ -176,10 +182,13 @@ double Activate(Activation activation, double x) {
 // One sum of products. A normalized row is rounded twice to the weight's type.
 Near Product(const Problem& of, int64_t row, int64_t column) {
   const Linear& linear = of.linear;
-  double squares = 0;
-  double sum = 0, size = 0;
+  double squares = 0, mean = 0;
+  double sum = 0, size = 0, losses = 0;
+  for (int64_t k = 0; linear.offset && k < linear.depth; ++k) {
+    mean += At(linear.x_type, linear.x, row * linear.depth + k) / linear.depth;
+  }
   for (int64_t k = 0; linear.norm && k < linear.depth; ++k) {
-    const double x = At(linear.x_type, linear.x, row * linear.depth + k);
+    const double x = At(linear.x_type, linear.x, row * linear.depth + k) - mean;
     squares += x * x;
   }
   const double scale = 1 / std::sqrt(squares / linear.depth + linear.epsilon);
@@ -190,19 +199,32 @@ Near Product(const Problem& of, int64_t row, int64_t column) {
   };
   for (int64_t k = 0; k < linear.depth; ++k) {
     double x = At(linear.x_type, linear.x, row * linear.depth + k);
-    if (linear.norm) x *= scale * At(linear.type, linear.norm, k);
+    double lost = 0;
+    if (linear.norm) {
+      const double factor = scale * At(linear.type, linear.norm, k);
+      // The roundings of the mean and of the numbers that it is taken from.
+      if (linear.offset) lost = std::fabs(factor) * (std::fabs(x) + std::fabs(mean));
+      x = (x - mean) * factor;
+      if (linear.offset) {
+        const double offset = At(linear.type, linear.offset, k);
+        lost += std::fabs(x) + std::fabs(offset);
+        x += offset;
+      }
+    }
     const int64_t at = column * linear.depth + k;
     const double weight = linear.narrow == Narrow::kNone
                               ? At(linear.type, of.flat.get(), at)
                               : CodeToDouble(linear.narrow, of.flat.get()[at]);
     const double zero = fact(linear.zero, k, 0), group_scale = fact(linear.scale, k, 1);
     sum += x * (weight - zero) * group_scale;
-    size += std::fabs(x * group_scale) * (std::fabs(weight) + std::fabs(zero));
+    const double sizes = std::fabs(group_scale) * (std::fabs(weight) + std::fabs(zero));
+    size += std::fabs(x) * sizes;
+    losses += lost * (linear.depth + 8) * 0x1p-24 * sizes;
   }
   // Roundings of f32 that all go one way; those of a normalized row.
   const double sums = (linear.depth + linear.groups() + 10) * 0x1p-24;
   const double norms = linear.norm ? 2 * StepOf(linear.type) : 0;
-  const Near product{sum, (sums + norms) * size};
+  const Near product{sum, (sums + norms) * size + losses};
   if (!linear.scale || linear.group) return product;
   const double scale_of = linear.scale[linear.one_scale ? 0 : column];
   return {sum * scale_of, std::fabs(scale_of) * (product.error + 0x1p-24 * std::fabs(sum))};
@@ -211,7 +233,7 @@ Near Product(const Problem& of, int64_t row, int64_t column) {
 Near Expected(const Problem& of, int64_t row, int64_t column) {
   const Linear& linear = of.linear;
   Near found = Product(of, row, column);
-  if (linear.activation != Activation::kNone) {
+  if (linear.gated) {
     const Near right = Product(of, row, column + linear.columns);
     const double left = Activate(linear.activation, found.value);
     // The slope of an activation is below 1.2.
@@ -219,13 +241,16 @@ Near Expected(const Problem& of, int64_t row, int64_t column) {
     found = {left * right.value,
              error * (std::fabs(right.value) + right.error) + std::fabs(left) * right.error};
   }
-  const double more[] = {
-      linear.bias ? linear.bias[column] : 0.0,
-      linear.residual ? linear.residual[row * linear.columns + column] : 0.0};
-  for (double added : more) {
+  const auto add = [&](double added) {
     found.error += 0x1p-24 * (std::fabs(found.value) + std::fabs(added));
     found.value += added;
+  };
+  if (linear.bias) add(linear.bias[column]);
+  if (!linear.gated && linear.activation != Activation::kNone) {
+    found.error = 1.2 * found.error + 32 * 0x1p-24 * std::fabs(found.value);
+    found.value = Activate(linear.activation, found.value);
   }
+  if (linear.residual) add(linear.residual[row * linear.columns + column]);
   found.error += (StepOf(linear.out_type) + 2 * 0x1p-24) * (std::fabs(found.value) + found.error);
   found.error += LeastOf(linear.out_type);
   return found;
@@ -350,8 +375,10 @@ Case Drawn(int index, std::mt19937& random) {
   of.type = types[index % 3];
   of.out_type = below(2) ? of.type : Type::kF32;
   of.norm = below(3) == 0;
-  of.activation = static_cast<Activation>(below(2) ? below(5) : 0);
-  const bool gated = of.activation != Activation::kNone;
+  of.offset = of.norm && below(2);
+  of.activation = static_cast<Activation>(below(2) ? below(6) : 0);
+  const bool gated = of.activation != Activation::kNone && below(3);
+  of.gated = gated;
   of.columns = gated ? kLanes * (1 + below(20)) : 1 + below(300);
   of.bias = !gated && below(3) == 0;
   of.residual = !gated && below(3) == 0;
