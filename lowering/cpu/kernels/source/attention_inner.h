@@ -117,7 +117,6 @@ class AttentionRun {
     const Head head = HeadOf(number);
     W* keys = packed_ + number * (key_size_ + value_size_);
     W* values = keys + key_size_;
-    std::memset(keys, 0, (key_size_ + value_size_) * sizeof(W));
     const int64_t depth = RoundUp(a_.size, Steps::kDepth);
     for (int64_t c = 0; c < a_.attended; c += kLanes) {
       const int64_t count = std::min(kLanes, a_.attended - c);
@@ -131,33 +130,69 @@ class AttentionRun {
     }
   }
 
+  // A tile of keys; slots from `count` on are zeros.
   void PackKeys(Slots<W> slots, int64_t count, W* to) const {
-    for (int64_t i = 0; i < count; ++i) {
+    if constexpr (sizeof(W) * Steps::kDepth == sizeof(uint32_t)) {
+      // A step is a word of each slot: words are transposed.
+      const int64_t steps = RoundUp(a_.size, Steps::kDepth) / Steps::kDepth;
+      for (int64_t step = 0; step < steps; step += kLanes) {
+        Words rows[kLanes];
+        for (int64_t i = 0; i < kLanes; ++i) {
+          const int64_t from = step * Steps::kDepth, left = i < count ? a_.size - from : 0;
+          rows[i] = LoadSome<Words>(slots.first + i * slots.stride + from, left);
+        }
+        Transpose(rows);
+        const int64_t end = std::min(kLanes, steps - step);
+        for (int64_t i = 0; i < end; ++i) Store(to + (step + i) * Steps::kStride, rows[i]);
+      }
+      return;
+    }
+    for (int64_t i = 0; i < kLanes; ++i) {
       const W* key = slots.first + i * slots.stride;
-      for (int64_t d = 0; d < a_.size; ++d) {
-        to[d / Steps::kDepth * Steps::kStride + i * Steps::kDepth + d % Steps::kDepth] = key[d];
+      for (int64_t d = 0; d < a_.size; ++d) to[d * kLanes + i] = i < count ? key[d] : W();
+    }
+  }
+
+  // The tiles of sixteen values; slots from `count` on are zeros.
+  void PackValues(Slots<W> slots, int64_t count, W* to) const {
+    using Row = std::conditional_t<sizeof(W) == 4, Words, Halves>;
+    const auto row = [&](int64_t i, int64_t w) {
+      return LoadSome<Row>(slots.first + i * slots.stride + w, i < count ? a_.width - w : 0);
+    };
+    for (int64_t w = 0; w < a_.width; w += kLanes) {
+      W* tile = to + w * slots_;
+      for (int64_t i = 0; i < kLanes; i += Steps::kDepth, tile += Steps::kStride) {
+        if constexpr (Steps::kDepth == 2) {
+          const Words first = __builtin_convertvector(row(i, w), Words);
+          Store(tile, first | __builtin_convertvector(row(i + 1, w), Words) << 16);
+        } else {
+          Store(tile, row(i, w));
+        }
       }
     }
   }
 
-  void PackValues(Slots<W> slots, int64_t count, W* to) const {
-    for (int64_t i = 0; i < count; ++i) {
-      const W* value = slots.first + i * slots.stride;
-      const int64_t place = i / Steps::kDepth * Steps::kStride + i % Steps::kDepth;
-      for (int64_t w = 0; w < a_.width; ++w) {
-        to[place + w / kLanes * kLanes * slots_ + w % kLanes * Steps::kDepth] = value[w];
-      }
-    }
+  // A vector of elements, zeros from `count` on.
+  template <typename Vector>
+  static Vector LoadSome(const W* from, int64_t count) {
+    constexpr int64_t kWhole = sizeof(Vector) / sizeof(W);
+    if (count >= kWhole) return Load<Vector>(from);
+    Vector some = {};
+    if (count > 0) std::memcpy(&some, from, count * sizeof(W));
+    return some;
   }
 
   // The slots that any of these queries reads, [first, last), in whole tiles; all if it is none:
   // the weights of a query that reads nothing are equal.
   std::pair<int64_t, int64_t> Range(Head head, int64_t first, int64_t rows) const {
     int64_t low = slots_, high = 0;
-    for (int64_t r = 0; r < rows; ++r) {
-      const uint8_t* mask = Mask(head, first + r);
+    // Queries of one position have one mask.
+    for (int64_t query = first; query < first + rows; query += a_.group() - query % a_.group()) {
+      const uint8_t* mask = Mask(head, query);
       int64_t from = 0, to = a_.attended;
+      while (to - from >= 8 && !Load<uint64_t>(mask + from)) from += 8;
       while (from < to && !mask[from]) ++from;
+      while (to - from >= 8 && !Load<uint64_t>(mask + to - 8)) to -= 8;
       while (to > from && !mask[to - 1]) --to;
       if (from == to) return {0, slots_};
       low = std::min(low, from);
@@ -175,9 +210,9 @@ class AttentionRun {
       scores = (1.0f - 2.0f / (power + 1.0f)) * a_.softcap;
     }
     const int64_t lanes = std::min(kLanes, a_.attended - c);
-    using Bytes = uint8_t __attribute__((vector_size(16)));
     Bytes bytes = {};
-    std::memcpy(&bytes, mask + c, lanes);
+    if (lanes == kLanes) bytes = Load<Bytes>(mask + c);
+    else std::memcpy(&bytes, mask + c, lanes);
     const Words read = (Words)(__builtin_convertvector(bytes, Words) != 0);
     scores = AsFloats(Choose(read, AsWords(scores), AsWords(Splat(-FLT_MAX))));
     for (int64_t lane = lanes; lane < kLanes; ++lane) scores[lane] = -INFINITY;

@@ -1,8 +1,6 @@
 // Writes of numbers of 8 bits, included once per instruction set, inside of its namespace, after
 // linear_inner.h.
 
-using Bytes = uint8_t __attribute__((vector_size(16)));
-
 // Adding it to a small number rounds that to an integer, half to even, in the low bits.
 constexpr float kRoundingMagic = 12582912.0f;
 

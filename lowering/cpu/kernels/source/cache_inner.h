@@ -21,6 +21,43 @@ struct Slots {
 // Elements that are widened at a time.
 constexpr int64_t kWidened = 32;
 
+#if defined(__AVX512F__)
+// Exchanges blocks of kSize x kSize words besides the diagonal of blocks twice as large.
+template <int kSize>
+inline void ExchangeBlocks(Words* rows) {
+  Words low, high;
+  for (int lane = 0; lane < kLanes; ++lane) {
+    low[lane] = lane & kSize ? kLanes + lane - kSize : lane;
+    high[lane] = lane & kSize ? kLanes + lane : lane + kSize;
+  }
+#pragma GCC unroll 16
+  for (int i = 0; i < kLanes; ++i) {
+    if (i & kSize) continue;
+    const __m512i first = (__m512i)rows[i], second = (__m512i)rows[i + kSize];
+    rows[i] = (Words)_mm512_permutex2var_epi32(first, (__m512i)low, second);
+    rows[i + kSize] = (Words)_mm512_permutex2var_epi32(first, (__m512i)high, second);
+  }
+}
+#endif
+
+// Transposes sixteen rows of sixteen words.
+inline void Transpose(Words* rows) {
+#if defined(__AVX512F__)
+  ExchangeBlocks<8>(rows);
+  ExchangeBlocks<4>(rows);
+  ExchangeBlocks<2>(rows);
+  ExchangeBlocks<1>(rows);
+#else
+  uint32_t words[kLanes][kLanes];
+  for (int i = 0; i < kLanes; ++i) Store(words[i], rows[i]);
+  for (int i = 0; i < kLanes; ++i) {
+    for (int lane = 0; lane < kLanes; ++lane) rows[i][lane] = words[lane][i];
+  }
+#endif
+}
+
+using Bytes = uint8_t __attribute__((vector_size(16)));
+
 // Pairs of bf16 from 32 codes, in order.
 template <CacheNumbers kNumbers>
 inline Words CachePairs(const uint8_t* codes) {
