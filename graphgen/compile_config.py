@@ -40,6 +40,8 @@ CACHE_SCALES = ("none", "per_tensor", "per_key", "per_channel", "per_token")
 DEFAULT_CACHE_SCALE = {"f8e4m3": "none", "f8e5m2": "none", "int8": "per_token"}
 # Attention in the element type of the model.
 ATTENTION_OF_MODEL = "model"
+# Values of ``activation_quantization_type``.
+ACTIVATIONS_WIDE, ACTIVATIONS_DYNAMIC = "none", "dynamic"
 # Values of ``kernels``.
 KERNELS_AUTO, KERNELS_ON, KERNELS_OFF = "auto", "on", "off"
 
@@ -177,6 +179,19 @@ class CompileConfig:
         choices=DTYPES,
         flag="Element type that logits are rounded to; by default f32.",
         option="--cast-logits-dtype",
+    )
+    activation_quantization_type: str = knob(
+        ACTIVATIONS_WIDE,
+        "``dynamic``: rows that 8-bit weights are multiplied by become 8-bit numbers too, with a "
+        "scale for each row.",
+        choices=(ACTIVATIONS_WIDE, ACTIVATIONS_DYNAMIC),
+        flag="dynamic: 8-bit activations, with a scale a row, in products with 8-bit weights.",
+        option="--activation-quantization-type",
+    )
+    quantize_clamp_bound: float = knob(
+        0.0,
+        "largest absolute value of activations that are quantized; 0 for any.",
+        flag=None,
     )
     page_cache: int = knob(
         0,

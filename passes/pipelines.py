@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from graphgen.compile_config import (
+    ACTIVATIONS_DYNAMIC,
     ATTENTION_OF_MODEL,
     DTYPES,
     KERNELS_ON,
@@ -40,6 +41,7 @@ from graphgen.passes.precision.attention_dtype import AttentionDtype
 from graphgen.passes.precision.cast_logits import CastLogits
 from graphgen.passes.precision.reduce_dtype import ReduceDtype
 from graphgen.passes.precision.softmax_dtype import SoftmaxDtype
+from graphgen.passes.quantize.quantize_activations import QuantizeActivations
 from graphgen.passes.quantize.quantize_cache import QuantizeCache
 from graphgen.passes.quantize.quantize_weights import QuantizeWeights
 from graphgen.passes.sharding.collectives.merge_collectives import MergeCollectives
@@ -86,6 +88,7 @@ def phases(config: CompileConfig) -> tuple[Phase, ...]:
         "shard": [*(_shard(config) if config.tp > 1 else []), *_pages(config)],
         "fuse": [
             *(CommonSubexpressions(), FuseProjections()),
+            *_narrow_activations(config),
             *([SoftmaxDtype(config.softmax_dtype)] if config.softmax_dtype != _PLAIN else []),
             *([SelectKernels()] if config.kernels == KERNELS_ON else []),
         ],
@@ -146,6 +149,15 @@ def _narrow_caches(config: CompileConfig) -> list[Pass]:
     """Caches in 8 bits; before heads are laid out, so that scales go with them."""
     narrow = QuantizeCache(config.kv_cache_dtype, config.cache_scale, config.kv_cache_ranges)
     return [narrow] if config.kv_cache_quant else []
+
+
+def _narrow_activations(config: CompileConfig) -> list[Pass]:
+    """Products of 8-bit rows, of the types that the target has; each rank scales its own rows."""
+    if config.activation_quantization_type != ACTIVATIONS_DYNAMIC:
+        return []
+    known = config.target in target_names()
+    native = find_target(config.target).narrow_products if known else ()
+    return [QuantizeActivations(native, config.quantize_clamp_bound)]
 
 
 def _specialize(config: CompileConfig) -> list[Pass]:

@@ -14,6 +14,7 @@ from graphgen.composites.quantize import (
     dequantize_rows,
     quantize,
     quantize_rows,
+    rms_norm_quantize,
 )
 from graphgen.composites.take import take_by_gather
 from graphgen.composites.top_k import top_k
@@ -25,6 +26,7 @@ DECOMPOSITIONS: dict[str, Decomposition] = {
     "dequantize_rows": dequantize_rows,
     "quantize": quantize,
     "quantize_rows": quantize_rows,
+    "rms_norm_quantize": rms_norm_quantize,
     "top_k": top_k,
 }
 

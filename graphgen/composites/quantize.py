@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from graphgen.build import Builder
-from graphgen.ir import Attrs, Dim, Value
+from graphgen.composites.basics import rms_norm
+from graphgen.ir import Attrs, Dim, Value, attrs_of
 from graphgen.ir.dtype import f32, u8
 from graphgen.ops.numerical.quantized_rows import SCALE_BYTES
 
@@ -49,6 +50,13 @@ def _of_blocks(b: Builder, x: Value, block: Sequence[int]) -> Value:
     if any(high):
         x = b.pad(x, b.literal(0.0, x.dtype), [0] * len(high), high)
     return b.reduce(b.reshape(x, parts), inner, "maximum")
+
+
+def rms_norm_quantize(b: Builder, operands: Sequence[Value], attrs: Attrs) -> Sequence[Value]:
+    """The norm, then the numbers of its rows."""
+    (normal,) = rms_norm(b, operands, attrs)
+    rows = {"dimensions": (normal.type.rank - 1,), "block": ()}
+    return quantize(b, [normal], attrs_of({**attrs, **rows}))
 
 
 def dequantize(b: Builder, operands: Sequence[Value], attrs: Attrs) -> Sequence[Value]:

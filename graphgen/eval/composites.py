@@ -16,7 +16,7 @@ from graphgen.eval.arithmetic import Arithmetic, Array, ends, numpy_dtype
 from graphgen.eval.op_rules import composite_rule
 from graphgen.eval.rules_elementwise import erf, logistic
 from graphgen.eval.rules_sorting import places_in_order
-from graphgen.ir import Attrs
+from graphgen.ir import Attrs, attrs_of
 from graphgen.ir.dtype import f32, lowest
 from graphgen.ops.attention import attention_terms
 from graphgen.ops.numerical.quantized_rows import SCALE_BYTES
@@ -197,6 +197,14 @@ def _quantize(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Sequence[Arr
         values = values.astype(how.dtype(dtype))
     made = how.round(steps, dtype) if values is None else values
     return [made, scale if block else np.squeeze(scale, axes)]
+
+
+@composite_rule("rms_norm_quantize")
+def _rms_norm_quantize(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Sequence[Array]:
+    (normal,) = _rms_norm(how, attrs, x)
+    return _quantize(
+        how, attrs_of({**attrs, "dimensions": (normal.ndim - 1,), "block": ()}), [normal]
+    )
 
 
 @composite_rule("dequantize")

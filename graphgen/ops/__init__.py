@@ -19,6 +19,7 @@ from graphgen.ops import (
     shape,
     sorting,
 )
+from graphgen.ops.fused import rms_norm_quantize
 from graphgen.ops.numerical import (
     fourier,
     linear_systems,
@@ -64,6 +65,7 @@ FAMILIES = (
         quantization,
         attention,
         quantized_rows,
+        rms_norm_quantize,
     ),
 )
 

@@ -26,6 +26,7 @@ class Target:
             ``neuronx-cc --target`` does.
         passes: pipeline text per phase of the default pipeline; appended to the phase's own passes.
         quantized_passes: the same, for models with quantized weights only.
+        narrow_products: 8-bit element types that both operands of a product may have.
         rules: names of the rewrite rules that ``legalize`` applies; see
             :mod:`graphgen.passes.legalize.legalization_rules`.
         hardware: the figures of :class:`graphgen.targets.Accelerator` with their sources; empty for
@@ -37,6 +38,7 @@ class Target:
     name: str
     passes: Mapping[str, str] = field(default_factory=dict[str, str])
     quantized_passes: Mapping[str, str] = field(default_factory=dict[str, str])
+    narrow_products: tuple[str, ...] = ()
     rules: tuple[str, ...] = ()
     hardware: Json = field(default_factory=dict[str, object])
     legality: str = ""
@@ -112,6 +114,7 @@ def read_target(data: Json) -> Target:
         name=str(data["name"]),
         passes=cast(Mapping[str, str], data.get("passes", {})),
         quantized_passes=cast(Mapping[str, str], data.get("quantized_passes", {})),
+        narrow_products=tuple(cast(list[str], data.get("narrow_products", []))),
         rules=tuple(cast(list[str], data.get("rules", []))),
         hardware=cast(Json, data.get("hardware", {})),
         legality=str(data.get("legality", "")),

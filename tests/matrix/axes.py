@@ -52,6 +52,7 @@ AXES: Mapping[str, tuple[str, ...]] = {
     "attention": ("model", *DTYPES),
     "softmax": DTYPES,
     "numbers of logits": DTYPES,
+    "activations": ("as they are", "dynamic"),
 }
 # The axis of each option of a compilation; an option without one says why.
 AXIS_OF_OPTION: Mapping[str, str] = {
@@ -71,6 +72,7 @@ AXIS_OF_OPTION: Mapping[str, str] = {
     "softmax_dtype": "softmax",
     "cast_logits_dtype": "numbers of logits",
     "kv_cache_ranges": "numbers of caches",
+    "activation_quantization_type": "activations",
     "outline": "layers",
     "kernels": "kernels",
     "steps_per_launch": "launches",
@@ -87,6 +89,7 @@ OPTIONS_WITHOUT_AXIS: Mapping[str, str] = {
     "chunk": "the calls of a cell are whole prompts; tests/passes/specialize varies it",
     "rules": "they replace layouts that a model's axes give; tests/passes/sharding varies them",
     "dims": "these models have no symbols of their own; tests/test_first_time_user.py has some",
+    "quantize_clamp_bound": "it clips what no cell has; tests/passes/quantize varies it",
     "cache_blocks": "cells have blocks for all rows; tests/passes/paging varies them",
     "min_rows": "it pads products for speed alone; tests/passes/legalize varies it",
 }

@@ -48,6 +48,7 @@ CACHED: Mapping[str, tuple[str, str]] = {
     "int8 a token": ("int8", "per_token"),
     "f8e5m2 a token": ("f8e5m2", "per_token"),
 }
+ACTIVATIONS = {"as they are": "none", "dynamic": "dynamic"}
 # Passes in front of the reference, which changes with the outputs, and passes that are compared.
 CHOOSE: Mapping[str, tuple[str, str]] = {
     "logits": ("", ""),
@@ -114,6 +115,7 @@ def config_for(cell: Cell) -> CompileConfig:
         kv_cache_quant=cell["numbers of caches"] in CACHED,
         kv_cache_dtype=element,
         kv_cache_scale=scale,
+        activation_quantization_type=ACTIVATIONS[cell["activations"]],
         rpl_reduce_dtype=cell["sums over ranks"],
         attention_dtype=cell["attention"],
         softmax_dtype=cell["softmax"],

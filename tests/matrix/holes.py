@@ -72,6 +72,16 @@ HOLES: tuple[Hole, ...] = (
         "heads",
     ),
     Hole(
+        ("weights", "activations"),
+        lambda cell: (
+            cell["activations"] != "as they are"
+            and cell["weights"] in ("as they are", "int4 in groups")
+        ),
+        "Activations in 8 bits are multiplied by weights in 8 bits.",
+        "GG0304",
+        "no product has a weight of 8 bits",
+    ),
+    Hole(
         ("ranks", "sums over ranks"),
         lambda cell: cell["ranks"] == "1" and cell["sums over ranks"] != "f32",
         "One rank has no sums over ranks.",

@@ -33,8 +33,9 @@ EXTRA = {
 }
 # Tried by tests of their own: several steps are those of programs that choose tokens from the first
 # pass on (tests/passes/steps, and an axis of the matrix); a softmax of another type takes
-# attention apart, which kernels are selected for (tests/passes/precision, and an axis as well).
-ELSEWHERE = ("unroll-steps", "softmax-dtype")
+# attention apart, which kernels are selected for (tests/passes/precision, and an axis as well); so
+# are products with 8-bit weights (tests/passes/quantize, and an axis).
+ELSEWHERE = ("unroll-steps", "softmax-dtype", "quantize-activations")
 # Passes for quantized weights and caches alone, and the element type of such weights.
 QUANTIZED = {
     "quantize-weights": "int8",

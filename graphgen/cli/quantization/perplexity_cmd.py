@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 @takes_compile_options(
     *("dtype", "tp", "heads", "quantization"),
     *("kv_cache_quant", "kv_cache_dtype", "kv_cache_scale", "kv_cache_ranges"),
+    *("rpl_reduce_dtype", "attention_dtype", "softmax_dtype", "activation_quantization_type"),
 )
 def perplexity(
     model: Annotated[

@@ -232,7 +232,7 @@ QUANTIZATION_RULES = (
     needs("rmsnorm_quantize_kernel_enabled", "quantized_mlp_kernel_enabled", "C47"),
     needs("quantized_mlp_kernel_enabled", "mlp_kernel_enabled", "C46"),
     needs("is_full_model_shuffled", "is_mxfp4_compute"),
-    excludes("activation_quantization_type", "fused_qkv", "C22"),
+    needs("activation_quantization_type", "quantized"),
     excludes("activation_quantization_type", "mlp_kernel_enabled"),
     excludes("activation_quantization_type", "quantized_mlp_kernel_enabled"),
     *(

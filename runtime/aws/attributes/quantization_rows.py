@@ -160,7 +160,10 @@ QUANTIZATION = owned_by(
         None,
         "source",
         "quantizes activations with scales found at run time (dynamic) or given (static)",
-        _FP8_COMPUTE,
+        CompileSetting("activation_quantization_type"),
+        unbuilt={
+            "static": Refused("given scales of activations", "set it to 'dynamic'"),
+        },
     ),
     Attribute(
         "quantize_clamp_bound",
@@ -168,7 +171,7 @@ QUANTIZATION = owned_by(
         inf,
         "source",
         "bound of activations before they are quantized",
-        _FP8_COMPUTE,
+        CompileSetting("quantize_clamp_bound"),
     ),
 )
 

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from math import isfinite
 from typing import cast
 
-from graphgen.compile_config import ATTENTION_OF_MODEL, CACHE_DTYPES, CompileConfig, powers
+from graphgen.compile_config import (
+    ACTIVATIONS_WIDE,
+    ATTENTION_OF_MODEL,
+    CACHE_DTYPES,
+    CompileConfig,
+    powers,
+)
 from graphgen.runtime.aws.config.model_checks import quantized_checkpoint
 from graphgen.runtime.aws.config.neuron_config import (
     KVQuantizationConfig,
@@ -41,6 +48,8 @@ def compile_settings(config: NeuronConfig, target: str = "cpu") -> CompileConfig
         rpl_reduce_dtype=_reduce_dtype(config),
         attention_dtype=_attention_dtype(config),
         quantization=_quantization(config),
+        activation_quantization_type=_activations(config),
+        quantize_clamp_bound=_clamp_bound(config),
         kv_cache_quant=bool(config.value("kv_cache_quant")),
         kv_cache_dtype=_cache_dtype(config),
         sampling=_sampling(config),
@@ -98,6 +107,16 @@ def _quantization(config: NeuronConfig) -> str:
     skip = cast("tuple[str, ...] | None", config.value("modules_to_not_convert"))
     dtype, scheme = config.value("quantization_dtype"), config.value("quantization_type")
     return str(QuantizeWeights(str(dtype), str(scheme), skip or ()))
+
+
+def _activations(config: NeuronConfig) -> str:
+    return str(config.value("activation_quantization_type") or ACTIVATIONS_WIDE)
+
+
+def _clamp_bound(config: NeuronConfig) -> float:
+    """The bound of what is quantized; 0 for the library's infinity."""
+    bound = cast(float, config.value("quantize_clamp_bound"))
+    return bound if isfinite(bound) else 0.0
 
 
 def _cache_dtype(config: NeuronConfig) -> str:

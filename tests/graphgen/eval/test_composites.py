@@ -229,6 +229,13 @@ def dequantize_rows(s: Sizes) -> Case:
     return s.case("dequantize_rows", {"element": element, "dtype": s.kind}, rows)
 
 
+def rms_norm_quantize(s: Sizes) -> Case:
+    size = s.size(1, 9)
+    narrow, limit = [("s8", 127.0), ("f8e4m3", 240.0), ("f8e4m3fn", 240.0)][s.size(0, 2)]
+    attrs: dict[str, AttrValue] = {"epsilon": 1e-5, "dtype": dtype(narrow), "limit": limit}
+    return s.case("rms_norm_quantize", attrs, s.floats(s.size(), s.size(), size), s.floats(size))
+
+
 def top_k(s: Sizes) -> Case:
     size = s.size(0, 7)
     shape = [*[s.size() for _ in range(s.size(0, 2))], size]
@@ -255,6 +262,7 @@ CASES: Mapping[str, Callable[[Sizes], Case]] = {
         attention,
         last_token,
         quantize,
+        rms_norm_quantize,
         dequantize,
         quantize_rows,
         dequantize_rows,

@@ -164,7 +164,7 @@ EXAMPLE_OPERANDS = {
     "dynamic_update_slice": "f32[8,4] f32[1,4] s32[] s32[]",
     "all_reduce all_gather reduce_scatter all_to_all collective_permute": "f32[B,4]",
     "embedding": "f32[16,4] s32[B,S]",
-    "rms_norm": "f32[B,S,4] f32[4]",
+    "rms_norm rms_norm_quantize": "f32[B,S,4] f32[4]",
     "layer_norm": "f32[B,S,4] f32[4] f32[4]",
     "rope_table key_distance": "s32[B,S]",
     "rope": "f32[B,S,2,4] f32[B,S,2] f32[B,S,2]",

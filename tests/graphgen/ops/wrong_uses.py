@@ -337,6 +337,11 @@ last_token f32[2,3] s32[2,3] s32[2]
 last_token s32[2,3,4] s32[2,3] s32[2]
 last_token f32[2,3,4] s32[2,4] s32[2]
 last_token f32[2,3,4] s32[2,3] s32[3]
+rms_norm_quantize s32[2,4] f32[4] epsilon=1e-05 dtype=s8 limit=127.0
+rms_norm_quantize f32[] f32[] epsilon=1e-05 dtype=s8 limit=127.0
+rms_norm_quantize f32[2,4] f32[2] epsilon=1e-05 dtype=s8 limit=127.0
+rms_norm_quantize f32[2,4] f32[4] epsilon=1e-05 dtype=s4 limit=7.0
+rms_norm_quantize f32[2,4] f32[4] epsilon=1e-05 dtype=f8e4m3 limit=448.0
 quantize s32[2,3] dtype=s8 dimensions=[1] limit=127.0
 quantize f32[2,3] dtype=u8 dimensions=[1] limit=127.0
 quantize f32[2,3] dtype=bf16 dimensions=[1] limit=127.0

@@ -118,7 +118,7 @@ IMPOSSIBLE = [
     case(qkv_kernel_enabled=True),
     case(qkv_kernel_enabled=True, fused_qkv=True, torch_dtype="float32"),
     case(mlp_kernel_enabled=True, torch_dtype="float16"),
-    case(activation_quantization_type="static", fused_qkv=True),
+    case(activation_quantization_type="dynamic"),
     case(is_prefix_caching=True),
     case(attention_dp_degree=2, tp_degree=2, batch_size=2),
     case(mlp_cp_degree=2),
