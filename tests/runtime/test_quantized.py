@@ -143,7 +143,7 @@ def test_the_command_knows_the_names_of_aws(tmp_path: Path):
         (["--quantization-type", "per_tensor_symmetric"], "--quantization-type has no effect"),
         (["--quantization-dtype", "int8"], "--quantization-dtype has no effect"),
         (["--modules-to-not-convert", "mlp"], "--modules-to-not-convert has no effect"),
-        (["--quantized", "--quantization-dtype", "int4"], "--quantization-dtype int4 is unknown"),
+        (["--quantized", "--quantization-dtype", "int2"], "quantization dtype int2 is unknown"),
         (["--quantized", "--quantization-type", "blockwise_symmetric"], "is unknown"),
     ],
 )

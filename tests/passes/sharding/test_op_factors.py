@@ -37,6 +37,8 @@ CACHE = "f32[4,6,4,8] f32[2,3,4,8] s32[2] s32[2,3]"
 IN_PLACE = "f32[4,6,4,8] f32[4,3,4,8] s32[4] s32[4,3]"
 HEADS = "f32[2,3,4,8] f32[2,6,2,8] f32[2,6,2,8] pred[2,3,6]"
 ALIBI = f"{HEADS} f32[4] f32[2,3,6]"
+NORM_OF = "f32[4,8] f32[8]"
+NORM_TO_8_BITS = "rms_norm_quantize(%x, %w) epsilon=1e-05 dtype=s8 limit=127.0"
 # Types of the operands, the op, layouts of the operands, layouts of the results.
 DIVIDED = [
     ("f32[2,4,6]", "quantize_rows(%x) element=s8 limit=127", "{-,tp,-}", "{-,tp,-}"),
@@ -113,6 +115,7 @@ DIVIDED = [
     ("f32[8,4] s32[2,3]", "embedding(%x, %w)", "{-,tp} {-,-}", "{-,-,tp}"),
     ("f32[8,4] s32[2,3]", "embedding(%x, %w)", "{tp,-} {-,-}", "{-,-,-+tp}"),
     ("f32[2,3,8] f32[8]", "rms_norm(%x, %w) epsilon=1e-05", "{tp,-,-} {-}", "{tp,-,-}"),
+    (NORM_OF, NORM_TO_8_BITS, "{tp,-} {-}", "{tp,-} {tp}"),
     ("f32[4,8] f32[8] f32[8]", "layer_norm(%x, %w, %v) epsilon=1e-05", "{tp,-} {-} {-}", "{tp,-}"),
     (MATRIX, "quantize(%x) dtype=s8 dimensions=[1] limit=127.0", "{tp,-}", "{tp,-} {tp}"),
     # Blocks of rows, and a scale a rank for its own blocks.
@@ -164,6 +167,7 @@ REFUSED = [
     ("f32[2,6,4,8] s32[2]", "cache_read(%x, %w) attended=3", "{tp,-,-,-} {-}"),
     (HEADS, "attention(%x, %w, %v, %u) scale=0.5", "{-,-,tp,-} {-,-,-,-} {-,-,-,-} {-,-,-}"),
     ("f32[8,4] f32[4]", "rms_norm(%x, %w) epsilon=1e-05", "{-,tp} {tp}"),
+    (NORM_OF, NORM_TO_8_BITS, "{-,tp} {tp}"),
     (MATRIX, "slice(%x) start_indices=[0,0] limit_indices=[8,2]", "{-,tp}"),
     (MATRIX, "reduce(%x) dimensions=[0] kind=maximum", "{-,-+tp}"),
     (MATRIX, "sort(%x) dimension=1", "{-,tp}"),
