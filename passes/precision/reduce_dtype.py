@@ -9,6 +9,7 @@ from typing import ClassVar
 from graphgen.build import Builder
 from graphgen.compile_config import DTYPES
 from graphgen.ir import DType, Function, Module, Op, Value, dtype
+from graphgen.ir.dtype import f16
 from graphgen.passes.core import NoMatch, Pass, Rewriter, Rule, no_match, register, rule
 from graphgen.passes.core.options import choice
 
@@ -18,6 +19,8 @@ _PASSED_ON = frozenset((
     *("convert", "multiply", "divide", "add", "subtract", "negate", "select"),
     *("reshape", "transpose", "slice", "concatenate", "pad"),
 ))  # fmt: skip
+# Ops whose result has the numbers of the first operand.
+_SAME_NUMBERS = frozenset(("convert", "reshape", "transpose", "slice", "dynamic_slice", "pad"))
 
 
 @register
@@ -27,7 +30,8 @@ class ReduceDtype(Pass):
 
     Each rank rounds what it has of the sum, and the sum is widened again. Only sums of products
     are: those of a table that ranks divide have one addend that is not zero, and shares of
-    probabilities are added up to be compared.
+    probabilities are added up to be compared. f16 ends at 65504: products with 8-bit weights that
+    are scaled after their sum stay as wide as they are.
 
     Options:
         dtype: of the sums; those that are as narrow already stay.
@@ -107,7 +111,25 @@ def _why_not(op: Op, element: DType, of_products: set[Value]) -> NoMatch | None:
         return no_match("it is no sum", x, depth=2)
     if x not in of_products:
         return no_match("its addends are no sums of products", x, depth=3)
+    if element is f16 and _has_no_scale_yet(x):
+        return no_match("products of 8-bit weights without their scale overflow f16", x, depth=4)
     return None
+
+
+def _has_no_scale_yet(x: Value) -> bool:
+    """True for a product with numbers of 8 bits that is scaled after the sum over ranks."""
+    (*_, product) = _same_numbers(x)
+    if product.op is None or product.op.name != "dot_general":
+        return False
+    return any(value.dtype.bits == 8 for value in _same_numbers(product.op.operands[1]))
+
+
+def _same_numbers(x: Value) -> Iterator[Value]:
+    """``x``, and before it the values that it has the numbers of."""
+    yield x
+    while x.op is not None and x.op.name in _SAME_NUMBERS:
+        x = x.op.operands[0]
+        yield x
 
 
 def _of_products(function: Function) -> set[Value]:

@@ -30,6 +30,7 @@ from graphgen.passes.verify.compare.recorded_run import (
 )
 from graphgen.passes.verify.divergence.find_divergence import Divergence
 from graphgen.passes.verify.equiv import equivalent
+from graphgen.passes.verify.narrow_rounding import rounding_budget
 from graphgen.passes.verify.verdict import RaisedError, RunDifference
 
 
@@ -189,7 +190,7 @@ def bisect_rounding(
     for number, (item, state) in enumerate(zip(passes, run.states[1:], strict=False)):
         run.step(number + 1)
         noise = max(noise, backend.noise(state))
-        budget = item.budget + noise
+        budget = rounding_budget(item, run.states[number]) + noise
         try:
             before = with_derived(before, item, workload)
             after = record(state, workload, NATIVE, backend, before, budget)

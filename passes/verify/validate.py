@@ -38,6 +38,7 @@ from graphgen.passes.verify.compare.recorded_run import (
 from graphgen.passes.verify.coverage.collect import collect, uncovered_changes
 from graphgen.passes.verify.coverage.input_coverage import input_coverage
 from graphgen.passes.verify.coverage.recorder import CoverageRecorder
+from graphgen.passes.verify.narrow_rounding import rounding_budget
 from graphgen.passes.verify.proof.prove_bounds import prove_indices
 from graphgen.passes.verify.proof.prove_pass import prove_pass
 from graphgen.passes.verify.rewrites.rewrite_checker import check_rewrites
@@ -118,6 +119,8 @@ class _Validation:
         self.run = checks.evaluator or NumpyBackend(NATIVE)
         self.checks = checks
         self.noise = self.run.noise(module)
+        # Of the pass that is checked.
+        self.budget = 0.0
         self.inputs = input_coverage(module, workload)
         self.meaning, self.native = self._first_runs()
         # The fingerprint that the last pass left.
@@ -125,6 +128,7 @@ class _Validation:
 
     def verdict(self, item: Pass) -> Verdict:
         """Run the next pass and check it."""
+        self.budget = rounding_budget(item, self.module)
         ran = attempt(lambda: run_checked(self.module, item, self._left), "the pass")
         if isinstance(ran, RaisedError):
             return Verdict(str(item), raised=ran)
@@ -148,7 +152,7 @@ class _Validation:
         before, (meaning, native) = ran.before, reference
         difference, workload = self._difference(meaning, changed=ran.changed)
         rounded = compare(native.outcomes, self.native.outcomes)
-        budget = item.budget + self.noise
+        budget = self.budget + self.noise
         found: Blame | None = None
         first: Deviation | None = None
         if difference.relative > MEANING_BUDGET:
@@ -201,7 +205,7 @@ class _Validation:
         meaning = with_derived(self.meaning, item, self.workload)
         native = with_derived(self.native, item, self.workload)
         self.noise = max(self.noise, self.run.noise(self.module))
-        budget = item.budget + self.noise
+        budget = self.budget + self.noise
         recorder = CoverageRecorder()
         self.meaning = record(
             self.module, self.workload, MEANING, None, meaning, MEANING_BUDGET, recorder

@@ -22,7 +22,7 @@ import numpy as np
 from graphgen.build import Builder
 from graphgen.eval import Array, numpy_dtype
 from graphgen.ir import AttrValue, DType, Module, Op, TensorType, Value, dtype, tensor
-from graphgen.ir.dtype import s32
+from graphgen.ir.dtype import f32, s32
 from graphgen.ir.module import Function
 from graphgen.ops import OPS
 from tests.graphgen.eval.test_composites import CASES, EXACT, FLOATS, Sizes
@@ -115,7 +115,9 @@ class Grower:
         self._add(self.b.emit(sample.op, operands, _attrs()[sample.name]))
 
     def _composite(self, name: str) -> None:
-        case = CASES[name](Sizes(self.random.randrange(10**6), self.random.choice(FLOATS)))
+        seed, kind = self.random.randrange(10**6), self.random.choice(FLOATS)
+        # Its f32 scales are of numbers that were rounded to the type of the operands.
+        case = CASES[name](Sizes(seed, f32 if name == "rms_norm_quantize" else kind))
         operands: list[Value] = []
         for value, array in zip(case.op.operands, case.given.values(), strict=True):
             # What says where (positions, rows, masks) belongs together; floats may be any.
@@ -175,8 +177,8 @@ class Grower:
         odd = any(item.odd for item in read)
         exact = op.name in MOVES or op.name in EXACT or op.name in CONTROLS
         for result in op.results:
-            # What quantize rounds to an integer was a rounded quotient before.
-            may = _has_places(result.dtype) or op.name == "quantize"
+            # What is rounded to an integer was a rounded quotient before; so are bytes of scales.
+            may = _has_places(result.dtype) or op.name in QUANTIZING
             rounded = any(item.rounded for item in read) if exact else may
             self.known.append(Known(result, rounded, odd and _has_places(result.dtype)))
 
@@ -221,6 +223,7 @@ COLLECTIVES: dict[str, Callable[[Grower], Op]] = {
 UNLIKE_XLA = {f"power-{sign}{bits}" for sign in "us" for bits in (8, 16, 32, 64)}
 SIMPLE = tuple(sorted(name for name in BY_OP if name not in COLLECTIVES))
 COMPOSITE = tuple(sorted(CASES))
+QUANTIZING = frozenset(("quantize", "quantize_rows", "rms_norm_quantize"))
 # Ops that are not grown, and why.
 LEFT_OUT: dict[str, str] = {
     "call": "its function is a program of its own; tests/passes/outline/test_outline_layers.py",

@@ -155,3 +155,25 @@ def test_masked_slots_weigh_nothing_in_a_narrow_softmax():
     for mask, wanted in (([True, False], [1, 2]), ([False, False], [2, 3])):
         out = function.evaluate({**given, "m": np.array(mask).reshape(1, 1, 2)})["o"]
         np.testing.assert_array_equal(np.asarray(out, np.float32).ravel(), wanted)
+
+
+def test_f16_does_not_take_sums_that_are_scaled_behind_them():
+    text = """
+module @m level=sharded mesh=tp:2 {
+}
+
+func @f {
+  arg %rank : s32[1]
+  arg %x : f16[1,4]
+  arg %w : s8[8,4]
+  %0 = convert(%w) dtype=f16 : f16[8,4]
+  %1 = dot_general(%x, %0) lhs_contracting_dims=[1] rhs_contracting_dims=[1] dtype=f32 : f32[1,8]
+  %y = all_reduce(%1) kind=add replica_groups=[[0,1]] : f32[1,8]
+  return y = %y
+}
+"""
+    for name, narrowed in (("f16", False), ("bf16", True)):
+        module = parse(text)
+        run_pipeline(module, parse_pipeline(f"reduce-dtype{{dtype={name}}}"))
+        sums = [op for op in module.function("f").ops if op.name == "all_reduce"]
+        assert [op.result.dtype.name == name for op in sums] == [narrowed]
