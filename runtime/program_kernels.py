@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from graphgen.ir import Function, Module, Op
 from graphgen.lowering.cpu.kernels.kernel_library import kernel_library
-from graphgen.ops.control import callees
+from graphgen.ops.control import callees, kernel_of
 
 _PRODUCTS = ("dot", "dot_general", "convolution")
 
@@ -14,7 +14,7 @@ _PRODUCTS = ("dot", "dot_general", "convolution")
 def kernels_called(module: Module) -> list[str]:
     """The names of the kernels that a module calls, in order of the alphabet."""
     every = (op for function in module.functions.values() for op in function.block)
-    return sorted({kernel for op in every if (kernel := _kernel(op))})
+    return sorted({kernel for op in every if (kernel := kernel_of(op))})
 
 
 def plans_products(module: Module, program: str) -> bool:
@@ -35,10 +35,6 @@ def missing_kernels(module: Module) -> str:
     )
 
 
-def _kernel(op: Op) -> str:
-    return op.attrs.text("kernel") if op.name == "call" else ""
-
-
 def _own_ops(module: Module, function: Function) -> Iterator[Op]:
     """The ops that XLA runs: those of the function and of all it calls, without kernels."""
     there = kernel_library().targets
@@ -46,6 +42,6 @@ def _own_ops(module: Module, function: Function) -> Iterator[Op]:
     while work:
         for op in work.pop().block:
             yield op
-            names = () if _kernel(op) in there else callees(op)
+            names = () if kernel_of(op) in there else callees(op)
             work += [module.function(name) for name in names if name not in seen]
             seen.update(names)

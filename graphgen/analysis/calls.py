@@ -9,7 +9,7 @@ from graphgen.ir import Function, Loc, Module, Op, Value, loc
 from graphgen.ir.clone import Cloner
 from graphgen.ir.loc import UNKNOWN
 from graphgen.ops import Trait, has_trait
-from graphgen.ops.control import CONTROL, branch_operands, callees
+from graphgen.ops.control import CONTROL, branch_operands, callees, kernel_of
 from graphgen.ops.external import has_effect
 from graphgen.text.printer import value_names
 
@@ -44,7 +44,7 @@ def inlined(
 
 
 def _is_inlined(op: Op, kernels: bool) -> bool:
-    return op.name == "call" and (kernels or not op.attrs.text("kernel"))
+    return op.name == "call" and (kernels or not kernel_of(op))
 
 
 def called(module: Module, function: Function) -> list[Function]:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import cast
 
 from graphgen.ir import Op
+from graphgen.ops.control import kernel_of
 
 NKI = "AwsNeuronCustomNativeKernel"
 # What the only number in a target's configuration is.
@@ -58,16 +59,12 @@ def calls_of(ops: Iterable[Op]) -> list[CustomCall]:
     """The custom calls and kernels among ``ops``, equal ones together, by first appearance."""
     found: dict[tuple[str, str], CustomCall] = {}
     for op in ops:
-        if op.name not in ("custom_call", "call"):
+        target = op.attrs.text("target") if op.name == "custom_call" else kernel_of(op)
+        if not target:
             continue
-        key = (
-            op.attrs.text("target" if op.name == "custom_call" else "kernel"),
-            op.attrs.text("config"),
-        )
-        if not key[0]:
-            continue
+        key = target, op.attrs.text("config")
         if key not in found:
-            found[key] = CustomCall(key[0], 0, decode(*key), op)
+            found[key] = CustomCall(target, 0, decode(*key), op)
         found[key].count += 1
     return list(found.values())
 

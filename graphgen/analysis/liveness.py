@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 
 from graphgen.analysis.calls import inlined
-from graphgen.analysis.kernels.kernel_work import is_kernel_call, updated_operand
+from graphgen.analysis.kernels.kernel_work import updated_operand
 from graphgen.ir import Function, Module, Op, Role, Value
 from graphgen.ops import Trait, op_def
-from graphgen.ops.control import CONTROL, callees
+from graphgen.ops.control import CONTROL, callees, kernel_of
 
 
 @dataclass(slots=True)
@@ -117,7 +117,7 @@ def live_memory(module: Module, function: Function) -> LiveMemory:
         change[place] += size
         change[last[value] + 1] -= size
     # The peak of the body of a loop, or of a branch, adds to the op that runs it.
-    runs = [op.name in CONTROL and not is_kernel_call(op) for op in ops]
+    runs = [op.name in CONTROL and not kernel_of(op) for op in ops]
     inside = [_inside(module, op) if run else 0 for op, run in zip(ops, runs, strict=True)]
     running = [a + b for a, b in zip(accumulate(change[: len(ops)]), inside, strict=True)]
     return LiveMemory(function, ops, running, inside, born, last)
@@ -136,7 +136,7 @@ def _homes(module: Module, function: Function) -> dict[Value, Value]:
     shares: dict[str, bool] = {}
     for op in function.block:
         home.update(zip(op.results, op.results, strict=True))
-        if is_kernel_call(op):
+        if kernel_of(op):
             written = updated_operand(module, op)
             if written is not None and _is_free(home[written], states):
                 home[op.result] = home[written]

@@ -33,6 +33,11 @@ def callees(op: Op) -> tuple[str, ...]:
     return names
 
 
+def kernel_of(op: Op) -> str:
+    """The kernel that a call names, whose meaning its function is; empty for other ops."""
+    return op.attrs.text("kernel") if op.name == "call" else ""
+
+
 def renamed(op: Op, names: Mapping[str, str]) -> Attrs:
     """The attributes of an op with new names of the functions it runs; others keep theirs."""
     if op.name not in CONTROL:

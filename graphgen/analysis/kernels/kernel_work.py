@@ -13,11 +13,7 @@ from graphgen.analysis.loops import ops_run
 from graphgen.analysis.work import Work, sum_bytes, total_of, work_of
 from graphgen.ir import Dim, Module, Op, Value
 from graphgen.ops import Trait, op_def
-
-
-def is_kernel_call(op: Op) -> bool:
-    """True for a call that names a kernel."""
-    return op.name == "call" and bool(op.attrs.text("kernel"))
+from graphgen.ops.control import kernel_of
 
 
 def run_work(module: Module, ops: Iterable[Op]) -> Work:
@@ -29,7 +25,7 @@ def run_work(module: Module, ops: Iterable[Op]) -> Work:
     """
     together, plain = Work(), list[Op]()
     for op in ops:
-        if is_kernel_call(op):
+        if kernel_of(op):
             together += kernel_work(module, op)
         else:
             plain.append(op)

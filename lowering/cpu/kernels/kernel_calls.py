@@ -19,6 +19,7 @@ from graphgen.lowering.hlo.proto import wire
 from graphgen.lowering.hlo.proto.fields import InstructionField as F
 from graphgen.lowering.hlo.proto.shape import HloShape, write_shape
 from graphgen.ops import make_attrs
+from graphgen.ops.control import kernel_of
 
 # XLA's API_VERSION_TYPED_FFI.
 _TYPED = 4
@@ -39,7 +40,7 @@ def with_custom_calls(
         targets: names of the custom calls that are there.
     """
     every = [*called(module, function), function]
-    if not any(_is_call(op, targets) for each in every for op in each.block):
+    if not any(kernel_of(op) in targets for each in every for op in each.block):
         return module, function
     made = Module(module.name, module.level, dict(module.mesh), {}, dict(module.interface))
     for each in every:
@@ -49,27 +50,22 @@ def with_custom_calls(
     return made, made.function(function.name)
 
 
-def _is_call(op: Op, targets: Collection[str]) -> bool:
-    return op.name == "call" and op.attrs.text("kernel") in targets
-
-
 class _CustomCalls(Cloner):
     def __init__(self, targets: Collection[str]) -> None:
         super().__init__()
         self.targets = targets
 
     def detached(self, op: Op, operands: object = None) -> Op:
-        if not _is_call(op, self.targets):
+        kernel = kernel_of(op)
+        if kernel not in self.targets:
             return super().detached(op)
         values = tuple([self.mapping[value] for value in op.operands])
         attrs = make_attrs(
             "custom_call",
             {
-                "target": op.attrs.text("kernel"),
+                "target": kernel,
                 "config": settings_text(op.attrs.text("config")),
-                "fields": _fields(
-                    [value.type for value in values], _IN_PLACE.get(op.attrs.text("kernel"))
-                ),
+                "fields": _fields([value.type for value in values], _IN_PLACE.get(kernel)),
                 "results": op.attrs.types("results"),
             },
         )
