@@ -9,8 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from graphgen.ir import DType, Op, Value
-from graphgen.ir.dtype import f32, lowest
+from graphgen.ir.dtype import f32
 from graphgen.passes.kernels.cache_match import NARROW, is_scale
+from graphgen.passes.quantize.cache_form import limit_of
 from graphgen.passes.weights.derived import PreparedValues
 
 
@@ -109,5 +110,4 @@ def _limit(ends: tuple[Op, ...], dtype: DType) -> float | None:
     if [len(each) for each in numbers] != [1, 1]:
         return None
     ((low,), (high,)) = numbers
-    most = -lowest(dtype) - (1 if dtype.is_integer else 0)
-    return float(high) if low == -high and 0 < high <= most else None
+    return float(high) if low == -high and 0 < high <= limit_of(dtype) else None

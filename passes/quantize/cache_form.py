@@ -15,7 +15,6 @@ from graphgen.passes.quantize.cache_ranges import Magnitudes
 
 NO_SCALE, PER_TOKEN = "none", "per_token"
 PER_TENSOR, PER_KEY, PER_CHANNEL = FIXED_SCALES = ("per_tensor", "per_key", "per_channel")
-CACHE_SCALES = (NO_SCALE, *FIXED_SCALES, PER_TOKEN)
 # Neuron's f8e4m3, which ends at 240. No checkpoint holds caches, so nothing asks for OCP's type.
 CACHE_ELEMENTS: dict[str, DType] = {"f8e4m3": f8e4m3, "f8e5m2": f8e5m2, "int8": s8}
 

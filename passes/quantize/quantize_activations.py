@@ -11,8 +11,9 @@ from graphgen.build import Builder
 from graphgen.errors import GraphgenError
 from graphgen.ir import AttrValue, DType, Function, Module, Op, Value
 from graphgen.ir.dims import product
-from graphgen.ir.dtype import f32, f64, s32
+from graphgen.ir.dtype import f8e5m2, f32, f64, s32
 from graphgen.passes.core import NoMatch, Pass, Rewriter, Rule, no_match, register, rule
+from graphgen.passes.quantize.narrow_budgets import NARROW_BUDGETS
 from graphgen.passes.weights.materialization import widened
 
 # The number that the largest of a row becomes. NxD Inference's: 240 for f8e4m3, as Neuron's ends.
@@ -84,9 +85,9 @@ s32[2,6]
 
     name: ClassVar[str] = "quantize-activations"
     input_stages: ClassVar[tuple[str, ...]] = ("logical", "canonical", "sharded")
-    # A step is as fine as one of a weight with a scale a channel: see quantize-weights. With both
+    # A step is as fine as one of a weight with a scale a channel. With both
     # narrow, and in one program integers or floats, the budget is that of the coarsest type.
-    rounding: ClassVar[float] = 0.72
+    rounding: ClassVar[float] = NARROW_BUDGETS[f8e5m2]
     native: tuple[str, ...] = ()
     clamp_bound: float = 0.0
 

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import ClassVar
 
 from graphgen.build import Builder
+from graphgen.compile_config import CACHE_SCALES
 from graphgen.errors import GraphgenError
 from graphgen.ir import DType, Entry, Function, Module, Op, Role, Value
 from graphgen.passes.core import NoMatch, Pass, Rewriter, no_match, register
 from graphgen.passes.core.options import choice
 from graphgen.passes.quantize.cache_form import (
     CACHE_ELEMENTS,
-    CACHE_SCALES,
     FIXED_SCALES,
     NO_SCALE,
     PER_TOKEN,
@@ -25,6 +25,7 @@ from graphgen.passes.quantize.cache_form import (
     scales_of,
 )
 from graphgen.passes.quantize.cache_ranges import read_ranges
+from graphgen.passes.quantize.narrow_budgets import NARROW_BUDGETS
 from graphgen.passes.weights.layout_change import repack
 
 _RULE = "quantize-state"
@@ -124,13 +125,13 @@ unpack=@unpack.f32.2x8x1x4.f8e4m3
 
     @property
     def budget(self) -> float:
-        """The budget of weights as fine, which is derived in ``quantize-weights``.
+        """The budget of the element type.
 
         A fixed scale spans the largest numbers of all tokens: most rows of int8 have half of the
         steps that a scale of their own would give them. Floats are as fine at every size.
         """
         steps = 2 if self.dtype == "int8" and self.scale in FIXED_SCALES else 1
-        return steps * {"int8": 0.14, "f8e4m3": 0.36, "f8e5m2": 0.72}[self.dtype]
+        return steps * NARROW_BUDGETS[CACHE_ELEMENTS[self.dtype]]
 
     def run(self, module: Module, rewriter: Rewriter) -> None:
         """State by state, in all programs at once: they share one representation."""

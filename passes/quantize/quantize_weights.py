@@ -9,12 +9,13 @@ from typing import ClassVar
 from graphgen.build import Builder
 from graphgen.errors import GraphgenError
 from graphgen.ir import Module, Op, Role, Value
-from graphgen.ir.dtype import f32, f64
+from graphgen.ir.dtype import f32, f64, s8
 from graphgen.ir.names import claim_name
 from graphgen.passes.core import NoMatch, Pass, Rewriter, Rule, no_match, register, rule
 from graphgen.passes.core.options import choice
 from graphgen.passes.core.relation import EQUAL, Quantized
 from graphgen.passes.core.rule import Replacement
+from graphgen.passes.quantize.narrow_budgets import NARROW_BUDGETS
 from graphgen.passes.quantize.quantizable_products import QuantizableProducts, names
 from graphgen.passes.quantize.schemes import (
     ELEMENTS,
@@ -106,16 +107,7 @@ rhs_contracting_dims=[1] dtype=f32 : f32[2,9]
     name: ClassVar[str] = "quantize-weights"
     input_stages: ClassVar[tuple[str, ...]] = ("logical", "canonical")
     requires: ClassVar[tuple[str, ...]] = ("raw-weights",)
-    # The error of one product, over its size: for int8 a step is 1/127 of the largest weight, about
-    # 4.5 deviations of a tensor, so 4.5 / (127 * sqrt(12)) = 0.010; a float of m bits of mantissa
-    # is off by 2**-m / sqrt(12) * sqrt(E[1 / x**2]), x in [1, 2) spread evenly in its logarithm:
-    # 0.0266 for f8e4m3, 0.053 for f8e5m2. On the path of two layers are 15 products: sqrt(15) as
-    # much. The largest of some thousand errors over the largest logit is more than that where
-    # attention turns to other tokens: in 250 random cells of the matrix, by median 0.7 times, at
-    # most 3.0 times for one scale a tensor of int8, and 2.2 times for 8-bit floats. The budget is
-    # 3.5 times, which a lognormal fit of each kind exceeds in less than one of 5,000.
-    # int4 has a step of 1 / 7.5 of the largest of 64 weights, about 2.4 deviations: 0.092.
-    rounding: ClassVar[float] = 0.14
+    rounding: ClassVar[float] = NARROW_BUDGETS[s8]
     dtype: str = choice("int8", LOADED_DTYPES)
     scheme: str = choice(PER_CHANNEL, LOADED_SCHEMES)
     skip: tuple[str, ...] = ("lm_head",)
@@ -124,8 +116,8 @@ rhs_contracting_dims=[1] dtype=f32 : f32[2,9]
 
     @property
     def budget(self) -> float:
-        """Floats of 8 bits have three or two bits of mantissa."""
-        return {"int8": self.rounding, "f8e4m3": 0.36, "f8e5m2": 0.72, "int4": 1.25}[self.dtype]
+        """The budget of the element type."""
+        return NARROW_BUDGETS[ELEMENTS[self.dtype]]
 
     def run(self, module: Module, rewriter: Rewriter) -> None:
         """Find what all programs can read as narrow numbers, then rewrite their products."""

@@ -6,18 +6,16 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from graphgen.ir import DType, Module, Op
-from graphgen.ir.dtype import f8e4m3, f8e4m3fn, f8e5m2, s8, u8
+from graphgen.ir.dtype import s8, u8
 from graphgen.passes.core import Pass
+from graphgen.passes.quantize.narrow_budgets import NARROW_BUDGETS
 from graphgen.passes.weights.derived import PreparedValues
 
-# The budgets of the passes that round to these types: values that cross from one number to the next
-# differ by a step, which is what rounding all of them does.
+# Values that cross from one number to the next differ by a step, which is what rounding all of them
+# does. Rows with a scale are bytes.
 _ROUNDING: Final[Mapping[DType, float]] = {
-    s8: 0.14,
-    u8: 0.14,
-    f8e4m3: 0.36,
-    f8e4m3fn: 0.36,
-    f8e5m2: 0.72,
+    **{dtype: budget for dtype, budget in NARROW_BUDGETS.items() if dtype.bits == 8},
+    u8: NARROW_BUDGETS[s8],
 }
 
 
@@ -42,9 +40,11 @@ def narrow_rounding(module: Module) -> float:
 def _rounded_to(module: Module) -> Iterator[DType]:
     """Types that values are rounded to; what is made of weights alone has one value for good."""
     for function in module.functions.values():
-        prepared = PreparedValues(module, function, {})
-        for op in function.block:
-            if _rounds(op) and op.operands[0] not in prepared:
+        rounding = [op for op in function.block if _rounds(op)]
+        # Most functions round nothing to 8 bits: only others are classified.
+        prepared = PreparedValues(module, function, {}) if rounding else ()
+        for op in rounding:
+            if op.operands[0] not in prepared:
                 yield _element(op)
 
 
