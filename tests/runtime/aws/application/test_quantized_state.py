@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,16 @@ def test_a_subclass_takes_part(llama: Checkpoint, tmp_path: Path):
     assert saved[f"{DOWN}.weight"].dtype == torch.int8
 
 
+@pytest.fixture
+def torch_warns_each_time() -> Iterator[None]:
+    """By default torch warns once a process, and another test may have met the warning before."""
+    before = torch.is_warn_always_enabled()
+    torch.set_warn_always(True)
+    yield
+    torch.set_warn_always(before)
+
+
+@pytest.mark.usefixtures("torch_warns_each_time")
 def test_torchs_own_quantized_tensors_become_int8():
     class Model:
         def state_dict(self) -> dict[str, object]:
