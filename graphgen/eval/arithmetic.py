@@ -124,6 +124,10 @@ class Arithmetic:
         # NumPy takes a comparison with None for one with its default type.
         return self.wide is not None and x.dtype == self.wide
 
+    def carries_pair(self, x: Array) -> bool:
+        """True for two such floats, as a complex number, that stand for an integer of both."""
+        return self.wide is not None and x.dtype == NUMPY["c128"]
+
     def literal(self, literal: Literal) -> Array:
         """A literal as an array."""
         data = np.frombuffer(literal.data, NUMPY[literal.dtype.name]).reshape(literal.shape)

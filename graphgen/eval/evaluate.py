@@ -337,7 +337,7 @@ def _inputs(
 
 def _input(function: Function, array: Array, value: Value, arithmetic: Arithmetic) -> Array:
     checked(array, value.type, value.name or "", function)
-    if arithmetic.carries(array):
+    if arithmetic.carries(array) or (value.dtype.is_integer and arithmetic.carries_pair(array)):
         # A wide float stays one, also where the program carries its bits as an integer.
         return array
     return array.astype(arithmetic.dtype(value.dtype), copy=False)

@@ -13,13 +13,18 @@ from graphgen.ir import Attrs, DType
 from graphgen.ir.dtype import DTYPES, Kind
 from graphgen.ir.small_float import FORMATS
 
+_OWN_TYPES = "compare in the program's own types"
+
 
 @eval_rule("bitcast_convert")
 def _bitcast_convert(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Array:
     (operand,), dtype = x, attrs.element("dtype")
-    if how.carries(operand):
+    if how.carries(operand) or how.carries_pair(operand):
         # With all floats wide, a float's bits are carried along as the float itself.
         return operand
+    if (_width(operand), dtype.bits) == (4, 8):
+        nibbles = _unsigned(operand)
+        return (nibbles[..., 0] | nibbles[..., 1] << np.uint8(4)).view(how.dtype(dtype))
     old, new = _pairs(operand), dtype.bits // 2
     if new > old.shape[-1]:
         old = old.reshape(*operand.shape[:-1], new)
@@ -32,15 +37,31 @@ def carried_parts(how: Arithmetic, x: Array, shape: Sequence[int]) -> Array:
     """An operand of ``bitcast_convert`` with a result of ``shape``, as the rule carries it along.
 
     A float in the place of its bits is the first of its parts where they are types of their own,
-    and the other parts are 0.
+    and the other parts are 0. Two numbers that are joined, such as those of 4 bits in a byte, are
+    the parts of a complex number.
+
+    Raises:
+        GraphgenError: GG0403 where more than two numbers are joined.
     """
-    if not how.carries(x) or x.ndim == len(shape):
+    if not (how.carries(x) or how.carries_pair(x)) or x.ndim == len(shape):
         return x
     if x.ndim > len(shape):
-        return x[..., 0]
-    parts = np.zeros(shape, x.dtype)
-    parts[..., 0] = x
+        return _joined(x)
+    parts = np.zeros(shape, how.wide)
+    parts[..., 0] = x.real
+    if how.carries_pair(x):
+        parts[..., 1] = x.imag
     return parts
+
+
+def _joined(parts: Array) -> Array:
+    """What stands for the parts along the last dimension in one number."""
+    if not np.any(parts[..., 1:]):
+        return parts[..., 0]
+    if np.any(parts[..., 2:]):
+        what = f"{parts.shape[-1]} numbers are joined in one, which are not kept in double"
+        raise GraphgenError("GG0403", f"{what} precision", help=_OWN_TYPES)
+    return parts[..., 0] + 1j * parts[..., 1]
 
 
 def _pairs(x: Array) -> Array:
@@ -64,12 +85,12 @@ def _from_pairs(x: Array, dtype: DType) -> Array:
 
 
 def _integers(x: Array) -> Array:
-    """``x``, unless it is a float carried along in the place of its bits."""
-    if x.dtype.kind == "f":
+    """``x``, unless it is a float, or two, carried along in the place of bits."""
+    if x.dtype.kind in "fc":
         raise GraphgenError(
             "GG0403",
             "the program computes with the bits of a float, which are not kept in double precision",
-            help="compare in the program's own types",
+            help=_OWN_TYPES,
         )
     return x
 

@@ -21,7 +21,7 @@ from typing import Final
 
 from graphgen.build import Builder
 from graphgen.ir import DType, Value
-from graphgen.ir.dtype import bf16, s4, s8, u8
+from graphgen.ir.dtype import bf16, s4, u8
 from graphgen.passes.canonical.slice_algebra import cut
 
 LANES: Final = 16
@@ -40,8 +40,6 @@ def pack(b: Builder, weight: Value) -> Value:
     """Pack a weight [N, K]."""
     columns, depth = weight.type.dims
     step = depth_of_step(weight.dtype)
-    if weight.dtype is s4:
-        weight = b.bitcast_convert(b.convert(weight, s8), u8)
     more = (-columns % LANES, -depth % step)
     if any(more):
         weight = b.pad(
@@ -57,7 +55,7 @@ def pack(b: Builder, weight: Value) -> Value:
 
 
 def unpack(b: Builder, packed: Value, columns: int, depth: int) -> Value:
-    """Return the weight [N, K] that :func:`pack` was given; of 4 bits as s8.
+    """Return the weight [N, K] that :func:`pack` was given.
 
     Args:
         b: appends the ops.
@@ -76,29 +74,18 @@ def unpack(b: Builder, packed: Value, columns: int, depth: int) -> Value:
 
 
 def _two_a_byte(b: Builder, numbers: Value) -> Value:
-    """u8[N/16, K/8, 16, 4] of u8[N, K], of which four bits count."""
+    """u8[N/16, K/8, 16, 4] of s4[N, K]."""
     columns, depth = numbers.type.dims
     words = b.reshape(numbers, (columns // LANES, LANES, depth // 8, *_WORD))
-    halves = b.transpose(words, (0, 2, 1, 5, 3, 4))
-    low, high = [b.slice_dim(halves, 5, half, half + 1) for half in range(2)]
-    bits = b.binary(
-        "or",
-        b.binary("and", low, b.full(15, low.type)),
-        b.binary("shift_left", high, _fours(b, high)),
+    pairs = b.reshape(
+        b.transpose(words, (0, 2, 1, 5, 3, 4)), (columns // LANES, depth // 8, LANES, 4, 2)
     )
-    return b.reshape(bits, (columns // LANES, depth // 8, LANES, 4))
+    return b.bitcast_convert(pairs, u8)
 
 
 def _one_a_byte(b: Builder, packed: Value) -> Value:
-    """s8[N, K] of u8[N/16, K/8, 16, 4]: each half moved up and down again, for its sign."""
+    """s4[N, K] of u8[N/16, K/8, 16, 4]."""
     tiles, steps = packed.type.dims[:2]
-    each = b.reshape(packed, (tiles, steps, LANES, 2, 2, 1))
-    halves = b.concatenate([b.binary("shift_left", each, _fours(b, each)), each], 5)
-    top = b.bitcast_convert(halves, s8)
-    signed = b.binary("shift_right_arithmetic", top, _fours(b, top))
-    words = b.transpose(signed, (0, 2, 1, 4, 5, 3))
+    pairs = b.bitcast_convert(packed, s4)
+    words = b.transpose(b.reshape(pairs, (tiles, steps, LANES, *_WORD)), (0, 2, 1, 4, 5, 3))
     return b.reshape(words, (tiles * LANES, steps * 8))
-
-
-def _fours(b: Builder, like: Value) -> Value:
-    return b.full(4, like.type)

@@ -36,8 +36,8 @@ QUANTIZATION = {
     "int8 a tensor": "quantize-weights{scheme=per_tensor_symmetric}",
     "f8e4m3": "quantize-weights{dtype=f8e4m3,scheme=per_tensor_symmetric}",
     "f8e5m2": "quantize-weights{dtype=f8e5m2}",
-    # Groups that kernels leave to XLA: what they pack by its bits has no meaning in doubles.
-    "int4 in groups": "quantize-weights{dtype=int4,scheme=group,group_size=12}",
+    # Whole steps of the kernel, and with some ranks an edge between ranks inside of a group.
+    "int4 in groups": "quantize-weights{dtype=int4,scheme=group,group_size=32}",
 }
 # Element type and scale of quantized caches.
 CACHED: Mapping[str, tuple[str, str]] = {

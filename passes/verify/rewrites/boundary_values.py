@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
 import numpy as np
 
 from graphgen.eval import Array, numpy_dtype, rank_index
-from graphgen.ir import RANK, Dim, Function, TensorType
+from graphgen.ir import RANK, Dim, Function, Op, TensorType
 
 # Sizes of the symbols of language models: a call has at most as many rows as the cache, and a
 # cache at least as many slots as positions are attended to. All different, all 1, and alike.
@@ -50,6 +50,16 @@ _SCALED: Mapping[Spread, tuple[float, float]] = {
     Spread.HIGH: (1.0, 500.0),
     Spread.LOW: (20.0, -500.0),
 }
+
+
+# Ops whose results have neither infinities nor NaN; nothing else about an operand with some holds.
+_OF_FINITE = frozenset({"quantize", "quantize_rows", "rms_norm_quantize"})
+
+
+def spreads_of(ops: Iterable[Op]) -> list[Spread]:
+    """The distributions of floats that ops are compared on."""
+    finite = any(op.name in _OF_FINITE for op in ops)
+    return [spread for spread in Spread if not (finite and spread is Spread.NOT_FINITE)]
 
 
 @dataclass(frozen=True, slots=True)

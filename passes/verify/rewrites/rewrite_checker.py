@@ -21,7 +21,13 @@ from graphgen.ir.clone import clone_module
 from graphgen.passes.core import Pass
 from graphgen.passes.core.journal import Journal, Rewrite
 from graphgen.passes.core.pipeline import run_pass
-from graphgen.passes.verify.rewrites.boundary_values import Spread, draw, draw_array, samples
+from graphgen.passes.verify.rewrites.boundary_values import (
+    Spread,
+    draw,
+    draw_array,
+    samples,
+    spreads_of,
+)
 from graphgen.passes.verify.rewrites.counterexample import counterexample, rebuilt_example
 from graphgen.passes.verify.rewrites.legal_calls import LegalArguments, LegalCalls
 from graphgen.passes.verify.rewrites.lifted_values import (
@@ -201,7 +207,10 @@ class RewriteChecker:
 
     def _first_failure(self, cut: WindowCut, function: Function) -> FailedSample | None:
         chooses = any(not value.dtype.is_float for value in cut.boundary)
+        spreads = spreads_of(cut.ops)
         for sample in samples(cut.symbols(), function.dims, whole_numbers=chooses):
+            if sample.spread not in spreads:
+                continue
             window = cut.function(sample.sizes)
             try:
                 given = draw(window, sample, self.evaluator.ranks(cut))
@@ -221,7 +230,7 @@ class RewriteChecker:
             return RewriteCheck(item, RewriteStatus.UNCHECKED, f"it changes the type of {changed}")
         error, compared = "", False
         for legal in self.legal.of(function.name):
-            for spread in (None, *Spread):
+            for spread in (None, *spreads_of(cut.ops)):
                 given = _arguments(cut.boundary, legal, spread)
                 if isinstance(given, str):
                     error = given

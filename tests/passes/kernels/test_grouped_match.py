@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from graphgen.compile_config import CompileConfig
-from graphgen.ir import Module, dtype
+from graphgen.ir import Module, Role, dtype
 from graphgen.ir.clone import clone_module
+from graphgen.ir.dtype import u8
 from graphgen.models import build, known_shape
 from graphgen.passes.core import parse_pipeline, run_pipeline
 from graphgen.passes.core.journal import Journal
@@ -96,18 +97,43 @@ def test_the_call_means_the_same(narrow: str, facts: str, block: str, scale: str
     assert [str(verdict) for verdict in verdicts if not verdict.ok] == []
 
 
+CONFIG = CompileConfig(kernels="on", batch=(3,), context=(8,), tokens=(8, 16))
+
+
+@pytest.mark.parametrize("size", [16, 32, 64])
+def test_weights_quantized_at_load_are_packed_and_mean_the_same(size: int):
+    item = build(known_shape("llama-3.1-8b"), dtype("bf16"), mini=True)
+    passes = parse_pipeline(
+        f"canonicalize,quantize-weights{{dtype=int4,scheme=group,group_size={size}}}"
+    )
+    run_pipeline(item, passes)
+    verdicts = validate(item, default(CONFIG), make_workload(item, seed=4))
+    assert [str(v) for v in verdicts if not v.ok] == []
+    run_pipeline(item, default(CONFIG))
+    packed = [row.physical.text for row in item.entries(Role.PARAM) if row.physical.dtype is u8]
+    assert len(packed) == 2 * 4
+
+
 @pytest.mark.parametrize(
-    ("scheme", "element"), [("pack-quantized", "u4"), ("compressed-tensors", "s8")]
+    ("scheme", "element", "zero_points"),
+    [
+        ("pack-quantized", "u4", False),
+        ("pack-quantized", "s4", True),
+        ("compressed-tensors", "s8", False),
+        ("gptq", "u4", True),
+        ("awq", "u4", True),
+    ],
 )
-def test_all_products_of_a_quantized_model_are_calls_that_mean_the_same(scheme: str, element: str):
+def test_all_products_of_a_quantized_model_are_calls_that_mean_the_same(
+    scheme: str, element: str, zero_points: bool
+):
     item = build(known_shape("llama-3.1-8b"), dtype("bf16"), mini=True)
     projections = ("*_proj",)
-    run_pipeline(item, [ReadQuantized(scheme, element, (1, 16), modules=projections)])
-    config = CompileConfig(kernels="on", batch=(3,), context=(8,), tokens=(8, 16))
-    verdicts = validate(item, default(config), make_workload(item, seed=4))
+    run_pipeline(item, [ReadQuantized(scheme, element, (1, 16), zero_points, modules=projections)])
+    verdicts = validate(item, default(CONFIG), make_workload(item, seed=4))
     assert [str(v) for v in verdicts if not v.ok] == []
     compiled = clone_module(item)
-    run_pipeline(compiled, default(config))
+    run_pipeline(compiled, default(CONFIG))
     for program in compiled.programs():
         assert "dot_general" not in {op.name for op in program.block}
         found = [config for config in configs(compiled, program.name) if "group" in config]
