@@ -48,9 +48,6 @@ def draw(number: int) -> tuple[Mapping[str, str], int]:
         # Plans for several ranks take longest: half of the runs have one.
         cell["ranks"] = random.choice(("1", "1", "1", *AXES["ranks"][1:]))
         cell["dtype"] = random.choice(DTYPES)
-        if cell["weights"].startswith("int4") and cell["ranks"] != "1":
-            # Weights in groups are not padded: partition refuses what ranks do not divide.
-            cell["weights"] = AXES["weights"][0]
         if hole_of(cell) is None:
             return cell, random.randrange(1 << 30)
 

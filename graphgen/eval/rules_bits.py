@@ -48,9 +48,9 @@ def carried_parts(how: Arithmetic, x: Array, shape: Sequence[int]) -> Array:
     if x.ndim > len(shape):
         return _joined(x)
     parts = np.zeros(shape, how.wide)
-    parts[..., 0] = x.real
+    parts[..., 0] = np.real(x)
     if how.carries_pair(x):
-        parts[..., 1] = x.imag
+        parts[..., 1] = np.imag(x)
     return parts
 
 

@@ -1,9 +1,9 @@
-"""Blocks of scales made smaller where ranks cut a weight inside of one."""
+"""Blocks of scales made smaller where ranks cut a weight inside of one, and where ranks cut."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from math import gcd
 
 from graphgen.ir import Function, Module, Op, Sharding, Value, sharding
@@ -12,12 +12,71 @@ from graphgen.passes.sharding.spec.mesh import Mesh
 from graphgen.passes.weights.scale_blocks import BlockScaled
 
 
+@dataclass(frozen=True, slots=True)
+class PartSizes:
+    """How much of a dimension each rank has.
+
+    Attributes:
+        chosen: by size and number of parts, where it is more than an equal share.
+    """
+
+    chosen: Mapping[tuple[int, int], int]
+
+    @staticmethod
+    def of(function: Function, layouts: Mapping[Value, Sharding], mesh: Mesh) -> PartSizes:
+        """The parts with which the blocks of scales take the fewest bytes.
+
+        A part that ends inside of a block makes blocks smaller, and scales more; a part of more
+        whole blocks has more padding. All values of a size are padded alike, so that products find
+        their operands in the same places.
+        """
+        found: dict[tuple[int, int], list[tuple[BlockScaled, int]]] = {}
+        for op in function.block:
+            layout = layouts.get(op.operands[0]) if op.name == "dequantize" else None
+            scaled = BlockScaled.of(op) if layout is not None else None
+            for dim, axes in enumerate(layout.dims if layout is not None and scaled else ()):
+                assert scaled is not None
+                size, parts = scaled.values.shape[dim], mesh.size(axes)
+                if isinstance(size, int) and size % parts and _has_blocks(scaled, dim):
+                    found.setdefault((size, parts), []).append((scaled, dim))
+        return PartSizes({key: _fewest_bytes(*key, cut) for key, cut in found.items()})
+
+    def part(self, size: int, parts: int) -> int:
+        """Elements of a rank, of which the last ones may be padding."""
+        return self.chosen.get((size, parts), -(-size // parts))
+
+
+def _has_blocks(scaled: BlockScaled, dim: int) -> bool:
+    """True if padding needs scales of its own, or a cut may fall inside of a block."""
+    if scaled.one_for_all(dim):
+        # The number 0 is no zero where there are zero points.
+        return len(scaled.facts) > 1
+    return scaled.block[dim] > 1
+
+
+def _fewest_bytes(size: int, parts: int, cut: Sequence[tuple[BlockScaled, int]]) -> int:
+    least = -(-size // parts)
+    steps = {gcd(size, step) for step in range(1, size + 1)}
+
+    def bits(part: int) -> int:
+        total = 0
+        for scaled, dim in cut:
+            block = size if scaled.one_for_all(dim) else scaled.block[dim]
+            each = gcd(block, gcd(size, part))
+            facts = sum(fact.dtype.bits for fact in scaled.facts)
+            total += part * scaled.values.dtype.bits + part // each * facts
+        return total
+
+    return min((-(-least // step) * step for step in steps), key=lambda part: (bits(part), part))
+
+
 def align_blocks(
     module: Module,
     function: Function,
     layouts: Mapping[Value, Sharding],
     mesh: Mesh,
     rewriter: Rewriter,
+    sizes: PartSizes,
 ) -> bool:
     """Let every cut of the numbers of a ``dequantize`` fall between its blocks.
 
@@ -27,6 +86,7 @@ def align_blocks(
         layouts: of weights and what is made of them.
         mesh: the ranks.
         rewriter: of the pass on whose behalf.
+        sizes: where the ranks cut.
 
     Returns:
         True if blocks were made smaller.
@@ -35,12 +95,18 @@ def align_blocks(
     for op in list(function.block):
         layout = layouts.get(op.operands[0]) if op.name == "dequantize" else None
         if layout is not None and not rewriter.exhausted:
-            changed = _align(module, function, op, layout, mesh, rewriter) or changed
+            changed = _align(module, function, op, layout, mesh, rewriter, sizes) or changed
     return changed
 
 
 def _align(
-    module: Module, function: Function, op: Op, layout: Sharding, mesh: Mesh, rewriter: Rewriter
+    module: Module,
+    function: Function,
+    op: Op,
+    layout: Sharding,
+    mesh: Mesh,
+    rewriter: Rewriter,
+    sizes: PartSizes,
 ) -> bool:
     before = scaled = BlockScaled.of(op)
     b = rewriter.before(function, op)
@@ -49,7 +115,7 @@ def _align(
         size, block, parts = scaled.values.shape[dim], scaled.block[dim], mesh.size(axes)
         if parts == 1 or block == 1 or scaled.one_for_all(dim) or not isinstance(size, int):
             continue
-        part = -(-size // parts)
+        part = sizes.part(size, parts)
         if part % block or size % block:
             scaled = scaled.finer(b, dim, gcd(block, part))
     if scaled is before:

@@ -16,7 +16,7 @@ from graphgen.passes.heads.fold_gather import FOLD_RULES, FoldRule, gather_sourc
 from graphgen.passes.heads.gather_rules import gather_rules
 from graphgen.passes.heads.head_gather import GatherEmitter, HeadGather
 from graphgen.passes.heads.head_map import ZERO
-from graphgen.passes.sharding.align_blocks import align_blocks
+from graphgen.passes.sharding.align_blocks import PartSizes, align_blocks
 from graphgen.passes.sharding.solver.sharding_plan import (
     ShardingPlan,
     propagated,
@@ -36,7 +36,8 @@ class PadToMesh(Pass):
     the other operand gets zeros too, or a table is looked up, which nobody asks for what it does
     not have. What cannot be passed reads the part that is there, and partition brings it together.
     Facts about a whole weight, such as a scale, are taken before it is padded. Where a cut falls
-    inside of a block of a scale (``dequantize``), its blocks become smaller first.
+    inside of a block of a scale (``dequantize``), its blocks become smaller first, or a rank gets
+    more of them than an equal share, whichever takes fewer bytes.
 
     Given:
         module @m level=canonical mesh=tp:2 {
@@ -124,12 +125,16 @@ class _Padding:
         known = {op for op in self.function.block if op.name == "take"}
         prepared = PreparedValues(self.module, self.function, {})
         layouts = self._layouts(prepared)
-        if align_blocks(self.module, self.function, layouts, self.mesh, self.rewriter):
+        sizes = PartSizes.of(self.function, layouts, self.mesh)
+        if align_blocks(self.module, self.function, layouts, self.mesh, self.rewriter, sizes):
             prepared = PreparedValues(self.module, self.function, {})
         for value, layout, dim in list(self._short(prepared)):
             if self.rewriter.exhausted:
                 return
-            self._pad(value, layout, dim, prepared)
+            size = value.shape[dim]
+            assert isinstance(size, int)
+            part = sizes.part(size, self.mesh.size(layout.dims[dim]))
+            self._pad(value, layout, dim, part, prepared)
         self.rewriter.apply_rules(
             self.function, gather_rules(self.emitter, self.refusals, PADDED_RULES)
         )
@@ -160,12 +165,13 @@ class _Padding:
                     plan.pins[value] = value.sharding or found
         return {value: layout for value, layout in plan.pins.items() if not layout.replicated}
 
-    def _pad(self, value: Value, layout: Sharding, dim: int, prepared: PreparedValues) -> None:
-        """The rest of the program reads ``value`` out of a padded one."""
+    def _pad(
+        self, value: Value, layout: Sharding, dim: int, part: int, prepared: PreparedValues
+    ) -> None:
+        """The rest of the program reads ``value`` out of a padded one, ``part`` a rank."""
         size, parts = value.shape[dim], self.mesh.size(layout.dims[dim])
         readers = _readers(prepared, value)
         assert isinstance(size, int)
-        part = -(-size // parts)
         block = gcd(size, part)
         blocks = size // block
         zeros = part * parts // block - blocks

@@ -80,7 +80,7 @@ def difference(name: str, call: int, reference: Array, other: Array) -> Deviatio
         return Deviation(name, call, 0.0, 0.0, 0.0, 1.0)
     if "c" in (reference.dtype.kind, other.dtype.kind):
         # Real and imaginary parts, which are two numbers of 4 bits where a byte has both.
-        reference, other = [np.stack([x.real, x.imag]) for x in (reference, other)]
+        reference, other = [np.stack([np.real(x), np.imag(x)]) for x in (reference, other)]
     a, b = reference.astype(np.float64).ravel(), other.astype(np.float64).ravel()
     differ = ~((a == b) | (np.isnan(a) & np.isnan(b)))
     gap = np.abs(a[differ] - b[differ])

@@ -18,12 +18,13 @@ from graphgen.ir import WEIGHTS_RANK, Function, Module, Value, sharding
 from graphgen.ir.clone import clone_module
 from graphgen.ir.dtype import f32, s32
 from graphgen.models import build, known_shape, read_model_config
-from graphgen.passes.core import parse_pipeline, run_pipeline
+from graphgen.passes.core import Pass, parse_pipeline, run_pipeline
 from graphgen.passes.core.fuel import Fuel
 from graphgen.passes.core.journal import Journal
 from graphgen.passes.pipelines import default
 from graphgen.passes.quantize.quantize_weights import QuantizeWeights
-from graphgen.passes.quantize.schemes import PER_CHANNEL, PER_TENSOR
+from graphgen.passes.quantize.read_quantized import ReadQuantized
+from graphgen.passes.quantize.schemes import GROUP, PER_CHANNEL, PER_TENSOR
 from graphgen.passes.verify import make_workload, validate
 from graphgen.passes.verify.compare.deviation import compare
 from graphgen.text import parse
@@ -89,6 +90,59 @@ def test_quantized_weights_are_padded_after_their_scales_are_known(name: str, tp
         value.shape[0] for value in decode.args if value.shape and value.type.dtype.name == kind
     ]
     assert -(-257 // tp) in sizes
+
+
+@pytest.mark.parametrize(
+    ("inputs", "group", "tp", "part", "block"),
+    [
+        # Bits of a row and rank: 64 numbers of 4 and 2 scales of 32 are 320, 48 and 3 scales 288;
+        # shares of 43 would have a scale a number.
+        (128, 32, 3, 48, 16),
+        # 192 and 3 scales are 864, 176 and 11 scales 1056.
+        (512, 64, 3, 192, 64),
+        # Equal shares that end between groups, and inside of one: nothing is padded.
+        (128, 32, 4, 32, 32),
+        (64, 32, 4, 16, 16),
+    ],
+)
+def test_ranks_have_the_parts_of_groups_that_take_the_fewest_bytes(
+    inputs: int, group: int, tp: int, part: int, block: int
+):
+    module = Module("m", mesh={"tp": tp})
+    function = module.add(Function("f", phase="decode"))
+    with Builder(function, module) as b:
+        x = b.input("x", f32, (3, 8))
+        up, down = b.weight("up", f32, (inputs, 8)), b.weight("down", f32, (8, inputs))
+        b.output("y", b.dot(b.silu(b.dot(x, up)), down))
+    for name, text in (("up", ("tp", None)), ("down", (None, "tp"))):
+        module.interface[name] = replace(module.interface[name], sharding=sharding(text))
+    narrow = QuantizeWeights("int4", GROUP, ("up",), group)
+    passes = [narrow, *parse_pipeline("pad-to-mesh,partition")]
+    verdicts = validate(module, passes, make_workload(module, seed=5))
+    assert [str(verdict) for verdict in verdicts if not verdict.ok] == []
+    run_pipeline(module, passes)
+    function = module.function("f")
+    (wide,) = [op for op in function.block if op.name == "dequantize"]
+    assert wide.operands[0].type.dims == (8, part)
+    assert wide.attrs.integers("block") == (1, block)
+    assert wide.operands[1].type.dims == (8, part // block)
+    assert [op.result.shape for op in function.block if op.name == "silu"] == [(3, part)]
+
+
+@pytest.mark.parametrize("tp", [3, 5])
+@pytest.mark.parametrize("scheme", ["int4", "pack-quantized", "gptq", "awq"])
+@pytest.mark.one_in(3)
+def test_weights_in_groups_lie_over_ranks_that_do_not_divide_them(scheme: str, tp: int):
+    """Heads, groups and intermediate sizes; also zero points, where a zero is not the number 0."""
+    module = mini("qwen2-7b")
+    if scheme == "int4":
+        stored: list[Pass] = [QuantizeWeights("int4", GROUP, (), 32)]
+    else:
+        element = "s4" if scheme == "pack-quantized" else "u4"
+        stored = [ReadQuantized(scheme, element, (1, 32), True, modules=("*_proj",))]
+    run_pipeline(module, [*parse_pipeline("canonicalize"), *stored])
+    verdicts = validate(module, default(replace(BUCKETS, tp=tp)), make_workload(module, 2))
+    assert [(v.pass_text, v.meaning, v.rounding) for v in verdicts if not v.ok] == []
 
 
 def one_layer(middle: str, width: int = 10, tp: int = 4) -> Module:
