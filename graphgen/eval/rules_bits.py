@@ -55,7 +55,7 @@ def carried_parts(how: Arithmetic, x: Array, shape: Sequence[int]) -> Array:
 
 
 def _joined(parts: Array) -> Array:
-    """What stands for the parts along the last dimension in one number."""
+    """One number for the parts along the last dimension."""
     if not np.any(parts[..., 1:]):
         return parts[..., 0]
     if np.any(parts[..., 2:]):

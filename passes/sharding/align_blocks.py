@@ -14,7 +14,7 @@ from graphgen.passes.weights.scale_blocks import BlockScaled
 
 @dataclass(frozen=True, slots=True)
 class PartSizes:
-    """How much of a dimension each rank has.
+    """Shares of a dimension, one a rank.
 
     Attributes:
         chosen: by size and number of parts, where it is more than an equal share.
@@ -49,7 +49,7 @@ class PartSizes:
 def _has_blocks(scaled: BlockScaled, dim: int) -> bool:
     """True if padding needs scales of its own, or a cut may fall inside of a block."""
     if scaled.one_for_all(dim):
-        # The number 0 is no zero where there are zero points.
+        # With zero points the number 0 means another value.
         return len(scaled.facts) > 1
     return scaled.block[dim] > 1
 
