@@ -141,3 +141,47 @@ def test_rolled_caches_take_the_share_of_the_window(name: str):
     assert rolled.kv_once * 7 * 8192 == wide * (layers * window + (7 - layers) * 8192)
     # And a slot of each row for what is written nowhere.
     assert 1 < rolled.kv / rolled.kv_once < 1.003
+
+
+FOUR_BITS = "quantize-weights{dtype=int4,scheme=group}"
+# Of one layer of SmolLM2: numbers of its seven projections, and their outputs.
+_NUMBERS = 2 * 576 * 576 + 2 * 192 * 576 + 3 * 1536 * 576
+_OUTPUTS = 2 * 576 + 2 * 192 + 2 * 1536 + 576
+
+
+@pytest.mark.parametrize(
+    ("quantization", "kernels", "layer"),
+    [
+        # A byte a number, and a scale in f32 an output.
+        ("quantize-weights", "off", _NUMBERS + 4 * _OUTPUTS),
+        ("quantize-weights{dtype=f8e4m3}", "off", _NUMBERS + 4 * _OUTPUTS),
+        # A scale each of two, and one an output of those that are joined with others.
+        (
+            "quantize-weights{scheme=per_tensor_symmetric}",
+            "off",
+            _NUMBERS + 4 * (2 + 576 + 2 * 192 + 2 * 1536),
+        ),
+        # A scale for 64 numbers, of which kernels read two a byte.
+        (FOUR_BITS, "off", _NUMBERS + _NUMBERS // 64 * 4),
+        (FOUR_BITS, "on", _NUMBERS // 2 + _NUMBERS // 64 * 4),
+    ],
+)
+def test_narrow_weights_and_their_scales_are_counted(quantization: str, kernels: str, layer: int):
+    demand = demand_of(batch=1, seq=128, context=128)
+    demand = replace(demand, target="cpu", quantization=quantization, kernels=kernels)
+    use = measure(SMOLLM2, demand, 1)
+    # Kernels read a packed copy of the table that is the embedding too.
+    packed = 2 * 49152 * 576 if kernels == "on" else 0
+    assert use.weights == 2 * (134_515_008 - 30 * _NUMBERS) + packed + 30 * layer
+
+
+@pytest.mark.parametrize(
+    ("element", "scale", "row"),
+    # Bytes of the 64 numbers of a head: int8 has a scale in f32 beside them.
+    [("f8e4m3", "none", 64), ("f8e5m2", "none", 64), ("int8", "per_token", 64 + 4)],
+)
+def test_narrow_caches_and_their_scales_are_counted(element: str, scale: str, row: int):
+    narrow = {"kv_cache_quant": True, "kv_cache_dtype": element, "kv_cache_scale": scale}
+    use = measure(SMOLLM2, demand_of(batch=4, seq=512, context=128).updated(narrow), 1)
+    # With the slot of each row for what is written nowhere.
+    assert use.kv == 2 * 30 * 4 * 513 * 3 * row

@@ -112,6 +112,20 @@ def test_half_of_the_bytes_cross_the_links():
     assert 0 < links[1] < links[0]
 
 
+def test_peers_s17_a_narrowed_sum_has_one_type_and_is_cast_back():
+    """transformers-neuronx adds in one type what it sends in another, and leaves the result so."""
+    module = mini()
+    run_pipeline(module, default(BUCKETS.updated({"tp": 2, "rpl_reduce_dtype": "bf16"})))
+    sums = [op for f in module.programs() for op in f.ops if op.name == "all_reduce"]
+    narrow = [op for op in sums if op.result.dtype is dtype("bf16")]
+    assert len(narrow) == 2 * 2 * len(list(module.programs()))
+    assert all(op.operands[0].dtype is op.result.dtype for op in sums)
+    for op in narrow:
+        assert {(user.name, user.result.dtype.name) for user in op.result.users} == {
+            ("convert", "f32")
+        }
+
+
 def test_the_sharding_report_says_so_and_tells_every_byte():
     module = mini()
     watcher = ExplainSharding()

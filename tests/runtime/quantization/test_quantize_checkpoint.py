@@ -247,6 +247,10 @@ def test_the_command(source: Checkpoint, tmp_path: Path):
         (["--quantization-type", "blockwise"], "no format of transformers has blocks of int8"),
         (["--quantization-dtype", "int4", "--format", "nxdi"], "--format nxdi has no int4"),
         (["--quantization-dtype", "int4"], "inputs of 'model.layers.0.self_attn.q_proj.weight'"),
+        (
+            ["--quantization-dtype", "int4", "--group-size", "12"],
+            "inputs of 'model.layers.0.self_attn.q_proj.weight'",
+        ),
         (["--modules-to-not-convert", "layers.7"], "layers.7 names no weight"),
         (["--modules-to-not-convert", "layers"], "no weight is left"),
         (["--window", "16"], "--window has no effect"),
