@@ -145,6 +145,46 @@ def test_weights_in_groups_lie_over_ranks_that_do_not_divide_them(scheme: str, t
     assert [(v.pass_text, v.meaning, v.rounding) for v in verdicts if not v.ok] == []
 
 
+@pytest.mark.parametrize("kernels", ["off", "on"])
+@pytest.mark.parametrize("tp", [2, 4])
+@pytest.mark.parametrize(
+    "scheme",
+    [
+        QuantizeWeights(),
+        QuantizeWeights("f8e4m3", PER_TENSOR),
+        QuantizeWeights("f8e5m2"),
+        QuantizeWeights("int4", GROUP, group_size=32),
+    ],
+    ids=str,
+)
+@pytest.mark.one_in(5)
+def test_padded_heads_of_every_scheme(scheme: QuantizeWeights, tp: int, kernels: str):
+    """SmolLM2's 9 heads of queries and 3 of keys, fused, with tokens chosen in the programs."""
+    sizes = read_model_config(known_shape("smollm2-135m")).mini().to_hf()
+    heads = {"num_attention_heads": 9, "num_key_value_heads": 3, "head_dim": 16}
+    module = build({**sizes, **heads, "hidden_size": 144, "num_hidden_layers": 1}, f32)
+    chosen = replace(BUCKETS, tp=tp, kernels=kernels, sampling="on-device-sampling")
+    passes = default(replace(chosen, quantization=str(scheme)))
+    verdicts = validate(module, passes, make_workload(module))
+    assert [(v.pass_text, v.meaning, v.rounding) for v in verdicts if not v.ok] == []
+
+
+@pytest.mark.parametrize(
+    ("scheme", "element"),
+    [("pack-quantized", "s4"), ("gptq", "u4"), ("awq", "u4"), ("mxfp4", "f4e2m1fn")],
+)
+@pytest.mark.one_in(4)
+def test_the_last_group_of_a_stored_weight_may_be_short(scheme: str, element: str):
+    """Groups of 24 over 64 and 128 inputs end in one of 16 and one of 8."""
+    module = mini("llama-3.1-8b")
+    zero = scheme != "mxfp4"
+    stored = ReadQuantized(scheme, element, (1, 24), zero, modules=("*_proj",))
+    run_pipeline(module, [*parse_pipeline("canonicalize"), stored])
+    for tp in (1, 2):
+        verdicts = validate(module, default(replace(BUCKETS, tp=tp)), make_workload(module, 2))
+        assert [(v.pass_text, v.meaning, v.rounding) for v in verdicts if not v.ok] == []
+
+
 def one_layer(middle: str, width: int = 10, tp: int = 4) -> Module:
     """Up, something, down, over weights that do not divide."""
     module = Module("m", mesh={"tp": tp})
