@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from graphgen.errors import GraphgenError
+from graphgen.eval.narrow_floats import within_range
 from graphgen.ir import DType, Literal
 from graphgen.ir.dtype import DTYPES, f32, has_infinity, highest, lowest
 from graphgen.ops.external import DEQUANTIZE
@@ -138,8 +139,10 @@ class Arithmetic:
         return np.asarray(np.float32(value), self.dtype(f32))
 
     def round(self, x: Array, dtype: DType) -> Array:
-        """``x`` in the type that holds ``dtype``."""
-        return x.astype(self.dtype(dtype))
+        """``x`` in the type that holds ``dtype``, within its range where nothing is rounded."""
+        held = x.astype(self.dtype(dtype))
+        narrow = self.wide is not None and dtype.is_float and dtype.bits <= 8
+        return within_range(held, dtype.name) if narrow else held
 
     def whole(self, x: Array) -> Array:
         """The nearest whole numbers, even ones for ties; ``x`` itself where nothing is rounded."""

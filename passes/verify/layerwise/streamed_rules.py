@@ -64,7 +64,7 @@ def _elementwise(name: str) -> StreamedRule:
             given = [_cut(x, first.axis, start, stop) for x in operands]
             if name == "convert" and given[0].dtype.kind != "b":
                 element = attrs.element("dtype")
-                if element.is_float:
+                if element.is_float and element.bits > 8:
                     return converted(given[0], how.dtype(element))
             if name in COMPOSITES:
                 return COMPOSITES[name](how, attrs, given)[0]

@@ -1,13 +1,14 @@
 """Element rules of integer and truth arithmetic, conversions, sums and products.
 
-Conversions between floats are the identity, as in the meaning check.
+Conversions between floats are the identity, as in the meaning check, but for those to 8 bits and
+fewer, whose range ends somewhere.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from graphgen.ir import Dim, Op
+from graphgen.ir import Dim, DType, Op
 from graphgen.ir.attrs import EMPTY
 from graphgen.ir.dims import Poly
 from graphgen.passes.verify.proof.elements import Elements, Index, element_rule, is_truth
@@ -150,8 +151,10 @@ def _select(e: Elements, op: Op, index: Index) -> Term | None:
 def _convert(e: Elements, op: Op, index: Index) -> Term | None:
     source, target = op.operands[0].dtype, op.results[0].dtype
     value = e.at(op.operands[0], index)
-    if source is target or (source.is_float and target.is_float):
+    if source is target:
         return value
+    if source.is_float and target.is_float:
+        return value if target.bits > 8 else _narrowed(e, value, target)
     if isinstance(value, bool | Node) and is_truth(source):
         return choose(e.terms, value, number(e.terms, target, 1), number(e.terms, target, 0))
     if isinstance(value, int | Poly) and is_truth(target):
@@ -163,6 +166,13 @@ def _convert(e: Elements, op: Op, index: Index) -> Term | None:
     if isinstance(value, Poly) and target.is_float:
         return e.terms.node("fn", "to float", value)
     return None
+
+
+def _narrowed(e: Elements, value: Term, target: DType) -> Term:
+    """A float of few bits; one that is of the type already stays as it is."""
+    what = f"to {target.name}"
+    narrow = isinstance(value, Node) and value.kind == "fn" and value.args[0] == what
+    return value if narrow else e.terms.node("fn", what, value)
 
 
 @element_rule("dot_general")
