@@ -23,6 +23,7 @@ from graphgen.runtime.checkpoint.validate_tensors import check_checkpoint
 from graphgen.runtime.executable_cache import ExecutableCache
 from graphgen.runtime.model import build_model
 from graphgen.runtime.progress_callback import Progress
+from graphgen.runtime.quantization.cache_saturation import CacheSaturation, cache_saturation
 from graphgen.runtime.session import Session
 from graphgen.runtime.tokenizer import load_tokenizer
 from graphgen.runtime.weights.rank_weights import put_weights, weight_bytes, weights_of
@@ -36,11 +37,13 @@ class Perplexity:
         tokens: number of predicted tokens.
         nats: sum of -log of their probabilities.
         weight_bytes: bytes of weights that the programs read, per rank.
+        saturation: of the caches, over all windows; ``None`` where they clamp nothing.
     """
 
     tokens: int
     nats: float
     weight_bytes: int
+    saturation: CacheSaturation | None = None
 
     @property
     def value(self) -> float:
@@ -65,11 +68,12 @@ def perplexity(
     """
     windows = read_windows(checkpoint, text, window)
     session = every_token_session(checkpoint, len(windows[0]), settings, progress)
-    nats = sum(
-        surprise(logits, part)
-        for logits, part in zip(window_logits(session, windows, progress), windows, strict=True)
-    )
-    return Perplexity(predicted(windows), nats, weight_bytes(session.module))
+    nats, saturation = 0.0, None
+    for logits, part in zip(window_logits(session, windows, progress), windows, strict=True):
+        nats += surprise(logits, part)
+        found = cache_saturation(session, settings)
+        saturation = found and found + (saturation or CacheSaturation())
+    return Perplexity(predicted(windows), nats, weight_bytes(session.module), saturation)
 
 
 def read_windows(checkpoint: Checkpoint, text: str, window: int) -> list[list[int]]:

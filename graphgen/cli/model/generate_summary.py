@@ -15,6 +15,7 @@ from graphgen.report.table import Table, render
 if TYPE_CHECKING:
     from graphgen.runtime.engine import Engine, GenerationResult
     from graphgen.runtime.progress_callback import Progress
+    from graphgen.runtime.quantization.cache_saturation import CacheSaturation
 
 
 def write_summary(
@@ -75,8 +76,21 @@ def _times(
         ("per token", per_token, f"best {best}, {len(steps)} steps"),
         ("tokens per second", f"{result.tokens_per_s:.1f}", ""),
         ("floor per token", f"{floor:.2f} ms", _floor_note(size, speed)),
+        *_saturation_row(engine),
     ]
     return Table(("", "", ""), rows, 1)
+
+
+def _saturation_row(engine: Engine) -> list[tuple[str, str, str]]:
+    found = _saturation(engine)
+    return [] if found is None else [("caches saturated", found.text, "at an end of their type")]
+
+
+def _saturation(engine: Engine) -> CacheSaturation | None:
+    """The saturated numbers of the caches; ``None`` where they clamp nothing."""
+    from graphgen.runtime.quantization.cache_saturation import cache_saturation
+
+    return cache_saturation(engine.session, engine.model.settings)
 
 
 def _first_token_row(first: float | None) -> list[tuple[str, str, str]]:
@@ -131,6 +145,8 @@ def describe(
         prompts: token ids.
         result: of the generation.
         first: seconds from the start of the process to the first token, where it is known.
+
+    With ``kv_cache``, the saturated numbers, for quantized caches that clamp.
     """
     outputs: list[Json] = [
         {
@@ -141,8 +157,10 @@ def describe(
         }
         for tokens, completion in zip(prompts, result.completions, strict=True)
     ]
+    saturation = _saturation(engine)
     return {
         "outputs": outputs,
+        **({} if saturation is None else {"kv_cache": dict(saturation.to_json())}),
         "timings": {
             "load_s": round(result.load_s, 4),
             "compile_s": round(result.compile_s, 4),

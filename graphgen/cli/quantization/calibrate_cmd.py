@@ -32,7 +32,8 @@ def calibrate(
 
     The model runs over the text in f32. The file has the largest magnitude of each channel of each
     cache; --kv-cache-ranges of the commands that run models takes it, for any --kv-cache-dtype and
-    --kv-cache-scale per_tensor, per_key or per_channel.
+    --kv-cache-scale per_tensor, per_key or per_channel. How many numbers are beyond the range of
+    each 8-bit float, where caches without scales clamp them, is reported too.
 
     \b
     Examples:
@@ -42,16 +43,19 @@ def calibrate(
     """
     from graphgen.passes.quantize.cache_ranges import write_ranges
     from graphgen.runtime.engine import locate_checkpoint
-    from graphgen.runtime.quantization.cache_calibration import cache_ranges
+    from graphgen.runtime.quantization.cache_calibration import calibrate_caches
     from graphgen.runtime.terminal_progress import TerminalProgress
 
     try:
         read = text.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise unreadable(str(text), error) from error
-    ranges = cache_ranges(locate_checkpoint(model), read, window, TerminalProgress())
-    write_ranges(output, ranges)
+    found = calibrate_caches(locate_checkpoint(model), read, window, TerminalProgress())
+    write_ranges(output, found.ranges)
     if as_json:
-        write_json({"file": str(output), "caches": len(ranges)})
-    else:
-        note(f"wrote {output}: ranges of {len(ranges)} caches")
+        counts = {"numbers": found.numbers, "beyond": dict(found.beyond)}
+        write_json({"file": str(output), "caches": len(found.ranges), **counts})
+        return
+    note(f"wrote {output}: ranges of {len(found.ranges)} caches")
+    for name, count in found.beyond.items():
+        note(f"cast to {name}, {count:,} of {found.numbers:,} numbers would be clamped")

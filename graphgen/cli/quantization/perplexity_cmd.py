@@ -130,11 +130,13 @@ def _measure(
         "window": text[1],
         "weight_bytes": found.weight_bytes,
         "quantization": config.quantization or None,
+        **({"kv_cache": dict(found.saturation.to_json())} if found.saturation else {}),
     }
     rows = [
         ("perplexity", f"{found.value:.4f}"),
         ("tokens predicted", str(found.tokens)),
         ("weights", f"{found.weight_bytes / 1e6:.1f} MB, {config.quantization or config.dtype}"),
+        *([("caches saturated", found.saturation.text)] if found.saturation else []),
     ]
     emit(as_json, lambda: facts, lambda: Table(("", ""), rows))
 

@@ -94,9 +94,13 @@ class Planted(Pass):
     """One rewrite of the program."""
 
     name: ClassVar[str] = "planted"
-    budget: ClassVar[float] = 0.6
     root: str
     change: Change
+
+    @property
+    def budget(self) -> float:
+        """The numbers of 2 bits are coarse."""
+        return 0.6
 
     def run(self, module: Module, rewriter: Rewriter) -> None:
         if rewriter.exhausted:

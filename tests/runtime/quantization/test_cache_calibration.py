@@ -14,7 +14,7 @@ from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint
 from graphgen.runtime.engine import locate_checkpoint
 from graphgen.runtime.perplexity import perplexity
 from graphgen.runtime.progress_callback import Silent
-from graphgen.runtime.quantization.cache_calibration import cache_ranges
+from graphgen.runtime.quantization.cache_calibration import calibrate_caches
 from tests.graphgen.cli.conftest import done, error, facts
 from tests.oracles.small_gguf import CORPUS, write_small_model
 
@@ -25,8 +25,8 @@ def test_ranges_of_a_text(tmp_path: Path):
     write_small_model(tmp_path / "small.gguf")
     checkpoint = open_checkpoint(tmp_path / "small.gguf")
     text = " ".join(CORPUS)[:120]
-    whole = cache_ranges(checkpoint, text, 8, Silent())
-    half = cache_ranges(checkpoint, text[:60], 8, Silent())
+    whole = calibrate_caches(checkpoint, text, 8, Silent()).ranges
+    half = calibrate_caches(checkpoint, text[:60], 8, Silent()).ranges
     assert set(whole) == set(half)
     more = 0
     for name, found in whole.items():
@@ -42,9 +42,13 @@ def test_the_command(tmp_path: Path):
     text.write_text(" ".join(CORPUS)[:120])
     written = facts("calibrate", model, "--text", text, "-o", ranges, "--window", 8)
     known = read_ranges(ranges)
-    assert written == {"file": str(ranges), "caches": len(known)}
+    assert written["file"] == str(ranges)
+    assert written["caches"] == len(known)
+    assert written["beyond"] == {"f8e4m3": 0, "f8e5m2": 0}
     again = ("calibrate", model, "--text", text, "-o", ranges, "--window", 8)
-    assert "ranges of" in done(*again).stderr
+    shown = done(*again).stderr
+    assert "ranges of" in shown
+    assert f"cast to f8e4m3, 0 of {written['numbers']:,} numbers would be clamped" in shown
     given = ("perplexity", model, "--text", text, "--window", 8)
     narrow = (*given, "--kv-cache-quant", "--kv-cache-dtype", "int8")
     plain = facts(*given)["perplexity"]
@@ -76,7 +80,7 @@ def test_n18_calibrated_scales_cost_half_a_percent(tmp_path: Path):
     """NxD Inference has no calibration: its scales are 1."""
     text = (DATA / "calibration.txt").read_text(encoding="utf-8")
     ranges = tmp_path / "ranges.json"
-    write_ranges(ranges, cache_ranges(locate_checkpoint("smollm2"), text, 256, Silent()))
+    write_ranges(ranges, calibrate_caches(locate_checkpoint("smollm2"), text, 256, Silent()).ranges)
     exact = _of_smollm2("f32", "auto", "")
     assert _of_smollm2("f8e4m3", "per_key", str(ranges)) / exact < 1.005
 
