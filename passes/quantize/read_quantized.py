@@ -18,8 +18,6 @@ from graphgen.passes.quantize.stored.scheme import StoredForm, StoredScheme
 from graphgen.passes.quantize.stored.scheme_table import SCHEMES
 from graphgen.passes.weights.scale_blocks import BlockScaled
 
-_WEIGHT = ".weight"
-
 
 @dataclass(frozen=True)
 class ReadQuantized(Pass):
@@ -29,8 +27,9 @@ class ReadQuantized(Pass):
     ``X.scales``, and what they mean is IR: words are unpacked and scales turned by the weight
     program, once. Numbers with one scale a row, or a tensor, are multiplied as they are and the
     product is scaled; those with a scale a group of columns are widened where they are read
-    (``dequantize``). No weight is held as floats. The module means what the checkpoint's
-    dequantized weights mean.
+    (``dequantize``). GPT-OSS's weights of experts are ``X_blocks`` and ``X_scales`` for a weight
+    ``X`` [expert, in, out], whose products have a batch dimension. No weight is held as floats.
+    The module means what the checkpoint's dequantized weights mean.
 
     The runtime runs it on a model that was just built, with what the checkpoint states; it is in no
     registry, because it has nothing to do without a checkpoint's names.
@@ -108,7 +107,7 @@ bf16[2,6]
             self.ordered,
             self.rescaled,
         )
-        rows = [row for row in module.entries(Role.WEIGHT) if self._quantized(row)]
+        rows = [row for row in module.entries(Role.WEIGHT) if self._quantized(row, scheme)]
         if not rows or rewriter.exhausted:
             return
         for function in module.programs():
@@ -123,25 +122,20 @@ bf16[2,6]
             made = _entries(row, scheme, form) if name in names else [row]
             module.interface.update({item.name: item for item in made})
 
-    def _quantized(self, row: Entry) -> bool:
-        base = row.name.removesuffix(_WEIGHT)
+    def _quantized(self, row: Entry, scheme: StoredScheme) -> bool:
+        base = row.name.removesuffix(scheme.weight)
         return (
-            base != row.name
-            and row.logical.rank == 2
+            row.name.endswith(scheme.weight)
+            and row.logical.rank == scheme.rank
             and base not in self.skip
             and any(fnmatchcase(base, pattern) for pattern in self.modules)
         )
 
 
-def _shape(row: Entry) -> tuple[int, int]:
-    rows, columns = row.logical.dims
-    return rows, columns
-
-
 def _entries(row: Entry, scheme: StoredScheme, form: StoredForm) -> list[Entry]:
-    base = row.name.removesuffix(_WEIGHT)
-    parts = scheme.parts(form, _shape(row))
-    return [entry(Role.WEIGHT, f"{base}.{last}", type_) for last, type_ in parts.items()]
+    base = row.name.removesuffix(scheme.weight)
+    parts = scheme.parts(form, row.logical.dims)
+    return [entry(Role.WEIGHT, scheme.tensor(base, last), type_) for last, type_ in parts.items()]
 
 
 def _read(
@@ -152,16 +146,16 @@ def _read(
     if weight is None:
         return
     function.block.keep_args([value for value in function.args if value is not weight])
-    base = row.name.removesuffix(_WEIGHT)
+    base = row.name.removesuffix(scheme.weight)
     parts = {
-        last: function.block.add_arg(type_, f"{base}.{last}")
-        for last, type_ in scheme.parts(form, _shape(row)).items()
+        last: function.block.add_arg(type_, scheme.tensor(base, last))
+        for last, type_ in scheme.parts(form, row.logical.dims).items()
     }
     user = next(iter(weight.users), None)
     first = function.block.first
     b = Builder(function, before=first, loc=user.loc.through(rewriter.pass_name) if user else None)
     b.made = list[Op]()
-    wide = scheme.widen(b, form, parts, _shape(row), row.logical.dtype)
+    wide = scheme.widen(b, form, parts, row.logical.dims, row.logical.dtype)
     rewriter.note(function, f"read {row.name}", first, b.made, ((weight, wide, EQUAL),))
     function.replace_uses(weight, wide)
 

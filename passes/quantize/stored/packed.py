@@ -15,7 +15,7 @@ def _words(size: int, bits: int) -> int:
     return -(-size // (32 // bits))
 
 
-def pack_quantized_parts(form: StoredForm, shape: tuple[int, int]) -> Mapping[str, TensorType]:
+def pack_quantized_parts(form: StoredForm, shape: tuple[int, ...]) -> Mapping[str, TensorType]:
     """Words along the columns, zero points in words along the rows; both offset by half a range."""
     rows, columns = shape
     bits, counts = form.element.bits, form.counts(shape)
@@ -29,7 +29,7 @@ def pack_quantized_parts(form: StoredForm, shape: tuple[int, int]) -> Mapping[st
 
 
 def pack_quantized_widen(
-    b: Builder, form: StoredForm, parts: Mapping[str, Value], shape: tuple[int, int], dtype: DType
+    b: Builder, form: StoredForm, parts: Mapping[str, Value], shape: tuple[int, ...], dtype: DType
 ) -> Value:
     """Numbers with a sign: what is stored is half a range larger."""
     values = _signed(b, form, unpack(b, parts["weight_packed"], 1, form.element.bits), shape)
@@ -40,7 +40,7 @@ def pack_quantized_widen(
     return widened(b, form, values, parts["weight_scale"], zero, dtype)
 
 
-def mxfp4_parts(form: StoredForm, shape: tuple[int, int]) -> Mapping[str, TensorType]:
+def mxfp4_parts(form: StoredForm, shape: tuple[int, ...]) -> Mapping[str, TensorType]:
     """Two numbers in a byte along the columns, and a byte of exponent a block."""
     rows, columns = shape
     return {
@@ -50,7 +50,7 @@ def mxfp4_parts(form: StoredForm, shape: tuple[int, int]) -> Mapping[str, Tensor
 
 
 def mxfp4_widen(
-    b: Builder, form: StoredForm, parts: Mapping[str, Value], shape: tuple[int, int], dtype: DType
+    b: Builder, form: StoredForm, parts: Mapping[str, Value], shape: tuple[int, ...], dtype: DType
 ) -> Value:
     """OCP's microscaling format, version 1.0: E2M1, the first number lowest; scales in E8M0."""
     pairs = b.bitcast_convert(parts["weight_packed"], form.element)
@@ -58,7 +58,7 @@ def mxfp4_widen(
     return widened(b, form, b.reshape(pairs, shape), scale, None, dtype)
 
 
-def _signed(b: Builder, form: StoredForm, numbers: Value, shape: tuple[int, int]) -> Value:
+def _signed(b: Builder, form: StoredForm, numbers: Value, shape: tuple[int, ...]) -> Value:
     """Unsigned numbers less half their range, without those that fill the last words."""
     cut = b.slice(numbers, [0, 0], shape) if numbers.shape != shape else numbers
     half = b.full(1 << (form.element.bits - 1), cut.type)
@@ -70,7 +70,7 @@ def _of_sign(element: DType, kind: Kind) -> DType:
     return dtype(f"{'s' if kind is Kind.SIGNED else 'u'}{element.bits}")
 
 
-def rows_parts(form: StoredForm, shape: tuple[int, int], ordered: bool) -> dict[str, TensorType]:
+def rows_parts(form: StoredForm, shape: tuple[int, ...], ordered: bool) -> dict[str, TensorType]:
     """Facts [groups, out], which GPTQ and AWQ share, and the table of groups."""
     groups = form.counts(shape)[1]
     bits = form.element.bits
@@ -81,13 +81,13 @@ def rows_parts(form: StoredForm, shape: tuple[int, int], ordered: bool) -> dict[
     return {**found, "g_idx": tensor(s32, shape[1:])} if ordered else found
 
 
-def gptq_parts(form: StoredForm, shape: tuple[int, int]) -> Mapping[str, TensorType]:
+def gptq_parts(form: StoredForm, shape: tuple[int, ...]) -> Mapping[str, TensorType]:
     """[in, out] in words along the rows."""
     rows = tensor(s32, (_words(shape[1], form.element.bits), shape[0]))
     return {"qweight": rows, **rows_parts(form, shape, form.ordered)}
 
 
-def awq_parts(form: StoredForm, shape: tuple[int, int]) -> Mapping[str, TensorType]:
+def awq_parts(form: StoredForm, shape: tuple[int, ...]) -> Mapping[str, TensorType]:
     """[in, out] in words along the columns."""
     rows = tensor(s32, (shape[1], _words(shape[0], form.element.bits)))
     return {"qweight": rows, **rows_parts(form, shape, False)}
@@ -100,7 +100,7 @@ def gptq_widen(offset: int) -> Widen:
         b: Builder,
         form: StoredForm,
         parts: Mapping[str, Value],
-        shape: tuple[int, int],
+        shape: tuple[int, ...],
         dtype: DType,
     ) -> Value:
         bits = form.element.bits
@@ -113,7 +113,7 @@ def gptq_widen(offset: int) -> Widen:
 
 
 def awq_widen(
-    b: Builder, form: StoredForm, parts: Mapping[str, Value], shape: tuple[int, int], dtype: DType
+    b: Builder, form: StoredForm, parts: Mapping[str, Value], shape: tuple[int, ...], dtype: DType
 ) -> Value:
     """AWQ: neighbors along the outputs, in the order of its kernel."""
     bits = form.element.bits
@@ -129,7 +129,7 @@ def _from_columns(
     values: Value,
     zero: Value,
     parts: Mapping[str, Value],
-    shape: tuple[int, int],
+    shape: tuple[int, ...],
     element: DType,
 ) -> Value:
     """[out, in] of numbers [in, out] and of facts [groups, out]."""

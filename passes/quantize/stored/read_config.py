@@ -137,6 +137,11 @@ def _bitsandbytes(settings: Settings) -> StoredQuantization:
     return StoredQuantization(SCHEMES["bitsandbytes"], form, "int8, with outliers in 16 bits")
 
 
+def _mxfp4(settings: Settings) -> StoredQuantization:
+    """GPT-OSS's experts; the sizes of groups are fixed, and nothing else is stated."""
+    return StoredQuantization(SCHEMES["mxfp4-experts"], StoredForm(f4e2m1fn, (1, 32)))
+
+
 def _aws(settings: Settings) -> StoredQuantization:
     """The form of NxD Inference, which the runtime finds in tensors."""
     rows = 1 if settings.get("quantization_type") == "per_channel_symmetric" else 0
@@ -224,6 +229,7 @@ _METHODS: Mapping[str, Callable[[Settings], StoredQuantization]] = {
     "compressed-tensors": _compressed,
     "fbgemm_fp8": _fbgemm,
     "fp8": _fp8,
+    "mxfp4": _mxfp4,
     "gptq": _gptq,
     "awq": _awq,
     "bitsandbytes": _bitsandbytes,

@@ -1,4 +1,8 @@
-"""A scheme: the tensors that stand for a weight ``X.weight`` [out, in], and what they mean."""
+"""A scheme: the tensors that stand for a weight ``X.weight`` [out, in], and what they mean.
+
+Weights of experts are ``X`` [expert, in, out]; see
+:mod:`graphgen.passes.quantize.stored.expert_blocks`.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +15,10 @@ from graphgen.ir.dtype import f8e4m3fn, f32
 from graphgen.passes.quantize.stored.rescale_f8 import rescaled
 from graphgen.passes.weights.scale_blocks import BlockScaled
 
-# (builder, the tensors by their last name, [out, in], element type) -> the weight.
-Widen = Callable[[Builder, "StoredForm", Mapping[str, Value], tuple[int, int], DType], Value]
-# (form, [out, in]) -> the tensors by their last name.
-Parts = Callable[["StoredForm", tuple[int, int]], Mapping[str, TensorType]]
+# (builder, form, the tensors by their last name, shape and element type of the weight) -> it.
+Widen = Callable[[Builder, "StoredForm", Mapping[str, Value], tuple[int, ...], DType], Value]
+# (form, shape of the weight) -> the tensors by their last name.
+Parts = Callable[["StoredForm", tuple[int, ...]], Mapping[str, TensorType]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +27,8 @@ class StoredForm:
 
     Attributes:
         element: type of the numbers.
-        block: rows and columns of the weight that share a scale; 0 for all of them.
+        block: rows and columns that share a scale, 0 for all of them; each matrix of a stack
+            has scales of its own.
         zero_points: with a zero point a block.
         ordered: columns are in blocks by a table of their own (GPTQ's ``desc_act``).
         rescaled: numbers in f8e4m3fn become 240 at most, for Neuron.
@@ -35,15 +40,15 @@ class StoredForm:
     ordered: bool = False
     rescaled: bool = False
 
-    def sizes(self, shape: tuple[int, int]) -> tuple[int, int]:
-        """The sizes of a block of a weight of ``shape``."""
+    def sizes(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """The sizes of a block of numbers ``[..., out, in]`` of ``shape``."""
         rows, columns = self.block
-        return rows or shape[0], columns or shape[1]
+        return *[1] * (len(shape) - 2), rows or shape[-2], columns or shape[-1]
 
-    def counts(self, shape: tuple[int, int]) -> tuple[int, int]:
+    def counts(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """The number of blocks along each dimension, the last of which may be short."""
-        rows, columns = self.sizes(shape)
-        return -(-shape[0] // rows), -(-shape[1] // columns)
+        sizes = self.sizes(shape)
+        return tuple([-(-size // each) for size, each in zip(shape, sizes, strict=True)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +62,9 @@ class StoredScheme:
         parts: the tensors.
         widen: the weight that they mean, in IR.
         unread: last names of tensors that say nothing about the weight.
+        rank: of the weights: 2, or 3 for a matrix an expert.
+        weight: the ending of a weight's name; what is before it, ``X``, is the module.
+        joint: between ``X`` and a last name.
     """
 
     name: str
@@ -65,12 +73,24 @@ class StoredScheme:
     parts: Parts
     widen: Widen
     unread: tuple[str, ...] = ()
+    rank: int = 2
+    weight: str = ".weight"
+    joint: str = "."
+
+    def tensor(self, module: str, last: str) -> str:
+        """The name of a tensor of this last name."""
+        return f"{module}{self.joint}{last}"
+
+    def split(self, name: str) -> tuple[str, str]:
+        """The module and the last name of a tensor; no module for a name without the joint."""
+        module, _, last = name.rpartition(self.joint)
+        return module, last
 
 
 def plain_parts(values: str, scale: str, zero: str = "") -> Parts:
     """Numbers [out, in] in their own type, and scales and zero points an element a block."""
 
-    def parts(form: StoredForm, shape: tuple[int, int]) -> Mapping[str, TensorType]:
+    def parts(form: StoredForm, shape: tuple[int, ...]) -> Mapping[str, TensorType]:
         counts = form.counts(shape)
         found = {values: tensor(form.element, shape), scale: tensor(f32, counts)}
         if form.zero_points and zero:
@@ -87,7 +107,7 @@ def plain_widen(values: str, scale: str, zero: str = "", factor: float = 1.0) ->
         b: Builder,
         form: StoredForm,
         parts: Mapping[str, Value],
-        shape: tuple[int, int],
+        shape: tuple[int, ...],
         dtype: DType,
     ) -> Value:
         numbers, scales = parts[values], parts[scale]
@@ -104,9 +124,6 @@ def widened(
     b: Builder, form: StoredForm, values: Value, scale: Value, zero: Value | None, dtype: DType
 ) -> Value:
     """``dequantize`` in blocks that divide the weight, so that none is short."""
-    rows, columns = values.shape
-    assert isinstance(rows, int)
-    assert isinstance(columns, int)
     facts = (scale,) if zero is None else (scale, zero)
-    scaled = BlockScaled(values, facts, form.sizes((rows, columns))).even(b)
+    scaled = BlockScaled(values, facts, form.sizes(values.type.dims)).even(b)
     return b.dequantize(scaled.values, *scaled.facts, block=scaled.block, dtype=dtype)

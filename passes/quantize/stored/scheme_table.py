@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from graphgen.passes.quantize.stored.expert_blocks import (
+    expert_blocks_parts,
+    expert_blocks_widen,
+)
 from graphgen.passes.quantize.stored.packed import (
     awq_parts,
     awq_widen,
@@ -41,6 +45,17 @@ _ALL = (
     ),
     # The same, "mxfp4-pack-quantized".
     StoredScheme("mxfp4", "weight_packed", "weight_scale", mxfp4_parts, mxfp4_widen),
+    # transformers' own, of GPT-OSS's experts: X_blocks and X_scales, for a weight X.
+    StoredScheme(
+        "mxfp4-experts",
+        "blocks",
+        "scales",
+        expert_blocks_parts,
+        expert_blocks_widen,
+        rank=3,
+        weight="",
+        joint="_",
+    ),
     # transformers: FbgemmFp8Linear; the bound is of activations.
     _plain("fbgemm_fp8", "weight_scale", unread=("input_scale_ub",)),
     # transformers: FP8Linear, DeepSeek-V3; weight_scale_inv is what a number is multiplied by.

@@ -84,7 +84,7 @@ class StoredFormView:
         found: what that states.
 
     Attributes:
-        modules: those whose weight is quantized: ``X`` of ``X.weight``.
+        modules: those whose weight is quantized: ``X`` of ``X.weight``, or ``X`` of experts.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class StoredFormView:
 
     def _quantized(self) -> set[str]:
         """The modules whose weight is stored by the scheme."""
-        ending = f".{self._found.scheme.payload}"
+        ending = self._found.scheme.tensor("", self._found.scheme.payload)
         return {name.removesuffix(ending) for name in self.base.tensors() if name.endswith(ending)}
 
     def _reshaped(self) -> dict[str, tuple[int, ...]]:
@@ -138,13 +138,13 @@ class StoredFormView:
             rows, columns = values.shape
             counts = self._found.form.counts((rows, columns))
             for last in (scheme.scale, "weight_zero_point"):
-                info = tensors.get(f"{base}.{last}")
+                info = tensors.get(scheme.tensor(base, last))
                 if info is not None and info.shape != counts and prod(info.shape) == prod(counts):
                     shapes[info.name] = counts
         return shapes
 
     def _unread(self, name: str) -> bool:
-        base, _, last = name.rpartition(".")
+        base, last = self._found.scheme.split(name)
         read = last == "g_idx" and self._found.form.ordered
         return base in self.modules and last in self._found.scheme.unread and not read
 
@@ -152,7 +152,8 @@ class StoredFormView:
         """The quantization_config with the modules that are quantized, by patterns."""
         given = config.get("quantization_config", config.get("compression_config"))
         patterns = sorted({_NUMBER.sub("*", name) for name in self.modules})
-        weights = [name.removesuffix(".weight") for name in self.base.tensors()]
+        ending = self._found.scheme.weight
+        weights = [name.removesuffix(ending) for name in self.base.tensors()]
         skipped = [
             name
             for name in weights
