@@ -5,9 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from graphgen.ir import Function, Module, Op, tensor
+from graphgen.ir import Function, Module, Op, Value, tensor
 from graphgen.ir.dtype import f8e4m3, f8e4m3fn, lowest
 from graphgen.passes.core import Pass, Rewriter, register
+
+# Ops that make wide floats of the numbers, and those that choose experts of them.
+_WIDEN, _CHOOSE = ("convert", "dequantize"), ("gather", "take")
 
 
 @register
@@ -77,13 +80,27 @@ def _fits(function: Function, op: Op) -> bool:
     return (
         values.dtype is f8e4m3fn
         and op.attrs.number("limit") <= -lowest(f8e4m3)
-        and all(user.name in ("convert", "dequantize") for user in values.users)
-        and not function.returns(values)
+        and _only_widened(function, values)
+    )
+
+
+def _only_widened(function: Function, values: Value) -> bool:
+    """True if numbers, or those of them that are chosen, are read by ops that widen them alone."""
+    return not function.returns(values) and all(
+        user.name in _WIDEN or (user.name in _CHOOSE and _only_widened(function, user.result))
+        for user in values.users
     )
 
 
 def _retype(function: Function, op: Op, rewriter: Rewriter) -> None:
     b = rewriter.before(function, op)
     made = b.emit("quantize", op.operands, {**op.attrs, "dtype": f8e4m3})
-    op.results[0].type = tensor(f8e4m3, op.results[0].shape)
+    _retype_chosen(op.results[0])
     rewriter.replace(function, op, made.results, "the format that ends at 240")
+
+
+def _retype_chosen(values: Value) -> None:
+    values.type = tensor(f8e4m3, values.shape)
+    for user in values.users:
+        if user.name in _CHOOSE:
+            _retype_chosen(user.result)

@@ -7,6 +7,7 @@ from fnmatch import fnmatchcase
 
 from graphgen.ir import Module, Op
 from graphgen.passes.core import NoMatch, no_match
+from graphgen.passes.quantize.product_weight import ProductWeight, chosen_matrices, product_weight
 from graphgen.passes.weights.derived import PreparedValues, WeightNumbers
 from graphgen.passes.weights.materialization import weight_of
 
@@ -31,20 +32,40 @@ class QuantizableProducts:
             PreparedValues(module, function, numbers) for function in module.programs()
         ]
         self._read_otherwise: set[int] = set()
+        forms: dict[int, tuple[tuple[int, ...], int]] = {}
         for prepared in self.programs:
-            found = {
-                prepared.number(op.operands[1])
-                for op in prepared.function.block
-                if op.name == "dot_general" and self._why_not(op, prepared) is None
-            }
+            found: set[int] = set()
+            for op in prepared.function.block:
+                if op.name == "dot_general" and self._why_not(op, prepared) is None:
+                    weight = self.weight(op, prepared)
+                    number = prepared.number(weight.value)
+                    found.add(number)
+                    form = tuple(sorted(weight.contracted)), weight.output
+                    if forms.setdefault(number, form) != form:
+                        self._read_otherwise.add(number)
             self._read_otherwise |= set(prepared.read) - found
+
+    def weight(self, op: Op, prepared: PreparedValues) -> ProductWeight:
+        """The weight of a product that can be quantized."""
+        made = product_weight(op, prepared.of_weights)
+        assert isinstance(made, ProductWeight)
+        return made
+
+    def lookups(self, prepared: PreparedValues) -> list[Op]:
+        """The ops that choose matrices of what can be quantized, in program order."""
+        found: list[Op] = []
+        for op in prepared.function.block:
+            if op.name == "dot_general" and self.why_not(op, prepared) is None:
+                lookup = self.weight(op, prepared).lookup
+                found += [] if lookup is None else [lookup]
+        return found
 
     def why_not(self, op: Op, prepared: PreparedValues) -> NoMatch | None:
         """Why the weight of a ``dot_general`` stays as it is, ``None`` where it need not."""
         why = self._why_not(op, prepared)
         if why is not None:
             return why
-        weight = op.operands[1]
+        weight = self.weight(op, prepared).value
         if not self._copies and prepared.number(weight) in self._read_otherwise:
             what = "another program of the module reads the weight otherwise"
             return no_match(what, weight, depth=8)
@@ -55,20 +76,21 @@ class QuantizableProducts:
         lhs, rhs = op.operands[0], weight_of(op)
         if not rhs.dtype.is_float or rhs.dtype.bits <= 8:
             return no_match(f"its right operand is {rhs.dtype} already", rhs)
-        if not prepared.of_weights(rhs):
+        stored = chosen_matrices(rhs, prepared)
+        if not prepared.of_weights(stored):
             return no_match("its right operand is not made of weights alone", rhs, depth=2)
         if lhs in prepared:
             return no_match("its left operand is made of weights itself", lhs, depth=3)
-        if op.attrs.integers("rhs_batch_dims"):
-            return no_match("it has batch dimensions", rhs, depth=4)
-        outputs = rhs.type.rank - len(op.attrs.integers("rhs_contracting_dims"))
-        if outputs != 1:
-            return no_match(f"the weight has {outputs} output dimensions, not 1", rhs, depth=5)
-        for name in prepared.sources(rhs):
+        form = product_weight(op, prepared.of_weights)
+        if isinstance(form, str):
+            return no_match(form, rhs, depth=4)
+        if form.lookup is not None and prepared.only_reader(rhs) is None:
+            return no_match("the chosen matrices are read elsewhere too", rhs, depth=5)
+        for name in prepared.sources(stored):
             for pattern in self._skip:
                 if names(pattern, name):
                     return no_match(f"skip={pattern} names {name}", rhs, depth=6)
-        if not self._copies and prepared.readers(rhs) != 1:
+        if not self._copies and prepared.readers(stored) != 1:
             return no_match(
                 "the weight is read elsewhere too, and would be kept twice", rhs, depth=7
             )

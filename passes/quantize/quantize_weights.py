@@ -16,6 +16,7 @@ from graphgen.passes.core.options import choice
 from graphgen.passes.core.relation import EQUAL, Quantized
 from graphgen.passes.core.rule import Replacement
 from graphgen.passes.quantize.narrow_budgets import NARROW_BUDGETS
+from graphgen.passes.quantize.product_weight import ProductWeight
 from graphgen.passes.quantize.quantizable_products import QuantizableProducts, names
 from graphgen.passes.quantize.schemes import (
     ELEMENTS,
@@ -43,6 +44,9 @@ class QuantizeWeights(Pass):
     inputs, as 4-bit integers need, the product reads ``dequantize(q, scale)``. Everything is IR
     that ``lift-weights`` moves to ``@weights.global``: a checkpoint needs no preparation
     beforehand.
+
+    A stack of matrices, such as the weight [experts,in,out], has the scales of each matrix. What a
+    program chooses of it, by ``gather`` or ``take``, it chooses of the numbers and of the scales.
 
     Embeddings are lookups, not products, and stay as they are; so does a weight that anything else
     reads, such as a tied embedding, and one that some program of the module reads otherwise: a
@@ -132,7 +136,12 @@ rhs_contracting_dims=[1] dtype=f32 : f32[2,9]
         self._check_skip(module)
         products = QuantizableProducts(module, self.skip, copies=self.copies)
         for prepared in products.programs:
+            lookups = products.lookups(prepared)
             rewriter.apply_rules(prepared.function, (_quantizing(scheme, prepared, products),))
+            # Or the weight would still be read as it was.
+            for op in lookups:
+                if not op.result.users and not rewriter.exhausted:
+                    rewriter.erase(prepared.function, op)
 
     def _check_skip(self, module: Module) -> None:
         """A pattern somebody wrote must name something; the default may find nothing to skip."""
@@ -153,50 +162,53 @@ def _quantizing(
         why = products.why_not(op, prepared)
         if why is not None:
             return why
-        weight = op.operands[1]
-        contracted = op.attrs.integers("rhs_contracting_dims")
-        if scheme.scheme == GROUP and len(contracted) != 1:
-            return no_match(f"it sums over {len(contracted)} dimensions", weight, depth=9)
-        name = claim_name(weight.name or joined(prepared.sources(weight)), taken, 2)
+        weight = products.weight(op, prepared)
+        if scheme.scheme == GROUP and len(weight.contracted) != 1:
+            what = f"it sums over {len(weight.contracted)} dimensions"
+            return no_match(what, weight.value, depth=9)
+        name = claim_name(weight.value.name or joined(prepared.sources(weight.value)), taken, 2)
         if scheme.scheme == GROUP:
-            return _of_groups(b, op, scheme, contracted[0], name)
-        return _of_channels(b, op, scheme, contracted, name)
+            return _of_groups(b, op, scheme, weight, name)
+        return _of_channels(b, op, scheme, weight, name)
 
     return quantize_product
 
 
 def _of_channels(
-    b: Builder, op: Op, scheme: WeightScheme, contracted: Sequence[int], name: str
+    b: Builder, op: Op, scheme: WeightScheme, weight: ProductWeight, name: str
 ) -> Replacement:
-    """A product of the numbers, scaled by a number, or by one a channel."""
-    lhs, weight = op.operands
-    channels = [dim for dim in range(weight.type.rank) if dim not in contracted]
-    per_channel = scheme.scheme == PER_CHANNEL
-    over = contracted if per_channel else range(weight.type.rank)
+    """A product of the numbers, scaled by a number a matrix, or by one a channel."""
+    lhs, whole = op.operands[0], weight.value
+    over = weight.contracted if scheme.scheme == PER_CHANNEL else weight.matrix
     most = limit(scheme.dtype, scheme.scheme)
-    values, scale = b.quantize(weight, ELEMENTS[scheme.dtype], tuple(over), most)
+    values, scale = b.quantize(whole, ELEMENTS[scheme.dtype], over, most)
     values.name, scale.name = f"{name}.quantized", f"{name}.scale"
     wide = f64 if op.result.dtype is f64 else f32
-    operands = (lhs, b.convert(values, lhs.dtype))
-    product = b.emit("dot_general", operands, {**op.attrs, "dtype": wide}).result
-    along = [product.type.rank - 1] if per_channel else []
-    factor = b.broadcast_in_dim(b.convert(scale, wide), product.shape, along)
-    made = b.convert(product * factor, op.result.dtype)
-    dims = tuple(channels) if per_channel else ()
-    return Replacement([made], ((weight, values, Quantized(scale.name, dims)),))
+    operands = (lhs, b.convert(weight.read(b, values), lhs.dtype))
+    product = b.emit("dot_general", operands, {**op.attrs, "dtype": wide})
+    read = b.convert(weight.read(b, scale, over), wide)
+    factor = weight.spread(b, read, product, over)
+    made = b.convert(product.result * factor, op.result.dtype)
+    dims = tuple([dim for dim in range(whole.type.rank) if dim not in over])
+    return Replacement([made], ((whole, values, Quantized(scale.name, dims)),))
 
 
-def _of_groups(b: Builder, op: Op, scheme: WeightScheme, dim: int, name: str) -> Replacement:
+def _of_groups(
+    b: Builder, op: Op, scheme: WeightScheme, weight: ProductWeight, name: str
+) -> Replacement:
     """A product with numbers that are widened where they are read, a scale a group of inputs."""
-    lhs, weight = op.operands
-    size = weight.shape[dim]
+    lhs, whole = op.operands[0], weight.value
+    (dim,) = weight.contracted
+    size = whole.shape[dim]
     assert isinstance(size, int)
-    block = [1] * weight.type.rank
+    block = [1] * whole.type.rank
     block[dim] = min(scheme.group_size, size)
     most = limit(scheme.dtype, scheme.scheme)
-    values, scale = b.quantize(weight, ELEMENTS[scheme.dtype], (), most, block)
+    values, scale = b.quantize(whole, ELEMENTS[scheme.dtype], (), most, block)
     values.name, scale.name = f"{name}.quantized", f"{name}.scale"
     scaled = BlockScaled(values, (scale,), tuple(block)).even(b)
-    wide = b.dequantize(scaled.values, *scaled.facts, block=scaled.block, dtype=weight.dtype)
+    facts = [weight.read(b, fact) for fact in scaled.facts]
+    read = BlockScaled(weight.read(b, scaled.values), tuple(facts), weight.blocks(scaled.block))
+    wide = b.dequantize(read.values, *read.facts, block=read.block, dtype=whole.dtype)
     made = b.emit("dot_general", (lhs, wide), dict(op.attrs)).result
-    return Replacement([made], ((weight, wide, EQUAL),))
+    return Replacement([made], ((op.operands[1], wide, EQUAL),))

@@ -184,7 +184,7 @@ def _sources(value: Value) -> set[Value]:
 
 # Ops that read rows of a tensor by number, and those that only lay them out otherwise.
 _LOOKUPS = ("gather", "take", "embedding")
-_VIEWS = ("reshape", "transpose", "convert")
+_VIEWS = ("reshape", "transpose", "convert", "dequantize")
 
 
 class _Weighted:

@@ -198,16 +198,10 @@ NEAR_MISSES: dict[str, Callable[[], Module]] = {
         f"%a = dot_general(%i, %w) {DOT} : f32[2,6]",
         "return a = %a",
     ),
-    "batch dimensions": lambda: program(
-        {"w": "f32[2,4,3]"},
+    "no output dimension": lambda: program(
+        {"w": "f32[2,4]"},
         "%a = dot_general(%x, %w) lhs_contracting_dims=[1] rhs_contracting_dims=[1] "
-        "lhs_batch_dims=[0] rhs_batch_dims=[0] dtype=f32 : f32[2,3]",
-        "return a = %a",
-    ),
-    "two output dimensions": lambda: program(
-        {"w": "f32[4,3,5]"},
-        "%a = dot_general(%x, %w) lhs_contracting_dims=[1] rhs_contracting_dims=[0] dtype=f32 "
-        ": f32[2,3,5]",
+        "lhs_batch_dims=[0] rhs_batch_dims=[0] dtype=f32 : f32[2]",
         "return a = %a",
     ),
     "a head that keeps its type": lambda: program(
