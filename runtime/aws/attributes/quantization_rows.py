@@ -239,6 +239,10 @@ KV_QUANTIZATION = owned_by(
         True,
         "source",
         "converts without scales; what is out of range becomes the largest number of the type",
-        Refused("a KV cache with scales", "set direct_cast=True"),
+        Refused(
+            "a KV cache with the scales of NxD Inference, which no calibration ever sets there,",
+            "set direct_cast=True; or measure scales with graphgen calibrate, and run it with "
+            "graphgen generate --kv-cache-quant --kv-cache-scale per_key --kv-cache-ranges FILE",
+        ),
     ),
 )

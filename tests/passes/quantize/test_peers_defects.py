@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
 
-from graphgen.eval import Array, evaluate
+from graphgen.errors import GraphgenError
+from graphgen.eval import Array, evaluate, numpy_dtype
 from graphgen.ir import Role
-from graphgen.passes.core import run_pipeline
+from graphgen.passes.core import parse_pipeline, run_pipeline
+from graphgen.passes.quantize.cache_ranges import write_ranges
 from graphgen.passes.quantize.quantize_weights import QuantizeWeights
 from graphgen.passes.quantize.schemes import GROUP, LOADED_DTYPES, PER_CHANNEL, PER_TENSOR
+from graphgen.runtime.aws.config.config_json import config_json, inspect_config
+from graphgen.runtime.aws.config.neuron_config import KVQuantizationConfig, NeuronConfig
+from graphgen.text import parse
 from tests.passes.fusion.test_fuse_projections import dot, program
 
 FORMS = [
@@ -18,6 +26,7 @@ FORMS = [
     for scheme in ((GROUP,) if element == "int4" else (PER_CHANNEL, PER_TENSOR))
 ]
 LARGEST = {"int8": 128, "f8e4m3": 240, "f8e5m2": 57344, "int4": 8}
+LARGEST_OF_CACHE = {**LARGEST, "int8": 127}
 
 
 def quantized(item: QuantizeWeights, weight: Array) -> tuple[Array, Array, Array]:
@@ -88,3 +97,74 @@ def test_n18_products_read_narrow_numbers(item: QuantizeWeights):
         row.physical.dtype.bits for row in module.entries(Role.PARAM) if "quantized" in row.name
     ]
     assert kept == [4 if item.dtype == "int4" else 8]
+
+
+def read_of_cache(passes: str, new: Array) -> Array:
+    """What a token reads of the keys [D] that it has just written."""
+    size = len(new)
+    module = parse(f"""\
+module @m level=canonical {{
+  input %new : f32[1,1,1,{size}]
+  input %slots : s32[1,1]
+  input %seq_ids : s32[1]
+  state %k : f32[1,1,1,{size}]
+  output %r : f32[1,1,1,{size}]
+}}
+
+func @f phase=decode {{
+  arg %k : f32[1,1,1,{size}]
+  arg %new : f32[1,1,1,{size}]
+  arg %slots : s32[1,1]
+  arg %seq_ids : s32[1]
+  %0 = kv_update(%k, %new, %seq_ids, %slots) : f32[1,1,1,{size}]
+  %r = cache_read(%0, %seq_ids) attended=1 : f32[1,1,1,{size}]
+  return k = %0
+  return r = %r
+}}
+""")
+    run_pipeline(module, parse_pipeline(passes))
+    zero = np.zeros((1, 1), np.int32)
+    kept = np.zeros((1, 1, 1, size), numpy_dtype(module.interface["k"].physical.dtype))
+    given = {"k": kept, "new": new.reshape(1, 1, 1, -1), "slots": zero, "seq_ids": zero[0]}
+    return evaluate(module.function("f"), given)["r"].ravel()
+
+
+@pytest.mark.parametrize("dtype", ["f8e4m3", "f8e5m2", "int8"])
+@pytest.mark.parametrize("scale", ["per_tensor", "per_key", "per_channel"])
+def test_n18_scales_of_caches_come_from_a_calibration(tmp_path: Path, dtype: str, scale: str):
+    """NxD Inference never calibrates: with its scales of 1 keys of 1e6 are clamped, 1e-6 is 0."""
+    for size in (1e6, 1e-6):
+        new = (size * np.random.default_rng(2).uniform(0.3, 1, 8)).astype(np.float32)
+        for name, share in (("measured", 1.0), ("ones", LARGEST_OF_CACHE[dtype] / size)):
+            write_ranges(tmp_path / name, {"k": [[float(new.max()) * share] * 8]})
+        options = f"dtype={dtype},scale={scale},ranges={tmp_path}"
+        found = read_of_cache(f"quantize-cache{{{options}/measured}}", new)
+        np.testing.assert_allclose(found, new, rtol=0.13)
+        ones = read_of_cache(f"quantize-cache{{{options}/ones}}", new)
+        assert np.abs(ones / new - 1).max() > 0.2
+
+
+def test_n18_fixed_scales_of_aws_are_refused_with_the_way_to_measure_them():
+    """``direct_cast=False`` of NxD Inference reads scales that nothing ever sets."""
+    for numbers in ("float8_e4m3fn", "float8_e5m2", "int8"):
+        with pytest.raises(GraphgenError) as caught:
+            KVQuantizationConfig(direct_cast=False, quant_dtype=numbers)
+        assert caught.value.code == "GG0904"
+        assert "which no calibration ever sets" in str(caught.value)
+        assert "graphgen calibrate" in str(caught.value)
+
+
+@pytest.mark.parametrize("numbers", ["float8_e4m3fn", "float8_e5m2", "int8"])
+def test_n12_the_configuration_of_caches_survives_json(numbers: str):
+    """NxD Inference writes methods as tables and types as text, and reads neither."""
+    narrow = KVQuantizationConfig(
+        k_quant_method="per_key_symmetric",
+        v_quant_method="per_channel_symmetric",
+        quant_dtype=numbers,
+    )
+    config = NeuronConfig(kv_cache_quant=True, kv_quant_config=narrow)
+    text = json.dumps(config_json(config))
+    again, problems = inspect_config(NeuronConfig, json.loads(text))
+    assert (again, list(problems)) == (config, [])
+    assert again.kv_quant_config == narrow
+    assert json.dumps(config_json(again)) == text
