@@ -13,6 +13,7 @@ from graphgen.models import build
 from graphgen.ops import OPS
 from graphgen.passes.core import run_pipeline
 from graphgen.passes.pipelines import default
+from graphgen.passes.quantize.cache_form import CACHE_ELEMENTS, stored_type
 from graphgen.report.units import pattern
 
 if TYPE_CHECKING:
@@ -81,7 +82,8 @@ class CoreUse:
         kv: the caches.
         activations: intermediate values at the worst moment of any program, op by op: an upper
             bound, since a compiler that fuses writes fewer of them.
-        weights_once, kv_once: of the whole model, each tensor counted once.
+        weights_once, kv_once: of the whole model, each tensor counted once, caches with the numbers
+            and scales that they are kept in.
         collectives: of a decode step.
         heads: how the attention heads were laid out, in words; empty where they just divide.
         programs: one after the other, as a core runs them.
@@ -126,7 +128,7 @@ def measure(config: Mapping[str, object], demand: CompileConfig, tp: int) -> Cor
         kv=sum(item.bytes for item in items if item.kind == "caches"),
         activations=max(program.activations for program in programs),
         weights_once=weights_once,
-        kv_once=sum(_kept(row) for row in module.entries(Role.STATE)),
+        kv_once=sum(_kept(row, demand) for row in module.entries(Role.STATE)),
         collectives=tuple(_collectives(module)),
         heads="; ".join(said for r in reports if r.name.startswith("heads") for said in r.remarks),
         programs=programs,
@@ -134,10 +136,12 @@ def measure(config: Mapping[str, object], demand: CompileConfig, tp: int) -> Cor
     )
 
 
-def _kept(row: Entry) -> int:
+def _kept(row: Entry, demand: CompileConfig) -> int:
     """Bytes of a whole cache, of what is kept of it."""
-    slots = row.logical.dims[1]
-    return row.logical.nbytes // slots * (row.last or slots)
+    kept, slots = row.logical, row.logical.dims[1]
+    if demand.kv_cache_quant and row.physical.dtype.bits == 8:
+        kept = stored_type(kept, CACHE_ELEMENTS[demand.kv_cache_dtype], demand.cache_scale)
+    return kept.nbytes // slots * (row.last or slots)
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,14 @@ def limit_of(element: DType) -> float:
     return float(-lowest(element)) - (1 if element.is_integer else 0)
 
 
+def stored_type(plain: TensorType, element: DType, scale: str) -> TensorType:
+    """The type of a cache [R,M,K,D] in numbers of ``element``; a scale a token ends its row."""
+    if scale != PER_TOKEN:
+        return tensor(element, plain.shape)
+    *rest, size = plain.shape
+    return tensor(u8, (*rest, size + SCALE_BYTES))
+
+
 class CacheForm(Protocol):
     """A form that keys and values are kept in."""
 
@@ -62,7 +70,7 @@ class Cast:
 
     def stored(self, plain: TensorType) -> TensorType:
         """See :class:`CacheForm`."""
-        return tensor(self.element, plain.shape)
+        return stored_type(plain, self.element, NO_SCALE)
 
     def narrow(self, b: Builder, x: Value) -> Value:
         """See :class:`CacheForm`."""
@@ -98,8 +106,7 @@ class PerRow:
 
     def stored(self, plain: TensorType) -> TensorType:
         """See :class:`CacheForm`."""
-        *rest, size = plain.shape
-        return tensor(u8, (*rest, size + SCALE_BYTES))
+        return stored_type(plain, self.element, PER_TOKEN)
 
     def narrow(self, b: Builder, x: Value) -> Value:
         """See :class:`CacheForm`."""
@@ -131,7 +138,7 @@ class Scaled:
 
     def stored(self, plain: TensorType) -> TensorType:
         """See :class:`CacheForm`."""
-        return tensor(self.element, plain.shape)
+        return stored_type(plain, self.element, PER_CHANNEL)
 
     def narrow(self, b: Builder, x: Value) -> Value:
         """See :class:`CacheForm`."""

@@ -57,6 +57,26 @@ def test_one_core_holds_the_model_once():
     assert use.collectives == ()
 
 
+@pytest.mark.parametrize(
+    ("numbers", "scale", "row"),
+    [("f8e4m3", "auto", 64), ("f8e5m2", "per_token", 64 + 4), ("int8", "auto", 64 + 4)],
+)
+@pytest.mark.parametrize("tp", [1, 2])
+def test_quantized_caches_are_counted_once_as_they_are_kept(
+    numbers: str, scale: str, row: int, tp: int
+):
+    demand = replace(
+        demand_of(batch=4, seq=512, context=128),
+        kv_cache_quant=True,
+        kv_cache_dtype=numbers,
+        kv_cache_scale=scale,
+    )
+    use = estimate(SMOLLM2, demand, tp)
+    assert use.kv_once == 2 * 30 * 4 * 512 * 3 * row
+    assert use.kv * 512 == (use.kv_once * 513 if tp == 1 else use.kv_once * 513 * 2 // 3)
+    assert use.replicated(tp) > 0
+
+
 def test_two_sums_a_layer_of_a_token_s_hidden_state():
     use = measure(LLAMA_8B, demand_of(batch=2, seq=256, context=128), 8)
     sums = [item for item in use.collectives if item.kind == "all_reduce" and item.count >= 64]
