@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from graphgen.ir import DType, Module, Op
@@ -35,6 +35,11 @@ def rounding_budget(item: Pass, before: Module) -> float:
 def narrow_rounding(module: Module) -> float:
     """The rounding of the coarsest 8-bit type that programs round their values to; 0 for none."""
     return max((_ROUNDING.get(dtype, 0.0) for dtype in _rounded_to(module)), default=0.0)
+
+
+def rounding_of(ops: Iterable[Op]) -> float:
+    """The rounding of the coarsest 8-bit type that some of the ops round to; 0 for none."""
+    return max((_ROUNDING.get(_element(op), 0.0) for op in ops if _rounds(op)), default=0.0)
 
 
 def _rounded_to(module: Module) -> Iterator[DType]:

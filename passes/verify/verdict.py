@@ -113,7 +113,9 @@ class Verdict:
 
     @property
     def within_budget(self) -> bool:
-        """True if the rounding stayed within the budget."""
+        """True if the rounding stayed within the budget, in each layer within that of the layer."""
+        if self.layers is not None:
+            return all(layer.within_budget for layer in self.layers.changed)
         return self.rounding.relative <= self.budget
 
     @property

@@ -18,6 +18,7 @@ class LayerResult:
         meaning: the worst difference in float64.
         rounding: the worst difference in the program's own types.
         ok: True if both are within their limits.
+        budget: the largest ``rounding`` allowed: more where the layer rounds to narrow numbers.
         first: of a layer that is not ``ok``, the first output and call over the limit.
         guilty: the rewrite that makes the difference, where one can be named.
         together: where that is right alone, the smallest set of rewrites that is wrong.
@@ -29,10 +30,16 @@ class LayerResult:
     meaning: Deviation
     rounding: Deviation
     ok: bool
+    budget: float
     first: Deviation | None = None
     guilty: Rewrite | None = None
     together: tuple[Rewrite, ...] = ()
     same_as: str = ""
+
+    @property
+    def within_budget(self) -> bool:
+        """True if the rounding stayed within the budget."""
+        return self.rounding.relative <= self.budget
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,6 +38,7 @@ from graphgen.passes.verify.compare.deviation import NONE, Deviation, compare, f
 from graphgen.passes.verify.layerwise.layer_results import LayerResult, LayerResults
 from graphgen.passes.verify.layerwise.layer_segments import SEGMENT_OUTPUT, LayeredModule, Segment
 from graphgen.passes.verify.layerwise.segment_run import RECORDING, SegmentRunner
+from graphgen.passes.verify.narrow_rounding import rounding_budget
 from graphgen.passes.verify.verdict import MEANING_BUDGET, RaisedError, Verdict
 
 # First and last stage of a segment.
@@ -52,6 +53,11 @@ class _SegmentOutcomes:
     segment: Segment
     inputs: Sequence[Array] | None
     made: dict[Arithmetic, list[Outcome]] = field(default_factory=dict[Arithmetic, list[Outcome]])
+
+    @property
+    def module(self) -> Module:
+        """The programs of the segment."""
+        return self.segment.module
 
     def of(self, arithmetic: Arithmetic) -> list[Outcome]:
         """Outputs and states after each call."""
@@ -196,12 +202,13 @@ class _LayerwiseValidation:
         segment = other.segment
         meaning = compare(reference.of(MEANING), other.of(MEANING))
         rounding = compare(reference.of(NATIVE), other.of(NATIVE))
-        kept = meaning.relative <= MEANING_BUDGET
-        ok = kept and rounding.relative <= item.budget
-        made = LayerResult(segment.label, _named(meaning, segment), _named(rounding, segment), ok)
+        kept, budget = meaning.relative <= MEANING_BUDGET, rounding_budget(item, reference.module)
+        ok = kept and rounding.relative <= budget
+        named = _named(meaning, segment), _named(rounding, segment)
+        made = LayerResult(segment.label, *named, ok, budget)
         if ok:
             return made
-        how, limit = (NATIVE, item.budget) if kept else (MEANING, MEANING_BUDGET)
+        how, limit = (NATIVE, budget) if kept else (MEANING, MEANING_BUDGET)
         first = first_beyond(reference.of(how), other.of(how), limit)
 
         def wrong(module: Module) -> bool:
@@ -211,10 +218,10 @@ class _LayerwiseValidation:
             return compare(reference.of(how), self._outcomes(cut, at).of(how)).relative > limit
 
         found = blame(before, item, wrong)
-        named = _named(first, segment) if first is not None else None
+        shown = _named(first, segment) if first is not None else None
         if found is None:
-            return replace(made, first=named)
-        return replace(made, first=named, guilty=found.guilty, together=found.together)
+            return replace(made, first=shown)
+        return replace(made, first=shown, guilty=found.guilty, together=found.together)
 
     def _common(self, left: LayeredModule, right: LayeredModule) -> list[int]:
         """Stages after which the original and both modules have a cut of the same shape."""
@@ -268,7 +275,7 @@ def _summary(item: Pass, results: LayerResults) -> Verdict:
         str(item),
         meaning,
         rounding,
-        item.budget,
+        max((result.budget for result in results.changed), default=item.budget),
         guilty=wrong[0].guilty if wrong else None,
         together=wrong[0].together if wrong else (),
         first=wrong[0].first if wrong else None,

@@ -76,6 +76,14 @@ class WindowCut:
         """The values before and after."""
         return [value for old, new, _ in self.pairs for value in (old, new)]
 
+    def unshared(self) -> list[Op]:
+        """The ops that one side reads and the other does not, in program order."""
+        sides: list[dict[Op, None]] = [{}, {}]
+        for old, new, _ in self.pairs:
+            for side, root in zip(sides, (old, new), strict=True):
+                self._visit(root, side, {})
+        return [op for op in self.ops if (op in sides[0]) != (op in sides[1])]
+
     def _trace(self) -> None:
         ops: dict[Op, None] = {}
         boundary: dict[Value, None] = {}

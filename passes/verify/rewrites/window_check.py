@@ -16,6 +16,7 @@ from graphgen.passes.core.relation import EQUAL, Partial, Relation, Sharded
 from graphgen.passes.verify.compare.deviation import difference
 from graphgen.passes.verify.compare.relate import RankGrid, meet, steps
 from graphgen.passes.verify.divergence.value_trace import worst_index
+from graphgen.passes.verify.narrow_rounding import rounding_of
 from graphgen.passes.verify.rewrites.rewrite_window import Pair, WindowCut
 from graphgen.passes.verify.verdict import MEANING_BUDGET
 
@@ -72,7 +73,8 @@ class WindowEvaluator:
 
     Attributes:
         module: has the functions that are called, and the mesh.
-        budget: largest relative difference in the program's own types.
+        budget: largest relative difference in the program's own types, of windows that do not
+            round to narrow numbers.
     """
 
     module: Module
@@ -102,12 +104,17 @@ class WindowEvaluator:
             with np.errstate(all="ignore"):
                 found = self._differing(window, relations, given, MEANING, MEANING_BUDGET)
                 if found is None:
-                    found = self._differing(window, relations, given, NATIVE, self.budget)
+                    budget = self._budget(cut)
+                    found = self._differing(window, relations, given, NATIVE, budget)
         except UNFIT as error:
             return FailedSample(cut.pairs, window, sizes, given, None, str(error))
         if found is None:
             return None
         return FailedSample(cut.pairs, window, sizes, given, found)
+
+    def _budget(self, cut: WindowCut) -> float:
+        """The budget of a window: a step of narrow numbers more where one side rounds to them."""
+        return self.budget + rounding_of(cut.unshared()) if self.budget else 0.0
 
     def _differing(
         self,
