@@ -12,15 +12,19 @@ from graphgen.ir import DType, Function, Module, Op, Value, dtype
 from graphgen.ir.dtype import f16
 from graphgen.passes.core import NoMatch, Pass, Rewriter, Rule, no_match, register, rule
 from graphgen.passes.core.options import choice
+from graphgen.passes.precision.scale_before_sum import (
+    SUMS,
+    has_no_scale_yet,
+    movable_scale,
+    scale_before_sums,
+)
 
-_SUMS = ("all_reduce", "reduce_scatter")
 # What a partial sum of products may go through before it is summed over ranks.
 _PASSED_ON = frozenset((
     *("convert", "multiply", "divide", "add", "subtract", "negate", "select"),
     *("reshape", "transpose", "slice", "concatenate", "pad"),
 ))  # fmt: skip
-# Ops whose result has the numbers of the first operand.
-_SAME_NUMBERS = frozenset(("convert", "reshape", "transpose", "slice", "dynamic_slice", "pad"))
+_OVERFLOWS = "products of 8-bit weights without their scale overflow f16"
 
 
 @register
@@ -30,8 +34,8 @@ class ReduceDtype(Pass):
 
     Each rank rounds what it has of the sum, and the sum is widened again. Only sums of products
     are: those of a table that ranks divide have one addend that is not zero, and shares of
-    probabilities are added up to be compared. f16 ends at 65504: products with 8-bit weights that
-    are scaled after their sum stay as wide as they are.
+    probabilities are added up to be compared. f16 ends at 65504: products with 8-bit weights are
+    scaled before their sum, not after it, and stay as wide as they are where that cannot be done.
 
     Options:
         dtype: of the sums; those that are as narrow already stay.
@@ -77,13 +81,15 @@ f32[1,4]
         """Every sum of every function."""
         element = dtype(self.dtype)
         for function in module.functions.values():
+            if element is f16:
+                scale_before_sums(module, function, rewriter)
             rewriter.apply_rules(function, (_narrow_sum(function, element),))
 
 
 def _narrow_sum(function: Function, element: DType) -> Rule:
     of_products = _of_products(function)
 
-    @rule(*_SUMS)
+    @rule(*SUMS)
     def narrow_sum(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
         """``sum(x)`` over ranks is ``wide(sum(narrow(x)))``."""
         why = _why_not(op, element, of_products)
@@ -95,11 +101,14 @@ def _narrow_sum(function: Function, element: DType) -> Rule:
     return narrow_sum
 
 
-def narrowed_sums(function: Function, element: DType) -> Iterator[Op]:
+def narrowed_sums(module: Module, function: Function, element: DType) -> Iterator[Op]:
     """The sums over ranks that the pass narrows to ``element``."""
     of_products = _of_products(function)
     for op in function.block:
-        if op.name in _SUMS and _why_not(op, element, of_products) is None:
+        if op.name not in SUMS:
+            continue
+        why = _why_not(op, element, of_products)
+        if why is None or (why.reason == _OVERFLOWS and movable_scale(module, function, op)):
             yield op
 
 
@@ -111,25 +120,9 @@ def _why_not(op: Op, element: DType, of_products: set[Value]) -> NoMatch | None:
         return no_match("it is no sum", x, depth=2)
     if x not in of_products:
         return no_match("its addends are no sums of products", x, depth=3)
-    if element is f16 and _has_no_scale_yet(x):
-        return no_match("products of 8-bit weights without their scale overflow f16", x, depth=4)
+    if element is f16 and has_no_scale_yet(x):
+        return no_match(_OVERFLOWS, x, depth=4)
     return None
-
-
-def _has_no_scale_yet(x: Value) -> bool:
-    """True for a product with numbers of 8 bits that is scaled after the sum over ranks."""
-    (*_, product) = _same_numbers(x)
-    if product.op is None or product.op.name != "dot_general":
-        return False
-    return any(value.dtype.bits == 8 for value in _same_numbers(product.op.operands[1]))
-
-
-def _same_numbers(x: Value) -> Iterator[Value]:
-    """``x``, and before it the values that it has the numbers of."""
-    yield x
-    while x.op is not None and x.op.name in _SAME_NUMBERS:
-        x = x.op.operands[0]
-        yield x
 
 
 def _of_products(function: Function) -> set[Value]:

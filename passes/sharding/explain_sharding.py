@@ -119,7 +119,7 @@ def narrowed(module: Module, element: DType) -> list[ShardingReason]:
     out: list[ShardingReason] = []
     for function in module.programs():
         names = value_names(function)
-        for op in narrowed_sums(function, element):
+        for op in narrowed_sums(module, function, element):
             value = op.operands[0]
             planned = sent(op) // module.ranks
             now = planned * element.bits // value.dtype.bits

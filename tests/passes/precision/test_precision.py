@@ -14,9 +14,10 @@ from graphgen.composites.attention import attention_with
 from graphgen.ir import Function, Module, dtype
 from graphgen.lowering.cost.roofline import roofline
 from graphgen.models import build, known_shape
-from graphgen.passes.core import parse_pipeline, run_pipeline
+from graphgen.passes.core import Pass, parse_pipeline, run_pipeline
 from graphgen.passes.core.journal import Journal
 from graphgen.passes.pipelines import default
+from graphgen.passes.precision.reduce_dtype import narrowed_sums
 from graphgen.passes.sharding.explain_sharding import NARROWED, ExplainSharding
 from graphgen.passes.verify import make_workload, validate
 from graphgen.targets import accelerator
@@ -94,6 +95,84 @@ def test_the_sum_of_a_divided_table_stays():
 
 def decode(module: Module) -> Function:
     return next(f for f in module.programs() if f.phase == "decode")
+
+
+def quantized(scheme: str, reduce: str, tp: int = 2) -> tuple[Module, list[Pass]]:
+    given = {"tp": tp, "rpl_reduce_dtype": reduce, "quantization": f"quantize-weights{{{scheme}}}"}
+    return mini(), default(BUCKETS.updated(given))
+
+
+@pytest.mark.parametrize("scheme", ["", "scheme=per_tensor_symmetric", "dtype=f8e5m2"])
+def test_products_of_8_bits_are_scaled_before_a_sum_in_f16(scheme: str):
+    """Sums of int8 or f8 numbers alone overflow f16, which ends at 65504."""
+    module, passes = quantized(scheme, "f16")
+    verdicts = validate(module, passes, make_workload(module))
+    assert [verdict.pass_text for verdict in verdicts if not verdict.ok] == []
+    run_pipeline(module, passes)
+    sums = [op for op in decode(module).ops if op.name == "all_reduce"]
+    assert sorted(op.result.dtype.name for op in sums) == ["f16"] * 4 + ["f32"]
+    for op in sums:
+        made = op.operands[0].producer("convert")
+        if op.result.dtype is dtype("f16"):
+            assert made is not None
+            assert made.operands[0].producer("multiply") is not None
+
+
+def test_sums_of_wide_types_are_scaled_after_them():
+    module, passes = quantized("", "bf16")
+    run_pipeline(module, passes)
+    narrowed = [op for op in decode(module).ops if op.result.dtype is dtype("bf16")]
+    assert narrowed
+    assert not [op for op in narrowed if op.operands[0].producer("multiply")]
+
+
+SCALED_SUM = """\
+module @m level=sharded mesh=tp:2 {
+  input %h : f32[1,3]
+  weight %w : s8[4,3]
+  weight %s : f32[4]
+  output %y : f32[1,4]
+}
+
+func @f phase=main {
+  arg %h : f32[1,3]
+  arg %w : s8[4,3]
+  arg %s : f32[4]
+  arg %rank : s32[1]
+  %wide = convert(%w) dtype=f32 : f32[4,3]
+  %0 = dot_general(%h, %wide) lhs_contracting_dims=[1] rhs_contracting_dims=[1] dtype=f32 : f32[1,4]
+  %1 = all_reduce(%0) kind=add replica_groups=[[0,1]] : f32[1,4]
+  %scales = broadcast_in_dim(%s) shape=[1,4] dimensions=[1] : f32[1,4]
+  %y = multiply(%1, %scales) : f32[1,4]
+  return y = %y
+}
+"""
+PER_RANK = """\
+  %r = convert(%rank) dtype=f32 : f32[1]
+  %own = broadcast_in_dim(%r) shape=[4] dimensions=[0] : f32[4]
+  %scales = broadcast_in_dim(%own) shape=[1,4] dimensions=[1] : f32[1,4]
+"""
+SPREAD = "  %scales = broadcast_in_dim(%s) shape=[1,4] dimensions=[1] : f32[1,4]\n"
+
+
+@pytest.mark.parametrize(
+    ("right", "other", "moves"),
+    [
+        ("", "", True),
+        # Each rank has another scale, or the sum is read without it.
+        (SPREAD, PER_RANK, False),
+        ("multiply(%1, %scales)", "multiply(%1, %1)", False),
+        ("return y = %y", "return y = %1", False),
+        ("weight %s", "input %s", False),
+    ],
+)
+def test_a_scale_moves_only_where_it_is_that_of_all_ranks(right: str, other: str, moves: bool):
+    module = parse(SCALED_SUM.replace(right, other) if right else SCALED_SUM)
+    told = [op.name for op in narrowed_sums(module, module.function("f"), dtype("f16"))]
+    run_pipeline(module, parse_pipeline("reduce-dtype{dtype=f16}"))
+    sums = [op for op in module.function("f").ops if op.name == "all_reduce"]
+    assert [op.result.dtype.name for op in sums] == ["f16" if moves else "f32"]
+    assert told == (["all_reduce"] if moves else [])
 
 
 def test_half_of_the_bytes_cross_the_links():
