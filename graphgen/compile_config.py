@@ -248,6 +248,12 @@ class CompileConfig:
         flag=None,
         pipeline=False,
     )
+    keep_quantized: bool = knob(
+        False,
+        "whether weights of a GGUF file stay in the 4 or 8 bits of its blocks.",
+        flag="Keep the weights of a GGUF file in the 4 or 8 bits that it stores.",
+        pipeline=False,
+    )
     sampling: str = knob(
         "",
         "the pass that lets programs choose tokens, as pipelines write it; empty for logits.",

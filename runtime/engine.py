@@ -17,7 +17,7 @@ from graphgen.runtime.buckets import bucket_limit, choose_prompt_bucket
 from graphgen.runtime.checkpoint.dtype_policy import AS_DECLARED, chosen_dtype
 from graphgen.runtime.checkpoint.hub import locate
 from graphgen.runtime.checkpoint.interfaces import Checkpoint
-from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint
+from graphgen.runtime.checkpoint.open_checkpoint import as_stored, open_checkpoint
 from graphgen.runtime.executable_cache import ExecutableCache
 from graphgen.runtime.generation import (
     Completion,
@@ -251,6 +251,8 @@ def open_engine(
     if options.dtype is not None:
         element = chosen_dtype(options.dtype, checkpoint)
         options = replace(options, requested={**options.requested, "dtype": element})
+    keep = options.config.updated(options.requested).keep_quantized
+    checkpoint = as_stored(checkpoint, keep=keep)
     kept = options.artifact
     if kept is not None and is_artifact(kept):
         artifact = open_artifact(kept)

@@ -19,6 +19,7 @@ from graphgen.errors import GraphgenError
 from graphgen.lowering.cpu.pjrt import configure
 from graphgen.models import read_model_config
 from graphgen.runtime.checkpoint.interfaces import Checkpoint
+from graphgen.runtime.checkpoint.open_checkpoint import as_stored
 from graphgen.runtime.checkpoint.validate_tensors import check_checkpoint
 from graphgen.runtime.executable_cache import ExecutableCache
 from graphgen.runtime.model import build_model
@@ -136,6 +137,7 @@ def every_token_session(
     """
     configure(settings.tp)
     sized = replace(settings, sampling="").serving(batch=1, max_len=window)
+    checkpoint = as_stored(checkpoint, keep=settings.keep_quantized)
     with progress.task("building the graph"):
         built = build_model(checkpoint.config, sized, every_token=True)
     check_checkpoint(checkpoint, built.module)

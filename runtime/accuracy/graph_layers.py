@@ -12,6 +12,7 @@ from graphgen.lowering.cpu.pjrt import configure
 from graphgen.runtime.accuracy.step_model import HiddenStates
 from graphgen.runtime.artifact import Artifact
 from graphgen.runtime.checkpoint.interfaces import Checkpoint
+from graphgen.runtime.checkpoint.open_checkpoint import as_stored
 from graphgen.runtime.executable_cache import ExecutableCache
 from graphgen.runtime.model import BuiltModel, build_model
 from graphgen.runtime.progress_callback import Progress
@@ -66,6 +67,7 @@ def checkpoint_layers(
     checkpoint: Checkpoint, settings: CompileConfig, progress: Progress
 ) -> GraphLayers:
     """The layers of a checkpoint under ``settings``."""
+    checkpoint = as_stored(checkpoint, keep=settings.keep_quantized)
     return GraphLayers(checkpoint.config, settings, checkpoint, progress)
 
 

@@ -10,7 +10,7 @@ from graphgen.runtime.checkpoint.config_file import read_config
 from graphgen.runtime.checkpoint.interfaces import Checkpoint
 from graphgen.runtime.checkpoint.mapped_file import unreadable
 
-__all__ = ["only_gguf", "open_checkpoint", "read_config"]
+__all__ = ["as_stored", "only_gguf", "open_checkpoint", "read_config"]
 
 _LOOKED_FOR: Final = (
     "looked for: a .gguf file; a folder with config.json and model.safetensors or "
@@ -43,6 +43,36 @@ def open_checkpoint(path: str | Path) -> Checkpoint:
     if path.suffix in (".safetensors", ".bin"):
         raise unreadable(path, f"a {path.suffix} file is opened by its folder", help=_LOOKED_FOR)
     raise unreadable(path, "not a checkpoint: the file is no .gguf file", help=_LOOKED_FOR)
+
+
+def as_stored(checkpoint: Checkpoint, *, keep: bool) -> Checkpoint:
+    """The checkpoint with its weights as narrow as they are stored, if they are to be kept so.
+
+    Those of a folder are anyway, where its scheme is read; a GGUF file's are dequantized otherwise.
+
+    Args:
+        checkpoint: as :func:`open_checkpoint` gives it.
+        keep: the user's request; without it the checkpoint is returned as it is.
+
+    Raises:
+        GraphgenError: GG0705 if no weight of a product is stored in few bits that are read.
+    """
+    if not keep or "quantization_config" in checkpoint.config:
+        return checkpoint
+    if checkpoint.path.suffix == ".gguf":
+        # Only here: the gguf package is not needed to read safetensors.
+        from graphgen.runtime.checkpoint.gguf.gguf_blocks import GgufBlocks
+        from graphgen.runtime.checkpoint.gguf.gguf_checkpoint import GgufCheckpoint
+
+        view = GgufBlocks(GgufCheckpoint(checkpoint.path))
+        if "quantization_config" in view.config:
+            return view
+    raise GraphgenError(
+        "GG0705",
+        f"--keep-quantized has no effect: no weight of a product in {checkpoint.path} is quantized "
+        "in a way that can be kept",
+        help="leave it out; GGUF's kinds that are kept are Q8_0, Q4_0, Q4_1 and Q4_K",
+    )
 
 
 def only_gguf(folder: Path) -> Path | None:

@@ -30,6 +30,10 @@ from graphgen.runtime.weights.rank_weights import weight_bytes
 Logits = npt.NDArray[np.float32]
 
 
+# In a list of --compare: a GGUF file's weights in its own blocks.
+STORED = "stored"
+
+
 @dataclass(frozen=True, slots=True)
 class ComparedModel:
     """One row of a comparison before it is measured.
@@ -79,8 +83,8 @@ def compared_models(names: str, base: CompileConfig) -> list[ComparedModel]:
 
     Args:
         names: separated by commas: ``f32``, ``bf16`` or ``f16``; ``int8``, ``f8e4m3`` or another
-            quantized element type, with ``:per_tensor_symmetric`` and the like appended; or the
-            folder of a checkpoint.
+            quantized element type, with ``:per_tensor_symmetric`` and the like appended; ``stored``
+            for a GGUF file's own blocks; or the folder of a checkpoint.
         base: element type of what is not quantized, and ranks.
 
     Raises:
@@ -92,6 +96,8 @@ def compared_models(names: str, base: CompileConfig) -> list[ComparedModel]:
 def _compared(name: str, base: CompileConfig) -> ComparedModel:
     if name in DTYPES:
         return ComparedModel(name, replace(base, dtype=name, quantization=""))
+    if name == STORED:
+        return ComparedModel(name, replace(base, quantization="", keep_quantized=True))
     if Path(name).exists():
         return ComparedModel(name, replace(base, quantization=""), open_checkpoint(Path(name)))
     try:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from graphgen.runtime.checkpoint.interfaces import Checkpoint
 
 
-@takes_compile_options("tp", "heads", "dtype", "quantization")
+@takes_compile_options("tp", "heads", "dtype", "quantization", "keep_quantized")
 def shard_weights(
     model: Annotated[
         str,
@@ -78,6 +78,7 @@ def shard_weights(
 def _of_model(model: str, compile_options: CompileOptions) -> tuple[Checkpoint, Module]:
     """A checkpoint, and its model as the options compile it."""
     from graphgen.runtime.checkpoint.dtype_policy import chosen_dtype
+    from graphgen.runtime.checkpoint.open_checkpoint import as_stored
     from graphgen.runtime.checkpoint.validate_tensors import check_checkpoint
     from graphgen.runtime.engine import locate_checkpoint
     from graphgen.runtime.model import build_model
@@ -85,6 +86,7 @@ def _of_model(model: str, compile_options: CompileOptions) -> tuple[Checkpoint, 
     checkpoint = locate_checkpoint(model)
     config = CompileConfig().updated(compile_options).serving(batch=1, max_len=256)
     config = replace(config, dtype=chosen_dtype(config.dtype, checkpoint))
+    checkpoint = as_stored(checkpoint, keep=config.keep_quantized)
     built = build_model(checkpoint.config, config)
     check_checkpoint(checkpoint, built.module)
     return checkpoint, built.module

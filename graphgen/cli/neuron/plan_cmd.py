@@ -28,7 +28,15 @@ if TYPE_CHECKING:
 
 @takes_plan_sizes()
 @takes_compile_options(
-    without=["tp", "heads", "dtype", "quantization", "page_cache", "steps_per_launch"]
+    without=[
+        "tp",
+        "heads",
+        "dtype",
+        "quantization",
+        "keep_quantized",
+        "page_cache",
+        "steps_per_launch",
+    ]
 )
 def plan(
     model: Annotated[

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @takes_compile_options(
-    *("dtype", "tp", "heads", "quantization"),
+    *("dtype", "tp", "heads", "quantization", "keep_quantized"),
     *("kv_cache_quant", "kv_cache_dtype", "kv_cache_scale", "kv_cache_ranges"),
     *("rpl_reduce_dtype", "attention_dtype", "softmax_dtype", "activation_quantization_type"),
 )
@@ -99,6 +99,11 @@ def _check(
     if several and options.get("quantization"):
         raise _no_effect(
             "--quantized has no effect on --compare and --sensitivity", "name schemes in their list"
+        )
+    if several and options.get("keep_quantized"):
+        raise _no_effect(
+            "--keep-quantized has no effect on --compare and --sensitivity",
+            "name 'stored' in the list of --compare",
         )
     plain = CompileConfig()
     changed = [name for name, value in options.items() if value != getattr(plain, name)]

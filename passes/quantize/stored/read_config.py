@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import cast
 
 from graphgen.errors import GraphgenError
-from graphgen.ir.dtype import DType, dtype, f4e2m1fn, f8e4m3fn, s8
+from graphgen.ir.dtype import DType, dtype, f4e2m1fn, f8e4m3fn, s4, s8, u4
+from graphgen.passes.quantize.stored.gguf_blocks import BLOCK
 from graphgen.passes.quantize.stored.scheme import StoredForm, StoredScheme
 from graphgen.passes.quantize.stored.scheme_table import SCHEMES
 
@@ -39,15 +40,38 @@ def stored_quantization(config: Mapping[str, object]) -> StoredQuantization | No
     Raises:
         GraphgenError: GG0502 for a method, a format or an option that is not read.
     """
-    found = config.get("quantization_config", config.get("compression_config"))
-    if found is None:
+    settings = _settings(config)
+    if settings is None:
         return None
-    settings = _object(found, "quantization_config")
     method = str(settings.get("quant_method", _older_method(settings)))
     reader = _METHODS.get(method)
     if reader is None:
         raise refused(f"quant_method '{method}'", f"read: {', '.join(_METHODS)}")
     return reader(settings)
+
+
+def stored_quantizations(config: Mapping[str, object]) -> tuple[StoredQuantization, ...]:
+    """The same of checkpoints whose weights are in several forms, as GGUF's are.
+
+    Raises:
+        GraphgenError: GG0502 for a method, a format or an option that is not read.
+    """
+    settings = _settings(config)
+    if settings is not None and settings.get("quant_method") == "gguf":
+        kinds = _object(settings.get("kinds"), "kinds")
+        return tuple([_gguf(kind) for kind in kinds])
+    found = stored_quantization(config)
+    return () if found is None else (found,)
+
+
+def _settings(config: Mapping[str, object]) -> Settings | None:
+    found = config.get("quantization_config", config.get("compression_config"))
+    return None if found is None else _object(found, "quantization_config")
+
+
+def _gguf(kind: str) -> StoredQuantization:
+    element = {"Q8_0": s8, "Q4_0": s4}.get(kind, u4)
+    return StoredQuantization(SCHEMES[kind], StoredForm(element, (1, BLOCK), element is u4))
 
 
 def refused(what: str, help: str = "") -> GraphgenError:

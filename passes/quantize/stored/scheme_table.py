@@ -8,6 +8,7 @@ from graphgen.passes.quantize.stored.expert_blocks import (
     expert_blocks_parts,
     expert_blocks_widen,
 )
+from graphgen.passes.quantize.stored.gguf_blocks import nibble_parts, nibble_widen
 from graphgen.passes.quantize.stored.packed import (
     awq_parts,
     awq_widen,
@@ -65,5 +66,10 @@ _ALL = (
     StoredScheme("awq", "qweight", "scales", awq_parts, awq_widen),
     # bitsandbytes, Linear8bitLt: SCB is the largest magnitude of a row, which 127 stands for.
     _plain("bitsandbytes", "SCB", factor=1 / 127, unread=("weight_format",)),
+    # GGUF, by its own names of kinds; the numbers of a file are in several.
+    StoredScheme("Q8_0", "qs", "d", plain_parts("qs", "d"), plain_widen("qs", "d")),
+    StoredScheme("Q4_0", "qs", "d", nibble_parts(32, minimum=False), nibble_widen(32)),
+    StoredScheme("Q4_1", "qs", "d", nibble_parts(32, minimum=True), nibble_widen(32)),
+    StoredScheme("Q4_K", "qs", "d", nibble_parts(64, minimum=True), nibble_widen(64)),
 )
 SCHEMES: Mapping[str, StoredScheme] = {scheme.name: scheme for scheme in _ALL}

@@ -103,6 +103,30 @@ class GgufCheckpoint:
         values = _decode(entry)
         return self._restored(entry, values, restore) if restore else values
 
+    def kinds(self) -> Mapping[str, str]:
+        """GGUF's name of the kind of each matrix that is not stored the other way round."""
+        restores = {
+            name: self._architecture.restore_of(e.name) for name, e in self._entries.items()
+        }
+        return {
+            name: entry.kind.name
+            for name, entry in self._entries.items()
+            if len(entry.shape) == 2 and not ((r := restores[name]) and r.transposed)
+        }
+
+    def blocks(self, name: str) -> Array:
+        """The bytes u8 [out, bytes of a row] of a quantized tensor, rows as Hugging Face has them.
+
+        Args:
+            name: of :meth:`kinds`.
+        """
+        entry = self._entries[name]
+        what = f"the data of tensor '{entry.name}'"
+        rows = entry.file.array(entry.offset, entry.nbytes, NUMPY_DTYPES["u8"], what)
+        rows = rows.reshape(quant_shape_to_byte_shape(entry.shape, entry.kind))
+        restore = self._architecture.restore_of(entry.name)
+        return self._restored(entry, rows, restore) if restore else rows
+
     def _restored(self, entry: GgufTensor, values: Array, restore: Restore) -> Array:
         """The values as Hugging Face has them; rows must divide over the heads (GG0601)."""
         heads = self.config[restore.heads] if restore.heads else 1

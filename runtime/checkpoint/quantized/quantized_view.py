@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Set
 from dataclasses import replace
 from math import prod
@@ -11,14 +10,18 @@ from typing import Final, cast
 
 from graphgen.errors import GraphgenError
 from graphgen.ir import Module
-from graphgen.passes.quantize.stored.read_config import StoredQuantization, stored_quantization
+from graphgen.passes.quantize.stored.read_config import (
+    StoredQuantization,
+    stored_quantization,
+    stored_quantizations,
+)
 from graphgen.runtime.checkpoint.interfaces import CONVERT, Array, Checkpoint, TensorInfo
+from graphgen.runtime.checkpoint.quantized.stated_modules import (
+    MODULES,
+    SKIPPED,
+    stated_modules,
+)
 from graphgen.targets import find_target
-
-_NUMBER: Final = re.compile(r"(?<=\.)\d+(?=\.|$)")
-# What this view adds to the quantization_config: patterns of modules, and those they do not mean.
-MODULES: Final = "quantized_modules"
-SKIPPED: Final = "unquantized_modules"
 
 
 def with_quantization(checkpoint: Checkpoint) -> Checkpoint:
@@ -151,16 +154,36 @@ class StoredFormView:
     def _stated(self, config: Mapping[str, object]) -> dict[str, object]:
         """The quantization_config with the modules that are quantized, by patterns."""
         given = config.get("quantization_config", config.get("compression_config"))
-        patterns = sorted({_NUMBER.sub("*", name) for name in self.modules})
         ending = self._found.scheme.weight
-        weights = [name.removesuffix(ending) for name in self.base.tensors()]
-        skipped = [
-            name
-            for name in weights
-            if name not in self.modules and _NUMBER.sub("*", name) in patterns
-        ]
+        names = [name.removesuffix(ending) for name in self.base.tensors()]
         stated = cast("Mapping[str, object]", given)
-        return {**stated, MODULES: patterns, SKIPPED: skipped}
+        return {**stated, **stated_modules(self.modules, names)}
+
+
+def stored_readings(
+    config: Mapping[str, object],
+) -> list[tuple[StoredQuantization, tuple[str, ...], tuple[str, ...]]]:
+    """Each form that a checkpoint's weights are in, the patterns of its modules and exceptions.
+
+    Args:
+        config: of a checkpoint, as :func:`with_quantization` or a view of GGUF gives it; empty
+            without what they state.
+
+    Raises:
+        GraphgenError: GG0502 for a scheme that is not read.
+    """
+    stated = config.get("quantization_config")
+    found = stored_quantizations(config)
+    if not found or not isinstance(stated, dict):
+        return []
+    own = cast("Mapping[str, Mapping[str, object]]", stated)
+    kinds = own.get("kinds", {})
+    readings: list[tuple[StoredQuantization, tuple[str, ...], tuple[str, ...]]] = []
+    for each in found:
+        names = cast("Mapping[str, list[str]]", kinds.get(each.scheme.name, own))
+        if MODULES in names:
+            readings.append((each, tuple(names[MODULES]), tuple(names.get(SKIPPED, ()))))
+    return readings
 
 
 def read_quantized(module: Module, config: Mapping[str, object], target: str = "cpu") -> str:
@@ -178,27 +201,27 @@ def read_quantized(module: Module, config: Mapping[str, object], target: str = "
     Raises:
         GraphgenError: GG0502 for a scheme that is not read.
     """
-    found = stored_quantization(config)
-    stated = config.get("quantization_config")
-    if found is None or not isinstance(stated, dict) or MODULES not in stated:
+    readings = stored_readings(config)
+    if not readings:
         return ""
     # Only here: an artifact runs without any pass.
     from graphgen.passes.core import run_pipeline
     from graphgen.passes.quantize.read_quantized import ReadQuantized
 
-    names = cast("Mapping[str, list[str]]", stated)
-    form = found.form
-    reading = ReadQuantized(
-        scheme=found.scheme.name,
-        element=form.element.name,
-        block=form.block,
-        zero_points=form.zero_points,
-        ordered=form.ordered,
-        rescaled=find_target(target).is_accelerator,
-        modules=tuple(names[MODULES]),
-        skip=tuple(names.get(SKIPPED, ())),
-    )
-    run_pipeline(module, [reading])
+    for found, modules, skip in readings:
+        form = found.form
+        reading = ReadQuantized(
+            scheme=found.scheme.name,
+            element=form.element.name,
+            block=form.block,
+            zero_points=form.zero_points,
+            ordered=form.ordered,
+            rescaled=find_target(target).is_accelerator,
+            modules=modules,
+            skip=skip,
+        )
+        run_pipeline(module, [reading])
+    found = readings[0][0]
     if not found.activations:
         return ""
     return (

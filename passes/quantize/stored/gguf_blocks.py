@@ -1,0 +1,71 @@
+"""GGUF's blocks of 32 weights: 8-bit numbers, and 4-bit numbers two to a byte.
+
+https://github.com/ggml-org/llama.cpp, ``ggml-quants.c``. A byte holds a number of the first half of
+a run in its lower four bits and one of the second half in its upper four. A run is a block of 32 in
+Q4_0 and Q4_1; in Q4_K it is 64 numbers, two blocks that have scales of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from graphgen.build import Builder
+from graphgen.ir import DType, TensorType, Value, tensor
+from graphgen.ir.dtype import f32, s4, s8, u4, u8
+from graphgen.passes.quantize.stored.scheme import Parts, StoredForm, Widen, widened
+
+BLOCK = 32
+# A weight that is the same number m in a whole block has no steps: it is (q - z) * (-m / z) there,
+# with z so large that no q of 4 bits is seen in f32.
+_FAR = 2.0**24
+
+
+def nibble_parts(run: int, *, minimum: bool) -> Parts:
+    """Bytes [out, runs, bytes of a run], and a scale and perhaps a smallest number a block.
+
+    Args:
+        run: numbers of a row that share bytes, each byte one of either half.
+        minimum: whether blocks have a number that is added to each of theirs.
+    """
+
+    def parts(form: StoredForm, shape: tuple[int, ...]) -> Mapping[str, TensorType]:
+        rows, columns = shape
+        found = {
+            "qs": tensor(u8, (rows, columns // run, run // 2)),
+            "d": tensor(f32, form.counts(shape)),
+        }
+        return {**found, "m": tensor(f32, form.counts(shape))} if minimum else found
+
+    return parts
+
+
+def nibble_widen(run: int) -> Widen:
+    """``d * (q - 8)`` in Q4_0, ``d * q + m`` in the others, which is ``d * (q - -m / d)``.
+
+    Args:
+        run: as for :func:`nibble_parts`.
+    """
+
+    def widen(
+        b: Builder,
+        form: StoredForm,
+        parts: Mapping[str, Value],
+        shape: tuple[int, ...],
+        dtype: DType,
+    ) -> Value:
+        rows, columns = shape
+        pairs = b.bitcast_convert(parts["qs"], u4)
+        halves = b.transpose(pairs, (0, 1, 3, 2))
+        numbers = b.reshape(halves, (rows, columns // run * run))
+        scale, least = parts["d"], parts.get("m")
+        if least is None:
+            wide = b.convert(numbers, s8)
+            signed = b.convert(b.binary("subtract", wide, b.full(8, wide.type)), s4)
+            return widened(b, form, signed, scale, None, dtype)
+        flat = b.compare(scale, b.full(0.0, scale.type), "EQ")
+        far = b.full(_FAR, scale.type)
+        steps = b.select(flat, b.binary("divide", b.negate(least), far), scale)
+        zero = b.select(flat, far, b.binary("divide", b.negate(least), steps))
+        return widened(b, form, numbers, steps, zero, dtype)
+
+    return widen

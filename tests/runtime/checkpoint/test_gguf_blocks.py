@@ -1,0 +1,125 @@
+"""GGUF's weights kept in their blocks mean what the gguf package makes of them."""
+
+from __future__ import annotations
+
+from math import prod
+from pathlib import Path
+
+import numpy as np
+import pytest
+from gguf import GGMLQuantizationType
+from gguf.constants import GGML_QUANT_SIZES
+
+from graphgen.errors import GraphgenError
+from graphgen.eval import Array
+from graphgen.ir import Role, dtype
+from graphgen.models import build
+from graphgen.passes.core import parse_pipeline, run_pipeline
+from graphgen.runtime.artifact import open_artifact
+from graphgen.runtime.checkpoint.gguf.gguf_blocks import GgufBlocks
+from graphgen.runtime.checkpoint.gguf.gguf_checkpoint import GgufCheckpoint
+from graphgen.runtime.checkpoint.interfaces import NUMPY_DTYPES
+from graphgen.runtime.checkpoint.open_checkpoint import as_stored, open_checkpoint
+from tests.graphgen.cli.conftest import error, facts
+from tests.oracles.small_gguf import small_metadata, small_weights, to_gguf, write_gguf
+from tests.runtime.checkpoint.test_quantized_checkpoints import logical, prefill
+
+# What of a block is f16: a scale, and of some kinds a smallest number.
+HALVES = {"Q8_0": 1, "Q4_0": 1, "Q4_1": 2, "Q4_K": 2, "Q6_K": 0}
+FACTOR = 8
+
+
+def blocks(kind: str, rows: int, columns: int, seed: int) -> Array:
+    """Random bytes of a kind, with scales of ordinary size; some of them are 0."""
+    rng = np.random.default_rng([seed, rows, columns])
+    size, nbytes = GGML_QUANT_SIZES[GGMLQuantizationType[kind]]
+    made = rng.integers(0, 256, (rows, columns // size, nbytes), np.uint8)
+    for index in range(HALVES[kind]):
+        scale = rng.uniform(-0.02, 0.02, made.shape[:2]).astype(np.float16)
+        scale[::3, 0] = 0 if index == 0 else 0.25
+        made[..., 2 * index : 2 * index + 2] = scale[..., None].view(np.uint8)
+    if kind == "Q6_K":
+        scale = rng.uniform(0.0001, 0.0002, made.shape[:2]).astype(np.float16)
+        made[..., -2:] = scale[..., None].view(np.uint8)
+    return made.reshape(rows, -1)
+
+
+def write(path: Path, *kinds: str) -> None:
+    """A model whose weights of products are of these kinds in turn."""
+    metadata = small_metadata()
+    for key, value in metadata.items():
+        if key in ("llama.embedding_length", "llama.feed_forward_length"):
+            assert isinstance(value, int)
+            metadata[key] = value * FACTOR
+    tokens = metadata["tokenizer.ggml.tokens"]
+    assert isinstance(tokens, list)
+    tensors: dict[str, Array] = {}
+    stored: dict[str, GGMLQuantizationType] = {}
+    for index, (name, weight) in enumerate(small_weights(len(tokens), tied=False).items()):
+        wide = np.tile(weight, (1,) * (weight.ndim - 1) + (FACTOR,))
+        if "_proj" in name and "embed" not in name:
+            rows = len(weight) * FACTOR
+            kind = kinds[index % len(kinds)]
+            own, _ = to_gguf(name, wide)
+            tensors[own] = blocks(kind, rows, wide.shape[1], index)
+            stored[own] = GGMLQuantizationType[kind]
+        else:
+            own, values = to_gguf(name, wide)
+            tensors[own] = values
+    write_gguf(path, metadata, tensors, kinds=stored)
+
+
+@pytest.mark.parametrize(
+    "kinds", [("Q8_0",), ("Q4_0",), ("Q4_1",), ("Q4_K",), ("Q4_K", "Q6_K", "Q8_0")], ids=" ".join
+)
+def test_weights_in_blocks_mean_the_dequantized_ones(kinds: tuple[str, ...], tmp_path: Path):
+    write(tmp_path / "m.gguf", *kinds)
+    checkpoint = GgufCheckpoint(tmp_path / "m.gguf")
+    narrow = GgufBlocks(checkpoint)
+    module = logical(narrow)
+    names = {row.name for row in module.entries(Role.WEIGHT)}
+    kept = [name for name in names if name.endswith("_proj.qs")]
+    assert len(kept) == 14 if "Q6_K" not in kinds else 0 < len(kept) < 14
+    for name, info in narrow.tensors().items():
+        array = narrow.read(name)
+        assert (array.shape, array.dtype) == (info.shape, NUMPY_DTYPES[info.dtype]), name
+    wanted = prefill(build(checkpoint.config, dtype("f32")), checkpoint.read)
+    ours = prefill(module, narrow.read)
+    np.testing.assert_allclose(ours, wanted, rtol=1e-4, atol=2e-6 * np.abs(wanted).max())
+
+
+def test_a_compiled_program_reads_4_bits(tmp_path: Path):
+    """No weight of a product is prepared as floats."""
+    write(tmp_path / "m.gguf", "Q4_K", "Q4_0")
+    module = logical(GgufBlocks(GgufCheckpoint(tmp_path / "m.gguf")))
+    run_pipeline(module, parse_pipeline("default{context=[8],tokens=[16],kernels=off}"))
+    held = [entry.logical for entry in module.interface.values() if entry.role is Role.PARAM]
+    narrow = [type_ for type_ in held if type_.dtype.bits == 4]
+    assert len(narrow) >= 8
+    wide = [type_.dims for type_ in held if type_.dtype.bits > 8 and type_.rank == 2]
+    assert all(rows * columns <= 256 * 8 * 3 for rows, columns in wide), wide
+
+
+def test_keeping_is_refused_where_nothing_is_kept(tmp_path: Path):
+    write(tmp_path / "m.gguf", "Q6_K")
+    checkpoint = open_checkpoint(tmp_path / "m.gguf")
+    assert as_stored(checkpoint, keep=False) is checkpoint
+    with pytest.raises(GraphgenError, match="--keep-quantized has no effect") as caught:
+        as_stored(checkpoint, keep=True)
+    assert caught.value.code == "GG0705"
+
+
+def test_the_flag_answers_with_4_bits(tmp_path: Path):
+    write(tmp_path / "m.gguf", "Q4_1")
+    model = [str(tmp_path / "m.gguf"), "--prompt", "The llama", "--max-new-tokens", "4"]
+    wide = facts("generate", *model)
+    narrow = facts("generate", *model, "--keep-quantized", "--artifact", str(tmp_path / "narrow"))
+    assert narrow["outputs"] == wide["outputs"]
+    module = open_artifact(tmp_path / "narrow").model.module
+    held = {name: row.logical for name, row in module.interface.items() if "_proj" in name}
+    assert held["model.layers.0.mlp.down_proj.qs"].text == "u8[256,16,16]"
+    floats = [type_ for type_ in held.values() if type_.dtype.is_float]
+    assert max(prod(type_.dims) for type_ in floats) == 512 * 256 // 32
+    facts("generate", *model, "--artifact", str(tmp_path / "wide"))
+    kept = error("generate", *model, "--keep-quantized", "--artifact", str(tmp_path / "wide"))
+    assert "was compiled for keep_quantized False, asked for True" in kept
