@@ -61,8 +61,8 @@ def as_stored(checkpoint: Checkpoint, *, keep: bool) -> Checkpoint:
         return checkpoint
     if checkpoint.path.suffix == ".gguf":
         # Only here: the gguf package is not needed to read safetensors.
-        from graphgen.runtime.checkpoint.gguf.gguf_blocks import GgufBlocks
         from graphgen.runtime.checkpoint.gguf.gguf_checkpoint import GgufCheckpoint
+        from graphgen.runtime.checkpoint.gguf.gguf_kept import GgufBlocks
 
         view = GgufBlocks(GgufCheckpoint(checkpoint.path))
         if "quantization_config" in view.config:

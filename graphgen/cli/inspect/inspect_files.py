@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
+from graphgen.cli.inspect.checkpoint_quantization import CheckpointQuantization, quantization_of
 from graphgen.errors import GraphgenError
 from graphgen.json_value import Json
 from graphgen.report.table import Report, Table
@@ -55,7 +56,7 @@ def inspect_file(path: Path, largest: int) -> Inspection | None:
     except (OSError, ValueError):
         return None  # the reader of modules raises the error
     if is_checkpoint(head) or is_torch_file(path):
-        return _checkpoint(list_checkpoint([path]), largest)
+        return _checkpoint(list_checkpoint([path]), largest, quantization_of(path))
     return _neff(path) if path.suffix == ".neff" else None
 
 
@@ -69,7 +70,7 @@ def _folder(path: Path, largest: int) -> Inspection | None:
         return _artifact(path, largest)
     files = checkpoint_files(path)
     if files:
-        return _checkpoint(list_checkpoint(files), largest)
+        return _checkpoint(list_checkpoint(files), largest, quantization_of(path))
     try:
         found = describe(path)
     except GraphgenError:
@@ -147,22 +148,26 @@ def _neff(path: Path) -> Inspection:
     )
 
 
-def _checkpoint(listing: Listing, largest: int) -> Inspection:
+def _checkpoint(listing: Listing, largest: int, quantization: CheckpointQuantization) -> Inspection:
     def facts() -> Json:
         return {
             "kind": listing.kind,
             "bytes": listing.nbytes,
             "facts": dict(listing.facts),
+            "quantization": quantization.facts(),
             "tensors": [{**asdict(tensor), "shape": [*tensor.shape]} for tensor in listing.tensors],
         }
 
-    return Inspection(facts, lambda: _checkpoint_report(listing, largest))
+    return Inspection(facts, lambda: _checkpoint_report(listing, largest, quantization))
 
 
-def _checkpoint_report(listing: Listing, largest: int) -> Report:
+def _checkpoint_report(
+    listing: Listing, largest: int, quantization: CheckpointQuantization
+) -> Report:
     count = len(listing.tensors)
     head = [f"{listing.kind}: {count} tensors, {size(listing.nbytes)}{_by_type(listing)}"]
     head += [f"  {key}: {short(value, 80)}" for key, value in listing.facts[:12]]
+    head += quantization.lines()
     found: dict[tuple[str, ...], list[Stored]] = {}
     for tensor in listing.tensors:
         key = (pattern(tensor.name), tensor.type, str(tensor.shape))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Set
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
 from typing import Final, cast
@@ -160,10 +160,23 @@ class StoredFormView:
         return {**stated, **stated_modules(self.modules, names)}
 
 
-def stored_readings(
-    config: Mapping[str, object],
-) -> list[tuple[StoredQuantization, tuple[str, ...], tuple[str, ...]]]:
-    """Each form that a checkpoint's weights are in, the patterns of its modules and exceptions.
+@dataclass(frozen=True, slots=True)
+class StoredReading:
+    """One form of a checkpoint's weights, and where it is.
+
+    Attributes:
+        found: scheme and numbers.
+        modules: patterns of the modules whose weight is stored so.
+        skip: modules that a pattern matches and whose weight is not.
+    """
+
+    found: StoredQuantization
+    modules: tuple[str, ...]
+    skip: tuple[str, ...]
+
+
+def stored_readings(config: Mapping[str, object]) -> list[StoredReading]:
+    """Each form that a checkpoint's weights are in.
 
     Args:
         config: of a checkpoint, as :func:`with_quantization` or a view of GGUF gives it; empty
@@ -178,11 +191,12 @@ def stored_readings(
         return []
     own = cast("Mapping[str, Mapping[str, object]]", stated)
     kinds = own.get("kinds", {})
-    readings: list[tuple[StoredQuantization, tuple[str, ...], tuple[str, ...]]] = []
+    readings: list[StoredReading] = []
     for each in found:
         names = cast("Mapping[str, list[str]]", kinds.get(each.scheme.name, own))
         if MODULES in names:
-            readings.append((each, tuple(names[MODULES]), tuple(names.get(SKIPPED, ()))))
+            skip = tuple(names.get(SKIPPED, ()))
+            readings.append(StoredReading(each, tuple(names[MODULES]), skip))
     return readings
 
 
@@ -208,20 +222,20 @@ def read_quantized(module: Module, config: Mapping[str, object], target: str = "
     from graphgen.passes.core import run_pipeline
     from graphgen.passes.quantize.read_quantized import ReadQuantized
 
-    for found, modules, skip in readings:
-        form = found.form
+    for each in readings:
+        form = each.found.form
         reading = ReadQuantized(
-            scheme=found.scheme.name,
+            scheme=each.found.scheme.name,
             element=form.element.name,
             block=form.block,
             zero_points=form.zero_points,
             ordered=form.ordered,
             rescaled=find_target(target).is_accelerator,
-            modules=modules,
-            skip=skip,
+            modules=each.modules,
+            skip=each.skip,
         )
         run_pipeline(module, [reading])
-    found = readings[0][0]
+    found = readings[0].found
     if not found.activations:
         return ""
     return (

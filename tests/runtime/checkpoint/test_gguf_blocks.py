@@ -16,8 +16,8 @@ from graphgen.ir import Role, dtype
 from graphgen.models import build
 from graphgen.passes.core import parse_pipeline, run_pipeline
 from graphgen.runtime.artifact import open_artifact
-from graphgen.runtime.checkpoint.gguf.gguf_blocks import GgufBlocks
 from graphgen.runtime.checkpoint.gguf.gguf_checkpoint import GgufCheckpoint
+from graphgen.runtime.checkpoint.gguf.gguf_kept import GgufBlocks
 from graphgen.runtime.checkpoint.interfaces import NUMPY_DTYPES
 from graphgen.runtime.checkpoint.open_checkpoint import as_stored, open_checkpoint
 from tests.graphgen.cli.conftest import error, facts

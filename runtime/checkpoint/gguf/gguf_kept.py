@@ -83,7 +83,7 @@ class GgufBlocks:
         }
         self._kinds: Final = kinds
         self._infos: Final = self._listed()
-        # The tensors of a weight that was read last: they are asked for one after the other.
+        # The tensors of the weight that was read last: they are read one after the other.
         self._last: tuple[str, Mapping[str, Array]] = ("", {})
         names = [name.removesuffix(_WEIGHT) for name in base.tensors()]
         stated: dict[str, object] = {
