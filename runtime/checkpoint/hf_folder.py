@@ -104,6 +104,19 @@ def _open_files(folder: Path) -> _Files:
     raise unreadable(folder, f"the folder has none of {', '.join(WEIGHT_FILES)}")
 
 
+def tensor_names(folder: Path) -> list[str]:
+    """The names of a folder's tensors, by its index or the header of its file (GG0601).
+
+    Files that the index names need not be there. Empty for a folder without weights.
+    """
+    for kind in _WEIGHT_FORMATS:
+        if (folder / kind.whole).exists():
+            return list(kind.opener(folder / kind.whole).tensors())
+        if (folder / kind.index).exists():
+            return list(read_index(folder / kind.index))
+    return []
+
+
 def read_index(path: Path) -> dict[str, str]:
     """The ``weight_map`` of an index: the file each tensor is in (GG0601)."""
     found = read_json_object(path).get("weight_map")

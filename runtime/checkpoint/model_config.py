@@ -7,7 +7,7 @@ from pathlib import Path
 
 from graphgen.errors import GraphgenError
 from graphgen.models import known_shape
-from graphgen.runtime.checkpoint.hf_folder import WEIGHT_FILES
+from graphgen.runtime.checkpoint.hf_folder import tensor_names
 from graphgen.runtime.checkpoint.hub import locate
 from graphgen.runtime.checkpoint.hub_download import download, is_plain_name, is_repository
 from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint, read_config
@@ -51,9 +51,11 @@ def model_config(model: str, *, plain_names: bool = False) -> Mapping[str, objec
 def _of_folder(path: Path) -> Mapping[str, object]:
     """The configuration in a folder or file; of quantized weights, with the modules they are of."""
     config = read_config(path)
-    has_weights = any((path / name).exists() for name in WEIGHT_FILES)
-    quantized = "quantization_config" in config or "compression_config" in config
-    return open_checkpoint(path).config if quantized and has_weights else config
+    names = tensor_names(path)
+    # NxD Inference states nothing in config.json: scales beside weights are its form.
+    stated = "quantization_config" in config or "compression_config" in config
+    quantized = stated or any(name.endswith(".scale") for name in names)
+    return open_checkpoint(path).config if quantized and names else config
 
 
 def _config_of_hub(model: str, help: str) -> Mapping[str, object]:

@@ -171,3 +171,30 @@ def test_a_quantized_checkpoint_has_the_tensors_that_it_stores(tmp_path: Path):
     assert f"{down}.weight" not in weights
     assert {"qweight", "scales"} <= {name.removeprefix(f"{down}.") for name in weights}
     assert any(op.name == "dequantize" for op in module.function("decode").block)
+
+
+@pytest.mark.parametrize("case", ["aws rows", "aws tensor"])
+def test_a_checkpoint_of_aws_is_known_by_its_keys(case: str, tmp_path: Path):
+    """Its config.json has no quantization_config."""
+    write_quantized(tmp_path, case)
+    module = built(tmp_path, "--phase", "decode", "--dtype", "f32")
+    weights = {row.name: row.logical for row in module.entries(Role.WEIGHT)}
+    down = "model.layers.0.mlp.down_proj"
+    assert weights[f"{down}.weight"].dtype.bits == 8
+    rows = 32 if case == "aws rows" else 1
+    assert weights[f"{down}.scale"].text == f"f32[{rows},1]"
+    assert weights["model.layers.1.mlp.up_proj.weight"].text == "f32[48,32]"
+
+
+def test_an_index_is_enough_to_know_the_keys(tmp_path: Path):
+    write_quantized(tmp_path, "gptq")
+    (tmp_path / "model.safetensors").rename(tmp_path / "one.safetensors")
+    index = tmp_path / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": {"lm_head.weight": "two.safetensors"}}))
+    config = json.loads((tmp_path / "config.json").read_text())
+    del config["quantization_config"]
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    module = built(tmp_path, "--phase", "decode", "--dtype", "f32")
+    assert "model.layers.0.mlp.down_proj.weight" in module.interface
+    index.write_text(json.dumps({"weight_map": {"x.scale": "two.safetensors"}}))
+    assert "two.safetensors" in error("build", tmp_path)
