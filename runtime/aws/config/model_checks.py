@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Final, cast
 
@@ -52,7 +53,7 @@ def stored_quantization(config: NeuronConfig) -> Mapping[str, object]:
     path = quantized_checkpoint(config)
     if path is None:
         return {}
-    stated = open_checkpoint(path).config.get("quantization_config")
+    stated = _stated(path, _state(path))
     if not isinstance(stated, dict):
         raise GraphgenError(
             "GG0903",
@@ -66,6 +67,22 @@ def stored_quantization(config: NeuronConfig) -> Mapping[str, object]:
         _check_equal(config, "quantization_dtype", str(found["quantization_dtype"]))
         _check_equal(config, "quantization_type", str(found["quantization_type"]))
     return found
+
+
+# Size and time of the last change of each file by name.
+_State = tuple[tuple[str, int, int], ...]
+
+
+def _state(path: Path) -> _State:
+    files = sorted(path.iterdir()) if path.is_dir() else [path]
+    found = [(file.name, file.stat()) for file in files if file.is_file()]
+    return tuple([(name, stat.st_size, stat.st_mtime_ns) for name, stat in found])
+
+
+@lru_cache(maxsize=8)
+def _stated(path: Path, state: _State) -> object:
+    """The ``quantization_config`` at ``path``; headers are read once while its files stay."""
+    return open_checkpoint(path).config.get("quantization_config")
 
 
 def _check_equal(config: NeuronConfig, name: str, stored: str) -> None:

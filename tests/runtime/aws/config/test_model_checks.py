@@ -8,12 +8,16 @@ import pytest
 
 from graphgen.errors import GraphgenError
 from graphgen.models import known_shape
+from graphgen.runtime.aws.config import model_checks
 from graphgen.runtime.aws.config.model_checks import (
     check_model,
     quantized_checkpoint,
     stored_quantization,
 )
 from graphgen.runtime.aws.config.neuron_config import NeuronConfig
+from graphgen.runtime.checkpoint.interfaces import Checkpoint
+from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint
+from tests.runtime.checkpoint.test_quantized_checkpoints import write
 
 
 def test_norms_of_queries_and_keys_are_those_of_the_model():
@@ -32,3 +36,29 @@ def test_a_path_without_a_checkpoint_is_for_weights_quantized_while_loading(tmp_
     with pytest.raises(GraphgenError) as caught:
         stored_quantization(there)
     assert caught.value.code == "GG0601"
+
+
+def test_headers_are_read_once_while_the_files_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    opened: list[Path] = []
+
+    def counted(path: Path) -> Checkpoint:
+        opened.append(path)
+        return open_checkpoint(path)
+
+    monkeypatch.setattr(model_checks, "open_checkpoint", counted)
+    write(tmp_path, "aws rows")
+    config = NeuronConfig(
+        quantized=True,
+        quantized_checkpoints_path=str(tmp_path),
+        quantization_type="per_channel_symmetric",
+    )
+    first = stored_quantization(config)
+    assert first["quantization_dtype"] == "s8"
+    assert stored_quantization(config) == first
+    assert len(opened) == 1
+    write(tmp_path, "aws tensor")
+    with pytest.raises(GraphgenError, match="has f8e4m3"):
+        stored_quantization(config)
+    assert len(opened) == 2
